@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // commandsOf are the lines of the pages' blocks that begin with a command, each once, and those of
@@ -16,16 +18,12 @@ import (
 func commandsOf(t *testing.T, command string) []string {
 	t.Helper()
 	pages, err := filepath.Glob(repository + "/docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	pages = append(pages, repository+"/README.md", repository+"/CONTRIBUTING.md", chart+"/README.md")
 	code := mustHelm(t, "install", "listproxy", chart, "--namespace", "proxies", "--dry-run=client")
 	for _, page := range pages {
 		text, err := os.ReadFile(page) // #nosec G304 -- of this repository
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, block := range regexp.MustCompile("(?s)\n```[a-z]*\n(.*?)\n```").FindAllStringSubmatch(string(text), -1) {
 			code += "\n" + block[1]
 		}
@@ -45,9 +43,7 @@ func commandsOf(t *testing.T, command string) []string {
 // anywhere.
 func TestHelmInPages(t *testing.T) {
 	text, err := os.ReadFile(repository + "/docs/install.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	example := regexp.MustCompile("(?s)\n```yaml\n# values.yaml\n(.*?)```").FindSubmatch(text)
 	if example == nil {
 		t.Fatal("docs/install.md has no values.yaml")
@@ -100,9 +96,7 @@ func TestDockerInPages(t *testing.T) {
 	if err == nil {
 		err = yaml.Unmarshal(text, &about)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var known []string
 	for _, stage := range readDockerfile(t) {
 		for _, arg := range all(stage, "ARG") {

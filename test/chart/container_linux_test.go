@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
@@ -151,15 +152,11 @@ func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spe
 	t.Helper()
 	root := t.TempDir()
 	binary, err := os.ReadFile(program) // #nosec G304 -- built by this test
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	put(t, root, "/program", binary, 0o555, pod.SecurityContext)
 	// In place of the cluster's DNS: all Services are on this machine.
 	services, err := k.client.CoreV1().Services(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var hosts strings.Builder
 	for _, service := range services.Items {
 		fmt.Fprintf(&hosts, "127.0.0.1 %s.%s.svc\n", service.Name, namespace)
@@ -198,16 +195,12 @@ func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spe
 func (k *kubelet) token(t *testing.T, namespace, account string) string {
 	t.Helper()
 	of, err := k.client.CoreV1().ServiceAccounts(namespace).Get(t.Context(), account, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.tokens[of.UID] == "" {
 		token, err := k.cp.CreateServiceAccountToken(t.Context(), namespace, account)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if k.tokens == nil {
 			k.tokens = map[types.UID]string{}
 		}
@@ -224,18 +217,14 @@ func (k *kubelet) content(t *testing.T, namespace string, volume corev1.Volume) 
 	switch {
 	case volume.ConfigMap != nil:
 		c, err := k.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), volume.ConfigMap.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for key, text := range c.Data {
 			data[key] = []byte(text)
 		}
 		items = volume.ConfigMap.Items
 	case volume.Secret != nil:
 		s, err := k.client.CoreV1().Secrets(namespace).Get(t.Context(), volume.Secret.SecretName, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		data, items = s.Data, volume.Secret.Items
 	default:
 		t.Fatalf("a volume that this kubelet does not know: %v", volume)
@@ -261,17 +250,11 @@ func put(t *testing.T, root, path string, content []byte, mode os.FileMode, as *
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { // #nosec G301 -- as directories of an image are
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(path, content, 0o600))
 	if os.Geteuid() == 0 {
-		if err := os.Chown(path, 0, int(*as.FSGroup)); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Chown(path, 0, int(*as.FSGroup)))
 	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.Chmod(path, mode))
 }
 
 // files are all files of the container.
@@ -282,9 +265,7 @@ func (c *container) files(t *testing.T) []string {
 		all = append(all, strings.TrimPrefix(path, c.root))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return all
 }
 
@@ -301,9 +282,7 @@ func (c *container) awaitReady(t *testing.T, spec corev1.Container) {
 		default:
 		}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			return false
@@ -318,9 +297,7 @@ func (c *container) awaitReady(t *testing.T, spec corev1.Container) {
 // nothing.
 func (c *container) stop(t *testing.T) {
 	t.Helper()
-	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, c.cmd.Process.Signal(syscall.SIGTERM))
 	<-c.exited
 	if c.exit != nil {
 		t.Errorf("it ended with %v", c.exit)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // A panel of Grafana's, as far as it is looked at here.
@@ -30,18 +32,14 @@ type panel struct {
 func read(t *testing.T) map[string][]panel {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dashboards, "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if len(files) == 0 {
 		t.Fatalf("no dashboards in %s", dashboards)
 	}
 	all := map[string][]panel{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		var d struct {
 			UID    string  `json:"uid"`
 			Title  string  `json:"title"`

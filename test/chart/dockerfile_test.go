@@ -40,9 +40,7 @@ const (
 func readDockerfile(t *testing.T) [][]instruction {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "Dockerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	stages := [][]instruction{nil} // the first is what stands before all stages
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
@@ -99,9 +97,7 @@ func buildImage(t *testing.T, arch, version string) string {
 		}
 	}
 	bin, err := filepath.Abs(filepath.Join(repository, "bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	out := filepath.Join(bin, "listproxy-image-"+key)
 	moved := regexp.MustCompile(` -o /listproxy `).ReplaceAllLiteralString(compile, " -o '"+out+"' ")
 	if moved == compile {
@@ -125,9 +121,7 @@ func buildImage(t *testing.T, arch, version string) string {
 func TestImageIsStatic(t *testing.T) {
 	path := buildImage(t, runtime.GOARCH, imageVersion)
 	program, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer func() { _ = program.Close() }()
 	for _, part := range program.Progs {
 		if part.Type == elf.PT_INTERP || part.Type == elf.PT_DYNAMIC {
@@ -170,9 +164,7 @@ func TestImage(t *testing.T) {
 		t.Fatalf("built in %q by default", builder)
 	}
 	mod, err := os.ReadFile(filepath.Join(repository, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(mod)
 	if version == nil || builder[0] != "BUILDER=golang:"+string(version[1]) {
 		t.Errorf("built with %q, and go.mod says %q", builder, version)
@@ -185,9 +177,7 @@ func TestImageHasItsSource(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}", "./cmd/listproxy")
 	list.Dir = repository
 	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	folders := map[string]bool{}
 	for pkg := range strings.FieldsSeq(string(out)) {
 		inside := strings.TrimPrefix(pkg, "github.com/listproxy/listproxy/")
@@ -212,9 +202,7 @@ func TestImageHasItsSource(t *testing.T) {
 	}
 
 	text, err := os.ReadFile(filepath.Join(repository, ".dockerignore"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var passed []string
 	for line := range strings.Lines(string(text)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "!"); ok && !strings.HasPrefix(name, "go.") && name != "LICENSE" {

@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // knowledge is what queries can ask for.
@@ -34,9 +35,7 @@ func ofTargets() []string { return []string{"namespace", "job", "instance"} }
 func everything(t *testing.T) knowledge {
 	t.Helper()
 	text, err := os.ReadFile(docsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	k := knowledge{metrics: map[string]map[string]bool{"up": {}}, words: map[string][]string{
 		"decision":  {"serve", "forward", "refuse", "none"},
 		"purpose":   {"forward", "review", "feed"},
@@ -68,13 +67,9 @@ func everything(t *testing.T) knowledge {
 		t.Fatalf("only %d metrics in %s", len(k.metrics), docsFile)
 	}
 	metrics, err := telemetry.NewMetrics(resource.Empty())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	families, err := metrics.Gatherer().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, family := range families {
 		k.add(family.GetName(), false, map[string]bool{})
 	}

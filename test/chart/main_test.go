@@ -68,9 +68,7 @@ func helm(t *testing.T, args ...string) (string, error) {
 func mustHelm(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := helm(t, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return out
 }
 
@@ -78,9 +76,7 @@ func mustHelm(t *testing.T, args ...string) string {
 func values(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -94,9 +90,7 @@ func template(t *testing.T, args ...string) (string, error) {
 func mustTemplate(t *testing.T, text string) string {
 	t.Helper()
 	out, err := template(t, "-f", values(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return out
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 const (
@@ -50,13 +52,9 @@ type ruleFile struct {
 func rules(t *testing.T) []rule {
 	t.Helper()
 	text, err := os.ReadFile(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var file ruleFile
-	if err := yaml.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.Unmarshal(text, &file))
 	var all []rule
 	for _, g := range file.Groups {
 		all = append(all, g.Rules...)
@@ -71,12 +69,8 @@ func rules(t *testing.T) []rule {
 func write(t *testing.T, all []rule) string {
 	t.Helper()
 	text, err := yaml.Marshal(ruleFile{Groups: []group{{Name: "queries", Rules: all}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(path, text, 0o600))
 	return path
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 const (
@@ -21,20 +23,14 @@ const (
 // and every value has a comment.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, yaml.Unmarshal(text, &document))
 	table := "| value | default | |\n|---|---|---|\n" + strings.Join(rows(t, "", document.Content[0]), "")
 
 	path := filepath.Join(chart, "README.md")
 	readme, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	before, rest, ok := bytes.Cut(readme, []byte(tableBegin))
 	old, after, ok2 := bytes.Cut(rest, []byte(tableEnd))
 	if !ok || !ok2 {
@@ -42,9 +38,7 @@ func TestReadme(t *testing.T) {
 	}
 	if *update {
 		whole := fmt.Sprintf("%s%s%s%s%s", before, tableBegin, table, tableEnd, after)
-		if err := os.WriteFile(path, []byte(whole), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(path, []byte(whole), 0o600))
 		return
 	}
 	if diff := cmp.Diff(table, string(old)); diff != "" {
@@ -92,8 +86,6 @@ func shown(t *testing.T, value *yaml.Node) string {
 	flow := *value
 	flow.Style = yaml.FlowStyle
 	text, err := yaml.Marshal(&flow)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return "`" + strings.Join(strings.Fields(string(text)), " ") + "`"
 }

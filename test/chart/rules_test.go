@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // TestRules: Prometheus reads the rules as they are meant.
@@ -19,9 +21,7 @@ func TestRules(t *testing.T) {
 // TestRulesFire: alerts come when they should, and not else.
 func TestRulesFire(t *testing.T) {
 	files, err := filepath.Glob("testdata/rules/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if len(files) == 0 {
 		t.Fatal("no tests in testdata/rules")
 	}
@@ -49,9 +49,7 @@ func TestRulesAsk(t *testing.T) {
 // says what to do. There is a section for nothing else.
 func TestRunbooks(t *testing.T) {
 	text, err := os.ReadFile(docsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	const page = "https://github.com/listproxy/listproxy/blob/main/docs/observability.md#"
 	var alerts, explained []string
 	for _, r := range rules(t) {

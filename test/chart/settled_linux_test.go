@@ -10,6 +10,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // ofItself is what kube-apiserver makes by itself only after it says that it is ready, as
@@ -56,9 +58,7 @@ func (c *cluster) settle(t *testing.T) {
 	user := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}}
 	must := func(_ any, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 	}
 	ctx, rbac := t.Context(), c.admin.RbacV1()
 	must(rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: wide, Rules: get(far)}, metav1.CreateOptions{}))
@@ -71,17 +71,13 @@ func (c *cluster) settle(t *testing.T) {
 				Verb: "get", Group: group, Version: "v1", Resource: resource, Namespace: namespace,
 			}},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return review.Status.Allowed
 	}
 	eventually(t, "the authorizer has heard of all changes of rights", func() bool { return may(far) && may(near) })
 	for _, remove := range []func(context.Context, string, metav1.DeleteOptions) error{
 		rbac.ClusterRoleBindings().Delete, rbac.ClusterRoles().Delete, rbac.RoleBindings(namespace).Delete, rbac.Roles(namespace).Delete,
 	} {
-		if err := remove(ctx, name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, remove(ctx, name, metav1.DeleteOptions{}))
 	}
 }

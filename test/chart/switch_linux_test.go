@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // The names that docs/install.md gives.
@@ -110,9 +111,7 @@ func (r *release) checkMounted(t *testing.T, secret string) {
 		t.Errorf("mounted is %s, not %s", got, secret)
 	}
 	s, err := r.c.admin.CoreV1().Secrets(r.namespace).Get(t.Context(), secret, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if err := verify(s, r.name+"."+r.namespace+".svc"); err != nil || s.Type != corev1.SecretTypeTLS {
 		t.Errorf("%s is a %s: %v", secret, s.Type, err)
 	}
@@ -123,9 +122,7 @@ func (r *release) checkMounted(t *testing.T, secret string) {
 func (r *release) secrets(t *testing.T) []string {
 	t.Helper()
 	list, err := r.c.admin.CoreV1().Secrets(r.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "owner!=helm"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	var names []string
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
@@ -138,9 +135,7 @@ func (r *release) secrets(t *testing.T) []string {
 func (c *cluster) certManager(t *testing.T) dynamic.NamespaceableResourceInterface {
 	t.Helper()
 	client, err := dynamic.NewForConfig(c.cp.RESTConfig(controlplane.Admin))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	definition := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": map[string]any{"name": "certificates.cert-manager.io"},
@@ -186,9 +181,7 @@ func issue(t *testing.T, r *release, certificates dynamic.NamespaceableResourceI
 	if apierrors.IsNotFound(err) {
 		return false
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	name, _, err := unstructured.NestedString(certificate.Object, "spec", "secretName")
 	if err != nil || name == "" {
 		t.Fatal(fmt.Errorf("the Certificate names no Secret: %w", err))
@@ -202,8 +195,6 @@ func issue(t *testing.T, r *release, certificates dynamic.NamespaceableResourceI
 	if apierrors.IsAlreadyExists(err) {
 		_, err = secrets.Update(t.Context(), secret, metav1.UpdateOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return true
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // made is what is another one each time.
@@ -18,9 +20,7 @@ var made = regexp.MustCompile(`(?m)^(  (?:ca\.crt|ca\.key|tls\.crt|tls\.key)): \
 func cases(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if len(files) == 0 {
 		t.Fatal("no values in testdata")
 	}
@@ -45,22 +45,16 @@ func TestGolden(t *testing.T) {
 	for name, file := range cases(t) {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := template(t, "-f", file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			objects(t, rendered)
 			got := made.ReplaceAllString(rendered, "$1: MADE")
 			golden := filepath.Join("testdata", name+".golden.yaml")
 			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, os.WriteFile(golden, []byte(got), 0o600))
 				return
 			}
 			want, err := os.ReadFile(golden) // #nosec G304 -- of this package
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("-update writes it; (-want +got):\n%s", diff)
 			}
@@ -71,13 +65,9 @@ func TestGolden(t *testing.T) {
 // TestDashboards: every file of the folder is in the ConfigMap as it stands, braces included.
 func TestDashboards(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "listproxy")
-	if err := os.CopyFS(copied, os.DirFS(chart)); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.CopyFS(copied, os.DirFS(chart)))
 	const dashboard = `{"title": "{{ not for Helm }}"}`
-	if err := os.WriteFile(filepath.Join(copied, "dashboards", "of-a-test.json"), []byte(dashboard), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(filepath.Join(copied, "dashboards", "of-a-test.json"), []byte(dashboard), 0o600))
 	rendered := mustHelm(t, "template", "listproxy", copied, "--set", "dashboards.enabled=true", "--show-only", "templates/configmap-dashboards.yaml")
 	c := one[*corev1.ConfigMap](t, objects(t, rendered), nil)
 	if c.Data["of-a-test.json"] != dashboard || c.Labels["grafana_dashboard"] != "1" {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -97,9 +98,7 @@ func warm(t *testing.T, c *differential.Comparator) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := c.Warm(ctx, differential.Representations()...); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, c.Warm(ctx, differential.Representations()...))
 }
 
 // caughtUp waits until what was written last comes from memory.
@@ -107,9 +106,7 @@ func caughtUp(t *testing.T, c *differential.Comparator) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := c.CaughtUp(ctx); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, c.CaughtUp(ctx))
 }
 
 // TestFirstState: what the other tests compare was loaded by streaming lists where the API server

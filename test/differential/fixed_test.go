@@ -8,6 +8,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/differential/cluster"
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // quiet returns a comparator for lists that nothing changes meanwhile.
@@ -20,9 +21,7 @@ func quiet() (*differential.Report, *differential.Comparator) {
 func touch(t *testing.T, r cluster.Resource) uint64 {
 	t.Helper()
 	revision, err := shared.Touch(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return revision
 }
 
@@ -61,9 +60,7 @@ func TestGzipThreshold(t *testing.T) {
 				shared.Delete(t.Context(), configMaps, namespace, "filler", true)
 				revision, err := shared.Create(t.Context(), configMaps, namespace, "filler",
 					map[string]any{"metadata": map[string]any{"annotations": map[string]any{"fill": strings.Repeat("x", size)}}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, err)
 				query = differential.Exactly(revision)
 				if got, err = c.DirectSize(t.Context(), configMaps, namespace, admin, query, accept); err != nil {
 					t.Fatal(err)
@@ -85,18 +82,14 @@ func TestIndexEnd(t *testing.T) {
 	report, c := quiet()
 	pods := resource(t, "pods")
 	const namespace, node = "index-end", "index-end"
-	if err := shared.CreateNamespace(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, shared.CreateNamespace(t.Context(), namespace))
 	var revision uint64
 	for _, pod := range []struct{ name, node string }{{"a", node}, {"b", "other"}, {"c", node}, {"d", "other"}} {
 		var err error
 		revision, err = shared.Create(t.Context(), pods, namespace, pod.name, map[string]any{"spec": map[string]any{
 			"nodeName": pod.node, "containers": []any{map[string]any{"name": "c", "image": "registry.test/app:1"}},
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 	}
 	for _, accept := range []string{
 		"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -16,9 +17,7 @@ func TestIndentedNested(t *testing.T) {
 	report, c := quiet()
 	gadgets, admin := resource(t, "gadgets"), shared.Users()[0]
 	const namespace, levels = "indented", 20
-	if err := shared.CreateNamespace(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, shared.CreateNamespace(t.Context(), namespace))
 	for _, test := range []struct {
 		name   string
 		number int // of the innermost list
@@ -31,9 +30,7 @@ func TestIndentedNested(t *testing.T) {
 		revision, err := shared.Create(t.Context(), gadgets, namespace, test.name, map[string]any{
 			"spec": map[string]any{"anything": map[string]any{"value": json.RawMessage(nested)}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		query := differential.Exactly(revision)
 		query.Set("pretty", "true")
 		poll.Until(t, patience, test.name+": "+test.want, func() bool {
@@ -42,9 +39,7 @@ func TestIndentedNested(t *testing.T) {
 		})
 		c.Compare(t.Context(), gadgets, namespace, admin, query, http.Header{"Accept-Encoding": {"gzip"}})
 		c.Compare(t.Context(), gadgets, namespace, admin, differential.Exactly(revision), http.Header{})
-		if err := shared.Remove(t.Context(), gadgets, namespace, test.name); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, shared.Remove(t.Context(), gadgets, namespace, test.name))
 	}
 	finish(t, report)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/differential/body"
 	"github.com/listproxy/listproxy/test/differential/cluster"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -76,13 +77,9 @@ func page(t *testing.T, c *differential.Comparator, r cluster.Resource, namespac
 		t.Fatalf("%d %s, %v", answer.Status, answer.Body, err)
 	}
 	meta, err := body.ListMeta(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	revision, err := body.RevisionOf(meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return revision, meta.Continue
 }
 

@@ -108,9 +108,7 @@ func TestRightsChange(t *testing.T) {
 		for begun := time.Now(); time.Since(begun) < patience; {
 			asked := time.Since(begun)
 			answer, err := ask()
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if answer.Status == status {
 				return last, true
 			}
@@ -227,9 +225,7 @@ func fromMemory(t *testing.T, c *differential.Comparator, r cluster.Resource, du
 	t.Helper()
 	for begun := time.Now(); ; {
 		answer, err := ask()
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		again := due == http.StatusOK && answer.Status == due && strings.Contains(answer.Header.Get("Cache-Status"), "fwd=")
 		if !again || time.Since(begun) > patience {
 			return answer

@@ -41,15 +41,11 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	t.Parallel()
 	plane, leave, err := broken.enter(context.WithoutCancel(t.Context()))
 	t.Cleanup(leave)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	direct := ask.MustNew(t, plane.RESTConfig(controlplane.Admin), requestTimeout)
 	until := func(what string, look func() error) {
 		t.Helper()
-		if err := poll.Retry(t.Context(), what, look); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, poll.Retry(t.Context(), what, look))
 	}
 	// write writes and returns the object's revision.
 	write := func(method, path string, object any) (revision uint64) {
@@ -76,14 +72,10 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	write(http.MethodPost, path, hasInner.Object("has-inner"))
 	write(http.MethodPost, path, gadgets.Object("newest"))
 	snapshot, err := plane.SnapshotEtcd(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 
 	door, err := hop.StartBalancer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(door.Close)
 	own := plane.RESTConfig(controlplane.Feed)
 	door.Add(strings.TrimPrefix(own.Host, "https://"))
@@ -122,12 +114,8 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	}
 	until("an answer from memory after the definition has changed", same)
 
-	if err := door.Refuse(); err != nil {
-		t.Fatal(err)
-	}
-	if err := plane.RestoreEtcd(t.Context(), snapshot); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, door.Refuse())
+	harness.Must(t, plane.RestoreEtcd(t.Context(), snapshot))
 	until("the port again", door.Listen)
 	until("an answer from memory after etcd was restored", same)
 	changed := write(http.MethodPatch, gadgets.DefinitionPath(), fieldsOf{"spec": fieldsOf{"versions": []any{kinds.Version(gadgetSchema(fieldsOf{"type": "string", "default": "small"}))}}})

@@ -81,9 +81,7 @@ func newScene(t *testing.T, plane *controlplane.ControlPlane, name, binary strin
 
 func (s *scene) must(err error) {
 	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
+	harness.Must(s, err)
 }
 
 // start runs one more listproxy, waits until it is ready, and lets clients come to it.

@@ -73,6 +73,14 @@ func Long(t testing.TB) {
 	}
 }
 
+// Must ends a test with an error, if there is one.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Log says where a run is, beside what go test prints.
 func Log(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
 

@@ -11,6 +11,7 @@ package harness
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -30,6 +31,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/listproxy/listproxy/telemetry/statusz"
+	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
@@ -182,6 +185,15 @@ func (p *Proxy) Ready(ctx context.Context) (bool, string) {
 	var body bytes.Buffer
 	_, _ = body.ReadFrom(resp.Body)
 	return resp.StatusCode == http.StatusOK, body.String()
+}
+
+// Status is what the status page says.
+func (p *Proxy) Status(ctx context.Context) (s statusz.Status, err error) {
+	a, err := ask.At(p.AdminURL()).With("Accept", ask.JSON).Do(ctx, http.MethodGet, "/statusz", nil)
+	if err == nil {
+		err = json.Unmarshal(a.Body, &s)
+	}
+	return s, err
 }
 
 // pause waits a moment, unless the process or ctx has ended.

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/harness"
 )
 
 // chainLength is how many certificates a client shows: crypto/x509 gives up after a hundred
@@ -36,9 +38,7 @@ func newChain(t *testing.T, length int) tls.Certificate {
 	var signer *ecdsa.PrivateKey
 	for i := length - 1; i >= 0; i-- {
 		key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		template := &x509.Certificate{
 			SerialNumber: big.NewInt(int64(i + 1)), Subject: pkix.Name{CommonName: fmt.Sprintf("link %d", i)},
 			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -50,9 +50,7 @@ func newChain(t *testing.T, length int) tls.Certificate {
 			by, with = parent, signer
 		}
 		der, err := x509.CreateCertificate(rand.Reader, template, by, key.Public(), with)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if parent, err = x509.ParseCertificate(der); err != nil {
 			t.Fatal(err)
 		}
@@ -159,9 +157,7 @@ func verifying(t *testing.T, chain tls.Certificate) time.Duration {
 	var leaf *x509.Certificate
 	for i, der := range chain.Certificate {
 		c, err := x509.ParseCertificate(der)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if i == 0 {
 			leaf = c
 			continue
@@ -182,8 +178,6 @@ func verifying(t *testing.T, chain tls.Certificate) time.Duration {
 func ownCPU(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

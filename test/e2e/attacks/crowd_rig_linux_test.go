@@ -57,9 +57,7 @@ func newCrowdRig(t *testing.T) *crowdRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.plane.Stop)
-	if err := workload.Fill(ctx, r.plane, crowdPods, crowdScale(3000, 300), func(int) {}); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, workload.Fill(ctx, r.plane, crowdPods, crowdScale(3000, 300), func(int) {}))
 	for _, account := range []struct {
 		name  string
 		token *string
@@ -96,9 +94,7 @@ type side struct {
 func (r *crowdRig) directly(t *testing.T) *side {
 	t.Helper()
 	pid, err := r.plane.APIServerPID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return &side{T: t, rig: r, url: r.plane.URL(), ca: r.plane.CA(), pid: pid}
 }
 
@@ -238,7 +234,5 @@ func (s *side) open(ctx context.Context, client *http.Client, token, target stri
 // must ends the test at an error.
 func (s *side) must(err error) {
 	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
+	harness.Must(s, err)
 }

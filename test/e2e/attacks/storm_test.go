@@ -31,9 +31,7 @@ func TestUnauthenticatedHTTP2(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	plane, err := controlplane.Start(ctx, controlplane.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(plane.Stop)
 	if err := plane.GrantAll(
 		ctx,
@@ -80,9 +78,7 @@ func testClosed(t *testing.T, d door, host, token string) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn, err := d.dial(t.Context(), http2, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			defer func() { _ = conn.Close() }()
 			if _, err := io.WriteString(conn, h2.ClientPreface); err != nil {
 				t.Fatal(err)
@@ -121,13 +117,9 @@ func testClosed(t *testing.T, d door, host, token string) {
 func testStorm(t *testing.T, plane *controlplane.ControlPlane, running *harness.Proxy) {
 	const each = 100 // by a token, by a certificate, and of two kinds of strangers
 	cert, key, err := plane.IssueCert(controlplane.Alice)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	client := func(certificates ...tls.Certificate) *ask.Client {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(running.CA())

@@ -34,9 +34,7 @@ func TestMadeUpTokensLearnNothing(t *testing.T) {
 		aggregation: "/apis/apiregistration.k8s.io/v1/apiservices/v1.elsewhere.example",
 		gadgets:     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.elsewhere.test",
 	} {
-		if err := cp.Apply(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, cp.Apply(t.Context(), object))
 		defer func() {
 			if gone := direct.do(t, call{method: http.MethodDelete, path: path}); gone.Status != http.StatusOK {
 				t.Errorf("%s: %d", path, gone.Status)
@@ -91,9 +89,7 @@ func TestAcceptedCallers(t *testing.T) {
 			{"/api/v1/namespaces/" + ns + "/pods?resourceVersion=0", http.StatusForbidden, "unknown-caller"},
 		} {
 			token, err := cp.CreateServiceAccountToken(t.Context(), ns, "new")
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			got := d.do(t, bearer(token, first.path))
 			wantForwarded(t, got, first.reason)
 			if got.Status != first.status {
@@ -139,9 +135,7 @@ func TestSharesAreUsers(t *testing.T) {
 	tokens := map[string]string{}
 	for name, account := range map[string]string{"one": "a", "two": "a", "other": "b"} {
 		token, err := cp.CreateServiceAccountToken(t.Context(), ns, account)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		tokens[name] = token
 		if r := d.do(t, bearer(token, "/version")); r.Status != http.StatusOK {
 			t.Fatalf("%s: %d", name, r.Status)

@@ -43,9 +43,7 @@ func impersonator(t *testing.T) *rest.Config {
 		}
 	}
 	token, err := cp.CreateServiceAccountToken(t.Context(), "listproxy", "listproxy")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	config := cp.RESTConfig(controlplane.Anonymous)
 	config.BearerToken = token
 	// The manifest leaves uids out, which some certificates here have.
@@ -85,9 +83,7 @@ type login struct{ cert, key []byte }
 func newLogin(t *testing.T, user string, groups ...string) login {
 	t.Helper()
 	cert, key, err := cp.IssueCert(user, groups...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	secrets.Suite.AddIdentity("the name of "+user+", who logs in with a certificate,", user)
 	return login{cert, key}
 }
@@ -105,9 +101,7 @@ func (l login) with(configs func(user string) *rest.Config) func(user string) *r
 func (l login) pair(t *testing.T) tls.Certificate {
 	t.Helper()
 	pair, err := tls.X509KeyPair(l.cert, l.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return pair
 }
 
@@ -346,9 +340,7 @@ func (ca *clientCA) issueTo(t *testing.T, user, uid string) login {
 	}
 	cert, key := sign(t, template, ca)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	l := login{
 		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}),
 		key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
@@ -360,9 +352,7 @@ func (ca *clientCA) issueTo(t *testing.T, user, uid string) login {
 func newTemplate(t *testing.T, name string) *x509.Certificate {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
@@ -373,20 +363,14 @@ func newTemplate(t *testing.T, name string) *x509.Certificate {
 func sign(t *testing.T, template *x509.Certificate, by *clientCA) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if by == nil {
 		by = &clientCA{cert: template, key: key}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, key.Public(), by.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return cert, key
 }
 
@@ -396,9 +380,7 @@ func TestClientCAReplaced(t *testing.T) {
 	harness.Long(t)
 	first, second := newClientCA(t), newClientCA(t)
 	file := filepath.Join(t.TempDir(), "clients.crt")
-	if err := os.WriteFile(file, first.pem(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, first.pem(), 0o600))
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: impersonator(t), Connect: true, Args: []string{"--client-ca-file", file},
 	})
@@ -429,12 +411,8 @@ func TestClientCAReplaced(t *testing.T) {
 	}
 	replace := func(content []byte) {
 		t.Helper()
-		if err := os.WriteFile(file+".next", content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".next", file); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.WriteFile(file+".next", content, 0o600))
+		harness.Must(t, os.Rename(file+".next", file))
 	}
 	replace(bytes.Join([][]byte{first.pem(), second.pem()}, nil))
 	poll.Until(t, patience, "both count", func() bool { return in(news) && in(olds) })
@@ -452,9 +430,7 @@ func TestFrontProxy(t *testing.T) {
 	harness.Long(t)
 	ca := newClientCA(t)
 	file := filepath.Join(t.TempDir(), "front.crt")
-	if err := os.WriteFile(file, ca.pem(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(file, ca.pem(), 0o600))
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: impersonator(t), Connect: true, Args: []string{
 			"--requestheader-client-ca-file", file, "--requestheader-allowed-names", "front-door-7", "--eager", "pods",

@@ -124,9 +124,7 @@ func (d *door) close() {
 func (d *door) dial(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := tls.Dial("tcp", strings.TrimPrefix(d.url, "https://"), &tls.Config{RootCAs: d.roots, MinVersion: tls.VersionTLS12})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(longPatience))
 	return conn
@@ -177,9 +175,7 @@ func (d *door) sendBody(ctx context.Context, t *testing.T, c call, body io.Reade
 		c.proto = http2
 	}
 	req, err := http.NewRequestWithContext(ctx, c.method, d.url+c.path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	// So that the answers' are the same, and their presence is seen.
 	req.Header.Set("Audit-Id", "11111111-2222-3333-4444-555555555555")
 	req.Header.Set("User-Agent", "forwarding-test")

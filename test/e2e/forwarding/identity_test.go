@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -68,9 +69,7 @@ func newPending(t *testing.T, namespace string, n int) string {
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "pending-"},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.com/main"}}},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 	}
 	poll.Until(t, patience, "listproxy has the last pod", func() bool {
 		return isHit(via.do(t, call{path: "/api/v1/pods?resourceVersion=" + last.ResourceVersion}))
@@ -223,9 +222,7 @@ func (d *door) raw(t *testing.T, path string, authorization []string) reply {
 		t.Fatal(err)
 	}
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return d.read(t, res)
 }
 

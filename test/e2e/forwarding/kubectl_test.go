@@ -257,9 +257,7 @@ func TestKubectl(t *testing.T) {
 	}
 	for _, name := range []string{"listproxy_saved_lists_total", "listproxy_watch_ends_total"} {
 		sum, _, err := soak.Sum(t.Context(), http.DefaultClient, on.AdminURL()+"/metrics", name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if t.Logf("with switches: %s %.0f", name, sum); sum == 0 && !testing.Short() {
 			t.Errorf("none of kubectl's requests came from memory: %s", name)
 		}
@@ -326,9 +324,7 @@ func (d *door) start(t *testing.T, env []string, args ...string) *interactive {
 		}
 		close(k.lines)
 	}()
-	if err := k.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, k.cmd.Start())
 	k.wait = sync.OnceValue(func() error {
 		defer func() { _ = in.Close() }()
 		return k.cmd.Wait()

@@ -199,9 +199,7 @@ func TestShapes(t *testing.T) {
 				for query, becomes := range s.queries {
 					t.Run(s.client+" "+query, func(t *testing.T) {
 						list, err := ask.ReadList(ask.JSON, []byte(direct.do(t, call{path: fmt.Sprint(path, "?limit=", shapePage)}).Body))
-						if err != nil {
-							t.Fatal(err)
-						}
+						harness.Must(t, err)
 						c := call{
 							proto: s.proto, header: s.header,
 							path: path + strings.NewReplacer("{rv}", revision, "{token}", list.Next).Replace(query),
@@ -283,9 +281,7 @@ func asked(t *testing.T, c call) url.Values {
 	t.Helper()
 	_, query, _ := strings.Cut(c.path, "?")
 	values, err := url.ParseQuery(query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return values
 }
 
@@ -296,13 +292,9 @@ func plain(t *testing.T, r reply) string {
 		return r.Body
 	}
 	in, err := gzip.NewReader(strings.NewReader(r.Body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	body, err := io.ReadAll(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return string(body)
 }
 

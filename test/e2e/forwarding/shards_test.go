@@ -52,9 +52,7 @@ func TestShards(t *testing.T) {
 			t.Error("there is no second page")
 		}
 		list, err := ask.ReadList(ask.JSON, b.forwarded(t, ask.JSON, sharded).Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		for _, object := range list.Objects {
 			told[object.Name]++
 		}
@@ -95,9 +93,7 @@ func startBeside(t *testing.T, serverArg string, prepare func(beside), proxyArgs
 	b.server = ask.MustNew(t, admin, patience)
 	prepare(b)
 	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: proxyArgs})
-	if err := p.Introduce(admin); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, p.Introduce(admin))
 	b.proxy = ask.MustNew(t, p.RESTConfig(admin), patience)
 	return b
 }
@@ -113,9 +109,7 @@ func (b beside) create(t *testing.T, target string, object any) {
 func (b beside) get(t *testing.T, from *ask.Client, as, target string) ask.Answer {
 	t.Helper()
 	answer, err := from.GetAs(t.Context(), as, target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return answer
 }
 
@@ -149,9 +143,7 @@ func (b beside) whole(t *testing.T, target string, objects int) uint64 {
 		return got.FromMemory() && bytes.Count(got.Body, []byte(`"uid"`)) >= objects
 	})
 	revision, err := got.Revision()
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	want := b.get(t, b.server, ask.JSON, target+"?"+ask.Exactly(revision))
 	if d := cmp.Diff(string(want.Body), string(got.Body)); d != "" {
 		t.Errorf("the whole (-direct +via):\n%s", d)
@@ -165,9 +157,7 @@ func (b beside) initialEvents(t *testing.T, from *ask.Client, target string) (ev
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	res, err := from.Open(ctx, http.MethodGet, target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer func() { _ = res.Body.Close() }()
 	return initialEvents(t, eventsOf(res)), res.Header.Get(cacheStatus)
 }

@@ -170,9 +170,7 @@ func TestProtobufWrite(t *testing.T) {
 		BinaryData: map[string][]byte{"all": allBytes()},
 	}
 	body, err := runtime.Encode(codec, want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	got := via.do(t, call{
 		method: http.MethodPost, path: "/api/v1/namespaces/" + ns + "/configmaps", body: string(body),
 		header: http.Header{"Content-Type": {asProtobuf}, "Accept": {asProtobuf}},
@@ -185,9 +183,7 @@ func TestProtobufWrite(t *testing.T) {
 		t.Error("what was written is not what is read")
 	}
 	var decoded corev1.ConfigMap
-	if err := runtime.DecodeInto(codec, []byte(back.Body), &decoded); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, runtime.DecodeInto(codec, []byte(back.Body), &decoded))
 	if string(decoded.BinaryData["all"]) != string(allBytes()) {
 		t.Error("the bytes are not those that were written")
 	}
@@ -270,9 +266,7 @@ func TestStrangersDoNotDisturb(t *testing.T) {
 	harness.Long(t)
 	maps := "/api/v1/namespaces/" + newNamespace(t) + "/configmaps?dryRun=All"
 	theirs, err := newDoor(t.TempDir(), "via", via.configs) // another connection
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(theirs.close)
 	done := make(chan struct{})
 	var strangers sync.WaitGroup

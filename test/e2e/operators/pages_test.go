@@ -1,7 +1,6 @@
 package operators
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -31,22 +30,14 @@ func asks(t *testing.T, cfg *rest.Config) *ask.Client {
 func look(t *testing.T, p *harness.Proxy, path string) ask.Answer {
 	t.Helper()
 	a, err := ask.At(p.AdminURL()).Get(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return a
 }
 
 func status(t *testing.T, p *harness.Proxy) statusz.Status {
 	t.Helper()
-	a, err := ask.At(p.AdminURL()).GetAs(t.Context(), ask.JSON, "/statusz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s statusz.Status
-	if err := json.Unmarshal(a.Body, &s); err != nil || a.Code != http.StatusOK {
-		t.Fatalf("%v: %s", err, a)
-	}
+	s, err := p.Status(t.Context())
+	harness.Must(t, err)
 	return s
 }
 
@@ -57,9 +48,7 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 	list := func(name, target string) ask.Answer {
 		t.Helper()
 		a, err := client.With("User-Agent", name+" (linux/amd64) kubernetes/abc").Get(t.Context(), target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		return a
 	}
 	before := status(t, paged)
@@ -168,9 +157,7 @@ func TestPagesAreNotPublic(t *testing.T) {
 		for _, path := range []string{"/statusz", "/statusz?format=json", "/flagz", "/debug/pprof/", "/debug/pprof/cmdline", "/metrics/listproxy"} {
 			want, err1 := upstream.Get(t.Context(), path)
 			got, err2 := via.Get(t.Context(), path)
-			if err := errors.Join(err1, err2); err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, errors.Join(err1, err2))
 			if got.Code != want.Code || got.Header.Get("Content-Type") != want.Header.Get("Content-Type") {
 				t.Errorf("%s gets %s of %d (%s), want %d (%s)", user, path, got.Code, got.Header.Get("Content-Type"), want.Code, want.Header.Get("Content-Type"))
 			}

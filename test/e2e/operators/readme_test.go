@@ -40,9 +40,7 @@ func TestReadmeWalk(t *testing.T) {
 	}
 	for _, name := range []string{"listproxy.kubeconfig", "proxy.kubeconfig"} {
 		info, err := os.Stat(filepath.Join(w.dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("%s, with a token, has mode %v", name, info.Mode().Perm())
 		}
@@ -50,9 +48,7 @@ func TestReadmeWalk(t *testing.T) {
 	w.stop(t)
 	w.run(t, remove)
 	left, err := os.ReadDir(w.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, entry := range left {
 		if name := entry.Name(); name != "bin" && name != "docs" && name != "home" {
 			t.Errorf("%s is left", name)
@@ -74,32 +70,20 @@ func newWalk(t *testing.T) *walk {
 	t.Helper()
 	w := &walk{dir: t.TempDir(), port: freePort(t), admin: freePort(t)}
 	program, err := harness.BuildProxy(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	root, err := harness.ModuleDir(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	home := filepath.Join(w.dir, "home")
 	for _, dir := range []string{filepath.Join(w.dir, "bin"), home} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Mkdir(dir, 0o700))
 	}
 	for link, target := range map[string]string{"bin/listproxy": program, "docs": filepath.Join(root, "docs")} {
-		if err := os.Symlink(target, filepath.Join(w.dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, os.Symlink(target, filepath.Join(w.dir, link)))
 	}
 	own, err := os.ReadFile(cp.KubeconfigPath(controlplane.Admin))
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	kubeconfig := filepath.Join(home, "config")
-	if err := os.WriteFile(kubeconfig, own, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, os.WriteFile(kubeconfig, own, 0o600))
 	kubectl := filepath.Dir(cp.Binaries().Kubectl)
 	w.env = []string{"HOME=" + home, "KUBECONFIG=" + kubeconfig, "PATH=" + kubectl + ":/usr/bin:/bin"}
 	return w
@@ -110,9 +94,7 @@ func newWalk(t *testing.T) *walk {
 func blocksOf(t *testing.T, section string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	_, rest, ok := strings.Cut(string(text), "\n## "+section+"\n")
 	if !ok {
 		t.Fatalf("the README has no section %q", section)
@@ -164,18 +146,14 @@ func (w *walk) start(t *testing.T, command string) {
 	t.Helper()
 	w.proxy = w.shell(t, "exec "+command)
 	w.proxy.Stdout, w.proxy.Stderr = &w.log, &w.log
-	if err := w.proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, w.proxy.Start())
 	poll.Until(t, patience, "listproxy to serve", func() bool { return strings.Contains(w.log.String(), "msg=serving ") })
 }
 
 // stop is Ctrl-C.
 func (w *walk) stop(t *testing.T) {
 	t.Helper()
-	if err := w.proxy.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, w.proxy.Process.Signal(syscall.SIGINT))
 	if err := w.proxy.Wait(); err != nil {
 		t.Errorf("listproxy ended badly: %v\n%s", err, w.log.String())
 	}
@@ -185,9 +163,7 @@ func (w *walk) stop(t *testing.T) {
 func freePort(t *testing.T) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	defer func() { _ = listener.Close() }()
 	return listener.Addr().(*net.TCPAddr).Port
 }

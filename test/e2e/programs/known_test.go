@@ -44,9 +44,7 @@ func newKnower(t *testing.T, name, binary string, cluster *rest.Config) *knower 
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, cmd.Start())
 	stop := func() {
 		_ = in.Close() // ends it
 		if err := cmd.Wait(); err != nil && t.Context().Err() == nil {
@@ -104,9 +102,7 @@ func follow(t *testing.T, tool string, missing finder) {
 		t.Skip("make programs runs it")
 	}
 	binary, err := binaries.Tool(t.Context(), harness.Log, tool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	plane := suite{}.start(t)
 	admin := plane.RESTConfig(controlplane.Admin)
 	load := newLoad(t, admin)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -113,9 +114,7 @@ func newLoad(t *testing.T, cluster *rest.Config) load {
 	cluster = rest.CopyConfig(cluster)
 	cluster.QPS = -1
 	client, err := dynamic.NewForConfig(cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	l := load{client}
 	for _, name := range spaces {
 		l.apply(t, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+name+"}")
@@ -185,9 +184,7 @@ func (l load) change(t *testing.T, turn int) {
 			}
 			if turn > k.from {
 				name, now := namePrefix+strconv.Itoa(turn-1), int64(0)
-				if err := l.client.Resource(k.resource).Namespace(space).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, l.client.Resource(k.resource).Namespace(space).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 			}
 			if k.cluster {
 				break

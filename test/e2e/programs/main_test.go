@@ -58,9 +58,7 @@ func compare(t *testing.T, s suite, atLeast int) {
 		t.Skip("make programs runs it")
 	}
 	binary, err := binaries.Tool(t.Context(), harness.Log, s.name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	straight := s.run(t, binary, s.start(t).RESTConfig(controlplane.Admin))
 	if n := straight.count(); n < atLeast {
 		t.Errorf("only %d tests pass straight at kube-apiserver", n)
@@ -130,9 +128,7 @@ func kubeconfigIn(home string) string { return filepath.Join(home, "kubeconfig")
 // Kubernetes.
 func environment(t *testing.T, cluster *rest.Config, home string) []string {
 	t.Helper()
-	if err := harness.WriteKubeconfig(kubeconfigIn(home), cluster); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, harness.WriteKubeconfig(kubeconfigIn(home), cluster))
 	return controlplane.Environment(kubeconfigIn(home), home)
 }
 

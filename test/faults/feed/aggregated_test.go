@@ -39,9 +39,7 @@ func register(t *testing.T, c *cluster, group string, service fieldsOf) {
 func aggregate(t *testing.T, c *cluster, name string, server *httptest.Server) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	server.Listener = listener
 	server.StartTLS()
 	t.Cleanup(func() {
@@ -73,9 +71,7 @@ func TestAggregatedThatIsDown(t *testing.T) {
 	})
 	a := r.await(fwdAggregated, path, anyVersion())
 	direct, err := r.direct.Get(t.Context(), path+"?resourceVersion=0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	if a.Code != direct.Code || string(a.Body) != string(direct.Body) {
 		t.Errorf("got %s, and directly %s", a, direct)
 	}
@@ -139,9 +135,7 @@ func TestAggregatedThatIsVouchedFor(t *testing.T) {
 	}
 	admin := ask.MustNew(t, behind.RESTConfig(controlplane.Admin), patience)
 	target, err := url.Parse(behind.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	config := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(config, []byte(`apiVersion: listproxy.io/v1alpha1
 kind: Policy

@@ -69,12 +69,8 @@ func TestKilledAPIServer(t *testing.T) {
 		work.Go(func() { r.wander(ctx, k.Path(""), answers) })
 	}
 	for range 2 {
-		if err := r.KillAPIServer(); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.StartAPIServer(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, r.KillAPIServer())
+		harness.Must(t, r.StartAPIServer(t.Context()))
 		// What is written now is soon in the answers from memory again.
 		for _, k := range kinds {
 			revision := ""
@@ -208,16 +204,10 @@ func TestCompactedWalks(t *testing.T) {
 func (r *rig) compact(t *testing.T, k kind, ns string) {
 	t.Helper()
 	r.touch(t, k, ns, "object-05", "before the compaction")
-	if err := r.CompactEtcd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, r.CompactEtcd(t.Context()))
 	// Only a restart makes it certain that the API server has forgotten, too.
-	if err := r.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, r.KillAPIServer())
+	harness.Must(t, r.StartAPIServer(t.Context()))
 }
 
 // pages reads all pages at a revision and calls between after each. An answer of 410 is an

@@ -33,9 +33,7 @@ func snapshotOf(t *testing.T, c *cluster, kinds ...kind) controlplane.EtcdSnapsh
 		}
 	}
 	snapshot, err := c.SnapshotEtcd(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return snapshot
 }
 
@@ -63,9 +61,7 @@ func TestRestore(t *testing.T) {
 	snapshot := snapshotOf(t, c, k)
 	r := newRig(t, c, rigOptions{})
 	p := liveOn(t, r, k)
-	if err := r.RestoreEtcd(t.Context(), snapshot); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, r.RestoreEtcd(t.Context(), snapshot))
 	// Until the feed has been in touch with the restored API server, listproxy can only believe
 	// what it knows.
 	r.until("the restored state", func() error {
@@ -135,9 +131,7 @@ func TestRestoreThatHasPassed(t *testing.T) {
 	r := newRig(t, c, rigOptions{bound: shortestBound})
 	pasts := []past{liveOn(t, r, configMaps), liveOn(t, r, widgets)}
 	back := r.cutOff()
-	if err := r.RestoreEtcd(t.Context(), snapshot); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, r.RestoreEtcd(t.Context(), snapshot))
 	last := ""
 	for i := range 20 {
 		for _, p := range pasts {

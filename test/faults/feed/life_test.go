@@ -154,9 +154,7 @@ func TestRevokedRights(t *testing.T) {
 	known := r.touch(t, k, ns, "first", "once")
 	r.await(hitNotOlderThan, list, notOlderThan(known))
 
-	if err := revoke(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, revoke(t.Context()))
 	r.await(fwdNotPermitted, list, anyVersion())
 	r.expect(fwdNotPermitted, list, notOlderThan(known))
 	r.expect(fwdNotPermitted, list, exactly(known)) // what may not be read any more is not kept either
@@ -170,13 +168,9 @@ func TestRevokedRights(t *testing.T) {
 func feedAccount(t *testing.T, name string) (token string, revoke func(context.Context) error) {
 	t.Helper()
 	token, err := shared.CreateServiceAccountToken(t.Context(), controlplane.TeamA, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	revoke, err = shared.Grant(t.Context(), controlplane.Grant{To: []string{controlplane.TeamA + "/" + name}, Role: "listproxy-feed"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	cfg := shared.RESTConfig(controlplane.Feed)
 	cfg.BearerToken = token
 	c := ask.MustNew(t, cfg, patience)
@@ -187,8 +181,6 @@ func feedAccount(t *testing.T, name string) (token string, revoke func(context.C
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return token, revoke
 }

@@ -188,9 +188,7 @@ func TestStreamingListsThatFail(t *testing.T) {
 					}
 					return err
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				harness.Must(t, err)
 			}
 			t.Logf("%d streaming lists, of which %d failed, and %d loads by pages, for %d feeds",
 				r.count(tt.kind, streamsInitialEvents), failed.Load(), r.count(tt.kind, firstPages), len(forms))
@@ -321,9 +319,7 @@ func TestWarmBeforeReady(t *testing.T) {
 	}
 
 	heldBack.Store(false)
-	if err := r.proxy.AwaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, r.proxy.AwaitReady(t.Context()))
 	r.expect(hitAny, pods.Path(""), anyVersion())
 	r.expect(hitAny, deployments.Path(""), anyVersion())
 }

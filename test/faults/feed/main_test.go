@@ -79,18 +79,14 @@ func (c *cluster) served(ctx context.Context, k kind) error {
 func (c *cluster) define(t *testing.T, k kind, versions ...any) {
 	t.Helper()
 	c.write(t, http.MethodPost, kinds.Definitions, k.Definition(versions...))
-	if err := c.served(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, c.served(t.Context(), k))
 }
 
 // ownCluster starts a control plane for one test, which may do with it what it likes.
 func ownCluster(t *testing.T, apiServerArgs ...string) *cluster {
 	t.Helper()
 	c, err := startCluster(t.Context(), apiServerArgs...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	t.Cleanup(c.Stop)
 	return c
 }

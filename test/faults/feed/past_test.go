@@ -70,9 +70,7 @@ func TestRestoreThatHasPassedQuietly(t *testing.T) {
 		}
 	}
 	snapshot, err := c.SnapshotEtcd(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	for _, p := range pasts {
 		p.undone(c, t, p.kind)
 	}
@@ -88,12 +86,8 @@ func TestRestoreThatHasPassedQuietly(t *testing.T) {
 
 	back := r.cutOff()
 	old, err := c.EtcdRevision(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.RestoreEtcd(t.Context(), snapshot); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, c.RestoreEtcd(t.Context(), snapshot))
 	for _, p := range pasts {
 		if p.other != "" {
 			c.create(t, p.kind, restored, p.other)
@@ -168,9 +162,7 @@ func (c *cluster) writePast(t *testing.T, old int64) string {
 	for i := 0; ; i++ {
 		last := c.touch(t, endpointSlices, restored, "busy", strconv.Itoa(i))
 		if now, err := strconv.ParseInt(last, 10, 64); err != nil || now > old {
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			return last
 		}
 	}
@@ -192,9 +184,7 @@ func TestRestoreToTheSameObjects(t *testing.T) {
 	}
 	c.create(t, configMaps, restored, "busy")
 	snapshot, err := c.SnapshotEtcd(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	r := newRig(t, c, rigOptions{})
 	for _, k := range kinds {
 		r.await(hitAny, k.Path(restored), anyVersion())
@@ -206,9 +196,7 @@ func TestRestoreToTheSameObjects(t *testing.T) {
 	first, last := r.busyFor(t, 300)
 	for _, k := range kinds {
 		r.await(hitNotOlderThan, k.Path(restored), notOlderThan(last))
-		if err := r.known(k.Path(restored), first, last); err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, r.known(k.Path(restored), first, last))
 	}
 	r.expect(hitExact, undone.Path(restored), exactly(there))
 	inTheEnd := map[string]string{}
@@ -218,12 +206,8 @@ func TestRestoreToTheSameObjects(t *testing.T) {
 
 	back := r.cutOff()
 	old, err := c.EtcdRevision(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.RestoreEtcd(t.Context(), snapshot); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
+	harness.Must(t, c.RestoreEtcd(t.Context(), snapshot))
 	// Of the other kind one comes and goes now, at revisions of which the feed knows that there was
 	// none.
 	now, _ := r.busyFor(t, 1)
@@ -307,8 +291,6 @@ func below(t *testing.T, revision, other string) bool {
 	t.Helper()
 	a, err1 := strconv.ParseUint(revision, 10, 64)
 	b, err2 := strconv.ParseUint(other, 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, errors.Join(err1, err2))
 	return a < b
 }

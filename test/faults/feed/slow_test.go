@@ -105,12 +105,8 @@ func TestSlowIsNotLost(t *testing.T) {
 func (c *cluster) forgetChanges(t *testing.T, namespace string, kinds []kind) {
 	t.Helper()
 	c.create(t, configMaps, namespace, "later-than-all")
-	if err := c.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, c.StopAPIServer())
+	harness.Must(t, c.StartAPIServer(t.Context()))
 	for _, k := range kinds {
 		err := poll.Retry(t.Context(), k.Plural+" to be older than what can be told", func() error {
 			newest, err := c.newest(t, k)
@@ -123,9 +119,7 @@ func (c *cluster) forgetChanges(t *testing.T, namespace string, kinds []kind) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		harness.Must(t, err)
 	}
 }
 
@@ -195,9 +189,7 @@ func (f *feeds) stillKnown(t *testing.T, revisions []string) {
 		var lost []string
 		for _, revision := range revisions {
 			a, err := f.admin.GetAs(t.Context(), accept, f.kind.Path("")+"?"+exactly(revision).Encode())
-			if err != nil {
-				t.Fatal(err)
-			}
+			harness.Must(t, err)
 			if a.Source() != hitExact {
 				lost = append(lost, revision+": "+a.Source())
 				continue
@@ -378,9 +370,7 @@ func (r *rig) resumes(t *testing.T, k kind) (n int) {
 func (r *rig) counted(t *testing.T, k kind, name string) []soak.Series {
 	t.Helper()
 	all, err := soak.Read(t.Context(), http.DefaultClient, r.proxy.AdminURL()+"/metrics", name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	return slices.DeleteFunc(all, func(s soak.Series) bool {
 		plural, _, _ := strings.Cut(s.Labels["resource"], ".")
 		return plural != k.Plural || s.Value == 0

@@ -38,9 +38,7 @@ func TestAPIServerRestarted(t *testing.T) {
 		r.await(hitAny, k.Path(ns), anyVersion())
 	}
 	loads := r.count(configMaps, fullLoad)
-	if err := r.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, r.StopAPIServer())
 	// It announces itself before it is ready, and on a slow machine long before: who looked only
 	// then could find all loaded again.
 	started := make(chan error, 1)
@@ -67,9 +65,7 @@ func TestAPIServerRestarted(t *testing.T) {
 		}
 		return nil
 	})
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, <-started)
 	r.until("the eager resource to be loaded again", func() error {
 		if r.count(configMaps, fullLoad) == loads {
 			return errors.New("nothing was loaded")

@@ -67,9 +67,7 @@ func newRig(t *testing.T, args ...string) *rig {
 
 func (r *rig) must(err error) {
 	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
+	harness.Must(r, err)
 }
 
 // sample is what listproxy takes now.

@@ -1,7 +1,6 @@
 package upstreams
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -37,9 +36,7 @@ type patient struct {
 func launch(t *testing.T, own *rest.Config) *patient {
 	t.Helper()
 	p, err := harness.LaunchProxy(t.Context(), harness.ProxyOptions{Upstream: own, Args: []string{"--eager", "configmaps,pods"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	running := &harness.Proxies{}
 	running.Add(p)
 	t.Cleanup(func() { running.Stop(t) })
@@ -48,16 +45,13 @@ func launch(t *testing.T, own *rest.Config) *patient {
 
 func (p *patient) must(err error) {
 	p.Helper()
-	if err != nil {
-		p.Fatal(err)
-	}
+	harness.Must(p.T, err)
 }
 
-func (p *patient) status() (s statusz.Status) {
+func (p *patient) status() statusz.Status {
 	p.Helper()
-	a, err := ask.At(p.AdminURL()).GetAs(p.Context(), ask.JSON, "/statusz")
+	s, err := p.Status(p.Context())
 	p.must(err)
-	p.must(json.Unmarshal(a.Body, &s))
 	return s
 }
 
@@ -134,9 +128,7 @@ func TestHealthOfUpstream(t *testing.T) {
 	t.Parallel()
 	plane := harness.RunControlPlane(t, controlplane.Options{}) // its own, for the rights it has
 	token, err := plane.CreateServiceAccountToken(t.Context(), controlplane.TeamB, "patient")
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	// Rights that every account of docs/rbac.yaml has.
 	grant := controlplane.Grant{To: []string{controlplane.TeamB + "/patient"}, Rules: slices.Concat(
 		readable("", "configmaps", "pods"), readable("apiregistration.k8s.io", "apiservices"),
@@ -145,15 +137,11 @@ func TestHealthOfUpstream(t *testing.T) {
 		readable("rbac.authorization.k8s.io", "clusterroles", "clusterrolebindings", "roles", "rolebindings"),
 	)}
 	revoke, err := plane.Grant(t.Context(), grant)
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, err)
 	admin := plane.RESTConfig(controlplane.Admin)
 	own := plane.RESTConfig(controlplane.Admin)
 	own.BearerToken = token
-	if err := plane.KillAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	harness.Must(t, plane.KillAPIServer())
 
 	p := launch(t, own)
 	caller := ask.MustNew(t, p.RESTConfig(admin), requestTimeout)

@@ -141,9 +141,7 @@ func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Conf
 
 func (r *rig) must(err error) {
 	r.Helper()
-	if err != nil {
-		r.Fatal(err)
-	}
+	harness.Must(r, err)
 }
 
 // through returns the configuration of a client that goes through the balancer to listproxy.

@@ -80,9 +80,9 @@ func TestOldStateOfOneOfTwo(t *testing.T) {
 		c := r.part("paused until it is given up", noticedLate, func() {
 			r.must(s.Pause())
 			r.must(poll.Retry(t.Context(), "it to be given up", func() error { // so that the feeds are at the other one
-				endpoints, err := endpointsOf(t, p.AdminURL())
-				if err == nil && endpoints[i].State != statusz.EndpointDown {
-					err = fmt.Errorf("it is %s", endpoints[i].State)
+				status, err := p.Status(t.Context())
+				if err == nil && status.Endpoints[i].State != statusz.EndpointDown {
+					err = fmt.Errorf("it is %s", status.Endpoints[i].State)
 				}
 				return err
 			}))

@@ -1,12 +1,10 @@
 package upstreams
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 
 	"github.com/listproxy/listproxy/telemetry/statusz"
-	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -19,10 +17,11 @@ func TestStatusShowsServers(t *testing.T) {
 	want := func(state string) {
 		t.Helper()
 		r.must(poll.Retry(t.Context(), "the first server is "+state, func() error {
-			endpoints, err := endpointsOf(t, p.AdminURL())
+			status, err := p.Status(t.Context())
 			if err != nil {
 				return err
 			}
+			endpoints := status.Endpoints
 			if len(endpoints) != 2 || endpoints[0].State != state || endpoints[1].State != statusz.EndpointUp {
 				return fmt.Errorf("the status has %+v", endpoints)
 			}
@@ -46,16 +45,4 @@ func TestStatusShowsServers(t *testing.T) {
 	want(statusz.EndpointDown)
 	r.must(one.Resume())
 	want(statusz.EndpointUp)
-}
-
-// endpointsOf reads the API servers from the status page.
-func endpointsOf(t *testing.T, admin string) ([]statusz.Endpoint, error) {
-	t.Helper()
-	a, err := ask.At(admin).Get(t.Context(), "/statusz?format=json")
-	if err != nil {
-		return nil, err
-	}
-	var status statusz.Status
-	err = json.Unmarshal(a.Body, &status)
-	return status.Endpoints, err
 }

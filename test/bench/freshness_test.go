@@ -117,7 +117,7 @@ func untilHit(ctx context.Context, user *ask.Client, query string) (first time.D
 // of a control plane until the benchmark ends.
 func startProxy(b *testing.B, cp *controlplane.ControlPlane) *harness.Proxy {
 	b.Helper()
-	binary, err := harness.BuildPlainProxy(b.Context(), b.TempDir())
+	binary, err := harness.BuildPlainProxy(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}

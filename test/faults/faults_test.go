@@ -109,7 +109,7 @@ func TestFaults(t *testing.T) {
 func within(ctx context.Context, dir string, c faultCase) (string, error) {
 	build := harness.BuildProxy
 	if c.plain {
-		build = func(ctx context.Context) (string, error) { return buildPlain(ctx, dir) }
+		build = buildPlain
 	}
 	listproxy, err := build(ctx)
 	if err != nil {
@@ -121,11 +121,11 @@ func within(ctx context.Context, dir string, c faultCase) (string, error) {
 }
 
 // buildPlain compiles the command as it is shipped, but for its version, unless one is given.
-func buildPlain(ctx context.Context, dir string) (string, error) {
+func buildPlain(ctx context.Context) (string, error) {
 	if *binary != "" {
 		return *binary, nil
 	}
-	return harness.BuildPlainProxy(ctx, dir)
+	return harness.BuildPlainProxy(ctx)
 }
 
 // faultCases are all there are.

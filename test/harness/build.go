@@ -60,25 +60,12 @@ var build once
 // BuildProxy compiles the command with the race detector, once in a process, and returns its path
 // in bin/. The go command's cache makes further builds cheap.
 func BuildProxy(ctx context.Context) (string, error) {
-	return build.do(func() (string, error) {
-		root, err := ModuleDir(ctx)
-		if err != nil {
-			return "", err
-		}
-		return compile(ctx, root, "listproxy-race")
-	})
+	return build.do(func() (string, error) { return compile(ctx, "listproxy-race", "-race", "-ldflags", anySettle) })
 }
 
-// BuildPlainProxy compiles the command into dir as it is shipped, but without a version: no race
+// BuildPlainProxy compiles the command into bin/ as it is shipped, but without a version: no race
 // detector, whose own memory grows. It returns its path.
-func BuildPlainProxy(ctx context.Context, dir string) (string, error) {
-	path := filepath.Join(dir, "listproxy")
-	build := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/listproxy/listproxy/cmd/listproxy") // #nosec G204 -- fixed words
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building listproxy: %w\n%s", err, out)
-	}
-	return path, nil
-}
+func BuildPlainProxy(ctx context.Context) (string, error) { return compile(ctx, "listproxy") }
 
 // ModuleDir is where the module's sources are.
 func ModuleDir(ctx context.Context) (string, error) {
@@ -89,24 +76,31 @@ func ModuleDir(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// compile compiles the command with the race detector into bin/, and returns its path. The test
-// processes of one make test build in turn: the first links, and the others find that what is there
-// is up to date.
-func compile(ctx context.Context, root, name string, flags ...string) (string, error) {
-	path := filepath.Join(root, "bin", name)
-	lock, err := filelock.Wait(ctx, filepath.Join(root, "bin", "."+name+".lock"), func() {})
+// compile compiles the command into bin/, and returns its path. The test processes of one make test
+// build in turn: the first links, and the others find that what is there is up to date.
+func compile(ctx context.Context, name string, flags ...string) (string, error) {
+	root, err := ModuleDir(ctx)
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(root, "bin")
+	if err := os.MkdirAll(bin, 0o750); err != nil {
+		return "", err
+	}
+	lock, err := filelock.Wait(ctx, filepath.Join(bin, "."+name+".lock"), func() {})
 	if err != nil {
 		return "", err
 	}
 	defer lock.Unlock()
 	// Built beside and moved: another test process may be running the old one. The link lets the go
 	// command see what is there already.
+	path := filepath.Join(bin, name)
 	fresh := path + ".fresh"
 	defer func() { _ = os.Remove(fresh) }() // where nothing was built, both names are one file's
 	if err := os.Link(path, fresh); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
-	args := slices.Concat([]string{"build", "-race", "-ldflags", anySettle, "-o", fresh}, flags, []string{"./cmd/listproxy"})
+	args := slices.Concat([]string{"build", "-o", fresh}, flags, []string{"./cmd/listproxy"})
 	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- words of this package
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,7 +21,7 @@ const (
 // observe runs everything for as long as s says, and returns what was scraped and how many changes
 // were made.
 func observe(ctx context.Context, s settings, root string) (_ []sample, changes int64, err error) {
-	binary, err := harness.BuildPlainProxy(ctx, filepath.Join(root, "bin"))
+	binary, err := harness.BuildPlainProxy(ctx)
 	if err != nil {
 		return nil, 0, err
 	}

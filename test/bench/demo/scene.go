@@ -27,11 +27,10 @@ type scene struct {
 // open builds and starts everything.
 func open(ctx context.Context, choice settings, out io.Writer) (_ *scene, err error) {
 	s := &scene{out: out}
-	paths, err := binaries.Build(ctx, logTo(out))
-	if err != nil {
+	if _, err := binaries.Build(ctx, logTo(out)); err != nil {
 		return nil, err
 	}
-	if err := s.buildProxy(ctx, filepath.Dir(paths.KubeAPIServer)); err != nil {
+	if err := s.buildProxy(ctx); err != nil {
 		return nil, err
 	}
 	if s.cp, err = controlplane.Start(ctx, controlplane.Options{Log: logTo(out), Jaeger: choice.jaeger}); err != nil {
@@ -59,9 +58,9 @@ func open(ctx context.Context, choice settings, out io.Writer) (_ *scene, err er
 }
 
 // buildProxy builds listproxy into the repository's bin, as make build does.
-func (s *scene) buildProxy(ctx context.Context, bin string) (err error) {
+func (s *scene) buildProxy(ctx context.Context) (err error) {
 	say(s.out, "building listproxy …\n")
-	s.binary, err = harness.BuildPlainProxy(ctx, bin)
+	s.binary, err = harness.BuildPlainProxy(ctx)
 	return err
 }
 

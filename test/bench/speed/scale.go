@@ -28,7 +28,7 @@ type vast struct {
 
 // measureScale measures what does not fit on a machine together with etcd.
 func measureScale(ctx context.Context, s settings, r *report) error {
-	binary, err := buildProxy(ctx)
+	binary, err := harness.BuildPlainProxy(ctx)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -51,18 +50,9 @@ type started struct {
 	kube  time.Duration // CPU of kube-apiserver
 }
 
-// buildProxy builds listproxy as it is delivered, and returns its path.
-func buildProxy(ctx context.Context) (string, error) {
-	root, err := harness.ModuleDir(ctx)
-	if err != nil {
-		return "", err
-	}
-	return harness.BuildPlainProxy(ctx, filepath.Join(root, "bin"))
-}
-
 // startPlane builds listproxy, starts a control plane, and finds the process of its API server.
 func (s *scene) startPlane(ctx context.Context, log func(string, ...any)) (err error) {
-	if s.binary, err = buildProxy(ctx); err != nil {
+	if s.binary, err = harness.BuildPlainProxy(ctx); err != nil {
 		return err
 	}
 	if s.cp, err = controlplane.Start(ctx, controlplane.Options{Log: func(line string) { log("%s", line) }}); err != nil {

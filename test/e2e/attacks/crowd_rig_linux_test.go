@@ -49,7 +49,7 @@ func newCrowdRig(t *testing.T) *crowdRig {
 	r := &crowdRig{}
 	var err error
 	if *crowdFull {
-		if r.binary, err = harness.BuildPlainProxy(ctx, t.TempDir()); err != nil {
+		if r.binary, err = harness.BuildPlainProxy(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -24,12 +24,8 @@ var (
 const patience = 5 * time.Minute
 
 func TestMain(m *testing.M) {
-	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) error {
-		dir, err := s.Dir()
-		if err != nil {
-			return err
-		}
-		if binary, err = harness.BuildPlainProxy(s.Context(), dir); err != nil {
+	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) (err error) {
+		if binary, err = harness.BuildPlainProxy(s.Context()); err != nil {
 			return err
 		}
 		plane, err = s.ControlPlane(controlplane.Options{})

@@ -26,6 +26,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
+	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
@@ -275,7 +276,7 @@ func (c *container) awaitReady(t *testing.T, spec corev1.Container) {
 	probe := spec.ReadinessProbe.HTTPGet
 	i := slices.IndexFunc(spec.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.Port.StrVal })
 	address := fmt.Sprintf("http://127.0.0.1:%d%s", spec.Ports[i].ContainerPort, probe.Path)
-	eventually(t, "ready: "+address, func() bool {
+	poll.Until(t, patience, "ready: "+address, func() bool {
 		select {
 		case <-c.exited:
 			t.Fatalf("it ended: %v", c.exit)

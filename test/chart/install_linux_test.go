@@ -90,7 +90,7 @@ func checkRestricted(t *testing.T, r *release) {
 	lax := ours.DeepCopy()
 	lax.Spec.SecurityContext = &corev1.PodSecurityContext{}
 	// What admits pods hears of the label a moment later.
-	eventually(t, "what is not restricted is refused", func() bool {
+	poll.Until(t, patience, "what is not restricted is refused", func() bool {
 		_, err := pods.Create(t.Context(), lax, dryRun)
 		return apierrors.IsForbidden(err)
 	})
@@ -147,7 +147,7 @@ func checkLists(t *testing.T, r *release) {
 		if target.Group == "" {
 			path = "/api/" + version + "/" + target.Resource + "?resourceVersion=0"
 		}
-		eventually(t, path+" from memory", func() bool {
+		poll.Until(t, patience, path+" from memory", func() bool {
 			code, from, body := get(t, admin, path)
 			if code != http.StatusOK {
 				t.Fatalf("%s: %d %s", path, code, body)
@@ -189,7 +189,7 @@ func checkHelmTest(t *testing.T, r *release) {
 	harness.Must(t, cmd.Start())
 	pods := r.c.admin.CoreV1().Pods(r.namespace)
 	var pod *corev1.Pod
-	eventually(t, "a pod of helm test", func() bool {
+	poll.Until(t, patience, "a pod of helm test", func() bool {
 		var err error
 		pod, err = pods.Get(t.Context(), r.name+"-test", metav1.GetOptions{})
 		return err == nil

@@ -2,7 +2,6 @@ package chart
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -19,8 +18,7 @@ import (
 const (
 	chart = "../../charts/listproxy"
 	// patience ends a wait for something that must come; no test passes because of it.
-	patience  = 2 * time.Minute
-	pollEvery = 50 * time.Millisecond
+	patience = 2 * time.Minute
 )
 
 var (
@@ -92,20 +90,4 @@ func mustTemplate(t *testing.T, text string) string {
 	out, err := template(t, "-f", values(t, text))
 	harness.Must(t, err)
 	return out
-}
-
-// eventually waits until done says so.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	ticker := time.NewTicker(pollEvery)
-	defer ticker.Stop()
-	for !done() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("still not: %s", what)
-		case <-ticker.C:
-		}
-	}
 }

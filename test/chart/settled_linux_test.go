@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // ofItself is what kube-apiserver makes by itself only after it says that it is ready, as
@@ -33,7 +34,7 @@ var ofItself = []string{
 // has made its own.
 func (c *cluster) untouched(t *testing.T) []string {
 	t.Helper()
-	eventually(t, "all that kube-apiserver makes by itself", func() bool {
+	poll.Until(t, patience, "all that kube-apiserver makes by itself", func() bool {
 		all := c.everything(t)
 		return !slices.ContainsFunc(ofItself, func(object string) bool { return !slices.Contains(all, object) })
 	})
@@ -74,7 +75,7 @@ func (c *cluster) settle(t *testing.T) {
 		harness.Must(t, err)
 		return review.Status.Allowed
 	}
-	eventually(t, "the authorizer has heard of all changes of rights", func() bool { return may(far) && may(near) })
+	poll.Until(t, patience, "the authorizer has heard of all changes of rights", func() bool { return may(far) && may(near) })
 	for _, remove := range []func(context.Context, string, metav1.DeleteOptions) error{
 		rbac.ClusterRoleBindings().Delete, rbac.ClusterRoles().Delete, rbac.RoleBindings(namespace).Delete, rbac.Roles(namespace).Delete,
 	} {

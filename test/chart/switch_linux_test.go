@@ -16,6 +16,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // The names that docs/install.md gives.
@@ -156,12 +157,12 @@ func (c *cluster) certManager(t *testing.T) dynamic.NamespaceableResourceInterfa
 		t.Fatal(err)
 	}
 	const version = "cert-manager.io/v1"
-	eventually(t, "Certificates in discovery", func() bool {
+	poll.Until(t, patience, "Certificates in discovery", func() bool {
 		_, err := c.admin.Discovery().ServerResourcesForGroupVersion(version)
 		return err == nil
 	})
 	// That of a version is ahead of the aggregated one, which is what Helm asks for.
-	eventually(t, "Certificates in aggregated discovery", func() bool {
+	poll.Until(t, patience, "Certificates in aggregated discovery", func() bool {
 		_, lists, err := c.admin.Discovery().ServerGroupsAndResources()
 		return err == nil && slices.ContainsFunc(lists, func(list *metav1.APIResourceList) bool {
 			return list.GroupVersion == version && slices.ContainsFunc(list.APIResources, func(resource metav1.APIResource) bool {

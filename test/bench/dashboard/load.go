@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
@@ -100,11 +101,11 @@ func (l *load) listed(ctx context.Context) (int, error) {
 func (l *load) begin(ctx context.Context, group *errgroup.Group) {
 	if l.settings.writes > 0 {
 		group.Go(func() error {
-			each(ctx, time.Second/time.Duration(l.settings.writes), func(i int) {
+			for i := range poll.Ticks(ctx, time.Second/time.Duration(l.settings.writes)) {
 				if l.change(ctx, i) == nil {
 					l.changed.Add(1)
 				}
-			})
+			}
 			return nil
 		})
 	}
@@ -113,23 +114,11 @@ func (l *load) begin(ctx context.Context, group *errgroup.Group) {
 	}
 	for _, h := range habits() {
 		group.Go(func() error {
-			each(ctx, h.every, func(i int) { _ = l.ask(ctx, h, i) })
+			for i := range poll.Ticks(ctx, h.every) {
+				_ = l.ask(ctx, h, i)
+			}
 			return nil
 		})
-	}
-}
-
-// each calls do at every tick until ctx ends.
-func each(ctx context.Context, every time.Duration, do func(i int)) {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for i := 0; ; i++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			do(i)
-		}
 	}
 }
 

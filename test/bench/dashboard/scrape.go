@@ -11,6 +11,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
@@ -28,7 +29,7 @@ type sample struct {
 func scrape(ctx context.Context, target string) ([]sample, error) {
 	var samples []sample
 	var failed error
-	each(ctx, scrapeEvery, func(int) {
+	for range poll.Ticks(ctx, scrapeEvery) {
 		s, err := scrapeOnce(ctx, target)
 		switch {
 		case err == nil:
@@ -36,7 +37,7 @@ func scrape(ctx context.Context, target string) ([]sample, error) {
 		case ctx.Err() == nil:
 			failed = errors.Join(failed, err)
 		}
-	})
+	}
 	return samples, failed
 }
 

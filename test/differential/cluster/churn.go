@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // Churn creates, updates, patches and deletes objects of all resources until ctx ends, about so
@@ -19,15 +21,8 @@ func (c *Cluster) Churn(ctx context.Context, seed uint64, workers, perSecond int
 	for range workers {
 		rng := Split(seeds)
 		all.Go(func() {
-			ticker := time.NewTicker(time.Second * time.Duration(workers) / time.Duration(perSecond))
-			defer ticker.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-ticker.C:
-					c.change(ctx, rng, resources)
-				}
+			for range poll.Ticks(ctx, time.Second*time.Duration(workers)/time.Duration(perSecond)) {
+				c.change(ctx, rng, resources)
 			}
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
@@ -73,14 +74,9 @@ func (o *otherCaller) target() string {
 // work does its work until ctx ends, and returns what came of all that was begun until then.
 func (o *otherCaller) work(ctx context.Context) work {
 	every := func(pause time.Duration, do func()) {
-		ticker := time.NewTicker(pause)
-		defer ticker.Stop()
-		for ctx.Err() == nil {
+		o.all.Go(do)
+		for range poll.Ticks(ctx, pause) {
 			o.all.Go(do)
-			select {
-			case <-ctx.Done():
-			case <-ticker.C:
-			}
 		}
 	}
 	var loops sync.WaitGroup

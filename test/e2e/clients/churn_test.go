@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const (
@@ -39,16 +41,9 @@ func churn(ctx context.Context, done *atomic.Int64) {
 	for i := range writers {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 		all.Go(func() {
-			ticker := time.NewTicker(writers * time.Second / perSecond)
-			defer ticker.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-ticker.C:
-					if write(context.WithoutCancel(ctx), rng) == nil {
-						done.Add(1)
-					}
+			for range poll.Ticks(ctx, writers*time.Second/perSecond) {
+				if write(context.WithoutCancel(ctx), rng) == nil {
+					done.Add(1)
 				}
 			}
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 )
 
@@ -56,5 +57,23 @@ func Pause(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// Ticks counts the ticks of a clock, which does not wait for who is late, until ctx ends.
+func Ticks(ctx context.Context, every time.Duration) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				if !yield(n) {
+					return
+				}
+			}
+		}
 	}
 }

@@ -48,11 +48,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	root, err := harness.ModuleDir(ctx)
-	if err != nil {
-		return err
-	}
-	samples, changes, err := observe(ctx, s, root)
+	samples, changes, err := observe(ctx, s)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ const (
 
 // observe runs everything for as long as s says, and returns what was scraped and how many changes
 // were made.
-func observe(ctx context.Context, s settings, root string) (_ []sample, changes int64, err error) {
+func observe(ctx context.Context, s settings) (_ []sample, changes int64, err error) {
 	binary, err := harness.BuildPlainProxy(ctx)
 	if err != nil {
 		return nil, 0, err

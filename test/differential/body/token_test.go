@@ -10,8 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/listproxy/listproxy/test/harness"
 )
 
 func TestSameToken(t *testing.T) {
@@ -44,9 +42,13 @@ func protobufList(t *testing.T, token, item string) []byte {
 		Items:    []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: item}}},
 	}
 	raw, err := list.Marshal()
-	harness.Must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	body, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, Raw: raw}).Marshal()
-	harness.Must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return append(bytes.Clone(protobufMagic), body...)
 }
 
@@ -57,12 +59,18 @@ func TestOldMetadataList(t *testing.T) {
 		Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}},
 	}
 	raw, err := list.Marshal()
-	harness.Must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	kind := runtime.TypeMeta{APIVersion: "meta.k8s.io/v1beta1", Kind: "PartialObjectMetadataList"}
 	body, err := (&runtime.Unknown{TypeMeta: kind, Raw: raw}).Marshal()
-	harness.Must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	got, err := ListMeta(append(bytes.Clone(protobufMagic), body...))
-	harness.Must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if diff := cmp.Diff(list.ListMeta, got); diff != "" {
 		t.Error(diff)
 	}
@@ -78,7 +86,9 @@ func TestOnlyTokenMissing(t *testing.T) {
 	}
 	indented := func(token, item string) []byte {
 		var out bytes.Buffer
-		harness.Must(t, json.Indent(&out, list(token, item), "", "  "))
+		if err := json.Indent(&out, list(token, item), "", "  "); err != nil {
+			t.Fatal(err)
+		}
 		return out.Bytes()
 	}
 	for name, test := range map[string]struct {
@@ -116,7 +126,9 @@ func TestListMeta(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ListMeta([]byte(body))
-			harness.Must(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if diff := cmp.Diff(metav1.ListMeta{ResourceVersion: "7", Continue: "abc"}, got); diff != "" {
 				t.Error(diff)
 			}

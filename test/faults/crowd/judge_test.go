@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/test/faults/load"
-	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 )
 
@@ -26,9 +25,13 @@ func written(t *testing.T) *History {
 				"metadata": kinds.Fields{"namespace": "ns", "name": name, "labels": kinds.Fields{shadeLabel: shade}, "annotations": kinds.Fields{"touched": touch(revision)}},
 				"spec":     kinds.Fields{"nodeName": node},
 			})
-			harness.Must(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-		harness.Must(t, h.add([]kinds.Kind{load.Pods}, key, value, revision))
+		if err := h.add([]kinds.Kind{load.Pods}, key, value, revision); err != nil {
+			t.Fatal(err)
+		}
 	}
 	write(1, "a", "node-1", "dark")
 	write(2, "b", "", "dark")
@@ -37,7 +40,9 @@ func written(t *testing.T) *History {
 	write(5, "a", "node-1", "light")
 	write(6, "a", "gone", "")
 	write(7, "b", "node-1", "light")
-	harness.Must(t, h.add([]kinds.Kind{load.Pods}, "/registry/leases/x", []byte("{}"), 9))
+	if err := h.add([]kinds.Kind{load.Pods}, "/registry/leases/x", []byte("{}"), 9); err != nil {
+		t.Fatal(err)
+	}
 	return h
 }
 

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/oracle"
@@ -75,7 +74,9 @@ func TestOracle(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(present) }))
 	defer upstream.Close()
 	was, err := AsJSON.Read(list(10, old))
-	harness.Must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		past                      Past
 		body                      []byte
@@ -92,7 +93,9 @@ func TestOracle(t *testing.T) {
 			tt.past.states = map[kinds.Kind][]state{Pods: {{10, was.Objects}}}
 			l.Oracle.Lose(&tt.past)
 			given, err := AsJSON.Read(tt.body)
-			harness.Must(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			header := http.Header{"Content-Type": {"text/plain; charset=utf-8"}} // as net/http sends it
 			l.Oracle.verify(t.Context(), Witness{
 				Question: Question{Collection: Collection{Pods, AsJSON}, Query: ask.AnyVersion},

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
-	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -61,13 +60,17 @@ func TestGeneration(t *testing.T) {
 // TestBinaryMetadata reads what kube-apiserver would write.
 func TestBinaryMetadata(t *testing.T) {
 	known := runtime.NewScheme()
-	harness.Must(t, metav1.AddMetaToScheme(known))
+	if err := metav1.AddMetaToScheme(known); err != nil {
+		t.Fatal(err)
+	}
 	written := &metav1.PartialObjectMetadataList{
 		ListMeta: metav1.ListMeta{ResourceVersion: "9"},
 		Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "8"}}},
 	}
 	body, err := runtime.Encode(serializer.NewCodecFactory(known).EncoderForVersion(protobuf.NewSerializer(known, known), metav1.SchemeGroupVersion), written)
-	harness.Must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	got, err := AsBinaryMetadata.Read(body)
 	want := ask.List{Revision: 9, Objects: []ask.Identity{{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "8"}}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {

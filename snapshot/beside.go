@@ -75,20 +75,20 @@ func (f *feed) besideTold(a outcome[attested]) (attested, error) {
 		f.fresh.BesideOver(now, false, true)
 		return attested{}, nil
 	}
-	f.fresh.BesideOver(now, a.value.revision > f.collection.view.Load().to(), false)
+	f.fresh.BesideOver(now, a.value.revision > f.collection.confirmedTo(), false)
 	return a.value, nil
 }
 
-// accept advances the live span to the revision that a short watch has shown, once the span has all
-// changes that the watch has shown. Otherwise it returns a, to be accepted later.
+// accept advances the live span to the revision that a short watch has shown, once the stream has
+// told all changes that the watch has shown. Otherwise it returns a, to be accepted later.
 func (c *Collection) accept(s *stream, a attested) (attested, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	switch to := v.to(); {
-	case a.revision <= to, v.absence != reason.None:
+	switch {
+	case a.revision <= c.confirmed, a.revision < v.to(), v.absence != reason.None:
 		return attested{}, nil
-	case a.last() > to, len(s.gone) > 0:
+	case a.last() > c.confirmed, len(s.gone) > 0:
 		return a, nil
 	}
 	opened := v.spans[len(v.spans)-1].From
@@ -97,6 +97,7 @@ func (c *Collection) accept(s *stream, a attested) (attested, error) {
 			return a, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", rev)
 		}
 	}
+	c.confirmed = a.revision
 	c.advanceLocked(v, a.revision, v.newest)
 	return attested{}, nil
 }

@@ -69,6 +69,10 @@ type Collection struct {
 	closed time.Time
 	// opened is the revision of the state that opened the live span.
 	opened uint64
+	// confirmed is how far the upstream has shown that it has the past of the live span. That is the
+	// span's end, except after a stream was resumed at the resume point: until the stream, or a watch
+	// beside it, has told what comes after that, the upstream may have other changes there.
+	confirmed uint64
 	// last is the newest change of the live span; zero if there was none.
 	last resumePoint
 	// versions is the writers' handle; views hold copies.
@@ -177,8 +181,8 @@ func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet rea
 // replaced is closed when there is another view.
 func (v *View) replaced() <-chan struct{} { return v.next }
 
-// outdated is closed when there is a view whose state is newer by the upstream's word (heard), or
-// that has no state.
+// outdated is closed when there is a view whose state is newer by the upstream's word (heard), is in
+// doubt or no longer in doubt, or that has no state.
 func (v *View) outdated() <-chan struct{} { return v.newer }
 
 // continues says whether another page follows the page of the newest state that q asks for. It uses

@@ -19,7 +19,9 @@
 //     (samepast.go): it sends the newest change again, with the same bytes; or it has the same
 //     names and revisions, and the same newest object, at exactly the span's end. In the second
 //     case the history before that is dropped, unless the API servers are still the same. If the
-//     upstream cannot show the same past, everything is dropped.
+//     upstream cannot show the same past, everything is dropped. In the first case, the upstream may
+//     still have other changes between that change and the span's end: until the stream, or a watch
+//     beside it, has told that there are none, Fresh gives no state.
 //   - Losing the stream without resuming it closes the span for ever. Between two spans
 //     nothing is known, and nothing is answered.
 //   - An event that cannot be decoded, comes out of order or does not fit the state (an object

@@ -144,7 +144,7 @@ func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over t
 	if late() {
 		return nil, errLate
 	}
-	s, err := f.goOn(ctx, f.collection.view.Load().to(), watchTimeout+rand.N(watchTimeout))
+	s, err := f.goOn(ctx, f.collection.confirmedTo(), watchTimeout+rand.N(watchTimeout))
 	if err == nil && late() {
 		s.Stop()
 		return nil, errLate
@@ -184,8 +184,8 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 		if told, err = c.accept(s, told); err != nil {
 			return broken, err
 		}
-		now, v := time.Now(), c.view.Load()
-		fresh.Reached(v.to())
+		now, v, confirmed := time.Now(), c.view.Load(), c.confirmedTo()
+		fresh.Reached(confirmed)
 		fresh.Wish(now, c.wished.Load())
 		switch do := fresh.Next(now, v.heard.Asked); {
 		case do.Leave:
@@ -197,8 +197,7 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 			continue
 		case do.Beside:
 			fresh.BesideOpened(now)
-			from := v.to()
-			beside.start(ctx, func(ctx context.Context) (attested, error) { return f.attest(ctx, from) })
+			beside.start(ctx, func(ctx context.Context) (attested, error) { return f.attest(ctx, confirmed) })
 			continue
 		case do.Again.IsZero():
 			timer.Stop()
@@ -214,7 +213,7 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 			if err := f.take(frame, s, ev); err != nil {
 				return broken, err
 			}
-			fresh.StreamTold(ev.Came, c.view.Load().to())
+			fresh.StreamTold(ev.Came, c.confirmedTo())
 		case <-c.wishes:
 		case <-c.demand:
 			fresh.Demand()

@@ -23,12 +23,12 @@ func (c *Collection) Fresh(ctx context.Context, atMost time.Duration) (Snapshot,
 }
 
 // fresh returns the newest state if it holds everything that was written before an inquiry with a
-// number higher than after was sent.
+// number higher than after was sent, and is not in doubt.
 func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.absence != reason.None:
 		return Snapshot{}, v.absence
-	case v.heard.Number <= after:
+	case v.heard.Number <= after, v.doubted:
 		return Snapshot{}, reason.NotProven
 	}
 	return v.state(), reason.None

@@ -39,8 +39,9 @@ type barrierWorld struct {
 	// cuts counts how often all streams were cut; away: nobody answers.
 	cuts int
 	away bool
-	// start is the revision at which the API server's memory of changes begins.
+	// start is the revision at which the API server's memory of changes begins. It is slow until a time.
 	start uint64
+	slow  time.Time
 	// next is what becomes of the next question. calm: nothing more happens that would keep a
 	// request from its answer.
 	next fate
@@ -105,7 +106,11 @@ func (w *barrierWorld) past() pastOfB { return w.pasts[len(w.pasts)-1] }
 func (w *barrierWorld) lag() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if rand.IntN(30) == 0 && !w.calm {
+	seldom := 30
+	if time.Now().Before(w.slow) {
+		seldom = 3
+	}
+	if !w.calm && rand.IntN(seldom) == 0 {
 		return rand.N(3 * time.Second)
 	}
 	return rand.N(40 * time.Millisecond)
@@ -330,7 +335,7 @@ func (w *barrierWorld) write(ours bool) {
 func (w *barrierWorld) writeLocked(ours bool) {
 	w.revision++
 	if ours {
-		item := strings.Replace(withRevision(itemB, int(w.revision)), `"resourceVersion"`, fmt.Sprintf(`"uid":"%d","resourceVersion"`, len(w.pasts)), 1)
+		item := strings.Replace(itemBAt(int(w.revision)), `"resourceVersion"`, fmt.Sprintf(`"uid":"%d","resourceVersion"`, len(w.pasts)), 1)
 		last := len(w.pasts) - 1
 		w.pasts[last] = append(w.pasts[last], changeOfB{w.revision, time.Now(), item})
 	}
@@ -352,24 +357,32 @@ func (w *barrierWorld) cutAll(away bool) {
 }
 
 // restore puts another past in place of the last few changes. The API server is stopped for that, which
-// takes its time, and remembers nothing from before. Writes go on in the other past, to where the old
-// one was and further.
+// takes its time. One with a watch cache remembers nothing from before; one without, every other time,
+// tells what etcd has of it. Writes go on in the other past, to where the old one was (every fourth
+// time exactly there), or further.
 func (w *barrierWorld) restore() {
 	w.cutAll(true)
 	time.Sleep(clock.Orderly + time.Second)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	back := w.revision - rand.Uint64N(min(8, w.revision-9))
+	was := w.revision
+	back := was - rand.Uint64N(min(8, was-9))
 	i := slices.IndexFunc(w.past(), func(c changeOfB) bool { return c.revision > back })
 	if i < 0 {
 		i = len(w.past())
 	}
 	w.pasts, w.revision = append(w.pasts, slices.Clone(w.past()[:i])), back
-	w.start = back
-	for range rand.IntN(16) {
+	if rand.IntN(2) == 0 {
+		w.start = back
+	}
+	writes := rand.Uint64N(16)
+	if rand.IntN(4) == 0 {
+		writes = was - back
+	}
+	for range writes {
 		w.writeLocked(rand.IntN(4) == 0)
 	}
-	w.away = false
+	w.away, w.slow = false, time.Now().Add(10*time.Second)
 }
 
 // step lets one thing happen.
@@ -397,6 +410,11 @@ func (w *barrierWorld) step(asking *sync.WaitGroup) {
 		w.tellLocked()
 		w.mu.Unlock()
 	case n < 84:
+		for range rand.IntN(12) {
+			w.write(false) // and the feed hears of it
+		}
+		w.ask(asking, 1500*time.Millisecond, false)
+		time.Sleep(rand.N(3 * time.Second))
 		w.restore()
 		for range 100 { // and again when the feed is there
 			w.ask(asking, 1500*time.Millisecond, false)

@@ -95,7 +95,7 @@ func TestNewestOfAQuietResource(t *testing.T) {
 		"a bookmark":                     {beside: func(string) string { return bookmark(30, "") }},
 		"a bookmark that is not far yet": {beside: func(string) string { return bookmark(29, "") }, want: reason.NotProven},
 		"nothing":                        {want: reason.NotProven},
-		"a change that the stream lacks": {beside: func(string) string { return inEvent("MODIFIED", withRevision(itemB, 20)) + bookmark(30, "") }, want: reason.NotProven},
+		"a change that the stream lacks": {beside: func(string) string { return inEvent("MODIFIED", itemBAt(20)) + bookmark(30, "") }, want: reason.NotProven},
 		"a revision that goes back":      {beside: func(string) string { return bookmark(8, "") }, want: reason.Warming, loads: 2},
 		"an error":                       {beside: func(string) string { return expired }, want: reason.NotProven},
 	} {
@@ -123,8 +123,9 @@ func TestNewestOfAQuietResource(t *testing.T) {
 	}
 }
 
-func withRevision(item string, revision int) string {
-	return strings.Replace(item, `"7"`, fmt.Sprintf("%q", fmt.Sprint(revision)), 1)
+// itemBAt is itemB, last changed at a revision.
+func itemBAt(revision int) string {
+	return strings.Replace(itemB, `"7"`, fmt.Sprintf("%q", fmt.Sprint(revision)), 1)
 }
 
 // TestNewestWhereNothingHappens: the question alone proves it.
@@ -239,6 +240,57 @@ func TestNobodyWaitsWhileTheStreamIsBroken(t *testing.T) {
 	})
 }
 
+// TestNewestAfterAResumedStream: that the upstream has the resume point and is at the span's end does
+// not prove that it has the same changes in between: etcd may have been restored and written until
+// its revision was there again. The stream, or a watch beside it from the resume point on, must
+// have told that there are none.
+func TestNewestAfterAResumedStream(t *testing.T) {
+	for name, tt := range map[string]struct {
+		stream string // after the resume point
+		beside string
+		want   reason.Reason
+	}{
+		"nothing was told":              {want: reason.NotProven},
+		"the stream's bookmark":         {stream: bookmark(9, "")},
+		"one that is not far enough":    {stream: bookmark(8, ""), want: reason.NotProven},
+		"a bookmark of a watch beside":  {beside: bookmark(9, "")},
+		"which tells of another change": {beside: inEvent("MODIFIED", itemBAt(8)) + bookmark(9, ""), want: reason.NotProven},
+		"the stream has another change": {stream: inEvent("MODIFIED", itemBAt(8)), want: reason.Warming},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &quietResource{upstream: &upstream{
+					revision: 9, watch: func(from uint64) []string {
+						if from < 7 {
+							return []string{inEvent("MODIFIED", itemB), tt.stream}
+						}
+						return nil
+					},
+					tells: `{"type":"ERROR","object":` + aStatus + "}\n", pauses: 5 * time.Second,
+				}}
+				if tt.beside != "" {
+					e.beside = func(from string) string {
+						if from != "7" {
+							t.Errorf("a watch beside from %s on", from)
+						}
+						return tt.beside
+					}
+				}
+				c := fed(t, e, 5100*time.Millisecond)
+				e.mu.Lock()
+				streams := e.watches
+				e.mu.Unlock()
+				if streams != 2 {
+					t.Fatalf("%d streams", streams)
+				}
+				if _, why := c.Fresh(t.Context(), 1500*time.Millisecond); why != tt.want {
+					t.Errorf("%q, want %q", why, tt.want)
+				}
+			})
+		})
+	}
+}
+
 // TestNoFresh: what the upstream answers sooner is forwarded, unless all are to be proven, and so
 // is what has no state.
 func TestNoFresh(t *testing.T) {
@@ -304,12 +356,13 @@ func TestAccept(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		told  []uint64
-		s     stream
-		a     attested
-		to    uint64
-		waits bool
-		wrong bool
+		resumed uint64 // at this revision
+		told    []uint64
+		s       stream
+		a       attested
+		to      uint64
+		waits   bool
+		wrong   bool
 	}{
 		"no change":                         {a: attested{from: 10, revision: 20}, to: 20},
 		"a change that is there":            {told: []uint64{15}, a: attested{from: 10, revision: 20, changes: []uint64{15}}, to: 20},
@@ -318,11 +371,19 @@ func TestAccept(t *testing.T) {
 		"a change that was passed over":     {told: []uint64{18}, a: attested{from: 10, revision: 20, changes: []uint64{15, 18}}, to: 18, wrong: true},
 		"the stream has a deletion to tell": {s: stream{gone: map[string]struct{}{"x": {}}}, a: attested{from: 10, revision: 20}, to: 10, waits: true},
 		"nothing was told":                  {to: 10},
+		"what comes after the resume point": {resumed: 7, a: attested{from: 7, revision: 20}, to: 20},
+		"a change there that the stream has not told": {
+			resumed: 7, a: attested{from: 7, revision: 20, changes: []uint64{9}}, to: 10, waits: true,
+		},
+		"one from another server, after the resume point": {resumed: 7, a: attested{from: 7, revision: 9}, to: 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 			for _, revision := range tt.told {
 				tell(c, revision)
+			}
+			if tt.resumed > 0 {
+				c.confirm(tt.resumed)
 			}
 			left, err := c.accept(&tt.s, tt.a)
 			if (err != nil) != tt.wrong || err == nil && (left.revision > 0) != tt.waits {

@@ -31,7 +31,8 @@ const (
 //
 //   - A watch from one revision before the newest change begins with that change, with the same
 //     bytes (resumepoint.go). It costs next to nothing, but kube-apiserver remembers only changes since
-//     its start, and of a busy resource only the last ones.
+//     its start, and of a busy resource only the last ones. It proves the past up to that change; what
+//     the watch tells next proves the rest of the span (Collection.confirmed).
 //   - Where it has forgotten the change (410), or where nothing ever changed, the names and
 //     revisions of all objects at exactly the span's end are the same, and so are the bytes of the
 //     object that changed last (if that was deleted: its bytes at the revision before). This proves
@@ -46,6 +47,7 @@ func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error
 		s, err := f.goOn(ctx, first.revision-1, timeout)
 		if err == nil {
 			if err = f.meet(ctx, frame, s, first); err == nil {
+				f.collection.confirm(first.revision)
 				return s, nil
 			}
 			s.Stop()
@@ -62,6 +64,7 @@ func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error
 	}
 	err := f.compareAll(ctx)
 	if err == nil && gone == nil {
+		f.collection.confirm(f.collection.view.Load().to())
 		f.log.Info("watch resumed, the upstream has the same objects at the same revisions")
 		return s, nil
 	}

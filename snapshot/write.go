@@ -84,7 +84,7 @@ func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.
 	}
 	now := time.Now()
 	c.highest, c.goals = max(c.highest, rev), nil
-	c.opened, c.last = rev, resumePointOf(state)
+	c.opened, c.confirmed, c.last = rev, rev, resumePointOf(state)
 	c.versions.Append(index.Version{Revision: rev, Tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
 	c.accounts = append(c.accounts, size)
@@ -128,6 +128,7 @@ func (c *Collection) precedes(s *stream, ch change) bool {
 	if _, found := v.newest.Get(ch.key); found {
 		return false
 	}
+	c.confirmed = max(c.confirmed, ch.revision)
 	if ch.kind == deleted {
 		delete(s.gone, ch.key)
 		return true
@@ -188,6 +189,7 @@ func (c *Collection) apply(ch change) error {
 	c.versions.Append(next)
 	c.accountLocked(len(c.accounts)-1, size)
 	c.last = resumePoint{revision: ch.revision, key: ch.key, object: ch.object}
+	c.confirmed = ch.revision
 	c.advanceLocked(v, ch.revision, state)
 	if c.budget.Full() {
 		c.shortenLocked()
@@ -209,6 +211,7 @@ func (c *Collection) progress(rev uint64) error {
 	if to := v.to(); rev < to {
 		return wentBackError{highest: to, now: rev}
 	}
+	c.confirmed = rev
 	c.advanceLocked(v, rev, v.newest)
 	return nil
 }
@@ -257,8 +260,8 @@ func (c *Collection) observe(rev, floor uint64) error {
 const maxGoals = 256
 
 // expect takes in where the upstream was when it was asked, or later, and reports whether the live
-// span is there already. If not, the span is as new as that moment when it comes there. The caller
-// follows a stream that it knows to belong to the span.
+// span is there already, and the upstream has confirmed it. If it is not there, the span is as new as
+// that moment when it comes there. The caller follows a stream that it knows to belong to the span.
 func (c *Collection) expect(p probed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -270,7 +273,7 @@ func (c *Collection) expect(p probed) bool {
 	if v.to() >= p.revision {
 		c.goals = append(c.goals[:0], next) // those before it are lower
 		c.advanceLocked(v, v.to(), v.newest)
-		return true
+		return c.confirmed >= p.revision
 	}
 	if n := len(c.goals); n > 0 && (n == maxGoals || c.goals[n-1].revision == p.revision) {
 		c.goals = c.goals[:n-1]
@@ -279,6 +282,21 @@ func (c *Collection) expect(p probed) bool {
 	c.goals = slices.DeleteFunc(c.goals, func(g goal) bool { return p.Asked.Sub(g.Asked) >= c.limits.Staleness })
 	c.goals = append(c.goals, next)
 	return false
+}
+
+// confirmedTo is how far the upstream has shown that it has the past of the live span.
+func (c *Collection) confirmedTo() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.confirmed
+}
+
+// confirm says how far the upstream has shown that it has the past of the live span, when a stream
+// is resumed.
+func (c *Collection) confirm(rev uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.confirmed = rev
 }
 
 // close ends the live span, if there is one: the newest state is to be loaded again. What is known
@@ -350,10 +368,10 @@ func (c *Collection) forgetLocked() {
 // publishLocked makes a view the current one.
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
-	v.versions, v.epochs = c.versions, c.epochs
+	v.versions, v.epochs, v.doubted = c.versions, c.epochs, c.confirmed < v.to()
 	c.tellWatchesLocked(v, old)
 	v.next, v.newer = make(chan struct{}), old.newer
-	newer := v.heard != old.heard || v.absence != old.absence
+	newer := v.heard != old.heard || v.absence != old.absence || v.doubted != old.doubted
 	if newer {
 		v.newer = make(chan struct{})
 	}

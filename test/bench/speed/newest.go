@@ -45,9 +45,19 @@ func measureNewest(ctx context.Context, s settings, r *report) (err error) {
 	if err := sc.open(ctx, s, r.log); err != nil {
 		return err
 	}
+	if err := sc.warmForms(ctx); err != nil {
+		return err
+	}
 	r.say(newestIntroduction)
 	for _, busy := range []bool{false, true} {
-		t, err := sc.measure(ctx, s, busy, r.log)
+		t, err := sc.measure(ctx, s, sc.ofAllSizes(s, busy), r.log)
+		if err != nil {
+			return err
+		}
+		r.add(t)
+	}
+	for _, busy := range []bool{false, true} {
+		t, err := sc.measure(ctx, s, sc.ofAllForms(s, busy), r.log)
 		if err != nil {
 			return err
 		}
@@ -80,6 +90,9 @@ type newestScene struct {
 
 func (s *newestScene) open(ctx context.Context, set settings, log func(string, ...any)) (err error) {
 	if err := s.startPlane(ctx, log); err != nil {
+		return err
+	}
+	if err := workload.Fill(ctx, s.cp, nodesFor(formsPods), formsPods, func(int) {}); err != nil {
 		return err
 	}
 	for _, n := range append([]int{0}, set.objects...) {
@@ -124,17 +137,18 @@ type newestSide struct {
 	server server
 	pids   []int
 	query  string
+	proves bool
 }
 
 func (s *newestScene) sides() []newestSide {
-	through := func(name string, p *harness.Proxy) newestSide {
+	through := func(name string, p *harness.Proxy, proves bool) newestSide {
 		cfg := p.RESTConfig(s.cp.RESTConfig(controlplane.Admin))
 		at := server{URL: cfg.Host, CA: cfg.CAData, Token: cfg.BearerToken}
-		return newestSide{name: name, server: at, pids: []int{s.apiserver, p.PID()}}
+		return newestSide{name: name, server: at, pids: []int{s.apiserver, p.PID()}, proves: proves}
 	}
 	return []newestSide{
 		{name: nameKube, server: s.direct, pids: []int{s.apiserver}},
-		through(sideOff, s.off), through(sideTrue, s.proxy), through(sideAlways, s.always),
+		through(sideOff, s.off, false), through(sideTrue, s.proxy, true), through(sideAlways, s.always, true),
 	}
 }
 
@@ -145,63 +159,92 @@ type asked struct {
 	cpu   []time.Duration // of each process, for all lists
 }
 
-// measure asks for each size, round by round, at all sides in turn.
-func (s *newestScene) measure(ctx context.Context, set settings, busy bool, log func(string, ...any)) (*table, error) {
-	stop := s.write(ctx, busy)
+// newestList is a list that is measured.
+type newestList struct {
+	name     string
+	load     load // of which the server, and how many ask how often, are not said
+	requests int  // in a round
+}
+
+// newestLists are the lists of a table.
+type newestLists struct {
+	caption, head string
+	lists         []newestList
+	sides         []newestSide
+	// busy: change writes one of the objects that are listed.
+	busy   bool
+	change func(ctx context.Context, patch []byte) error
+}
+
+// ofAllSizes are lists of few objects and of many.
+func (s *newestScene) ofAllSizes(set settings, busy bool) newestLists {
+	of := newestLists{head: "objects", sides: s.sides(), busy: busy, change: s.changeConfigMap}
+	for _, n := range set.objects {
+		of.lists = append(of.lists, newestList{strconv.Itoa(n), load{Path: newestPath(n), Accept: acceptJSON}, requestsFor(set, n)})
+	}
+	return of
+}
+
+// measure asks for each list, round by round, at all sides in turn.
+func (s *newestScene) measure(ctx context.Context, set settings, of newestLists, log func(string, ...any)) (*table, error) {
+	stop := s.write(ctx, of.busy, of.change)
 	defer stop()
-	sides := s.sides()
 	order := rand.New(rand.NewPCG(1, 1)) // none comes always after the same one
-	sums := map[int][]asked{}
-	bytes := map[int]int64{}
-	idle, err := s.idle(ctx, sides)
+	sums := make([][]asked, len(of.lists))
+	bytes := make([]int64, len(of.lists))
+	idle, err := s.idle(ctx, of.sides)
 	if err != nil {
 		return nil, err
 	}
-	if busy {
+	if of.busy {
 		if err := pause(ctx, settling); err != nil {
 			return nil, err
 		}
 	}
 	for round := range set.rounds {
-		for _, n := range set.objects {
-			if sums[n] == nil {
-				sums[n] = make([]asked, len(sides))
-				for _, side := range sides {
-					if _, err := s.ask(side, n, learning, nil, &asked{}); err != nil {
+		for i, list := range of.lists {
+			if sums[i] == nil {
+				sums[i] = make([]asked, len(of.sides))
+				for _, side := range of.sides {
+					if _, err := s.ask(side, list.load, learning, nil, &asked{}); err != nil {
 						return nil, err
 					}
 				}
 			}
-			all := requestsFor(set, n)
-			for first := 0; first < all; first += inTurn {
-				for _, at := range order.Perm(len(sides)) {
-					lists := min(inTurn, all-first)
-					if !busy && sides[at].name == sideAlways {
+			for first := 0; first < list.requests; first += inTurn {
+				for _, at := range order.Perm(len(of.sides)) {
+					lists := min(inTurn, list.requests-first)
+					if !of.busy && of.sides[at].name == sideAlways {
 						lists = 1 // takes a second
 					}
-					if bytes[n], err = s.ask(sides[at], n, lists, idle[at], &sums[n][at]); err != nil {
+					if bytes[i], err = s.ask(of.sides[at], list.load, lists, idle[at], &sums[i][at]); err != nil {
 						return nil, err
 					}
 				}
 			}
 		}
-		log("%s, round %d of %d", quietOrBusy(busy), round+1, set.rounds)
+		log("%s, %s, round %d of %d", of.head, quietOrBusy(of.busy), round+1, set.rounds)
 	}
-	t := &table{head: []string{
-		"objects, " + quietOrBusy(busy), "bytes", "kube-apiserver, time", "off", "true", "from memory", "always", "from memory",
-		"kube-apiserver, CPU", "off: kube-apiserver", "listproxy", "true: kube-apiserver", "listproxy", "always: kube-apiserver", "listproxy",
-	}}
-	for _, n := range set.objects {
-		cells := []string{strconv.Itoa(n), size(bytes[n])}
-		for at, side := range sides {
-			of := &sums[n][at]
+	t := &table{caption: of.caption, head: []string{of.head + ", " + quietOrBusy(of.busy), "bytes", nameKube + ", time"}}
+	cpu := []string{nameKube + ", CPU"}
+	for _, side := range of.sides[1:] {
+		t.head, cpu = append(t.head, side.name), append(cpu, side.name+": "+nameKube, "listproxy")
+		if side.proves {
+			t.head = append(t.head, "from memory")
+		}
+	}
+	t.head = append(t.head, cpu...)
+	for i, list := range of.lists {
+		cells := []string{list.name, size(bytes[i])}
+		for at, side := range of.sides {
+			of := &sums[i][at]
 			slices.Sort(of.times)
 			cells = append(cells, millis(quantile(of.times, 0.5)))
-			if side.name == sideTrue || side.name == sideAlways {
+			if side.proves {
 				cells = append(cells, fmt.Sprintf("%d%%", 100*of.hits/len(of.times)))
 			}
 		}
-		for _, of := range sums[n] {
+		for _, of := range sums[i] {
 			for _, used := range of.cpu {
 				cells = append(cells, millis(max(0, used)/time.Duration(len(of.times))))
 			}
@@ -211,12 +254,12 @@ func (s *newestScene) measure(ctx context.Context, set settings, busy bool, log 
 	return t, nil
 }
 
-// ask asks a side for lists of n objects, one after the other, and adds what came of it. It returns
-// how many bytes one has. idle is what each process uses while nobody asks.
-func (s *newestScene) ask(side newestSide, n, lists int, idle []float64, of *asked) (int64, error) {
+// ask asks a side for lists, one after the other, and adds what came of it. It returns how many
+// bytes one has. idle is what each process uses while nobody asks.
+func (s *newestScene) ask(side newestSide, l load, lists int, idle []float64, of *asked) (int64, error) {
 	b := &bench{client: s.client}
-	one := load{Server: side.server, Path: newestPath(n), Accept: acceptJSON, Clients: 1, Each: lists, Sizes: true}
-	o, took, err := b.costs(one, side.pids...)
+	l.Server, l.Clients, l.Each, l.Sizes = side.server, 1, lists, true
+	o, took, err := b.costs(l, side.pids...)
 	if err != nil {
 		return 0, err
 	}
@@ -258,8 +301,14 @@ func (s *newestScene) idle(ctx context.Context, sides []newestSide) ([][]float64
 	return all, nil
 }
 
-// write writes all the time until it is stopped: config maps, or something else.
-func (s *newestScene) write(ctx context.Context, busy bool) (stop func()) {
+// changeConfigMap writes a config map.
+func (s *newestScene) changeConfigMap(ctx context.Context, patch []byte) error {
+	_, err := s.kube.CoreV1().ConfigMaps(sizeName(0)).Patch(ctx, workload.ConfigMapName(0), types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// write writes all the time until it is stopped: namespaces, and if busy what change writes.
+func (s *newestScene) write(ctx context.Context, busy bool, change func(context.Context, []byte) error) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -275,8 +324,7 @@ func (s *newestScene) write(ctx context.Context, busy bool) (stop func()) {
 			patch := []byte(`{"metadata":{"annotations":{"bench.listproxy.io/n":"` + strconv.Itoa(n) + `"}}}`)
 			_, err := s.kube.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceDefault, types.MergePatchType, patch, metav1.PatchOptions{})
 			if busy && err == nil {
-				_, err = s.kube.CoreV1().ConfigMaps(sizeName(0)).Patch(
-					ctx, workload.ConfigMapName(0), types.MergePatchType, patch, metav1.PatchOptions{})
+				err = change(ctx, patch)
 			}
 			if err != nil && ctx.Err() == nil {
 				panic(fmt.Sprintf("a write of the load failed: %v", err))
@@ -293,7 +341,7 @@ func (s *newestScene) write(ctx context.Context, busy bool) (stop func()) {
 // these change, and for fewer while others do, and counts the lists that kube-apiserver answers
 // meanwhile. One of the sides asks for any state: no proof can be sooner.
 func (s *newestScene) herd(ctx context.Context, set settings, busy bool, log func(string, ...any)) (*table, error) {
-	stop := s.write(ctx, busy)
+	stop := s.write(ctx, busy, s.changeConfigMap)
 	defer stop()
 	n, what := herdObjects(set, 100), "other things"
 	if busy {

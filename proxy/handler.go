@@ -128,7 +128,7 @@ func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Req
 	if refusal == nil {
 		who.share, who.accepted = h.Upstream.Caller(identity, r.RemoteAddr)
 	}
-	r = record.Trace(r, who.accepted) // only of whom kube-apiserver knows is a trace gone on with
+	r = record.Trace(r, who.accepted) // a caller's trace is continued only if kube-apiserver knows the caller
 	if refusal != nil {
 		record.Refused(w.Header(), observe.RefusedIdentity)
 		refusal.Write(w, r)

@@ -40,8 +40,8 @@ type Collection struct {
 	life *spanLife
 	// demand gets a value when somebody waits for a revision that the feed has not reached.
 	demand chan struct{}
-	// inquiries counts the inquiries that were sent. wished is the highest number of an inquiry that a
-	// request for the newest state waits for; wishes gets a value when it has changed.
+	// inquiries is the number of the last inquiry that was sent. wished is the number of the earliest
+	// one that satisfies everybody who waits; wishes gets a value when it grows.
 	inquiries, wished atomic.Uint64
 	wishes            chan struct{}
 	// outlook is a copy of the feed's state machine, and costs has the times of forwarded lists:
@@ -181,8 +181,8 @@ func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet rea
 // replaced is closed when there is another view.
 func (v *View) replaced() <-chan struct{} { return v.next }
 
-// outdated is closed when there is a view whose state is newer by the upstream's word (heard), is in
-// doubt or no longer in doubt, or that has no state.
+// outdated is closed when an inquiry has proven a newer state, when the state is in doubt or no longer
+// in doubt, or when it is lost.
 func (v *View) outdated() <-chan struct{} { return v.newer }
 
 // continues says whether another page follows the page of the newest state that q asks for. It uses

@@ -86,7 +86,8 @@ type Until struct {
 // After is the Until of a time in which the same is not invalidated again.
 func After(d time.Duration) Until { return Until{after: d} }
 
-// Told is the Until of an Invalidation that lasts until an Invalidation of the same with Over.
+// Told is the Until of an Invalidation that lasts until another one of the same Ground and Extent
+// says Over.
 func Told() Until { return Until{told: true} }
 
 // Over ends what is held until Told. It drops nothing.

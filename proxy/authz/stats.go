@@ -10,11 +10,10 @@ type Stats struct {
 	// Hits are the questions whose answer was remembered. Misses are those for which the upstream
 	// was asked, or was being asked by another caller's request.
 	Hits, Misses uint64
-	// Entries is how much of the bound what is remembered takes, which ristretto finds out some
-	// seconds after it has expired.
+	// Entries is how many units of the bound are in use. ristretto frees those of expired answers some
+	// seconds late.
 	Entries int64
-	// Evictions are what was forgotten, or not remembered at all, before it expired, for want of
-	// room.
+	// Evictions counts answers that were dropped before they expired, or not stored, for lack of room.
 	Evictions uint64
 }
 

@@ -140,10 +140,10 @@ func (c *Catalog) Ready() bool {
 // one of the API server's own, or vouched for, that can be listed and watched;
 // else why it is to be forwarded:
 //
-//   - ReasonUnknownResource: not served, or without list or watch, or a subresource
-//   - ReasonAggregated: another server answers for it, or may do so, and nobody vouches for that
-//   - ReasonWarming: not known yet, or not any more
-//   - ReasonNotPermitted: the proxy may not read discovery
+//   - [reason.UnknownResource]: not served, or without list or watch, or a subresource
+//   - [reason.Aggregated]: another server answers for it, or may do so, and nobody vouches for that
+//   - [reason.Warming]: not known yet, or not any more
+//   - [reason.NotPermitted]: the proxy may not read discovery
 //
 // It waits for the upstream only if the group/version was not read yet, and
 // not longer than ctx.

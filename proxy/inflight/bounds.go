@@ -13,7 +13,7 @@ import (
 type Config struct {
 	// Requests bounds the short requests at a time, those that wait for the upstream included.
 	Requests int
-	// LongRunning bounds watches, logs, execs and the like ([LongRunning]).
+	// LongRunning bounds watches, logs, execs and the like (kubehttp.Request.LongRunning).
 	LongRunning int
 	// Bytes bounds the bodies that are being written from memory, before compression.
 	Bytes int64

@@ -30,8 +30,7 @@ type LimiterConfig struct {
 	MaxWait time.Duration
 }
 
-// Overload is an error that says why a [Limiter] refuses a request. It is
-// answered by [WriteTooManyRequests].
+// Overload is an error that says why a [Limiter] refuses a request, which is answered with 429.
 type Overload string
 
 // Error implements error.

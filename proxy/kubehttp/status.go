@@ -90,7 +90,7 @@ func encode(status metav1.Status) []byte {
 	return append(body, '\n')
 }
 
-// SetStatusHeaders sets the headers that belong to a body from encodeStatus.
+// SetStatusHeaders sets the headers that belong to the body of a Status.
 func SetStatusHeaders(h http.Header, body []byte) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))

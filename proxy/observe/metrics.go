@@ -21,7 +21,7 @@ const Instrumentation = "github.com/listproxy/listproxy/proxy"
 const (
 	DecisionServe   = "serve"
 	DecisionForward = "forward"
-	// DecisionRefuse: listproxy itself said no (see [Refusal], [Overload]).
+	// DecisionRefuse: listproxy itself said no (see refused.go).
 	DecisionRefuse = "refuse"
 )
 

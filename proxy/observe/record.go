@@ -49,7 +49,7 @@ type Served struct {
 	Bytes          int // before compression
 	// NewestAsAny: the newest state was asked for, and the policy has this caller get any.
 	NewestAsAny bool
-	// Watch: it is a watch that does not begin with the state.
+	// Watch: it is a watch that does not begin with the state, so no list is saved.
 	Watch bool
 }
 
@@ -166,8 +166,8 @@ func (s *Record) SetCacheStatus(h http.Header, value string) {
 	}
 }
 
-// Told notes that the caller is told another reason for a forward than was noted. Metrics and
-// traces keep theirs where none of the caller's own could be found out (review-failed).
+// Told notes that Cache-Status has another reason for a forward than was noted, since the caller may
+// not know that one. Metrics and traces get it too, unless it is review-failed.
 func (s *Record) Told(why reason.Reason, cacheStatus string) {
 	if s == nil {
 		return

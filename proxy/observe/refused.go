@@ -1,7 +1,7 @@
 package observe
 
 // The reasons for which listproxy refuses what is malformed or not for it, in metrics, traces and
-// the access log. The others are RefusedIdentity and every [Overload].
+// the access log. The others are RefusedIdentity and every Overload of proxy/inflight.
 const (
 	// RefusedTarget: the target is no path (400).
 	RefusedTarget = "target"

@@ -191,8 +191,8 @@ func Proof(queued, question time.Duration) []attribute.KeyValue {
 
 // Forwarding begins the span of the request's way to the upstream, and returns r as it is to be
 // sent on: the upstream's own spans come below that span. end is to be called when the answer is
-// over. Where no traces are wanted r stays as it came. Of a request that is not sampled the
-// upstream is told so: else it would sample by itself the rest of what is no trace.
+// over. Where no traces are wanted r stays as it came. The upstream is told if a request is not
+// sampled: else it would sample requests whose trace was not recorded here.
 func (s *Record) Forwarding(r *http.Request) (out *http.Request, end func()) {
 	if s == nil || s.observer == nil || s.observer.tracer == nil {
 		return r, func() {}

@@ -35,7 +35,7 @@ type matcher struct {
 
 // fieldTerm is one term of a field selector.
 type fieldTerm struct {
-	field int // in Frame.paths; or one of those below
+	field int // in the frame's Paths; or one of those below
 	value string
 	not   bool
 }

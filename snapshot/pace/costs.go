@@ -14,10 +14,10 @@ const (
 	// time, encoding the time for each byte. (kube-apiserver 1.36.3, measured: 2 ms and 20 ns.)
 	leastCost = time.Millisecond
 	encoding  = 10 * time.Nanosecond
-	// A measured time is valid for believed times as long as the list took, and at most for the
-	// second limit. After that a list of its kind may be forwarded only to measure it again, which
-	// takes less than 1/believed of the upstream's time. A list that took longer than usual is believed
-	// only for as long as a usual one: it may have met a busy API server.
+	// A measurement is used for believed times the list's own duration, at most costKept. Then one
+	// list of its kind may be forwarded only to measure again, which takes less than 1/believed of the
+	// upstream's time. If a list took longer than usual, its measurement is used only for as long as a
+	// usual one's: the API server may have been busy.
 	believed = 500
 	costKept = 5 * time.Minute
 	// many is how many values count of how fast lists end: they end in bursts.

@@ -42,7 +42,7 @@ type Feed struct {
 	Question, Gap, Beside average[time.Duration]
 	// behind is the share of questions that found the span behind the upstream, from 0 to 1.
 	behind average[float64]
-	// part is how long these then waited for the stream, as a part of the longest that is likely.
+	// part is how much of the longest likely time these then waited for the stream, from 0 to 1.
 	part average[float64]
 }
 

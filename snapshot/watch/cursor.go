@@ -68,8 +68,8 @@ type Cursor struct {
 	// due is the revision of the first change that the client may not have been told of; 0 if there
 	// is none. It is never above such a change.
 	due atomic.Uint64
-	// over and bookmarkDue are set when the cursor's time has come; last is set when there is no
-	// more time for what is left.
+	// over: the cursor's time has passed. last: so has the time for what was left to tell then.
+	// bookmarkDue: a bookmark is to be sent.
 	over, last, bookmarkDue atomic.Bool
 	wake                    chan struct{}
 

@@ -16,10 +16,9 @@ type Span struct {
 	From, To uint64
 }
 
-// Kept is the revision after which all changes are known, and still there. The state at From began
-// with a version at From or before. If that was loaded, nothing is known of what was before it. If a
-// change made it, that change is there too, and all that follow the version before, which is of the
-// same span, since each span begins with a state that was loaded.
+// Kept is the revision after which no change is missing. The version at From, or the last one before
+// it, is still there. If it was loaded, changes are known from its revision on. If a change made it,
+// changes are known from the version before it on, even if that version was forgotten.
 func (s *Span) Kept() uint64 {
 	i := s.Versions.FirstAfter(s.From) - 1
 	switch {

@@ -24,9 +24,9 @@ type Pacer struct {
 	planned time.Time
 }
 
-// plan says after which time so many cursors begin to end, and within which time then: behind those
-// that are planned, [endsPerSecond] of them. If all would take longer than longest, they end within
-// that time, beside the others.
+// plan returns when the ends of so many cursors begin (after), and over how long they are spread
+// (within): behind the ends that are planned already, [endsPerSecond]. If that would take longer
+// than longest, they are spread over longest, at the same time as the others.
 func (p *Pacer) plan(now time.Time, cursors int, longest time.Duration) (after, within time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,7 +17,7 @@ type jsonEncoding struct{}
 
 var _ Encoding = jsonEncoding{}
 
-// List implements encoding. Members it does not know are an error: a frame that was learned
+// List implements Encoding. Members it does not know are an error: a frame that was learned
 // from such a list could not be right.
 func (jsonEncoding) List(body []byte) (List, error) {
 	var l List
@@ -68,7 +68,7 @@ func jsonListMeta(metadata []byte) (ListMeta, error) {
 	return m, err
 }
 
-// Record implements encoding: an event is a line.
+// Record implements Encoding: an event is a line.
 func (jsonEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -89,7 +89,7 @@ func (jsonEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 	}
 }
 
-// Event implements encoding. A complete line that is not an event is an [InconsistencyError]; an
+// Event implements Encoding. A complete line that is not an event is an [InconsistencyError]; an
 // ERROR event becomes an [AnswerError].
 func (jsonEncoding) Event(line []byte) (Event, error) {
 	if !validJSON(line) {
@@ -135,10 +135,10 @@ func (m ObjectMeta) asError() error {
 	return fmt.Errorf("the watch ended with an error: %w", answer)
 }
 
-// Item implements encoding.
+// Item implements Encoding.
 func (jsonEncoding) Item(item []byte) (ObjectMeta, error) { return jsonMeta(item) }
 
-// Cut implements encoding.
+// Cut implements Encoding.
 func (jsonEncoding) Cut(form ItemForm, inEvent []byte) ([]byte, error) {
 	if form.lead == "" {
 		return inEvent, nil
@@ -264,7 +264,7 @@ func (s *seenOnce) check(key string, err error) error {
 	return nil
 }
 
-// Values implements encoding.
+// Values implements Encoding.
 func (jsonEncoding) Values(paths *FieldPaths, item []byte) ([]string, error) {
 	if paths.len() == 0 {
 		return nil, nil

@@ -10,7 +10,7 @@ type (
 	sortedShape struct{}
 )
 
-// shapes implements encoding.
+// shapes implements Encoding.
 func (jsonEncoding) shapes() []shape { return []shape{structShape{}, sortedShape{}} }
 
 func (structShape) appendHead(dst []byte, f *Frame, meta ListMeta, n, _ int) []byte {

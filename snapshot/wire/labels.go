@@ -97,7 +97,7 @@ func (s Labels) Size() int {
 	if n := len(s.handle.Value()); n > sharedLabels {
 		return n
 	}
-	return 0 // in objectOverhead
+	return 0 // in index.ObjectOverhead
 }
 
 // Pairs is the text "key\0value\0" of the labels, sorted by key. It is not there for a large set.

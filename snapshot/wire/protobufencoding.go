@@ -105,7 +105,7 @@ func openEnvelope(object []byte) (envelope, error) {
 	return e, err
 }
 
-// List implements encoding.
+// List implements Encoding.
 func (protobufEncoding) List(body []byte) (List, error) {
 	e, err := openEnvelope(body)
 	if err != nil {
@@ -145,7 +145,7 @@ func protobufListMeta(message []byte) (ListMeta, error) {
 	return m, err
 }
 
-// Record implements encoding: an event is preceded by its length, four bytes, big endian.
+// Record implements Encoding: an event is preceded by its length, four bytes, big endian.
 func (protobufEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {
@@ -166,7 +166,7 @@ func (protobufEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Event implements encoding.
+// Event implements Encoding.
 func (protobufEncoding) Event(record []byte) (Event, error) {
 	var ev Event
 	err := wireFields(record, func(f wireField) error {
@@ -229,7 +229,7 @@ func protobufStatus(e envelope) (ObjectMeta, error) {
 	return m, err
 }
 
-// Item implements encoding. A field that appears twice is refused, since it is not clear which one
+// Item implements Encoding. A field that appears twice is refused, since it is not clear which one
 // counts.
 func (protobufEncoding) Item(item []byte) (ObjectMeta, error) {
 	var m ObjectMeta
@@ -302,7 +302,7 @@ func wirePair(entry []byte) (key, value string, err error) {
 	return key, value, err
 }
 
-// Cut implements encoding: a list holds what is in the envelope.
+// Cut implements Encoding: a list holds what is in the envelope.
 func (protobufEncoding) Cut(_ ItemForm, inEvent []byte) ([]byte, error) {
 	e, err := openEnvelope(inEvent)
 	if err != nil {
@@ -311,7 +311,7 @@ func (protobufEncoding) Cut(_ ItemForm, inEvent []byte) ([]byte, error) {
 	return e.raw, nil
 }
 
-// Values implements encoding.
+// Values implements Encoding.
 func (protobufEncoding) Values(paths *FieldPaths, item []byte) ([]string, error) {
 	if paths.len() == 0 {
 		return nil, nil

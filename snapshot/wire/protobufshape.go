@@ -12,7 +12,7 @@ import (
 // contentType of the envelope.
 type protobufShape struct{}
 
-// shapes implements encoding.
+// shapes implements Encoding.
 func (protobufEncoding) shapes() []shape { return []shape{protobufShape{}} }
 
 func (protobufShape) appendHead(dst []byte, f *Frame, meta ListMeta, _, size int) []byte {

@@ -4,22 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/freshness"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // besideTimeout bounds a short watch, with the time until it is answered.
 const besideTimeout = 15 * time.Second
-
-// IsBeside reports whether a feed's watch, by its parameters, is a short one beside its stream.
-func IsBeside(watch url.Values) bool {
-	return watch.Get("timeoutSeconds") == strconv.Itoa(int(freshness.ShortWatch/time.Second)) && watch.Get("fieldSelector") == ""
-}
 
 // attested is what a short watch beside the stream has shown: all changes after from, up to
 // revision.
@@ -39,7 +33,7 @@ func (a attested) last() uint64 {
 
 // attest opens a short watch from a revision on, and reads it up to its first bookmark.
 func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
-	ctx, cancel := context.WithTimeout(ctx, besideTimeout)
+	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForBeside), besideTimeout)
 	defer cancel()
 	a := attested{from: from}
 	s, err := f.goOn(ctx, from, freshness.ShortWatch)

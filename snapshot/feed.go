@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -178,7 +179,10 @@ func (f *feed) session(ctx context.Context) error {
 	f.log.Info("collection loaded", "revision", loaded.revision, "objects", loaded.state.Len(), "bytes", loaded.size)
 	if form != nil {
 		// Its bookmark tells how bookmarks are written; the stream's own may take a minute.
-		go func() { _, _ = f.attest(ctx, loaded.revision) }()
+		ctx, stop := context.WithCancel(ctx)
+		var asking sync.WaitGroup
+		asking.Go(func() { _, _ = f.attest(ctx, loaded.revision) })
+		defer func() { stop(); asking.Wait() }()
 	}
 	return f.follow(ctx, frame, loaded.stream)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 )
 
 // barrierWorld is an API server with one object that changes, b, and one that never does, a (whose
@@ -220,7 +221,7 @@ func (w *barrierWorld) watches(r *http.Request, from uint64) *http.Response {
 	}
 	body, in := io.Pipe()
 	w.mu.Lock()
-	s := &streamOfB{barrierWorld: w, in: in, to: from, cut: w.cuts, short: IsBeside(r.URL.Query())}
+	s := &streamOfB{barrierWorld: w, in: in, to: from, cut: w.cuts, short: source.KindOf(r.Context()) == source.ForBeside}
 	if from == 0 {
 		s.to = w.revision
 		s.first = inEvent("ADDED", itemA) + inEvent("ADDED", w.itemB(s.to)) + bookmark(s.to, `,"annotations":{"k8s.io/initial-events-end":"true"}`)

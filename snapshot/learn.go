@@ -96,6 +96,7 @@ func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 	for _, field := range all {
 		names = append(names, field.Name)
 	}
+	ctx = source.With(ctx, source.ForLearn)
 	empty, _, err := f.source.Probe(ctx, names...)
 	if source.Answered(err, http.StatusBadRequest) {
 		// The upstream does not know one of them. There are few, so each is asked for by itself.
@@ -132,7 +133,7 @@ func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 
 // sameInWatch returns an object of a list as a watch sends it, or no event if that cannot be seen.
 func (f *feed) sameInWatch(ctx context.Context, item []byte) (wire.Event, error) {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForLearn), source.AnswerTimeout)
 	defer cancel()
 	m, err := f.source.Encoding().Item(item)
 	if err != nil {

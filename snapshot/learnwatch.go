@@ -20,7 +20,7 @@ func (f *feed) learnWatch(ctx context.Context, is learned) (*watch.Form, error) 
 	if !f.watches || is.frame.Item.Known && !is.framed {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForLearn), source.AnswerTimeout)
 	defer cancel()
 	namespace, selector := f.source.Nothing()
 	nothing := url.Values{

@@ -147,7 +147,7 @@ func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error
 			l.discard(f.collection.budget)
 		}
 	}()
-	s, err := f.source.Watch(ctx, "", url.Values{
+	s, err := f.source.Watch(source.With(ctx, source.ForLoad), "", url.Values{
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
 		"allowWatchBookmarks":  {"true"},

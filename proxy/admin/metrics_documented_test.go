@@ -30,6 +30,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/gzip"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
@@ -55,7 +56,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 		t.Fatal(err)
 	}
 	_ = review.Body.Close()
-	feed, err := o.FeedTransport(proxytest.Transport(answer), &url.URL{}).RoundTrip(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
+	feed, err := o.FeedTransport(proxytest.Transport(answer), &url.URL{}).RoundTrip(httptest.NewRequestWithContext(source.With(t.Context(), source.ForWatch), http.MethodGet, "/api/v1/pods", nil))
 	if err != nil {
 		t.Fatal(err)
 	}

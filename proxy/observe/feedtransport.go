@@ -23,16 +23,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
-)
-
-// What a feed asks the upstream for.
-const (
-	feedList   = "list"   // a page: to learn the form, to load, or to compare what was loaded
-	feedLoad   = "load"   // a streaming list, which goes on as a watch
-	feedWatch  = "watch"  // going on from a revision
-	feedProbe  = "probe"  // how far the upstream is
-	feedBeside = "beside" // a short watch beside the feed's own, for a bookmark
-	feedLearn  = "learn"  // a watch of one object, to see its form there
+	"github.com/listproxy/listproxy/snapshot/source"
 )
 
 // feedMetrics count what feeds ask for and get.
@@ -58,7 +49,7 @@ func (n feedName) attributes() []attribute.KeyValue {
 
 type feedLabels struct {
 	feedName
-	request string
+	request source.Kind
 	code    int
 }
 
@@ -67,14 +58,15 @@ func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
 	var errs [3]error
 	m.requests, errs[0] = meter.Int64Counter("listproxy.feed.requests", metric.WithUnit("{request}"),
 		metric.WithDescription("Requests of feeds to the API server: list, load (a streaming list), watch, probe (for its current "+
-			"revision), beside (a short watch beside the feed's own, which reaches that revision sooner), learn (a watch of one object)."))
+			"revision), beside (a short watch beside the feed's own, which reaches that revision sooner), learn (how it writes watches, and "+
+			"which fields it knows)."))
 	m.events, errs[1] = meter.Int64Counter("listproxy.feed.events", metric.WithUnit("{event}"),
 		metric.WithDescription("Events received by watches and streaming lists, bookmarks and initial ones included."))
 	m.received, errs[2] = meter.Int64Counter("listproxy.feed.received", metric.WithUnit("By"),
 		metric.WithDescription("Bytes received by feeds, after decompression."))
 	m.series.make = func(l feedLabels) []metric.AddOption {
 		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(append(l.attributes(),
-			LabelRequest.String(l.request), LabelCode.String(codeLabel(l.code)))...))}
+			LabelRequest.String(string(l.request)), LabelCode.String(codeLabel(l.code)))...))}
 	}
 	m.byObject.make = func(n feedName) []metric.AddOption {
 		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(n.attributes()...))}
@@ -141,7 +133,7 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !ok {
 		return t.next.RoundTrip(r)
 	}
-	kind := feedRequest(r.URL)
+	kind := source.KindOf(r.Context())
 	ctx, span := t.span(r.Context(), name, kind)
 	if span.SpanContext().IsValid() {
 		r = r.Clone(ctx)
@@ -162,7 +154,7 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	streams := kind == feedLoad || kind == feedWatch
+	streams := kind == source.ForLoad || kind == source.ForWatch
 	body := &feedBody{ReadCloser: res.Body, metrics: m, options: m.byObject.of(name), span: span}
 	if streams && res.StatusCode == http.StatusOK {
 		body.events = kubehttp.FramingOf(res.Header)
@@ -175,7 +167,7 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (t *feedTransport) feed(r *http.Request) (feedName, bool) {
 	path := strings.TrimPrefix(r.URL.Path, t.prefix)
 	info, err := policy.RequestInfo(r.Method, &url.URL{Path: path})
-	if err != nil || !info.IsResourceRequest {
+	if err != nil || !info.IsResourceRequest || source.KindOf(r.Context()) == "" {
 		return feedName{}, false
 	}
 	return feedName{
@@ -198,30 +190,12 @@ func representationOf(accept string) media.Representation {
 	return media.JSON
 }
 
-// feedRequest says what a feed asks for.
-func feedRequest(u *url.URL) string {
-	query := u.Query()
-	switch {
-	case query.Get("sendInitialEvents") != "":
-		return feedLoad
-	case query.Get("watch") != "" && query.Get("fieldSelector") != "":
-		return feedLearn
-	case query.Get("watch") != "" && snapshot.IsBeside(query):
-		return feedBeside
-	case query.Get("watch") != "":
-		return feedWatch
-	case query.Get("fieldSelector") != "":
-		return feedProbe
-	}
-	return feedList
-}
-
 // span begins the span of a feed's request.
-func (t *feedTransport) span(ctx context.Context, name feedName, kind string) (context.Context, trace.Span) {
+func (t *feedTransport) span(ctx context.Context, name feedName, kind source.Kind) (context.Context, trace.Span) {
 	if t.observer.tracer == nil {
 		return ctx, noop.Span{}
 	}
-	return t.observer.trails.begin(ctx, t.observer.tracer, name, "feed "+kind,
+	return t.observer.trails.begin(ctx, t.observer.tracer, name, "feed "+string(kind),
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(semconv.HTTPRequestMethodKey.String(http.MethodGet)))
 }
 

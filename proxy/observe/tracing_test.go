@@ -28,6 +28,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -186,9 +187,9 @@ func TestFeedsAreObserved(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := newMetered(t, sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
 	base := &url.URL{Scheme: "https", Host: "upstream", Path: "/prefix"}
-	ask := func(query, accept string, transport http.RoundTripper) {
+	ask := func(kind source.Kind, accept string, transport http.RoundTripper) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base.String()+"/apis/apps/v1/deployments?"+query, http.NoBody)
+		r, err := http.NewRequestWithContext(source.With(t.Context(), kind), http.MethodGet, base.String()+"/apis/apps/v1/deployments", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,18 +207,18 @@ func TestFeedsAreObserved(t *testing.T) {
 		}
 	}
 	json := o.FeedTransport(feedAnswer{"application/json", "{}\n{}\n{}\n"}, base)
-	ask("limit=20", "application/json", json)
-	ask("watch=true&sendInitialEvents=true", "application/json", json)
-	ask("watch=true&resourceVersion=5", "application/json", json)
-	ask("fieldSelector=metadata.name%3D~x", "application/json", json)
-	ask("watch=true&fieldSelector=metadata.name%3Dx", "application/json", json)
+	ask(source.ForList, "application/json", json)
+	ask(source.ForLoad, "application/json", json)
+	ask(source.ForWatch, "application/json", json)
+	ask(source.ForProbe, "application/json", json)
+	ask(source.ForLearn, "application/json", json)
 	o.Reopened(snapshot.Resource{
 		GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Representation: media.JSON,
 	}, time.Minute, reason.Expired)
-	ask("watch=true&sendInitialEvents=true", "application/json", json)
+	ask(source.ForLoad, "application/json", json)
 	frames := string([]byte{0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 0, 0, 0, 1, 'c'})
 	protobuf := o.FeedTransport(feedAnswer{"application/vnd.kubernetes.protobuf;stream=watch", frames}, base)
-	ask("watch=true", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", protobuf)
+	ask(source.ForWatch, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", protobuf)
 
 	got := proxytest.Gather(t, metrics)
 	for name, want := range map[string][]string{
@@ -294,7 +295,9 @@ func TestCompressedFeedsAreObserved(t *testing.T) {
 			}
 			o, metrics := newMetered(t, nil)
 			own.Transport = o.FeedTransport(own.Transport, base)
-			res := proxytest.Get(t, own, base.String()+"/api/v1/pods?watch=true&sendInitialEvents=true")
+			r := httptest.NewRequestWithContext(source.With(t.Context(), source.ForLoad), http.MethodGet, base.String()+"/api/v1/pods", nil)
+			r.RequestURI = ""
+			res := proxytest.Do(t, own, r)
 			events, bytes := 0, 0
 			for _, member := range members {
 				text := make([]byte, len(member))

@@ -66,7 +66,7 @@ type List struct {
 
 // List reads a whole list into memory.
 func (s *Source) List(ctx context.Context, namespace string, query url.Values) (l List, err error) {
-	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	ctx, cancel := context.WithTimeout(unsaid(ctx, ForList), AnswerTimeout)
 	defer cancel()
 	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptList(), query)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, 
 	for _, name := range fieldNames {
 		selector.WriteString("," + name + "=")
 	}
-	l, err := s.List(ctx, namespace, url.Values{"fieldSelector": {selector.String()}})
+	l, err := s.List(unsaid(ctx, ForProbe), namespace, url.Values{"fieldSelector": {selector.String()}})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -137,7 +137,7 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	// The timeout is always sent: without it, the upstream chooses how long a watch lasts.
 	timeout = timeout.Truncate(time.Second)
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(unsaid(ctx, ForWatch))
 	asked, late := time.Now(), time.AfterFunc(AnswerTimeout, cancel)
 	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptWatch(), query)
 	if !late.Stop() && err == nil {

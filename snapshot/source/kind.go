@@ -1,0 +1,38 @@
+package source
+
+import "context"
+
+// Kind is what a request to the upstream is for.
+type Kind string
+
+// What requests are for.
+const (
+	ForList   Kind = "list"   // a page: to learn the form, to load, or to compare what was loaded
+	ForLoad   Kind = "load"   // a streaming list, which goes on as a watch
+	ForWatch  Kind = "watch"  // going on from a revision
+	ForProbe  Kind = "probe"  // how far the upstream is
+	ForBeside Kind = "beside" // a short watch beside the feed's own, for a bookmark
+	ForLearn  Kind = "learn"  // how the upstream writes objects and bookmarks in a watch, and which fields it knows
+)
+
+// kindKey is the key of a Kind in a request's context.
+type kindKey struct{}
+
+// With returns a context whose requests are of that kind, whatever they look like.
+func With(ctx context.Context, kind Kind) context.Context {
+	return context.WithValue(ctx, kindKey{}, kind)
+}
+
+// KindOf says what a request with that context is for; it is empty for those that no Source sent.
+func KindOf(ctx context.Context) Kind {
+	kind, _ := ctx.Value(kindKey{}).(Kind)
+	return kind
+}
+
+// unsaid is [With], unless the caller has said a kind.
+func unsaid(ctx context.Context, kind Kind) context.Context {
+	if KindOf(ctx) != "" {
+		return ctx
+	}
+	return With(ctx, kind)
+}

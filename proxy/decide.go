@@ -103,11 +103,14 @@ type wanted struct {
 	always bool
 }
 
-// firstLoad is how long a request waits, at most, until a collection that was just begun is loaded:
-// for a watch that begins with the state, which would be the upstream's for minutes if it were
-// forwarded.
-func (w wanted) firstLoad(of *snapshot.Collection) time.Duration {
-	if !w.watch || !w.Initial {
+// streamingList says that it is a watch that begins with the state. It would be the upstream's for
+// minutes if it were forwarded, so it waits for WatchProofWait.
+func (w wanted) streamingList() bool { return w.watch && w.Initial }
+
+// loading is how long a request waits, at most, until a collection is loaded: a streaming list does,
+// if the collection was just begun or has just lost its state.
+func (w wanted) loading(of *snapshot.Collection) time.Duration {
+	if !w.streamingList() {
 		return 0
 	}
 	return of.Loading(WatchProofWait)
@@ -240,7 +243,7 @@ func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.C
 	collection, absence := h.Collections.Peek(resource)
 	switch {
 	case collection == nil:
-	case want.firstLoad(collection) > 0: // it is waited for
+	case want.loading(collection) > 0: // it is waited for
 	case want.Semantics == policy.MostRecent:
 		absence = collection.NoFresh(want.query, h.proofWait(want), want.always || want.watch)
 	case want.watch:
@@ -261,30 +264,41 @@ func (h *Handler) snapshot(
 	if absence != reason.None {
 		return nil, snapshot.Snapshot{}, absence
 	}
-	if left := want.firstLoad(collection); left > 0 {
-		_, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
-		absence = collection.AwaitFirst(ctx, left)
-		span.End()
-		if absence != reason.None {
-			return nil, snapshot.Snapshot{}, absence
-		}
+	if want.streamingList() { // the load and the proof take no longer together
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, WatchProofWait)
+		defer stop()
 	}
+	for {
+		if left := want.loading(collection); left > 0 {
+			_, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
+			absence = collection.AwaitFirst(ctx, left)
+			span.End()
+			if absence != reason.None {
+				return nil, snapshot.Snapshot{}, absence
+			}
+		}
+		snap, absence := h.state(ctx, collection, want)
+		if absence != reason.Warming || want.loading(collection) == 0 {
+			return collection, snap, absence
+		} // else the state was lost meanwhile
+	}
+}
+
+// state finds the state that the request asks for in a collection.
+func (h *Handler) state(ctx context.Context, collection *snapshot.Collection, want wanted) (snap snapshot.Snapshot, absence reason.Reason) {
 	if want.Semantics == policy.MostRecent {
-		snap, absence := h.proven(ctx, collection, want)
-		return collection, snap, absence
+		return h.proven(ctx, collection, want)
 	}
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
 	defer span.End()
-	var snap snapshot.Snapshot
 	switch {
 	case want.watch:
-		snap, absence = collection.Follow(ctx, want.Revision, want.Semantics == policy.After, watchWait)
+		return collection.Follow(ctx, want.Revision, want.Semantics == policy.After, watchWait)
 	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
-		snap, absence = collection.Latest(ctx, want.Revision)
-	default:
-		snap, absence = collection.Exact(ctx, want.Revision)
+		return collection.Latest(ctx, want.Revision)
 	}
-	return collection, snap, absence
+	return collection.Exact(ctx, want.Revision)
 }
 
 // rights are needed for an answer from memory: the caller's right to list and, for a user whom

@@ -25,8 +25,8 @@ func (h *Handler) proven(
 	return snap, absence
 }
 
-// WatchProofWait is how long a watch that begins with the newest state waits for the proof; and
-// before, for a resource that was just begun, for its first state. Where thousands begin at the same
+// WatchProofWait is how long a watch that begins with the state waits until that is loaded, and for
+// the proof if it asks for the newest, both together. Where thousands begin at the same
 // moment, the question and the feed's stream wait for CPU behind them; and the upstream would have to
 // encode the whole state for each that is forwarded.
 const WatchProofWait = 10 * time.Second

@@ -219,13 +219,18 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 
 // TestStreamingListOfAColdResource: the first streaming list of a resource waits until it is loaded,
 // since the upstream would have the watch for minutes if it were forwarded. If that takes too long, it
-// is forwarded, and so are all that follow. No other request waits.
+// is forwarded, and so are all that follow. No other request waits. It is the same where the state is
+// lost, and loaded again.
 func TestStreamingListOfAColdResource(t *testing.T) {
 	const streaming = "watch=true&timeoutSeconds=600&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	cold := []reason.Reason{reason.Warming}
 	for name, tt := range map[string]struct {
 		query string
 		away  bool            // the resource cannot be loaded
+		takes time.Duration   // a question does
+		lost  bool            // the resource was loaded, and its state is lost
+		loses time.Duration   // when its state is lost after the request, if it is then
+		again time.Duration   // when it can be loaded again, after it was lost
 		leave time.Duration   // when the client leaves, if it does
 		want  []reason.Reason // of one request after the other
 		after time.Duration   // when the first is answered or forwarded, at the latest
@@ -236,14 +241,37 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 		"the client leaves":    {query: streaming, away: true, leave: 3 * time.Second, want: cold, after: 3 * time.Second},
 		"a watch, not a state": {query: "watch=true&resourceVersion=" + now, want: cold},
 		"a list":               {query: "resourceVersion=0", want: cold},
+
+		// Two questions belong to the load, and one is the proof.
+		"with its proof too late": {query: streaming, takes: 4 * time.Second, want: []reason.Reason{reason.NotProven}, after: WatchProofWait},
+
+		"lost":                          {query: streaming + "&resourceVersion=0", lost: true, again: 2 * time.Second, want: []reason.Reason{""}, after: 8 * time.Second},
+		"lost, of the newest state":     {query: streaming, lost: true, again: 2 * time.Second, want: []reason.Reason{""}, after: 8 * time.Second},
+		"lost for too long":             {query: streaming, lost: true, again: time.Hour, want: []reason.Reason{reason.Warming, reason.Warming}, after: WatchProofWait},
+		"lost, and a list":              {query: "resourceVersion=0", lost: true, again: time.Hour, want: cold},
+		"lost while the proof is asked": {query: streaming, takes: time.Second, loses: 500 * time.Millisecond, again: time.Second, want: []reason.Reason{""}, after: 8 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newModelWorld(t)
 				w.handler.ConsistentLists = policy.ConsistentAlways
 				w.answerReviews(t)
-				w.away = tt.away
+				w.away, w.questionTakes = tt.away, tt.takes
+				lose := func() {
+					w.cut(func() { w.over, w.failing = true, true })
+					time.AfterFunc(tt.again, func() { w.cut(func() { w.failing = false }) })
+				}
+				if tt.lost || tt.loses > 0 {
+					w.load(t)
+				}
 				time.Sleep(time.Minute) // all but the resource is known
+				switch {
+				case tt.lost:
+					lose()
+					synctest.Wait()
+				case tt.loses > 0:
+					time.AfterFunc(tt.loses, lose)
+				}
 				for i, want := range tt.want {
 					out := &told{ResponseRecorder: httptest.NewRecorder()}
 					o := w.open(t, out, tt.query, "")

@@ -220,16 +220,23 @@ func (c *Collection) idle(now time.Time) time.Duration {
 // AwaitFirst waits while the state is loaded, at most for atMost, and returns why there is none.
 func (c *Collection) AwaitFirst(ctx context.Context, atMost time.Duration) reason.Reason {
 	_, why, _ := c.await(ctx, atMost, reason.Warming, (*View).outdated, func(v *View) (Snapshot, reason.Reason) {
+		if v.retired && v.absence == reason.Warming { // nothing will be loaded
+			return Snapshot{}, reason.Stopped
+		}
 		return Snapshot{}, v.absence
 	})
 	return why
 }
 
-// Loading is how much is left of a time since the collection was begun, in which it may load its
-// first state; 0 if it is not loading, or the time is over.
+// Loading is how much is left of a time in which the collection may load its state, since it was
+// begun or lost its last one; 0 if it is not loading, or the time is over.
 func (c *Collection) Loading(within time.Duration) time.Duration {
-	if c.view.Load().absence != reason.Warming {
+	if v := c.view.Load(); v.absence != reason.Warming || v.retired {
 		return 0
 	}
-	return max(0, within-time.Since(c.begun))
+	since := c.begun
+	if lost := c.life.lost(); lost.After(since) {
+		since = lost
+	}
+	return max(0, within-time.Since(since))
 }

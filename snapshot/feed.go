@@ -52,8 +52,8 @@ type feed struct {
 	// measured is how many bytes an object had on average in the last state that did not fit; 0 if
 	// none was read.
 	measured int64
-	// firstObject is when an object last appeared in an empty collection.
-	firstObject time.Time
+	// frame is that of the live span.
+	frame *wire.Frame
 	// fresh says when to ask the upstream for its current revision.
 	fresh freshness.Machine
 }
@@ -71,9 +71,9 @@ const (
 	refusalGrace = 15 * time.Second
 )
 
-// errObject is the first object of a collection whose item form could not be learned while it
-// was empty.
-var errObject = errors.New("the first object of an empty collection: its form is to be learned")
+// errObject is the first object of a collection that was empty, if the item form could not be
+// learned from it.
+var errObject = errors.New("the first object of an empty collection: its form could not be learned")
 
 func refusalBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: seldom}
@@ -124,13 +124,6 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 	var contradiction wire.InconsistencyError
 	var back wentBackError
 	switch {
-	case errors.Is(err, errObject):
-		c.close()
-		if time.Since(f.firstObject) < time.Minute {
-			break // it was gone again when it was to be looked at
-		}
-		f.firstObject = time.Now()
-		return 0
 	case errors.As(err, &contradiction), errors.As(err, &back), errors.Is(err, errUnproven),
 		source.Answered(err, http.StatusNotFound):
 		c.drop(reason.Warming)
@@ -157,7 +150,6 @@ func (f *feed) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	frame := is.frame
 	form, err := f.learnWatch(ctx, is)
 	if err != nil {
 		return err
@@ -166,12 +158,13 @@ func (f *feed) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := f.prove(ctx, frame, loaded); err != nil {
+	if err := f.prove(ctx, is.frame, loaded); err != nil {
 		loaded.discard(f.collection.budget)
 		return err
 	}
 	f.doubtPast(ctx, loaded.Asked)
-	f.collection.open(loaded.state, loaded.size, loaded.revision, frame, form, loaded.Inquiry)
+	f.collection.open(loaded.state, loaded.size, loaded.revision, is.frame, form, loaded.Inquiry)
+	f.frame = is.frame
 	if gap, cause := f.collection.life.opened(time.Now()); cause != "" && f.reopened != nil {
 		f.reopened(f.source.Resource, gap, cause)
 	}
@@ -184,7 +177,7 @@ func (f *feed) session(ctx context.Context) error {
 		asking.Go(func() { _, _ = f.attest(ctx, loaded.revision) })
 		defer func() { stop(); asking.Wait() }()
 	}
-	return f.follow(ctx, frame, loaded.stream)
+	return f.follow(ctx, loaded.stream)
 }
 
 // change converts an event into a change of the collection.

@@ -43,16 +43,16 @@ const (
 
 // follow keeps the span live: it reads the stream (nil if there is none yet), and resumes it in
 // place when it ends. It returns only when the span cannot go on.
-func (f *feed) follow(ctx context.Context, frame *wire.Frame, s *stream) (err error) {
+func (f *feed) follow(ctx context.Context, s *stream) (err error) {
 	retry := source.Backoff()
 	if s == nil {
-		if s, err = f.resume(ctx, frame, ended, time.Now(), &retry); err != nil {
+		if s, err = f.resume(ctx, ended, time.Now(), &retry); err != nil {
 			return err
 		}
 	}
 	for {
 		begun := time.Now()
-		how, err := f.drain(ctx, frame, s)
+		how, err := f.drain(ctx, s)
 		s.Stop()
 		if err != nil {
 			return err
@@ -66,7 +66,7 @@ func (f *feed) follow(ctx context.Context, frame *wire.Frame, s *stream) (err er
 		if how == ended {
 			over, _ = s.Ended(over)
 		}
-		if s, err = f.resume(ctx, frame, how, over, &retry); err != nil {
+		if s, err = f.resume(ctx, how, over, &retry); err != nil {
 			return err
 		}
 	}
@@ -75,10 +75,10 @@ func (f *feed) follow(ctx context.Context, frame *wire.Frame, s *stream) (err er
 // resume opens a watch that goes on from the live span, and tries until it has one or the span
 // is lost. over is when the last one ended. An answer that the API server is busy shows that it is
 // still the same one, so it puts nothing in doubt.
-func (f *feed) resume(ctx context.Context, frame *wire.Frame, how ending, over time.Time, retry *wait.Backoff) (*stream, error) {
+func (f *feed) resume(ctx context.Context, how ending, over time.Time, retry *wait.Backoff) (*stream, error) {
 	var refused time.Time // since when the upstream has said 403
 	for {
-		s, err := f.reopen(ctx, frame, how, over)
+		s, err := f.reopen(ctx, how, over)
 		if err == nil {
 			if how == broken {
 				f.collection.life.resumed()
@@ -120,7 +120,7 @@ func lost(err error) bool {
 // the next is answered soon after that, nothing is in doubt. Otherwise the upstream may have
 // another past than the one known here. Then it is first asked for its current revision, since a
 // watch from a revision in the future stays silent; and it must show that it has the same past.
-func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over time.Time) (*stream, error) {
+func (f *feed) reopen(ctx context.Context, how ending, over time.Time) (*stream, error) {
 	if !clock.Sleep(ctx, time.Until(f.fresh.SparedUntil())) {
 		return nil, ctx.Err()
 	}
@@ -133,7 +133,7 @@ func (f *feed) reopen(ctx context.Context, frame *wire.Frame, how ending, over t
 		if err != nil {
 			return nil, err
 		}
-		s, err := f.recognise(ctx, frame)
+		s, err := f.recognise(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +166,7 @@ func (f *feed) goOn(ctx context.Context, from uint64, timeout time.Duration) (*s
 
 // drain applies the events of the stream, until it ends or must be closed. The error is not nil
 // only if the span is lost. [freshness.Machine] decides what the feed asks meanwhile, and when.
-func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ ending, err error) {
+func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
 	var question call[probed]
 	var beside call[attested]
 	defer question.stop()
@@ -210,7 +210,7 @@ func (f *feed) drain(ctx context.Context, frame *wire.Frame, s *stream) (_ endin
 			if !ok {
 				return f.endOf(s)
 			}
-			if err := f.take(frame, s, ev); err != nil {
+			if err := f.take(ctx, s, ev); err != nil {
 				return broken, err
 			}
 			fresh.StreamTold(ev.Came, c.confirmedTo())
@@ -247,7 +247,7 @@ func (f *feed) endOf(s *stream) (ending, error) {
 }
 
 // take applies one event.
-func (f *feed) take(frame *wire.Frame, s *stream, ev wire.Event) error {
+func (f *feed) take(ctx context.Context, s *stream, ev wire.Event) error {
 	f.hold(ev)
 	if ev.Kind == wire.Bookmarked {
 		if err := f.collection.passes(s, ev.Meta.Revision); err != nil {
@@ -258,7 +258,10 @@ func (f *feed) take(frame *wire.Frame, s *stream, ev wire.Event) error {
 		}
 		return f.collection.progress(ev.Meta.Revision)
 	}
-	ch, err := f.change(frame, ev)
+	if err := f.learnFirst(ctx, ev); err != nil {
+		return err
+	}
+	ch, err := f.change(f.frame, ev)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/fields"
+
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
@@ -55,15 +57,10 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 		if err != nil {
 			return learned{}, err
 		}
-		frame, _, err := wire.LearnFrame(e, l.Body, l.Header.Get("Content-Type"), none.EmptyItems)
+		frame, err := f.frameOf(ctx, l, none)
 		if err != nil {
 			return learned{}, err
 		}
-		frame.Namespaces, frame.Paths = none.Namespaces, none.Paths
-		if frame.Headers, err = f.source.Headers(ctx, l); err != nil {
-			return learned{}, err
-		}
-		frame.AuditIDs = len(l.Header.Values("Audit-Id"))
 		n := int64(len(l.Items))
 		if n == 0 {
 			return learned{frame: frame}, nil
@@ -80,6 +77,46 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 		return learned{frame: frame, count: n + l.Meta.Remaining, mean: mean, framed: ev.Framed}, err
 	}
 	return learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
+}
+
+// frameOf makes the frame of a list. What only other lists show is as in another frame.
+func (f *feed) frameOf(ctx context.Context, l source.List, other *wire.Frame) (*wire.Frame, error) {
+	frame, _, err := wire.LearnFrame(f.source.Encoding(), l.Body, l.Header.Get("Content-Type"), other.EmptyItems)
+	if err != nil {
+		return nil, err
+	}
+	frame.Namespaces, frame.Paths = other.Namespaces, other.Paths
+	frame.Headers, err = f.source.Headers(ctx, l)
+	frame.AuditIDs = len(l.Header.Values("Audit-Id"))
+	return frame, err
+}
+
+// learnFirst learns the form of items from the first object of a collection that was empty: from an
+// event of the stream, and a list of that object at exactly the event's revision. Those who follow
+// the collection notice nothing. After errObject the state must be loaded again, with the form.
+func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
+	if f.frame.Item.Known {
+		return nil
+	}
+	query := source.Exactly(ev.Meta.Revision)
+	query.Set("fieldSelector", wire.NameField+"="+fields.EscapeValue(ev.Meta.Name))
+	l, err := f.source.Insist(ctx, ev.Meta.Namespace, query)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errObject, err)
+	}
+	frame, err := f.frameOf(ctx, l, f.frame)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errObject, err)
+	}
+	if len(l.Items) != 1 || !f.frame.Equal(frame) {
+		return errObject // it was deleted, or lists are written in another way by now
+	}
+	if frame.Item, err = wire.LearnItem(f.source.Encoding(), l.Items[0], ev); err != nil {
+		return err
+	}
+	f.frame = frame
+	f.collection.reframe(frame)
+	return nil
 }
 
 // learnFields finds out which fields the upstream accepts in a selector: an older one knows

@@ -139,6 +139,13 @@ func (l *spanLife) endLocked(why reason.Reason, now time.Time) {
 	l.counts.lost, l.counts.cause = now, why
 }
 
+// lost is when the last span was lost, if none was opened since; else zero.
+func (l *spanLife) lost() time.Time {
+	l.counts.mu.Lock()
+	defer l.counts.mu.Unlock()
+	return l.counts.lost
+}
+
 // left records that the collection was dropped because nobody wants it, which does not count as a
 // loss.
 func (l *spanLife) left() {

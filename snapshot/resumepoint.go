@@ -56,7 +56,7 @@ func (c *Collection) resumePoint() resumePoint {
 
 // meet waits for the first event of a resumed stream, which must be the resume point, with the same
 // bytes. That nothing comes proves nothing, and costs only time.
-func (f *feed) meet(ctx context.Context, frame *wire.Frame, s *stream, want resumePoint) error {
+func (f *feed) meet(ctx context.Context, s *stream, want resumePoint) error {
 	timer := time.NewTimer(resumeSilence)
 	defer timer.Stop()
 	select {
@@ -68,7 +68,7 @@ func (f *feed) meet(ctx context.Context, frame *wire.Frame, s *stream, want resu
 		if ev.Kind == wire.Bookmarked {
 			return other
 		}
-		got, err := f.change(frame, ev)
+		got, err := f.change(f.frame, ev)
 		if err != nil {
 			return err
 		}

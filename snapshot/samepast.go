@@ -41,12 +41,12 @@ const (
 //     procedure for restoring etcd stops all API servers first.
 //
 // errUnproven says that the upstream has another past, or has forgotten this one.
-func (f *feed) recognise(ctx context.Context, frame *wire.Frame) (*stream, error) {
+func (f *feed) recognise(ctx context.Context) (*stream, error) {
 	timeout := watchTimeout + rand.N(watchTimeout)
 	if first := f.collection.resumePoint(); first.revision != 0 {
 		s, err := f.goOn(ctx, first.revision-1, timeout)
 		if err == nil {
-			if err = f.meet(ctx, frame, s, first); err == nil {
+			if err = f.meet(ctx, s, first); err == nil {
 				f.collection.confirm(first.revision)
 				return s, nil
 			}

@@ -236,6 +236,20 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	c.publishLocked(&View{spans: spans, heard: heard, newest: state, frame: v.frame, watches: v.watches})
 }
 
+// reframe replaces the frame of the live span by one that also knows the form of items.
+func (c *Collection) reframe(frame *wire.Frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.view.Load()
+	if v.absence != reason.None {
+		return
+	}
+	if v.watches != nil {
+		v.watches.Reframe(frame)
+	}
+	c.publishLocked(&View{spans: v.spans, heard: v.heard, newest: v.newest, frame: frame, watches: v.watches})
+}
+
 // floor is the revision below which no read of the upstream may fall that begins now.
 func (c *Collection) floor() uint64 {
 	c.mu.Lock()

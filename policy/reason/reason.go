@@ -65,7 +65,7 @@ const (
 	WentBack Reason = "went-back"
 	// Unproven: after a watch broke, the upstream could not show that its past is the same.
 	Unproven Reason = "unproven"
-	// FirstObject: an empty collection got its first object, whose form has to be learned.
+	// FirstObject: an empty collection got its first object, and its form could not be learned.
 	FirstObject Reason = "first-object"
 	// Mismatch: a self-check found that the state is not the upstream's.
 	Mismatch Reason = "mismatch"

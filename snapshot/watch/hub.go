@@ -90,6 +90,13 @@ func (h *Hub) Learn(plain *wire.Bookmark) {
 	h.form.Store(&form)
 }
 
+// Reframe takes in a frame that also knows the form of items. No event was told before.
+func (h *Hub) Reframe(frame *wire.Frame) {
+	form := *h.form.Load()
+	form.Frame = frame
+	h.form.Store(&form)
+}
+
 // Publish makes a longer span the current one, or one from which the oldest changes were forgotten.
 func (h *Hub) Publish(span Span) {
 	if h.dispatched.Load() < span.Kept() { // where memory is tight, history is cut behind each change

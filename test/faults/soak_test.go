@@ -51,8 +51,8 @@ const (
 
 // TestSoak lets everything run together for a long time: writers, askers, pagers, followers, the
 // oracle, callers, namespaces and collections that come and go (turnover), and one fault after the
-// other. In the end there must be no wrong answer, all followers must know the true state, and
-// listproxy must take no more of the machine than before. make soak runs it.
+// other. At every rest and in the end all followers must know the true state; there must be no wrong
+// answer, and listproxy must take no more of the machine than before. make soak runs it.
 func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		return // asked for by make soak
@@ -171,7 +171,8 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 	var report strings.Builder
 	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, %d requests not answered, "+
 		"%d of %d followers true, %.0f self-checks, of which %.0f agree and the others were not to be told\n",
-		time.Since(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), r.Refused, r.Followed, len(s.followers), last.Checks, last.Agreements)
+		time.Since(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), r.Refused, r.Followed,
+		len(s.followers)*(m.rests+1), last.Checks, last.Agreements)
 	_, _ = fmt.Fprintf(&report, "  %d lists from memory named no revision, and had to hold all that was written before\n", r.Recent)
 	_, _ = fmt.Fprintf(&report, "  %s\n", turned.judge())
 	_, _ = fmt.Fprintf(&report, "  %v\n  forwarded, or not answered: %s\n", turned.crowd, turned.crowd.Why())

@@ -290,8 +290,8 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 	}
 }
 
-// rest lets nobody write, and nobody ask but for the newest state and for what is always asked for,
-// and says so when all that comes and goes is gone: callers, what they were allowed, collections,
+// rest lets nobody write or watch, and nobody ask but for the newest state and for what is always
+// asked for, and says so when all that comes and goes is gone: callers, what they were allowed, collections,
 // and history; and what is garbage then. It stays so for some samples.
 func (t *turnover) rest(at func(bool)) {
 	t.Helper()
@@ -304,6 +304,10 @@ func (t *turnover) rest(at func(bool)) {
 	}
 	t.leave()
 	defer t.come()
+	// A follower's watch may be forwarded, on a connection of its own.
+	t.settled()
+	t.stop()
+	defer t.follow()
 	poll.Pause(t.Context(), soakHistory+time.Second)
 	t.must(poll.Retry(t.Context(), "the end of collections that nobody asks for", func() error { return t.gone(t.Context()) }))
 	defer t.keepUsed()()

@@ -10,6 +10,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"iter"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -89,6 +91,9 @@ func (r *Registry) add(f form, texts ...string) {
 		r.forms = map[string]form{}
 	}
 	for _, text := range texts {
+		if len(text) < 2 {
+			panic("secrets: " + f.secret + " is too short to be looked for")
+		}
 		if _, known := r.forms[text]; !known {
 			r.forms[text] = f // whoever made it knows best what it is
 		}
@@ -108,14 +113,24 @@ func base64Forms(value string) []string {
 	return forms
 }
 
-// What looks like a secret, whoever made it.
-var patterns = []struct {
+// patterns are what looks like a secret, whoever made it, by the words that it begins with, in any
+// case.
+var patterns = map[string]pattern{
+	"eyJ":         {"a JSON web token", regexp.MustCompile(`eyJ[\w-]{8,}\.eyJ[\w-]{8,}`)},
+	"bearer":      authorization,
+	"basic":       authorization,
+	"negotiate":   authorization,
+	"-----BEGIN ": {"a private key", regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----`)},
+}
+
+type pattern struct {
 	name string
 	is   *regexp.Regexp
-}{
-	{"a JSON web token", regexp.MustCompile(`eyJ[\w-]{8,}\.eyJ[\w-]{8,}`)},
-	{"the value of an Authorization header", regexp.MustCompile(`(?i)\b(?:bearer|basic|negotiate)(?: |\+|%20)[\w.~+/-]{16,}=*`)},
-	{"a private key", regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----`)},
+}
+
+var authorization = pattern{
+	"the value of an Authorization header",
+	regexp.MustCompile(`(?i)\b(?:bearer|basic|negotiate)(?: |\+|%20)[\w.~+/-]{16,}=*`),
 }
 
 // auditLine begins the lines of an audit log.
@@ -147,19 +162,18 @@ func (r *Registry) Search(where, text string) []Leak {
 			found[secret] = Leak{secret, where, line}
 		}
 	}
-	for value, f := range r.forms {
-		for at := range occurrences(text, value) {
-			if f.identity && (!isWord(text, at, len(value)) || auditLine.MatchString(lineAt(text, at))) {
-				continue
+	for at, what := range occurrences(text, maps.Keys(r.forms), maps.Keys(patterns)) {
+		if p, is := patterns[what]; is {
+			if p.is.MatchString(lineAt(text, at)) {
+				note(p.name, at)
 			}
-			note(f.secret, at)
-			break
+			continue
 		}
-	}
-	for _, p := range patterns {
-		if at := p.is.FindStringIndex(text); at != nil {
-			note(p.name, at[0])
+		f := r.forms[what]
+		if f.identity && (!isWord(text, at, len(what)) || auditLine.MatchString(lineAt(text, at))) {
+			continue
 		}
+		note(f.secret, at)
 	}
 	var leaks []Leak
 	for _, leak := range found {
@@ -169,15 +183,39 @@ func (r *Registry) Search(where, text string) []Leak {
 	return leaks
 }
 
-// occurrences yields where value begins in text.
-func occurrences(text, value string) func(yield func(int) bool) {
-	return func(yield func(int) bool) {
-		for from := 0; ; {
-			i := strings.Index(text[from:], value)
-			if i < 0 || !yield(from+i) {
-				return
+// occurrences yields where which of the values begin in text, and of the words, in upper or lower
+// case. It reads the text once: a soak's log is hundreds of megabytes long, and there are hundreds of
+// values.
+func occurrences(text string, values, words iter.Seq[string]) iter.Seq2[int, string] {
+	type sought struct {
+		text string
+		is   func(a, b string) bool
+	}
+	begin := func(s string) uint16 { return uint16(s[0])<<8 | uint16(s[1]) }
+	var begins [1 << 16]bool
+	byBegin := map[uint16][]sought{}
+	for value := range values {
+		begins[begin(value)] = true
+		byBegin[begin(value)] = append(byBegin[begin(value)], sought{value, func(a, b string) bool { return a == b }})
+	}
+	for word := range words {
+		lower, upper := strings.ToLower(word[:2]), strings.ToUpper(word[:2])
+		for _, s := range slices.Compact([]string{lower, lower[:1] + upper[1:], upper, upper[:1] + lower[1:]}) {
+			begins[begin(s)] = true
+			byBegin[begin(s)] = append(byBegin[begin(s)], sought{word, strings.EqualFold})
+		}
+	}
+	return func(yield func(int, string) bool) {
+		for at := 0; at+1 < len(text); at++ {
+			here := uint16(text[at])<<8 | uint16(text[at+1])
+			if !begins[here] {
+				continue
 			}
-			from += i + len(value)
+			for _, s := range byBegin[here] {
+				if end := at + len(s.text); end <= len(text) && s.is(text[at:end], s.text) && !yield(at, s.text) {
+					return
+				}
+			}
 		}
 	}
 }

@@ -55,6 +55,9 @@ func TestSearch(t *testing.T) {
 		{"in base64 of more", base64.URLEncoding.EncodeToString([]byte(`{"token":"` + token + `"}`)), []string{alice}},
 		{"in hex", hex.EncodeToString([]byte("Bearer " + token)), []string{alice}},
 		{"a header that nobody added", `"Authorization":["Bearer 0123456789abcdefghijkl"]`, []string{header}},
+		{"a header in capitals", "authorization: BEARER 0123456789abcdefghijkl", []string{header}},
+		{"a header after words that begin so", "bearer, basic: basic 0123456789abcdefghijkl", []string{header}},
+		{"a token after its beginning", token[:11] + token, []string{alice}},
 		{"a header", "Authorization: bearer " + token, []string{alice, header}},
 		{"a JSON web token", "token=" + jwt, []string{"a JSON web token"}},
 		{"a key", string(key), []string{"a private key", privateKey}},
@@ -107,4 +110,21 @@ func TestShortSecretsAreRefused(t *testing.T) {
 	}()
 	var r secrets.Registry
 	r.Add("a letter", "a")
+}
+
+// BenchmarkSearch is what a soak does at its end.
+func BenchmarkSearch(b *testing.B) {
+	var r secrets.Registry
+	for i := range 50 {
+		r.Add(fmt.Sprint("token ", i), rand.Text())
+		r.AddIdentity(fmt.Sprint("user ", i), fmt.Sprint("certuser-", i))
+	}
+	line := `time=2026-01-01T00:00:00Z level=DEBUG msg="request answered" path=/api/v1/namespaces/n/pods user=system:serviceaccount:n:caller took=1ms` + "\n"
+	text := strings.Repeat(line, (64<<20)/len(line))
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		if leaks := r.Search("its log", text); len(leaks) > 0 {
+			b.Fatal(leaks)
+		}
+	}
 }

@@ -19,10 +19,6 @@ type Measure struct {
 	Label string
 }
 
-// held is how many connections the watches of a suite's followers may keep at rest: each that is
-// forwarded at that moment may be on a connection of its own.
-const held = 6
-
 // Measures are those that must be flat. All of them go up and down with what is asked, written and
 // broken. What is never given back raises what they come down to at rest.
 func Measures() []Measure {
@@ -31,10 +27,10 @@ func Measures() []Measure {
 		// Beside the heap it is the program's own pages, read when they are first needed, and what
 		// the runtime has not given back yet.
 		{Name: "resident memory", Of: func(s Sample) float64 { return s.RSS }, Slack: 4 * mib, Unit: mib, Label: " MiB"},
-		{Name: "heap", Of: func(s Sample) float64 { return s.Heap }, Slack: 2 * mib, Unit: mib, Label: " MiB"},
-		{Name: "goroutines", Of: func(s Sample) float64 { return s.Goroutines }, Slack: 3 + held, Unit: 1},
-		{Name: "file descriptors", Of: func(s Sample) float64 { return s.FDs }, Slack: 2 + held, Unit: 1},
-		{Name: "connections to the API server", Of: func(s Sample) float64 { return s.Upstream }, Slack: 1 + held, Unit: 1},
+		{Name: "heap", Of: func(s Sample) float64 { return s.Heap }, Slack: mib, Unit: mib, Label: " MiB"},
+		{Name: "goroutines", Of: func(s Sample) float64 { return s.Goroutines }, Slack: 3, Unit: 1},
+		{Name: "file descriptors", Of: func(s Sample) float64 { return s.FDs }, Slack: 2, Unit: 1},
+		{Name: "connections to the API server", Of: func(s Sample) float64 { return s.Upstream }, Slack: 1, Unit: 1},
 	}
 }
 

@@ -50,7 +50,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 				u := &upstream{revision: 9, watch: func(uint64) []string { return nil }}
 				u.exactly = func(string) []string { return []string{first} }
 				told, tell := io.Pipe()
-				defer tell.Close()
+				defer func() { _ = tell.Close() }()
 				asked := 0
 				c := fedWith(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
 					q, body := r.URL.Query(), io.NopCloser(strings.NewReader(u.list("", "")))

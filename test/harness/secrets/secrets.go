@@ -116,11 +116,11 @@ func base64Forms(value string) []string {
 // patterns are what looks like a secret, whoever made it, by the words that it begins with, in any
 // case.
 var patterns = map[string]pattern{
-	"eyJ":         {"a JSON web token", regexp.MustCompile(`eyJ[\w-]{8,}\.eyJ[\w-]{8,}`)},
-	"bearer":      authorization,
-	"basic":       authorization,
-	"negotiate":   authorization,
-	"-----BEGIN ": {"a private key", regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----`)},
+	"eyJ":        {"a JSON web token", regexp.MustCompile(`eyJ[\w-]{8,}\.eyJ[\w-]{8,}`)},
+	"bearer":     authorization,
+	"basic":      authorization,
+	"negotiate":  authorization,
+	"-----BEGIN": {"a private key", regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----`)},
 }
 
 type pattern struct {

@@ -242,7 +242,17 @@ func (s *watchStream) writeInitial() (end watch.Ending) {
 	}
 	may := func() bool { end = s.interrupted(); return end == "" }
 	if s.compressed {
-		s.events, s.err = s.handler.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, last, may)
+		// What was allowed is handed on before the next look. So after a doubt nothing of the state follows,
+		// only the end of the member.
+		begun := false
+		next := func() bool {
+			if begun { // before, there is only the member's header
+				s.err = out.Flush()
+			}
+			begun = true
+			return may()
+		}
+		s.events, s.err = s.handler.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, last, next)
 		if s.err == nil {
 			s.err = out.Flush()
 		}

@@ -29,6 +29,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
+	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
@@ -96,6 +97,50 @@ func TestInterruptedStates(t *testing.T) {
 					whole := strings.Contains(text, "initial-events-end")
 					if whole != (tt.end == "") || !strings.HasSuffix(text, "}\n") {
 						t.Errorf("%d bytes are written, with the end of the state: %t", len(text), whole)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestNothingOfADoubtfulState: once it is in doubt, no byte of an object follows, with gzip or
+// without: what waits to be handed on is left out, or has been handed on before.
+func TestNothingOfADoubtfulState(t *testing.T) {
+	const size, objects = 2 << 10, 500
+	var state []*index.Object
+	for i := range uint64(objects) {
+		state = append(state, index.NewObject(i+1, fmt.Sprint(i), 1, []byte(`{"data":"`+randomText(size)+`"}`)))
+	}
+	compressor, err := gzip.NewCompressor(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, compressed := range []bool{false, true} {
+		for looks := range 4 {
+			t.Run(fmt.Sprintf("gzip %t, doubt at look %d", compressed, looks), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					out, hub := httptest.NewRecorder(), benchHub(1, size)
+					s := hubStream(hub, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+					defer s.cursor.Close(watch.EndGone)
+					s.handler, s.compressed, s.page = &Handler{Compressor: compressor}, compressed, &body{objects: state, size: objects * size}
+					asked, before := 0, 0
+					s.stands = func() bool {
+						if asked++; asked == looks+1 {
+							before = out.Body.Len()
+						}
+						return asked <= looks
+					}
+					end := s.writeInitial()
+					const endOfMember = 100 // at most, with its head; an object has more
+					if more := out.Body.Len() - before; end != watch.EndLost || more > endOfMember || !compressed && more > 0 {
+						t.Errorf("it ends as %q, %d bytes follow", end, more)
+					}
+					if compressed {
+						out.Header().Set("Content-Encoding", "gzip")
+					}
+					if got := strings.Count(plain(t, out), "\n"); looks > 0 && (got == 0 || got != s.events) {
+						t.Errorf("%d events are written, and said to be %d", got, s.events)
 					}
 				})
 			})

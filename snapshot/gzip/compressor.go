@@ -96,8 +96,8 @@ func (c *Compressor) Write(w io.Writer, frame *wire.Frame, head []byte, objects 
 }
 
 // WriteEvents writes what a watch begins with: the objects as events, and the tail. It calls may
-// before each segment and the tail, and ends the member if it may not go on. It returns how many
-// objects it has written.
+// right before it writes a segment or the tail, and ends the member if it may not go on. It returns how
+// many objects it has written.
 func (c *Compressor) WriteEvents(
 	w io.Writer, frame *wire.Frame, e wire.Encoding, objects []*index.Object, tail []byte, may func() bool,
 ) (written int, err error) {
@@ -110,10 +110,14 @@ func (c *Compressor) write(
 	s := joined{w: w}
 	s.write(gzipHeader)
 	s.stored(head, false)
-	for written < len(objects) && s.err == nil && may() {
+	for written < len(objects) && s.err == nil {
 		rest := objects[written:]
 		n := segmentLength(rest)
-		s.segment(c.segment(as, rest[:n], as.role(written == 0)))
+		segment := c.segment(as, rest[:n], as.role(written == 0))
+		if !may() {
+			break
+		}
+		s.segment(segment)
 		written += n
 	}
 	if written < len(objects) || !may() {

@@ -234,49 +234,54 @@ func (w *client) take(ctx context.Context) bool {
 }
 
 // TestCursorsAgainstTheLog: clients of all kinds follow from all revisions while objects change, and
-// each is told just what another way of thinking makes of the log.
+// each is told just what another way of thinking makes of the log. (In a bubble they may take as long
+// as they need: at the end, what is left is told for some seconds only.)
 func TestCursorsAgainstTheLog(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			c := newCluster(t, seed)
-			var clients []*client
-			var reading sync.WaitGroup
-			for range 150 {
-				for range c.rnd.IntN(4) {
-					c.write()
-				}
-				if c.rnd.IntN(4) > 0 {
-					continue
-				}
-				for _, q := range queries(t) {
-					after := c.span.From + c.rnd.Uint64N(c.span.To-c.span.From+1)
-					w := c.watch(q, Options{After: after})
-					clients = append(clients, w)
-					reading.Go(func() {
-						for w.end == "" {
-							if !w.take(t.Context()) && w.end == "" {
-								w.Wait(t.Context())
-							}
-						}
-						w.Close(w.end)
-					})
-				}
-			}
-			c.hub.EndWithin(0, EndShutdown)
-			reading.Wait()
-			for _, w := range clients {
-				if diff := cmp.Diff(c.expected(w.query, w.after), w.events); diff != "" {
-					t.Fatalf("a watch of %+v after %d (-want +got):\n%s", w.query, w.after, diff)
-				}
-			}
-			if n := c.hub.Cursors(); n != 0 {
-				t.Errorf("%d cursors are left", n)
-			}
-			if stats := c.hub.counts.Stats(); stats.Open != 0 || stats.Ended[EndShutdown] != uint64(len(clients)) {
-				t.Errorf("counted %+v of %d", stats, len(clients))
-			}
+			synctest.Test(t, func(t *testing.T) { testCursorsAgainstTheLog(t, seed) })
 		})
+	}
+}
+
+func testCursorsAgainstTheLog(t *testing.T, seed uint64) {
+	c := newCluster(t, seed)
+	var clients []*client
+	var reading sync.WaitGroup
+	for range 150 {
+		for range c.rnd.IntN(4) {
+			c.write()
+		}
+		if c.rnd.IntN(4) > 0 {
+			continue
+		}
+		for _, q := range queries(t) {
+			after := c.span.From + c.rnd.Uint64N(c.span.To-c.span.From+1)
+			w := c.watch(q, Options{After: after})
+			clients = append(clients, w)
+			reading.Go(func() {
+				for w.end == "" {
+					if !w.take(t.Context()) && w.end == "" {
+						w.Wait(t.Context())
+					}
+				}
+				w.Close(w.end)
+			})
+		}
+	}
+	c.hub.EndWithin(0, EndShutdown)
+	reading.Wait()
+	for _, w := range clients {
+		if diff := cmp.Diff(c.expected(w.query, w.after), w.events); diff != "" {
+			t.Fatalf("a watch of %+v after %d (-want +got):\n%s", w.query, w.after, diff)
+		}
+	}
+	if n := c.hub.Cursors(); n != 0 {
+		t.Errorf("%d cursors are left", n)
+	}
+	if stats := c.hub.counts.Stats(); stats.Open != 0 || stats.Ended[EndShutdown] != uint64(len(clients)) {
+		t.Errorf("counted %+v of %d", stats, len(clients))
 	}
 }
 

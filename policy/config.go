@@ -81,10 +81,10 @@ type Rule struct {
 	IdleTimeout *time.Duration
 	// LimitAtZero is what a limit means at resourceVersion=0.
 	LimitAtZero LimitAtZero
-	// ConsistentLists says which lists of the newest state are answered from memory; empty is the
-	// process's default.
+	// ConsistentLists says which lists of the newest state are answered from memory; empty leaves it
+	// to [Switches].
 	ConsistentLists ConsistentLists
-	// Watches says whether watches are answered from memory; nil is the process's default.
+	// Watches says whether watches are answered from memory; nil leaves it to [Switches].
 	Watches *bool
 	// SameForEveryone: if an aggregated API server owns the resource, whoever wrote the
 	// rule vouches that it shows the same to all callers who may list it.
@@ -118,8 +118,8 @@ func (r Rule) Keeps(representation media.Representation) bool {
 	return r.Cache != CacheNever && slices.Contains(r.Representations, representation)
 }
 
-// AnswersWatches says whether watches are answered from memory; byDefault is the process's default.
-func (r Rule) AnswersWatches(byDefault bool) bool { return *cmp.Or(r.Watches, &byDefault) }
+// AnswersWatches says whether watches are answered from memory.
+func (r Rule) AnswersWatches() bool { return r.Watches != nil && *r.Watches }
 
 // Target says which resources a rule is for. An empty Version means all versions; the Resource
 // AllResources means all resources of the group.
@@ -182,6 +182,27 @@ func builtIn() Rule {
 		LimitAtZero:     LimitIgnored,
 		Source:          BuiltIn,
 	}
+}
+
+// Switches are flags of a process: which lists of the newest state are answered from memory, and
+// whether watches are, for resources whose rule does not say it.
+type Switches struct {
+	Consistent ConsistentLists
+	Watches    bool
+}
+
+// With returns the same policy, with switches where a rule leaves something to them.
+func (c *Config) With(s Switches) *Config {
+	filled := func(r Rule) Rule {
+		r.ConsistentLists, r.Watches = cmp.Or(r.ConsistentLists, s.Consistent), cmp.Or(r.Watches, &s.Watches)
+		return r
+	}
+	with := *c
+	with.rest, with.rules = filled(c.rest), make(map[Target]Rule, len(c.rules))
+	for target, rule := range c.rules {
+		with.rules[target] = filled(rule)
+	}
+	return &with
 }
 
 // For returns the settings of a resource; group is empty for the core group. It does not allocate.

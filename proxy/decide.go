@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -27,46 +26,35 @@ import (
 // wrong, so [mayAnswer] checks everything last.
 func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, reason.Reason) {
 	list, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.Credentials())
-	if list.Watch && !h.watches(list) {
-		why = reason.Watch
-	}
 	if why != "" {
 		return list, answer{}, why
 	}
-	rule := h.Policy.For(list.Group, list.Version, list.Resource)
-	consistent := cmp.Or(rule.ConsistentLists, h.ConsistentLists, policy.ConsistentNever)
-	decision := list.Decide(rule.LimitAtZero, consistent)
-	found := answer{semantics: decision.Semantics, watch: list.Watch, initial: decision.Initial}
-	if decision.Reason == reason.MostRecent {
-		found.semantics = policy.MostRecent
+	outline := h.Policy.Outline(list)
+	found := answer{semantics: outline.Semantics, watch: list.Watch, initial: outline.Initial}
+	if found.user, found.asAny = h.getsAny(r.Context(), who, outline); found.asAny {
+		outline.GiveAny(list)
 	}
-	if found.user, found.asAny = h.getsAny(r.Context(), who, rule, list, found.semantics); found.asAny {
-		decision = list.Decide(rule.LimitAtZero, policy.ConsistentFaster)
-	}
-	if !decision.Serve {
-		return list, found, decision.Reason
+	if outline.Reason != "" {
+		return list, found, outline.Reason
 	}
 	// The reasons up to here follow from the request and the rule's switches. Those below reveal
 	// something about the cluster, the policy or memory.
 	if !who.accepted {
 		return list, found, reason.UnknownCaller
 	}
-	if rule.Cache == policy.CacheNever {
-		return list, found, reason.NotCached
+	if outline.NotKept != "" {
+		return list, found, outline.NotKept
 	}
 	entry, why := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource)
 	if why != "" {
 		return list, found, why
 	}
-	representation, why := h.form(list, rule, entry)
+	representation, why := h.form(list, outline.Rule, entry)
 	if why != "" {
 		return list, found, why
 	}
 	resource, asked := collectionOf(list, entry, representation), attributesFor(list)
-	want := wanted{decision, query(list, entry, decision), list.Watch, consistent == policy.ConsistentAlways}
-	if found.asAny {
-		want.Semantics = policy.Any
-	}
+	want := wanted{outline, query(list, entry, outline.Decision, found.semantics), list.Watch}
 	// A request that is answered sooner when it is forwarded is forwarded before a review is sent.
 	if want.Semantics == policy.MostRecent || !h.Authorizer.Remembers(who.identity, asked) {
 		if collection, why := h.hopeless(resource, want); why != "" {
@@ -96,12 +84,13 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 
 // wanted is what a list asks of memory.
 type wanted struct {
-	policy.Decision
+	policy.Outline
 	query index.Query
 	watch bool
-	// always: the newest state is proven even where the list would be forwarded sooner.
-	always bool
 }
+
+// anyway: the newest state is proven even where the list would be forwarded sooner.
+func (w wanted) anyway() bool { return w.watch || w.Rule.ConsistentLists == policy.ConsistentAlways }
 
 // streamingList says that it is a watch that begins with the state. It would be the upstream's for
 // minutes if it were forwarded, so it waits for WatchProofWait.
@@ -159,8 +148,8 @@ func (h *Handler) form(list policy.Request, rule policy.Rule, entry discovery.En
 	return representation, why
 }
 
-// query says what the page is to hold.
-func query(list policy.Request, entry discovery.Entry, d policy.Decision) index.Query {
+// query says what the page is to hold. asked are the semantics that the client asks for.
+func query(list policy.Request, entry discovery.Entry, d policy.Decision, asked policy.Semantics) index.Query {
 	q := index.Query{
 		Scope:  index.Scope{Namespace: list.Namespace},
 		Start:  d.Start,
@@ -168,7 +157,7 @@ func query(list policy.Request, entry discovery.Entry, d policy.Decision) index.
 		Labels: list.Labels,
 		Fields: list.Fields,
 		// A page at resourceVersion=0 looks like a page at exactly the state's revision.
-		Newest: d.Semantics == policy.NotOlderThan || d.Semantics == policy.MostRecent,
+		Newest: asked == policy.NotOlderThan || asked == policy.MostRecent,
 	}
 	if namespace, name, single := list.Single(entry.Namespaced); single {
 		q.Scope.Namespace, q.Name = namespace, name
@@ -245,7 +234,7 @@ func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.C
 	case collection == nil:
 	case want.loading(collection) > 0: // it is waited for
 	case want.Semantics == policy.MostRecent:
-		absence = collection.NoFresh(want.query, h.proofWait(want), want.always || want.watch)
+		absence = collection.NoFresh(want.query, h.proofWait(want), want.anyway())
 	case want.watch:
 		absence = collection.NoFollow(want.Revision, want.Semantics == policy.After)
 	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:

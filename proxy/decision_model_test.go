@@ -395,11 +395,9 @@ func startModelWorld(t testing.TB, settle time.Duration) *modelWorld {
 	}
 	t.Cleanup(reviews.Close)
 	w.handler = &Handler{
-		Policy:  policy.DefaultConfig(),
-		Watches: true,
+		Policy: policy.DefaultConfig().With(policy.Switches{Consistent: policy.ConsistentAlways, Watches: true}),
 
-		ConsistentLists: policy.ConsistentAlways,
-		ConsistentWait:  3 * time.Second,
+		ConsistentWait: 3 * time.Second,
 
 		Catalog:     cluster.Catalog,
 		Schemas:     cluster.Schemas,

@@ -111,6 +111,6 @@ func (h *Handler) newest(list policy.Request) (snapshot.Resource, index.Query, b
 	if why != "" {
 		return snapshot.Resource{}, index.Query{}, false
 	}
-	q := query(list, entry, policy.Decision{Semantics: policy.MostRecent, Limit: list.Options.Limit})
+	q := query(list, entry, policy.Decision{Limit: list.Options.Limit}, policy.MostRecent)
 	return collectionOf(list, entry, representation), q, true
 }

@@ -32,14 +32,8 @@ type Handler struct {
 	// MaxBodyBytes bounds the body of a request; 0 is no bound.
 	MaxBodyBytes int64
 
-	// ConsistentLists says which lists of the newest state are answered from memory, for resources
-	// whose rule does not say it; empty is none.
-	ConsistentLists policy.ConsistentLists
-	// ConsistentWait is how long such a list may wait for the proof.
+	// ConsistentWait is how long a list of the newest state may wait for the proof.
 	ConsistentWait time.Duration
-
-	// Watches says whether watches are answered from memory, for resources whose rule does not say it.
-	Watches bool
 
 	Authenticator *authn.Authenticator
 	Inflight      *inflight.Bounds

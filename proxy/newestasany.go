@@ -13,10 +13,9 @@ import (
 // only if the rule names callers, and only for callers whom it has accepted. If it does not say,
 // the caller gets the newest state.
 func (h *Handler) getsAny(
-	ctx context.Context, who caller, rule policy.Rule, list policy.Request, asked policy.Semantics,
+	ctx context.Context, who caller, outline policy.Outline,
 ) (user.Info, bool) {
-	// A page that continues a list of the newest state must not be of any other state.
-	if len(rule.NewestAsAny) == 0 || asked != policy.MostRecent || list.Watch || list.Options.Continue != "" || !who.accepted {
+	if !outline.Newest || len(outline.Rule.NewestAsAny) == 0 || !who.accepted {
 		return nil, false
 	}
 	known, err := h.WhoAmI.Recognise(ctx, who.identity, who.share)
@@ -24,5 +23,5 @@ func (h *Handler) getsAny(
 		h.rarely("a caller could not be recognised, for whom the policy may have a rule (newestAsAny)", err)
 		return nil, false
 	}
-	return known, rule.GetsAny(known)
+	return known, outline.Rule.GetsAny(known)
 }

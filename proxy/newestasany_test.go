@@ -66,7 +66,6 @@ func testNewestAsAny(t *testing.T, consistent policy.ConsistentLists) {
 	w.questionTakes = 5 * time.Millisecond
 	close(w.reviews) // each is answered at once
 	h := w.handler
-	h.ConsistentLists = consistent
 	whoAmI, err := authz.NewWhoAmI(authntest.SendAs(who.answer), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.WhoAmIConfig{TTL: ttl})
 	if err != nil {
 		t.Fatal(err)
@@ -80,6 +79,7 @@ func testNewestAsAny(t *testing.T, consistent policy.ConsistentLists) {
 		{group: example.com, resource: widgets, newestAsAny: [{user: poller}, {group: of-grouped}]}]}`)); err != nil {
 		t.Fatal(err)
 	}
+	h.Policy = h.Policy.With(policy.Switches{Consistent: consistent})
 	const widgets = "/apis/example.com/v1/widgets"
 	// ask sends a list, and says what became of it: the header, or why it is forwarded.
 	ask := func(id authn.Identity, accepted bool, target string) string {

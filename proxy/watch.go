@@ -44,11 +44,6 @@ const (
 // batches are reused: a watch has one only while it writes.
 var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 
-// watches says whether watches of this resource are answered from memory.
-func (h *Handler) watches(list policy.Request) bool {
-	return h.Policy.For(list.Group, list.Version, list.Resource).AnswersWatches(h.Watches)
-}
-
 // beginWatch begins to answer a watch from memory: the watch that it returns must be
 // served. If it returns a reason instead, it has written nothing; neither means that the watch was
 // refused.

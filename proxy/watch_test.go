@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/metric/noop"
 
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
@@ -170,7 +169,7 @@ func TestStreamingListWaitsForTheProof(t *testing.T) {
 		t.Run(query, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newModelWorld(t)
-				w.handler.ConsistentLists, w.handler.ConsistentWait = policy.ConsistentAlways, 1500*time.Millisecond
+				w.handler.ConsistentWait = 1500*time.Millisecond
 				w.questionTakes = 6 * time.Second
 				w.load(t)
 				o := w.open(t, httptest.NewRecorder(), query, "")
@@ -204,7 +203,6 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 				if w.handler.Observer, err = observe.New(nil, noop.NewMeterProvider()); err != nil {
 					t.Fatal(err)
 				}
-				w.handler.ConsistentLists = policy.ConsistentAlways
 				w.questionTakes = tt.proof
 				w.load(t)
 				o := w.open(t, httptest.NewRecorder(), tt.query, "")
@@ -254,7 +252,6 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newModelWorld(t)
-				w.handler.ConsistentLists = policy.ConsistentAlways
 				w.answerReviews(t)
 				w.away, w.questionTakes = tt.away, tt.takes
 				lose := func() {

@@ -32,7 +32,7 @@ func testManyWatchesAreReviewed(t *testing.T) {
 		takes       = 50 * time.Millisecond
 	)
 	h := decider(t, 0)
-	h.Policy, h.Watches = policy.DefaultConfig(), true
+	h.Policy = policy.DefaultConfig().With(policy.Switches{Watches: true})
 	var mu sync.Mutex
 	reviews, underWay, most := 0, 0, 0
 	h.Authorizer = authorizerOf(t, func(r *http.Request) (*http.Response, error) {
@@ -103,7 +103,7 @@ func TestReviewedAgain(t *testing.T) {
 			t.Run(request+", "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newModelWorld(t)
-					w.handler.ConsistentLists, w.handler.ConsistentWait = policy.ConsistentAlways, time.Minute
+					w.handler.ConsistentWait = time.Minute
 					w.questionTakes = tt.takes
 					w.load(t)
 					asked := 0

@@ -77,8 +77,8 @@ func (o *options) ruleInForce(r policyfile.NamedRule) statusz.Rule {
 	status.MaxBytes = r.MaxBytes
 	status.LimitAtZero = string(r.LimitAtZero)
 	status.SameForEveryone = r.SameForEveryone
-	status.ConsistentLists = string(cmp.Or(r.ConsistentLists, policy.ConsistentLists(o.consistent)))
-	status.Watches = r.AnswersWatches(o.watches)
+	status.ConsistentLists = string(r.ConsistentLists)
+	status.Watches = r.AnswersWatches()
 	status.NewestAsAny = len(r.NewestAsAny)
 	switch {
 	case r.Cache == policy.CacheEager: // it stays, whoever asks

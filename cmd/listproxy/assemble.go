@@ -115,27 +115,25 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 	a.forward = forward.New(transports, quiet)
 	observing.Serves = a.cluster.Catalog.Serves
 	handler := &proxy.Handler{
-		Draining:        a.draining.Load,
-		StallTimeout:    o.limits.stall,
-		MaxBodyBytes:    o.limits.bodyBytes,
-		ConsistentLists: policy.ConsistentLists(o.consistent),
-		ConsistentWait:  o.consistentWait,
-		Watches:         o.watches,
-		Authenticator:   authenticator,
-		Inflight:        bounds,
-		Upstream:        transports,
-		Forward:         a.forward,
-		Policy:          o.policy,
-		Catalog:         a.cluster.Catalog,
-		Schemas:         a.cluster.Schemas,
-		Authorizer:      a.authorizer,
-		Impersonator:    a.impersonator,
-		Collections:     a.collections,
-		Compressor:      a.compressor,
-		WhoAmI:          a.whoAmI,
-		Auditor:         a.auditor,
-		Observer:        observing.Observer,
-		Log:             quiet,
+		Draining:       a.draining.Load,
+		StallTimeout:   o.limits.stall,
+		MaxBodyBytes:   o.limits.bodyBytes,
+		ConsistentWait: o.consistentWait,
+		Authenticator:  authenticator,
+		Inflight:       bounds,
+		Upstream:       transports,
+		Forward:        a.forward,
+		Policy:         o.policy,
+		Catalog:        a.cluster.Catalog,
+		Schemas:        a.cluster.Schemas,
+		Authorizer:     a.authorizer,
+		Impersonator:   a.impersonator,
+		Collections:    a.collections,
+		Compressor:     a.compressor,
+		WhoAmI:         a.whoAmI,
+		Auditor:        a.auditor,
+		Observer:       observing.Observer,
+		Log:            quiet,
 	}
 	state := admin.State{
 		Collections: a.collections.Stats,
@@ -180,7 +178,7 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, endpoints *upstream.En
 			rule := o.policy.For(gvr.Group, gvr.Version, gvr.Resource)
 			return snapshot.Settings{
 				History: rule.HistoryWindow, Bytes: rule.MaxBytes, Idle: rule.IdleTimeout,
-				Watches: rule.AnswersWatches(o.watches),
+				Watches: rule.AnswersWatches(),
 			}
 		},
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {

@@ -270,6 +270,7 @@ func (o *options) complete() (err error) {
 	if o.policy, err = policyfile.ReadFlag(o.flags, o.config); err != nil {
 		return err
 	}
+	o.policy = o.policy.With(policy.Switches{Consistent: policy.ConsistentLists(o.consistent), Watches: o.watches})
 	if o.eagerly, err = mergeEager(o.policy, o.eager); err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}

@@ -28,7 +28,7 @@ type File struct {
 
 // New returns an Analyzer of what listproxy would do under a policy.
 func New(p *policy.Config) *Analyzer {
-	return &Analyzer{judge: judge{policy: p}, tally: newTally()}
+	return &Analyzer{judge: newJudge(p), tally: newTally()}
 }
 
 // Read reads a log to its end. An error is one of reading; what was read before it counts, and the

@@ -53,7 +53,14 @@ type verdict struct {
 }
 
 // judge says what listproxy would do under a policy.
-type judge struct{ policy *policy.Config }
+type judge struct {
+	policy *policy.Config // as it is, with the switches off
+	on     *policy.Config // with the switches on
+}
+
+func newJudge(p *policy.Config) judge {
+	return judge{policy: p, on: p.With(policy.Switches{Consistent: policy.ConsistentAlways, Watches: true})}
+}
 
 // verdict is what listproxy would do with the request of an audit event.
 func (j *judge) verdict(e *auditEvent) verdict {
@@ -86,10 +93,10 @@ func (j *judge) answerer(list policy.Request, why reason.Reason, e *auditEvent) 
 		return byAPIServer, why
 	}
 	// What a rule of the policy says comes before the switches.
-	if j.policy.Forecast(list, policy.Switches{Consistent: policy.ConsistentNever}, false, e.caller()).Why == "" {
+	if j.policy.Forecast(list, false, e.caller()).Why == "" {
 		return byMemory, ""
 	}
-	f := j.policy.Forecast(list, policy.Switches{Consistent: policy.ConsistentAlways, Watches: true}, false, e.caller())
+	f := j.on.Forecast(list, false, e.caller())
 	switch {
 	case f.Why != "":
 		return byAPIServer, f.Why

@@ -67,6 +67,7 @@ more. Anything else is not sent.
 			if err := cli.CheckConsistentLists(assumed.consistent); err != nil {
 				return err
 			}
+			c = c.With(policy.Switches{Consistent: policy.ConsistentLists(assumed.consistent), Watches: assumed.watches})
 			return writeExplanation(cmd.OutOrStdout(), c, r, assumed)
 		},
 	}
@@ -139,15 +140,14 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed as
 	out := &strings.Builder{}
 	by, _ := policy.ReadAuthorization(r.Header["Authorization"])
 	list, why := policy.Parse(r, kubehttp.Of(r).Info, by)
-	if list.Watch && !c.For(list.Group, list.Version, list.Resource).AnswersWatches(assumed.watches) {
-		why = reason.Watch
+	f := policy.Forecast{Why: why}
+	if why == "" {
+		f = c.Forecast(list, assumed.custom, &assumed.caller)
 	}
-	if why != "" {
-		writeForwarded(out, why, why.Explain())
+	if why != "" || f.Why == reason.Watch {
+		writeForwarded(out, f.Why, f.Why.Explain())
 		return cli.WriteTable(w, out.String())
 	}
-	f := c.Forecast(list, policy.Switches{Consistent: policy.ConsistentLists(assumed.consistent), Watches: assumed.watches},
-		assumed.custom, &assumed.caller)
 	why = f.Why
 	text := why.Explain()
 	meant := policyfile.Meant(list.Group, list.Resource)
@@ -185,7 +185,7 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed as
 	}
 	if why == "" {
 		writeOpen(out, list, f.Decision, f.Rule)
-		writeProof(out, f.Decision, f.Consistent)
+		writeProof(out, f.Decision, f.Rule.ConsistentLists)
 		if list.Indented(assumed.custom) {
 			fmt.Fprintln(out, "  the objects\tare not nested so deeply that indented JSON of them would be many times as long")
 		}

@@ -14,12 +14,13 @@ func TestForecastOfWatches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c = c.With(Switches{Watches: true})
 	for target, asAny := range map[string]bool{"/api/v1/pods": true, "/api/v1/pods?watch=true": false} {
 		list, why := parse(read(t, get(target, alice)))
 		if why != "" {
 			t.Fatal(why)
 		}
-		f := c.Forecast(list, Switches{Watches: true}, false, &user.DefaultInfo{Name: "jane"})
+		f := c.Forecast(list, false, &user.DefaultInfo{Name: "jane"})
 		if f.AsAny != asAny || f.Decision.Initial != list.Watch || f.Why != "" {
 			t.Errorf("%s: %+v", target, f)
 		}

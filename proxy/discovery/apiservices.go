@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/policy/reason"
 )
@@ -72,74 +71,46 @@ func (c *Catalog) streamEnded(err error) {
 	})
 }
 
-// apiServiceStore is a Catalog as the store of a reflector.
-type apiServiceStore struct{ c *Catalog }
+// store returns the store of what follows the APIServices.
+func (c *Catalog) store() store[schema.GroupVersion, server] {
+	return store[schema.GroupVersion, server]{read: readAPIService, set: c.setServer, gone: c.serverGone, listed: c.setServers, heard: &c.heard}
+}
 
-// Add implements cache.ReflectorStore.
-func (s apiServiceStore) Add(obj any) error { return s.Update(obj) }
-
-// Update implements cache.ReflectorStore.
-func (s apiServiceStore) Update(obj any) error {
-	gv, is, err := readAPIService(obj)
-	if err != nil {
-		return err
+func (c *Catalog) setServer(gv schema.GroupVersion, is server) {
+	c.mu.Lock()
+	was, known := c.servers[gv]
+	if c.servers != nil { // a list comes first
+		c.servers[gv] = is
 	}
-	s.c.mu.Lock()
-	was, known := s.c.servers[gv]
-	if s.c.servers != nil { // a list comes first
-		s.c.servers[gv] = is
-	}
-	delete(s.c.known, gv)
-	s.c.mu.Unlock()
+	delete(c.known, gv)
+	c.mu.Unlock()
 	if known && was != is {
-		s.c.moved(gv)
+		c.moved(gv)
 	}
-	return nil
 }
 
-// Delete implements cache.ReflectorStore.
-func (s apiServiceStore) Delete(obj any) error {
-	gv, _, err := readAPIService(obj)
-	if err != nil {
-		return err
-	}
-	s.c.mu.Lock()
-	delete(s.c.servers, gv)
-	delete(s.c.known, gv)
-	s.c.mu.Unlock()
-	s.c.moved(gv)
-	return nil
+func (c *Catalog) serverGone(gv schema.GroupVersion) {
+	c.mu.Lock()
+	delete(c.servers, gv)
+	delete(c.known, gv)
+	c.mu.Unlock()
+	c.moved(gv)
 }
 
-// Replace implements cache.ReflectorStore. It follows a gap, so nothing that
-// was read before it is kept.
-func (s apiServiceStore) Replace(objs []any, _ string) error {
-	servers := make(map[schema.GroupVersion]server, len(objs))
-	for _, obj := range objs {
-		gv, is, err := readAPIService(obj)
-		if err != nil {
-			return err
-		}
-		servers[gv] = is
-	}
-	s.c.mu.Lock()
-	before := s.c.servers
-	s.c.servers = servers
-	s.c.refused = false
-	clear(s.c.known)
-	s.c.mu.Unlock()
+// setServers follows a gap, so nothing that was read before it is kept.
+func (c *Catalog) setServers(servers map[schema.GroupVersion]server) {
+	c.mu.Lock()
+	before := c.servers
+	c.servers = servers
+	c.refused = false
+	clear(c.known)
+	c.mu.Unlock()
 	for gv, was := range before {
 		if is, found := servers[gv]; !found || is != was {
-			s.c.moved(gv)
+			c.moved(gv)
 		}
 	}
-	return nil
 }
-
-// Resync implements cache.ReflectorStore; there is nothing to do.
-func (apiServiceStore) Resync() error { return nil }
-
-var _ cache.ReflectorStore = apiServiceStore{}
 
 // readAPIService returns the group/version of an APIService and who answers for
 // it. One that cannot be read, or that does not say what kind of resources it

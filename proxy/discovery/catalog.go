@@ -119,7 +119,7 @@ func (c *Catalog) Run(ctx context.Context) {
 		name:         "apiservices",
 		listWatch:    listWatchOf(c.apiServices),
 		expectedType: &unstructured.Unstructured{},
-		store:        apiServiceStore{c},
+		store:        c.store(),
 		heard:        &c.heard,
 		ended:        c.streamEnded,
 		// As that of the API servers' Leases: collections are back within seconds.

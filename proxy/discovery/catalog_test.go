@@ -388,7 +388,7 @@ func TestCatalogOfMadeUpGroups(t *testing.T) {
 // types, nor with events before a list.
 func TestCatalogStoreOfTheUnexpected(t *testing.T) {
 	c := &Catalog{known: make(map[schema.GroupVersion]*discovered)}
-	s := apiServiceStore{c}
+	s := c.store()
 	for name, err := range map[string]error{
 		"Add": s.Add("x"), "Update": s.Update(1), "Delete": s.Delete(nil), "Replace": s.Replace([]any{"x"}, "1"),
 	} {
@@ -429,10 +429,10 @@ func TestCatalogTellsWhatMoved(t *testing.T) {
 		}}
 	}
 	var got []string
-	store := apiServiceStore{&Catalog{
+	store := (&Catalog{
 		known: map[schema.GroupVersion]*discovered{},
 		moved: func(gv schema.GroupVersion) { got = append(got, gv.String()) },
-	}}
+	}).store()
 	for _, step := range []struct {
 		name string
 		do   func() error

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/policy/reason"
 )
@@ -69,7 +68,7 @@ func (s *Schemas) Run(ctx context.Context) {
 		name:         definitions.Resource,
 		listWatch:    listWatch,
 		expectedType: &metav1.PartialObjectMetadata{},
-		store:        s,
+		store:        s.store(),
 		heard:        &s.heard,
 		// Custom resources are not answered from memory without it.
 		soon:  true,
@@ -154,17 +153,12 @@ type definition struct {
 	revision string
 }
 
-var _ cache.ReflectorStore = (*Schemas)(nil)
+// store returns the store of what follows the definitions.
+func (s *Schemas) store() store[string, definition] {
+	return store[string, definition]{read: definitionOf, set: s.set, gone: s.gone, listed: s.setAll, heard: &s.heard}
+}
 
-// Add implements cache.ReflectorStore.
-func (s *Schemas) Add(obj any) error { return s.Update(obj) }
-
-// Update implements cache.ReflectorStore.
-func (s *Schemas) Update(obj any) error {
-	name, is, err := definitionOf(obj)
-	if err != nil {
-		return err
-	}
+func (s *Schemas) set(name string, is definition) {
 	s.mu.Lock()
 	was := s.known[name]
 	if s.known != nil { // a list comes first
@@ -174,34 +168,19 @@ func (s *Schemas) Update(obj any) error {
 	if was != is {
 		s.report(name)
 	}
-	return nil
 }
 
-// Delete implements cache.ReflectorStore.
-func (s *Schemas) Delete(obj any) error {
-	name, _, err := definitionOf(obj)
-	if err != nil {
-		return err
-	}
+func (s *Schemas) gone(name string) {
 	s.mu.Lock()
 	delete(s.known, name)
 	s.mu.Unlock()
 	s.report(name)
-	return nil
 }
 
-// Replace implements cache.ReflectorStore. The first list only shows what there is; a later one
-// comes after a gap, and is compared with what there was. If the list came by a stream, that is
-// followed now, unless it has ended already; a plain list is read while there is no stream.
-func (s *Schemas) Replace(objs []any, _ string) error {
-	listed := make(map[string]definition, len(objs))
-	for _, obj := range objs {
-		name, is, err := definitionOf(obj)
-		if err != nil {
-			return err
-		}
-		listed[name] = is
-	}
+// setAll takes a list. The first only shows what there is; a later one comes after a gap, and is
+// compared with what there was. If the list came by a stream, that is followed now, unless it has
+// ended already; a plain list is read while there is no stream.
+func (s *Schemas) setAll(listed map[string]definition) {
 	s.mu.Lock()
 	was := s.known
 	s.known, s.refused = listed, false
@@ -212,7 +191,6 @@ func (s *Schemas) Replace(objs []any, _ string) error {
 	s.mu.Lock()
 	s.up = s.open
 	s.mu.Unlock()
-	return nil
 }
 
 // compare reports what a gap has changed.
@@ -228,9 +206,6 @@ func (s *Schemas) compare(was, is map[string]definition) {
 		}
 	}
 }
-
-// Resync implements cache.ReflectorStore; there is nothing to do.
-func (s *Schemas) Resync() error { return nil }
 
 // report tells which resource a definition is about: its name is plural.group.
 func (s *Schemas) report(name string) {

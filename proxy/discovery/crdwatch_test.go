@@ -25,7 +25,7 @@ func TestDefinitionsReportWhatChanged(t *testing.T) {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: strconv.Itoa(revision)}}
 	}
 	var got []string
-	d := &Schemas{changed: func(gr schema.GroupResource) { got = append(got, gr.String()) }}
+	d := (&Schemas{changed: func(gr schema.GroupResource) { got = append(got, gr.String()) }}).store()
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -59,7 +59,7 @@ func TestSchemasAgree(t *testing.T) {
 		t.Error("definitions that are not known say something")
 	}
 	crd := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a.x.io"}}
-	if err := s.Replace([]any{crd}, ""); err != nil {
+	if err := s.store().Replace([]any{crd}, ""); err != nil {
 		t.Fatal(err)
 	}
 	for gr, custom := range map[schema.GroupResource]bool{defined: true, builtin: false} {
@@ -161,7 +161,7 @@ func TestSchemasVouch(t *testing.T) {
 // end is noticed before its list is taken.
 func TestSchemasOfAStreamThatEnded(t *testing.T) {
 	opened := func(follows bool) func(*Schemas) { return func(s *Schemas) { s.opened(follows) } }
-	listed := func(s *Schemas) { _ = s.Replace(nil, "") }
+	listed := func(s *Schemas) { _ = s.store().Replace(nil, "") }
 	for name, tt := range map[string]struct {
 		steps []func(*Schemas)
 		vouch bool

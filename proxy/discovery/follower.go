@@ -42,8 +42,8 @@ type follower struct {
 	soon bool
 	// lists: each stream begins with a list, also after a watch that came to its timeout.
 	lists bool
-	// heard, if it is not nil, records when the store last took something; and a stream that is silent
-	// for too long is closed, and begins again with a list.
+	// heard, if it is not nil, is the store's; and a stream that is silent for too long is closed, and
+	// begins again with a list.
 	heard *heard
 	log   *slog.Logger
 }
@@ -59,11 +59,7 @@ func (f follower) follow(ctx context.Context) {
 		reopen := newFollowBackoff(f.soon)
 		options.Backoff = &reopen
 	}
-	store := f.store
-	if f.heard != nil {
-		store = heardStore{store, f.heard}
-	}
-	reflector := cache.NewReflectorWithOptions(listAfterBreaks(f.listWatch, f.lists), f.expectedType, store, options)
+	reflector := cache.NewReflectorWithOptions(listAfterBreaks(f.listWatch, f.lists), f.expectedType, f.store, options)
 
 	backoff, refusals := newFollowBackoff(f.soon), newRefusalBackoff()
 	for ctx.Err() == nil {

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/tools/cache"
-
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
@@ -61,35 +59,3 @@ func (h *heard) untilSilent(ctx context.Context) (context.Context, context.Cance
 	}()
 	return ctx, cancel
 }
-
-// heardStore notes what its store has taken.
-type heardStore struct {
-	cache.ReflectorStore
-	heard *heard
-}
-
-var _ cache.ReflectorBookmarkStore = heardStore{}
-
-func (s heardStore) taken(err error) error {
-	if err == nil {
-		s.heard.note()
-	}
-	return err
-}
-
-// Add implements [cache.ReflectorStore].
-func (s heardStore) Add(obj any) error { return s.taken(s.ReflectorStore.Add(obj)) }
-
-// Update implements [cache.ReflectorStore].
-func (s heardStore) Update(obj any) error { return s.taken(s.ReflectorStore.Update(obj)) }
-
-// Delete implements [cache.ReflectorStore].
-func (s heardStore) Delete(obj any) error { return s.taken(s.ReflectorStore.Delete(obj)) }
-
-// Replace implements [cache.ReflectorStore].
-func (s heardStore) Replace(objs []any, revision string) error {
-	return s.taken(s.ReflectorStore.Replace(objs, revision))
-}
-
-// Bookmark implements [cache.ReflectorBookmarkStore]. A bookmark comes after all that was pending.
-func (s heardStore) Bookmark(string) error { return s.taken(nil) }

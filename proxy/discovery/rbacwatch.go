@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 )
 
 // authorizerLag is how long after a change of an RBAC object the API servers may still decide by
@@ -38,8 +37,8 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Lo
 	if err != nil {
 		return fmt.Errorf("cannot watch RBAC objects: %w", err)
 	}
-	changes := newChangeStore(flush)
-	defer changes.stop()
+	changes, stop := changeStore(flush)
+	defer stop()
 
 	var refused sync.Once
 	var streams sync.WaitGroup
@@ -66,43 +65,21 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Lo
 	return nil
 }
 
-// changeStore is a reflector's store that keeps nothing: every mutation, a
-// whole list being one, calls changed at once and again authorizerLag after
-// the last of them. (While changes keep coming, the call for each one also serves as the second
-// call for those before it.)
-type changeStore struct {
-	changed func()
-	again   *time.Timer
+// changeStore returns a store that keeps nothing: every change, a whole list being one since it
+// comes after a gap, calls changed at once and again authorizerLag after the last of them. (While
+// changes keep coming, the call for each one also serves as the second call for those before it.)
+func changeStore(changed func()) (_ store[struct{}, struct{}], stop func() bool) {
+	again := time.AfterFunc(authorizerLag, changed)
+	again.Stop() // nothing has changed yet
+	told := func() {
+		changed()
+		again.Reset(authorizerLag)
+	}
+	type none = struct{}
+	return store[none, none]{
+		read:   func(any) (of, is none, _ error) { return of, is, nil },
+		set:    func(none, none) { told() },
+		gone:   func(none) { told() },
+		listed: func(map[none]none) { told() },
+	}, again.Stop
 }
-
-func newChangeStore(changed func()) *changeStore {
-	s := &changeStore{changed: changed, again: time.AfterFunc(authorizerLag, changed)}
-	s.stop() // nothing has changed yet
-	return s
-}
-
-func (s *changeStore) mutated() error {
-	s.changed()
-	s.again.Reset(authorizerLag)
-	return nil
-}
-
-func (s *changeStore) stop() { s.again.Stop() }
-
-// Add implements cache.ReflectorStore.
-func (s *changeStore) Add(any) error { return s.mutated() }
-
-// Update implements cache.ReflectorStore.
-func (s *changeStore) Update(any) error { return s.mutated() }
-
-// Delete implements cache.ReflectorStore.
-func (s *changeStore) Delete(any) error { return s.mutated() }
-
-// Replace implements cache.ReflectorStore. A list comes after a gap, in which
-// anything may have changed.
-func (s *changeStore) Replace([]any, string) error { return s.mutated() }
-
-// Resync implements cache.ReflectorStore; there is nothing to do.
-func (*changeStore) Resync() error { return nil }
-
-var _ cache.ReflectorStore = (*changeStore)(nil)

@@ -8,7 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/cache"
 )
 
 const (
@@ -18,71 +17,45 @@ const (
 	serverLeaseSelector  = "apiserver.kubernetes.io/identity=kube-apiserver"
 )
 
-// serverStore is a Servers as the store of a reflector. It keeps the holders only.
-type serverStore struct{ s *Servers }
+// store returns the store of what follows the Leases: it keeps the holders only.
+func (s *Servers) store(heard *heard) store[string, string] {
+	return store[string, string]{read: readServerLease, set: s.setHolder, gone: s.holderGone, listed: s.setHolders, heard: heard}
+}
 
-var _ cache.ReflectorStore = serverStore{}
-
-// Add implements cache.ReflectorStore.
-func (t serverStore) Add(obj any) error { return t.Update(obj) }
-
-// Update implements cache.ReflectorStore. Mostly it is a renewal, which is no change.
-func (t serverStore) Update(obj any) error {
-	name, holder, err := readServerLease(obj)
-	if err != nil {
-		return err
+// setHolder takes one Lease. Mostly it is a renewal, which is no change.
+func (s *Servers) setHolder(name, holder string) {
+	s.mu.Lock()
+	was, found := s.holders[name]
+	if s.holders != nil { // a list comes first
+		s.holders[name] = holder
 	}
-	t.s.mu.Lock()
-	was, found := t.s.holders[name]
-	if t.s.holders != nil { // a list comes first
-		t.s.holders[name] = holder
-	}
-	t.s.mu.Unlock()
+	s.mu.Unlock()
 	if !found || was != holder {
-		t.s.serverStarted()
-		t.s.report("an API server announced itself", "lease", name)
+		s.serverStarted()
+		s.report("an API server announced itself", "lease", name)
 	}
-	return nil
 }
 
-// Delete implements cache.ReflectorStore.
-func (t serverStore) Delete(obj any) error {
-	name, _, err := readServerLease(obj)
-	if err != nil {
-		return err
-	}
-	t.s.mu.Lock()
-	delete(t.s.holders, name)
-	t.s.mu.Unlock()
-	t.s.report("an API server took its leave", "lease", name)
-	return nil
+func (s *Servers) holderGone(name string) {
+	s.mu.Lock()
+	delete(s.holders, name)
+	s.mu.Unlock()
+	s.report("an API server took its leave", "lease", name)
 }
 
-// Replace implements cache.ReflectorStore. The first list only tells what there is; a later one
-// comes after a gap, and is held against what there was.
-func (t serverStore) Replace(objs []any, _ string) error {
-	listed := make(map[string]string, len(objs))
-	for _, obj := range objs {
-		name, holder, err := readServerLease(obj)
-		if err != nil {
-			return err
-		}
-		listed[name] = holder
-	}
-	t.s.mu.Lock()
-	was := t.s.holders
-	t.s.holders, t.s.refused = listed, false
-	t.s.mu.Unlock()
+// setHolders takes a list. The first only tells what there is; a later one comes after a gap, and is
+// held against what there was.
+func (s *Servers) setHolders(listed map[string]string) {
+	s.mu.Lock()
+	was := s.holders
+	s.holders, s.refused = listed, false
+	s.mu.Unlock()
 	if was != nil && !maps.Equal(was, listed) {
-		t.s.serverStarted()
-		t.s.report("other API servers than before the stream of their Leases broke")
+		s.serverStarted()
+		s.report("other API servers than before the stream of their Leases broke")
 	}
-	t.s.look()
-	return nil
+	s.look()
 }
-
-// Resync implements cache.ReflectorStore; there is nothing to do.
-func (serverStore) Resync() error { return nil }
 
 // readServerLease returns the name of a Lease and who holds it.
 func readServerLease(obj any) (name, holder string, err error) {

@@ -64,7 +64,7 @@ func TestServersHoldAListAgainstWhatWasThere(t *testing.T) {
 }
 
 func TestServerStoreRefusesOtherTypes(t *testing.T) {
-	store := serverStore{&Servers{}}
+	store := (&Servers{}).store(nil)
 	for name, err := range map[string]error{
 		"Add": store.Add("x"), "Update": store.Update("x"), "Delete": store.Delete("x"), "Replace": store.Replace([]any{"x"}, ""),
 	} {

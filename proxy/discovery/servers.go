@@ -117,6 +117,7 @@ func (s *Servers) Run(ctx context.Context) {
 		s.pollVersion(ctx)
 	})
 	defer asking.Wait()
+	heard := &heard{}
 	follower{
 		name: "the API servers' leases",
 		listWatch: &cache.ListWatch{
@@ -134,8 +135,8 @@ func (s *Servers) Run(ctx context.Context) {
 			},
 		},
 		expectedType: &unstructured.Unstructured{},
-		store:        serverStore{s},
-		heard:        &heard{},
+		store:        s.store(heard),
+		heard:        heard,
 		ended:        s.streamEnded,
 		// After a restart collections are back within seconds, and this should be, too.
 		soon: true,

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 )
 
 // StorageVersions follows the StorageVersion objects where the upstream has them (feature gate
@@ -58,12 +57,13 @@ func NewStorageVersions(
 
 // Run follows the objects until ctx ends.
 func (s *StorageVersions) Run(ctx context.Context) {
+	heard := &heard{}
 	follower{
 		name:         "storageversions",
 		listWatch:    listWatchOf(s.objects),
 		expectedType: &unstructured.Unstructured{},
-		store:        s,
-		heard:        &heard{},
+		store:        s.store(heard),
+		heard:        heard,
 		ended:        s.ended,
 		log:          s.log,
 	}.follow(ctx)
@@ -85,41 +85,13 @@ func (s *StorageVersions) ended(err error) {
 	}
 }
 
-var _ cache.ReflectorStore = (*StorageVersions)(nil)
-
-// Add implements cache.ReflectorStore.
-func (s *StorageVersions) Add(obj any) error { return s.Update(obj) }
-
-// Update implements cache.ReflectorStore.
-func (s *StorageVersions) Update(obj any) error {
-	resource, version, err := readStorageVersion(obj)
-	if err != nil {
-		return err
-	}
-	s.set(resource, version)
-	return nil
+// store returns the store of what follows the StorageVersions.
+func (s *StorageVersions) store(heard *heard) store[schema.GroupResource, string] {
+	return store[schema.GroupResource, string]{read: readStorageVersion, set: s.set, gone: s.forget, listed: s.setAll, heard: heard}
 }
 
-// Delete implements cache.ReflectorStore.
-func (s *StorageVersions) Delete(obj any) error {
-	resource, _, err := readStorageVersion(obj)
-	if err != nil {
-		return err
-	}
-	s.forget(resource)
-	return nil
-}
-
-// Replace implements cache.ReflectorStore.
-func (s *StorageVersions) Replace(objs []any, _ string) error {
-	listed := make(map[schema.GroupResource]string, len(objs))
-	for _, obj := range objs {
-		resource, version, err := readStorageVersion(obj)
-		if err != nil {
-			return err
-		}
-		listed[resource] = version
-	}
+// setAll takes what there is after a gap.
+func (s *StorageVersions) setAll(listed map[schema.GroupResource]string) {
 	for resource := range s.agreed {
 		if _, found := listed[resource]; !found {
 			s.forget(resource)
@@ -128,11 +100,7 @@ func (s *StorageVersions) Replace(objs []any, _ string) error {
 	for resource, version := range listed {
 		s.set(resource, version)
 	}
-	return nil
 }
-
-// Resync implements cache.ReflectorStore; there is nothing to do.
-func (*StorageVersions) Resync() error { return nil }
 
 // set takes the version on which the API servers agree; empty: they do not.
 func (s *StorageVersions) set(resource schema.GroupResource, version string) {

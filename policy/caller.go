@@ -17,8 +17,8 @@ type Caller struct {
 	ServiceAccount string
 }
 
-// Is reports whether c names the user.
-func (c Caller) Is(u user.Info) bool {
+// is reports whether c names the user.
+func (c Caller) is(u user.Info) bool {
 	switch namespace, name, _ := strings.Cut(c.ServiceAccount, "/"); {
 	case c.ServiceAccount != "":
 		return serviceaccount.MatchesUsername(namespace, name, u.GetName())
@@ -41,7 +41,7 @@ func (c Caller) String() string {
 
 // GetsAny reports whether this user's lists of the newest state are answered with any state.
 func (r Rule) GetsAny(u user.Info) bool {
-	return slices.ContainsFunc(r.NewestAsAny, func(c Caller) bool { return c.Is(u) })
+	return slices.ContainsFunc(r.NewestAsAny, func(c Caller) bool { return c.is(u) })
 }
 
 // NamesCallers reports whether some rule depends on who asks.

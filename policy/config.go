@@ -121,14 +121,14 @@ func (r Rule) Keeps(representation media.Representation) bool {
 // AnswersWatches says whether watches are answered from memory.
 func (r Rule) AnswersWatches() bool { return r.Watches != nil && *r.Watches }
 
-// Target says which resources a rule is for. An empty Version means all versions; the Resource
-// AllResources means all resources of the group.
-type Target struct {
+// ResourceName says which resources a rule is for. An empty Version means all versions, and the
+// Resource AllResources all resources of the group.
+type ResourceName struct {
 	Group, Version, Resource string
 }
 
 // String names it as kubectl would: resource.version.group.
-func (t Target) String() string {
+func (t ResourceName) String() string {
 	name := t.Resource
 	if t.Version != "" {
 		name += "." + t.Version
@@ -151,9 +151,9 @@ type Config struct {
 	// rest has the settings of every resource without a rule of its own.
 	rest Rule
 	// rules are complete: what they inherit is filled in.
-	rules map[Target]Rule
+	rules map[ResourceName]Rule
 	// order is that of the file.
-	order []Target
+	order []ResourceName
 	eager []EagerCollection
 	file  File
 }
@@ -198,7 +198,7 @@ func (c *Config) With(s Switches) *Config {
 		return r
 	}
 	with := *c
-	with.rest, with.rules = filled(c.rest), make(map[Target]Rule, len(c.rules))
+	with.rest, with.rules = filled(c.rest), make(map[ResourceName]Rule, len(c.rules))
 	for target, rule := range c.rules {
 		with.rules[target] = filled(rule)
 	}
@@ -207,13 +207,13 @@ func (c *Config) With(s Switches) *Config {
 
 // For returns the settings of a resource; group is empty for the core group. It does not allocate.
 func (c *Config) For(group, version, resource string) Rule {
-	if rule, ok := c.rules[Target{group, version, resource}]; ok {
+	if rule, ok := c.rules[ResourceName{group, version, resource}]; ok {
 		return rule
 	}
-	if rule, ok := c.rules[Target{group, "", resource}]; ok {
+	if rule, ok := c.rules[ResourceName{group, "", resource}]; ok {
 		return rule
 	}
-	rule, ok := c.rules[Target{group, "", AllResources}]
+	rule, ok := c.rules[ResourceName{group, "", AllResources}]
 	if !ok {
 		rule = c.rest
 	}
@@ -226,12 +226,12 @@ func (c *Config) For(group, version, resource string) Rule {
 // Defaults returns the settings of resources without a rule of their own.
 func (c *Config) Defaults() Rule { return c.rest }
 
-// Targets returns what the rules of the file are for, in its order.
-func (c *Config) Targets() []Target { return slices.Clone(c.order) }
+// ResourceNames returns what the rules of the file are for, in its order.
+func (c *Config) ResourceNames() []ResourceName { return slices.Clone(c.order) }
 
 // Rule returns the rule for a target, with all that it inherits. It is the zero Rule if
 // the file has none.
-func (c *Config) Rule(t Target) Rule { return c.rules[t] }
+func (c *Config) Rule(t ResourceName) Rule { return c.rules[t] }
 
 // Eager returns the collections to read before anybody asks, in the order of the file.
 func (c *Config) Eager() []EagerCollection { return slices.Clone(c.eager) }
@@ -252,7 +252,7 @@ func isEvents(group, resource string) bool {
 
 // statement is a rule as it is written: what it does not say is nil.
 type statement struct {
-	target          Target
+	target          ResourceName
 	cache           *CacheMode
 	representations []media.Representation
 	historyWindow   *time.Duration
@@ -298,7 +298,7 @@ func said[T any](value *T, otherwise T) T {
 // newConfig fills in what the statements inherit: a rule with a version from the one
 // without, that from the one for the group, that from the defaults.
 func newConfig(name string, defaults *statement, statements []*statement) *Config {
-	c := &Config{rest: builtIn(), rules: make(map[Target]Rule, len(statements))}
+	c := &Config{rest: builtIn(), rules: make(map[ResourceName]Rule, len(statements))}
 	if defaults != nil {
 		c.rest = defaults.over(c.rest, name)
 	}
@@ -329,7 +329,7 @@ func newConfig(name string, defaults *statement, statements []*statement) *Confi
 }
 
 // detail orders targets by how much they say.
-func (t Target) detail() int {
+func (t ResourceName) detail() int {
 	switch {
 	case t.Resource == AllResources:
 		return 0

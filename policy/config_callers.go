@@ -56,7 +56,7 @@ func (d *decoder) caller(path string, n *yaml.Node) (Caller, bool) {
 func (d *decoder) checkNewestAsAny(c *Config, statements []*statement) {
 	for _, s := range statements {
 		t := s.target
-		allVersions := c.Rule(Target{Group: t.Group, Resource: t.Resource})
+		allVersions := c.Rule(ResourceName{Group: t.Group, Resource: t.Resource})
 		switch {
 		case s.newestAsAny == nil:
 		case len(s.newestAsAny) == 0:

@@ -169,7 +169,7 @@ func TestStreamingListWaitsForTheProof(t *testing.T) {
 		t.Run(query, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newModelWorld(t)
-				w.handler.ConsistentWait = 1500*time.Millisecond
+				w.handler.ConsistentWait = 1500 * time.Millisecond
 				w.questionTakes = 6 * time.Second
 				w.load(t)
 				o := w.open(t, httptest.NewRecorder(), query, "")

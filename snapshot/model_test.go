@@ -167,7 +167,7 @@ func (m *model) reach(rev uint64) {
 // at returns the past that was told of a revision.
 func (m *model) at(rev uint64) (past, bool) {
 	for _, t := range m.told {
-		if t.Contains(rev) {
+		if t.contains(rev) {
 			return t.past, true
 		}
 	}

@@ -18,8 +18,8 @@ type Span struct {
 	From, To uint64
 }
 
-// Contains reports whether the state at rev is known in this span.
-func (s Span) Contains(rev uint64) bool { return s.From <= rev && rev <= s.To }
+// contains reports whether the state at rev is known in this span.
+func (s Span) contains(rev uint64) bool { return s.From <= rev && rev <= s.To }
 
 // View is what a collection knows at one moment. It is immutable.
 type View struct {
@@ -121,7 +121,7 @@ func knows(spans []Span, newest reason.Reason, rev uint64) reason.Reason {
 	switch {
 	case rev > endOf(spans):
 		return cmp.Or(newest, reason.Ahead)
-	case slices.ContainsFunc(spans, func(s Span) bool { return s.Contains(rev) }):
+	case slices.ContainsFunc(spans, func(s Span) bool { return s.contains(rev) }):
 		return reason.None
 	}
 	return reason.History

@@ -44,10 +44,10 @@ type Authority struct {
 	pem   []byte
 }
 
-// LoadAuthority reads a CA from files, both PEM: certPath has its certificate, followed by those up
+// loadAuthority reads a CA from files, both PEM: certPath has its certificate, followed by those up
 // to the root if it is an intermediate CA; keyPath has its private key. If they do not belong
 // together or cannot sign now, it returns an error that names the file.
-func LoadAuthority(certPath, keyPath string, now time.Time) (*Authority, error) {
+func loadAuthority(certPath, keyPath string, now time.Time) (*Authority, error) {
 	certPEM, err := os.ReadFile(certPath)
 	if err != nil {
 		return nil, fmt.Errorf("reading the CA: %w", err)
@@ -88,10 +88,10 @@ func parseAuthority(certPEM, keyPEM []byte, now time.Time) (*Authority, error) {
 	return a, nil
 }
 
-// Issue signs a new pair for hosts (DNS names and IP addresses). The pair does not outlive the CA.
+// issue signs a new pair for hosts (DNS names and IP addresses). The pair does not outlive the CA.
 // It returns an error if clients that trust the CA would not accept the pair for one of the hosts
 // (for example, because of the CA's own name constraints).
-func (a *Authority) Issue(hosts []string, lifetime time.Duration, now time.Time) (*tls.Certificate, error) {
+func (a *Authority) issue(hosts []string, lifetime time.Duration, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (a *Authority) verify(leaf *x509.Certificate, host string, now time.Time) e
 // Not ok means that there is none, or that it cannot be used. An error means that it could not be
 // read: such a CA must not be replaced, since clients trust it.
 func storedAuthority(dir string, now time.Time) (a *Authority, ok bool, err error) {
-	a, err = LoadAuthority(filepath.Join(dir, caFile), filepath.Join(dir, caKeyFile), now)
+	a, err = loadAuthority(filepath.Join(dir, caFile), filepath.Join(dir, caKeyFile), now)
 	if unread := (*fs.PathError)(nil); errors.As(err, &unread) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, false, err
 	}

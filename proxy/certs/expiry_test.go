@@ -21,7 +21,7 @@ func TestExpiries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if pair, err = authority.Issue([]string{"a"}, time.Hour, now); err != nil {
+		if pair, err = authority.issue([]string{"a"}, time.Hour, now); err != nil {
 			t.Fatal(err)
 		}
 		cas = append(cas, authority.pem...)

@@ -126,7 +126,7 @@ func createPair(dir string, hosts []string, now time.Time) (tls.Certificate, err
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	pair, err := ca.Issue(hosts, certificateLifetime, now)
+	pair, err := ca.issue(hosts, certificateLifetime, now)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

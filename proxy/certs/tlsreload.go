@@ -118,11 +118,11 @@ func TunnelFromDir(dir string, hosts []string, log *slog.Logger) (*Certificate, 
 	})
 }
 
-// TunnelFromFiles is [TunnelFromDir] with a CA that somebody gives ([LoadAuthority]), in files
+// TunnelFromFiles is [TunnelFromDir] with a CA that somebody gives ([loadAuthority]), in files
 // that may be replaced at any time.
 func TunnelFromFiles(certPath, keyPath string, hosts []string, log *slog.Logger) (*Certificate, error) {
 	return tunnelCertificate(filesEvery, hosts, log, func(now time.Time) (*Authority, error) {
-		return LoadAuthority(certPath, keyPath, now)
+		return loadAuthority(certPath, keyPath, now)
 	})
 }
 
@@ -140,7 +140,7 @@ func tunnelCertificate(
 			if changed {
 				signer = loaded
 			}
-			issued, issueErr := signer.Issue(hosts, tunnelLifetime, now)
+			issued, issueErr := signer.issue(hosts, tunnelLifetime, now)
 			if issueErr != nil {
 				return pair, issueErr
 			}

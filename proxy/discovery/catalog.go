@@ -80,12 +80,12 @@ type Catalog struct {
 	hashes map[schema.GroupVersion]map[string]string
 }
 
-// NewCatalog returns a Catalog of the API server that cfg points to, with the
-// proxy's own credentials. It knows nothing until Run runs. moved is called
+// newCatalog returns a Catalog of the API server that cfg points to, with the
+// proxy's own credentials. It knows nothing until run runs. moved is called
 // when another server, or none, answers for a group/version from now on;
 // rewritten when discovery says that a resource is stored in another version
 // than it said before. Both are called from the Catalog's own goroutines.
-func NewCatalog(
+func newCatalog(
 	cfg *rest.Config, moved func(schema.GroupVersion), rewritten func(schema.GroupResource), log *slog.Logger,
 ) (*Catalog, error) {
 	cfg = rest.CopyConfig(cfg)
@@ -113,8 +113,8 @@ func NewCatalog(
 	}, nil
 }
 
-// Run follows the APIServices until ctx ends.
-func (c *Catalog) Run(ctx context.Context) {
+// run follows the APIServices until ctx ends.
+func (c *Catalog) run(ctx context.Context) {
 	follower{
 		name:         "apiservices",
 		listWatch:    listWatchOf(c.apiServices),

@@ -86,11 +86,11 @@ func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
 // runCatalog runs a catalog of f in the bubble.
 func runCatalog(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *Catalog {
 	t.Helper()
-	c, err := NewCatalog(f.Config(), func(schema.GroupVersion) {}, func(schema.GroupResource) {}, log)
+	c, err := newCatalog(f.Config(), func(schema.GroupVersion) {}, func(schema.GroupResource) {}, log)
 	if err != nil {
 		t.Fatalf("NewCatalog: %v", err)
 	}
-	proxytest.RunInBubble(t, c.Run)
+	proxytest.RunInBubble(t, c.run)
 	return c
 }
 

@@ -19,7 +19,7 @@ type Cluster struct {
 	Catalog  *Catalog
 	Schemas  *Schemas
 	Servers  *Servers
-	versions *StorageVersions
+	versions *storageVersions
 	config   Config
 }
 
@@ -45,18 +45,18 @@ type Config struct {
 func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	c := &Cluster{config: config}
 	var err error
-	if c.Catalog, err = NewCatalog(cfg, c.moved, c.rewritten, config.Log); err != nil {
+	if c.Catalog, err = newCatalog(cfg, c.moved, c.rewritten, config.Log); err != nil {
 		return nil, err
 	}
 	c.Catalog.Vouched = config.Vouched
-	if c.Schemas, err = NewSchemas(cfg, c.redefined, config.Log); err != nil {
+	if c.Schemas, err = newSchemas(cfg, c.redefined, config.Log); err != nil {
 		return nil, err
 	}
-	if c.Servers, err = NewServers(cfg, c.seen, c.replaced, config.Log); err != nil {
+	if c.Servers, err = newServers(cfg, c.seen, c.replaced, config.Log); err != nil {
 		return nil, err
 	}
 	c.Servers.endpoints = config.Endpoints
-	if c.versions, err = NewStorageVersions(cfg, c.disagree, c.rewritten, config.Log); err != nil {
+	if c.versions, err = newStorageVersions(cfg, c.disagree, c.rewritten, config.Log); err != nil {
 		return nil, err
 	}
 	config.Invalidate(snapshot.Invalidation{Ground: snapshot.Sight, Until: snapshot.Told()})
@@ -66,7 +66,7 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 // Run follows what the upstream serves until ctx ends.
 func (c *Cluster) Run(ctx context.Context) {
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){c.Catalog.Run, c.Schemas.Run, c.Servers.Run, c.versions.Run} {
+	for _, run := range []func(context.Context){c.Catalog.run, c.Schemas.run, c.Servers.run, c.versions.run} {
 		parts.Go(func() { run(ctx) })
 	}
 	parts.Wait()
@@ -80,7 +80,7 @@ func (c *Cluster) Fields(ctx context.Context, gvr schema.GroupVersionResource) (
 	case reason != "":
 		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), reason)
 	case entry.Custom:
-		return c.Schemas.Fields(ctx, gvr)
+		return c.Schemas.fields(ctx, gvr)
 	case entry.Aggregated:
 		// Whose server may have the group and the names of a built-in resource.
 		return nil, nil

@@ -17,10 +17,10 @@ import (
 // more; requests with such fields are forwarded.
 var simplePath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
-// Fields returns the fields of a custom resource that a field selector may name, as its
+// fields returns the fields of a custom resource that a field selector may name, as its
 // definition says (spec.versions[].selectableFields, Kubernetes 1.30 and later). The definition is
 // read for each call, and must be the one that Schemas knows: a newer one is about to arrive there.
-func (s *Schemas) Fields(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
+func (s *Schemas) fields(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 	name := gvr.GroupResource().String()
 	// A list of one: the account may list definitions already, since it follows them.
 	found, err := s.definitions.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})

@@ -42,9 +42,9 @@ type Schemas struct {
 	open, up bool
 }
 
-// NewSchemas returns Schemas that call changed whenever a definition appeared, changed or went.
-// It knows nothing until Run runs.
-func NewSchemas(cfg *rest.Config, changed func(schema.GroupResource), log *slog.Logger) (*Schemas, error) {
+// newSchemas returns Schemas that call changed whenever a definition appeared, changed or went.
+// It knows nothing until run runs.
+func newSchemas(cfg *rest.Config, changed func(schema.GroupResource), log *slog.Logger) (*Schemas, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 0 // it would end the watch
 	client, err := metadata.NewForConfig(cfg)
@@ -59,8 +59,8 @@ func NewSchemas(cfg *rest.Config, changed func(schema.GroupResource), log *slog.
 	return &Schemas{client: client, definitions: reader.Resource(definitions), changed: changed, log: log}, nil
 }
 
-// Run follows the definitions until ctx ends.
-func (s *Schemas) Run(ctx context.Context) {
+// run follows the definitions until ctx ends.
+func (s *Schemas) run(ctx context.Context) {
 	listWatch := listWatchOf(s.client.Resource(definitions))
 	tellStreams(listWatch, s.opened, s.lost)
 	var refused sync.Once
@@ -94,9 +94,9 @@ func (s *Schemas) Ready() bool {
 	return s.known != nil || s.refused
 }
 
-// Vouch says whether a change of a definition would be noticed now: there is a stream that began
+// vouch says whether a change of a definition would be noticed now: there is a stream that began
 // with a list, and it has sent something lately.
-func (s *Schemas) Vouch() bool {
+func (s *Schemas) vouch() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known != nil && s.up && s.heard.within(streamSilence)
@@ -110,15 +110,15 @@ func (s *Schemas) Check(gr schema.GroupResource, entry Entry) reason.Reason {
 	switch {
 	case !s.Ready():
 		return reason.Warming
-	case entry.Custom && !s.Vouch(), !entry.Aggregated && !s.Agree(gr, entry.Custom):
+	case entry.Custom && !s.vouch(), !entry.Aggregated && !s.agree(gr, entry.Custom):
 		return reason.Schema
 	}
 	return ""
 }
 
-// Agree says whether the definitions, if they are known, say the same about a resource: that one of
+// agree says whether the definitions, if they are known, say the same about a resource: that one of
 // them defines it, or none.
-func (s *Schemas) Agree(gr schema.GroupResource, custom bool) bool {
+func (s *Schemas) agree(gr schema.GroupResource, custom bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, defined := s.known[gr.String()]

@@ -55,7 +55,7 @@ func TestDefinitionsReportWhatChanged(t *testing.T) {
 func TestSchemasAgree(t *testing.T) {
 	s := &Schemas{changed: func(schema.GroupResource) {}}
 	defined, builtin := schema.GroupResource{Group: "x.io", Resource: "a"}, schema.GroupResource{Resource: "pods"}
-	if !s.Agree(defined, false) || !s.Agree(builtin, true) {
+	if !s.agree(defined, false) || !s.agree(builtin, true) {
 		t.Error("definitions that are not known say something")
 	}
 	crd := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a.x.io"}}
@@ -63,7 +63,7 @@ func TestSchemasAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for gr, custom := range map[schema.GroupResource]bool{defined: true, builtin: false} {
-		if !s.Agree(gr, custom) || s.Agree(gr, !custom) {
+		if !s.agree(gr, custom) || s.agree(gr, !custom) {
 			t.Errorf("%s: that it is custom is %v", gr, custom)
 		}
 	}
@@ -84,11 +84,11 @@ func runSchemas(t *testing.T, f *proxytest.FakeAPI) (s *Schemas, changes func() 
 		Kind: "PartialObjectMetadataList", Objects: []string{definitionObject("a.x.io", 1)},
 	}
 	var changed atomic.Int32
-	s, err := NewSchemas(f.Config(), func(schema.GroupResource) { changed.Add(1) }, proxytest.DiscardLog())
+	s, err := newSchemas(f.Config(), func(schema.GroupResource) { changed.Add(1) }, proxytest.DiscardLog())
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxytest.RunInBubble(t, s.Run)
+	proxytest.RunInBubble(t, s.run)
 	return s, func() int { return int(changed.Load()) }
 }
 
@@ -108,7 +108,7 @@ func TestSchemasVouch(t *testing.T) {
 				expect := func(when string, vouch bool) {
 					t.Helper()
 					synctest.Wait()
-					if got := s.Vouch(); got != vouch || !s.Ready() {
+					if got := s.vouch(); got != vouch || !s.Ready() {
 						t.Errorf("%s: vouches %v, ready %v", when, got, s.Ready())
 					}
 				}
@@ -195,12 +195,12 @@ func TestSchemasListAtEachTimeout(t *testing.T) {
 		f.Stall(definitionsPath)
 		f.End(definitionsPath)
 		time.Sleep(2 * time.Second)
-		if s.Vouch() {
+		if s.vouch() {
 			t.Error("vouches for definitions of before the timeout")
 		}
 		f.Flow(definitionsPath)
 		synctest.Wait()
-		if !s.Vouch() {
+		if !s.vouch() {
 			t.Error("does not vouch for what was listed")
 		}
 	})
@@ -211,8 +211,8 @@ func TestSchemasListAtEachTimeout(t *testing.T) {
 func TestSchemasRefused(t *testing.T) {
 	s := &Schemas{}
 	s.ended(apierrors.NewForbidden(schema.GroupResource{}, "", nil))
-	if !s.Ready() || s.Vouch() {
-		t.Errorf("ready %v, vouches %v", s.Ready(), s.Vouch())
+	if !s.Ready() || s.vouch() {
+		t.Errorf("ready %v, vouches %v", s.Ready(), s.vouch())
 	}
 }
 
@@ -229,11 +229,11 @@ func suspended(at time.Time, seconds uint64) time.Time {
 // clock says.
 func TestHeardBeforeASuspension(t *testing.T) {
 	s := &Schemas{up: true, known: map[string]definition{}}
-	if s.Vouch() {
+	if s.vouch() {
 		t.Error("vouches before anything was heard")
 	}
 	s.heard.note()
-	if !s.Vouch() {
+	if !s.vouch() {
 		t.Error("does not vouch for what was heard just now")
 	}
 	before := s.heard.at
@@ -241,7 +241,7 @@ func TestHeardBeforeASuspension(t *testing.T) {
 	if d := before.Round(0).Sub(s.heard.at.Round(0)); d != time.Hour || s.heard.at.Sub(before) != 0 {
 		t.Fatalf("not a suspension: by the wall clock %v, by the other %v", d, s.heard.at.Sub(before))
 	}
-	if s.Vouch() {
+	if s.vouch() {
 		t.Error("vouches for definitions from before the suspension")
 	}
 }

@@ -81,9 +81,9 @@ type Servers struct {
 	knownOnce, leasesOnce, versionOnce sync.Once
 }
 
-// NewServers returns Servers that call known once, as soon as they would notice a change, and
-// changed at each change. They do nothing until Run runs. cfg has listproxy's own credentials.
-func NewServers(cfg *rest.Config, known, changed func(), log *slog.Logger) (*Servers, error) {
+// newServers returns Servers that call known once, as soon as they would notice a change, and
+// changed at each change. They do nothing until run runs. cfg has listproxy's own credentials.
+func newServers(cfg *rest.Config, known, changed func(), log *slog.Logger) (*Servers, error) {
 	client, base, err := versionClient(cfg)
 	if err != nil {
 		return nil, err
@@ -106,8 +106,8 @@ func NewServers(cfg *rest.Config, known, changed func(), log *slog.Logger) (*Ser
 	}, nil
 }
 
-// Run follows the Leases and asks for /version until ctx ends.
-func (s *Servers) Run(ctx context.Context) {
+// run follows the Leases and asks for /version until ctx ends.
+func (s *Servers) run(ctx context.Context) {
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		if s.endpoints != nil {

@@ -37,11 +37,11 @@ type serversHeard struct{ known, changed atomic.Int32 }
 func runServers(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) (*Servers, *serversHeard) {
 	t.Helper()
 	var heard serversHeard
-	s, err := NewServers(f.Config(), func() { heard.known.Add(1) }, func() { heard.changed.Add(1) }, log)
+	s, err := newServers(f.Config(), func() { heard.known.Add(1) }, func() { heard.changed.Add(1) }, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxytest.RunInBubble(t, s.Run)
+	proxytest.RunInBubble(t, s.run)
 	return s, &heard
 }
 

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// StorageVersions follows the StorageVersion objects where the upstream has them (feature gate
+// storageVersions follows the StorageVersion objects where the upstream has them (feature gate
 // StorageVersionAPI, off by default). There each API server says in which version it writes a
 // resource. While they disagree, or have said nothing yet, nothing is kept of the resource; when
 // they agree on another version than before, it is loaded again. That they agree does not prove
@@ -27,7 +27,7 @@ import (
 //
 // Resources that are stored together under several groups have one object, for one of these
 // groups; kube-apiserver 1.36 has only Events of that kind, which are never kept.
-type StorageVersions struct {
+type storageVersions struct {
 	objects dynamic.ResourceInterface
 	// disagree is told when API servers begin and cease to disagree about a resource.
 	disagree func(schema.GroupResource, bool)
@@ -40,11 +40,11 @@ type StorageVersions struct {
 	refused sync.Once
 }
 
-// NewStorageVersions returns StorageVersions, which do nothing until Run runs. disagree and
+// newStorageVersions returns storageVersions, which do nothing until run runs. disagree and
 // rewritten are called from there. cfg has the proxy's own credentials.
-func NewStorageVersions(
+func newStorageVersions(
 	cfg *rest.Config, disagree func(schema.GroupResource, bool), rewritten func(schema.GroupResource), log *slog.Logger,
-) (*StorageVersions, error) {
+) (*storageVersions, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = 0 // it would end the watch
 	client, err := dynamic.NewForConfig(cfg)
@@ -52,11 +52,11 @@ func NewStorageVersions(
 		return nil, fmt.Errorf("cannot watch StorageVersions: %w", err)
 	}
 	gvr := schema.GroupVersionResource{Group: "internal.apiserver.k8s.io", Version: "v1alpha1", Resource: "storageversions"}
-	return &StorageVersions{objects: client.Resource(gvr), disagree: disagree, rewritten: rewritten, log: log}, nil
+	return &storageVersions{objects: client.Resource(gvr), disagree: disagree, rewritten: rewritten, log: log}, nil
 }
 
-// Run follows the objects until ctx ends.
-func (s *StorageVersions) Run(ctx context.Context) {
+// run follows the objects until ctx ends.
+func (s *storageVersions) run(ctx context.Context) {
 	heard := &heard{}
 	follower{
 		name:         "storageversions",
@@ -69,7 +69,7 @@ func (s *StorageVersions) Run(ctx context.Context) {
 	}.follow(ctx)
 }
 
-func (s *StorageVersions) ended(err error) {
+func (s *storageVersions) ended(err error) {
 	switch {
 	case apierrors.IsForbidden(err):
 		// Mostly they are not served either, which only those may know who may read them.
@@ -86,12 +86,12 @@ func (s *StorageVersions) ended(err error) {
 }
 
 // store returns the store of what follows the StorageVersions.
-func (s *StorageVersions) store(heard *heard) store[schema.GroupResource, string] {
+func (s *storageVersions) store(heard *heard) store[schema.GroupResource, string] {
 	return store[schema.GroupResource, string]{read: readStorageVersion, set: s.set, gone: s.forget, listed: s.setAll, heard: heard}
 }
 
 // setAll takes what there is after a gap.
-func (s *StorageVersions) setAll(listed map[schema.GroupResource]string) {
+func (s *storageVersions) setAll(listed map[schema.GroupResource]string) {
 	for resource := range s.agreed {
 		if _, found := listed[resource]; !found {
 			s.forget(resource)
@@ -103,7 +103,7 @@ func (s *StorageVersions) setAll(listed map[schema.GroupResource]string) {
 }
 
 // set takes the version on which the API servers agree; empty: they do not.
-func (s *StorageVersions) set(resource schema.GroupResource, version string) {
+func (s *storageVersions) set(resource schema.GroupResource, version string) {
 	if s.agreed == nil {
 		s.agreed = map[schema.GroupResource]string{}
 	}
@@ -125,7 +125,7 @@ func (s *StorageVersions) set(resource schema.GroupResource, version string) {
 }
 
 // forget removes a resource about which no API server says anything any more.
-func (s *StorageVersions) forget(resource schema.GroupResource) {
+func (s *storageVersions) forget(resource schema.GroupResource) {
 	was, found := s.agreed[resource]
 	delete(s.agreed, resource)
 	if found && was == "" {

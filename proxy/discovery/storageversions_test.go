@@ -60,13 +60,13 @@ func (h *storageVersionsHeard) expect(t *testing.T, when string, want ...string)
 func runStorageVersions(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *storageVersionsHeard {
 	t.Helper()
 	heard := &storageVersionsHeard{}
-	s, err := NewStorageVersions(f.Config(),
+	s, err := newStorageVersions(f.Config(),
 		func(gr schema.GroupResource, disagree bool) { heard.tell("%s disagree %v", gr, disagree) },
 		func(gr schema.GroupResource) { heard.tell("%s rewritten", gr) }, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxytest.RunInBubble(t, s.Run)
+	proxytest.RunInBubble(t, s.run)
 	return heard
 }
 

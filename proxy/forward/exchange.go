@@ -179,7 +179,7 @@ func (x *exchange) report(callersDoing bool, cause string) {
 	}
 	say := func() {
 		x.forwarder.log.Log(x.request.Context(), level, "a forwarded request ended early",
-			"method", x.request.Method, "target", kubehttp.Target(x.request), "cause", cause)
+			"method", x.request.Method, "target", kubehttp.Describe(x.request), "cause", cause)
 	}
 	if callersDoing {
 		say()

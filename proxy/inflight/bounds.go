@@ -120,7 +120,7 @@ func (a *Bounds) Accept(p *Place, caller ShareKey) {
 	if p.unaccepted.limiter == nil {
 		return
 	}
-	if own, ok := a.long.TryAcquire(caller, 1); ok {
+	if own, ok := a.long.tryAcquire(caller, 1); ok {
 		p.Release()
 		p.own = own
 	}
@@ -139,5 +139,5 @@ func (a *Bounds) Spill(err error) bool { return errors.Is(err, OverloadTimeOut) 
 
 // TryAdmitBody is AdmitBody for who need not wait.
 func (a *Bounds) TryAdmitBody(caller ShareKey, bytes int) (Grant[ShareKey], bool) {
-	return a.bodies.TryAcquire(caller, int64(bytes))
+	return a.bodies.tryAcquire(caller, int64(bytes))
 }

@@ -42,7 +42,7 @@ func (h *head) more(n int) bool {
 	}
 	h.size += n
 	for h.size > headFree+len(h.grants)*headUnit {
-		grant, ok := h.limiter.TryAcquire(h.network, headUnit)
+		grant, ok := h.limiter.tryAcquire(h.network, headUnit)
 		if !ok {
 			return false
 		}

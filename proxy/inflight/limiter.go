@@ -203,8 +203,8 @@ func (l *Limiter[K]) Acquire(ctx context.Context, caller K, cost int64) (Grant[K
 	return l.wait(ctx, c)
 }
 
-// TryAcquire takes cost units (one at least) for the caller if it need not wait for them.
-func (l *Limiter[K]) TryAcquire(caller K, cost int64) (Grant[K], bool) {
+// tryAcquire takes cost units (one at least) for the caller if it need not wait for them.
+func (l *Limiter[K]) tryAcquire(caller K, cost int64) (Grant[K], bool) {
 	cost = min(max(cost, 1), l.config.Capacity, l.config.PerCaller)
 	l.mu.Lock()
 	defer l.mu.Unlock()

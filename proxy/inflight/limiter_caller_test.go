@@ -74,7 +74,7 @@ func TestLargeRequestOfOneCaller(t *testing.T) {
 		} else {
 			g.Release()
 		}
-		if g, ok := l.TryAcquire("b", 5); !ok {
+		if g, ok := l.tryAcquire("b", 5); !ok {
 			t.Errorf("nothing is left beside %d", cost)
 		} else {
 			g.Release()

@@ -461,14 +461,14 @@ func TestLimiterRace(t *testing.T) {
 // TestTryAcquire takes what is there, waits for nothing, and leaves nothing behind.
 func TestTryAcquire(t *testing.T) {
 	l := newLimiter(t, LimiterConfig{Capacity: 3, PerCaller: 2})
-	first, ok := l.TryAcquire("a", 2)
+	first, ok := l.tryAcquire("a", 2)
 	if !ok {
 		t.Fatal("nothing is in use, and two of three are not given")
 	}
-	if _, ok := l.TryAcquire("a", 1); ok {
+	if _, ok := l.tryAcquire("a", 1); ok {
 		t.Error("a caller holds more than its share")
 	}
-	if _, ok := l.TryAcquire("b", 2); ok {
+	if _, ok := l.tryAcquire("b", 2); ok {
 		t.Error("more is in use than there is")
 	}
 	if got := l.Stats(); got.InUse != 2 || got.Callers != 1 {

@@ -18,18 +18,18 @@ var loggedNamespace = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$
 // unloggable stands for a word that may be a credential.
 const unloggable = "?"
 
-// Target says what a request is for in words of the API, for the log: neither its query, which
+// Describe says what a request is for in words of the API, for the log: neither its query, which
 // may hold what somebody typed (exec), nor the names of objects, nor anything else of a path that
 // is no resource's. Somebody may have put a credential there.
-func Target(r *http.Request) string {
-	target, _ := TargetAndNamespace(r)
+func Describe(r *http.Request) string {
+	target, _ := DescribeWithNamespace(r)
 	return target
 }
 
-// TargetAndNamespace is [Target], with the namespace, which is empty if there is none: an operator
-// needs it to find who asks, and there are few. The names of objects are many, and some are
+// DescribeWithNamespace is [Describe], with the namespace, which is empty if there is none: an
+// operator needs it to find who asks, and there are few. The names of objects are many, and some are
 // another's secret; kube-apiserver's audit log has them, for those who may read it.
-func TargetAndNamespace(r *http.Request) (target, namespace string) {
+func DescribeWithNamespace(r *http.Request) (target, namespace string) {
 	if r.URL == nil {
 		return "other", ""
 	}

@@ -42,7 +42,7 @@ func TestLoggable(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.URL = &url.URL{Path: path}
-		target, namespace := TargetAndNamespace(r)
+		target, namespace := DescribeWithNamespace(r)
 		if got := [2]string{target, namespace}; got != want {
 			t.Errorf("%s is %q, want %q", path, got, want)
 		}

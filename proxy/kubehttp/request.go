@@ -40,8 +40,8 @@ type Request struct {
 // requestKey is the key of a *Request in the request's own context.
 type requestKey struct{}
 
-// Parsed returns r with its Request in its context.
-func Parsed(r *http.Request) *http.Request {
+// parsed returns r with its Request in its context.
+func parsed(r *http.Request) *http.Request {
 	if r.Context().Value(requestKey{}) != nil {
 		return r
 	}
@@ -50,7 +50,7 @@ func Parsed(r *http.Request) *http.Request {
 
 // WithRequestInfo is the first filter of a chain: it reads the request for all others.
 func WithRequestInfo(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, Parsed(r)) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, parsed(r)) })
 }
 
 // Of returns the Request of r: from its context, else by reading r.

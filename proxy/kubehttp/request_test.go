@@ -215,9 +215,9 @@ func BenchmarkParse(b *testing.B) {
 // TestParsed: the first filter's reading is what all others get, also when the request has been
 // changed.
 func TestParsed(t *testing.T) {
-	r := Parsed(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
+	r := parsed(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
 	r.URL = &url.URL{Path: "/api/v1/nodes"}
-	again := Parsed(r)
+	again := parsed(r)
 	if again != r || Of(again) != Of(r) || !Of(again).Watch || Of(again).Info.Resource != "pods" {
 		t.Errorf("parsed again: %+v", Of(again))
 	}

@@ -10,14 +10,14 @@ import (
 )
 
 // log writes the one line that a request has in the log. It holds the namespace (see
-// [kubehttp.TargetAndNamespace]), and neither the query nor names of objects or callers nor
+// [kubehttp.DescribeWithNamespace]), and neither the query nor names of objects or callers nor
 // credentials.
 func (s *Record) log(log *slog.Logger) {
 	if s.ignored {
 		return
 	}
 	r := s.request
-	target, namespace := kubehttp.TargetAndNamespace(r)
+	target, namespace := kubehttp.DescribeWithNamespace(r)
 	attrs := []slog.Attr{
 		slog.String("method", loggableMethod(r.Method)),
 		slog.String("target", target),

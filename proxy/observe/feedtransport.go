@@ -66,7 +66,7 @@ func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
 		metric.WithDescription("Bytes received by feeds, after decompression."))
 	m.series.make = func(l feedLabels) []metric.AddOption {
 		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(append(l.attributes(),
-			LabelRequest.String(string(l.request)), LabelCode.String(codeLabel(l.code)))...))}
+			labelRequest.String(string(l.request)), LabelCode.String(codeLabel(l.code)))...))}
 	}
 	m.byObject.make = func(n feedName) []metric.AddOption {
 		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(n.attributes()...))}
@@ -122,7 +122,7 @@ func (o *Observer) Reopened(r snapshot.Resource, gap time.Duration, cause reason
 	if o == nil || o.tracer == nil {
 		return
 	}
-	_, span := o.trails.begin(context.Background(), o.tracer, feedNameOf(r), SpanGap,
+	_, span := o.trails.begin(context.Background(), o.tracer, feedNameOf(r), spanGap,
 		trace.WithTimestamp(time.Now().Add(-gap)), trace.WithAttributes(attrCause.String(string(cause))))
 	span.End()
 }

@@ -43,10 +43,10 @@ var (
 	LabelDecision       = attribute.Key("decision")
 	LabelReason         = attribute.Key("reason")
 	LabelCode           = attribute.Key("code")
-	LabelPurpose        = attribute.Key("purpose")
+	labelPurpose        = attribute.Key("purpose")
 	LabelRepresentation = attribute.Key("representation")
 	LabelVersion        = attribute.Key("version")
-	LabelRequest        = attribute.Key("request")
+	labelRequest        = attribute.Key("request")
 	LabelKind           = attribute.Key("kind")
 	LabelResult         = attribute.Key("result")
 	LabelCause          = attribute.Key("cause")
@@ -118,7 +118,7 @@ func newRequestSeries(l requestLabels) requestSeries {
 		sent:     []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(resource, decision))},
 		saved:    []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(resource))},
 		duration: []metric.RecordOption{few},
-		upstream: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(LabelPurpose.String(purposeForward), code))},
+		upstream: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(labelPurpose.String(purposeForward), code))},
 	}
 }
 
@@ -182,7 +182,7 @@ func newUpstreamMetrics(meter metric.Meter) (*upstreamMetrics, error) {
 		metric.WithExplicitBucketBoundaries(durations...))
 	m.series.make = func(l upstreamLabels) []metric.AddOption {
 		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(
-			LabelPurpose.String(l.purpose), LabelCode.String(codeLabel(l.code))))}
+			labelPurpose.String(l.purpose), LabelCode.String(codeLabel(l.code))))}
 	}
 	m.byCode.make = func(code int) []metric.RecordOption {
 		return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(LabelCode.String(codeLabel(code))))}

@@ -62,8 +62,8 @@ func WatchEnd(events int, why string) []attribute.KeyValue {
 	return []attribute.KeyValue{attrEvents.Int(events), attrWatchEnd.String(why)}
 }
 
-// SpanGap is the time in which a feed had no state.
-const SpanGap = "gap"
+// spanGap is the time in which a feed had no state.
+const spanGap = "gap"
 
 // Trace begins the request's span, if traces are wanted, below the caller's if it has sent a
 // traceparent, and returns r with the span. It does nothing a second time. Whether the span records

@@ -18,8 +18,8 @@ import (
 // pieces of at most this size, so that their writes are not split.
 const stallChunk = 256 << 10
 
-// ErrStalled is what writing an answer ends with when its client does not read.
-var ErrStalled = errors.New("the client does not read the answer")
+// errStalled is what writing an answer ends with when its client does not read.
+var errStalled = errors.New("the client does not read the answer")
 
 // longAgo is a write deadline that has passed.
 var longAgo = time.Unix(1, 0)
@@ -113,13 +113,13 @@ func (s *stallWriter) WriteHeader(status int) {
 	}
 }
 
-// Write implements [http.ResponseWriter]. It returns [ErrStalled] once the
+// Write implements [http.ResponseWriter]. It returns [errStalled] once the
 // answer has been ended.
 func (s *stallWriter) Write(p []byte) (written int, err error) {
 	for {
 		chunk := p[:min(len(p), stallChunk)]
 		if !s.begin() {
-			return written, ErrStalled
+			return written, errStalled
 		}
 		n, err := s.inner.Write(chunk)
 		written += n
@@ -140,7 +140,7 @@ func (s *stallWriter) Flush() {
 // FlushError is what [http.ResponseController.Flush] calls.
 func (s *stallWriter) FlushError() error {
 	if !s.begin() {
-		return ErrStalled
+		return errStalled
 	}
 	return s.end(http.NewResponseController(s.inner).Flush())
 }
@@ -182,9 +182,9 @@ func (s *stallWriter) endLocked(err error) error {
 	s.busy = false
 	if s.stalled {
 		if err == nil {
-			return ErrStalled
+			return errStalled
 		}
-		return fmt.Errorf("%w: %w", ErrStalled, err)
+		return fmt.Errorf("%w: %w", errStalled, err)
 	}
 	return err
 }

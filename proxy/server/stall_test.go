@@ -70,7 +70,7 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 			t.Fatalf("%d answers ended too soon", n)
 		}
 		time.Sleep(time.Nanosecond)
-		if err := <-errs; !errors.Is(err, ErrStalled) {
+		if err := <-errs; !errors.Is(err, errStalled) {
 			t.Errorf("error %v", err)
 		}
 		if n := guard.Ended(); n != 1 {
@@ -109,7 +109,7 @@ func TestStalledStreamLeavesOthersAlone(t *testing.T) {
 		mux.Handle("/x", writeOn(errs))
 		mux.HandleFunc("/other", func(w http.ResponseWriter, _ *http.Request) {
 			_ = http.NewResponseController(w).Flush()
-			if err := <-errs; !errors.Is(err, ErrStalled) {
+			if err := <-errs; !errors.Is(err, errStalled) {
 				t.Errorf("error %v", err)
 			}
 			_, _ = io.WriteString(w, "fine")
@@ -223,7 +223,7 @@ func TestCompressedWatchIsGuarded(t *testing.T) {
 				t.Errorf("reads %t: %d bytes, which are not those that were sent", reads, len(got))
 			}
 			if !reads {
-				if !errors.Is(err, ErrStalled) || guard.Ended() != 1 || len(got) == len(sent) {
+				if !errors.Is(err, errStalled) || guard.Ended() != 1 || len(got) == len(sent) {
 					t.Errorf("%d of %d bytes came; %d ended: %v", len(got), len(sent), guard.Ended(), err)
 				}
 				continue
@@ -379,7 +379,7 @@ func TestStalledClientsOverTCP(t *testing.T) {
 			if want := map[bool]int{false: 1, true: 2}[http2]; res.ProtoMajor != want {
 				t.Fatal(res.Proto)
 			}
-			if err := <-errs; !errors.Is(err, ErrStalled) {
+			if err := <-errs; !errors.Is(err, errStalled) {
 				t.Errorf("error %v", err)
 			}
 			if _, err := io.Copy(io.Discard, res.Body); err == nil {

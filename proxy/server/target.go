@@ -32,12 +32,12 @@ func (t Target) String() string {
 // errNoTarget says what a target must look like. Callers add the text that is not one.
 var errNoTarget = errors.New("not a host:port with a DNS name, an IPv4 address or an IPv6 address in brackets")
 
-// ParseConnectTarget reads the target of a CONNECT request (RFC 9110, 9.3.6): exactly host:port.
+// parseConnectTarget reads the target of a CONNECT request (RFC 9110, 9.3.6): exactly host:port.
 // The case of letters and the notation of IPv6 addresses do not matter. Names with a trailing dot,
 // addresses with zones, a user before the host, and ports with a sign or leading zeros are refused.
 // Forms that some resolvers read as an IPv4 address (octal, hexadecimal, one number) are names
 // here.
-func ParseConnectTarget(s string) (Target, error) {
+func parseConnectTarget(s string) (Target, error) {
 	host, port, err := splitTarget(s)
 	if err != nil || port == "" {
 		return Target{}, errNoTarget
@@ -45,9 +45,9 @@ func ParseConnectTarget(s string) (Target, error) {
 	return newTarget(host, port)
 }
 
-// ParseTarget is [ParseConnectTarget] for the Host of a request (RFC 9112, 3.2) and for flags,
+// parseTarget is [parseConnectTarget] for the Host of a request (RFC 9112, 3.2) and for flags,
 // where a missing port means 443.
-func ParseTarget(s string) (Target, error) {
+func parseTarget(s string) (Target, error) {
 	host, port, err := splitTarget(s)
 	if err != nil {
 		return Target{}, err
@@ -103,7 +103,7 @@ type Targets struct{ list []Target }
 // NewTargets returns the target of upstream, the API server's URL, and those of more, each a host
 // or a host:port. A missing port means 443.
 func NewTargets(upstream *url.URL, more []string) (Targets, error) {
-	first, err := ParseTarget(upstream.Host)
+	first, err := parseTarget(upstream.Host)
 	if err != nil {
 		return Targets{}, fmt.Errorf("the API server's address %q: %w", upstream.Host, err)
 	}
@@ -112,7 +112,7 @@ func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 		if address, err := netip.ParseAddr(s); err == nil && address.Is6() {
 			s = "[" + s + "]" // a flag may have an IPv6 address without brackets
 		}
-		t, err := ParseTarget(s)
+		t, err := parseTarget(s)
 		if err != nil {
 			return Targets{}, fmt.Errorf("%q: %w", s, err)
 		}
@@ -123,15 +123,15 @@ func NewTargets(upstream *url.URL, more []string) (Targets, error) {
 	return Targets{list}, nil
 }
 
-// AllowConnect reports whether the target of a CONNECT request is the API server.
-func (ts Targets) AllowConnect(target string) bool {
-	t, err := ParseConnectTarget(target)
+// allowConnect reports whether the target of a CONNECT request is the API server.
+func (ts Targets) allowConnect(target string) bool {
+	t, err := parseConnectTarget(target)
 	return err == nil && slices.Contains(ts.list, t)
 }
 
 // AllowHost reports whether the Host of a request in a tunnel is the API server.
 func (ts Targets) AllowHost(host string) bool {
-	t, err := ParseTarget(host)
+	t, err := parseTarget(host)
 	return err == nil && slices.Contains(ts.list, t)
 }
 

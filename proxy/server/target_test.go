@@ -84,10 +84,10 @@ func TestParseTarget(t *testing.T) {
 		{strings.Repeat("a", 254) + ":443", "", ""},
 	} {
 		got := [2]string{}
-		if target, err := ParseConnectTarget(tt.in); err == nil {
+		if target, err := parseConnectTarget(tt.in); err == nil {
 			got[0] = target.String()
 		}
-		if target, err := ParseTarget(tt.in); err == nil {
+		if target, err := parseTarget(tt.in); err == nil {
 			got[1] = target.String()
 		}
 		if diff := cmp.Diff([2]string{tt.connect, tt.host}, got); diff != "" {
@@ -120,7 +120,7 @@ func TestTargets(t *testing.T) {
 		{"api.example.evil:443", false, false},
 		{"", false, false},
 	} {
-		if got := targets.AllowConnect(tt.in); got != tt.connect {
+		if got := targets.allowConnect(tt.in); got != tt.connect {
 			t.Errorf("CONNECT %q allowed: %t", tt.in, got)
 		}
 		if got := targets.AllowHost(tt.in); got != tt.host {
@@ -130,7 +130,7 @@ func TestTargets(t *testing.T) {
 	if got := mustTargets(t, "https://api.example").String(); got != "api.example:443" {
 		t.Errorf("without a port: %s", got)
 	}
-	if targets := (Targets{}); targets.AllowConnect("") || targets.AllowHost("") || targets.AllowConnect(":0") {
+	if targets := (Targets{}); targets.allowConnect("") || targets.AllowHost("") || targets.allowConnect(":0") {
 		t.Error("no targets allow something")
 	}
 }
@@ -157,21 +157,21 @@ func FuzzConnectTarget(f *testing.F) {
 	}
 	targets := mustTargets(f, "https://api.example:6443", "fd00::a", "10.0.0.1")
 	f.Fuzz(func(t *testing.T, s string) {
-		target, err := ParseConnectTarget(s)
+		target, err := parseConnectTarget(s)
 		if err != nil {
-			if targets.AllowConnect(s) {
+			if targets.allowConnect(s) {
 				t.Fatalf("%q cannot be read and is allowed", s)
 			}
 			return
 		}
-		again, err := ParseConnectTarget(target.String())
+		again, err := parseConnectTarget(target.String())
 		if err != nil || again != target {
 			t.Fatalf("%q is %v, which is %v (%v)", s, target, again, err)
 		}
-		if host, err := ParseTarget(s); err != nil || host != target {
+		if host, err := parseTarget(s); err != nil || host != target {
 			t.Fatalf("%q is %v in a CONNECT and %v as a Host", s, target, host)
 		}
-		if !targets.AllowConnect(s) {
+		if !targets.allowConnect(s) {
 			return
 		}
 		u, err := url.Parse("https://" + s)

@@ -234,7 +234,7 @@ func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
 		// RequestURI is what the client wrote; net/http has already parsed the host out of it. Both
 		// must be the same.
-		if r := ctx.Req; r.RequestURI == host && tunnels.targets.AllowConnect(r.RequestURI) {
+		if r := ctx.Req; r.RequestURI == host && tunnels.targets.allowConnect(r.RequestURI) {
 			observe.RecordOf(r.Context()).Ignore() // the requests in the tunnel have records
 			return &goproxy.ConnectAction{Action: goproxy.ConnectHijack, Hijack: tunnels.hijack}, host
 		}

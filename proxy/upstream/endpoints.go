@@ -205,11 +205,11 @@ func hostPort(u *url.URL) string {
 }
 
 // Use makes all clients of cfg connect to the endpoints.
-func (e *Endpoints) Use(cfg *rest.Config) { cfg.Dial = e.DialContext }
+func (e *Endpoints) Use(cfg *rest.Config) { cfg.Dial = e.dialContext }
 
-// DialContext connects to one of the endpoints, in place of the API server's address in the client
+// dialContext connects to one of the endpoints, in place of the API server's address in the client
 // configuration. It connects to nothing else.
-func (e *Endpoints) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (e *Endpoints) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if !strings.EqualFold(address, e.address) {
 		return nil, fmt.Errorf("a connection to %s is not one to the API servers", address)
 	}

@@ -63,7 +63,7 @@ func (ep *endpoint) look(ctx context.Context) checkResult {
 	defer utilnet.CloseIdleConnectionsFor(ep.client.Transport)
 
 	state, reason, refused := endpointUp, error(nil), false
-	status, _, err := Ask(ctx, ep.client, ep.base.JoinPath("readyz"), false)
+	status, _, err := ask(ctx, ep.client, ep.base.JoinPath("readyz"), false)
 	switch {
 	case err != nil:
 		return checkResult{state: endpointUnreachable, err: err}

@@ -110,7 +110,7 @@ func newBusyRig(t *testing.T) *busyRig {
 	synctest.Wait()
 
 	r.set(1, endpointNotReady) // for a moment, so that the watch is with the first
-	client, err := rest.HTTPClientFor(&rest.Config{Host: cfg.Host, TLSClientConfig: cfg.TLSClientConfig, Dial: r.endpoints.DialContext})
+	client, err := rest.HTTPClientFor(&rest.Config{Host: cfg.Host, TLSClientConfig: cfg.TLSClientConfig, Dial: r.endpoints.dialContext})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestEndpointThatIsBusyKeepsItsConnections(t *testing.T) {
 		time.Sleep(twoFailed)
 		r.want(t, "two checks failed", "slow", 1, true)
 		for i := range 8 {
-			conn, err := r.endpoints.DialContext(t.Context(), "tcp", "example.com:443")
+			conn, err := r.endpoints.dialContext(t.Context(), "tcp", "example.com:443")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -233,7 +233,7 @@ func TestTheOtherHasJustComeBack(t *testing.T) {
 				r.busy.gone.Store(!comes)
 				r.other.gone.Store(true)
 				begun := time.Now()
-				conn, err := r.endpoints.DialContext(t.Context(), "tcp", "example.com:443")
+				conn, err := r.endpoints.dialContext(t.Context(), "tcp", "example.com:443")
 				if (err == nil) != comes {
 					t.Fatalf("after %v: %v", time.Since(begun), err)
 				}

@@ -112,7 +112,7 @@ func TestEndpointsDial(t *testing.T) {
 			}
 			reached := map[string]bool{}
 			for range 64 {
-				conn, err := e.DialContext(t.Context(), "tcp", "api.test:443")
+				conn, err := e.dialContext(t.Context(), "tcp", "api.test:443")
 				if err != nil {
 					if tt.want != nil {
 						t.Fatal(err)
@@ -132,7 +132,7 @@ func TestEndpointsDial(t *testing.T) {
 			}
 		})
 	}
-	if _, err := newEndpoints(t, one).DialContext(t.Context(), "tcp", "elsewhere.test:443"); err == nil {
+	if _, err := newEndpoints(t, one).dialContext(t.Context(), "tcp", "elsewhere.test:443"); err == nil {
 		t.Error("a connection to somebody else was made")
 	}
 }
@@ -266,7 +266,7 @@ func TestEndpointLeftOut(t *testing.T) {
 	}
 	connect := func(want string) net.Conn {
 		t.Helper()
-		conn, err := e.DialContext(t.Context(), "tcp", "example.com:443")
+		conn, err := e.dialContext(t.Context(), "tcp", "example.com:443")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func TestEndpointChosenIsNotLeftOut(t *testing.T) {
 	versions(a, endpointUp, old)
 	conns := make(chan net.Conn)
 	go func() {
-		conn, err := e.DialContext(t.Context(), "tcp", "api.test:443")
+		conn, err := e.dialContext(t.Context(), "tcp", "api.test:443")
 		if err != nil {
 			t.Error(err)
 		}

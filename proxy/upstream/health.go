@@ -37,7 +37,7 @@ type Health struct {
 	HealthConfig
 	base   *url.URL
 	client *http.Client
-	logins *Logins
+	logins *logins
 
 	// Only Run uses these.
 	allowed schema.GroupVersionResource // what may be listed, as far as is known
@@ -78,7 +78,7 @@ func NewHealth(cfg *rest.Config, config HealthConfig) (*Health, error) {
 		return nil, err
 	}
 	return &Health{
-		HealthConfig: config, base: base, client: client, logins: NewLogins(cfg),
+		HealthConfig: config, base: base, client: client, logins: newLogins(cfg),
 		stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
 	}, nil
 }
@@ -101,7 +101,7 @@ func (h *Health) Stats() HealthStats {
 	h.mu.Lock()
 	stats := h.stats
 	h.mu.Unlock()
-	stats.Logins = h.logins.Read()
+	stats.Logins = h.logins.read()
 	return stats
 }
 
@@ -197,7 +197,7 @@ func (e versionsError) Error() string { return strings.Join(e, ", ") }
 
 // warnOfEnd says once of each login that it ends soon.
 func (h *Health) warnOfEnd(now time.Time) {
-	for _, login := range h.logins.Read() {
+	for _, login := range h.logins.read() {
 		if login.EndsSoon(now) && !login.Until.Equal(h.warned[login.Kind]) {
 			if h.warned == nil {
 				h.warned = map[string]time.Time{}

@@ -90,7 +90,7 @@ func (h *Health) check(ctx context.Context) healthResult {
 	case !allowed:
 		return fail(ConditionForbidden, errors.New("it may list none of the resources that are to be kept, nor customresourcedefinitions"))
 	}
-	status, body, err := Ask(ctx, h.client, h.base.JoinPath("readyz"), true)
+	status, body, err := ask(ctx, h.client, h.base.JoinPath("readyz"), true)
 	switch {
 	case err != nil:
 		return fail(conditionOfError(err), reachError(err))

@@ -32,14 +32,6 @@ const (
 	ConditionTwoVersions Condition = "two-versions"
 )
 
-// Conditions are all of them.
-func Conditions() []Condition {
-	return []Condition{
-		ConditionUnknown, ConditionOK, ConditionUnreachable, ConditionUnauthorized, ConditionForbidden,
-		ConditionNotReady, ConditionSlow, ConditionTwoVersions,
-	}
-}
-
 // Meaning says in plain words what a condition is.
 func (c Condition) Meaning() string {
 	switch c {

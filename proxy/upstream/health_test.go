@@ -125,7 +125,7 @@ func newHealthRig() *healthRig {
 			Log:      slog.New(slog.NewTextHandler(rig.log, nil)),
 		},
 		base: &url.URL{Scheme: "https", Host: "api"}, client: &http.Client{Transport: rig.api},
-		logins: NewLogins(&rest.Config{}), stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
+		logins: newLogins(&rest.Config{}), stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
 	}
 	return rig
 }
@@ -282,7 +282,7 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rig := newHealthRig()
-				rig.logins = NewLogins(&rest.Config{BearerToken: test.token()})
+				rig.logins = newLogins(&rest.Config{BearerToken: test.token()})
 				if test.first {
 					rig.api.set(test.how)
 				}
@@ -384,8 +384,8 @@ func TestLogins(t *testing.T) {
 		}
 	}
 	write(token(now, now.Add(time.Hour)))
-	logins := NewLogins(&rest.Config{BearerToken: "opaque", BearerTokenFile: file})
-	got := logins.Read()
+	logins := newLogins(&rest.Config{BearerToken: "opaque", BearerTokenFile: file})
+	got := logins.read()
 	if len(got) != 1 || got[0] != (Login{Kind: LoginToken, From: now, Until: now.Add(time.Hour)}) {
 		t.Fatalf("read %+v", got)
 	}
@@ -395,11 +395,11 @@ func TestLogins(t *testing.T) {
 		}
 	}
 	write(token(now, now.Add(2*time.Hour)))
-	if got := logins.Read(); len(got) != 1 || !got[0].Until.Equal(now.Add(2*time.Hour)) {
+	if got := logins.read(); len(got) != 1 || !got[0].Until.Equal(now.Add(2*time.Hour)) {
 		t.Errorf("read again %+v", got)
 	}
 	for _, other := range []string{"", "opaque", "a.b.c", "e30.e30.e30", "e30.eyJleHAiOiJ4In0.x"} {
-		if got := NewLogins(&rest.Config{BearerToken: other}).Read(); len(got) != 0 {
+		if got := newLogins(&rest.Config{BearerToken: other}).read(); len(got) != 0 {
 			t.Errorf("%q ends: %+v", other, got)
 		}
 	}

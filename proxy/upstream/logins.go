@@ -14,7 +14,7 @@ import (
 
 // Login is a token or client certificate with which listproxy logs in at the API server.
 type Login struct {
-	// Kind is [LoginToken] or [LoginCertificate].
+	// Kind is [LoginToken] or [loginCertificate].
 	Kind string
 	// From and Until are when it was issued and when it ends. From may be zero.
 	From, Until time.Time
@@ -25,7 +25,7 @@ type Login struct {
 // The kinds of a [Login].
 const (
 	LoginToken       = "token" // #nosec G101 -- no credential
-	LoginCertificate = "client certificate"
+	loginCertificate = "client certificate"
 )
 
 // soonShare: a login ends soon if less than this part of its lifetime is left. The kubelet renews
@@ -38,14 +38,14 @@ func (l Login) EndsSoon(now time.Time) bool {
 	return left <= 0 || !l.From.IsZero() && left < l.Until.Sub(l.From)/soonShare
 }
 
-// Logins reads the logins of a client configuration.
-type Logins struct{ cfg *rest.Config }
+// logins reads the logins of a client configuration.
+type logins struct{ cfg *rest.Config }
 
-// NewLogins returns the logins of cfg. Those of plugins are not known.
-func NewLogins(cfg *rest.Config) *Logins { return &Logins{cfg} }
+// newLogins returns the logins of cfg. Those of plugins are not known.
+func newLogins(cfg *rest.Config) *logins { return &logins{cfg} }
 
-// Read returns the logins whose end is known. Files are read again: others may renew them.
-func (l *Logins) Read() []Login {
+// read returns the logins whose end is known. Files are read again: others may renew them.
+func (l *logins) read() []Login {
 	var logins []Login
 	token := l.cfg.BearerToken
 	if l.cfg.BearerTokenFile != "" {
@@ -64,7 +64,7 @@ func (l *Logins) Read() []Login {
 	}
 	if len(pem) > 0 {
 		if chain, err := cert.ParseCertsPEM(pem); err == nil && len(chain) > 0 {
-			logins = append(logins, Login{Kind: LoginCertificate, From: chain[0].NotBefore, Until: chain[0].NotAfter})
+			logins = append(logins, Login{Kind: loginCertificate, From: chain[0].NotBefore, Until: chain[0].NotAfter})
 		}
 	}
 	return logins
@@ -72,8 +72,8 @@ func (l *Logins) Read() []Login {
 
 // ownTokenEnded says whether a token has ended that only this replica has: the kubelet did not
 // renew it.
-func (l *Logins) ownTokenEnded(now time.Time) bool {
-	return slices.ContainsFunc(l.Read(), func(login Login) bool { return login.Pod && !login.Until.After(now) })
+func (l *logins) ownTokenEnded(now time.Time) bool {
+	return slices.ContainsFunc(l.read(), func(login Login) bool { return login.Pod && !login.Until.After(now) })
 }
 
 // tokenLogin reads from a JSON web token when it ends (RFC 7519). It verifies nothing: the API

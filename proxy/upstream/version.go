@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// maxAnswer is how many bytes of an answer [Ask] reads.
+// maxAnswer is how many bytes of an answer [ask] reads.
 const maxAnswer = 64 << 10
 
-// Ask reads an API server's answer at a path that is not a resource's. last: the connection is
+// ask reads an API server's answer at a path that is not a resource's. last: the connection is
 // closed afterwards, so that the next question may reach another API server.
-func Ask(ctx context.Context, client *http.Client, at *url.URL, last bool) (status int, body []byte, err error) {
+func ask(ctx context.Context, client *http.Client, at *url.URL, last bool) (status int, body []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return 0, nil, err
@@ -34,7 +34,7 @@ func Ask(ctx context.Context, client *http.Client, at *url.URL, last bool) (stat
 // AskVersion reads /version of the API server at base, and closes the connection. If the status is
 // not 200, there is no error, but the version is not known.
 func AskVersion(ctx context.Context, client *http.Client, base *url.URL) (said version.Info, status int, err error) {
-	status, body, err := Ask(ctx, client, base.JoinPath("version"), true)
+	status, body, err := ask(ctx, client, base.JoinPath("version"), true)
 	if err != nil || status != http.StatusOK {
 		return said, status, err
 	}

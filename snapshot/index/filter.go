@@ -28,8 +28,8 @@ func NewFilter(f *wire.Frame, q Query) Filter {
 	return filter
 }
 
-// Matches says whether an object is chosen. It reads none of the object's bytes.
-func (f *Filter) Matches(o *Object) bool {
+// matches says whether an object is chosen. It reads none of the object's bytes.
+func (f *Filter) matches(o *Object) bool {
 	switch {
 	case f.key != "" && o.Key != f.key:
 		return false
@@ -43,8 +43,8 @@ func (f *Filter) Matches(o *Object) bool {
 // none. If the object no longer matches, it is the object from before the change, which must be
 // sent with the revision of the change.
 func (f *Filter) Event(c Change) (kind string, object *Object) {
-	was := c.Before != nil && f.Matches(c.Before)
-	is := c.After != nil && !c.Deleted && f.Matches(c.After)
+	was := c.Before != nil && f.matches(c.Before)
+	is := c.After != nil && !c.Deleted && f.matches(c.After)
 	switch {
 	case is && was:
 		return wire.Modified, c.After

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// MaxEvent bounds one event. etcd takes requests of 1.5 MiB by default and JSON may be a
+// maxEvent bounds one event. etcd takes requests of 1.5 MiB by default and JSON may be a
 // few times longer than what is stored.
-const MaxEvent = 64 << 20
+const maxEvent = 64 << 20
 
 // ErrEnded means that a stream ended at its timeout, or was cut.
 var ErrEnded = errors.New("the watch ended")

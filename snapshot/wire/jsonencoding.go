@@ -83,8 +83,8 @@ func (jsonEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 			// A line that was cut is not an event, but not an inconsistency either.
 			return buf, fmt.Errorf("%w: %w", ErrEnded, err)
 		}
-		if len(buf) > MaxEvent {
-			return buf, Inconsistent("an event of more than %d bytes", MaxEvent)
+		if len(buf) > maxEvent {
+			return buf, Inconsistent("an event of more than %d bytes", maxEvent)
 		}
 	}
 }

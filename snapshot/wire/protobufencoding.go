@@ -152,8 +152,8 @@ func (protobufEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 		return buf, fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	size := binary.BigEndian.Uint32(head[:])
-	if size > MaxEvent {
-		return buf, Inconsistent("an event of more than %d bytes", MaxEvent)
+	if size > maxEvent {
+		return buf, Inconsistent("an event of more than %d bytes", maxEvent)
 	}
 	// The length is only what the upstream claims, so memory is allocated as bytes arrive.
 	out := bytes.NewBuffer(buf)

@@ -175,7 +175,7 @@ func TestProtobufRecords(t *testing.T) {
 		}
 	}
 	var contradiction InconsistencyError
-	if _, err := (protobufEncoding{}).Record(frame(MaxEvent+1, ""), nil); !errors.As(err, &contradiction) {
+	if _, err := (protobufEncoding{}).Record(frame(maxEvent+1, ""), nil); !errors.As(err, &contradiction) {
 		t.Errorf("a record that is too long: %v, want poison", err)
 	}
 }

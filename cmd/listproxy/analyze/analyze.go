@@ -6,8 +6,8 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// Analyzer reads logs and counts what is in them. It is for one goroutine.
-type Analyzer struct {
+// analyzer reads logs and counts what is in them. It is for one goroutine.
+type analyzer struct {
 	judge judge
 	tally *tally
 	files []File
@@ -26,14 +26,14 @@ type File struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// New returns an Analyzer of what listproxy would do under a policy.
-func New(p *policy.Config) *Analyzer {
-	return &Analyzer{judge: newJudge(p), tally: newTally()}
+// newAnalyzer returns an analyzer of what listproxy would do under a policy.
+func newAnalyzer(p *policy.Config) *analyzer {
+	return &analyzer{judge: newJudge(p), tally: newTally()}
 }
 
-// Read reads a log to its end. An error is one of reading; what was read before it counts, and the
-// report names it.
-func (a *Analyzer) Read(name string, log io.Reader) error {
+// readLog reads a log to its end. An error is one of reading; what was read before it counts, and
+// the report names it.
+func (a *analyzer) readLog(name string, log io.Reader) error {
 	f := File{Name: name}
 	err := eachLine(log, func(line []byte) { a.line(&f, line) })
 	if err != nil {
@@ -44,7 +44,7 @@ func (a *Analyzer) Read(name string, log io.Reader) error {
 }
 
 // line counts one line of a log.
-func (a *Analyzer) line(f *File, line []byte) {
+func (a *analyzer) line(f *File, line []byte) {
 	f.Lines++
 	r, outcome := a.read(line)
 	switch outcome {
@@ -70,7 +70,7 @@ const (
 )
 
 // read makes a request of a line, if it is of a list or watch.
-func (a *Analyzer) read(line []byte) (request, outcome) {
+func (a *analyzer) read(line []byte) (request, outcome) {
 	switch {
 	case line == nil:
 		return request{}, lineTooLong
@@ -84,7 +84,7 @@ func (a *Analyzer) read(line []byte) (request, outcome) {
 	return ofAccess(access)
 }
 
-func (a *Analyzer) readJSON(line []byte) (request, outcome) {
+func (a *analyzer) readJSON(line []byte) (request, outcome) {
 	event, access, err := parseJSON(line)
 	switch {
 	case err != nil:

@@ -50,11 +50,11 @@ func event(uri string, change func(*auditv1.Event)) string {
 
 func analyzed(t *testing.T, p *policy.Config, log string) Report {
 	t.Helper()
-	a := New(p)
-	if err := a.Read("log", strings.NewReader(log)); err != nil {
+	a := newAnalyzer(p)
+	if err := a.readLog("log", strings.NewReader(log)); err != nil {
 		t.Fatal(err)
 	}
-	return a.Report()
+	return a.report()
 }
 
 // TestForecast: what is said of one request of an audit log.
@@ -252,11 +252,11 @@ func TestBadLines(t *testing.T) {
 func TestLongLines(t *testing.T) {
 	good := event("/api/v1/pods?resourceVersion=0", nil)
 	log := io.MultiReader(strings.NewReader(good), strings.NewReader(strings.Repeat("x", maxLine+lineBuffer)), strings.NewReader("\n"+good))
-	a := New(policy.DefaultConfig())
-	if err := a.Read("log", log); err != nil {
+	a := newAnalyzer(policy.DefaultConfig())
+	if err := a.readLog("log", log); err != nil {
 		t.Fatal(err)
 	}
-	if r := a.Report(); r.Files[0].TooLong != 1 || r.Files[0].Lines != 3 || r.Totals.Lists.Count != 2 {
+	if r := a.report(); r.Files[0].TooLong != 1 || r.Files[0].Lines != 3 || r.Totals.Lists.Count != 2 {
 		t.Errorf("%+v, %d lists", r.Files[0], r.Totals.Lists.Count)
 	}
 }
@@ -271,17 +271,17 @@ func TestGzip(t *testing.T) {
 		_ = w.Close()
 	}
 	whole := zipped.Bytes()
-	a := New(policy.DefaultConfig())
-	if err := a.Read("whole", bytes.NewReader(whole)); err != nil {
+	a := newAnalyzer(policy.DefaultConfig())
+	if err := a.readLog("whole", bytes.NewReader(whole)); err != nil {
 		t.Fatal(err)
 	}
-	if r := a.Report(); r.Totals.Lists.Count != 200 {
+	if r := a.report(); r.Totals.Lists.Count != 200 {
 		t.Errorf("%+v", r.Totals)
 	}
-	if err := a.Read("cut", bytes.NewReader(whole[:len(whole)-8])); err == nil {
+	if err := a.readLog("cut", bytes.NewReader(whole[:len(whole)-8])); err == nil {
 		t.Error("no error for a file that ends early")
 	}
-	if r := a.Report(); r.Totals.Lists.Count < 300 || r.Files[1].Problem == "" {
+	if r := a.report(); r.Totals.Lists.Count < 300 || r.Files[1].Problem == "" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -324,10 +324,10 @@ func TestNames(t *testing.T) {
 		t.Errorf("nodes are told apart: %+v", r.Rows)
 	}
 	var page, text bytes.Buffer
-	if err := r.WriteHTML(&page); err != nil {
+	if err := r.writeHTML(&page); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.WriteText(&text, 0); err != nil {
+	if err := r.writeText(&text, 0); err != nil {
 		t.Fatal(err)
 	}
 	for what, got := range map[string]string{"page": page.String(), "text": text.String()} {
@@ -362,7 +362,7 @@ func BenchmarkRead(b *testing.B) {
 		event("/api/v1/pods?watch=true&resourceVersion=12", nil), 1000)
 	b.SetBytes(int64(len(log)))
 	for b.Loop() {
-		if err := New(policy.DefaultConfig()).Read("log", strings.NewReader(log)); err != nil {
+		if err := newAnalyzer(policy.DefaultConfig()).readLog("log", strings.NewReader(log)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -54,9 +54,9 @@ The exit code is 1 if a file could not be read to its end, or has no line of suc
 			if err != nil {
 				return err
 			}
-			a := New(policy)
+			a := newAnalyzer(policy)
 			problem := readLogs(a, files, cmd.InOrStdin(), cmd.ErrOrStderr())
-			report := a.Report()
+			report := a.report()
 			if problem != nil && len(report.Files) == 0 {
 				return problem // there is nothing to report of
 			}
@@ -80,7 +80,7 @@ The exit code is 1 if a file could not be read to its end, or has no line of suc
 }
 
 // readLogs reads all the files, also if one of them cannot be read, and returns what was wrong.
-func readLogs(a *Analyzer, files []string, stdin io.Reader, progress io.Writer) error {
+func readLogs(a *analyzer, files []string, stdin io.Reader, progress io.Writer) error {
 	bar := newProgress(progress, totalSize(files))
 	defer bar.clear()
 	var problems []error
@@ -92,9 +92,9 @@ func readLogs(a *Analyzer, files []string, stdin io.Reader, progress io.Writer) 
 	return errors.Join(problems...)
 }
 
-func readLog(a *Analyzer, file string, stdin io.Reader, bar *progress) error {
+func readLog(a *analyzer, file string, stdin io.Reader, bar *progress) error {
 	if file == "-" {
-		return a.Read("standard input", bar.reader(stdin))
+		return a.readLog("standard input", bar.reader(stdin))
 	}
 	log, err := os.Open(file)
 	if err != nil {
@@ -104,7 +104,7 @@ func readLog(a *Analyzer, file string, stdin io.Reader, bar *progress) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	return a.Read(file, bar.reader(log))
+	return a.readLog(file, bar.reader(log))
 }
 
 // totalSize is how large the files are together; 0 if that is not known.
@@ -123,11 +123,11 @@ func totalSize(files []string) int64 {
 func writeReport(w io.Writer, report Report, output string, top int) error {
 	switch output {
 	case outputHTML:
-		return report.WriteHTML(w)
+		return report.writeHTML(w)
 	case outputJSON:
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(report)
 	}
-	return report.WriteText(w, top)
+	return report.writeText(w, top)
 }

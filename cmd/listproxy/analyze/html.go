@@ -13,8 +13,8 @@ var reportHTML string
 // plotted is how many clients the plot of clients has.
 const plotted = 20
 
-// WriteHTML writes the report as one file that loads nothing from elsewhere and has no script.
-func (r Report) WriteHTML(w io.Writer) error {
+// writeHTML writes the report as one file that loads nothing from elsewhere and has no script.
+func (r Report) writeHTML(w io.Writer) error {
 	page, err := template.New("report").Funcs(template.FuncMap{
 		"count": count, "share": share, "seconds": seconds, "name": name,
 		"read":  Report.read,

@@ -79,8 +79,8 @@ type Moment struct {
 	Lists Answers   `json:"lists"`
 }
 
-// Report says what was read until now.
-func (a *Analyzer) Report() Report {
+// report says what was read until now.
+func (a *analyzer) report() Report {
 	r := Report{Files: a.files, Rows: []Row{}, MomentSeconds: a.tally.moments.width.Seconds()}
 	if !a.tally.from.IsZero() {
 		from, to := a.tally.from.UTC(), a.tally.to.UTC()

@@ -14,8 +14,8 @@ const (
 	maxForms = 70
 )
 
-// WriteText writes the report for people, with the first rows (0: all).
-func (r Report) WriteText(w io.Writer, rows int) error {
+// writeText writes the report for people, with the first rows (0: all).
+func (r Report) writeText(w io.Writer, rows int) error {
 	out := &strings.Builder{}
 	fmt.Fprintln(out, fold(r.read(), ""))
 	for _, f := range r.Files {

@@ -14,9 +14,6 @@ import (
 )
 
 const (
-	// gzipAbove is the size of a body above which kube-apiserver compresses it
-	// (endpoints/handlers/responsewriters, defaultGzipThresholdBytes).
-	gzipAbove = 128 * 1024
 	// maxIndentGrowth is how many times longer a list may become when it is indented, if the result is
 	// longer than indentAnyway. Pods become twice as long. Only objects made for this purpose grow so
 	// much that one of 1 MiB takes gigabytes.
@@ -166,26 +163,6 @@ func writeIndented(out *bufio.Writer, b *body) error {
 		}
 	}
 	return in.Write(out, b.tail)
-}
-
-// compressIndented writes the same as writeIndented, compressed with gzip.
-func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
-	stream := h.Compressor.Stream(out)
-	plain := h.writers.get(stream, b.size)
-	defer plain.release()
-	if err := writeIndented(plain.Writer, b); err != nil {
-		return err
-	}
-	if err := plain.Flush(); err != nil {
-		return err
-	}
-	return stream.Close()
-}
-
-// setCompressed sets what kube-apiserver sends with an answer in gzip.
-func setCompressed(h http.Header) {
-	h.Set("Content-Encoding", "gzip")
-	h.Set("Vary", "Accept-Encoding")
 }
 
 // setHeaders sets what kube-apiserver sends with a list or a watch.

@@ -71,7 +71,7 @@ func (s *StatusSource) Read() statusz.Status {
 	}
 	_, details := s.Ready()
 	for _, c := range details {
-		if s.Health != nil && c.Name == UpstreamCheck {
+		if s.Health != nil && c.Name == checkUpstream {
 			continue // it is there already, and says more
 		}
 		status.Checks = append(status.Checks, statusz.Check{Name: c.Name, OK: c.OK, Message: checkWords(c)})

@@ -10,8 +10,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
-// UpstreamCheck is the name of the check that says how the API server is.
-const UpstreamCheck = "upstream"
+// checkUpstream is the name of the check that says how the API server is.
+const checkUpstream = "upstream"
 
 // upstreamState returns what the status page says of the API server.
 func upstreamState(s upstream.HealthStats, now time.Time) *statusz.UpstreamState {
@@ -25,18 +25,17 @@ func upstreamState(s upstream.HealthStats, now time.Time) *statusz.UpstreamState
 	return state
 }
 
-// upstreamCheck says whether all is well with the API server. It is stricter than readiness, which
-// is lost only for troubles that other replicas may not have.
+// upstreamCheck says whether all is well with the API server. It is stricter than [UpstreamReady].
 func upstreamCheck(s upstream.HealthStats) statusz.Check {
-	check := statusz.Check{Name: UpstreamCheck, OK: s.Condition == upstream.ConditionOK}
+	check := statusz.Check{Name: checkUpstream, OK: s.Condition == upstream.ConditionOK}
 	if !check.OK {
-		check.Message = UpstreamWords(s)
+		check.Message = upstreamWords(s)
 	}
 	return check
 }
 
-// UpstreamWords says in one line what the state of the API server is, why, and what to do.
-func UpstreamWords(s upstream.HealthStats) string {
+// upstreamWords says in one line what the state of the API server is, why, and what to do.
+func upstreamWords(s upstream.HealthStats) string {
 	words := "kube-apiserver: " + s.Condition.Meaning()
 	if s.Problem != "" {
 		words += " (" + s.Problem + ")"

@@ -1,0 +1,30 @@
+package proxy
+
+import (
+	"bufio"
+	"net/http"
+)
+
+// gzipAbove is the size of a body above which kube-apiserver compresses it
+// (endpoints/handlers/responsewriters, defaultGzipThresholdBytes).
+const gzipAbove = 128 * 1024
+
+// compressIndented writes the same as writeIndented, compressed with gzip.
+func (h *Handler) compressIndented(out *bufio.Writer, b *body) error {
+	stream := h.Compressor.Stream(out)
+	plain := h.writers.get(stream, b.size)
+	defer plain.release()
+	if err := writeIndented(plain.Writer, b); err != nil {
+		return err
+	}
+	if err := plain.Flush(); err != nil {
+		return err
+	}
+	return stream.Close()
+}
+
+// setCompressed sets what kube-apiserver sends with an answer in gzip.
+func setCompressed(h http.Header) {
+	h.Set("Content-Encoding", "gzip")
+	h.Set("Vary", "Accept-Encoding")
+}

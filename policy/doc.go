@@ -12,7 +12,8 @@
 //   - [Request.Decide] applies the API server's own table of list semantics to the list
 //     options of the [Request].
 //
-// A [Config] says what the operator wants: which resources are kept, and how.
+// A [Config] says what the operator wants: which resources are kept, and how. [Config.Outline] puts
+// both together: the handler, policy explain and analyze all decide by it.
 //
 // # Invariants
 //

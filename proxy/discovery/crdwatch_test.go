@@ -179,7 +179,7 @@ func TestSchemasOfAStreamThatEnded(t *testing.T) {
 		for _, step := range tt.steps {
 			step(s)
 		}
-		if got := s.Vouch(); got != tt.vouch {
+		if got := s.vouch(); got != tt.vouch {
 			t.Errorf("%s: vouches %v", name, got)
 		}
 	}

@@ -207,7 +207,7 @@ func (s *stallWriter) expire() {
 	// HTTP/2's stream is reset.
 	s.setDeadline(longAgo)
 	s.guard.log.Debug("an answer was ended, because its client does not read it",
-		"target", kubehttp.Target(s.request), "limit", s.guard.limit)
+		"target", kubehttp.Describe(s.request), "limit", s.guard.limit)
 }
 
 // finish gives the server a limit for sending what is still in its buffers when

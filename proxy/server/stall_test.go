@@ -89,7 +89,7 @@ func TestStalledAnswerIsLoggedWithoutNames(t *testing.T) {
 		errs := make(chan error, 1)
 		client, _ := proxytest.ServePipe(t, NewStallGuard(stallLimit, slog.New(&records)).Wrap(writeOn(errs)), false)
 		proxytest.Get(t, client, "http://pipe/api/v1/namespaces/a/secrets/hunter2?x=hunter2")
-		if err := <-errs; !errors.Is(err, ErrStalled) {
+		if err := <-errs; !errors.Is(err, errStalled) {
 			t.Errorf("error %v", err)
 		}
 		synctest.Wait()

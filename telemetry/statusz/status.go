@@ -123,11 +123,11 @@ type Newest struct {
 	WouldAnswer int64 `json:"wouldAnswer"`
 }
 
-// all is how many lists there were.
-func (l Lists) all() int64 { return l.Answered + l.Forwarded + l.Streaming }
+// All is how many lists there were.
+func (l Lists) All() int64 { return l.Answered + l.Forwarded + l.Streaming }
 
 // SetShare sets Share from the counts.
-func (l *Lists) SetShare() { l.Share = shareOf(l.Answered, l.all()) }
+func (l *Lists) SetShare() { l.Share = shareOf(l.Answered, l.All()) }
 
 // shareOf is a part of all, nil of nothing.
 func shareOf(part, all int64) *float64 {
@@ -155,11 +155,11 @@ type Resource struct {
 // OtherResources stands for all resources that are not counted by name.
 const OtherResources = "other"
 
-// all is how many lists there were.
-func (r Resource) all() int64 { return r.Answered + r.Forwarded + r.Streaming }
+// All is how many lists there were.
+func (r Resource) All() int64 { return r.Answered + r.Forwarded + r.Streaming }
 
 // SetShare sets Share from the counts.
-func (r *Resource) SetShare() { r.Share = shareOf(r.Answered, r.all()) }
+func (r *Resource) SetShare() { r.Share = shareOf(r.Answered, r.All()) }
 
 // Reason is a reason to forward lists.
 type Reason struct {
@@ -330,7 +330,7 @@ func (s *Status) Sort() {
 		return cmp.Or(cmp.Compare(b.Lists, a.Lists), cmp.Compare(a.Reason, b.Reason))
 	})
 	slices.SortFunc(s.Resources, func(a, b Resource) int {
-		return cmp.Or(cmp.Compare(b.all(), a.all()), cmp.Compare(a.Resource, b.Resource))
+		return cmp.Or(cmp.Compare(b.All(), a.All()), cmp.Compare(a.Resource, b.Resource))
 	})
 	slices.SortFunc(s.Callers, func(a, b Caller) int {
 		return cmp.Or(cmp.Compare(b.Lists, a.Lists), cmp.Compare(a.UserAgent, b.UserAgent))

@@ -125,7 +125,7 @@ func (s Status) WriteText(w io.Writer) error {
 		if r.Reason != "" {
 			reason = r.Reason + " " + formatCount(r.ReasonLists)
 		}
-		row("%s\t%s\t%s\t%s", r.Resource, share, formatCount(r.all()), reason)
+		row("%s\t%s\t%s\t%s", r.Resource, share, formatCount(r.All()), reason)
 	}
 	if len(others) > 0 {
 		row("(%d more with -o json)", len(others))

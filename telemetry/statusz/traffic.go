@@ -33,11 +33,11 @@ type Latency struct {
 	P99      float64 `json:"p99Seconds"`
 }
 
-// all is how many lists there were.
-func (t Traffic) all() int64 { return t.Answered + t.Forwarded + t.Streaming }
+// All is how many lists there were.
+func (t Traffic) All() int64 { return t.Answered + t.Forwarded + t.Streaming }
 
 // SetShare sets Share from the counts.
-func (t *Traffic) SetShare() { t.Share = shareOf(t.Answered, t.all()) }
+func (t *Traffic) SetShare() { t.Share = shareOf(t.Answered, t.All()) }
 
 // Inflight is what is in flight now, and what of it waits for its turn.
 type Inflight struct {

@@ -26,17 +26,23 @@ type Outline struct {
 	AsAny bool
 }
 
-// Outline returns the outline of a list or watch that [Parse] has understood.
-func (c *Config) Outline(list Request) Outline {
-	rule := c.For(list.Group, list.Version, list.Resource)
-	o := Outline{Decision: list.Decide(rule.LimitAtZero, rule.ConsistentLists), Rule: rule}
+// Outline returns the outline of a list or watch as [Parse] has read it; why is Parse's reason to
+// forward it, or empty. Where watches are not answered, each is forwarded because it is one, whatever
+// else stands in the way.
+func (c *Config) Outline(list Request, why reason.Reason) Outline {
+	o := Outline{Rule: c.For(list.Group, list.Version, list.Resource)}
 	switch {
-	case list.Watch && !rule.AnswersWatches():
+	case list.Watch && !o.Rule.AnswersWatches():
 		o.Decision = forward(reason.Watch)
-	case o.Reason == reason.MostRecent:
+	case why != "":
+		o.Decision = forward(why)
+	default:
+		o.Decision = list.Decide(o.Rule.LimitAtZero, o.Rule.ConsistentLists)
+	}
+	if o.Reason == reason.MostRecent {
 		o.Semantics = MostRecent
 	}
-	if rule.Cache == CacheNever {
+	if o.Rule.Cache == CacheNever {
 		o.NotKept = reason.NotCached
 	}
 	// A page that continues a list of the newest state must not be of any other state.
@@ -60,18 +66,18 @@ type Forecast struct {
 	Why reason.Reason
 }
 
-// Forecast says what happens to a list or watch that [Parse] has understood. custom says whether
-// the resource is a custom one. Whether it has namespaces is not known: if the list can be answered
+// Forecast says what happens to a list or watch as [Parse] has read it; why is Parse's reason to
+// forward it, or empty. custom says whether the resource is a custom one. Whether it has namespaces is not known: if the list can be answered
 // from memory in either case, it counts as answered.
-func (c *Config) Forecast(list Request, custom bool, caller user.Info) Forecast {
-	f := Forecast{Outline: c.Outline(list)}
+func (c *Config) Forecast(list Request, why reason.Reason, custom bool, caller user.Info) Forecast {
+	f := Forecast{Outline: c.Outline(list, why)}
 	if f.Newest && f.Rule.GetsAny(caller) {
 		f.GiveAny(list)
 	}
-	representation, why := f.Rule.Form(list, true, custom)
-	if why != "" && list.Namespace == "" {
-		representation, why = f.Rule.Form(list, false, custom)
+	representation, unkept := f.Rule.Form(list, true, custom)
+	if unkept != "" && list.Namespace == "" {
+		representation, unkept = f.Rule.Form(list, false, custom)
 	}
-	f.Representation, f.Why = representation, cmp.Or(f.Reason, f.NotKept, why)
+	f.Representation, f.Why = representation, cmp.Or(f.Reason, f.NotKept, unkept)
 	return f
 }

@@ -26,10 +26,7 @@ import (
 // wrong, so [mayAnswer] checks everything last.
 func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, reason.Reason) {
 	list, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.Credentials())
-	if why != "" {
-		return list, answer{}, why
-	}
-	outline := h.Policy.Outline(list)
+	outline := h.Policy.Outline(list, why)
 	found := answer{semantics: outline.Semantics, watch: list.Watch, initial: outline.Initial}
 	if found.user, found.asAny = h.getsAny(r.Context(), who, outline); found.asAny {
 		outline.GiveAny(list)

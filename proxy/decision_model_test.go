@@ -481,6 +481,9 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	w.mu.Unlock()
 	release() // the last wait is over
 	why = <-done
+	w.mu.Lock()
+	over = over && w.over // else it has waited until the state was loaded again
+	w.mu.Unlock()
 	close(end)
 	reviewing.Wait()
 	if why != "" {

@@ -93,10 +93,10 @@ func (j *judge) answerer(list policy.Request, why reason.Reason, e *auditEvent) 
 		return byAPIServer, why
 	}
 	// What a rule of the policy says comes before the switches.
-	if j.policy.Forecast(list, false, e.caller()).Why == "" {
+	if j.policy.Forecast(list, "", false, e.caller()).Why == "" {
 		return byMemory, ""
 	}
-	f := j.on.Forecast(list, false, e.caller())
+	f := j.on.Forecast(list, "", false, e.caller())
 	switch {
 	case f.Why != "":
 		return byAPIServer, f.Why

@@ -140,10 +140,7 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed as
 	out := &strings.Builder{}
 	by, _ := policy.ReadAuthorization(r.Header["Authorization"])
 	list, why := policy.Parse(r, kubehttp.Of(r).Info, by)
-	f := policy.Forecast{Why: why}
-	if why == "" {
-		f = c.Forecast(list, assumed.custom, &assumed.caller)
-	}
+	f := c.Forecast(list, why, assumed.custom, &assumed.caller)
 	if why != "" || f.Why == reason.Watch {
 		writeForwarded(out, f.Why, f.Why.Explain())
 		return cli.WriteTable(w, out.String())

@@ -250,7 +250,8 @@ func (h *Handler) snapshot(
 	if absence != reason.None {
 		return nil, snapshot.Snapshot{}, absence
 	}
-	if want.streamingList() { // the load and the proof take no longer together
+	asked := collection.Asked() // before any wait: a load that begins from here on proves its state
+	if want.streamingList() {   // the load and the proof take no longer together
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, WatchProofWait)
 		defer stop()
@@ -264,17 +265,20 @@ func (h *Handler) snapshot(
 				return nil, snapshot.Snapshot{}, absence
 			}
 		}
-		snap, absence := h.state(ctx, collection, want)
+		snap, absence := h.state(ctx, collection, asked, want)
 		if absence != reason.Warming || want.loading(collection) == 0 {
 			return collection, snap, absence
 		} // else the state was lost meanwhile
 	}
 }
 
-// state finds the state that the request asks for in a collection.
-func (h *Handler) state(ctx context.Context, collection *snapshot.Collection, want wanted) (snap snapshot.Snapshot, absence reason.Reason) {
+// state finds the state that the request asks for in a collection. asked is what Asked returned after
+// the request had come.
+func (h *Handler) state(
+	ctx context.Context, collection *snapshot.Collection, asked uint64, want wanted,
+) (snap snapshot.Snapshot, absence reason.Reason) {
 	if want.Semantics == policy.MostRecent {
-		return h.proven(ctx, collection, want)
+		return h.proven(ctx, collection, asked, want)
 	}
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
 	defer span.End()

@@ -74,6 +74,37 @@ func TestNoRoom(t *testing.T) {
 	})
 }
 
+// TestRoomIsNotHeldDuringAReview: who is reviewed again, because the wait for room took longer than the
+// right counts, holds no room meanwhile.
+func TestRoomIsNotHeldDuringAReview(t *testing.T) {
+	for name, query := range map[string]string{
+		"a list":           "resourceVersion=0",
+		"a streaming list": "watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t)
+				if _, why := w.handler.Collections.Use(modelWidgets); why != reason.None {
+					t.Fatal(why)
+				}
+				time.Sleep(20 * time.Second)
+				leave, out := takeRoom(t, w.handler.Inflight, 10_000), httptest.NewRecorder()
+				o := w.open(t, out, query, "")
+				w.reviews <- struct{}{}
+				synctest.Wait() // for room
+				w.handler.Authorizer.Flush()
+				leave()
+				synctest.Wait()                           // for the other review
+				takeRoom(t, w.handler.Inflight, 10_000)() // fails unless all of it is free
+				w.reviews <- struct{}{}
+				if <-o.done; o.why != "" || out.Code != http.StatusOK {
+					t.Errorf("%q, %d: %s", o.why, out.Code, out.Body)
+				}
+			})
+		})
+	}
+}
+
 // newCrowdedWorld returns a world with a resource in memory where others' bodies take all the room.
 func newCrowdedWorld(t *testing.T) (*modelWorld, *inflight.Bounds, *httptest.ResponseRecorder) {
 	t.Helper()

@@ -10,14 +10,14 @@ import (
 )
 
 // proven finds the newest state, and waits for the proof that this state holds everything that was
-// written before the list came.
+// written before the collection's Asked was asked.
 func (h *Handler) proven(
-	ctx context.Context, collection *snapshot.Collection, want wanted,
+	ctx context.Context, collection *snapshot.Collection, asked uint64, want wanted,
 ) (snapshot.Snapshot, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanProof)
 	defer span.End()
 	begun, over := time.Now(), h.Observer.Proving(ctx)
-	snap, absence := collection.Fresh(ctx, h.proofWait(want))
+	snap, absence := collection.Fresh(ctx, asked, h.proofWait(want))
 	over(absence)
 	if absence == reason.None {
 		span.SetAttributes(observe.Proof(snap.Heard.Sub(begun), snap.Answered.Sub(snap.Heard))...)

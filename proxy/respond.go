@@ -69,17 +69,17 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 		return why
 	}
 	defer entry.Abandon()
-	page, room, err := h.admitBody(r.Context(), who.share, *a)
+	page, room, why, err := h.prepare(r.Context(), who, list, a)
 	if err != nil {
 		return h.noRoom(w, r, err)
+	}
+	if why != "" {
+		return why
 	}
 	defer room.Release()
 	defer page.release()
 	if page.unfit {
 		return reason.Pretty
-	}
-	if why := h.reviewAgain(r.Context(), who, list, a); why != "" {
-		return why
 	}
 	if reason := mayAnswer(a.entry, a.snapshot, h.ground(list, *a)); reason != "" {
 		return reason
@@ -152,6 +152,26 @@ func (h *Handler) noRoom(w http.ResponseWriter, r *http.Request, err error) reas
 	}
 	h.refuse(w, r, err)
 	return ""
+}
+
+// prepare makes the body of an answer as soon as there is room for its bytes, and has the caller
+// reviewed again if the right does not hold any more. That may take as long as the upstream needs, so
+// nobody is reviewed while holding room that others wait for. Instead the room is waited for again,
+// once; the last word is mayAnswer's.
+func (h *Handler) prepare(ctx context.Context, who caller, list policy.Request, a *answer) (
+	page *body, room inflight.Grant[inflight.ShareKey], why reason.Reason, err error,
+) {
+	for again := true; ; again = false {
+		if why = h.reviewAgain(ctx, who, list, a); why != "" {
+			return nil, room, why, nil
+		}
+		page, room, err = h.admitBody(ctx, who.share, *a)
+		if err != nil || !again || h.holds(a.rights, time.Now()) {
+			return page, room, "", err
+		}
+		page.release()
+		room.Release()
+	}
 }
 
 // admitBody makes the body of an answer as soon as there is room for its bytes. While it waits, it

@@ -64,9 +64,12 @@ func (h *Handler) beginWatch(w http.ResponseWriter, r *http.Request, who caller,
 		return nil, why
 	}
 	defer entry.Abandon()
-	page, room, err := h.admitBody(r.Context(), who.share, *a)
+	page, room, why, err := h.prepare(r.Context(), who, list, a)
 	if err != nil {
 		return nil, h.noRoom(w, r, err)
+	}
+	if why != "" {
+		return nil, why
 	}
 	s := &watchStream{
 		handler: h, request: r, control: http.NewResponseController(w), form: form, page: page, room: room,
@@ -83,9 +86,6 @@ func (h *Handler) beginWatch(w http.ResponseWriter, r *http.Request, who caller,
 	// The upstream compresses a watch that begins with the state and its bookmark, up to the watch's
 	// end.
 	s.compressed = form.Compressed && list.Gzip && s.initial && s.bookmarks
-	if why := h.reviewAgain(r.Context(), who, list, a); why != "" {
-		return nil, why
-	}
 	s.cursor = a.snapshot.Watch(a.query, watch.Options{
 		After:     a.after,
 		Bookmarks: s.bookmarks,

@@ -439,7 +439,7 @@ func (w *barrierWorld) ask(asking *sync.WaitGroup, atMost time.Duration, must bo
 	asking.Go(func() {
 		for range spin { // so that they come while the feed asks
 		}
-		snap, why := w.c.Fresh(w.t.Context(), atMost)
+		snap, why := w.c.Fresh(w.t.Context(), w.c.Asked(), atMost)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		switch err := error(nil); {

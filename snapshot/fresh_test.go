@@ -105,7 +105,7 @@ func TestNewestOfAQuietResource(t *testing.T) {
 				c := fed(t, e, time.Second)
 				e.write(30)
 				begun := time.Now()
-				snap, why := c.Fresh(t.Context(), 1500*time.Millisecond)
+				snap, why := c.Fresh(t.Context(), c.Asked(), 1500*time.Millisecond)
 				if why != tt.want {
 					t.Errorf("%q, want %q", why, tt.want)
 				}
@@ -134,7 +134,7 @@ func TestNewestWhereNothingHappens(t *testing.T) {
 		e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
 		c := fed(t, e, time.Second)
 		begun := time.Now()
-		if snap, why := c.Fresh(t.Context(), time.Second); why != reason.None || snap.Revision != 9 || snap.Heard.Before(begun) {
+		if snap, why := c.Fresh(t.Context(), c.Asked(), time.Second); why != reason.None || snap.Revision != 9 || snap.Heard.Before(begun) {
 			t.Errorf("%q at revision %d", why, snap.Revision)
 		}
 		if e.opened > 0 {
@@ -156,7 +156,7 @@ func TestNewestIsAskedForTogether(t *testing.T) {
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * time.Second / clients)
 				came := time.Now()
-				snap, why := c.Fresh(t.Context(), 3*takes)
+				snap, why := c.Fresh(t.Context(), c.Asked(), 3*takes)
 				if took := time.Since(came); why != reason.None || snap.Heard.Before(came) || took > 2*takes {
 					t.Errorf("%q after %v", why, took)
 				}
@@ -188,7 +188,7 @@ func TestNewestIsNotProven(t *testing.T) {
 				asked := e.answers(question)
 				for range 5 {
 					begun := time.Now()
-					if _, why := c.Fresh(t.Context(), time.Second); why != reason.NotProven {
+					if _, why := c.Fresh(t.Context(), c.Asked(), time.Second); why != reason.NotProven {
 						t.Errorf("got %q", why)
 					}
 					if took := time.Since(begun); took != time.Second {
@@ -283,7 +283,7 @@ func TestNewestAfterAResumedStream(t *testing.T) {
 				if streams != 2 {
 					t.Fatalf("%d streams", streams)
 				}
-				if _, why := c.Fresh(t.Context(), 1500*time.Millisecond); why != tt.want {
+				if _, why := c.Fresh(t.Context(), c.Asked(), 1500*time.Millisecond); why != tt.want {
 					t.Errorf("%q, want %q", why, tt.want)
 				}
 			})

@@ -127,8 +127,8 @@ func (a *Bounds) Accept(p *Place, caller ShareKey) {
 }
 
 // AdmitBody lets a body of so many bytes be written, when its turn comes. The request it is for
-// has been admitted, and nothing is asked for while a body's grant is held: so nobody waits for
-// somebody who waits.
+// has been admitted, and the upstream is asked nothing while a body's grant is held: so nobody waits
+// for somebody who waits.
 func (a *Bounds) AdmitBody(ctx context.Context, caller ShareKey, bytes int) (Grant[ShareKey], error) {
 	return a.bodies.Acquire(ctx, caller, int64(bytes))
 }

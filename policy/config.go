@@ -81,10 +81,10 @@ type Rule struct {
 	IdleTimeout *time.Duration
 	// LimitAtZero is what a limit means at resourceVersion=0.
 	LimitAtZero LimitAtZero
-	// ConsistentLists says which lists of the newest state are answered from memory; empty is
-	// what the flag says.
+	// ConsistentLists says which lists of the newest state are answered from memory;
+	// without it, the flag decides.
 	ConsistentLists ConsistentLists
-	// Watches says whether watches are answered from memory; nil is what the flag says.
+	// Watches says whether watches are answered from memory; without it, the flag decides.
 	Watches *bool
 	// SameForEveryone: if an aggregated API server owns the resource, whoever wrote the
 	// rule vouches that it shows the same to all callers who may list it.

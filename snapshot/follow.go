@@ -125,6 +125,7 @@ func (f *feed) reopen(ctx context.Context, how ending, over time.Time) (*stream,
 		return nil, ctx.Err()
 	}
 	if how == broken {
+		f.fresh.Wish(time.Now(), f.collection.wished.Load())
 		is := f.collection.inquire()
 		f.fresh.Ask(is)
 		f.collection.publish(f.fresh)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -22,6 +23,10 @@ const sample = 20
 // initialLimit is the page size of a paginated initial load. For every page, kube-apiserver 1.36
 // walks all objects that come after it, so small pages are expensive.
 const initialLimit = 2000
+
+// learnFirstTimeout bounds how long the feed learns from the first object of a collection. Meanwhile it
+// reads nothing else.
+const learnFirstTimeout = 5 * time.Second
 
 // learnTries is how often the feed reads an object that changes all the time, in a list and in a
 // watch, before it gives up for now.
@@ -98,6 +103,8 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 	if f.frame.Item.Known {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, learnFirstTimeout)
+	defer cancel()
 	query := source.Exactly(ev.Meta.Revision)
 	query.Set("fieldSelector", wire.NameField+"="+fields.EscapeValue(ev.Meta.Name))
 	l, err := f.source.Insist(ctx, ev.Meta.Namespace, query)

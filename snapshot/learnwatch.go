@@ -90,7 +90,7 @@ func (f *feed) hold(ev wire.Event) {
 	}
 	if !known {
 		f.log.Warn("an event is written in an unknown form, so watches are forwarded", "revision", ev.Meta.Revision)
-		f.collection.endWatches(hub, nil)
+		f.collection.endWatches(hub, false)
 	}
 }
 

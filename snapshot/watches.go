@@ -122,20 +122,24 @@ func (c *Collection) tendWatches(now time.Time) {
 	c.Touch()
 	silent := clock.Age(c.outlook.Load().Told(), now) >= max(c.limits.Staleness, freshness.BookmarkEvery)
 	if silent && clock.Age(v.heard.Asked, now) >= c.limits.Staleness {
-		c.endWatches(v.watches, v.watches.Form())
+		c.endWatches(v.watches, true)
 	}
 }
 
-// endWatches ends those who follow the live span, if they are still these. Others may begin, if form
-// is not nil; else what was not told yet is in doubt.
-func (c *Collection) endWatches(these *watch.Hub, form *watch.Form) {
+// endWatches ends those who follow the live span, if they are still these. Others may begin, if goOn
+// is set; else what was not told yet is in doubt.
+func (c *Collection) endWatches(these *watch.Hub, goOn bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.watches != these {
 		return
 	}
-	these.End(form == nil)
+	these.End(!goOn)
+	var form *watch.Form
+	if goOn {
+		form = these.Form()
+	}
 	c.publishLocked(&View{
 		absence: v.absence, spans: v.spans, heard: v.heard, newest: v.newest, frame: v.frame,
 		watches: c.newWatches(form, v.to()),

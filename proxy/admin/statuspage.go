@@ -261,7 +261,7 @@ func (s *StatusSource) readCounts() (counts, error) {
 func (c *counts) takeWatches(watch observe.ForwardedWatch, n int64) {
 	if observe.OfLists(watch.Reason) {
 		if watch.Newest {
-			c.newest.Forwarded -= n
+			c.newest.Forwarded = max(0, c.newest.Forwarded-n) // counted a moment later than the watch
 		}
 		subtract(c.forwarded, watch.Reason, n)
 		subtract(c.of(watch.Resource).forwarded, watch.Reason, n)

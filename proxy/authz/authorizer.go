@@ -37,9 +37,11 @@ const (
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
 
-// ErrWarned is the error of a review whose answer came with a warning. kube-apiserver has none for
-// reviews themselves, so it warns of the caller's credentials, such as a token that it has generated
-// into a Secret, and does so with every answer to this caller. An answer from memory would lack it.
+// ErrWarned is the error of a review with the caller's own token whose answer came with a warning.
+// kube-apiserver has none for reviews themselves, so it warns of the token, such as one that it has
+// generated into a Secret, and does so with every answer to this caller. An answer from memory would
+// lack it. That listproxy's own token is warned of, with which users are impersonated, is nothing that
+// they need to know.
 var ErrWarned = errors.New("the upstream's answer has a warning for the caller")
 
 // Right is the result of a review, and how long it is valid.
@@ -86,7 +88,7 @@ type Config struct {
 // own, and answers by the same authorizer that its filters ask. Every authenticated user may create
 // such reviews (the ClusterRole system:basic-user); for a user who may not, the answer is a no.
 //
-// Only a yes counts, only a yes is remembered, and no longer than the TTL. A
+// Only a yes counts. Only a yes, and that a caller is warned, are remembered, and no longer than the TTL. A
 // right can therefore outlive its revocation by the TTL; Flush ends it sooner.
 //
 // It is safe for concurrent use.
@@ -161,6 +163,10 @@ func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflig
 		r.counts.hits.Add(1)
 		return yes, nil
 	}
+	warned := decisionKey(id, Attributes{})
+	if _, ok := r.decisions.find(warned, began); ok {
+		return Right{}, ErrWarned
+	}
 	r.counts.misses.Add(1)
 	// Only callers of one share wait for one review: it waits for the turn of the share that asked
 	// first.
@@ -168,6 +174,9 @@ func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflig
 		review, err := r.ask(ctx, id, share, a)
 		if err == nil && review.value && a.Verb != "watch" {
 			r.decisions.add(key, epoch, validity{review.asked, r.ttl}, time.Now())
+		}
+		if errors.Is(err, ErrWarned) { // so that not each of its lists costs a review
+			r.decisions.add(warned, epoch, validity{time.Now(), r.ttl}, time.Now())
 		}
 		return review, err
 	})
@@ -244,14 +253,14 @@ func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) 
 	review := newReview(a)
 	code, header, answer, err := post(ctx, r.send, id, r.endpoint, review, maxReviewBody)
 	switch {
-	case len(header.Values("Warning")) > 0:
-		return false, ErrWarned
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests:
 		return false, fmt.Errorf("the upstream answered the review with status %d", code)
 	case code != 0 && code != http.StatusOK && code != http.StatusCreated:
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("the review: %w", err)
+	case id.BringsToken() && len(header.Values("Warning")) > 0:
+		return false, ErrWarned
 	}
 	allowed, problem := judgeReview(answer, review)
 	if problem != "" {

@@ -79,15 +79,18 @@ func Parse(r *http.Request) *Request {
 	return parsed
 }
 
-// Whole says whether nobody can use a part of the answer to r: it is one object, or a list of the
-// core group, which kube-apiserver itself serves. In other groups the answer to a list may be from
-// another server, which need not send one list.
+// Whole says whether nobody can use a part of the answer to r: it is one object of a group of
+// Kubernetes' own, or a list of the core group, which kube-apiserver itself serves. Anything else may
+// be answered by another server, which may send its answer bit by bit.
 func (r *Request) Whole() bool {
 	switch {
 	case !r.Info.IsResourceRequest || r.LongRunning:
 		return false
 	case r.Info.APIPrefix == "api":
 		return true
+	}
+	if group := r.Info.APIGroup; strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") {
+		return false
 	}
 	switch r.Info.Verb {
 	case "get", "create", "update", "patch", "delete":

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 // listHeaders are the headers, besides Content-Type and Audit-Id, that kube-apiserver sends with a list
@@ -37,7 +39,8 @@ func (s *Source) Headers(ctx context.Context, l List) (http.Header, error) {
 }
 
 // ownWarnings returns what the upstream warns of when listproxy asks for something that is no resource:
-// then it is about listproxy's credentials. Any status will do.
+// then it is about listproxy's credentials. A refusal of the API server will do, but not an answer that
+// may be from a balancer before it.
 func (s *Source) ownWarnings(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
@@ -48,6 +51,10 @@ func (s *Source) ownWarnings(ctx context.Context) ([]string, error) {
 	resp, err := s.Client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("asking the upstream what it warns listproxy of: %w", err)
+	}
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError {
+		defer func() { _ = resp.Body.Close() }()
+		return nil, wire.ReadAnswerError(resp)
 	}
 	return resp.Header.Values("Warning"), resp.Body.Close()
 }

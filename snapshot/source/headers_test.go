@@ -18,6 +18,16 @@ func (u upstream) RoundTrip(r *http.Request) (*http.Response, error) { return u(
 func TestHeaders(t *testing.T) {
 	const deprecated, token = `299 - "v1 Endpoints is deprecated"`, `299 - "Use tokens from the TokenRequest API"`
 	const hsts = "max-age=3600"
+	t.Run("refused", func(t *testing.T) {
+		for _, code := range []int{http.StatusTooManyRequests, http.StatusBadGateway} {
+			s := &Source{Base: &url.URL{Scheme: "https", Host: "upstream"}, Client: &http.Client{Transport: upstream(func(r *http.Request) *http.Response {
+				return &http.Response{StatusCode: code, Header: http.Header{}, Body: http.NoBody, Request: r}
+			})}}
+			if got, err := s.Headers(t.Context(), List{Header: http.Header{"Warning": {token}}}); err == nil {
+				t.Errorf("%d: what listproxy is warned of is not known, and everybody gets %q", code, got)
+			}
+		}
+	})
 	for name, tt := range map[string]struct {
 		own, list []string
 		want      http.Header

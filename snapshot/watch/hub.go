@@ -84,17 +84,21 @@ func NewHub(form Form, span Span, counts *Counts, pacer *Pacer) *Hub {
 func (h *Hub) Form() *Form { return h.form.Load() }
 
 // Learn takes in how the upstream writes bookmarks that are no end of initial events.
-func (h *Hub) Learn(plain *wire.Bookmark) {
-	form := *h.form.Load()
-	form.Plain = plain
-	h.form.Store(&form)
-}
+func (h *Hub) Learn(plain *wire.Bookmark) { h.change(func(f *Form) { f.Plain = plain }) }
 
 // Reframe takes in a frame that also knows the form of items. No event was told before.
-func (h *Hub) Reframe(frame *wire.Frame) {
-	form := *h.form.Load()
-	form.Frame = frame
-	h.form.Store(&form)
+func (h *Hub) Reframe(frame *wire.Frame) { h.change(func(f *Form) { f.Frame = frame }) }
+
+// change makes a change of the form. No change of another goroutine is lost.
+func (h *Hub) change(of func(*Form)) {
+	for {
+		was := h.form.Load()
+		is := *was
+		of(&is)
+		if h.form.CompareAndSwap(was, &is) {
+			return
+		}
+	}
 }
 
 // Publish makes a longer span the current one, or one from which the oldest changes were forgotten.

@@ -911,3 +911,18 @@ func TestLastBookmark(t *testing.T) {
 		})
 	}
 }
+
+// TestFormTakesInBoth: how bookmarks are written and how items are is learned in two goroutines, and
+// neither is lost.
+func TestFormTakesInBoth(t *testing.T) {
+	for range 2000 {
+		h := NewHub(Form{}, Span{}, new(Counts), new(Pacer))
+		var both sync.WaitGroup
+		both.Go(func() { h.Learn(new(wire.Bookmark)) })
+		both.Go(func() { h.Reframe(new(wire.Frame)) })
+		both.Wait()
+		if f := h.Form(); f.Plain == nil || f.Frame == nil {
+			t.Fatalf("one of them is lost: %+v", f)
+		}
+	}
+}

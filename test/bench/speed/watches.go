@@ -73,11 +73,12 @@ const watchesIntroduction = `
 For the tables of events and of node agents, pods are changed in etcd itself, so that writing them costs kube-apiserver nothing.
 `
 
-// watchScene is a control plane with pods, a listproxy that answers watches, and one that does not.
+// watchScene is a control plane with pods, a listproxy that answers watches, one that also proves every
+// newest state, and one that does neither.
 type watchScene struct {
 	scene
-	log        func(string, ...any)
-	forwarding *harness.Proxy
+	log                func(string, ...any)
+	forwarding, always *harness.Proxy
 }
 
 func (s *watchScene) open(ctx context.Context, set settings, log func(string, ...any)) (err error) {
@@ -92,6 +93,9 @@ func (s *watchScene) open(ctx context.Context, set settings, log func(string, ..
 		return err
 	}
 	if s.forwarding, err = s.run(ctx, "--eager", "pods"); err != nil {
+		return err
+	}
+	if s.always, err = s.run(ctx, "--eager", "pods", "--watches", "--consistent-lists=always"); err != nil {
 		return err
 	}
 	if s.limit, err = startChild(roleLimit); err != nil {

@@ -112,7 +112,7 @@ func (s *watchScene) warmUp(ctx context.Context) error {
 	if _, err := s.warm(ctx, load{Path: list(anyVersion()), Accept: acceptProtobuf}); err != nil {
 		return err
 	}
-	for _, side := range s.sides() {
+	for _, side := range append(s.sides(), s.through("", s.always)) {
 		for range 3 {
 			if _, err := order(s.client, watchOrder{Open: []string{streamingList}, Server: side.server}); err != nil {
 				return err
@@ -134,6 +134,15 @@ func (s *watchScene) sides() []newestSide {
 	return []newestSide{
 		{name: nameKube, server: s.direct, pids: []int{s.apiserver}},
 		{name: nameProxy, server: s.proxied, pids: []int{s.apiserver, s.proxy.PID()}},
+	}
+}
+
+// through is a side of pods that are asked of another listproxy.
+func (s *watchScene) through(name string, p *harness.Proxy) newestSide {
+	config := p.RESTConfig(s.cp.RESTConfig(controlplane.Admin))
+	return newestSide{
+		name: name, server: server{URL: config.Host, CA: config.CAData, Token: config.BearerToken},
+		pids: []int{s.apiserver, p.PID()},
 	}
 }
 

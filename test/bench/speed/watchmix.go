@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/process"
 	"github.com/listproxy/listproxy/test/harness/workload"
@@ -27,16 +26,9 @@ func (s *watchScene) mix(ctx context.Context, set settings) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	through := func(name string, p *harness.Proxy) newestSide {
-		config := p.RESTConfig(s.cp.RESTConfig(controlplane.Admin))
-		return newestSide{
-			name: name, server: server{URL: config.Host, CA: config.CAData, Token: config.BearerToken},
-			pids: []int{s.apiserver, p.PID()},
-		}
-	}
 	sides := s.sides()
 	sides[1].name = "listproxy, both switches on"
-	sides = append(slices.Insert(sides, 1, through("listproxy, neither", s.forwarding)), through("listproxy, both, `always`", s.always))
+	sides = append(slices.Insert(sides, 1, s.through("listproxy, neither", s.forwarding)), s.through("listproxy, both, `always`", s.always))
 	t := &table{
 		caption: fmt.Sprintf("The mix, for %d s: %d node agents, each of which watches the pods of its node, and %d informers of all pods\n"+
 			"are told of changes. Meanwhile clients send the requests of the next table. The last row is what is left without all that\n"+

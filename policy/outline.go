@@ -67,8 +67,8 @@ type Forecast struct {
 }
 
 // Forecast says what happens to a list or watch as [Parse] has read it; why is Parse's reason to
-// forward it, or empty. custom says whether the resource is a custom one. Whether it has namespaces is not known: if the list can be answered
-// from memory in either case, it counts as answered.
+// forward it, or empty. custom says whether the resource is a custom one. Whether it has namespaces is
+// not known: if the list can be answered from memory in either case, it counts as answered.
 func (c *Config) Forecast(list Request, why reason.Reason, custom bool, caller user.Info) Forecast {
 	f := Forecast{Outline: c.Outline(list, why)}
 	if f.Newest && f.Rule.GetsAny(caller) {

@@ -69,11 +69,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 		return why
 	}
 	defer entry.Abandon()
-	page, room, why, err := h.prepare(r.Context(), who, list, a)
-	if err != nil {
-		return h.noRoom(w, r, err)
-	}
-	if why != "" {
+	page, room, why := h.prepare(w, r, who, list, a)
+	if page == nil {
 		return why
 	}
 	defer room.Release()
@@ -157,17 +154,21 @@ func (h *Handler) noRoom(w http.ResponseWriter, r *http.Request, err error) reas
 // prepare makes the body of an answer as soon as there is room for its bytes, and has the caller
 // reviewed again if the right does not hold any more. That may take as long as the upstream needs, so
 // nobody is reviewed while holding room that others wait for. Instead the room is waited for again,
-// once; the last word is mayAnswer's.
-func (h *Handler) prepare(ctx context.Context, who caller, list policy.Request, a *answer) (
-	page *body, room inflight.Grant[inflight.ShareKey], why reason.Reason, err error,
+// once; the last word is mayAnswer's. Without a body, the request is to be forwarded for a reason, or
+// was refused.
+func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) (
+	page *body, room inflight.Grant[inflight.ShareKey], why reason.Reason,
 ) {
 	for again := true; ; again = false {
-		if why = h.reviewAgain(ctx, who, list, a); why != "" {
-			return nil, room, why, nil
+		if why = h.reviewAgain(r.Context(), who, list, a); why != "" {
+			return nil, room, why
 		}
-		page, room, err = h.admitBody(ctx, who.share, *a)
-		if err != nil || !again || h.holds(a.rights, time.Now()) {
-			return page, room, "", err
+		page, room, err := h.admitBody(r.Context(), who.share, *a)
+		if err != nil {
+			return nil, room, h.noRoom(w, r, err)
+		}
+		if !again || h.holds(a.rights, time.Now()) {
+			return page, room, ""
 		}
 		page.release()
 		room.Release()

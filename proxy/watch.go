@@ -64,11 +64,8 @@ func (h *Handler) beginWatch(w http.ResponseWriter, r *http.Request, who caller,
 		return nil, why
 	}
 	defer entry.Abandon()
-	page, room, why, err := h.prepare(r.Context(), who, list, a)
-	if err != nil {
-		return nil, h.noRoom(w, r, err)
-	}
-	if why != "" {
+	page, room, why := h.prepare(w, r, who, list, a)
+	if page == nil {
 		return nil, why
 	}
 	s := &watchStream{

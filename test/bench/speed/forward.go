@@ -31,7 +31,8 @@ func measureForward(ctx context.Context, s settings, r *report) (err error) {
 	if err != nil {
 		return err
 	}
-	r.say("## Forwarding\n\nA small GET and an event of a watch, sent in turn directly to kube-apiserver (straight) and through listproxy.")
+	r.say("## Forwarding\n\nA small GET and an event of a watch, in turn directly at kube-apiserver and through listproxy." +
+		" Added: the difference of the two medians, and of the two 99th percentiles.")
 	if err := sc.gets(s, r); err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func measureForward(ctx context.Context, s settings, r *report) (err error) {
 // gets compares a small GET, over one connection and over some.
 func (s *scene) gets(set settings, r *report) error {
 	t := &table{head: []string{
-		"GET of a namespace", "HTTP", "straight, median", "99%", "through listproxy, median", "99%", "added, median", "99%", "listproxy, CPU",
+		"GET of a namespace", "HTTP", "directly, median", "99%", "through listproxy, median", "99%", "added, median", "99%", "listproxy, CPU",
 	}}
 	b := &bench{client: s.client}
 	for _, http1 := range []bool{false, true} {
@@ -80,7 +81,7 @@ func (s *scene) gets(set settings, r *report) error {
 	return nil
 }
 
-// latencies are the cells about what was straight and what was not.
+// latencies are the cells about what was asked directly and what through listproxy.
 func latencies(direct, proxied []time.Duration) []string {
 	slices.Sort(direct)
 	slices.Sort(proxied)
@@ -128,7 +129,7 @@ func (s *scene) events(ctx context.Context, set settings, r *report) error {
 			took[i] = append(took[i], arrived[i])
 		}
 	}
-	t := &table{head: []string{"event of a watch", "straight, median", "99%", "through listproxy, median", "99%", "added, median", "99%"}}
+	t := &table{head: []string{"event of a watch", "directly, median", "99%", "through listproxy, median", "99%", "added, median", "99%"}}
 	t.add(append([]string{"from sending the change"}, latencies(took[0], took[1])...)...)
 	r.add(t)
 	return nil

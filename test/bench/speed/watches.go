@@ -68,8 +68,8 @@ func measureWatches(ctx context.Context, s settings, r *report) (err error) {
 const watchesIntroduction = `
 ## Watches
 
-%d pods on %d nodes, in protobuf, over HTTP/2 without compression. kube-apiserver is asked straight, and through listproxy: with
-` + "`--watches` and `--consistent-lists=true`" + `, and with neither. CPU is that of whole processes.
+%d pods on %d nodes, in protobuf, over HTTP/2 without compression. kube-apiserver is asked directly, and through listproxy: with
+` + "`--watches` and `--consistent-lists=true` (in the mix also with `always`)" + `, and with neither. CPU is that of whole processes.
 For the tables of events and of node agents, pods are changed in etcd itself, so that writing them costs kube-apiserver nothing.
 `
 
@@ -232,7 +232,7 @@ func (s *watchScene) storm(ctx context.Context, set settings) (*table, error) {
 		caption: fmt.Sprintf("%d informers start at once: a streaming list of all %d pods each, on a connection of its own.",
 			set.informers, set.pods),
 		head: []string{
-			"streaming lists", "kube-apiserver, CPU for a list", "listproxy", "both", "from memory", "refused, came again",
+			"streaming lists", "kube-apiserver, CPU for a list", "listproxy", "both", "from memory", "refused, then repeated",
 			"time, median", "99%", "slowest", "kube-apiserver, peak memory", "listproxy",
 		},
 	}
@@ -285,9 +285,9 @@ func (s *watchScene) fanOut(ctx context.Context, set settings) (*table, error) {
 	}
 	t := &table{
 		caption: fmt.Sprintf("%d clients, each on a connection of its own, watch pods of which %d change a second; "+
-			"every client hears of every change.", set.watchers, toldWrites),
+			"every client gets every change.", set.watchers, toldWrites),
 		head: []string{
-			"events", "told", "CPU for an event told", "of this listproxy's", "from sending the change, median", "99%", "from memory",
+			"events", "delivered", "CPU for a delivered event", "listproxy's part of it", "from sending the change, median", "99%", "from memory",
 		},
 	}
 	sides := append(s.sides(), newestSide{name: nameLimit, pids: []int{s.limit.pid()}})

@@ -31,8 +31,8 @@ func (s *watchScene) mix(ctx context.Context, set settings) (*table, error) {
 	sides = append(slices.Insert(sides, 1, s.through("listproxy, neither", s.forwarding)), s.through("listproxy, both, `always`", s.always))
 	t := &table{
 		caption: fmt.Sprintf("The mix, for %d s: %d node agents, each of which watches the pods of its node, and %d informers of all pods\n"+
-			"are told of changes. Meanwhile clients send the requests of the next table. The last row is what is left without all that\n"+
-			"listproxy could answer: no watches, and only requests that kube-apiserver alone can answer. Nothing can make it less.",
+			"get changes. Meanwhile clients send the requests of the next table. In the last row there are no watches, and only the\n"+
+			"requests that kube-apiserver must answer itself: no proxy could make the mix cost it less than that.",
 			set.span, min(set.agents, mixAgents), mixInformers),
 		head: []string{"the mix", "kube-apiserver, CPU", "less", "listproxy, CPU", "both", "less", "answers", "from memory", "watches from memory"},
 	}
@@ -210,7 +210,7 @@ func (s *watchScene) costs(ctx context.Context, set settings) (*table, error) {
 	t := &table{
 		caption: "The requests of the mix: how many of each sort are sent in a second, what one costs while nothing changes and nobody\n" +
 			"watches, and which part of the CPU that kube-apiserver uses for all of them goes into this sort. A walk counts as one\n" +
-			"request. To tell watchers of a change costs more, which is not in it.",
+			"request. Sending a change to watchers costs more; that is not included.",
 		head: []string{"a request", "a second", "kube-apiserver, CPU", "of the mix's requests", "through listproxy: kube-apiserver", "listproxy", "from memory"},
 	}
 	type cost struct{ straight, kube, proxy time.Duration }

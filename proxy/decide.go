@@ -250,8 +250,8 @@ func (h *Handler) snapshot(
 	if absence != reason.None {
 		return nil, snapshot.Snapshot{}, absence
 	}
-	asked := collection.Asked() // before any wait: a load that begins from here on proves its state
-	if want.streamingList() {   // the load and the proof take no longer together
+	lastProbe := collection.LastProbe() // before any wait: a load that begins from here on proves its state
+	if want.streamingList() {           // the load and the proof take no longer together
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, WatchProofWait)
 		defer stop()
@@ -265,20 +265,20 @@ func (h *Handler) snapshot(
 				return nil, snapshot.Snapshot{}, absence
 			}
 		}
-		snap, absence := h.state(ctx, collection, asked, want)
+		snap, absence := h.state(ctx, collection, lastProbe, want)
 		if absence != reason.Warming || want.loading(collection) == 0 {
 			return collection, snap, absence
 		} // else the state was lost meanwhile
 	}
 }
 
-// state finds the state that the request asks for in a collection. asked is what Asked returned after
-// the request had come.
+// state finds the state that the request asks for in a collection. lastProbe is the number of the last
+// probe that was sent before any wait of the request.
 func (h *Handler) state(
-	ctx context.Context, collection *snapshot.Collection, asked uint64, want wanted,
+	ctx context.Context, collection *snapshot.Collection, lastProbe uint64, want wanted,
 ) (snap snapshot.Snapshot, absence reason.Reason) {
 	if want.Semantics == policy.MostRecent {
-		return h.proven(ctx, collection, asked, want)
+		return h.proven(ctx, collection, lastProbe, want)
 	}
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
 	defer span.End()

@@ -49,8 +49,8 @@ type modelEpochs struct{ Definition, Servers, Catalog, Checked, Past int }
 type modelWorld struct {
 	*proxytest.FakeAPI
 	handler *Handler
-	// questionTakes is how long a question of a feed takes, how far the API server is.
-	questionTakes time.Duration
+	// probeTakes is how long a probe of a feed takes, how far the API server is.
+	probeTakes time.Duration
 
 	mu       sync.Mutex
 	epochs   modelEpochs
@@ -105,7 +105,7 @@ func (w *modelWorld) names() string {
 // old. What the newest state is compared with is there as long as nothing has happened since.
 func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	if strings.Contains(r.URL.Query().Get("fieldSelector"), "~") {
-		time.Sleep(w.questionTakes)
+		time.Sleep(w.probeTakes)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

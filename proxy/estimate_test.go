@@ -21,7 +21,7 @@ import (
 func TestEstimate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newModelWorld(t)
-		w.questionTakes = 5 * time.Millisecond
+		w.probeTakes = 5 * time.Millisecond
 		close(w.reviews)
 		o, metrics := observetest.New(t, nil)
 		w.handler.Observer, w.handler.ConsistentWait = o, 1500*time.Millisecond
@@ -93,7 +93,7 @@ func TestASlowReaderMakesNobodyWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newModelWorld(t)
-				w.questionTakes = 5 * time.Millisecond
+				w.probeTakes = 5 * time.Millisecond
 				close(w.reviews)
 				if _, why := w.handler.Catalog.Lookup(t.Context(), "example.com", "v1", "widgets"); why != "" {
 					t.Fatal(why)

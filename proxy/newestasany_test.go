@@ -63,7 +63,7 @@ func TestNewestAsAny(t *testing.T) {
 func testNewestAsAny(t *testing.T, consistent policy.ConsistentLists) {
 	const ttl = 10 * time.Second
 	w, who := newModelWorld(t), &namers{}
-	w.questionTakes = 5 * time.Millisecond
+	w.probeTakes = 5 * time.Millisecond
 	close(w.reviews) // each is answered at once
 	h := w.handler
 	whoAmI, err := authz.NewWhoAmI(authntest.SendAs(who.answer), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.WhoAmIConfig{TTL: ttl})

@@ -10,14 +10,14 @@ import (
 )
 
 // proven finds the newest state, and waits for the proof that this state holds everything that was
-// written before the collection's Asked was asked.
+// written before the first probe after lastProbe was sent.
 func (h *Handler) proven(
-	ctx context.Context, collection *snapshot.Collection, asked uint64, want wanted,
+	ctx context.Context, collection *snapshot.Collection, lastProbe uint64, want wanted,
 ) (snapshot.Snapshot, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanProof)
 	defer span.End()
 	begun, over := time.Now(), h.Observer.Proving(ctx)
-	snap, absence := collection.Fresh(ctx, asked, h.proofWait(want))
+	snap, absence := collection.Fresh(ctx, lastProbe, h.proofWait(want))
 	over(absence)
 	if absence == reason.None {
 		span.SetAttributes(observe.Proof(snap.Heard.Sub(begun), snap.Answered.Sub(snap.Heard))...)
@@ -25,9 +25,8 @@ func (h *Handler) proven(
 	return snap, absence
 }
 
-// WatchProofWait is how long a watch that begins with the state waits until that is loaded, and for
-// the proof if it asks for the newest, both together. Where thousands begin at the same
-// moment, the question and the feed's stream wait for CPU behind them; and the upstream would have to
+// WatchProofWait is how long a streaming list waits in all: until the state is loaded and, if it asks
+// for the newest, for the proof. Where thousands begin at the same moment, the probe and the feed's stream wait for CPU behind them; and the upstream would have to
 // encode the whole state for each that is forwarded.
 const WatchProofWait = 10 * time.Second
 

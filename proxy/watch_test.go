@@ -171,7 +171,7 @@ func TestStreamingListWaitsForTheProof(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newModelWorld(t)
 				w.handler.ConsistentWait = 1500 * time.Millisecond
-				w.questionTakes = 6 * time.Second
+				w.probeTakes = 6 * time.Second
 				w.load(t)
 				o := w.open(t, httptest.NewRecorder(), query, "")
 				defer o.leave()
@@ -204,7 +204,7 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 				if w.handler.Observer, err = observe.New(nil, noop.NewMeterProvider()); err != nil {
 					t.Fatal(err)
 				}
-				w.questionTakes = tt.proof
+				w.probeTakes = tt.proof
 				w.load(t)
 				o := w.open(t, httptest.NewRecorder(), tt.query, "")
 				defer o.leave()
@@ -226,7 +226,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 	for name, tt := range map[string]struct {
 		query string
 		away  bool            // the resource cannot be loaded
-		takes time.Duration   // a question does
+		takes time.Duration   // a probe does
 		lost  bool            // the resource was loaded, and its state is lost
 		loses time.Duration   // when its state is lost after the request, if it is then
 		again time.Duration   // when it can be loaded again, after it was lost
@@ -241,8 +241,8 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 		"a watch, not a state": {query: "watch=true&resourceVersion=" + now, want: cold},
 		"a list":               {query: "resourceVersion=0", want: cold},
 
-		// Two questions belong to the load, which is the proof: another question would come too late.
-		"with slow questions": {query: streaming, takes: 4 * time.Second, want: []reason.Reason{""}, after: 9 * time.Second},
+		// Two probes belong to the load, which is the proof: another probe would come too late.
+		"with slow probes": {query: streaming, takes: 4 * time.Second, want: []reason.Reason{""}, after: 9 * time.Second},
 
 		"lost":                          {query: streaming + "&resourceVersion=0", lost: true, again: 2 * time.Second, want: []reason.Reason{""}, after: 8 * time.Second},
 		"lost, of the newest state":     {query: streaming, lost: true, again: 2 * time.Second, want: []reason.Reason{""}, after: 8 * time.Second},
@@ -254,7 +254,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newModelWorld(t)
 				w.answerReviews(t)
-				w.away, w.questionTakes = tt.away, tt.takes
+				w.away, w.probeTakes = tt.away, tt.takes
 				lose := func() {
 					w.cut(func() { w.over, w.failing = true, true })
 					time.AfterFunc(tt.again, func() { w.cut(func() { w.failing = false }) })

@@ -104,7 +104,7 @@ func TestReviewedAgain(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newModelWorld(t)
 					w.handler.ConsistentWait = time.Minute
-					w.questionTakes = tt.takes
+					w.probeTakes = tt.takes
 					w.load(t)
 					asked := 0
 					w.handler.Authorizer = authorizerWith(t, func(r *http.Request) (*http.Response, error) {

@@ -56,9 +56,9 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 	return a, fmt.Errorf("a short watch ended without a bookmark: %w", s.Err)
 }
 
-// besideTold handles the outcome of a short watch, and returns what it has shown. A watch that
+// besideOver handles the outcome of a short watch, and returns what it has shown. A watch that
 // fails says nothing about the stream.
-func (f *feed) besideTold(a outcome[attested]) (attested, error) {
+func (f *feed) besideOver(a outcome[attested]) (attested, error) {
 	now := time.Now()
 	if _, contradiction := errors.AsType[wire.InconsistencyError](a.err); contradiction {
 		return attested{}, a.err

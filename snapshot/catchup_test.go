@@ -117,7 +117,7 @@ func TestGoalsAreBounded(t *testing.T) {
 		if len(c.goals) > 1 {
 			t.Errorf("goals that were reached are left: %v", c.goals)
 		}
-		if old := time.Since(c.view.Load().heard.Asked); old > bound/20 {
+		if old := time.Since(c.view.Load().heard.Sent); old > bound/20 {
 			t.Errorf("the state is %v old", old)
 		}
 		c.drop(reason.Warming)
@@ -133,7 +133,7 @@ func TestLoadedStatesAreNew(t *testing.T) {
 	c.expect(probed{1000, c.at(time.Now())})
 	c.close()
 	state := index.NewTree(false)
-	c.open(state, 0, 2000, &wire.Frame{}, nil, c.inquire())
+	c.open(state, 0, 2000, &wire.Frame{}, nil, c.newProbe())
 	if len(c.goals) > 0 {
 		t.Errorf("still to be caught up with: %v", c.goals)
 	}
@@ -199,10 +199,10 @@ func TestALongLoadIsNotNew(t *testing.T) {
 					t.Fatalf("the span has come to %d, the watch told %d", v.to(), tt.told)
 				}
 				if _, got := v.latest(time.Now(), c.limits.Staleness, 0); got != tt.want {
-					t.Errorf("revision %d of 30, heard of %v ago: %q, want %q", tt.told, time.Since(v.heard.Asked), got, tt.want)
+					t.Errorf("revision %d of 30, heard of %v ago: %q, want %q", tt.told, time.Since(v.heard.Sent), got, tt.want)
 				}
-				if old := time.Since(v.heard.Asked) > 2*tt.takes; old != (tt.told < 30) {
-					t.Errorf("revision %d of 30 was heard of %v ago, the list was asked for %v ago", tt.told, time.Since(v.heard.Asked), 2*tt.takes+time.Second)
+				if old := time.Since(v.heard.Sent) > 2*tt.takes; old != (tt.told < 30) {
+					t.Errorf("revision %d of 30 was heard of %v ago, the list was asked for %v ago", tt.told, time.Since(v.heard.Sent), 2*tt.takes+time.Second)
 				}
 				if _, got := v.exact(9); got != reason.None {
 					t.Errorf("exactly what was loaded: %q", got)

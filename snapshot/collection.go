@@ -38,12 +38,12 @@ type Collection struct {
 	lastUse atomic.Int64
 	// life counts what becomes of the span.
 	life *spanLife
-	// demand gets a value when somebody waits for a revision that the feed has not reached.
-	demand chan struct{}
-	// inquiries is the number of the last inquiry that was sent. wished is the number of the earliest
-	// one that satisfies everybody who waits; wishes gets a value when it grows.
-	inquiries, wished atomic.Uint64
-	wishes            chan struct{}
+	// probeRequests gets a value when somebody waits for a revision that the feed has not reached.
+	probeRequests chan struct{}
+	// probes is the number of the last probe that was sent. awaited is the number of the earliest one
+	// that satisfies everybody who waits; newWaiters gets a value when it grows.
+	probes, awaited atomic.Uint64
+	newWaiters      chan struct{}
 	// outlook is a copy of the feed's state machine, and costs has the times of forwarded lists:
 	// together they say whether it pays to wait for the newest state.
 	outlook atomic.Pointer[freshness.Machine]
@@ -88,14 +88,14 @@ type Collection struct {
 
 func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pacer) *Collection {
 	c := &Collection{
-		resource: r,
-		limits:   limits,
-		budget:   b,
-		begun:    time.Now(),
-		pacer:    pacer,
-		life:     &spanLife{counts: &spanCounts{}},
-		demand:   make(chan struct{}, 1),
-		wishes:   make(chan struct{}, 1),
+		resource:      r,
+		limits:        limits,
+		budget:        b,
+		begun:         time.Now(),
+		pacer:         pacer,
+		life:          &spanLife{counts: &spanCounts{}},
+		probeRequests: make(chan struct{}, 1),
+		newWaiters:    make(chan struct{}, 1),
 	}
 	c.Touch()
 	c.publish(freshness.Machine{})
@@ -126,12 +126,12 @@ func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, reason.Re
 }
 
 // reach asks the view and, while the answer is Ahead, the views that follow, for a bounded
-// time. Then it tells the feed that a newer revision is wanted.
+// time. Then it requests a probe.
 func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
 	snap, absence, timedOut := c.await(ctx, c.limits.Wait, reason.Ahead, (*View).replaced, ask)
 	if timedOut {
-		c.want()
+		c.requestProbe()
 	}
 	return snap, absence
 }
@@ -181,8 +181,8 @@ func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet rea
 // replaced is closed when there is another view.
 func (v *View) replaced() <-chan struct{} { return v.next }
 
-// outdated is closed when an inquiry has proven a newer state, when the state is in doubt or no longer
-// in doubt, or when it is lost.
+// outdated is closed when a probe has proven a newer state, when the state is in doubt or no longer in
+// doubt, or when it is lost.
 func (v *View) outdated() <-chan struct{} { return v.newer }
 
 // continues says whether another page follows the page of the newest state that q asks for. It uses
@@ -201,10 +201,10 @@ func (c *Collection) continues(q index.Query) bool {
 	return newest.Page(q, nil).Next != ""
 }
 
-// want tells the feed that somebody waits for a newer revision, or is about to.
-func (c *Collection) want() {
+// requestProbe tells the feed that somebody waits for a newer revision, or is about to.
+func (c *Collection) requestProbe() {
 	select {
-	case c.demand <- struct{}{}:
+	case c.probeRequests <- struct{}{}:
 	default: // it knows already
 	}
 }

@@ -194,7 +194,7 @@ func (c *Collections) WantNext(r Resource, q index.Query) {
 	found := c.all[r]
 	c.mu.RUnlock()
 	if found != nil && found.Collection.continues(q) {
-		found.want()
+		found.requestProbe()
 	}
 }
 

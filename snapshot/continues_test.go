@@ -50,7 +50,7 @@ func TestWantNext(t *testing.T) {
 			c := &Collections{all: map[Resource]*running{r: {Collection: found}}}
 			c.WantNext(r, tt.q)
 			c.WantNext(resourceNamed("nodes"), tt.q) // which are not there
-			if told := len(found.demand) == 1; told != tt.want {
+			if told := len(found.probeRequests) == 1; told != tt.want {
 				t.Errorf("the feed was told: %v", told)
 			}
 		})

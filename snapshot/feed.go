@@ -162,8 +162,8 @@ func (f *feed) session(ctx context.Context) error {
 		loaded.discard(f.collection.budget)
 		return err
 	}
-	f.doubtPast(ctx, loaded.Asked)
-	f.collection.open(loaded.state, loaded.size, loaded.revision, is.frame, form, loaded.Inquiry)
+	f.doubtPast(ctx, loaded.Sent)
+	f.collection.open(loaded.state, loaded.size, loaded.revision, is.frame, form, loaded.Probe)
 	f.frame = is.frame
 	if gap, cause := f.collection.life.opened(time.Now()); cause != "" && f.reopened != nil {
 		f.reopened(f.source.Resource, gap, cause)

@@ -407,7 +407,7 @@ func TestProbesWhateverTheStreamTells(t *testing.T) {
 					u.mu.Unlock()
 					for end := time.Now().Add(after); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 						if refuses > 0 {
-							c.want() // all the time
+							c.requestProbe() // all the time
 						}
 					}
 					synctest.Wait()

@@ -125,11 +125,11 @@ func (f *feed) reopen(ctx context.Context, how ending, over time.Time) (*stream,
 		return nil, ctx.Err()
 	}
 	if how == broken {
-		f.fresh.Wish(time.Now(), f.collection.wished.Load())
-		is := f.collection.inquire()
-		f.fresh.Ask(is)
+		f.fresh.Await(time.Now(), f.collection.awaited.Load())
+		sent := f.collection.newProbe()
+		f.fresh.ProbeSent(sent)
 		f.collection.publish(f.fresh)
-		now, err := f.probe(ctx, is)
+		now, err := f.probe(ctx, sent)
 		f.fresh.Stop()
 		if err != nil {
 			return nil, err
@@ -168,11 +168,11 @@ func (f *feed) goOn(ctx context.Context, from uint64, timeout time.Duration) (*s
 // drain applies the events of the stream, until it ends or must be closed. The error is not nil
 // only if the span is lost. [freshness.Machine] decides what the feed asks meanwhile, and when.
 func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
-	var question call[probed]
+	var probe call[probed]
 	var beside call[attested]
-	defer question.stop()
+	defer probe.stop()
 	defer beside.stop()
-	var told attested // shown by a watch beside the stream, and not by the stream yet
+	var shown attested // shown by a watch beside the stream, and not by the stream yet
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	c, fresh := f.collection, &f.fresh
@@ -182,28 +182,28 @@ func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
 	}()
 	fresh.Follow(time.Now())
 	for {
-		if told, err = c.accept(s, told); err != nil {
+		if shown, err = c.accept(s, shown); err != nil {
 			return broken, err
 		}
 		now, v, confirmed := time.Now(), c.view.Load(), c.confirmedTo()
 		fresh.Reached(confirmed)
-		fresh.Wish(now, c.wished.Load())
-		switch do := fresh.Next(now, v.heard.Asked); {
+		fresh.Await(now, c.awaited.Load())
+		switch do := fresh.Next(now, v.heard.Sent); {
 		case do.Leave:
 			return broken, nil
-		case do.Ask:
-			is := c.inquire()
-			fresh.Ask(is)
-			question.start(ctx, func(ctx context.Context) (probed, error) { return f.probe(ctx, is) })
+		case do.Probe:
+			sent := c.newProbe()
+			fresh.ProbeSent(sent)
+			probe.start(ctx, func(ctx context.Context) (probed, error) { return f.probe(ctx, sent) })
 			continue
 		case do.Beside:
 			fresh.BesideOpened(now)
 			beside.start(ctx, func(ctx context.Context) (attested, error) { return f.attest(ctx, confirmed) })
 			continue
-		case do.Again.IsZero():
+		case do.Wake.IsZero():
 			timer.Stop()
 		default:
-			timer.Reset(do.Again.Sub(now))
+			timer.Reset(do.Wake.Sub(now))
 		}
 		c.publish(*fresh)
 		select {
@@ -215,17 +215,17 @@ func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
 				return broken, err
 			}
 			fresh.StreamTold(ev.Came, c.confirmedTo())
-		case <-c.wishes:
-		case <-c.demand:
-			fresh.Demand()
-		case a := <-question.outcome:
-			question.over()
-			if how, err := f.heard(a); how != ended {
+		case <-c.newWaiters:
+		case <-c.probeRequests:
+			fresh.RequestProbe()
+		case a := <-probe.outcome:
+			probe.over()
+			if how, err := f.probeOver(a); how != ended {
 				return how, err
 			}
 		case a := <-beside.outcome:
 			beside.over()
-			if told, err = f.besideTold(a); err != nil {
+			if shown, err = f.besideOver(a); err != nil {
 				return broken, err
 			}
 		case <-timer.C:

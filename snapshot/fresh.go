@@ -8,44 +8,44 @@ import (
 	"github.com/listproxy/listproxy/snapshot/freshness"
 )
 
-// Asked is the number of the last inquiry that was sent to the upstream: a load, or a question for its
+// LastProbe is the number of the last probe that was sent: a load, or a question for the upstream's
 // current revision.
-func (c *Collection) Asked() uint64 { return c.inquiries.Load() }
+func (c *Collection) LastProbe() uint64 { return c.probes.Load() }
 
 // Fresh returns the newest state once it is proven that it holds everything that was written before
-// Asked returned asked: since then, the state was loaded; or the feed has asked the upstream for its
-// current revision, and its own stream, or a watch beside it, has sent everything up to that revision.
-// Fresh waits for the proof, at most for atMost.
-func (c *Collection) Fresh(ctx context.Context, asked uint64, atMost time.Duration) (Snapshot, reason.Reason) {
+// the first probe with a number higher than after was sent: that one, or a later one, has loaded the state; or it
+// has asked for the upstream's current revision, and the feed's own stream, or a watch beside it, has
+// sent everything up to that revision. Fresh waits for the proof, at most for atMost.
+func (c *Collection) Fresh(ctx context.Context, after uint64, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
-	if snap, why := c.view.Load().fresh(asked); why != reason.NotProven {
+	if snap, why := c.view.Load().fresh(after); why != reason.NotProven {
 		return snap, why
 	}
-	c.wish(asked + 1)
+	c.announceWaiter(after + 1)
 	snap, why, _ := c.await(ctx, atMost, reason.NotProven, (*View).outdated, func(v *View) (Snapshot, reason.Reason) {
-		return v.fresh(asked)
+		return v.fresh(after)
 	})
 	return snap, why
 }
 
-// fresh returns the newest state if it holds everything that was written before an inquiry with a
-// number higher than asked was sent, and is not in doubt.
-func (v *View) fresh(asked uint64) (Snapshot, reason.Reason) {
+// fresh returns the newest state if it holds everything that was written before a probe with a number
+// higher than after was sent, and is not in doubt.
+func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.absence != reason.None:
 		return Snapshot{}, v.absence
-	case v.heard.Number <= asked, v.doubted:
+	case v.heard.Number <= after, v.doubted:
 		return Snapshot{}, reason.NotProven
 	}
 	return v.state(), reason.None
 }
 
-// wish tells the feed that somebody waits for an inquiry of that number, or a later one.
-func (c *Collection) wish(number uint64) {
-	for was := c.wished.Load(); was < number; was = c.wished.Load() {
-		if c.wished.CompareAndSwap(was, number) {
+// announceWaiter tells the feed that somebody waits for the probe of that number, or a later one.
+func (c *Collection) announceWaiter(number uint64) {
+	for was := c.awaited.Load(); was < number; was = c.awaited.Load() {
+		if c.awaited.CompareAndSwap(was, number) {
 			select {
-			case c.wishes <- struct{}{}:
+			case c.newWaiters <- struct{}{}:
 			default: // it is told already
 			}
 			return

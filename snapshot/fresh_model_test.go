@@ -43,11 +43,11 @@ type barrierWorld struct {
 	// start is the revision at which the API server's memory of changes begins. It is slow until a time.
 	start uint64
 	slow  time.Time
-	// next is what becomes of the next question. calm: nothing more happens that would keep a
+	// next is what becomes of the next probe. calm: nothing more happens that would keep a
 	// request from its answer.
 	next fate
 	calm bool
-	// asking counts the questions that are under way; said is the highest answer.
+	// asking counts the probes that are under way; said is the highest answer.
 	asking int
 	said   uint64
 	// told is the highest revision that a stream has told.
@@ -66,7 +66,7 @@ type changeOfB struct {
 	item     string
 }
 
-// fate is what becomes of a question.
+// fate is what becomes of a probe.
 type fate int
 
 const (
@@ -82,14 +82,14 @@ type sabotage string
 
 const (
 	sound            sabotage = "sound"
-	answersFromCache sabotage = "a question is answered as one before it"
+	answersFromCache sabotage = "a probe is answered as one before it"
 	eventsProve      sabotage = "an event is taken for proof"
 	othersRevision   sabotage = "another resource's revision"
 	besideLacks      sabotage = "a watch beside passes over a change"
 	streamLacks      sabotage = "a bookmark that is further than what was told"
 	goalsForgotten   sabotage = "a goal counts that was not reached"
 	timeProves       sabotage = "time is taken for proof"
-	oneTooEarly      sabotage = "a question from before the request"
+	oneTooEarly      sabotage = "a probe from before the request"
 )
 
 // at returns the change that is the newest at a revision, and the first after it.
@@ -134,7 +134,7 @@ func (w *barrierWorld) RoundTrip(r *http.Request) (*http.Response, error) {
 	case kind == "watch":
 		return w.watches(r, from), nil
 	case kind == "probe" && q.Get("watch") == "":
-		return w.question(r)
+		return w.probe(r)
 	case q.Get("limit") == "2":
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -155,12 +155,12 @@ func (w *barrierWorld) itemB(rev uint64) string {
 	return is.item
 }
 
-// question answers how far the API server is at some time after it was asked.
-func (w *barrierWorld) question(r *http.Request) (*http.Response, error) {
+// probe answers how far the API server is at some time after it was asked.
+func (w *barrierWorld) probe(r *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	w.asking++
 	if w.asking > 1 {
-		w.found = cmp.Or(w.found, errors.New("two questions at a time"))
+		w.found = cmp.Or(w.found, errors.New("two probes at a time"))
 	}
 	before, becomes, pasts := w.said, w.next, len(w.pasts)
 	w.next = isAnswered
@@ -199,7 +199,7 @@ func (w *barrierWorld) question(r *http.Request) (*http.Response, error) {
 	return inJSON(r, io.NopCloser(strings.NewReader(body))), nil
 }
 
-// lie is what is answered to a question; before is what was answered before it was asked.
+// lie is what is answered to a probe; before is what was answered before it was asked.
 func (w *barrierWorld) lie(before uint64) uint64 {
 	seen := w.c.floor() // below that the feed would notice
 	switch w.broken {
@@ -320,7 +320,7 @@ func (w *barrierWorld) prove() {
 	defer w.c.mu.Unlock()
 	if v := w.c.view.Load(); v.absence == reason.None {
 		w.c.publishLocked(&View{
-			spans: v.spans, heard: hearing{freshness.Inquiry{Number: w.c.inquiries.Load() + 1, Asked: time.Now()}, time.Now()},
+			spans: v.spans, heard: answeredProbe{freshness.Probe{Number: w.c.probes.Load() + 1, Sent: time.Now()}, time.Now()},
 			newest: v.newest, frame: v.frame, watches: v.watches,
 		})
 	}
@@ -439,7 +439,7 @@ func (w *barrierWorld) ask(asking *sync.WaitGroup, atMost time.Duration, must bo
 	asking.Go(func() {
 		for range spin { // so that they come while the feed asks
 		}
-		snap, why := w.c.Fresh(w.t.Context(), w.c.Asked(), atMost)
+		snap, why := w.c.Fresh(w.t.Context(), w.c.LastProbe(), atMost)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		switch err := error(nil); {

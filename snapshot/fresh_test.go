@@ -24,17 +24,17 @@ type quietResource struct {
 	*upstream
 	// beside is what a short watch tells after a second, by where it begins; nil: nothing.
 	beside func(from string) string
-	// question, if it is not nil, answers questions in place of the upstream, after a time.
-	question func(*http.Request) (time.Duration, *http.Response)
-	opened   int // short watches
-	asked    int
+	// probe, if it is not nil, answers probes in place of the upstream, after a time.
+	probe  func(*http.Request) (time.Duration, *http.Response)
+	opened int // short watches
+	asked  int
 }
 
-// answers sets what answers questions from now on, and returns how many were asked since then.
-func (e *quietResource) answers(question func(*http.Request) (time.Duration, *http.Response)) (asked func() int) {
+// answers sets what answers probes from now on, and returns how many were asked since then.
+func (e *quietResource) answers(probe func(*http.Request) (time.Duration, *http.Response)) (asked func() int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.question, e.asked = question, 0
+	e.probe, e.asked = probe, 0
 	return func() int {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -46,14 +46,14 @@ func (e *quietResource) answers(question func(*http.Request) (time.Duration, *ht
 func (e *quietResource) RoundTrip(r *http.Request) (*http.Response, error) {
 	q := r.URL.Query()
 	e.mu.Lock()
-	question := e.question
+	probe := e.probe
 	if kindOf(r) == "probe" {
 		e.asked++
 	}
 	e.mu.Unlock()
 	switch {
-	case kindOf(r) == "probe" && question != nil:
-		after, answer := question(r)
+	case kindOf(r) == "probe" && probe != nil:
+		after, answer := probe(r)
 		if !clock.Sleep(r.Context(), after) {
 			return nil, r.Context().Err()
 		}
@@ -105,7 +105,7 @@ func TestNewestOfAQuietResource(t *testing.T) {
 				c := fed(t, e, time.Second)
 				e.write(30)
 				begun := time.Now()
-				snap, why := c.Fresh(t.Context(), c.Asked(), 1500*time.Millisecond)
+				snap, why := c.Fresh(t.Context(), c.LastProbe(), 1500*time.Millisecond)
 				if why != tt.want {
 					t.Errorf("%q, want %q", why, tt.want)
 				}
@@ -128,13 +128,13 @@ func itemBAt(revision int) string {
 	return strings.Replace(itemB, `"7"`, fmt.Sprintf("%q", fmt.Sprint(revision)), 1)
 }
 
-// TestNewestWhereNothingHappens: the question alone proves it.
+// TestNewestWhereNothingHappens: the probe alone proves it.
 func TestNewestWhereNothingHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
 		c := fed(t, e, time.Second)
 		begun := time.Now()
-		if snap, why := c.Fresh(t.Context(), c.Asked(), time.Second); why != reason.None || snap.Revision != 9 || snap.Heard.Before(begun) {
+		if snap, why := c.Fresh(t.Context(), c.LastProbe(), time.Second); why != reason.None || snap.Revision != 9 || snap.Heard.Before(begun) {
 			t.Errorf("%q at revision %d", why, snap.Revision)
 		}
 		if e.opened > 0 {
@@ -143,7 +143,7 @@ func TestNewestWhereNothingHappens(t *testing.T) {
 	})
 }
 
-// TestNewestIsAskedForTogether: a question serves all who came before it was sent. Those who came
+// TestNewestIsAskedForTogether: a probe serves all who came before it was sent. Those who came
 // after wait for the next.
 func TestNewestIsAskedForTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestNewestIsAskedForTogether(t *testing.T) {
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * time.Second / clients)
 				came := time.Now()
-				snap, why := c.Fresh(t.Context(), c.Asked(), 3*takes)
+				snap, why := c.Fresh(t.Context(), c.LastProbe(), 3*takes)
 				if took := time.Since(came); why != reason.None || snap.Heard.Before(came) || took > 2*takes {
 					t.Errorf("%q after %v", why, took)
 				}
@@ -164,7 +164,7 @@ func TestNewestIsAskedForTogether(t *testing.T) {
 		}
 		all.Wait()
 		if most := int(time.Second/takes) + 2; asked() > most || asked() < most-3 {
-			t.Errorf("%d questions, want %d at most", asked(), most)
+			t.Errorf("%d probes, want %d at most", asked(), most)
 		}
 	})
 }
@@ -172,7 +172,7 @@ func TestNewestIsAskedForTogether(t *testing.T) {
 // TestNewestIsNotProven where the upstream does not say how far it is. Nobody waits longer than
 // they want to, and the upstream is left alone for as long as it says.
 func TestNewestIsNotProven(t *testing.T) {
-	for name, question := range map[string]func(r *http.Request) (time.Duration, *http.Response){
+	for name, probe := range map[string]func(r *http.Request) (time.Duration, *http.Response){
 		"429": func(r *http.Request) (time.Duration, *http.Response) {
 			return 0, tooBusy(r, http.StatusTooManyRequests)
 		},
@@ -185,10 +185,10 @@ func TestNewestIsNotProven(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
 				c := fed(t, e, time.Second)
-				asked := e.answers(question)
+				asked := e.answers(probe)
 				for range 5 {
 					begun := time.Now()
-					if _, why := c.Fresh(t.Context(), c.Asked(), time.Second); why != reason.NotProven {
+					if _, why := c.Fresh(t.Context(), c.LastProbe(), time.Second); why != reason.NotProven {
 						t.Errorf("got %q", why)
 					}
 					if took := time.Since(begun); took != time.Second {
@@ -283,7 +283,7 @@ func TestNewestAfterAResumedStream(t *testing.T) {
 				if streams != 2 {
 					t.Fatalf("%d streams", streams)
 				}
-				if _, why := c.Fresh(t.Context(), c.Asked(), 1500*time.Millisecond); why != tt.want {
+				if _, why := c.Fresh(t.Context(), c.LastProbe(), 1500*time.Millisecond); why != tt.want {
 					t.Errorf("%q, want %q", why, tt.want)
 				}
 			})
@@ -296,12 +296,12 @@ func TestNewestAfterAResumedStream(t *testing.T) {
 func TestNoFresh(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	const wait = time.Second
-	proofTakes := func(question time.Duration, there bool) {
+	proofTakes := func(probe time.Duration, there bool) {
 		var f freshness.Machine
 		now := time.Now()
 		f.Follow(now)
-		f.Ask(freshness.Inquiry{Number: 1, Asked: now})
-		f.Answered(now.Add(question), 0, there)
+		f.ProbeSent(freshness.Probe{Number: 1, Sent: now})
+		f.Answered(now.Add(probe), 0, there)
 		c.publish(f)
 	}
 	if got := c.NoFresh(index.Query{}, wait, false); got != reason.FasterForwarded {

@@ -25,9 +25,9 @@ const loadSilence = 30 * time.Second
 type loaded struct {
 	state    index.Tree
 	revision uint64
-	// Inquiry is the request for the state, which says how new the state is: kube-apiserver answers a
+	// Probe is the request for the state, which says how new the state is: kube-apiserver answers a
 	// list or a streaming list of the newest state with what etcd has at that time, or later.
-	freshness.Inquiry
+	freshness.Probe
 	size int64
 	// reserved is how many bytes of the budget were reserved before the first object came.
 	reserved int64
@@ -54,13 +54,13 @@ func (l learned) fits(b *budget.Bound, measured int64) bool {
 // newLoaded returns an empty state, and reserves about size bytes of the budget for it. The size is
 // a guess from a few objects, which must not keep out other resources: at most half of the free
 // budget is reserved.
-func newLoaded(frame *wire.Frame, size int64, b *budget.Bound, is freshness.Inquiry) (*loaded, error) {
+func newLoaded(frame *wire.Frame, size int64, b *budget.Bound, asked freshness.Probe) (*loaded, error) {
 	if b.Crowded() { // what is there already must not be the one to go
 		return nil, errFull
 	}
 	size = min(size, b.Free()/2)
 	b.Add(size)
-	return &loaded{state: index.NewTree(frame.Paths.Indexed()), Inquiry: is, reserved: size}, nil
+	return &loaded{state: index.NewTree(frame.Paths.Indexed()), Probe: asked, reserved: size}, nil
 }
 
 // complete replaces the reservation by the bytes that have come.
@@ -137,7 +137,7 @@ func (f *feed) measure(l *loaded, err error) {
 
 // loadStream reads the initial events of a streaming list. The watch goes on from there.
 func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error) {
-	l, err := newLoaded(is.frame, is.count*is.mean, f.collection.budget, f.collection.inquire())
+	l, err := newLoaded(is.frame, is.count*is.mean, f.collection.budget, f.collection.newProbe())
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error
 // begins again.
 func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error) {
 	frame := is.frame
-	l, err := newLoaded(frame, is.count*is.mean, f.collection.budget, f.collection.inquire())
+	l, err := newLoaded(frame, is.count*is.mean, f.collection.budget, f.collection.newProbe())
 	if err != nil {
 		return nil, err
 	}

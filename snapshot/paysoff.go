@@ -21,7 +21,7 @@ func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) r
 	switch {
 	case v.absence != reason.None:
 		return v.absence
-	case clock.Age(v.heard.Asked, now) >= c.limits.Staleness:
+	case clock.Age(v.heard.Sent, now) >= c.limits.Staleness:
 		return reason.Stale
 	}
 	proof := c.outlook.Load().Proof(now)

@@ -274,7 +274,7 @@ func TestClosedSpansInDoubt(t *testing.T) {
 				f.doubtPast(t.Context(), time.Now())
 				state := index.NewTree(false)
 				state.Set(&index.Object{Key: "ns/a", Revision: 20})
-				c.open(state, 0, 20, &wire.Frame{}, nil, c.inquire())
+				c.open(state, 0, 20, &wire.Frame{}, nil, c.newProbe())
 				if _, got := c.Exact(t.Context(), 10); got != tt.want {
 					t.Errorf("a revision from before: %q, want %q", got, tt.want)
 				}
@@ -505,7 +505,7 @@ func TestAStreamThatIsLeftInDoubt(t *testing.T) {
 				u.revision = 30 // which the stream does not tell of
 				u.mu.Unlock()
 				for range 10 {
-					c.want()
+					c.requestProbe()
 					time.Sleep(time.Second)
 				}
 				synctest.Wait()
@@ -566,7 +566,7 @@ func TestAPastThatWasReplaced(t *testing.T) {
 		t.Fatal(absence)
 	}
 	c.drop(reason.Warming)
-	c.open(index.NewTree(false), 0, before.Revision-1, before.Frame, nil, c.inquire())
+	c.open(index.NewTree(false), 0, before.Revision-1, before.Frame, nil, c.newProbe())
 	if err := c.progress(before.Revision); err != nil {
 		t.Fatal(err)
 	}

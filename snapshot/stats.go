@@ -75,7 +75,7 @@ func (c *Collection) stats() CollectionStats {
 		Absence:  v.absence,
 		Versions: v.versions.Len(),
 		Spans:    v.spans, // never written again
-		Heard:    v.heard.Asked,
+		Heard:    v.heard.Sent,
 		Used:     time.Unix(0, c.lastUse.Load()),
 	}
 	if v.absence == reason.None {

@@ -34,7 +34,7 @@ type View struct {
 	// heard is how new the newest state is: it has everything that was written by then. It is the time
 	// when the upstream was asked for its current revision, for the last answer that the live span has
 	// reached.
-	heard hearing
+	heard answeredProbe
 	// versions of all spans, by revision.
 	versions index.History
 	// newest is the state at the live span's To.
@@ -50,15 +50,15 @@ type View struct {
 	next, newer chan struct{}
 }
 
-// hearing is when the upstream was asked for its current revision, and when it answered.
-type hearing struct {
-	freshness.Inquiry
+// answeredProbe is a probe, and when the upstream answered it.
+type answeredProbe struct {
+	freshness.Probe
 	answered time.Time
 }
 
 // goal is a revision that the upstream had when it was asked, or later.
 type goal struct {
-	hearing
+	answeredProbe
 	revision uint64
 }
 
@@ -78,7 +78,7 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 	switch {
 	case v.absence != reason.None:
 		return Snapshot{}, v.absence
-	case clock.Age(v.heard.Asked, now) >= bound:
+	case clock.Age(v.heard.Sent, now) >= bound:
 		return Snapshot{}, reason.Stale
 	}
 	if v.to() < atLeast {
@@ -91,7 +91,7 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 func (v *View) state() Snapshot {
 	return Snapshot{
 		Revision: v.to(), Frame: v.frame, Epochs: v.epochs, tree: v.newest, watches: v.watches,
-		Heard: v.heard.Asked, Answered: v.heard.answered,
+		Heard: v.heard.Sent, Answered: v.heard.answered,
 	}
 }
 

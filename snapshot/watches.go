@@ -22,7 +22,7 @@ func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMos
 	if snap, why := ask(v); why != reason.Ahead || v.unlessNear(why, rev) == reason.Ahead {
 		return snap, why // or so far ahead that nobody can know it
 	}
-	c.want()
+	c.requestProbe()
 	snap, why, _ := c.await(ctx, atMost, reason.Ahead, (*View).replaced, ask)
 	return snap, why
 }
@@ -106,9 +106,9 @@ func (c *Collection) tellWatchesLocked(v, old *View) {
 
 // tendWatches ends the clients' watches if the feed's own stream may be dead: half-open, or from an
 // API server that stands still. It may be dead if nothing came on it for the staleness bound, and for
-// longer than a bookmark takes, and no question has shown that nothing happened. Another API server
+// longer than a bookmark takes, and no probe has shown that nothing happened. Another API server
 // may tell these clients more. That the state is old is no reason to end them: nobody promises that
-// a watch is up to date, and an upstream that is too busy for questions would have to answer each
+// a watch is up to date, and an upstream that is too busy for probes would have to answer each
 // watch that ends here. While there are watches, the collection is in use. tendWatches also lets go
 // of hubs that all clients have left.
 func (c *Collection) tendWatches(now time.Time) {
@@ -121,7 +121,7 @@ func (c *Collection) tendWatches(now time.Time) {
 	}
 	c.Touch()
 	silent := clock.Age(c.outlook.Load().Told(), now) >= max(c.limits.Staleness, freshness.BookmarkEvery)
-	if silent && clock.Age(v.heard.Asked, now) >= c.limits.Staleness {
+	if silent && clock.Age(v.heard.Sent, now) >= c.limits.Staleness {
 		c.endWatches(v.watches, true)
 	}
 }

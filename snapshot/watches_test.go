@@ -60,7 +60,7 @@ func TestFollowWhereNothingHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{})
 		load := func(rev uint64) {
-			c.open(index.NewTree(false), 0, rev, wire.FixedFrame("PodList", "v1"), &watch.Form{}, c.inquire())
+			c.open(index.NewTree(false), 0, rev, wire.FixedFrame("PodList", "v1"), &watch.Form{}, c.newProbe())
 		}
 		quiet := func(rev uint64) {
 			time.Sleep(time.Second)
@@ -119,7 +119,7 @@ func TestLostSpanIsForgotten(t *testing.T) {
 			c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{})
 			frame := wire.FixedFrame("PodList", "v1")
 			form := &watch.Form{Encoding: wire.EncodingOf(media.JSON), Frame: frame}
-			c.open(index.NewTree(false), 0, 10, frame, form, c.inquire())
+			c.open(index.NewTree(false), 0, 10, frame, form, c.newProbe())
 			snap, why := c.Latest(t.Context(), 0)
 			if why != reason.None {
 				t.Fatal(why)
@@ -140,7 +140,7 @@ func TestLostSpanIsForgotten(t *testing.T) {
 			write("a", 30)
 			write("b", 40)
 			c.close()
-			c.open(index.NewTree(false), 0, 50, frame, form, c.inquire())
+			c.open(index.NewTree(false), 0, 50, frame, form, c.newProbe())
 			c.mu.Lock()
 			tt.then(c)
 			c.mu.Unlock()
@@ -185,10 +185,10 @@ func TestBookmarksAreLearnedAfterTheLoad(t *testing.T) {
 	}
 }
 
-// TestWatchesOutliveQuestions: while the feed's stream tells something, or a question says that there
+// TestWatchesOutliveProbes: while the feed's stream tells something, or a probe says that there
 // is nothing to tell, watches go on. If neither is so for the staleness bound they end, whatever the
 // reason.
-func TestWatchesOutliveQuestions(t *testing.T) {
+func TestWatchesOutliveProbes(t *testing.T) {
 	const bound = 90 * time.Second // of fed
 	refused := func(r *http.Request) (time.Duration, *http.Response) {
 		return 0, tooBusy(r, http.StatusTooManyRequests)
@@ -196,17 +196,17 @@ func TestWatchesOutliveQuestions(t *testing.T) {
 	unanswered := func(*http.Request) (time.Duration, *http.Response) { return time.Hour, nil }
 	answered := func(*http.Request) (time.Duration, *http.Response) { return 0, nil }
 	for name, tt := range map[string]struct {
-		questions func(*http.Request) (time.Duration, *http.Response)
-		tells     string
-		ends      bool
-		stale     bool
+		probes func(*http.Request) (time.Duration, *http.Response)
+		tells  string
+		ends   bool
+		stale  bool
 	}{
-		"all is well":                                 {questions: answered, tells: bookmark(9, "")},
-		"nothing is written anywhere":                 {questions: answered},
-		"questions are refused, bookmarks come":       {questions: refused, tells: bookmark(9, ""), stale: true},
-		"questions are not answered, bookmarks come":  {questions: unanswered, tells: bookmark(9, ""), stale: true},
-		"questions are refused, the stream is silent": {questions: refused, ends: true, stale: true},
-		"the API server stands still":                 {questions: unanswered, ends: true, stale: true},
+		"all is well":                              {probes: answered, tells: bookmark(9, "")},
+		"nothing is written anywhere":              {probes: answered},
+		"probes are refused, bookmarks come":       {probes: refused, tells: bookmark(9, ""), stale: true},
+		"probes are not answered, bookmarks come":  {probes: unanswered, tells: bookmark(9, ""), stale: true},
+		"probes are refused, the stream is silent": {probes: refused, ends: true, stale: true},
+		"the API server stands still":              {probes: unanswered, ends: true, stale: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestWatchesOutliveQuestions(t *testing.T) {
 				loaded := time.Now().Add(time.Second)
 				c := fedWith(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
 					if kindOf(r) == "probe" && time.Now().After(loaded) {
-						return tt.questions(r)
+						return tt.probes(r)
 					}
 					return 0, nil
 				}}, 2*time.Second, nil, Settings{Watches: true})

@@ -65,7 +65,7 @@ func (ch change) apply(state index.Tree) (*index.Object, error) {
 // already, and which is as new as the moment it was asked for: to read it may have taken minutes.
 // Earlier spans stay if the new state agrees with them. Form is how events are written, nil if no
 // watches are served.
-func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.Frame, form *watch.Form, is freshness.Inquiry) {
+func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.Frame, form *watch.Form, asked freshness.Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
@@ -90,7 +90,7 @@ func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.
 	c.accounts = append(c.accounts, size)
 	c.publishLocked(&View{
 		spans:   append(slices.Clone(old.spans), Span{From: rev, To: rev}),
-		heard:   hearing{is, now},
+		heard:   answeredProbe{asked, now},
 		newest:  state,
 		frame:   frame,
 		watches: c.newWatches(form, rev),
@@ -228,7 +228,7 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	heard, reached := v.heard, 0
 	for reached < len(c.goals) && c.goals[reached].revision <= rev {
 		if goal := c.goals[reached]; goal.Number > heard.Number {
-			heard = goal.hearing
+			heard = goal.answeredProbe
 		}
 		reached++
 	}
@@ -283,7 +283,7 @@ func (c *Collection) expect(p probed) bool {
 	if v.absence != reason.None {
 		return false
 	}
-	next := goal{hearing{p.Inquiry, time.Now()}, p.revision}
+	next := goal{answeredProbe{p.Probe, time.Now()}, p.revision}
 	if v.to() >= p.revision {
 		c.goals = append(c.goals[:0], next) // those before it are lower
 		c.advanceLocked(v, v.to(), v.newest)
@@ -293,7 +293,7 @@ func (c *Collection) expect(p probed) bool {
 		c.goals = c.goals[:n-1]
 	}
 	// What is older than the bound would not make the state any newer.
-	c.goals = slices.DeleteFunc(c.goals, func(g goal) bool { return p.Asked.Sub(g.Asked) >= c.limits.Staleness })
+	c.goals = slices.DeleteFunc(c.goals, func(g goal) bool { return p.Sent.Sub(g.Sent) >= c.limits.Staleness })
 	c.goals = append(c.goals, next)
 	return false
 }

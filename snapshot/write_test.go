@@ -19,13 +19,13 @@ func liveCollection(limits Limits) *Collection {
 	c := newCollection(Resource{}, limits, &budget.Bound{}, nil)
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
-	c.open(state, 0, 10, &wire.Frame{}, nil, c.inquire())
+	c.open(state, 0, 10, &wire.Frame{}, nil, c.newProbe())
 	return c
 }
 
-// at is an inquiry that was sent at a time.
-func (c *Collection) at(asked time.Time) freshness.Inquiry {
-	return freshness.Inquiry{Number: c.inquiries.Add(1), Asked: asked}
+// at is a probe that was sent at a time.
+func (c *Collection) at(asked time.Time) freshness.Probe {
+	return freshness.Probe{Number: c.probes.Add(1), Sent: asked}
 }
 
 func TestContradictionsArePoison(t *testing.T) {
@@ -102,7 +102,7 @@ func TestAnotherPast(t *testing.T) {
 			c.close()
 			state := index.NewTree(false)
 			state.Set(tt.object)
-			c.open(state, 0, 20, &wire.Frame{}, nil, c.inquire())
+			c.open(state, 0, 20, &wire.Frame{}, nil, c.newProbe())
 			if _, absence := c.view.Load().exact(10); (absence == reason.None) != tt.keeps {
 				t.Errorf("the old span: %q, want kept %v", absence, tt.keeps)
 			}
@@ -150,7 +150,7 @@ func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
 			t.Errorf("waited %v, want %v", waited, c.limits.Wait)
 		}
 		select {
-		case <-c.demand:
+		case <-c.probeRequests:
 		default:
 			t.Error("the feed was not told")
 		}
@@ -182,7 +182,7 @@ func TestByteBound(t *testing.T) {
 		o := &index.Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
 		state.Set(o)
 		c.budget.Add(o.Size())
-		c.open(state, o.Size(), 1, &wire.Frame{}, nil, c.inquire())
+		c.open(state, o.Size(), 1, &wire.Frame{}, nil, c.newProbe())
 		for rev := uint64(2); rev < 500; rev++ {
 			time.Sleep(time.Minute)
 			err := c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &index.Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
@@ -228,7 +228,7 @@ func TestRetired(t *testing.T) {
 	}
 	c.retire(reason.Schema)
 	c.retire(reason.Stopped)
-	c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.inquire())
+	c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.newProbe())
 	c.drop(reason.Warming)
 	if why := c.whyRetired(); why != reason.Schema {
 		t.Errorf("one that was given up: %q, want %q", why, reason.Schema)
@@ -263,7 +263,7 @@ func TestDoubt(t *testing.T) {
 		"it is given up":     {func(c *Collection) { c.retire(reason.Schema) }, reason.Schema, reason.Schema},
 		"dropped, and read anew": {func(c *Collection) {
 			c.drop(reason.Warming)
-			c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.inquire())
+			c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.newProbe())
 		}, reason.History, reason.History},
 	} {
 		t.Run(name, func(t *testing.T) {

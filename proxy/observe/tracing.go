@@ -36,7 +36,7 @@ var (
 	attrQueued         = attribute.Key("listproxy.proof.queued_ms")
 	attrEvents         = attribute.Key("listproxy.watch.events")
 	attrWatchEnd       = attribute.Key("listproxy.watch.end")
-	attrQuestion       = attribute.Key("listproxy.proof.question_ms")
+	attrProbe          = attribute.Key("listproxy.proof.question_ms")
 )
 
 // The scopes of lists.
@@ -181,12 +181,12 @@ func (s *Record) Step(ctx context.Context, name string) (context.Context, trace.
 	return ctx, noop.Span{}
 }
 
-// Proof are the attributes of a proof of the newest state: how long the list waited for a question
+// Proof are the attributes of a proof of the newest state: how long the list waited for a probe
 // to begin, and how long the upstream took to answer it. The rest of the span is the wait for the
 // feed to get there.
-func Proof(queued, question time.Duration) []attribute.KeyValue {
+func Proof(queued, probe time.Duration) []attribute.KeyValue {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	return []attribute.KeyValue{attrQueued.Float64(ms(queued)), attrQuestion.Float64(ms(question))}
+	return []attribute.KeyValue{attrQueued.Float64(ms(queued)), attrProbe.Float64(ms(probe))}
 }
 
 // Forwarding begins the span of the request's way to the upstream, and returns r as it is to be

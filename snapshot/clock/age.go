@@ -9,7 +9,7 @@ import "time"
 // while the machine does (CLOCK_MONOTONIC, of a laptop that is suspended or a virtual machine that
 // is paused): after a pause of an hour, something learned before would seem as young as before the
 // pause. The wall clock goes on. So the age is the larger of the two differences: a wall clock that
-// is set forward makes things old too early, which costs another question, and one that is set back
+// is set forward makes things old too early, which costs another probe, and one that is set back
 // changes nothing.
 //
 // Do not use it for pauses, nor for things that must reach some age before they count: for these,

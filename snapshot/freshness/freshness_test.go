@@ -8,7 +8,7 @@ import (
 
 // freshnessAt is a feed in touch with its upstream, which asked it for the last time at a moment.
 func freshnessAt(now time.Time) *Machine {
-	f := &Machine{rhythm: rhythmOf(90*time.Second, 0), sent: Inquiry{Number: 7, Asked: now}}
+	f := &Machine{rhythm: rhythmOf(90*time.Second, 0), probe: Probe{Number: 7, Sent: now}}
 	f.Follow(now)
 	return f
 }
@@ -23,103 +23,103 @@ func TestFreshness(t *testing.T) {
 		heard   time.Duration
 		want    Action
 	}{
-		"nothing: the next question is due by the rhythm": {
-			happens: func(*Machine) {}, want: Action{Again: at(18 * time.Second)},
+		"nothing: the next probe is due by the rhythm": {
+			happens: func(*Machine) {}, want: Action{Wake: at(18 * time.Second)},
 		},
 		"due": {
-			happens: func(*Machine) {}, now: 18 * time.Second, want: Action{Ask: true},
+			happens: func(*Machine) {}, now: 18 * time.Second, want: Action{Probe: true},
 		},
-		"a question is under way": {
-			happens: func(f *Machine) { f.Ask(Inquiry{8, start}) }, now: time.Hour, want: Action{},
+		"a probe is under way": {
+			happens: func(f *Machine) { f.ProbeSent(Probe{8, start}) }, now: time.Hour, want: Action{},
 		},
 		"somebody waits for the newest state": {
-			happens: func(f *Machine) { f.Wish(start, 8) }, want: Action{Ask: true},
+			happens: func(f *Machine) { f.Await(start, 8) }, want: Action{Probe: true},
 		},
 		"for what is under way": {
-			happens: func(f *Machine) { f.Wish(start, 8); f.Ask(Inquiry{8, start}) }, want: Action{},
+			happens: func(f *Machine) { f.Await(start, 8); f.ProbeSent(Probe{8, start}) }, want: Action{},
 		},
 		"for more than is under way": {
 			happens: func(f *Machine) {
-				f.Ask(Inquiry{8, start})
-				f.Wish(start, 9)
+				f.ProbeSent(Probe{8, start})
+				f.Await(start, 9)
 				f.Answered(start, 30, true)
-			}, want: Action{Ask: true},
+			}, want: Action{Probe: true},
 		},
 		"for what was answered": {
 			happens: func(f *Machine) {
-				f.Wish(start, 8)
-				f.Ask(Inquiry{8, start})
+				f.Await(start, 8)
+				f.ProbeSent(Probe{8, start})
 				f.Answered(start, 30, true)
-			}, want: Action{Again: at(18 * time.Second)},
+			}, want: Action{Wake: at(18 * time.Second)},
 		},
 		"for an answer that the stream's end was sooner than": {
 			happens: func(f *Machine) {
-				f.Wish(start, 8)
-				f.Ask(Inquiry{8, start})
+				f.Await(start, 8)
+				f.ProbeSent(Probe{8, start})
 				f.Stop()
 				f.Follow(start)
-			}, want: Action{Ask: true},
+			}, want: Action{Probe: true},
 		},
 		"for what the stream had not told at its end": {
-			happens: func(f *Machine) { behind(f, start, true); f.Stop(); f.Follow(start) }, want: Action{Ask: true},
+			happens: func(f *Machine) { behind(f, start, true); f.Stop(); f.Follow(start) }, want: Action{Probe: true},
 		},
 		"another stream, and nobody waits": {
-			happens: func(f *Machine) { behind(f, start, false); f.Stop(); f.Follow(start) }, want: Action{Again: at(18 * time.Second)},
+			happens: func(f *Machine) { behind(f, start, false); f.Stop(); f.Follow(start) }, want: Action{Wake: at(18 * time.Second)},
 		},
 		"somebody waits for a revision": {
-			happens: func(f *Machine) { f.Demand() }, want: Action{Again: at(demandPause)},
+			happens: func(f *Machine) { f.RequestProbe() }, want: Action{Wake: at(probePause)},
 		},
 		"the upstream wants to be spared": {
 			happens: func(f *Machine) {
-				f.Ask(Inquiry{8, start})
+				f.ProbeSent(Probe{8, start})
 				f.Refused(start, 5*time.Second)
-				f.Wish(start, 9)
-			}, now: time.Second, want: Action{Again: at(5 * time.Second)},
+				f.Await(start, 9)
+			}, now: time.Second, want: Action{Wake: at(5 * time.Second)},
 		},
 		"no answer: not at once again": {
 			happens: func(f *Machine) {
-				f.Ask(Inquiry{8, start})
+				f.ProbeSent(Probe{8, start})
 				f.Unanswered(start)
-				f.Wish(start, 9)
-			}, want: Action{Again: at(demandPause)},
+				f.Await(start, 9)
+			}, want: Action{Wake: at(probePause)},
 		},
 		"no answer, and somebody waits for it": {
 			happens: func(f *Machine) {
-				f.Wish(start, 8)
-				f.Ask(Inquiry{8, start})
+				f.Await(start, 8)
+				f.ProbeSent(Probe{8, start})
 				f.Unanswered(start)
-			}, now: demandPause, want: Action{Ask: true},
+			}, now: probePause, want: Action{Probe: true},
 		},
 		"no answer again, and somebody still waits": {
 			happens: func(f *Machine) {
-				f.Wish(start, 8)
+				f.Await(start, 8)
 				for n := range uint64(3) {
-					f.Ask(Inquiry{8 + n, start})
+					f.ProbeSent(Probe{8 + n, start})
 					f.Unanswered(start)
 				}
-			}, now: demandPause, want: Action{Ask: true},
+			}, now: probePause, want: Action{Probe: true},
 		},
 		"no answer, and who waited has given up": {
 			happens: func(f *Machine) {
-				f.Wish(start, 8)
-				f.Ask(Inquiry{8, at(wishKept)})
-				f.Unanswered(at(wishKept))
-			}, now: wishKept, want: Action{Again: at(wishKept + 18*time.Second)},
+				f.Await(start, 8)
+				f.ProbeSent(Probe{8, at(awaitedKept)})
+				f.Unanswered(at(awaitedKept))
+			}, now: awaitedKept, want: Action{Wake: at(awaitedKept + 18*time.Second)},
 		},
 		"behind, and somebody waits: the stream has a moment to tell": {
-			happens: func(f *Machine) { behind(f, start, true) }, want: Action{Again: at(besideDelay)},
+			happens: func(f *Machine) { behind(f, start, true) }, want: Action{Wake: at(besideDelay)},
 		},
 		"behind, and somebody waits": {
 			happens: func(f *Machine) { behind(f, start, true) }, now: besideDelay, want: Action{Beside: true},
 		},
 		"the stream has told it": {
-			happens: func(f *Machine) { behind(f, start, true); f.Reached(30) }, now: besideDelay, want: Action{Again: at(18 * time.Second)},
+			happens: func(f *Machine) { behind(f, start, true); f.Reached(30) }, now: besideDelay, want: Action{Wake: at(18 * time.Second)},
 		},
 		"the stream has told a part": {
 			happens: func(f *Machine) { behind(f, start, true); f.Reached(29) }, now: besideDelay, want: Action{Beside: true},
 		},
 		"behind, and nobody waits: not before the state is old": {
-			happens: func(f *Machine) { behind(f, start, false) }, now: besideDelay, want: Action{Again: at(18 * time.Second)},
+			happens: func(f *Machine) { behind(f, start, false) }, now: besideDelay, want: Action{Wake: at(18 * time.Second)},
 		},
 		"behind, nobody waits, and the state is old": {
 			happens: func(f *Machine) { behind(f, start, false); f.StreamTold(at(80*time.Second), 0) },
@@ -127,14 +127,14 @@ func TestFreshness(t *testing.T) {
 		},
 		"a watch beside is open": {
 			happens: func(f *Machine) { behind(f, start, true); f.BesideOpened(start) },
-			now:     besideDelay, want: Action{Again: at(18 * time.Second)},
+			now:     besideDelay, want: Action{Wake: at(18 * time.Second)},
 		},
 		"the watch beside has failed": {
 			happens: func(f *Machine) {
 				behind(f, start, true)
 				f.BesideOpened(start)
 				f.BesideOver(start, false, true)
-			}, now: besideDelay, want: Action{Again: at(besidePause)},
+			}, now: besideDelay, want: Action{Wake: at(besidePause)},
 		},
 		"the watch beside told what the stream had not, and lists keep coming": {
 			happens: func(f *Machine) {
@@ -150,18 +150,18 @@ func TestFreshness(t *testing.T) {
 				f.BesideOpened(start)
 				f.BesideOver(start, true, false)
 				f.Reached(30)
-			}, now: besideKept, want: Action{Again: at(18 * time.Second)},
+			}, now: besideKept, want: Action{Wake: at(18 * time.Second)},
 		},
-		"a question went without an answer since the stream told something": {
+		"a probe went without an answer since the stream told something": {
 			happens: func(f *Machine) {
-				f.Ask(Inquiry{8, start})
+				f.ProbeSent(Probe{8, start})
 				f.Unanswered(at(1))
 				behind(f, start, true)
 			}, now: time.Second, want: Action{Leave: true},
 		},
 		"and it has told something": {
 			happens: func(f *Machine) {
-				f.Ask(Inquiry{8, start})
+				f.ProbeSent(Probe{8, start})
 				f.Unanswered(at(1))
 				f.StreamTold(at(2), 0)
 				behind(f, start, true)
@@ -184,13 +184,13 @@ func TestFreshness(t *testing.T) {
 // behind lets the feed learn that the upstream is at revision 30, which the span has not reached.
 func behind(f *Machine, now time.Time, awaited bool) {
 	if awaited {
-		f.Wish(now, f.sent.Number+1)
+		f.Await(now, f.probe.Number+1)
 	}
-	f.Ask(Inquiry{f.sent.Number + 1, now})
+	f.ProbeSent(Probe{f.probe.Number + 1, now})
 	f.Answered(now, 30, false)
 }
 
-// TestFreshnessKeepsItsRules: whatever happens, one question and one watch beside are under way at
+// TestFreshnessKeepsItsRules: whatever happens, one probe and one watch beside are under way at
 // most, none while the upstream wants to be spared, and what somebody waits for is asked for at
 // once.
 func TestFreshnessKeepsItsRules(t *testing.T) {
@@ -203,15 +203,15 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 			now = now.Add(time.Duration(rng.IntN(2000)) * time.Millisecond)
 			switch rng.IntN(10) {
 			case 0:
-				f.Wish(now, f.sent.Number+1+uint64(rng.IntN(2)))
+				f.Await(now, f.probe.Number+1+uint64(rng.IntN(2)))
 			case 1:
-				f.Demand()
+				f.RequestProbe()
 			case 2:
 				to += uint64(rng.IntN(3))
 				f.StreamTold(now, to)
 				f.Reached(to)
 			case 3, 4, 5:
-				if f.asking {
+				if f.probing {
 					switch rng.IntN(5) {
 					case 0:
 						f.Refused(now, time.Duration(rng.IntN(10))*time.Second)
@@ -219,7 +219,7 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 						f.Unanswered(now)
 					case 2:
 						f.Answered(now, to, true)
-						heard = f.sent.Asked
+						heard = f.probe.Sent
 					default:
 						f.Answered(now, to+uint64(1+rng.IntN(5)), false)
 					}
@@ -249,20 +249,20 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 					beside = true
 					f.BesideOpened(now)
 					continue
-				case do.Ask:
-					if f.asking || now.Before(f.spared) {
-						t.Fatalf("seed %d: a question, while another is %v, spared for %v", seed, f.asking, f.spared.Sub(now))
+				case do.Probe:
+					if f.probing || now.Before(f.spared) {
+						t.Fatalf("seed %d: a probe, while another is %v, spared for %v", seed, f.probing, f.spared.Sub(now))
 					}
-					f.Ask(Inquiry{f.sent.Number + 1, now})
+					f.ProbeSent(Probe{f.probe.Number + 1, now})
 					continue
 				}
-				if !f.asking && f.wished > f.sent.Number && !now.Before(f.spared) {
+				if !f.probing && f.awaited > f.probe.Number && !now.Before(f.spared) {
 					t.Fatalf("seed %d: somebody waits, and nothing is asked", seed)
 				}
-				if !f.asking && do.Again.IsZero() {
+				if !f.probing && do.Wake.IsZero() {
 					t.Fatalf("seed %d: nothing is to be done ever again", seed)
 				}
-				if !do.Again.IsZero() && !do.Again.After(now) {
+				if !do.Wake.IsZero() && !do.Wake.After(now) {
 					t.Fatalf("seed %d: to be looked at again at once: %+v", seed, do)
 				}
 				break

@@ -7,13 +7,13 @@ import (
 	"github.com/listproxy/listproxy/snapshot/pace"
 )
 
-// TestProof: a proof takes a question, and what comes first of the stream's next word and a watch
+// TestProof: a proof takes a probe, and what comes first of the stream's next word and a watch
 // beside it.
 func TestProof(t *testing.T) {
 	now := time.Now()
 	f := freshnessAt(now)
 	asks := func(took time.Duration, there bool) {
-		f.Ask(Inquiry{f.sent.Number + 1, now})
+		f.ProbeSent(Probe{f.probe.Number + 1, now})
 		now = now.Add(took)
 		f.Answered(now, 30, there)
 	}
@@ -23,7 +23,7 @@ func TestProof(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
-	expect("nothing is known", now, pace.UsualQuestion+besideDelay+pace.UsualBeside)
+	expect("nothing is known", now, pace.UsualProbe+besideDelay+pace.UsualBeside)
 	for range 100 {
 		asks(3*time.Millisecond, false)
 		now = now.Add(17 * time.Millisecond)
@@ -37,7 +37,7 @@ func TestProof(t *testing.T) {
 	f.BesideOpened(now)
 	f.BesideOver(now.Add(700*time.Millisecond), true, false)
 	expect("quiet", now.Add(time.Hour), 803*time.Millisecond)
-	f.Ask(Inquiry{f.sent.Number + 1, now})
+	f.ProbeSent(Probe{f.probe.Number + 1, now})
 	expect("the upstream does not answer", now.Add(time.Hour), time.Hour+800*time.Millisecond)
 	f.Refused(now, time.Minute)
 	expect("the upstream wants to be spared", now.Add(20*time.Second), 40*time.Second+803*time.Millisecond)

@@ -4,32 +4,32 @@ import "time"
 
 // rhythm is how often a feed asks the upstream for its current revision.
 type rhythm struct {
-	// every is the time from one probe to the next; again is the same if the state was already too old
-	// when the probe was sent.
-	every, again time.Duration
-	// leave is the age of the state at which a short watch is opened beside the stream.
-	leave time.Duration
+	// every is the time from one probe to the next, everyIfOld the same if the state was already too
+	// old when the first was sent.
+	every, everyIfOld time.Duration
+	// beside is the age of the state at which a short watch is opened beside the stream.
+	beside time.Duration
 }
 
 // rhythmOf returns the rhythm that keeps a state younger than bound. variety, from 0 to 1, shifts
 // the times: feeds with different values soon ask at different times.
 func rhythmOf(bound time.Duration, variety float64) rhythm {
 	vary := func(d time.Duration) time.Duration { return d - time.Duration(variety*float64(d/5)) }
-	r := rhythm{every: vary(bound / 5), again: vary(bound / 10), leave: bound / 2}
+	r := rhythm{every: vary(bound / 5), everyIfOld: vary(bound / 10), beside: bound / 2}
 	// If the stream's own bookmark comes in time, no short watch is needed. The bookmark proves that
 	// the state has everything from before the last probe.
 	if patient := bound - 2*ShortWatch; patient > BookmarkEvery+r.every {
-		r.leave = patient
+		r.beside = patient
 	}
 	return r
 }
 
-// next is how long to wait for the next probe, if the last began at asked and the state is as new
+// next is how long to wait for the next probe, if the last was sent at that time and the state is as new
 // as heard.
-func (r rhythm) next(now, asked, heard time.Time) time.Duration {
-	at, old := asked.Add(r.every), heard.Add(r.leave)
-	if !asked.Before(old) {
-		at = asked.Add(r.again)
+func (r rhythm) next(now, sent, heard time.Time) time.Duration {
+	at, old := sent.Add(r.every), heard.Add(r.beside)
+	if !sent.Before(old) {
+		at = sent.Add(r.everyIfOld)
 	} else if old.Before(at) {
 		at = old
 	}

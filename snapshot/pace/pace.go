@@ -28,27 +28,27 @@ func (a average[T]) Or(v T) T {
 	return v
 }
 
-// UsualQuestion and UsualBeside are how long a question, and a watch beside the stream, are assumed
+// UsualQuestion and UsualBeside are how long a probe, and a watch beside the stream, are assumed
 // to take before that was measured.
 const (
-	UsualQuestion = 5 * time.Millisecond
-	UsualBeside   = time.Second
+	UsualProbe  = 5 * time.Millisecond
+	UsualBeside = time.Second
 )
 
 // Feed has the average times in which a feed learns the upstream's current revision.
 type Feed struct {
-	// Question is how long a question takes, Gap the time from one event or bookmark of the stream to
+	// Probe is how long one takes, Gap the time from one event or bookmark of the stream to
 	// the next, and Beside how long a watch beside the stream takes until its bookmark.
-	Question, Gap, Beside average[time.Duration]
-	// behind is the share of questions that found the span behind the upstream, from 0 to 1.
+	Probe, Gap, Beside average[time.Duration]
+	// behind is the share of probes that found the span behind the upstream, from 0 to 1.
 	behind average[float64]
 	// part is how much of the longest likely time these then waited for the stream, from 0 to 1.
 	part average[float64]
 }
 
-// Answered records how long a question took, and whether the span had already reached the answer.
+// Answered records how long a probe took, and whether the span had already reached the answer.
 func (p *Feed) Answered(took time.Duration, there bool) {
-	p.Question.Add(took)
+	p.Probe.Add(took)
 	if there {
 		p.behind.Add(0)
 	} else {
@@ -56,7 +56,7 @@ func (p *Feed) Answered(took time.Duration, there bool) {
 	}
 }
 
-// CaughtUp takes in how long the stream took to tell what a question had found it behind. A watch
+// CaughtUp takes in how long the stream took to tell what a probe had found it behind. A watch
 // beside it is opened after a delay.
 func (p *Feed) CaughtUp(took, delay time.Duration) {
 	p.part.Add(min(1, float64(took)/float64(max(1, p.longest(delay)))))
@@ -69,7 +69,7 @@ func (p *Feed) longest(delay time.Duration) time.Duration {
 	return min(beside, p.Gap.Or(beside))
 }
 
-// Wait is how long it takes from the answer to a question until the span is there, if the stream
+// Wait is how long it takes from the answer to a probe until the span is there, if the stream
 // has been silent for so long.
 func (p *Feed) Wait(silent, delay time.Duration) time.Duration {
 	d := time.Duration(float64(p.longest(delay)) * p.part.Or(1))

@@ -13,20 +13,20 @@ import (
 // is rejected there is seen as the 429 that it is.
 const probeTimeout = 30 * time.Second
 
-// inquire returns the number and time of an inquiry that is about to be sent.
-func (c *Collection) inquire() freshness.Inquiry {
-	return freshness.Inquiry{Number: c.inquiries.Add(1), Asked: time.Now()}
+// newProbe returns the number and time of a probe that is about to be sent.
+func (c *Collection) newProbe() freshness.Probe {
+	return freshness.Probe{Number: c.probes.Add(1), Sent: time.Now()}
 }
 
 // probed is the revision that the upstream had when it was asked for it, or later.
 type probed struct {
 	revision uint64
-	freshness.Inquiry
+	freshness.Probe
 }
 
 // probe reads the upstream's current revision, and checks that it is not below the highest one
 // seen.
-func (f *feed) probe(ctx context.Context, is freshness.Inquiry) (probed, error) {
+func (f *feed) probe(ctx context.Context, sent freshness.Probe) (probed, error) {
 	floor := f.collection.floor()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -34,11 +34,11 @@ func (f *feed) probe(ctx context.Context, is freshness.Inquiry) (probed, error) 
 	if err != nil {
 		return probed{}, err
 	}
-	return probed{rev, is}, f.collection.observe(rev, floor)
+	return probed{rev, sent}, f.collection.observe(rev, floor)
 }
 
-// heard handles the outcome of a question. The stream goes on if it returns ended.
-func (f *feed) heard(a outcome[probed]) (ending, error) {
+// probeOver handles the outcome of a probe. The stream goes on if it returns ended.
+func (f *feed) probeOver(a outcome[probed]) (ending, error) {
 	now := time.Now()
 	if a.err == nil {
 		f.fresh.Answered(now, a.value.revision, f.collection.expect(a.value))
@@ -62,8 +62,8 @@ func (f *feed) heard(a outcome[probed]) (ending, error) {
 	return ended, nil
 }
 
-// call is a question to the upstream that is asked while a stream is being read, at most one at a
-// time. Only the feed uses it.
+// call is a request to the upstream that is made while a stream is being read, at most one at a time.
+// Only the feed uses it.
 type call[T any] struct {
 	outcome chan outcome[T] // nil while none is under way
 	cancel  context.CancelFunc

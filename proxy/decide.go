@@ -93,8 +93,8 @@ func (w wanted) anyway() bool { return w.watch || w.Rule.ConsistentLists == poli
 // minutes if it were forwarded, so it waits for WatchProofWait.
 func (w wanted) streamingList() bool { return w.watch && w.Initial }
 
-// loading is how long a request waits, at most, until a collection is loaded: a streaming list does,
-// if the collection was just begun or has just lost its state.
+// loading is how long a request waits, at most, until a collection is loaded: a streaming list
+// does, if the collection was just begun or has just lost its state.
 func (w wanted) loading(of *snapshot.Collection) time.Duration {
 	if !w.streamingList() {
 		return 0
@@ -272,8 +272,8 @@ func (h *Handler) snapshot(
 	}
 }
 
-// state finds the state that the request asks for in a collection. lastProbe is the number of the last
-// probe that was sent before any wait of the request.
+// state finds the state that the request asks for in a collection. lastProbe is the number of the
+// last probe that was sent before any wait of the request.
 func (h *Handler) state(
 	ctx context.Context, collection *snapshot.Collection, lastProbe uint64, want wanted,
 ) (snap snapshot.Snapshot, absence reason.Reason) {

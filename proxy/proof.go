@@ -25,9 +25,10 @@ func (h *Handler) proven(
 	return snap, absence
 }
 
-// WatchProofWait is how long a streaming list waits in all: until the state is loaded and, if it asks
-// for the newest, for the proof. Where thousands begin at the same moment, the probe and the feed's stream wait for CPU behind them; and the upstream would have to
-// encode the whole state for each that is forwarded.
+// WatchProofWait is how long a streaming list waits in all: until the state is loaded and, if it
+// asks for the newest, for the proof. Where thousands begin at the same moment, the probe and the
+// feed's stream wait for CPU behind them; and the upstream would have to encode the whole state for
+// each that is forwarded.
 const WatchProofWait = 10 * time.Second
 
 // proofWait is how long a request waits for the proof.

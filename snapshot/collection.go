@@ -181,8 +181,8 @@ func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet rea
 // replaced is closed when there is another view.
 func (v *View) replaced() <-chan struct{} { return v.next }
 
-// outdated is closed when a probe has proven a newer state, when the state is in doubt or no longer in
-// doubt, or when it is lost.
+// outdated is closed when a probe has proven a newer state, when the state is in doubt or no longer
+// in doubt, or when it is lost.
 func (v *View) outdated() <-chan struct{} { return v.newer }
 
 // continues says whether another page follows the page of the newest state that q asks for. It uses

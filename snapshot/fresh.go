@@ -13,9 +13,10 @@ import (
 func (c *Collection) LastProbe() uint64 { return c.probes.Load() }
 
 // Fresh returns the newest state once it is proven that it holds everything that was written before
-// the first probe with a number higher than after was sent: that one, or a later one, has loaded the state; or it
-// has asked for the upstream's current revision, and the feed's own stream, or a watch beside it, has
-// sent everything up to that revision. Fresh waits for the proof, at most for atMost.
+// the first probe with a number higher than after was sent: that one, or a later one, has loaded
+// the state; or it has asked for the upstream's current revision, and the feed's own stream, or a
+// watch beside it, has sent everything up to that revision. Fresh waits for the proof, at most for
+// atMost.
 func (c *Collection) Fresh(ctx context.Context, after uint64, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	if snap, why := c.view.Load().fresh(after); why != reason.NotProven {
@@ -28,8 +29,8 @@ func (c *Collection) Fresh(ctx context.Context, after uint64, atMost time.Durati
 	return snap, why
 }
 
-// fresh returns the newest state if it holds everything that was written before a probe with a number
-// higher than after was sent, and is not in doubt.
+// fresh returns the newest state if it holds everything that was written before a probe with a
+// number higher than after was sent, and is not in doubt.
 func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.absence != reason.None:

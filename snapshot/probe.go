@@ -62,8 +62,8 @@ func (f *feed) probeOver(a outcome[probed]) (ending, error) {
 	return ended, nil
 }
 
-// call is a request to the upstream that is made while a stream is being read, at most one at a time.
-// Only the feed uses it.
+// call is a request to the upstream that is made while a stream is being read, at most one at a
+// time. Only the feed uses it.
 type call[T any] struct {
 	outcome chan outcome[T] // nil while none is under way
 	cancel  context.CancelFunc

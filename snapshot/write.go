@@ -274,8 +274,9 @@ func (c *Collection) observe(rev, floor uint64) error {
 const maxGoals = 256
 
 // expect takes in where the upstream was when it was asked, or later, and reports whether the live
-// span is there already, and the upstream has confirmed it. If it is not there, the span is as new as
-// that moment when it comes there. The caller follows a stream that it knows to belong to the span.
+// span is there already, and the upstream has confirmed it. If it is not there, the span is as new
+// as that moment when it comes there. The caller follows a stream that it knows to belong to the
+// span.
 func (c *Collection) expect(p probed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -44,10 +44,10 @@ const (
 //	   ├───────────────── the stream has told it ─────────────────────────┘  ▼
 //	   └───────────────── a bookmark has told it ◄─────────────────── a watch beside
 //
-// Only the answer to a probe says how new the state is; events do not. On a quiet resource the probe
-// does more: it makes the upstream's watch cache ask etcd for the current revision, which its next
-// bookmark then has. If the stream's own bookmark would come too late, a short watch
-// brings one within about a second.
+// Only the answer to a probe says how new the state is; events do not. On a quiet resource the
+// probe does more: it makes the upstream's watch cache ask etcd for the current revision, which its
+// next bookmark then has. If the stream's own bookmark would come too late, a short watch brings
+// one within about a second.
 //
 // If a probe gets no answer, the stream stays open: if its connection is dead, the connection's
 // own pings end it. But the server that answers later may be another one. So before a watch beside
@@ -130,8 +130,8 @@ func (m *Machine) Follow(now time.Time) {
 }
 
 // Stop says that the stream is no longer read: a probe that was under way is abandoned. If somebody
-// waits for what it proves, or for what the stream was to reach, the next stream begins with another
-// probe.
+// waits for what it proves, or for what the stream was to reach, the next stream begins with
+// another probe.
 func (m *Machine) Stop() {
 	m.owed = m.owed || m.probing && m.probeUrgent || m.urgent
 	m.probing = false
@@ -191,7 +191,8 @@ func (m *Machine) InDoubt(now time.Time) bool {
 	return m.silent.After(m.told) || clock.Age(m.told, now) > BookmarkEvery
 }
 
-// Await says that requests for the newest state wait for the probe with this number, or a later one.
+// Await says that requests for the newest state wait for the probe with this number, or a later
+// one.
 func (m *Machine) Await(now time.Time, number uint64) {
 	if number > m.awaited {
 		m.awaited, m.awaitedAt = number, now

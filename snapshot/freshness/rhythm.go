@@ -24,8 +24,8 @@ func rhythmOf(bound time.Duration, variety float64) rhythm {
 	return r
 }
 
-// next is how long to wait for the next probe, if the last was sent at that time and the state is as new
-// as heard.
+// next is how long to wait for the next probe, if the last was sent at that time and the state is
+// as new as heard.
 func (r rhythm) next(now, sent, heard time.Time) time.Duration {
 	at, old := sent.Add(r.every), heard.Add(r.beside)
 	if !sent.Before(old) {

@@ -139,6 +139,12 @@ func (t ResourceName) String() string {
 	return name
 }
 
+// covers says whether a rule for t is also for all that a rule for o is for: o is t, or inherits
+// from it.
+func (t ResourceName) covers(o ResourceName) bool {
+	return t.Group == o.Group && (t.Resource == o.Resource || t.Resource == AllResources) && (t.Version == o.Version || t.Version == "")
+}
+
 // EagerCollection is one that is to be read before anybody asks.
 type EagerCollection struct {
 	Group, Version, Resource string

@@ -51,22 +51,15 @@ func (d *decoder) caller(path string, n *yaml.Node) (Caller, bool) {
 	return c, ok && len(d.faults) == faults
 }
 
-// checkNewestAsAny: newestAsAny is an error for a resource that is never in memory. An empty list
-// is allowed only where it removes callers: those of the rule for all versions.
+// checkNewestAsAny: an empty list is allowed only where it removes callers: those of the rule for
+// all versions.
 func (d *decoder) checkNewestAsAny(c *Config, statements []*statement) {
 	for _, s := range statements {
 		t := s.target
 		allVersions := c.Rule(ResourceName{Group: t.Group, Resource: t.Resource})
-		switch {
-		case s.newestAsAny == nil:
-		case len(s.newestAsAny) == 0:
-			if t.Version == "" || len(allVersions.NewestAsAny) == 0 {
-				d.fault(s.lines["newestAsAny"], "resources", "newestAsAny of the rule for %s is empty, and there is no rule for all versions that "+
-					"names callers, which it could take back: name a caller, or leave the field out", t)
-			}
-		case c.Rule(t).Cache == CacheNever:
-			d.fault(s.lines["newestAsAny"], "resources",
-				"the rule for %s has newestAsAny, but the resource is never kept in memory: leave it out, or have it kept (cache: onDemand)", t)
+		if s.newestAsAny != nil && len(s.newestAsAny) == 0 && (t.Version == "" || len(allVersions.NewestAsAny) == 0) {
+			d.fault(s.lines["newestAsAny"], "resources", "newestAsAny of the rule for %s is empty, and there is no rule for all versions that "+
+				"names callers, which it could take back: name a caller, or leave the field out", t)
 		}
 	}
 }

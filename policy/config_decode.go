@@ -36,6 +36,7 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 	c.file = File{Name: name, SHA256: fmt.Sprintf("%x", sha256.Sum256(data))}
 	d.checkEager(c, statements)
 	d.checkNewestAsAny(c, statements)
+	d.checkKept(c, statements)
 	if err := d.err(); err != nil {
 		return nil, err
 	}

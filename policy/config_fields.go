@@ -193,6 +193,30 @@ func (d *decoder) checkEager(c *Config, statements []*statement) {
 	}
 }
 
+// checkKept: what a rule says about answers from memory is an error if the resource is never in
+// memory. A rule with less detail may say it for those with more, which inherit from it.
+func (d *decoder) checkKept(c *Config, statements []*statement) {
+	for _, s := range statements {
+		t := s.target
+		if slices.ContainsFunc(statements, func(o *statement) bool { return t.covers(o.target) && c.Rule(o.target).Cache != CacheNever }) {
+			continue
+		}
+		for _, about := range []struct {
+			field string
+			said  bool
+		}{
+			{"consistentLists", s.consistentLists != nil && *s.consistentLists != ConsistentNever},
+			{"watches", s.watches != nil && *s.watches},
+			{"newestAsAny", len(s.newestAsAny) > 0},
+		} {
+			if about.said {
+				d.fault(s.lines[about.field], "resources",
+					"the rule for %s has %s, but the resource is never kept in memory: leave it out, or have it kept (cache: onDemand)", t, about.field)
+			}
+		}
+	}
+}
+
 // versionForm is what versions of the API look like.
 var versionForm = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 

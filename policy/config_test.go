@@ -296,6 +296,36 @@ func TestWrongConfig(t *testing.T) {
 	}
 }
 
+// TestWhatIsNeverKept: a rule that says how a resource is answered from memory, which is never there, is
+// a mistake, unless rules with more detail inherit it that keep the resource.
+func TestWhatIsNeverKept(t *testing.T) {
+	const never = ", but the resource is never kept in memory: leave it out, or have it kept (cache: onDemand)"
+	for body, want := range map[string]string{
+		"resources: [{group: '', resource: pods, cache: never, consistentLists: true}]\n":                                  "p:3: resources: the rule for pods has consistentLists" + never,
+		"resources: [{group: '', resource: pods, cache: never, consistentLists: always}]\n":                                "p:3: resources: the rule for pods has consistentLists" + never,
+		"resources: [{group: '', resource: pods, version: v1, cache: never, watches: true}]\n":                             "p:3: resources: the rule for pods.v1 has watches" + never,
+		"resources: [{group: apps, resource: '*', cache: never, watches: true}]\n":                                         "p:3: resources: the rule for *.apps has watches" + never,
+		"resources: [{group: '', resource: secrets, consistentLists: true}]\n":                                             "p:3: resources: the rule for secrets has consistentLists" + never,
+		"resources: [{group: '', resource: events, watches: true}]\n":                                                      "p:3: resources: the rule for events has watches" + never,
+		"defaults: {cache: never}\nresources: [{group: '', resource: pods, watches: true}]\n":                              "p:4: resources: the rule for pods has watches" + never,
+		"resources: [{group: '', resource: pods, cache: never, watches: true}, {group: '', resource: nodes}]\n":            "p:3: resources[1]: the rule for nodes says nothing: add cache or another field",
+		"resources:\n- {group: a.b, resource: c, cache: never, watches: true}\n- {group: a.c, resource: c, maxBytes: 0}\n": "p:4: resources: the rule for c.a.b has watches" + never,
+
+		"resources: [{group: '', resource: pods, cache: never, consistentLists: false, watches: false}]\n":                                                            "",
+		"resources: [{group: '', resource: pods, cache: never}]\n":                                                                                                    "",
+		"defaults: {cache: never, consistentLists: true, watches: true}\n":                                                                                            "",
+		"resources: [{group: apps, resource: '*', cache: never, consistentLists: true}, {group: apps, resource: deployments, cache: onDemand}]\n":                     "",
+		"resources: [{group: '', resource: pods, cache: never, newestAsAny: [{user: a}]}, {group: '', resource: pods, version: v1, cache: onDemand}]\n":               "",
+		"resources: [{group: '', resource: '*', cache: never, watches: true}, {group: '', resource: pods, version: v1, cache: eager}]\n":                              "",
+		"resources: [{group: '', resource: pods, cache: never}, {group: '', resource: pods, version: v1, cache: onDemand, consistentLists: always, watches: true}]\n": "",
+	} {
+		_, err := ParseConfig("p", []byte(head+body))
+		if err == nil && want != "" || err != nil && err.Error() != want {
+			t.Errorf("%q: %v, want %q", body, err, want)
+		}
+	}
+}
+
 func FuzzParseConfig(f *testing.F) {
 	example, err := os.ReadFile("../docs/policy.example.yaml")
 	if err != nil {

@@ -216,7 +216,7 @@ func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes
 // reviewAgain reviews the caller again if its rights do not count any more: the proof of the newest
 // state, and room for the answer's bytes, may take longer than a yes counts.
 func (h *Handler) reviewAgain(ctx context.Context, who caller, list policy.Request, a *answer) (why reason.Reason) {
-	if !h.holds(a.rights, time.Now()) {
+	if h.left(a.rights, time.Now()) == 0 {
 		a.rights, why = h.review(ctx, who, attributesFor(list), list.Watch)
 	}
 	return why
@@ -299,9 +299,13 @@ type rights struct {
 	lent    *authz.Right // nil: the caller brings its own credentials
 }
 
-// holds says whether the rights are still valid.
-func (h *Handler) holds(r rights, now time.Time) bool {
-	return h.Authorizer.Holds(r.callers, now) && (r.lent == nil || h.Impersonator.Holds(*r.lent, now))
+// left is for how long the rights are still valid.
+func (h *Handler) left(r rights, now time.Time) time.Duration {
+	left := h.Authorizer.Left(r.callers, now)
+	if r.lent != nil {
+		left = min(left, h.Impersonator.Left(*r.lent, now))
+	}
+	return left
 }
 
 // lends asks whether listproxy's account could forward this request as the caller; the caller's own

@@ -3,13 +3,17 @@ package proxy
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
 // TestNoRoom: what could be answered from memory, but for the bytes of other answers, is forwarded
@@ -29,7 +33,7 @@ func TestNoRoom(t *testing.T) {
 	full := func(t *testing.T, b *inflight.Bounds) {
 		for i := range byte(200) {
 			for range 200 { // as many of one caller as may wait, or more
-				go func() { _, _ = b.AdmitBody(t.Context(), inflight.ShareKey{i}, 1) }()
+				go func() { _, _ = b.AdmitBody(t.Context(), inflight.ShareKey{i}, 1, b.BodyWait()) }()
 			}
 		}
 		synctest.Wait()
@@ -99,6 +103,47 @@ func TestRoomIsNotHeldDuringAReview(t *testing.T) {
 				w.reviews <- struct{}{}
 				if <-o.done; o.why != "" || out.Code != http.StatusOK {
 					t.Errorf("%q, %d: %s", o.why, out.Code, out.Body)
+				}
+			})
+		})
+	}
+}
+
+// TestRoomIsUsedByWhoeverGetsIt: nobody waits longer for room than the right holds, so as not to get
+// room that cannot be used. Who is reviewed again waits again, but not longer in all than others do.
+func TestRoomIsUsedByWhoeverGetsIt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		free    time.Duration // when there is room
+		reviews int
+		want    reason.Reason
+	}{
+		"before the right has ended": {500 * time.Millisecond, 1, reason.None},
+		"after it":                   {2500 * time.Millisecond, 3, reason.None},
+		"never":                      {time.Hour, 5, reason.NoRoom},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t)
+				w.load(t)
+				reviews := 0
+				authorizer, err := authz.NewAuthorizer(authntest.SendAs(func(r *http.Request) (*http.Response, error) {
+					reviews++
+					return w.review(r)
+				}), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.Config{TTL: 0}, proxytest.DiscardLog()) // a yes counts for a second
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(authorizer.Close)
+				bounds, err := inflight.New(inflight.Config{Requests: 10, Bytes: 10_000, Wait: 4800 * time.Millisecond})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.handler.Authorizer, w.handler.Inflight = authorizer, bounds
+				time.AfterFunc(tt.free, takeRoom(t, bounds, 10_000))
+				o := w.open(t, httptest.NewRecorder(), "resourceVersion=0", "")
+				<-o.done
+				if o.why != tt.want || reviews != tt.reviews {
+					t.Errorf("%q after %d reviews, want %q after %d", o.why, reviews, tt.want, tt.reviews)
 				}
 			})
 		})

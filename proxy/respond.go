@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -134,7 +135,7 @@ func (h *Handler) ground(list policy.Request, a answer) ground {
 		at:      now,
 		schema:  h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, a.entry),
 		memory:  a.collection.Standing(),
-		allowed: h.holds(a.rights, now),
+		allowed: h.left(a.rights, now) > 0,
 	}
 	on.entry, on.known = h.Catalog.Known(list.Group, list.Version, list.Resource)
 	return on
@@ -153,31 +154,38 @@ func (h *Handler) noRoom(w http.ResponseWriter, r *http.Request, err error) reas
 
 // prepare makes the body of an answer as soon as there is room for its bytes, and has the caller
 // reviewed again if the right does not hold any more. That may take as long as the upstream needs, so
-// nobody is reviewed while holding room that others wait for. Instead the room is waited for again,
-// once; the last word is mayAnswer's. Without a body, the request is to be forwarded for a reason, or
-// was refused.
+// nobody is reviewed while holding room that others wait for. Instead nobody waits longer for room than
+// the right holds, since the room could not be used then, but is reviewed first and waits again. The
+// last word is mayAnswer's. Without a body, the request is to be forwarded for a reason, or was refused.
 func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) (
 	page *body, room inflight.Grant[inflight.ShareKey], why reason.Reason,
 ) {
-	for again := true; ; again = false {
+	for begun := time.Now(); ; {
 		if why = h.reviewAgain(r.Context(), who, list, a); why != "" {
 			return nil, room, why
 		}
-		page, room, err := h.admitBody(r.Context(), who.share, *a)
-		if err != nil {
+		now := time.Now()
+		atMost := h.Inflight.BodyWait() - now.Sub(begun)
+		page, room, err := h.admitBody(r.Context(), who.share, *a, min(atMost, h.left(a.rights, now)))
+		now = time.Now()
+		expired, over := h.left(a.rights, now) == 0, now.Sub(begun) >= h.Inflight.BodyWait()
+		switch {
+		case err == nil && (!expired || over):
+			return page, room, ""
+		case err == nil:
+			page.release()
+			room.Release()
+		case !expired || over || !errors.Is(err, inflight.OverloadTimeOut):
 			return nil, room, h.noRoom(w, r, err)
 		}
-		if !again || h.holds(a.rights, time.Now()) {
-			return page, room, ""
-		}
-		page.release()
-		room.Release()
 	}
 }
 
-// admitBody makes the body of an answer as soon as there is room for its bytes. While it waits, it
-// keeps no body in memory: the same snapshot gives the same body again.
-func (h *Handler) admitBody(ctx context.Context, share inflight.ShareKey, a answer) (*body, inflight.Grant[inflight.ShareKey], error) {
+// admitBody makes the body of an answer as soon as there is room for its bytes, which it waits for at
+// most for atMost. Meanwhile it keeps no body in memory: the same snapshot gives the same body again.
+func (h *Handler) admitBody(ctx context.Context, share inflight.ShareKey, a answer, atMost time.Duration) (
+	*body, inflight.Grant[inflight.ShareKey], error,
+) {
 	page := newBody(a)
 	if page.size == 0 { // a watch that begins with no state
 		return page, inflight.Grant[inflight.ShareKey]{}, nil
@@ -187,7 +195,7 @@ func (h *Handler) admitBody(ctx context.Context, share inflight.ShareKey, a answ
 	}
 	size := page.size
 	page.release()
-	room, err := h.Inflight.AdmitBody(ctx, share, size)
+	room, err := h.Inflight.AdmitBody(ctx, share, size, atMost)
 	if err != nil {
 		return nil, room, err
 	}

@@ -149,13 +149,13 @@ func TestWatchWithoutState(t *testing.T) {
 	}
 	defer takeRoom(t, bounds, 10)()
 	h := &Handler{Inflight: bounds}
-	page, room, err := h.admitBody(t.Context(), inflight.ShareKey{}, answer{watch: true})
+	page, room, err := h.admitBody(t.Context(), inflight.ShareKey{}, answer{watch: true}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	page.release()
 	room.Release()
-	if _, _, err := h.admitBody(t.Context(), inflight.ShareKey{}, listOf(1, 1)); err == nil {
+	if _, _, err := h.admitBody(t.Context(), inflight.ShareKey{}, listOf(1, 1), 0); err == nil {
 		t.Error("there was room for a list")
 	}
 }

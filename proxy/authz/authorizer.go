@@ -230,9 +230,12 @@ func (r *Authorizer) Remembers(id authn.Identity, a Attributes) bool {
 	return ok
 }
 
-// Holds says whether a yes is still valid: its time is not over, and there was no Flush since.
-func (r *Authorizer) Holds(yes Right, now time.Time) bool {
-	return yes.allowed && yes.epoch == r.decisions.epoch.Load() && yes.counts.holds(now)
+// Left is for how long a yes is still valid; 0 if its time is over, or if there was a Flush since.
+func (r *Authorizer) Left(yes Right, now time.Time) time.Duration {
+	if !yes.allowed || yes.epoch != r.decisions.epoch.Load() {
+		return 0
+	}
+	return max(0, yes.counts.left(now))
 }
 
 // Flush forgets every decision, including those that the upstream is making now: no request uses a

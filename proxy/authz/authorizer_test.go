@@ -742,7 +742,7 @@ func TestRightEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 				now := time.Now()
-				if !r.Holds(yes, now) || !r.Holds(yes, now.Add(tt.counts-1)) || r.Holds(yes, now.Add(tt.counts)) {
+				if r.Left(yes, now) != tt.counts || r.Left(yes, now.Add(tt.counts-1)) != 1 || r.Left(yes, now.Add(tt.counts+1)) != 0 {
 					t.Errorf("it does not count for %v: %+v", tt.counts, yes)
 				}
 				r.awaitAdded()
@@ -750,7 +750,7 @@ func TestRightEnds(t *testing.T) {
 					t.Errorf("remembered as %+v, it was %+v", remembered, yes)
 				}
 				r.Flush()
-				if r.Holds(yes, now) || r.Holds(Right{}, now) {
+				if r.Left(yes, now) != 0 || r.Left(Right{}, now) != 0 {
 					t.Error("it counts after a flush, or a no counts")
 				}
 			})

@@ -56,8 +56,8 @@ func NewImpersonator(cfg *rest.Config, observe func(SendAs) SendAs, reviews Conf
 	return &Impersonator{rights}, nil
 }
 
-// Holds says whether a yes of [Impersonator.Lends] still counts.
-func (i *Impersonator) Holds(yes Right, now time.Time) bool { return i.rights.Holds(yes, now) }
+// Left is for how long a yes of [Impersonator.Lends] still counts.
+func (i *Impersonator) Left(yes Right, now time.Time) time.Duration { return i.rights.Left(yes, now) }
 
 // Flush forgets all answers.
 func (i *Impersonator) Flush() { i.rights.Flush() }

@@ -126,12 +126,25 @@ func (a *Bounds) Accept(p *Place, caller ShareKey) {
 	}
 }
 
-// AdmitBody lets a body of so many bytes be written, when its turn comes. The request it is for
-// has been admitted, and the upstream is asked nothing while a body's grant is held: so nobody waits
-// for somebody who waits.
-func (a *Bounds) AdmitBody(ctx context.Context, caller ShareKey, bytes int) (Grant[ShareKey], error) {
-	return a.bodies.Acquire(ctx, caller, int64(bytes))
+// AdmitBody lets a body of so many bytes be written, when its turn comes, which it waits for at most
+// for atMost and no longer than [Bounds.BodyWait]. The request it is for has been admitted, and the
+// upstream is asked nothing while a body's grant is held: so nobody waits for somebody who waits.
+func (a *Bounds) AdmitBody(ctx context.Context, caller ShareKey, bytes int, atMost time.Duration) (Grant[ShareKey], error) {
+	limited := ctx
+	if atMost < a.BodyWait() {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, atMost)
+		defer cancel()
+	}
+	room, err := a.bodies.Acquire(limited, caller, int64(bytes))
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = OverloadTimeOut
+	}
+	return room, err
 }
+
+// BodyWait is how long a body waits for its turn.
+func (a *Bounds) BodyWait() time.Duration { return a.bodies.config.MaxWait }
 
 // Spill says whether a request that [Bounds.AdmitBody] has refused with this error may be forwarded
 // instead: it has waited, and few others are forwarded so.

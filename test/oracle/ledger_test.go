@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -78,6 +79,27 @@ func TestLedgerKinds(t *testing.T) {
 		l.Forget()
 		if l.Recent() != 0 || l.NewestOfAll() != 0 || l.Behind(1, time.Now().Add(time.Hour)) != 0 {
 			t.Error("something is not forgotten")
+		}
+	})
+}
+
+// TestPickBegins: nothing is asked for that was written before the beginning, but it must still be
+// seen.
+func TestPickBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, ledger, rng := "pods", new(Ledger[string]), rand.New(rand.NewPCG(1, 1))
+		ledger.Confirmed(r, 7)
+		time.Sleep(time.Second)
+		ledger.Begin()
+		if revision, ok := ledger.Pick(rng, r, time.Minute); ok {
+			t.Errorf("%d is from before the beginning", revision)
+		}
+		if got := ledger.Before(r, time.Now()); got != 7 {
+			t.Errorf("%d must be seen, want 7", got)
+		}
+		ledger.Confirmed(r, 8)
+		if revision, ok := ledger.Pick(rng, r, time.Minute); !ok || revision != 8 {
+			t.Errorf("%d, %v, want 8", revision, ok)
 		}
 	})
 }

@@ -8,10 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/listproxy/listproxy/test/bench/speed/report"
 )
 
 // measureChanging measures lists between changes, and of the state before them.
-func (s *scene) measureChanging(ctx context.Context, b *bench, st state, set settings, r *report) error {
+func (s *scene) measureChanging(ctx context.Context, b *bench, st state, set settings, r *report.Report) error {
 	all, err := s.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("list pods: %w", err)
@@ -39,7 +41,7 @@ func (s *scene) measureChanging(ctx context.Context, b *bench, st state, set set
 		}
 		lines = append(lines, l)
 	}
-	r.add(comparison("One list after some pods have changed, spread over all pods, compared with the bytes from before.", lines))
+	r.Add(comparison("One list after some pods have changed, spread over all pods, compared with the bytes from before.", lines))
 
 	lines = nil
 	for _, at := range []struct{ name, revision string }{{"before the changes", before}, {"newest", st.revision}} {
@@ -59,7 +61,7 @@ func (s *scene) measureChanging(ctx context.Context, b *bench, st state, set set
 			lines = append(lines, measured...)
 		}
 	}
-	r.add(comparison("Pages of an exact revision.", lines))
+	r.Add(comparison("Pages of an exact revision.", lines))
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/listproxy/listproxy/test/bench/speed/report"
 	"github.com/listproxy/listproxy/test/controlplane"
 )
 
@@ -25,13 +26,13 @@ const (
 )
 
 // measureForward measures what listproxy adds to what it forwards.
-func measureForward(ctx context.Context, s settings, r *report) (err error) {
-	sc, err := openScene(ctx, forwardPods, s.args, r.log)
+func measureForward(ctx context.Context, s settings, r *report.Report) (err error) {
+	sc, err := openScene(ctx, forwardPods, s.args, r.Log)
 	defer func() { err = errors.Join(err, sc.close()) }()
 	if err != nil {
 		return err
 	}
-	r.say("## Forwarding\n\nA small GET and an event of a watch, in turn directly at kube-apiserver and through listproxy." +
+	r.Say("## Forwarding\n\nA small GET and an event of a watch, in turn directly at kube-apiserver and through listproxy." +
 		" Added: the difference of the two medians, and of the two 99th percentiles.")
 	if err := sc.gets(s, r); err != nil {
 		return err
@@ -40,8 +41,8 @@ func measureForward(ctx context.Context, s settings, r *report) (err error) {
 }
 
 // gets compares a small GET, over one connection and over some.
-func (s *scene) gets(set settings, r *report) error {
-	t := &table{head: []string{
+func (s *scene) gets(set settings, r *report.Report) error {
+	t := &report.Table{Head: []string{
 		"GET of a namespace", "HTTP", "directly, median", "99%", "through listproxy, median", "99%", "added, median", "99%", "listproxy, CPU",
 	}}
 	b := &bench{client: s.client}
@@ -73,11 +74,11 @@ func (s *scene) gets(set settings, r *report) error {
 				}
 				proxied, used = append(proxied, o.Times...), used+took[0]
 			}
-			t.add(append([]string{fmt.Sprintf("%d at a time", clients), row{http1: http1}.protocol()},
-				append(latencies(direct, proxied), millis(used/time.Duration(len(proxied))))...)...)
+			t.Add(append([]string{fmt.Sprintf("%d at a time", clients), row{http1: http1}.protocol()},
+				append(latencies(direct, proxied), report.Millis(used/time.Duration(len(proxied))))...)...)
 		}
 	}
-	r.add(t)
+	r.Add(t)
 	return nil
 }
 
@@ -87,13 +88,14 @@ func latencies(direct, proxied []time.Duration) []string {
 	slices.Sort(proxied)
 	cells := make([]string, 0, 6)
 	for _, of := range [][]time.Duration{direct, proxied} {
-		cells = append(cells, millis(quantile(of, 0.5)), millis(quantile(of, 0.99)))
+		cells = append(cells, report.Millis(quantile(of, 0.5)), report.Millis(quantile(of, 0.99)))
 	}
-	return append(cells, millis(quantile(proxied, 0.5)-quantile(direct, 0.5)), millis(quantile(proxied, 0.99)-quantile(direct, 0.99)))
+	return append(cells, report.Millis(quantile(proxied, 0.5)-quantile(direct, 0.5)),
+		report.Millis(quantile(proxied, 0.99)-quantile(direct, 0.99)))
 }
 
 // events compares when an event arrives, from when its change was sent.
-func (s *scene) events(ctx context.Context, set settings, r *report) error {
+func (s *scene) events(ctx context.Context, set settings, r *report.Report) error {
 	proxied, err := kubernetes.NewForConfig(s.proxy.RESTConfig(s.cp.RESTConfig(controlplane.Admin)))
 	if err != nil {
 		return err
@@ -129,9 +131,9 @@ func (s *scene) events(ctx context.Context, set settings, r *report) error {
 			took[i] = append(took[i], arrived[i])
 		}
 	}
-	t := &table{head: []string{"event of a watch", "directly, median", "99%", "through listproxy, median", "99%", "added, median", "99%"}}
-	t.add(append([]string{"from sending the change"}, latencies(took[0], took[1])...)...)
-	r.add(t)
+	t := &report.Table{Head: []string{"event of a watch", "directly, median", "99%", "through listproxy, median", "99%", "added, median", "99%"}}
+	t.Add(append([]string{"from sending the change"}, latencies(took[0], took[1])...)...)
+	r.Add(t)
 	return nil
 }
 

@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/listproxy/listproxy/test/bench/speed/report"
 )
 
 // idleFor is how long processes are watched that nobody asks anything.
 const idleFor = 3 * time.Second
 
 // measureLists measures lists from memory beside the limit and kube-apiserver.
-func measureLists(ctx context.Context, s settings, r *report) (err error) {
-	sc, err := openScene(ctx, s.pods, s.args, r.log)
+func measureLists(ctx context.Context, s settings, r *report.Report) (err error) {
+	sc, err := openScene(ctx, s.pods, s.args, r.Log)
 	defer func() { err = errors.Join(err, sc.close()) }()
 	if err != nil {
 		return err
@@ -30,7 +32,7 @@ func measureLists(ctx context.Context, s settings, r *report) (err error) {
 	}
 	b := &bench{
 		client: sc.client, contenders: sc.contenders(), rounds: s.rounds, requests: s.requests,
-		bytes: int64(s.megabyte) * 1e6, clients: s.clients, log: r.log,
+		bytes: int64(s.megabyte) * 1e6, clients: s.clients, log: r.Log,
 	}
 	rows := st.rows()
 	sizes := make([]int64, len(rows))
@@ -39,7 +41,7 @@ func measureLists(ctx context.Context, s settings, r *report) (err error) {
 			return err
 		}
 	}
-	r.log("%d requests prepared, the answers are the same", len(rows))
+	r.Log("%d requests prepared, the answers are the same", len(rows))
 	if err := b.watchIdle(ctx, idleFor); err != nil {
 		return err
 	}
@@ -50,13 +52,13 @@ func measureLists(ctx context.Context, s settings, r *report) (err error) {
 	if err != nil {
 		return err
 	}
-	r.say(fmt.Sprintf(listsIntroduction, s.pods, s.page))
-	r.draw("lists", "CPU of the server for a request", listsPlot(lines))
-	r.add(comparison("", lines))
+	r.Say(fmt.Sprintf(listsIntroduction, s.pods, s.page))
+	r.Draw("lists", "CPU of the server for a request", listsPlot(lines))
+	r.Add(comparison("", lines))
 	if err := sc.measureChanging(ctx, b, st, s, r); err != nil {
 		return err
 	}
-	r.add(startTable(sc.start, s.pods))
+	r.Add(startTable(sc.start, s.pods))
 	return nil
 }
 
@@ -74,27 +76,27 @@ millisecond is mostly connection and headers.
 
 // listsPlot draws the rows of HTTP/2.
 func listsPlot(lines []line) string {
-	var groups []group
+	var groups []report.Group
 	for _, l := range lines {
 		if l.http1 {
 			continue
 		}
-		g := group{label: l.name + ", " + l.form()}
+		g := report.Group{Label: l.name + ", " + l.form()}
 		for _, f := range l.of {
-			g.values = append(g.values, float64(middle(f.cpu)))
+			g.Values = append(g.Values, float64(middle(f.cpu)))
 		}
 		groups = append(groups, g)
 	}
-	return bars("CPU of the server for a request", []string{nameLimit, nameProxy, nameKube}, groups,
-		func(v float64) string { return millis(time.Duration(v)) })
+	return report.Bars("CPU of the server for a request", []string{nameLimit, nameProxy, nameKube}, groups,
+		func(v float64) string { return report.Millis(time.Duration(v)) })
 }
 
 // startTable says what a start took.
-func startTable(s started, pods int) *table {
-	t := &table{
-		caption: "A start of listproxy, with one representation loaded before it is ready.",
-		head:    []string{"pods", "until ready", "listproxy, CPU", "kube-apiserver, CPU"},
+func startTable(s started, pods int) *report.Table {
+	t := &report.Table{
+		Caption: "A start of listproxy, with one representation loaded before it is ready.",
+		Head:    []string{"pods", "until ready", "listproxy, CPU", "kube-apiserver, CPU"},
 	}
-	t.add(strconv.Itoa(pods), millis(s.ready), millis(s.proxy), millis(s.kube))
+	t.Add(strconv.Itoa(pods), report.Millis(s.ready), report.Millis(s.proxy), report.Millis(s.kube))
 	return t
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/listproxy/listproxy/test/bench/speed/report"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -81,7 +82,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Wr
 	case roleWatchers:
 		return runWatchers(context.WithoutCancel(ctx), in, out)
 	}
-	measures := map[string]func(context.Context, settings, *report) error{
+	measures := map[string]func(context.Context, settings, *report.Report) error{
 		"lists": measureLists, "scale": measureScale, "forward": measureForward,
 		"start": measureStart, "newest": measureNewest, "watches": measureWatches,
 	}
@@ -99,7 +100,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Wr
 	}
 	defer remove()
 	begun := time.Now()
-	r := &report{name: args[0], out: out, log: func(format string, args ...any) {
+	r := &report.Report{Name: args[0], Out: out, Log: func(format string, args ...any) {
 		_, _ = fmt.Fprintf(complaints, "%6s  %s\n", time.Since(begun).Round(time.Second), fmt.Sprintf(format, args...))
 	}}
 	if err := measure(ctx, s, r); err != nil {
@@ -109,7 +110,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, complaints io.Wr
 		return errors.New("listproxy did not end as it should")
 	}
 	if s.write {
-		return r.write(ctx)
+		return r.Write(ctx)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/listproxy/listproxy/test/bench/speed/report"
 	"github.com/listproxy/listproxy/test/harness/process"
 )
 
@@ -214,4 +215,25 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// comparison is the table of lines, whose contenders are the limit, listproxy and kube-apiserver.
+func comparison(caption string, lines []line) *report.Table {
+	t := &report.Table{Caption: caption, Head: []string{
+		"pods", "form", "HTTP", "bytes", "limit, CPU", "listproxy", "kube-apiserver",
+		"listproxy/limit", "kube-apiserver/listproxy", "limit, time", "listproxy", "kube-apiserver",
+	}}
+	for _, l := range lines {
+		limit, proxy, kube := l.of[0], l.of[1], l.of[2]
+		cpu := func(f figures) float64 { return float64(middle(f.cpu)) }
+		sent := report.Size(proxy.size)
+		if l.gzip {
+			sent += fmt.Sprintf(" (%+.0f%%)", 100*(float64(proxy.size)/float64(kube.size)-1))
+		}
+		t.Add(l.name, l.form(), l.protocol(), sent,
+			report.Millis(middle(limit.cpu)), report.Millis(middle(proxy.cpu)), report.Millis(middle(kube.cpu)),
+			report.Ratio(cpu(proxy), cpu(limit)), report.Ratio(cpu(kube), cpu(proxy)),
+			report.Millis(middle(limit.wall)), report.Millis(middle(proxy.wall)), report.Millis(middle(kube.wall)))
+	}
+	return t
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/test/bench/speed/report"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/process"
@@ -39,36 +40,36 @@ const (
 
 // measureNewest measures lists of the newest state, of few objects and of many, while these change
 // and while others do.
-func measureNewest(ctx context.Context, s settings, r *report) (err error) {
+func measureNewest(ctx context.Context, s settings, r *report.Report) (err error) {
 	sc := &newestScene{}
 	defer func() { err = errors.Join(err, sc.close()) }()
-	if err := sc.open(ctx, s, r.log); err != nil {
+	if err := sc.open(ctx, s, r.Log); err != nil {
 		return err
 	}
 	if err := sc.warmForms(ctx); err != nil {
 		return err
 	}
-	r.say(newestIntroduction)
+	r.Say(newestIntroduction)
 	for _, busy := range []bool{false, true} {
-		t, err := sc.measure(ctx, s, sc.ofAllSizes(s, busy), r.log)
+		t, err := sc.measure(ctx, s, sc.ofAllSizes(s, busy), r.Log)
 		if err != nil {
 			return err
 		}
-		r.add(t)
+		r.Add(t)
 	}
 	for _, busy := range []bool{false, true} {
-		t, err := sc.measure(ctx, s, sc.ofAllForms(s, busy), r.log)
+		t, err := sc.measure(ctx, s, sc.ofAllForms(s, busy), r.Log)
 		if err != nil {
 			return err
 		}
-		r.add(t)
+		r.Add(t)
 	}
 	for _, busy := range []bool{true, false} {
-		t, err := sc.herd(ctx, s, busy, r.log)
+		t, err := sc.herd(ctx, s, busy, r.Log)
 		if err != nil {
 			return err
 		}
-		r.add(t)
+		r.Add(t)
 	}
 	return nil
 }
@@ -186,7 +187,7 @@ func (s *newestScene) ofAllSizes(set settings, busy bool) newestLists {
 }
 
 // measure asks for each list, round by round, at all sides in turn.
-func (s *newestScene) measure(ctx context.Context, set settings, of newestLists, log func(string, ...any)) (*table, error) {
+func (s *newestScene) measure(ctx context.Context, set settings, of newestLists, log func(string, ...any)) (*report.Table, error) {
 	stop := s.write(ctx, of.busy, of.change)
 	defer stop()
 	order := rand.New(rand.NewPCG(1, 1)) // none comes always after the same one
@@ -225,31 +226,31 @@ func (s *newestScene) measure(ctx context.Context, set settings, of newestLists,
 		}
 		log("%s, %s, round %d of %d", of.head, quietOrBusy(of.busy), round+1, set.rounds)
 	}
-	t := &table{caption: of.caption, head: []string{of.head + ", " + quietOrBusy(of.busy), "bytes", nameKube + ", time"}}
+	t := &report.Table{Caption: of.caption, Head: []string{of.head + ", " + quietOrBusy(of.busy), "bytes", nameKube + ", time"}}
 	cpu := []string{nameKube + ", CPU"}
 	for _, side := range of.sides[1:] {
-		t.head, cpu = append(t.head, side.name), append(cpu, side.name+": "+nameKube, "listproxy")
+		t.Head, cpu = append(t.Head, side.name), append(cpu, side.name+": "+nameKube, "listproxy")
 		if side.proves {
-			t.head = append(t.head, "from memory")
+			t.Head = append(t.Head, "from memory")
 		}
 	}
-	t.head = append(t.head, cpu...)
+	t.Head = append(t.Head, cpu...)
 	for i, list := range of.lists {
-		cells := []string{list.name, size(bytes[i])}
+		cells := []string{list.name, report.Size(bytes[i])}
 		for at, side := range of.sides {
 			of := &sums[i][at]
 			slices.Sort(of.times)
-			cells = append(cells, millis(quantile(of.times, 0.5)))
+			cells = append(cells, report.Millis(quantile(of.times, 0.5)))
 			if side.proves {
 				cells = append(cells, fmt.Sprintf("%d%%", 100*of.hits/len(of.times)))
 			}
 		}
 		for _, of := range sums[i] {
 			for _, used := range of.cpu {
-				cells = append(cells, millis(max(0, used)/time.Duration(len(of.times))))
+				cells = append(cells, report.Millis(max(0, used)/time.Duration(len(of.times))))
 			}
 		}
-		t.add(cells...)
+		t.Add(cells...)
 	}
 	return t, nil
 }
@@ -340,17 +341,17 @@ func (s *newestScene) write(ctx context.Context, busy bool, change func(context.
 // herd has many clients ask at once, round by round at all sides in turn, for more objects while
 // these change, and for fewer while others do, and counts the lists that kube-apiserver answers
 // meanwhile. One of the sides asks for any state: no proof can be sooner.
-func (s *newestScene) herd(ctx context.Context, set settings, busy bool, log func(string, ...any)) (*table, error) {
+func (s *newestScene) herd(ctx context.Context, set settings, busy bool, log func(string, ...any)) (*report.Table, error) {
 	stop := s.write(ctx, busy, s.changeConfigMap)
 	defer stop()
 	n, what := herdObjects(set, 100), "other things"
 	if busy {
 		n, what = herdObjects(set, 1000), "config maps"
 	}
-	t := &table{
-		caption: fmt.Sprintf("%d clients ask for %d config maps at once while %s change, %d times. For comparison, \"any state\" is a\n"+
+	t := &report.Table{
+		Caption: fmt.Sprintf("%d clients ask for %d config maps at once while %s change, %d times. For comparison, \"any state\" is a\n"+
 			"list at resourceVersion=0, which needs no proof:", set.herd, n, what, set.rounds),
-		head: []string{
+		Head: []string{
 			fmt.Sprintf("%d clients at once", set.herd), "lists a second", "time, median", "99%", "from memory", "refused (429)",
 			"lists that kube-apiserver answered, a second", "kube-apiserver, CPU for a list", "listproxy",
 		},
@@ -374,13 +375,13 @@ func (s *newestScene) herd(ctx context.Context, set settings, busy bool, log fun
 		slices.Sort(of.times)
 		lists, seconds := len(of.times), of.elapsed.Seconds()
 		cells := []string{
-			side.name, fmt.Sprintf("%.0f", float64(lists)/seconds), millis(quantile(of.times, 0.5)), millis(quantile(of.times, 0.99)),
+			side.name, fmt.Sprintf("%.0f", float64(lists)/seconds), report.Millis(quantile(of.times, 0.5)), report.Millis(quantile(of.times, 0.99)),
 			fmt.Sprintf("%d%%", 100*of.hits/max(1, lists)), strconv.Itoa(of.refused), fmt.Sprintf("%.0f", float64(of.answered)/seconds),
 		}
 		for _, used := range of.cpu {
-			cells = append(cells, millis(used/time.Duration(max(1, lists))))
+			cells = append(cells, report.Millis(used/time.Duration(max(1, lists))))
 		}
-		t.add(cells...)
+		t.Add(cells...)
 	}
 	return t, nil
 }

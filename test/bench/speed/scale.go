@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/test/bench/speed/report"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/process"
@@ -27,12 +28,12 @@ type vast struct {
 }
 
 // measureScale measures what does not fit on a machine together with etcd.
-func measureScale(ctx context.Context, s settings, r *report) error {
+func measureScale(ctx context.Context, s settings, r *report.Report) error {
 	binary, err := harness.BuildPlainProxy(ctx)
 	if err != nil {
 		return err
 	}
-	cp, err := controlplane.Start(ctx, controlplane.Options{Log: func(line string) { r.log("%s", line) }})
+	cp, err := controlplane.Start(ctx, controlplane.Options{Log: func(line string) { r.Log("%s", line) }})
 	if err != nil {
 		return err
 	}
@@ -42,25 +43,25 @@ func measureScale(ctx context.Context, s settings, r *report) error {
 		return err
 	}
 	defer client.stop()
-	r.say(scaleIntroduction)
-	growth := &table{caption: "Growth: the same requests, for more and more pods of " + size(int64(s.small)) + ".", head: []string{
+	r.Say(scaleIntroduction)
+	growth := &report.Table{Caption: "Growth: the same requests, for more and more pods of " + report.Size(int64(s.small)) + ".", Head: []string{
 		"pods", "until ready", "CPU until ready", "memory", "memory/pods' bytes", "500 in the middle, CPU", "100 by label", "30 by node",
 	}}
-	var groups []group
+	var groups []report.Group
 	for _, n := range s.sizes {
 		err := withVast(ctx, cp, client, binary, s, n, s.small, r, func(v *vast) error {
 			costs, err := v.growth(growth, n, s)
-			groups = append(groups, group{label: strconv.Itoa(n) + " pods", values: costs})
+			groups = append(groups, report.Group{Label: strconv.Itoa(n) + " pods", Values: costs})
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("%d pods: %w", n, err)
 		}
-		r.log("growth: %d pods measured", n)
+		r.Log("growth: %d pods measured", n)
 	}
-	r.add(growth)
-	r.draw("growth", "CPU of listproxy for a request, of ever more pods", bars("CPU of listproxy for a request, of ever more pods",
-		[]string{"500 in the middle", "100 by label", "30 by node"}, groups, func(v float64) string { return millis(time.Duration(v)) }))
+	r.Add(growth)
+	r.Draw("growth", "CPU of listproxy for a request, of ever more pods", report.Bars("CPU of listproxy for a request, of ever more pods",
+		[]string{"500 in the middle", "100 by label", "30 by node"}, groups, func(v float64) string { return report.Millis(time.Duration(v)) }))
 	for _, measure := range []func(*vast) error{
 		func(v *vast) error { return v.herd(ctx, s, r) },
 		func(v *vast) error { return v.history(ctx, s, r) },
@@ -83,7 +84,7 @@ its etcd would fill the machine. Everything else, above all reviews, comes from 
 
 // withVast runs listproxy before a replay while do runs.
 func withVast(
-	ctx context.Context, cp *controlplane.ControlPlane, client *child, binary string, s settings, n, each int, r *report,
+	ctx context.Context, cp *controlplane.ControlPlane, client *child, binary string, s settings, n, each int, r *report.Report,
 	do func(*vast) error,
 ) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -108,7 +109,7 @@ func withVast(
 	}
 	config := v.proxy.RESTConfig(cp.RESTConfig(controlplane.Admin))
 	v.bench = &bench{
-		client: client, rounds: s.rounds, requests: s.requests, bytes: int64(s.megabyte) * 1e6, clients: s.clients, log: r.log,
+		client: client, rounds: s.rounds, requests: s.requests, bytes: int64(s.megabyte) * 1e6, clients: s.clients, log: r.Log,
 		contenders: []contender{{
 			name: nameProxy, pid: v.proxy.PID(), hit: true, share: 1,
 			server: server{URL: config.Host, CA: config.CAData, Token: config.BearerToken},
@@ -129,7 +130,7 @@ func (v *vast) cost(query url.Values, n int) (figures, error) {
 }
 
 // growth adds a line about n pods, and returns what the requests in it cost.
-func (v *vast) growth(t *table, n int, s settings) (costs []float64, err error) {
+func (v *vast) growth(t *report.Table, n int, s settings) (costs []float64, err error) {
 	revision := v.replay.revision()
 	resident, _, err := process.Memory(v.proxy.PID())
 	if err != nil {
@@ -142,7 +143,7 @@ func (v *vast) growth(t *table, n int, s settings) (costs []float64, err error) 
 		{"limit": {"500"}, "continue": {policy.EncodeContinue(revision, "default/"+podName(n/2)+"\x00")}}, labelled, placed,
 	}
 	cells := []string{
-		strconv.Itoa(n), millis(v.ready), millis(v.cpu), size(resident), ratio(float64(resident), float64(n*s.small)),
+		strconv.Itoa(n), report.Millis(v.ready), report.Millis(v.cpu), report.Size(resident), report.Ratio(float64(resident), float64(n*s.small)),
 	}
 	for _, q := range queries {
 		f, err := v.cost(q, s.clients*max(1, s.requests/s.clients/4))
@@ -150,16 +151,17 @@ func (v *vast) growth(t *table, n int, s settings) (costs []float64, err error) 
 			return nil, err
 		}
 		costs = append(costs, float64(middle(f.cpu)))
-		cells = append(cells, millis(middle(f.cpu)))
+		cells = append(cells, report.Millis(middle(f.cpu)))
 	}
-	t.add(cells...)
+	t.Add(cells...)
 	return costs, nil
 }
 
 // herd lets many clients ask for everything at the same time.
-func (v *vast) herd(ctx context.Context, s settings, r *report) error {
-	t := &table{caption: fmt.Sprintf("%d clients ask for the same at once, from %d pods of %s. "+
-		"A client that waits longer than --overload-wait gets a 429, which asks it to come again.", s.herd, s.pods, size(int64(s.large))), head: []string{
+func (v *vast) herd(ctx context.Context, s settings, r *report.Report) error {
+	t := &report.Table{Caption: fmt.Sprintf("%d clients ask for the same at once, from %d pods of %s. "+
+		"A client that waits longer than --overload-wait gets a 429, which asks it to come again.",
+		s.herd, s.pods, report.Size(int64(s.large))), Head: []string{
 		"asked for", "each", "answered", "memory before", "at most", "CPU, all", "CPU, each", "time, median", "longest",
 	}}
 	page := exactly(strconv.FormatUint(v.replay.revision(), 10), 500)
@@ -187,19 +189,19 @@ func (v *vast) herd(ctx context.Context, s settings, r *report) error {
 		if err != nil {
 			return err
 		}
-		t.add(asked.name, size(o.Size), strconv.Itoa(len(o.Times)), size(before), size(peak),
-			millis(used[0]), millis(used[0]/time.Duration(max(1, len(o.Times)))),
-			millis(o.median()), millis(quantile(o.Times, 1)))
+		t.Add(asked.name, report.Size(o.Size), strconv.Itoa(len(o.Times)), report.Size(before), report.Size(peak),
+			report.Millis(used[0]), report.Millis(used[0]/time.Duration(max(1, len(o.Times)))),
+			report.Millis(o.median()), report.Millis(quantile(o.Times, 1)))
 		if err := pause(ctx, time.Second); err != nil {
 			return err
 		}
 	}
-	r.add(t)
+	r.Add(t)
 	return nil
 }
 
 // history measures memory, freshness and lists of the past while objects change.
-func (v *vast) history(ctx context.Context, s settings, r *report) error {
+func (v *vast) history(ctx context.Context, s settings, r *report.Report) error {
 	changing, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var changes sync.WaitGroup
@@ -243,19 +245,20 @@ func (v *vast) history(ctx context.Context, s settings, r *report) error {
 	slices.SortFunc(delays, cmp.Compare)
 	events := v.replay.revision() - before
 	known := int64(s.large) * (int64(s.pods) + int64(events))
-	t := &table{caption: fmt.Sprintf("%d pods of %s, %d changes a second for %d s. listproxy must know the pods and all changed versions.",
-		s.pods, size(int64(s.large)), s.rate, s.seconds), head: []string{
+	t := &report.Table{Caption: fmt.Sprintf("%d pods of %s, %d changes a second for %d s. "+
+		"listproxy must know the pods and all changed versions.",
+		s.pods, report.Size(int64(s.large)), s.rate, s.seconds), Head: []string{
 		"changes", "a second", "CPU for each", "known after, median", "99%", "later than --fresh-wait",
 		"memory", "at most", "must be known", "memory/known",
 	}}
-	t.add(strconv.FormatUint(events, 10), fmt.Sprintf("%.0f", float64(events)/elapsed.Seconds()),
-		millis((after-used)/time.Duration(max(1, events))),
-		millis(quantile(delays, 0.5)), millis(quantile(delays, 0.99)), strconv.Itoa(late),
-		size(resident), size(peak), size(known), ratio(float64(resident), float64(known)))
-	r.add(t)
+	t.Add(strconv.FormatUint(events, 10), fmt.Sprintf("%.0f", float64(events)/elapsed.Seconds()),
+		report.Millis((after-used)/time.Duration(max(1, events))),
+		report.Millis(quantile(delays, 0.5)), report.Millis(quantile(delays, 0.99)), strconv.Itoa(late),
+		report.Size(resident), report.Size(peak), report.Size(known), report.Ratio(float64(resident), float64(known)))
+	r.Add(t)
 
 	// While changes go on: pages of now, and of the beginning of what is remembered.
-	pages := &table{caption: "A page of 500 at an exact revision, during these changes.", head: []string{"revision", "CPU", "time"}}
+	pages := &report.Table{Caption: "A page of 500 at an exact revision, during these changes.", Head: []string{"revision", "CPU", "time"}}
 	head := v.replay.revision()
 	window := uint64(s.rate * max(1, min(s.seconds, 120)-20))
 	for _, at := range []struct {
@@ -264,18 +267,18 @@ func (v *vast) history(ctx context.Context, s settings, r *report) error {
 	}{{"newest", head}, {fmt.Sprintf("%d changes ago", min(window, events)), head - min(window, events)}} {
 		f, err := v.cost(exactly(strconv.FormatUint(at.revision, 10), 500), s.clients)
 		if err != nil {
-			r.log("history: %v", err)
-			pages.add(at.name, "not from memory")
+			r.Log("history: %v", err)
+			pages.Add(at.name, "not from memory")
 			continue
 		}
-		pages.add(at.name, millis(middle(f.cpu)), millis(middle(f.wall)))
+		pages.Add(at.name, report.Millis(middle(f.cpu)), report.Millis(middle(f.wall)))
 	}
-	r.add(pages)
+	r.Add(pages)
 	return nil
 }
 
 // flood sends changes as fast as they are taken.
-func (v *vast) flood(ctx context.Context, s settings, r *report) error {
+func (v *vast) flood(ctx context.Context, s settings, r *report.Report) error {
 	n := s.rate * floodSeconds
 	begun := time.Now()
 	used, err := process.Used(func() error {
@@ -286,12 +289,12 @@ func (v *vast) flood(ctx context.Context, s settings, r *report) error {
 		return err
 	}
 	elapsed := time.Since(begun)
-	t := &table{caption: "As many changes as are sent in " + strconv.Itoa(floodSeconds) +
-		" s above, all at once. The time includes the upstream, which makes them, and TLS.", head: []string{
+	t := &report.Table{Caption: "As many changes as are sent in " + strconv.Itoa(floodSeconds) +
+		" s above, all at once. The time includes the upstream, which makes them, and TLS.", Head: []string{
 		"changes", "known after", "a second", "CPU for each",
 	}}
-	t.add(strconv.Itoa(n), millis(elapsed), fmt.Sprintf("%.0f", float64(n)/elapsed.Seconds()), millis(used[0]/time.Duration(n)))
-	r.add(t)
+	t.Add(strconv.Itoa(n), report.Millis(elapsed), fmt.Sprintf("%.0f", float64(n)/elapsed.Seconds()), report.Millis(used[0]/time.Duration(n)))
+	r.Add(t)
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/listproxy/listproxy/test/bench/speed/report"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -37,16 +38,16 @@ const (
 )
 
 // measureWatches measures watches and streaming lists.
-func measureWatches(ctx context.Context, s settings, r *report) (err error) {
+func measureWatches(ctx context.Context, s settings, r *report.Report) (err error) {
 	sc := &watchScene{}
 	defer func() { err = errors.Join(err, sc.close()) }()
-	if err := sc.open(ctx, s, r.log); err != nil {
+	if err := sc.open(ctx, s, r.Log); err != nil {
 		return err
 	}
-	r.say(fmt.Sprintf(watchesIntroduction, s.pods, s.agents))
+	r.Say(fmt.Sprintf(watchesIntroduction, s.pods, s.agents))
 	for _, measure := range []struct {
 		name string
-		do   func(context.Context, settings) (*table, error)
+		do   func(context.Context, settings) (*report.Table, error)
 	}{
 		{"the mix", sc.mix},
 		{"its requests", sc.costs},
@@ -59,8 +60,8 @@ func measureWatches(ctx context.Context, s settings, r *report) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s: %w", measure.name, err)
 		}
-		r.add(t)
-		r.log("%s measured", measure.name)
+		r.Add(t)
+		r.Log("%s measured", measure.name)
 	}
 	return nil
 }
@@ -227,11 +228,11 @@ func sum(all []time.Duration) (total time.Duration) {
 }
 
 // storm has many informers start at once.
-func (s *watchScene) storm(ctx context.Context, set settings) (*table, error) {
-	t := &table{
-		caption: fmt.Sprintf("%d informers start at once: a streaming list of all %d pods each, on a connection of its own.",
+func (s *watchScene) storm(ctx context.Context, set settings) (*report.Table, error) {
+	t := &report.Table{
+		Caption: fmt.Sprintf("%d informers start at once: a streaming list of all %d pods each, on a connection of its own.",
 			set.informers, set.pods),
-		head: []string{
+		Head: []string{
 			"streaming lists", "kube-apiserver, CPU for a list", "listproxy", "both", "from memory", "refused, then repeated",
 			"time, median", "99%", "slowest", "kube-apiserver, peak memory", "listproxy",
 		},
@@ -255,20 +256,20 @@ func (s *watchScene) storm(ctx context.Context, set settings) (*table, error) {
 		}
 		n := time.Duration(set.informers)
 		cells := []string{
-			side.name, millis(took[0] / n), "", millis(sum(took) / n), percent(done.Hits, set.informers), fmt.Sprint(done.Refused),
-			millis(quantile(done.Times, 0.5)), millis(quantile(done.Times, 0.99)), millis(quantile(done.Times, 1)),
+			side.name, report.Millis(took[0] / n), "", report.Millis(sum(took) / n), percent(done.Hits, set.informers), fmt.Sprint(done.Refused),
+			report.Millis(quantile(done.Times, 0.5)), report.Millis(quantile(done.Times, 0.99)), report.Millis(quantile(done.Times, 1)),
 		}
 		for _, pid := range side.pids {
 			_, peak, err := process.Memory(pid)
 			if err != nil {
 				return nil, err
 			}
-			cells = append(cells, size(peak))
+			cells = append(cells, report.Size(peak))
 		}
 		if len(took) > 1 {
-			cells[2] = millis(took[1] / n)
+			cells[2] = report.Millis(took[1] / n)
 		}
-		t.add(cells...)
+		t.Add(cells...)
 		poll.Pause(ctx, settleFor)
 	}
 	return t, nil
@@ -277,16 +278,16 @@ func (s *watchScene) storm(ctx context.Context, set settings) (*table, error) {
 func percent(part, of int) string { return strconv.Itoa(100*part/max(1, of)) + "%" }
 
 // fanOut has many clients hear of the same changes.
-func (s *watchScene) fanOut(ctx context.Context, set settings) (*table, error) {
+func (s *watchScene) fanOut(ctx context.Context, set settings) (*report.Table, error) {
 	const namespace = controlplane.TeamA
 	pods, err := s.some(ctx, namespace, 10)
 	if err != nil {
 		return nil, err
 	}
-	t := &table{
-		caption: fmt.Sprintf("%d clients, each on a connection of its own, watch pods of which %d change a second; "+
+	t := &report.Table{
+		Caption: fmt.Sprintf("%d clients, each on a connection of its own, watch pods of which %d change a second; "+
 			"every client gets every change.", set.watchers, toldWrites),
-		head: []string{
+		Head: []string{
 			"events", "delivered", "CPU for a delivered event", "listproxy's part of it", "from sending the change, median", "99%", "from memory",
 		},
 	}
@@ -342,12 +343,12 @@ func (s *watchScene) fanOut(ctx context.Context, set settings) (*table, error) {
 		n := float64(heard.Events)
 		cells := []string{
 			side.name, fmt.Sprint(heard.Events), micros(float64(sum(took)-sum(alone)) / n), "",
-			millis(heard.Median), millis(heard.High), percent(opened.Hits, set.watchers),
+			report.Millis(heard.Median), report.Millis(heard.High), percent(opened.Hits, set.watchers),
 		}
 		if side.name == nameProxy {
 			cells[3] = micros(float64(took[1]-alone[1]) / n)
 		}
-		t.add(cells...)
+		t.Add(cells...)
 	}
 	return t, nil
 }
@@ -355,15 +356,15 @@ func (s *watchScene) fanOut(ctx context.Context, set settings) (*table, error) {
 func micros(nanoseconds float64) string { return fmt.Sprintf("%.1f µs", nanoseconds/1e3) }
 
 // nodeAgents has one client for each node, and changes that concern one of them each.
-func (s *watchScene) nodeAgents(ctx context.Context, set settings) (*table, error) {
+func (s *watchScene) nodeAgents(ctx context.Context, set settings) (*report.Table, error) {
 	pods, err := s.some(ctx, "", set.pods)
 	if err != nil {
 		return nil, err
 	}
-	t := &table{
-		caption: fmt.Sprintf("%d node agents (spec.nodeName), %d on a connection, and %d changes a second.",
+	t := &report.Table{
+		Caption: fmt.Sprintf("%d node agents (spec.nodeName), %d on a connection, and %d changes a second.",
 			set.agents, perConnection, agentWrites),
-		head: []string{
+		Head: []string{
 			"node agents", "kube-apiserver, CPU for a change", "without any watch", "listproxy", "without any watch",
 			"for the watches, both", "from sending the change, median", "99%", "from memory",
 		},
@@ -405,23 +406,23 @@ func (s *watchScene) nodeAgents(ctx context.Context, set settings) (*table, erro
 		}
 		n := time.Duration(agentWrites * set.span)
 		cells := []string{
-			side.name, millis(took[0] / n), millis(alone[0] / n), "", "", millis((sum(took) - sum(alone)) / n),
-			millis(heard.Median), millis(heard.High), percent(opened.Hits, set.agents),
+			side.name, report.Millis(took[0] / n), report.Millis(alone[0] / n), "", "", report.Millis((sum(took) - sum(alone)) / n),
+			report.Millis(heard.Median), report.Millis(heard.High), percent(opened.Hits, set.agents),
 		}
 		if len(took) > 1 {
-			cells[3], cells[4] = millis(took[1]/n), millis(alone[1]/n)
+			cells[3], cells[4] = report.Millis(took[1]/n), report.Millis(alone[1]/n)
 		}
-		t.add(cells...)
+		t.Add(cells...)
 		poll.Pause(ctx, settleFor)
 	}
 	return t, nil
 }
 
 // idleWatches compares the memory of watches that are told nothing.
-func (s *watchScene) idleWatches(ctx context.Context, set settings) (*table, error) {
-	t := &table{
-		caption: fmt.Sprintf("%d watches of a namespace where nothing changes, each on a connection of its own.", set.watchers),
-		head:    []string{"idle watches", "memory of one", "in use: heap", "stacks", "from memory"},
+func (s *watchScene) idleWatches(ctx context.Context, set settings) (*report.Table, error) {
+	t := &report.Table{
+		Caption: fmt.Sprintf("%d watches of a namespace where nothing changes, each on a connection of its own.", set.watchers),
+		Head:    []string{"idle watches", "memory of one", "in use: heap", "stacks", "from memory"},
 	}
 	path, err := s.watching(ctx, s.direct, metav1.NamespaceSystem)
 	if err != nil {
@@ -467,7 +468,8 @@ func (s *watchScene) idleWatches(ctx context.Context, set settings) (*table, err
 			return nil, err
 		}
 		of := int64(set.watchers)
-		t.add(side.name, size((after-before)/of), size((heapAfter-heap)/of), size((stacksAfter-stacks)/of), percent(opened.Hits, set.watchers))
+		t.Add(side.name, report.Size((after-before)/of), report.Size((heapAfter-heap)/of), report.Size((stacksAfter-stacks)/of),
+			percent(opened.Hits, set.watchers))
 	}
 	return t, nil
 }

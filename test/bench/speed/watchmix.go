@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/listproxy/listproxy/test/bench/speed/report"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/process"
@@ -21,7 +22,7 @@ import (
 
 // mix measures what the servers compute for clients of all sorts: those that are told of changes,
 // those that start, and those that ask again and again.
-func (s *watchScene) mix(ctx context.Context, set settings) (*table, error) {
+func (s *watchScene) mix(ctx context.Context, set settings) (*report.Table, error) {
 	jobs, err := s.mixJobs(ctx, set)
 	if err != nil {
 		return nil, err
@@ -29,12 +30,12 @@ func (s *watchScene) mix(ctx context.Context, set settings) (*table, error) {
 	sides := s.sides()
 	sides[1].name = "listproxy, both switches on"
 	sides = append(slices.Insert(sides, 1, s.through("listproxy, neither", s.forwarding)), s.through("listproxy, both, `always`", s.always))
-	t := &table{
-		caption: fmt.Sprintf("The mix, for %d s: %d node agents, each of which watches the pods of its node, and %d informers of all pods\n"+
+	t := &report.Table{
+		Caption: fmt.Sprintf("The mix, for %d s: %d node agents, each of which watches the pods of its node, and %d informers of all pods\n"+
 			"get changes. Meanwhile clients send the requests of the next table. In the last row there are no watches, and only the\n"+
 			"requests that kube-apiserver must answer itself: no proxy could make the mix cost it less than that.",
 			set.span, min(set.agents, mixAgents), mixInformers),
-		head: []string{"the mix", "kube-apiserver, CPU", "less", "listproxy, CPU", "both", "less", "answers", "from memory", "watches from memory"},
+		Head: []string{"the mix", "kube-apiserver, CPU", "less", "listproxy, CPU", "both", "less", "answers", "from memory", "watches from memory"},
 	}
 	var straight time.Duration
 	add := func(name string, took []time.Duration, done mixed, watches string) {
@@ -45,13 +46,14 @@ func (s *watchScene) mix(ctx context.Context, set settings) (*table, error) {
 		}
 		straight = cmp.Or(straight, took[0])
 		cells := []string{
-			name, millis(took[0]), ratio(float64(straight), float64(took[0])), "", millis(sum(took)), ratio(float64(straight), float64(sum(took))),
+			name, report.Millis(took[0]), report.Ratio(float64(straight), float64(took[0])), "",
+			report.Millis(sum(took)), report.Ratio(float64(straight), float64(sum(took))),
 			fmt.Sprint(answers), percent(hits, answers), watches,
 		}
 		if len(took) > 1 {
-			cells[3] = millis(took[1])
+			cells[3] = report.Millis(took[1])
 		}
-		t.add(cells...)
+		t.Add(cells...)
 	}
 	for _, side := range sides {
 		path, err := s.watching(ctx, side.server, "")
@@ -202,16 +204,18 @@ func (s *watchScene) mixJobs(ctx context.Context, set settings) ([]job, error) {
 
 // costs measures what one request of each sort of the mix costs the servers, where nothing else is
 // asked for: of some, listproxy can take nothing away.
-func (s *watchScene) costs(ctx context.Context, set settings) (*table, error) {
+func (s *watchScene) costs(ctx context.Context, set settings) (*report.Table, error) {
 	jobs, err := s.mixJobs(ctx, set)
 	if err != nil {
 		return nil, err
 	}
-	t := &table{
-		caption: "The requests of the mix: how many of each sort are sent in a second, what one costs while nothing changes and nobody\n" +
+	t := &report.Table{
+		Caption: "The requests of the mix: how many of each sort are sent in a second, what one costs while nothing changes and nobody\n" +
 			"watches, and which part of the CPU that kube-apiserver uses for all of them goes into this sort. A walk counts as one\n" +
 			"request. Sending a change to watchers costs more; that is not included.",
-		head: []string{"a request", "a second", "kube-apiserver, CPU", "of the mix's requests", "through listproxy: kube-apiserver", "listproxy", "from memory"},
+		Head: []string{
+			"a request", "a second", "kube-apiserver, CPU", "of the mix's requests", "through listproxy: kube-apiserver", "listproxy", "from memory",
+		},
 	}
 	type cost struct{ straight, kube, proxy time.Duration }
 	costs := make([]cost, len(jobs))
@@ -234,7 +238,7 @@ func (s *watchScene) costs(ctx context.Context, set settings) (*table, error) {
 	for i, j := range jobs {
 		part := strconv.Itoa(int(100*j.PerSecond*costs[i].straight.Seconds()/all+0.5)) + "%"
 		perSecond := fmt.Sprintf("%.3g", float64(j.Times)/float64(set.span))
-		t.add(j.Name, perSecond, millis(costs[i].straight), part, millis(costs[i].kube), millis(costs[i].proxy), hits[i])
+		t.Add(j.Name, perSecond, report.Millis(costs[i].straight), part, report.Millis(costs[i].kube), report.Millis(costs[i].proxy), hits[i])
 	}
 	return t, nil
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package main
+package report
 
 func machineKernel() string { return "unknown" }
 func machineModel() string  { return "unknown" }

@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"fmt"
@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// group is a few bars about one thing, one for each series.
-type group struct {
-	label  string
-	values []float64
+// Group is a few bars about one thing, one for each series.
+type Group struct {
+	Label  string
+	Values []float64
 }
 
 // The measures of a plot, in pixels.
@@ -23,12 +23,12 @@ const (
 	groupSpace = 9
 )
 
-// bars draws horizontal bars on a logarithmic scale, with their values as format writes them.
-func bars(title string, series []string, groups []group, format func(float64) string) string {
+// Bars draws horizontal bars on a logarithmic scale, with their values as format writes them.
+func Bars(title string, series []string, groups []Group, format func(float64) string) string {
 	colours := []string{"#8c959f", "#1a7f37", "#bc4c00"}
 	low, high := math.Inf(1), 0.0
 	for _, g := range groups {
-		for _, v := range g.values {
+		for _, v := range g.Values {
 			if v > 0 {
 				low, high = min(low, v), max(high, v)
 			}
@@ -63,8 +63,8 @@ func bars(title string, series []string, groups []group, format func(float64) st
 	}
 	for i, g := range groups {
 		y := plotTop + i*each
-		write(`<text x="%d" y="%d" text-anchor="end">%s</text>`, plotLeft-8, y+len(series)*barHeight/2+4, html.EscapeString(g.label))
-		for j, v := range g.values {
+		write(`<text x="%d" y="%d" text-anchor="end">%s</text>`, plotLeft-8, y+len(series)*barHeight/2+4, html.EscapeString(g.Label))
+		for j, v := range g.Values {
 			write(`<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/><text x="%.1f" y="%d" font-size="10">%s</text>`,
 				plotLeft, y+j*barHeight, max(1, x(v)-plotLeft), barHeight-1, colours[j%len(colours)],
 				max(plotLeft+1, x(v))+4, y+j*barHeight+9, html.EscapeString(format(v)))

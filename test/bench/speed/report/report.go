@@ -1,4 +1,5 @@
-package main
+// Package report writes what was measured: tables and plots, into docs/benchmarks.md too.
+package report
 
 import (
 	"context"
@@ -14,11 +15,13 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 )
 
-// report is what comes out.
-type report struct {
-	name  string // of the section
-	out   io.Writer
-	log   func(format string, args ...any)
+// Report is what comes out.
+type Report struct {
+	Name string // of the section
+	Out  io.Writer
+	// Log tells how far it is.
+	Log func(format string, args ...any)
+
 	parts []string // Markdown
 	plots []plot
 }
@@ -26,25 +29,25 @@ type report struct {
 // plot is a file beside the document.
 type plot struct{ file, svg string }
 
-// add prints a table and keeps it.
-func (r *report) add(t *table) {
+// Add prints a table and keeps it.
+func (r *Report) Add(t *Table) {
 	r.parts = append(r.parts, t.String())
-	_, _ = fmt.Fprintf(r.out, "\n%s\n", t)
+	_, _ = fmt.Fprintf(r.Out, "\n%s\n", t)
 }
 
-// say adds a paragraph.
-func (r *report) say(text string) { r.parts = append(r.parts, strings.TrimSpace(text)+"\n") }
+// Say adds a paragraph.
+func (r *Report) Say(text string) { r.parts = append(r.parts, strings.TrimSpace(text)+"\n") }
 
-// draw adds a plot.
-func (r *report) draw(name, alt, svg string) {
+// Draw adds a plot.
+func (r *Report) Draw(name, alt, svg string) {
 	p := plot{file: "benchmarks-" + name + ".svg", svg: svg}
 	r.plots = append(r.plots, p)
 	r.parts = append(r.parts, fmt.Sprintf("![%s](%s)\n", alt, p.file))
 }
 
-// write puts everything into the section of docs/benchmarks.md that is ours, and the plots beside
+// Write puts everything into the section of docs/benchmarks.md that is ours, and the plots beside
 // it.
-func (r *report) write(ctx context.Context) error {
+func (r *Report) Write(ctx context.Context) error {
 	root, err := harness.ModuleDir(ctx)
 	if err != nil {
 		return err
@@ -60,7 +63,7 @@ func (r *report) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := replaceSection(string(old), r.name, strings.Join(r.parts, "\n")+"\n"+machine(time.Now()))
+	text, err := replaceSection(string(old), r.Name, strings.Join(r.parts, "\n")+"\n"+machine(time.Now()))
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

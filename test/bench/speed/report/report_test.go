@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"testing"
@@ -28,7 +28,7 @@ func TestReplaceSection(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	table := table{head: []string{"pods", "CPU"}, rows: [][]string{{"all", "1.25×"}}}
+	table := Table{Head: []string{"pods", "CPU"}, rows: [][]string{{"all", "1.25×"}}}
 	want := "| pods |   CPU |\n| ---- | ----: |\n| all  | 1.25× |\n"
 	if diff := cmp.Diff(want, table.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -32,10 +32,20 @@ func boundOf(conn net.Conn) *boundConn {
 	}
 }
 
-// NoteState is the ConnState of an http.Server: it notes when a connection has a request.
+// NoteState is the ConnState of an http.Server: it notes when a connection has a request. A hijacked
+// connection has one: an upgraded exec or port-forward, or a tunnel. A tunnel begins anew, with
+// StateNew, when the server inside it accepts it.
 func NoteState(conn net.Conn, state http.ConnState) {
-	if bound := boundOf(conn); bound != nil && state != http.StateClosed {
-		bound.head.reset(state == http.StateActive)
+	bound := boundOf(conn)
+	if bound == nil {
+		return
+	}
+	switch state {
+	case http.StateNew, http.StateIdle:
+		bound.head.reset(false)
+	case http.StateActive, http.StateHijacked:
+		bound.head.reset(true)
+	case http.StateClosed: // Close gives everything back
 	}
 }
 

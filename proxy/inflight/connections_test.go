@@ -372,6 +372,34 @@ func TestServedConnectionInUse(t *testing.T) {
 	})
 }
 
+// TestServedUpgrade: what comes on an upgraded connection is no unfinished request, however much.
+func TestServedUpgrade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = headBudget + headUnit
+		connections := newConnections(t, 0)
+		came := make(chan int64, 1)
+		dial := serveBound(t, connections, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, buffered, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			n, _ := io.CopyN(io.Discard, buffered, size)
+			came <- n
+			_ = conn.Close()
+		}))
+		conn := dial["192.0.2.1:1"]()
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = conn.Write(make([]byte, size))
+		if n := <-came; n != size {
+			t.Errorf("%d bytes came of an upgraded connection, want %d", n, size)
+		}
+		if held := connections.heads.Stats().InUse; held != 0 {
+			t.Errorf("an upgraded connection holds %d bytes of unfinished requests", held)
+		}
+	})
+}
+
 // TestServedHeads: an unfinished header holds its bytes, and gives them back when it is whole.
 func TestServedHeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -163,7 +163,7 @@ func TestKubectlCopy(t *testing.T) {
 			"small":      "hello\n",
 			"empty":      "",
 			"all/bytes":  string(allBytes()),
-			"all/larger": strings.Repeat("0123456789abcdef", 1<<16),
+			"all/larger": strings.Repeat("0123456789abcdef", 20<<16), // 20 MiB: more than unfinished requests may have
 		}
 		for name, content := range want {
 			path := filepath.Join(here, "files", name)

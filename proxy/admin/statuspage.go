@@ -232,6 +232,7 @@ const (
 // readCounts reads what can be read, even if there is an error.
 func (s *StatusSource) readCounts() (counts, error) {
 	c := counts{forwarded: map[string]int64{}, resources: map[string]*resourceCounts{}}
+	ended := s.Observer.WatchesEnded() // first: metrics count a watch before it is among these
 	families, err := s.Metrics.Gather()
 	for _, family := range families {
 		c.traffic.addHistograms(family)
@@ -250,7 +251,7 @@ func (s *StatusSource) readCounts() (counts, error) {
 			}
 		}
 	}
-	for watch, n := range s.Observer.WatchesEnded() {
+	for watch, n := range ended {
 		c.takeWatches(watch, n)
 	}
 	return c, err
@@ -261,7 +262,7 @@ func (s *StatusSource) readCounts() (counts, error) {
 func (c *counts) takeWatches(watch observe.ForwardedWatch, n int64) {
 	if observe.OfLists(watch.Reason) {
 		if watch.Newest {
-			c.newest.Forwarded = max(0, c.newest.Forwarded-n) // counted a moment later than the watch
+			c.newest.Forwarded -= n
 		}
 		subtract(c.forwarded, watch.Reason, n)
 		subtract(c.of(watch.Resource).forwarded, watch.Reason, n)

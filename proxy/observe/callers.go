@@ -100,11 +100,11 @@ func (s *Record) isWatch() bool {
 	return s.labels.reason == string(reason.Watch) || kubehttp.Of(s.request).Watch
 }
 
-// endWatch counts a forwarded watch at its end, with the labels that metrics have.
-func (s *Record) endWatch() {
+// endWatch counts a forwarded watch at its end, after metrics, and with the label that they have.
+func (s *Record) endWatch(resource string) {
 	if s.labels.decision == DecisionForward && s.isWatch() {
 		s.observer.watches.end(ForwardedWatch{
-			Resource: s.labels.resource, Reason: s.labels.reason, Newest: s.labels.semantics == policy.MostRecent, Streaming: s.streams,
+			Resource: resource, Reason: s.labels.reason, Newest: s.labels.semantics == policy.MostRecent, Streaming: s.streams,
 		})
 	}
 }

@@ -64,6 +64,14 @@ func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
 		metric.WithDescription("Events received by watches and streaming lists, bookmarks and initial ones included."))
 	m.received, errs[2] = meter.Int64Counter("listproxy.feed.received", metric.WithUnit("By"),
 		metric.WithDescription("Bytes received by feeds, after decompression."))
+	others := func(n feedName) feedName {
+		return feedName{schema.GroupResource{Resource: OtherLabel}, OtherLabel, n.representation}
+	}
+	m.byObject.other = others
+	m.series.other = func(l feedLabels) feedLabels {
+		l.feedName = others(l.feedName)
+		return l
+	}
 	m.series.make = func(l feedLabels) []metric.AddOption {
 		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(append(l.attributes(),
 			labelRequest.String(string(l.request)), LabelCode.String(codeLabel(l.code)))...))}
@@ -90,8 +98,8 @@ type feedTransport struct {
 	prefix   string
 }
 
-// feedTrails are the last spans of feeds, with which the next are linked. The zero value is ready
-// for use.
+// feedTrails are the last spans of feeds, with which the next are linked. They are forgotten when
+// there are too many. The zero value is ready for use.
 type feedTrails struct {
 	mu   sync.Mutex
 	last map[feedName]trace.SpanContext
@@ -109,7 +117,7 @@ func (f *feedTrails) begin(
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: last}))
 	}
 	ctx, span := tracer.Start(ctx, name, options...)
-	if f.last == nil {
+	if _, known := f.last[of]; !known && len(f.last) >= maxSeries || f.last == nil {
 		f.last = map[feedName]trace.SpanContext{}
 	}
 	f.last[of] = span.SpanContext()

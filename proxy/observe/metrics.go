@@ -83,6 +83,7 @@ type requestMetrics struct {
 // requestSeries are the attributes of the series that a request counts in. They are made once:
 // making them costs more than counting.
 type requestSeries struct {
+	resource         string // the label
 	all, sent, saved []metric.AddOption
 	duration         []metric.RecordOption
 	upstream         []metric.AddOption
@@ -103,6 +104,10 @@ func newRequestMetrics(meter metric.Meter, upstream *upstreamMetrics) (*requestM
 	m.savedBytes, errs[4] = meter.Int64Counter("listproxy.saved", metric.WithUnit("By"),
 		metric.WithDescription("Bytes that the API server did not have to encode, before compression."))
 	m.series.make = newRequestSeries
+	m.series.other = func(l requestLabels) requestLabels {
+		l.resource = OtherLabel
+		return l
+	}
 	return m, errors.Join(errs[:]...)
 }
 
@@ -113,6 +118,7 @@ func newRequestSeries(l requestLabels) requestSeries {
 	code := LabelCode.String(codeLabel(l.code))
 	few := metric.WithAttributeSet(attribute.NewSet(resource, semantics, decision))
 	return requestSeries{
+		resource: l.resource,
 		all: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(
 			resource, semantics, decision, LabelReason.String(OrNone(l.reason)), code))},
 		sent:     []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(resource, decision))},
@@ -130,17 +136,11 @@ func OrNone(value string) string {
 	return value
 }
 
-// maxRequestSeries is after how many different labels of requests a new one has no resource any
-// more. Who may list many resources can ask for each in every way that there is. What is left
-// without the resource are a few hundred.
-const maxRequestSeries = 4000
-
-// count counts a request that has ended.
-func (m *requestMetrics) count(ctx context.Context, l requestLabels, took time.Duration, long bool, sent int64, served Served) {
+// count counts a request that has ended, and returns the resource's label with which it did.
+func (m *requestMetrics) count(
+	ctx context.Context, l requestLabels, took time.Duration, long bool, sent int64, served Served,
+) (resource string) {
 	l.code = definedCode(l.code)
-	if m.series.len() >= maxRequestSeries && !m.series.has(l) {
-		l.resource = OtherLabel
-	}
 	s := m.series.of(l)
 	m.requests.Add(ctx, 1, s.all...)
 	m.sent.Add(ctx, sent, s.sent...)
@@ -156,6 +156,7 @@ func (m *requestMetrics) count(ctx context.Context, l requestLabels, took time.D
 	case DecisionForward:
 		m.upstream.requests.Add(ctx, 1, s.upstream...)
 	}
+	return s.resource
 }
 
 // upstreamMetrics count what listproxy asks of the API server.
@@ -200,26 +201,21 @@ func (m *upstreamMetrics) reviewed(ctx context.Context, took time.Duration, code
 	m.reviews.Record(ctx, took.Seconds(), m.byCode.of(definedCode(code))...)
 }
 
-// seriesOf keeps what was made of labels. Reading takes no lock and allocates nothing. There must
-// be few different labels, since none is ever forgotten.
+// maxSeries is after how many different labels a new one has no resource any more. A caller who may
+// list many resources can ask for each in every way there is, and custom resources come and go.
+// Without the resource, a few hundred labels are left.
+const maxSeries = 4000
+
+// seriesOf keeps what was made of labels, and forgets none. Reading takes no lock and allocates
+// nothing.
 type seriesOf[K comparable, V any] struct {
 	make func(K) V
+	// other returns the labels that stand for new ones when there are maxSeries; nil if there cannot
+	// be so many.
+	other func(K) K
 
 	mu    sync.Mutex
 	known atomic.Pointer[map[K]V]
-}
-
-// len is how many different labels there were, and has whether these were among them.
-func (s *seriesOf[K, V]) len() int {
-	if known := s.known.Load(); known != nil {
-		return len(*known)
-	}
-	return 0
-}
-
-func (s *seriesOf[K, V]) has(labels K) bool {
-	_, ok := s.get(labels)
-	return ok
 }
 
 func (s *seriesOf[K, V]) get(labels K) (v V, ok bool) {
@@ -240,6 +236,12 @@ func (s *seriesOf[K, V]) of(labels K) V {
 	}
 	grown := map[K]V{}
 	if known := s.known.Load(); known != nil {
+		if len(*known) >= maxSeries && s.other != nil {
+			labels = s.other(labels)
+			if v, ok := (*known)[labels]; ok {
+				return v
+			}
+		}
 		maps.Copy(grown, *known)
 	}
 	v := s.make(labels)

@@ -2,14 +2,17 @@ package observe
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -19,6 +22,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -301,17 +305,50 @@ func TestSeriesOfHostiles(t *testing.T) {
 			})
 		}
 	}
-	if got := o.requests.series.len(); got > maxRequestSeries+len(reasons) {
+	if got := len(*o.requests.series.known.Load()); got > maxSeries+len(reasons) {
 		t.Errorf("%d series are kept", got)
 	}
 	got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
-	if len(got) > maxRequestSeries+len(reasons) {
+	if len(got) > maxSeries+len(reasons) {
 		t.Errorf("%d series", len(got))
 	}
 	for _, reason := range reasons {
 		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any ", reason)
 		if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, want) }) {
 			t.Errorf("nothing like %q: what came late is not told by its reason", want)
+		}
+	}
+}
+
+// TestSeriesOfMany: when custom resources have come and gone in as many versions as there may be
+// series, further ones of feeds are counted together.
+func TestSeriesOfMany(t *testing.T) {
+	o, metrics := newMetered(t, nil)
+	series, names := map[feedLabels][]metric.AddOption{}, map[feedName][]metric.AddOption{}
+	for i := range maxSeries {
+		name := feedName{version: fmt.Sprint("v", i)}
+		series[feedLabels{feedName: name}], names[name] = nil, nil
+	}
+	o.feeds.series.known.Store(&series)
+	o.feeds.byObject.known.Store(&names)
+	transport := o.FeedTransport(feedAnswer{"application/json", "{}"}, &url.URL{})
+	for i := range 100 {
+		r := httptest.NewRequestWithContext(source.With(t.Context(), source.ForList), http.MethodGet,
+			fmt.Sprintf("/apis/example.com/v%d/widgets", i), nil)
+		res, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+	}
+	got := proxytest.Gather(t, metrics)
+	for family, want := range map[string]string{
+		"listproxy_feed_requests_total":       "code=200,representation=json,request=list,resource=other,version=other 100",
+		"listproxy_feed_received_bytes_total": "representation=json,resource=other,version=other 200",
+	} {
+		if diff := cmp.Diff([]string{want}, proxytest.Series(got[family])); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", family, diff)
 		}
 	}
 }

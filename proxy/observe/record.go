@@ -212,8 +212,7 @@ func (s *Record) end() {
 	}
 	now := time.Now()
 	s.labels.resource, s.labels.code = s.resource(s.answer.Code, now), s.answer.Code
-	s.endWatch()
-	s.observer.requests.count(ctx, s.labels, now.Sub(s.begun), s.long, s.answer.Bytes, s.served)
+	s.endWatch(s.observer.requests.count(ctx, s.labels, now.Sub(s.begun), s.long, s.answer.Bytes, s.served))
 	if s.span != nil {
 		s.endSpan()
 	}

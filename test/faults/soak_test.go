@@ -62,6 +62,7 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("GODEBUG", "memprofilerate=65536") // of listproxy, for what its heap has more at the end
 	s := newScene(t, plane, "soak", *binary)
 	mend(s)
 	defer s.proxies.Stop(s)
@@ -76,7 +77,8 @@ func TestSoak(t *testing.T) {
 	defer wait()
 	defer turned()
 	defer func() { turnover.leave() }()
-	m := &meter{scene: s, crowd: turnover.crowd, began: time.Now()}
+	m := &meter{scene: s, crowd: turnover.crowd, began: time.Now(),
+		first: map[string]soak.Stacks{}, more: map[string]string{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var measuring sync.WaitGroup
 	measuring.Go(func() { m.run(ctx) })
@@ -191,7 +193,8 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 		_, _ = fmt.Fprintf(&report, "  %v\n", g)
 		if g.Grows() {
 			s.Errorf("%v", g)
-			s.Logf("goroutines of the last rest that the first did not have:%s", m.more)
+			s.Logf("goroutines of the last rest that the first did not have:%s", m.more["goroutine"])
+			s.Logf("bytes of the heap's samples of the last rest that the first did not have:%s", m.more["heap"])
 		}
 	}
 	_, _ = fmt.Fprint(os.Stdout, report.String())
@@ -211,8 +214,8 @@ type meter struct {
 	rests   int // so many have begun
 	resting bool
 	samples []soak.Sample
-	first   soak.Stacks // the goroutines at the first rest
-	more    string      // those that the last rest has more
+	first   map[string]soak.Stacks // the profiles of the first rest
+	more    map[string]string      // what the last rest has more
 }
 
 // run measures until ctx ends, and tells how it goes.
@@ -252,18 +255,19 @@ func (m *meter) rest(begins bool) {
 	}
 }
 
-// takeStacks holds the goroutines against those of the first rest.
+// takeStacks compares the goroutines and the heap with those of the first rest.
 func (m *meter) takeStacks() {
-	stacks, err := soak.TakeStacks(m.scene.Context(), m.scene.proxies.All()[0].AdminURL()+"/debug/pprof/goroutine")
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case err != nil:
-		m.scene.Tally.Wrong("listproxy's goroutines cannot be read: %v", err)
-	case m.first == nil:
-		m.first = stacks
-	default:
-		m.more = stacks.More(m.first)
+	for profile, least := range map[string]int{"goroutine": 1, "heap": 64 << 10} {
+		stacks, err := soak.TakeStacks(m.scene.Context(), m.scene.proxies.All()[0].AdminURL(), profile)
+		if err != nil {
+			m.scene.Tally.Wrong("listproxy's %s profile cannot be read: %v", profile, err)
+		} else if first, ok := m.first[profile]; ok {
+			m.more[profile] = stacks.More(first, least)
+		} else {
+			m.first[profile] = stacks
+		}
 	}
 }
 

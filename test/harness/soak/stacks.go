@@ -12,30 +12,31 @@ import (
 	"strings"
 )
 
-// Stacks counts the goroutines of a process by what they are doing: the functions of their stacks,
-// the innermost first.
+// Stacks is a profile of a process, by the functions of stacks, the innermost first: how many
+// goroutines are there, or how many bytes of the heap, of those that were sampled, were made there.
 type Stacks map[string]int
 
-// TakeStacks reads the goroutines of a process at the URL of its /debug/pprof/goroutine.
-func TakeStacks(ctx context.Context, url string) (Stacks, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"?debug=1", http.NoBody)
+// TakeStacks reads a profile, "goroutine" or "heap", of the process whose /debug/pprof is at the
+// URL. The heap is collected first.
+func TakeStacks(ctx context.Context, url, profile string) (Stacks, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/debug/pprof/"+profile+"?gc=1&debug=1", http.NoBody)
 	if err != nil {
 		return nil, err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("reading goroutines: %w", err)
+		return nil, fmt.Errorf("reading a profile: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("reading goroutines: %s", resp.Status)
+		return nil, fmt.Errorf("reading a profile: %s", resp.Status)
 	}
 	return readStacks(resp.Body)
 }
 
-// readStacks reads a profile of goroutines as runtime/pprof writes it with debug=1: blocks that
-// begin with "12 @ 0x…", and go on with a line "#   0x…     function+0x…    file:line" for each
-// function.
+// readStacks reads a profile as runtime/pprof writes it with debug=1: blocks that begin with
+// "12 @ 0x…", of the heap with "objects: bytes [objects: bytes] @ 0x…" (in use, and ever), and go on
+// with a line "#   0x…     function+0x…    file:line" for each function.
 func readStacks(in io.Reader) (Stacks, error) {
 	stacks := Stacks{}
 	n, functions := 0, []string(nil)
@@ -49,12 +50,16 @@ func readStacks(in io.Reader) (Stacks, error) {
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
 		switch {
-		case len(fields) > 1 && fields[1] == "@":
+		case len(fields) > 1 && fields[1] == "@", len(fields) > 4 && fields[4] == "@":
 			add()
-			if _, err := fmt.Sscan(fields[0], &n); err != nil {
-				return nil, fmt.Errorf("not a profile of goroutines: %w", err)
+			count := fields[0]
+			if fields[1] != "@" {
+				count = fields[1]
 			}
-		case len(fields) > 2 && fields[0] == "#":
+			if _, err := fmt.Sscan(count, &n); err != nil {
+				return nil, fmt.Errorf("not a profile: %w", err)
+			}
+		case len(fields) > 2 && fields[0] == "#" && strings.HasPrefix(fields[1], "0x"):
 			name, _, _ := strings.Cut(fields[2], "+0x")
 			functions = append(functions, name)
 		}
@@ -63,11 +68,11 @@ func readStacks(in io.Reader) (Stacks, error) {
 	return stacks, lines.Err()
 }
 
-// More says of which goroutines there are more than before, the most first.
-func (s Stacks) More(before Stacks) string {
+// More says of which stacks there is more than before by at least so much, the most first.
+func (s Stacks) More(before Stacks, least int) string {
 	more := map[string]int{}
 	for stack, n := range s {
-		if n > before[stack] {
+		if n >= before[stack]+least {
 			more[stack] = n - before[stack]
 		}
 	}

@@ -4,23 +4,24 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/pprof"
+	"runtime"
 	"strings"
 	"testing"
 )
 
 // TestStacks reads the runtime's own word.
 func TestStacks(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(pprof.Handler("goroutine").ServeHTTP))
+	server := httptest.NewServer(http.HandlerFunc(pprof.Index))
 	defer server.Close()
-	take := func() Stacks {
-		stacks, err := TakeStacks(t.Context(), server.URL)
+	take := func(profile string) Stacks {
+		stacks, err := TakeStacks(t.Context(), server.URL, profile)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return stacks
 	}
-	before := take()
-	if more := before.More(before); more != "" {
+	before := take("goroutine")
+	if more := before.More(before, 1); more != "" {
 		t.Errorf("more than itself: %s", more)
 	}
 	end := make(chan struct{})
@@ -28,12 +29,21 @@ func TestStacks(t *testing.T) {
 	for range 3 {
 		go waitFor(end)
 	}
-	if more := take().More(before); !strings.Contains(more, "3 more: ") || !strings.Contains(more, "soak.waitFor") {
+	if more := take("goroutine").More(before, 1); !strings.Contains(more, "3 more: ") || !strings.Contains(more, "soak.waitFor") {
 		t.Errorf("three goroutines more, and this is told: %s", more)
 	}
+	before = take("heap")
+	held := hold()
+	if more := take("heap").More(before, len(held)/2); !strings.Contains(more, "more: github.com/listproxy/listproxy/test/harness/soak.hold") {
+		t.Errorf("%d bytes more, and this is told: %s", len(held), more)
+	}
+	runtime.KeepAlive(held)
 	if _, err := readStacks(strings.NewReader("a @ 0x1\n")); err == nil {
 		t.Error("what is no profile was read")
 	}
 }
+
+//go:noinline
+func hold() []byte { return make([]byte, 64<<20) }
 
 func waitFor(end <-chan struct{}) { <-end }

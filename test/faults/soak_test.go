@@ -77,8 +77,9 @@ func TestSoak(t *testing.T) {
 	defer wait()
 	defer turned()
 	defer func() { turnover.leave() }()
-	m := &meter{scene: s, crowd: turnover.crowd, began: time.Now(),
-		first: map[string]soak.Stacks{}, more: map[string]string{}}
+	m := &meter{
+		scene: s, crowd: turnover.crowd, began: time.Now(), first: map[string]soak.Stacks{}, more: map[string]string{},
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var measuring sync.WaitGroup
 	measuring.Go(func() { m.run(ctx) })

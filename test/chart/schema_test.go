@@ -74,6 +74,12 @@ func TestRefused(t *testing.T) {
 		"tunnels without a CA":         {"{tls: {mode: existing, existingSecret: s}, connect: {enabled: true}}", []string{"connect.existingCASecret"}},
 		"too little memory":            {"resources: {limits: {memory: 512Mi}}", []string{"resources.limits.memory 512Mi", "1Gi"}},
 		"an ingress to nowhere":        {"ingress: {enabled: true}", []string{"ingress.hosts"}},
+		"a service account by certificate": {
+			"{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: ['system:serviceaccount:ci:deploy']}}",
+			[]string{"impersonation.users", "serviceaccounts"},
+		},
+		"a tunnel to any name":              {"connect: {enabled: true, hosts: ['*.example.com']}", []string{"/connect/hosts/0"}},
+		"a tunnel to an address in a range": {"connect: {enabled: true, hosts: ['10.0.0.0/8']}", []string{"/connect/hosts/0"}},
 		"metrics for nobody":           {"serviceMonitor: {enabled: true}", []string{"serviceMonitor.enabled", "networkPolicy.adminFrom", "networkPolicy.enabled=false"}},
 		"killed before the end":        {"drainSeconds: 25", []string{"terminationGracePeriodSeconds 80", "100"}},
 		"fewer than the fewest":        {"autoscaling: {enabled: true, minReplicas: 6}", []string{"autoscaling.maxReplicas 5", "6"}},

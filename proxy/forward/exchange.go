@@ -154,7 +154,8 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 			kubehttp.WriteBodyTooLarge(w, r, limit)
 			return
 		}
-		refuse(w, r, observe.RefusedMalformed, "The request's header or body is malformed or ended early, so it could not be forwarded.")
+		refuse(w, r, observe.RefusedMalformed,
+			"The request's header or body is malformed, ended early or came too slowly, so it could not be forwarded.")
 		return
 	}
 	x.report(false, err.Error())

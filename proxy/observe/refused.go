@@ -18,7 +18,7 @@ const (
 	RefusedConnection = "connection-header"
 	// RefusedSegments: dot segments, in a request with listproxy's own credentials (400).
 	RefusedSegments = "dot-segments"
-	// RefusedMalformed: the request's header or body is malformed or ended early (400).
+	// RefusedMalformed: the request's header or body is malformed, ended early or came too slowly (400).
 	RefusedMalformed = "malformed"
 )
 

@@ -80,11 +80,11 @@ func TestRefused(t *testing.T) {
 		},
 		"a tunnel to any name":              {"connect: {enabled: true, hosts: ['*.example.com']}", []string{"/connect/hosts/0"}},
 		"a tunnel to an address in a range": {"connect: {enabled: true, hosts: ['10.0.0.0/8']}", []string{"/connect/hosts/0"}},
-		"metrics for nobody":           {"serviceMonitor: {enabled: true}", []string{"serviceMonitor.enabled", "networkPolicy.adminFrom", "networkPolicy.enabled=false"}},
-		"killed before the end":        {"drainSeconds: 25", []string{"terminationGracePeriodSeconds 80", "100"}},
-		"fewer than the fewest":        {"autoscaling: {enabled: true, minReplicas: 6}", []string{"autoscaling.maxReplicas 5", "6"}},
-		"percent of nothing":           {"{autoscaling: {enabled: true}, resources: {requests: {cpu: ''}}}", []string{"autoscaling.enabled", "resources.requests.cpu"}},
-		"egress to nowhere":            {"networkPolicy: {egress: {enabled: true}}", []string{"networkPolicy.egress.rules"}},
+		"metrics for nobody":                {"serviceMonitor: {enabled: true}", []string{"serviceMonitor.enabled", "networkPolicy.adminFrom", "networkPolicy.enabled=false"}},
+		"killed before the end":             {"drainSeconds: 25", []string{"terminationGracePeriodSeconds 80", "100"}},
+		"fewer than the fewest":             {"autoscaling: {enabled: true, minReplicas: 6}", []string{"autoscaling.maxReplicas 5", "6"}},
+		"percent of nothing":                {"{autoscaling: {enabled: true}, resources: {requests: {cpu: ''}}}", []string{"autoscaling.enabled", "resources.requests.cpu"}},
+		"egress to nowhere":                 {"networkPolicy: {egress: {enabled: true}}", []string{"networkPolicy.egress.rules"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := template(t, "-f", values(t, tt.values))

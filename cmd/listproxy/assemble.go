@@ -29,6 +29,7 @@ import (
 type app struct {
 	log         *slog.Logger
 	upstream    *url.URL
+	transports  *upstream.Transports
 	tls         server.TLS
 	certificate *certs.Certificate
 	connect     *connectListener // nil: not opened
@@ -64,7 +65,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 	if err != nil {
 		return nil, err
 	}
-	a.upstream = transports.URL()
+	a.transports, a.upstream = transports, transports.URL()
 	if a.health, err = upstream.NewHealth(cfg, upstream.HealthConfig{
 		Needs:    func() []schema.GroupVersionResource { return a.needs(o.eagerly) },
 		Versions: func() []string { return a.cluster.Servers.Versions() },

@@ -173,6 +173,7 @@ func (a *app) serve(ctx context.Context, clients, operators net.Listener, end en
 	for _, ca := range a.clientCAs {
 		parts.Go(func() { ca.Run(life) })
 	}
+	parts.Go(func() { a.transports.Run(life, a.log) })
 	parts.Go(func() { a.health.Run(life) })
 	parts.Go(func() { a.status.Run(life) })
 	parts.Go(func() { a.cluster.Run(life) })

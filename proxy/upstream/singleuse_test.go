@@ -118,7 +118,7 @@ func askUnknown(ctx context.Context, t *testing.T, up *Transports) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := up.unauthenticated.RoundTrip(r)
+	res, err := up.current.Load().unauthenticated.RoundTrip(r)
 	if err != nil {
 		return err
 	}

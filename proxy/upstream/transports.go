@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/authn"
@@ -38,24 +40,20 @@ const (
 	streamReceiveBuffer = 128 << 10
 )
 
+// filesEvery is the time between two looks at the files of the client configuration.
+const filesEvery = 2 * time.Second
+
 // Transports sends callers' requests to the API server: it knows the server's address and how to
 // verify its certificate. It holds no credentials, except those for requests of users whom
-// listproxy impersonates ([Transports.Impersonate]). It is safe for concurrent use.
+// listproxy impersonates ([Transports.Impersonate]). While Run runs, it follows the files of the CA
+// and of listproxy's own client certificate. It is safe for concurrent use.
 type Transports struct {
-	base     *url.URL // path prefix without a trailing slash
-	requests *http.Transport
-	upgrades *http.Transport
-	own      *http.Transport // for SendAs
-
-	// unauthenticated makes a connection for each request of a caller who brings no token, or whose
-	// token the API server has not accepted yet. After every 401 and every anonymous request
-	// kube-apiserver closes the HTTP/2 connection (UnauthenticatedHTTP2DOSMitigation), and the one
-	// in requests is shared by all callers.
-	unauthenticated singleUse
+	base         *url.URL     // path prefix without a trailing slash
+	cfg          *rest.Config // without credentials unless impersonates
+	impersonates bool
+	current      atomic.Pointer[ways]
 	// accepted remembers the tokens that the API server has accepted, each with its caller's share.
 	accepted acceptedTokens
-
-	impersonated *impersonatedWay // nil unless users may be impersonated
 }
 
 // New returns the Transports to the API server that cfg names. It uses from cfg the host, with a
@@ -69,29 +67,50 @@ func New(cfg *rest.Config) (*Transports, error) {
 	if err != nil {
 		return nil, err
 	}
-	tlsConfig, err := anonymousTLSConfig(cfg)
+	u := &Transports{base: base, cfg: rest.AnonymousClientConfig(cfg)}
+	if _, err := u.update(); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// update replaces the ways if the content of the files has changed, or there are none yet.
+func (u *Transports) update() (changed bool, err error) {
+	cfg, err := withFiles(u.cfg)
 	if err != nil {
-		return nil, fmt.Errorf("TLS configuration for the API server at %s: %w", base.Host, err)
+		return false, err
 	}
+	before := u.current.Load()
+	if before != nil && before.madeOf(cfg) {
+		return false, nil
+	}
+	made, err := newWays(cfg, u.base, u.impersonates)
+	if err != nil {
+		return false, err
+	}
+	u.current.Store(made)
+	if before != nil {
+		before.closeIdle()
+	}
+	return true, nil
+}
 
-	requests := newTransport(cfg, tlsConfig)
-	enableHTTP2(requests)
-	own := newTransport(cfg, tlsConfig.Clone())
-	enableHTTP2(own)
-	giveUpSoon(own)
-	// Connections can only be taken over, which is what an upgrade is, in
-	// HTTP/1.1.
-	upgrades := newTransport(cfg, tlsConfig.Clone())
-	unauthenticated := newTransport(cfg, tlsConfig.Clone())
-	enableHTTP2(unauthenticated)
-
-	up := &Transports{
-		base: base, requests: requests, upgrades: upgrades, own: own, unauthenticated: newSingleUse(unauthenticated),
-	}
-	if err := up.verifyAnonymous(); err != nil {
-		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
-	}
-	return up, nil
+// Run follows the files of the client configuration until ctx ends. As long as they cannot be read
+// or used, what they held before counts.
+func (u *Transports) Run(ctx context.Context, log *slog.Logger) {
+	problem := ""
+	wait.UntilWithContext(ctx, func(context.Context) {
+		switch changed, err := u.update(); {
+		case err != nil && err.Error() != problem:
+			problem = err.Error()
+			log.Warn("a CA or client certificate for kube-apiserver cannot be used: the last one that could stays in use", "error", err)
+		case err == nil:
+			problem = ""
+			if changed {
+				log.Info("the CA or client certificate for kube-apiserver has changed: callers' requests use the new one from now on")
+			}
+		}
+	}, filesEvery)
 }
 
 // URL returns the API server's base URL. Its path is the prefix of every
@@ -103,14 +122,12 @@ func (u *Transports) URL() *url.URL {
 
 // Impersonate makes it possible to send requests of users whom listproxy has verified itself, with
 // the credentials of cfg. These must have the right to impersonate the users. It must be called
-// before the first request.
+// before the first request, and before Run.
 func (u *Transports) Impersonate(cfg *rest.Config) error {
-	way, err := newImpersonatedWay(cfg)
-	if err != nil {
-		return fmt.Errorf("the way to the API server with the proxy's own credentials: %w", err)
-	}
-	u.impersonated = way
-	return nil
+	u.cfg, u.impersonates = rest.CopyConfig(cfg), true
+	u.current.Store(nil)
+	_, err := u.update()
+	return err
 }
 
 // SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has
@@ -128,44 +145,42 @@ func (u *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Requ
 }
 
 // CloseIdleConnections closes the connections that no request uses.
-func (u *Transports) CloseIdleConnections() {
-	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.own, u.unauthenticated.Transport} {
-		transport.CloseIdleConnections()
-	}
-}
+func (u *Transports) CloseIdleConnections() { u.current.Load().closeIdle() }
 
-// RoundTripper returns the transport for requests of a caller. It uses HTTP/1.1 for requests that
+// RoundTripper returns the transport for a request of a caller. It uses HTTP/1.1 for requests that
 // ask to take the connection over (upgrade), and HTTP/2 for others if the API server speaks it.
 // Callers whom the API server has accepted share one connection. The transport follows no
 // redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
 // credentials for an impersonated user.
 func (u *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
+	ways := u.current.Load()
 	switch {
-	case id.Impersonated() != nil && u.impersonated == nil:
+	case id.Impersonated() != nil && ways.impersonated == nil:
 		return noWay{}
 	case id.Impersonated() != nil && upgrade:
-		return u.impersonated.upgrades
+		return ways.impersonated.upgrades
 	case id.Impersonated() != nil:
-		return u.impersonated.requests
+		return ways.impersonated.requests
 	case upgrade:
-		return u.upgrades
+		return ways.anonymous.upgrades
 	case u.accepts(id):
-		return u.requests
+		return ways.anonymous.requests
 	}
-	return u.unauthenticated
+	return ways.unauthenticated
 }
 
-// ownRoundTripper returns the transport for requests of listproxy's own making as a caller.
+// ownRoundTripper returns the transport for a request of listproxy's own making as a caller.
 func (u *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
+	ways := u.current.Load()
 	switch {
-	case id.Impersonated() != nil && u.impersonated == nil:
+	case id.Impersonated() != nil && ways.impersonated == nil:
 		return noWay{}
 	case id.Impersonated() != nil:
-		return u.impersonated.own
+		return ways.impersonated.own
 	case u.accepts(id):
-		return u.own
+		return ways.anonymous.own
 	}
-	return u.RoundTripper(id, false)
+	return ways.unauthenticated
 }
 
 func enableHTTP2(t *http.Transport) {
@@ -198,7 +213,7 @@ func anonymousTLSConfig(cfg *rest.Config) (*tls.Config, error) {
 }
 
 // newTransport returns a transport for HTTP/1.1, as its Protocols say.
-func newTransport(cfg *rest.Config, tlsConfig *tls.Config) *http.Transport {
+func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	proxy := cfg.Proxy
@@ -208,7 +223,7 @@ func newTransport(cfg *rest.Config, tlsConfig *tls.Config) *http.Transport {
 	return &http.Transport{
 		Proxy:                 proxy,
 		DialContext:           dialer(cfg),
-		TLSClientConfig:       tlsConfig,
+		TLSClientConfig:       tlsConfig.Clone(),
 		TLSHandshakeTimeout:   tlsHandshakeTimeout,
 		ExpectContinueTimeout: expectContinueTimeout,
 		IdleConnTimeout:       idleConnTimeout,
@@ -232,14 +247,11 @@ func dialer(cfg *rest.Config) func(ctx context.Context, network, address string)
 	}
 }
 
-// verifyAnonymous checks that the transports for callers' requests hold no credentials. It looks at
+// verifyAnonymous checks that transports for callers' requests hold no credentials. It looks at
 // what was built, not at the configuration: if a change in client-go or here lets a credential in,
 // listproxy does not start.
-func (u *Transports) verifyAnonymous() error {
-	if u.base.User != nil {
-		return errors.New("its URL holds a user")
-	}
-	for _, transport := range []*http.Transport{u.requests, u.upgrades, u.own, u.unauthenticated.Transport} {
+func verifyAnonymous(transports []*http.Transport) error {
+	for _, transport := range transports {
 		switch tlsConfig := transport.TLSClientConfig; {
 		case tlsConfig == nil:
 			return errors.New("it has no TLS configuration of its own")

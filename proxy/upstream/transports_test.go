@@ -47,12 +47,12 @@ func TestNewUpstreamAddress(t *testing.T) {
 }
 
 func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
-	tests := map[string]func(*Transports){
-		"certificate": func(u *Transports) { u.upgrades.TLSClientConfig.Certificates = make([]tls.Certificate, 1) },
-		"certificate callback": func(u *Transports) {
-			u.requests.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil }
+	tests := map[string]func(*http.Transport){
+		"certificate": func(t *http.Transport) { t.TLSClientConfig.Certificates = make([]tls.Certificate, 1) },
+		"certificate callback": func(t *http.Transport) {
+			t.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil }
 		},
-		"header for proxies": func(u *Transports) { u.requests.ProxyConnectHeader = http.Header{} },
+		"header for proxies": func(t *http.Transport) { t.ProxyConnectHeader = http.Header{} },
 	}
 	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
 	for name, spoil := range tests {
@@ -60,8 +60,12 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		spoil(up)
-		if up.verifyAnonymous() == nil {
+		transports := up.current.Load().transports()
+		if err := verifyAnonymous(transports); err != nil {
+			t.Errorf("%s: %v before", name, err)
+		}
+		spoil(transports[len(transports)-1])
+		if verifyAnonymous(transports) == nil {
 			t.Errorf("%s: not noticed", name)
 		}
 	}
@@ -75,7 +79,7 @@ func TestBodiesAreOnlySentWhenWanted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, transport := range []*http.Transport{up.requests, up.upgrades, up.unauthenticated.Transport} {
+	for _, transport := range up.current.Load().transports() {
 		if transport.ExpectContinueTimeout <= 0 {
 			t.Error("the upstream's word is not waited for")
 		}

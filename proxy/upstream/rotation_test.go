@@ -1,0 +1,303 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
+)
+
+// rotatingName is the name of a rotating API server in its certificates.
+const rotatingName = "api.test"
+
+// rotating is an API server whose certificate changes, and the Transports to it. It
+// refuses (401) client certificates other than the one that it accepts, and answers /watch with two
+// lines, the second one when it is told to go on.
+type rotating struct {
+	*Transports
+	shown    atomic.Pointer[tls.Certificate]
+	accepted atomic.Pointer[x509.Certificate]
+	goOn     chan struct{}
+	cfg      *rest.Config
+	known    authn.Identity
+}
+
+// startRotating returns a server with a certificate that ca has signed. The configuration trusts ca
+// by a file.
+func startRotating(t *testing.T, http2 bool, ca *proxytest.CA, client *x509.Certificate) *rotating {
+	t.Helper()
+	r := &rotating{goOn: make(chan struct{}), known: authntest.Identify(authntest.New(t), "Bearer known")}
+	r.show(t, ca)
+	r.accepted.Store(client)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if shown := req.TLS.PeerCertificates; len(shown) > 0 && !shown[0].Equal(r.accepted.Load()) {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if req.URL.Path == "/watch" {
+			_, _ = io.WriteString(w, "first\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.goOn
+			_, _ = io.WriteString(w, "second\n")
+		}
+	}))
+	server.EnableHTTP2 = http2
+	server.TLS = &tls.Config{
+		ClientAuth:     tls.RequestClientCert,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.shown.Load(), nil },
+	}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+
+	dir := t.TempDir()
+	r.cfg = &rest.Config{Host: server.URL}
+	r.cfg.ServerName = rotatingName
+	r.cfg.CAFile, r.cfg.CertFile, r.cfg.KeyFile = filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	write(t, r.cfg.CAFile, certificatePEM(ca.Cert))
+	return r
+}
+
+// connect makes the Transports.
+func (r *rotating) connect(t *testing.T) {
+	t.Helper()
+	var err error
+	if r.Transports, err = New(r.cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Impersonate(r.cfg); err != nil {
+		t.Fatal(err)
+	}
+	r.Accept(r.known)
+	t.Cleanup(r.CloseIdleConnections)
+}
+
+// show makes the server show a certificate that ca has signed.
+func (r *rotating) show(t *testing.T, ca *proxytest.CA) {
+	t.Helper()
+	leaf := ca.Issue(t, pkix.Name{}, func(c *x509.Certificate) {
+		c.DNSNames, c.ExtKeyUsage = []string{rotatingName}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	})
+	r.shown.Store(&tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: ca.Key})
+}
+
+// logInWith writes a client certificate and its key, which is that of ca.
+func (r *rotating) logInWith(t *testing.T, client *x509.Certificate, ca *proxytest.CA) {
+	t.Helper()
+	key, err := keyutil.MarshalPrivateKeyToPEM(ca.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, r.cfg.CertFile, certificatePEM(client))
+	write(t, r.cfg.KeyFile, key)
+}
+
+// lookAtFiles does what Run does every few seconds.
+func (r *rotating) lookAtFiles(t *testing.T) {
+	t.Helper()
+	if changed, err := r.update(); err != nil || !changed {
+		t.Errorf("the files: changed %t, %v", changed, err)
+	}
+}
+
+// ask sends a request in each way there is, and returns what came of each, by the way's name.
+func (r *rotating) ask(t *testing.T) map[string]error {
+	t.Helper()
+	unknown := authntest.Identify(authntest.New(t), "Bearer unknown")
+	jane := authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
+	said := map[string]error{}
+	for name, id := range map[string]authn.Identity{"unknown": unknown, "known": r.known, "impersonated": jane} {
+		said[name] = r.get(t, r.RoundTripper(id, false), id, "/api")
+		said[name+", upgrade"] = r.get(t, r.RoundTripper(id, true), id, "/api")
+		said[name+", own"] = r.get(t, r.ownRoundTripper(id), id, "/api")
+	}
+	return said
+}
+
+func (r *rotating) request(t *testing.T, id authn.Identity, path string) *http.Request {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.URL().String()+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id.Present(request.Header)
+	return request
+}
+
+func (r *rotating) get(t *testing.T, over http.RoundTripper, id authn.Identity, path string) error {
+	t.Helper()
+	res, err := over.RoundTrip(r.request(t, id, path))
+	if err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d", res.StatusCode)
+	}
+	return errors.Join(err, res.Body.Close())
+}
+
+// watch opens a watch over a way that others share. The returned func ends it, and fails the test
+// if it has not gone on.
+func (r *rotating) watch(t *testing.T, id authn.Identity) (end func()) {
+	t.Helper()
+	res, err := r.RoundTripper(id, false).RoundTrip(r.request(t, id, "/watch"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(res.Body)
+	if line, err := lines.ReadString('\n'); line != "first\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	return func() {
+		t.Helper()
+		r.goOn <- struct{}{}
+		if line, err := lines.ReadString('\n'); line != "second\n" {
+			t.Errorf("the open watch: %q, %v", line, err)
+		}
+		_ = res.Body.Close()
+	}
+}
+
+func certificatePEM(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+}
+
+func write(t *testing.T, file string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func overBoth(t *testing.T, test func(t *testing.T, http2 bool)) {
+	t.Helper()
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) { test(t, http2) })
+	}
+}
+
+// TestRotatedCA: when the file of the API server's CA changes, all requests of callers trust what it
+// holds then, and nothing else. A watch that is open goes on.
+func TestRotatedCA(t *testing.T) {
+	overBoth(t, func(t *testing.T, http2 bool) {
+		old, fresh, clients := proxytest.NewCA(t), proxytest.NewCA(t), proxytest.NewCA(t)
+		client := clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil)
+		r := startRotating(t, http2, old, client)
+		r.logInWith(t, client, clients)
+		r.connect(t)
+		good := func(when string) {
+			t.Helper()
+			for way, err := range r.ask(t) {
+				if err != nil {
+					t.Errorf("%s, %s: %v", when, way, err)
+				}
+			}
+		}
+		good("at the start")
+		endWatch := r.watch(t, r.known)
+
+		write(t, r.cfg.CAFile, certificatePEM(fresh.Cert))
+		r.lookAtFiles(t)
+		r.show(t, fresh)
+		good("rotated")
+		endWatch()
+
+		r.show(t, old)
+		r.CloseIdleConnections()
+		for way, err := range r.ask(t) {
+			if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
+				t.Errorf("a CA that was removed, %s: %v", way, err)
+			}
+		}
+	})
+}
+
+// TestRenewedClientCertificate: a request of an impersonated user never uses a connection that
+// listproxy's last client certificate opened, although a watch is open on it.
+func TestRenewedClientCertificate(t *testing.T) {
+	overBoth(t, func(t *testing.T, http2 bool) {
+		ca, clients := proxytest.NewCA(t), proxytest.NewCA(t)
+		first, second := clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil), clients.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
+		r := startRotating(t, http2, ca, first)
+		r.logInWith(t, first, clients)
+		r.connect(t)
+		jane := authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
+		endWatch := r.watch(t, jane)
+		for way, err := range r.ask(t) {
+			if err != nil {
+				t.Errorf("at the start, %s: %v", way, err)
+			}
+		}
+
+		r.logInWith(t, second, clients)
+		r.lookAtFiles(t)
+		r.accepted.Store(second) // the first has ended
+		for way, err := range r.ask(t) {
+			if err != nil {
+				t.Errorf("renewed, %s: %v", way, err)
+			}
+		}
+		endWatch()
+	})
+}
+
+// TestFilesAreFollowed: Run notices what a file holds. While that cannot be used, the last content
+// that could stays in use, and the log says so once.
+func TestFilesAreFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "ca")
+		write(t, file, certificatePEM(proxytest.NewCA(t).Cert))
+		up, err := New(&rest.Config{Host: "https://" + rotatingName, TLSClientConfig: rest.TLSClientConfig{CAFile: file}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log logbuffer.Buffer
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go up.Run(ctx, slog.New(slog.NewTextHandler(&log, nil)))
+		now := func() *ways {
+			time.Sleep(2*filesEvery + time.Millisecond)
+			synctest.Wait()
+			return up.current.Load()
+		}
+		first := now()
+		for _, bad := range []string{"", "no certificate"} {
+			write(t, file, []byte(bad))
+			if now() != first {
+				t.Errorf("%q was taken for a CA", bad)
+			}
+		}
+		if got := strings.Count(log.String(), "cannot be used"); got != 2 {
+			t.Errorf("the log has %d lines about two contents:\n%s", got, log.String())
+		}
+		write(t, file, certificatePEM(proxytest.NewCA(t).Cert))
+		if second := now(); second == first || second != now() {
+			t.Error("the files are not followed, or not only when they change")
+		}
+	})
+}

@@ -24,6 +24,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/listproxy/listproxy/proxy/authn"
@@ -298,6 +299,44 @@ func TestFilesAreFollowed(t *testing.T) {
 		write(t, file, certificatePEM(proxytest.NewCA(t).Cert))
 		if second := now(); second == first || second != now() {
 			t.Error("the files are not followed, or not only when they change")
+		}
+	})
+}
+
+// TestRenewedByPlugin: when a plugin brings another client certificate, no request of an
+// impersonated user uses a connection that was made with the one before.
+func TestRenewedByPlugin(t *testing.T) {
+	overBoth(t, func(t *testing.T, http2 bool) {
+		ca, clients := proxytest.NewCA(t), proxytest.NewCA(t)
+		first := clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil)
+		second := clients.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
+		r := startRotating(t, http2, ca, first)
+		said := filepath.Join(t.TempDir(), "said")
+		r.cfg.CertFile, r.cfg.KeyFile = "", ""
+		r.cfg.ExecProvider = &clientcmdapi.ExecConfig{
+			APIVersion: "client.authentication.k8s.io/v1", Command: "cat", Args: []string{said},
+			InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		}
+		// What has ended is asked for again before each request.
+		say := func(certificate *x509.Certificate) {
+			key, err := keyutil.MarshalPrivateKeyToPEM(clients.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, said, fmt.Appendf(nil, `{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {
+				"expirationTimestamp": "2000-01-01T00:00:00Z", "clientCertificateData": %q, "clientKeyData": %q}}`,
+				certificatePEM(certificate), key))
+		}
+		say(first)
+		r.connect(t)
+		for _, certificate := range []*x509.Certificate{first, second} {
+			say(certificate)
+			r.accepted.Store(certificate)
+			for way, err := range r.ask(t) {
+				if err != nil {
+					t.Errorf("%s, %s: %v", certificate.Subject, way, err)
+				}
+			}
 		}
 	})
 }

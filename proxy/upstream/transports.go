@@ -221,7 +221,8 @@ func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.
 		proxy = http.ProxyFromEnvironment // as client-go does
 	}
 	return &http.Transport{
-		Proxy:                 proxy,
+		// There is one upstream. NewClientConn would ask with a URL of its own, which has no port.
+		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) },
 		DialContext:           dialer(cfg),
 		TLSClientConfig:       tlsConfig.Clone(),
 		TLSHandshakeTimeout:   tlsHandshakeTimeout,

@@ -1,10 +1,20 @@
 package upstream
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
+	"net"
 	"net/http"
+	"net/url"
+	"strings"
 	"testing"
 
+	"golang.org/x/net/http/httpproxy"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
 
@@ -82,6 +92,44 @@ func TestBodiesAreOnlySentWhenWanted(t *testing.T) {
 	for _, transport := range up.current.Load().transports() {
 		if transport.ExpectContinueTimeout <= 0 {
 			t.Error("the upstream's word is not waited for")
+		}
+	}
+}
+
+// TestNetworkProxyIsForTheUpstream: whether there is a network proxy in between does not depend on
+// who calls.
+func TestNetworkProxyIsForTheUpstream(t *testing.T) {
+	for upstream, except := range map[string]string{
+		"https://10.0.0.1:6443":   "10.0.0.1:6443",
+		"https://10.0.0.1":        "10.0.0.1:443",
+		"https://[fd00::1]:6443":  "fd00::/8",
+		"https://api.test:6443/a": "api.test:6443",
+	} {
+		find := (&httpproxy.Config{HTTPSProxy: "http://proxy.test:3128", NoProxy: except}).ProxyFunc()
+		up, err := New(&rest.Config{
+			Host:  upstream,
+			Proxy: func(r *http.Request) (*url.URL, error) { return find(r.URL) },
+			Dial: func(_ context.Context, _, address string) (net.Conn, error) {
+				return nil, errors.New("to " + address)
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := authntest.Identify(authntest.New(t), "Bearer known")
+		up.Accept(known)
+		for _, id := range []authn.Identity{known, authntest.Identify(authntest.New(t), "Bearer unknown")} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String(), http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := up.RoundTripper(id, false).RoundTrip(r)
+			if err == nil {
+				_ = res.Body.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), "to "+hostPort(up.URL())) {
+				t.Errorf("%s with the exception %s, accepted %t: %v", upstream, except, up.accepts(id), err)
+			}
 		}
 	}
 }

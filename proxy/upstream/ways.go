@@ -126,6 +126,10 @@ func newImpersonatedWay(cfg *rest.Config, base *url.URL) (*way, error) {
 		return nil, errors.New("it is not TLS")
 	}
 	tlsConfig.NextProtos = nil // each transport sets its own
+	if transportConfig.DialHolder != nil {
+		// When a plugin brings another certificate, client-go closes what was dialed here.
+		own.Dial = transportConfig.DialHolder.Dial
+	}
 	w := newWay(own, base, tlsConfig)
 	for _, next := range []*http.RoundTripper{&w.requests, &w.upgrades, &w.own} {
 		if *next, err = transport.HTTPWrappersForConfig(transportConfig, *next); err != nil {

@@ -6,7 +6,10 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // templates are the bytes of the bookmarks that the API server has sent, but for the revisions. The
@@ -25,25 +28,25 @@ type template struct {
 	digits         int
 }
 
-func templateOf(f form, e event) (template, string) {
-	revision := strconv.FormatUint(e.revision, 10)
-	masked := bytes.ReplaceAll(e.object, []byte(revision), []byte(strings.Repeat("#", len(revision))))
+func templateOf(f form, e oracle.Event) (template, string) {
+	revision := strconv.FormatUint(e.Revision, 10)
+	masked := bytes.ReplaceAll(e.Object, []byte(revision), []byte(strings.Repeat("#", len(revision))))
 	representation := f.told()
 	if f.representation == table {
 		representation = table
 	}
-	return template{f.Resource.GroupVersionResource.String(), representation, e.end, len(revision)}, string(masked)
+	return template{f.Resource.GroupVersionResource.String(), representation, e.EndsInitial, len(revision)}, string(masked)
 }
 
 // learn notes the bookmarks among what the API server said.
-func (t *templates) learn(f form, said []event) {
+func (t *templates) learn(f form, said []oracle.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seen == nil {
 		t.seen = map[template]string{}
 	}
 	for _, e := range said {
-		if e.kind == bookmark {
+		if e.Type == watch.Bookmark {
 			key, masked := templateOf(f, e)
 			t.seen[key] = masked
 		}
@@ -52,12 +55,12 @@ func (t *templates) learn(f form, said []event) {
 
 // wrong returns the bookmark that is not as the API server's are, and what these are like; known is
 // false if there was one of which nothing is known yet.
-func (t *templates) wrong(f form, said []event) (got event, want string, known bool) {
+func (t *templates) wrong(f form, said []oracle.Event) (got oracle.Event, want string, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known = true
 	for _, e := range said {
-		if e.kind != bookmark {
+		if e.Type != watch.Bookmark {
 			continue
 		}
 		key, masked := templateOf(f, e)
@@ -68,5 +71,5 @@ func (t *templates) wrong(f form, said []event) (got event, want string, known b
 			return e, want, true
 		}
 	}
-	return event{}, "", known
+	return oracle.Event{}, "", known
 }

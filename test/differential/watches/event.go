@@ -11,74 +11,41 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/test/harness/events"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// The types of events.
-const (
-	added    = "ADDED"
-	modified = "MODIFIED"
-	deleted  = "DELETED"
-	bookmark = "BOOKMARK"
-	failed   = "ERROR"
-)
-
-// event is one of a watch.
-type event struct {
-	kind string
-	// object has the bytes as they were sent. The frame around them is made of these and of kind, and
-	// of nothing else: the decoders refuse any other.
-	object []byte
-	// key is the object's namespace/name; the name alone, if it is in no namespace.
-	key      string
-	revision uint64
-	// end is true of the bookmark that follows the initial events.
-	end bool
-}
-
-func (e event) String() string {
-	end := ""
-	if e.end {
-		end = " (end of the initial events)"
-	}
-	return fmt.Sprintf("%s %s at %d%s", e.kind, e.key, e.revision, end)
-}
-
-// equal reports whether a client sees the same.
-func (e event) equal(other event) bool {
-	return e.kind == other.kind && bytes.Equal(e.object, other.object)
-}
-
-// errFrame is a frame that no API server writes.
+// errFrame is a frame that no API server writes: not made of an event's type and object alone.
 var errFrame = errors.New("not a frame as kube-apiserver writes it")
 
 // next reads one event.
-func next(in *events.Reader) (event, error) {
+func next(in *events.Reader) (oracle.Event, error) {
 	frame, err := in.Frame()
 	if err != nil {
-		return event{}, err
+		return oracle.Event{}, err
 	}
 	read, err := in.Decode(frame)
 	if err != nil {
-		return event{}, fmt.Errorf("%w: %q: %w", errFrame, frame, err)
+		return oracle.Event{}, fmt.Errorf("%w: %q: %w", errFrame, frame, err)
 	}
-	e := event{kind: read.Type, object: read.Object.Raw}
+	e := oracle.Event{Type: watch.EventType(read.Type), Object: read.Object.Raw}
 	if !bytes.Equal(frame, frameJSON(e)) && !bytes.Equal(frame, frameProtobuf(e)) {
 		return e, fmt.Errorf("%w: %q", errFrame, frame)
 	}
-	if e.kind == failed {
+	if e.Type == watch.Error {
 		return e, nil
 	}
-	e.object = withoutTable(e.object)
-	o, err := events.Meta(e.object)
+	e.Object = withoutTable(e.Object)
+	o, err := events.Meta(e.Object)
 	if err == nil {
-		e.revision, err = strconv.ParseUint(o.ResourceVersion, 10, 64)
+		e.Revision, err = strconv.ParseUint(o.ResourceVersion, 10, 64)
 	}
 	if err != nil {
-		return e, fmt.Errorf("%w: %q: %w", errFrame, e.object, err)
+		return e, fmt.Errorf("%w: %q: %w", errFrame, e.Object, err)
 	}
-	e.key, e.end = keyOf(&o), e.kind == bookmark && o.Annotations[metav1.InitialEventsAnnotationKey] == "true"
+	e.Key, e.EndsInitial = keyOf(&o), e.Type == watch.Bookmark && o.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 	return e, nil
 }
 
@@ -105,8 +72,8 @@ func keyOf(o *metav1.ObjectMeta) string {
 	return o.Namespace + "/" + o.Name
 }
 
-func frameJSON(e event) []byte {
-	return []byte(`{"type":"` + e.kind + `","object":` + string(e.object) + "}\n")
+func frameJSON(e oracle.Event) []byte {
+	return []byte(`{"type":"` + string(e.Type) + `","object":` + string(e.Object) + "}\n")
 }
 
 // magic is what objects in protobuf begin with.
@@ -123,8 +90,8 @@ func unpack(b []byte) (runtime.Unknown, error) {
 }
 
 // frameProtobuf has four bytes of length, and a WatchEvent.
-func frameProtobuf(e event) []byte {
-	frame := slices.Concat(field(1, []byte(e.kind)), field(2, field(1, e.object)))
+func frameProtobuf(e oracle.Event) []byte {
+	frame := slices.Concat(field(1, []byte(e.Type)), field(2, field(1, e.Object)))
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...) // #nosec G115 -- of what came in such a frame
 }
 

@@ -9,9 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // Follow has followers of listproxy until ctx ends: each begins with a streaming list, goes away in
@@ -33,7 +36,7 @@ type follower struct {
 	c        *Comparator
 	f        form
 	rng      *rand.Rand
-	heard    []event
+	heard    []oracle.Event
 	last     uint64 // the revision to resume at; 0: none
 	from     string // where the last stream came from
 	lists    int
@@ -143,11 +146,11 @@ func (fl *follower) stream(ctx context.Context, reads time.Duration) error {
 }
 
 // hears notes what a stream has said.
-func (fl *follower) hears(said []event, lists bool) error {
+func (fl *follower) hears(said []oracle.Event, lists bool) error {
 	if lists {
 		complete := false
 		for _, e := range said {
-			complete = complete || e.end
+			complete = complete || e.EndsInitial
 		}
 		if !complete {
 			return nil // what began is forgotten
@@ -158,12 +161,12 @@ func (fl *follower) hears(said []event, lists bool) error {
 		fl.c.report.count(&fl.c.report.resumes)
 	}
 	for _, e := range said {
-		if e.kind == failed {
-			return fmt.Errorf("%s", e.object)
+		if e.Type == watch.Error {
+			return fmt.Errorf("%s", e.Object)
 		}
 		fl.heard = append(fl.heard, e)
 		if !lists || fl.heardEnd() {
-			fl.last = max(fl.last, e.revision)
+			fl.last = max(fl.last, e.Revision)
 		}
 	}
 	return nil
@@ -171,7 +174,7 @@ func (fl *follower) hears(said []event, lists bool) error {
 
 func (fl *follower) heardEnd() bool {
 	for _, e := range fl.heard {
-		if e.end {
+		if e.EndsInitial {
 			return true
 		}
 	}
@@ -187,9 +190,9 @@ func (fl *follower) finish(ctx context.Context, truth *track, begun uint64) erro
 	if fl.last == 0 {
 		return nil // it has never come so far
 	}
-	wants := demand{
-		begins: fromState, ending: true, bookmarks: true, least: begun, most: newest, upTo: newest,
-		from: begun, state: truth.state,
+	wants := oracle.Watch{
+		Begins: oracle.FromState, Ending: true, Bookmarks: true, Least: begun, Most: newest, UpTo: newest,
+		From: begun, State: truth.state,
 	}
 	for since := time.Now(); ; {
 		if err := fl.stream(ctx, 200*time.Millisecond); err != nil {
@@ -199,8 +202,8 @@ func (fl *follower) finish(ctx context.Context, truth *track, begun uint64) erro
 			fl.c.report.count(&fl.c.report.elsewhere)
 			return nil
 		}
-		wants.events = truth.events()
-		if err = wants.ofStream(fl.heard, false); err == nil {
+		wants.Events = truth.events()
+		if err = wants.Judge(fl.heard, false); err == nil {
 			break
 		}
 		if time.Since(since) > fl.c.options.Patience {
@@ -217,10 +220,10 @@ func (fl *follower) misses(newest uint64) error {
 	}
 	told, start := map[uint64]bool{}, uint64(0)
 	for _, e := range fl.heard {
-		if e.end {
-			start = e.revision
+		if e.EndsInitial {
+			start = e.Revision
 		}
-		told[e.revision] = told[e.revision] || start > 0 && e.kind != bookmark
+		told[e.Revision] = told[e.Revision] || start > 0 && e.Type != watch.Bookmark
 	}
 	for _, revision := range fl.c.cluster.Ledger.Between(fl.f.Resource.GroupResource(), start, newest) {
 		if !told[revision] {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/differential/cluster"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // start says where a watch begins: what is sent as resourceVersion.
@@ -106,30 +107,21 @@ func (f form) told() differential.Representation {
 	return f.representation
 }
 
-// beginning is what a watch tells first.
-type beginning string
-
-const (
-	fromRevision beginning = "what came after a revision"
-	fromState    beginning = "a state"
-	fromNow      beginning = "what comes after now"
-)
-
 // begins says what a watch tells first, and whether a bookmark ends that; watchList is whether the
 // API server has streaming lists.
-func (f form) begins(watchList bool) (_ beginning, ending bool) {
+func (f form) begins(watchList bool) (_ oracle.Beginning, ending bool) {
 	named := f.start != unset && f.start != zero && f.start != zeros
 	switch {
 	case f.initial == yes:
-		return fromState, f.bookmarks
+		return oracle.FromState, f.bookmarks
 	case named:
-		return fromRevision, false
+		return oracle.FromRevision, false
 	case f.initial == no:
-		return fromNow, false
+		return oracle.FromNow, false
 	}
 	// What is not said is taken for true, but by the old paths.
 	defaulted := watchList && !f.legacy && f.start != zeros
-	return fromState, f.bookmarks && defaulted
+	return oracle.FromState, f.bookmarks && defaulted
 }
 
 // memory reports whether listproxy is to answer from memory.
@@ -138,7 +130,7 @@ func (f form) memory(watchList bool) bool {
 	switch {
 	case f.odd, f.unusual, f.legacy, f.representation == table, f.start == old, f.start == distant, f.start == future, f.start == zeros:
 		return false
-	case begins == fromNow, begins == fromState && !ending:
+	case begins == oracle.FromNow, begins == oracle.FromState && !ending:
 		return false
 	case f.start == unset: // only behind a proof of the newest state, which may be dearer than the watch
 		return false

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/oracle"
@@ -37,7 +39,7 @@ type pair struct {
 
 	served, proxied *stream // by kube-apiserver, and by listproxy
 	truth           *track
-	wants           demand
+	wants           oracle.Watch
 }
 
 func (p *pair) close() {
@@ -67,7 +69,7 @@ func (p *pair) run(ctx context.Context) (*differential.Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.wants.upTo = newest
+	p.wants.UpTo = newest
 	if d, err := p.settle(ctx); d != nil || err != nil {
 		return d, err
 	}
@@ -82,7 +84,7 @@ func (p *pair) likeServed() (d *differential.Difference, known bool) {
 	said, _, _ := p.proxied.said()
 	got, want, known := p.learned.wrong(p.form, said)
 	if want != "" {
-		d = &differential.Difference{Kind: Bookmarks, Detail: oracle.Difference(got.object, []byte(want))}
+		d = &differential.Difference{Kind: Bookmarks, Detail: oracle.Difference(got.Object, []byte(want))}
 	}
 	return d, known
 }
@@ -94,7 +96,7 @@ func (p *pair) learn(ctx context.Context) (*differential.Difference, error) {
 	if d != nil || known {
 		return d, nil
 	}
-	q := p.form.after(p.wants.upTo)
+	q := p.form.after(p.wants.UpTo)
 	q.Header.Set("Accept", accepts[p.representation][0])
 	q.Query.Set("allowWatchBookmarks", "true")
 	q.Query.Set("timeoutSeconds", "3") // two seconds before the end there is one
@@ -127,7 +129,7 @@ func (p *pair) future(ctx context.Context) (*differential.Difference, error) {
 		return nil, err
 	}
 	for _, e := range said {
-		if e.revision > newest {
+		if e.Revision > newest {
 			return &differential.Difference{Kind: Events, Detail: fmt.Sprintf("%v, and the newest revision is %d", e, newest)}, nil
 		}
 	}
@@ -136,19 +138,19 @@ func (p *pair) future(ctx context.Context) (*differential.Difference, error) {
 
 // open puts the question to both sides, and asks for the truth before.
 func (p *pair) open(ctx context.Context) (err error) {
-	p.wants = demand{bookmarks: p.form.bookmarks, revision: p.Revision, least: p.past(p.Resource)}
-	p.wants.begins, p.wants.ending = p.begins(p.options.WatchList)
-	p.wants.from = p.wants.least
-	if p.wants.begins == fromRevision {
-		p.wants.from = min(p.Revision, p.cluster.Ledger.NewestOfAll())
+	p.wants = oracle.Watch{Bookmarks: p.form.bookmarks, Revision: p.Revision, Least: p.past(p.Resource)}
+	p.wants.Begins, p.wants.Ending = p.begins(p.options.WatchList)
+	p.wants.From = p.wants.Least
+	if p.wants.Begins == oracle.FromRevision {
+		p.wants.From = min(p.Revision, p.cluster.Ledger.NewestOfAll())
 	}
 	if !p.odd {
-		if p.truth, err = openTrack(ctx, p.direct, p.form, p.wants.from, p.options.Patience); err != nil {
+		if p.truth, err = openTrack(ctx, p.direct, p.form, p.wants.From, p.options.Patience); err != nil {
 			return err
 		}
 	}
 	if p.start == unset {
-		p.wants.least = max(p.wants.least, p.cluster.Ledger.NewestOfAll())
+		p.wants.Least = max(p.wants.Least, p.cluster.Ledger.NewestOfAll())
 	}
 	var failures [2]error
 	var all sync.WaitGroup
@@ -160,7 +162,7 @@ func (p *pair) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	p.wants.most, err = p.now(ctx)
+	p.wants.Most, err = p.now(ctx)
 	return err
 }
 
@@ -225,12 +227,12 @@ func (p *pair) look() (*differential.Difference, error) {
 		return &differential.Difference{Kind: Ended, Detail: fmt.Sprintf("after %d events: %t, and kube-apiserver's after %d: %t", len(proxied), proxiedEnded, len(served), servedEnded)}, nil
 	}
 	wants := p.wants
-	wants.state, wants.events = p.truth.state, p.truth.events()
-	if d := found(Reference, wants.ofStream(served, servedEnded)); d != nil {
+	wants.State, wants.Events = p.truth.state, p.truth.events()
+	if d := found(Reference, wants.Judge(served, servedEnded)); d != nil {
 		return d, nil
 	}
 	p.learned.learn(p.form, served)
-	return found(Events, wants.ofStream(proxied, proxiedEnded)), nil
+	return found(Events, wants.Judge(proxied, proxiedEnded)), nil
 }
 
 // found makes a difference of what is wrong, if anything is.
@@ -241,21 +243,13 @@ func found(kind differential.Kind, wrong error) *differential.Difference {
 	return &differential.Difference{Kind: kind, Detail: wrong.Error()}
 }
 
-// ofStream judges a stream. One that has ended may have done so anywhere.
-func (d demand) ofStream(said []event, ended bool) error {
-	if ended {
-		d.upTo = 0
-	}
-	return d.judge(said)
-}
-
 // numbers in refusals are how far the API server is.
 var numbers = regexp.MustCompile(`current: \d+|\(\d+\)`)
 
 // refusals compares what is said in place of events. It is done, if there was a refusal, or nothing
 // but its absence at one side.
-func (p *pair) refusals(served, proxied []event) (d *differential.Difference, done bool, err error) {
-	refused := func(said []event) bool { return len(said) > 0 && said[len(said)-1].kind == failed }
+func (p *pair) refusals(served, proxied []oracle.Event) (d *differential.Difference, done bool, err error) {
+	refused := func(said []oracle.Event) bool { return len(said) > 0 && said[len(said)-1].Type == watch.Error }
 	switch {
 	case !refused(served) && !refused(proxied):
 		return nil, false, nil
@@ -263,7 +257,7 @@ func (p *pair) refusals(served, proxied []event) (d *differential.Difference, do
 		if len(served) != len(proxied) {
 			return nil, false, errElsewhere
 		}
-		got, want := proxied[len(proxied)-1].object, served[len(served)-1].object
+		got, want := proxied[len(proxied)-1].Object, served[len(served)-1].Object
 		if !bytes.Equal(numbers.ReplaceAll(got, nil), numbers.ReplaceAll(want, nil)) {
 			return &differential.Difference{Kind: Refusal, Detail: oracle.Difference(got, want)}, true, nil
 		}

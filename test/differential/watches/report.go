@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"github.com/listproxy/listproxy/test/differential"
 )
 
@@ -48,7 +50,7 @@ func (r *Report) compared(f form, p *pair) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range said {
-		if e.kind == bookmark {
+		if e.Type == watch.Bookmark {
 			r.bookmarks++
 		} else {
 			r.events++

@@ -11,6 +11,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/harness/events"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // stream is what one side has said to a watch so far. It is safe for concurrent use.
@@ -23,7 +24,7 @@ type stream struct {
 	read   chan struct{} // closed when nothing more is read
 
 	mu     sync.Mutex
-	events []event
+	events []oracle.Event
 	ended  bool
 	err    error // nil, where it ended between two events
 }
@@ -78,7 +79,7 @@ func (s *stream) follow(ctx context.Context, resp *http.Response) {
 }
 
 // said returns what has come, and whether that is all.
-func (s *stream) said() (events []event, ended bool, err error) {
+func (s *stream) said() (events []oracle.Event, ended bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.events), s.ended, s.err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,8 +12,10 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // track is what is true of a selection of objects: its state at a revision, and each event after
@@ -22,8 +23,7 @@ import (
 type track struct {
 	from   uint64
 	state  map[string][]byte // objects as in events
-	stream *stream           // nil, where the events are given
-	given  []event
+	stream *stream
 }
 
 // openTrack asks for a track of what a form selects. It is nil if that revision is too old for the
@@ -55,46 +55,18 @@ func openTrack(ctx context.Context, direct *differential.Side, f form, from uint
 }
 
 // events are those that have come.
-func (t *track) events() []event {
-	if t.stream == nil {
-		return t.given
-	}
+func (t *track) events() []oracle.Event {
 	events, _, _ := t.stream.said()
-	return slices.DeleteFunc(events, func(e event) bool { return e.kind == bookmark })
+	return slices.DeleteFunc(events, func(e oracle.Event) bool { return e.Type == watch.Bookmark })
 }
 
 // lost reports whether the API server has ended the track, so that it says no more what is true.
 func (t *track) lost() bool {
-	if t.stream == nil {
-		return false
-	}
 	events, ended, _ := t.stream.said()
-	return ended || len(events) > 0 && events[0].kind == failed
+	return ended || len(events) > 0 && events[0].Type == watch.Error
 }
 
-func (t *track) close() {
-	if t.stream != nil {
-		t.stream.close()
-	}
-}
-
-// advance applies an event to a state.
-func advance(state map[string][]byte, e event) {
-	if e.kind == deleted {
-		delete(state, e.key)
-		return
-	}
-	state[e.key] = e.object
-}
-
-// initial returns the events that tell a state: in the order of keys.
-func initial(state map[string][]byte) []event {
-	all := make([]event, 0, len(state))
-	for _, key := range slices.Sorted(maps.Keys(state)) {
-		all = append(all, event{kind: added, object: state[key], key: key})
-	}
-	return all
-}
+func (t *track) close() { t.stream.close() }
 
 // list is the question for the state at a revision.
 func (f form) list(revision uint64) differential.Question {

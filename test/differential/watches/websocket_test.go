@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // TestWebSocket: a watch that asks for a WebSocket has one, with each event in a message.
@@ -32,7 +33,7 @@ func TestWebSocket(t *testing.T) {
 		t.Cleanup(func() { _ = shared.Remove(t.Context(), r, "team-a", name) })
 	}
 	target := r.Path("team-a") + "?watch=true&resourceVersion=" + strconv.FormatUint(before, 10)
-	said := map[string][]event{}
+	said := map[string][]oracle.Event{}
 	for _, side := range []struct {
 		name, url string
 		ca        []byte
@@ -60,7 +61,7 @@ func TestWebSocket(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	if err := sameEvents(said["listproxy"], said["kube-apiserver"]); err != nil {
+	if err := oracle.SameEvents(said["listproxy"], said["kube-apiserver"]); err != nil {
 		t.Error(err)
 	}
 }

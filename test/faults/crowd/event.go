@@ -2,38 +2,25 @@ package crowd
 
 import (
 	"crypto/sha256"
-	"fmt"
+	"encoding/binary"
 
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/test/harness/events"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// event is what a strict watcher was told.
-type event struct {
-	what     watch.EventType
-	key      string
-	revision uint64
-	version  [sha256.Size]byte
-	// end is true of the bookmark that follows the initial events.
-	end bool
-}
-
-func (e event) String() string {
-	if e.what == watch.Bookmark {
-		return fmt.Sprintf("a bookmark at %d", e.revision)
-	}
-	return fmt.Sprintf("%s of %s at %d", e.what, e.key, e.revision)
+// newEvent is one of which everything counts, the object's revision and version as well.
+func newEvent(what watch.EventType, key string, revision uint64, version [sha256.Size]byte) oracle.Event {
+	return oracle.Event{Type: what, Key: key, Revision: revision, Object: binary.AppendUvarint(version[:], revision)}
 }
 
 // readEvent reads the next one.
-func readEvent(in *events.Reader) (event, error) {
+func readEvent(in *events.Reader) (oracle.Event, error) {
 	w, err := in.Next()
-	e := event{what: w.Type, revision: w.Revision, end: w.EndsInitial}
-	if err != nil || e.what == watch.Error || e.what == watch.Bookmark {
-		return e, err
+	if err != nil || w.Type == watch.Error || w.Type == watch.Bookmark {
+		return oracle.Event{Type: w.Type, Revision: w.Revision, EndsInitial: w.EndsInitial}, err
 	}
-	e.key = w.Meta.Namespace + "/" + w.Meta.Name
-	e.version, err = versionOf(w.Meta)
-	return e, err
+	version, err := versionOf(w.Meta)
+	return newEvent(w.Type, w.Meta.Namespace+"/"+w.Meta.Name, w.Revision, version), err
 }

@@ -1,6 +1,7 @@
 package crowd
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // written is a history: pods of a node, one of which comes to it, changes its label, and goes.
@@ -62,10 +64,10 @@ func told(t *testing.T, h *History, initial bool) account {
 		for _, o := range h.state(onNode, from) {
 			a.events = append(a.events, initially(o))
 		}
-		a.events = append(a.events, event{what: watch.Bookmark, revision: from, end: true})
+		a.events = append(a.events, oracle.Event{Type: watch.Bookmark, Revision: from, EndsInitial: true})
 	}
 	a.events = append(a.events, h.expected(onNode, from)...)
-	a.events = append(a.events, event{what: watch.Bookmark, revision: 8})
+	a.events = append(a.events, oracle.Event{Type: watch.Bookmark, Revision: 8})
 	return a
 }
 
@@ -76,9 +78,9 @@ func TestExpected(t *testing.T) {
 		of   selection
 		want []string
 	}{
-		"a node":  {onNode, []string{"ADDED of ns/b at 4", "MODIFIED of ns/a at 5", "DELETED of ns/a at 6", "MODIFIED of ns/b at 7"}},
-		"a label": {selection{Kind: load.Pods, label: shadeLabel, value: "dark"}, []string{"ADDED of ns/b at 2", "ADDED of ns/c at 3", "MODIFIED of ns/b at 4", "DELETED of ns/a at 5", "DELETED of ns/b at 7"}},
-		"a name":  {selection{Kind: load.Pods, namespace: "ns", name: "c"}, []string{"ADDED of ns/c at 3"}},
+		"a node":  {onNode, []string{"ADDED ns/b at 4", "MODIFIED ns/a at 5", "DELETED ns/a at 6", "MODIFIED ns/b at 7"}},
+		"a label": {selection{Kind: load.Pods, label: shadeLabel, value: "dark"}, []string{"ADDED ns/b at 2", "ADDED ns/c at 3", "MODIFIED ns/b at 4", "DELETED ns/a at 5", "DELETED ns/b at 7"}},
+		"a name":  {selection{Kind: load.Pods, namespace: "ns", name: "c"}, []string{"ADDED ns/c at 3"}},
 		"others":  {selection{Kind: load.Pods, namespace: "other"}, nil},
 	} {
 		var got []string
@@ -104,14 +106,14 @@ func TestJudge(t *testing.T) {
 			t.Errorf("initial %v: what was told is missing: %v", initial, err)
 		}
 		for i, e := range a.events {
-			if e.what == watch.Bookmark {
+			if e.Type == watch.Bookmark {
 				continue
 			}
-			lies := map[string][]event{"missing": {}, "twice": {e, e}, "of another type": {e}, "another version": {e}, "another object": {e}, "another revision": {e}}
-			lies["of another type"][0].what = map[watch.EventType]watch.EventType{watch.Added: watch.Modified, watch.Modified: watch.Deleted, watch.Deleted: watch.Added}[e.what]
-			lies["another version"][0].version[0]++
-			lies["another object"][0].key += "x"
-			lies["another revision"][0].revision++
+			lies := map[string][]oracle.Event{"missing": {}, "twice": {e, e}, "of another type": {e}, "another version": {e}, "another object": {e}, "another revision": {e}}
+			lies["of another type"][0].Type = map[watch.EventType]watch.EventType{watch.Added: watch.Modified, watch.Modified: watch.Deleted, watch.Deleted: watch.Added}[e.Type]
+			lies["another version"][0].Object = append([]byte{e.Object[0] + 1}, e.Object[1:]...)
+			lies["another object"][0].Key += "x"
+			lies["another revision"][0] = newEvent(e.Type, e.Key, e.Revision+1, [sha256.Size]byte(e.Object))
 			for what, lie := range lies {
 				b := a
 				b.events = slices.Concat(a.events[:i], lie, a.events[i+1:])
@@ -119,7 +121,7 @@ func TestJudge(t *testing.T) {
 					t.Errorf("initial %v: %s: %s is not found", initial, e, what)
 				}
 			}
-			if i+1 < len(a.events) && a.events[i+1].what != watch.Bookmark {
+			if i+1 < len(a.events) && a.events[i+1].Type != watch.Bookmark {
 				b := a
 				b.events = slices.Clone(a.events)
 				b.events[i], b.events[i+1] = b.events[i+1], b.events[i]
@@ -138,11 +140,11 @@ func TestJudgeBookmarks(t *testing.T) {
 		initial bool
 		change  func(*account)
 	}{
-		"above what was told":          {false, func(a *account) { a.events = []event{{what: watch.Bookmark, revision: 4}} }},
-		"below what was told":          {false, func(a *account) { a.events[len(a.events)-1].revision = 6 }},
-		"below what was asked for":     {false, func(a *account) { a.events = []event{{what: watch.Bookmark, revision: 0}} }},
+		"above what was told":          {false, func(a *account) { a.events = []oracle.Event{{Type: watch.Bookmark, Revision: 4}} }},
+		"below what was told":          {false, func(a *account) { a.events[len(a.events)-1].Revision = 6 }},
+		"below what was asked for":     {false, func(a *account) { a.events = []oracle.Event{{Type: watch.Bookmark, Revision: 0}} }},
 		"a state older than asked for": {true, func(a *account) { a.from = 5 }},
-		"a state at another revision":  {true, func(a *account) { a.events[2].revision = 3 }},
+		"a state at another revision":  {true, func(a *account) { a.events[2].Revision = 3 }},
 	} {
 		a := told(t, h, c.initial)
 		c.change(&a)
@@ -164,9 +166,9 @@ func TestJudgeBeginning(t *testing.T) {
 	if h.lacks(a) == nil {
 		t.Error("the end is not missing")
 	}
-	for what, events := range map[string][]event{
+	for what, events := range map[string][]oracle.Event{
 		"out of order": {a.events[1], a.events[0]},
-		"false":        {{what: watch.Added, key: "ns/a", revision: 2}},
+		"false":        {newEvent(watch.Added, "ns/a", 2, [sha256.Size]byte{})},
 		"of no state":  h.expected(onNode, 4)[:1],
 	} {
 		b := a

@@ -19,6 +19,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // watcher has one watch after the other.
@@ -53,7 +54,7 @@ type watching struct {
 	account
 }
 
-func (w *watching) told(e event) {
+func (w *watching) told(e oracle.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, e)
@@ -263,7 +264,7 @@ func (w *watcher) follow(ctx context.Context, q wish, target string, resp *http.
 	if wrong != nil && ctx.Err() == nil {
 		w.Load.Tally.Wrong("GET %s (%s), %s: %v", target, q.form.Name, source, wrong)
 	}
-	from, _, begun := a.begun()
+	from, begun := a.begun()
 	if begun && !refusal {
 		next := q
 		next.initial, next.from = false, int64(max(from, a.last())) // #nosec G115 -- a revision
@@ -298,7 +299,7 @@ func (w *watching) read(in *events.Reader) (refusal bool, err error) {
 			return false, nil
 		case err != nil:
 			return false, err
-		case e.what == watch.Error:
+		case e.Type == watch.Error:
 			return true, nil
 		}
 		w.told(e)

@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestCallers: a rule is for whom it names, by all that kube-apiserver says of them, and for nobody
@@ -33,9 +34,7 @@ func TestCallers(t *testing.T) {
   limitAtZero: honour
 `)
 	want := []Caller{{User: "jane"}, {Group: "pollers"}, {Group: "system:serviceaccounts:inventory"}, {ServiceAccount: "ci/builder"}}
-	if diff := cmp.Diff(want, c.For("", "v1", "pods").NewestAsAny); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, want, c.For("", "v1", "pods").NewestAsAny)
 	for _, tt := range []struct {
 		version, resource string
 		who               user.DefaultInfo

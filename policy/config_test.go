@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const head = "apiVersion: listproxy.io/v1alpha1\nkind: Policy\n"
@@ -17,9 +18,7 @@ const head = "apiVersion: listproxy.io/v1alpha1\nkind: Policy\n"
 func parsed(t testing.TB, body string) *Config {
 	t.Helper()
 	c, err := ParseConfig("p", []byte(head+body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return c
 }
 
@@ -98,9 +97,7 @@ func TestEveryField(t *testing.T) {
 
 func TestJSONFile(t *testing.T) {
 	c, err := ParseConfig("p.json", []byte("{\n\t\"apiVersion\": \"listproxy.io/v1alpha1\",\n\t\"kind\": \"Policy\",\n\t\"defaults\": {\"cache\": \"never\"}\n}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if rule := c.For("", "v1", "pods"); rule.Cache != CacheNever || rule.Source != "p.json:4" {
 		t.Errorf("got %+v", rule)
 	}
@@ -381,9 +378,7 @@ func TestForDoesNotAllocate(t *testing.T) {
 // TestConfigFile: the digest is of the bytes that were read, as sha256sum has it.
 func TestConfigFile(t *testing.T) {
 	c, err := ParseConfig("p.yaml", []byte("apiVersion: listproxy.io/v1alpha1\nkind: Policy\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want := File{Name: "p.yaml", SHA256: "09c9bf210fd2dc504b45f9ab2e54b76484fd07becacad306f662288b183de7b2"}
 	if c.File() != want {
 		t.Errorf("it is %+v, want %+v", c.File(), want)

@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // upstreamToken is the token that kube-apiserver's cache writes.
 func upstreamToken(t testing.TB, start string, revision int64) string {
 	t.Helper()
 	token, err := storage.EncodeContinue("/registry/pods/"+start, "/registry/pods", revision)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return token
 }
 
@@ -25,9 +25,7 @@ func upstreamToken(t testing.TB, start string, revision int64) string {
 func etcdToken(t testing.TB, start string, revision int64) string {
 	t.Helper()
 	token, err := storage.EncodeContinue("/registry/pods/"+start, "/registry/pods/", revision)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return token
 }
 

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestForecastOfWatches: newestAsAny is about lists. A watch of the newest state by the same caller
@@ -13,9 +14,7 @@ import (
 func TestForecastOfWatches(t *testing.T) {
 	c, err := ParseConfig("p", []byte("apiVersion: listproxy.io/v1alpha1\nkind: Policy\n"+
 		"resources: [{group: '', resource: pods, newestAsAny: [{user: jane}]}]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	c = c.With(Switches{Watches: true})
 	for target, asAny := range map[string]bool{"/api/v1/pods": true, "/api/v1/pods?watch=true": false} {
 		list, why := parse(read(t, get(target, alice)))

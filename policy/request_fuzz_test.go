@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // checkParse: whatever we accept, the API server reads in the same way, the
@@ -39,9 +40,7 @@ func checkParse(t *testing.T, r *http.Request) {
 		t.Errorf("path %q, rebuilt %q", r.RequestURI, path)
 	}
 	info, err := RequestInfo(r.Method, r.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if !info.IsResourceRequest || info.Verb != "list" || info.Name != got.Name || info.Subresource != "" ||
 		info.APIGroup != got.Group || info.APIVersion != got.Version || info.Resource != got.Resource || info.Namespace != got.Namespace ||
 		info.LabelSelector != got.LabelSelector || info.FieldSelector != got.FieldSelector {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // alice is the header of a caller with credentials of her own.
@@ -24,9 +25,7 @@ const alice = "Authorization: Bearer a-token\r\n"
 func read(t testing.TB, text string) *http.Request {
 	t.Helper()
 	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return r
 }
 
@@ -164,9 +163,7 @@ func TestParseAccepts(t *testing.T) {
 func exists(t *testing.T, key string) *labels.Requirement {
 	t.Helper()
 	requirement, err := labels.NewRequirement(key, selection.Exists, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return requirement
 }
 

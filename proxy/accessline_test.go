@@ -14,15 +14,14 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestAccessLineIsOptIn: at info requests have no line, and a refused one has its line at access.
 func TestAccessLineIsOptIn(t *testing.T) {
 	clients := proxytest.NewCA(t)
 	identifier, err := authn.New(authn.Config{ClientCA: clients.Options})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	certificate := clients.Issue(t, pkix.Name{CommonName: "alice"}, nil)
 	for level, want := range map[slog.Level]int{slog.LevelInfo: 0, telemetry.LevelAccess: 1, slog.LevelDebug: 1} {
 		var out bytes.Buffer

@@ -30,6 +30,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const (
@@ -381,18 +382,12 @@ func startModelWorld(t testing.TB, settle time.Duration) *modelWorld {
 	cluster, err := discovery.New(w.Config(), discovery.Config{
 		Invalidate: collections.Invalidate, Settle: settle, Quarantine: time.Minute, Log: proxytest.DiscardLog(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	bounds, err := inflight.New(inflight.Config{Requests: 10, Bytes: 10_000, Wait: 24 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	reviews, err := authz.NewAuthorizer(authntest.SendAs(w.review), &url.URL{Scheme: "https", Host: "upstream.example"},
 		authz.Config{TTL: 24 * time.Hour, Timeout: 24 * time.Hour}, proxytest.DiscardLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(reviews.Close)
 	w.handler = &Handler{
 		Policy: policy.DefaultConfig().With(policy.Switches{Consistent: policy.ConsistentAlways, Watches: true}),

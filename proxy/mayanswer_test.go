@@ -25,6 +25,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestMayAnswer(t *testing.T) {
@@ -80,9 +81,7 @@ func fakeCluster() *proxytest.FakeAPI {
 func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Invalidation)) *discovery.Cluster {
 	t.Helper()
 	cluster, err := discovery.New(f.Config(), discovery.Config{Invalidate: invalidate, Settle: 15 * time.Second, Log: proxytest.DiscardLog()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	proxytest.RunInBubble(t, cluster.Run)
 	if _, reason := cluster.Catalog.Lookup(t.Context(), "", "v1", "pods"); reason != "" {
 		t.Fatalf("pods are not served: %s", reason)
@@ -94,9 +93,7 @@ func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Inv
 func decider(t *testing.T, bodies int64) *Handler {
 	t.Helper()
 	bounds, err := inflight.New(inflight.Config{Requests: 10, Bytes: bodies, Wait: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	collections := snapshot.NewCollections(snapshot.Config{
 		Client: &http.Client{Transport: proxytest.Transport(func(*http.Request) (*http.Response, error) { return nil, http.ErrServerClosed })},
 		Base:   &url.URL{Scheme: "https", Host: "upstream.example"},
@@ -207,9 +204,7 @@ func authorizerOf(t *testing.T, rt proxytest.Transport) *authz.Authorizer {
 func authorizerWith(t *testing.T, rt proxytest.Transport, config authz.Config) *authz.Authorizer {
 	t.Helper()
 	r, err := authz.NewAuthorizer(authntest.SendAs(rt), &url.URL{Scheme: "https", Host: "upstream.example"}, config, proxytest.DiscardLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(r.Close)
 	return r
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // namers answers who somebody is: "Bearer NAME" is NAME, and nobody can be asked while it is
@@ -67,9 +68,7 @@ func testNewestAsAny(t *testing.T, consistent policy.ConsistentLists) {
 	close(w.reviews) // each is answered at once
 	h := w.handler
 	whoAmI, err := authz.NewWhoAmI(authntest.SendAs(who.answer), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.WhoAmIConfig{TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer whoAmI.Close()
 	h.WhoAmI = whoAmI
 	sink := &auditSink{}
@@ -155,9 +154,7 @@ func testNewestAsAny(t *testing.T, consistent policy.ConsistentLists) {
 	if got := ask(named("poller"), true, widgets); got != given {
 		t.Errorf("when they can be asked again: %s", got)
 	}
-	if err := log.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, log.Close(t.Context()))
 	lines := strings.Split(strings.TrimSpace(sink.String()), "\n")
 	for _, line := range lines {
 		if !strings.Contains(line, `"listproxy.io/newest-as-any":"true"`) || !strings.Contains(line, `"listproxy.io/semantics":"any"`) {

@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestNoRoom: what could be answered from memory, but for the bytes of other answers, is forwarded
@@ -130,14 +131,10 @@ func TestRoomIsUsedByWhoeverGetsIt(t *testing.T) {
 					reviews++
 					return w.review(r)
 				}), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.Config{TTL: 0}, proxytest.DiscardLog()) // a yes counts for a second
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				t.Cleanup(authorizer.Close)
 				bounds, err := inflight.New(inflight.Config{Requests: 10, Bytes: 10_000, Wait: 4800 * time.Millisecond})
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				w.handler.Authorizer, w.handler.Inflight = authorizer, bounds
 				time.AfterFunc(tt.free, takeRoom(t, bounds, 10_000))
 				o := w.open(t, httptest.NewRecorder(), "resourceVersion=0", "")
@@ -155,9 +152,7 @@ func newCrowdedWorld(t *testing.T) (*modelWorld, *inflight.Bounds, *httptest.Res
 	t.Helper()
 	w := newModelWorld(t)
 	bounds, err := inflight.New(inflight.Config{Requests: 10, Bytes: 10_000, Wait: 4800 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	w.handler.Inflight = bounds
 	w.load(t)
 	for other := range byte(2) { // one may have half

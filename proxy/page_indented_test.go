@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // indented is an answer that is to be indented.
@@ -31,15 +32,11 @@ func bodyOf(t *testing.T, resp *http.Response) string {
 	var in io.Reader = resp.Body
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		z, err := stdgzip.NewReader(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		in = z
 	}
 	got, err := io.ReadAll(in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(got)
 }
 
@@ -56,9 +53,7 @@ func TestWriteIndented(t *testing.T) {
 			t.Run(fmt.Sprint(name, gzip), func(t *testing.T) {
 				plain := bodyOf(t, write(t, policy.Request{}, a, http.Header{}))
 				var want bytes.Buffer
-				if err := json.Indent(&want, []byte(strings.TrimSpace(plain)), "", "  "); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, json.Indent(&want, []byte(strings.TrimSpace(plain)), "", "  "))
 				resp := write(t, policy.Request{Gzip: gzip}, indented(a), http.Header{})
 				if compressed := resp.Header.Get("Content-Encoding") == "gzip"; compressed != (gzip && want.Len() > gzipAbove) {
 					t.Errorf("compressed: %t", compressed)

@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // listOf is an answer with n objects of size bytes each.
@@ -76,9 +77,7 @@ func TestWritePage(t *testing.T) {
 			resp := write(t, policy.Request{}, a, http.Header{})
 			defer func() { _ = resp.Body.Close() }()
 			body, err := io.ReadAll(resp.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if string(body) != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", body, tt.want)
 			}
@@ -132,9 +131,7 @@ func TestGzipThreshold(t *testing.T) {
 					t.Errorf("Vary: %q", got)
 				}
 				z, err := stdgzip.NewReader(resp.Body)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				body = z
 			}
 			n, err := io.Copy(io.Discard, body)

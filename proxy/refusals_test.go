@@ -27,6 +27,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
@@ -65,9 +66,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 				config, caller = beside, authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice"})
 			}
 			up, err := upstream.New(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			defer up.CloseIdleConnections()
 			forwarder := forward.New(up, proxytest.DiscardLog())
 			// As Handler.respond, for what is forwarded.
@@ -157,8 +156,6 @@ func TestMisdirectedIsSeen(t *testing.T) {
 func tunnelTargets(t *testing.T) server.Targets {
 	t.Helper()
 	targets, err := server.NewTargets(&url.URL{Host: "api.example:6443"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return targets
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // now stands for the newest revision in a query.
@@ -94,9 +95,7 @@ func TestCompressedWatch(t *testing.T) {
 				w := newModelWorld(t)
 				w.compresses = tt.upstream
 				compressor, err := gzip.NewCompressor(0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				w.handler.Compressor = compressor
 				end := make(chan struct{})
 				defer close(end)
@@ -137,9 +136,7 @@ func TestCompressedWatch(t *testing.T) {
 					t.Errorf("the header (-want +got):\n%s", diff)
 				}
 				read, err := io.ReadAll(body)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				// Each watch has seen one change.
 				revision := regexp.MustCompile(`"resourceVersion":"\d+"`)
 				want := revision.ReplaceAllString(plain.Body.String(), "")
@@ -155,15 +152,11 @@ func TestCompressedWatch(t *testing.T) {
 // being written, whoever holds all of it.
 func TestWatchWithoutState(t *testing.T) {
 	bounds, err := inflight.New(inflight.Config{Bytes: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer takeRoom(t, bounds, 10)()
 	h := &Handler{Inflight: bounds}
 	page, room, err := h.admitBody(t.Context(), inflight.ShareKey{}, answer{watch: true}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	page.release()
 	room.Release()
 	if _, _, err := h.admitBody(t.Context(), inflight.ShareKey{}, listOf(1, 1), 0); err == nil {
@@ -188,9 +181,7 @@ func TestStreamingListWaitsForTheProof(t *testing.T) {
 				defer o.leave()
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if diff := cmp.Diff(want, o.why); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				expect.Same(t, want, o.why)
 			})
 		})
 	}
@@ -358,15 +349,11 @@ func memoryOfIdle(b *testing.B, handler http.Handler, path, status string) (heap
 		defer transport.CloseIdleConnections()
 		for range each {
 			r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, at.URL+path, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			expect.NoError(b, err)
 			r.Header.Set("Authorization", "Bearer a")
 			r.Header.Set("Accept", "application/json")
 			answer, err := transport.RoundTrip(r)
-			if err != nil {
-				b.Fatal(err)
-			}
+			expect.NoError(b, err)
 			defer answer.Body.Close()
 			if got := answer.Header.Get("Cache-Status"); !strings.HasPrefix(got, status) {
 				b.Fatalf("Cache-Status %q", got)
@@ -442,9 +429,7 @@ func testManyWatchesAreReviewed(t *testing.T) {
 		t.Errorf("another caller's watch was reviewed after %v, alone it is after %v", waited, takes)
 	}
 	all.Wait()
-	if diff := cmp.Diff(map[reason.Reason]int{reason.NotAllowed: stay + 1, reason.ReviewFailed: leave}, said); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, map[reason.Reason]int{reason.NotAllowed: stay + 1, reason.ReviewFailed: leave}, said)
 	if reviews != stay+1 || most > 128 {
 		t.Errorf("%d reviews, %d at once", reviews, most)
 	}

@@ -11,14 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // openWatch is a watch that is being answered from memory.
@@ -212,9 +211,7 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 					t.Errorf("told while it was in doubt: %s", early)
 				}
 				end := o.end(t, 6*time.Minute)
-				if diff := cmp.Diff(tt.end, end); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				expect.Same(t, tt.end, end)
 				if after := o.ended - written; end != "" && (after < tt.first || after > tt.last) {
 					t.Errorf("it ended %v after the event", after)
 				}

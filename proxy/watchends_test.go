@@ -31,6 +31,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // slowReader is a client that takes its time for the first bytes that it gets.
@@ -79,9 +80,7 @@ func TestInterruptedStates(t *testing.T) {
 					w := newModelWorld(t)
 					w.compresses, w.bulk = true, randomText(600<<10) // more than is written at once
 					compressor, err := gzip.NewCompressor(0)
-					if err != nil {
-						t.Fatal(err)
-					}
+					expect.NoError(t, err)
 					w.handler.Compressor = compressor
 					w.load(t)
 					out := &slowReader{httptest.NewRecorder(), reads}
@@ -90,9 +89,7 @@ func TestInterruptedStates(t *testing.T) {
 					defer o.leave()
 					time.AfterFunc(5*time.Second, func() { tt.happens(w, o) })
 					end := o.end(t, reads+time.Second)
-					if diff := cmp.Diff(tt.end, end); diff != "" {
-						t.Errorf("(-want +got):\n%s", diff)
-					}
+					expect.Same(t, tt.end, end)
 					text := plain(t, out.ResponseRecorder)
 					whole := strings.Contains(text, "initial-events-end")
 					if whole != (tt.end == "") || !strings.HasSuffix(text, "}\n") {
@@ -113,9 +110,7 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 		state = append(state, index.NewObject(i+1, fmt.Sprint(i), 1, []byte(`{"data":"`+randomText(size)+`"}`)))
 	}
 	compressor, err := gzip.NewCompressor(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, compressed := range []bool{false, true} {
 		for looks := range 4 {
 			t.Run(fmt.Sprintf("gzip %t, doubt at look %d", compressed, looks), func(t *testing.T) {
@@ -229,9 +224,7 @@ func plain(t *testing.T, out *httptest.ResponseRecorder) string {
 		return out.Body.String()
 	}
 	read, err := stdgzip.NewReader(out.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	text, err := io.ReadAll(read)
 	if err != nil {
 		t.Errorf("not in whole members: %v", err)
@@ -272,9 +265,7 @@ func TestAuditOfAClientThatHasGone(t *testing.T) {
 			})
 			return proxytest.JSONResponse(r, http.StatusCreated, string(body)), err
 		}), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.WhoAmIConfig{}) // it remembers nobody
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		defer who.Close()
 		lines := &auditLines{}
 		w.handler.Auditor = &Auditor{Log: audit.NewLog(lines, proxytest.DiscardLog()), Who: who}
@@ -284,15 +275,11 @@ func TestAuditOfAClientThatHasGone(t *testing.T) {
 		if end := o.end(t, time.Minute); end != watch.EndGone {
 			t.Fatalf("it ended as %q", end)
 		}
-		if err := w.handler.Auditor.Log.Close(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, w.handler.Auditor.Log.Close(context.Background()))
 		var told []string
 		for line := range strings.Lines(lines.lines.String()) {
 			var event auditv1.Event
-			if err := json.Unmarshal([]byte(line), &event); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, json.Unmarshal([]byte(line), &event))
 			told = append(told, fmt.Sprint(event.Stage, " ", event.Verb, " ", event.User.Username))
 		}
 		slices.Sort(told)

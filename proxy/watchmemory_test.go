@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // benchHub has so many changes of one object of about that size.
@@ -121,13 +122,9 @@ func BenchmarkWatchReplay(b *testing.B) {
 			defer server.Close()
 			read := func() {
 				r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, server.URL, nil)
-				if err != nil {
-					b.Fatal(err)
-				}
+				expect.NoError(b, err)
 				answer, err := server.Client().Do(r)
-				if err != nil {
-					b.Fatal(err)
-				}
+				expect.NoError(b, err)
 				defer answer.Body.Close()
 				if _, err := io.CopyN(io.Discard, answer.Body, int64(changes*size)); err != nil {
 					b.Fatal(err)

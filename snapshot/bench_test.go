@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // benchCollection holds n objects of about 6.6 KB, live.
@@ -49,9 +50,7 @@ func BenchmarkApply(b *testing.B) {
 					rev++
 					i := int(rev*7919) % n
 					o := &index.Object{Key: benchKey(i), Revision: rev, Bytes: body, Fields: benchFields(i)}
-					if err := c.apply(change{kind: modified, key: o.Key, revision: rev, object: o}); err != nil {
-						b.Fatal(err)
-					}
+					expect.NoError(b, c.apply(change{kind: modified, key: o.Key, revision: rev, object: o}))
 					if rev%150_000 == 0 {
 						c.shorten()
 					}
@@ -118,9 +117,7 @@ func BenchmarkSelect(b *testing.B) {
 		snap := Snapshot{tree: state, Frame: wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", Indexed: true},
 			wire.Field{Name: "spec.hostNetwork"}, wire.Field{Name: "spec.host"}, wire.Field{Name: "status.phase"})}
 		byLabel, err := labels.Parse("app=app-7,tier in (tier-0,tier-2)")
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.NoError(b, err)
 		for _, bb := range []struct {
 			name string
 			q    index.Query
@@ -157,9 +154,7 @@ func BenchmarkHistory(b *testing.B) {
 				}
 				before := heap()
 				for _, o := range objects {
-					if err := c.apply(change{kind: modified, key: o.Key, revision: o.Revision, object: o}); err != nil {
-						b.Fatal(err)
-					}
+					expect.NoError(b, c.apply(change{kind: modified, key: o.Key, revision: o.Revision, object: o}))
 				}
 				b.ReportMetric(float64(heap()-before)/events, "B/version")
 				runtime.KeepAlive(c)

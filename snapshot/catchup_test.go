@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // What a stream tells may have happened long ago, whether it was broken, silent, or only ever
@@ -62,9 +63,7 @@ func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
 					if s.mark > 0 {
 						err = c.progress(s.mark)
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					expect.NoError(t, err)
 					if s.probe > 0 {
 						c.expect(probed{s.probe, c.at(time.Now())})
 					}
@@ -111,9 +110,7 @@ func TestGoalsAreBounded(t *testing.T) {
 				t.Fatalf("%d goals", n)
 			}
 		}
-		if err := c.progress(1999); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, c.progress(1999))
 		if len(c.goals) > 1 {
 			t.Errorf("goals that were reached are left: %v", c.goals)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestWantNext: the feed is told of a newest page only if another one follows it.
@@ -20,9 +21,7 @@ func TestWantNext(t *testing.T) {
 	known := Fixed(7, "PodList", "v1", objects)
 	r := resourceNamed("pods")
 	none, err := labels.Parse("app=none")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for name, tt := range map[string]struct {
 		q    index.Query
 		view *View

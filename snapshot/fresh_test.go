@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/pace"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // quietResource is an upstream in which other resources are written: its revision moves, and the
@@ -351,9 +352,7 @@ func TestNoFresh(t *testing.T) {
 func TestAccept(t *testing.T) {
 	tell := func(c *Collection, revision uint64) {
 		t.Helper()
-		if err := c.apply(change{kind: modified, key: "ns/a", revision: revision, object: &index.Object{Key: "ns/a", Revision: revision}}); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, c.apply(change{kind: modified, key: "ns/a", revision: revision, object: &index.Object{Key: "ns/a", Revision: revision}}))
 	}
 	for name, tt := range map[string]struct {
 		resumed uint64 // at this revision

@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 var (
@@ -487,7 +488,5 @@ func TestShrink(t *testing.T) {
 		return i >= 0 && slices.Contains(steps[i:], second)
 	})
 	want := []step{first, second}
-	if diff := cmp.Diff(want, readSteps(writeSteps(got)), cmp.AllowUnexported(step{})); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, want, readSteps(writeSteps(got)), cmp.AllowUnexported(step{}))
 }

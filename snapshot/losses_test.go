@@ -10,10 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // gap is what a test was told of a state that is there again.
@@ -74,9 +73,7 @@ func TestLossesAreCounted(t *testing.T) {
 					t.Errorf("%d resumes, want %d or more", got.Resumes, tt.want.Resumes)
 				}
 				got.Resumes = tt.want.Resumes // a watch that ends at once is in doubt sometimes
-				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				expect.Same(t, tt.want, got)
 				if uint64(len(gaps)) != got.Restarts() {
 					t.Fatalf("told of gaps: %v", gaps)
 				}
@@ -149,9 +146,7 @@ func TestLossesFromOutside(t *testing.T) {
 				want := FeedStats{Loads: 2, Losses: tt.want}
 				got := c.Stats()[0].Feed
 				got.Resumes = 0
-				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				expect.Same(t, want, got)
 				if told != int(want.Restarts()) { // #nosec G115 -- a count
 					t.Errorf("told of %d gaps", told)
 				}
@@ -169,9 +164,7 @@ func TestCollectionThatIsOverOpensNothing(t *testing.T) {
 		t.Errorf("opened after %v, %s", gap, cause)
 	}
 	life.ended(reason.Contradiction, now)
-	if diff := cmp.Diff(FeedStats{}, life.counts.stats()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, FeedStats{}, life.counts.stats())
 }
 
 func TestCountsAreBounded(t *testing.T) {

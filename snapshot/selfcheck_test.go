@@ -25,6 +25,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // library is an API server in memory with many config maps, which answers any page of them exactly.
@@ -266,9 +267,7 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 				for _, key := range slices.Sorted(maps.Keys(c.objects)) {
 					want = append(want, c.item(key, false))
 				}
-				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("-want +got:\n%s", diff)
-				}
+				expect.Same(t, want, got)
 				if all := c.collections.Stats(); len(all) != 1 || all[0].Check.Mismatches != 1 {
 					t.Errorf("the numbers for people: %+v", all)
 				}
@@ -502,13 +501,9 @@ func TestObjectsAreWhatTheirBytesSay(t *testing.T) {
 	for _, labels := range []string{`"app":"x"`, many.String() + `"app":"x"`} {
 		body := []byte(`{"metadata":{"name":"a","namespace":"n","resourceVersion":"5","labels":{` + labels + `}},"spec":{"nodeName":"n1"}}`)
 		m, err := c.source.Encoding().Item(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		other, err := wire.MakeLabels([]string{"app", "y"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for name, change := range map[string]func(*index.Object){
 			"":         func(*index.Object) {},
 			"labels":   func(o *index.Object) { o.Labels = other },

@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // meddled is an upstream before which somebody delays or replaces some answers.
@@ -567,9 +568,7 @@ func TestAPastThatWasReplaced(t *testing.T) {
 	}
 	c.drop(reason.Warming)
 	c.open(index.NewTree(false), 0, before.Revision-1, before.Frame, nil, c.newProbe())
-	if err := c.progress(before.Revision); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, c.progress(before.Revision))
 	if _, absence := c.Exact(t.Context(), before.Revision); absence != reason.None {
 		t.Fatal(absence)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // follower follows a collection, and says how that ended.
@@ -64,17 +65,13 @@ func TestFollowWhereNothingHappens(t *testing.T) {
 		}
 		quiet := func(rev uint64) {
 			time.Sleep(time.Second)
-			if err := c.progress(rev); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, c.progress(rev))
 			time.Sleep(2 * time.Minute)
 			c.trim(time.Now())
 		}
 		write := func(kind changeKind, rev uint64) {
 			time.Sleep(time.Second)
-			if err := c.apply(change{kind: kind, key: "a", revision: rev, object: index.NewObject(0, "a", rev, nil)}); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, c.apply(change{kind: kind, key: "a", revision: rev, object: index.NewObject(0, "a", rev, nil)}))
 		}
 		check := func(when string, first uint64) {
 			t.Helper()
@@ -131,9 +128,7 @@ func TestLostSpanIsForgotten(t *testing.T) {
 				if _, found := c.view.Load().newest.Get(key); found {
 					ch.kind = modified
 				}
-				if err := c.apply(ch); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, c.apply(ch))
 				return weak.Make(o)
 			}
 			first := write("a", 20)

@@ -12,6 +12,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // liveCollection is a collection with one object, ns/a, at revision 10.
@@ -67,9 +68,7 @@ func TestRevisionsThatGoBack(t *testing.T) {
 		t.Errorf("a read below the floor: got %v", err)
 	}
 	floor := c.floor()
-	if err := c.progress(20); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, c.progress(20))
 	// The stream may pass a read that is under way; that is no step back.
 	if err := c.observe(15, floor); err != nil || !c.expect(probed{15, c.at(time.Now())}) {
 		t.Errorf("a read that the stream has passed: %v", err)
@@ -186,9 +185,7 @@ func TestByteBound(t *testing.T) {
 		for rev := uint64(2); rev < 500; rev++ {
 			time.Sleep(time.Minute)
 			err := c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &index.Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if c.budget.Full() {
 				t.Fatalf("revision %d: %d bytes are stored, the bound is %d", rev, c.budget.Used.Load(), c.budget.Limit)
 			}

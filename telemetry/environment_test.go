@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"go.opentelemetry.io/otel/sdk/resource"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // collector is one of OTLP over HTTP. It passes on what it is sent.
@@ -34,9 +36,7 @@ func collector(t *testing.T, tls bool) (*httptest.Server, <-chan *http.Request) 
 func recorded(t *testing.T) *Traces {
 	t.Helper()
 	traces, err := NewTraces(t.Context(), resource.Empty())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_, span := traces.Tracer("test").Start(t.Context(), "span")
 	span.End()
 	return traces
@@ -97,16 +97,12 @@ func TestExporterVariables(t *testing.T) {
 			ca := filepath.Join(t.TempDir(), "ca.crt")
 			if tt.tls {
 				text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-				if err := os.WriteFile(ca, text, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, os.WriteFile(ca, text, 0o600))
 			}
 			for name, value := range tt.env(server.URL, ca) {
 				t.Setenv(name, value)
 			}
-			if err := recorded(t).Shutdown(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, recorded(t).Shutdown(context.Background()))
 			select {
 			case r := <-sent:
 				if r.URL.Path != tt.path || tt.head != "" && r.Header.Get(tt.head) != "mine" {
@@ -123,9 +119,7 @@ func TestExporterVariables(t *testing.T) {
 func TestGRPCIsTheDefault(t *testing.T) {
 	clearOTEL(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer func() { _ = listener.Close() }()
 	began := make(chan string, 1)
 	go func() {
@@ -159,15 +153,11 @@ func TestGRPCIsTheDefault(t *testing.T) {
 // TestDocumentedVariables: each that docs/observability.md names is set in a test here.
 func TestDocumentedVariables(t *testing.T) {
 	docs, err := os.ReadFile("../docs/observability.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var tests strings.Builder
 	for _, file := range []string{"environment_test.go", "traces_test.go", "traces.go"} { // the last has names of them
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		tests.Write(text)
 	}
 	names := regexp.MustCompile("`(OTEL_[A-Z_]+)`").FindAllStringSubmatch(string(docs), -1)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // The secret that must never be seen; it has the characters of a bearer token.
@@ -178,9 +180,7 @@ func TestAccessLevel(t *testing.T) {
 	for _, format := range []Format{FormatText, FormatJSON} {
 		for name, want := range map[string]bool{"debug": true, "ACCESS": true, "info": false, "warn": false, "error": false} {
 			level, err := ParseLevel(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			var out bytes.Buffer
 			NewLogger(&out, format, level).Log(t.Context(), LevelAccess, "request", "token", secret)
 			if got := strings.Contains(out.String(), "ACCESS"); got != want || strings.Contains(out.String(), secret) {

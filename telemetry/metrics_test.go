@@ -9,17 +9,15 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestMetricsAreReadByPrometheus(t *testing.T) {
 	metrics, err := NewMetrics(resource.Empty())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	counter, err := metrics.Meter("test").Int64Counter("listproxy.things", metric.WithUnit("By"), metric.WithDescription("Things."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	counter.Add(t.Context(), 5)
 	w := httptest.NewRecorder()
 	metrics.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))

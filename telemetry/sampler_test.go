@@ -9,6 +9,8 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // parentOf is the context of a request with a traceparent, or of a span of our own.
@@ -51,9 +53,7 @@ func TestSampler(t *testing.T) {
 	} {
 		t.Run(tt.name+" "+tt.arg, func(t *testing.T) {
 			s, err := newSampler(tt.name, tt.arg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			for what, c := range map[string]struct {
 				ctx  context.Context
 				want bool
@@ -77,9 +77,7 @@ func TestSampler(t *testing.T) {
 func TestForcedTracesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := newSampler("parentbased_always_off", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		count := func() (n int) {
 			for range 10 * forcedPerSecond {
 				if samples(parentOf(chosen(), true, true), s, chosen()) {
@@ -100,15 +98,11 @@ func TestForcedTracesAreBounded(t *testing.T) {
 
 func TestSamplerKeepsTheTracestate(t *testing.T) {
 	state, err := trace.ParseTraceState("vendor=theirs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	parent := trace.SpanContextFromContext(parentOf(chosen(), true, true)).WithTraceState(state)
 	for name := range samplerKinds() {
 		s, err := newSampler(name, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		ctx := DistrustParent(trace.ContextWithSpanContext(t.Context(), parent))
 		if got := s.ShouldSample(sdktrace.SamplingParameters{ParentContext: ctx, TraceID: chosen()}).Tracestate.String(); got != "vendor=theirs" {
 			t.Errorf("%s: tracestate %q", name, got)

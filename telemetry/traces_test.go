@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.opentelemetry.io/otel/sdk/resource"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // clearOTEL takes away what the machine's environment says.
@@ -50,9 +52,7 @@ func TestNewTraces(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if traces.Enabled() != tt.enabled {
 				t.Errorf("enabled is %v", traces.Enabled())
 			}
@@ -78,9 +78,7 @@ func TestResource(t *testing.T) {
 		t.Setenv("OTEL_SERVICE_NAME", tt.service)
 		t.Setenv("OTEL_RESOURCE_ATTRIBUTES", tt.attributes)
 		res, err := NewResource(t.Context(), "v1.2.3")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		got := map[string]string{}
 		for _, a := range res.Attributes() {
 			got[string(a.Key)] = a.Value.Emit()
@@ -107,9 +105,7 @@ func TestSamplerInWords(t *testing.T) {
 		t.Setenv(envSampler, tt.name)
 		t.Setenv(envSamplerArg, tt.arg)
 		traces, err := NewTraces(t.Context(), resource.Empty())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		t.Cleanup(func() { _ = traces.Shutdown(context.Background()) })
 		if got := traces.Sampler(); got != tt.want || !traces.Enabled() {
 			t.Errorf("%q %q: %q, want %q", tt.name, tt.arg, got, tt.want)

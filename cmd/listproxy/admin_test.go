@@ -12,6 +12,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/telemetry/statusz"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestPolicyInForce: it is what was read at the start, whatever has become of the file, with what
@@ -32,16 +33,10 @@ resources:
   maxBytes: 64Mi
 `
 	path := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	o, err := parse("--config", path, "--eager", "nodes", "--idle-timeout", "20m", "--history-window", "3m")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, os.Remove(path))
 	all := []string{}
 	for _, r := range media.All() {
 		all = append(all, string(r))
@@ -80,9 +75,7 @@ func TestWordsOfRules(t *testing.T) {
 
 func TestFlagsInForce(t *testing.T) {
 	o, err := parse("--secure-port", "1234", "--eager", "pods,nodes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	got := map[string]statusz.Flag{}
 	for _, f := range flagsInForce(o.flags) {
 		got[f.Name] = f

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const (
@@ -39,13 +41,9 @@ func TestMain(m *testing.M) {
 func asListproxy(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	dir := t.TempDir()
-	if err := os.Symlink(program, filepath.Join(dir, "listproxy")); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Symlink(program, filepath.Join(dir, "listproxy")))
 	cmd.Env = append(os.Environ(), completeEnv+"=yes", "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 

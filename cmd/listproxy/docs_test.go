@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // ofTheMachine are flags whose default is not the same everywhere.
@@ -22,9 +24,7 @@ var ofTheMachine = map[string]bool{"cert-dir": true}
 // then happens.
 func TestDocumentedFlags(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want := map[string]string{}
 	newCommand().Flags().VisitAll(func(f *pflag.Flag) {
 		def := strings.Trim(f.DefValue, "[]")
@@ -80,9 +80,7 @@ func TestMentionedFlags(t *testing.T) {
 		"../../docs/audit.md", "../../docs/policy.md", "../../docs/rbac.yaml", "../../docs/analyze.md",
 	} {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for _, m := range mention.FindAllStringSubmatch(string(text), -1) {
 			if !known[m[1]] {
 				t.Errorf("%s speaks of --%s, which is no flag", file, m[1])
@@ -94,9 +92,7 @@ func TestMentionedFlags(t *testing.T) {
 // TestNamedTests: docs/security.md says which tests show what; they exist.
 func TestNamedTests(t *testing.T) {
 	text, err := os.ReadFile("../../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	known := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	err = filepath.WalkDir("../..", func(file string, _ fs.DirEntry, err error) error {
@@ -109,9 +105,7 @@ func TestNamedTests(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`").FindAllSubmatch(text, -1)
 	if len(named) == 0 {
 		t.Error("docs/security.md names no tests")
@@ -127,13 +121,9 @@ func TestNamedTests(t *testing.T) {
 // each make has a target. (TestReadmeWalk in test/e2e/operators runs those of the README's trial.)
 func TestCommandsInPages(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	pages, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	pages = append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../charts/listproxy/README.md", "../../charts/listproxy/templates/NOTES.txt")
 	command := regexp.MustCompile(`(?m)^ *(?:\$ )?\(?(?:umask 077; *)?(?:[^|\n]*\| *)?(?:bin/)?(listproxy|make) +([a-z-][^\n]*)$`)
 	blocks := regexp.MustCompile("(?s)\n```[a-z]*\n(.*?)\n```")
@@ -141,9 +131,7 @@ func TestCommandsInPages(t *testing.T) {
 	found := map[string]int{}
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		code := string(text)
 		if filepath.Ext(page) == ".md" {
 			code = ""
@@ -192,9 +180,7 @@ func TestCommandsInPages(t *testing.T) {
 func TestDocumentedCommands(t *testing.T) {
 	t.Chdir("../..")
 	text, err := os.ReadFile("docs/policy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	blocks := regexp.MustCompile("(?ms)^```console\n\\$ listproxy ([^\n]*)\n(.*?)^```$").FindAllSubmatch(text, -1)
 	if len(blocks) < 5 {
 		t.Fatalf("only %d commands", len(blocks))
@@ -208,9 +194,7 @@ func TestDocumentedCommands(t *testing.T) {
 				args[i] = strings.Trim(args[i], "'")
 			}
 			_, got, err := execute(t, args...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("documented otherwise (-documented +got):\n%s", diff)
 			}

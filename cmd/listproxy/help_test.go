@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestFlagSections: every flag has its place in help, and docs/operations.md has the same sections
@@ -34,9 +36,7 @@ func TestFlagSections(t *testing.T) {
 	})
 
 	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_, flags, _ := strings.Cut(string(text), "\n## Flags\n")
 	flags, _, _ = strings.Cut(flags, "\n## ")
 	var documented []string

@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestLoginIsNeeded: a kubeconfig with which the API server would take listproxy for nobody is
@@ -23,9 +25,7 @@ func TestLoginIsNeeded(t *testing.T) {
 			config.AuthInfos["feeder"] = login
 		}
 		file := filepath.Join(dir, "kubeconfig")
-		if err := clientcmd.WriteToFile(*config, file); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, clientcmd.WriteToFile(*config, file))
 		return file
 	}
 	mine := api.Context{Cluster: "here", AuthInfo: "feeder"}
@@ -55,9 +55,7 @@ func TestLoginIsNeeded(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, test.want)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "other"), []byte("x: ["), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(filepath.Join(dir, "other"), []byte("x: ["), 0o600))
 	for _, file := range []string{"other", "none"} {
 		if err := checkLogin(filepath.Join(dir, file)); err == nil || !strings.Contains(err.Error(), "--kubeconfig "+dir) {
 			t.Errorf("%s: %v", file, err)

@@ -20,6 +20,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func parse(args ...string) (*options, error) {
@@ -34,9 +35,7 @@ func parse(args ...string) (*options, error) {
 
 func TestOptions(t *testing.T) {
 	o, err := parse("--cache-bytes", "512Mi", "--eager", "pods,deployments.v1.apps", "--eager", "widgets.v1beta1.example.com")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if o.byteBound != 512<<20 {
 		t.Errorf("--cache-bytes 512Mi is %d", o.byteBound)
 	}
@@ -52,9 +51,7 @@ func TestOptions(t *testing.T) {
 
 func TestTLSOptions(t *testing.T) {
 	o, err := parse("--tls-min-version", "VersionTLS13", "--tls-cipher-suites", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if o.tls.MinVersion != tls.VersionTLS13 || len(o.tls.CipherSuites) != 1 {
 		t.Errorf("got %+v", o.tls)
 	}
@@ -126,9 +123,7 @@ func TestWrongOptions(t *testing.T) {
 func newCA(t *testing.T) string {
 	t.Helper()
 	_, path, err := certs.LoadOrCreate("", "", t.TempDir(), nil, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return path
 }
 
@@ -137,9 +132,7 @@ func newCA(t *testing.T) string {
 func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 	ca := newCA(t)
 	noPEM := filepath.Join(t.TempDir(), "no.pem")
-	if err := os.WriteFile(noPEM, []byte("not a certificate"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(noPEM, []byte("not a certificate"), 0o600))
 	missing := filepath.Join(t.TempDir(), "missing")
 	for _, tt := range []struct {
 		args []string
@@ -211,9 +204,7 @@ func TestIdentityLimitAndAuditOptions(t *testing.T) {
 	ca := newCA(t)
 	o, err := parse("--client-ca-file", ca, "--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front",
 		"--max-inflight-bytes", "64Mi", "--max-body-bytes", "0", "--stall-timeout", "0", "--audit-log-path", "-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if got := len(o.identity.cas()); got != 2 {
 		t.Errorf("%d CAs of clients", got)
 	}
@@ -269,9 +260,7 @@ func TestSettle(t *testing.T) {
 // TestDocumentedSettle: docs/operations.md says what is refused.
 func TestDocumentedSettle(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	alone, each := leastSettle(false), leastSettle(true)
 	for _, want := range []string{
 		fmt.Sprintf("%v at least, and %v with `--upstream` |", alone, each),
@@ -291,9 +280,7 @@ func TestAdminHosts(t *testing.T) {
 		}
 	}
 	o, err := parse("--admin-hosts", "a.example.com,B.example.com")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	names := o.admin.names(&url.URL{Scheme: "https", Host: "api.example.com:6443"})
 	for _, want := range []string{"a.example.com", "B.example.com", "api.example.com"} {
 		if !slices.Contains(names, want) {
@@ -310,9 +297,7 @@ func TestConfigAndEager(t *testing.T) {
 - {group: '', resource: services, representations: [protobuf]}
 `)
 	o, err := parse("--config", config, "--eager", "pods,configmaps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want := []policy.EagerCollection{
 		{Version: "v1", Resource: "pods", Representation: media.Protobuf},
 		{Version: "v1", Resource: "pods", Representation: media.JSON},

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestOwnPings: what the environment says comes first.
@@ -13,15 +13,11 @@ func TestOwnPings(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "7")
-	if err := setOwnPings(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, setOwnPings())
 	got := map[string]string{}
 	for name := range ownPings() {
 		got[name] = os.Getenv(name)
 	}
 	want := map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5", "HTTP2_PING_TIMEOUT_SECONDS": "7"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, want, got)
 }

@@ -11,15 +11,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestAllAreKnown reads the constants from the source: a reason that is declared and forgotten in
 // Forwarding and Losses would be missing in the documentation and in metrics.
 func TestAllAreKnown(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "reason.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var declared []Reason
 	for _, d := range file.Decls {
 		if constants, ok := d.(*ast.GenDecl); !ok || constants.Tok != token.CONST {
@@ -28,9 +28,7 @@ func TestAllAreKnown(t *testing.T) {
 		ast.Inspect(d, func(n ast.Node) bool {
 			if value, ok := n.(*ast.BasicLit); ok {
 				word, err := strconv.Unquote(value.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				declared = append(declared, Reason(word))
 			}
 			return true

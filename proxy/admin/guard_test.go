@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/telemetry/statusz"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // guardedAdmin has all pages, and those of metrics and the status say nothing.
@@ -178,19 +179,13 @@ func TestAdminOverTCP(t *testing.T) {
 	server := httptest.NewServer(guardedAdmin())
 	defer server.Close()
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for host, want := range map[string]int{"": 200, "localhost:" + port: 200, "evil.example.com:" + port: 403} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/statusz", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		r.Host = host
 		resp, err := server.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		_ = resp.Body.Close()
 		if resp.StatusCode != want {
 			t.Errorf("%q: %s", host, resp.Status)

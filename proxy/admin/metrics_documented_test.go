@@ -32,6 +32,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // everything lets every metric have a series.
@@ -52,21 +53,15 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	}
 	send := observe.Reviews(o, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) { return answer(r) })
 	review, err := send(t.Context(), struct{}{}, httptest.NewRequest(http.MethodPost, "/", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_ = review.Body.Close()
 	feed, err := o.FeedTransport(proxytest.Transport(answer), &url.URL{}).RoundTrip(httptest.NewRequestWithContext(source.With(t.Context(), source.ForWatch), http.MethodGet, "/api/v1/pods", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_ = proxytest.ReadAll(t, feed.Body)
 	_ = feed.Body.Close()
 	now := time.Now()
 	connections, err := inflight.NewConnections(1, proxytest.DiscardLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if err := RegisterState(metrics, State{
 		Collections: func() []snapshot.CollectionStats {
 			return []snapshot.CollectionStats{{
@@ -93,9 +88,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := RegisterEndpoints(metrics, func() []upstream.EndpointStats { return []upstream.EndpointStats{{Address: "10.0.0.1:6443"}} }); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, RegisterEndpoints(metrics, func() []upstream.EndpointStats { return []upstream.EndpointStats{{Address: "10.0.0.1:6443"}} }))
 	return proxytest.Gather(t, metrics)
 }
 
@@ -103,9 +96,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 // it says of itself, and for nothing else.
 func TestDocumentedMetrics(t *testing.T) {
 	text, err := os.ReadFile("../../docs/observability.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	documented := regexp.MustCompile("(?m)^\\| `listproxy_.*$").FindAllString(string(text), -1)
 	slices.Sort(documented)
 	var gathered []string

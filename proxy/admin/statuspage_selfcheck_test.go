@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/media"
@@ -13,6 +12,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/telemetry/statusz"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestStatusSaysWhatSelfChecksFound: of each collection, and of all together what was ever wrong.
@@ -62,9 +62,7 @@ func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			source := newStatusSource(o, metrics.Gatherer())
 			source.SelfCheck = tt.interval
-			if diff := cmp.Diff(tt.want, source.collection(now, stats("pods", tt.found)).SelfCheck); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
+			expect.Same(t, tt.want, source.collection(now, stats("pods", tt.found)).SelfCheck)
 		})
 	}
 
@@ -90,9 +88,7 @@ func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
 		{Resource: "deployments.apps", Version: "v1", Representation: "protobuf", Mismatches: 1, Last: ago(time.Minute).UTC()},
 		{Resource: "pods", Version: "v1", Representation: "json", Mismatches: 2, Last: ago(time.Hour).UTC()},
 	}}
-	if diff := cmp.Diff(want, got.SelfChecks); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, want, got.SelfChecks)
 	if !got.Healthy {
 		t.Errorf("what was wrong is gone, and it is not healthy: %+v", got.Checks)
 	}

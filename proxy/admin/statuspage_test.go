@@ -26,6 +26,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/telemetry/statusz"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // newStatusSource has two collections, and nothing else to say.
@@ -217,13 +218,9 @@ func TestStatusNamesFew(t *testing.T) {
 func TestSilentIsNotLive(t *testing.T) {
 	o, metrics := observetest.New(t, nil)
 	s := newStatusSource(o, metrics.Gatherer(), collectionStats("pods", 91*time.Second, reason.None), collectionStats("nodes", 0, reason.None))
-	if err := RegisterState(metrics, s.State); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, RegisterState(metrics, s.State))
 	families, err := metrics.Gatherer().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	got := map[string]float64{}
 	for _, family := range families {
 		if family.GetName() != "listproxy_collection_live" {
@@ -237,9 +234,7 @@ func TestSilentIsNotLive(t *testing.T) {
 			got[label["resource"]+" "+label["reason"]] = m.GetGauge().GetValue()
 		}
 	}
-	if diff := cmp.Diff(map[string]float64{"pods stale": 0, "nodes none": 1}, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, map[string]float64{"pods stale": 0, "nodes none": 1}, got)
 }
 
 // TestStatusOfEndpoints: the page has what checks found, and nothing without --upstream.
@@ -270,9 +265,7 @@ func TestStatusOfEndpoints(t *testing.T) {
 		{Address: "b:1", State: "not-ready", Meaning: "not ready", Version: "v1.35.4", Error: "/readyz answered 500"},
 		{Address: "c:1", State: "unknown", Meaning: "not checked yet"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, want, got)
 }
 
 // TestWatchesAreNoLists: a forwarded watch counts as no list, whatever it was forwarded for, and

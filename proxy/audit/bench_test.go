@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // BenchmarkAudit is what the audit log adds to an answer from memory.
@@ -14,9 +15,7 @@ func BenchmarkAudit(b *testing.B) {
 	file := func(b *testing.B) *logFile {
 		b.Helper()
 		f, err := openFile(Config{Path: filepath.Join(b.TempDir(), "audit.log"), MaxSize: 100, MaxBackups: 1})
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.NoError(b, err)
 		return f
 	}
 	b.Run("encode", func(b *testing.B) {
@@ -33,9 +32,7 @@ func BenchmarkAudit(b *testing.B) {
 		event := newEvent(r, list, who, auditReceived)
 		completeEvent(event, auditedPage(), auditCompleted)
 		line, err := encodeEvent(event)
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.NoError(b, err)
 		f := file(b)
 		b.ReportAllocs()
 		for b.Loop() {
@@ -49,9 +46,7 @@ func BenchmarkAudit(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			entry, err := l.Begin(r, list, who, time.Now())
-			if err != nil {
-				b.Fatal(err)
-			}
+			expect.NoError(b, err)
 			entry.Complete(auditedPage())
 		}
 	})

@@ -21,6 +21,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 var (
@@ -65,9 +66,7 @@ func TestAuditEvent(t *testing.T) {
 	broken.Broken, broken.NewestAsAny = true, true
 	completeEvent(event, broken, auditCompleted)
 	line, err := encodeEvent(event)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want := `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata",` +
 		`"auditID":"1b671a64-40d5-491e-99b0-da01ff1f3341","stage":"ResponseComplete",` +
 		`"requestURI":"/api/v1/namespaces/team-a/pods?fieldSelector=metadata.name%3Dweb\u0026resourceVersion=1234",` +
@@ -133,9 +132,7 @@ func FuzzAuditEvent(f *testing.F) {
 			Revision: 1<<64 - 1, Items: 1<<63 - 1, Bytes: 1<<63 - 1, Broken: true, NewestAsAny: true,
 		}, auditCompleted)
 		line, err := encodeEvent(event)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if len(line) > size {
 			t.Errorf("a line of %d bytes, at most %d were expected: %s", len(line), size, line)
 		}
@@ -152,9 +149,7 @@ func FuzzAuditEvent(f *testing.F) {
 func backendLine(t *testing.T, event *auditv1.Event) string {
 	t.Helper()
 	var internal auditinternal.Event
-	if err := audit.Scheme.Convert(event, &internal, nil); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, audit.Scheme.Convert(event, &internal, nil))
 	var out bytes.Buffer
 	if !auditlog.NewBackend(&out, auditlog.FormatJson, auditv1.SchemeGroupVersion).ProcessEvents(&internal) {
 		t.Fatal("the backend did not take the event")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // writeLine writes a line, which must work.
@@ -23,9 +24,7 @@ func writeLine(t *testing.T, f *logFile, line string) {
 func newFile(t *testing.T, c Config) *logFile {
 	t.Helper()
 	f, err := openFile(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -37,9 +36,7 @@ func newFile(t *testing.T, c Config) *logFile {
 func wantFile(t *testing.T, when, path, want string) {
 	t.Helper()
 	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("%s: %s", when, diff)
 	}
@@ -48,9 +45,7 @@ func wantFile(t *testing.T, when, path, want string) {
 func wantMode(t *testing.T, path string, want fs.FileMode) {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if got := info.Mode().Perm(); got != want {
 		t.Errorf("%s has mode %o, want %o", path, got, want)
 	}
@@ -62,9 +57,7 @@ func TestAuditFileIsItsOwnersOnly(t *testing.T) {
 	wantMode(t, path, 0o600)
 	wantMode(t, filepath.Dir(path), 0o700)
 	writeLine(t, f, "1")
-	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.RemoveAll(filepath.Dir(path)))
 	writeLine(t, f, "2")
 	wantFile(t, "after the folder was removed", path, "2\n")
 	wantMode(t, path, 0o600)
@@ -73,30 +66,22 @@ func TestAuditFileIsItsOwnersOnly(t *testing.T) {
 
 func TestAuditFileGoesOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	if err := os.WriteFile(path, []byte("0\n"), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path, []byte("0\n"), 0o640))
 	f := newFile(t, Config{Path: path, MaxSize: 1})
 	writeLine(t, f, "1")
 	wantFile(t, "an older file", path, "0\n1\n")
 	wantMode(t, path, 0o640)
 
-	if err := os.Rename(path, path+".moved"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Rename(path, path+".moved"))
 	writeLine(t, f, "2")
 	wantFile(t, "the file was moved away", path, "2\n")
 	wantFile(t, "the file that was moved away", path+".moved", "0\n1\n")
 
-	if err := os.Rename(path+".moved", path); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Rename(path+".moved", path))
 	writeLine(t, f, "3")
 	wantFile(t, "another file is in its place", path, "0\n1\n3\n")
 
-	if err := os.Truncate(path, 0); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Truncate(path, 0))
 	writeLine(t, f, "4")
 	wantFile(t, "the file was emptied", path, "4\n")
 }
@@ -106,12 +91,8 @@ func TestAuditFileCannotBeMade(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "folder")
 	path := filepath.Join(folder, "audit.log")
 	f := newFile(t, Config{Path: path})
-	if err := os.RemoveAll(folder); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(folder, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.RemoveAll(folder))
+	expect.NoError(t, os.WriteFile(folder, nil, 0o600))
 	if n, err := f.Write([]byte("1\n")); n != 0 || err == nil {
 		t.Errorf("wrote %d bytes: %v", n, err)
 	}
@@ -119,9 +100,7 @@ func TestAuditFileCannotBeMade(t *testing.T) {
 		!strings.HasPrefix(err.Error(), "--audit-log-path="+path+" cannot be written: ") {
 		t.Errorf("opened: %v", err)
 	}
-	if err := os.Remove(folder); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.Remove(folder))
 	writeLine(t, f, "1")
 	wantFile(t, "the folder can be made again", path, "1\n")
 }
@@ -233,16 +212,12 @@ func TestAuditLogToFile(t *testing.T) {
 	config := Config{Path: filepath.Join(t.TempDir(), "audit.log"), MaxSize: 1, MaxBackups: 1, MaxAge: 1, Compress: true}
 	for _, id := range []string{"1", "2"} {
 		l, err := Open(config, proxytest.DiscardLog())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		begin(t, l).Complete(completed(id))
 		closeLog(t, l)
 	}
 	written, err := os.ReadFile(config.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if diff := cmp.Diff([]string{"1", "2"}, auditIDs(t, written)); diff != "" {
 		t.Error(diff)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
@@ -84,9 +85,7 @@ func auditIDs(t *testing.T, log []byte) []string {
 func begin(t testing.TB, l *Log) *Entry {
 	t.Helper()
 	entry, err := l.Begin(auditedRequest("/api/v1/pods"), auditedPods(), auditedAlice(), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return entry
 }
 

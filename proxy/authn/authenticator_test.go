@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestIdentify: who a caller is, by certificate, by a front proxy's word, by token.
@@ -33,9 +34,7 @@ func TestIdentify(t *testing.T) {
 			GroupHeaders: []string{"X-Remote-Group"}, ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	says := func(pairs ...string) http.Header {
 		h := http.Header{}
 		for i := 0; i+1 < len(pairs); i += 2 {
@@ -132,9 +131,7 @@ func TestNoCertificatesWithoutCA(t *testing.T) {
 		TLS:    &tls.ConnectionState{PeerCertificates: []*x509.Certificate{ca.Issue(t, pkix.Name{CommonName: "alice"}, nil)}},
 	}
 	tokensOnly, err := New(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if id, refusal := tokensOnly.Authenticate(r); id.Known() || refusal != nil {
 		t.Errorf("known: %t, refused: %v", id.Known(), refusal)
 	}
@@ -147,9 +144,7 @@ func TestFrontHeadersGoNoFurther(t *testing.T) {
 		UsernameHeaders: []string{"X-Front-User"}, UIDHeaders: []string{"x-front-uid"},
 		GroupHeaders: []string{"X_Front_Group"}, ExtraHeaderPrefixes: []string{"X-Front-Extra-"},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r := httptest.NewRequest(http.MethodGet, "/version", http.NoBody)
 	for _, name := range []string{
 		"X-Front-User", "x-front-user", "X_Front_User", "X-FRONT-UID", "X-Front-Group", "X_front_GROUP",
@@ -178,9 +173,7 @@ func TestFrontProxyNeedsNames(t *testing.T) {
 // TestImpersonatedKeys: no two users share a key, nor a user and a token.
 func TestImpersonatedKeys(t *testing.T) {
 	secret, err := newIdentitySecret()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	seen := map[Key]int{}
 	users := []*user.DefaultInfo{
 		{Name: "a"},
@@ -220,9 +213,7 @@ func TestImpersonatedKeys(t *testing.T) {
 func TestTokenBesideRefusedChain(t *testing.T) {
 	ca := proxytest.NewCA(t)
 	i, err := New(Config{ClientCA: ca.Options})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	certificate := ca.Issue(t, pkix.Name{CommonName: "alice"}, nil)
 	for name, shown := range map[string][]*x509.Certificate{
 		"forged":   ca.Naming(t, 10),

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // impersonated is what kube-apiserver's own filter makes of headers, for a requestor who may
@@ -53,9 +54,7 @@ func TestImpersonatedIsTheCertificatesUser(t *testing.T) {
 	ca := proxytest.NewCA(t)
 	direct := group.NewAuthenticatedGroupAdder(x509request.NewDynamic(ca.Options, x509request.CommonNameUserConversion))
 	identifier, err := New(Config{ClientCA: ca.Options})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for name, subject := range map[string]pkix.Name{
 		"a name":                    {CommonName: "alice"},
 		"groups":                    {CommonName: "alice", Organization: []string{"a", "system:masters", "a"}},

@@ -26,6 +26,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
@@ -36,9 +37,7 @@ func answerYes(r *http.Request) (*http.Response, error) {
 func newAuthorizer(t testing.TB, rt proxytest.Transport, base string, cfg Config, log *slog.Logger) *Authorizer {
 	t.Helper()
 	u, err := url.Parse(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r, err := NewAuthorizer(authntest.SendAs(rt), u, cfg, log)
 	if err != nil {
 		t.Fatalf("NewAuthorizer: %v", err)
@@ -627,9 +626,7 @@ func TestReviewsAreBounded(t *testing.T) {
 		}
 		want := counts{AtOnce: maxQuestionsAtOnce, Full: 10, Late: callers - 10}
 		got := counts{AtOnce: u.mostAtOnce, Full: full.Load(), Late: late.Load()}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		expect.Same(t, want, got)
 		wantNoTurns(t, r.turns)
 	})
 }
@@ -738,9 +735,7 @@ func TestRightEnds(t *testing.T) {
 				r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: tt.ttl}, proxytest.DiscardLog())
 				id := authntest.Identify(authntest.New(t), "Bearer token")
 				yes, err := r.Review(t.Context(), id, inflight.ShareKey{}, listPods())
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				now := time.Now()
 				if r.Left(yes, now) != tt.counts || r.Left(yes, now.Add(tt.counts-1)) != 1 || r.Left(yes, now.Add(tt.counts+1)) != 0 {
 					t.Errorf("it does not count for %v: %+v", tt.counts, yes)
@@ -878,12 +873,8 @@ func TestDecisionKeyHasEveryAttribute(t *testing.T) {
 		*field = fmt.Sprint(n)
 	}
 	_, got, err := decodeKey(decisionKey(authn.Identity{}, a))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(a, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.NoError(t, err)
+	expect.Same(t, a, got)
 }
 
 // No two questions share a key: values are moved between neighbouring fields,
@@ -930,9 +921,7 @@ func FuzzDecisionKey(f *testing.F) {
 		id := authntest.New(t).OfAuthorization(string(mac))
 		a := Attributes{verb, group, version, resource, subresource, namespace, name, labels, fields}
 		gotID, got, err := decodeKey(decisionKey(id, a))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if diff := cmp.Diff(a, got); diff != "" || gotID != id.Key() {
 			t.Errorf("the key says something else (-want +got):\n%s", diff)
 		}
@@ -943,9 +932,7 @@ func FuzzDecisionKey(f *testing.F) {
 // nobody is given another's decision.
 func TestDecisionsOfEqualHashes(t *testing.T) {
 	epochs, err := newHashedExpiringCache[uint64](100, func(string) (uint64, uint64) { return 1, 1 })
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	c := &decisionCache{epochs: epochs}
 	defer c.close()
 	now := time.Now()
@@ -971,9 +958,7 @@ func TestDecisionsOfEqualHashes(t *testing.T) {
 // holds.
 func TestDecisionsExpire(t *testing.T) {
 	c, err := newDecisionCache(100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer c.close()
 	now := time.Now()
 	const key = "key"
@@ -1020,9 +1005,7 @@ func TestDecisionsAreBounded(t *testing.T) {
 	const size = 50
 	long := strings.Repeat("x", 3*entryBytes)
 	c, err := newDecisionCache(size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer c.close()
 	now := time.Now()
 	for n := range 100 * size {

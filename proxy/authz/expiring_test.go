@@ -3,15 +3,15 @@ package authz
 import (
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestEvictionsAreCounted: of what had to go before its time, and of nothing else.
 func TestEvictionsAreCounted(t *testing.T) {
 	const size, all = 8, 100
 	c, err := newExpiringCache[int](size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer c.close()
 	now := time.Now()
 	for i := range all {

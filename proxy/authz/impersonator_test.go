@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestImpersonatorLends goes through what listproxy's own account may hold: the rules of
@@ -72,9 +73,7 @@ func TestImpersonatorLends(t *testing.T) {
 				return &http.Response{StatusCode: http.StatusCreated, Body: io.NopCloser(bytes.NewReader(body))}, err
 			}
 			rights, err := NewAuthorizer(send, &url.URL{Scheme: "https", Host: "upstream"}, Config{TTL: time.Minute}, proxytest.DiscardLog())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			i := &Impersonator{rights}
 			defer i.Close()
 			got, err := i.Lends(t.Context(), authn.As(tt.user), inflight.ShareKey{}, list)
@@ -87,9 +86,7 @@ func TestImpersonatorLends(t *testing.T) {
 		return nil, errors.New("away")
 	}
 	rights, err := NewAuthorizer(away, &url.URL{Scheme: "https", Host: "upstream"}, Config{}, proxytest.DiscardLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if lent, err := (&Impersonator{rights}).Lends(t.Context(), authn.As(jane), inflight.ShareKey{}, list); err == nil {
 		t.Errorf("nobody could be asked: %v, %v", lent, err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // whoAmIUpstream is an API server that takes a caller's Authorization value for its name.
@@ -78,13 +79,9 @@ func answerWhoAmI(r *http.Request, info authenticationv1.UserInfo) (*http.Respon
 func newWhoAmI(t testing.TB, u *whoAmIUpstream, cfg WhoAmIConfig) *WhoAmI {
 	t.Helper()
 	base, err := url.Parse("https://upstream.example/prefix")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	w, err := NewWhoAmI(u.send, base, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(w.Close)
 	return w
 }
@@ -93,9 +90,7 @@ func newWhoAmI(t testing.TB, u *whoAmIUpstream, cfg WhoAmIConfig) *WhoAmI {
 func wantUser(t *testing.T, w *WhoAmI, id authn.Identity, want string) {
 	t.Helper()
 	u, err := w.User(t.Context(), id, inflight.ShareKey(id.Key()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if u.GetName() != want {
 		t.Errorf("it is %q, want %q", u.GetName(), want)
 	}
@@ -113,9 +108,7 @@ func TestWhoAmIAsks(t *testing.T) {
 	}
 	w := newWhoAmI(t, u, WhoAmIConfig{})
 	who, err := w.User(t.Context(), authntest.Identify(authntest.New(t), "Bearer secret"), inflight.ShareKey{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want := &user.DefaultInfo{Name: "alice", UID: "42", Groups: []string{"b", "a"}, Extra: map[string][]string{"k": {"v", "w"}}}
 	if diff := cmp.Diff(user.Info(want), who); diff != "" {
 		t.Error(diff)
@@ -338,9 +331,7 @@ func TestWhoAmIIsBounded(t *testing.T) {
 // TestExpiringCacheComparesKeys gives all keys the same hashes.
 func TestExpiringCacheComparesKeys(t *testing.T) {
 	c, err := newHashedExpiringCache[string](16, func(string) (uint64, uint64) { return 1, 1 })
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	now := time.Now()
 	c.add("alice", "a", 1, validity{now, time.Hour}, now)
 	c.awaitAdded()
@@ -360,9 +351,7 @@ func TestExpiringCacheComparesKeys(t *testing.T) {
 // TestExpiringCacheCloses uses a cache while it is closed; the race detector watches.
 func TestExpiringCacheCloses(t *testing.T) {
 	c, err := newExpiringCache[int](16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var users sync.WaitGroup
 	for i := range 4 {
 		users.Go(func() {

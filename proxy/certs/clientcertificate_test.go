@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // chained is a CA of clients, and what the chains of its clients are verified with.
@@ -196,9 +197,7 @@ func TestChainOfIntermediates(t *testing.T) {
 func BenchmarkForeignChain(b *testing.B) {
 	c := newChained(b)
 	key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, err)
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "mesh"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -209,9 +208,7 @@ func BenchmarkForeignChain(b *testing.B) {
 			template.SerialNumber = big.NewInt(int64(i + 1))
 			template.Subject.OrganizationalUnit = nil
 			another, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
-			if err != nil {
-				b.Fatal(err)
-			}
+			expect.NoError(b, err)
 			// The same name, and mostly another key: each may have signed each.
 			mesh = append(mesh, proxytest.Sign(b, template, template, another, key))
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 var certificateTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -23,18 +24,14 @@ var certificateTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func mustCreate(t *testing.T, dir string, hosts []string, now time.Time) (tls.Certificate, string) {
 	t.Helper()
 	pair, ca, err := LoadOrCreate("", "", dir, hosts, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return pair, ca
 }
 
 func verify(t *testing.T, pair tls.Certificate, caPath, host string, at time.Time) error {
 	t.Helper()
 	caPEM, err := os.ReadFile(caPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(caPEM)
 	_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at, DNSName: host})
@@ -68,14 +65,10 @@ func TestCreatedCertificate(t *testing.T) {
 
 	got := map[string]os.FileMode{}
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, entry := range entries {
 		info, err := entry.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		got[entry.Name()] = info.Mode()
 	}
 	want := map[string]os.FileMode{".lock": 0o600, "ca.crt": 0o644, "ca.key": 0o600, "tls.crt": 0o600, "tls.key": 0o600}
@@ -111,9 +104,7 @@ func TestCertificateIsUsedAgain(t *testing.T) {
 		"no CA":  {change: func(t *testing.T, dir string) { proxytest.Remove(t, filepath.Join(dir, "ca.crt")) }},
 		"no key": {change: func(t *testing.T, dir string) { proxytest.Remove(t, filepath.Join(dir, "tls.key")) }},
 		"garbage": {change: func(t *testing.T, dir string) {
-			if err := os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("garbage"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("garbage"), 0o600))
 		}},
 	}
 	for name, test := range tests {

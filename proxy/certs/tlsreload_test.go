@@ -21,15 +21,14 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // makeCA makes the two files of a CA as somebody might bring it, and returns their paths.
 func makeCA(t *testing.T, dir string, change func(*x509.Certificate)) (certPath, keyPath string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "theirs"},
@@ -40,18 +39,12 @@ func makeCA(t *testing.T, dir string, change func(*x509.Certificate)) (certPath,
 		change(template)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	certPEM, keyPEM, err := encodePair([][]byte{der}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	certPath, keyPath = filepath.Join(dir, "their.crt"), filepath.Join(dir, "their.key")
 	for path, data := range map[string][]byte{certPath: certPEM, keyPath: keyPEM} {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(path, data, 0o600))
 	}
 	return certPath, keyPath
 }
@@ -79,9 +72,7 @@ func TestGivenAuthority(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			pair, _ := c.Get(nil)
 			if err := verify(t, *pair, certPath, "api.example", time.Now()); err != nil {
 				t.Error(err)
@@ -118,9 +109,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := &proxytest.Recorder{}
 		serving, err := ServingFromFiles(certPath, keyPath, slog.New(records))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		first, _ := serving.Get(nil)
 		var running sync.WaitGroup
 		ctx, stop := context.WithCancel(t.Context())
@@ -169,9 +158,7 @@ func TestTunnelCertificateIsMadeAnew(t *testing.T) {
 		}
 		return LoadOrCreateAuthority(dir, now)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	step := func(after time.Duration) *tls.Certificate {
 		now = now.Add(after)
 		pair, err := c.next(now)
@@ -208,9 +195,7 @@ func TestMadePairIsRenewed(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		c, caPath, err := ServingFromDir(dir, nil, proxytest.DiscardLog())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		c.every = 24 * time.Hour // instead of thousands of looks
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -246,9 +231,7 @@ func TestManyShareADirectory(t *testing.T) {
 		all.Go(func() { pairs[i], _, errs[i] = LoadOrCreate("", "", dir, nil, proxytest.WallClock()) })
 	}
 	all.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, errors.Join(errs...))
 	for _, pair := range pairs {
 		if !bytes.Equal(pair.Certificate[0], pairs[0].Certificate[0]) {
 			t.Error("the pairs differ")
@@ -261,13 +244,9 @@ func TestKeyReadableByOthers(t *testing.T) {
 	if KeyReadableByOthers(path) {
 		t.Error("a file that is not there is readable")
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path, nil, 0o600))
 	for mode, want := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o400: false, 0o644: true, 0o604: true} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.Chmod(path, mode))
 		if got := KeyReadableByOthers(path); got != want {
 			t.Errorf("%v: %t", mode, got)
 		}

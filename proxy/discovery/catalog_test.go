@@ -17,6 +17,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
@@ -46,9 +47,7 @@ func discoveryOf(t *testing.T, groupVersion string, resources ...metav1.APIResou
 		GroupVersion: groupVersion,
 		APIResources: resources,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(document)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const serverLeases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -38,9 +39,7 @@ func runServers(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) (*Servers,
 	t.Helper()
 	var heard serversHeard
 	s, err := newServers(f.Config(), func() { heard.known.Add(1) }, func() { heard.changed.Add(1) }, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	proxytest.RunInBubble(t, s.run)
 	return s, &heard
 }

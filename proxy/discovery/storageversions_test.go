@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
@@ -63,9 +64,7 @@ func runStorageVersions(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *s
 	s, err := newStorageVersions(f.Config(),
 		func(gr schema.GroupResource, disagree bool) { heard.tell("%s disagree %v", gr, disagree) },
 		func(gr schema.GroupResource) { heard.tell("%s rewritten", gr) }, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	proxytest.RunInBubble(t, s.run)
 	return heard
 }

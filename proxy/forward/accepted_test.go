@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // asThemselves forwards each request as what it brings.
@@ -45,9 +46,7 @@ func TestUnacceptedHaveConnectionsOfTheirOwn(t *testing.T) {
 		_, _ = fmt.Fprint(w, r.Proto, r.RemoteAddr)
 	})
 	up, err := upstream.New(api.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(up.CloseIdleConnections)
 	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
 	const own, shared = false, true
@@ -107,9 +106,7 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 		}
 	})
 	up, err := upstream.New(api.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(up.CloseIdleConnections)
 	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
 	for _, http2 := range []bool{false, true} {
@@ -131,16 +128,12 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 						GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused },
 					})
 					r, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL+test.path, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
+					expect.NoError(t, err)
 					if test.authorization != "" {
 						r.Header.Set("Authorization", test.authorization)
 					}
 					res, err := front.Client().Do(r)
-					if err != nil {
-						t.Fatal(err)
-					}
+					expect.NoError(t, err)
 					_, _ = io.Copy(io.Discard, res.Body)
 					_ = res.Body.Close()
 				}
@@ -166,9 +159,7 @@ func TestShareOfTheAccepted(t *testing.T) {
 		}
 	})
 	up, err := upstream.New(api.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(up.CloseIdleConnections)
 	identifier := authntest.New(t)
 	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), identifier}
@@ -201,9 +192,7 @@ func TestShareOfTheAccepted(t *testing.T) {
 func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
 	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.RemoteAddr) })
 	up, err := upstream.New(api.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(up.CloseIdleConnections)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	r.Header.Set("Authorization", "Bearer a")
@@ -217,18 +206,12 @@ func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
 	}
 	ask := func() string {
 		own, err := http.NewRequestWithContext(t.Context(), http.MethodPost, up.URL().JoinPath("review").String(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		resp, err := up.SendAs(t.Context(), caller, own)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		defer func() { _ = resp.Body.Close() }()
 		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return string(body)
 	}
 	first := ask() // not accepted yet

@@ -15,6 +15,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const aWatch = "/api/v1/pods?watch=true"
@@ -193,14 +194,10 @@ func TestCompressedStreamingList(t *testing.T) {
 				})
 				front, drain, _ := startGuarded(t, newForwarder(t, upstream.Config()), down, stall)
 				request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+aWatch+"&sendInitialEvents=true&allowWatchBookmarks=true", http.NoBody)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				request.Header.Set("Accept-Encoding", "gzip") // so the client leaves it as it is
 				res, err := front.Client().Do(request)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				defer func() { _ = res.Body.Close() }()
 				if got := res.Header; got.Get("Content-Encoding") != "gzip" || got.Get("Vary") != "Accept-Encoding" {
 					t.Errorf("the header is %v", got)
@@ -219,9 +216,7 @@ func TestCompressedStreamingList(t *testing.T) {
 					t.Errorf("%d bytes, which are not those that were sent", len(got))
 				}
 				zip, err := gzip.NewReader(strings.NewReader(got))
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				if events := proxytest.ReadAll(t, zip); strings.Count(events, "MODIFIED") < 5 || !strings.HasSuffix(events, "\n") {
 					t.Errorf("%d bytes of events", len(events))
 				}

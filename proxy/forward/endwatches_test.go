@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestWatchEndsAreSpread: over no more time than there is, and no longer than it takes at 200 a
@@ -117,9 +118,7 @@ func TestWatchEndsWithAnEvent(t *testing.T) {
 					StatusCode: http.StatusOK, ContentLength: -1, Body: reader,
 					Header: http.Header{"Content-Type": {"application/json"}},
 				}
-				if err := w.answered(res); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, w.answered(res))
 				got := make(chan string, 1)
 				go func() {
 					var passed strings.Builder
@@ -157,9 +156,7 @@ func watchOf(t *testing.T, header http.Header) (*openWatch, *io.PipeWriter, cont
 	w := &openWatch{cancel: cancel}
 	reader, writer := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
-	if err := w.answered(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: header}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, w.answered(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: header}))
 	return w, writer, ctx
 }
 
@@ -274,9 +271,7 @@ func TestBusyCompressedWatch(t *testing.T) {
 					StatusCode: http.StatusOK, ContentLength: -1, Body: reader,
 					Header: http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}},
 				}
-				if err := w.answered(res); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, w.answered(res))
 				var writing sync.WaitGroup
 				defer writing.Wait()
 				writing.Go(func() {
@@ -296,9 +291,7 @@ func TestBusyCompressedWatch(t *testing.T) {
 				time.Sleep(time.Second + time.Millisecond/2)
 				w.end()
 				zip, err := gzip.NewReader(strings.NewReader(<-got))
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				// An error is one of a member that is not whole.
 				if events := proxytest.ReadAll(t, zip); !strings.HasPrefix(events, "event 0\n") {
 					t.Errorf("got %.30q", events)
@@ -316,9 +309,7 @@ func TestRefusedWatchIsLeftAlone(t *testing.T) {
 	t.Run("before the end", func(t *testing.T) {
 		w := &openWatch{cancel: func() { t.Error("the request is canceled") }}
 		res := refusal()
-		if err := w.answered(res); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, w.answered(res))
 		w.end()
 		if got := proxytest.ReadAll(t, res.Body); got != "no" || w.ended() {
 			t.Errorf("got %q, ended: %t", got, w.ended())

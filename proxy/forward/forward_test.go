@@ -26,6 +26,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestEachEventIsFlushed lets the upstream write an event only when the client
@@ -134,9 +135,7 @@ func TestUploadsStream(t *testing.T) {
 			_ = writer.CloseWithError(err)
 		}()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+"/api/v1/x", body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		want := fmt.Sprintf("%d %x <nil>", len(large), sha256.Sum256(large))
 		if got := proxytest.ReadAll(t, proxytest.Do(t, front.Client(), r).Body); got != want {
 			t.Errorf("the upstream read %s, want %s", got, want)
@@ -153,9 +152,7 @@ func TestTrailersPassInBothDirections(t *testing.T) {
 	}, func(t *testing.T, front *httptest.Server) {
 		body, writer := io.Pipe()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL+"/x", body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		r.Trailer = http.Header{"X-Sum": nil}
 		go func() {
 			_, _ = io.WriteString(writer, "body")
@@ -213,9 +210,7 @@ func TestExpectContinue(t *testing.T) {
 	}, func(t *testing.T, front *httptest.Server) {
 		for path, want := range map[string]int{"/accepted": http.StatusOK, "/refused": http.StatusForbidden} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, front.URL+path, strings.NewReader("body"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			r.Header.Set("Expect", "100-continue")
 			res := proxytest.Do(t, front.Client(), r)
 			if res.StatusCode != want {
@@ -276,9 +271,7 @@ func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 					cancel()
 				}()
 				r, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL+path, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				if res, err := front.Client().Do(r); err == nil {
 					_, err = io.ReadAll(res.Body)
 					if err == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // known forwards every request as one of a caller whom the upstream has accepted before.
@@ -33,9 +34,7 @@ func newForwarder(t *testing.T, config *rest.Config) known {
 func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) known {
 	t.Helper()
 	up, err := upstream.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(up.CloseIdleConnections)
 	caller := authntest.Identify(authntest.New(t), "Bearer known")
 	up.Accept(caller)

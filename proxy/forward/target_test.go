@@ -13,6 +13,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestTargetIsForwardedByteForByte(t *testing.T) {
@@ -26,9 +27,7 @@ func TestTargetIsForwardedByteForByte(t *testing.T) {
 	overAllProtocols(t, seen, func(t *testing.T, front *httptest.Server) {
 		for _, target := range targets {
 			u, err := url.ParseRequestURI(target)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			u.Scheme, u.Host = "https", front.Listener.Addr().String()
 			res := proxytest.Do(t, front.Client(), (&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}).WithContext(t.Context()))
 			if got := proxytest.ReadAll(t, res.Body); got != target {
@@ -91,9 +90,7 @@ func TestRefusedAccountIsNotTheCallers(t *testing.T) {
 	forwarder := newForwarder(t, upstream.Config())
 	own := upstream.Config()
 	own.BearerToken = "listproxy"
-	if err := forwarder.up.Impersonate(own); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, forwarder.up.Impersonate(own))
 	impersonated := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
 	for want, id := range map[int]authn.Identity{http.StatusServiceUnavailable: impersonated, http.StatusUnauthorized: forwarder.caller} {
 		w := httptest.NewRecorder()
@@ -114,9 +111,7 @@ func TestImpersonatedUsersStayUnderThePrefix(t *testing.T) {
 	forwarder := newForwarder(t, config)
 	own := upstream.Config()
 	own.Host, own.BearerToken = config.Host, "listproxy"
-	if err := forwarder.up.Impersonate(own); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, forwarder.up.Impersonate(own))
 	impersonated := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
 	if !mayLeavePrefix("/%zz") {
 		t.Error("what cannot be read may be anything")

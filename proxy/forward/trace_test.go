@@ -13,6 +13,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestTraceIsHandedOn: what the upstream gets, by what is wanted and what the caller sends.
@@ -51,18 +52,14 @@ func TestTraceIsHandedOn(t *testing.T) {
 			})
 			front := startProxy(t, o.Observe(handler, proxytest.DiscardLog()), true)
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+"/api/v1/pods", http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			r.Header.Set("Baggage", "untouched=yes")
 			r.Header.Set("Tracestate", "vendor=theirs")
 			if tt.sent != "" {
 				r.Header.Set("Traceparent", tt.sent)
 			}
 			res, err := front.Client().Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			_, _ = io.Copy(io.Discard, res.Body)
 			_ = res.Body.Close()
 			got := <-received

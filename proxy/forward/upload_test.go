@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func randomBytes(n int) []byte {
@@ -27,9 +28,7 @@ func randomBytes(n int) []byte {
 func openReader(t *testing.T, u *upload) io.ReadCloser {
 	t.Helper()
 	r, err := u.reader()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return r
 }
 

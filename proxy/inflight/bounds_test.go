@@ -3,6 +3,8 @@ package inflight
 import (
 	"errors"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestUnacceptedPart: callers whom the upstream has not accepted have an eighth of the long-running
@@ -10,9 +12,7 @@ import (
 func TestUnacceptedPart(t *testing.T) {
 	const most = 80
 	a, err := New(Config{LongRunning: most})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	key := func(i int) ShareKey { return ShareKey{byte(i), byte(i >> 8)} }
 	admit := func(caller int, accepted bool) (*Place, error) {
 		place, err := a.Admit(t.Context(), key(caller), accepted, true)
@@ -55,9 +55,7 @@ func TestUnacceptedPart(t *testing.T) {
 	}
 	// What is short is nobody's but an address's.
 	place, err := a.Admit(t.Context(), key(0), false, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	a.Accept(&place, key(1))
 	place.Release()
 	if stats := a.Stats().Short; stats.InUse != 0 {
@@ -70,9 +68,7 @@ func TestUnacceptedPart(t *testing.T) {
 func TestNewTokensOfOneCaller(t *testing.T) {
 	const most = 64
 	a, err := New(Config{LongRunning: most})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	address, subject, other := ShareKey{1}, ShareKey{2}, ShareKey{3}
 	var places []*Place
 	for range 2 * most {
@@ -100,9 +96,7 @@ func TestNewTokensOfOneCaller(t *testing.T) {
 // TestNoPartWithoutABound: 0 is any number, also of callers who are not accepted.
 func TestNoPartWithoutABound(t *testing.T) {
 	a, err := New(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for range 1000 {
 		if _, err := a.Admit(t.Context(), ShareKey{}, false, true); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // addressedConn is a connection from an address that a test chooses.
@@ -42,9 +43,7 @@ func (c *addressedConn) Close() error {
 func newConnections(t testing.TB, most int) *Connections {
 	t.Helper()
 	c, err := NewConnections(most, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return c
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // BenchmarkLimiter is paid by every request.
@@ -13,9 +15,7 @@ func BenchmarkLimiter(b *testing.B) {
 		l, err := NewLimiter[ShareKey](LimiterConfig{
 			Capacity: capacity, MaxWaiting: 1000, MaxWaitingPerCaller: 100, MaxWait: time.Hour,
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.NoError(b, err)
 		return l
 	}
 	take := func(b *testing.B, l *Limiter[ShareKey], key ShareKey) {

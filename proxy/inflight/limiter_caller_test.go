@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestOneCallerDoesNotHoldEverything: what one never gives back leaves room for others, who are not
@@ -12,16 +14,12 @@ import (
 func TestOneCallerDoesNotHoldEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := NewLimiter[string](LimiterConfig{Capacity: 10, PerCaller: 5, MaxWaiting: 100, MaxWaitingPerCaller: 50, MaxWait: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		acquire := func(caller string, cost int64) (Grant[string], error) { return l.Acquire(t.Context(), caller, cost) }
 		var held []Grant[string]
 		for range 5 {
 			g, err := acquire("greedy", 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			held = append(held, g)
 		}
 		late := make(chan error)
@@ -59,13 +57,9 @@ func TestOneCallerDoesNotHoldEverything(t *testing.T) {
 func TestLargeRequestOfOneCaller(t *testing.T) {
 	for _, cost := range []int64{9, 1000} {
 		l, err := NewLimiter[string](LimiterConfig{Capacity: 10, PerCaller: 5})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		large, err := l.Acquire(t.Context(), "a", cost)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if _, err := l.Acquire(t.Context(), "a", 1); err == nil {
 			t.Errorf("one more beside %d", cost)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // splitReport is what limiterScript reports, one by one.
@@ -229,9 +230,7 @@ func TestLimiterIsMaxMinFair(t *testing.T) {
 			count(s.play(t, fmt.Sprintf("a%d-", i)))
 		}
 		// d has all it wants; the other 11 are shared, and the odd ones go to who came first.
-		if diff := cmp.Diff(map[string]int{"a": 4, "b": 4, "c": 3, "d": 1}, held); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		expect.Same(t, map[string]int{"a": 4, "b": 4, "c": 3, "d": 1}, held)
 		for _, r := range s.requests {
 			r.cancel()
 		}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func newLimiter(tb testing.TB, config LimiterConfig) *Limiter[string] {
@@ -370,9 +372,7 @@ func TestLimiterStats(t *testing.T) {
 			InUse: 3, Waiting: 2, Callers: 3,
 			Refused: map[Overload]uint64{OverloadCallerQueueFull: 1, OverloadQueueFull: 1},
 		}
-		if diff := cmp.Diff(want, s.limiter.Stats()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		expect.Same(t, want, s.limiter.Stats())
 		s.play(t, "b1x")
 		s.play(t, "1s")
 		want = LimiterStats{
@@ -388,13 +388,9 @@ func TestLimiterStats(t *testing.T) {
 func TestGrantIsReleasedOnce(t *testing.T) {
 	l := newLimiter(t, LimiterConfig{Capacity: 2})
 	first, err := l.Acquire(t.Context(), "a", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	second, err := l.Acquire(t.Context(), "a", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	first.Release()
 	first.Release()
 	if got := l.Stats().InUse; got != 1 {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestWhole: of an object, or a list of kube-apiserver's own, nobody can use a part.
@@ -167,9 +168,7 @@ func TestLongRunningLogsNothing(t *testing.T) {
 	defer state.Restore()
 	flags := flag.NewFlagSet("", flag.PanicOnError)
 	klog.InitFlags(flags)
-	if err := flags.Set("logtostderr", "false"); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, flags.Set("logtostderr", "false"))
 	klog.SetOutput(&logged)
 	Parse(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true&limit=hidden&token=secret", nil))
 	klog.Flush()

@@ -8,10 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestAccessLog: what a line says, and that it says nothing of what is the caller's alone.
@@ -79,9 +78,7 @@ func TestAccessLog(t *testing.T) {
 				for _, also := range []string{"time", "duration", "level", "msg", "userAgent", "door"} {
 					delete(got, also)
 				}
-				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				expect.Same(t, tt.want, got)
 			})
 		}
 	}

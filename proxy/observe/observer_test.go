@@ -24,19 +24,16 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // newMetered returns an Observer and what it counts in.
 func newMetered(t testing.TB, traces trace.TracerProvider) (*Observer, *telemetry.Metrics) {
 	t.Helper()
 	metrics, err := telemetry.NewMetrics(resource.Empty())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	o, err := New(traces, metrics)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	o.Serves = podsOnly
 	return o, metrics
 }

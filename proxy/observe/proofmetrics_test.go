@@ -10,6 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestProving: lists that wait for a proof are counted while they wait, and what came of them after
@@ -45,9 +46,7 @@ func TestQuestionsWhoACallerIsAreCounted(t *testing.T) {
 		}
 	}
 	got := proxytest.Gather(t, metrics)
-	if diff := cmp.Diff([]string{"code=201,purpose=whoami 2", "code=none,purpose=whoami 1"}, proxytest.Series(got["listproxy_upstream_requests_total"])); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, []string{"code=201,purpose=whoami 2", "code=none,purpose=whoami 1"}, proxytest.Series(got["listproxy_upstream_requests_total"]))
 	if reviews := got["listproxy_review_duration_seconds"]; reviews != nil {
 		t.Errorf("reviews: %v", reviews)
 	}

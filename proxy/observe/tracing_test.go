@@ -30,6 +30,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // traced returns an Observer, and the spans that have ended so far.
@@ -156,9 +157,7 @@ func TestStrangersHaveNoSay(t *testing.T) {
 		t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
 		t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
 		provider, err := telemetry.NewTraces(t.Context(), resource.Empty())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		o, _ := newMetered(t, provider)
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 		r.Header.Set("Traceparent", proxytest.CallersTrace)
@@ -190,14 +189,10 @@ func TestFeedsAreObserved(t *testing.T) {
 	ask := func(kind source.Kind, accept string, transport http.RoundTripper) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(source.With(t.Context(), kind), http.MethodGet, base.String()+"/apis/apps/v1/deployments", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		r.Header.Set("Accept", accept)
 		res, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if _, err := io.Copy(io.Discard, res.Body); err != nil {
 			t.Fatal(err)
 		}
@@ -286,13 +281,9 @@ func TestCompressedFeedsAreObserved(t *testing.T) {
 				}
 			})
 			own, err := rest.HTTPClientFor(upstream.Config())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			base, err := url.Parse(upstream.Config().Host)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			o, metrics := newMetered(t, nil)
 			own.Transport = o.FeedTransport(own.Transport, base)
 			r := httptest.NewRequestWithContext(source.With(t.Context(), source.ForLoad), http.MethodGet, base.String()+"/api/v1/pods", nil)

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // unsized hides the length of a body.
@@ -64,9 +65,7 @@ func TestLimitBodies(t *testing.T) {
 				return
 			}
 			var got metav1.Status
-			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
 			want := apierrors.NewRequestEntityTooLargeError("limit is 10").ErrStatus
 			want.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 			if diff := cmp.Diff(want, got); diff != "" || w.Code != http.StatusRequestEntityTooLarge {
@@ -89,9 +88,7 @@ func TestWriteTooManyRequests(t *testing.T) {
 		t.Errorf("Retry-After %q", got)
 	}
 	var status metav1.Status
-	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(w.Body.Bytes(), &status))
 	if seconds, ok := apierrors.SuggestsClientDelay(&apierrors.StatusError{ErrStatus: status}); seconds != 1 || !ok {
 		t.Errorf("a client understands %d, %t", seconds, ok)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestCloseWhileDraining: while draining each connection is used once more, over both versions of
@@ -24,14 +25,10 @@ func TestCloseWhileDraining(t *testing.T) {
 			defer server.Close()
 			ask := func() string {
 				resp, err := server.Client().Get(server.URL)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				defer func() { _ = resp.Body.Close() }()
 				body, err := io.ReadAll(resp.Body)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				return string(body)
 			}
 			for range proxytest.KeepingTries {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestProxyRequestsAreRefused(t *testing.T) {
@@ -58,9 +59,7 @@ func TestProxyRequestsAreRefusedOverHTTP2(t *testing.T) {
 	inner := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a proxy request came through") })
 	server := startProxy(t, inner, true)
 	u, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r := (&http.Request{Method: http.MethodConnect, URL: u, Host: target, Header: http.Header{}}).WithContext(t.Context())
 	res := proxytest.Do(t, server.Client(), r)
 	if res.ProtoMajor != 2 {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const stallLimit = 10 * time.Second
@@ -166,9 +167,7 @@ func TestSlowAnswerIsNotEnded(t *testing.T) {
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			time.Sleep(stallLimit / 10)
 		}
 		if read != size || time.Since(begun) < 10*stallLimit {
@@ -232,9 +231,7 @@ func TestCompressedWatchIsGuarded(t *testing.T) {
 				t.Errorf("%d of %d bytes came; %d ended: %v", len(got), len(sent), guard.Ended(), err)
 			}
 			unzip, err := gzip.NewReader(bytes.NewReader(got))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if plain := proxytest.ReadAll(t, unzip); plain != text+"event\n" {
 				t.Errorf("%d bytes of events", len(plain))
 			}
@@ -423,9 +420,7 @@ func BenchmarkStallGuard(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					res, err := server.Client().Get(server.URL)
-					if err != nil {
-						b.Fatal(err)
-					}
+					expect.NoError(b, err)
 					_, _ = io.Copy(io.Discard, res.Body)
 					_ = res.Body.Close()
 				}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestConnectionOfAStuckUploadEnds: it is not kept for the rest of a body after the answer.
@@ -57,9 +58,7 @@ func TestUploadAfterUpload(t *testing.T) {
 				}
 			}()
 			res, err := http.ReadResponse(reader, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			body, err := io.ReadAll(res.Body)
 			if err != nil || string(body) != "0123456789" {
 				t.Errorf("got %q, %v", body, err)
@@ -113,13 +112,9 @@ func TestUploadThatOutlivesItsHandler(t *testing.T) {
 	for range 50 {
 		body, withheld := io.Pipe()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		res, err := front.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		_ = res.Body.Close()
 		_ = withheld.Close()
 		if err := <-read; err == nil {
@@ -162,9 +157,7 @@ func TestUploadOfAStranger(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://pipe/x", body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			r.ContentLength = 10
 			go func() {
 				if res, err := client.Do(r); err == nil {

@@ -7,18 +7,16 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func mustTargets(t testing.TB, upstream string, more ...string) Targets {
 	t.Helper()
 	u, err := url.Parse(upstream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	targets, err := NewTargets(u, more)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return targets
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestAskingForCertificates: clients are asked if there are CAs, and their certificate arrives
@@ -19,9 +20,7 @@ import (
 func TestAskingForCertificates(t *testing.T) {
 	var pool *x509.CertPool
 	pair, _, err := certs.LoadOrCreate("", "", t.TempDir(), nil, proxytest.WallClock())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	server := TLS{ClientCAs: func() *x509.CertPool { return pool }}.Config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
 	cache := tls.NewLRUClientSessionCache(1)
 	dial := func() (asked bool, state tls.ConnectionState) {
@@ -29,13 +28,9 @@ func TestAskingForCertificates(t *testing.T) {
 		l := proxytest.Listen(t)
 		defer func() { _ = l.Close() }()
 		a, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		b, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		client := tls.Client(a, &tls.Config{
 			InsecureSkipVerify: true,
 			ClientSessionCache: cache,
@@ -51,9 +46,7 @@ func TestAskingForCertificates(t *testing.T) {
 			_, _ = io.ReadAll(client) // also the session's ticket
 		}()
 		conn := tls.Server(b, server)
-		if err := conn.HandshakeContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, conn.HandshakeContext(t.Context()))
 		state = conn.ConnectionState()
 		_ = conn.Close()
 		<-ended
@@ -76,22 +69,16 @@ func TestAskingForCertificates(t *testing.T) {
 // TestServerWithCertificate serves as the command does, with a made pair.
 func TestServerWithCertificate(t *testing.T) {
 	pair, ca, err := certs.LoadOrCreate("", "", t.TempDir(), nil, proxytest.WallClock())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	server := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
 		TLSConfig(pair), slog.New(slog.DiscardHandler))
 	go func() { _ = server.ServeTLS(listener, "", "") }()
 	t.Cleanup(func() { _ = server.Close() })
 
 	caPEM, err := os.ReadFile(ca)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(caPEM)
 	for _, http2 := range []bool{false, true} {

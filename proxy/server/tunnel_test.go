@@ -25,6 +25,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // ports are both ports, as the command builds them, before one handler.
@@ -47,18 +48,12 @@ func openPorts(t *testing.T, handler http.Handler, plain bool) *ports {
 	log := slog.New(d.records)
 	dir := t.TempDir()
 	serving, _, err := certs.ServingFromDir(dir, nil, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	targets := mustTargets(t, "https://"+upstreamName, "kubernetes.default.svc", "fd00::a")
 	certificate, err := certs.TunnelFromDir(dir, targets.Hosts(), log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	d.ca.AppendCertsFromPEM(ca)
 
 	shared := TLS{}
@@ -184,18 +179,14 @@ func TestConnectElsewhere(t *testing.T) {
 	} {
 		t.Run(tt.head, func(t *testing.T) {
 			conn, err := net.Dial("tcp", d.tunnel)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			defer func() { _ = conn.Close() }()
 			_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 			if _, err := io.WriteString(conn, tt.head+"\r\nProxy-Authorization: Basic aHVudGVyMg==\r\n\r\n"); err != nil {
 				t.Fatal(err)
 			}
 			res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodGet})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			defer func() { _ = res.Body.Close() }()
 			switch {
 			case tt.reason != "":
@@ -218,9 +209,7 @@ func TestConnectElsewhere(t *testing.T) {
 func (d *ports) dial(t *testing.T, target, early string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", d.tunnel)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.WriteString(conn, "CONNECT "+target+" HTTP/1.1\r\nHost: "+target+"\r\n\r\n"+early); err != nil {
@@ -241,9 +230,7 @@ func (d *ports) inside(t *testing.T, conn net.Conn, request string) *http.Respon
 		t.Fatal(err)
 	}
 	res, err := http.ReadResponse(bufio.NewReader(inner), &http.Request{Method: http.MethodGet})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = res.Body.Close() })
 	return res
 }
@@ -291,9 +278,7 @@ func TestMisdirectedHTTP2(t *testing.T) {
 	d := openPorts(t, http.HandlerFunc(tell), false)
 	client := &http.Client{Transport: d.transport(t, "https", true)}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+upstreamName+"/api", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r.Host = "evil.example"
 	res := proxytest.Do(t, client, r)
 	if res.ProtoMajor != 2 {
@@ -369,9 +354,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		targets := mustTargets(t, "https://"+upstreamName)
 		certificate, err := certs.TunnelFromDir(dir, targets.Hosts(), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		tunnels := NewTunnels(targets, TLS{}.Config(certificate.Get))
 		server := New(OnlyPaths(http.NotFoundHandler(), slog.New(slog.DiscardHandler)), TLS{}.Config(certificate.Get), slog.New(slog.DiscardHandler))
 		connect := NewConnect(tunnels, nil, nil, slog.New(slog.DiscardHandler))
@@ -387,9 +370,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 		} {
 			begun := time.Now()
 			conn, err := port.Dial(t.Context(), "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			go func() { _, _ = io.WriteString(conn, head) }()
 			if _, err := io.ReadAll(conn); err != nil && !errors.Is(err, io.ErrClosedPipe) {
 				t.Errorf("%q: %v", head, err)
@@ -453,9 +434,7 @@ func TestShutdownDrainsTunnels(t *testing.T) {
 func (d *ports) dialTLS(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := tls.Dial("tcp", d.tunnel, &tls.Config{RootCAs: d.ca, MinVersion: tls.VersionTLS12})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -532,9 +511,7 @@ func TestConnectPortWaitsForNoBody(t *testing.T) {
 			_ = server.Serve(listener) // until it is closed
 		}()
 		conn, err := listener.Dial(t.Context(), "", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		begun := time.Now()
 		if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {
 			t.Fatal(err)

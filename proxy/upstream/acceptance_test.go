@@ -7,6 +7,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestAnswered: an answer that can only be had by somebody shows that the caller was accepted. The
@@ -38,9 +39,7 @@ func TestAnswered(t *testing.T) {
 		{authn.Identity{}, false, true, http.MethodGet, http.StatusSwitchingProtocols, true, false},
 	} {
 		up, err := New(proxytest.StartUpstream(t, false, http.NotFound).Config())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if test.before {
 			up.Accept(test.id)
 		}

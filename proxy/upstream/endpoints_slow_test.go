@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 )
@@ -101,9 +102,7 @@ func newBusyRig(t *testing.T) *busyRig {
 	r.endpoints, err = newDialedEndpoints(cfg, []string{"busy:1", "other:1"}, func(ctx context.Context, _, address string) (net.Conn, error) {
 		return servers[address].dial(ctx)
 	}, proxytest.DiscardLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	go r.endpoints.Run(ctx, func([]version.Info) {})
@@ -111,18 +110,12 @@ func newBusyRig(t *testing.T) *busyRig {
 
 	r.set(1, endpointNotReady) // for a moment, so that the watch is with the first
 	client, err := rest.HTTPClientFor(&rest.Config{Host: cfg.Host, TLSClientConfig: cfg.TLSClientConfig, Dial: r.endpoints.dialContext})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(client.CloseIdleConnections)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/watch", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	go func() {
 		defer func() { _ = resp.Body.Close() }()
 		_, _ = io.Copy(io.Discard, resp.Body)
@@ -176,9 +169,7 @@ func TestEndpointThatIsBusyKeepsItsConnections(t *testing.T) {
 		r.want(t, "two checks failed", "slow", 1, true)
 		for i := range 8 {
 			conn, err := r.endpoints.dialContext(t.Context(), "tcp", "example.com:443")
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if r.want(t, fmt.Sprint("connection ", i), "slow", 1, true); t.Failed() {
 				t.Fatal("a new connection went to it")
 			}

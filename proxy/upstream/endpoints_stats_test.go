@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestEndpointStats: what checks found, without credentials.
@@ -42,9 +44,7 @@ func TestEndpointStats(t *testing.T) {
 		{Address: "d:1", State: "unreachable", Problem: "context deadline exceeded"},
 		{Address: "e:1", State: "unknown"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, want, got)
 	if diff := cmp.Diff([]string{"up", "not ready", "down", "down", "not checked yet"}, meanings); diff != "" {
 		t.Errorf("in plain words (-want +got):\n%s", diff)
 	}

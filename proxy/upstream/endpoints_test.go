@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 )
@@ -55,9 +56,7 @@ func TestParseEndpoints(t *testing.T) {
 func newEndpoints(t *testing.T, addresses ...string) *Endpoints {
 	t.Helper()
 	e, err := NewEndpoints(&rest.Config{Host: "https://api.test"}, addresses, proxytest.DiscardLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return e
 }
 
@@ -72,9 +71,7 @@ func TestEndpointsBesideANetworkProxy(t *testing.T) {
 func listening(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l.Addr().String()
 }
@@ -84,9 +81,7 @@ func listening(t *testing.T) string {
 func deaf(t *testing.T) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", listening(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn.LocalAddr().String()
 }
@@ -242,9 +237,7 @@ func TestEndpointLeftOut(t *testing.T) {
 	old, oldUnready, _ := start("v1.35.4")
 	fresh, _, freshServer := start("v1.36.3")
 	e, err := NewEndpoints(&rest.Config{Host: "https://example.com", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, []string{old, fresh}, proxytest.DiscardLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	check := func(what string, ep *endpoint, want ...string) {
 		t.Helper()
 		var said []string
@@ -267,9 +260,7 @@ func TestEndpointLeftOut(t *testing.T) {
 	connect := func(want string) net.Conn {
 		t.Helper()
 		conn, err := e.dialContext(t.Context(), "tcp", "example.com:443")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if got := conn.RemoteAddr().String(); got != want {
 			t.Errorf("connected to %s, want %s", got, want)
 		}
@@ -309,9 +300,7 @@ func TestEndpointChosenIsNotLeftOut(t *testing.T) {
 		return near, nil
 	}
 	e, err := newDialedEndpoints(&rest.Config{Host: "https://api.test"}, []string{"a:1", "b:1"}, dial, proxytest.DiscardLog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	a, b := e.all[0], e.all[1]
 	versions := func(ep *endpoint, state endpointState, said *version.Info) (count int) {
 		e.take(ep, checkResult{state: state, said: said, err: errors.New("not ready")}, func(all []version.Info) { count = len(all) })
@@ -379,9 +368,7 @@ func TestEndpointCheck(t *testing.T) {
 			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 			cfg := &rest.Config{Host: "https://example.com/at", BearerToken: "own", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 			e, err := NewEndpoints(cfg, []string{server.Listener.Addr().String()}, proxytest.DiscardLog())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			checkTwice := func() (connections int, late bool) {
 				mu.Lock()
 				clear(ports)

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
@@ -379,9 +380,7 @@ func TestLogins(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(file, []byte(text+"\n"), 0o600))
 	}
 	write(token(now, now.Add(time.Hour)))
 	logins := newLogins(&rest.Config{BearerToken: "opaque", BearerTokenFile: file})

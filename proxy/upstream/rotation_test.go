@@ -30,6 +30,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
@@ -91,9 +92,7 @@ func (r *rotating) connect(t *testing.T) {
 	if r.Transports, err = New(r.cfg); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Impersonate(r.cfg); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, r.Impersonate(r.cfg))
 	r.Accept(r.known)
 	t.Cleanup(r.CloseIdleConnections)
 }
@@ -111,9 +110,7 @@ func (r *rotating) show(t *testing.T, ca *proxytest.CA) {
 func (r *rotating) logInWith(t *testing.T, client *x509.Certificate, ca *proxytest.CA) {
 	t.Helper()
 	key, err := keyutil.MarshalPrivateKeyToPEM(ca.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	write(t, r.cfg.CertFile, certificatePEM(client))
 	write(t, r.cfg.KeyFile, key)
 }
@@ -143,9 +140,7 @@ func (r *rotating) ask(t *testing.T) map[string]error {
 func (r *rotating) request(t *testing.T, id authn.Identity, path string) *http.Request {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.URL().String()+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	id.Present(request.Header)
 	return request
 }
@@ -167,9 +162,7 @@ func (r *rotating) get(t *testing.T, over http.RoundTripper, id authn.Identity, 
 func (r *rotating) watch(t *testing.T, id authn.Identity) (end func()) {
 	t.Helper()
 	res, err := r.RoundTripper(id, false).RoundTrip(r.request(t, id, "/watch"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	lines := bufio.NewReader(res.Body)
 	if line, err := lines.ReadString('\n'); line != "first\n" {
 		t.Fatalf("%q, %v", line, err)
@@ -190,9 +183,7 @@ func certificatePEM(c *x509.Certificate) []byte {
 
 func write(t *testing.T, file string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(file, content, 0o600))
 }
 
 func overBoth(t *testing.T, test func(t *testing.T, http2 bool)) {
@@ -274,9 +265,7 @@ func TestFilesAreFollowed(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "ca")
 		write(t, file, certificatePEM(proxytest.NewCA(t).Cert))
 		up, err := New(&rest.Config{Host: "https://" + rotatingName, TLSClientConfig: rest.TLSClientConfig{CAFile: file}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		var log logbuffer.Buffer
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -320,9 +309,7 @@ func TestRenewedByPlugin(t *testing.T) {
 		// What has ended is asked for again before each request.
 		say := func(certificate *x509.Certificate) {
 			key, err := keyutil.MarshalPrivateKeyToPEM(clients.Key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			write(t, said, fmt.Appendf(nil, `{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {
 				"expirationTimestamp": "2000-01-01T00:00:00Z", "clientCertificateData": %q, "clientKeyData": %q}}`,
 				certificatePEM(certificate), key))

@@ -15,6 +15,7 @@ import (
 	"weak"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // dialed are the connections that were opened to an upstream in a bubble.
@@ -74,9 +75,7 @@ func (d *dialed) to(t *testing.T, server *httptest.Server, dial func(context.Con
 		return d.add(conn), nil
 	}
 	up, err := New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return up
 }
 
@@ -115,9 +114,7 @@ func askAtOnce(t *testing.T, up *Transports, requests int) {
 func askUnknown(ctx context.Context, t *testing.T, up *Transports) error {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, up.URL().String()+"/api/v1/pods", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	res, err := up.current.Load().unauthenticated.RoundTrip(r)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestNewUpstreamAddress(t *testing.T) {
@@ -67,9 +68,7 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
 	for name, spoil := range tests {
 		up, err := New(upstream.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		transports := up.current.Load().transports()
 		if err := verifyAnonymous(transports); err != nil {
 			t.Errorf("%s: %v before", name, err)
@@ -86,9 +85,7 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 func TestBodiesAreOnlySentWhenWanted(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
 	up, err := New(upstream.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, transport := range up.current.Load().transports() {
 		if transport.ExpectContinueTimeout <= 0 {
 			t.Error("the upstream's word is not waited for")
@@ -113,16 +110,12 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 				return nil, errors.New("to " + address)
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		known := authntest.Identify(authntest.New(t), "Bearer known")
 		up.Accept(known)
 		for _, id := range []authn.Identity{known, authntest.Identify(authntest.New(t), "Bearer unknown")} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String(), http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			res, err := up.RoundTripper(id, false).RoundTrip(r)
 			if err == nil {
 				_ = res.Body.Close()

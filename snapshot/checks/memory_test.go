@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestHold: after a first mismatch nothing is held, after another one soon it is, and longer each
@@ -50,13 +50,7 @@ func TestMemory(t *testing.T) {
 	}
 	wrong := Stats{At: now.Add(1), Result: Inconclusive, Revision: 5, Mismatches: 1, Mismatched: now}
 	m.Forget(func(r string) bool { return r != "" })
-	if diff := cmp.Diff([]Stats{{}, wrong}, []Stats{m.Stats("right"), m.Stats("wrong")}); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	if diff := cmp.Diff(map[string]Stats{"wrong": wrong}, m.Mismatched()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	if diff := cmp.Diff(map[Result]uint64{Agrees: 1, Mismatch: 1, Inconclusive: 1}, m.Totals()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, []Stats{{}, wrong}, []Stats{m.Stats("right"), m.Stats("wrong")})
+	expect.Same(t, map[string]Stats{"wrong": wrong}, m.Mismatched())
+	expect.Same(t, map[Result]uint64{Agrees: 1, Mismatch: 1, Inconclusive: 1}, m.Totals())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // someObjects have numbers from first on.
@@ -43,9 +44,7 @@ func someObjects(first, n, size int) []*index.Object {
 func newTestCompressor(t testing.TB, size int64) *Compressor {
 	t.Helper()
 	c, err := NewCompressor(size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -57,19 +56,13 @@ func compressed(t testing.TB, c *Compressor, objects []*index.Object) int {
 	meta := wire.ListMeta{Revision: 7, Continue: "x"}
 	head, tail := frame.AppendHead(nil, meta, len(objects), 0), frame.AppendTail(nil, meta, len(objects))
 	var out bytes.Buffer
-	if err := c.Write(&out, frame, head, objects, tail); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, c.Write(&out, frame, head, objects, tail))
 	size := out.Len()
 	unzip, err := gzip.NewReader(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	unzip.Multistream(false)
 	got, err := io.ReadAll(unzip) // checks length and checksum, too
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if out.Len() > 0 {
 		t.Errorf("%d bytes follow", out.Len())
 	}
@@ -222,9 +215,7 @@ func TestCompressedSize(t *testing.T) {
 		objects := likely(kind, n)
 		var whole bytes.Buffer
 		z, err := gzip.NewWriterLevel(&whole, gzipLevel)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		plain := 0
 		for _, o := range objects {
 			plain += len(o.Bytes) + 1
@@ -323,9 +314,7 @@ func TestEvents(t *testing.T) {
 			want.WriteString("the end\n")
 			for _, later := range [][]byte{[]byte("one"), bytes.Repeat([]byte("many"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored)} {
 				half := len(later) / 2
-				if err := WriteStored(&out, slices.Values([][]byte{later[:half], later[half:]})); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, WriteStored(&out, slices.Values([][]byte{later[:half], later[half:]})))
 				want.Write(later)
 			}
 			if got, err := unpack(&out); err != nil || !bytes.Equal(got, want.Bytes()) {
@@ -366,9 +355,7 @@ func TestEventsAreReadAtOnce(t *testing.T) {
 			size += len(frame.AppendEvent(nil, encoding, wire.Added, o.Bytes))
 		}
 		client, err := gzip.NewReader(&conn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		reads := func(size int) {
 			t.Helper()
 			if _, err := io.ReadFull(client, make([]byte, size)); err != nil || conn.waits {
@@ -377,9 +364,7 @@ func TestEventsAreReadAtOnce(t *testing.T) {
 		}
 		reads(size)
 		for _, later := range [][]byte{[]byte("one"), bytes.Repeat([]byte("many"), maxStored), bytes.Repeat([]byte("x"), maxStored)} {
-			if err := WriteStored(&conn, slices.Values([][]byte{later})); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, WriteStored(&conn, slices.Values([][]byte{later})))
 			reads(len(later))
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestStream: what is written in parts of any size comes out of the standard library's reader.
@@ -26,13 +28,9 @@ func TestStream(t *testing.T) {
 				t.Fatalf("%d of %d bytes, %v", written, n, err)
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, s.Close())
 		unzip, err := gzip.NewReader(&out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		unzip.Multistream(false)
 		got, err := io.ReadAll(unzip) // checks length and checksum, too
 		if err != nil || !bytes.Equal(got, want.Bytes()) || out.Len() > 0 {

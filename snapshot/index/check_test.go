@@ -5,9 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // indexedTree has n objects on three nodes.
@@ -36,9 +35,7 @@ func blot(s Tree, key string) {
 // TestIndexesAreChecked: whatever they have that the objects have not, and the other way round.
 func TestIndexesAreChecked(t *testing.T) {
 	other, err := wire.MakeLabels([]string{"app", "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, tt := range []struct {
 		name   string
 		change func(Tree)
@@ -79,9 +76,7 @@ func TestIndexesAreChecked(t *testing.T) {
 			state := indexedTree(t, 10)
 			tt.change(state)
 			_, got := state.Check("", 20_000)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
+			expect.Same(t, tt.want, got)
 		})
 	}
 }
@@ -101,10 +96,6 @@ func TestIndexesAreCheckedInTurn(t *testing.T) {
 			break
 		}
 	}
-	if diff := cmp.Diff([]string{fmt.Sprintf("n/%05d", atOnce), fmt.Sprintf("n/%05d", 2*atOnce), ""}, begins); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	if diff := cmp.Diff([][]string{nil, {wrong + " has other labels in the index"}, nil}, found); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, []string{fmt.Sprintf("n/%05d", atOnce), fmt.Sprintf("n/%05d", 2*atOnce), ""}, begins)
+	expect.Same(t, [][]string{nil, {wrong + " has other labels in the index"}, nil}, found)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestRunsAgainstAMap holds what is found in runs against walking a map, while objects come, go and
@@ -72,9 +73,7 @@ func checkRuns(t *testing.T, state Tree, model map[string]wire.Labels, rnd *rand
 	}
 	for _, text := range []string{"app=1", "app!=1", "owner=7", "owner in (7,8,9),app=0", "none", ""} {
 		selector, err := labels.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		from, end := "", ""
 		if rnd.IntN(3) > 0 {
 			from = JoinKey(fmt.Sprintf("ns-%d", rnd.IntN(6)), fmt.Sprintf("p%04d", rnd.IntN(1000)))
@@ -114,9 +113,7 @@ func TestRunsSkip(t *testing.T) {
 		t.Errorf("%d labels in %d runs", n, runs)
 	}
 	selector, err := labels.Parse("owner=7")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	sieve, passed := newSieve(selector), 0
 	state.labels.runs.Ascend(func(r *run) bool {
 		if sieve.mayPass(r.all) {

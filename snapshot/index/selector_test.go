@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // podFrame has some fields of a pod, the indexed one not first.
@@ -74,13 +75,9 @@ func TestSelectedPages(t *testing.T) {
 			"metadata.name=p7", "metadata.name!=p7", "metadata.namespace=a", "metadata.namespace!=a-b,spec.hostNetwork=true",
 			"spec.nodeName=n1,spec.nodeName=n2", "spec.hostNetwork=false", "metadata.namespace=zz", "spec.nodeName=zz", "spec.host=n2,spec.nodeName!=n1")
 		l, err := labels.Parse(labelText)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		s, err := fields.ParseSelector(fieldText)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if !frame.Selects(s) {
 			t.Fatalf("%q is not known", fieldText)
 		}
@@ -155,9 +152,7 @@ func TestOneName(t *testing.T) {
 		{"a", "x", "", 1}, {"a", "y", "", 0}, {"b", "x", "", 0}, {"a", "x", "app=1", 1}, {"a", "x", "app=2", 0}, {"", "x", "", 0},
 	} {
 		l, err := labels.Parse(tt.labels)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		page := state.Page(frame, Query{
 			Scope: Scope{Namespace: tt.namespace}, Name: tt.name, Limit: 1,
 			Labels: l, Fields: fields.OneTermEqualSelector("metadata.name", tt.name),
@@ -186,9 +181,7 @@ func TestSieve(t *testing.T) {
 		"!app", "app notin (app-7)", "key-3 in (value,x)", "only=", "nothing",
 	} {
 		selector, err := labels.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		s, chosen, passed := newSieve(selector), 0, 0
 		for _, set := range sets {
 			passes := s.mayPass(signatureOf(set))

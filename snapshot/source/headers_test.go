@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 type upstream func(r *http.Request) *http.Response
@@ -56,9 +57,7 @@ func TestHeaders(t *testing.T) {
 				"Date": {"today"}, "Audit-Id": {"1"}, "Content-Type": {media.JSONType}, "X-Kubernetes-Pf-Flowschema-Uid": {"2"},
 				"Cache-Control": {"no-cache, private"}, "Strict-Transport-Security": {hsts}, "Warning": tt.list,
 			}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			tt.want["Cache-Control"], tt.want["Strict-Transport-Security"] = []string{"no-cache, private"}, []string{hsts}
 			if diff := cmp.Diff(tt.want, got); diff != "" || asked != tt.asked {
 				t.Errorf("asked %d times, want %d; headers (-want +got):\n%s", asked, tt.asked, diff)

@@ -22,6 +22,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 var encoding = wire.EncodingOf(media.JSON)
@@ -37,9 +38,7 @@ func testForm(t testing.TB) Form {
 		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`: &form.InitialEnd,
 	} {
 		ev, err := encoding.Event([]byte(line + "\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if *b, err = wire.LearnBookmark(encoding, ev); err != nil {
 			t.Fatal(err)
 		}
@@ -126,9 +125,7 @@ func queries(t testing.TB) map[string]index.Query {
 	t.Helper()
 	selector := func(text string) labels.Selector {
 		s, err := labels.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return s
 	}
 	return map[string]index.Query{
@@ -397,9 +394,7 @@ func TestBehind(t *testing.T) {
 		if all.take(t.Context()) || all.end != EndBehind {
 			t.Errorf("told %q, ended with %q", all.events, all.end)
 		}
-		if diff := cmp.Diff(c.expected(all.query, 10)[:1], all.events); diff != "" {
-			t.Errorf("-want +got:\n%s", diff)
-		}
+		expect.Same(t, c.expected(all.query, 10)[:1], all.events)
 		c.change(40, index.Change{After: c.object("elsewhere", "y", "1", "", 40)})
 		synctest.Wait()
 		other.take(t.Context())

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const podForm = `"kind":"Pod","apiVersion":"v1",`
@@ -41,13 +43,9 @@ func records(t *testing.T) map[string]struct {
 func event(t *testing.T, e Encoding, record []byte) Event {
 	t.Helper()
 	read, err := e.Record(bufio.NewReader(bytes.NewReader(record)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ev, err := e.Event(read)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return ev
 }
 
@@ -60,9 +58,7 @@ func TestEventsAreWrittenAsTheyCame(t *testing.T) {
 				t.Error("the frame of the event is not known again")
 			}
 			item, err := tt.encoding.Cut(tt.form, ev.Object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			f := &Frame{Item: tt.form}
 			if got := f.AppendEvent(nil, tt.encoding, ev.Kind, item); !bytes.Equal(got, tt.record) {
 				t.Errorf("written %q\nnot     %q", got, tt.record)
@@ -97,18 +93,14 @@ func TestAtRevision(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ev := event(t, tt.encoding, tt.record)
 			item, err := tt.encoding.Cut(tt.form, ev.Object)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			same, err := AtRevision(tt.encoding, item, ev.Meta.Revision)
 			if err != nil || !bytes.Equal(same, item) {
 				t.Fatalf("%v: %q became %q", err, item, same)
 			}
 			for _, revision := range []uint64{1, 1234567, 1<<63 - 1} {
 				other, err := AtRevision(tt.encoding, item, revision)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				meta, err := tt.encoding.Item(other)
 				if err != nil || meta.Revision != revision {
 					t.Errorf("%v: at %d it says %d", err, revision, meta.Revision)
@@ -144,9 +136,7 @@ func TestBookmark(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ev := event(t, tt.encoding, tt.record)
 			b, err := LearnBookmark(tt.encoding, ev)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if got := b.AppendTo(nil, 27); !bytes.Equal(got, tt.record) {
 				t.Errorf("written %q\nnot     %q", got, tt.record)
 			}
@@ -191,9 +181,7 @@ func FuzzAtRevision(f *testing.F) {
 				t.Fatalf("%T: %q at %d is %q: %v", e, item, revision, other, err)
 			}
 			back, err := AtRevision(e, other, was.Revision)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if again, err := AtRevision(e, back, was.Revision); err != nil || fmt.Sprintf("%x", again) != fmt.Sprintf("%x", back) {
 				t.Fatalf("%T: %q became %q: %v", e, back, again, err)
 			}

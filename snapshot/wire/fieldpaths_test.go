@@ -6,6 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // somePodFields are some of a pod's, the indexed one not first.
@@ -51,9 +53,7 @@ func TestFieldValues(t *testing.T) {
 		{corev1.Pod{}, []string{"", "false", "", ""}},
 	} {
 		item, err := tt.pod.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		got, err := protobufEncoding{}.Values(paths, item)
 		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
 			t.Errorf("protobuf: %v, -want +got:\n%s", err, diff)

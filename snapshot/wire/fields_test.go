@@ -17,6 +17,8 @@ import (
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // typed is an object of k8s.io/api, which knows both wire forms.
@@ -124,13 +126,9 @@ func TestBuiltinFields(t *testing.T) {
 func checkFields(t *testing.T, test fieldCase) {
 	t.Helper()
 	asJSON, err := json.Marshal(test.object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	asProtobuf, err := test.object.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	found := BuiltinFields(test.gvr)
 	if len(found) != len(test.want) {
 		t.Errorf("%d fields, want %d", len(found), len(test.want))

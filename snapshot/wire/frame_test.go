@@ -3,6 +3,8 @@ package wire
 import (
 	"errors"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const (
@@ -38,9 +40,7 @@ func TestLearnFrame(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if got := string(f.Render(l.Meta, l.Items)); got != tt.body {
 				t.Errorf("written with the frame:\n%s\nwant\n%s", got, tt.body)
 			}
@@ -52,9 +52,7 @@ func TestLearnFrame(t *testing.T) {
 func seen(t *testing.T, object string) Event {
 	t.Helper()
 	m, err := jsonMeta([]byte(object))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return Event{Meta: m, Object: []byte(object)}
 }
 
@@ -76,9 +74,7 @@ func TestLearnItem(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			got, err := jsonEncoding{}.Cut(form, []byte(tt.inEvent))
 			if err != nil || string(got) != tt.inList {
 				t.Errorf("got %s, %v, want %s", got, err, tt.inList)
@@ -86,9 +82,7 @@ func TestLearnItem(t *testing.T) {
 		})
 	}
 	form, err := LearnItem(jsonEncoding{}, []byte(podInList), seen(t, podInEvent))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var contradiction InconsistencyError
 	if _, err := (jsonEncoding{}).Cut(form, []byte(widgetAsEver)); !errors.As(err, &contradiction) {
 		t.Errorf("an object of another form: %v, want poison", err)

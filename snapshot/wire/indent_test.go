@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // indentPieces writes and measures JSON in pieces that end where cut says, outside of strings.
@@ -16,9 +18,7 @@ func indentPieces(t *testing.T, text []byte, bufferSize int, cut func(i int) boo
 	var writes, sizes Indenter
 	size, begin := 0, 0
 	piece := func(p []byte) {
-		if err := writes.Write(out, p); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, writes.Write(out, p))
 		size += sizes.Size(p)
 	}
 	for i := 0; i < len(text); {
@@ -33,9 +33,7 @@ func indentPieces(t *testing.T, text []byte, bufferSize int, cut func(i int) boo
 		}
 	}
 	piece(text[begin:])
-	if err := out.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, out.Flush())
 	if writes.Deepest != sizes.Deepest {
 		t.Errorf("depth %d when written, %d when measured", writes.Deepest, sizes.Deepest)
 	}
@@ -46,9 +44,7 @@ func indentPieces(t *testing.T, text []byte, bufferSize int, cut func(i int) boo
 func checkIndent(t *testing.T, text []byte) {
 	t.Helper()
 	var want bytes.Buffer
-	if err := json.Indent(&want, bytes.TrimSpace(text), "", "  "); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Indent(&want, bytes.TrimSpace(text), "", "  "))
 	for name, cut := range map[string]func(int) bool{
 		"whole":       func(int) bool { return false },
 		"byte":        func(int) bool { return true },

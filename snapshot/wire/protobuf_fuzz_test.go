@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/framer"
 
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // FuzzProtobufObject: of an object in its envelope that is accepted apimachinery reads the same.
@@ -70,9 +71,7 @@ func FuzzProtobufLists(f *testing.F) {
 			return
 		}
 		envelope, err := openEnvelope(body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		var want metav1.PartialObjectMetadataList
 		if want.Unmarshal(envelope.raw) != nil {
 			return

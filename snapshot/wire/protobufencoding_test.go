@@ -14,19 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // written is an object as the API server's own serializer writes it.
 func written(t testing.TB, object runtime.Object) []byte {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, corev1.AddToScheme(scheme))
 	var out bytes.Buffer
-	if err := protobuf.NewSerializer(scheme, scheme).Encode(object, &out); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, protobuf.NewSerializer(scheme, scheme).Encode(object, &out))
 	return out.Bytes()
 }
 
@@ -47,9 +44,7 @@ func samplePod(name string) *corev1.Pod {
 func eventOf(t testing.TB, kind string, object []byte) []byte {
 	t.Helper()
 	record, err := (&metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: object}}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return record
 }
 
@@ -76,9 +71,7 @@ func TestProtobufLists(t *testing.T) {
 			}
 			body := written(t, list)
 			f, l, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if got := f.Render(l.Meta, l.Items); !bytes.Equal(got, body) {
 				t.Errorf("written with the frame:\n%q\nwant\n%q", got, body)
 			}
@@ -98,21 +91,13 @@ func TestProtobufEvents(t *testing.T) {
 	pod := samplePod("a")
 	object := written(t, pod)
 	ev, err := protobufEncoding{}.Event(eventOf(t, "ADDED", object))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	want := ObjectMeta{APIVersion: "v1", Kind: "Pod", Namespace: "ns", Name: "a", Revision: 7, Labels: MustLabels("a", "1", "b", "2")}
-	if diff := cmp.Diff(want, ev.Meta, cmp.AllowUnexported(ObjectMeta{}), sameLabels); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, want, ev.Meta, cmp.AllowUnexported(ObjectMeta{}), sameLabels)
 	item, err := pod.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	form, err := LearnItem(protobufEncoding{}, item, ev)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if got, err := (protobufEncoding{}).Cut(form, ev.Object); err != nil || !bytes.Equal(got, item) {
 		t.Errorf("the list form is %q, %v, want %q", got, err, item)
 	}

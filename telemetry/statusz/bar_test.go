@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestBar(t *testing.T) {
@@ -84,9 +86,7 @@ func TestFormats(t *testing.T) {
 		"0.0 %", "100.0 %", "50.0 %", "< 0.1 %", "> 99.9 %",
 		"1 B, no bound", "1 B of 2 B",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, want, got)
 }
 
 // layBar leaves out the oldest spans where there are too many.

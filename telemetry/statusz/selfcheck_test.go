@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/net/html"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestFormatSelfCheck(t *testing.T) {
@@ -43,9 +45,7 @@ func forms(t *testing.T, s Status) (page []*html.Node, title, text string) {
 		}
 	}
 	var out bytes.Buffer
-	if err := s.WriteText(&out); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.WriteText(&out))
 	return page, title, out.String()
 }
 

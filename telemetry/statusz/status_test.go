@@ -20,6 +20,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/html"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -102,9 +104,7 @@ func sample() Status {
 func get(t *testing.T, s Status, target, accept string) *httptest.ResponseRecorder {
 	t.Helper()
 	handler, err := Handler(func() Status { return s }, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r := httptest.NewRequest(http.MethodGet, target, nil)
 	r.Header.Set("Accept", accept)
 	w := httptest.NewRecorder()
@@ -120,14 +120,10 @@ func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := "testdata/" + name
 	if *update {
-		if err := os.WriteFile(path, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(path, got, 0o600))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("%s (-want +got; go test ./telemetry -update):\n%s", name, diff)
 	}
@@ -141,9 +137,7 @@ func TestStatusJSON(t *testing.T) {
 	}
 	golden(t, "statusz.golden.json", w.Body.Bytes())
 	var again Status
-	if err := json.Unmarshal(w.Body.Bytes(), &again); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(w.Body.Bytes(), &again))
 	want := sample()
 	want.Sort()
 	if diff := cmp.Diff(want, again); diff != "" {
@@ -171,9 +165,7 @@ func TestStatusText(t *testing.T) {
 	s := sample()
 	s.Sort()
 	var text bytes.Buffer
-	if err := s.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.WriteText(&text))
 	golden(t, "statusz.golden.txt", text.Bytes())
 	if strings.ContainsAny(text.String(), "\x1b\r\x07") {
 		t.Error("control characters reach the terminal")
@@ -199,9 +191,7 @@ func TestStatusText(t *testing.T) {
 func nodes(t *testing.T, page string) []*html.Node {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var all []*html.Node
 	for n := range root.Descendants() {
 		if n.Type == html.ElementNode {
@@ -351,9 +341,7 @@ func TestStatusIsShared(t *testing.T) {
 			s.Version = fmt.Sprint("version ", reads)
 			return s
 		}, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		flood := func(want int) {
 			t.Helper()
 			var all sync.WaitGroup

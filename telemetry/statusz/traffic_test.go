@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestSameWords: what the text of listproxy status calls something, the page calls it too, and with
@@ -11,9 +13,7 @@ import (
 func TestSameWords(t *testing.T) {
 	s := sample()
 	var text strings.Builder
-	if err := s.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.WriteText(&text))
 	page := textOf(byID(t, nodes(t, get(t, s, "/statusz", "").Body.String()), "traffic"))
 	rows := trafficRows(s.Recent, s.Total)
 	for _, row := range rows {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -28,9 +29,7 @@ const (
 // client asks for it, and asks again until the answer comes from memory.
 func BenchmarkFreshness(b *testing.B) {
 	cp := harness.RunControlPlane(b, controlplane.Options{})
-	if err := workload.FillConfigMaps(b.Context(), cp, filled, 100, 5); err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, workload.FillConfigMaps(b.Context(), cp, filled, 100, 5))
 	proxy := startProxy(b, cp)
 	admin := ask.MustNew(b, cp.RESTConfig(controlplane.Admin), 0)
 	// The client's own rights are reviewed before anything is measured.
@@ -67,19 +66,13 @@ func tries(b *testing.B, user, admin *ask.Client, pause time.Duration, learn fun
 	atOnce, asked := 0, 0
 	for b.Loop() {
 		elsewhere, err := writeElsewhere(b.Context(), admin)
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.NoError(b, err)
 		query, err := learn(elsewhere)
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.NoError(b, err)
 		learnt := time.Now()
 		poll.Pause(b.Context(), pause)
 		firstAnswer, questions, err := untilHit(b.Context(), user, query)
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.NoError(b, err)
 		first, until = append(first, firstAnswer), append(until, time.Since(learnt))
 		asked += questions
 		if questions == 1 {
@@ -118,9 +111,7 @@ func untilHit(ctx context.Context, user *ask.Client, query string) (first time.D
 func startProxy(b *testing.B, cp *controlplane.ControlPlane) *harness.Proxy {
 	b.Helper()
 	binary, err := harness.BuildPlainProxy(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, err)
 	return harness.RunProxy(b, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Binary: binary, Args: []string{"--eager", "configmaps"},
 	})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
@@ -19,13 +20,9 @@ import (
 func BenchmarkLoad(b *testing.B) {
 	const n = 3000
 	cp := harness.RunControlPlane(b, controlplane.Options{})
-	if err := workload.Fill(b.Context(), cp, workload.Pods{Nodes: 100}, n, func(int) {}); err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, workload.Fill(b.Context(), cp, workload.Pods{Nodes: 100}, n, func(int) {}))
 	pid, err := cp.APIServerPID()
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, err)
 	idle := idleLoad(b, pid)
 	feed := ask.MustNew(b, cp.RESTConfig(controlplane.Feed), 0)
 	for name, accept := range map[string]string{"JSON": "application/json", "protobuf": "application/vnd.kubernetes.protobuf"} {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -30,19 +31,13 @@ func BenchmarkProbe(b *testing.B) {
 	for _, n := range []int{100, 20_000} {
 		b.Run(fmt.Sprintf("objects=%d", n), func(b *testing.B) {
 			cp := harness.RunControlPlane(b, controlplane.Options{})
-			if err := workload.FillConfigMaps(b.Context(), cp, filled, n, 5); err != nil {
-				b.Fatal(err)
-			}
+			expect.NoError(b, workload.FillConfigMaps(b.Context(), cp, filled, n, 5))
 			admin, feed := ask.MustNew(b, cp.RESTConfig(controlplane.Admin), 0), ask.MustNew(b, cp.RESTConfig(controlplane.Feed), 0)
 			pid, err := cp.APIServerPID()
-			if err != nil {
-				b.Fatal(err)
-			}
+			expect.NoError(b, err)
 			// What config maps are at, and a revision beyond it.
 			first, err := feed.Do(b.Context(), http.MethodGet, configMaps+"?limit=1", nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			expect.NoError(b, err)
 			last := first.Meta().ResourceVersion
 			if _, err := writeElsewhere(b.Context(), admin); err != nil {
 				b.Fatal(err)
@@ -74,9 +69,7 @@ func idleLoad(b *testing.B, pid int) float64 {
 		poll.Pause(b.Context(), 10*time.Second)
 		return nil
 	}, pid)
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, err)
 	return used[0].Seconds() / time.Since(begun).Seconds()
 }
 
@@ -113,9 +106,7 @@ func costs(b *testing.B, pid int, idle float64, many, atOnce int, once func() (s
 		}
 		return failed
 	}, pid)
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, err)
 	own := used[0].Seconds() - idle*time.Since(begun).Seconds()
 	b.ReportMetric(0, "ns/op") // an iteration is no operation here
 	b.ReportMetric(1e6*own/float64(len(took)), "server-CPU-µs/op")

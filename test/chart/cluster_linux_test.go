@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -39,7 +40,7 @@ func newCluster(t *testing.T) *cluster {
 	harness.Long(t)
 	cp := harness.RunControlPlane(t, controlplane.Options{})
 	admin, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return &cluster{cp: cp, admin: admin, kubelet: kubelet{cp: cp, client: admin}}
 }
 
@@ -103,7 +104,7 @@ func (r *release) args(command string, args ...string) []string {
 func (r *release) apply(t *testing.T, text string, flags ...string) string {
 	t.Helper()
 	out, err := r.tryApply(t, text, flags...)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return out
 }
 
@@ -123,7 +124,7 @@ func (r *release) manifest(t *testing.T) string {
 func (r *release) deployment(t *testing.T) *appsv1.Deployment {
 	t.Helper()
 	d, err := r.c.admin.AppsV1().Deployments(r.namespace).Get(t.Context(), r.name, metav1.GetOptions{})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return d
 }
 
@@ -140,7 +141,7 @@ func (r *release) run(t *testing.T) *container {
 func (r *release) certificate(t *testing.T) *corev1.Secret {
 	t.Helper()
 	s, err := r.c.admin.CoreV1().Secrets(r.namespace).Get(t.Context(), r.name+"-tls", metav1.GetOptions{})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return s
 }
 
@@ -158,17 +159,17 @@ func (r *release) client(t *testing.T, direct *rest.Config) *rest.Config {
 func get(t *testing.T, cfg *rest.Config, path string) (code int, cacheStatus, body string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(cfg)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	defer client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cfg.Host+path, http.NoBody)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "a-client")
 	resp, err := client.Do(req)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	defer resp.Body.Close()
 	all, err := io.ReadAll(resp.Body)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return resp.StatusCode, resp.Header.Get("Cache-Status"), string(all)
 }
 
@@ -200,14 +201,14 @@ func (r *release) rightsOf(t *testing.T, account, namespace string) []string {
 	t.Helper()
 	r.c.settle(t)
 	token, err := r.c.cp.CreateServiceAccountToken(t.Context(), r.namespace, account)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	cfg := r.c.cp.RESTConfig(controlplane.Anonymous)
 	cfg.BearerToken = token
 	client, err := kubernetes.NewForConfig(cfg)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	review, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
 		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	if review.Status.Incomplete {
 		t.Fatalf("not all rights are known: %s", review.Status.EvaluationError)
 	}
@@ -236,13 +237,13 @@ func (c *cluster) everything(t *testing.T) []string {
 	t.Helper()
 	cfg := c.cp.RESTConfig(controlplane.Admin)
 	found, err := discovery.NewDiscoveryClientForConfigOrDie(cfg).ServerPreferredResources()
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	client, err := metadata.NewForConfig(cfg)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	var all []string
 	for _, list := range found {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		for _, resource := range list.APIResources {
 			if !slices.Contains(resource.Verbs, "list") || resource.Name == "events" || resource.Name == "leases" {
 				continue

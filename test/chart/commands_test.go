@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // commandsOf are the lines of the pages' blocks that begin with a command, each once, and those of
@@ -18,12 +18,12 @@ import (
 func commandsOf(t *testing.T, command string) []string {
 	t.Helper()
 	pages, err := filepath.Glob(repository + "/docs/*.md")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	pages = append(pages, repository+"/README.md", repository+"/CONTRIBUTING.md", chart+"/README.md")
 	code := mustHelm(t, "install", "listproxy", chart, "--namespace", "proxies", "--dry-run=client")
 	for _, page := range pages {
 		text, err := os.ReadFile(page) // #nosec G304 -- of this repository
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		for _, block := range regexp.MustCompile("(?s)\n```[a-z]*\n(.*?)\n```").FindAllStringSubmatch(string(text), -1) {
 			code += "\n" + block[1]
 		}
@@ -43,7 +43,7 @@ func commandsOf(t *testing.T, command string) []string {
 // anywhere.
 func TestHelmInPages(t *testing.T) {
 	text, err := os.ReadFile(repository + "/docs/install.md")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	example := regexp.MustCompile("(?s)\n```yaml\n# values.yaml\n(.*?)```").FindSubmatch(text)
 	if example == nil {
 		t.Fatal("docs/install.md has no values.yaml")
@@ -96,7 +96,7 @@ func TestDockerInPages(t *testing.T) {
 	if err == nil {
 		err = yaml.Unmarshal(text, &about)
 	}
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	var known []string
 	for _, stage := range readDockerfile(t) {
 		for _, arg := range all(stage, "ARG") {

@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/secrets"
@@ -153,11 +153,11 @@ func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spe
 	t.Helper()
 	root := t.TempDir()
 	binary, err := os.ReadFile(program) // #nosec G304 -- built by this test
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	put(t, root, "/program", binary, 0o555, pod.SecurityContext)
 	// In place of the cluster's DNS: all Services are on this machine.
 	services, err := k.client.CoreV1().Services(namespace).List(t.Context(), metav1.ListOptions{})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	var hosts strings.Builder
 	for _, service := range services.Items {
 		fmt.Fprintf(&hosts, "127.0.0.1 %s.%s.svc\n", service.Name, namespace)
@@ -196,12 +196,12 @@ func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spe
 func (k *kubelet) token(t *testing.T, namespace, account string) string {
 	t.Helper()
 	of, err := k.client.CoreV1().ServiceAccounts(namespace).Get(t.Context(), account, metav1.GetOptions{})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.tokens[of.UID] == "" {
 		token, err := k.cp.CreateServiceAccountToken(t.Context(), namespace, account)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		if k.tokens == nil {
 			k.tokens = map[types.UID]string{}
 		}
@@ -218,14 +218,14 @@ func (k *kubelet) content(t *testing.T, namespace string, volume corev1.Volume) 
 	switch {
 	case volume.ConfigMap != nil:
 		c, err := k.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), volume.ConfigMap.Name, metav1.GetOptions{})
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		for key, text := range c.Data {
 			data[key] = []byte(text)
 		}
 		items = volume.ConfigMap.Items
 	case volume.Secret != nil:
 		s, err := k.client.CoreV1().Secrets(namespace).Get(t.Context(), volume.Secret.SecretName, metav1.GetOptions{})
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		data, items = s.Data, volume.Secret.Items
 	default:
 		t.Fatalf("a volume that this kubelet does not know: %v", volume)
@@ -251,11 +251,11 @@ func put(t *testing.T, root, path string, content []byte, mode os.FileMode, as *
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { // #nosec G301 -- as directories of an image are
 		t.Fatal(err)
 	}
-	harness.Must(t, os.WriteFile(path, content, 0o600))
+	expect.NoError(t, os.WriteFile(path, content, 0o600))
 	if os.Geteuid() == 0 {
-		harness.Must(t, os.Chown(path, 0, int(*as.FSGroup)))
+		expect.NoError(t, os.Chown(path, 0, int(*as.FSGroup)))
 	}
-	harness.Must(t, os.Chmod(path, mode))
+	expect.NoError(t, os.Chmod(path, mode))
 }
 
 // files are all files of the container.
@@ -266,7 +266,7 @@ func (c *container) files(t *testing.T) []string {
 		all = append(all, strings.TrimPrefix(path, c.root))
 		return err
 	})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return all
 }
 
@@ -283,7 +283,7 @@ func (c *container) awaitReady(t *testing.T, spec corev1.Container) {
 		default:
 		}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			return false
@@ -298,7 +298,7 @@ func (c *container) awaitReady(t *testing.T, spec corev1.Container) {
 // nothing.
 func (c *container) stop(t *testing.T) {
 	t.Helper()
-	harness.Must(t, c.cmd.Process.Signal(syscall.SIGTERM))
+	expect.NoError(t, c.cmd.Process.Signal(syscall.SIGTERM))
 	<-c.exited
 	if c.exit != nil {
 		t.Errorf("it ended with %v", c.exit)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // A panel of Grafana's, as far as it is looked at here.
@@ -32,14 +32,14 @@ type panel struct {
 func read(t *testing.T) map[string][]panel {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dashboards, "*.json"))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	if len(files) == 0 {
 		t.Fatalf("no dashboards in %s", dashboards)
 	}
 	all := map[string][]panel{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		var d struct {
 			UID    string  `json:"uid"`
 			Title  string  `json:"title"`

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -40,7 +41,7 @@ const (
 func readDockerfile(t *testing.T) [][]instruction {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, "Dockerfile"))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	stages := [][]instruction{nil} // the first is what stands before all stages
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
@@ -97,7 +98,7 @@ func buildImage(t *testing.T, arch, version string) string {
 		}
 	}
 	bin, err := filepath.Abs(filepath.Join(repository, "bin"))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	out := filepath.Join(bin, "listproxy-image-"+key)
 	moved := regexp.MustCompile(` -o /listproxy `).ReplaceAllLiteralString(compile, " -o '"+out+"' ")
 	if moved == compile {
@@ -121,7 +122,7 @@ func buildImage(t *testing.T, arch, version string) string {
 func TestImageIsStatic(t *testing.T) {
 	path := buildImage(t, runtime.GOARCH, imageVersion)
 	program, err := elf.Open(path)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	defer func() { _ = program.Close() }()
 	for _, part := range program.Progs {
 		if part.Type == elf.PT_INTERP || part.Type == elf.PT_DYNAMIC {
@@ -164,7 +165,7 @@ func TestImage(t *testing.T) {
 		t.Fatalf("built in %q by default", builder)
 	}
 	mod, err := os.ReadFile(filepath.Join(repository, "go.mod"))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(mod)
 	if version == nil || builder[0] != "BUILDER=golang:"+string(version[1]) {
 		t.Errorf("built with %q, and go.mod says %q", builder, version)
@@ -177,7 +178,7 @@ func TestImageHasItsSource(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{end}}{{end}}", "./cmd/listproxy")
 	list.Dir = repository
 	out, err := list.Output()
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	folders := map[string]bool{}
 	for pkg := range strings.FieldsSeq(string(out)) {
 		inside := strings.TrimPrefix(pkg, "github.com/listproxy/listproxy/")
@@ -202,7 +203,7 @@ func TestImageHasItsSource(t *testing.T) {
 	}
 
 	text, err := os.ReadFile(filepath.Join(repository, ".dockerignore"))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	var passed []string
 	for line := range strings.Lines(string(text)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "!"); ok && !strings.HasPrefix(name, "go.") && name != "LICENSE" {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -186,7 +186,7 @@ func checkHelmTest(t *testing.T, r *release) {
 	cmd := command(t, r.args("test", "--timeout", "2m")...)
 	var out logbuffer.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	harness.Must(t, cmd.Start())
+	expect.NoError(t, cmd.Start())
 	pods := r.c.admin.CoreV1().Pods(r.namespace)
 	var pod *corev1.Pod
 	poll.Until(t, patience, "a pod of helm test", func() bool {
@@ -283,7 +283,7 @@ func checkUpgrade(t *testing.T, r *release) {
 func checkAutoscaling(t *testing.T, r *release) {
 	deployments := r.c.admin.AppsV1().Deployments(r.namespace)
 	scale, err := deployments.GetScale(t.Context(), r.name, metav1.GetOptions{})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	scale.Spec.Replicas = 4
 	if _, err := deployments.UpdateScale(t.Context(), r.name, scale, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -336,7 +336,7 @@ connect: {enabled: true}
 		t.Errorf("a user who is named: %d %s", code, body)
 	}
 	cert, key, err := c.cp.IssueCert("mallory", "system:masters")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	other := rest.CopyConfig(named)
 	other.CertData, other.KeyData = cert, key
 	code, _, body = get(t, other, "/api/v1/namespaces/team-a/pods?resourceVersion=0")

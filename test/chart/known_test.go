@@ -18,7 +18,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/telemetry"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // knowledge is what queries can ask for.
@@ -35,7 +35,7 @@ func ofTargets() []string { return []string{"namespace", "job", "instance"} }
 func everything(t *testing.T) knowledge {
 	t.Helper()
 	text, err := os.ReadFile(docsFile)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	k := knowledge{metrics: map[string]map[string]bool{"up": {}}, words: map[string][]string{
 		"decision":  {"serve", "forward", "refuse", "none"},
 		"purpose":   {"forward", "review", "feed"},
@@ -67,9 +67,9 @@ func everything(t *testing.T) knowledge {
 		t.Fatalf("only %d metrics in %s", len(k.metrics), docsFile)
 	}
 	metrics, err := telemetry.NewMetrics(resource.Empty())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	families, err := metrics.Gatherer().Gather()
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	for _, family := range families {
 		k.add(family.GetName(), false, map[string]bool{})
 	}

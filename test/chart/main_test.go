@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -66,7 +67,7 @@ func helm(t *testing.T, args ...string) (string, error) {
 func mustHelm(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := helm(t, args...)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return out
 }
 
@@ -74,7 +75,7 @@ func mustHelm(t *testing.T, args ...string) string {
 func values(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "values.yaml")
-	harness.Must(t, os.WriteFile(path, []byte(text), 0o600))
+	expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -88,6 +89,6 @@ func template(t *testing.T, args ...string) (string, error) {
 func mustTemplate(t *testing.T, text string) string {
 	t.Helper()
 	out, err := template(t, "-f", values(t, text))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return out
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestMemory: bounds follow from the memory limit, and leave what listproxy needs beside them.
@@ -50,9 +52,7 @@ func TestMemory(t *testing.T) {
 	t.Run("given", func(t *testing.T) {
 		got := memoryOf(t, "{resources: {limits: {memory: 1Gi}}, cache: {bytes: 64Mi, compressionBytes: 1Mi, inflightBytes: 2Mi}, maxConnections: 0}")
 		want := map[string]string{"GOMEMLIMIT": "921MiB", "cache-bytes": "64Mi", "compression-cache-bytes": "1Mi", "max-inflight-bytes": "2Mi", "max-connections": "0"}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		expect.Same(t, want, got)
 	})
 }
 

@@ -12,6 +12,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestEnding: a pod that gets SIGTERM answers until others know of it, and is killed only after all
@@ -34,9 +36,7 @@ func TestHelmTestIsLetIn(t *testing.T) {
 	in := func(pod map[string]string) bool {
 		return slices.ContainsFunc(policy.Spec.Ingress[0].From, func(peer networkingv1.NetworkPolicyPeer) bool {
 			selector, err := metav1.LabelSelectorAsSelector(peer.PodSelector)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			return peer.NamespaceSelector == nil && peer.IPBlock == nil && selector.Matches(labels.Set(pod))
 		})
 	}
@@ -76,9 +76,7 @@ func TestHelmTestAsks(t *testing.T) {
 			}
 			all := objects(t, mustTemplate(t, text))
 			pod := one[*corev1.Pod](t, all, nil)
-			if diff := cmp.Diff([]string{"list asks for " + tt.path}, asks(pod.Spec.Containers)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			expect.Same(t, []string{"list asks for " + tt.path}, asks(pod.Spec.Containers))
 			// What the policy does not keep is forwarded, and a test that asked for more would fail.
 			container := pod.Spec.Containers[0]
 			if slices.Contains(container.Args, "--allow-forwarded") == tt.fromMemory || container.Args[0] != "try" {
@@ -114,9 +112,7 @@ func asks(containers []corev1.Container) []string {
 // kube-apiserver.
 func TestMemoryLimitOfGoIsGivenOnce(t *testing.T) {
 	got := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "extraEnv: [{name: GOMEMLIMIT, value: 3GiB}]")), nil).Spec.Template.Spec.Containers[0].Env
-	if diff := cmp.Diff([]corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "3GiB"}}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "3GiB"}}, got)
 }
 
 // TestCertManagerHosts: what is asked of an issuer can be said, and then nothing else is.

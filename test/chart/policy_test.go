@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // fixed are the rights that listproxy needs whatever it keeps.
@@ -29,9 +30,7 @@ func readPolicy(t *testing.T, all []runtime.Object) *policy.Config {
 	t.Helper()
 	c := one(t, all, func(c *corev1.ConfigMap) bool { return strings.HasSuffix(c.Name, "-policy") })
 	config, err := policy.ParseConfig("policy.yaml", []byte(c.Data["policy.yaml"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return config
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const (
@@ -52,9 +52,9 @@ type ruleFile struct {
 func rules(t *testing.T) []rule {
 	t.Helper()
 	text, err := os.ReadFile(rulesFile)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	var file ruleFile
-	harness.Must(t, yaml.Unmarshal(text, &file))
+	expect.NoError(t, yaml.Unmarshal(text, &file))
 	var all []rule
 	for _, g := range file.Groups {
 		all = append(all, g.Rules...)
@@ -69,8 +69,8 @@ func rules(t *testing.T) []rule {
 func write(t *testing.T, all []rule) string {
 	t.Helper()
 	text, err := yaml.Marshal(ruleFile{Groups: []group{{Name: "queries", Rules: all}}})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "rules.yaml")
-	harness.Must(t, os.WriteFile(path, text, 0o600))
+	expect.NoError(t, os.WriteFile(path, text, 0o600))
 	return path
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const (
@@ -23,14 +23,14 @@ const (
 // and every value has a comment.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	var document yaml.Node
-	harness.Must(t, yaml.Unmarshal(text, &document))
+	expect.NoError(t, yaml.Unmarshal(text, &document))
 	table := "| value | default | |\n|---|---|---|\n" + strings.Join(rows(t, "", document.Content[0]), "")
 
 	path := filepath.Join(chart, "README.md")
 	readme, err := os.ReadFile(path)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	before, rest, ok := bytes.Cut(readme, []byte(tableBegin))
 	old, after, ok2 := bytes.Cut(rest, []byte(tableEnd))
 	if !ok || !ok2 {
@@ -38,7 +38,7 @@ func TestReadme(t *testing.T) {
 	}
 	if *update {
 		whole := fmt.Sprintf("%s%s%s%s%s", before, tableBegin, table, tableEnd, after)
-		harness.Must(t, os.WriteFile(path, []byte(whole), 0o600))
+		expect.NoError(t, os.WriteFile(path, []byte(whole), 0o600))
 		return
 	}
 	if diff := cmp.Diff(table, string(old)); diff != "" {
@@ -86,6 +86,6 @@ func shown(t *testing.T, value *yaml.Node) string {
 	flow := *value
 	flow.Style = yaml.FlowStyle
 	text, err := yaml.Marshal(&flow)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return "`" + strings.Join(strings.Fields(string(text)), " ") + "`"
 }

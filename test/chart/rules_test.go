@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestRules: Prometheus reads the rules as they are meant.
@@ -21,7 +21,7 @@ func TestRules(t *testing.T) {
 // TestRulesFire: alerts come when they should, and not else.
 func TestRulesFire(t *testing.T) {
 	files, err := filepath.Glob("testdata/rules/*.yaml")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	if len(files) == 0 {
 		t.Fatal("no tests in testdata/rules")
 	}
@@ -49,7 +49,7 @@ func TestRulesAsk(t *testing.T) {
 // says what to do. There is a section for nothing else.
 func TestRunbooks(t *testing.T) {
 	text, err := os.ReadFile(docsFile)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	const page = "https://github.com/listproxy/listproxy/blob/main/docs/observability.md#"
 	var alerts, explained []string
 	for _, r := range rules(t) {

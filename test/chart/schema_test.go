@@ -3,6 +3,8 @@ package chart
 import (
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestRefused: values that cannot be meant stop the installation, and the message says where they
@@ -133,9 +135,7 @@ func TestUids(t *testing.T) {
 		"any":   {", allowAnyUid: true", "  resources: [uids]\n  verbs: [impersonate]\n- apiGroups"},
 	} {
 		out, err := template(t, "-f", values(t, "{"+certificates+"impersonation: {users: [jane]"+tt.values+"}}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if tt.want == "" && strings.Contains(out, "[uids]") || !strings.Contains(out, tt.want) {
 			t.Errorf("%s: %s", name, out)
 		}

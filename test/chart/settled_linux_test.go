@@ -11,7 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -59,7 +59,7 @@ func (c *cluster) settle(t *testing.T) {
 	user := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}}
 	must := func(_ any, err error) {
 		t.Helper()
-		harness.Must(t, err)
+		expect.NoError(t, err)
 	}
 	ctx, rbac := t.Context(), c.admin.RbacV1()
 	must(rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: wide, Rules: get(far)}, metav1.CreateOptions{}))
@@ -72,13 +72,13 @@ func (c *cluster) settle(t *testing.T) {
 				Verb: "get", Group: group, Version: "v1", Resource: resource, Namespace: namespace,
 			}},
 		}, metav1.CreateOptions{})
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		return review.Status.Allowed
 	}
 	poll.Until(t, patience, "the authorizer has heard of all changes of rights", func() bool { return may(far) && may(near) })
 	for _, remove := range []func(context.Context, string, metav1.DeleteOptions) error{
 		rbac.ClusterRoleBindings().Delete, rbac.ClusterRoles().Delete, rbac.RoleBindings(namespace).Delete, rbac.Roles(namespace).Delete,
 	} {
-		harness.Must(t, remove(ctx, name, metav1.DeleteOptions{}))
+		expect.NoError(t, remove(ctx, name, metav1.DeleteOptions{}))
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -112,7 +112,7 @@ func (r *release) checkMounted(t *testing.T, secret string) {
 		t.Errorf("mounted is %s, not %s", got, secret)
 	}
 	s, err := r.c.admin.CoreV1().Secrets(r.namespace).Get(t.Context(), secret, metav1.GetOptions{})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	if err := verify(s, r.name+"."+r.namespace+".svc"); err != nil || s.Type != corev1.SecretTypeTLS {
 		t.Errorf("%s is a %s: %v", secret, s.Type, err)
 	}
@@ -123,7 +123,7 @@ func (r *release) checkMounted(t *testing.T, secret string) {
 func (r *release) secrets(t *testing.T) []string {
 	t.Helper()
 	list, err := r.c.admin.CoreV1().Secrets(r.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "owner!=helm"})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	var names []string
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
@@ -136,7 +136,7 @@ func (r *release) secrets(t *testing.T) []string {
 func (c *cluster) certManager(t *testing.T) dynamic.NamespaceableResourceInterface {
 	t.Helper()
 	client, err := dynamic.NewForConfig(c.cp.RESTConfig(controlplane.Admin))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	definition := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": map[string]any{"name": "certificates.cert-manager.io"},
@@ -182,7 +182,7 @@ func issue(t *testing.T, r *release, certificates dynamic.NamespaceableResourceI
 	if apierrors.IsNotFound(err) {
 		return false
 	}
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	name, _, err := unstructured.NestedString(certificate.Object, "spec", "secretName")
 	if err != nil || name == "" {
 		t.Fatal(fmt.Errorf("the Certificate names no Secret: %w", err))
@@ -196,6 +196,6 @@ func issue(t *testing.T, r *release, certificates dynamic.NamespaceableResourceI
 	if apierrors.IsAlreadyExists(err) {
 		_, err = secrets.Update(t.Context(), secret, metav1.UpdateOptions{})
 	}
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return true
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // made is what is another one each time.
@@ -20,7 +20,7 @@ var made = regexp.MustCompile(`(?m)^(  (?:ca\.crt|ca\.key|tls\.crt|tls\.key)): \
 func cases(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.values.yaml")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	if len(files) == 0 {
 		t.Fatal("no values in testdata")
 	}
@@ -45,16 +45,16 @@ func TestGolden(t *testing.T) {
 	for name, file := range cases(t) {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := template(t, "-f", file)
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			objects(t, rendered)
 			got := made.ReplaceAllString(rendered, "$1: MADE")
 			golden := filepath.Join("testdata", name+".golden.yaml")
 			if *update {
-				harness.Must(t, os.WriteFile(golden, []byte(got), 0o600))
+				expect.NoError(t, os.WriteFile(golden, []byte(got), 0o600))
 				return
 			}
 			want, err := os.ReadFile(golden) // #nosec G304 -- of this package
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("-update writes it; (-want +got):\n%s", diff)
 			}
@@ -65,9 +65,9 @@ func TestGolden(t *testing.T) {
 // TestDashboards: every file of the folder is in the ConfigMap as it stands, braces included.
 func TestDashboards(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "listproxy")
-	harness.Must(t, os.CopyFS(copied, os.DirFS(chart)))
+	expect.NoError(t, os.CopyFS(copied, os.DirFS(chart)))
 	const dashboard = `{"title": "{{ not for Helm }}"}`
-	harness.Must(t, os.WriteFile(filepath.Join(copied, "dashboards", "of-a-test.json"), []byte(dashboard), 0o600))
+	expect.NoError(t, os.WriteFile(filepath.Join(copied, "dashboards", "of-a-test.json"), []byte(dashboard), 0o600))
 	rendered := mustHelm(t, "template", "listproxy", copied, "--set", "dashboards.enabled=true", "--show-only", "templates/configmap-dashboards.yaml")
 	c := one[*corev1.ConfigMap](t, objects(t, rendered), nil)
 	if c.Data["of-a-test.json"] != dashboard || c.Labels["grafana_dashboard"] != "1" {

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -24,21 +25,13 @@ func TestKilledProcessLeavesNothing(t *testing.T) {
 	cmd.Env = append(os.Environ(), helperEnv+"=1")
 	cmd.Stderr = os.Stderr
 	input, err := cmd.StdinPipe() // kept open: its end would end the helper in order
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer func() { _ = input.Close() }()
 	output, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, cmd.Start())
 	var report helperReport
-	if err := json.NewDecoder(output).Decode(&report); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.NewDecoder(output).Decode(&report))
 	for _, pid := range report.PIDs {
 		if !running(pid) {
 			t.Fatalf("process %d does not run", pid)
@@ -48,9 +41,7 @@ func TestKilledProcessLeavesNothing(t *testing.T) {
 		t.Errorf("two control planes share %s or %s", report.Dir, report.URL)
 	}
 
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	for _, pid := range report.PIDs {
 		poll.Until(t, patience, "process "+strconv.Itoa(pid)+" is gone", func() bool { return !running(pid) })
@@ -67,9 +58,7 @@ func TestStop(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "made")
 	cp, err := Start(t.Context(), Options{Dir: dir, APIServerArgs: []string{"--profiling=false"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer cp.Stop()
 	for _, p := range []*ControlPlane{cp, shared} {
 		want := http.StatusOK
@@ -120,9 +109,7 @@ func TestFailedStartSaysWhyAndCleansUp(t *testing.T) {
 func TestStartRefusesDirectoryInUse(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "precious")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(file, nil, 0o600))
 	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil {
 		t.Error("started in a directory that is not empty")
 	}
@@ -135,14 +122,10 @@ func TestStartRefusesDirectoryInUse(t *testing.T) {
 func TestNoProcessStartsUnderTheReaper(t *testing.T) {
 	dir := t.TempDir()
 	p, err := startProcess(dir, "late", "/bin/echo", []string{"started"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	<-p.done
 	log, err := os.ReadFile(p.logFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if p.exit == nil || len(log) > 0 {
 		t.Errorf("it ran: %v, %q", p.exit, log)
 	}

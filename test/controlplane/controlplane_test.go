@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -91,9 +92,7 @@ func TestLogins(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -103,20 +102,14 @@ func TestLogins(t *testing.T) {
 
 func TestServiceAccountToken(t *testing.T) {
 	token, err := shared.CreateServiceAccountToken(t.Context(), TeamB, "robot")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	again, err := shared.CreateServiceAccountToken(t.Context(), TeamB, "robot")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, token := range []string{token, again} {
 		config := shared.RESTConfig(Anonymous)
 		config.BearerToken = token
 		got, err := whoAmI(t, config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if diff := cmp.Diff("system:serviceaccount:team-b:robot", got); diff != "" {
 			t.Error(diff)
 		}
@@ -139,9 +132,7 @@ func TestKubectl(t *testing.T) {
 		t.Error("kubectl as a user who does not exist")
 	}
 	out, err = shared.Kubectl(t.Context(), CertUser, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if diff := cmp.Diff(CertUser, out); diff != "" {
 		t.Error(diff)
 	}
@@ -150,9 +141,7 @@ func TestKubectl(t *testing.T) {
 func TestVersionIsThePinnedOne(t *testing.T) {
 	_, body := get(t, shared, Carol, "/version")
 	var got struct{ GitVersion, Major, Minor, GitTreeState string }
-	if err := json.Unmarshal(body, &got); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(body, &got))
 	want := got
 	want.GitVersion, want.GitTreeState = "v"+shared.Version(), "clean"
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -165,9 +154,7 @@ func TestVersionIsThePinnedOne(t *testing.T) {
 
 func TestAPIServerPID(t *testing.T) {
 	pid, err := shared.APIServerPID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if err := syscall.Kill(pid, 0); err != nil {
 		t.Errorf("process %d: %v", pid, err)
 	}
@@ -190,9 +177,7 @@ func TestFilesArePrivate(t *testing.T) {
 		}
 	}
 	info, err := os.Stat(shared.Dir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if info.Mode().Perm() != 0o700 {
 		t.Errorf("the directory has mode %v", info.Mode())
 	}
@@ -207,18 +192,14 @@ func TestRestartKeepsDataAndAddress(t *testing.T) {
 		"stopped": shared.StopAPIServer,
 		"killed":  shared.KillAPIServer,
 	} {
-		if err := end(); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, end())
 		if _, err := shared.request(t.Context(), Admin, http.MethodGet, "/readyz", nil); err == nil {
 			t.Fatalf("the %s API server answers", name)
 		}
 		if err := end(); !errors.Is(err, errNotRunning) {
 			t.Errorf("a second time: %v, want %v", err, errNotRunning)
 		}
-		if err := shared.StartAPIServer(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, shared.StartAPIServer(t.Context()))
 		if code, _ := get(t, shared, Admin, "/api/v1/namespaces/team-a/configmaps/kept"); code != http.StatusOK {
 			t.Errorf("after it was %s: %d", name, code)
 		}
@@ -234,9 +215,7 @@ func TestRestartKeepsDataAndAddress(t *testing.T) {
 
 func TestPause(t *testing.T) {
 	long(t)
-	if err := shared.PauseAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, shared.PauseAPIServer())
 	// However long one waits, a paused process does not answer.
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -244,9 +223,7 @@ func TestPause(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("paused: %v", err)
 	}
-	if err := shared.ResumeAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, shared.ResumeAPIServer())
 	if code, _ := get(t, shared, Admin, "/version"); code != http.StatusOK {
 		t.Errorf("resumed: %d", code)
 	}
@@ -256,24 +233,16 @@ func TestRestoreTakesRevisionsBack(t *testing.T) {
 	long(t)
 	createConfigMap(t, shared, "before")
 	snapshot, err := shared.SnapshotEtcd(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	createConfigMap(t, shared, "after")
 	for i := range 20 { // more than restarting writes by itself
 		createConfigMap(t, shared, "filler-"+string(rune('a'+i)))
 	}
 	high, err := shared.EtcdRevision(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := shared.RestoreEtcd(t.Context(), snapshot); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, shared.RestoreEtcd(t.Context(), snapshot))
 	low, err := shared.EtcdRevision(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if low < snapshot.Revision || low >= high {
 		t.Errorf("revision %d after restore; snapshot at %d, was at %d", low, snapshot.Revision, high)
 	}
@@ -311,9 +280,7 @@ func TestCompactionForgets(t *testing.T) {
 			t.Errorf("%s at %s before: %d", resource, old, code)
 		}
 	}
-	if err := shared.CompactEtcd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, shared.CompactEtcd(t.Context()))
 	// Events have no watch cache: the answer is etcd's own.
 	if code, _ := exact("events"); code != http.StatusGone {
 		t.Errorf("events at %s after: %d, want 410", old, code)
@@ -324,9 +291,7 @@ func TestCompactionForgets(t *testing.T) {
 	})
 
 	head, err := shared.EtcdRevision(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if err := shared.CompactEtcdAt(t.Context(), head+1000); err == nil {
 		t.Error("compacted at a revision of the future")
 	}
@@ -336,9 +301,7 @@ func TestCompactionForgets(t *testing.T) {
 func whoAmI(t *testing.T, config *rest.Config) (string, error) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	answer, err := send(t.Context(), client, http.MethodPost,
 		config.Host+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
 		map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
@@ -348,8 +311,6 @@ func whoAmI(t *testing.T, config *rest.Config) (string, error) {
 	var review struct {
 		Status struct{ UserInfo struct{ Username string } }
 	}
-	if err := json.Unmarshal(answer, &review); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(answer, &review))
 	return review.Status.UserInfo.Username, nil
 }

@@ -4,36 +4,28 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // What is in etcd outlives that it is killed; defragmenting changes nothing; emptying takes all.
 func TestEtcdFaults(t *testing.T) {
 	long(t)
 	cp, err := Start(t.Context(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(cp.Stop)
 	const path = "/api/v1/namespaces/team-a/configmaps/kept"
 	written, err := strconv.ParseInt(createConfigMap(t, cp, "kept"), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cp.KillEtcd(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, cp.KillEtcd())
 	if err := cp.KillEtcd(); err == nil {
 		t.Error("what does not run was killed")
 	}
-	if err := cp.StartEtcd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, cp.StartEtcd(t.Context()))
 	if code, body := get(t, cp, Admin, path); code != http.StatusOK {
 		t.Errorf("after etcd was killed: %d %s", code, body)
 	}
-	if err := cp.DefragmentEtcd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, cp.DefragmentEtcd(t.Context()))
 	if code, body := get(t, cp, Admin, path); code != http.StatusOK {
 		t.Errorf("after etcd was defragmented: %d %s", code, body)
 	}
@@ -42,19 +34,13 @@ func TestEtcdFaults(t *testing.T) {
 		createConfigMap(t, cp, "more-"+strconv.Itoa(i))
 	}
 	before, err := cp.EtcdRevision(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cp.EmptyEtcd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, cp.EmptyEtcd(t.Context()))
 	if code, body := get(t, cp, Admin, path); code != http.StatusNotFound {
 		t.Errorf("after etcd was emptied: %d %s", code, body)
 	}
 	after, err := cp.EtcdRevision(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if before < written || after >= before {
 		t.Errorf("revision %d after the emptying, %d before", after, before)
 	}
@@ -67,9 +53,7 @@ func TestPortsAreReserved(t *testing.T) {
 	seen := map[int]bool{}
 	for range 20 {
 		p, err := reservePort()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		defer p.release()
 		if seen[p.number] {
 			t.Errorf("port %d was given twice", p.number)

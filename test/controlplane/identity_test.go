@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestAnnouncedSince(t *testing.T) {
@@ -29,9 +31,7 @@ func TestAnnouncedSince(t *testing.T) {
 func wantAnnounced(t *testing.T, cp *ControlPlane) {
 	t.Helper()
 	leases, err := cp.request(t.Context(), Admin, http.MethodGet, identityLeases, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if !announcedSince(leases, cp.apiserver.started) {
 		t.Errorf("it is ready and not announced: %s", leases)
 	}

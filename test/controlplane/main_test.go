@@ -10,6 +10,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // helperEnv makes the test binary a process that starts a control plane and waits; see
@@ -84,9 +86,7 @@ func createConfigMap(t *testing.T, cp *ControlPlane, name string) string {
 			ResourceVersion string `json:"resourceVersion"`
 		} `json:"metadata"`
 	}
-	if err := json.Unmarshal(body, &object); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(body, &object))
 	return object.Metadata.ResourceVersion
 }
 

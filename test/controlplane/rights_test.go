@@ -10,6 +10,8 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestGrant: each sort of rights holds for each sort of subject, and no longer once it is revoked.
@@ -29,9 +31,7 @@ func TestGrant(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			revoke, err := shared.Grant(ctx, tt.grant)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			await := func(want bool) {
 				t.Helper()
 				if err := shared.apiserver.await(ctx, "rights", func(ctx context.Context) error {
@@ -53,9 +53,7 @@ func TestGrant(t *testing.T) {
 				}
 			}
 			await(true)
-			if err := revoke(ctx); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, revoke(ctx))
 			await(false)
 		})
 	}

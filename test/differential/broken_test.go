@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -251,9 +252,7 @@ func TestNoticesFrozenFeed(t *testing.T) {
 			options.Bound = test.bound
 			options.OwnOnly = test.notices // a review that fails is enough for one answer to be the API server's
 			under := differential.NewComparator(shared.Cluster, side, report, options)
-			if err := under.Freshness(t.Context(), configMaps, "team-a", prefix+"under"); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, under.Freshness(t.Context(), configMaps, "team-a", prefix+"under"))
 			kinds := report.Kinds()
 			if (kinds[differential.Frozen] > 0) != test.notices {
 				t.Errorf("noticed: %v, should be: %v; %v", kinds, test.notices, report)

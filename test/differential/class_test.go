@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/differential/cluster"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func named(t *testing.T, name string) cluster.Resource {
@@ -59,9 +60,7 @@ func TestQuestions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			query, err := url.ParseQuery(test.query)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			q := Question{
 				Resource: named(t, test.resource), Namespace: test.namespace, Query: query, User: anybody,
 				Semantics: test.semantics, Representation: test.representation,

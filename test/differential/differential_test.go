@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -98,7 +98,7 @@ func warm(t *testing.T, c *differential.Comparator) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	harness.Must(t, c.Warm(ctx, differential.Representations()...))
+	expect.NoError(t, c.Warm(ctx, differential.Representations()...))
 }
 
 // caughtUp waits until what was written last comes from memory.
@@ -106,7 +106,7 @@ func caughtUp(t *testing.T, c *differential.Comparator) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	harness.Must(t, c.CaughtUp(ctx))
+	expect.NoError(t, c.CaughtUp(ctx))
 }
 
 // TestFirstState: what the other tests compare was loaded by streaming lists where the API server

@@ -9,7 +9,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/differential/cluster"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -23,7 +23,7 @@ func quiet() (*differential.Report, *differential.Comparator) {
 func touch(t *testing.T, r cluster.Resource) uint64 {
 	t.Helper()
 	revision, err := shared.Touch(t.Context(), r)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return revision
 }
 
@@ -62,7 +62,7 @@ func TestGzipThreshold(t *testing.T) {
 				shared.Delete(t.Context(), configMaps, namespace, "filler", true)
 				revision, err := shared.Create(t.Context(), configMaps, namespace, "filler",
 					map[string]any{"metadata": map[string]any{"annotations": map[string]any{"fill": strings.Repeat("x", size)}}})
-				harness.Must(t, err)
+				expect.NoError(t, err)
 				query = differential.Exactly(revision)
 				if got, err = c.DirectSize(t.Context(), configMaps, namespace, admin, query, accept); err != nil {
 					t.Fatal(err)
@@ -84,14 +84,14 @@ func TestIndexEnd(t *testing.T) {
 	report, c := quiet()
 	pods := resource(t, "pods")
 	const namespace, node = "index-end", "index-end"
-	harness.Must(t, shared.CreateNamespace(t.Context(), namespace))
+	expect.NoError(t, shared.CreateNamespace(t.Context(), namespace))
 	var revision uint64
 	for _, pod := range []struct{ name, node string }{{"a", node}, {"b", "other"}, {"c", node}, {"d", "other"}} {
 		var err error
 		revision, err = shared.Create(t.Context(), pods, namespace, pod.name, map[string]any{"spec": map[string]any{
 			"nodeName": pod.node, "containers": []any{map[string]any{"name": "c", "image": "registry.test/app:1"}},
 		}})
-		harness.Must(t, err)
+		expect.NoError(t, err)
 	}
 	for _, accept := range []string{
 		"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
@@ -119,7 +119,7 @@ func TestIndentedNested(t *testing.T) {
 	report, c := quiet()
 	gadgets, admin := resource(t, "gadgets"), shared.Users()[0]
 	const namespace, levels = "indented", 20
-	harness.Must(t, shared.CreateNamespace(t.Context(), namespace))
+	expect.NoError(t, shared.CreateNamespace(t.Context(), namespace))
 	for _, test := range []struct {
 		name   string
 		number int // of the innermost list
@@ -132,7 +132,7 @@ func TestIndentedNested(t *testing.T) {
 		revision, err := shared.Create(t.Context(), gadgets, namespace, test.name, map[string]any{
 			"spec": map[string]any{"anything": map[string]any{"value": json.RawMessage(nested)}},
 		})
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		query := differential.Exactly(revision)
 		query.Set("pretty", "true")
 		poll.Until(t, patience, test.name+": "+test.want, func() bool {
@@ -141,7 +141,7 @@ func TestIndentedNested(t *testing.T) {
 		})
 		c.Compare(t.Context(), gadgets, namespace, admin, query, http.Header{"Accept-Encoding": {"gzip"}})
 		c.Compare(t.Context(), gadgets, namespace, admin, differential.Exactly(revision), http.Header{})
-		harness.Must(t, shared.Remove(t.Context(), gadgets, namespace, test.name))
+		expect.NoError(t, shared.Remove(t.Context(), gadgets, namespace, test.name))
 	}
 	finish(t, report)
 }

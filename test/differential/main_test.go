@@ -8,6 +8,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/differential/cluster"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
@@ -29,9 +30,7 @@ func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differ
 	t.Helper()
 	upstream := h.RESTConfig(shared.Plane.RESTConfig(controlplane.Feed))
 	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: upstream, Args: append(args, "--eager", eager, "--client-ca-file", shared.Plane.CAPath())})
-	if err := shared.Introduce(p); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, shared.Introduce(p))
 	return differential.SideOf(p)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/differential/body"
 	"github.com/listproxy/listproxy/test/differential/cluster"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -229,9 +230,9 @@ func page(t *testing.T, c *differential.Comparator, r cluster.Resource, namespac
 		t.Fatalf("%d %s, %v", answer.Status, answer.Body, err)
 	}
 	meta, err := body.ListMeta(answer.Body)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	revision, err := body.RevisionOf(meta)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return revision, meta.Continue
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/differential/cluster"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -108,7 +109,7 @@ func TestRightsChange(t *testing.T) {
 		for begun := time.Now(); time.Since(begun) < patience; {
 			asked := time.Since(begun)
 			answer, err := ask()
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			if answer.Status == status {
 				return last, true
 			}
@@ -225,7 +226,7 @@ func fromMemory(t *testing.T, c *differential.Comparator, r cluster.Resource, du
 	t.Helper()
 	for begun := time.Now(); ; {
 		answer, err := ask()
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		again := due == http.StatusOK && answer.Status == due && strings.Contains(answer.Header.Get("Cache-Status"), "fwd=")
 		if !again || time.Since(begun) > patience {
 			return answer

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -43,9 +44,7 @@ func TestFaults(t *testing.T) {
 	}
 	try := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 	}
 	restart := func() {
 		t.Helper()

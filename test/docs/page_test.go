@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const (
@@ -20,9 +22,7 @@ var update = flag.Bool("update", false, "write the reference in docs/policy.md")
 // TestPage: the reference in docs/policy.md is what package policy says of itself.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	before, rest, begun := strings.Cut(string(text), begin)
 	old, after, ended := strings.Cut(rest, end)
 	if !begun || !ended {
@@ -30,9 +30,7 @@ func TestPage(t *testing.T) {
 	}
 	made := reference(t)
 	if *update {
-		if err := os.WriteFile(page, []byte(before+begin+made+end+after), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(page, []byte(before+begin+made+end+after), 0o600))
 		return
 	}
 	if diff := cmp.Diff(made, old); diff != "" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const source = "../../policy"
@@ -35,9 +36,7 @@ func readComments(t *testing.T) comments {
 	c := comments{fields: map[string]field{}, words: map[string][]word{}, types: map[string]string{}}
 	for _, name := range []string{"config.go", "media/media.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), source+"/"+name, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for _, declaration := range file.Decls {
 			general, ok := declaration.(*ast.GenDecl)
 			if !ok {

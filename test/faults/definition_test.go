@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -41,11 +42,11 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	t.Parallel()
 	plane, leave, err := broken.enter(context.WithoutCancel(t.Context()))
 	t.Cleanup(leave)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	direct := ask.MustNew(t, plane.RESTConfig(controlplane.Admin), requestTimeout)
 	until := func(what string, look func() error) {
 		t.Helper()
-		harness.Must(t, poll.Retry(t.Context(), what, look))
+		expect.NoError(t, poll.Retry(t.Context(), what, look))
 	}
 	// write writes and returns the object's revision.
 	write := func(method, path string, object any) (revision uint64) {
@@ -72,10 +73,10 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	write(http.MethodPost, path, hasInner.Object("has-inner"))
 	write(http.MethodPost, path, gadgets.Object("newest"))
 	snapshot, err := plane.SnapshotEtcd(t.Context())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 
 	door, err := hop.StartBalancer()
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(door.Close)
 	own := plane.RESTConfig(controlplane.Feed)
 	door.Add(strings.TrimPrefix(own.Host, "https://"))
@@ -114,8 +115,8 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	}
 	until("an answer from memory after the definition has changed", same)
 
-	harness.Must(t, door.Refuse())
-	harness.Must(t, plane.RestoreEtcd(t.Context(), snapshot))
+	expect.NoError(t, door.Refuse())
+	expect.NoError(t, plane.RestoreEtcd(t.Context(), snapshot))
 	until("the port again", door.Listen)
 	until("an answer from memory after etcd was restored", same)
 	changed := write(http.MethodPatch, gadgets.DefinitionPath(), fieldsOf{"spec": fieldsOf{"versions": []any{kinds.Version(gadgetSchema(fieldsOf{"type": "string", "default": "small"}))}}})

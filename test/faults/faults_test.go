@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/oracle"
@@ -97,9 +98,7 @@ func TestFaults(t *testing.T) {
 			}
 			plane, leave, err := c.stage.enter(context.WithoutCancel(t.Context()))
 			t.Cleanup(leave)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			c.run(t, plane, binary)
 		})
 	}

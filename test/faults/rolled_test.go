@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -38,9 +39,7 @@ func TestWatchersRolled(t *testing.T) {
 	harness.Long(t)
 	plane, leave, err := quiet.enter(context.WithoutCancel(t.Context()))
 	t.Cleanup(leave)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	s := newScene(t, plane, "watchers_rolled", *binary)
 	defer s.proxies.Stop(s)
 	s.args = []string{"--eager", eager(), "--consistent-lists=true", "--shutdown-timeout", "1m"}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -81,7 +82,7 @@ func newScene(t *testing.T, plane *controlplane.ControlPlane, name, binary strin
 
 func (s *scene) must(err error) {
 	s.Helper()
-	harness.Must(s, err)
+	expect.NoError(s, err)
 }
 
 // start runs one more listproxy, waits until it is ready, and lets clients come to it.

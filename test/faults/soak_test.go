@@ -12,8 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/crowd"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
@@ -59,9 +58,7 @@ func TestSoak(t *testing.T) {
 	}
 	plane, leave, err := broken.enter(context.WithoutCancel(t.Context()))
 	t.Cleanup(leave)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Setenv("GODEBUG", "memprofilerate=65536") // of listproxy, for what its heap has more at the end
 	s := newScene(t, plane, "soak", *binary)
 	mend(s)
@@ -319,9 +316,7 @@ func TestRests(t *testing.T) {
 		got = append(got, at.Sub(began))
 	}
 	want := []time.Duration{10 * time.Minute, 15 * time.Minute, 20 * time.Minute, 25 * time.Minute}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, want, got)
 	if due(nil) || due([]time.Time{began.Add(time.Hour)}) || !due([]time.Time{began.Add(-time.Hour), began.Add(time.Hour)}) {
 		t.Error("what is to come is due, or what is past is not")
 	}

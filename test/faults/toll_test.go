@@ -10,8 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
@@ -153,15 +152,11 @@ func TestToll(t *testing.T) {
 		got = append(got, len(c.wrong()))
 		book.add(c)
 	}
-	if diff := cmp.Diff([]int{0, 0, 3, 1}, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, []int{0, 0, 3, 1}, got)
 	if row := "| a | resourcequotas, protobuf | no | 1 | 2 | 3 × other, 1 × unproven | 1 of 2 |"; !strings.Contains(book.table(), row) {
 		t.Errorf("%s is not in\n%s", row, book.table())
 	}
-	if diff := cmp.Diff(map[string]int{"a": 2, "c": 1}, less(map[string]int{"a": 3, "b": 1, "c": 1}, map[string]int{"a": 1, "b": 1})); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, map[string]int{"a": 2, "c": 1}, less(map[string]int{"a": 3, "b": 1, "c": 1}, map[string]int{"a": 1, "b": 1}))
 }
 
 // TestWhole: which of a feed's lists are of all there is.
@@ -177,9 +172,7 @@ func TestWhole(t *testing.T) {
 		"limit=2&resourceVersion=7&resourceVersionMatch=Exact":   false,
 	} {
 		q, err := url.ParseQuery(query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if got := whole(q); got != want {
 			t.Errorf("%s: %t, want %t", query, got, want)
 		}

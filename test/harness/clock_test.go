@@ -6,24 +6,20 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestJumpingNow: this version of Go reads the wall clock where the offset is put, and a version
 // that does not is noticed.
 func TestJumpingNow(t *testing.T) {
 	goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	b, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(goroot)), "src", "time", "time.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	standard := string(b)
 	got, err := jumpingNow(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	const added = "\tsec += wallOffset.Load()\n"
 	if without := strings.Replace(string(got), added, "", 1); len(got) != len(b)+len(added) || without != standard {
 		t.Error("more has changed than the one line")

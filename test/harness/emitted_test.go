@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // launchStandIn runs this test's own program in listproxy's place.
@@ -18,15 +20,11 @@ func launchStandIn(t *testing.T, ownToken string) *Proxy {
 	t.Helper()
 	t.Setenv(standInEnv, "yes")
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	p, err := LaunchProxy(t.Context(), ProxyOptions{
 		Binary: program, Upstream: &rest.Config{Host: "https://127.0.0.1:1", BearerToken: ownToken},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return p
 }
 
@@ -42,13 +40,9 @@ func forgive() (told int) {
 func newKey(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 

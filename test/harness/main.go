@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // setUpTimeout bounds what comes before the tests. The first time, much is compiled.
@@ -70,14 +71,6 @@ func Long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("make test-all runs it")
-	}
-}
-
-// Must ends a test with an error, if there is one.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -143,9 +136,7 @@ func RunControlPlane(t testing.TB, o controlplane.Options) *controlplane.Control
 		o.Log = Log
 	}
 	cp, err := controlplane.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(cp.Stop)
 	return cp
 }
@@ -161,9 +152,7 @@ func RunProxy(t testing.TB, o ProxyOptions) *Proxy {
 	ctx, cancel := context.WithTimeout(t.Context(), startPatience)
 	defer cancel()
 	p, err := StartProxy(ctx, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	running := &Proxies{}
 	running.Add(p)
 	t.Cleanup(func() { running.Stop(t) })

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // noting is a test that fails without ending this one.
@@ -34,9 +36,7 @@ func TestGroup(t *testing.T) {
 		t.Errorf("the group is %v, want %v", g.All(), all[1:])
 	}
 	// One ends by itself, and not well: its successor's log is told then.
-	if err := all[1].Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, all[1].Signal(syscall.SIGKILL))
 	<-all[1].exited
 	said := noting{TB: t}
 	g.Stop(&said)

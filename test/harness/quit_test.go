@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // A process that is told to, or that crashes, writes what all its goroutines are doing: nothing of
@@ -35,13 +37,9 @@ func TestQuitTellsNoSecrets(t *testing.T) {
 	p, err := LaunchProxy(ctx, ProxyOptions{Upstream: &rest.Config{
 		Host: upstream.URL, BearerToken: own, TLSClientConfig: rest.TLSClientConfig{CAData: ca},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	client, err := rest.HTTPClientFor(p.RESTConfig(&rest.Config{BearerToken: caller}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	for i := range requests {

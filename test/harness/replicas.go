@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
@@ -33,9 +34,7 @@ func NewReplicas(t testing.TB) *Replicas {
 	}
 	t.Cleanup(r.Balancer.Close)
 	_, caPath, err := certs.LoadOrCreate("", "", r.dir, nil, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if r.ca, err = os.ReadFile(caPath); err != nil {
 		t.Fatal(err)
 	}

@@ -6,15 +6,14 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestShortSettle: only what this package builds is given an --upstream-settle that is shorter than
 // is safe, and takes it. (That others do not, TestSettle in cmd/listproxy tells.)
 func TestShortSettle(t *testing.T) {
 	program, err := BuildProxy(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	short, least := settleOf(program), discovery.LeastSettle(discovery.SlowestLook)
 	if got := settleOf("bin/listproxy"); short >= least || got != least {
 		t.Errorf("%v and %v, want less than %v and that", short, got, least)

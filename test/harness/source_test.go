@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // root is the module's directory.
@@ -26,9 +28,7 @@ func goFiles(t *testing.T, dir string, tests bool) (names []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return names
 }
 
@@ -38,9 +38,7 @@ func parse(t *testing.T, dir string, tests bool) map[string]*ast.File {
 	files := map[string]*ast.File{}
 	for _, path := range goFiles(t, dir, tests) {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		files[path] = file
 	}
 	return files
@@ -70,9 +68,7 @@ func TestAdminPathsAreKnown(t *testing.T) {
 					return true
 				}
 				pattern, err := strconv.Unquote(literal.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				path := strings.TrimSuffix(pattern[strings.LastIndexByte(pattern, ' ')+1:], "{$}")
 				if !slices.Contains(adminPaths, path) {
 					t.Errorf("%s: %s is missing in adminPaths", name, path)
@@ -156,13 +152,9 @@ func TestPackagesStaySmall(t *testing.T) {
 	for _, dir := range []string{"cmd", "policy", "proxy", "snapshot", "telemetry"} {
 		for _, name := range goFiles(t, dir, false) {
 			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			folder, err := filepath.Rel(root, filepath.Dir(name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			lines[folder] += bytes.Count(text, []byte("\n"))
 			files[folder]++
 		}

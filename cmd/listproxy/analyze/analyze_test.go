@@ -19,6 +19,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // token is kube-apiserver's own for the pages after the first.
@@ -51,9 +52,7 @@ func event(uri string, change func(*auditv1.Event)) string {
 func analyzed(t *testing.T, p *policy.Config, log string) Report {
 	t.Helper()
 	a := newAnalyzer(p)
-	if err := a.readLog("log", strings.NewReader(log)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, a.readLog("log", strings.NewReader(log)))
 	return a.report()
 }
 
@@ -118,9 +117,7 @@ resources:
 - {group: "", resource: nodes, consistentLists: false}
 - {group: "", resource: configmaps, newestAsAny: [{user: alice}]}
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r := analyzed(t, p, event("/api/v1/secrets?resourceVersion=0", nil)+event("/api/v1/pods", nil)+
 		event("/api/v1/configmaps", nil)+event("/api/v1/nodes", nil))
 	if diff := cmp.Diff(Answers{Count: 4, FromMemory: 3, Forwarded: 1}, r.Totals.Lists); diff != "" {
@@ -253,9 +250,7 @@ func TestLongLines(t *testing.T) {
 	good := event("/api/v1/pods?resourceVersion=0", nil)
 	log := io.MultiReader(strings.NewReader(good), strings.NewReader(strings.Repeat("x", maxLine+lineBuffer)), strings.NewReader("\n"+good))
 	a := newAnalyzer(policy.DefaultConfig())
-	if err := a.readLog("log", log); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, a.readLog("log", log))
 	if r := a.report(); r.Files[0].TooLong != 1 || r.Files[0].Lines != 3 || r.Totals.Lists.Count != 2 {
 		t.Errorf("%+v, %d lists", r.Files[0], r.Totals.Lists.Count)
 	}
@@ -272,9 +267,7 @@ func TestGzip(t *testing.T) {
 	}
 	whole := zipped.Bytes()
 	a := newAnalyzer(policy.DefaultConfig())
-	if err := a.readLog("whole", bytes.NewReader(whole)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, a.readLog("whole", bytes.NewReader(whole)))
 	if r := a.report(); r.Totals.Lists.Count != 200 {
 		t.Errorf("%+v", r.Totals)
 	}
@@ -324,12 +317,8 @@ func TestNames(t *testing.T) {
 		t.Errorf("nodes are told apart: %+v", r.Rows)
 	}
 	var page, text bytes.Buffer
-	if err := r.writeHTML(&page); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.writeText(&text, 0); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, r.writeHTML(&page))
+	expect.NoError(t, r.writeText(&text, 0))
 	for what, got := range map[string]string{"page": page.String(), "text": text.String()} {
 		if strings.Contains(got, secret) || strings.Contains(got, "\x1b") || strings.Contains(got, strings.Repeat("x", maxName+1)) {
 			t.Errorf("the %s has what it should not have:\n%s", what, got)
@@ -362,8 +351,6 @@ func BenchmarkRead(b *testing.B) {
 		event("/api/v1/pods?watch=true&resourceVersion=12", nil), 1000)
 	b.SetBytes(int64(len(log)))
 	for b.Loop() {
-		if err := newAnalyzer(policy.DefaultConfig()).readLog("log", strings.NewReader(log)); err != nil {
-			b.Fatal(err)
-		}
+		expect.NoError(b, newAnalyzer(policy.DefaultConfig()).readLog("log", strings.NewReader(log)))
 	}
 }

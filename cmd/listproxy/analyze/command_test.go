@@ -10,6 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // auditLine is a line of kube-apiserver's audit log.
@@ -22,9 +23,7 @@ func TestAnalyzeCommand(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	log, empty := file("audit.log", auditLine+auditLine+"bad\n"), file("empty.log", "")

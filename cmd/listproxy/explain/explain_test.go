@@ -7,6 +7,7 @@ import (
 	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestPolicyExplain(t *testing.T) {
@@ -52,9 +53,7 @@ func TestPolicyExplain(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, out, err := clitest.Execute(t, NewCommand("listproxy-explain/v1"), append([]string{"--config", config}, test.args...)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			clitest.Says(t, out, test.says...)
 			if test.not != "" && strings.Contains(out, test.not) {
 				t.Errorf("%q is in:\n%s", test.not, out)

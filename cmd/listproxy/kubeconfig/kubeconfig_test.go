@@ -12,6 +12,7 @@ import (
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func twoContexts() *api.Config {
@@ -50,9 +51,7 @@ func TestPointAt(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := pointAt(twoContexts(), tt.context, tt.to)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			tt.cluster.CertificateAuthorityData = []byte("ours")
 			if diff := cmp.Diff(map[string]*api.Cluster{tt.context: &tt.cluster}, got.Clusters); diff != "" {
 				t.Errorf("clusters (-want +got):\n%s", diff)
@@ -101,9 +100,7 @@ func TestPointAtNothing(t *testing.T) {
 func TestKubeconfigCommand(t *testing.T) {
 	dir := t.TempDir()
 	source, ca := filepath.Join(dir, "config"), filepath.Join(dir, "certs", "ca.crt")
-	if err := clientcmd.WriteToFile(*twoContexts(), source); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, clientcmd.WriteToFile(*twoContexts(), source))
 	if _, err := certs.LoadOrCreateAuthority(filepath.Dir(ca), time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -119,16 +116,12 @@ func TestKubeconfigCommand(t *testing.T) {
 	}
 	for context, hint := range map[string]string{"home": "--client-ca-file", "work": ""} {
 		out, errs, err := run("--context", context, "--certificate-authority", ca, "--certificate-authority", ca, "--via=proxy-url")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if !strings.Contains(errs, hint) || hint == "" && errs != "" {
 			t.Errorf("%s: the hint is %q", context, errs)
 		}
 		cfg, err := clientcmd.Load([]byte(out))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if n := strings.Count(string(cfg.Clusters[context].CertificateAuthorityData), "BEGIN CERTIFICATE"); n != 2 {
 			t.Errorf("%d CAs, want 2", n)
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestPolicyCheckOfAWrongFile(t *testing.T) {
@@ -26,8 +27,6 @@ func TestPolicyCheckOfAWrongFile(t *testing.T) {
 
 func TestPolicyCheckOfDefaults(t *testing.T) {
 	_, out, err := clitest.Execute(t, NewCheckCommand(), clitest.PolicyFile(t, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	clitest.Says(t, out, ": ok\n", "everything else       onDemand  all", "--history-window  --cache-bytes  --idle-timeout  ignore", "secrets", "built-in default")
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/telemetry/statusz"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestColour: what is well is green and what is not is red, titles stand out, and the words are
@@ -14,9 +15,7 @@ func TestColour(t *testing.T) {
 	for _, healthy := range []bool{true, false} {
 		var plain strings.Builder
 		s := statusz.Status{Version: "v1", Healthy: healthy, Checks: []statusz.Check{{Name: "feeds", OK: healthy, Message: "a reason"}}}
-		if err := s.WriteText(&plain); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, s.WriteText(&plain))
 		text := inColour(plain.String())
 		want := green + "healthy" + normal
 		if !healthy {

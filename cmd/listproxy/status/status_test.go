@@ -10,6 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 	"github.com/listproxy/listproxy/telemetry/statusz"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestStatusCommand(t *testing.T) {
@@ -29,17 +30,13 @@ func TestStatusCommand(t *testing.T) {
 		body, err := json.Marshal(statusz.Status{
 			Version: "v1.2.3", Healthy: healthy, Checks: []statusz.Check{{Name: "feeds", OK: healthy, Message: "a reason"}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return answer("application/json", 200, string(body))
 	}
 	healthy := status(true)
 	// The near end of a connection: nobody listens there, nor is anybody else given the port.
 	conn, err := net.Dial("tcp", strings.TrimPrefix(healthy, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	nobody := conn.LocalAddr().String()
 	for name, tt := range map[string]struct {

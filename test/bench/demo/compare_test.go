@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -59,9 +60,7 @@ func TestCompare(t *testing.T) {
 				who: pair{direct: listing(t, "7", two, ""), proxied: listing(t, tt.revision, tt.items, tt.cacheStatus)},
 			}
 			line, err := q.compare(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			line.wantHit = tt.memory
 			r := &report{out: io.Discard}
 			r.add(line)

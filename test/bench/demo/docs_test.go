@@ -10,6 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // What Cache-Status can say has to be explained where people look for it, and nothing else.
@@ -21,9 +22,7 @@ func TestDocsExplainEveryReason(t *testing.T) {
 	firstCell := regexp.MustCompile("(?m)^\\| ((?:`[a-z-]+`(?:, )?)+) \\|")
 	word := regexp.MustCompile("`([a-z-]+)`")
 	text, err := os.ReadFile("../../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_, section, found := strings.Cut(string(text), "\n## Reasons\n")
 	if !found {
 		t.Fatal("docs/operations.md has no section of reasons")
@@ -45,13 +44,9 @@ func TestDocsExplainEveryReason(t *testing.T) {
 // The documented policy file is the one in the repository, is right, and has every field.
 func TestDocsPolicy(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/policy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	example, err := os.ReadFile("../../../docs/policy.example.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllSubmatch(text, -1)
 	if len(blocks) != 1 || string(blocks[0][1]) != string(example) {
 		t.Fatalf("docs/policy.md has %d examples, or not the one of policy.example.yaml", len(blocks))

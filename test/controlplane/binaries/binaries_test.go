@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestStale(t *testing.T) {
 	bin := t.TempDir()
 	write := func(name, content string) {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte(content), 0o600))
 	}
 	names := func() []string {
 		var out []string
@@ -53,12 +53,8 @@ func TestChoose(t *testing.T) {
 		"tools-1.32": "module oldest\n\nrequire (\n\tk8s.io/kubernetes v1.32.13\n)\n",
 		"tools-helm": "module other\n\nrequire helm.sh/helm/v4 v4.0.0\n",
 	} {
-		if err := os.MkdirAll(filepath.Join(root, folder), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, folder, "go.mod"), []byte(mod), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.MkdirAll(filepath.Join(root, folder), 0o700))
+		expect.NoError(t, os.WriteFile(filepath.Join(root, folder, "go.mod"), []byte(mod), 0o600))
 	}
 	for version, want := range map[string][2]string{
 		"":        {"tools", "1.36.3"},
@@ -67,9 +63,7 @@ func TestChoose(t *testing.T) {
 		"1.32.13": {"tools-1.32", "1.32.13"},
 	} {
 		module, pinned, err := choose(filepath.Join(root, "tools"), filepath.Join(root, path.Base(olderTools)), version)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if diff := cmp.Diff(want, [2]string{filepath.Base(module), pinned}); diff != "" {
 			t.Errorf("%q: %s", version, diff)
 		}
@@ -84,14 +78,10 @@ func TestRecipeChangesWithTheModule(t *testing.T) {
 	module := t.TempDir()
 	hash := func(mod, sum string) string {
 		for name, content := range map[string]string{"go.mod": mod, "go.sum": sum} {
-			if err := os.WriteFile(filepath.Join(module, name), []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, os.WriteFile(filepath.Join(module, name), []byte(content), 0o600))
 		}
 		h, err := recipeHash(module)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return h
 	}
 	a := hash("mod", "sum")
@@ -108,18 +98,14 @@ func TestRecipeChangesWithTheModule(t *testing.T) {
 func TestBuild(t *testing.T) {
 	module, bin := t.TempDir(), t.TempDir()
 	write := func(name, content string) {
-		if err := os.WriteFile(filepath.Join(module, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(filepath.Join(module, name), []byte(content), 0o600))
 	}
 	write("go.mod", "module example.com/tool\n\ngo 1.26\n")
 	write("main.go", "package main\n\nfunc main() {}\n")
 	var lines []string
 	log := func(line string) { lines = append(lines, line) }
 	it := tool{name: "it", pkg: ".", module: "example.com/tool"}
-	if err := build(t.Context(), log, module, bin, it); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, build(t.Context(), log, module, bin, it))
 	if info, err := os.Stat(filepath.Join(bin, "it")); err != nil || info.Mode()&0o100 == 0 {
 		t.Errorf("the binary: %v, %v", info, err)
 	}
@@ -133,9 +119,7 @@ func TestBuild(t *testing.T) {
 		t.Errorf("a build that fails: %v", err)
 	}
 	entries, err := os.ReadDir(bin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if len(entries) != 1 { // the first binary, still
 		t.Errorf("left behind: %v", entries)
 	}

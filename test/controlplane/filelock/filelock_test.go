@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane/filelock"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestLock(t *testing.T) {
@@ -24,8 +25,6 @@ func TestLock(t *testing.T) {
 		t.Errorf("waiting that ended: %v", err)
 	}
 	second, err := filelock.Wait(t.Context(), path, first.Unlock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	second.Unlock()
 }

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestSameToken(t *testing.T) {
@@ -42,13 +44,9 @@ func protobufList(t *testing.T, token, item string) []byte {
 		Items:    []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: item}}},
 	}
 	raw, err := list.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	body, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, Raw: raw}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return append(bytes.Clone(protobufMagic), body...)
 }
 
@@ -59,18 +57,12 @@ func TestOldMetadataList(t *testing.T) {
 		Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}},
 	}
 	raw, err := list.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	kind := runtime.TypeMeta{APIVersion: "meta.k8s.io/v1beta1", Kind: "PartialObjectMetadataList"}
 	body, err := (&runtime.Unknown{TypeMeta: kind, Raw: raw}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	got, err := ListMeta(append(bytes.Clone(protobufMagic), body...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if diff := cmp.Diff(list.ListMeta, got); diff != "" {
 		t.Error(diff)
 	}
@@ -86,9 +78,7 @@ func TestOnlyTokenMissing(t *testing.T) {
 	}
 	indented := func(token, item string) []byte {
 		var out bytes.Buffer
-		if err := json.Indent(&out, list(token, item), "", "  "); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, json.Indent(&out, list(token, item), "", "  "))
 		return out.Bytes()
 	}
 	for name, test := range map[string]struct {
@@ -126,9 +116,7 @@ func TestListMeta(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ListMeta([]byte(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if diff := cmp.Diff(metav1.ListMeta{ResourceVersion: "7", Continue: "abc"}, got); diff != "" {
 				t.Error(diff)
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/differential"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestWatches compares watches under churn. A client must not be able to tell the two apart.
@@ -50,7 +51,5 @@ func warm(t *testing.T) {
 	lists := differential.NewComparator(shared.Cluster, differential.SideOf(shared.Healthy), differential.NewReport(), differential.Options{Bound: differential.HealthyBound, Consistent: true})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := lists.Warm(ctx, differential.Representations()...); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, lists.Warm(ctx, differential.Representations()...))
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/websocket"
 
 	"github.com/listproxy/listproxy/test/differential"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/oracle"
@@ -22,7 +22,7 @@ import (
 func TestWebSocket(t *testing.T) {
 	c := comparator(differential.SideOf(shared.Healthy), NewReport(), Options{})
 	before, err := c.now(t.Context())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	r := shared.Resources[1] // config maps
 	const n = 3
 	for i := range n {
@@ -41,7 +41,7 @@ func TestWebSocket(t *testing.T) {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(side.ca)
 		config, err := websocket.NewConfig(strings.Replace(side.url, "https", "wss", 1)+target, side.url)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		config.TlsConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 		config.Header = http.Header{"Authorization": {"Bearer " + shared.Users()[0].Token}}
 		conn, err := config.DialContext(t.Context())

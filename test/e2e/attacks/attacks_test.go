@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	h2 "golang.org/x/net/http2"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -418,9 +419,7 @@ func testAudit(t *testing.T) {
 func audits(t *testing.T) []string {
 	t.Helper()
 	seen, err := audit.read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var complaints []string
 	for _, r := range records.all {
 		if c := r.audit(seen); c != "" {

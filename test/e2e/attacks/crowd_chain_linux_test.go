@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // chainLength is how many certificates a client shows: crypto/x509 gives up after a hundred
@@ -38,7 +38,7 @@ func newChain(t *testing.T, length int) tls.Certificate {
 	var signer *ecdsa.PrivateKey
 	for i := length - 1; i >= 0; i-- {
 		key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		template := &x509.Certificate{
 			SerialNumber: big.NewInt(int64(i + 1)), Subject: pkix.Name{CommonName: fmt.Sprintf("link %d", i)},
 			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -50,7 +50,7 @@ func newChain(t *testing.T, length int) tls.Certificate {
 			by, with = parent, signer
 		}
 		der, err := x509.CreateCertificate(rand.Reader, template, by, key.Public(), with)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		if parent, err = x509.ParseCertificate(der); err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func verifying(t *testing.T, chain tls.Certificate) time.Duration {
 	var leaf *x509.Certificate
 	for i, der := range chain.Certificate {
 		c, err := x509.ParseCertificate(der)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		if i == 0 {
 			leaf = c
 			continue
@@ -178,6 +178,6 @@ func verifying(t *testing.T, chain tls.Certificate) time.Duration {
 func ownCPU(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
-	harness.Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	expect.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

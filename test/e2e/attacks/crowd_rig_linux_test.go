@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -57,7 +58,7 @@ func newCrowdRig(t *testing.T) *crowdRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.plane.Stop)
-	harness.Must(t, workload.Fill(ctx, r.plane, crowdPods, crowdScale(3000, 300), func(int) {}))
+	expect.NoError(t, workload.Fill(ctx, r.plane, crowdPods, crowdScale(3000, 300), func(int) {}))
 	for _, account := range []struct {
 		name  string
 		token *string
@@ -94,7 +95,7 @@ type side struct {
 func (r *crowdRig) directly(t *testing.T) *side {
 	t.Helper()
 	pid, err := r.plane.APIServerPID()
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return &side{T: t, rig: r, url: r.plane.URL(), ca: r.plane.CA(), pid: pid}
 }
 
@@ -234,5 +235,5 @@ func (s *side) open(ctx context.Context, client *http.Client, token, target stri
 // must ends the test at an error.
 func (s *side) must(err error) {
 	s.Helper()
-	harness.Must(s, err)
+	expect.NoError(s, err)
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // The two protocols, as ALPN names them.
@@ -120,7 +120,7 @@ func startTLS(ctx context.Context, conn net.Conn, address string, ca []byte, pro
 // TestTunnel makes sure of the rig: what goes through a tunnel is answered as what goes straight.
 func TestTunnel(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	target := strings.TrimPrefix(cp.URL(), "https://")
 	go func() {
@@ -136,9 +136,9 @@ func TestTunnel(t *testing.T) {
 	for _, protocol := range []string{http1, http2} {
 		a := attack{target: podsOfA}
 		_, want, err := a.send(t.Context(), direct, protocol, reader)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		_, got, err := a.send(t.Context(), tunnel, protocol, reader)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		if d := diff(want, got, false); d != "" || got.first().Status != http.StatusOK {
 			t.Errorf("%s: status %d (-direct +tunnel):\n%s", protocol, got.first().Status, d)
 		}

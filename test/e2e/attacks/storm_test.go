@@ -18,6 +18,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
@@ -31,7 +32,7 @@ func TestUnauthenticatedHTTP2(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	plane, err := controlplane.Start(ctx, controlplane.Options{})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(plane.Stop)
 	if err := plane.GrantAll(
 		ctx,
@@ -78,7 +79,7 @@ func testClosed(t *testing.T, d door, host, token string) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn, err := d.dial(t.Context(), http2, nil)
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			defer func() { _ = conn.Close() }()
 			if _, err := io.WriteString(conn, h2.ClientPreface); err != nil {
 				t.Fatal(err)
@@ -117,9 +118,9 @@ func testClosed(t *testing.T, d door, host, token string) {
 func testStorm(t *testing.T, plane *controlplane.ControlPlane, running *harness.Proxy) {
 	const each = 100 // by a token, by a certificate, and of two kinds of strangers
 	cert, key, err := plane.IssueCert(controlplane.Alice)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	pair, err := tls.X509KeyPair(cert, key)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	client := func(certificates ...tls.Certificate) *ask.Client {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(running.CA())

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -154,7 +154,7 @@ func touch(t *testing.T, r schema.GroupVersionResource) uint64 {
 	t.Helper()
 	client := direct.Dynamic.Resource(r).Namespace(namespaces[0])
 	o, err := client.Create(t.Context(), object(rand.New(rand.NewPCG(1, 1)), r, last), metav1.CreateOptions{})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		now := int64(0)
 		_ = client.Delete(context.Background(), last, metav1.DeleteOptions{GracePeriodSeconds: &now})
@@ -195,7 +195,7 @@ func TestKubectlWatches(t *testing.T) {
 	// Objects that are there at the beginning are told like those that come: in the order of names.
 	rng := rand.New(rand.NewPCG(*seed, 7))
 	for i := range count {
-		harness.Must(t, create(ctx, client, object(rng, configMaps, fmt.Sprintf("watched-%02d", i))))
+		expect.NoError(t, create(ctx, client, object(rng, configMaps, fmt.Sprintf("watched-%02d", i))))
 		if !poll.Pause(ctx, 100*time.Millisecond) {
 			return
 		}
@@ -203,7 +203,7 @@ func TestKubectlWatches(t *testing.T) {
 	told("ADDED", count)
 	// What follows is the end: whatever was told before is there, and nothing may be that is too
 	// much.
-	harness.Must(t, client.Delete(ctx, "watched-00", metav1.DeleteOptions{}))
+	expect.NoError(t, client.Delete(ctx, "watched-00", metav1.DeleteOptions{}))
 	told("DELETED", 1)
 	cancel()
 	all.Wait()

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/informers"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -67,7 +67,7 @@ func breakable(t *testing.T, s *side) (*side, *breaker) {
 	b := &breaker{hop: h}
 	h.OnRequest(b.intercept)
 	through, err := newSide(s.name, h.RESTConfig(s.config))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return through, b
 }
 
@@ -115,7 +115,7 @@ func start(ctx context.Context, t *testing.T, all map[string]followed) {
 	t.Helper()
 	var synced []cache.InformerSynced
 	for _, f := range all {
-		harness.Must(t, informers.Start(ctx, f.informer))
+		expect.NoError(t, informers.Start(ctx, f.informer))
 		synced = append(synced, f.informer.HasSynced)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -130,7 +130,7 @@ func start(ctx context.Context, t *testing.T, all map[string]followed) {
 func (f followed) check(t *testing.T, side string, fresh *side) map[string]runtime.Object {
 	t.Helper()
 	list, err := fresh.Listers(f.resource, "")[f.client].List(t.Context(), metav1.ListOptions{LabelSelector: f.filter.labels, FieldSelector: f.filter.fieldSelector()})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	want := map[string]runtime.Object{}
 	if err := meta.EachListItem(list, func(o runtime.Object) error {
 		accessor, err := meta.Accessor(o)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -30,9 +31,7 @@ func newKubectl(t *testing.T, s *side) kubectl {
 	t.Helper()
 	k := kubectl{home: t.TempDir()}
 	k.config = filepath.Join(k.home, "kubeconfig")
-	if err := harness.WriteKubeconfig(k.config, s.config); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, harness.WriteKubeconfig(k.config, s.config))
 	return k
 }
 

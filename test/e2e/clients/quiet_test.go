@@ -9,6 +9,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential/body"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
@@ -36,11 +37,11 @@ func TestTokensOfTheQuiet(t *testing.T) {
 	proxy := ask.MustNew(t, p.RESTConfig(admin), patience)
 	elsewhere := func(name string) ask.Answer {
 		written, err := server.Do(t.Context(), http.MethodPost, "/api/v1/namespaces", kinds.Namespace(name))
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		return written
 	}
 	elsewhere("before") // so that what is compacted is newer than the last of the resource
-	harness.Must(t, quiet.CompactEtcd(t.Context()))
+	expect.NoError(t, quiet.CompactEtcd(t.Context()))
 	// A revision that is above the compacted one, and of which the resource knows nothing.
 	written := elsewhere("behind")
 	page := fmt.Sprintf("%s?limit=2&resourceVersionMatch=Exact&resourceVersion=%s", maps, written.Meta().ResourceVersion)
@@ -94,7 +95,7 @@ func slashed(t *testing.T, page ask.Answer) bool {
 func namesOn(t *testing.T, page ask.Answer) string {
 	t.Helper()
 	var list struct{ Items []struct{ Metadata ask.Meta } }
-	harness.Must(t, json.Unmarshal(page.Body, &list))
+	expect.NoError(t, json.Unmarshal(page.Body, &list))
 	var all []string
 	for _, item := range list.Items {
 		all = append(all, item.Metadata.Name)

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -137,9 +138,7 @@ func TestMaxRequestsInflight(t *testing.T) {
 				})
 			})
 			client, err := kubernetes.NewForConfig(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			answered := make(chan error, 1)
 			go func() {
 				_, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -34,7 +35,7 @@ func TestMadeUpTokensLearnNothing(t *testing.T) {
 		aggregation: "/apis/apiregistration.k8s.io/v1/apiservices/v1.elsewhere.example",
 		gadgets:     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gadgets.elsewhere.test",
 	} {
-		harness.Must(t, cp.Apply(t.Context(), object))
+		expect.NoError(t, cp.Apply(t.Context(), object))
 		defer func() {
 			if gone := direct.do(t, call{method: http.MethodDelete, path: path}); gone.Status != http.StatusOK {
 				t.Errorf("%s: %d", path, gone.Status)
@@ -89,7 +90,7 @@ func TestAcceptedCallers(t *testing.T) {
 			{"/api/v1/namespaces/" + ns + "/pods?resourceVersion=0", http.StatusForbidden, "unknown-caller"},
 		} {
 			token, err := cp.CreateServiceAccountToken(t.Context(), ns, "new")
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			got := d.do(t, bearer(token, first.path))
 			wantForwarded(t, got, first.reason)
 			if got.Status != first.status {
@@ -135,7 +136,7 @@ func TestSharesAreUsers(t *testing.T) {
 	tokens := map[string]string{}
 	for name, account := range map[string]string{"one": "a", "two": "a", "other": "b"} {
 		token, err := cp.CreateServiceAccountToken(t.Context(), ns, account)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		tokens[name] = token
 		if r := d.do(t, bearer(token, "/version")); r.Status != http.StatusOK {
 			t.Fatalf("%s: %d", name, r.Status)

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/secrets"
@@ -43,7 +44,7 @@ func impersonator(t *testing.T) *rest.Config {
 		}
 	}
 	token, err := cp.CreateServiceAccountToken(t.Context(), "listproxy", "listproxy")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	config := cp.RESTConfig(controlplane.Anonymous)
 	config.BearerToken = token
 	// The manifest leaves uids out, which some certificates here have.
@@ -83,7 +84,7 @@ type login struct{ cert, key []byte }
 func newLogin(t *testing.T, user string, groups ...string) login {
 	t.Helper()
 	cert, key, err := cp.IssueCert(user, groups...)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	secrets.Suite.AddIdentity("the name of "+user+", who logs in with a certificate,", user)
 	return login{cert, key}
 }
@@ -101,7 +102,7 @@ func (l login) with(configs func(user string) *rest.Config) func(user string) *r
 func (l login) pair(t *testing.T) tls.Certificate {
 	t.Helper()
 	pair, err := tls.X509KeyPair(l.cert, l.key)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return pair
 }
 
@@ -340,7 +341,7 @@ func (ca *clientCA) issueTo(t *testing.T, user, uid string) login {
 	}
 	cert, key := sign(t, template, ca)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	l := login{
 		cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}),
 		key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
@@ -352,7 +353,7 @@ func (ca *clientCA) issueTo(t *testing.T, user, uid string) login {
 func newTemplate(t *testing.T, name string) *x509.Certificate {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
@@ -363,14 +364,14 @@ func newTemplate(t *testing.T, name string) *x509.Certificate {
 func sign(t *testing.T, template *x509.Certificate, by *clientCA) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	if by == nil {
 		by = &clientCA{cert: template, key: key}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, key.Public(), by.key)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	cert, err := x509.ParseCertificate(der)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return cert, key
 }
 
@@ -380,7 +381,7 @@ func TestClientCAReplaced(t *testing.T) {
 	harness.Long(t)
 	first, second := newClientCA(t), newClientCA(t)
 	file := filepath.Join(t.TempDir(), "clients.crt")
-	harness.Must(t, os.WriteFile(file, first.pem(), 0o600))
+	expect.NoError(t, os.WriteFile(file, first.pem(), 0o600))
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: impersonator(t), Connect: true, Args: []string{"--client-ca-file", file},
 	})
@@ -411,8 +412,8 @@ func TestClientCAReplaced(t *testing.T) {
 	}
 	replace := func(content []byte) {
 		t.Helper()
-		harness.Must(t, os.WriteFile(file+".next", content, 0o600))
-		harness.Must(t, os.Rename(file+".next", file))
+		expect.NoError(t, os.WriteFile(file+".next", content, 0o600))
+		expect.NoError(t, os.Rename(file+".next", file))
 	}
 	replace(bytes.Join([][]byte{first.pem(), second.pem()}, nil))
 	poll.Until(t, patience, "both count", func() bool { return in(news) && in(olds) })
@@ -430,7 +431,7 @@ func TestFrontProxy(t *testing.T) {
 	harness.Long(t)
 	ca := newClientCA(t)
 	file := filepath.Join(t.TempDir(), "front.crt")
-	harness.Must(t, os.WriteFile(file, ca.pem(), 0o600))
+	expect.NoError(t, os.WriteFile(file, ca.pem(), 0o600))
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: impersonator(t), Connect: true, Args: []string{
 			"--requestheader-client-ca-file", file, "--requestheader-allowed-names", "front-door-7", "--eager", "pods",

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
@@ -179,9 +180,7 @@ func TestCompressedLoad(t *testing.T) {
 	newConfigMap(t, ns, "later", nil)
 	counted := func(name string) int {
 		n, _, err := soak.Sum(t.Context(), http.DefaultClient, p.AdminURL()+"/metrics", name, map[string]string{"resource": "configmaps"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return int(n)
 	}
 	poll.Until(t, patience, "all events that were sent are counted", func() bool {
@@ -239,9 +238,7 @@ func startRecorder(t *testing.T, is func(*http.Request) bool) *recorder {
 	t.Helper()
 	h := hop.Run(t, cp.URL(), cp.CA())
 	base, err := url.Parse(cp.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r := &recorder{hop: h}
 	untouched := &httputil.ReverseProxy{
 		Rewrite:       func(pr *httputil.ProxyRequest) { pr.SetURL(base) },

@@ -30,6 +30,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -39,7 +40,7 @@ import (
 func TestConnectElsewhere(t *testing.T) {
 	t.Parallel()
 	target, err := net.Listen("tcp", "127.0.0.1:0")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = target.Close() })
 	go func() {
 		for {
@@ -77,7 +78,7 @@ func TestConnectElsewhere(t *testing.T) {
 		"DELETE /api/v1/namespaces/default/pods/all": http.StatusBadRequest,
 	} {
 		conn, err := tls.Dial("tcp", tunnel.proxy.Host, &tls.Config{RootCAs: tunnel.roots, MinVersion: tls.VersionTLS12})
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		_, _ = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", line, upstream, cp.Token(controlplane.Admin))
 		res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: strings.Fields(line)[0]})
@@ -110,10 +111,10 @@ func TestMisdirected(t *testing.T) {
 			"127.0.0.1":                              http.StatusMisdirectedRequest, // that is port 443
 		} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, tunnel.url+"/version", http.NoBody)
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			req.Host = host
 			res, err := tunnel.clients[proto].Do(req)
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			_ = res.Body.Close()
 			if res.StatusCode != code || res.Proto != proto {
 				t.Errorf("Host %q: %s over %s, want %d over %s", host, res.Status, res.Proto, code, proto)
@@ -209,7 +210,7 @@ func (d *door) curlWatch(t *testing.T, path string) (from, line string) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	defer func() {
 		cancel()
 		_ = cmd.Wait()
@@ -228,7 +229,7 @@ func (d *door) curlWatch(t *testing.T, path string) (from, line string) {
 func (d *door) curlCommand(ctx context.Context, t *testing.T, path string, args ...string) *exec.Cmd {
 	t.Helper()
 	ca := filepath.Join(d.dir, "curl-ca.crt")
-	harness.Must(t, os.WriteFile(ca, d.configs(controlplane.Admin).CAData, 0o600))
+	expect.NoError(t, os.WriteFile(ca, d.configs(controlplane.Admin).CAData, 0o600))
 	args = append([]string{
 		"--silent", "--show-error", "--cacert", ca, "--user-agent", "client", "--noproxy", "",
 		"--write-out", "\n%{http_code} %{http_version}", "--config", "-", d.url + path,
@@ -267,7 +268,7 @@ func (n *protoNoter) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestKubeconfigs(t *testing.T) {
 	t.Parallel()
 	binary, err := harness.BuildProxy(t.Context())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	ns := newNamespace(t)
 	one := newConfigMap(t, ns, "one", nil)
 	// Else a list of any revision may be of before.
@@ -284,9 +285,9 @@ func TestKubeconfigs(t *testing.T) {
 				"--certificate-authority", filepath.Join(running.Dir(), "ca.crt"),
 			}, way...)...)
 			text, err := cmd.Output()
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			config, err := clientcmd.RESTConfigFromKubeConfig(text)
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			noter := &protoNoter{protos: map[string]int{}}
 			config.Wrap(func(next http.RoundTripper) http.RoundTripper { noter.next = next; return noter })
 			useClient(t, config, ns)
@@ -301,14 +302,14 @@ func TestKubeconfigs(t *testing.T) {
 func useClient(t *testing.T, config *rest.Config, ns string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	maps := client.CoreV1().ConfigMaps(ns)
 	list, err := maps.List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil || len(list.Items) == 0 {
 		t.Fatalf("%d objects, %v", len(list.Items), err)
 	}
 	changes, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	defer changes.Stop()
 	made := list.Items[0].DeepCopy()
 	made.ObjectMeta = metav1.ObjectMeta{GenerateName: "made-"}
@@ -329,7 +330,7 @@ func TestReload(t *testing.T) {
 	t.Parallel()
 	dir, next := t.TempDir(), t.TempDir()
 	upstream, err := url.Parse(cp.URL())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	for _, d := range []string{dir, next} {
 		if _, _, err := certs.LoadOrCreate("", "", d, nil, time.Now()); err != nil {
 			t.Fatal(err)
@@ -346,7 +347,7 @@ func TestReload(t *testing.T) {
 	// a tunnel.
 	trusted := func(d string) (doors [3]bool) {
 		pem, err := os.ReadFile(filepath.Join(d, "ca.crt"))
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(pem)
 		for i, address := range []string{strings.TrimPrefix(p.URL(), "https://"), p.ConnectURL().Host} {
@@ -357,7 +358,7 @@ func TestReload(t *testing.T) {
 			}
 		}
 		outer, err := tls.Dial("tcp", p.ConnectURL().Host, &tls.Config{InsecureSkipVerify: true})
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		defer func() { _ = outer.Close() }()
 		_, _ = fmt.Fprintf(outer, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", upstream.Host)
 		in := bufio.NewReader(outer)
@@ -399,7 +400,7 @@ func copyFiles(t *testing.T, to, from string, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		in, err := os.Open(filepath.Join(from, name))
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		data, err := io.ReadAll(in)
 		_ = in.Close()
 		fresh := filepath.Join(to, name+".new")
@@ -409,6 +410,6 @@ func copyFiles(t *testing.T, to, from string, names ...string) {
 		if err == nil {
 			err = os.Rename(fresh, filepath.Join(to, name))
 		}
-		harness.Must(t, err)
+		expect.NoError(t, err)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -124,7 +125,7 @@ func (d *door) close() {
 func (d *door) dial(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := tls.Dial("tcp", strings.TrimPrefix(d.url, "https://"), &tls.Config{RootCAs: d.roots, MinVersion: tls.VersionTLS12})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(longPatience))
 	return conn
@@ -175,7 +176,7 @@ func (d *door) sendBody(ctx context.Context, t *testing.T, c call, body io.Reade
 		c.proto = http2
 	}
 	req, err := http.NewRequestWithContext(ctx, c.method, d.url+c.path, body)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	// So that the answers' are the same, and their presence is seen.
 	req.Header.Set("Audit-Id", "11111111-2222-3333-4444-555555555555")
 	req.Header.Set("User-Agent", "forwarding-test")

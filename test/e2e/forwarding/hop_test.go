@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
@@ -26,9 +27,7 @@ func TestHop(t *testing.T) {
 	h := hop.Run(t, cp.URL(), cp.CA())
 	configs := func(user string) *rest.Config { return h.RESTConfig(cp.RESTConfig(user)) }
 	upstream, err := newDoor(t.TempDir(), "hop", configs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(upstream.close)
 	d := startProxy(t, harness.ProxyOptions{
 		Upstream: configs(controlplane.Feed), Args: []string{"--review-ttl", "0", "--eager", "pods"},

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -69,7 +69,7 @@ func newPending(t *testing.T, namespace string, n int) string {
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "pending-"},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.com/main"}}},
 		}, metav1.CreateOptions{})
-		harness.Must(t, err)
+		expect.NoError(t, err)
 	}
 	poll.Until(t, patience, "listproxy has the last pod", func() bool {
 		return isHit(via.do(t, call{path: "/api/v1/pods?resourceVersion=" + last.ResourceVersion}))
@@ -222,7 +222,7 @@ func (d *door) raw(t *testing.T, path string, authorization []string) reply {
 		t.Fatal(err)
 	}
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return d.read(t, res)
 }
 

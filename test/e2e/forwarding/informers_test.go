@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/informers"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -23,7 +23,7 @@ import (
 func informersOf(t *testing.T, config *rest.Config, ns string) map[string]cache.SharedIndexInformer {
 	t.Helper()
 	clients, err := informers.NewClients(config)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	all := map[string]cache.SharedIndexInformer{}
 	for client, l := range clients.Listers(corev1.SchemeGroupVersion.WithResource("configmaps"), ns) {
 		all[client] = l.Informer(false, "", "")
@@ -57,7 +57,7 @@ func testInformers(t *testing.T, via *door) {
 	for i := range 30 {
 		switch i % 3 {
 		case 0:
-			harness.Must(t, maps.Delete(ctx, fmt.Sprintf("old-%d", i), metav1.DeleteOptions{}))
+			expect.NoError(t, maps.Delete(ctx, fmt.Sprintf("old-%d", i), metav1.DeleteOptions{}))
 		case 1:
 			change := fmt.Appendf(nil, `{"data":{"changed":"%d"},"metadata":{"labels":{"changed":"yes"}}}`, i)
 			if _, err := maps.Patch(ctx, fmt.Sprintf("old-%d", i), types.MergePatchType, change, metav1.PatchOptions{}); err != nil {
@@ -73,12 +73,12 @@ func testInformers(t *testing.T, via *door) {
 		for _, store := range []cache.Store{informer.GetStore(), through[kind].GetStore()} {
 			poll.Until(t, patience, kind+" informers saw the last change", func() bool {
 				object, found, err := store.GetByKey(ns + "/last")
-				harness.Must(t, err)
+				expect.NoError(t, err)
 				if !found {
 					return false
 				}
 				accessor, err := meta.Accessor(object)
-				harness.Must(t, err)
+				expect.NoError(t, err)
 				return accessor.GetResourceVersion() == last
 			})
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -109,7 +110,7 @@ func TestKubectlAttach(t *testing.T) {
 func TestKubectlPortForward(t *testing.T) {
 	// What listens in the pod answers by lines.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -126,7 +127,7 @@ func TestKubectlPortForward(t *testing.T) {
 		}
 	}()
 	_, port, err := net.SplitHostPort(listener.Addr().String())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	eachUpgrade(t, func(t *testing.T, via *door, env []string, ns, pod string) {
 		k := via.start(t, env, "port-forward", verbose, "-n", ns, pod, ":"+port, "--address=127.0.0.1")
 		said := strings.Fields(await(t, "kubectl forwards", k.lines))
@@ -135,7 +136,7 @@ func TestKubectlPortForward(t *testing.T) {
 		}
 		for range 3 { // connections
 			conn, err := net.Dial("tcp", said[2])
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			in := bufio.NewReader(conn)
 			for i := range 5 {
 				_, _ = fmt.Fprintf(conn, "line %d\n", i)
@@ -167,8 +168,8 @@ func TestKubectlCopy(t *testing.T) {
 		}
 		for name, content := range want {
 			path := filepath.Join(here, "files", name)
-			harness.Must(t, os.MkdirAll(filepath.Dir(path), 0o750))
-			harness.Must(t, os.WriteFile(path, []byte(content), 0o600))
+			expect.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
+			expect.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 		}
 		for _, args := range [][]string{
 			{"cp", filepath.Join(here, "files"), ns + "/" + pod + ":" + there},

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
@@ -257,7 +258,7 @@ func TestKubectl(t *testing.T) {
 	}
 	for _, name := range []string{"listproxy_saved_lists_total", "listproxy_watch_ends_total"} {
 		sum, _, err := soak.Sum(t.Context(), http.DefaultClient, on.AdminURL()+"/metrics", name, nil)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		if t.Logf("with switches: %s %.0f", name, sum); sum == 0 && !testing.Short() {
 			t.Errorf("none of kubectl's requests came from memory: %s", name)
 		}
@@ -324,7 +325,7 @@ func (d *door) start(t *testing.T, env []string, args ...string) *interactive {
 		}
 		close(k.lines)
 	}()
-	harness.Must(t, k.cmd.Start())
+	expect.NoError(t, k.cmd.Start())
 	k.wait = sync.OnceValue(func() error {
 		defer func() { _ = in.Close() }()
 		return k.cmd.Wait()

@@ -10,6 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -18,9 +19,7 @@ import (
 func grant(t *testing.T, g controlplane.Grant) (revoke func()) {
 	t.Helper()
 	end, err := cp.Grant(t.Context(), g)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	revoke = sync.OnceFunc(func() {
 		if err := end(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -115,9 +116,7 @@ func newNamespace(t *testing.T) string {
 	t.Helper()
 	made, err := admin.CoreV1().Namespaces().Create(t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "forwarding-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made.Name
 }
 
@@ -137,9 +136,7 @@ func newPodOn(t *testing.T, namespace, name, node string) {
 			Containers: []corev1.Container{{Name: "main", Image: "example.com/main", Stdin: true}},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if node == "" {
 		return
 	}
@@ -158,9 +155,7 @@ func newConfigMap(t *testing.T, namespace, name string, data map[string]string) 
 	t.Helper()
 	made, err := admin.CoreV1().ConfigMaps(namespace).Create(t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return made.ResourceVersion
 }
 
@@ -174,9 +169,7 @@ func startProxy(t *testing.T, o harness.ProxyOptions) *door {
 func startProcess(t *testing.T, o harness.ProxyOptions) *harness.Proxy {
 	t.Helper()
 	running := harness.RunProxy(t, o)
-	if err := introduce(running); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, introduce(running))
 	return running
 }
 
@@ -194,9 +187,7 @@ func introduce(p *harness.Proxy) error {
 func doorOf(t *testing.T, configs func(user string) *rest.Config) *door {
 	t.Helper()
 	d, err := newDoor(t.TempDir(), "own", configs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(d.close)
 	return d
 }

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -56,7 +56,7 @@ func TestKubectlTop(t *testing.T) {
 	ns := newNamespace(t)
 	newPod(t, ns, "web-0")
 	listener, err := net.Listen("tcp", "localhost:0")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(serveMetrics))
 	_ = server.Listener.Close()
 	server.Listener = listener
@@ -65,7 +65,7 @@ func TestKubectlTop(t *testing.T) {
 	_, err = admin.CoreV1().Services(ns).Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "metrics"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
 	}, metav1.CreateOptions{})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	made := direct.do(t, call{
 		method: http.MethodPost, path: metricsService[:strings.LastIndexByte(metricsService, '/')], header: http.Header{"Content-Type": {"application/json"}},
 		body: fmt.Sprintf(apiService, ns, listener.Addr().(*net.TCPAddr).Port),

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const (
@@ -129,9 +130,7 @@ func TestFromTheFuture(t *testing.T) {
 // TestGone asks for what etcd has forgotten: of events, for which the API server always asks etcd.
 func TestGone(t *testing.T) {
 	newNamespace(t) // so that there is more than one revision
-	if err := cp.CompactEtcd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, cp.CompactEtcd(t.Context()))
 	for _, path := range []string{
 		"/api/v1/events?resourceVersionMatch=Exact&resourceVersion=1",
 		// The answer holds a token to go on with.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -117,18 +118,18 @@ func podsOnly(t *testing.T) *rest.Config {
 	defer cancel()
 	name := newNamespace(t) // serves as a name for all
 	token, err := cp.CreateServiceAccountToken(ctx, name, name)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	meta := metav1.ObjectMeta{Name: name}
 	_, err = admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{Verbs: []string{"list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods"}},
 	}}, metav1.CreateOptions{})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: name, Name: name}},
 	}, metav1.CreateOptions{})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	config := cp.RESTConfig(controlplane.Anonymous)
 	config.BearerToken = token
 	return config

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -199,7 +200,7 @@ func TestShapes(t *testing.T) {
 				for query, becomes := range s.queries {
 					t.Run(s.client+" "+query, func(t *testing.T) {
 						list, err := ask.ReadList(ask.JSON, []byte(direct.do(t, call{path: fmt.Sprint(path, "?limit=", shapePage)}).Body))
-						harness.Must(t, err)
+						expect.NoError(t, err)
 						c := call{
 							proto: s.proto, header: s.header,
 							path: path + strings.NewReplacer("{rv}", revision, "{token}", list.Next).Replace(query),
@@ -281,7 +282,7 @@ func asked(t *testing.T, c call) url.Values {
 	t.Helper()
 	_, query, _ := strings.Cut(c.path, "?")
 	values, err := url.ParseQuery(query)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return values
 }
 
@@ -292,9 +293,9 @@ func plain(t *testing.T, r reply) string {
 		return r.Body
 	}
 	in, err := gzip.NewReader(strings.NewReader(r.Body))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	body, err := io.ReadAll(in)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return string(body)
 }
 

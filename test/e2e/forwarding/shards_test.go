@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
@@ -52,7 +53,7 @@ func TestShards(t *testing.T) {
 			t.Error("there is no second page")
 		}
 		list, err := ask.ReadList(ask.JSON, b.forwarded(t, ask.JSON, sharded).Body)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		for _, object := range list.Objects {
 			told[object.Name]++
 		}
@@ -93,7 +94,7 @@ func startBeside(t *testing.T, serverArg string, prepare func(beside), proxyArgs
 	b.server = ask.MustNew(t, admin, patience)
 	prepare(b)
 	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: proxyArgs})
-	harness.Must(t, p.Introduce(admin))
+	expect.NoError(t, p.Introduce(admin))
 	b.proxy = ask.MustNew(t, p.RESTConfig(admin), patience)
 	return b
 }
@@ -109,7 +110,7 @@ func (b beside) create(t *testing.T, target string, object any) {
 func (b beside) get(t *testing.T, from *ask.Client, as, target string) ask.Answer {
 	t.Helper()
 	answer, err := from.GetAs(t.Context(), as, target)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return answer
 }
 
@@ -143,7 +144,7 @@ func (b beside) whole(t *testing.T, target string, objects int) uint64 {
 		return got.FromMemory() && bytes.Count(got.Body, []byte(`"uid"`)) >= objects
 	})
 	revision, err := got.Revision()
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	want := b.get(t, b.server, ask.JSON, target+"?"+ask.Exactly(revision))
 	if d := cmp.Diff(string(want.Body), string(got.Body)); d != "" {
 		t.Errorf("the whole (-direct +via):\n%s", d)
@@ -157,7 +158,7 @@ func (b beside) initialEvents(t *testing.T, from *ask.Client, target string) (ev
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	res, err := from.Open(ctx, http.MethodGet, target, nil)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
 	return initialEvents(t, eventsOf(res)), res.Header.Get(cacheStatus)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -16,9 +17,7 @@ func legacyToken(t *testing.T) string {
 	t.Helper()
 	ns := newNamespace(t)
 	token, err := cp.CreateLegacyToken(t.Context(), ns, "old")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	grant(t, controlplane.Grant{To: []string{"system:serviceaccount:" + ns + ":old"}, Role: "cluster-admin"})
 	poll.Until(t, patience, "kube-apiserver takes the token, and warns of it", func() bool {
 		r := direct.do(t, bearer(token, "/api/v1/pods?resourceVersion=0"))

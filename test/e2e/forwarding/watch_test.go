@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
 )
@@ -104,14 +104,14 @@ func TestWatch(t *testing.T) {
 							t.Fatal(err)
 						}
 					default:
-						harness.Must(t, maps.Delete(ctx, "watched", metav1.DeleteOptions{}))
+						expect.NoError(t, maps.Delete(ctx, "watched", metav1.DeleteOptions{}))
 					}
 					got, err := gotNext()
 					if err != nil {
 						t.Fatalf("event %d: %v", i, err)
 					}
 					want, err := wantNext()
-					harness.Must(t, err)
+					expect.NoError(t, err)
 					if test.header.Get("Accept") == asTable {
 						got, want = plainTable(got), plainTable(want)
 					}
@@ -213,14 +213,14 @@ func TestWebSocketWatch(t *testing.T) {
 func openWebSocket(t *testing.T, d *door, target string) (http.Header, *bufio.Reader) {
 	t.Helper()
 	base, err := url.Parse(d.url)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	conn := d.dial(t)
 	_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nOrigin: %s\r\n"+
 		"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"+
 		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", target, base.Host, cp.Token(controlplane.Admin), d.url)
 	in := bufio.NewReader(conn)
 	res, err := http.ReadResponse(in, nil)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	if res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Sec-Websocket-Accept") != "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" {
 		t.Fatalf("%s: %s, %v", d.name, res.Status, res.Header)
 	}

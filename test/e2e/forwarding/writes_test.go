@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -170,7 +171,7 @@ func TestProtobufWrite(t *testing.T) {
 		BinaryData: map[string][]byte{"all": allBytes()},
 	}
 	body, err := runtime.Encode(codec, want)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	got := via.do(t, call{
 		method: http.MethodPost, path: "/api/v1/namespaces/" + ns + "/configmaps", body: string(body),
 		header: http.Header{"Content-Type": {asProtobuf}, "Accept": {asProtobuf}},
@@ -183,7 +184,7 @@ func TestProtobufWrite(t *testing.T) {
 		t.Error("what was written is not what is read")
 	}
 	var decoded corev1.ConfigMap
-	harness.Must(t, runtime.DecodeInto(codec, []byte(back.Body), &decoded))
+	expect.NoError(t, runtime.DecodeInto(codec, []byte(back.Body), &decoded))
 	if string(decoded.BinaryData["all"]) != string(allBytes()) {
 		t.Error("the bytes are not those that were written")
 	}
@@ -266,7 +267,7 @@ func TestStrangersDoNotDisturb(t *testing.T) {
 	harness.Long(t)
 	maps := "/api/v1/namespaces/" + newNamespace(t) + "/configmaps?dryRun=All"
 	theirs, err := newDoor(t.TempDir(), "via", via.configs) // another connection
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(theirs.close)
 	done := make(chan struct{})
 	var strangers sync.WaitGroup

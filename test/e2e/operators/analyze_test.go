@@ -27,6 +27,7 @@ import (
 	"github.com/listproxy/listproxy/cmd/listproxy/analyze"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
@@ -46,13 +47,13 @@ const (
 func TestForecast(t *testing.T) {
 	configMaps := kinds.Kind{APIVersion: "v1", Name: "ConfigMap", Plural: "configmaps"}
 	for _, name := range []string{"f-one", "f-two", "f-three"} {
-		harness.Must(t, direct.Ensure(t.Context(), configMaps.Path(controlplane.TeamB), configMaps.Object(name)))
+		expect.NoError(t, direct.Ensure(t.Context(), configMaps.Path(controlplane.TeamB), configMaps.Object(name)))
 	}
 	own := cp.RESTConfig(controlplane.Admin)
 	dir := t.TempDir()
 
 	before, err := os.ReadFile(upstreamLog)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	clients(t, own, cp.KubeconfigPath(controlplane.Admin))
 	var log []byte
 	poll.Until(t, patience, "the last lists in kube-apiserver's log", func() bool {
@@ -60,7 +61,7 @@ func TestForecast(t *testing.T) {
 		return err == nil && bytes.Count(log[len(before):], []byte(`"requestURI":"`+lastPath+`"`)) == repeats
 	})
 	audit := filepath.Join(dir, "audit.log")
-	harness.Must(t, os.WriteFile(audit, log[len(before):], 0o600))
+	expect.NoError(t, os.WriteFile(audit, log[len(before):], 0o600))
 
 	p := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed),
@@ -72,7 +73,7 @@ func TestForecast(t *testing.T) {
 		return strings.Count(p.Log(), `target="list events v1"`) == repeats
 	})
 	access := filepath.Join(dir, "access.log")
-	harness.Must(t, os.WriteFile(access, []byte(p.Log()), 0o600))
+	expect.NoError(t, os.WriteFile(access, []byte(p.Log()), 0o600))
 
 	forecast, came := analyzed(t, p, audit), analyzed(t, p, access)
 	t.Logf("forecast: %+v", forecast.Totals)
@@ -115,7 +116,7 @@ func clients(t *testing.T, cfg *rest.Config, kubeconfig string) {
 	t.Helper()
 	check := func(err error) {
 		t.Helper()
-		harness.Must(t, err)
+		expect.NoError(t, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -227,13 +228,13 @@ func watchAll(ctx context.Context, raw *ask.Client, revision string, begin ...fu
 func kubeconfigOf(t *testing.T, p *harness.Proxy, dir string) string {
 	t.Helper()
 	ca, path := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "kubeconfig")
-	harness.Must(t, os.WriteFile(ca, p.CA(), 0o600))
+	expect.NoError(t, os.WriteFile(ca, p.CA(), 0o600))
 	out, err := exec.CommandContext(t.Context(), p.Binary(), "kubeconfig", "--kubeconfig", cp.KubeconfigPath(controlplane.Admin),
 		"--server", p.URL(), "--certificate-authority", ca).Output() // #nosec G204 -- the tests' own words
 	if err == nil {
 		err = os.WriteFile(path, out, 0o600)
 	}
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return path
 }
 
@@ -248,6 +249,6 @@ func analyzed(t *testing.T, p *harness.Proxy, log string) analyze.Report {
 		t.Fatalf("%v: %s", err, &problems)
 	}
 	var report analyze.Report
-	harness.Must(t, json.Unmarshal(out, &report))
+	expect.NoError(t, json.Unmarshal(out, &report))
 	return report
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -33,7 +34,7 @@ func startAudited(t *testing.T, path string) *audited {
 	})
 	client := ask.MustNew(t, running.RESTConfig(cp.RESTConfig(controlplane.Anonymous)), patience)
 	t.Cleanup(client.HTTP.CloseIdleConnections)
-	harness.Must(t, running.Introduce(cp.RESTConfig(controlplane.Admin), cp.RESTConfig(controlplane.Alice)))
+	expect.NoError(t, running.Introduce(cp.RESTConfig(controlplane.Admin), cp.RESTConfig(controlplane.Alice)))
 	return &audited{Proxy: running, log: path, client: client}
 }
 
@@ -83,14 +84,14 @@ func TestLogThatCannotBeWritten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := a.hit(t, q)
 			lineOf(t, a.log, before)
-			harness.Must(t, breaks.begin())
+			expect.NoError(t, breaks.begin())
 			// The answer with which it is noticed is under way, and its event is kept.
 			noticed := uuid.NewString()
 			if source := q.ask(t, a.client, noticed).Source(); !strings.HasPrefix(source, "listproxy; hit; ") {
 				t.Errorf("Cache-Status: %s", source)
 			}
 			a.until(t, q, "listproxy; fwd=bypass; detail=audit", func(id string) { lineOf(t, upstreamLog, id) })
-			harness.Must(t, breaks.end())
+			expect.NoError(t, breaks.end())
 			after := a.hit(t, q)
 			for _, id := range []string{noticed, after} {
 				lineOf(t, a.log, id)
@@ -120,7 +121,7 @@ func replace(path string, put func() error) error {
 // TestPathThatCannotBeWritten: it does not start with a log that could never be written.
 func TestPathThatCannotBeWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	harness.Must(t, os.WriteFile(file, nil, 0o600))
+	expect.NoError(t, os.WriteFile(file, nil, 0o600))
 	path := filepath.Join(file, "audit.log")
 	p, err := harness.LaunchProxy(t.Context(), harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--audit-log-path", path},

@@ -20,7 +20,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -61,7 +61,7 @@ var (
 // event.
 func split(t *testing.T, line string) (rest string, event auditv1.Event) {
 	t.Helper()
-	harness.Must(t, json.Unmarshal([]byte(line), &event))
+	expect.NoError(t, json.Unmarshal([]byte(line), &event))
 	return annotations.ReplaceAllString(timestamp.ReplaceAllString(line, `"$1":""`), `"annotations":{}`), event
 }
 
@@ -141,7 +141,7 @@ func questions(t *testing.T, upstream *ask.Client) []question {
 func serviceAccount(t *testing.T) string {
 	t.Helper()
 	token, err := cp.CreateServiceAccountToken(t.Context(), controlplane.TeamA, "audited")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	if err := cp.GrantAll(t.Context(), controlplane.Grant{
 		To: []string{"team-a/audited"}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},
 	}); err != nil {
@@ -161,7 +161,7 @@ func served(t *testing.T, client *ask.Client, path string) {
 		_, err := client.Do(t.Context(), http.MethodGet, path, nil)
 		return err
 	})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 }
 
 // lineOf returns the line of an audit log that has an ID; there must be exactly one, now or soon:

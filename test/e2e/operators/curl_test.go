@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestCurlInPages runs every curl that the pages tell, in the same words. Only the ports and the
@@ -18,11 +18,11 @@ func TestCurlInPages(t *testing.T) {
 	// What each of them is to show.
 	shows := map[string]string{"/readyz?verbose": "[+]upstream ok\n", "/api/v1/namespaces?resourceVersion=0": `"kind":"NamespaceList"`}
 	pages, err := filepath.Glob("../../../docs/*.md")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	var lines []string
 	for _, page := range append(pages, "../../../README.md") {
 		text, err := os.ReadFile(page)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		for _, m := range regexp.MustCompile(`(?m)^ *(?:\$ )?(curl .*)$`).FindAllStringSubmatch(strings.ReplaceAll(string(text), "\\\n", ""), -1) {
 			lines = append(lines, m[1])
 		}
@@ -32,7 +32,7 @@ func TestCurlInPages(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(w.dir, "listproxy.kubeconfig"), own, 0o600)
 	}
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	w.env = append(w.env, "TOKEN="+cp.Token(controlplane.Admin))
 	connect := freePort(t)
 	w.start(t, fmt.Sprintf("bin/listproxy --kubeconfig listproxy.kubeconfig --bind-address 127.0.0.1 --connect-port %d", connect))

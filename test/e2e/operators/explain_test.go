@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -18,9 +19,7 @@ import (
 func explained(t *testing.T, p *harness.Proxy, user string, args ...string) (string, error) {
 	t.Helper()
 	listproxy, err := harness.BuildProxy(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	args = append([]string{"policy", "explain", "--address", p.URL(), "--certificate-authority", filepath.Join(p.Dir(), "ca.crt"), "--kubeconfig", cp.KubeconfigPath(user)}, args...)
 	out, err := exec.CommandContext(t.Context(), listproxy, args...).CombinedOutput() // #nosec G204 -- what was built
 	return string(out), err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/telemetry/statusz"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -30,14 +31,14 @@ func asks(t *testing.T, cfg *rest.Config) *ask.Client {
 func look(t *testing.T, p *harness.Proxy, path string) ask.Answer {
 	t.Helper()
 	a, err := ask.At(p.AdminURL()).Get(t.Context(), path)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return a
 }
 
 func status(t *testing.T, p *harness.Proxy) statusz.Status {
 	t.Helper()
 	s, err := p.Status(t.Context())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return s
 }
 
@@ -48,7 +49,7 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 	list := func(name, target string) ask.Answer {
 		t.Helper()
 		a, err := client.With("User-Agent", name+" (linux/amd64) kubernetes/abc").Get(t.Context(), target)
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		return a
 	}
 	before := status(t, paged)
@@ -157,7 +158,7 @@ func TestPagesAreNotPublic(t *testing.T) {
 		for _, path := range []string{"/statusz", "/statusz?format=json", "/flagz", "/debug/pprof/", "/debug/pprof/cmdline", "/metrics/listproxy"} {
 			want, err1 := upstream.Get(t.Context(), path)
 			got, err2 := via.Get(t.Context(), path)
-			harness.Must(t, errors.Join(err1, err2))
+			expect.NoError(t, errors.Join(err1, err2))
 			if got.Code != want.Code || got.Header.Get("Content-Type") != want.Header.Get("Content-Type") {
 				t.Errorf("%s gets %s of %d (%s), want %d (%s)", user, path, got.Code, got.Header.Get("Content-Type"), want.Code, want.Header.Get("Content-Type"))
 			}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -40,7 +41,7 @@ func TestReadmeWalk(t *testing.T) {
 	}
 	for _, name := range []string{"listproxy.kubeconfig", "proxy.kubeconfig"} {
 		info, err := os.Stat(filepath.Join(w.dir, name))
-		harness.Must(t, err)
+		expect.NoError(t, err)
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("%s, with a token, has mode %v", name, info.Mode().Perm())
 		}
@@ -48,7 +49,7 @@ func TestReadmeWalk(t *testing.T) {
 	w.stop(t)
 	w.run(t, remove)
 	left, err := os.ReadDir(w.dir)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	for _, entry := range left {
 		if name := entry.Name(); name != "bin" && name != "docs" && name != "home" {
 			t.Errorf("%s is left", name)
@@ -70,20 +71,20 @@ func newWalk(t *testing.T) *walk {
 	t.Helper()
 	w := &walk{dir: t.TempDir(), port: freePort(t), admin: freePort(t)}
 	program, err := harness.BuildProxy(t.Context())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	root, err := harness.ModuleDir(t.Context())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	home := filepath.Join(w.dir, "home")
 	for _, dir := range []string{filepath.Join(w.dir, "bin"), home} {
-		harness.Must(t, os.Mkdir(dir, 0o700))
+		expect.NoError(t, os.Mkdir(dir, 0o700))
 	}
 	for link, target := range map[string]string{"bin/listproxy": program, "docs": filepath.Join(root, "docs")} {
-		harness.Must(t, os.Symlink(target, filepath.Join(w.dir, link)))
+		expect.NoError(t, os.Symlink(target, filepath.Join(w.dir, link)))
 	}
 	own, err := os.ReadFile(cp.KubeconfigPath(controlplane.Admin))
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	kubeconfig := filepath.Join(home, "config")
-	harness.Must(t, os.WriteFile(kubeconfig, own, 0o600))
+	expect.NoError(t, os.WriteFile(kubeconfig, own, 0o600))
 	kubectl := filepath.Dir(cp.Binaries().Kubectl)
 	w.env = []string{"HOME=" + home, "KUBECONFIG=" + kubeconfig, "PATH=" + kubectl + ":/usr/bin:/bin"}
 	return w
@@ -94,7 +95,7 @@ func newWalk(t *testing.T) *walk {
 func blocksOf(t *testing.T, section string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../../README.md")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	_, rest, ok := strings.Cut(string(text), "\n## "+section+"\n")
 	if !ok {
 		t.Fatalf("the README has no section %q", section)
@@ -146,14 +147,14 @@ func (w *walk) start(t *testing.T, command string) {
 	t.Helper()
 	w.proxy = w.shell(t, "exec "+command)
 	w.proxy.Stdout, w.proxy.Stderr = &w.log, &w.log
-	harness.Must(t, w.proxy.Start())
+	expect.NoError(t, w.proxy.Start())
 	poll.Until(t, patience, "listproxy to serve", func() bool { return strings.Contains(w.log.String(), "msg=serving ") })
 }
 
 // stop is Ctrl-C.
 func (w *walk) stop(t *testing.T) {
 	t.Helper()
-	harness.Must(t, w.proxy.Process.Signal(syscall.SIGINT))
+	expect.NoError(t, w.proxy.Process.Signal(syscall.SIGINT))
 	if err := w.proxy.Wait(); err != nil {
 		t.Errorf("listproxy ended badly: %v\n%s", err, w.log.String())
 	}
@@ -163,7 +164,7 @@ func (w *walk) stop(t *testing.T) {
 func freePort(t *testing.T) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	defer func() { _ = listener.Close() }()
 	return listener.Addr().(*net.TCPAddr).Port
 }

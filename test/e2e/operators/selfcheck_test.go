@@ -15,6 +15,7 @@ import (
 
 	"github.com/listproxy/listproxy/telemetry/statusz"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/kinds"
@@ -115,9 +116,7 @@ func TestMismatchIsOnThePage(t *testing.T) {
 func statusText(t *testing.T, p *harness.Proxy) string {
 	t.Helper()
 	listproxy, err := harness.BuildProxy(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	out, err := exec.CommandContext(t.Context(), listproxy, "status", "--address", p.AdminURL()).CombinedOutput() // #nosec G204 -- what was built
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/secrets"
@@ -109,7 +109,7 @@ func askTraced(t *testing.T, user, path string) (traceID string, status string) 
 	traceID = hex.EncodeToString(id[:16])
 	a, err := client.With("Traceparent", "00-"+traceID+"-"+hex.EncodeToString(id[16:])+"-01").With("User-Agent", "traces-test").
 		Do(t.Context(), http.MethodGet, path, nil)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return traceID, a.Source()
 }
 
@@ -145,7 +145,7 @@ func await(t *testing.T, id string, done func([]span) bool) ([]span, error) {
 // exports have a time-out.
 func untilWhole(t *testing.T, look func() error) {
 	t.Helper()
-	harness.Must(t, poll.Try(t.Context(), allArrivals, time.Second, "all spans of a request", look))
+	expect.NoError(t, poll.Try(t.Context(), allArrivals, time.Second, "all spans of a request", look))
 }
 
 func describe(spans []span) string {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -44,7 +45,7 @@ func newKnower(t *testing.T, name, binary string, cluster *rest.Config) *knower 
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)
 	}
-	harness.Must(t, cmd.Start())
+	expect.NoError(t, cmd.Start())
 	stop := func() {
 		_ = in.Close() // ends it
 		if err := cmd.Wait(); err != nil && t.Context().Err() == nil {
@@ -102,7 +103,7 @@ func follow(t *testing.T, tool string, missing finder) {
 		t.Skip("make programs runs it")
 	}
 	binary, err := binaries.Tool(t.Context(), harness.Log, tool)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	plane := suite{}.start(t)
 	admin := plane.RESTConfig(controlplane.Admin)
 	load := newLoad(t, admin)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -114,7 +114,7 @@ func newLoad(t *testing.T, cluster *rest.Config) load {
 	cluster = rest.CopyConfig(cluster)
 	cluster.QPS = -1
 	client, err := dynamic.NewForConfig(cluster)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	l := load{client}
 	for _, name := range spaces {
 		l.apply(t, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+name+"}")
@@ -184,7 +184,7 @@ func (l load) change(t *testing.T, turn int) {
 			}
 			if turn > k.from {
 				name, now := namePrefix+strconv.Itoa(turn-1), int64(0)
-				harness.Must(t, l.client.Resource(k.resource).Namespace(space).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+				expect.NoError(t, l.client.Resource(k.resource).Namespace(space).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 			}
 			if k.cluster {
 				break

@@ -19,6 +19,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
@@ -58,7 +59,7 @@ func compare(t *testing.T, s suite, atLeast int) {
 		t.Skip("make programs runs it")
 	}
 	binary, err := binaries.Tool(t.Context(), harness.Log, s.name)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	straight := s.run(t, binary, s.start(t).RESTConfig(controlplane.Admin))
 	if n := straight.count(); n < atLeast {
 		t.Errorf("only %d tests pass straight at kube-apiserver", n)
@@ -128,7 +129,7 @@ func kubeconfigIn(home string) string { return filepath.Join(home, "kubeconfig")
 // Kubernetes.
 func environment(t *testing.T, cluster *rest.Config, home string) []string {
 	t.Helper()
-	harness.Must(t, harness.WriteKubeconfig(kubeconfigIn(home), cluster))
+	expect.NoError(t, harness.WriteKubeconfig(kubeconfigIn(home), cluster))
 	return controlplane.Environment(kubeconfigIn(home), home)
 }
 

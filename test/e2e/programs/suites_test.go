@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
-	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestControllerRuntime runs the suites of controller-runtime.
@@ -16,11 +16,11 @@ func TestControllerRuntime(t *testing.T) {
 		t.Run(of, func(t *testing.T) {
 			name, pkg := binaries.ControllerRuntimeTests(of)
 			root, err := binaries.RepoRoot()
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			find := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", pkg) // #nosec G204 -- one of the above
 			find.Dir = filepath.Join(root, filepath.FromSlash(binaries.ControllerRuntimeModule))
 			dir, err := find.Output()
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			compare(t, suite{name: name, dir: strings.TrimSpace(string(dir)), env: []string{"USE_EXISTING_CLUSTER=true"}, few: of == "manager"}, atLeast)
 		})
 	}

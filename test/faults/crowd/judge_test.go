@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/oracle"
@@ -27,13 +28,9 @@ func written(t *testing.T) *History {
 				"metadata": kinds.Fields{"namespace": "ns", "name": name, "labels": kinds.Fields{shadeLabel: shade}, "annotations": kinds.Fields{"touched": touch(revision)}},
 				"spec":     kinds.Fields{"nodeName": node},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 		}
-		if err := h.add([]kinds.Kind{load.Pods}, key, value, revision); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, h.add([]kinds.Kind{load.Pods}, key, value, revision))
 	}
 	write(1, "a", "node-1", "dark")
 	write(2, "b", "", "dark")
@@ -42,9 +39,7 @@ func written(t *testing.T) *History {
 	write(5, "a", "node-1", "light")
 	write(6, "a", "gone", "")
 	write(7, "b", "node-1", "light")
-	if err := h.add([]kinds.Kind{load.Pods}, "/registry/leases/x", []byte("{}"), 9); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, h.add([]kinds.Kind{load.Pods}, "/registry/leases/x", []byte("{}"), 9))
 	return h
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
@@ -39,7 +40,7 @@ func register(t *testing.T, c *cluster, group string, service fieldsOf) {
 func aggregate(t *testing.T, c *cluster, name string, server *httptest.Server) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "localhost:0")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	server.Listener = listener
 	server.StartTLS()
 	t.Cleanup(func() {
@@ -71,7 +72,7 @@ func TestAggregatedThatIsDown(t *testing.T) {
 	})
 	a := r.await(fwdAggregated, path, anyVersion())
 	direct, err := r.direct.Get(t.Context(), path+"?resourceVersion=0")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	if a.Code != direct.Code || string(a.Body) != string(direct.Body) {
 		t.Errorf("got %s, and directly %s", a, direct)
 	}
@@ -135,7 +136,7 @@ func TestAggregatedThatIsVouchedFor(t *testing.T) {
 	}
 	admin := ask.MustNew(t, behind.RESTConfig(controlplane.Admin), patience)
 	target, err := url.Parse(behind.URL())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	config := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(config, []byte(`apiVersion: listproxy.io/v1alpha1
 kind: Policy

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
@@ -69,8 +70,8 @@ func TestKilledAPIServer(t *testing.T) {
 		work.Go(func() { r.wander(ctx, k.Path(""), answers) })
 	}
 	for range 2 {
-		harness.Must(t, r.KillAPIServer())
-		harness.Must(t, r.StartAPIServer(t.Context()))
+		expect.NoError(t, r.KillAPIServer())
+		expect.NoError(t, r.StartAPIServer(t.Context()))
 		// What is written now is soon in the answers from memory again.
 		for _, k := range kinds {
 			revision := ""
@@ -204,10 +205,10 @@ func TestCompactedWalks(t *testing.T) {
 func (r *rig) compact(t *testing.T, k kind, ns string) {
 	t.Helper()
 	r.touch(t, k, ns, "object-05", "before the compaction")
-	harness.Must(t, r.CompactEtcd(t.Context()))
+	expect.NoError(t, r.CompactEtcd(t.Context()))
 	// Only a restart makes it certain that the API server has forgotten, too.
-	harness.Must(t, r.KillAPIServer())
-	harness.Must(t, r.StartAPIServer(t.Context()))
+	expect.NoError(t, r.KillAPIServer())
+	expect.NoError(t, r.StartAPIServer(t.Context()))
 }
 
 // pages reads all pages at a revision and calls between after each. An answer of 410 is an

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -33,7 +34,7 @@ func snapshotOf(t *testing.T, c *cluster, kinds ...kind) controlplane.EtcdSnapsh
 		}
 	}
 	snapshot, err := c.SnapshotEtcd(t.Context())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return snapshot
 }
 
@@ -61,7 +62,7 @@ func TestRestore(t *testing.T) {
 	snapshot := snapshotOf(t, c, k)
 	r := newRig(t, c, rigOptions{})
 	p := liveOn(t, r, k)
-	harness.Must(t, r.RestoreEtcd(t.Context(), snapshot))
+	expect.NoError(t, r.RestoreEtcd(t.Context(), snapshot))
 	// Until the feed has been in touch with the restored API server, listproxy can only believe
 	// what it knows.
 	r.until("the restored state", func() error {
@@ -131,7 +132,7 @@ func TestRestoreThatHasPassed(t *testing.T) {
 	r := newRig(t, c, rigOptions{bound: shortestBound})
 	pasts := []past{liveOn(t, r, configMaps), liveOn(t, r, widgets)}
 	back := r.cutOff()
-	harness.Must(t, r.RestoreEtcd(t.Context(), snapshot))
+	expect.NoError(t, r.RestoreEtcd(t.Context(), snapshot))
 	last := ""
 	for i := range 20 {
 		for _, p := range pasts {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
@@ -181,9 +182,7 @@ func pagesOfOne(t *testing.T, list, revision string, sides ...*ask.Client) []str
 	var pages []string
 	for len(pages) < most {
 		a, err := sides[len(pages)%len(sides)].Get(t.Context(), list+"?"+q.Encode())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		pages = append(pages, http.StatusText(a.Code)+" "+plain(a.Body))
 		next := a.Meta().Continue
 		if a.Code != http.StatusOK || next == "" {
@@ -200,13 +199,9 @@ func createRole(t *testing.T, c *cluster, namespace, name string) string {
 	cfg := c.RESTConfig(controlplane.Admin)
 	cfg.ContentType, cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"
 	clients, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	role, err := clients.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if role.Name != name {
 		t.Fatalf("the role's name is %q, not %q", role.Name, name)
 	}

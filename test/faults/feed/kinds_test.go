@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 )
 
@@ -86,9 +87,7 @@ func (c *cluster) remove(t *testing.T, k kind, namespace, name string) {
 func (c *cluster) write(t *testing.T, method, path string, object any) string {
 	t.Helper()
 	a, err := c.direct.Do(t.Context(), method, path, object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return a.Meta().ResourceVersion
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -154,7 +155,7 @@ func TestRevokedRights(t *testing.T) {
 	known := r.touch(t, k, ns, "first", "once")
 	r.await(hitNotOlderThan, list, notOlderThan(known))
 
-	harness.Must(t, revoke(t.Context()))
+	expect.NoError(t, revoke(t.Context()))
 	r.await(fwdNotPermitted, list, anyVersion())
 	r.expect(fwdNotPermitted, list, notOlderThan(known))
 	r.expect(fwdNotPermitted, list, exactly(known)) // what may not be read any more is not kept either
@@ -168,9 +169,9 @@ func TestRevokedRights(t *testing.T) {
 func feedAccount(t *testing.T, name string) (token string, revoke func(context.Context) error) {
 	t.Helper()
 	token, err := shared.CreateServiceAccountToken(t.Context(), controlplane.TeamA, name)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	revoke, err = shared.Grant(t.Context(), controlplane.Grant{To: []string{controlplane.TeamA + "/" + name}, Role: "listproxy-feed"})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	cfg := shared.RESTConfig(controlplane.Feed)
 	cfg.BearerToken = token
 	c := ask.MustNew(t, cfg, patience)
@@ -181,6 +182,6 @@ func feedAccount(t *testing.T, name string) (token string, revoke func(context.C
 		}
 		return err
 	})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return token, revoke
 }

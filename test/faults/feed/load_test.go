@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -188,7 +189,7 @@ func TestStreamingListsThatFail(t *testing.T) {
 					}
 					return err
 				})
-				harness.Must(t, err)
+				expect.NoError(t, err)
 			}
 			t.Logf("%d streaming lists, of which %d failed, and %d loads by pages, for %d feeds",
 				r.count(tt.kind, streamsInitialEvents), failed.Load(), r.count(tt.kind, firstPages), len(forms))
@@ -319,7 +320,7 @@ func TestWarmBeforeReady(t *testing.T) {
 	}
 
 	heldBack.Store(false)
-	harness.Must(t, r.proxy.AwaitReady(t.Context()))
+	expect.NoError(t, r.proxy.AwaitReady(t.Context()))
 	r.expect(hitAny, pods.Path(""), anyVersion())
 	r.expect(hitAny, deployments.Path(""), anyVersion())
 }

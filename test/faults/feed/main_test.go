@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
@@ -79,14 +80,14 @@ func (c *cluster) served(ctx context.Context, k kind) error {
 func (c *cluster) define(t *testing.T, k kind, versions ...any) {
 	t.Helper()
 	c.write(t, http.MethodPost, kinds.Definitions, k.Definition(versions...))
-	harness.Must(t, c.served(t.Context(), k))
+	expect.NoError(t, c.served(t.Context(), k))
 }
 
 // ownCluster starts a control plane for one test, which may do with it what it likes.
 func ownCluster(t *testing.T, apiServerArgs ...string) *cluster {
 	t.Helper()
 	c, err := startCluster(t.Context(), apiServerArgs...)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(c.Stop)
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -70,7 +71,7 @@ func TestRestoreThatHasPassedQuietly(t *testing.T) {
 		}
 	}
 	snapshot, err := c.SnapshotEtcd(t.Context())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	for _, p := range pasts {
 		p.undone(c, t, p.kind)
 	}
@@ -86,8 +87,8 @@ func TestRestoreThatHasPassedQuietly(t *testing.T) {
 
 	back := r.cutOff()
 	old, err := c.EtcdRevision(t.Context())
-	harness.Must(t, err)
-	harness.Must(t, c.RestoreEtcd(t.Context(), snapshot))
+	expect.NoError(t, err)
+	expect.NoError(t, c.RestoreEtcd(t.Context(), snapshot))
 	for _, p := range pasts {
 		if p.other != "" {
 			c.create(t, p.kind, restored, p.other)
@@ -162,7 +163,7 @@ func (c *cluster) writePast(t *testing.T, old int64) string {
 	for i := 0; ; i++ {
 		last := c.touch(t, endpointSlices, restored, "busy", strconv.Itoa(i))
 		if now, err := strconv.ParseInt(last, 10, 64); err != nil || now > old {
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			return last
 		}
 	}
@@ -184,7 +185,7 @@ func TestRestoreToTheSameObjects(t *testing.T) {
 	}
 	c.create(t, configMaps, restored, "busy")
 	snapshot, err := c.SnapshotEtcd(t.Context())
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	r := newRig(t, c, rigOptions{})
 	for _, k := range kinds {
 		r.await(hitAny, k.Path(restored), anyVersion())
@@ -196,7 +197,7 @@ func TestRestoreToTheSameObjects(t *testing.T) {
 	first, last := r.busyFor(t, 300)
 	for _, k := range kinds {
 		r.await(hitNotOlderThan, k.Path(restored), notOlderThan(last))
-		harness.Must(t, r.known(k.Path(restored), first, last))
+		expect.NoError(t, r.known(k.Path(restored), first, last))
 	}
 	r.expect(hitExact, undone.Path(restored), exactly(there))
 	inTheEnd := map[string]string{}
@@ -206,8 +207,8 @@ func TestRestoreToTheSameObjects(t *testing.T) {
 
 	back := r.cutOff()
 	old, err := c.EtcdRevision(t.Context())
-	harness.Must(t, err)
-	harness.Must(t, c.RestoreEtcd(t.Context(), snapshot))
+	expect.NoError(t, err)
+	expect.NoError(t, c.RestoreEtcd(t.Context(), snapshot))
 	// Of the other kind one comes and goes now, at revisions of which the feed knows that there was
 	// none.
 	now, _ := r.busyFor(t, 1)
@@ -291,6 +292,6 @@ func below(t *testing.T, revision, other string) bool {
 	t.Helper()
 	a, err1 := strconv.ParseUint(revision, 10, 64)
 	b, err2 := strconv.ParseUint(other, 10, 64)
-	harness.Must(t, errors.Join(err1, err2))
+	expect.NoError(t, errors.Join(err1, err2))
 	return a < b
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
@@ -77,9 +78,7 @@ func (r *rig) same(t *testing.T, accept, list string, q url.Values) {
 	path := list + "?" + q.Encode()
 	got := r.fromMemory(t, accept, path)
 	want, err := r.direct.GetAs(t.Context(), accept, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if !bytes.Equal(got.Body, want.Body) || want.Code != http.StatusOK {
 		t.Errorf("%s as %s: listproxy and the API server differ\n got: %q\nwant: %d %q", path, accept, got.Body, want.Code, want.Body)
 	}

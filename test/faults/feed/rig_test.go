@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
@@ -67,9 +68,7 @@ type rigOptions struct {
 func newRig(t *testing.T, c *cluster, o rigOptions) *rig {
 	t.Helper()
 	h, err := hop.Start(c.URL(), c.CA())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	r := &rig{cluster: c, t: t, options: o, hop: h, fault: o.fault}
 	h.OnRequest(r.onRequest)
 	h.OnLine(r.onLine)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -73,9 +74,7 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 	second.APIVersion = "jars.feed.test/v2"
 	is := jars{selectable: true, second: true}
 	shared.define(t, first, is.versions()...)
-	if err := shared.served(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, shared.served(t.Context(), second))
 	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "2s"}})
 	ns := r.namespace(t, "schema-load")
 	for i := range 5 {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -57,7 +58,7 @@ func selfCheckWhileChanging(t *testing.T, c *cluster) {
 	for i, k := range kinds {
 		writers.Go(func() error { return r.writeRandomly(ctx, k, ns, rand.New(rand.NewPCG(uint64(i), 1))) }) // #nosec G115 -- a count
 	}
-	harness.Must(t, writers.Wait())
+	expect.NoError(t, writers.Wait())
 	r.until("checks of all collections", func() error {
 		if n := r.checks(t)["agrees"]; n < 2*len(kinds)*4 {
 			return fmt.Errorf("%d checks", n)
@@ -98,7 +99,7 @@ func (c *cluster) writeRandomly(ctx context.Context, k kind, namespace string, r
 func (r *rig) checks(t *testing.T) map[string]int {
 	t.Helper()
 	all, err := soak.Read(t.Context(), http.DefaultClient, r.proxy.AdminURL()+"/metrics", "listproxy_selfchecks_total")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	results := map[string]int{}
 	for _, s := range all {
 		results[s.Labels["result"]] += int(s.Value)

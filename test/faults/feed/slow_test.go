@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
@@ -105,8 +106,8 @@ func TestSlowIsNotLost(t *testing.T) {
 func (c *cluster) forgetChanges(t *testing.T, namespace string, kinds []kind) {
 	t.Helper()
 	c.create(t, configMaps, namespace, "later-than-all")
-	harness.Must(t, c.StopAPIServer())
-	harness.Must(t, c.StartAPIServer(t.Context()))
+	expect.NoError(t, c.StopAPIServer())
+	expect.NoError(t, c.StartAPIServer(t.Context()))
 	for _, k := range kinds {
 		err := poll.Retry(t.Context(), k.Plural+" to be older than what can be told", func() error {
 			newest, err := c.newest(t, k)
@@ -119,7 +120,7 @@ func (c *cluster) forgetChanges(t *testing.T, namespace string, kinds []kind) {
 			}
 			return err
 		})
-		harness.Must(t, err)
+		expect.NoError(t, err)
 	}
 }
 
@@ -189,7 +190,7 @@ func (f *feeds) stillKnown(t *testing.T, revisions []string) {
 		var lost []string
 		for _, revision := range revisions {
 			a, err := f.admin.GetAs(t.Context(), accept, f.kind.Path("")+"?"+exactly(revision).Encode())
-			harness.Must(t, err)
+			expect.NoError(t, err)
 			if a.Source() != hitExact {
 				lost = append(lost, revision+": "+a.Source())
 				continue
@@ -370,7 +371,7 @@ func (r *rig) resumes(t *testing.T, k kind) (n int) {
 func (r *rig) counted(t *testing.T, k kind, name string) []soak.Series {
 	t.Helper()
 	all, err := soak.Read(t.Context(), http.DefaultClient, r.proxy.AdminURL()+"/metrics", name)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	return slices.DeleteFunc(all, func(s soak.Series) bool {
 		plural, _, _ := strings.Cut(s.Labels["resource"], ".")
 		return plural != k.Plural || s.Value == 0

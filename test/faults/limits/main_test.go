@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
@@ -63,7 +64,7 @@ func newRig(t *testing.T, args ...string) *rig {
 
 func (r *rig) must(err error) {
 	r.Helper()
-	harness.Must(r, err)
+	expect.NoError(r, err)
 }
 
 // sample is what listproxy takes now.

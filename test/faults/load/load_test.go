@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/oracle"
@@ -74,9 +75,7 @@ func TestOracle(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(present) }))
 	defer upstream.Close()
 	was, err := AsJSON.Read(list(10, old))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for name, tt := range map[string]struct {
 		past                      Past
 		body                      []byte
@@ -93,9 +92,7 @@ func TestOracle(t *testing.T) {
 			tt.past.states = map[kinds.Kind][]state{Pods: {{10, was.Objects}}}
 			l.Oracle.Lose(&tt.past)
 			given, err := AsJSON.Read(tt.body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			header := http.Header{"Content-Type": {"text/plain; charset=utf-8"}} // as net/http sends it
 			l.Oracle.verify(t.Context(), Witness{
 				Question: Question{Collection: Collection{Pods, AsJSON}, Query: ask.AnyVersion},

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -60,17 +61,13 @@ func TestGeneration(t *testing.T) {
 // TestBinaryMetadata reads what kube-apiserver would write.
 func TestBinaryMetadata(t *testing.T) {
 	known := runtime.NewScheme()
-	if err := metav1.AddMetaToScheme(known); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, metav1.AddMetaToScheme(known))
 	written := &metav1.PartialObjectMetadataList{
 		ListMeta: metav1.ListMeta{ResourceVersion: "9"},
 		Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "8"}}},
 	}
 	body, err := runtime.Encode(serializer.NewCodecFactory(known).EncoderForVersion(protobuf.NewSerializer(known, known), metav1.SchemeGroupVersion), written)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	got, err := AsBinaryMetadata.Read(body)
 	want := ask.List{Revision: 9, Objects: []ask.Identity{{Namespace: "a", Name: "b", UID: "c", ResourceVersion: "8"}}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry/statusz"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
@@ -36,7 +37,7 @@ type patient struct {
 func launch(t *testing.T, own *rest.Config) *patient {
 	t.Helper()
 	p, err := harness.LaunchProxy(t.Context(), harness.ProxyOptions{Upstream: own, Args: []string{"--eager", "configmaps,pods"}})
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	running := &harness.Proxies{}
 	running.Add(p)
 	t.Cleanup(func() { running.Stop(t) })
@@ -45,7 +46,7 @@ func launch(t *testing.T, own *rest.Config) *patient {
 
 func (p *patient) must(err error) {
 	p.Helper()
-	harness.Must(p.T, err)
+	expect.NoError(p.T, err)
 }
 
 func (p *patient) status() statusz.Status {
@@ -128,7 +129,7 @@ func TestHealthOfUpstream(t *testing.T) {
 	t.Parallel()
 	plane := harness.RunControlPlane(t, controlplane.Options{}) // its own, for the rights it has
 	token, err := plane.CreateServiceAccountToken(t.Context(), controlplane.TeamB, "patient")
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	// Rights that every account of docs/rbac.yaml has.
 	grant := controlplane.Grant{To: []string{controlplane.TeamB + "/patient"}, Rules: slices.Concat(
 		readable("", "configmaps", "pods"), readable("apiregistration.k8s.io", "apiservices"),
@@ -137,11 +138,11 @@ func TestHealthOfUpstream(t *testing.T) {
 		readable("rbac.authorization.k8s.io", "clusterroles", "clusterrolebindings", "roles", "rolebindings"),
 	)}
 	revoke, err := plane.Grant(t.Context(), grant)
-	harness.Must(t, err)
+	expect.NoError(t, err)
 	admin := plane.RESTConfig(controlplane.Admin)
 	own := plane.RESTConfig(controlplane.Admin)
 	own.BearerToken = token
-	harness.Must(t, plane.KillAPIServer())
+	expect.NoError(t, plane.KillAPIServer())
 
 	p := launch(t, own)
 	caller := ask.MustNew(t, p.RESTConfig(admin), requestTimeout)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -141,7 +142,7 @@ func newRig(t *testing.T, plane *controlplane.ControlPlane, direct ...*rest.Conf
 
 func (r *rig) must(err error) {
 	r.Helper()
-	harness.Must(r, err)
+	expect.NoError(r, err)
 }
 
 // through returns the configuration of a client that goes through the balancer to listproxy.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/listproxy/listproxy/telemetry/statusz"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -24,9 +25,7 @@ func upstreamArgs(servers ...*controlplane.APIServer) (args []string) {
 func unheard(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	return "https://" + l.Addr().String()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -43,9 +44,7 @@ func newUpgrade(t *testing.T) upgrade {
 	var servers []*controlplane.APIServer
 	for range 3 {
 		s, err := plane.AddAPIServer(t.Context(), older)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		servers = append(servers, s)
 	}
 	before := plane.RESTConfig(controlplane.Admin)

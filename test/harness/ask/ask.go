@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const mergeType = "application/merge-patch+json"
@@ -48,9 +50,7 @@ func New(cfg *rest.Config, timeout time.Duration) (*Client, error) {
 func MustNew(t testing.TB, cfg *rest.Config, timeout time.Duration) *Client {
 	t.Helper()
 	c, err := New(cfg, timeout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return c
 }
 

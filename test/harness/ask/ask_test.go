@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -87,9 +88,7 @@ func TestRequests(t *testing.T) {
 			}))
 			defer server.Close()
 			a, err := tt.send(t.Context(), &ask.Client{Base: server.URL, HTTP: server.Client()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("request (-want +got):\n%s", diff)
 			}

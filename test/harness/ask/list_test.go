@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -27,13 +28,9 @@ func TestReadList(t *testing.T) {
 	}
 	want := ask.List{Revision: 7, Next: "a token", Objects: []ask.Identity{{"a", "b", "c", "5"}, {"a", "d", "e", "6"}}}
 	var binary bytes.Buffer
-	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(pods, &binary); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(pods, &binary))
 	got, err := ask.ReadList(ask.Protobuf, binary.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("protobuf (-want +got):\n%s", diff)
 	}
@@ -44,9 +41,7 @@ func TestReadList(t *testing.T) {
 	text := `{"metadata": {"resourceVersion": "7", "continue": "a token"}, "items": [` + first + "," + second + "]}"
 	for _, accept := range []string{ask.JSON, ask.Metadata} {
 		got, err := ask.ReadList(accept, []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", accept, diff)
 		}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
 )
@@ -23,17 +24,11 @@ func TestReader(t *testing.T) {
 		Name: "a", ResourceVersion: "7", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 	}}
 	raw, err := object.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	packed, err := (&runtime.Unknown{Raw: raw}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	frame, err := (&metav1.WatchEvent{Type: "BOOKMARK", Object: runtime.RawExtension{Raw: append([]byte("k8s\x00"), packed...)}}).Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for contentType, sent := range map[string][]byte{
 		ask.JSON:                       []byte(`{"type":"BOOKMARK","object":{"metadata":{"name":"a","resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}}` + "\n"),
 		ask.Protobuf + ";stream=watch": append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...), // #nosec G115 -- a short one

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -15,9 +16,7 @@ import (
 // one works.
 func TestReset(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer func() { _ = server.Close() }()
 	go func() {
 		for {
@@ -29,9 +28,7 @@ func TestReset(t *testing.T) {
 		}
 	}()
 	b, err := StartBalancer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer b.Close()
 	b.Add(server.Addr().String())
 	if b.Reset() {
@@ -39,9 +36,7 @@ func TestReset(t *testing.T) {
 	}
 	for range 8 {
 		conn, err := net.Dial("tcp", b.Address())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if _, err := conn.Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
@@ -66,22 +61,14 @@ func TestReset(t *testing.T) {
 // TestRefuse: connections are refused while the port is closed, and accepted when it is open again.
 func TestRefuse(t *testing.T) {
 	b, err := StartBalancer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer b.Close()
-	if err := b.Refuse(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, b.Refuse())
 	if conn, err := net.Dial("tcp", b.Address()); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("refused: %v, %v", conn, err)
 	}
-	if err := b.Listen(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, b.Listen())
 	conn, err := net.Dial("tcp", b.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_ = conn.Close()
 }

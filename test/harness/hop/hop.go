@@ -27,6 +27,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/events"
 )
 
@@ -103,9 +104,7 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 func Run(t testing.TB, upstream string, ca []byte) *Hop {
 	t.Helper()
 	h, err := Start(upstream, ca)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(h.Close)
 	return h
 }

@@ -13,14 +13,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // A half-open connection stays silent; the others do not notice.
 func TestSwallowAll(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	l := &trackingListener{Listener: inner, conns: map[*trackedConn]struct{}{}}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprint(w, "heard")
@@ -31,22 +31,16 @@ func TestSwallowAll(t *testing.T) {
 	defer server.Close()
 
 	old, err := net.Dial("tcp", inner.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer func() { _ = old.Close() }()
 	answers := bufio.NewReader(old)
 	ask := func() error {
 		_, err := fmt.Fprintf(old, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 		return err
 	}
-	if err := ask(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, ask())
 	resp, err := http.ReadResponse(answers, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if body, err := io.ReadAll(resp.Body); string(body) != "heard" {
 		t.Fatalf("before: %q, %v", body, err)
 	}
@@ -69,9 +63,7 @@ func TestSwallowAll(t *testing.T) {
 // Connections go to the backends in turn, and to none that was taken out.
 func TestBalancer(t *testing.T) {
 	b, err := StartBalancer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer b.Close()
 	for _, name := range []string{"one", "two"} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, name) }))
@@ -84,22 +76,16 @@ func TestBalancer(t *testing.T) {
 	seen := map[string]int{}
 	ask := func() string {
 		conn, err := net.Dial("tcp", b.Address())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		defer func() { _ = conn.Close() }()
 		if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return string(body)
 	}
 	for range 10 {
@@ -133,9 +119,7 @@ func TestRefusalsDisturbNobody(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	h, err := Start(server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer h.Close()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(h.CA())
@@ -163,9 +147,7 @@ func TestRefusalsDisturbNobody(t *testing.T) {
 	})
 	for range 300 {
 		resp, err := client.Post(h.URL()+"/written", "text/plain", strings.NewReader("heard"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		body, err := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if err != nil || string(body) != "heard" {
@@ -188,9 +170,7 @@ func TestCompressedWatch(t *testing.T) {
 	}))
 	defer upstream.Close()
 	h, err := Start(upstream.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer h.Close()
 	h.OnLine(func(_ *http.Request, line []byte) ([]byte, error) {
 		if string(line) == "two\n" {
@@ -202,9 +182,7 @@ func TestCompressedWatch(t *testing.T) {
 	roots.AppendCertsFromPEM(h.CA())
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
 	resp, err := client.Get(h.URL() + "/?watch=true")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	if !resp.Uncompressed {
 		t.Error("it came without gzip")

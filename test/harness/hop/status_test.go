@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
@@ -24,21 +25,15 @@ func TestErrorsOfWatches(t *testing.T) {
 			Type   string
 			Object metav1.Status
 		}
-		if err := json.Unmarshal(hop.ErrorEvent(code, false), &inJSON); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, json.Unmarshal(hop.ErrorEvent(code, false), &inJSON))
 		frame := hop.ErrorEvent(code, true)
 		if length := binary.BigEndian.Uint32(frame); int(length) != len(frame)-4 {
 			t.Errorf("%d: a length of %d before %d bytes", code, length, len(frame)-4)
 		}
 		var event metav1.WatchEvent
-		if err := event.Unmarshal(frame[4:]); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, event.Unmarshal(frame[4:]))
 		object, _, err := protobuf.NewSerializer(scheme, scheme).Decode(event.Object.Raw, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		status, ok := object.(*metav1.Status)
 		if !ok || event.Type != "ERROR" || inJSON.Type != "ERROR" || int(status.Code) != code {
 			t.Fatalf("%d: a %s with %#v", code, event.Type, object)

@@ -12,21 +12,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
 func newPEM(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
@@ -85,9 +80,7 @@ func TestSearch(t *testing.T) {
 					t.Errorf("the error does not say where: %s", text)
 				}
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
+			expect.Same(t, tt.want, got)
 		})
 	}
 }

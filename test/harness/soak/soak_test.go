@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const mib = 1 << 20
@@ -95,9 +97,7 @@ func TestGrowth(t *testing.T) {
 				samples = append(samples, s)
 			}
 			all, err := Grown(samples)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			var got []string
 			for _, g := range all {
 				if g.Grows() {
@@ -129,9 +129,7 @@ func TestLeft(t *testing.T) {
 	percent := debug.SetGCPercent(100)
 	debug.SetGCPercent(percent)
 	got, err := left(float64(stats.NextGC), float64(percent))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if live := float64(len(kept)); got < live || got > live+32*mib {
 		t.Errorf("%.1f MiB are left of a heap with %.1f MiB", got/mib, live/mib)
 	}
@@ -163,9 +161,7 @@ func TestTake(t *testing.T) {
 	runtime.GC() // what other tests left may be more than was ever resident
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s, err := Take(t.Context(), server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if s.RSS < s.Heap || s.Heap == 0 || s.Goroutines == 0 || s.FDs == 0 || s.At.IsZero() || s.Collected.Before(began) || s.Checks != 7 || s.Agreements != 5 || s.Mismatches != 2 {
 		t.Errorf("got %+v", s)
 	}

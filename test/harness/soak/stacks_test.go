@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestStacks reads the runtime's own word.
@@ -15,9 +17,7 @@ func TestStacks(t *testing.T) {
 	defer server.Close()
 	take := func(profile string) Stacks {
 		stacks, err := TakeStacks(t.Context(), server.URL, profile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return stacks
 	}
 	before := take("goroutine")

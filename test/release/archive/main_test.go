@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const at = "2026-11-01T10:20:30Z"
@@ -36,21 +36,13 @@ func pack(t *testing.T, suffix string, program, text os.FileMode) []byte {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "listproxy"), filepath.Join(dir, "LICENSE")}
 	for i, mode := range []os.FileMode{program, text} {
-		if err := os.WriteFile(files[i], []byte(want[i].Content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(files[i], mode); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(files[i], []byte(want[i].Content), 0o600))
+		expect.NoError(t, os.Chmod(files[i], mode))
 	}
 	out := filepath.Join(dir, "listproxy-v1-linux-arm64"+suffix)
-	if err := run(append([]string{"--output", out, "--time", at}, files...)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, run(append([]string{"--output", out, "--time", at}, files...)))
 	packed, err := os.ReadFile(out) // #nosec G304 -- of this test
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return packed
 }
 
@@ -58,9 +50,7 @@ func TestArchive(t *testing.T) {
 	for suffix, unpack := range map[string]func(*testing.T, []byte) []entry{".tar.gz": untar, ".zip": unzip} {
 		t.Run(suffix, func(t *testing.T) {
 			packed := pack(t, suffix, 0o755, 0o644)
-			if diff := cmp.Diff(want, unpack(t, packed)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			expect.Same(t, want, unpack(t, packed))
 			if !bytes.Equal(packed, pack(t, suffix, 0o700, 0o600)) {
 				t.Error("made by another it is another one")
 			}
@@ -71,18 +61,14 @@ func TestArchive(t *testing.T) {
 func untar(t *testing.T, packed []byte) []entry {
 	t.Helper()
 	plain, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var entries []entry
 	for archive := tar.NewReader(plain); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			return entries
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		entries = append(entries, entry{header.Name, content(t, archive), header.FileInfo().Mode().String(), header.ModTime.UTC()})
 	}
 }
@@ -90,19 +76,13 @@ func untar(t *testing.T, packed []byte) []entry {
 func unzip(t *testing.T, packed []byte) []entry {
 	t.Helper()
 	archive, err := zip.NewReader(bytes.NewReader(packed), int64(len(packed)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var entries []entry
 	for _, f := range archive.File {
 		r, err := f.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		entries = append(entries, entry{f.Name, content(t, r), f.Mode().String(), f.Modified.UTC()})
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, r.Close())
 	}
 	return entries
 }
@@ -110,9 +90,7 @@ func unzip(t *testing.T, packed []byte) []entry {
 func content(t *testing.T, r io.Reader) string {
 	t.Helper()
 	all, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(all)
 }
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 const made = `{
@@ -24,13 +24,9 @@ const made = `{
 
 func TestStamp(t *testing.T) {
 	var out strings.Builder
-	if err := run([]string{"--time", "2026-11-01T00:00:00Z"}, strings.NewReader(made), &out); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, run([]string{"--time", "2026-11-01T00:00:00Z"}, strings.NewReader(made), &out))
 	want := strings.ReplaceAll(made, "2026-11-21T20:00:00+01:00", "2026-11-01T00:00:00Z")
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, want, out.String())
 }
 
 func TestStampRefuses(t *testing.T) {

@@ -3,7 +3,7 @@ package report
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestReplaceSection(t *testing.T) {
@@ -14,12 +14,8 @@ func TestReplaceSection(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := replaceSection(tc.document, "lists", "new\n")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			expect.NoError(t, err)
+			expect.Same(t, tc.want, got)
 		})
 	}
 	if _, err := replaceSection(begin, "lists", "new"); err == nil {
@@ -30,7 +26,5 @@ func TestReplaceSection(t *testing.T) {
 func TestTable(t *testing.T) {
 	table := Table{Head: []string{"pods", "CPU"}, rows: [][]string{{"all", "1.25×"}}}
 	want := "| pods |   CPU |\n| ---- | ----: |\n| all  | 1.25× |\n"
-	if diff := cmp.Diff(want, table.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Same(t, want, table.String())
 }

@@ -63,7 +63,8 @@ type Collection struct {
 	epochs Epochs
 	// highest is the highest revision ever heard of from this storage.
 	highest uint64
-	// goals are revisions that the upstream had and that the live span has not reached yet, in order.
+	// goals are revisions that the upstream had and that the live span has not reached yet, or that are
+	// not confirmed yet, in order.
 	goals []goal
 	// closed is when the last span was closed.
 	closed time.Time
@@ -71,7 +72,8 @@ type Collection struct {
 	opened uint64
 	// confirmed is how far the upstream has shown that it has the past of the live span. That is the
 	// span's end, except after a stream was resumed at the resume point: until the stream, or a watch
-	// beside it, has told what comes after that, the upstream may have other changes there.
+	// beside it, has told what comes after that, the upstream may have other changes there. Meanwhile
+	// no probe makes the state any newer.
 	confirmed uint64
 	// last is the newest change of the live span; zero if there was none.
 	last resumePoint
@@ -181,8 +183,7 @@ func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet rea
 // replaced is closed when there is another view.
 func (v *View) replaced() <-chan struct{} { return v.next }
 
-// outdated is closed when a probe has proven a newer state, when the state is in doubt or no longer
-// in doubt, or when it is lost.
+// outdated is closed when a probe has proven a newer state, or when the state is lost.
 func (v *View) outdated() <-chan struct{} { return v.newer }
 
 // continues says whether another page follows the page of the newest state that q asks for. It uses

@@ -205,18 +205,20 @@ func fed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
 // fedBy is fed, where somebody knows whether API servers are the same.
 func fedBy(t *testing.T, u http.RoundTripper, d time.Duration, same func(context.Context) (bool, error)) *Collection {
 	t.Helper()
-	return fedWith(t, u, d, same, Settings{})
+	return fedWith(t, u, d, same, Settings{}, 90*time.Second)
 }
 
-// fedWith is fedBy, with settings.
-func fedWith(t *testing.T, u http.RoundTripper, d time.Duration, same func(context.Context) (bool, error), settings Settings) *Collection {
+// fedWith is fedBy, with settings, and a bound on the age of the newest state.
+func fedWith(
+	t *testing.T, u http.RoundTripper, d time.Duration, same func(context.Context) (bool, error), settings Settings, bound time.Duration,
+) *Collection {
 	t.Helper()
 	collections := NewCollections(Config{
 		SameServers: same,
 
 		Client:   &http.Client{Transport: u},
 		Base:     &url.URL{Scheme: "https", Host: "upstream"},
-		Limits:   Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
+		Limits:   Limits{History: time.Hour, Staleness: bound, Wait: 100 * time.Millisecond},
 		Settings: func(schema.GroupVersionResource) Settings { return settings },
 		Log:      slog.New(slog.DiscardHandler),
 	})
@@ -356,7 +358,7 @@ func TestAWatchThatIsOpenedLate(t *testing.T) {
 						return nil
 					}
 					doubted = true
-					return []string{inEvent("MODIFIED", tt.newest)}
+					return []string{inEvent("MODIFIED", tt.newest), bookmark(9, "")}
 				}
 				c := fed(t, slowToOpen{u, tt.opens}, 2*watchTimeout+8*clock.Orderly)
 				u.mu.Lock()

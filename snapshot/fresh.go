@@ -30,12 +30,12 @@ func (c *Collection) Fresh(ctx context.Context, after uint64, atMost time.Durati
 }
 
 // fresh returns the newest state if it holds everything that was written before a probe with a
-// number higher than after was sent, and is not in doubt.
+// number higher than after was sent.
 func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.absence != reason.None:
 		return Snapshot{}, v.absence
-	case v.heard.Number <= after, v.doubted:
+	case v.heard.Number <= after:
 		return Snapshot{}, reason.NotProven
 	}
 	return v.state(), reason.None

@@ -426,7 +426,7 @@ func TestASilentWatchProvesNothing(t *testing.T) {
 			case u.watches == 1:
 				return []string{cut}
 			case from < 9:
-				return []string{inEvent("MODIFIED", itemB)}
+				return []string{inEvent("MODIFIED", itemB), bookmark(9, "")}
 			}
 			return nil
 		}
@@ -631,7 +631,7 @@ func TestStreamingListsThatFail(t *testing.T) {
 					return 0, &http.Response{
 						StatusCode: tt.code, Header: http.Header{"Content-Type": {media.JSONType}}, Body: io.NopCloser(strings.NewReader(tt.body)), Request: r,
 					}
-				}}, time.Minute, nil, Settings{Watches: true})
+				}}, time.Minute, nil, Settings{Watches: true}, 90*time.Second)
 				snap, absence := c.Latest(t.Context(), 0)
 				if (absence == reason.None) != tt.pages {
 					t.Errorf("the state is %q", absence)

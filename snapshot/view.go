@@ -39,14 +39,11 @@ type View struct {
 	versions index.History
 	// newest is the state at the live span's To.
 	newest index.Tree
-	// doubted: the upstream has not yet confirmed the live span up to To ([Collection.confirmed]). The
-	// newest state may lack what is before To in another past.
-	doubted bool
-	frame   *wire.Frame
+	frame  *wire.Frame
 	// watches are the clients that follow the live span; nil if none may.
 	watches *watch.Hub
-	// next is closed when there is another view; newer is closed when there is one with a later heard,
-	// without a state, or of which doubted has changed.
+	// next is closed when there is another view; newer is closed when there is one with a later heard, or
+	// without a state.
 	next, newer chan struct{}
 }
 

@@ -172,7 +172,7 @@ func TestBookmarksAreLearnedAfterTheLoad(t *testing.T) {
 			c := fedWith(t, &quietResource{
 				upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }},
 				beside:   func(string) string { return bookmark(9, annotations) },
-			}, 3*time.Second, nil, Settings{Watches: true})
+			}, 3*time.Second, nil, Settings{Watches: true}, 90*time.Second)
 			if v := c.view.Load(); (v.watches != nil && v.watches.Form().Plain != nil) != known {
 				t.Errorf("a bookmark with %q: it is known: %t", annotations, !known)
 			}
@@ -212,7 +212,7 @@ func TestWatchesOutliveProbes(t *testing.T) {
 						return tt.probes(r)
 					}
 					return 0, nil
-				}}, 2*time.Second, nil, Settings{Watches: true})
+				}}, 2*time.Second, nil, Settings{Watches: true}, 90*time.Second)
 				f := follow(t, c)
 				time.Sleep(4*time.Minute + 30*time.Second) // before the stream's own timeout
 				synctest.Wait()

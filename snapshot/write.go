@@ -274,9 +274,9 @@ func (c *Collection) observe(rev, floor uint64) error {
 const maxGoals = 256
 
 // expect takes in where the upstream was when it was asked, or later, and reports whether the live
-// span is there already, and the upstream has confirmed it. If it is not there, the span is as new
-// as that moment when it comes there. The caller follows a stream that it knows to belong to the
-// span.
+// span is there already, and the upstream has confirmed it. If not, the span is as new as that
+// moment when it comes there, or when that is confirmed. The caller follows a stream that it knows
+// to belong to the span.
 func (c *Collection) expect(p probed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -285,10 +285,10 @@ func (c *Collection) expect(p probed) bool {
 		return false
 	}
 	next := goal{answeredProbe{p.Probe, time.Now()}, p.revision}
-	if v.to() >= p.revision {
+	if v.to() >= p.revision && c.confirmed >= p.revision {
 		c.goals = append(c.goals[:0], next) // those before it are lower
 		c.advanceLocked(v, v.to(), v.newest)
-		return c.confirmed >= p.revision
+		return true
 	}
 	if n := len(c.goals); n > 0 && (n == maxGoals || c.goals[n-1].revision == p.revision) {
 		c.goals = c.goals[:n-1]
@@ -383,10 +383,10 @@ func (c *Collection) forgetLocked() {
 // publishLocked makes a view the current one.
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
-	v.versions, v.epochs, v.doubted = c.versions, c.epochs, c.confirmed < v.to()
+	v.versions, v.epochs = c.versions, c.epochs
 	c.tellWatchesLocked(v, old)
 	v.next, v.newer = make(chan struct{}), old.newer
-	newer := v.heard != old.heard || v.absence != old.absence || v.doubted != old.doubted
+	newer := v.heard != old.heard || v.absence != old.absence
 	if newer {
 		v.newer = make(chan struct{})
 	}

@@ -26,7 +26,7 @@ func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) r
 	}
 	proof := c.outlook.Load().Proof(now)
 	if !always {
-		if kind, bytes := pace.KindOf(v.newest, q); proof >= c.costs.Now(kind, bytes, now) {
+		if kind, guess := pace.KindOf(v.newest, q); proof >= c.costs.Now(kind, guess, now) {
 			return reason.FasterForwarded
 		}
 	}

@@ -21,25 +21,25 @@ func TestCosts(t *testing.T) {
 	alone(page, 2*ms, now.Add(2*ms))
 	alone(page, 2*ms, now.Add(4*ms))
 	alone(all, 160*ms, now.Add(164*ms))
-	if got := c.Now(all, 0, now); got != 120*ms {
+	if got := c.Now(all, leastCost, now); got != 120*ms {
 		t.Errorf("all: %v", got)
 	}
 	now = now.Add(4 * ms)
-	if got := c.Now(page, 0, now.Add(believed*2*ms-1)); got != 2*ms {
+	if got := c.Now(page, leastCost, now.Add(believed*2*ms-1)); got != 2*ms {
 		t.Errorf("a page: %v", got)
 	}
-	if got := c.Now(page, 0, now.Add(believed*2*ms)); got != unknown {
+	if got := c.Now(page, leastCost, now.Add(believed*2*ms)); got != unknown {
 		t.Errorf("what was measured long ago is believed: %v", got)
 	}
 	now = now.Add(2 * time.Hour)
 	alone(all, time.Hour, now)
 	alone(all, time.Hour, now)
-	if got := c.Now(all, 0, now.Add(costKept)); got != unknown {
+	if got := c.Now(all, leastCost, now.Add(costKept)); got != unknown {
 		t.Errorf("what was measured too long ago is believed: %v", got)
 	}
 	now = now.Add(costKept)
 	alone(all, time.Second, now)
-	if got := c.Now(all, 0, now); got != time.Second {
+	if got := c.Now(all, leastCost, now); got != time.Second {
 		t.Errorf("after a time it begins anew: %v", got)
 	}
 	for i := range 2 * maxKinds {
@@ -67,15 +67,15 @@ func TestOneSlowListIsBelievedBriefly(t *testing.T) {
 	alone(3 * ms)
 	now = now.Add(time.Minute)
 	alone(3 * time.Second)
-	if got := c.Now(kind, 0, now); got != 3*time.Second {
+	if got := c.Now(kind, leastCost, now); got != 3*time.Second {
 		t.Errorf("at once: %v", got)
 	}
 	now = now.Add(believed * 3 * ms)
-	if got := c.Now(kind, 0, now); got != leastCost {
+	if got := c.Now(kind, leastCost, now); got != leastCost {
 		t.Errorf("after the time for which the list before it was believed: %v", got)
 	}
 	alone(3 * time.Second) // it has really become slow
-	if got := c.Now(kind, 0, now.Add(costKept-1)); got != 3*time.Second {
+	if got := c.Now(kind, leastCost, now.Add(costKept-1)); got != 3*time.Second {
 		t.Errorf("the next that was slow: %v", got)
 	}
 }
@@ -88,16 +88,16 @@ func TestWhoDoesNotReadIsNotCounted(t *testing.T) {
 		c.Begin(kind)
 	}
 	unread := c.Begin(kind)
-	if got := c.Now(kind, 0, time.Now()); got != 7*leastCost {
+	if got := c.Now(kind, leastCost, time.Now()); got != 7*leastCost {
 		t.Errorf("%v", got)
 	}
 	unread.Aside(func() {
-		if got := c.Now(kind, 0, time.Now()); got != 6*leastCost {
+		if got := c.Now(kind, leastCost, time.Now()); got != 6*leastCost {
 			t.Errorf("while its client does not read: %v", got)
 		}
 	})
 	unread.End(time.Second)
-	if got := c.Now(kind, 0, time.Now()); got != 6*leastCost {
+	if got := c.Now(kind, leastCost, time.Now()); got != 6*leastCost {
 		t.Errorf("after it: %v", got)
 	}
 }
@@ -117,23 +117,23 @@ func TestCostOfOneOfMany(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		lists  []list // in the order of their ends
-		bytes  int64
+		guess  time.Duration
 		beside int
 		want   time.Duration
 	}{
 		"alone":                              {lists: []list{{0, 20 * ms, 20 * ms}}, want: 20 * ms},
 		"a few others, as many as can be":    {lists: []list{{0, 20 * ms, 20 * ms}}, beside: 19, want: 20 * ms},
 		"more":                               {lists: []list{{0, 20 * ms, 20 * ms}}, beside: 39, want: 40 * ms},
-		"more large ones":                    {lists: []list{{0, 20 * ms, 20 * ms}}, bytes: 500_000, beside: 39, want: 200 * ms},
+		"more large ones":                    {lists: []list{{0, 20 * ms, 20 * ms}}, guess: 5 * ms, beside: 39, want: 200 * ms},
 		"many were answered":                 {lists: oneByOne(3 * ms), beside: 999, want: 3000 * ms},
 		"some were answered":                 {lists: oneByOne(3 * ms)[:usual], beside: 999, want: 1000 * ms},
 		"they end in bursts":                 {lists: append(oneByOne(3*ms), oneByOne(3 * ms)[64]), beside: 999, want: 2953125 * time.Microsecond},
 		"one after the other":                {lists: []list{{0, 20 * ms, 20 * ms}, {30 * ms, 50 * ms, 20 * ms}}, beside: 99, want: 100 * ms},
 		"a slow reader":                      {lists: append(oneByOne(4*ms), list{0, time.Second, 4 * ms}), beside: 99, want: 400 * ms},
 		"how long it took is not known":      {lists: []list{{0, 20 * ms, 0}, {0, 40 * ms, 0}}, want: ms},
-		"a small list that was not measured": {bytes: 1000, want: ms},
-		"a large one":                        {bytes: 1_000_000, want: 10 * ms},
-		"a large one, and three others":      {bytes: 1_000_000, beside: 3, want: 40 * ms},
+		"a small list that was not measured": {want: ms},
+		"a large one":                        {guess: 10 * ms, want: 10 * ms},
+		"a large one, and three others":      {guess: 10 * ms, beside: 3, want: 40 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c Costs
@@ -145,7 +145,7 @@ func TestCostOfOneOfMany(t *testing.T) {
 			for range tt.beside {
 				c.Begin(kind)
 			}
-			if got := c.Now(kind, tt.bytes, start.Add(50*ms)); got != tt.want {
+			if got := c.Now(kind, max(leastCost, tt.guess), start.Add(50*ms)); got != tt.want {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
@@ -160,11 +160,11 @@ func TestCostIsOfOneThatWasAlone(t *testing.T) {
 	first, second := c.Begin(kind), c.Begin(kind)
 	first.End(300 * ms)
 	second.End(0) // not answered
-	if got := c.Now(kind, 0, time.Now()); got != leastCost {
+	if got := c.Now(kind, leastCost, time.Now()); got != leastCost {
 		t.Errorf("alone %v", got)
 	}
 	c.Begin(kind).End(200 * ms)
-	if got := c.Now(kind, 0, time.Now()); got != 200*ms {
+	if got := c.Now(kind, leastCost, time.Now()); got != 200*ms {
 		t.Errorf("alone %v", got)
 	}
 }

@@ -1,7 +1,9 @@
 package pace
 
 import (
+	"strconv"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -26,6 +28,36 @@ func TestSelectorOf(t *testing.T) {
 	} {
 		if kind, _ := KindOf(index.NewTree(false), tt.q); kind.selector != tt.want {
 			t.Errorf("%s: %v", name, kind.selector)
+		}
+	}
+}
+
+// TestGuess: a list that was not measured is guessed by its bytes; one by labels by how many objects the
+// upstream has to match, whether it selects many or few.
+func TestGuess(t *testing.T) {
+	tree := index.NewTree(false)
+	for i := range 4000 {
+		key := index.JoinKey([]string{"a", "b"}[i%2], strconv.Itoa(i))
+		tree.Set(&index.Object{Key: key, Bytes: make([]byte, 1000)})
+	}
+	labeled := labels.SelectorFromSet(labels.Set{"a": "b"})
+	for name, tt := range map[string]struct {
+		q    index.Query
+		want time.Duration
+	}{
+		"all":                      {q: index.Query{}, want: 40 * ms},
+		"of a namespace":           {q: index.Query{Scope: index.Scope{Namespace: "a"}}, want: 20 * ms},
+		"a page":                   {q: index.Query{Limit: 500}, want: 5 * ms},
+		"a small page":             {q: index.Query{Limit: 5}, want: leastCost},
+		"by labels":                {q: index.Query{Labels: labeled}, want: 4 * ms},
+		"of a namespace, labels":   {q: index.Query{Labels: labeled, Scope: index.Scope{Namespace: "a"}}, want: 2 * ms},
+		"a page by labels":         {q: index.Query{Labels: labeled, Limit: 5}, want: 4 * ms},
+		"by labels, where is none": {q: index.Query{Labels: labeled, Scope: index.Scope{Namespace: "c"}}, want: leastCost},
+		"by name":                  {q: index.Query{Name: "1", Labels: labeled}, want: leastCost},
+		"by fields":                {q: index.Query{Fields: fields.OneTermEqualSelector("a", "b")}, want: leastCost},
+	} {
+		if _, guess := KindOf(tree, tt.q); guess != tt.want {
+			t.Errorf("%s: %v, want %v", name, guess, tt.want)
 		}
 	}
 }

@@ -106,29 +106,33 @@ func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
 // withAuthentication finds out who calls, and puts the caller into the request's context.
 func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r := h.authenticate(w, r); r != nil {
+		if r, over := h.authenticate(w, r); r != nil {
+			defer over()
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// authenticate returns the request with its caller; nil if it has refused it. Filters do such work
-// in functions of their own: what these need on the stack is not kept there while the rest of the
-// chain is running, which is hours for a watch.
-func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
+// authenticate returns the request with its caller, and what must be called when it is over; nil if
+// it has refused the request. Filters do such work in functions of their own: what these need on
+// the stack is not kept there while the rest of the chain is running, which is hours for a watch.
+func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) (_ *http.Request, over func()) {
 	record := observe.RecordOf(r.Context())
 	identity, refusal := h.Authenticator.Authenticate(r)
-	who := &caller{identity: identity}
+	who, over := &caller{identity: identity}, func() {}
 	if refusal == nil {
-		who.share, who.accepted = h.Upstream.Caller(identity, r.RemoteAddr)
+		if who.share, who.accepted = h.Upstream.Caller(identity, r.RemoteAddr); !who.accepted {
+			over = h.Upstream.AwaitAcceptance(r.Context(), identity, r.Method, kubehttp.Of(r).Upgrade != "")
+			who.share, who.accepted = h.Upstream.Caller(identity, r.RemoteAddr)
+		}
 	}
 	r = record.Trace(r, who.accepted) // a caller's trace is continued only if kube-apiserver knows the caller
 	if refusal != nil {
 		record.Refused(w.Header(), observe.RefusedIdentity)
 		refusal.Write(w, r)
-		return nil
+		return nil, nil
 	}
-	return withCaller(r, who)
+	return withCaller(r, who), over
 }
 
 // caller is who sends a request.

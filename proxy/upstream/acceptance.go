@@ -47,8 +47,10 @@ func (u *Transports) Answered(id authn.Identity, upgrade bool, method string, st
 		return accepted || status == http.StatusSwitchingProtocols
 	case accepted:
 		u.Accept(id)
+		u.pending.leave(id.Key(), nil)
 	case status == http.StatusUnauthorized:
 		u.accepted.remove(id.Key())
+		u.pending.leave(id.Key(), nil)
 	}
 	return accepted
 }

@@ -54,6 +54,8 @@ type Transports struct {
 	current      atomic.Pointer[ways]
 	// accepted remembers the tokens that the API server has accepted, each with its caller's share.
 	accepted acceptedTokens
+	// pending has the tokens that may be accepted in a moment.
+	pending pendingTokens
 }
 
 // New returns the Transports to the API server that cfg names. It uses from cfg the host, with a

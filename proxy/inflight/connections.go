@@ -22,11 +22,15 @@ import (
 // the most, if that has more than the new connection's own network; else one of its own network.
 // The connection that has been without a request for longest is closed.
 //
-// A connection with a request of a caller whom the upstream knows is never closed. One caller
-// protects at most half of all connections in this way; otherwise it could keep all of them, with
-// one watch on each. Requests of other callers do not protect a connection; otherwise made-up
-// tokens could. If no connection may be closed, the new one is closed. It does not wait, since it
-// would delay those behind it, for which there may be room.
+// A request of a caller whom the upstream knows protects its connection: it is not closed. Requests
+// of other callers do not; otherwise made-up tokens could. One caller protects at most half of all
+// connections, and all callers together fifteen sixteenths; otherwise one or two of them could keep
+// all, with one watch on each. When so many are protected, a caller protects another one in place of
+// the newest of the caller who protects the most, if that protects at least two more. So a new
+// connection comes in, and when its caller is known, it is protected as well.
+//
+// If no connection may be closed, the new one is closed. It does not wait, since it would delay
+// those behind it, for which there may be room.
 //
 // A Connections is safe for concurrent use.
 type Connections struct {
@@ -39,8 +43,8 @@ type Connections struct {
 	mu    sync.Mutex
 	open  int
 	peers map[Network]*peer
-	// kept is how many connections each caller keeps from being closed.
-	kept map[ShareKey]int
+	// kept has the connections that callers protect, each with one of those who have a request on it.
+	kept *holdings[*boundConn]
 	// giving has the peers with a connection that may be closed; the peer with the most connections is
 	// the last.
 	giving *btree.BTreeG[*peer]
@@ -65,6 +69,10 @@ func ConnectionEnds() []ConnectionEnd {
 	return []ConnectionEnd{endedRoom, endedFull, endedUnfinished}
 }
 
+// unkeptPart is the part of all connections that nobody protects. It is large enough for new ones to
+// stay until their callers are known.
+const unkeptPart = 16
+
 // peer is a network with connections.
 type peer struct {
 	network Network
@@ -81,7 +89,7 @@ func NewConnections(most int, log *slog.Logger) (*Connections, error) {
 		return nil, fmt.Errorf("the bound on connections, %d, must not be negative", most)
 	}
 	return &Connections{
-		most: most, heads: heads, log: log, peers: map[Network]*peer{}, kept: map[ShareKey]int{},
+		most: most, heads: heads, log: log, peers: map[Network]*peer{}, kept: newHoldings[*boundConn](),
 		giving: btree.NewG(inNeedDegree, holdsLess), ended: map[ConnectionEnd]uint64{},
 	}, nil
 }
@@ -218,17 +226,11 @@ type boundConn struct {
 	head        head
 
 	// Of connections.mu.
-	peer    *peer
-	uses    map[ShareKey]use // of known callers who have a request
-	keepers int              // those of them who keep the connection
-	free    *list.Element    // nil while it is kept, and when gone
-	gone    bool
-}
-
-// use is what one caller does with a connection.
-type use struct {
-	requests int
-	keeps    bool // counted in [Connections.kept]
+	peer *peer
+	uses map[ShareKey]int  // the requests of known callers
+	kept *item[*boundConn] // in [Connections.kept]; nil if nobody protects it
+	free *list.Element     // nil while it is protected, and when gone
+	gone bool
 }
 
 func (b *boundConn) unfreeLocked() {
@@ -272,8 +274,8 @@ func (c *Connections) endUnfinished(b *boundConn) {
 	})
 }
 
-// use protects the connection while a request of a known caller is served, unless that caller
-// already protects half of all connections. end must be called once.
+// use protects the connection while a request of a known caller is served, if the caller may protect
+// one more. end must be called once.
 func (b *boundConn) use(caller ShareKey) (end func()) {
 	if b.connections.most == 0 {
 		return func() {} // none is closed for another
@@ -287,31 +289,47 @@ func (b *boundConn) change(caller ShareKey, by int) {
 	c := b.connections
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	u := b.uses[caller]
-	u.requests += by
-	keeps := u.requests > 0 && (u.keeps || int64(c.kept[caller]) < mostOfOne(int64(c.most)))
-	if keeps != u.keeps {
-		u.keeps = keeps
-		step := 1
-		if !keeps {
-			step = -1
-		}
-		b.keepers += step
-		addTo(c.kept, caller, step)
+	if b.uses == nil {
+		b.uses = map[ShareKey]int{}
 	}
-	if u.requests == 0 {
-		delete(b.uses, caller)
-	} else {
-		if b.uses == nil {
-			b.uses = map[ShareKey]use{}
-		}
-		b.uses[caller] = u
+	addTo(b.uses, caller, by)
+	if b.kept != nil && b.uses[b.kept.of.caller] == 0 {
+		c.kept.remove(b.kept)
+		b.kept = nil
 	}
-	if free := b.keepers == 0; b.gone || free == (b.free != nil) {
+	for user := range b.uses {
+		if b.kept != nil {
+			break
+		}
+		c.keepLocked(b, user)
+	}
+	c.settleLocked(b)
+}
+
+// keepLocked makes a caller protect a connection, if it may.
+func (c *Connections) keepLocked(b *boundConn, caller ShareKey) {
+	keeps := c.kept.count(caller)
+	if int64(keeps) >= mostOfOne(int64(c.most)) {
+		return
+	}
+	if c.kept.total >= c.most-c.most/unkeptPart {
+		taken := c.kept.takeFor(keeps)
+		if taken == nil {
+			return
+		}
+		taken.value.kept = nil
+		c.settleLocked(taken.value)
+	}
+	b.kept = c.kept.add(caller, b)
+}
+
+// settleLocked makes a connection one that may be closed, or not.
+func (c *Connections) settleLocked(b *boundConn) {
+	if free := b.kept == nil; b.gone || free == (b.free != nil) {
 		return
 	}
 	c.changeLocked(b.peer, func() {
-		if b.keepers > 0 {
+		if b.kept != nil {
 			b.unfreeLocked()
 		} else {
 			b.free = b.peer.free.PushBack(b)

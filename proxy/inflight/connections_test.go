@@ -187,16 +187,77 @@ func TestOneCallerKeepsHalfOfTheConnections(t *testing.T) {
 	for _, end := range ends {
 		end()
 	}
-	if len(c.connections.kept) != 0 {
-		t.Errorf("without a request: %v", c.connections.kept)
+	if len(c.connections.kept.callers) != 0 {
+		t.Errorf("without a request: %v", c.connections.kept.callers)
 	}
 	for _, bound := range c.bound {
-		if bound.keepers != 0 || len(bound.uses) != 0 {
+		if bound.kept != nil || len(bound.uses) != 0 {
 			t.Errorf("without a request: %+v", bound)
 		}
 	}
 	if in := c.open(1, "192.0.2.3"); in != 1 {
 		t.Error("none came in when all were without a request")
+	}
+}
+
+// TestTwoCallersLeaveConnections: where two callers have all connections, with a request on each,
+// others come in and stay: from other networks, and behind the same load balancer. Who comes takes
+// no more than the same.
+func TestTwoCallersLeaveConnections(t *testing.T) {
+	const most, others = 96, 10
+	for name, hosts := range map[string][3]string{
+		"other networks": {"192.0.2.1", "192.0.2.2", "192.0.2.3"},
+		"one network":    {"192.0.2.1", "192.0.2.1", "192.0.2.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &crowd{T: t, connections: newConnections(t, most)}
+			for i := range most {
+				c.open(1, hosts[i%2])
+				c.bound[i].use(ShareKey{byte(i % 2)})
+			}
+			for i := range others {
+				if c.open(1, hosts[2]) != 1 {
+					t.Fatalf("%d came in", i)
+				}
+				c.bound[most+i].use(ShareKey{2 + byte(i)})
+			}
+			if keeps := c.connections.kept.count(ShareKey{0}) + c.connections.kept.count(ShareKey{1}); keeps != most-most/unkeptPart-others {
+				t.Errorf("the two keep %d", keeps)
+			}
+			for range most {
+				if c.open(1, hosts[2]) == 1 {
+					c.bound[len(c.bound)-1].use(ShareKey{200})
+				}
+			}
+			if keeps, network := c.connections.kept.count(ShareKey{200}), most/3; keeps < network-others {
+				t.Errorf("who came last keeps %d", keeps)
+			}
+			for range most { // who have a request already are not closed for these
+				c.open(1, "192.0.2.4")
+			}
+			for i, conn := range c.bare[most : most+others] {
+				if conn.closed.Load() {
+					t.Errorf("%d was closed", i)
+				}
+			}
+		})
+	}
+}
+
+// TestEqualsTakeNoConnections: callers with one connection each take none from each other.
+func TestEqualsTakeNoConnections(t *testing.T) {
+	const most = 32
+	c := &crowd{T: t, connections: newConnections(t, most)}
+	for i := range 2 * most {
+		if c.open(1, "192.0.2.1") != 1 {
+			t.Fatalf("%d did not come in", i)
+		}
+		c.bound[i].use(ShareKey{byte(i)})
+	}
+	for i, conn := range c.bare[:most-most/unkeptPart] {
+		if conn.closed.Load() {
+			t.Errorf("%d was closed", i)
+		}
 	}
 }
 
@@ -215,7 +276,7 @@ func TestKeptConnections(t *testing.T) {
 		t.Error("not the one without a request was closed")
 	}
 	_ = c.bound[1].Close()
-	if c.connections.kept[ShareKey{1}] != 2 {
+	if c.connections.kept.count(ShareKey{1}) != 2 {
 		t.Error("a connection counts no more before its request ends")
 	}
 }

@@ -174,12 +174,16 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 // turn is what a request holds that was let in.
 type turn struct {
 	place inflight.Place
-	leave func() // gives its connection back; nil if it has none
+	leave func()                  // gives its connection back; nil if it has none
+	over  context.CancelCauseFunc // of a long-running request's context
 }
 
 func (t *turn) end() {
 	if t.leave != nil {
 		t.leave()
+	}
+	if t.over != nil {
+		t.over(nil)
 	}
 	t.place.Release()
 }
@@ -192,7 +196,18 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*turn, *http.Re
 	observe.RecordOf(r.Context()).LongRunning(long)
 	t := &turn{}
 	var err error
-	if t.place, err = h.Inflight.Admit(r.Context(), who.share, who.accepted, long); err != nil {
+	var end func() // for a caller who needs the place
+	if long {
+		ctx, over := context.WithCancelCause(r.Context())
+		r, t.over = r.WithContext(ctx), over
+		end = func() {
+			h.seldom.Do(func() {
+				h.Log.Info("a long-running request is ended: its caller has the most of them, and another caller needs its place")
+			})
+			over(forward.ErrEndInOrder)
+		}
+	}
+	if t.place, err = h.Inflight.Admit(r.Context(), who.share, who.accepted, end); err != nil {
 		h.refuse(w, r, err)
 		return nil, nil
 	}

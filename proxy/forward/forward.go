@@ -85,9 +85,10 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 	}
 	x := newExchange(f, w, r, id, accepted)
 	if asked.Watch {
-		ctx, cancel := context.WithCancel(r.Context())
+		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 		x.watch = f.watches.open(cancel)
 		defer f.watches.close(x.watch)
+		defer context.AfterFunc(r.Context(), func() { x.watch.leave(context.Cause(x.request.Context())) })()
 		r = r.WithContext(ctx)
 	}
 	reverse := httputil.ReverseProxy{

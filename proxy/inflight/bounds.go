@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -37,6 +38,10 @@ const (
 	// for it as well.
 	spillsAtOnce    = 20
 	spillsPerSecond = 2
+	// takesAtOnce and takesPerSecond bound how many long-running requests are ended because others need
+	// their places: their clients open them again.
+	takesAtOnce    = 100
+	takesPerSecond = 50
 )
 
 // Bounds bounds what is in flight, and shares it fairly between callers. It is safe for
@@ -46,19 +51,29 @@ type Bounds struct {
 	unaccepted  *Limiter[ShareKey] // those who hold one of long as well
 	bodies      *Limiter[ShareKey]
 	spills      *rate.Limiter
+
+	mu sync.Mutex
+	// places has what ends each long-running request.
+	places *holdings[func()]
+	// taking counts the requests that wait for a place that they have taken.
+	taking map[ShareKey]int
+	takes  *rate.Limiter
 }
 
 // New returns Bounds with nothing in flight.
 func New(cfg Config) (*Bounds, error) {
-	a := &Bounds{spills: rate.NewLimiter(spillsPerSecond, spillsAtOnce)}
+	a := &Bounds{
+		spills: rate.NewLimiter(spillsPerSecond, spillsAtOnce),
+		places: newHoldings[func()](), taking: map[ShareKey]int{}, takes: rate.NewLimiter(takesPerSecond, takesAtOnce),
+	}
 	unaccepted := (cfg.LongRunning + unacceptedPart - 1) / unacceptedPart
 	for _, l := range []struct {
 		limiter **Limiter[ShareKey]
 		config  LimiterConfig
 	}{
 		{&a.short, Queueing(int64(cfg.Requests), cfg.Requests*waitingPerPlace, cfg.Wait)},
-		// Nobody knows when one of these ends, so nobody waits for it.
-		{&a.long, LimiterConfig{Capacity: int64(cfg.LongRunning), PerCaller: mostOfOne(int64(cfg.LongRunning))}},
+		// Nobody knows when one of these ends, so nobody waits for it, except who has ended one.
+		{&a.long, Queueing(int64(cfg.LongRunning), unaccepted, cfg.Wait)},
 		// But callers do not stay unaccepted for long: they are accepted, or their requests end.
 		{&a.unaccepted, Queueing(int64(unaccepted), unaccepted, cfg.Wait)},
 		{&a.bodies, Queueing(cfg.Bytes, waitingBodies, cfg.Wait)},
@@ -86,18 +101,29 @@ func mostOfOne(capacity int64) int64 { return (capacity + 1) / 2 }
 
 // Place is what a request that was let in holds. It must not be copied once Release may be called,
 // nor be used by several goroutines at once.
-type Place struct{ own, unaccepted Grant[ShareKey] }
+type Place struct {
+	own, unaccepted Grant[ShareKey]
+	bounds          *Bounds
+	ends            *item[func()] // of bounds.places; nil if the request is short
+}
 
 // Release gives the place back. Only the first call does anything.
 func (p *Place) Release() {
+	if p.ends != nil {
+		p.bounds.mu.Lock()
+		p.bounds.places.remove(p.ends)
+		p.bounds.mu.Unlock()
+	}
 	p.own.Release()
 	p.unaccepted.Release()
 }
 
 // Admit lets a request in, when its turn comes. Accepted says whether the upstream knows the
-// caller. The error is an [Overload], or ctx's.
-func (a *Bounds) Admit(ctx context.Context, caller ShareKey, accepted, long bool) (p Place, err error) {
-	if !long {
+// caller. The error is an [Overload], or ctx's. A long-running request has an end, which ends it
+// soon: it may be called once, if a caller with fewer such requests needs the place. A short one has
+// none (nil).
+func (a *Bounds) Admit(ctx context.Context, caller ShareKey, accepted bool, end func()) (p Place, err error) {
+	if end == nil {
 		p.own, err = a.short.Acquire(ctx, caller, 1)
 		return p, err
 	}
@@ -106,10 +132,44 @@ func (a *Bounds) Admit(ctx context.Context, caller ShareKey, accepted, long bool
 			return p, err
 		}
 	}
-	if p.own, err = a.long.Acquire(ctx, caller, 1); err != nil {
-		p.Release()
+	taken := false
+	p.own, err = a.long.acquireIf(ctx, caller, 1, func() bool {
+		if !accepted {
+			return false
+		}
+		var end func()
+		if end, taken = a.take(caller); taken {
+			end()
+		}
+		return taken
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if taken {
+		addTo(a.taking, caller, -1)
 	}
-	return p, err
+	if err != nil {
+		p.unaccepted.Release()
+		return p, err
+	}
+	p.bounds, p.ends = a, a.places.add(caller, end)
+	return p, nil
+}
+
+// take finds a long-running request to end for one of a caller, and returns what ends it: the newest
+// of the caller who has the most, if that has at least two more.
+func (a *Bounds) take(caller ShareKey) (end func(), ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.takes.Allow() {
+		return nil, false
+	}
+	taken := a.places.takeFor(a.places.count(caller) + a.taking[caller])
+	if taken == nil {
+		return nil, false
+	}
+	addTo(a.taking, caller, 1)
+	return taken.value, true
 }
 
 // Accept makes the place of a long-running request that of a caller, now that the upstream has
@@ -120,10 +180,19 @@ func (a *Bounds) Accept(p *Place, caller ShareKey) {
 	if p.unaccepted.limiter == nil {
 		return
 	}
-	if own, ok := a.long.tryAcquire(caller, 1); ok {
-		p.Release()
-		p.own = own
+	own, ok := a.long.tryAcquire(caller, 1)
+	if !ok {
+		return
 	}
+	a.mu.Lock()
+	if p.ends.at != nil { // else it was taken, and ends soon
+		a.places.remove(p.ends)
+		p.ends = a.places.add(caller, p.ends.value)
+	}
+	a.mu.Unlock()
+	p.unaccepted.Release()
+	p.own.Release()
+	p.own = own
 }
 
 // AdmitBody lets a body of so many bytes be written, when its turn comes, which it waits for at most

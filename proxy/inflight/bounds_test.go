@@ -2,10 +2,16 @@ package inflight
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/listproxy/listproxy/test/expect"
 )
+
+// stays is the end of a long-running request that does not end.
+func stays() {}
 
 // TestUnacceptedPart: callers whom the upstream has not accepted have an eighth of the long-running
 // requests, and one address half of that; a place of theirs is a caller's own when it is accepted.
@@ -15,7 +21,7 @@ func TestUnacceptedPart(t *testing.T) {
 	expect.NoError(t, err)
 	key := func(i int) ShareKey { return ShareKey{byte(i), byte(i >> 8)} }
 	admit := func(caller int, accepted bool) (*Place, error) {
-		place, err := a.Admit(t.Context(), key(caller), accepted, true)
+		place, err := a.Admit(t.Context(), key(caller), accepted, stays)
 		return &place, err
 	}
 	var unaccepted []*Place
@@ -54,7 +60,7 @@ func TestUnacceptedPart(t *testing.T) {
 		t.Errorf("%+v", stats)
 	}
 	// What is short is nobody's but an address's.
-	place, err := a.Admit(t.Context(), key(0), false, false)
+	place, err := a.Admit(t.Context(), key(0), false, nil)
 	expect.NoError(t, err)
 	a.Accept(&place, key(1))
 	place.Release()
@@ -72,7 +78,7 @@ func TestNewTokensOfOneCaller(t *testing.T) {
 	address, subject, other := ShareKey{1}, ShareKey{2}, ShareKey{3}
 	var places []*Place
 	for range 2 * most {
-		place, err := a.Admit(t.Context(), address, false, true)
+		place, err := a.Admit(t.Context(), address, false, stays)
 		if err != nil {
 			break
 		}
@@ -82,7 +88,7 @@ func TestNewTokensOfOneCaller(t *testing.T) {
 	if want := most/2 + most/unacceptedPart/2; len(places) != want {
 		t.Errorf("one caller has %d of %d, want %d", len(places), most, want)
 	}
-	if _, err := a.Admit(t.Context(), other, true, true); err != nil {
+	if _, err := a.Admit(t.Context(), other, true, stays); err != nil {
 		t.Errorf("another caller: %v", err)
 	}
 	for _, place := range places {
@@ -98,8 +104,115 @@ func TestNoPartWithoutABound(t *testing.T) {
 	a, err := New(Config{})
 	expect.NoError(t, err)
 	for range 1000 {
-		if _, err := a.Admit(t.Context(), ShareKey{}, false, true); err != nil {
+		if _, err := a.Admit(t.Context(), ShareKey{}, false, stays); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// fullOfLong returns Bounds whose long-running requests are all those of two callers; each ends, in a
+// while, when it is told to. ended counts these by caller.
+func fullOfLong(t *testing.T, most int, takes time.Duration) (a *Bounds, ended *[2]atomic.Int32) {
+	t.Helper()
+	a, err := New(Config{LongRunning: most, Wait: time.Second})
+	expect.NoError(t, err)
+	ended = new([2]atomic.Int32)
+	for i := range most {
+		place := new(Place)
+		*place, err = a.Admit(t.Context(), ShareKey{byte(i % 2)}, true, func() {
+			ended[i%2].Add(1)
+			time.AfterFunc(takes, place.Release)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a, ended
+}
+
+// TestPlacesAreTaken: where two callers have all long-running requests, others get places of theirs,
+// but no more than the two keep, and only callers whom the upstream knows.
+func TestPlacesAreTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 64
+		a, ended := fullOfLong(t, most, time.Millisecond)
+		if _, err := a.Admit(t.Context(), ShareKey{9}, false, stays); err == nil {
+			t.Error("a place was taken for somebody unknown")
+		}
+		if _, err := a.Admit(t.Context(), ShareKey{0}, true, stays); err == nil {
+			t.Error("a place was taken for one who has as many")
+		}
+		for i := range 3 {
+			if _, err := a.Admit(t.Context(), ShareKey{2}, true, stays); err != nil {
+				t.Errorf("number %d of another caller: %v", i, err)
+			}
+		}
+		came := make(chan bool)
+		for range most { // at once
+			go func() {
+				_, err := a.Admit(t.Context(), ShareKey{3}, true, stays)
+				came <- err == nil
+			}()
+		}
+		many := 0
+		for range most {
+			if <-came {
+				many++
+			}
+		}
+		for range most { // one after the other
+			if _, err := a.Admit(t.Context(), ShareKey{3}, true, stays); err != nil {
+				break
+			}
+			many++
+		}
+		if want := 20; many != want { // as many as the two keep: (64 - 3) / 3
+			t.Errorf("a caller who came late has %d, want %d", many, want)
+		}
+		if ended[0].Load() != 11 || ended[1].Load() != 12 {
+			t.Errorf("ended: %d, %d", ended[0].Load(), ended[1].Load())
+		}
+		if in := a.long.Stats().InUse; in != most || len(a.taking) != 0 {
+			t.Errorf("%d are in use, %d wait", in, len(a.taking))
+		}
+	})
+}
+
+// TestPlaceThatIsNotGivenBack: a place counts until its request has ended, however long that takes.
+func TestPlaceThatIsNotGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 8
+		a, ended := fullOfLong(t, most, time.Hour)
+		if _, err := a.Admit(t.Context(), ShareKey{2}, true, stays); !errors.Is(err, OverloadTimeOut) {
+			t.Errorf("there was a place: %v", err)
+		}
+		if ended[0].Load()+ended[1].Load() != 1 || len(a.taking) != 0 {
+			t.Errorf("%d wait", len(a.taking))
+		}
+		time.Sleep(time.Hour)
+		if _, err := a.Admit(t.Context(), ShareKey{2}, true, stays); err != nil || ended[0].Load()+ended[1].Load() != 1 {
+			t.Errorf("ended: %v", err)
+		}
+	})
+}
+
+// TestPlacesAreTakenAtAPace: who opens and ends requests does not end any number of others'.
+func TestPlacesAreTakenAtAPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 1000
+		a, ended := fullOfLong(t, most, time.Microsecond)
+		for range most {
+			place, err := a.Admit(t.Context(), ShareKey{2}, true, stays)
+			if err != nil {
+				continue
+			}
+			place.Release()
+			if _, err := a.Admit(t.Context(), ShareKey{byte(3)}, true, stays); err != nil { // the place is in use again
+				t.Fatal(err)
+			}
+		}
+		if n := ended[0].Load() + ended[1].Load(); n != takesAtOnce {
+			t.Errorf("%d were ended", n)
+		}
+	})
 }

@@ -125,6 +125,15 @@ type claim[K comparable] struct {
 	granted chan struct{} // closed when it is
 }
 
+func (c *claim[K]) isGranted() bool {
+	select {
+	case <-c.granted:
+		return true
+	default:
+		return false
+	}
+}
+
 const (
 	// inNeedDegree is that of a small tree whose items come and go.
 	inNeedDegree = 8
@@ -182,6 +191,12 @@ func (g *Grant[K]) Release() {
 // it must. The error is an [Overload], or ctx's own if ctx ended first; then
 // nothing is held.
 func (l *Limiter[K]) Acquire(ctx context.Context, caller K, cost int64) (Grant[K], error) {
+	return l.acquireIf(ctx, caller, cost, nil)
+}
+
+// acquireIf is Acquire that waits only if mayWait says so, which is called when the request is in the
+// queue. It may be nil: then it waits.
+func (l *Limiter[K]) acquireIf(ctx context.Context, caller K, cost int64, mayWait func() bool) (Grant[K], error) {
 	if err := ctx.Err(); err != nil {
 		return Grant[K]{}, err
 	}
@@ -199,6 +214,9 @@ func (l *Limiter[K]) Acquire(ctx context.Context, caller K, cost int64) (Grant[K
 	l.mu.Unlock()
 	if why != "" {
 		return Grant[K]{}, why
+	}
+	if mayWait != nil && !c.isGranted() && !mayWait() && l.abandon(c, OverloadCallerQueueFull) {
+		return Grant[K]{}, OverloadCallerQueueFull
 	}
 	return l.wait(ctx, c)
 }
@@ -232,10 +250,8 @@ func (l *Limiter[K]) Stats() LimiterStats {
 
 // wait returns when c is granted, or when it has left the queue.
 func (l *Limiter[K]) wait(ctx context.Context, c *claim[K]) (Grant[K], error) {
-	select {
-	case <-c.granted: // already, as often as not
+	if c.isGranted() { // already, as often as not
 		return Grant[K]{l, c.share, c.cost}, nil
-	default:
 	}
 	timer := time.NewTimer(l.config.MaxWait)
 	defer timer.Stop()

@@ -195,6 +195,9 @@ func (a *Bounds) Accept(p *Place, caller ShareKey) {
 	p.own = own
 }
 
+// errOwnBound: the body has waited for others of the same caller, who has as much as one may have.
+var errOwnBound = fmt.Errorf("the caller's own answers take as much room as one caller may have: %w", OverloadTimeOut)
+
 // AdmitBody lets a body of so many bytes be written, when its turn comes, which it waits for at most
 // for atMost and no longer than [Bounds.BodyWait]. The request it is for has been admitted, and the
 // upstream is asked nothing while a body's grant is held: so nobody waits for somebody who waits.
@@ -209,6 +212,9 @@ func (a *Bounds) AdmitBody(ctx context.Context, caller ShareKey, bytes int, atMo
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		err = OverloadTimeOut
 	}
+	if errors.Is(err, OverloadTimeOut) && !a.bodies.mayHoldMore(caller, int64(bytes)) {
+		err = errOwnBound
+	}
 	return room, err
 }
 
@@ -216,8 +222,10 @@ func (a *Bounds) AdmitBody(ctx context.Context, caller ShareKey, bytes int, atMo
 func (a *Bounds) BodyWait() time.Duration { return a.bodies.config.MaxWait }
 
 // Spill says whether a request that [Bounds.AdmitBody] has refused with this error may be forwarded
-// instead: it has waited, and few others are forwarded so.
-func (a *Bounds) Spill(err error) bool { return errors.Is(err, OverloadTimeOut) && a.spills.Allow() }
+// instead: it has waited, not only for others of its caller, and few others are forwarded so.
+func (a *Bounds) Spill(err error) bool {
+	return errors.Is(err, OverloadTimeOut) && !errors.Is(err, errOwnBound) && a.spills.Allow()
+}
 
 // TryAdmitBody is AdmitBody for who need not wait.
 func (a *Bounds) TryAdmitBody(caller ShareKey, bytes int) (Grant[ShareKey], bool) {

@@ -216,3 +216,30 @@ func TestPlacesAreTakenAtAPace(t *testing.T) {
 		}
 	})
 }
+
+// TestNoSpillForOnesOwn: who has waited in vain for its own answers uses up none of what may be
+// forwarded instead.
+func TestNoSpillForOnesOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, err := New(Config{Bytes: 100, Wait: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		greedy, modest := ShareKey{1}, ShareKey{2}
+		for _, caller := range []ShareKey{greedy, modest} {
+			if _, ok := a.TryAdmitBody(caller, 40); !ok {
+				t.Fatal("no room")
+			}
+		}
+		for range 2 * spillsAtOnce {
+			for _, atMost := range []time.Duration{time.Second, time.Millisecond} {
+				if _, err := a.AdmitBody(t.Context(), greedy, 20, atMost); a.Spill(err) || !errors.Is(err, OverloadTimeOut) {
+					t.Errorf("spilled for one's own: %v", err)
+				}
+			}
+		}
+		if _, err := a.AdmitBody(t.Context(), ShareKey{3}, 30, time.Second); !a.Spill(err) {
+			t.Errorf("not spilled: %v", err)
+		}
+	})
+}

@@ -200,13 +200,11 @@ func (l *Limiter[K]) acquireIf(ctx context.Context, caller K, cost int64, mayWai
 	if err := ctx.Err(); err != nil {
 		return Grant[K]{}, err
 	}
-	cost = min(max(cost, 1), l.config.Capacity, l.config.PerCaller)
+	cost = l.bounded(cost)
 
 	l.mu.Lock()
 	s := l.shareLocked(caller)
-	if l.waiting == 0 && cost <= l.config.Capacity-l.inUse && l.mayHold(s, cost) {
-		l.inUse += cost
-		s.held += cost
+	if l.waiting == 0 && l.takeLocked(s, cost) {
 		l.mu.Unlock()
 		return Grant[K]{l, s, cost}, nil
 	}
@@ -223,17 +221,44 @@ func (l *Limiter[K]) acquireIf(ctx context.Context, caller K, cost int64, mayWai
 
 // tryAcquire takes cost units (one at least) for the caller if it need not wait for them.
 func (l *Limiter[K]) tryAcquire(caller K, cost int64) (Grant[K], bool) {
-	cost = min(max(cost, 1), l.config.Capacity, l.config.PerCaller)
+	cost = l.bounded(cost)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.shareLocked(caller)
-	if l.waiting > 0 || cost > l.config.Capacity-l.inUse || !l.mayHold(s, cost) {
-		l.forgetLocked(s)
-		return Grant[K]{}, false
+	if l.waiting == 0 {
+		if l.takeLocked(s, cost) {
+			return Grant[K]{l, s, cost}, true
+		}
+	} else if c := l.enqueueLocked(s, cost); c.isGranted() { // those who wait do so for their own
+		return Grant[K]{l, s, cost}, true
+	} else {
+		l.unqueueLocked(c)
+	}
+	l.forgetLocked(s)
+	return Grant[K]{}, false
+}
+
+// takeLocked gives the caller cost units where nobody waits, if there are so many for it.
+func (l *Limiter[K]) takeLocked(s *share[K], cost int64) bool {
+	if cost > l.config.Capacity-l.inUse || !l.mayHold(s, cost) {
+		return false
 	}
 	l.inUse += cost
 	s.held += cost
-	return Grant[K]{l, s, cost}, true
+	return true
+}
+
+// bounded returns what a request of this cost is counted as.
+func (l *Limiter[K]) bounded(cost int64) int64 {
+	return min(max(cost, 1), l.config.Capacity, l.config.PerCaller)
+}
+
+// mayHoldMore says whether a caller may hold cost more units, as far as its own bound goes.
+func (l *Limiter[K]) mayHoldMore(caller K, cost int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.callers[caller]
+	return s == nil || l.mayHold(s, l.bounded(cost))
 }
 
 // mayHold says whether a caller may hold cost more units.
@@ -280,18 +305,10 @@ func (l *Limiter[K]) queueLocked(s *share[K], cost int64) (*claim[K], Overload) 
 		l.refused[OverloadCallerQueueFull]++
 		return nil, OverloadCallerQueueFull
 	}
-	l.arrived++
-	c := &claim[K]{share: s, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
-	s.queue = append(s.queue, c)
-	l.waiting++
-	if len(s.queue) == 1 {
-		l.inNeed.ReplaceOrInsert(s)
-	}
-	l.grantLocked()
-
+	c := l.enqueueLocked(s, cost)
 	var why Overload
 	switch {
-	case !slices.Contains(s.queue, c):
+	case c.isGranted():
 		return c, ""
 	case len(s.queue) > l.config.MaxWaitingPerCaller:
 		why = OverloadCallerQueueFull
@@ -306,6 +323,20 @@ func (l *Limiter[K]) queueLocked(s *share[K], cost int64) (*claim[K], Overload) 
 	l.unqueueLocked(c)
 	l.forgetLocked(s)
 	return nil, why
+}
+
+// enqueueLocked puts a request into its caller's queue and grants what can be granted, which may be
+// this very request.
+func (l *Limiter[K]) enqueueLocked(s *share[K], cost int64) *claim[K] {
+	l.arrived++
+	c := &claim[K]{share: s, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
+	s.queue = append(s.queue, c)
+	l.waiting++
+	if len(s.queue) == 1 {
+		l.inNeed.ReplaceOrInsert(s)
+	}
+	l.grantLocked()
+	return c
 }
 
 // abandon takes a request out of its queue, unless it has been granted in the

@@ -76,3 +76,38 @@ func TestLargeRequestOfOneCaller(t *testing.T) {
 		large.Release()
 	}
 }
+
+// TestNoWaitBesideOwnBounds: who need not wait gets what is free although somebody waits for its own.
+// Who waits for what is free is overtaken no more than by those who wait.
+func TestNoWaitBesideOwnBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := NewLimiter[string](LimiterConfig{Capacity: 10, PerCaller: 5, MaxWaiting: 100, MaxWaitingPerCaller: 50, MaxWait: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		try := func(caller string, cost int64, want bool) Grant[string] {
+			t.Helper()
+			g, ok := l.tryAcquire(caller, cost)
+			if ok != want {
+				t.Errorf("%d for %s: %t", cost, caller, ok)
+			}
+			return g
+		}
+		wait := func(caller string, cost int64) {
+			go func() { _, _ = l.Acquire(t.Context(), caller, cost) }()
+			synctest.Wait()
+		}
+		try("greedy", 5, true)
+		wait("greedy", 1)
+		try("greedy", 1, false)
+		try("modest", 4, true)
+		wait("another", 2)
+		for _, want := range []bool{true, true, false} { // twice 1 have overtaken 2
+			g := try("late", 1, want)
+			g.Release()
+		}
+		if stats := l.Stats(); stats.InUse != 9 || stats.Waiting != 2 || stats.Callers != 3 || len(stats.Refused) != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}

@@ -23,10 +23,10 @@ const (
 
 // ShareKey is the key of a caller's share.
 //
-// A share belongs to a user, not to a token: somebody with many tokens must not get many shares.
-// For a user who was verified here it is the user's name, and for a JSON web token its issuer and
-// subject. These are believed because kube-apiserver has accepted the token. Any other token has a
-// share of its own.
+// A share belongs to a user, where that is known, and not to a token: somebody with many tokens must
+// not get many shares. For a user who was verified here it is the user's name, and for a JSON web
+// token its issuer and subject. These are believed because kube-apiserver has accepted the token. Any
+// other token says nothing of its user, and has a share of its own.
 //
 // All callers whom kube-apiserver has not accepted have one share for each IPv4 address or IPv6
 // network: made-up tokens cost their sender nothing, so they must not get a share each.

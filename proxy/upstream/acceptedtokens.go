@@ -17,8 +17,9 @@ const (
 // acceptedTokens remembers the tokens that kube-apiserver has accepted, with the share of each, in
 // bounded memory. It forgets the tokens that were accepted longest ago: it has at least the last
 // acceptedKept, and at most twice as many. A share with acceptedOfShare of them gets no more, so an
-// account that makes many tokens does not cause those of others to be forgotten. The zero value is
-// empty and ready for use. It is safe for concurrent use.
+// account that makes many JSON web tokens does not cause those of others to be forgotten. (Of opaque
+// tokens each has a share of its own.) The zero value is empty and ready for use. It is safe for
+// concurrent use.
 type acceptedTokens struct {
 	mu       sync.Mutex
 	young    map[authn.Key]inflight.ShareKey

@@ -154,6 +154,17 @@ func shapes() []shape {
 			},
 		},
 		{
+			client: "client-go 1.38 without managed fields", proto: http2,
+			header: http.Header{"Accept": {dropping}, "Accept-Encoding": {"gzip"}},
+			queries: map[string][2]string{
+				"": never, "?limit=500&resourceVersion=0": never, "?" + pageOf: never,
+				"?allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds=375&watch=true": {"watch", "representation"},
+				"?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=375&watch=true": {
+					"watch", "representation",
+				},
+			},
+		},
+		{
 			client: "kubectl", proto: http2,
 			header: http.Header{
 				"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"},

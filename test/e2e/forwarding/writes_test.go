@@ -121,6 +121,25 @@ func TestWrites(t *testing.T) {
 			{200, patch(mergePatch, web, `{"metadata":{"finalizers":null}}`)},
 			{404, call{path: web}},
 		},
+		// What the API server does of garbage collection: it marks what a controller then empties.
+		"garbage collection": {
+			{201, jsonBody("POST", maps, configMap("one", ""))},
+			{422, jsonBody("DELETE", one, `{"propagationPolicy":"Sideways"}`)},
+			{422, jsonBody("DELETE", one, `{"propagationPolicy":"Orphan","orphanDependents":true}`)},
+			{200, jsonBody("DELETE", one, `{"propagationPolicy":"Foreground"}`)},
+			{200, call{path: one}}, // with a deletionTimestamp and the finalizer
+			{200, jsonBody("DELETE", one, `{"propagationPolicy":"Orphan"}`)},
+			{422, patch(mergePatch, one, `{"metadata":{"finalizers":["foregroundDeletion","listproxy.test/new"]}}`)},
+			{200, patch(mergePatch, one, `{"metadata":{"finalizers":null}}`)},
+			{404, call{path: one}},
+			{201, jsonBody("POST", maps, configMap("one", ""))},
+			{200, jsonBody("DELETE", one, `{"orphanDependents":true}`)},
+			{200, patch(jsonPatch, one, `[{"op":"test","path":"/metadata/finalizers/0","value":"orphan"},{"op":"remove","path":"/metadata/finalizers"}]`)},
+			{201, jsonBody("POST", maps, configMap("one", ""))},
+			{200, jsonBody("DELETE", maps+"?labelSelector=app%3Dwrites", `{"propagationPolicy":"Foreground"}`)},
+			{200, patch(jsonPatch, one, `[{"op":"test","path":"/metadata/finalizers/0","value":"foregroundDeletion"},{"op":"remove","path":"/metadata/finalizers"}]`)},
+			{404, call{path: one}},
+		},
 		"binding and eviction": {
 			{201, jsonBody("POST", pods, pod("web"))},
 			{201, jsonBody("POST", pods+"/web/binding", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"web"},"target":{"apiVersion":"v1","kind":"Node","name":"`+nodeName+`"}}`)},

@@ -69,6 +69,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 	if a.health, err = upstream.NewHealth(cfg, upstream.HealthConfig{
 		Needs:    func() []schema.GroupVersionResource { return a.needs(o.eagerly) },
 		Versions: func() []string { return a.cluster.Servers.Versions() },
+		Callers:  transports.Probe,
 		Log:      log,
 	}); err != nil {
 		return nil, err

@@ -17,17 +17,21 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// HealthConfig configures a [Health]. Its functions are called once a check, and must not block.
+// HealthConfig configures a [Health]. Its functions are called once a check, and must not block,
+// except Callers.
 type HealthConfig struct {
 	// Needs returns the resources that listproxy keeps, or should keep.
 	Needs func() []schema.GroupVersionResource
 	// Versions are those of the API servers that may answer now.
 	Versions func() []string
-	Log      *slog.Logger
+	// Callers sends a request as callers' requests are sent ([Transports.Probe]).
+	Callers func(context.Context) error
+	Log     *slog.Logger
 }
 
 // Health knows the state of the upstream: it asks every two seconds, with listproxy's own
-// credentials and over a new connection, independently of feeds and callers. Feeds notice some
+// credentials and over a new connection, independently of feeds and callers; and once without
+// credentials, in the way of callers' requests. Feeds notice some
 // troubles late or not at all: client-go tries again without a word, and an open watch stays open
 // when its account is deleted. The log has one line for each change of the [Condition].
 //

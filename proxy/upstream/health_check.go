@@ -60,7 +60,7 @@ func healthClient(cfg *rest.Config) (*http.Client, error) {
 }
 
 // check asks the upstream three questions, over one new connection: Who am I? May I list one of the
-// resources that I need? Are you ready?
+// resources that I need? Are you ready? Then it sees whether callers' requests are answered, too.
 func (h *Health) check(ctx context.Context) healthResult {
 	defer utilnet.CloseIdleConnectionsFor(h.client.Transport)
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
@@ -96,6 +96,9 @@ func (h *Health) check(ctx context.Context) healthResult {
 		return fail(conditionOfError(err), reachError(err))
 	case status >= http.StatusInternalServerError:
 		return fail(ConditionNotReady, fmt.Errorf("/readyz answers %d%s", status, failedOf(body)))
+	}
+	if err := h.Callers(ctx); err != nil {
+		return fail(conditionOfError(err), fmt.Errorf("in the way of callers' requests: %w", reachError(err)))
 	}
 	return result
 }

@@ -100,6 +100,7 @@ func failing(err error) func(*http.Request) (int, string, error) {
 
 type healthRig struct {
 	*Health
+	callers  atomic.Pointer[error] // why callers' requests are not answered
 	api      *answerer
 	log      *logbuffer.Buffer
 	versions atomic.Pointer[[]string]
@@ -123,7 +124,13 @@ func newHealthRig() *healthRig {
 				return []schema.GroupVersionResource{{Version: "v1", Resource: "pods"}}
 			},
 			Versions: func() []string { return *rig.versions.Load() },
-			Log:      slog.New(slog.NewTextHandler(rig.log, nil)),
+			Callers: func(context.Context) error {
+				if err := rig.callers.Load(); err != nil {
+					return *err
+				}
+				return nil
+			},
+			Log: slog.New(slog.NewTextHandler(rig.log, nil)),
 		},
 		base: &url.URL{Scheme: "https", Host: "api"}, client: &http.Client{Transport: rig.api},
 		logins: newLogins(&rest.Config{}), stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
@@ -137,6 +144,32 @@ func (r *healthRig) start(ctx context.Context) {
 		defer close(r.done)
 		r.Run(ctx)
 	}()
+}
+
+// TestHealthOfCallersWay: a replica that gets answers itself, but whose callers do not, is not ready
+// when the fault is on its side.
+func TestHealthOfCallersWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rig := startHealth(t.Context())
+		defer rig.stop()
+		rig.await(t, ConditionOK)
+		for _, fault := range []struct {
+			err  error
+			want Condition
+			own  bool
+		}{
+			{x509.UnknownAuthorityError{}, ConditionUnreachable, true},
+			{context.DeadlineExceeded, ConditionSlow, false},
+		} {
+			rig.callers.Store(&fault.err)
+			rig.await(t, fault.want)
+			if got := rig.Stats(); got.Own != fault.own || !strings.Contains(got.Problem, "callers' requests") {
+				t.Errorf("%+v", got)
+			}
+			rig.callers.Store(nil)
+			rig.await(t, ConditionOK)
+		}
+	})
 }
 
 // jwt is a token with these claims.

@@ -41,7 +41,7 @@ const (
 )
 
 // filesEvery is the time between two looks at the files of the client configuration.
-const filesEvery = 2 * time.Second
+const filesEvery = 5 * time.Second
 
 // Transports sends callers' requests to the API server: it knows the server's address and how to
 // verify its certificate. It holds no credentials, except those for requests of users whom
@@ -144,6 +144,22 @@ func (u *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Requ
 		u.Answered(id, false, r.Method, res.StatusCode)
 	}
 	return res, err
+}
+
+// Probe sends a request without credentials in the way in which the first request of a new caller
+// goes, over a connection of its own. Any answer will do.
+func (u *Transports) Probe(ctx context.Context) error {
+	// kube-apiserver answers this also when it has much to do.
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.base.JoinPath("livez").String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("User-Agent", u.cfg.UserAgent)
+	res, err := u.current.Load().unauthenticated.RoundTrip(r)
+	if err != nil {
+		return err
+	}
+	return res.Body.Close()
 }
 
 // CloseIdleConnections closes the connections that no request uses.

@@ -117,6 +117,11 @@ func (f *Forwarder) malformed(r *http.Request, id authn.Identity) (reason, messa
 		return observe.RefusedSegments,
 			"The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token."
 	}
+	if up := kubehttp.Of(r).Upgrade; id.Impersonated() != nil && up != "" &&
+		!strings.EqualFold(up, "websocket") && !strings.EqualFold(up, "SPDY/3.1") {
+		return observe.RefusedUpgrade,
+			"The connection can be upgraded to websocket and SPDY/3.1 only: it would carry listproxy's own credentials. Use a token."
+	}
 	return "", ""
 }
 

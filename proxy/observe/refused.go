@@ -18,6 +18,9 @@ const (
 	RefusedConnection = "connection-header"
 	// RefusedSegments: dot segments, in a request with listproxy's own credentials (400).
 	RefusedSegments = "dot-segments"
+	// RefusedUpgrade: an upgrade to something that no API server of Kubernetes speaks, in a request
+	// with listproxy's own credentials (400).
+	RefusedUpgrade = "upgrade"
 	// RefusedMalformed: the request's header or body is malformed, ended early or came too slowly (400).
 	RefusedMalformed = "malformed"
 )
@@ -27,6 +30,6 @@ const (
 func RefusalReasons() []string {
 	return []string{
 		RefusedIdentity, RefusedTarget, RefusedMisdirected, RefusedConnect, RefusedNoConnect, RefusedBody,
-		RefusedConnection, RefusedSegments, RefusedMalformed,
+		RefusedConnection, RefusedSegments, RefusedUpgrade, RefusedMalformed,
 	}
 }

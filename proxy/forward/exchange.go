@@ -64,6 +64,15 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.Body, _ = x.body.reader() // nothing was read yet
 		pr.Out.GetBody = x.body.reader
 	}
+	// With such a header net/http sends a write again if the connection ends before the answer. But
+	// kube-apiserver knows no such keys, and may have carried the write out. In this spelling
+	// net/http does not know them either; to servers the case means nothing.
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, ok := pr.Out.Header[name]; ok {
+			delete(pr.Out.Header, name)
+			pr.Out.Header[strings.ToLower(name)] = values
+		}
+	}
 	kubehttp.RemoveCallerClaims(pr.Out.Header)
 	if x.caller.Impersonated() != nil {
 		x.caller.Present(pr.Out.Header) // other callers have their credentials in the header already

@@ -145,3 +145,67 @@ func TestImpersonatedUsersStayUnderThePrefix(t *testing.T) {
 		}
 	}
 }
+
+// TestImpersonatedUpgrades: a connection with the proxy's credentials is only upgraded to what
+// Kubernetes speaks.
+func TestImpersonatedUpgrades(t *testing.T) {
+	var seen []string
+	upstream := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.Header.Get("Upgrade"))
+		w.WriteHeader(http.StatusForbidden)
+	})
+	forwarder := newForwarder(t, upstream.Config())
+	own := upstream.Config()
+	own.BearerToken = "listproxy"
+	if err := forwarder.up.Impersonate(own); err != nil {
+		t.Fatal(err)
+	}
+	impersonated := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
+	for protocol, known := range map[string]bool{"websocket": true, "WebSocket": true, "SPDY/3.1": true, "h2c": false, "websocket, h2c": false} {
+		for _, id := range []authn.Identity{impersonated, forwarder.caller} {
+			seen = nil
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/exec", nil)
+			r.Header.Set("Connection", "Upgrade")
+			r.Header.Set("Upgrade", protocol)
+			forwarder.ServeAs(w, r, id, nil)
+			refused := len(seen) == 0 && w.Code == http.StatusBadRequest
+			if want := !known && id.Impersonated() != nil; refused != want {
+				t.Errorf("%s, impersonated %t: refused %t (%d), want %t; the upstream saw %q", protocol, id.Impersonated() != nil, refused, w.Code, want, seen)
+			}
+		}
+	}
+}
+
+// TestWritesAreSentOnce: a write whose connection ends before its answer is not sent again, whatever
+// key it brings. The upstream gets that key.
+func TestWritesAreSentOnce(t *testing.T) {
+	for _, key := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		for method, body := range map[string]string{http.MethodPost: "{}", http.MethodDelete: ""} {
+			var writes []string
+			upstream := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet {
+					return
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				writes = append(writes, r.Header.Get(key))
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = conn.Close()
+			})
+			forwarder := newForwarder(t, upstream.Config())
+			// The connection is used before: net/http sends again only then.
+			forwarder.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", nil))
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(t.Context(), method, "/api/v1/namespaces/a/pods", strings.NewReader(body))
+			r.Header.Set(key, "k")
+			forwarder.ServeHTTP(w, r)
+			if len(writes) != 1 || writes[0] != "k" || w.Code != http.StatusServiceUnavailable {
+				t.Errorf("%s with %s: the upstream saw %q, status %d", method, key, writes, w.Code)
+			}
+		}
+	}
+}

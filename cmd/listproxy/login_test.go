@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
@@ -60,5 +61,13 @@ func TestLoginIsNeeded(t *testing.T) {
 		if err := checkLogin(filepath.Join(dir, file)); err == nil || !strings.Contains(err.Error(), "--kubeconfig "+dir) {
 			t.Errorf("%s: %v", file, err)
 		}
+	}
+}
+
+// TestPluginsAskNobody: a login plugin of listproxy's own account gets no terminal to ask at.
+func TestPluginsAskNobody(t *testing.T) {
+	cfg := identified(&rest.Config{ExecProvider: &api.ExecConfig{InteractiveMode: api.IfAvailableExecInteractiveMode}})
+	if !cfg.ExecProvider.StdinUnavailable {
+		t.Error("a plugin may read from standard input")
 	}
 }

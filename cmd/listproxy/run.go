@@ -130,6 +130,11 @@ func (o *options) endpoints(cfg *rest.Config, log *slog.Logger) (*upstream.Endpo
 
 func identified(cfg *rest.Config) *rest.Config {
 	cfg.UserAgent = userAgent("listproxy")
+	if plugin := cfg.ExecProvider; plugin != nil {
+		// Nobody is there to answer what a plugin asks. One that always asks is refused.
+		plugin.StdinUnavailable = true
+		plugin.StdinUnavailableMessage = "listproxy's own account needs a plugin that asks nothing"
+	}
 	return cfg
 }
 

@@ -161,7 +161,9 @@ func TestImpersonatedUpgrades(t *testing.T) {
 		t.Fatal(err)
 	}
 	impersonated := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
-	for protocol, known := range map[string]bool{"websocket": true, "WebSocket": true, "SPDY/3.1": true, "h2c": false, "websocket, h2c": false} {
+	for protocol, known := range map[string]bool{
+		"websocket": true, "WebSocket": true, "SPDY/3.1": true, "h2c": false, "websocket, h2c": false,
+	} {
 		for _, id := range []authn.Identity{impersonated, forwarder.caller} {
 			seen = nil
 			w := httptest.NewRecorder()
@@ -171,14 +173,15 @@ func TestImpersonatedUpgrades(t *testing.T) {
 			forwarder.ServeAs(w, r, id, nil)
 			refused := len(seen) == 0 && w.Code == http.StatusBadRequest
 			if want := !known && id.Impersonated() != nil; refused != want {
-				t.Errorf("%s, impersonated %t: refused %t (%d), want %t; the upstream saw %q", protocol, id.Impersonated() != nil, refused, w.Code, want, seen)
+				t.Errorf("%s, impersonated %t: refused %t (%d), want %t; the upstream saw %q",
+					protocol, id.Impersonated() != nil, refused, w.Code, want, seen)
 			}
 		}
 	}
 }
 
-// TestWritesAreSentOnce: a write whose connection ends before its answer is not sent again, whatever
-// key it brings. The upstream gets that key.
+// TestWritesAreSentOnce: a write whose connection ends before its answer is not sent again,
+// whatever key it brings. The upstream gets that key.
 func TestWritesAreSentOnce(t *testing.T) {
 	for _, key := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		for method, body := range map[string]string{http.MethodPost: "{}", http.MethodDelete: ""} {

@@ -146,8 +146,8 @@ func (r *healthRig) start(ctx context.Context) {
 	}()
 }
 
-// TestHealthOfCallersWay: a replica that gets answers itself, but whose callers do not, is not ready
-// when the fault is on its side.
+// TestHealthOfCallersWay: a replica that gets answers itself, but whose callers do not, is not
+// ready when the fault is on its side.
 func TestHealthOfCallersWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rig := startHealth(t.Context())

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"math/rand/v2"
 	"net/http"
@@ -19,7 +18,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -32,13 +30,6 @@ const (
 	// watchWait is how long a watch waits until memory has what it asks for. kube-apiserver's own
 	// cache waits as long (storage/cacher, blockTimeout).
 	watchWait = 3 * time.Second
-	// doubtFor is how long events wait while it is not certain that their resource is still served
-	// and defined as before; then the watch ends. An API server must be asked, and one with too much
-	// to do keeps requests in its queue for less than this. Initial events take room for their bytes,
-	// so they wait for initialDoubt only. doubtPause is the time between two looks.
-	doubtFor     = 30 * time.Second
-	initialDoubt = 3 * time.Second
-	doubtPause   = 100 * time.Millisecond
 )
 
 // batches are reused: a watch has one only while it writes.
@@ -70,7 +61,6 @@ func (h *Handler) beginWatch(w http.ResponseWriter, r *http.Request, who caller,
 	}
 	s := &watchStream{
 		handler: h, request: r, control: http.NewResponseController(w), form: form, page: page, room: room,
-		stands:  h.standing(r.Context(), list.Group, list.Version, list.Resource, a.entry),
 		initial: a.initial, bookmarks: list.WatchOptions.Bookmarks, end: watch.EndGone,
 	}
 	s.ResponseWriter = w
@@ -87,6 +77,7 @@ func (h *Handler) beginWatch(w http.ResponseWriter, r *http.Request, who caller,
 		After:     a.after,
 		Bookmarks: s.bookmarks,
 		Timeout:   timeLeft(r.Context(), list.WatchOptions.Timeout),
+		Stands:    h.standing(list.Group, list.Version, list.Resource, a.entry),
 	})
 	if s.cursor == nil {
 		return nil, reason.Warming // the span was lost meanwhile
@@ -130,7 +121,7 @@ func (s *watchStream) serve() {
 	case "":
 		s.follow()
 	case watch.EndLost:
-		s.end = s.awaitEnd(s.request.Context())
+		s.end = s.cursor.AwaitEnd(s.request.Context())
 	default:
 		s.end = ended
 	}
@@ -178,8 +169,6 @@ type watchStream struct {
 	room    inflight.Grant[inflight.ShareKey]
 	cursor  *watch.Cursor
 
-	// stands says whether the resource is still served and defined as it was when the watch began.
-	stands             func() bool
 	initial, bookmarks bool
 	span               trace.Span
 	conclude           func(*watchStream) // writes the end into the audit log; nil if there is none
@@ -211,13 +200,11 @@ func (s *watchStream) release() {
 	s.room.Release()
 }
 
-// standing says whether a resource is still served and defined as it was. If discovery's answer is
-// too old, it is asked for again.
-func (h *Handler) standing(ctx context.Context, group, version, resource string, was discovery.Entry) func() bool {
+// standing returns what says whether a resource is still served and defined as it was.
+func (h *Handler) standing(group, version, resource string, was discovery.Entry) func() bool {
 	of := schema.GroupResource{Group: group, Resource: resource}
 	return func() bool {
-		entry, why := h.Catalog.Lookup(ctx, group, version, resource)
-		return why == "" && entry == was && h.Schemas.Check(of, was) == ""
+		return h.Catalog.Stands(group, version, resource, was) && h.Schemas.Check(of, was) == ""
 	}
 }
 
@@ -244,18 +231,18 @@ func (s *watchStream) writeInitial() (end watch.Ending) {
 			begun = true
 			return may()
 		}
-		s.events, s.err = s.handler.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, last, next)
+		var plain uint32
+		s.events, plain, s.err = s.handler.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, last, next)
+		s.plain = int(plain)
 		if s.err == nil {
 			s.err = out.Flush()
 		}
 	} else {
 		s.events, s.err = s.writeEvents(out.Writer, last, may)
+		s.plain = int(s.Bytes)
 	}
-	if s.err == nil && end == "" {
-		s.plain = s.page.size + len(last)
-		if s.bookmarks {
-			s.events++
-		}
+	if s.err == nil && end == "" && s.bookmarks {
+		s.events++
 	}
 	s.flush()
 	return end
@@ -312,26 +299,18 @@ func (s *watchStream) follow() {
 	}
 }
 
-// tellNext writes what there is to tell now, if that stands, and returns whether there is more, or
-// why the watch ends.
+// tellNext writes what there is to tell now, and returns whether there is more, or why the watch
+// ends.
 func (s *watchStream) tellNext() (more bool, end watch.Ending) {
 	b := batches.Get().(*watch.Batch)
 	defer func() {
 		b.Reset()
 		batches.Put(b)
 	}()
-	ctx := s.request.Context()
-	if end = s.cursor.Take(ctx, b); b.Events == 0 {
-		return false, end
+	if end = s.cursor.Take(s.request.Context(), b); b.Events > 0 {
+		s.tell(b)
 	}
-	if !s.stands() || s.cursor.Muted() { // in this order: stands may wait
-		s.flush()
-		if end = s.doubt(doubtFor, s.cursor.Turn); end != "" || s.cursor.Muted() {
-			return b.More, end
-		}
-	}
-	s.tell(b)
-	return b.More, ""
+	return b.More, end
 }
 
 // interrupted returns why no more initial events may be written; "" if they may.
@@ -339,46 +318,7 @@ func (s *watchStream) interrupted() watch.Ending {
 	if s.err != nil {
 		return watch.EndGone
 	}
-	atOnce := func() time.Duration { return 0 } // the room for the events' bytes is given back before awaitEnd
-	return cmp.Or(s.doubt(initialDoubt, atOnce), s.cursor.Interrupted(s.request.Context()))
-}
-
-// awaitEnd waits, while nothing is told, until a watch may end whose state is lost or in doubt: not
-// at the same moment as others. It returns why the watch ends then.
-func (s *watchStream) awaitEnd(ctx context.Context) watch.Ending {
-	turn := ctx
-	if !s.cursor.Muted() { // else its end is planned
-		var stop context.CancelFunc
-		turn, stop = context.WithTimeout(ctx, s.cursor.Turn())
-		defer stop()
-	}
-	for s.cursor.Over(turn) == "" {
-		s.cursor.Wait(turn)
-	}
-	return cmp.Or(s.cursor.Over(ctx), watch.EndLost)
-}
-
-// doubt waits until what the watch is told of stands, at most for a time. Then the watch ends, after
-// what is left until its turn; or sooner, if its time is over.
-func (s *watchStream) doubt(patience time.Duration, left func() time.Duration) watch.Ending {
-	ctx := s.request.Context()
-	var turn time.Time
-	for begun := time.Now(); !s.stands(); clock.Sleep(ctx, doubtPause) {
-		if end := s.cursor.Over(ctx); end != "" {
-			return end
-		}
-		now := time.Now()
-		if now.Sub(begun) < patience {
-			continue
-		}
-		if turn.IsZero() {
-			turn = now.Add(left())
-		}
-		if !now.Before(turn) {
-			return watch.EndLost
-		}
-	}
-	return ""
+	return s.cursor.Interrupted(s.request.Context())
 }
 
 // tell writes events, to be flushed if no others follow at once. With gzip they are not compressed:

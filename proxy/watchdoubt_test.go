@@ -166,7 +166,7 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 		},
 		"never": {
 			breaks: func(w *world) { w.Stall(modelDefinitions); w.End(modelDefinitions) }, after: 5 * time.Minute, then: flow,
-			end: watch.EndLost, first: doubtFor, last: doubtFor + 10*time.Second,
+			end: watch.EndLost, first: 30 * time.Second, last: 40*time.Second + time.Second,
 		},
 		"changed meanwhile": {
 			breaks: func(w *world) { w.Stall(modelDefinitions); w.End(modelDefinitions) }, after: 10 * time.Second,
@@ -185,12 +185,12 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 		"the client leaves": {
 			breaks: func(w *world) { w.Stall(modelDefinitions); w.End(modelDefinitions) }, after: 10 * time.Second,
 			then: func(w *world, o *openWatch) { o.leave(); w.Flow(modelDefinitions) },
-			end:  watch.EndGone, first: 10 * time.Second, last: 10*time.Second + doubtPause,
+			end:  watch.EndGone, first: 10 * time.Second, last: 10 * time.Second,
 		},
 		"listproxy ends": {
 			breaks: func(w *world) { w.Stall(modelDefinitions); w.End(modelDefinitions) }, after: 10 * time.Second,
 			then: func(w *world, _ *openWatch) { w.handler.Collections.EndWatches(0) },
-			end:  watch.EndShutdown, first: 10 * time.Second, last: 10*time.Second + 2*doubtPause,
+			end:  watch.EndShutdown, first: 10 * time.Second, last: 10 * time.Second,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -241,14 +241,13 @@ func TestNothingIsToldOfALostState(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		s := &watchStream{request: r, control: http.NewResponseController(out), form: state.WatchForm()}
 		s.ResponseWriter = out
-		s.cursor = state.Watch(index.Query{}, watch.Options{After: state.Revision, Timeout: time.Hour})
-		w.write(1)
 		asked := 0
-		s.stands = func() bool {
+		s.cursor = state.Watch(index.Query{}, watch.Options{After: state.Revision, Timeout: time.Hour, Stands: func() bool {
 			asked++
 			w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
 			return true
-		}
+		}})
+		w.write(1)
 		s.follow()
 		s.cursor.Close(s.end)
 		if s.end != watch.EndLost || asked == 0 || out.Body.Len() > 0 {

@@ -116,16 +116,16 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 			t.Run(fmt.Sprintf("gzip %t, doubt at look %d", compressed, looks), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					out, hub := httptest.NewRecorder(), benchHub(1, size)
-					s := hubStream(hub, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
-					defer s.cursor.Close(watch.EndGone)
-					s.handler, s.compressed, s.page = &Handler{Compressor: compressor}, compressed, &body{objects: state, size: objects * size}
 					asked, before := 0, 0
-					s.stands = func() bool {
+					stands := func() bool {
 						if asked++; asked == looks+1 {
 							before = out.Body.Len()
 						}
 						return asked <= looks
 					}
+					s := hubStream(hub, stands, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+					defer s.cursor.Close(watch.EndGone)
+					s.handler, s.compressed, s.page = &Handler{Compressor: compressor}, compressed, &body{objects: state, size: objects * size}
 					end := s.writeInitial()
 					const endOfMember = 100 // at most, with its head; an object has more
 					if more := out.Body.Len() - before; end != watch.EndLost || more > endOfMember || !compressed && more > 0 {
@@ -134,8 +134,12 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 					if compressed {
 						out.Header().Set("Content-Encoding", "gzip")
 					}
-					if got := strings.Count(plain(t, out), "\n"); looks > 0 && (got == 0 || got != s.events) {
+					text := plain(t, out)
+					if got := strings.Count(text, "\n"); looks > 0 && (got == 0 || got != s.events) {
 						t.Errorf("%d events are written, and said to be %d", got, s.events)
+					}
+					if s.plain != len(text) {
+						t.Errorf("%d bytes are written, and said to be %d", len(text), s.plain)
 					}
 				})
 			})
@@ -163,7 +167,7 @@ func TestInterruptedStatesEndApart(t *testing.T) {
 			w.Stall(modelDefinitions)
 			w.End(modelDefinitions)
 			time.AfterFunc(time.Minute, func() { w.Flow(modelDefinitions) })
-		}, reads + initialDoubt},
+		}, reads + 3*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -182,7 +186,7 @@ func TestInterruptedStatesEndApart(t *testing.T) {
 					defer watches[i].leave()
 				}
 				tt.happens(w)
-				time.Sleep(tt.free + 10*doubtPause)
+				time.Sleep(tt.free + time.Second)
 				synctest.Wait()
 				told := outs[0].Body.Len()
 				for share := range byte(2) { // one may have half

@@ -34,14 +34,16 @@ func benchHub(changes, size int) *watch.Hub {
 	return watch.NewHub(watch.Form{Encoding: wire.EncodingOf(media.JSON), Frame: frame}, span, &watch.Counts{}, &watch.Pacer{})
 }
 
+func always() bool { return true }
+
 // hubStream is a watch of all that a hub has.
-func hubStream(hub *watch.Hub, w http.ResponseWriter, r *http.Request) *watchStream {
+func hubStream(hub *watch.Hub, stands func() bool, w http.ResponseWriter, r *http.Request) *watchStream {
 	s := &watchStream{
 		handler: &Handler{}, request: r, control: http.NewResponseController(w), form: hub.Form(),
-		stands: func() bool { return true }, end: watch.EndGone,
+		end: watch.EndGone,
 	}
 	s.ResponseWriter = w
-	s.cursor = hub.Watch(watch.Options{After: 1, Timeout: time.Hour})
+	s.cursor = hub.Watch(watch.Options{After: 1, Timeout: time.Hour, Stands: stands})
 	return s
 }
 
@@ -88,7 +90,7 @@ func TestLargeEventsAreNotCopied(t *testing.T) {
 			for range clients {
 				waiting.Add(1)
 				out := &unread{ResponseWriter: httptest.NewRecorder(), waiting: &waiting, read: read}
-				s := hubStream(hub, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+				s := hubStream(hub, always, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 				s.compressed = tt.compressed
 				telling.Go(func() {
 					tt.tell(s)
@@ -113,7 +115,7 @@ func BenchmarkWatchReplay(b *testing.B) {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			hub := benchHub(changes, size)
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				s := hubStream(hub, w, r)
+				s := hubStream(hub, always, w, r)
 				s.follow()
 				s.close()
 			}))

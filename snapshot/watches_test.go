@@ -34,7 +34,7 @@ func follow(t *testing.T, c *Collection) *follower {
 	if why != reason.None {
 		t.Fatal(why)
 	}
-	cursor := snap.Watch(index.Query{}, watch.Options{After: snap.Revision, Timeout: 24 * time.Hour})
+	cursor := snap.Watch(index.Query{}, watch.Options{After: snap.Revision, Timeout: 24 * time.Hour, Stands: func() bool { return true }})
 	if cursor == nil {
 		t.Fatal("it cannot be followed")
 	}
@@ -121,7 +121,7 @@ func TestLostSpanIsForgotten(t *testing.T) {
 			if why != reason.None {
 				t.Fatal(why)
 			}
-			cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour})
+			cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour, Stands: func() bool { return true }})
 			write := func(key string, rev uint64) weak.Pointer[index.Object] {
 				o := index.NewObject(0, key, rev, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, rev))
 				ch := change{kind: added, key: key, revision: rev, object: o}

@@ -192,6 +192,36 @@ func TestCatalogWhenDiscoveryFailsLater(t *testing.T) {
 	}
 }
 
+// TestCatalogStands: it is said at once whether a resource is as it was; what is too old, or not known
+// any more, is read again meanwhile.
+func TestCatalogStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runCatalog(t, f, proxytest.DiscardLog())
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		f.Takes = time.Second
+		stands := func(want bool) {
+			t.Helper()
+			begun := time.Now()
+			if got := c.Stands("apps", "v1", "deployments", foundDeployments.Entry); got != want || time.Since(begun) > 0 {
+				t.Errorf("%t after %v", got, time.Since(begun))
+			}
+		}
+		stands(true)
+		if c.Stands("apps", "v1", "deployments", Entry{Custom: true}) {
+			t.Error("another entry stands")
+		}
+		time.Sleep(discoveryForget - time.Second)
+		stands(true)
+		time.Sleep(2 * time.Second)
+		stands(true) // it was read again
+		c.Forget("apps")
+		stands(false)
+		time.Sleep(2 * time.Second)
+		stands(true)
+	})
+}
+
 func TestCatalogSingleFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)

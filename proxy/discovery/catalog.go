@@ -172,6 +172,17 @@ func (c *Catalog) Known(group, version, resource string) (Entry, bool) {
 	return entry, reason == ""
 }
 
+// Stands says whether a resource is known, and is as it was. It waits for nothing; if discovery's
+// answer is too old, it is asked for again.
+func (c *Catalog) Stands(group, version, resource string, was Entry) bool {
+	gv := schema.GroupVersion{Group: group, Version: version}
+	is, reason, need := c.look(gv, resource)
+	if need != readNothing {
+		c.startRead(gv)
+	}
+	return reason == "" && is == was
+}
+
 // Serves says whether the upstream is known to serve a resource that can be listed and watched.
 func (c *Catalog) Serves(group, version, resource string) bool {
 	_, known := c.Known(group, version, resource)

@@ -91,22 +91,22 @@ func (c *Compressor) Close() {
 // Write writes a list: the head, the objects with what the frame puts before each, the tail. It
 // ends at the first error of w.
 func (c *Compressor) Write(w io.Writer, frame *wire.Frame, head []byte, objects []*index.Object, tail []byte) error {
-	_, err := c.write(w, writing{frame: frame}, head, objects, tail, func() bool { return true })
+	_, _, err := c.write(w, writing{frame: frame}, head, objects, tail, func() bool { return true })
 	return err
 }
 
 // WriteEvents writes what a watch begins with: the objects as events, and the tail. It calls may
 // right before it writes a segment or the tail, and ends the member if it may not go on. It returns how
-// many objects it has written.
+// many objects it has written, and how many bytes before compression (modulo 2³²).
 func (c *Compressor) WriteEvents(
 	w io.Writer, frame *wire.Frame, e wire.Encoding, objects []*index.Object, tail []byte, may func() bool,
-) (written int, err error) {
+) (written int, plain uint32, err error) {
 	return c.write(w, writing{frame: frame, events: e}, nil, objects, tail, may)
 }
 
 func (c *Compressor) write(
 	w io.Writer, as writing, head []byte, objects []*index.Object, tail []byte, may func() bool,
-) (written int, err error) {
+) (written int, plain uint32, err error) {
 	s := joined{w: w}
 	s.write(gzipHeader)
 	s.stored(head, false)
@@ -125,7 +125,7 @@ func (c *Compressor) write(
 	}
 	s.stored(tail, false)
 	s.end()
-	return written, s.err
+	return written, s.length, s.err
 }
 
 // segmentLength is how many of the objects make the first segment. It depends on nothing but these.

@@ -304,7 +304,7 @@ func TestEvents(t *testing.T) {
 			compressed(t, c, objects)
 			c.segments.Wait()
 			var out, want bytes.Buffer
-			n, err := c.WriteEvents(&out, frame, encoding, objects, []byte("the end\n"), func() bool { return true })
+			n, plain, err := c.WriteEvents(&out, frame, encoding, objects, []byte("the end\n"), func() bool { return true })
 			if n != len(objects) || err != nil {
 				t.Fatal(n, err)
 			}
@@ -312,6 +312,9 @@ func TestEvents(t *testing.T) {
 				want.Write(frame.AppendEvent(nil, encoding, wire.Added, o.Bytes))
 			}
 			want.WriteString("the end\n")
+			if int(plain) != want.Len() {
+				t.Errorf("%d bytes are said to be %d", want.Len(), plain)
+			}
 			for _, later := range [][]byte{[]byte("one"), bytes.Repeat([]byte("many"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored)} {
 				half := len(later) / 2
 				expect.NoError(t, WriteStored(&out, slices.Values([][]byte{later[:half], later[half:]})))
@@ -347,7 +350,7 @@ func TestEventsAreReadAtOnce(t *testing.T) {
 	frame, encoding := wire.FixedFrame("PodList", "v1"), wire.EncodingOf(media.JSON)
 	for _, objects := range [][]*index.Object{nil, someObjects(1, 1, 10), someObjects(1_000, 500, 6600)} {
 		var conn connection
-		if _, err := c.WriteEvents(&conn, frame, encoding, objects, []byte("the end\n"), func() bool { return true }); err != nil {
+		if _, _, err := c.WriteEvents(&conn, frame, encoding, objects, []byte("the end\n"), func() bool { return true }); err != nil {
 			t.Fatal(err)
 		}
 		size := len("the end\n")
@@ -379,14 +382,14 @@ func TestInterruptedEvents(t *testing.T) {
 	for allowed := 0; before < len(objects); allowed++ {
 		var out, want bytes.Buffer
 		asked := 0
-		n, err := c.WriteEvents(&out, frame, encoding, objects, []byte("the end\n"), func() bool { asked++; return asked <= allowed })
+		n, plain, err := c.WriteEvents(&out, frame, encoding, objects, []byte("the end\n"), func() bool { asked++; return asked <= allowed })
 		if n <= before || asked != allowed+1 || err != nil {
 			t.Fatalf("allowed %d times, asked %d times, %d objects are written: %v", allowed, asked, n, err)
 		}
 		for _, o := range objects[:n] {
 			want.Write(frame.AppendEvent(nil, encoding, wire.Added, o.Bytes))
 		}
-		if got, err := unpack(&out); err != nil || !bytes.Equal(got, want.Bytes()) {
+		if got, err := unpack(&out); err != nil || !bytes.Equal(got, want.Bytes()) || int(plain) != want.Len() {
 			t.Fatalf("allowed %d times: %d bytes came out, not %d: %v", allowed, len(got), want.Len(), err)
 		}
 		before = n

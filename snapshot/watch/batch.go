@@ -2,8 +2,12 @@ package watch
 
 import "github.com/listproxy/listproxy/snapshot/index"
 
-// batchSize is how many bytes of events a [Batch] copies, about.
-const batchSize = 16 << 10
+const (
+	// batchSize is how many bytes of events a [Batch] copies, about.
+	batchSize = 16 << 10
+	// headSize is about how many bytes an event has beside its object.
+	headSize = 256
+)
 
 // Batch is some events that are told at once: a few small ones, which are copied, or one whose
 // object is large, which is not; or the newest event, which is written once for all clients. So a
@@ -61,23 +65,35 @@ type written struct {
 	object   *index.Object
 	revision uint64
 	bytes    []byte
+	next     *written // another kind of event for the same change
 }
 
-// addNewest adds the newest event to an empty batch. It is written for the first client that is
-// told it; usually many are at the same time.
+// addNewest adds the newest event to an empty batch. If it is small, it is written for the first
+// client that is told it; usually many are at the same time.
 func (h *Hub) addNewest(b *Batch, f *Form, kind string, o *index.Object, revision uint64) error {
-	w := h.newest.Load()
-	if w == nil || w.revision != revision || w.object != o || w.kind != kind {
+	newest := h.newest.Load()
+	w := newest
+	if w != nil && w.revision != revision {
+		w = nil
+	}
+	others := w
+	for w != nil && (w.object != o || w.kind != kind) {
+		w = w.next
+	}
+	if w == nil {
 		var alone Batch
-		if _, err := alone.add(f, kind, o, revision); err != nil {
-			return err
+		if len(o.Bytes) < batchSize {
+			alone.copied = make([]byte, 0, len(o.Bytes)+headSize)
+			if _, err := alone.add(f, kind, o, revision); err != nil {
+				return err
+			}
 		}
-		if len(alone.copied) < alone.Size() { // it is large
+		if alone.Events == 0 || len(alone.copied) < alone.Size() { // it is large
 			_, err := b.add(f, kind, o, revision)
 			return err
 		}
-		w = &written{kind, o, revision, alone.copied}
-		h.newest.Store(w)
+		w = &written{kind, o, revision, alone.copied, others}
+		h.newest.CompareAndSwap(newest, w)
 	}
 	b.newest, b.Events = w.bytes, 1
 	return nil

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
@@ -20,6 +21,14 @@ const (
 
 	// lastWords is for how long a cursor whose time is over is told what is left.
 	lastWords = 10 * time.Second
+
+	// doubtFor is how long events wait while it is not certain that their resource is still served
+	// and defined as before; then the cursor ends. An API server must be asked, and one with too much
+	// to do keeps requests in its queue for less than this. Initial events take room for their bytes,
+	// so they wait for initialDoubt only. doubtPause is the time until it is asked again.
+	doubtFor     = 30 * time.Second
+	initialDoubt = 3 * time.Second
+	doubtPause   = 100 * time.Millisecond
 )
 
 // Ending is why a cursor has ended.
@@ -52,6 +61,10 @@ type Options struct {
 	Bookmarks bool
 	// Timeout is when its watch ends.
 	Timeout time.Duration
+	// Stands says whether the resource is still served and defined as it was when the client came. It
+	// must be the same for all clients of a hub, and not wait for anything. While it is false, nothing
+	// is told.
+	Stands func() bool
 }
 
 // Cursor is where one client is in the log. Take, Wait and Close are for one goroutine.
@@ -80,6 +93,7 @@ type Cursor struct {
 	deadline  time.Time
 	ending    Ending // why it ends at the deadline
 	bookmark  time.Time
+	waits     time.Time // since when a doubt keeps it waiting; zero if none does
 	at        time.Time // when it is due
 	heapIndex int
 	inHeap    bool
@@ -97,7 +111,7 @@ func (h *Hub) Watch(o Options) *Cursor {
 		c.bookmark = nextBookmark(now, c.deadline)
 	}
 	c.due.Store(o.After + 1)
-	if span := h.span.Load(); o.After < span.Kept() || o.After > span.To || !h.add(c) {
+	if span := h.span.Load(); o.After < span.Kept() || o.After > span.To || !h.add(c, o.Stands) {
 		return nil
 	}
 	return c
@@ -169,23 +183,33 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 	over := c.over.Load()
 	// Of all that was dispatched by now, what is for this cursor is noted in due.
 	dispatched := c.hub.dispatched.Load()
-	muted := c.Muted()
-	more := false
-	if due := c.due.Swap(0); due != 0 && !muted {
-		if more, end = c.replay(b, due); end != "" {
-			b.Reset()
-			return end
+	due, more := c.due.Swap(0), false
+	if due != 0 || c.bookmarkDue.Load() || over {
+		span := c.hub.certain()
+		switch {
+		case span == nil:
+			c.await(due)
+		case due != 0:
+			more, end = c.replay(b, span, due)
 		}
+		// A last bookmark lets the client resume at what is newest, which others have in memory too.
+		if span != nil && !more && (over && c.bookmarks || c.bookmarkDue.Swap(false)) {
+			if plain, at := c.hub.Form().Plain, max(c.told, dispatched); plain != nil && at > c.after {
+				b.copied = plain.AppendTo(b.copied, at)
+				b.Events++
+			}
+		}
+	}
+	if c.muted() { // it may have become so while others were asked
+		b.Reset()
+		more, end = false, ""
+	}
+	if end != "" {
+		b.Reset()
+		return end
 	}
 	if over && !more {
 		c.ended = c.why()
-	}
-	// A last bookmark lets the client resume at what is newest, which others have in memory too.
-	if !more && (over && c.bookmarks || c.bookmarkDue.Swap(false)) && !muted {
-		if plain, at := c.hub.Form().Plain, max(c.told, dispatched); plain != nil && at > c.after {
-			b.copied = plain.AppendTo(b.copied, at)
-			b.Events++
-		}
 	}
 	c.hub.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
 	if b.Events == 0 {
@@ -195,8 +219,19 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 	return end
 }
 
-// Over is why the cursor's time is over, though there may be something left to tell; "" if it is not.
-func (c *Cursor) Over(ctx context.Context) Ending {
+// await leaves what is due until there is no doubt any more. The hub asks until then.
+func (c *Cursor) await(due uint64) {
+	if due != 0 {
+		c.stillDue(due)
+	}
+	if !c.hub.doubt.Swap(true) {
+		c.hub.nudge()
+	}
+}
+
+// timeOver is why the cursor's time is over, though there may be something left to tell; "" if it is
+// not.
+func (c *Cursor) timeOver(ctx context.Context) Ending {
 	switch {
 	case ctx.Err() != nil:
 		return EndGone
@@ -206,32 +241,47 @@ func (c *Cursor) Over(ctx context.Context) Ending {
 	return ""
 }
 
-// Muted says that what the cursor was told last may be wrong, and is not to be told.
-func (c *Cursor) Muted() bool { return c.hub.muted.Load() }
+// muted says that what the cursor was told last may be wrong, and is not to be told.
+func (c *Cursor) muted() bool { return c.hub.muted.Load() }
 
 // timedOut is the ending of a cursor whose client has gone, or whose time has passed, to which
 // nothing more is told. At a timeout kube-apiserver does not tell either what is left.
 func (c *Cursor) timedOut(ctx context.Context) Ending {
-	if end := c.Over(ctx); end == EndGone || end == EndTimeout || c.last.Load() {
+	if end := c.timeOver(ctx); end == EndGone || end == EndTimeout || c.last.Load() {
 		return end
 	}
 	return ""
 }
 
 // Interrupted is why a client may be told nothing more of the state that its watch begins with; ""
-// if it may. One that reads so slowly that what came after the state is forgotten ends at once: it
-// could not be told the rest, and holds room meanwhile.
+// if it may. While that is in doubt, it waits a little. A client that reads so slowly that what came
+// after the state is forgotten ends at once: it could not be told the rest, and holds room meanwhile.
 func (c *Cursor) Interrupted(ctx context.Context) Ending {
-	end := c.timedOut(ctx)
-	switch {
-	case end != "":
-		return end
-	case c.Muted():
-		return EndLost
-	case c.hub.span.Load().Kept() > c.after:
-		return EndBehind
+	for begun := time.Now(); ; clock.Sleep(ctx, doubtPause) {
+		stands, end := c.hub.stands(), c.timedOut(ctx)
+		switch {
+		case end != "":
+			return end
+		case c.muted():
+			return EndLost
+		case c.hub.span.Load().Kept() > c.after:
+			return EndBehind
+		case stands:
+			return ""
+		case time.Since(begun) >= initialDoubt:
+			return EndLost
+		}
 	}
-	return ""
+}
+
+// AwaitEnd waits, while nothing is told, until a cursor may end whose state is lost or in doubt: not
+// at the same moment as others. It returns why it ends then.
+func (c *Cursor) AwaitEnd(ctx context.Context) Ending {
+	c.hub.lose(c)
+	for c.timeOver(ctx) == "" {
+		c.Wait(ctx)
+	}
+	return c.timeOver(ctx)
 }
 
 // why is why the cursor ends when its time is over.
@@ -244,8 +294,8 @@ func (c *Cursor) why() Ending {
 // replay puts the changes from a revision on into a batch that the cursor has not told, as many as
 // fit. More says that some are left. With an ending they cannot be told: the history has forgotten
 // some, or one cannot be written.
-func (c *Cursor) replay(b *Batch, from uint64) (more bool, end Ending) {
-	span, form := c.hub.span.Load(), c.hub.Form()
+func (c *Cursor) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
+	form := c.hub.Form()
 	versions := &span.Versions
 	after := max(c.told, from-1)
 	if after < span.Kept() {

@@ -16,6 +16,8 @@
 //     changes up to that revision that its filter chooses.
 //   - A cursor never goes from one span to another. When the span is lost, all cursors of its hub
 //     end, spread over some seconds, with those of all hubs that have the same [Pacer].
+//   - Nothing is told before [Options].Stands was true, asked after the change was there. One answer is
+//     for all cursors that are told the same. While it is not true, the hub asks again for all.
 //   - If the history has forgotten the next change of a cursor, the cursor ends. It never skips a
 //     change.
 package watch

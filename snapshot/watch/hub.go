@@ -61,6 +61,11 @@ type Hub struct {
 	dispatched atomic.Uint64
 	// muted: what is known is in doubt, and nothing more is told.
 	muted atomic.Bool
+	// vouched is the last span of which stands was true, asked when the span was there. doubt: a
+	// cursor has asked since, and it was not.
+	vouched atomic.Pointer[Span]
+	doubt   atomic.Bool
+	stands  func() bool // of the first cursor
 
 	mu      sync.Mutex
 	running bool
@@ -160,26 +165,43 @@ func (h *Hub) EndWithin(longest time.Duration, why Ending) {
 		return // each has its moment
 	}
 	h.ended = true
-	now := time.Now()
-	after, within := h.pacer.plan(now, h.cursors, longest)
+	all := make([]*Cursor, 0, h.cursors)
 	for _, bucket := range h.buckets {
-		for _, c := range bucket {
-			at := now.Add(after)
-			if born := c.begun.Add(atLeast); longest >= atLeast && born.After(at) {
-				at = born
-			}
-			at = at.Add(rand.N(within)) // #nosec G404 -- no secret
-			if at.Before(c.deadline) {
-				c.deadline, c.ending = at, why
-			}
-			h.times.set(c, c.nextTime())
-		}
+		all = append(all, bucket...)
 	}
+	h.endLocked(all, longest, why)
 	h.nudge()
 }
 
+// lose ends a cursor as if its span were lost, unless that is planned already.
+func (h *Hub) lose(c *Cursor) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c.ending != EndLost {
+		h.endLocked([]*Cursor{c}, longestEnd, EndLost)
+		h.nudge()
+	}
+}
+
+// endLocked ends some cursors within a time, each at a moment of its own.
+func (h *Hub) endLocked(some []*Cursor, longest time.Duration, why Ending) {
+	now := time.Now()
+	after, within := h.pacer.plan(now, len(some), longest)
+	for _, c := range some {
+		at := now.Add(after)
+		if born := c.begun.Add(atLeast); longest >= atLeast && born.After(at) {
+			at = born
+		}
+		at = at.Add(rand.N(within)) // #nosec G404 -- no secret
+		if at.Before(c.deadline) {
+			c.deadline, c.ending = at, why
+		}
+		h.times.set(c, c.nextTime())
+	}
+}
+
 // add lets a cursor begin, unless the hub has ended.
-func (h *Hub) add(c *Cursor) bool {
+func (h *Hub) add(c *Cursor, stands func() bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
@@ -194,6 +216,7 @@ func (h *Hub) add(c *Cursor) bool {
 		h.running = true
 		// Cursors look by themselves at what is there when they begin.
 		h.dispatched.Store(h.span.Load().To)
+		h.stands = stands
 		go h.run()
 	} else {
 		h.nudge()
@@ -247,6 +270,8 @@ func (h *Hub) run() {
 // turn wakes the cursors that have something to do, and sets the timer for the next one that will.
 // It says whether there are any left.
 func (h *Hub) turn(timer *time.Timer) bool {
+	doubt := h.doubt.Swap(false)
+	stands := doubt && h.certain() != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.cursors == 0 {
@@ -254,14 +279,61 @@ func (h *Hub) turn(timer *time.Timer) bool {
 		return false
 	}
 	h.dispatchLocked()
-	now := time.Now()
+	now, next := time.Now(), time.Hour
+	if doubt {
+		h.doubtLocked(now, stands)
+		if !stands {
+			h.doubt.Store(true)
+			next = doubtPause
+		}
+	}
 	for c := h.times.first(); c != nil && !c.at.After(now); c = h.times.first() {
 		h.times.set(c, c.ring(now))
 	}
 	if c := h.times.first(); c != nil {
-		timer.Reset(c.at.Sub(now))
+		next = min(next, c.at.Sub(now))
 	}
+	timer.Reset(next)
 	return true
+}
+
+// certain returns the span, if somebody has asked after it was there whether what it tells of is
+// still served and defined as before, and it was; nil if that is in doubt.
+func (h *Hub) certain() *Span {
+	span := h.span.Load()
+	if h.vouched.Load() != span {
+		if !h.stands() {
+			return nil
+		}
+		h.vouched.Store(span)
+	}
+	return span
+}
+
+// doubtLocked wakes the cursors that a doubt has kept waiting, if it is over. Else those end that
+// have waited for too long.
+func (h *Hub) doubtLocked(now time.Time, over bool) {
+	var lost []*Cursor
+	for _, bucket := range h.buckets {
+		for _, c := range bucket {
+			switch pending := c.due.Load() != 0; {
+			case over:
+				c.waits = time.Time{}
+				if pending || c.bookmarkDue.Load() {
+					c.rouse()
+				}
+			case !pending:
+			case c.waits.IsZero():
+				c.waits = now
+			case now.Sub(c.waits) >= doubtFor:
+				c.waits = now
+				lost = append(lost, c)
+			}
+		}
+	}
+	if len(lost) > 0 {
+		h.endLocked(lost, longestEnd, EndLost)
+	}
 }
 
 // dispatchLocked wakes the cursors whose buckets were touched by what came since the last time.

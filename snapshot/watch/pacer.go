@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -39,11 +38,4 @@ func (p *Pacer) plan(now time.Time, cursors int, longest time.Duration) (after, 
 		p.planned = end
 	}
 	return after, max(within, 1)
-}
-
-// Turn is after which time the cursor may end, if it has to and its hub goes on: not at the same
-// moment as others.
-func (c *Cursor) Turn() time.Duration {
-	after, within := c.hub.pacer.plan(time.Now(), 1, longestEnd)
-	return after + rand.N(within) // #nosec G404 -- no secret
 }

@@ -186,11 +186,16 @@ type client struct {
 	end       Ending
 }
 
+func always() bool { return true }
+
 func (c *cluster) watch(q index.Query, o Options) *client {
 	c.t.Helper()
 	o.Filter = index.NewFilter(c.hub.Form().Frame, q)
 	if o.Timeout == 0 {
 		o.Timeout = time.Hour
+	}
+	if o.Stands == nil {
+		o.Stands = always
 	}
 	cursor := c.hub.Watch(o)
 	if cursor == nil {
@@ -331,26 +336,29 @@ func TestNewestIsWrittenOnce(t *testing.T) {
 	was := c.object("n1", "p1", "1", "node0", 11)
 	c.change(11, index.Change{After: was})
 	c.change(12, index.Change{Before: was, After: c.object("n1", "p1", "2", "node0", 12)})
-	for app, kind := range map[string]string{"": "MODIFIED", "1": "DELETED", "2": "ADDED"} {
-		query := index.Query{}
-		if app != "" {
-			query.Labels = labels.SelectorFromSet(labels.Set{"app": app})
-		}
-		var read []Batch
-		for range clients {
+	kinds := map[string]string{"": "MODIFIED", "1": "DELETED", "2": "ADDED"}
+	read := map[string][]Batch{}
+	for range clients {
+		for app := range kinds {
+			query := index.Query{}
+			if app != "" {
+				query.Labels = labels.SelectorFromSet(labels.Set{"app": app})
+			}
 			w := c.watch(query, Options{After: 11})
 			var b Batch
 			if end := w.Take(t.Context(), &b); end != "" || b.More {
 				t.Errorf("ended as %q, more: %t", end, b.More)
 			}
-			read = append(read, b)
+			read[app] = append(read[app], b)
 			w.Close(EndGone)
 		}
-		if diff := cmp.Diff(slices.Repeat([]string{kind}, clients), kindsOf(read)); diff != "" {
+	}
+	for app, kind := range kinds {
+		if diff := cmp.Diff(slices.Repeat([]string{kind}, clients), kindsOf(read[app])); diff != "" {
 			t.Errorf("app=%s (-want +got):\n%s", app, diff)
 		}
-		for _, b := range read {
-			if len(b.newest) == 0 || &b.newest[0] != &read[0].newest[0] {
+		for _, b := range read[app] {
+			if len(b.newest) == 0 || &b.newest[0] != &read[app][0].newest[0] {
 				t.Errorf("app=%s: written anew", app)
 			}
 		}
@@ -512,6 +520,28 @@ func TestBookmarks(t *testing.T) {
 		}
 		quiet.Close(quiet.end)
 		never.Close(never.end)
+	})
+}
+
+// TestBookmarkAfterManyEvents: one that is due where more is to be told than at once comes after all
+// of it.
+func TestBookmarkAfterManyEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		w := c.watch(queries(t)["all"], Options{After: 10, Bookmarks: true})
+		for range 1000 {
+			c.write()
+		}
+		time.Sleep(62 * time.Second)
+		synctest.Wait()
+		takes := 0
+		for w.take(t.Context()) {
+			takes++
+		}
+		if diff := cmp.Diff([]uint64{c.span.To}, w.bookmarks); diff != "" || takes < 2 {
+			t.Errorf("after taking %d times (-want +got):\n%s", takes, diff)
+		}
+		w.Close(EndGone)
 	})
 }
 

@@ -1,0 +1,212 @@
+package watch
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/listproxy/listproxy/snapshot/index"
+)
+
+// standing is what a hub asks, and how often it was asked.
+type standing struct {
+	doubtful atomic.Bool
+	asked    atomic.Int64
+}
+
+func (s *standing) stands() bool {
+	s.asked.Add(1)
+	return !s.doubtful.Load()
+}
+
+// add tells the hub of a new object in a namespace.
+func (c *cluster) add(namespace string) {
+	revision := c.span.To + 1
+	c.change(revision, index.Change{After: c.object(namespace, "x", "1", "", revision)})
+}
+
+// clients are so many that watch a namespace.
+func (c *cluster) clients(n int, namespace string, o Options) []*client {
+	all := make([]*client, n)
+	for i := range all {
+		o.After = c.span.To
+		all[i] = c.watch(index.Query{Scope: index.Scope{Namespace: namespace}}, o)
+	}
+	return all
+}
+
+// follow reads what a client is told until it ends, then sends when that was.
+func (w *client) follow(t *testing.T, ended chan<- time.Time) {
+	t.Helper()
+	go func() {
+		for w.end == "" {
+			if !w.take(t.Context()) && w.end == "" {
+				w.Wait(t.Context())
+			}
+		}
+		w.Close(w.end)
+		ended <- time.Now()
+	}()
+}
+
+// TestAskedOnceForAll: each change is told only after somebody has asked, when the change was there,
+// whether it stands; and one question is for all who are told the same.
+func TestAskedOnceForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, on := newCluster(t, 1), standing{}
+		all := c.clients(100, "n1", Options{Stands: on.stands})
+		for i := range 3 {
+			before := on.asked.Load()
+			c.add("n1")
+			synctest.Wait()
+			for _, w := range all {
+				if !w.take(t.Context()) {
+					t.Fatal("it was not told")
+				}
+			}
+			if asked := on.asked.Load() - before; asked != 1 {
+				t.Errorf("change %d: asked %d times", i, asked)
+			}
+		}
+		on.doubtful.Store(true)
+		c.add("n1")
+		synctest.Wait()
+		for _, w := range all {
+			if w.take(t.Context()) {
+				t.Error("told what is in doubt")
+			}
+			w.Close(EndGone)
+		}
+	})
+}
+
+// TestDoubt: while what a hub tells of is in doubt, its cursors are told nothing, no bookmark either.
+// The hub asks for all of them, and all go on soon after the doubt. Nothing is missing then.
+func TestDoubt(t *testing.T) {
+	const clients = 100
+	synctest.Test(t, func(t *testing.T) {
+		c, on := newCluster(t, 1), standing{}
+		all := c.clients(clients, "n1", Options{Stands: on.stands, Bookmarks: true})
+		all = append(all, c.clients(clients, "n2", Options{Stands: on.stands, Bookmarks: true})...)
+		ended := make(chan time.Time, len(all))
+		for _, w := range all {
+			w.follow(t, ended)
+		}
+		told := func() (events, bookmarks int) {
+			synctest.Wait()
+			for _, w := range all {
+				events, bookmarks = events+len(w.events), bookmarks+len(w.bookmarks)
+			}
+			return events, bookmarks
+		}
+		time.Sleep(50 * time.Second) // bookmarks come after a minute
+		on.doubtful.Store(true)
+		c.add("n1")
+		c.add("n1")
+		synctest.Wait()
+		before := on.asked.Load()
+		time.Sleep(doubtFor - 5*time.Second)
+		if events, bookmarks := told(); events+bookmarks > 0 {
+			t.Errorf("%d events and %d bookmarks are told in doubt", events, bookmarks)
+		}
+		polls := int64((doubtFor - 5*time.Second) / doubtPause)
+		// Bookmarks are due meanwhile: each cursor asks once.
+		if asked := on.asked.Load() - before; asked < polls/2 || asked > 2*polls+2*clients {
+			t.Errorf("asked %d times", asked)
+		}
+		on.doubtful.Store(false)
+		time.Sleep(doubtPause)
+		if events, bookmarks := told(); events != 2*clients || bookmarks != 2*clients {
+			t.Errorf("%d events and %d bookmarks are told after the doubt", events, bookmarks)
+		}
+		time.Sleep(doubtFor) // nobody ends for what is over
+		c.add("n2")
+		synctest.Wait()
+		on.doubtful.Store(true)
+		c.add("n1") // another doubt
+		time.Sleep(time.Second)
+		on.doubtful.Store(false)
+		time.Sleep(doubtPause + longestEnd)
+		if events, _ := told(); events != 4*clients || len(ended) > 0 {
+			t.Errorf("%d events are told, and %d cursors have ended", events, len(ended))
+		}
+		c.hub.EndWithin(0, EndShutdown)
+		for range all {
+			<-ended
+		}
+	})
+}
+
+// TestDoubtThatLasts: those who have something to be told end, each at a moment of its own, and none
+// before doubtFor. The others go on.
+func TestDoubtThatLasts(t *testing.T) {
+	const clients = 100
+	synctest.Test(t, func(t *testing.T) {
+		c, on := newCluster(t, 1), standing{}
+		waiting := c.clients(clients, "n1", Options{Stands: on.stands})
+		later := c.clients(clients, "n2", Options{Stands: on.stands})
+		idle := c.clients(clients, "n3", Options{Stands: on.stands})
+		ended, rest := make(chan time.Time, clients), make(chan time.Time, 2*clients)
+		for i := range clients {
+			waiting[i].follow(t, ended)
+			later[i].follow(t, rest)
+			idle[i].follow(t, rest)
+		}
+		time.Sleep(time.Minute)
+		on.doubtful.Store(true)
+		c.add("n1")
+		begun, moments := time.Now(), map[time.Time]bool{}
+		time.Sleep(doubtFor / 2)
+		c.add("n2") // these wait for as long
+		time.Sleep(doubtFor/2 + 2*doubtPause + longestEnd)
+		synctest.Wait()
+		if len(ended) != clients || len(rest) > 0 {
+			t.Fatalf("%d have ended, and %d of the others", len(ended), len(rest))
+		}
+		for range clients {
+			at := <-ended
+			moments[at] = true
+			if at.Sub(begun) < doubtFor {
+				t.Errorf("ended after %v", at.Sub(begun))
+			}
+		}
+		if len(moments) < clients/2 {
+			t.Errorf("they ended at %d moments", len(moments))
+		}
+		for _, w := range slices.Concat(waiting, later, idle) {
+			if len(w.events) > 0 {
+				t.Errorf("told %q", w.events)
+			}
+		}
+		on.doubtful.Store(false)
+		time.Sleep(doubtPause)
+		synctest.Wait()
+		if len(rest) > 0 || len(later[0].events) != 1 {
+			t.Errorf("%d of the others have ended; one is told %q", len(rest), later[0].events)
+		}
+		c.hub.EndWithin(0, EndShutdown)
+		for range 2 * clients {
+			<-rest
+		}
+		if waiting[0].end != EndLost || later[0].end != EndShutdown {
+			t.Errorf("ended as %q and %q", waiting[0].end, later[0].end)
+		}
+	})
+}
+
+// TestLostWhileAsked: what is told may be lost while it is asked whether it stands.
+func TestLostWhileAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		w := c.clients(1, "n1", Options{Stands: func() bool { c.hub.End(true); return true }})[0]
+		ended := make(chan time.Time, 1)
+		c.add("n1")
+		w.follow(t, ended)
+		<-ended
+		if len(w.events) > 0 || w.end != EndLost {
+			t.Errorf("told %q, ended as %q", w.events, w.end)
+		}
+	})
+}

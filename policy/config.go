@@ -121,14 +121,14 @@ func (r Rule) Keeps(representation media.Representation) bool {
 // AnswersWatches says whether watches are answered from memory.
 func (r Rule) AnswersWatches() bool { return r.Watches != nil && *r.Watches }
 
-// ResourceName says which resources a rule is for. An empty Version means all versions, and the
+// RuleTarget says which resources a rule is for. An empty Version means all versions, and the
 // Resource AllResources all resources of the group.
-type ResourceName struct {
+type RuleTarget struct {
 	Group, Version, Resource string
 }
 
 // String names it as kubectl would: resource.version.group.
-func (t ResourceName) String() string {
+func (t RuleTarget) String() string {
 	name := t.Resource
 	if t.Version != "" {
 		name += "." + t.Version
@@ -141,7 +141,7 @@ func (t ResourceName) String() string {
 
 // covers says whether a rule for t is also for all that a rule for o is for: o is t, or inherits
 // from it.
-func (t ResourceName) covers(o ResourceName) bool {
+func (t RuleTarget) covers(o RuleTarget) bool {
 	return t.Group == o.Group && (t.Resource == o.Resource || t.Resource == AllResources) && (t.Version == o.Version || t.Version == "")
 }
 
@@ -157,9 +157,9 @@ type Config struct {
 	// rest has the settings of every resource without a rule of its own.
 	rest Rule
 	// rules are complete: what they inherit is filled in.
-	rules map[ResourceName]Rule
+	rules map[RuleTarget]Rule
 	// order is that of the file.
-	order []ResourceName
+	order []RuleTarget
 	eager []EagerCollection
 	file  File
 }
@@ -204,7 +204,7 @@ func (c *Config) With(s Switches) *Config {
 		return r
 	}
 	with := *c
-	with.rest, with.rules = filled(c.rest), make(map[ResourceName]Rule, len(c.rules))
+	with.rest, with.rules = filled(c.rest), make(map[RuleTarget]Rule, len(c.rules))
 	for target, rule := range c.rules {
 		with.rules[target] = filled(rule)
 	}
@@ -213,13 +213,13 @@ func (c *Config) With(s Switches) *Config {
 
 // For returns the settings of a resource; group is empty for the core group. It does not allocate.
 func (c *Config) For(group, version, resource string) Rule {
-	if rule, ok := c.rules[ResourceName{group, version, resource}]; ok {
+	if rule, ok := c.rules[RuleTarget{group, version, resource}]; ok {
 		return rule
 	}
-	if rule, ok := c.rules[ResourceName{group, "", resource}]; ok {
+	if rule, ok := c.rules[RuleTarget{group, "", resource}]; ok {
 		return rule
 	}
-	rule, ok := c.rules[ResourceName{group, "", AllResources}]
+	rule, ok := c.rules[RuleTarget{group, "", AllResources}]
 	if !ok {
 		rule = c.rest
 	}
@@ -232,12 +232,12 @@ func (c *Config) For(group, version, resource string) Rule {
 // Defaults returns the settings of resources without a rule of their own.
 func (c *Config) Defaults() Rule { return c.rest }
 
-// ResourceNames returns what the rules of the file are for, in its order.
-func (c *Config) ResourceNames() []ResourceName { return slices.Clone(c.order) }
+// RuleTargets returns what the rules of the file are for, in its order.
+func (c *Config) RuleTargets() []RuleTarget { return slices.Clone(c.order) }
 
 // Rule returns the rule for a target, with all that it inherits. It is the zero Rule if
 // the file has none.
-func (c *Config) Rule(t ResourceName) Rule { return c.rules[t] }
+func (c *Config) Rule(t RuleTarget) Rule { return c.rules[t] }
 
 // Eager returns the collections to read before anybody asks, in the order of the file.
 func (c *Config) Eager() []EagerCollection { return slices.Clone(c.eager) }
@@ -258,7 +258,7 @@ func isEvents(group, resource string) bool {
 
 // statement is a rule as it is written: what it does not say is nil.
 type statement struct {
-	target          ResourceName
+	target          RuleTarget
 	cache           *CacheMode
 	representations []media.Representation
 	historyWindow   *time.Duration
@@ -304,7 +304,7 @@ func said[T any](value *T, otherwise T) T {
 // newConfig fills in what the statements inherit: a rule with a version from the one
 // without, that from the one for the group, that from the defaults.
 func newConfig(name string, defaults *statement, statements []*statement) *Config {
-	c := &Config{rest: builtIn(), rules: make(map[ResourceName]Rule, len(statements))}
+	c := &Config{rest: builtIn(), rules: make(map[RuleTarget]Rule, len(statements))}
 	if defaults != nil {
 		c.rest = defaults.over(c.rest, name)
 	}
@@ -335,7 +335,7 @@ func newConfig(name string, defaults *statement, statements []*statement) *Confi
 }
 
 // detail orders targets by how much they say.
-func (t ResourceName) detail() int {
+func (t RuleTarget) detail() int {
 	switch {
 	case t.Resource == AllResources:
 		return 0

@@ -56,7 +56,7 @@ func (d *decoder) caller(path string, n *yaml.Node) (Caller, bool) {
 func (d *decoder) checkNewestAsAny(c *Config, statements []*statement) {
 	for _, s := range statements {
 		t := s.target
-		allVersions := c.Rule(ResourceName{Group: t.Group, Resource: t.Resource})
+		allVersions := c.Rule(RuleTarget{Group: t.Group, Resource: t.Resource})
 		if s.newestAsAny != nil && len(s.newestAsAny) == 0 && (t.Version == "" || len(allVersions.NewestAsAny) == 0) {
 			d.fault(s.lines["newestAsAny"], "resources", "newestAsAny of the rule for %s is empty, and there is no rule for all versions that "+
 				"names callers, which it could take back: name a caller, or leave the field out", t)

@@ -170,7 +170,7 @@ func countOf(lines map[string]int, names ...string) int {
 }
 
 func (d *decoder) checkDuplicates(statements []*statement) {
-	first := map[ResourceName]int{}
+	first := map[RuleTarget]int{}
 	for _, s := range statements {
 		if s.target.Resource == "" {
 			continue

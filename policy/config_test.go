@@ -147,7 +147,7 @@ defaults:
 	if diff := cmp.Diff([]EagerCollection{{"apps", "v1", "deployments", media.JSON}}, c.Eager()); diff != "" {
 		t.Errorf("eager (-want +got):\n%s", diff)
 	}
-	if got := c.ResourceNames()[0].String(); got != "deployments.v1.apps" {
+	if got := c.RuleTargets()[0].String(); got != "deployments.v1.apps" {
 		t.Errorf("the first target is %s", got)
 	}
 	if c.Defaults().Source != "p:11" {
@@ -347,7 +347,7 @@ func FuzzParseConfig(f *testing.F) {
 			}
 			return
 		}
-		for _, target := range append(c.ResourceNames(), ResourceName{"", "v1", "events"}, ResourceName{"events.k8s.io", "v1", "events"}, ResourceName{"x", "y", "z"}) {
+		for _, target := range append(c.RuleTargets(), RuleTarget{"", "v1", "events"}, RuleTarget{"events.k8s.io", "v1", "events"}, RuleTarget{"x", "y", "z"}) {
 			rule := c.For(target.Group, target.Version, target.Resource)
 			if isEvents(target.Group, target.Resource) && rule.Cache != CacheNever {
 				t.Errorf("%s are kept", target)

@@ -12,15 +12,15 @@ import (
 // Outline is what a request and the policy say about an answer from memory, before anybody is
 // asked.
 type Outline struct {
-	// Decision follows from the request and the rule's switches. If it is to forward a list of the
-	// newest state, Semantics says so.
+	// Decision follows from the request and the rule's switches. Semantics is MostRecent also if the
+	// request is forwarded for that reason.
 	Decision
 	// NotKept is why the policy forbids the answer, or empty. Only callers whom kube-apiserver knows may
 	// learn it.
 	NotKept reason.Reason
 	// Rule is the one for the resource.
 	Rule Rule
-	// Newest: the newest state is asked for, with a list's first page.
+	// Newest: the first page of a list asks for the newest state, even if AsAny gives it any.
 	Newest bool
 	// AsAny: Newest, but the policy gives this caller any state.
 	AsAny bool

@@ -20,8 +20,8 @@ type Auditor struct {
 // user returns the user that the log names as the caller. known is the caller's user if it has been
 // asked for already, else nil.
 func (a *Auditor) user(r *http.Request, who caller, known user.Info) (user.Info, error) {
-	if stated := who.identity.Impersonated(); stated != nil {
-		return stated, nil
+	if impersonated := who.identity.Impersonated(); impersonated != nil {
+		return impersonated, nil
 	}
 	if known != nil {
 		return known, nil

@@ -8,8 +8,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// ground is everything that an answer from memory depends on, as it is at one moment.
-type ground struct {
+// conditions are everything that an answer from memory depends on, as they are at one moment.
+type conditions struct {
 	at time.Time
 	// entry is what the catalog knows about the resource, if it knows the resource.
 	entry discovery.Entry
@@ -18,14 +18,14 @@ type ground struct {
 	schema reason.Reason
 	// memory is what the collection depends on, with its epochs.
 	memory snapshot.Standing
-	// allowed: the review's yes counts.
+	// allowed: the review's yes still counts.
 	allowed bool
 }
 
 // mayAnswer says whether a state that was found may still be written: entry is the resource as it
-// was when the state was looked up, on is the ground now. If not, it returns the reason. It is
+// was when the state was looked up, on are the conditions now. If not, it returns the reason. It is
 // called once, after the last wait.
-func mayAnswer(entry discovery.Entry, state snapshot.Snapshot, on ground) reason.Reason {
+func mayAnswer(entry discovery.Entry, state snapshot.Snapshot, on conditions) reason.Reason {
 	switch {
 	case on.schema != "":
 		return on.schema

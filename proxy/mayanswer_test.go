@@ -33,29 +33,29 @@ func TestMayAnswer(t *testing.T) {
 	now := time.Now()
 	state := snapshot.Snapshot{Revision: 7, Heard: now.Add(-time.Minute)}
 	memory := snapshot.Standing{Spans: []snapshot.Span{{From: 7, To: 9}}, Staleness: time.Hour}
-	firm := ground{at: now, entry: pods, known: true, memory: memory, allowed: true}
-	with := func(change func(*ground)) ground {
+	firm := conditions{at: now, entry: pods, known: true, memory: memory, allowed: true}
+	with := func(change func(*conditions)) conditions {
 		on := firm
 		change(&on)
 		return on
 	}
 	for _, tt := range []struct {
 		name string
-		on   ground
+		on   conditions
 		want reason.Reason
 	}{
 		{"nothing has changed", firm, ""},
-		{"no ground at all", ground{}, reason.Warming},
-		{"a definition is not vouched for", with(func(g *ground) { g.schema = reason.Schema }), reason.Schema},
-		{"the catalog does not know it any more", with(func(g *ground) { g.entry, g.known = discovery.Entry{}, false }), reason.Warming},
-		{"it is another kind of resource", with(func(g *ground) { g.entry = widgets }), reason.Warming},
-		{"another server answers", with(func(g *ground) { g.entry.Aggregated = true }), reason.Warming},
-		{"the state is too old", with(func(g *ground) { g.at = now.Add(time.Hour) }), reason.Stale},
-		{"the collection was given up", with(func(g *ground) { g.memory = snapshot.Standing{Absence: reason.Upstream} }), reason.Upstream},
-		{"the revision is let go of", with(func(g *ground) { g.memory.Spans = []snapshot.Span{{From: 8, To: 9}} }), reason.History},
-		{"an epoch has ended", with(func(g *ground) { g.memory.Epochs[snapshot.Definition]++ }), reason.Warming},
-		{"the review counts no more", with(func(g *ground) { g.allowed = false }), reason.ReviewFailed},
-		{"all at once", ground{schema: reason.Schema, memory: snapshot.Standing{Absence: reason.Stale}}, reason.Schema},
+		{"no ground at all", conditions{}, reason.Warming},
+		{"a definition is not vouched for", with(func(g *conditions) { g.schema = reason.Schema }), reason.Schema},
+		{"the catalog does not know it any more", with(func(g *conditions) { g.entry, g.known = discovery.Entry{}, false }), reason.Warming},
+		{"it is another kind of resource", with(func(g *conditions) { g.entry = widgets }), reason.Warming},
+		{"another server answers", with(func(g *conditions) { g.entry.Aggregated = true }), reason.Warming},
+		{"the state is too old", with(func(g *conditions) { g.at = now.Add(time.Hour) }), reason.Stale},
+		{"the collection was given up", with(func(g *conditions) { g.memory = snapshot.Standing{Absence: reason.Upstream} }), reason.Upstream},
+		{"the revision is let go of", with(func(g *conditions) { g.memory.Spans = []snapshot.Span{{From: 8, To: 9}} }), reason.History},
+		{"an epoch has ended", with(func(g *conditions) { g.memory.Epochs[snapshot.Definition]++ }), reason.Warming},
+		{"the review counts no more", with(func(g *conditions) { g.allowed = false }), reason.ReviewFailed},
+		{"all at once", conditions{schema: reason.Schema, memory: snapshot.Standing{Absence: reason.Stale}}, reason.Schema},
 	} {
 		if got := mayAnswer(pods, state, tt.on); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)

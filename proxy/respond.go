@@ -79,7 +79,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	if page.unfit {
 		return reason.Pretty
 	}
-	if reason := mayAnswer(a.entry, a.snapshot, h.ground(list, *a)); reason != "" {
+	if reason := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); reason != "" {
 		return reason
 	}
 	// The client may take minutes to read the answer. Meanwhile the body keeps its own objects in
@@ -128,10 +128,10 @@ func (h *Handler) announce(r *http.Request, who caller, list policy.Request, a *
 	return entry, ""
 }
 
-// ground returns what an answer depends on, as it is now. It waits for nothing.
-func (h *Handler) ground(list policy.Request, a answer) ground {
+// conditions returns what an answer depends on, as it is now. It waits for nothing.
+func (h *Handler) conditions(list policy.Request, a answer) conditions {
 	now := time.Now()
-	on := ground{
+	on := conditions{
 		at:      now,
 		schema:  h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, a.entry),
 		memory:  a.collection.Standing(),

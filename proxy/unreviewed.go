@@ -44,7 +44,7 @@ func (w *unreviewedWriter) WriteHeader(code int) {
 		w.reason = ""
 		if values := w.Header()[kubehttp.CacheStatusHeader]; len(values) > 0 {
 			values[len(values)-1] = forwarded(told)
-			w.record.Told(told, values[len(values)-1])
+			w.record.ToldOtherReason(told, values[len(values)-1])
 		}
 	}
 	w.ResponseWriter.WriteHeader(code)

@@ -82,12 +82,12 @@ func (h *Handler) beginWatch(w http.ResponseWriter, r *http.Request, who caller,
 	if s.cursor == nil {
 		return nil, reason.Warming // the span was lost meanwhile
 	}
-	if why := mayAnswer(a.entry, a.snapshot, h.ground(list, *a)); why != "" {
+	if why := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); why != "" {
 		s.end = watch.EndLost
 		return nil, why
 	}
 	s.told = observe.Served{
-		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects), Watch: !s.initial,
+		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects), NoList: !s.initial,
 	}
 	record := observe.RecordOf(r.Context())
 	record.SetCacheStatus(w.Header(), a.cacheStatus())

@@ -46,7 +46,7 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 		case rev < a.last():
 			return a, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", from, rev, a.last())
 		case ev.Kind == wire.Bookmarked:
-			f.hold(ev)
+			f.checkForm(ev)
 			a.revision = rev
 			return a, nil
 		default:

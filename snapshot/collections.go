@@ -110,8 +110,8 @@ type Collections struct {
 	budgets map[schema.GroupVersionResource]*budget.Bound
 	// kept are the resources that are eager, also after a collection of theirs was dropped.
 	kept map[Resource]struct{}
-	// holds says which collections must not be kept now; epoch counts the invalidations.
-	holds holds
+	// bans say which collections must not be kept now; epoch counts the invalidations.
+	bans  bans
 	epoch uint64
 
 	checks selfChecks
@@ -146,7 +146,7 @@ func NewCollections(config Config) *Collections {
 
 		budgets: map[schema.GroupVersionResource]*budget.Bound{},
 		kept:    map[Resource]struct{}{},
-		holds:   holds{},
+		bans:    bans{},
 	}
 	c.feeds.Go(c.tidy)
 	if config.SelfCheck > 0 {
@@ -269,7 +269,7 @@ func (c *Collections) refusesLocked(r Resource) reason.Reason {
 	if c.ctx.Err() != nil {
 		return reason.Stopped
 	}
-	if why := c.holds.why(r, time.Now()); why != reason.None {
+	if why := c.bans.why(r, time.Now()); why != reason.None {
 		return why
 	}
 	if len(c.all) >= maxCollections || c.budget.Crowded() {
@@ -306,28 +306,6 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 	return &running{Collection: collection, stop: stop, keep: keep, watches: settings.Watches}
 }
 
-// tidy cuts history, ends idle collections, and makes room at the byte bound.
-func (c *Collections) tidy() {
-	ticker := time.NewTicker(tidyEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-c.ctx.Done():
-			return
-		case now := <-ticker.C:
-			for _, r := range c.list() {
-				r.trim(now)
-				r.tendWatches(now)
-			}
-			c.mu.Lock()
-			c.holds.forget(now)
-			c.mu.Unlock()
-			c.endIdle(now)
-			c.makeRoom(now)
-		}
-	}
-}
-
 func (c *Collections) list() []*running {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -343,31 +321,4 @@ func (c *Collections) isKept(r *running) bool {
 	defer c.mu.RUnlock()
 	_, kept := c.kept[r.resource]
 	return kept
-}
-
-func (c *Collections) endIdle(now time.Time) {
-	for _, r := range c.list() {
-		if r.keep > 0 && !c.isKept(r) && r.idle(now) > r.keep {
-			r.life.left()
-			c.end(r, reason.Stopped, reason.Other)
-		}
-	}
-}
-
-// end drops a collection that nobody wants, or for which there is no room.
-func (c *Collections) end(r *running, why, loss reason.Reason) {
-	c.mu.Lock()
-	if c.all[r.resource] == r {
-		delete(c.all, r.resource)
-	}
-	c.mu.Unlock()
-	c.giveUp(r, why, loss)
-}
-
-// giveUp stops a collection's feed and forgets what the collection knew.
-func (c *Collections) giveUp(r *running, why reason.Reason, loss reason.Reason) {
-	r.life.close(loss, time.Now())
-	r.retire(why)
-	r.stop()
-	c.config.Log.Info("collection ended", "collection", r.resource.String(), "reason", why, "idle", r.idle(time.Now()).Round(time.Second))
 }

@@ -249,7 +249,7 @@ func (f *feed) endOf(s *stream) (ending, error) {
 
 // take applies one event.
 func (f *feed) take(ctx context.Context, s *stream, ev wire.Event) error {
-	f.hold(ev)
+	f.checkForm(ev)
 	if ev.Kind == wire.Bookmarked {
 		if err := f.collection.passes(s, ev.Meta.Revision); err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Ground is one of the things that an answer from memory depends on. Each has a row in grounds.
+// Ground is one of the things that an answer from memory depends on. Each has a row in consequences.
 type Ground int
 
 const (
@@ -31,29 +31,29 @@ const (
 	Sight
 	// Past is the state and history of a collection. It moves whenever these are dropped.
 	Past
-	grounds
+	numGrounds
 )
 
-// ground says what it means that a Ground moved.
-type ground struct {
+// consequence says what follows when a Ground has moved.
+type consequence struct {
 	// ended is the reason for requests that had already found a state.
 	ended reason.Reason
-	// held is the reason for requests while nothing is kept.
-	held reason.Reason
-	loss reason.Reason
+	// banned is the reason for requests while nothing is kept.
+	banned reason.Reason
+	loss   reason.Reason
 }
 
-var groundOf = [grounds]ground{
-	Definition: {ended: reason.Schema, held: reason.Schema, loss: reason.Schema},
-	Catalog:    {ended: reason.Stopped, held: reason.Upstream, loss: reason.Moved},
-	Servers:    {ended: reason.Upstream, held: reason.Upstream, loss: reason.Upstream},
-	Sight:      {ended: reason.Warming, held: reason.Warming, loss: reason.Upstream},
-	Past:       {ended: reason.Warming, held: reason.Form, loss: reason.Mismatch},
+var consequences = [numGrounds]consequence{
+	Definition: {ended: reason.Schema, banned: reason.Schema, loss: reason.Schema},
+	Catalog:    {ended: reason.Stopped, banned: reason.Upstream, loss: reason.Moved},
+	Servers:    {ended: reason.Upstream, banned: reason.Upstream, loss: reason.Upstream},
+	Sight:      {ended: reason.Warming, banned: reason.Warming, loss: reason.Upstream},
+	Past:       {ended: reason.Warming, banned: reason.Form, loss: reason.Mismatch},
 }
 
 // Epochs has a number for each Ground under which a state was learned. When a Ground moves, its
 // number grows, and states that were learned under the old number are no longer given.
-type Epochs [grounds]uint64
+type Epochs [numGrounds]uint64
 
 // Extent says which collections an [Invalidation] is about. The zero Extent is all of them.
 type Extent struct{ of any } // nil, schema.GroupVersion, schema.GroupResource or Resource
@@ -86,40 +86,40 @@ type Until struct {
 // After is the Until of a time in which the same is not invalidated again.
 func After(d time.Duration) Until { return Until{after: d} }
 
-// Told is the Until of an Invalidation that lasts until another one of the same Ground and Extent
-// says Over.
+// Told is the Until of an Invalidation that lasts until another one of the same Ground and Extent has
+// Over.
 func Told() Until { return Until{told: true} }
 
-// Over ends what is held until Told. It drops nothing.
+// Over ends an Invalidation with Told. It drops nothing.
 func Over() Until { return Until{over: true} }
 
-// Invalidation says that a part of the ground has moved: what is kept of some resources is dropped
-// at once, and nothing is kept of them for a while.
+// Invalidation says that a Ground has moved: what is kept of some resources is dropped at once, and
+// nothing is kept of them for a while.
 type Invalidation struct {
 	Ground Ground
 	Extent Extent
 	Until  Until
 }
 
-// holds says which collections must not be kept. Collections.mu guards it.
-type holds map[held]hold
+// bans say which collections must not be kept. Collections.mu guards them.
+type bans map[banKey]ban
 
-type held struct {
+type banKey struct {
 	ground Ground
 	extent Extent
 }
 
-type hold struct {
+type ban struct {
 	told  bool
 	until time.Time
 }
 
-func (h hold) over(now time.Time) bool { return !h.told && !now.Before(h.until) }
+func (b ban) over(now time.Time) bool { return !b.told && !now.Before(b.until) }
 
 // take applies an invalidation.
-func (h holds) take(i Invalidation, now time.Time) {
-	key := held{i.Ground, i.Extent}
-	is := h[key]
+func (b bans) take(i Invalidation, now time.Time) {
+	key := banKey{i.Ground, i.Extent}
+	is := b[key]
 	switch {
 	case i.Until.told:
 		is.told = true
@@ -128,19 +128,19 @@ func (h holds) take(i Invalidation, now time.Time) {
 	default:
 		is.until = now.Add(i.Until.after)
 	}
-	h[key] = is
+	b[key] = is
 }
 
 // why returns why nothing is kept of r; None if it may be kept.
-func (h holds) why(r Resource, now time.Time) reason.Reason {
-	if len(h) == 0 {
+func (b bans) why(r Resource, now time.Time) reason.Reason {
+	if len(b) == 0 {
 		return reason.None
 	}
 	extents := extentsOf(r)
-	for g := range grounds {
+	for g := range numGrounds {
 		for _, e := range extents {
-			if is, found := h[held{g, e}]; found && !is.over(now) {
-				return groundOf[g].held
+			if is, found := b[banKey{g, e}]; found && !is.over(now) {
+				return consequences[g].banned
 			}
 		}
 	}
@@ -148,15 +148,15 @@ func (h holds) why(r Resource, now time.Time) reason.Reason {
 }
 
 // forget removes what is over.
-func (h holds) forget(now time.Time) {
-	maps.DeleteFunc(h, func(_ held, is hold) bool { return is.over(now) })
+func (b bans) forget(now time.Time) {
+	maps.DeleteFunc(b, func(_ banKey, is ban) bool { return is.over(now) })
 }
 
 // Invalidate drops what i says. When it returns, nothing that was learned before is given any more.
 func (c *Collections) Invalidate(i Invalidation) {
 	var ended []*running
 	c.mu.Lock()
-	c.holds.take(i, time.Now())
+	c.bans.take(i, time.Now())
 	if !i.Until.over {
 		c.epoch++
 		for r, running := range c.all {
@@ -168,7 +168,7 @@ func (c *Collections) Invalidate(i Invalidation) {
 	}
 	epoch := c.epoch
 	c.mu.Unlock()
-	is := groundOf[i.Ground]
+	is := consequences[i.Ground]
 	for _, r := range ended {
 		c.giveUp(r, is.ended, is.loss)
 		r.move(i.Ground, epoch)

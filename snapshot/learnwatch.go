@@ -74,9 +74,9 @@ func (f *feed) initialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark
 	}
 }
 
-// hold compares an event of the live span with how listproxy would write it. If the bytes differ,
+// checkForm compares an event of the live span with how listproxy would write it. If the bytes differ,
 // neither this event nor later ones are sent to clients.
-func (f *feed) hold(ev wire.Event) {
+func (f *feed) checkForm(ev wire.Event) {
 	hub := f.collection.view.Load().watches
 	if hub == nil {
 		return

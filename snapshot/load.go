@@ -55,7 +55,7 @@ func (l learned) fits(b *budget.Bound, measured int64) bool {
 // a guess from a few objects, which must not keep out other resources: at most half of the free
 // budget is reserved.
 func newLoaded(frame *wire.Frame, size int64, b *budget.Bound, asked freshness.Probe) (*loaded, error) {
-	if b.Crowded() { // what is there already must not be the one to go
+	if b.Crowded() { // this resource must not drive out another
 		return nil, errFull
 	}
 	size = min(size, b.Free()/2)

@@ -38,8 +38,8 @@ func (c *Collections) shortenHistories() {
 	}
 }
 
-// dropIdlest drops the collection that was not asked for longest, of those that have little room, are
-// not in use, and help. It reports whether there was one.
+// dropIdlest drops one collection: the one that nobody has asked for longest, of those that have
+// little room, are not in use, and help. It reports whether there was one.
 func (c *Collections) dropIdlest(now time.Time, helps func(*running) bool) bool {
 	all := slices.DeleteFunc(c.list(), func(r *running) bool {
 		return !r.budget.Crowded() || c.isKept(r) || r.idle(now) < rested || !helps(r)

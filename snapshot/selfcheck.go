@@ -96,7 +96,7 @@ func (c *Collections) check(r *running) {
 		return
 	}
 	log := c.config.Log.With("collection", r.resource.String(), "revision", rev)
-	note := func(result checks.Result) (hold time.Duration) {
+	note := func(result checks.Result) (pause time.Duration) {
 		return c.checks.Note(r.resource, result, rev, next, time.Now(), seldom)
 	}
 	switch {
@@ -104,9 +104,9 @@ func (c *Collections) check(r *running) {
 		note(checks.Agrees)
 		log.Debug("self-check: agrees")
 	case isMismatch(err):
-		hold := note(checks.Mismatch)
+		pause := note(checks.Mismatch)
 		log.Error("self-check: what is kept is not what the upstream says, it is dropped", "error", err)
-		c.restart(r, hold)
+		c.restart(r, pause)
 	default:
 		note(checks.Inconclusive)
 		log.Info("self-check: no verdict", "error", err)
@@ -114,9 +114,9 @@ func (c *Collections) check(r *running) {
 }
 
 // restart drops a collection for ever and starts another in its place, if it may be started now.
-func (c *Collections) restart(r *running, hold time.Duration) {
+func (c *Collections) restart(r *running, pause time.Duration) {
 	used := r.lastUse.Load()
-	c.Invalidate(Invalidation{Ground: Past, Extent: OfCollection(r.resource), Until: After(hold)})
+	c.Invalidate(Invalidation{Ground: Past, Extent: OfCollection(r.resource), Until: After(pause)})
 	if again, absence := c.start(r.resource, 0); absence == reason.None {
 		again.lastUse.Store(used)
 	}

@@ -53,7 +53,7 @@ type app struct {
 	draining     atomic.Bool
 }
 
-// assemble makes the parts and wires them. Whoever calls it closes what it returns.
+// assemble makes the parts and wires them. Its caller must close the app.
 func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, observing *observing, log *slog.Logger) (_ *app, err error) {
 	a := &app{log: log, clientCAs: o.identity.cas(), metrics: observing.metrics.Handler(log)}
 	defer func() {

@@ -2,13 +2,10 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -22,10 +19,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal begins a graceful shutdown. A second one ends the process at once, as without a
-	// handler.
-	context.AfterFunc(ctx, stop)
+	ctx, stop := untilSignal()
 	err := newCommand().ExecuteContext(ctx)
 	stop()
 	if err != nil {

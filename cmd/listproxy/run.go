@@ -8,8 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -22,6 +25,14 @@ import (
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
 )
+
+// untilSignal returns a context that ends with SIGINT or SIGTERM: that begins a graceful shutdown. A
+// second signal ends the process at once, as without a handler.
+func untilSignal() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
 
 // run serves until ctx ends, and then lets requests finish for a bounded time.
 func (o *options) run(ctx context.Context, stderr io.Writer) error {

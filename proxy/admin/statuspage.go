@@ -71,7 +71,7 @@ func (s *StatusSource) Read() statusz.Status {
 	}
 	_, details := s.Ready()
 	for _, c := range details {
-		if s.Health != nil && c.Name == checkUpstream {
+		if s.Health != nil && c.Name == upstreamCheckName {
 			continue // it is there already, and says more
 		}
 		status.Checks = append(status.Checks, statusz.Check{Name: c.Name, OK: c.OK, Message: checkWords(c)})
@@ -252,14 +252,14 @@ func (s *StatusSource) readCounts() (counts, error) {
 		}
 	}
 	for watch, n := range ended {
-		c.takeWatches(watch, n)
+		c.uncountWatches(watch, n)
 	}
 	return c, err
 }
 
-// takeWatches takes n forwarded watches, which metrics count like lists, out of the lists. Those
-// that are streaming lists are counted apart.
-func (c *counts) takeWatches(watch observe.ForwardedWatch, n int64) {
+// uncountWatches subtracts n forwarded watches from the lists, since metrics count them like lists.
+// Streaming lists are counted apart.
+func (c *counts) uncountWatches(watch observe.ForwardedWatch, n int64) {
 	if observe.OfLists(watch.Reason) {
 		if watch.Newest {
 			c.newest.Forwarded -= n

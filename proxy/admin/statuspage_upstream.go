@@ -10,8 +10,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
-// checkUpstream is the name of the check that says how the API server is.
-const checkUpstream = "upstream"
+// upstreamCheckName names the check that says how the API server is.
+const upstreamCheckName = "upstream"
 
 // upstreamState returns what the status page says of the API server.
 func upstreamState(s upstream.HealthStats, now time.Time) *statusz.UpstreamState {
@@ -27,7 +27,7 @@ func upstreamState(s upstream.HealthStats, now time.Time) *statusz.UpstreamState
 
 // upstreamCheck says whether all is well with the API server. It is stricter than [UpstreamReady].
 func upstreamCheck(s upstream.HealthStats) statusz.Check {
-	check := statusz.Check{Name: checkUpstream, OK: s.Condition == upstream.ConditionOK}
+	check := statusz.Check{Name: upstreamCheckName, OK: s.Condition == upstream.ConditionOK}
 	if !check.OK {
 		check.Message = upstreamWords(s)
 	}

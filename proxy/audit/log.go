@@ -64,14 +64,14 @@ type Log struct {
 	closing chan struct{}
 	ended   chan struct{} // run has returned
 
-	mu     sync.Mutex
-	queue  []*queuedLine // to be written, oldest first; the first stays until it is written
-	held   int           // bytes set aside
-	broken error         // why the last write failed, nil if it did not
-	failed chan struct{} // closed while broken is set
-	began  time.Time     // of the write under way, zero if there is none
-	warned time.Time     // the value of began for which a stall was reported
-	closed bool          // Close was called
+	mu       sync.Mutex
+	queue    []*queuedLine // to be written, oldest first; the first stays until it is written
+	reserved int           // bytes set aside
+	broken   error         // why the last write failed, nil if it did not
+	failed   chan struct{} // closed while broken is set
+	began    time.Time     // of the write under way, zero if there is none
+	warned   time.Time     // the value of began for which a stall was reported
+	closed   bool          // Close was called
 }
 
 // queuedLine is an encoded event on its way to the log.
@@ -137,10 +137,10 @@ func (l *Log) Begin(r *http.Request, list policy.Request, who user.Info, receive
 	if err := l.readyLocked(); err != nil {
 		return nil, err
 	}
-	if l.held+size > maxHeld {
+	if l.reserved+size > maxHeld {
 		return nil, errFull
 	}
-	l.held += size
+	l.reserved += size
 	return &Entry{log: l, event: event, size: size}, nil
 }
 
@@ -177,7 +177,7 @@ func (e *Entry) Complete(a Answer) {
 func (l *Log) release(size int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held -= size
+	l.reserved -= size
 }
 
 // append hands a line to the writer and waits for it.
@@ -290,7 +290,7 @@ func (l *Log) written(line *queuedLine, err error) {
 	case err == nil:
 		l.queue[0] = nil
 		l.queue = l.queue[1:]
-		l.held -= line.size
+		l.reserved -= line.size
 		close(line.written)
 		if was != nil {
 			l.failed = make(chan struct{})

@@ -118,8 +118,8 @@ func wantNothingHeld(t *testing.T, l *Log) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held != 0 {
-		t.Errorf("%d bytes are still set aside", l.held)
+	if l.reserved != 0 {
+		t.Errorf("%d bytes are still set aside", l.reserved)
 	}
 }
 

@@ -112,39 +112,39 @@ const (
 	impersonateMessage = "A caller whom listproxy knows by a client certificate, or by a proxy's word, cannot " +
 		"impersonate others through listproxy: the API server would ask for listproxy's right to do so, and not for yours. " +
 		"Use a token with listproxy, or impersonate (--as) at the API server itself."
-	unstatableMessage = "The user of this client certificate cannot be passed on: its name, uid, groups and extra must be neither " +
+	unimpersonableMessage = "The user of this client certificate cannot be passed on: its name, uid, groups and extra must be neither " +
 		"empty nor hold control characters or outer spaces, and it must not be system:anonymous. Use another certificate, or a token."
 )
 
 // Authenticate returns the identity of r's caller, or the refusal to answer. It removes the headers
 // of a front proxy from r, whether they were believed or not, so that they are not forwarded.
-func (i *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
-	if i.clientChains == nil && i.frontChains == nil {
-		return i.own(r), nil
+func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
+	if a.clientChains == nil && a.frontChains == nil {
+		return a.byAuthorization(r), nil
 	}
-	verified, err := i.verified(r)
-	i.removeFrontHeaders(r.Header)
+	verified, err := a.verified(r)
+	a.removeFrontHeaders(r.Header)
 	switch {
 	case verified != nil:
-		return i.state(r, verified)
+		return a.impersonate(r, verified)
 	case err != nil && !bringsToken(r):
 		// As at kube-apiserver: a caller with a wrong certificate is not anonymous.
 		return Identity{}, &Refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, unverifiedMessage}
 	}
-	return i.own(r), nil
+	return a.byAuthorization(r), nil
 }
 
 // verified returns the user whom a certificate or a front proxy names; nil if none does. An error
 // means that the client showed a certificate that could not be verified.
-func (i *Authenticator) verified(r *http.Request) (user.Info, error) {
-	byFront, frontErr := i.byFront(r)
+func (a *Authenticator) verified(r *http.Request) (user.Info, error) {
+	byFront, frontErr := a.byFront(r)
 	if byFront != nil {
 		return byFront, nil
 	}
-	if i.clientChains == nil {
+	if a.clientChains == nil {
 		return nil, frontErr
 	}
-	chain, err := i.clientChains.Chain(r)
+	chain, err := a.clientChains.Chain(r)
 	if chain == nil {
 		return nil, errors.Join(frontErr, err)
 	}
@@ -156,18 +156,18 @@ func (i *Authenticator) verified(r *http.Request) (user.Info, error) {
 }
 
 // byFront returns the user whom a front proxy names; nil if none does.
-func (i *Authenticator) byFront(r *http.Request) (user.Info, error) {
-	if i.frontChains == nil {
+func (a *Authenticator) byFront(r *http.Request) (user.Info, error) {
+	if a.frontChains == nil {
 		return nil, nil //nolint:nilnil // nobody is no error
 	}
-	chain, err := i.frontChains.Chain(r)
+	chain, err := a.frontChains.Chain(r)
 	if chain == nil {
 		return nil, err
 	}
-	if !slices.Contains(i.front.AllowedNames, chain[0].Subject.CommonName) {
+	if !slices.Contains(a.front.AllowedNames, chain[0].Subject.CommonName) {
 		return nil, errors.New("the certificate's common name is not one of a front proxy")
 	}
-	response, ok, err := i.frontHeaders.AuthenticateRequest(r)
+	response, ok, err := a.frontHeaders.AuthenticateRequest(r)
 	if !ok {
 		return nil, err
 	}
@@ -191,50 +191,50 @@ func bringsToken(r *http.Request) bool {
 	return seen
 }
 
-// own is the identity of a request by its own header: its one Authorization value, which has a
-// token in the usual form, or no token at all.
-func (i *Authenticator) own(r *http.Request) Identity {
+// byAuthorization is the identity of a request by its one Authorization value, which has a token in
+// the usual form, or no token at all.
+func (a *Authenticator) byAuthorization(r *http.Request) Identity {
 	values := r.Header["Authorization"]
 	by, token := policy.ReadAuthorization(values)
 	if len(values) != 1 || values[0] == "" || by == policy.UnclearToken {
 		return Identity{by: by}
 	}
-	return i.secret.ofAuthorization(values[0], by, token)
+	return a.secret.ofAuthorization(values[0], by, token)
 }
 
-// state is the identity of a user who was verified here.
-func (i *Authenticator) state(r *http.Request, info user.Info) (Identity, *Refusal) {
+// impersonate is the identity of a user who was verified here.
+func (a *Authenticator) impersonate(r *http.Request, info user.Info) (Identity, *Refusal) {
 	if asksToImpersonate(r.Header) {
 		return Identity{}, &Refusal{http.StatusForbidden, metav1.StatusReasonForbidden, impersonateMessage}
 	}
 	impersonated, ok := impersonable(info)
 	if !ok {
-		return Identity{}, &Refusal{http.StatusForbidden, metav1.StatusReasonForbidden, unstatableMessage}
+		return Identity{}, &Refusal{http.StatusForbidden, metav1.StatusReasonForbidden, unimpersonableMessage}
 	}
-	return i.OfUser(impersonated), nil
+	return a.OfUser(impersonated), nil
 }
 
 // removeFrontHeaders removes what only a front proxy may say.
-func (i *Authenticator) removeFrontHeaders(h http.Header) {
-	if i.front == nil {
+func (a *Authenticator) removeFrontHeaders(h http.Header) {
+	if a.front == nil {
 		return
 	}
 	for name := range h {
 		alike := kubehttp.ReadAlike(name)
 		is := func(known string) bool { return alike == kubehttp.ReadAlike(known) }
 		begins := func(prefix string) bool { return strings.HasPrefix(alike, kubehttp.ReadAlike(prefix)) }
-		if slices.ContainsFunc(i.front.UsernameHeaders, is) || slices.ContainsFunc(i.front.UIDHeaders, is) ||
-			slices.ContainsFunc(i.front.GroupHeaders, is) || slices.ContainsFunc(i.front.ExtraHeaderPrefixes, begins) {
+		if slices.ContainsFunc(a.front.UsernameHeaders, is) || slices.ContainsFunc(a.front.UIDHeaders, is) ||
+			slices.ContainsFunc(a.front.GroupHeaders, is) || slices.ContainsFunc(a.front.ExtraHeaderPrefixes, begins) {
 			delete(h, name)
 		}
 	}
 }
 
 // OfUser returns the identity of a verified user.
-func (i *Authenticator) OfUser(u *user.DefaultInfo) Identity { return i.secret.ofImpersonated(u) }
+func (a *Authenticator) OfUser(u *user.DefaultInfo) Identity { return a.secret.ofImpersonated(u) }
 
 // OfAuthorization returns the identity of whoever sends this Authorization value.
-func (i *Authenticator) OfAuthorization(value string) Identity {
+func (a *Authenticator) OfAuthorization(value string) Identity {
 	by, token := policy.ReadAuthorization([]string{value})
-	return i.secret.ofAuthorization(value, by, token)
+	return a.secret.ofAuthorization(value, by, token)
 }

@@ -73,8 +73,8 @@ func (id Identity) Present(h http.Header) {
 	}
 }
 
-// As returns the identity of a user for a request of listproxy's own. It has no key: a cache may
-// remember answers only if they are all for this one identity.
+// As returns the identity of a user for a request of listproxy's own. It has no key, so only a cache
+// of its own may remember answers to it.
 func As(u *user.DefaultInfo) Identity { return Identity{impersonated: u} }
 
 // Known says whether there is a caller: it is false for nobody, the zero Identity.

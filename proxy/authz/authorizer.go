@@ -38,10 +38,9 @@ const (
 )
 
 // ErrWarned is the error of a review with the caller's own token whose answer came with a warning.
-// kube-apiserver has none for reviews themselves, so it warns of the token, such as one that it has
-// generated into a Secret, and does so with every answer to this caller. An answer from memory would
-// lack it. That listproxy's own token is warned of, with which users are impersonated, is nothing that
-// they need to know.
+// kube-apiserver does not warn of reviews, so this is about the token (it may be one that was
+// generated into a Secret) and comes with every answer to this caller. An answer from memory would
+// lack it. Warnings of listproxy's own token, with which it impersonates users, are not for them.
 var ErrWarned = errors.New("the upstream's answer has a warning for the caller")
 
 // Right is the result of a review, and how long it is valid.
@@ -88,8 +87,8 @@ type Config struct {
 // own, and answers by the same authorizer that its filters ask. Every authenticated user may create
 // such reviews (the ClusterRole system:basic-user); for a user who may not, the answer is a no.
 //
-// Only a yes counts. Only a yes, and that a caller is warned, are remembered, and no longer than the TTL. A
-// right can therefore outlive its revocation by the TTL; Flush ends it sooner.
+// Everything except a plain yes is a no. A yes, and that a caller is warned, are remembered for the
+// TTL. So a right can outlive its revocation by the TTL; Flush ends it sooner.
 //
 // It is safe for concurrent use.
 type Authorizer struct {
@@ -146,8 +145,8 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 // review that has to be sent counts to the caller's share until it has ended. Everything except a
 // plain yes is a no. A yes to a watch is not remembered: a watch may last for a day, and each is
 // reviewed when it begins, as at kube-apiserver. An error means that the upstream could not be
-// asked or gave no answer (a transport error, a 5xx, a 429, ctx ended), or [ErrWarned]; it comes with a
-// no and does not contain the credential.
+// asked or gave no answer (a transport error, a 5xx, a 429, ctx ended), or [ErrWarned]; it comes
+// with a no and does not contain the credential.
 func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
 	// In a review, unlike in a request, an empty version means all versions.
 	if !id.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {

@@ -46,7 +46,7 @@ func newExpiringCache[V any](size int64) (*expiringCache[V], error) {
 func newHashedExpiringCache[V any](size int64, hash func(string) (uint64, uint64)) (*expiringCache[V], error) {
 	c := &expiringCache[V]{}
 	evict := func(i *ristretto.Item[remembered[V]]) {
-		if i.Value.validity.holds(time.Now()) {
+		if i.Value.validity.valid(time.Now()) {
 			c.evicted.Add(1)
 		}
 	}
@@ -91,7 +91,7 @@ func (c *expiringCache[V]) find(key string, now time.Time) (remembered[V], bool)
 		return remembered[V]{}, false
 	}
 	r, ok := c.entries.Get(key)
-	if !ok || r.key != key || !r.validity.holds(now) {
+	if !ok || r.key != key || !r.validity.valid(now) {
 		return remembered[V]{}, false
 	}
 	return r, true

@@ -31,9 +31,9 @@ func newTurns(timeout time.Duration) (*inflight.Limiter[inflight.ShareKey], erro
 	return inflight.NewLimiter[inflight.ShareKey](inflight.Queueing(maxQuestionsAtOnce, maxQuestionsWaiting, timeout))
 }
 
-// newWatchTurns returns the places for watches that need reviews. As many may wait as come: each
-// has been let in as a long-running request, of which there is a bounded number, and leaves the
-// queue with its client.
+// newWatchTurns returns the places for watches that need reviews. Any number may wait: each has
+// been admitted as a long-running request, whose number is bounded, and leaves the queue with its
+// client.
 func newWatchTurns(timeout time.Duration) (*inflight.Limiter[inflight.ShareKey], error) {
 	places := inflight.Queueing(maxQuestionsAtOnce, math.MaxInt, timeout)
 	places.MaxWaitingPerCaller = math.MaxInt
@@ -105,7 +105,7 @@ func (s *shared[V]) get(
 				return none, 0, result.Err
 			}
 			got, ok := result.Val.(dated[V])
-			fresh := !got.asked.Before(began) || validity{got.asked, s.ttl}.holds(time.Now())
+			fresh := !got.asked.Before(began) || validity{got.asked, s.ttl}.valid(time.Now())
 			if ok && fresh && epoch == s.epoch() {
 				return got, epoch, nil
 			}

@@ -15,5 +15,5 @@ type validity struct {
 // left is how much of it is left; zero or less: nothing.
 func (v validity) left(now time.Time) time.Duration { return v.ttl - clock.Age(v.from, now) }
 
-// holds says whether it has not ended.
-func (v validity) holds(now time.Time) bool { return v.left(now) > 0 }
+// valid says whether it has not ended.
+func (v validity) valid(now time.Time) bool { return v.left(now) > 0 }

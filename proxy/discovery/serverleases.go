@@ -43,8 +43,8 @@ func (s *Servers) holderGone(name string) {
 	s.report("an API server took its leave", "lease", name)
 }
 
-// setHolders takes a list. The first only tells what there is; a later one comes after a gap, and is
-// held against what there was.
+// setHolders takes a list. The first only tells what there is; a later one comes after a gap, and
+// is compared with what was known before.
 func (s *Servers) setHolders(listed map[string]string) {
 	s.mu.Lock()
 	was := s.holders

@@ -222,7 +222,7 @@ func (s *Servers) lookAtVersion(ctx context.Context) {
 	s.look()
 }
 
-// serve takes in which versions may answer now.
+// serve notes which versions may answer from now on.
 func (s *Servers) serve(serving []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

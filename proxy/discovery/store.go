@@ -2,12 +2,12 @@ package discovery
 
 import "k8s.io/client-go/tools/cache"
 
-// store is the store of a [follower]. It keeps nothing: it reads the objects that come, and tells
-// about what they are (K), and what they say (V).
+// store is the store of a [follower]. It keeps nothing: from each object that comes it reads which
+// one it is (K), and what is needed of it (V), and passes both on.
 type store[K comparable, V any] struct {
 	read func(obj any) (K, V, error)
-	// set is told of one object; gone, that there is none any more; and listed, at first and after a
-	// gap, of all that there are.
+	// set is called with each object that was added or changed, gone with each that was deleted, and
+	// listed with all that there are, at first and after a gap.
 	set    func(K, V)
 	gone   func(K)
 	listed func(map[K]V)

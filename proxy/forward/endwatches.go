@@ -60,39 +60,39 @@ type openWatches struct {
 }
 
 // open notes a watch; cancel ends its request to the upstream. It must be closed.
-func (s *openWatches) open(cancel context.CancelFunc) *openWatch {
+func (o *openWatches) open(cancel context.CancelFunc) *openWatch {
 	w := &openWatch{cancel: cancel}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ending {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ending {
 		time.AfterFunc(rand.N(lateWatch), w.end)
 		return w
 	}
-	if s.known == nil {
-		s.known = map[*openWatch]struct{}{}
+	if o.known == nil {
+		o.known = map[*openWatch]struct{}{}
 	}
-	s.known[w] = struct{}{}
+	o.known[w] = struct{}{}
 	return w
 }
 
 // close forgets a watch that is over.
-func (s *openWatches) close(w *openWatch) {
+func (o *openWatches) close(w *openWatch) {
 	w.cancel()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.known, w)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.known, w)
 }
 
-func (s *openWatches) end(within time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ending = true
-	i, slot := 0, endSlot(len(s.known), within)
-	for w := range s.known { // in no order
+func (o *openWatches) end(within time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ending = true
+	i, slot := 0, endSlot(len(o.known), within)
+	for w := range o.known { // in no order
 		time.AfterFunc(time.Duration(i)*slot+rand.N(max(slot, 1)), w.end)
 		i++
 	}
-	s.known = nil
+	o.known = nil
 }
 
 // endSlot is the time in which one of n watches ends.

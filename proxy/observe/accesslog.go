@@ -12,19 +12,19 @@ import (
 // log writes the one line that a request has in the log. It holds the namespace (see
 // [kubehttp.DescribeWithNamespace]), and neither the query nor names of objects or callers nor
 // credentials.
-func (s *Record) log(log *slog.Logger) {
-	if s.ignored {
+func (rec *Record) log(log *slog.Logger) {
+	if rec.ignored {
 		return
 	}
-	r := s.request
+	r := rec.request
 	target, namespace := kubehttp.DescribeWithNamespace(r)
 	attrs := []slog.Attr{
 		slog.String("method", loggableMethod(r.Method)),
 		slog.String("target", target),
 		slog.String("door", string(kubehttp.ListenerOf(r.Context()))),
-		slog.Int("code", s.answer.Code),
-		slog.Int64("bytes", s.answer.Bytes),
-		slog.Duration("duration", time.Since(s.begun)),
+		slog.Int("code", rec.answer.Code),
+		slog.Int64("bytes", rec.answer.Bytes),
+		slog.Duration("duration", time.Since(rec.begun)),
 		slog.String("userAgent", telemetry.UserAgent(r.UserAgent())),
 	}
 	if namespace != "" {
@@ -34,15 +34,15 @@ func (s *Record) log(log *slog.Logger) {
 		attrs = append(attrs, slog.Bool("watch", true)) // its target says list, unless its path says watch
 	}
 	switch {
-	case s.labels.decision == DecisionRefuse:
-		attrs = append(attrs, slog.String("refused", s.labels.reason))
-	case s.cacheStatus != "":
-		attrs = append(attrs, slog.String("cacheStatus", s.cacheStatus))
-		if s.served.Revision > 0 {
-			attrs = append(attrs, slog.Uint64("revision", s.served.Revision))
+	case rec.labels.decision == DecisionRefuse:
+		attrs = append(attrs, slog.String("refused", rec.labels.reason))
+	case rec.cacheStatus != "":
+		attrs = append(attrs, slog.String("cacheStatus", rec.cacheStatus))
+		if rec.served.Revision > 0 {
+			attrs = append(attrs, slog.Uint64("revision", rec.served.Revision))
 		}
 	}
-	if !s.whole {
+	if !rec.whole {
 		attrs = append(attrs, slog.Bool("broken", true))
 	}
 	log.LogAttrs(context.WithoutCancel(r.Context()), telemetry.LevelAccess, "request", attrs...)

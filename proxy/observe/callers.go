@@ -36,7 +36,7 @@ func (o *Observer) WatchesEnded() map[ForwardedWatch]int64 {
 	return maps.Clone(o.watches.ended)
 }
 
-// ForwardedWatch is by what a forwarded watch counts in metrics.
+// ForwardedWatch has the labels with which metrics count a forwarded watch.
 type ForwardedWatch struct {
 	Resource, Reason string
 	Newest           bool // it asked for the newest state
@@ -77,34 +77,34 @@ func (f *forwardedWatches) end(watch ForwardedWatch) {
 // countCaller counts, when an answer begins, the program that sent a list which was forwarded and
 // succeeded. Refused lists do not count: they cost the upstream little, and anybody could send them
 // under any name.
-func (s *Record) countCaller(code int) {
-	why := s.labels.reason
-	if s.observer == nil || s.labels.decision != DecisionForward || code != http.StatusOK {
+func (rec *Record) countCaller(code int) {
+	why := rec.labels.reason
+	if rec.observer == nil || rec.labels.decision != DecisionForward || code != http.StatusOK {
 		return
 	}
-	if s.isWatch() {
-		if !streamsList(s.request.URL) {
+	if rec.isWatch() {
+		if !streamsList(rec.request.URL) {
 			return
 		}
 		why = ReasonStreaming
-		s.streams = true
-		s.observer.watches.beginStreaming(s.resource(code, time.Now())) // it may not end for long
+		rec.streams = true
+		rec.observer.watches.beginStreaming(rec.resource(code, time.Now())) // it may not end for long
 	} else if !OfLists(why) {
 		return
 	}
-	s.observer.callers.Count(s.request.UserAgent(), why)
+	rec.observer.callers.Count(rec.request.UserAgent(), why)
 }
 
 // isWatch says whether the request is a watch, for whatever reason it was forwarded.
-func (s *Record) isWatch() bool {
-	return s.labels.reason == string(reason.Watch) || kubehttp.Of(s.request).Watch
+func (rec *Record) isWatch() bool {
+	return rec.labels.reason == string(reason.Watch) || kubehttp.Of(rec.request).Watch
 }
 
 // endWatch counts a forwarded watch at its end, after metrics, and with the label that they have.
-func (s *Record) endWatch(resource string) {
-	if s.labels.decision == DecisionForward && s.isWatch() {
-		s.observer.watches.end(ForwardedWatch{
-			Resource: resource, Reason: s.labels.reason, Newest: s.labels.semantics == policy.MostRecent, Streaming: s.streams,
+func (rec *Record) endWatch(resource string) {
+	if rec.labels.decision == DecisionForward && rec.isWatch() {
+		rec.observer.watches.end(ForwardedWatch{
+			Resource: resource, Reason: rec.labels.reason, Newest: rec.labels.semantics == policy.MostRecent, Streaming: rec.streams,
 		})
 	}
 }

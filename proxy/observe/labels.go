@@ -104,19 +104,19 @@ func longestUnused(known map[schema.GroupVersionResource]*servedResource) schema
 // catalog knows it, and if the upstream has just answered a GET for it with a 2xx. Some aggregated
 // API servers have as many resources as they have metrics, so what looks unlike a resource of
 // Kubernetes has no label all the same.
-func (s *Record) resource(code int, now time.Time) string {
-	gvr := s.named()
+func (rec *Record) resource(code int, now time.Time) string {
+	gvr := rec.named()
 	if gvr.Resource == "" {
 		return OtherLabel
 	}
-	if label, ok := s.observer.served.of(gvr, now); ok {
+	if label, ok := rec.observer.served.of(gvr, now); ok {
 		return label
 	}
-	answered := s.request.Method == http.MethodGet && code >= http.StatusOK && code < http.StatusMultipleChoices
-	if !answered && !s.observer.serves(gvr) {
+	answered := rec.request.Method == http.MethodGet && code >= http.StatusOK && code < http.StatusMultipleChoices
+	if !answered && !rec.observer.serves(gvr) {
 		return OtherLabel
 	}
-	return s.observer.served.add(gvr, now)
+	return rec.observer.served.add(gvr, now)
 }
 
 // serves says whether the upstream is known to have a resource.
@@ -126,14 +126,14 @@ func (o *Observer) serves(gvr schema.GroupVersionResource) bool {
 
 // named is the resource that the path of a request names, if it was not refused; whether there is
 // such a resource is not said.
-func (s *Record) named() schema.GroupVersionResource {
+func (rec *Record) named() schema.GroupVersionResource {
 	switch {
-	case s.labels.decision != DecisionServe && s.labels.decision != DecisionForward:
+	case rec.labels.decision != DecisionServe && rec.labels.decision != DecisionForward:
 		return schema.GroupVersionResource{}
-	case s.list.Resource != "":
-		return schema.GroupVersionResource{Group: s.list.Group, Version: s.list.Version, Resource: s.list.Resource}
+	case rec.list.Resource != "":
+		return schema.GroupVersionResource{Group: rec.list.Group, Version: rec.list.Version, Resource: rec.list.Resource}
 	}
-	info := kubehttp.Of(s.request).Info
+	info := kubehttp.Of(rec.request).Info
 	if !info.IsResourceRequest || !nameable(info) {
 		return schema.GroupVersionResource{}
 	}

@@ -149,7 +149,7 @@ func (m *requestMetrics) count(
 	}
 	switch l.decision {
 	case DecisionServe:
-		if !served.Watch {
+		if !served.NoList {
 			m.savedLists.Add(ctx, 1, s.saved...)
 		}
 		m.savedBytes.Add(ctx, int64(served.Bytes), s.saved...)

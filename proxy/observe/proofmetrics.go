@@ -58,7 +58,8 @@ func newNewestMetrics(meter metric.Meter) (*newestMetrics, error) {
 }
 
 // Proving counts a list that begins to wait for the proof that memory has the newest state; ctx is
-// the request's. What it returns is to be called when the wait is over: why says what came of it.
+// the request's. The function that it returns must be called when the wait is over, with the reason
+// why there is no proof, or None.
 func (o *Observer) Proving(ctx context.Context) (over func(why reason.Reason)) {
 	if o == nil {
 		return func(reason.Reason) {}

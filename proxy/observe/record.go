@@ -49,8 +49,8 @@ type Served struct {
 	Bytes          int // before compression
 	// NewestAsAny: the newest state was asked for, and the policy has this caller get any.
 	NewestAsAny bool
-	// Watch: it is a watch that does not begin with the state, so no list is saved.
-	Watch bool
+	// NoList: it is a watch that does not begin with the state, so no list is saved.
+	NoList bool
 }
 
 type recordKey struct{}
@@ -104,117 +104,118 @@ func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
 }
 
 // Begun returns when the request came.
-func (s *Record) Begun() time.Time {
-	if s == nil {
+func (rec *Record) Begun() time.Time {
+	if rec == nil {
 		return time.Now()
 	}
-	return s.begun
+	return rec.begun
 }
 
 // LongRunning notes whether the request may take as long as its client likes. Its duration is not
 // counted then.
-func (s *Record) LongRunning(long bool) {
-	if s != nil {
-		s.long = long
+func (rec *Record) LongRunning(long bool) {
+	if rec != nil {
+		rec.long = long
 	}
 }
 
 // Ignore makes the request one that is neither counted nor logged.
-func (s *Record) Ignore() {
-	if s != nil {
-		s.ignored = true
+func (rec *Record) Ignore() {
+	if rec != nil {
+		rec.ignored = true
 	}
 }
 
 // Refused notes that listproxy says no to the request, whatever was decided before. h is the header
 // of the answer. It loses its Cache-Status: an answer that an intermediary makes by itself should
 // have none (RFC 9211, 2).
-func (s *Record) Refused(h http.Header, reason string) {
+func (rec *Record) Refused(h http.Header, reason string) {
 	h.Del(kubehttp.CacheStatusHeader)
-	if s == nil {
+	if rec == nil {
 		return
 	}
-	s.labels.decision, s.labels.reason, s.labels.semantics = DecisionRefuse, reason, ""
-	s.cacheStatus = ""
+	rec.labels.decision, rec.labels.reason, rec.labels.semantics = DecisionRefuse, reason, ""
+	rec.cacheStatus = ""
 }
 
 // Decided notes what was found out about a request. With a reason it is forwarded.
-func (s *Record) Decided(list policy.Request, semantics policy.Semantics, reason reason.Reason) {
-	if s == nil {
+func (rec *Record) Decided(list policy.Request, semantics policy.Semantics, reason reason.Reason) {
+	if rec == nil {
 		return
 	}
-	s.decided, s.list, s.served = true, list, Served{}
-	s.labels.decision, s.labels.reason, s.labels.semantics = DecisionServe, string(reason), semantics
+	rec.decided, rec.list, rec.served = true, list, Served{}
+	rec.labels.decision, rec.labels.reason, rec.labels.semantics = DecisionServe, string(reason), semantics
 	if reason != "" {
-		s.labels.decision = DecisionForward
+		rec.labels.decision = DecisionForward
 	}
 }
 
 // Serving notes what is about to be written from memory.
-func (s *Record) Serving(answer Served) {
-	if s != nil {
-		s.served = answer
+func (rec *Record) Serving(answer Served) {
+	if rec != nil {
+		rec.served = answer
 	}
 }
 
 // SetCacheStatus says in h, the header of the answer, and in the access log where the answer comes
 // from.
-func (s *Record) SetCacheStatus(h http.Header, value string) {
+func (rec *Record) SetCacheStatus(h http.Header, value string) {
 	h.Set(kubehttp.CacheStatusHeader, value)
-	if s != nil {
-		s.cacheStatus = value
+	if rec != nil {
+		rec.cacheStatus = value
 	}
 }
 
-// Told notes that Cache-Status has another reason for a forward than was noted, since the caller may
-// not know that one. Metrics and traces get it too, unless it is review-failed.
-func (s *Record) Told(why reason.Reason, cacheStatus string) {
-	if s == nil {
+// ToldOtherReason notes that Cache-Status tells the caller another reason for a forward than was
+// noted, since the caller may not know that one. Metrics and traces get it too, unless it is
+// review-failed.
+func (rec *Record) ToldOtherReason(why reason.Reason, cacheStatus string) {
+	if rec == nil {
 		return
 	}
-	s.cacheStatus = cacheStatus
+	rec.cacheStatus = cacheStatus
 	if why != reason.ReviewFailed {
-		s.labels.reason = string(why)
+		rec.labels.reason = string(why)
 	}
 }
 
 // Answered notes that the upstream has begun to answer a request that was forwarded. The writer
 // does not hear of the 101 of a connection that is taken over.
-func (s *Record) Answered(code int) {
-	if s == nil {
+func (rec *Record) Answered(code int) {
+	if rec == nil {
 		return
 	}
 	if code == http.StatusSwitchingProtocols {
-		s.answer.Code = code
+		rec.answer.Code = code
 	}
-	s.countCaller(code)
+	rec.countCaller(code)
 }
 
 // Sent notes an answer that was not written with the ResponseWriter, but on the connection.
-func (s *Record) Sent(code int, bytes int64) {
-	if s != nil {
-		s.answer.Code, s.answer.Bytes = code, bytes
+func (rec *Record) Sent(code int, bytes int64) {
+	if rec != nil {
+		rec.answer.Code, rec.answer.Bytes = code, bytes
 	}
 }
 
 // end counts the request, and ends its span.
-func (s *Record) end() {
-	if s.observer == nil || s.ignored {
+func (rec *Record) end() {
+	if rec.observer == nil || rec.ignored {
 		return
 	}
-	if s.whole && s.answer.Code == 0 {
-		s.answer.Code = http.StatusOK // as net/http says for a handler that wrote nothing
+	if rec.whole && rec.answer.Code == 0 {
+		rec.answer.Code = http.StatusOK // as net/http says for a handler that wrote nothing
 	}
-	s.Trace(s.request, false) // of a request that was refused before anybody asked who sends it
+	rec.Trace(rec.request, false) // of a request that was refused before anybody asked who sends it
 	ctx := context.Background()
-	if s.span != nil {
-		ctx = s.request.Context() // for exemplars
+	if rec.span != nil {
+		ctx = rec.request.Context() // for exemplars
 	}
 	now := time.Now()
-	s.labels.resource, s.labels.code = s.resource(s.answer.Code, now), s.answer.Code
-	s.endWatch(s.observer.requests.count(ctx, s.labels, now.Sub(s.begun), s.long, s.answer.Bytes, s.served))
-	if s.span != nil {
-		s.endSpan()
+	rec.labels.resource, rec.labels.code = rec.resource(rec.answer.Code, now), rec.answer.Code
+	rec.endWatch(rec.observer.requests.count(ctx, rec.labels, now.Sub(rec.begun), rec.long, rec.answer.Bytes, rec.served))
+	if rec.span != nil {
+		rec.endSpan()
 	}
 }
 

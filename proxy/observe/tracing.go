@@ -69,8 +69,8 @@ const spanGap = "gap"
 // traceparent, and returns r with the span. It does nothing a second time. Whether the span records
 // is the sampler's to say. What the caller says about that counts if the upstream is known to
 // accept the caller: nobody else makes spans by sending a header.
-func (s *Record) Trace(r *http.Request, accepted bool) *http.Request {
-	if s == nil || s.observer == nil || s.observer.tracer == nil || s.span != nil || s.unsampled.IsValid() {
+func (rec *Record) Trace(r *http.Request, accepted bool) *http.Request {
+	if rec == nil || rec.observer == nil || rec.observer.tracer == nil || rec.span != nil || rec.unsampled.IsValid() {
 		return r
 	}
 	method, name := methodName(r.Method)
@@ -78,75 +78,75 @@ func (s *Record) Trace(r *http.Request, accepted bool) *http.Request {
 	if !accepted {
 		ctx = telemetry.DistrustParent(ctx)
 	}
-	ctx, span := s.observer.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.begun),
+	ctx, span := rec.observer.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(rec.begun),
 		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method)))
 	if !span.IsRecording() {
-		s.unsampled = span.SpanContext()
+		rec.unsampled = span.SpanContext()
 		return r
 	}
-	s.span, s.request = span, r.WithContext(ctx)
-	return s.request
+	rec.span, rec.request = span, r.WithContext(ctx)
+	return rec.request
 }
 
 // endSpan says what became of the request.
-func (s *Record) endSpan() {
-	method, name := methodName(s.request.Method)
+func (rec *Record) endSpan() {
+	method, name := methodName(rec.request.Method)
 	attributes := []attribute.KeyValue{
 		semconv.URLScheme("https"),
-		semconv.NetworkProtocolVersion(protocolVersion(s.request)),
-		attrListener.String(string(kubehttp.ListenerOf(s.request.Context()))),
-		attrBytes.Int64(s.answer.Bytes),
+		semconv.NetworkProtocolVersion(protocolVersion(rec.request)),
+		attrListener.String(string(kubehttp.ListenerOf(rec.request.Context()))),
+		attrBytes.Int64(rec.answer.Bytes),
 	}
 	add := func(key attribute.Key, value string) {
 		if value != "" {
 			attributes = append(attributes, key.String(value))
 		}
 	}
-	add(attrDecision, s.labels.decision)
-	add(attrReason, s.labels.reason)
-	add(attrSemantics, string(s.labels.semantics))
-	if s.labels.resource != OtherLabel {
-		add(attrResource, s.labels.resource)
+	add(attrDecision, rec.labels.decision)
+	add(attrReason, rec.labels.reason)
+	add(attrSemantics, string(rec.labels.semantics))
+	if rec.labels.resource != OtherLabel {
+		add(attrResource, rec.labels.resource)
 	}
-	if s.list.Resource != "" && s.labels.resource != OtherLabel {
-		add(attrScope, scopeOf(s.list.Namespace, s.list.Name))
+	if rec.list.Resource != "" && rec.labels.resource != OtherLabel {
+		add(attrScope, scopeOf(rec.list.Namespace, rec.list.Name))
 	}
-	if s.labels.decision == DecisionServe {
-		add(attrRepresentation, string(s.served.Representation))
+	if rec.labels.decision == DecisionServe {
+		add(attrRepresentation, string(rec.served.Representation))
 		attributes = append(attributes,
-			attrRevision.Int64(int64(s.served.Revision)), // #nosec G115 -- etcd's revisions are int64
-			attrItems.Int(s.served.Items))
-		if s.served.NewestAsAny {
+			attrRevision.Int64(int64(rec.served.Revision)), // #nosec G115 -- etcd's revisions are int64
+			attrItems.Int(rec.served.Items))
+		if rec.served.NewestAsAny {
 			attributes = append(attributes, attrNewestAsAny.Bool(true))
 		}
 	}
-	if path := route(s.request, s.serves); path != "" {
+	if path := route(rec.request, rec.serves); path != "" {
 		add(semconv.HTTPRouteKey, path)
-		s.span.SetName(name + " " + path)
+		rec.span.SetName(name + " " + path)
 	} else {
-		s.span.SetName(name)
+		rec.span.SetName(name)
 	}
-	if method != s.request.Method {
+	if method != rec.request.Method {
 		add(semconv.HTTPRequestMethodKey, method)
 	}
-	if s.labels.code != 0 {
-		attributes = append(attributes, semconv.HTTPResponseStatusCode(s.labels.code))
+	if rec.labels.code != 0 {
+		attributes = append(attributes, semconv.HTTPResponseStatusCode(rec.labels.code))
 	}
-	s.span.SetAttributes(attributes...)
+	rec.span.SetAttributes(attributes...)
 	switch {
-	case !s.whole:
-		s.span.SetStatus(codes.Error, "the answer was broken off")
-	case s.labels.code >= http.StatusInternalServerError:
-		s.span.SetStatus(codes.Error, "")
+	case !rec.whole:
+		rec.span.SetStatus(codes.Error, "the answer was broken off")
+	case rec.labels.code >= http.StatusInternalServerError:
+		rec.span.SetStatus(codes.Error, "")
 	}
-	s.span.End()
+	rec.span.End()
 }
 
 // serves says whether the upstream is known to have a resource, from the catalog or from what it
 // has answered. The catalog counts for what was decided about.
-func (s *Record) serves(gvr schema.GroupVersionResource) bool {
-	_, served := s.observer.served.of(gvr, s.begun)
-	return served || s.decided && s.observer.serves(gvr)
+func (rec *Record) serves(gvr schema.GroupVersionResource) bool {
+	_, served := rec.observer.served.of(gvr, rec.begun)
+	return served || rec.decided && rec.observer.serves(gvr)
 }
 
 // protocolVersion is "1.1" or "2", as the conventions have it.
@@ -170,13 +170,13 @@ func scopeOf(namespace, name string) string {
 // Step begins a child of the request's span; ctx is the request's, and the one that is returned is
 // for what is done in that step. Where nothing is recorded, it costs nothing, except for a review,
 // which may be sent: it tells the upstream that nothing is sampled.
-func (s *Record) Step(ctx context.Context, name string) (context.Context, trace.Span) {
+func (rec *Record) Step(ctx context.Context, name string) (context.Context, trace.Span) {
 	switch {
-	case s == nil:
-	case s.span != nil:
-		return s.observer.tracer.Start(ctx, name)
-	case name == SpanReview && s.unsampled.IsValid():
-		return trace.ContextWithSpanContext(ctx, s.unsampled), noop.Span{}
+	case rec == nil:
+	case rec.span != nil:
+		return rec.observer.tracer.Start(ctx, name)
+	case name == SpanReview && rec.unsampled.IsValid():
+		return trace.ContextWithSpanContext(ctx, rec.unsampled), noop.Span{}
 	}
 	return ctx, noop.Span{}
 }
@@ -193,21 +193,21 @@ func Proof(queued, probe time.Duration) []attribute.KeyValue {
 // sent on: the upstream's own spans come below that span. end is to be called when the answer is
 // over. Where no traces are wanted r stays as it came. The upstream is told if a request is not
 // sampled: else it would sample requests whose trace was not recorded here.
-func (s *Record) Forwarding(r *http.Request) (out *http.Request, end func()) {
-	if s == nil || s.observer == nil || s.observer.tracer == nil {
+func (rec *Record) Forwarding(r *http.Request) (out *http.Request, end func()) {
+	if rec == nil || rec.observer == nil || rec.observer.tracer == nil {
 		return r, func() {}
 	}
-	ctx, span := trace.ContextWithSpanContext(r.Context(), s.unsampled), trace.Span(noop.Span{})
-	if s.span != nil {
+	ctx, span := trace.ContextWithSpanContext(r.Context(), rec.unsampled), trace.Span(noop.Span{})
+	if rec.span != nil {
 		method, _ := methodName(r.Method)
-		ctx, span = s.observer.tracer.Start(r.Context(), SpanForward, trace.WithSpanKind(trace.SpanKindClient),
+		ctx, span = rec.observer.tracer.Start(r.Context(), SpanForward, trace.WithSpanKind(trace.SpanKindClient),
 			trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method)))
 	}
 	out = r.WithContext(ctx)
 	out.Header = r.Header.Clone()
 	inject(ctx, out.Header)
 	return out, func() {
-		if code := s.answer.Code; code != 0 {
+		if code := rec.answer.Code; code != 0 {
 			span.SetAttributes(semconv.HTTPResponseStatusCode(code))
 			if code >= http.StatusBadRequest { // a client's span, for which 4xx is an error (semantic conventions)
 				span.SetStatus(codes.Error, "")

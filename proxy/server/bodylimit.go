@@ -12,8 +12,8 @@ import (
 //
 // A request that says that its body is longer gets 413, in the words of kube-apiserver, whose own
 // bound is 3 MiB (MaxRequestBodyBytes; aggregated API servers may have others). A body of unknown
-// length is cut off at the bound: reading it then fails with an [http.MaxBytesError], and whoever
-// forwards answers with the same 413.
+// length is cut off at the bound: reading it then fails with an [http.MaxBytesError], and the
+// forwarder answers with the same 413.
 func LimitBodies(next http.Handler, limit int64) http.Handler {
 	if limit <= 0 {
 		return next

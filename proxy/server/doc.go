@@ -3,7 +3,7 @@
 //
 //   - server.go: the HTTPS server, its timeouts and bounds
 //   - onlypaths.go: the filter that lets in only requests for a path
-//   - tunnel.go, target.go: the port for CONNECT, and the names of the API server it leads to
+//   - tunnel.go, connecttarget.go: the port for CONNECT, and the names of the API server it leads to
 //   - tls.go: the TLS settings of both
 //   - stall.go, stallbody.go: clients that do not read their answer, or do not send their body, are
 //     cut off

@@ -25,11 +25,11 @@ type TLS struct {
 	ClientCAs func() *x509.CertPool
 }
 
-// GetCertificate is the type of the field of that name of [tls.Config].
-type GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+// getCertificate is the type of the field of that name of [tls.Config].
+type getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // Config returns the settings of the main port and of the tunnels: HTTP/2 preferred.
-func (s TLS) Config(get GetCertificate) *tls.Config {
+func (s TLS) Config(get getCertificate) *tls.Config {
 	config := s.base(get, protoHTTP2, protoHTTP1)
 	if s.ClientCAs == nil {
 		return config
@@ -51,9 +51,9 @@ func (s TLS) Config(get GetCertificate) *tls.Config {
 // ConnectConfig returns the settings of the port for CONNECT. It offers HTTP/1.1 only, since Go's
 // clients write CONNECT as HTTP/1.1 even after they have agreed on HTTP/2. It asks for no client
 // certificate, since callers authenticate inside the tunnel.
-func (s TLS) ConnectConfig(get GetCertificate) *tls.Config { return s.base(get, protoHTTP1) }
+func (s TLS) ConnectConfig(get getCertificate) *tls.Config { return s.base(get, protoHTTP1) }
 
-func (s TLS) base(get GetCertificate, protos ...string) *tls.Config {
+func (s TLS) base(get getCertificate, protos ...string) *tls.Config {
 	return &tls.Config{
 		GetCertificate: get,
 		MinVersion:     max(s.MinVersion, tls.VersionTLS12),

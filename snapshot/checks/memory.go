@@ -49,8 +49,8 @@ type Memory[R comparable] struct {
 type record struct {
 	Stats
 	next Place
-	// held is how long nothing was kept after the last mismatch.
-	held time.Duration
+	// pause is how long nothing was kept after the last mismatch.
+	pause time.Duration
 }
 
 // Stats are what was found of r.
@@ -70,7 +70,7 @@ func (m *Memory[R]) Next(r R) Place {
 // Note takes in the result of a check that ended now. It returns how long nothing is to be kept of
 // the resource, least at first: after a second mismatch in a short time the upstream may be writing
 // the objects in other bytes each time.
-func (m *Memory[R]) Note(r R, result Result, rev uint64, next Place, now time.Time, least time.Duration) (hold time.Duration) {
+func (m *Memory[R]) Note(r R, result Result, rev uint64, next Place, now time.Time, least time.Duration) (pause time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.of == nil {
@@ -79,15 +79,15 @@ func (m *Memory[R]) Note(r R, result Result, rev uint64, next Place, now time.Ti
 	rec := m.of[r]
 	if result == Mismatch {
 		if now.Sub(rec.Mismatched) <= mismatchMemory {
-			hold = min(mismatchMemory, max(least, 2*rec.held))
+			pause = min(mismatchMemory, max(least, 2*rec.pause))
 		}
 		rec.Mismatches++
-		rec.Mismatched, rec.held = now, hold
+		rec.Mismatched, rec.pause = now, pause
 	}
 	rec.At, rec.Result, rec.Revision, rec.next = now, result, rev, next
 	m.of[r] = rec
 	m.results[result]++
-	return hold
+	return pause
 }
 
 // Totals says how many checks had which result.

@@ -153,7 +153,7 @@ func (c *Compressor) segment(as writing, objects []*index.Object, is role) *pack
 	}
 	place := placeOf(objects, is)
 	before := c.find(place)
-	if before != nil && before.holds(objects, is) {
+	if before != nil && before.isOf(objects, is) {
 		c.found.Add(1)
 		return before
 	}
@@ -163,7 +163,7 @@ func (c *Compressor) segment(as writing, objects []*index.Object, is role) *pack
 		c.keep(place, s)
 		return s, nil
 	})
-	if s, ok := made.(*packed); ok && s.holds(objects, is) {
+	if s, ok := made.(*packed); ok && s.isOf(objects, is) {
 		return s
 	}
 	return c.compress(as, objects, is, before) // another one of the same name was on its way

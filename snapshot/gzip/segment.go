@@ -88,13 +88,13 @@ type piece struct {
 	length  uint32
 }
 
-func (s *packed) holds(objects []*index.Object, is role) bool {
-	return s.role == is && sameNumbers(s.numbers, objects)
+func (p *packed) isOf(objects []*index.Object, is role) bool {
+	return p.role == is && sameNumbers(p.numbers, objects)
 }
 
 // size is what it costs to keep it.
-func (s *packed) size() int64 {
-	return int64(segmentOverhead + 8*cap(s.numbers) + pieceOverhead*cap(s.pieces) + cap(s.deflated))
+func (p *packed) size() int64 {
+	return int64(segmentOverhead + 8*cap(p.numbers) + pieceOverhead*cap(p.pieces) + cap(p.deflated))
 }
 
 func sameNumbers(numbers []uint64, objects []*index.Object) bool {
@@ -102,20 +102,20 @@ func sameNumbers(numbers []uint64, objects []*index.Object) bool {
 }
 
 // numbersOf returns the numbers of a piece's objects, and bytesOf its bytes.
-func (s *packed) numbersOf(i int) []uint64 {
+func (p *packed) numbersOf(i int) []uint64 {
 	begin := int32(0)
 	if i > 0 {
-		begin = s.pieces[i-1].numbers
+		begin = p.pieces[i-1].numbers
 	}
-	return s.numbers[begin:s.pieces[i].numbers]
+	return p.numbers[begin:p.pieces[i].numbers]
 }
 
-func (s *packed) bytesOf(i int) []byte {
+func (p *packed) bytesOf(i int) []byte {
 	begin := int32(0)
 	if i > 0 {
-		begin = s.pieces[i-1].bytes
+		begin = p.pieces[i-1].bytes
 	}
-	return s.deflated[begin:s.pieces[i].bytes]
+	return p.deflated[begin:p.pieces[i].bytes]
 }
 
 // pieceLength is how many of the objects make the first piece. It depends on nothing but these.
@@ -183,18 +183,18 @@ func (c *Compressor) compress(as writing, objects []*index.Object, is role, befo
 // find looks, from one piece on, for the piece that holds these objects behind those before them.
 // Second says that those begin a list: there they lack the comma that they have elsewhere, to which
 // a piece may refer.
-func (s *packed) find(from int, before, own []*index.Object, second bool) (at int, found bool) {
-	if s == nil {
+func (p *packed) find(from int, before, own []*index.Object, second bool) (at int, found bool) {
+	if p == nil {
 		return 0, false
 	}
-	for at := from; at < len(s.pieces); at++ {
-		if !sameNumbers(s.numbersOf(at), own) {
+	for at := from; at < len(p.pieces); at++ {
+		if !sameNumbers(p.numbersOf(at), own) {
 			continue
 		}
 		if at == 0 {
 			return at, len(before) == 0
 		}
-		return at, sameNumbers(s.numbersOf(at-1), before) && second == (s.role == beginsList && at == 1)
+		return at, sameNumbers(p.numbersOf(at-1), before) && second == (p.role == beginsList && at == 1)
 	}
 	return 0, false
 }

@@ -25,7 +25,7 @@ func (t Tree) Check(from string, atMost int) (next string, found []string) {
 			next = o.Key
 			return false
 		}
-		if !t.labels.hold(o.Key, o.Labels) {
+		if !t.labels.has(o.Key, o.Labels) {
 			found = append(found, o.Key+" has other labels in the index")
 		}
 		if t.nodes != nil && !t.nodes.Has(o.nodeKey()) {

@@ -97,11 +97,11 @@ func (l labelRuns) len() int {
 	return n
 }
 
-// hold says whether a key is there with these labels, and with signatures that let them pass.
-func (l labelRuns) hold(key string, labels wire.Labels) bool {
+// has says whether a key is there with these labels, and with signatures that let them pass.
+func (l labelRuns) has(key string, labels wire.Labels) bool {
 	r, _ := l.upTo(key, false)
 	i, found := slices.BinarySearch(r.keys, key)
-	return found && r.labels[i] == labels && r.signatures[i] == signatureOf(labels) && r.all.holds(r.signatures[i])
+	return found && r.labels[i] == labels && r.signatures[i] == signatureOf(labels) && r.all.hasAll(r.signatures[i])
 }
 
 // splice is a copy of s with removed elements from i on replaced by added.

@@ -47,8 +47,8 @@ func bit(hash uint64) signature {
 // with has the bits of both.
 func (s signature) with(t signature) signature { return signature{s[0] | t[0], s[1] | t[1]} }
 
-// holds says whether s has all bits of t.
-func (s signature) holds(t signature) bool { return s[0]&t[0] == t[0] && s[1]&t[1] == t[1] }
+// hasAll says whether s has all bits of t.
+func (s signature) hasAll(t signature) bool { return s[0]&t[0] == t[0] && s[1]&t[1] == t[1] }
 
 // sieve finds, by signatures alone, sets that a selector cannot choose.
 type sieve struct {
@@ -61,7 +61,7 @@ type sieve struct {
 // maxPairs is up to how many values of a label are looked for one by one.
 const maxPairs = 8
 
-// newSieve returns what can be told of a selector.
+// newSieve returns the sieve of a selector; one that lets all pass if nothing can be told from it.
 func newSieve(selector labels.Selector) sieve {
 	var s sieve
 	requirements, selectable := selector.Requirements()
@@ -94,12 +94,12 @@ func newSieve(selector labels.Selector) sieve {
 
 // mayPass says whether what has this signature may be chosen.
 func (s *sieve) mayPass(of signature) bool {
-	return of.holds(s.all) && (len(s.oneOf) == 0 || s.passesOneOf(of))
+	return of.hasAll(s.all) && (len(s.oneOf) == 0 || s.passesOneOf(of))
 }
 
 func (s *sieve) passesOneOf(of signature) bool {
 	for _, term := range s.oneOf {
-		if !slices.ContainsFunc(term, of.holds) {
+		if !slices.ContainsFunc(term, of.hasAll) {
 			return false
 		}
 	}

@@ -118,7 +118,7 @@ type measured struct {
 
 // take adds a value, measured of a list that took so long, where so many count.
 func (m *measured) take(v, took time.Duration, now time.Time, count int) {
-	if !m.holds(now) {
+	if !m.valid(now) {
 		m.average = average[time.Duration]{}
 	}
 	m.add(v, count)
@@ -126,8 +126,8 @@ func (m *measured) take(v, took time.Duration, now time.Time, count int) {
 	m.took = took
 }
 
-// holds says whether it is still valid.
-func (m *measured) holds(now time.Time) bool { return m.n > 0 && now.Before(m.until) }
+// valid says whether it still counts.
+func (m *measured) valid(now time.Time) bool { return m.n > 0 && now.Before(m.until) }
 
 // Forwarded is a list that is forwarded. One that is nil does not count. It is not safe for
 // concurrent use.
@@ -195,7 +195,7 @@ func (c *Costs) end(kind Kind, alone bool, begun, now time.Time, took time.Durat
 func (c *Costs) kind(kind Kind, now time.Time) *cost {
 	if c.of[kind] == nil {
 		if len(c.of) >= maxKinds {
-			maps.DeleteFunc(c.of, func(_ Kind, is *cost) bool { return !is.alone.holds(now) && !is.each.holds(now) })
+			maps.DeleteFunc(c.of, func(_ Kind, is *cost) bool { return !is.alone.valid(now) && !is.each.valid(now) })
 		}
 		if len(c.of) >= maxKinds {
 			return nil
@@ -215,10 +215,10 @@ func (c *Costs) Now(kind Kind, guess time.Duration, now time.Time) time.Duration
 	defer c.mu.Unlock()
 	alone, each := guess, guess
 	if is := c.of[kind]; is != nil {
-		if is.alone.holds(now) {
+		if is.alone.valid(now) {
 			alone = is.alone.value
 		}
-		if is.each.holds(now) && is.each.n >= usual {
+		if is.each.valid(now) && is.each.n >= usual {
 			each = is.each.value
 		}
 	}

@@ -11,10 +11,10 @@ type average[T time.Duration | float64] struct {
 // usual is how many values count in an average.
 const usual = 8
 
-// Add takes in a value.
+// Add records a value.
 func (a *average[T]) Add(v T) { a.add(v, usual) }
 
-// add takes in a value, where so many count.
+// add records a value in an average of the last count values.
 func (a *average[T]) add(v T, count int) {
 	a.n = min(a.n+1, count)
 	a.value += (v - a.value) / T(a.n)
@@ -47,34 +47,34 @@ type Feed struct {
 }
 
 // Answered records how long a probe took, and whether the span had already reached the answer.
-func (p *Feed) Answered(took time.Duration, there bool) {
-	p.Probe.Add(took)
+func (f *Feed) Answered(took time.Duration, there bool) {
+	f.Probe.Add(took)
 	if there {
-		p.behind.Add(0)
+		f.behind.Add(0)
 	} else {
-		p.behind.Add(1)
+		f.behind.Add(1)
 	}
 }
 
-// CaughtUp takes in how long the stream took to tell what a probe had found it behind. A watch
+// CaughtUp records how long the stream took to reach the revision that a probe had found. A watch
 // beside it is opened after a delay.
-func (p *Feed) CaughtUp(took, delay time.Duration) {
-	p.part.Add(min(1, float64(took)/float64(max(1, p.longest(delay)))))
+func (f *Feed) CaughtUp(took, delay time.Duration) {
+	f.part.Add(min(1, float64(took)/float64(max(1, f.longest(delay)))))
 }
 
 // longest is how long the span may be behind: until the stream tells something, or a watch beside
 // it that is opened after a delay.
-func (p *Feed) longest(delay time.Duration) time.Duration {
-	beside := delay + p.Beside.Or(UsualBeside)
-	return min(beside, p.Gap.Or(beside))
+func (f *Feed) longest(delay time.Duration) time.Duration {
+	beside := delay + f.Beside.Or(UsualBeside)
+	return min(beside, f.Gap.Or(beside))
 }
 
 // Wait is how long it takes from the answer to a probe until the span is there, if the stream
 // has been silent for so long.
-func (p *Feed) Wait(silent, delay time.Duration) time.Duration {
-	d := time.Duration(float64(p.longest(delay)) * p.part.Or(1))
-	if silent > p.Gap.Or(silent) {
-		d = min(silent, delay+p.Beside.Or(UsualBeside)) // it has become quiet
+func (f *Feed) Wait(silent, delay time.Duration) time.Duration {
+	d := time.Duration(float64(f.longest(delay)) * f.part.Or(1))
+	if silent > f.Gap.Or(silent) {
+		d = min(silent, delay+f.Beside.Or(UsualBeside)) // it has become quiet
 	}
-	return time.Duration(float64(d) * p.behind.Or(1))
+	return time.Duration(float64(d) * f.behind.Or(1))
 }

@@ -135,7 +135,7 @@ func checkLists(t *testing.T, r *release) {
 		}
 	}
 	versions := map[string]string{"autoscaling": "v2"}
-	for _, target := range config.ResourceNames() {
+	for _, target := range config.RuleTargets() {
 		version := target.Version
 		if version == "" {
 			version = "v1"

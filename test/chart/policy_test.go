@@ -37,7 +37,7 @@ func readPolicy(t *testing.T, all []runtime.Object) *policy.Config {
 // kept are the resources that a policy keeps by a rule, as group/resource.
 func kept(c *policy.Config) []string {
 	var names []string
-	for _, target := range c.ResourceNames() {
+	for _, target := range c.RuleTargets() {
 		if c.Rule(target).Cache != policy.CacheNever {
 			names = append(names, target.Group+"/"+target.Resource)
 		}

@@ -55,7 +55,7 @@ func UsageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// WholeArgs wants so many arguments. Whoever gives none is shown how the command is used.
+// WholeArgs requires n arguments. If there are none, it shows how the command is used.
 func WholeArgs(n int) cobra.PositionalArgs {
 	return UsageArgs(func(cmd *cobra.Command, args []string) error {
 		if len(args) == n {

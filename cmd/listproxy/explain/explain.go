@@ -175,7 +175,7 @@ func writeExplanation(w io.Writer, c *policy.Config, r *http.Request, assumed as
 		}
 		fmt.Fprintf(out, "  representation\t%s, as %s\n", form, kind)
 	}
-	fmt.Fprintf(out, "  resource\t%s\n", policy.ResourceName{Group: list.Group, Version: list.Version, Resource: list.Resource})
+	fmt.Fprintf(out, "  resource\t%s\n", policy.RuleTarget{Group: list.Group, Version: list.Version, Resource: list.Resource})
 	fmt.Fprintf(out, "  rule\t%s: cache %s\n", f.Rule.Source, f.Rule.Cache)
 	if f.Newest && len(f.Rule.NewestAsAny) > 0 {
 		fmt.Fprintf(out, "  newestAsAny\t%s\n", policyfile.NewestAsAnyOf(f.Rule))

@@ -29,9 +29,8 @@ func Load(path, contextName string) (clientcmd.ClientConfig, error) {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: contextName}), nil
 }
 
-// checkThere says which file is missing that the context is to be taken from: client-go takes
-// one that is not there for an empty one. explicit is --kubeconfig; else one of the files must be
-// there.
+// checkThere returns an error if there is no file to read the context from: client-go takes a
+// missing file for an empty one. explicit is --kubeconfig; without it, one of the files must exist.
 func checkThere(explicit string, files []string) error {
 	if explicit != "" {
 		return nil // it is an error by itself

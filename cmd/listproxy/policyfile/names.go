@@ -43,7 +43,7 @@ func Meant(group, resource string) string {
 // loaded.
 func checkNames(c *policy.Config) error {
 	var errs []error
-	for _, t := range c.ResourceNames() {
+	for _, t := range c.RuleTargets() {
 		if meant := Meant(t.Group, t.Resource); meant != "" {
 			errs = append(errs, fmt.Errorf("%s: resource: Kubernetes has no %q here: did you mean %q? Resources have their plural names",
 				c.Rule(t).Source, t.Resource, meant))

@@ -22,11 +22,11 @@ type NamedRule struct {
 // one.
 func InForce(c *policy.Config) []NamedRule {
 	var rules []NamedRule
-	for _, t := range c.ResourceNames() {
+	for _, t := range c.RuleTargets() {
 		rules = append(rules, NamedRule{t.String(), c.Rule(t)})
 	}
 	rules = append(rules, NamedRule{statusz.EverythingElse, c.Defaults()})
-	for _, t := range []policy.ResourceName{{Resource: "secrets"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}} {
+	for _, t := range []policy.RuleTarget{{Resource: "secrets"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}} {
 		if rule := c.For(t.Group, "v1", t.Resource); rule.Source == policy.BuiltIn {
 			rules = append(rules, NamedRule{t.String(), rule})
 		}

@@ -20,7 +20,7 @@ const auditEnd = 5 * time.Second
 // addAuditFlags are kube-apiserver's flags of the same names.
 func addAuditFlags(fs *pflag.FlagSet, c *audit.Config) {
 	fs.StringVar(&c.Path, "audit-log-path", c.Path,
-		"`file` for an audit log of lists answered from memory (audit.k8s.io/v1, JSON lines); - is standard output")
+		"`file` for an audit log of lists and watches answered from memory (audit.k8s.io/v1, JSON lines); - is standard output")
 	fs.IntVar(&c.MaxSize, "audit-log-maxsize", c.MaxSize, "`megabytes` at which the audit log is rotated; 0 never")
 	fs.IntVar(&c.MaxBackups, "audit-log-maxbackup", c.MaxBackups, "how many rotated files are kept; 0 all")
 	fs.IntVar(&c.MaxAge, "audit-log-maxage", c.MaxAge, "`days` for which rotated files are kept; 0 for ever")

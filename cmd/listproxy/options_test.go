@@ -261,13 +261,14 @@ func TestSettle(t *testing.T) {
 func TestDocumentedSettle(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	expect.NoError(t, err)
+	page := strings.Join(strings.Fields(string(text)), " ")
 	alone, each := leastSettle(false), leastSettle(true)
 	for _, want := range []string{
 		fmt.Sprintf("%v at least, and %v with `--upstream` |", alone, each),
-		fmt.Sprintf("until `--upstream-settle` after that (less than %d s, ", int(each.Seconds())),
-		fmt.Sprintf("(A `--upstream-settle` of less than %d s, ", int(alone.Seconds())),
+		fmt.Sprintf("(With `--upstream` it must be at least %d s, ", int(each.Seconds())),
+		fmt.Sprintf("(`--upstream-settle` must be at least %d s, ", int(alone.Seconds())),
 	} {
-		if !strings.Contains(string(text), want) {
+		if !strings.Contains(page, want) {
 			t.Errorf("it does not say %q", want)
 		}
 	}

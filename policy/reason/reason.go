@@ -166,7 +166,7 @@ var forwarding = []struct {
 		"kube-apiserver could not be asked whether the caller may list it, or its answer " +
 			"came too late or said neither yes nor no",
 		"kube-apiserver could not be asked whether this caller may list this, or there " +
-			"was no room for the question; or memory had no answer, and kube-apiserver's own " +
+			"was no room for the review; or memory had no answer, and kube-apiserver's own " +
 			"answer does not show whether the caller may list this.",
 	},
 	{

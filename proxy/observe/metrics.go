@@ -176,7 +176,7 @@ func newUpstreamMetrics(meter metric.Meter) (*upstreamMetrics, error) {
 	m := &upstreamMetrics{}
 	var errs [2]error
 	m.requests, errs[0] = meter.Int64Counter("listproxy.upstream.requests", metric.WithUnit("{request}"),
-		metric.WithDescription("Requests to the API server: forwarded ones, reviews of callers' rights, questions who a caller is "+
+		metric.WithDescription("Requests to the API server: forwarded ones, reviews of callers' rights, requests that ask who a caller is "+
 			"(whoami), and those of feeds."))
 	m.reviews, errs[1] = meter.Float64Histogram("listproxy.review.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long the API server took to begin its answer to a review."),

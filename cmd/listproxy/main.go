@@ -33,9 +33,9 @@ func newCommand() *cobra.Command {
 	cmd := cli.Root(&cobra.Command{
 		Use:   "listproxy",
 		Short: "Answers LISTs in front of kube-apiserver, from memory, byte for byte",
-		Long: `listproxy stands in front of kube-apiserver. It answers lists from memory, byte for byte as
-kube-apiserver would, and forwards everything else untouched. The response header
-Cache-Status says which.
+		Long: `listproxy stands in front of kube-apiserver. It answers lists (and watches with --watches) from
+memory, byte for byte as kube-apiserver would, and forwards everything else unchanged. The header
+Cache-Status says where an answer came from.
 
 Try it on your machine, with a kubeconfig of an account that may read (README.md says how to
 make one), and in another terminal:

@@ -1,4 +1,4 @@
-// Package bench measures, against a real kube-apiserver, what listproxy costs it and how soon
-// listproxy knows what is new. It holds benchmarks only, and each starts the control plane that
-// it needs; docs/benchmarks.md says how to run them and what came out.
+// Package bench measures, with a real kube-apiserver, what listproxy costs kube-apiserver and how
+// soon listproxy knows of a write. It holds benchmarks only; each starts the control plane that it
+// needs. docs/benchmarks.md has the results, and how to run them.
 package bench

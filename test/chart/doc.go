@@ -1,14 +1,14 @@
 // Package chart tests the chart in charts/listproxy with the real Helm, its alert rules and its
 // dashboard with the real promtool, and the Dockerfile.
 //
-// Without a cluster: what Helm renders is held to golden files (-update writes them), values that
-// cannot be meant are refused, the rights that the chart gives are those that the policy needs, as
-// package policy reads it, and the README has every value.
+// Without a cluster: what Helm renders is compared with golden files (-update writes them), wrong
+// values are refused, the chart gives exactly the rights that the policy needs, as package policy
+// reads it, and the README has every value.
 //
-// With a real kube-apiserver: the chart is installed, upgraded and taken away again. There is no
-// kubelet, so a test does what one would: it reads the Deployment that it installed and starts the
-// program of the Dockerfile with its arguments and environment, as its user, in a root directory
-// with nothing in it but what is mounted.
+// With a real kube-apiserver: the chart is installed, upgraded and removed. There is no kubelet, so
+// a test does what one would: it reads the Deployment that it installed and starts the program of
+// the Dockerfile with its arguments and environment, as its user, in a root directory that contains
+// only what is mounted.
 //
 // promtool checks all rules, runs the unit tests in testdata/rules against some of them, and reads
 // the queries of the dashboard. What promtool cannot know is checked here: every metric, label and

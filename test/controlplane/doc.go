@@ -20,8 +20,8 @@
 // variable [VersionEnv] chooses. It is built only when it is asked for. So is helm
 // ([binaries.Tool]), which tools-helm pins.
 //
-// Jaeger ([Options].Jaeger) has a module of its own, jaeger/, and comes without its pages: what it
-// knows is asked by [ControlPlane.AwaitTrace].
+// Jaeger ([Options].Jaeger) has a module of its own, jaeger/, and comes without its web pages:
+// [ControlPlane.AwaitTrace] asks it for traces.
 //
 // # Users
 //
@@ -33,20 +33,20 @@
 //
 // The API server can be killed, stopped, paused and started again on the same port; etcd can be
 // killed, compacted, defragmented, emptied, and put back to an earlier state so that revisions go
-// back. Restarts replace every process-local state of the API server (watch caches above all) and
-// keep what is in etcd.
+// back. A restarted API server has lost everything that was in its memory (above all its watch
+// caches), and has what is in etcd.
 //
 // # Several API servers
 //
 // [ControlPlane.AddAPIServer] starts more of them on the same etcd, with the same keys, of the same
-// or of another version. (On one machine they share a Lease, whose name is made of the host's.)
+// or of another version. (On one machine they share a Lease, since its name contains the host's.)
 //
 // # Invariants
 //
 //   - Whatever ends the process that called [Start], SIGKILL included, leaves neither a process
 //     nor a directory behind. A reaper (a shell in a session of its own) holds the reading end of
-//     a pipe; when the last writer is gone it kills what DIR/*.pid names and removes DIR.
-//     [ControlPlane.Stop] ends by the same way.
+//     a pipe; when the last writer is gone it kills the processes in DIR/*.pid and removes DIR.
+//     [ControlPlane.Stop] uses the reaper, too.
 //   - Control planes do not disturb each other: each has its own directory, certificates and
 //     ports. Ports lie below the range that kernels give to outgoing connections and are
 //     reserved by a file lock for the life of the process, so that an API server that is down

@@ -46,7 +46,7 @@ credentials stay in it. There are two ways:
                    listproxy must run with --connect-port, and must know the name in that URL:
                    from its own --kubeconfig or from --connect-hosts
 
-It holds your credentials, so keep it from others:
+It has your credentials in it, so let nobody else read it:
 
   (umask 077; listproxy kubeconfig > proxy.kubeconfig)
   listproxy try --kubeconfig proxy.kubeconfig

@@ -8,6 +8,6 @@
 // --consistent-lists and --watches bring, in CPU), report.go and progress.go (how it is shown),
 // play.go (what to try by hand), traces.go (with Jaeger, where to look).
 //
-// It fails if an answer differs from kube-apiserver's, or if one that can be given from memory
-// was not. It never fails because something took long.
+// It fails if an answer differs from kube-apiserver's, or if one that can come from memory
+// did not. It never fails because something took long.
 package main

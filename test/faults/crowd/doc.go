@@ -1,10 +1,10 @@
 // Package crowd is thousands of watchers that come and go ([Crowd]): plain watches from a recent
 // revision, streaming lists, node agents, watches of a namespace, a label or one object, in JSON,
-// protobuf and as metadata. They live for seconds. Some end by their client, some by
+// protobuf and as metadata. They live for seconds. Some are ended by their client, some by
 // timeoutSeconds, and some hardly read.
 //
-// Most only count bytes. The others are strict: what they are told is held against the [History],
-// which is read from etcd itself, so it does not matter what kube-apiserver or listproxy think.
-// Nothing may be false, missing, told twice or out of order, in streams from memory and in
-// forwarded ones.
+// Most watchers only count bytes. The others are strict: the events that they get are compared with
+// the [History], which is read from etcd itself and so does not depend on kube-apiserver or
+// listproxy. No event may be false, missing, repeated or out of order, in streams from memory and
+// in forwarded ones.
 package crowd

@@ -1,16 +1,15 @@
-// Package feed holds the tests of the rules by which listproxy knows what it knows: each rule
-// is broken on purpose, between a real kube-apiserver and listproxy as a process, by a hop that
-// stands in the way of the feed.
+// Package feed tests the rules by which a feed knows its state. A hop between a real kube-apiserver
+// and listproxy, a process of its own, breaks each rule on purpose.
 //
 //	test ──────────► listproxy ──► hop ──► kube-apiserver
-//	  └── the same question, asked directly ──────┘
+//	  └── the same list, asked directly ───────────┘
 //
-// Every list that a test gets from listproxy with status 200, from memory or forwarded, is held
-// byte for byte against the list that kube-apiserver gives at the same revision. What a test
-// adds is the state in which it asks, and what Cache-Status has to say there.
+// Every list that a test gets from listproxy with status 200, from memory or forwarded, is compared
+// byte for byte with kube-apiserver's list at the same revision. A test adds the situation in which
+// it asks, and what Cache-Status must say there.
 //
-// Tests wait for conditions; deadlines only end what does not come. A test of what must not happen,
-// or that counts what happens, has to look for some time: TestMisfit for 10 s,
-// TestSchemaChangeHeldBack 60 times with 50 ms between, TestSelfCheck for as long as
-// -feed.selfcheck says.
+// Tests wait for conditions; deadlines only end what does not come. A test that something does not
+// happen, or that counts what happens, has to look for some time: TestSchemaChangeHeldBack looks 60
+// times, 50 ms apart; TestMisfit and TestSelfCheck for as long as -feed.misfit and -feed.selfcheck
+// say.
 package feed

@@ -1,26 +1,27 @@
-// Package upstreams runs listproxy before several kube-apiservers, and several listproxies, and
-// looks for a wrong answer, a request that is lost, and a client that goes back in time.
+// Package upstreams runs one or several listproxies in front of several kube-apiservers, breaks one
+// after the other, and looks for wrong answers, lost requests, and clients that see an older state
+// after a newer one.
 //
-//	askers ──► (balancer) ──► listproxy, listproxy ──► --upstream ──► kube-apiserver 2, kube-apiserver 3 ──► etcd
-//	writers, and the oracle ──► kube-apiserver 1, which nothing happens to ────────────────────────────────┘
+//	clients ──► (balancer) ──► listproxy, listproxy ──► --upstream ──► kube-apiserver 2, kube-apiserver 3 ──► etcd
+//	writers, and the oracle ──► kube-apiserver 1, which is never broken ───────────────────────────────────┘
 //
 // All are processes of their own, except the balancer (package test/harness/hop), which is plain
 // TCP.
 //
-// Askers want any state, one not older than the newest write and than what they saw, one exactly,
-// and pages; in JSON, protobuf and as metadata; with a token of the token file and one of a service
-// account. Every answer from memory is compared, byte for byte, with what an undisturbed API server
-// says for the revision that it names. The newest state (a list that asks for neither one revision
-// nor the next page) may not be of a revision that the API servers had left longer than the
-// --staleness-bound, and a second, before the request was sent: package test/oracle. With API
-// servers of two versions there is an undisturbed one of each, and an answer must be all of what
-// one of them says.
+// Clients ask for any state, for a state not older than the newest write and than what they saw,
+// for an exact revision, and for pages; in JSON, protobuf and as metadata; with a token from a
+// token file and with a service account's token. Every answer from memory is compared, byte for
+// byte, with what kube-apiserver 1 says for the revision that it names. A list of the newest state
+// (one that asks for neither an exact revision nor the next page) must contain everything that the
+// API servers had --staleness-bound and a second before the request was sent (package test/oracle).
+// With API servers of two versions there is an undisturbed one of each, and an answer must be
+// entirely as one of them writes it.
 //
-// Nothing is compacted, and nobody's rights change: that a token, of a user or of a page, is
-// refused is a mistake, too.
+// Nothing is compacted, and nobody's rights change. So it is a mistake, too, if a caller's token or
+// a continue token is refused.
 //
-// What must come is waited for; no case passes because of a time. The times reported are measured,
-// and held against limits that only an outage exceeds.
+// Tests wait for what must come; no case passes because of a time. The times reported are measured,
+// and compared with limits that only an outage exceeds.
 //
 //	go test -race ./test/faults/upstreams -v
 //	go test -race ./test/faults/upstreams -v -upstreams.all        # every case, an upgrade as well: part of make faults

@@ -139,7 +139,7 @@ limits: tools ## Drive listproxy to the limits that docs/reliability.md states, 
 attacks: tools ## Let callers crowd out others, and print what that costs with listproxy and without, a quarter of an hour (ATTACKS="-run TestCrowding/headers")
 	$(GO) test -count 1 -v -timeout 60m ./test/e2e/attacks $(or $(ATTACKS),-run '^TestCrowding$$') -attacks.crowd
 
-programs: tools ## Run controller-runtime's and Kubernetes' own tests, and what Argo CD and Prometheus follow a cluster with, straight and through listproxy, about 45 minutes (PROGRAMS="-run TestControllerRuntime/client")
+programs: tools ## Run controller-runtime's and Kubernetes' own tests, and the caches of Argo CD and Prometheus, directly and through listproxy, about 45 minutes (PROGRAMS="-run TestControllerRuntime/client")
 	$(GO) test -count 1 -v -timeout 120m ./test/e2e/programs -programs $(PROGRAMS)
 
 chart: ## Test the Helm chart with the real Helm, and the Dockerfile

@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -55,4 +57,47 @@ func (c *Collections) giveUp(r *running, why reason.Reason, loss reason.Reason) 
 	r.retire(why)
 	r.stop()
 	c.config.Log.Info("collection ended", "collection", r.resource.String(), "reason", why, "idle", r.idle(time.Now()).Round(time.Second))
+}
+
+// makeRoom keeps a tenth of every bound free: first it shortens histories, then it drops the
+// collection that was not asked for longest. Objects that still do not fit are refused when they
+// come in.
+func (c *Collections) makeRoom(now time.Time) {
+	c.shortenHistories()
+	c.dropIdlest(now, func(*running) bool { return true })
+}
+
+// makeRoomFor makes room for what came to a collection that is in use, and reports whether it fits.
+func (c *Collections) makeRoomFor(r *running) bool {
+	now := time.Now()
+	if !r.budget.Full() || r.idle(now) >= rested {
+		return !r.budget.Full()
+	}
+	c.shortenHistories()
+	helps := func(other *running) bool { return other.budget == r.budget || c.budget.Full() }
+	for r.budget.Full() && c.dropIdlest(now, helps) {
+	}
+	return !r.budget.Full()
+}
+
+// shortenHistories halves the history of every collection for which there is little room.
+func (c *Collections) shortenHistories() {
+	for _, r := range c.list() {
+		if r.budget.Crowded() {
+			r.shorten()
+		}
+	}
+}
+
+// dropIdlest drops one collection: the one that nobody has asked for longest, of those that have
+// little room, are not in use, and help. It reports whether there was one.
+func (c *Collections) dropIdlest(now time.Time, helps func(*running) bool) bool {
+	all := slices.DeleteFunc(c.list(), func(r *running) bool {
+		return !r.budget.Crowded() || c.isKept(r) || r.idle(now) < rested || !helps(r)
+	})
+	if len(all) == 0 {
+		return false
+	}
+	c.end(slices.MaxFunc(all, func(a, b *running) int { return cmp.Compare(a.idle(now), b.idle(now)) }), reason.Memory, reason.Memory)
+	return true
 }

@@ -1,6 +1,7 @@
 // Package audit writes audit events for lists and watches that are answered from memory, which
-// kube-apiserver's own audit log does not see. A [Log] is asked before an answer ([Log.Begin]) and gets the event
-// after it ([Entry.Complete]): while the log cannot be written, nothing is answered from memory.
+// kube-apiserver's own audit log does not see. A [Log] is asked before an answer ([Log.Begin]) and
+// gets the event after it ([Entry.Complete]): while the log cannot be written, nothing is answered
+// from memory.
 //
 // # Why not k8s.io/apiserver's audit package and log backend
 //

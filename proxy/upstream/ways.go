@@ -142,7 +142,7 @@ func newImpersonatedWay(cfg *rest.Config, base *url.URL) (*way, error) {
 
 // errNotImpersonated means a bug in listproxy, noticed before anything is sent with its
 // credentials.
-var errNotImpersonated = errors.New("a request with listproxy's own credentials does not state whose it is")
+var errNotImpersonated = errors.New("a request with listproxy's own credentials does not name the user that it is for")
 
 // impersonatedOnly passes only requests that name a user in Impersonate-* headers. client-go adds
 // credentials to requests that have none, so without this check a mistake elsewhere would give a

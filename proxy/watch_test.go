@@ -240,8 +240,8 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 		"of the newest state":  {query: streaming, want: []reason.Reason{""}, after: 4 * time.Second},
 		"loaded too late":      {query: streaming, away: true, want: []reason.Reason{reason.Warming, reason.Warming}, after: WatchProofWait},
 		"the client leaves":    {query: streaming, away: true, leave: 3 * time.Second, want: cold, after: 3 * time.Second},
-		"a watch, not a state": {query: "watch=true&resourceVersion=" + now, want: cold},
-		"a list":               {query: "resourceVersion=0", want: cold},
+		"a watch, not a state": {query: "watch=true&resourceVersion=" + now, takes: time.Second, want: cold},
+		"a list":               {query: "resourceVersion=0", takes: time.Second, want: cold},
 
 		// Two probes belong to the load, which is the proof: another probe would come too late.
 		"with slow probes": {query: streaming, takes: 4 * time.Second, want: []reason.Reason{""}, after: 9 * time.Second},

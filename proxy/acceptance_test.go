@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/snapshot"
 )
 
 // newcomers is what became of requests that came while a first one with the same token was with the
@@ -113,7 +114,9 @@ func newNewcomersWorld(t *testing.T) newcomersWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newcomersWorld{&Handler{Authenticator: authntest.New(t), Upstream: up, Log: proxytest.DiscardLog()}}
+	return newcomersWorld{&Handler{
+		Authenticator: authntest.New(t), Upstream: up, Collections: &snapshot.Collections{}, Log: proxytest.DiscardLog(),
+	}}
 }
 
 func (newcomersWorld) request(ctx context.Context, method, token string) *http.Request {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -27,7 +28,7 @@ func TestAccessLineIsOptIn(t *testing.T) {
 		var out bytes.Buffer
 		h := &Handler{
 			Authenticator: identifier, Log: telemetry.NewLogger(&out, telemetry.FormatText, level),
-			Draining: func() bool { return false },
+			Collections: &snapshot.Collections{}, Draining: func() bool { return false },
 		}
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}

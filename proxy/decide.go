@@ -51,7 +51,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		return list, found, why
 	}
 	resource, asked := collectionOf(list, entry, representation), attributesFor(list)
-	want := wanted{outline, query(list, entry, outline.Decision, found.semantics), list.Watch}
+	want := wanted{outline, query(list, entry, outline.Decision, found.semantics), list.Watch, who.lastProbe}
 	// A request that is answered sooner when it is forwarded is forwarded before a review is sent.
 	if want.Semantics == policy.MostRecent || !h.Authorizer.Remembers(who.identity, asked) {
 		if collection, why := h.hopeless(resource, want); why != "" {
@@ -84,6 +84,8 @@ type wanted struct {
 	policy.Outline
 	query index.Query
 	watch bool
+	// lastProbe is the last probe that was sent before the request came.
+	lastProbe uint64
 }
 
 // anyway: the newest state is proven even where the list would be forwarded sooner.
@@ -231,7 +233,7 @@ func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.C
 	case collection == nil:
 	case want.loading(collection) > 0: // it is waited for
 	case want.Semantics == policy.MostRecent:
-		absence = collection.NoFresh(want.query, h.proofWait(want), want.anyway())
+		absence = collection.NoFresh(want.query, want.lastProbe, h.proofWait(want), want.anyway())
 	case want.watch:
 		absence = collection.NoFollow(want.Revision, want.Semantics == policy.After)
 	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
@@ -250,8 +252,7 @@ func (h *Handler) snapshot(
 	if absence != reason.None {
 		return nil, snapshot.Snapshot{}, absence
 	}
-	lastProbe := collection.LastProbe() // before any wait: a load that begins from here on proves its state
-	if want.streamingList() {           // the load and the proof take no longer together
+	if want.streamingList() { // the load and the proof take no longer together
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, WatchProofWait)
 		defer stop()
@@ -265,20 +266,19 @@ func (h *Handler) snapshot(
 				return nil, snapshot.Snapshot{}, absence
 			}
 		}
-		snap, absence := h.state(ctx, collection, lastProbe, want)
+		snap, absence := h.state(ctx, collection, want)
 		if absence != reason.Warming || want.loading(collection) == 0 {
 			return collection, snap, absence
 		} // else the state was lost meanwhile
 	}
 }
 
-// state finds the state that the request asks for in a collection. lastProbe is the number of the
-// last probe that was sent before any wait of the request.
+// state finds the state that the request asks for in a collection.
 func (h *Handler) state(
-	ctx context.Context, collection *snapshot.Collection, lastProbe uint64, want wanted,
+	ctx context.Context, collection *snapshot.Collection, want wanted,
 ) (snap snapshot.Snapshot, absence reason.Reason) {
 	if want.Semantics == policy.MostRecent {
-		return h.proven(ctx, collection, lastProbe, want)
+		return h.proven(ctx, collection, want)
 	}
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
 	defer span.End()

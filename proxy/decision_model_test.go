@@ -22,7 +22,6 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/inflight"
@@ -433,8 +432,7 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	w.mu.Lock()
 	came, before := w.revision, w.epochs.Past
 	w.mu.Unlock()
-	identity := authntest.Identify(authntest.New(t), "Bearer a")
-	who := caller{identity: identity, accepted: true, share: authn.ShareKey(identity, true, "")}
+	who := w.caller(t)
 	release := takeRoom(t, w.handler.Inflight, 10_000)
 	out := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)

@@ -112,7 +112,7 @@ func TestASlowReaderMakesNobodyWait(t *testing.T) {
 					t.Error(err)
 				}
 				f.over(true)
-				if got := collection.NoFresh(f.q, time.Minute, false); got != reason.FasterForwarded {
+				if got := collection.NoFresh(f.q, w.handler.Collections.LastProbe(), time.Minute, false); got != reason.FasterForwarded {
 					t.Errorf("got %q", got)
 				}
 			})

@@ -94,7 +94,7 @@ func (h *Handler) estimate(list policy.Request, resource snapshot.Resource, q in
 	}
 	why := reason.Warming // it would have been begun
 	if collection, absence := h.Collections.Peek(resource); collection != nil {
-		why = collection.NoFresh(q, h.ConsistentWait, false)
+		why = collection.NoFresh(q, h.Collections.LastProbe(), h.ConsistentWait, false)
 	} else if absence != reason.None {
 		why = absence
 	}

@@ -117,9 +117,9 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 // it has refused the request. Filters do such work in functions of their own: what these need on
 // the stack is not kept there while the rest of the chain is running, which is hours for a watch.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) (_ *http.Request, over func()) {
-	record := observe.RecordOf(r.Context())
+	record, lastProbe := observe.RecordOf(r.Context()), h.Collections.LastProbe()
 	identity, refusal := h.Authenticator.Authenticate(r)
-	who, over := &caller{identity: identity}, func() {}
+	who, over := &caller{identity: identity, lastProbe: lastProbe}, func() {}
 	if refusal == nil {
 		if who.share, who.accepted = h.Upstream.Caller(identity, r.RemoteAddr); !who.accepted {
 			over = h.Upstream.AwaitAcceptance(r.Context(), identity, r.Method, kubehttp.Of(r).Upgrade != "")
@@ -135,12 +135,15 @@ func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) (_ *http.
 	return withCaller(r, who), over
 }
 
-// caller is who sends a request.
+// caller is who sends a request, and when.
 type caller struct {
 	identity authn.Identity
 	// accepted: kube-apiserver has accepted the caller before ([upstream.Transports.Caller]).
 	accepted bool
 	share    inflight.ShareKey
+	// lastProbe is the number of the last probe that was sent before the request came: a later one
+	// proves the newest state for it, even one that was sent while the request waited for its turn.
+	lastProbe uint64
 	// onAcceptance is called when the answer to a forwarded request shows that kube-apiserver has
 	// accepted the caller; nil if it has done so before.
 	onAcceptance func()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot"
 )
 
 func TestCacheStatus(t *testing.T) {
@@ -49,7 +50,7 @@ func TestThrough(t *testing.T) {
 func TestNoAnswerToWhoLeft(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	handler := &Handler{Log: slog.New(slog.DiscardHandler)}
+	handler := &Handler{Collections: &snapshot.Collections{}, Log: slog.New(slog.DiscardHandler)}
 	defer func() {
 		if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 			t.Errorf("ended with %v", err)

@@ -83,7 +83,7 @@ func testNewestAsAny(t *testing.T, consistent policy.ConsistentLists) {
 	// ask sends a list, and says what became of it: the header, or why it is forwarded.
 	ask := func(id authn.Identity, accepted bool, target string) string {
 		t.Helper()
-		caller := caller{identity: id, accepted: accepted, share: authn.ShareKey(id, true, "")}
+		caller := caller{identity: id, accepted: accepted, share: authn.ShareKey(id, true, ""), lastProbe: h.Collections.LastProbe()}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 		r.Header.Set("Authorization", "Bearer x")
 		r.Header.Set("Accept", "application/json")

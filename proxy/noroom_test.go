@@ -13,7 +13,10 @@ import (
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -77,6 +80,63 @@ func TestNoRoom(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestProofWhileTheTurnIsAwaited: a proof counts for a request that came before the proof's probe was
+// sent, even if the request had no turn yet. One that came later waits for a proof of its own.
+func TestProofWhileTheTurnIsAwaited(t *testing.T) {
+	for name, before := range map[string]bool{"came before": true, "came later": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t)
+				w.load(t)
+				h := w.handler
+				h.Authenticator = authntest.New(t)
+				h.Observer, _ = observetest.New(t, nil)
+				up, err := upstream.New(w.Config())
+				expect.NoError(t, err)
+				h.Upstream = up
+				up.Accept(authntest.Identify(h.Authenticator, "Bearer a"))
+				chain := through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withAuthentication, h.withInflight)
+				var taken []inflight.Place
+				for i := range byte(10) {
+					place, err := h.Inflight.Admit(t.Context(), inflight.ShareKey{i}, true, nil)
+					expect.NoError(t, err)
+					taken = append(taken, place)
+				}
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis/example.com/v1/widgets", nil)
+				r.Header.Set("Authorization", "Bearer a")
+				r.Header.Set("Accept", "application/json")
+				out, done := httptest.NewRecorder(), make(chan struct{})
+				come := func() {
+					go func() { chain.ServeHTTP(out, r); close(done) }()
+					synctest.Wait()
+				}
+				if before {
+					come()
+				}
+				another := w.open(t, httptest.NewRecorder(), "", "")
+				if <-another.done; another.why != "" {
+					t.Fatalf("another is not proven: %s", another.why)
+				}
+				w.probeTakes = time.Second
+				if !before {
+					come()
+				}
+				begun := time.Now()
+				for i := range taken {
+					taken[i].Release()
+				}
+				<-done
+				if got := out.Header().Get(kubehttp.CacheStatusHeader); got != "listproxy; hit; detail=most-recent" {
+					t.Errorf("Cache-Status %q, %d: %s", got, out.Code, out.Body)
+				}
+				if waited := time.Since(begun); before != (waited == 0) {
+					t.Errorf("it has waited for %v", waited)
+				}
+			})
+		})
+	}
 }
 
 // TestRoomIsNotHeldDuringAReview: who is reviewed again, because the wait for room took longer than the

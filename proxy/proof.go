@@ -10,14 +10,14 @@ import (
 )
 
 // proven finds the newest state, and waits for the proof that this state holds everything that was
-// written before the first probe after lastProbe was sent.
+// written before the first probe after want.lastProbe was sent.
 func (h *Handler) proven(
-	ctx context.Context, collection *snapshot.Collection, lastProbe uint64, want wanted,
+	ctx context.Context, collection *snapshot.Collection, want wanted,
 ) (snapshot.Snapshot, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanProof)
 	defer span.End()
 	begun, over := time.Now(), h.Observer.Proving(ctx)
-	snap, absence := collection.Fresh(ctx, lastProbe, h.proofWait(want))
+	snap, absence := collection.Fresh(ctx, want.lastProbe, h.proofWait(want))
 	over(absence)
 	if absence == reason.None {
 		span.SetAttributes(observe.Proof(snap.Heard.Sub(begun), snap.Answered.Sub(snap.Heard))...)

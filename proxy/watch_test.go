@@ -23,7 +23,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
@@ -52,8 +51,7 @@ func serveWatch(h *Handler, w http.ResponseWriter, r *http.Request, who caller, 
 // watch sends a watch, changes the object while it lasts, and returns what was answered.
 func (w *modelWorld) watch(t *testing.T, query string, header http.Header) (*httptest.ResponseRecorder, reason.Reason) {
 	t.Helper()
-	identity := authntest.Identify(authntest.New(t), "Bearer a")
-	who := caller{identity: identity, accepted: true, share: authn.ShareKey(identity, true, "")}
+	who := w.caller(t)
 	query = strings.Replace(query, now, strconv.Itoa(w.revision), 1)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil)
 	r.Header = header.Clone()

@@ -67,6 +67,15 @@ func (w *modelWorld) answerReviews(t testing.TB) {
 	}()
 }
 
+// caller returns who sends a request that comes now.
+func (w *modelWorld) caller(t *testing.T) caller {
+	t.Helper()
+	identity := authntest.Identify(authntest.New(t), "Bearer a")
+	return caller{
+		identity: identity, accepted: true, share: authn.ShareKey(identity, true, ""), lastProbe: w.handler.Collections.LastProbe(),
+	}
+}
+
 // load makes the resource be in memory, and every review be answered at once.
 func (w *modelWorld) load(t *testing.T) {
 	t.Helper()
@@ -87,8 +96,7 @@ func (w *modelWorld) open(t *testing.T, out http.ResponseWriter, query, encoding
 	r.Header.Set("Authorization", "Bearer a")
 	r.Header.Set("Accept", "application/json")
 	r.Header.Set("Accept-Encoding", encoding)
-	identity := authntest.Identify(authntest.New(t), "Bearer a")
-	who := caller{identity: identity, accepted: true, share: authn.ShareKey(identity, true, "")}
+	who := w.caller(t)
 	handler := w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		list, found, why := w.handler.decide(r, who)
 		switch o.why = why; {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/snapshot/budget"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
@@ -23,13 +24,13 @@ func benchCollection(n int) *Collection { return benchCollectionOf(n, false) }
 
 // benchCollectionOf has an index of nodes or none.
 func benchCollectionOf(n int, indexed bool) *Collection {
-	c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, nil)
+	c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, nil, &freshness.Numbers{})
 	state := index.NewTree(indexed)
 	body := []byte(strings.Repeat("x", 6600))
 	for i := range n {
 		state.Set(&index.Object{Key: benchKey(i), Revision: 1, Bytes: body, Fields: benchFields(i)})
 	}
-	c.open(state, 0, 1, wire.FixedFrame("PodList", "v1"), nil, c.newProbe())
+	c.open(state, 0, 1, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
 	return c
 }
 

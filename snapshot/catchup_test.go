@@ -130,7 +130,7 @@ func TestLoadedStatesAreNew(t *testing.T) {
 	c.expect(probed{1000, c.at(time.Now())})
 	c.close()
 	state := index.NewTree(false)
-	c.open(state, 0, 2000, &wire.Frame{}, nil, c.newProbe())
+	c.open(state, 0, 2000, &wire.Frame{}, nil, c.probes.Next())
 	if len(c.goals) > 0 {
 		t.Errorf("still to be caught up with: %v", c.goals)
 	}

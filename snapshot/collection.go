@@ -40,10 +40,11 @@ type Collection struct {
 	life *spanLife
 	// probeRequests gets a value when somebody waits for a revision that the feed has not reached.
 	probeRequests chan struct{}
-	// probes is the number of the last probe that was sent. awaited is the number of the earliest one
-	// that satisfies everybody who waits; newWaiters gets a value when it grows.
-	probes, awaited atomic.Uint64
-	newWaiters      chan struct{}
+	// probes numbers the probes of all collections. awaited is the number of the earliest one that
+	// satisfies everybody who waits; newWaiters gets a value when it grows.
+	probes     *freshness.Numbers
+	awaited    atomic.Uint64
+	newWaiters chan struct{}
 	// outlook is a copy of the feed's state machine, and costs has the times of forwarded lists:
 	// together they say whether it pays to wait for the newest state.
 	outlook atomic.Pointer[freshness.Machine]
@@ -88,13 +89,14 @@ type Collection struct {
 	marks []mark
 }
 
-func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pacer) *Collection {
+func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pacer, probes *freshness.Numbers) *Collection {
 	c := &Collection{
 		resource:      r,
 		limits:        limits,
 		budget:        b,
 		begun:         time.Now(),
 		pacer:         pacer,
+		probes:        probes,
 		life:          &spanLife{counts: &spanCounts{}},
 		probeRequests: make(chan struct{}, 1),
 		newWaiters:    make(chan struct{}, 1),

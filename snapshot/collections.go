@@ -14,6 +14,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/budget"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/pace"
@@ -117,6 +118,8 @@ type Collections struct {
 	checks selfChecks
 	// pacer spreads the ends of the watches of all.
 	pacer watch.Pacer
+	// probes numbers the probes of all.
+	probes freshness.Numbers
 }
 
 // running is a collection and the feed that keeps it.
@@ -298,7 +301,7 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 		}
 		bytes = c.budgets[gvr]
 	}
-	collection := newCollection(r, limits, bytes, &c.pacer)
+	collection := newCollection(r, limits, bytes, &c.pacer, &c.probes)
 	collection.life.counts = c.countsLocked(r)
 	collection.stand(c.epoch)
 	c.made++

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -44,7 +45,7 @@ func TestWantNext(t *testing.T) {
 			if tt.view == nil {
 				tt.view = &View{spans: []Span{{1, 7}}, frame: known.Frame, newest: known.tree}
 			}
-			found := newCollection(r, Limits{}, nil, nil)
+			found := newCollection(r, Limits{}, nil, nil, &freshness.Numbers{})
 			found.view.Store(tt.view)
 			c := &Collections{all: map[Resource]*running{r: {Collection: found}}}
 			c.WantNext(r, tt.q)

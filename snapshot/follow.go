@@ -126,7 +126,7 @@ func (f *feed) reopen(ctx context.Context, how ending, over time.Time) (*stream,
 	}
 	if how == broken {
 		f.fresh.Await(time.Now(), f.collection.awaited.Load())
-		sent := f.collection.newProbe()
+		sent := f.collection.probes.Next()
 		f.fresh.ProbeSent(sent)
 		f.collection.publish(f.fresh)
 		now, err := f.probe(ctx, sent)
@@ -192,7 +192,7 @@ func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
 		case do.Leave:
 			return broken, nil
 		case do.Probe:
-			sent := c.newProbe()
+			sent := c.probes.Next()
 			fresh.ProbeSent(sent)
 			probe.start(ctx, func(ctx context.Context) (probed, error) { return f.probe(ctx, sent) })
 			continue

@@ -8,9 +8,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/freshness"
 )
 
-// LastProbe is the number of the last probe that was sent: a load, or a question for the upstream's
-// current revision.
-func (c *Collection) LastProbe() uint64 { return c.probes.Load() }
+// LastProbe is the number of the last probe that was sent for any collection: a load, or a question
+// for the upstream's current revision. It is never 0.
+func (c *Collections) LastProbe() uint64 { return c.probes.Last() }
 
 // Fresh returns the newest state once it is proven that it holds everything that was written before
 // the first probe with a number higher than after was sent: that one, or a later one, has loaded
@@ -30,12 +30,12 @@ func (c *Collection) Fresh(ctx context.Context, after uint64, atMost time.Durati
 }
 
 // fresh returns the newest state if it holds everything that was written before a probe with a
-// number higher than after was sent.
+// number higher than after was sent. It is never proven for 0: nobody knows when such a request came.
 func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.absence != reason.None:
 		return Snapshot{}, v.absence
-	case v.heard.Number <= after:
+	case after == 0, v.heard.Number <= after:
 		return Snapshot{}, reason.NotProven
 	}
 	return v.state(), reason.None

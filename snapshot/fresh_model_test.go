@@ -324,7 +324,7 @@ func (w *barrierWorld) prove() {
 	defer w.c.mu.Unlock()
 	if v := w.c.view.Load(); v.absence == reason.None {
 		w.c.publishLocked(&View{
-			spans: v.spans, heard: answeredProbe{freshness.Probe{Number: w.c.probes.Load() + 1, Sent: time.Now()}, time.Now()},
+			spans: v.spans, heard: answeredProbe{freshness.Probe{Number: w.c.probes.Last() + 1, Sent: time.Now()}, time.Now()},
 			newest: v.newest, frame: v.frame, watches: v.watches,
 		})
 	}
@@ -446,7 +446,7 @@ func (w *barrierWorld) ask(asking *sync.WaitGroup, atMost time.Duration, must bo
 	asking.Go(func() {
 		for range spin { // so that they come while the feed asks
 		}
-		snap, why := w.c.Fresh(w.t.Context(), w.c.LastProbe(), atMost)
+		snap, why := w.c.Fresh(w.t.Context(), w.c.probes.Last(), atMost)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		switch err := error(nil); {

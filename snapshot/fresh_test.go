@@ -106,7 +106,7 @@ func TestNewestOfAQuietResource(t *testing.T) {
 				c := fed(t, e, time.Second)
 				e.write(30)
 				begun := time.Now()
-				snap, why := c.Fresh(t.Context(), c.LastProbe(), 1500*time.Millisecond)
+				snap, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond)
 				if why != tt.want {
 					t.Errorf("%q, want %q", why, tt.want)
 				}
@@ -135,7 +135,7 @@ func TestNewestWhereNothingHappens(t *testing.T) {
 		e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
 		c := fed(t, e, time.Second)
 		begun := time.Now()
-		if snap, why := c.Fresh(t.Context(), c.LastProbe(), time.Second); why != reason.None || snap.Revision != 9 || snap.Heard.Before(begun) {
+		if snap, why := c.Fresh(t.Context(), c.probes.Last(), time.Second); why != reason.None || snap.Revision != 9 || snap.Heard.Before(begun) {
 			t.Errorf("%q at revision %d", why, snap.Revision)
 		}
 		if e.opened > 0 {
@@ -157,7 +157,7 @@ func TestNewestIsAskedForTogether(t *testing.T) {
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * time.Second / clients)
 				came := time.Now()
-				snap, why := c.Fresh(t.Context(), c.LastProbe(), 3*takes)
+				snap, why := c.Fresh(t.Context(), c.probes.Last(), 3*takes)
 				if took := time.Since(came); why != reason.None || snap.Heard.Before(came) || took > 2*takes {
 					t.Errorf("%q after %v", why, took)
 				}
@@ -189,7 +189,7 @@ func TestNewestIsNotProven(t *testing.T) {
 				asked := e.answers(probe)
 				for range 5 {
 					begun := time.Now()
-					if _, why := c.Fresh(t.Context(), c.LastProbe(), time.Second); why != reason.NotProven {
+					if _, why := c.Fresh(t.Context(), c.probes.Last(), time.Second); why != reason.NotProven {
 						t.Errorf("got %q", why)
 					}
 					if took := time.Since(begun); took != time.Second {
@@ -221,7 +221,7 @@ func TestNobodyWaitsWhileTheStreamIsBroken(t *testing.T) {
 			tells: `{"type":"ERROR","object":` + aStatus + "}\n", pauses: 5 * time.Second,
 		}}
 		c := fed(t, e, time.Second)
-		if got := c.NoFresh(index.Query{}, 2*time.Second, true); got != reason.None {
+		if got := c.NoFresh(index.Query{}, c.probes.Last(), 2*time.Second, true); got != reason.None {
 			t.Fatalf("with a stream: %q", got)
 		}
 		e.answers(func(r *http.Request) (time.Duration, *http.Response) {
@@ -230,12 +230,12 @@ func TestNobodyWaitsWhileTheStreamIsBroken(t *testing.T) {
 			return 0, busy
 		})
 		time.Sleep(8 * time.Second) // the stream has ended, and is not opened again before 20 s are over
-		if got := c.NoFresh(index.Query{}, 2*time.Second, true); got != reason.NotProven {
+		if got := c.NoFresh(index.Query{}, c.probes.Last(), 2*time.Second, true); got != reason.NotProven {
 			t.Errorf("without a stream: %q", got)
 		}
 		e.answers(nil)
 		time.Sleep(20 * time.Second)
-		if got := c.NoFresh(index.Query{}, 2*time.Second, true); got != reason.None {
+		if got := c.NoFresh(index.Query{}, c.probes.Last(), 2*time.Second, true); got != reason.None {
 			t.Errorf("with a stream again: %q", got)
 		}
 	})
@@ -284,7 +284,7 @@ func TestNewestAfterAResumedStream(t *testing.T) {
 				if streams != 2 {
 					t.Fatalf("%d streams", streams)
 				}
-				if _, why := c.Fresh(t.Context(), c.LastProbe(), 1500*time.Millisecond); why != tt.want {
+				if _, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond); why != tt.want {
 					t.Errorf("%q, want %q", why, tt.want)
 				}
 			})
@@ -305,44 +305,50 @@ func TestNoFresh(t *testing.T) {
 		f.Answered(now.Add(probe), 0, there)
 		c.publish(f)
 	}
-	if got := c.NoFresh(index.Query{}, wait, false); got != reason.FasterForwarded {
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
 		t.Errorf("a small list: %q", got)
 	}
-	if got := c.NoFresh(index.Query{}, 2*wait, true); got != reason.None {
+	if got := c.NoFresh(index.Query{}, c.probes.Last()-1, wait, false); got != reason.None {
+		t.Errorf("one that came before the last proof's probe: %q", got)
+	}
+	if got, _ := c.view.Load().fresh(0); got.Frame != nil {
+		t.Error("one of which nobody knows when it came is answered")
+	}
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), 2*wait, true); got != reason.None {
 		t.Errorf("a small list, always: %q", got)
 	}
 	proofTakes(10*time.Millisecond, true)
 	c.forward(index.Query{}).End(20 * time.Millisecond)
-	if got := c.NoFresh(index.Query{}, wait, false); got != reason.None {
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.None {
 		t.Errorf("one that takes the upstream longer: %q", got)
 	}
 	for _, always := range []bool{true, false} {
-		if got := c.NoFresh(index.Query{}, time.Millisecond, always); got != reason.NotProven {
+		if got := c.NoFresh(index.Query{}, c.probes.Last(), time.Millisecond, always); got != reason.NotProven {
 			t.Errorf("one for whose proof nobody waits that long: %q", got)
 		}
 	}
 	proofTakes(30*time.Millisecond, true)
-	if got := c.NoFresh(index.Query{}, wait, false); got != reason.FasterForwarded {
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
 		t.Errorf("one that takes the upstream less time: %q", got)
 	}
 	var others []*pace.Forwarded
 	for range 50 { // no list takes less than a millisecond
 		others = append(others, c.forward(index.Query{}))
 	}
-	if got := c.NoFresh(index.Query{}, wait, false); got != reason.None {
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.None {
 		t.Errorf("while many others are forwarded: %q", got)
 	}
 	for _, other := range others {
 		other.End(0)
 	}
-	if got := c.NoFresh(index.Query{}, wait, false); got != reason.FasterForwarded {
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
 		t.Errorf("when that is over: %q", got)
 	}
-	if got := c.NoFresh(index.Query{Limit: 1, Name: "a"}, wait, false); got != reason.FasterForwarded {
+	if got := c.NoFresh(index.Query{Limit: 1, Name: "a"}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
 		t.Errorf("another kind of list: %q", got)
 	}
 	c.drop(reason.Schema)
-	if got := c.NoFresh(index.Query{}, wait, true); got != reason.Schema {
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, true); got != reason.Schema {
 		t.Errorf("without a state: %q", got)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/budget"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -90,7 +91,7 @@ type life struct {
 
 func newLife() *life {
 	l := &life{b: &budget.Bound{}, frame: wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", Indexed: true})}
-	l.c = newCollection(Resource{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b, &watch.Pacer{})
+	l.c = newCollection(Resource{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b, &watch.Pacer{}, &freshness.Numbers{})
 	l.trimmed = time.Now()
 	l.move(modelStart)
 	for i, parity := range []string{"odd", "even"} {

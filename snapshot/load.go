@@ -137,7 +137,7 @@ func (f *feed) measure(l *loaded, err error) {
 
 // loadStream reads the initial events of a streaming list. The watch goes on from there.
 func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error) {
-	l, err := newLoaded(is.frame, is.count*is.mean, f.collection.budget, f.collection.newProbe())
+	l, err := newLoaded(is.frame, is.count*is.mean, f.collection.budget, f.collection.probes.Next())
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error
 // begins again.
 func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error) {
 	frame := is.frame
-	l, err := newLoaded(frame, is.count*is.mean, f.collection.budget, f.collection.newProbe())
+	l, err := newLoaded(frame, is.count*is.mean, f.collection.budget, f.collection.probes.Next())
 	if err != nil {
 		return nil, err
 	}

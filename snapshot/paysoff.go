@@ -10,19 +10,21 @@ import (
 )
 
 // NoFresh says why Fresh could not answer or, unless always is set, that it would take longer than
-// forwarding q; None if it pays to wait. It does not wait, and does not count as a use of the
-// collection.
+// forwarding q; None if the proof is there, or if it pays to wait for it. It does not wait, and does
+// not count as a use of the collection.
 //
 // It compares the time until the next proof, which serves all who wait, with the time until the
 // upstream's answer, considering how many it has to give already. The time to write the answer does
 // not count, since the client needs it to read the answer in both cases.
-func (c *Collection) NoFresh(q index.Query, atMost time.Duration, always bool) reason.Reason {
+func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration, always bool) reason.Reason {
 	v, now := c.view.Load(), time.Now()
 	switch {
 	case v.absence != reason.None:
 		return v.absence
 	case clock.Age(v.heard.Sent, now) >= c.limits.Staleness:
 		return reason.Stale
+	case v.heard.Number > after:
+		return reason.None
 	}
 	proof := c.outlook.Load().Proof(now)
 	if !always {

@@ -13,11 +13,6 @@ import (
 // is rejected there is seen as the 429 that it is.
 const probeTimeout = 30 * time.Second
 
-// newProbe returns the number and time of a probe that is about to be sent.
-func (c *Collection) newProbe() freshness.Probe {
-	return freshness.Probe{Number: c.probes.Add(1), Sent: time.Now()}
-}
-
 // probed is the revision that the upstream had when it was asked for it, or later.
 type probed struct {
 	revision uint64

@@ -275,7 +275,7 @@ func TestClosedSpansInDoubt(t *testing.T) {
 				f.doubtPast(t.Context(), time.Now())
 				state := index.NewTree(false)
 				state.Set(&index.Object{Key: "ns/a", Revision: 20})
-				c.open(state, 0, 20, &wire.Frame{}, nil, c.newProbe())
+				c.open(state, 0, 20, &wire.Frame{}, nil, c.probes.Next())
 				if _, got := c.Exact(t.Context(), 10); got != tt.want {
 					t.Errorf("a revision from before: %q, want %q", got, tt.want)
 				}
@@ -567,7 +567,7 @@ func TestAPastThatWasReplaced(t *testing.T) {
 		t.Fatal(absence)
 	}
 	c.drop(reason.Warming)
-	c.open(index.NewTree(false), 0, before.Revision-1, before.Frame, nil, c.newProbe())
+	c.open(index.NewTree(false), 0, before.Revision-1, before.Frame, nil, c.probes.Next())
 	expect.NoError(t, c.progress(before.Revision))
 	if _, absence := c.Exact(t.Context(), before.Revision); absence != reason.None {
 		t.Fatal(absence)

@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/budget"
+	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -59,9 +60,9 @@ func follow(t *testing.T, c *Collection) *follower {
 // that is older. One that was loaded anew, or that nobody knows for certain, has none from before.
 func TestFollowWhereNothingHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{})
+		c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
 		load := func(rev uint64) {
-			c.open(index.NewTree(false), 0, rev, wire.FixedFrame("PodList", "v1"), &watch.Form{}, c.newProbe())
+			c.open(index.NewTree(false), 0, rev, wire.FixedFrame("PodList", "v1"), &watch.Form{}, c.probes.Next())
 		}
 		quiet := func(rev uint64) {
 			time.Sleep(time.Second)
@@ -113,10 +114,10 @@ func TestLostSpanIsForgotten(t *testing.T) {
 		"all is in doubt":  {func(c *Collection) { c.dropLocked(reason.Warming) }, watch.EndLost},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{})
+			c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
 			frame := wire.FixedFrame("PodList", "v1")
 			form := &watch.Form{Encoding: wire.EncodingOf(media.JSON), Frame: frame}
-			c.open(index.NewTree(false), 0, 10, frame, form, c.newProbe())
+			c.open(index.NewTree(false), 0, 10, frame, form, c.probes.Next())
 			snap, why := c.Latest(t.Context(), 0)
 			if why != reason.None {
 				t.Fatal(why)
@@ -135,7 +136,7 @@ func TestLostSpanIsForgotten(t *testing.T) {
 			write("a", 30)
 			write("b", 40)
 			c.close()
-			c.open(index.NewTree(false), 0, 50, frame, form, c.newProbe())
+			c.open(index.NewTree(false), 0, 50, frame, form, c.probes.Next())
 			c.mu.Lock()
 			tt.then(c)
 			c.mu.Unlock()

@@ -17,16 +17,16 @@ import (
 
 // liveCollection is a collection with one object, ns/a, at revision 10.
 func liveCollection(limits Limits) *Collection {
-	c := newCollection(Resource{}, limits, &budget.Bound{}, nil)
+	c := newCollection(Resource{}, limits, &budget.Bound{}, nil, &freshness.Numbers{})
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
-	c.open(state, 0, 10, &wire.Frame{}, nil, c.newProbe())
+	c.open(state, 0, 10, &wire.Frame{}, nil, c.probes.Next())
 	return c
 }
 
 // at is a probe that was sent at a time.
 func (c *Collection) at(asked time.Time) freshness.Probe {
-	return freshness.Probe{Number: c.probes.Add(1), Sent: asked}
+	return freshness.Probe{Number: c.probes.Next().Number, Sent: asked}
 }
 
 func TestContradictionsArePoison(t *testing.T) {
@@ -101,7 +101,7 @@ func TestAnotherPast(t *testing.T) {
 			c.close()
 			state := index.NewTree(false)
 			state.Set(tt.object)
-			c.open(state, 0, 20, &wire.Frame{}, nil, c.newProbe())
+			c.open(state, 0, 20, &wire.Frame{}, nil, c.probes.Next())
 			if _, absence := c.view.Load().exact(10); (absence == reason.None) != tt.keeps {
 				t.Errorf("the old span: %q, want kept %v", absence, tt.keeps)
 			}
@@ -176,12 +176,12 @@ func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
 
 func TestByteBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCollection(Resource{}, Limits{History: time.Hour, Staleness: time.Hour}, &budget.Bound{Limit: 100_000}, nil)
+		c := newCollection(Resource{}, Limits{History: time.Hour, Staleness: time.Hour}, &budget.Bound{Limit: 100_000}, nil, &freshness.Numbers{})
 		state := index.NewTree(false)
 		o := &index.Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
 		state.Set(o)
 		c.budget.Add(o.Size())
-		c.open(state, o.Size(), 1, &wire.Frame{}, nil, c.newProbe())
+		c.open(state, o.Size(), 1, &wire.Frame{}, nil, c.probes.Next())
 		for rev := uint64(2); rev < 500; rev++ {
 			time.Sleep(time.Minute)
 			err := c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &index.Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
@@ -225,7 +225,7 @@ func TestRetired(t *testing.T) {
 	}
 	c.retire(reason.Schema)
 	c.retire(reason.Stopped)
-	c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.newProbe())
+	c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.probes.Next())
 	c.drop(reason.Warming)
 	if why := c.whyRetired(); why != reason.Schema {
 		t.Errorf("one that was given up: %q, want %q", why, reason.Schema)
@@ -260,7 +260,7 @@ func TestDoubt(t *testing.T) {
 		"it is given up":     {func(c *Collection) { c.retire(reason.Schema) }, reason.Schema, reason.Schema},
 		"dropped, and read anew": {func(c *Collection) {
 			c.drop(reason.Warming)
-			c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.newProbe())
+			c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.probes.Next())
 		}, reason.History, reason.History},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,11 +1,13 @@
 package watch
 
 import (
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/listproxy/listproxy/snapshot/index"
 )
@@ -209,4 +211,69 @@ func TestLostWhileAsked(t *testing.T) {
 			t.Errorf("told %q, ended as %q", w.events, w.end)
 		}
 	})
+}
+
+// TestChangesInDoubt: in a doubt the hub asks again after a pause, however many changes come
+// meanwhile, and no more once nobody waits for the answer.
+func TestChangesInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, on := newCluster(t, 1), standing{}
+		ended := make(chan time.Time, 1)
+		w := c.clients(1, "n1", Options{Stands: on.stands})[0]
+		idle := c.clients(1, "n2", Options{Stands: on.stands})[0]
+		w.follow(t, ended)
+		idle.take(t.Context())
+		synctest.Wait()
+		before := on.asked.Load()
+		on.doubtful.Store(true)
+		for range 100 {
+			c.add("n1")
+			synctest.Wait()
+		}
+		if asked := on.asked.Load() - before; asked > 2 { // the client, and the hub
+			t.Errorf("asked %d times at once", asked)
+		}
+		time.Sleep(doubtFor + longestEnd + time.Second)
+		<-ended
+		before = on.asked.Load()
+		for range 100 {
+			c.add("n1")
+			time.Sleep(time.Second)
+		}
+		if asked := on.asked.Load() - before; asked > 1 {
+			t.Errorf("asked %d times when nobody waits", asked)
+		}
+		on.doubtful.Store(false)
+		c.add("n2")
+		synctest.Wait()
+		if !idle.take(t.Context()) {
+			t.Error("the other is told nothing after the doubt")
+		}
+		idle.Close(EndGone)
+	})
+}
+
+// TestNothingPinned: what is no longer in the span is in memory no more, though a client was told
+// of it that goes on.
+func TestNothingPinned(t *testing.T) {
+	c := newCluster(t, 1)
+	w := c.watch(index.Query{}, Options{After: c.span.To})
+	pinned := func() weak.Pointer[index.Object] {
+		o := c.object("n1", "x", "1", "", 11)
+		c.state.Set(o)
+		c.change(11, index.Change{After: o})
+		c.add("n2")
+		return weak.Make(o)
+	}()
+	if !w.take(t.Context()) || len(w.events) != 2 {
+		t.Fatalf("told %q", w.events)
+	}
+	c.state, c.log = index.NewTree(true), nil
+	c.span = Span{From: 12, To: 12}
+	c.hub.Publish(c.span)
+	runtime.GC()
+	if pinned.Value() != nil {
+		t.Error("the object is in memory")
+	}
+	w.Close(EndGone)
 }

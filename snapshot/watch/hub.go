@@ -49,7 +49,7 @@ type Form struct {
 // safe for concurrent use; only one goroutine may publish.
 type Hub struct {
 	form atomic.Pointer[Form]
-	span atomic.Pointer[Span]
+	span atomic.Pointer[published]
 	// newest is the newest event, if it is small and a client was told it.
 	newest atomic.Pointer[written]
 	counts *Counts
@@ -61,11 +61,11 @@ type Hub struct {
 	dispatched atomic.Uint64
 	// muted: what is known is in doubt, and nothing more is told.
 	muted atomic.Bool
-	// vouched is the last span of which stands was true, asked when the span was there. doubt: a
-	// cursor has asked since, and it was not.
-	vouched atomic.Pointer[Span]
-	doubt   atomic.Bool
-	stands  func() bool // of the first cursor
+	// doubt: a cursor or run has asked stands, and it was not true.
+	doubt  atomic.Bool
+	stands func() bool // of the first cursor
+	// askAgain is when run, which alone uses it, may ask about a doubt again.
+	askAgain time.Time
 
 	mu      sync.Mutex
 	running bool
@@ -76,12 +76,19 @@ type Hub struct {
 	times   schedule
 }
 
+// published is the span of a hub.
+type published struct {
+	Span
+	// vouched: stands was true, asked when this was the span.
+	vouched atomic.Bool
+}
+
 // NewHub returns the hub of a span. It counts what becomes of its cursors in counts, and spreads
 // their ends with those of all hubs that have the same pacer.
 func NewHub(form Form, span Span, counts *Counts, pacer *Pacer) *Hub {
 	h := &Hub{counts: counts, pacer: pacer, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Cursor{}}
 	h.form.Store(&form)
-	h.span.Store(&span)
+	h.span.Store(&published{Span: span})
 	return h
 }
 
@@ -115,14 +122,14 @@ func (h *Hub) Publish(span Span) {
 		}
 		h.mu.Unlock()
 	}
-	h.span.Store(&span)
+	h.span.Store(&published{Span: span})
 	h.nudge()
 }
 
 // Forget forgets what was before a revision. A cursor that had still to be told it ends as
 // [EndBehind].
 func (h *Hub) Forget(before uint64) {
-	span := *h.span.Load()
+	span := h.span.Load().Span
 	switch {
 	case before <= span.From:
 		return
@@ -152,7 +159,7 @@ func (h *Hub) End(doubt bool) {
 	h.EndWithin(longestEnd, EndLost)
 	if doubt { // nobody is told what is in the span, so its memory is let go of
 		to := h.span.Load().To
-		h.span.Store(&Span{From: to, To: to})
+		h.span.Store(&published{Span: Span{From: to, To: to}})
 	}
 }
 
@@ -270,7 +277,7 @@ func (h *Hub) run() {
 // turn wakes the cursors that have something to do, and sets the timer for the next one that will.
 // It says whether there are any left.
 func (h *Hub) turn(timer *time.Timer) bool {
-	doubt := h.doubt.Swap(false)
+	doubt := !time.Now().Before(h.askAgain) && h.doubt.Swap(false)
 	stands := doubt && h.certain() != nil
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -280,12 +287,12 @@ func (h *Hub) turn(timer *time.Timer) bool {
 	}
 	h.dispatchLocked()
 	now, next := time.Now(), time.Hour
-	if doubt {
-		h.doubtLocked(now, stands)
-		if !stands {
-			h.doubt.Store(true)
-			next = doubtPause
-		}
+	if doubt && h.doubtLocked(now, stands) {
+		h.doubt.Store(true)
+		h.askAgain = now.Add(doubtPause)
+	}
+	if h.doubt.Load() {
+		next = h.askAgain.Sub(now)
 	}
 	for c := h.times.first(); c != nil && !c.at.After(now); c = h.times.first() {
 		h.times.set(c, c.ring(now))
@@ -301,25 +308,28 @@ func (h *Hub) turn(timer *time.Timer) bool {
 // still served and defined as before, and it was; nil if that is in doubt.
 func (h *Hub) certain() *Span {
 	span := h.span.Load()
-	if h.vouched.Load() != span {
+	if !span.vouched.Load() {
 		if !h.stands() {
 			return nil
 		}
-		h.vouched.Store(span)
+		span.vouched.Store(true)
 	}
-	return span
+	return &span.Span
 }
 
 // doubtLocked wakes the cursors that a doubt has kept waiting, if it is over. Else those end that
-// have waited for too long.
-func (h *Hub) doubtLocked(now time.Time, over bool) {
+// have waited for too long. It says whether any goes on waiting.
+func (h *Hub) doubtLocked(now time.Time, over bool) (waiting bool) {
 	var lost []*Cursor
 	for _, bucket := range h.buckets {
 		for _, c := range bucket {
-			switch pending := c.due.Load() != 0; {
+			pending := c.due.Load() != 0
+			waits := pending || c.bookmarkDue.Load()
+			waiting = waiting || waits && !over
+			switch {
 			case over:
 				c.waits = time.Time{}
-				if pending || c.bookmarkDue.Load() {
+				if waits {
 					c.rouse()
 				}
 			case !pending:
@@ -334,6 +344,7 @@ func (h *Hub) doubtLocked(now time.Time, over bool) {
 	if len(lost) > 0 {
 		h.endLocked(lost, longestEnd, EndLost)
 	}
+	return waiting
 }
 
 // dispatchLocked wakes the cursors whose buckets were touched by what came since the last time.

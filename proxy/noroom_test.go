@@ -37,7 +37,7 @@ func TestNoRoom(t *testing.T) {
 	full := func(t *testing.T, b *inflight.Bounds) {
 		for i := range byte(200) {
 			for range 200 { // as many of one caller as may wait, or more
-				go func() { _, _ = b.AdmitBody(t.Context(), inflight.ShareKey{i}, 1, b.BodyWait()) }()
+				go func() { _, _ = b.AdmitBody(t.Context(), inflight.ShareKey{i}, 1, time.Now(), b.BodyWait()) }()
 			}
 		}
 		synctest.Wait()
@@ -177,10 +177,11 @@ func TestRoomIsUsedByWhoeverGetsIt(t *testing.T) {
 		free    time.Duration // when there is room
 		reviews int
 		want    reason.Reason
+		refused uint64 // are counted
 	}{
-		"before the right has ended": {500 * time.Millisecond, 1, reason.None},
-		"after it":                   {2500 * time.Millisecond, 3, reason.None},
-		"never":                      {time.Hour, 5, reason.NoRoom},
+		"before the right has ended": {500 * time.Millisecond, 1, reason.None, 0},
+		"after it":                   {2500 * time.Millisecond, 3, reason.None, 0},
+		"never":                      {time.Hour, 5, reason.NoRoom, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -201,6 +202,9 @@ func TestRoomIsUsedByWhoeverGetsIt(t *testing.T) {
 				<-o.done
 				if o.why != tt.want || reviews != tt.reviews {
 					t.Errorf("%q after %d reviews, want %q after %d", o.why, reviews, tt.want, tt.reviews)
+				}
+				if refused := bounds.Stats().Bytes.Refused[inflight.OverloadTimeOut]; refused != tt.refused {
+					t.Errorf("%d refusals are counted, want %d", refused, tt.refused)
 				}
 			})
 		})

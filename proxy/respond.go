@@ -164,10 +164,8 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, who caller, li
 		if why = h.reviewAgain(r.Context(), who, list, a); why != "" {
 			return nil, room, why
 		}
+		page, room, err := h.admitBody(r.Context(), who.share, *a, begun, h.left(a.rights, time.Now()))
 		now := time.Now()
-		atMost := h.Inflight.BodyWait() - now.Sub(begun)
-		page, room, err := h.admitBody(r.Context(), who.share, *a, min(atMost, h.left(a.rights, now)))
-		now = time.Now()
 		expired, over := h.left(a.rights, now) == 0, now.Sub(begun) >= h.Inflight.BodyWait()
 		switch {
 		case err == nil && (!expired || over):
@@ -175,15 +173,16 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, who caller, li
 		case err == nil:
 			page.release()
 			room.Release()
-		case !expired || over || !errors.Is(err, inflight.OverloadTimeOut):
+		case !errors.Is(err, inflight.ErrNotYet):
 			return nil, room, h.noRoom(w, r, err)
 		}
 	}
 }
 
-// admitBody makes the body of an answer as soon as there is room for its bytes, which it waits for at
-// most for atMost. Meanwhile it keeps no body in memory: the same snapshot gives the same body again.
-func (h *Handler) admitBody(ctx context.Context, share inflight.ShareKey, a answer, atMost time.Duration) (
+// admitBody makes the body of an answer as soon as there is room for its bytes, which it waits for as
+// [inflight.Bounds.AdmitBody] does. Meanwhile it keeps no body in memory: the same snapshot gives the
+// same body again.
+func (h *Handler) admitBody(ctx context.Context, share inflight.ShareKey, a answer, begun time.Time, atMost time.Duration) (
 	*body, inflight.Grant[inflight.ShareKey], error,
 ) {
 	page := newBody(a)
@@ -195,7 +194,7 @@ func (h *Handler) admitBody(ctx context.Context, share inflight.ShareKey, a answ
 	}
 	size := page.size
 	page.release()
-	room, err := h.Inflight.AdmitBody(ctx, share, size, atMost)
+	room, err := h.Inflight.AdmitBody(ctx, share, size, begun, atMost)
 	if err != nil {
 		return nil, room, err
 	}

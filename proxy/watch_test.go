@@ -153,11 +153,11 @@ func TestWatchWithoutState(t *testing.T) {
 	expect.NoError(t, err)
 	defer takeRoom(t, bounds, 10)()
 	h := &Handler{Inflight: bounds}
-	page, room, err := h.admitBody(t.Context(), inflight.ShareKey{}, answer{watch: true}, 0)
+	page, room, err := h.admitBody(t.Context(), inflight.ShareKey{}, answer{watch: true}, time.Now(), 0)
 	expect.NoError(t, err)
 	page.release()
 	room.Release()
-	if _, _, err := h.admitBody(t.Context(), inflight.ShareKey{}, listOf(1, 1), 0); err == nil {
+	if _, _, err := h.admitBody(t.Context(), inflight.ShareKey{}, listOf(1, 1), time.Now(), 0); err == nil {
 		t.Error("there was room for a list")
 	}
 }

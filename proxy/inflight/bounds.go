@@ -133,15 +133,19 @@ func (a *Bounds) Admit(ctx context.Context, caller ShareKey, accepted bool, end 
 		}
 	}
 	taken := false
-	p.own, err = a.long.acquireIf(ctx, caller, 1, func() bool {
+	p.own, err = a.long.acquireIf(ctx, caller, 1, a.long.config.MaxWait, func() Overload {
+		if !a.long.mayHoldMore(caller, 1) {
+			return OverloadCallerQueueFull
+		}
 		if !accepted {
-			return false
+			return OverloadQueueFull
 		}
 		var end func()
-		if end, taken = a.take(caller); taken {
-			end()
+		if end, taken = a.take(caller); !taken {
+			return OverloadQueueFull
 		}
-		return taken
+		end()
+		return ""
 	})
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -161,13 +165,11 @@ func (a *Bounds) Admit(ctx context.Context, caller ShareKey, accepted bool, end 
 func (a *Bounds) take(caller ShareKey) (end func(), ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.takes.Allow() {
+	taken := a.places.spareFor(a.places.count(caller) + a.taking[caller])
+	if taken == nil || !a.takes.Allow() { // who can take nothing uses up none of what others may take
 		return nil, false
 	}
-	taken := a.places.takeFor(a.places.count(caller) + a.taking[caller])
-	if taken == nil {
-		return nil, false
-	}
+	a.places.remove(taken)
 	addTo(a.taking, caller, 1)
 	return taken.value, true
 }
@@ -198,21 +200,28 @@ func (a *Bounds) Accept(p *Place, caller ShareKey) {
 // errOwnBound: the body has waited for others of the same caller, who has as much as one may have.
 var errOwnBound = fmt.Errorf("the caller's own answers take as much room as one caller may have: %w", OverloadTimeOut)
 
-// AdmitBody lets a body of so many bytes be written, when its turn comes, which it waits for at most
-// for atMost and no longer than [Bounds.BodyWait]. The request it is for has been admitted, and the
-// upstream is asked nothing while a body's grant is held: so nobody waits for somebody who waits.
-func (a *Bounds) AdmitBody(ctx context.Context, caller ShareKey, bytes int, atMost time.Duration) (Grant[ShareKey], error) {
-	limited := ctx
-	if atMost < a.BodyWait() {
+// ErrNotYet means that a body has waited for as long as it was to wait at a time, and may wait again.
+var ErrNotYet = errors.New("there is no room yet")
+
+// AdmitBody lets a body of so many bytes be written, when its turn comes, which it waits for until
+// [Bounds.BodyWait] after it began to. If it may not wait so long at a time, but for atMost only, and
+// that is over, the error is ErrNotYet, and no refusal is counted. The request it is for has been
+// admitted, and the upstream is asked nothing while a body's grant is held: so nobody waits for
+// somebody who waits.
+func (a *Bounds) AdmitBody(ctx context.Context, caller ShareKey, bytes int, begun time.Time, atMost time.Duration) (
+	Grant[ShareKey], error,
+) {
+	limited, left := ctx, max(0, a.BodyWait()-time.Since(begun))
+	if atMost < left {
 		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeout(ctx, atMost)
 		defer cancel()
 	}
-	room, err := a.bodies.Acquire(limited, caller, int64(bytes))
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		err = OverloadTimeOut
-	}
-	if errors.Is(err, OverloadTimeOut) && !a.bodies.mayHoldMore(caller, int64(bytes)) {
+	room, err := a.bodies.acquireIf(limited, caller, int64(bytes), left, nil)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		err = ErrNotYet
+	case errors.Is(err, OverloadTimeOut) && !a.bodies.mayHoldMore(caller, int64(bytes)):
 		err = errOwnBound
 	}
 	return room, err

@@ -136,11 +136,11 @@ func TestPlacesAreTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 64
 		a, ended := fullOfLong(t, most, time.Millisecond)
-		if _, err := a.Admit(t.Context(), ShareKey{9}, false, stays); err == nil {
-			t.Error("a place was taken for somebody unknown")
+		if _, err := a.Admit(t.Context(), ShareKey{9}, false, stays); !errors.Is(err, OverloadQueueFull) {
+			t.Errorf("a place was taken for somebody unknown: %v", err)
 		}
-		if _, err := a.Admit(t.Context(), ShareKey{0}, true, stays); err == nil {
-			t.Error("a place was taken for one who has as many")
+		if _, err := a.Admit(t.Context(), ShareKey{0}, true, stays); !errors.Is(err, OverloadCallerQueueFull) {
+			t.Errorf("a place was taken for one who has as many: %v", err)
 		}
 		for i := range 3 {
 			if _, err := a.Admit(t.Context(), ShareKey{2}, true, stays); err != nil {
@@ -217,6 +217,58 @@ func TestPlacesAreTakenAtAPace(t *testing.T) {
 	})
 }
 
+// TestWhoCanTakeNothing: who asks in vain again and again does not use up what others may take.
+func TestWhoCanTakeNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := fullOfLong(t, 8, time.Millisecond)
+		for i := range 10 * takesAtOnce {
+			for caller, may := range map[byte]bool{0: false, 2: i < 2} { // as many as the others, then
+				if _, err := a.Admit(t.Context(), ShareKey{caller}, true, stays); (err == nil) != may {
+					t.Fatalf("%d of caller %d: %v", i, caller, err)
+				}
+			}
+		}
+		if _, err := a.Admit(t.Context(), ShareKey{3}, true, stays); err != nil {
+			t.Errorf("another caller: %v", err)
+		}
+	})
+}
+
+// TestRefusedBodiesAreCounted: those that have waited in vain, once, and not those that wait again.
+func TestRefusedBodiesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, err := New(Config{Bytes: 100, Wait: 5 * time.Second})
+		expect.NoError(t, err)
+		for i := range byte(2) {
+			if _, ok := a.TryAdmitBody(ShareKey{i}, 50); !ok {
+				t.Fatal("no room")
+			}
+		}
+		for i, tt := range []struct {
+			waited, atMost time.Duration
+			want           error
+			counted        uint64
+		}{
+			{0, time.Second, ErrNotYet, 0},
+			{time.Second, 0, ErrNotYet, 0},
+			{0, time.Hour, OverloadTimeOut, 1},
+			{time.Nanosecond, 5*time.Second - time.Nanosecond, OverloadTimeOut, 2},
+			{4 * time.Second, time.Second, OverloadTimeOut, 3},
+			{5 * time.Second, 0, OverloadTimeOut, 4},
+			{6 * time.Second, time.Second, OverloadTimeOut, 5},
+		} {
+			begun := time.Now()
+			_, err := a.AdmitBody(t.Context(), ShareKey{2}, 10, begun.Add(-tt.waited), tt.atMost)
+			if took := time.Since(begun); !errors.Is(err, tt.want) || took != max(0, min(tt.atMost, 5*time.Second-tt.waited)) {
+				t.Errorf("%d: %v after %v", i, err, took)
+			}
+			if got := a.Stats().Bytes.Refused[OverloadTimeOut]; got != tt.counted {
+				t.Errorf("%d: %d are counted, want %d", i, got, tt.counted)
+			}
+		}
+	})
+}
+
 // TestNoSpillForOnesOwn: who has waited in vain for its own answers uses up none of what may be
 // forwarded instead.
 func TestNoSpillForOnesOwn(t *testing.T) {
@@ -232,13 +284,11 @@ func TestNoSpillForOnesOwn(t *testing.T) {
 			}
 		}
 		for range 2 * spillsAtOnce {
-			for _, atMost := range []time.Duration{time.Second, time.Millisecond} {
-				if _, err := a.AdmitBody(t.Context(), greedy, 20, atMost); a.Spill(err) || !errors.Is(err, OverloadTimeOut) {
-					t.Errorf("spilled for one's own: %v", err)
-				}
+			if _, err := a.AdmitBody(t.Context(), greedy, 20, time.Now(), time.Second); a.Spill(err) || !errors.Is(err, OverloadTimeOut) {
+				t.Errorf("spilled for one's own: %v", err)
 			}
 		}
-		if _, err := a.AdmitBody(t.Context(), ShareKey{3}, 30, time.Second); !a.Spill(err) {
+		if _, err := a.AdmitBody(t.Context(), ShareKey{3}, 30, time.Now(), time.Second); !a.Spill(err) {
 			t.Errorf("not spilled: %v", err)
 		}
 	})

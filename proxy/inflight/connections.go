@@ -313,10 +313,11 @@ func (c *Connections) keepLocked(b *boundConn, caller ShareKey) {
 		return
 	}
 	if c.kept.total >= c.most-c.most/unkeptPart {
-		taken := c.kept.takeFor(keeps)
+		taken := c.kept.spareFor(keeps)
 		if taken == nil {
 			return
 		}
+		c.kept.remove(taken)
 		taken.value.kept = nil
 		c.settleLocked(taken.value)
 	}

@@ -82,15 +82,14 @@ func (h *holdings[T]) change(of *holding[T], do func()) {
 	}
 }
 
-// takeFor takes a thing away for a caller who holds so many: the newest of the caller who holds the
-// most. Nothing is taken from who would then hold less than the other one: two callers do not take
-// the same thing from each other in turn.
-func (h *holdings[T]) takeFor(held int) *item[T] {
+// spareFor returns what can be removed for a caller who holds so many: the newest thing of the caller
+// who holds the most. There is none if that caller would then hold less than the other one: two
+// callers do not take the same thing from each other in turn.
+func (h *holdings[T]) spareFor(held int) *item[T] {
 	most, ok := h.byCount.Max()
 	if !ok || most.items.Len() < held+2 {
 		return nil
 	}
-	taken, _ := most.items.Back().Value.(*item[T])
-	h.remove(taken)
-	return taken
+	newest, _ := most.items.Back().Value.(*item[T])
+	return newest
 }

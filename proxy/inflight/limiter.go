@@ -191,12 +191,14 @@ func (g *Grant[K]) Release() {
 // it must. The error is an [Overload], or ctx's own if ctx ended first; then
 // nothing is held.
 func (l *Limiter[K]) Acquire(ctx context.Context, caller K, cost int64) (Grant[K], error) {
-	return l.acquireIf(ctx, caller, cost, nil)
+	return l.acquireIf(ctx, caller, cost, l.config.MaxWait, nil)
 }
 
-// acquireIf is Acquire that waits only if mayWait says so, which is called when the request is in the
-// queue. It may be nil: then it waits.
-func (l *Limiter[K]) acquireIf(ctx context.Context, caller K, cost int64, mayWait func() bool) (Grant[K], error) {
+// acquireIf is Acquire that waits no longer than wait, and not at all if mayWait returns a reason to
+// refuse the request. mayWait is called when the request is in the queue; nil never refuses.
+func (l *Limiter[K]) acquireIf(
+	ctx context.Context, caller K, cost int64, wait time.Duration, mayWait func() Overload,
+) (Grant[K], error) {
 	if err := ctx.Err(); err != nil {
 		return Grant[K]{}, err
 	}
@@ -208,15 +210,17 @@ func (l *Limiter[K]) acquireIf(ctx context.Context, caller K, cost int64, mayWai
 		l.mu.Unlock()
 		return Grant[K]{l, s, cost}, nil
 	}
-	c, why := l.queueLocked(s, cost)
+	c, why := l.queueLocked(s, cost, wait)
 	l.mu.Unlock()
 	if why != "" {
 		return Grant[K]{}, why
 	}
-	if mayWait != nil && !c.isGranted() && !mayWait() && l.abandon(c, OverloadCallerQueueFull) {
-		return Grant[K]{}, OverloadCallerQueueFull
+	if mayWait != nil && !c.isGranted() {
+		if why := mayWait(); why != "" && l.abandon(c, why) {
+			return Grant[K]{}, why
+		}
 	}
-	return l.wait(ctx, c)
+	return l.wait(ctx, c, wait)
 }
 
 // tryAcquire takes cost units (one at least) for the caller if it need not wait for them.
@@ -273,12 +277,12 @@ func (l *Limiter[K]) Stats() LimiterStats {
 	return LimiterStats{InUse: l.inUse, Waiting: l.waiting, Callers: len(l.callers), Refused: maps.Clone(l.refused)}
 }
 
-// wait returns when c is granted, or when it has left the queue.
-func (l *Limiter[K]) wait(ctx context.Context, c *claim[K]) (Grant[K], error) {
+// wait returns when c is granted, or when it has left the queue, after atMost.
+func (l *Limiter[K]) wait(ctx context.Context, c *claim[K], atMost time.Duration) (Grant[K], error) {
 	if c.isGranted() { // already, as often as not
 		return Grant[K]{l, c.share, c.cost}, nil
 	}
-	timer := time.NewTimer(l.config.MaxWait)
+	timer := time.NewTimer(atMost)
 	defer timer.Stop()
 	select {
 	case <-c.granted:
@@ -298,8 +302,8 @@ func (l *Limiter[K]) wait(ctx context.Context, c *claim[K]) (Grant[K], error) {
 
 // queueLocked puts a request into its caller's queue and grants what can be
 // granted, which may be this very request. If it is not, and waits beyond a
-// bound, it is taken out again and the reason returned.
-func (l *Limiter[K]) queueLocked(s *share[K], cost int64) (*claim[K], Overload) {
+// bound, or must not wait at all, it is taken out again and the reason returned.
+func (l *Limiter[K]) queueLocked(s *share[K], cost int64, wait time.Duration) (*claim[K], Overload) {
 	if len(s.queue) >= l.config.MaxWaitingPerCaller && len(s.queue) > 0 {
 		// It could not be granted before those that came first.
 		l.refused[OverloadCallerQueueFull]++
@@ -314,7 +318,7 @@ func (l *Limiter[K]) queueLocked(s *share[K], cost int64) (*claim[K], Overload) 
 		why = OverloadCallerQueueFull
 	case l.waiting > l.config.MaxWaiting:
 		why = OverloadQueueFull
-	case l.config.MaxWait == 0:
+	case wait == 0:
 		why = OverloadTimeOut
 	default:
 		return c, ""

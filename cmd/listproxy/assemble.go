@@ -162,7 +162,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 // assembleFeeds makes what is fed by the upstream, and what tells the feeds that the upstream
 // changes.
 func (o *options) assembleFeeds(a *app, cfg *rest.Config, endpoints *upstream.Endpoints, observing *observing, log *slog.Logger) error {
-	own, err := rest.HTTPClientFor(cfg)
+	own, err := upstream.Client(cfg)
 	if err != nil {
 		return fmt.Errorf("the proxy's own way to the API server: %w", err)
 	}

@@ -88,15 +88,13 @@ type Catalog struct {
 func newCatalog(
 	cfg *rest.Config, moved func(schema.GroupVersion), rewritten func(schema.GroupResource), log *slog.Logger,
 ) (*Catalog, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = 0 // it would end the watch
-	watcher, err := dynamic.NewForConfig(cfg)
+	watcher, err := clientOf(cfg, 0, dynamic.NewForConfigAndClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read APIServices: %w", err)
 	}
-	cfg.Timeout = discoveryTimeout
+	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1 // discoveryRetry limits the reads; a shared bucket would make callers wait
-	reader, err := discovery.NewDiscoveryClientForConfig(cfg)
+	reader, err := clientOf(cfg, discoveryTimeout, discovery.NewDiscoveryClientForConfigAndClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read discovery: %w", err)
 	}

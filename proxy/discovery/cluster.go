@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -132,4 +134,17 @@ func (c *Cluster) disagree(gr schema.GroupResource, disagree bool) {
 // again at once.
 func (c *Cluster) rewritten(gr schema.GroupResource) {
 	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Servers, Extent: snapshot.OfResource(gr)})
+}
+
+// clientOf returns a client with listproxy's own credentials, which are for the upstream only: it
+// follows no redirect. timeout bounds each request; a client that watches has none.
+func clientOf[C any](cfg *rest.Config, timeout time.Duration, of func(*rest.Config, *http.Client) (C, error)) (C, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = timeout
+	client, err := upstream.Client(cfg)
+	if err != nil {
+		var none C
+		return none, err
+	}
+	return of(cfg, client)
 }

@@ -45,14 +45,11 @@ type Schemas struct {
 // newSchemas returns Schemas that call changed whenever a definition appeared, changed or went.
 // It knows nothing until run runs.
 func newSchemas(cfg *rest.Config, changed func(schema.GroupResource), log *slog.Logger) (*Schemas, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = 0 // it would end the watch
-	client, err := metadata.NewForConfig(cfg)
+	client, err := clientOf(cfg, 0, metadata.NewForConfigAndClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch CustomResourceDefinitions: %w", err)
 	}
-	cfg.Timeout = discoveryTimeout
-	reader, err := dynamic.NewForConfig(cfg)
+	reader, err := clientOf(cfg, discoveryTimeout, dynamic.NewForConfigAndClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read CustomResourceDefinitions: %w", err)
 	}

@@ -31,9 +31,7 @@ var rbacResources = [...]string{"roles", "rolebindings", "clusterroles", "cluste
 //
 // flush is called from several goroutines.
 func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Logger) error {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = 0 // it would end the watches
-	client, err := metadata.NewForConfig(cfg)
+	client, err := clientOf(cfg, 0, metadata.NewForConfigAndClient)
 	if err != nil {
 		return fmt.Errorf("cannot watch RBAC objects: %w", err)
 	}

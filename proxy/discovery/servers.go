@@ -88,9 +88,7 @@ func newServers(cfg *rest.Config, known, changed func(), log *slog.Logger) (*Ser
 	if err != nil {
 		return nil, err
 	}
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = 0 // it would end the watch
-	leases, err := dynamic.NewForConfig(cfg)
+	leases, err := clientOf(cfg, 0, dynamic.NewForConfigAndClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch the API servers' Leases: %w", err)
 	}

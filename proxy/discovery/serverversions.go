@@ -157,7 +157,7 @@ func versionClient(cfg *rest.Config) (*http.Client, *url.URL, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = versionTimeout
 	cfg.NextProtos = []string{"http/1.1"}
-	client, err := rest.HTTPClientFor(cfg)
+	client, err := upstream.Client(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot ask for the API server's version: %w", err)
 	}

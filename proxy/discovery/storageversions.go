@@ -35,7 +35,7 @@ type storageVersions struct {
 	rewritten func(schema.GroupResource)
 	log       *slog.Logger
 	// agreed is the version of each resource, empty while they do not agree; nil until it was
-	// listed. Only the goroutine of Run uses it.
+	// listed. Only the goroutine of run uses it.
 	agreed  map[schema.GroupResource]string
 	refused sync.Once
 }
@@ -45,9 +45,7 @@ type storageVersions struct {
 func newStorageVersions(
 	cfg *rest.Config, disagree func(schema.GroupResource, bool), rewritten func(schema.GroupResource), log *slog.Logger,
 ) (*storageVersions, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = 0 // it would end the watch
-	client, err := dynamic.NewForConfig(cfg)
+	client, err := clientOf(cfg, 0, dynamic.NewForConfigAndClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch StorageVersions: %w", err)
 	}

@@ -9,11 +9,11 @@ import (
 )
 
 // Client returns a client of one server, which follows no redirect: its credentials are for that
-// server only.
+// server only, and what it asks for is there or nowhere.
 func Client(cfg *rest.Config) (*http.Client, error) {
-	client, err := rest.HTTPClientFor(cfg)
-	if err == nil {
-		client.CheckRedirect = kubehttp.NoRedirect
+	client, err := rest.HTTPClientFor(cfg) // which may be http.DefaultClient
+	if err != nil {
+		return nil, err
 	}
-	return client, err
+	return &http.Client{Transport: client.Transport, Timeout: client.Timeout, CheckRedirect: kubehttp.NoRedirect}, nil
 }

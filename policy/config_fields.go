@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 )
 
-// The bounds of historyWindow.
+// The bounds of settings.
 const (
 	minHistoryWindow = time.Second
 	minIdleTimeout   = 10 * time.Second

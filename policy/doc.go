@@ -28,8 +28,9 @@
 // the same.
 //
 // The API server's own code reads the path (RequestInfoFactory), the Accept header
-// and the selectors. Only this package reads the query: RequestInfo gets the path
-// alone, so it cannot read the query differently.
+// and the selectors. Decisions are made from what this package reads of the query:
+// RequestInfo gets the path alone, so it cannot read the query differently. Packages
+// kubehttp and observe look only at whether it asks for a watch or a streaming list.
 //
 // # Which reason, if several apply
 //

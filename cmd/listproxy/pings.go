@@ -12,7 +12,7 @@ import (
 // While frames come, no ping is sent.
 //
 // k8s.io/apimachinery/pkg/util/net takes these times only from environment variables; its defaults
-// are 30 and 15. Callers' requests have connections and times of their own (package proxy).
+// are 30 and 15. Callers' requests have connections and times of their own (package proxy/upstream).
 func ownPings() map[string]string {
 	return map[string]string{
 		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5",

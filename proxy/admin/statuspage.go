@@ -30,7 +30,7 @@ type StatusSource struct {
 	Version, Upstream string
 	// Started is when the process began.
 	Started time.Time
-	// Ready is as in package admin.
+	// Ready is as in [New].
 	Ready   func() (ok bool, details []statusz.Check)
 	Metrics prometheus.Gatherer
 	// Observer knows callers.

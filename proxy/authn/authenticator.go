@@ -52,7 +52,7 @@ type FrontProxy struct {
 // It is safe for concurrent use.
 type Authenticator struct {
 	secret identitySecret
-	// A chainVerifier that is nil verifies nothing.
+	// A nil one verifies nothing.
 	clientChains *certs.ChainVerifier
 	frontChains  *certs.ChainVerifier
 	front        *FrontProxy

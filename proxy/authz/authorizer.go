@@ -325,9 +325,9 @@ func newReview(a Attributes) *authorizationv1.SelfSubjectAccessReview {
 	}
 }
 
-// judgeReview says whether answer is a yes to asked. An error says why it is not an answer. The
-// review in the answer must equal asked: an upstream that does not know a selector drops it, and
-// bytes that are not UTF-8 come back changed.
+// judgeReview says whether answer is a yes to asked. problem says why it is no answer; it is empty
+// if it is one. The review in the answer must equal asked: an upstream that does not know a selector
+// drops it, and bytes that are not UTF-8 come back changed.
 func judgeReview(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) (allowed bool, problem string) {
 	if len(answer) > maxReviewBody {
 		return false, "too long"

@@ -28,7 +28,7 @@ import (
 //   - it may "impersonate" the user, each group, the uid and each extra; or
 //   - it may "impersonate:user-info" all of them, and "impersonate-on:user-info:VERB" what is done.
 //
-// (There are two more modes, for users without groups. Listproxy always states groups.) The review
+// (There are two more modes, for users without groups. Listproxy always names groups.) The review
 // of the caller's right was sent in one of these ways, so for the second only one question is left:
 // may the account list on behalf of others?
 //

@@ -29,7 +29,7 @@ func LoadClientCA(flag, path string) (*ClientCA, error) {
 	return &ClientCA{name: strings.TrimSuffix(strings.TrimPrefix(flag, "--"), "-file"), content: content}, nil
 }
 
-// VerifyOptions is a [VerifyOptions]: certificates are for client authentication.
+// VerifyOptions has the type of that name: certificates must be for client authentication.
 func (c *ClientCA) VerifyOptions() (x509.VerifyOptions, bool) { return c.content.VerifyOptions() }
 
 // Run follows the file until ctx ends.

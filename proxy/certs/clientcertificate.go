@@ -31,7 +31,7 @@ var errLongChain = errors.New("the client shows more certificates than there are
 // change.
 type ChainVerifier struct {
 	options VerifyOptions
-	// verify is [verifyChain], but for tests.
+	// verify is [verifyChain]; tests replace it.
 	verify func(certificates []*x509.Certificate, options x509.VerifyOptions) ([]*x509.Certificate, error)
 }
 

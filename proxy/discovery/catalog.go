@@ -55,7 +55,7 @@ type Entry struct {
 // do no I/O.
 type Catalog struct {
 	// Vouched says of which resources an aggregated API server shows the same to everyone;
-	// nil is none. It is set before Run, and must be quick.
+	// nil is none. It is set before run, and must be quick.
 	Vouched func(group, version, resource string) bool
 
 	apiServices dynamic.NamespaceableResourceInterface

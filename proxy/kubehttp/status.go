@@ -40,7 +40,7 @@ func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 	writeStatusBody(w, r, http.StatusTooManyRequests, encode(status))
 }
 
-// writeStatusBody writes the answer of which body is the encoded Status.
+// writeStatusBody writes an answer with the encoded Status as its body.
 func writeStatusBody(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	SetStatusHeaders(w.Header(), body)
 	SetAuditID(w.Header(), r)

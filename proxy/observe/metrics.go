@@ -25,9 +25,6 @@ const (
 	DecisionRefuse = "refuse"
 )
 
-// RefusedIdentity is the reason of requests that are refused because of who sends them.
-const RefusedIdentity = "identity"
-
 // For what the upstream is asked.
 const (
 	purposeForward = "forward"

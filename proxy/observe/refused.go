@@ -1,8 +1,10 @@
 package observe
 
 // The reasons for which listproxy refuses what is malformed or not for it, in metrics, traces and
-// the access log. The others are RefusedIdentity and every Overload of proxy/inflight.
+// the access log. The others are every Overload of proxy/inflight.
 const (
+	// RefusedIdentity: it is refused because of who sends it.
+	RefusedIdentity = "identity"
 	// RefusedTarget: the target is no path (400).
 	RefusedTarget = "target"
 	// RefusedMisdirected: it came by a tunnel, and is for another server than the tunnel (421).

@@ -30,10 +30,10 @@ type HealthConfig struct {
 }
 
 // Health knows the state of the upstream: it asks every two seconds, with listproxy's own
-// credentials and over a new connection, independently of feeds and callers; and once without
-// credentials, in the way of callers' requests. Feeds notice some
-// troubles late or not at all: client-go tries again without a word, and an open watch stays open
-// when its account is deleted. The log has one line for each change of the [Condition].
+// credentials and over a new connection, independently of feeds and callers; and once, without
+// credentials, over the transport that new callers' requests use. Feeds notice some troubles late or
+// not at all: client-go tries again without a word, and an open watch stays open when its account is
+// deleted. The log has one line for each change of the [Condition].
 //
 // A trouble counts when two checks have found it and it has lasted for some seconds, in all within
 // ten seconds; the first good answer ends it. It is safe for concurrent use.

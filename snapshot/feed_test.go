@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/media"
@@ -234,6 +235,36 @@ func fedWith(
 	synctest.Wait()
 	t.Cleanup(collections.Close)
 	return c
+}
+
+// TestNamesAreEscapedInSelectors: RBAC objects may have names with what separates the parts of a field
+// selector. A collection whose first object has such a name is learned all the same.
+func TestNamesAreEscapedInSelectors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		odd := strings.Replace(itemA, `"a"`, `"a,b=c"`, 1)
+		u := quiet()
+		c := fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+			var body string
+			switch q := r.URL.Query(); {
+			case q.Get("limit") == strconv.Itoa(sample):
+				body = u.list("", odd)
+			case q.Has("watch") && q.Has("fieldSelector"):
+				selector, err := fields.ParseSelector(q.Get("fieldSelector"))
+				if err != nil || !selector.Matches(fields.Set{wire.NameField: "a,b=c"}) {
+					return 0, tooBusy(r, http.StatusBadRequest)
+				}
+				body = inEvent("ADDED", odd)
+			default:
+				return 0, nil
+			}
+			answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Request: r}
+			answer.Body = io.NopCloser(strings.NewReader(body))
+			return 0, answer
+		}}, time.Second)
+		if _, why := c.Latest(t.Context(), 0); why != reason.None {
+			t.Errorf("it is not known: %q", why)
+		}
+	})
 }
 
 // TestAWatchThatEndsAtOnceIsNotOpenedInALoop.

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/fields"
-
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
@@ -106,7 +104,7 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, learnFirstTimeout)
 	defer cancel()
 	query := source.Exactly(ev.Meta.Revision)
-	query.Set("fieldSelector", wire.NameField+"="+fields.EscapeValue(ev.Meta.Name))
+	query.Set("fieldSelector", source.Named(ev.Meta.Name))
 	l, err := f.source.Insist(ctx, ev.Meta.Namespace, query)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errObject, err)
@@ -203,7 +201,7 @@ func (f *feed) sameInWatch(ctx context.Context, item []byte) (wire.Event, error)
 func (f *feed) seenFrom(ctx context.Context, m wire.ObjectMeta, from uint64) (wire.Event, error) {
 	s, err := f.source.Watch(ctx, m.Namespace, url.Values{
 		"resourceVersion": {strconv.FormatUint(from, 10)},
-		"fieldSelector":   {"metadata.name=" + m.Name},
+		"fieldSelector":   {source.Named(m.Name)},
 	}, freshness.ShortWatch)
 	if source.Answered(err, http.StatusGone) {
 		return wire.Event{}, nil

@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/fields"
-
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
@@ -172,7 +170,7 @@ func (c *comparison) object(ctx context.Context, rev uint64, o *index.Object) er
 	}
 	namespace, name := index.SplitKey(o.Key)
 	query := source.Exactly(rev)
-	query.Set("fieldSelector", wire.NameField+"="+fields.EscapeValue(name))
+	query.Set("fieldSelector", source.Named(name))
 	theirs, err := c.read(ctx, c.source, namespace, rev, query)
 	if err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/fields"
+
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -162,6 +164,9 @@ func (s *Source) PageAt(revision uint64, from string, limit int64) url.Values {
 	query.Set("limit", strconv.FormatInt(limit, 10))
 	return query
 }
+
+// Named is the field selector of the object with a name.
+func Named(name string) string { return wire.NameField + "=" + fields.EscapeValue(name) }
 
 // Exactly asks for a list at a revision.
 func Exactly(revision uint64) url.Values {

@@ -16,7 +16,7 @@ type conditions struct {
 	known bool
 	// schema is why definitions forbid an answer, or empty.
 	schema reason.Reason
-	// memory is what the collection depends on, with its epochs.
+	// memory is what the collection depends on, with its epoch.
 	memory snapshot.Standing
 	// allowed: the review's yes still counts.
 	allowed bool

@@ -53,7 +53,7 @@ func TestMayAnswer(t *testing.T) {
 		{"the state is too old", with(func(g *conditions) { g.at = now.Add(time.Hour) }), reason.Stale},
 		{"the collection was given up", with(func(g *conditions) { g.memory = snapshot.Standing{Absence: reason.Upstream} }), reason.Upstream},
 		{"the revision is let go of", with(func(g *conditions) { g.memory.Spans = []snapshot.Span{{From: 8, To: 9}} }), reason.History},
-		{"an epoch has ended", with(func(g *conditions) { g.memory.Epochs[snapshot.Definition]++ }), reason.Warming},
+		{"an epoch has ended", with(func(g *conditions) { g.memory.Epoch++ }), reason.Warming},
 		{"the review counts no more", with(func(g *conditions) { g.allowed = false }), reason.ReviewFailed},
 		{"all at once", conditions{schema: reason.Schema, memory: snapshot.Standing{Absence: reason.Stale}}, reason.Schema},
 	} {

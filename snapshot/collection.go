@@ -60,8 +60,9 @@ type Collection struct {
 	mu sync.Mutex
 	// retired is set, for ever, when the collection must not know anything any more.
 	retired bool
-	// epochs are those of what the collection knows.
-	epochs Epochs
+	// epoch counts how often the collection has forgotten all that it knew. What was learned in one
+	// epoch is not given in the next.
+	epoch uint64
 	// highest is the highest revision ever heard of from this storage.
 	highest uint64
 	// goals are revisions that the upstream had and that the live span has not reached yet, or that are
@@ -105,14 +106,6 @@ func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pace
 	c.publish(freshness.Machine{})
 	c.view.Store(&View{absence: reason.Warming, next: make(chan struct{}), newer: make(chan struct{})})
 	return c
-}
-
-// stand sets the epoch of a new collection: how many invalidations there were before.
-func (c *Collection) stand(epoch uint64) {
-	for g := range c.epochs {
-		c.epochs[g] = epoch
-	}
-	c.view.Store(&View{absence: reason.Warming, epochs: c.epochs, next: make(chan struct{}), newer: make(chan struct{})})
 }
 
 // Latest returns the newest state, at revision atLeast or later: what Any (atLeast 0) and

@@ -111,9 +111,8 @@ type Collections struct {
 	budgets map[schema.GroupVersionResource]*budget.Bound
 	// kept are the resources that are eager, also after a collection of theirs was dropped.
 	kept map[Resource]struct{}
-	// bans say which collections must not be kept now; epoch counts the invalidations.
-	bans  bans
-	epoch uint64
+	// bans say which collections must not be kept now.
+	bans bans
 
 	checks selfChecks
 	// pacer spreads the ends of the watches of all.
@@ -303,7 +302,6 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 	}
 	collection := newCollection(r, limits, bytes, &c.pacer, &c.probes)
 	collection.life.counts = c.countsLocked(r)
-	collection.stand(c.epoch)
 	c.made++
 	collection.objects = c.made << index.ObjectNumberBits
 	return &running{Collection: collection, stop: stop, keep: keep, watches: settings.Watches}

@@ -29,7 +29,7 @@ const (
 	// Sight is whether a change of the API servers would be noticed. Without it, a change between the
 	// first state of a collection and the first look at the API servers could go unnoticed.
 	Sight
-	// Past is the state and history of a collection. It moves whenever these are dropped.
+	// Past is the state and history of a collection.
 	Past
 	numGrounds
 )
@@ -50,10 +50,6 @@ var consequences = [numGrounds]consequence{
 	Sight:      {ended: reason.Warming, banned: reason.Warming, loss: reason.Upstream},
 	Past:       {ended: reason.Warming, banned: reason.Form, loss: reason.Mismatch},
 }
-
-// Epochs has a number for each Ground under which a state was learned. When a Ground moves, its
-// number grows, and states that were learned under the old number are no longer given.
-type Epochs [numGrounds]uint64
 
 // Extent says which collections an [Invalidation] is about. The zero Extent is all of them.
 type Extent struct{ of any } // nil, schema.GroupVersion, schema.GroupResource or Resource
@@ -158,7 +154,6 @@ func (c *Collections) Invalidate(i Invalidation) {
 	c.mu.Lock()
 	c.bans.take(i, time.Now())
 	if !i.Until.over {
-		c.epoch++
 		for r, running := range c.all {
 			if i.Extent.has(r) {
 				ended = append(ended, running)
@@ -166,26 +161,17 @@ func (c *Collections) Invalidate(i Invalidation) {
 			}
 		}
 	}
-	epoch := c.epoch
 	c.mu.Unlock()
 	is := consequences[i.Ground]
 	for _, r := range ended {
 		c.giveUp(r, is.ended, is.loss)
-		r.move(i.Ground, epoch)
 	}
-}
-
-// move sets the epoch of a Ground that has moved, in a collection that is retired.
-func (c *Collection) move(g Ground, epoch uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.epochs[g] = max(c.epochs[g]+1, epoch) // what the feed dropped by itself was counted here, too
-	c.publishLocked(&View{absence: c.view.Load().absence, retired: true})
 }
 
 // Standing is what the answers of a collection depend on, at one moment.
 type Standing struct {
-	Epochs Epochs
+	// Epoch is that of what the collection knows.
+	Epoch uint64
 	// Absence is why there is no newest state; None if there is one.
 	Absence reason.Reason
 	// Spans are the revisions whose states are known, oldest first.
@@ -197,11 +183,11 @@ type Standing struct {
 // Standing returns what the collection stands on now.
 func (c *Collection) Standing() Standing {
 	v := c.view.Load()
-	return Standing{Epochs: v.epochs, Absence: v.absence, Spans: v.spans, Staleness: c.limits.Staleness}
+	return Standing{Epoch: v.epoch, Absence: v.absence, Spans: v.spans, Staleness: c.limits.Staleness}
 }
 
 // Doubt says why a state that was taken from the collection before must not be given at now; None
-// if it may be. Its epochs must not have ended, its revision must still be known, and a newest
+// if it may be. Its epoch must not have ended, its revision must still be known, and a newest
 // state must not have become too old.
 func (s Standing) Doubt(found Snapshot, now time.Time) reason.Reason {
 	newest := !found.Heard.IsZero()
@@ -214,7 +200,7 @@ func (s Standing) Doubt(found Snapshot, now time.Time) reason.Reason {
 	if absence := knows(s.Spans, s.Absence, found.Revision); absence != reason.None {
 		return absence
 	}
-	if s.Epochs != found.Epochs {
+	if s.Epoch != found.epoch {
 		return reason.Warming // what was known has been dropped, and loaded again since
 	}
 	return reason.None

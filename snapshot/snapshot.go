@@ -19,14 +19,14 @@ type Snapshot struct {
 	Revision uint64
 	// Frame is how the upstream writes a list of this collection.
 	Frame *wire.Frame
-	// Epochs are those under which it was learned.
-	Epochs Epochs
 	// Heard is how new a newest state is: it has everything that was written by then. It is the time
 	// when the upstream was asked for its current revision, and Answered the time when it answered.
 	// Both are zero for a state at an exact revision.
 	Heard, Answered time.Time
 
-	tree index.Tree
+	// epoch is the one in which it was learned.
+	epoch uint64
+	tree  index.Tree
 	// watches are those of the live span that a newest state is from; nil if there are none.
 	watches *watch.Hub
 }

@@ -27,8 +27,8 @@ type View struct {
 	absence reason.Reason
 	// retired: there will be no other view.
 	retired bool
-	// epochs are those under which it was learned.
-	epochs Epochs
+	// epoch is the one in which it was learned.
+	epoch uint64
 	// spans, oldest first. While absence is [reason.None] the last one is live.
 	spans []Span
 	// heard is how new the newest state is: it has everything that was written by then. It is the time
@@ -87,7 +87,7 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 // state is the newest state.
 func (v *View) state() Snapshot {
 	return Snapshot{
-		Revision: v.to(), Frame: v.frame, Epochs: v.epochs, tree: v.newest, watches: v.watches,
+		Revision: v.to(), Frame: v.frame, epoch: v.epoch, tree: v.newest, watches: v.watches,
 		Heard: v.heard.Sent, Answered: v.heard.answered,
 	}
 }
@@ -127,5 +127,5 @@ func knows(spans []Span, newest reason.Reason, rev uint64) reason.Reason {
 // stateAt returns the state at a revision that one of the spans contains. The newest version
 // at or before it is in the same span, since every span begins with a version.
 func (v *View) stateAt(rev uint64) Snapshot {
-	return Snapshot{Revision: rev, Frame: v.frame, Epochs: v.epochs, tree: v.versions.Find(rev).Tree}
+	return Snapshot{Revision: rev, Frame: v.frame, epoch: v.epoch, tree: v.versions.Find(rev).Tree}
 }

@@ -370,7 +370,7 @@ func (c *Collection) dropLocked(why reason.Reason) {
 
 // forgetLocked removes all spans. The caller publishes what is true instead.
 func (c *Collection) forgetLocked() {
-	c.epochs[Past]++
+	c.epoch++
 	c.versions = index.History{}
 	c.marks = nil
 	for i, bytes := range c.accounts {
@@ -383,7 +383,7 @@ func (c *Collection) forgetLocked() {
 // publishLocked makes a view the current one.
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
-	v.versions, v.epochs = c.versions, c.epochs
+	v.versions, v.epoch = c.versions, c.epoch
 	c.tellWatchesLocked(v, old)
 	v.next, v.newer = make(chan struct{}), old.newer
 	newer := v.heard != old.heard || v.absence != old.absence

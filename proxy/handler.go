@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/listproxy/listproxy/policy"
@@ -174,11 +175,18 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 	})
 }
 
+// lateEnd is how long a long-running request whose place is taken has until its end: twice what
+// package forward gives to an event under way.
+const lateEnd = 2 * time.Second
+
 // turn is what a request holds that was let in.
 type turn struct {
 	place inflight.Place
 	leave func()                  // gives its connection back; nil if it has none
 	over  context.CancelCauseFunc // of a long-running request's context
+
+	mu     sync.Mutex
+	client http.ResponseWriter // nil when the handler is about to return
 }
 
 func (t *turn) end() {
@@ -188,7 +196,23 @@ func (t *turn) end() {
 	if t.over != nil {
 		t.over(nil)
 	}
+	t.mu.Lock()
+	t.client = nil
+	t.mu.Unlock()
 	t.place.Release()
+}
+
+// cutOff ends the reads and writes of the client's connection or stream. A handler whose client reads
+// nothing does not notice otherwise that the request's context has ended; nor does one that passes on
+// what comes on an upgraded connection.
+func (t *turn) cutOff() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.client != nil {
+		control, past := http.NewResponseController(t.client), time.Unix(1, 0)
+		_ = control.SetReadDeadline(past) // fails only if the connection is gone
+		_ = control.SetWriteDeadline(past)
+	}
 }
 
 // admit lets a request in when its turn comes; it returns nil if it has refused it. A caller whom
@@ -197,7 +221,7 @@ func (t *turn) end() {
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*turn, *http.Request) {
 	long, who := kubehttp.Of(r).LongRunning, callerOf(r.Context())
 	observe.RecordOf(r.Context()).LongRunning(long)
-	t := &turn{}
+	t := &turn{client: w}
 	var err error
 	var end func() // for a caller who needs the place
 	if long {
@@ -208,6 +232,7 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*turn, *http.Re
 				h.Log.Info("a long-running request is ended: its caller has the most of them, and another caller needs its place")
 			})
 			over(forward.ErrEndInOrder)
+			time.AfterFunc(lateEnd, t.cutOff)
 		}
 	}
 	if t.place, err = h.Inflight.Admit(r.Context(), who.share, who.accepted, end); err != nil {
@@ -230,9 +255,12 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*turn, *http.Re
 	return t, withCaller(r, &who)
 }
 
-// refuse answers a request whose turn did not come.
+// refuse answers a request whose turn did not come, or whose place was taken before its answer began.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
+	switch {
+	case forward.PlaceTaken(r.Context()):
+		err = forward.ErrEndInOrder
+	case r.Context().Err() != nil:
 		// The caller has gone. Or it has only closed its half of the connection: without the panic it
 		// would read an empty 200.
 		panic(http.ErrAbortHandler)

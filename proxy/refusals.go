@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 
+	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/observe"
 )
@@ -21,6 +22,9 @@ func RefusalReasons() []string {
 func refusalReason(err error) string {
 	if overload, is := errors.AsType[inflight.Overload](err); is {
 		return string(overload)
+	}
+	if errors.Is(err, forward.ErrEndInOrder) {
+		return observe.RefusedTaken
 	}
 	return observe.OtherLabel
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
@@ -43,6 +44,10 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		}
 		found = answer{semantics: found.semantics}
 		record.Decided(list, found.semantics, why)
+	}
+	if forward.PlaceTaken(r.Context()) {
+		h.refuse(w, r, forward.ErrEndInOrder)
+		return nil
 	}
 	record.SetCacheStatus(w.Header(), forwarded(why))
 	if found.unreviewed {

@@ -143,14 +143,21 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 // fail ends an exchange to which the API server gave no usable answer.
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	r := x.request
-	gone := r.Context().Err() != nil
+	again := PlaceTaken(r.Context()) && r.Method == http.MethodGet && x.upgrade == ""
+	gone := r.Context().Err() != nil && !again
 	if gone || x.switched {
-		// The client has gone, or the connection no longer speaks HTTP.
+		// The client has gone, or must not repeat what it has asked for, or the connection no longer
+		// speaks HTTP.
 		x.report(gone, err.Error())
 		panic(http.ErrAbortHandler)
 	}
 	clear(w.Header())
 	maps.Copy(w.Header(), x.added)
+	if again {
+		observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedTaken)
+		kubehttp.WriteTooManyRequests(w, r)
+		return
+	}
 	if x.watch != nil && x.watch.ended() {
 		kubehttp.WriteShuttingDown(w, r)
 		return

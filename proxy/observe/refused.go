@@ -25,6 +25,9 @@ const (
 	RefusedUpgrade = "upgrade"
 	// RefusedMalformed: the request's header or body is malformed, ended early or came too slowly (400).
 	RefusedMalformed = "malformed"
+	// RefusedTaken: another caller needed the place of a long-running request whose answer had not begun
+	// (429).
+	RefusedTaken = "taken"
 )
 
 // RefusalReasons returns every reason for which listproxy itself refuses a request, for
@@ -32,6 +35,6 @@ const (
 func RefusalReasons() []string {
 	return []string{
 		RefusedIdentity, RefusedTarget, RefusedMisdirected, RefusedConnect, RefusedNoConnect, RefusedBody,
-		RefusedConnection, RefusedSegments, RefusedUpgrade, RefusedMalformed,
+		RefusedConnection, RefusedSegments, RefusedUpgrade, RefusedMalformed, RefusedTaken,
 	}
 }

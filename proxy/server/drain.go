@@ -82,7 +82,9 @@ func (d *Drain) End(timeout time.Duration) (cut int64, clean bool) {
 		return 0, true
 	}
 	cut = d.running.Load()
-	d.cut() // ends upgraded connections, which Close does not close
+	// This ends upgraded connections, which Close does not close. Those whose clients read nothing end
+	// with the process.
+	d.cut()
 	_ = d.server.Close()
 	noticed, cancelNoticed := context.WithTimeout(context.Background(), cutTime)
 	defer cancelNoticed()

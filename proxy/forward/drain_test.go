@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
@@ -33,27 +34,40 @@ func endOf(d *server.Drain, timeout time.Duration) drained {
 
 // startDraining serves as startProxy does, with a Drain; ending gets within what time the watches
 // are to end, when that has begun.
-func startDraining(t *testing.T, forward known, http2 bool) (_ *httptest.Server, _ *server.Drain, ending chan time.Duration) {
+func startDraining(t *testing.T, forward known) (_ *httptest.Server, _ *server.Drain, ending chan time.Duration) {
 	t.Helper()
-	return startGuarded(t, forward, http2, time.Minute)
+	front, drain, ending := newDraining(forward, false, time.Minute)
+	front.StartTLS()
+	t.Cleanup(front.Close)
+	return front, drain, ending
 }
 
-// startGuarded is startDraining with a limit for clients that do not read.
-func startGuarded(t *testing.T, forward known, http2 bool, stall time.Duration) (_ *httptest.Server, _ *server.Drain, ending chan time.Duration) {
-	t.Helper()
+// newDraining returns what startDraining serves, with a limit for clients that do not read.
+func newDraining(forward known, http2 bool, stall time.Duration) (front *httptest.Server, drain *server.Drain, ending chan time.Duration) {
 	log := slog.New(slog.DiscardHandler)
 	ending = make(chan time.Duration, 1)
-	front := httptest.NewUnstartedServer(nil)
+	front = httptest.NewUnstartedServer(nil)
 	front.Config = server.New(server.NewStallGuard(stall, log).Wrap(server.OnlyPaths(forward, log)), nil, log)
-	drain := server.NewDrain(front.Config, func(within time.Duration) {
+	drain = server.NewDrain(front.Config, func(within time.Duration) {
 		forward.EndWatches(within)
 		ending <- within
 	})
 	drain.LastFlush *= 4 // the machine may be busy elsewhere
 	front.EnableHTTP2 = http2
-	front.StartTLS()
-	t.Cleanup(front.Close)
 	return front, drain, ending
+}
+
+// drainingInPipes is startDraining in a bubble, before an upstream that is not started yet, and with a
+// limit for clients that do not read.
+func drainingInPipes(t *testing.T, upstream *httptest.Server, up, down bool, stall time.Duration) (*httptest.Server, *server.Drain) {
+	t.Helper()
+	upstream.EnableHTTP2 = up
+	network := proxytest.StartInPipes(t, upstream)
+	config := proxytest.UpstreamServer{Server: upstream}.Config()
+	config.Dial = network.Dial
+	front, drain, _ := newDraining(newForwarder(t, config), down, stall)
+	proxytest.StartInPipes(t, front)
+	return front, drain
 }
 
 // TestDrain: watches end at once and in order, also one that has no answer yet; what takes its time
@@ -61,7 +75,9 @@ func startGuarded(t *testing.T, forward known, http2 bool, stall time.Duration) 
 func TestDrain(t *testing.T) {
 	for _, up := range []bool{false, true} {
 		for _, down := range []bool{false, true} {
-			t.Run(fmt.Sprintf("client http2=%t upstream http2=%t", down, up), func(t *testing.T) { testDrain(t, up, down) })
+			t.Run(fmt.Sprintf("client http2=%t upstream http2=%t", down, up), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testDrain(t, up, down) })
+			})
 		}
 	}
 }
@@ -69,7 +85,7 @@ func TestDrain(t *testing.T) {
 func testDrain(t *testing.T, up, down bool) {
 	const event = `{"type":"BOOKMARK"}` + "\n"
 	come, gone := make(chan string, 3), make(chan string, 2)
-	upstream := proxytest.StartUpstream(t, up, func(w http.ResponseWriter, r *http.Request) {
+	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:
 			first := make([]byte, 5)
@@ -88,8 +104,8 @@ func testDrain(t *testing.T, up, down bool) {
 		come <- r.URL.Path
 		<-r.Context().Done()
 		gone <- r.URL.Path
-	})
-	front, drain, _ := startDraining(t, newForwarder(t, upstream.Config()), down)
+	}))
+	front, drain := drainingInPipes(t, upstream, up, down, time.Minute)
 
 	silent := make(chan *http.Response, 1)
 	go func() {
@@ -164,64 +180,71 @@ func testDrain(t *testing.T, up, down bool) {
 // member, and then one in each) comes through as it was, also after pauses that are longer than a
 // client may take to read. At the end the watch ends behind a member, though events keep coming.
 func TestCompressedStreamingList(t *testing.T) {
-	const stall = 100 * time.Millisecond
 	for _, up := range []bool{false, true} {
 		for _, down := range []bool{false, true} {
 			t.Run(fmt.Sprintf("client http2=%t upstream http2=%t", down, up), func(t *testing.T) {
-				var sent bytes.Buffer // which the handler has, and after it the test
-				busy, over := make(chan struct{}), make(chan struct{})
-				upstream := proxytest.StartUpstream(t, up, func(w http.ResponseWriter, r *http.Request) {
-					defer close(over)
-					w.Header().Set("Content-Type", "application/json")
-					w.Header().Set("Content-Encoding", "gzip")
-					w.Header().Set("Vary", "Accept-Encoding")
-					send := func(events string) {
-						member := proxytest.GzipMember(events)
-						sent.Write(member)
-						_, _ = w.Write(member)
-						_ = http.NewResponseController(w).Flush()
-					}
-					send(strings.Repeat(`{"type":"ADDED"}`+"\n", 10_000))
-					send(`{"type":"BOOKMARK"}` + "\n")
-					time.Sleep(2 * stall)
-					for i := 0; r.Context().Err() == nil; i++ {
-						send(fmt.Sprintf(`{"type":"MODIFIED","object":%d}`+"\n", i))
-						if i == 5 {
-							close(busy)
-						}
-						time.Sleep(quiet / 20)
-					}
-				})
-				front, drain, _ := startGuarded(t, newForwarder(t, upstream.Config()), down, stall)
-				request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+aWatch+"&sendInitialEvents=true&allowWatchBookmarks=true", http.NoBody)
-				expect.NoError(t, err)
-				request.Header.Set("Accept-Encoding", "gzip") // so the client leaves it as it is
-				res, err := front.Client().Do(request)
-				expect.NoError(t, err)
-				defer func() { _ = res.Body.Close() }()
-				if got := res.Header; got.Get("Content-Encoding") != "gzip" || got.Get("Vary") != "Accept-Encoding" {
-					t.Errorf("the header is %v", got)
-				}
-				end := make(chan drained, 1)
-				go func() {
-					<-busy
-					end <- endOf(drain, time.Minute)
-				}()
-				got := proxytest.ReadAll(t, res.Body)
-				if got := <-end; got != (drained{0, true}) {
-					t.Errorf("it ended with %+v", got)
-				}
-				<-over
-				if !bytes.HasPrefix(sent.Bytes(), []byte(got)) {
-					t.Errorf("%d bytes, which are not those that were sent", len(got))
-				}
-				zip, err := gzip.NewReader(strings.NewReader(got))
-				expect.NoError(t, err)
-				if events := proxytest.ReadAll(t, zip); strings.Count(events, "MODIFIED") < 5 || !strings.HasSuffix(events, "\n") {
-					t.Errorf("%d bytes of events", len(events))
-				}
+				synctest.Test(t, func(t *testing.T) { testCompressedStreamingList(t, up, down) })
 			})
 		}
+	}
+}
+
+func testCompressedStreamingList(t *testing.T, up, down bool) {
+	const stall = 100 * time.Millisecond
+	var sent bytes.Buffer // which the handler has, and after it the test
+	busy, over := make(chan struct{}), make(chan struct{})
+	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(over)
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Vary", "Accept-Encoding")
+		send := func(events string) {
+			member := proxytest.GzipMember(events)
+			sent.Write(member)
+			_, _ = w.Write(member)
+			_ = http.NewResponseController(w).Flush()
+		}
+		send(strings.Repeat(`{"type":"ADDED"}`+"\n", 10_000))
+		send(`{"type":"BOOKMARK"}` + "\n")
+		time.Sleep(2 * stall)
+		for i := 0; r.Context().Err() == nil; i++ {
+			send(fmt.Sprintf(`{"type":"MODIFIED","object":%d}`+"\n", i))
+			if i == 5 {
+				close(busy)
+			}
+			time.Sleep(quiet / 20)
+		}
+	}))
+	front, drain := drainingInPipes(t, upstream, up, down, stall)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+aWatch+"&sendInitialEvents=true&allowWatchBookmarks=true", http.NoBody)
+	expect.NoError(t, err)
+	request.Header.Set("Accept-Encoding", "gzip") // so the client leaves it as it is
+	res, err := front.Client().Do(request)
+	expect.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	if got := res.Header; got.Get("Content-Encoding") != "gzip" || got.Get("Vary") != "Accept-Encoding" {
+		t.Errorf("the header is %v", got)
+	}
+	end := make(chan drained, 1)
+	go func() {
+		select {
+		case <-busy:
+		case <-over:
+		}
+		end <- endOf(drain, time.Minute)
+	}()
+	got := proxytest.ReadAll(t, res.Body)
+	if got := <-end; got != (drained{0, true}) {
+		t.Errorf("it ended with %+v", got)
+	}
+	<-over
+	if !bytes.HasPrefix(sent.Bytes(), []byte(got)) {
+		t.Errorf("%d bytes, which are not those that were sent", len(got))
+	}
+	zip, err := gzip.NewReader(strings.NewReader(got))
+	expect.NoError(t, err)
+	if events := proxytest.ReadAll(t, zip); strings.Count(events, "MODIFIED") < 5 || !strings.HasSuffix(events, "\n") {
+		t.Errorf("%d bytes of events", len(events))
 	}
 }
 
@@ -235,7 +258,7 @@ func TestDrainWaitsForUpgraded(t *testing.T) {
 					_ = rw.Flush()
 				}
 			}))
-			front, drain, ending := startDraining(t, newForwarder(t, upstream.Config()), false)
+			front, drain, ending := startDraining(t, newForwarder(t, upstream.Config()))
 			_, conn, reader := proxytest.SendRaw(t, front, request)
 			end := make(chan drained, 1)
 			go func() { end <- endOf(drain, time.Hour) }()
@@ -276,7 +299,7 @@ func TestDrainCuts(t *testing.T) {
 		<-r.Context().Done()
 		gone <- struct{}{}
 	})
-	front, drain, _ := startDraining(t, newForwarder(t, upstream.Config()), false)
+	front, drain, _ := startDraining(t, newForwarder(t, upstream.Config()))
 	_, _, upgraded := proxytest.SendRaw(t, front, upgradeProtocols["websocket"])
 	log := proxytest.Get(t, front.Client(), front.URL+"/api/v1/namespaces/a/pods/b/log?follow=true")
 	if got := endOf(drain, time.Millisecond); got != (drained{2, false}) {
@@ -302,7 +325,7 @@ func TestDrainCutsConnections(t *testing.T) {
 	const idle, tries = 5 * time.Second, 5
 	for range tries {
 		upstream := proxytest.StartUpstream(t, false, func(http.ResponseWriter, *http.Request) {})
-		front, drain, _ := startDraining(t, newForwarder(t, upstream.Config()), false)
+		front, drain, _ := startDraining(t, newForwarder(t, upstream.Config()))
 		began := time.Now()
 		conn := proxytest.DialFront(t, front)
 		if _, err := io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: "); err != nil {
@@ -332,7 +355,7 @@ func TestWatchSpread(t *testing.T) {
 		time.Hour:       5 * time.Second,
 	} {
 		upstream := proxytest.StartUpstream(t, false, func(http.ResponseWriter, *http.Request) {})
-		_, drain, ending := startDraining(t, newForwarder(t, upstream.Config()), false)
+		_, drain, ending := startDraining(t, newForwarder(t, upstream.Config()))
 		drain.End(timeout)
 		if within := <-ending; within != want {
 			t.Errorf("with %v watches are ended within %v, want %v", timeout, within, want)

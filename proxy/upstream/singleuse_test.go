@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -85,15 +84,9 @@ func refuseAll(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.Stat
 // inPipes serves refuseAll over HTTP/2 in a bubble.
 func inPipes(t *testing.T) (*httptest.Server, *proxytest.PipeListener) {
 	t.Helper()
-	listener := proxytest.NewPipeListener()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(refuseAll))
-	_ = server.Listener.Close()
-	server.Listener, server.EnableHTTP2 = listener, true
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	server.URL = "https://127.0.0.1"
-	return server, listener
+	server.EnableHTTP2 = true
+	return server, proxytest.StartInPipes(t, server)
 }
 
 // askAtOnce sends requests of callers whom the upstream has not accepted, all at once.

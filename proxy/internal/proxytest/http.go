@@ -217,11 +217,30 @@ func (l *PipeListener) Close() error {
 // Addr is the same for all.
 func (*PipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
-// Dial connects to the listener.
+// Dial connects to the listener, unless that is closed.
 func (l *PipeListener) Dial(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
-	l.conns <- server
-	return client, nil
+	select {
+	case l.conns <- server:
+		return client, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// StartInPipes serves as httptest's StartTLS does, in a synctest bubble, until the test ends. The
+// server's client finds it at its URL, and so does who dials with what is returned.
+func StartInPipes(t *testing.T, server *httptest.Server) *PipeListener {
+	t.Helper()
+	listener := NewPipeListener()
+	_ = server.Listener.Close()
+	server.Listener = listener
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	server.URL = "https://127.0.0.1" // which its certificate has
+	server.Client().Transport.(*http.Transport).DialContext = listener.Dial
+	return listener
 }
 
 // DialTLS returns a connection of a client that speaks HTTP/1.1 by hand. A test that waits on it in

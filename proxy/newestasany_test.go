@@ -67,7 +67,7 @@ func testNewestAsAny(t *testing.T, consistent policy.ConsistentLists) {
 	w.probeTakes = 5 * time.Millisecond
 	close(w.reviews) // each is answered at once
 	h := w.handler
-	whoAmI, err := authz.NewWhoAmI(authntest.SendAs(who.answer), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.WhoAmIConfig{TTL: ttl})
+	whoAmI, err := authz.NewWhoAmI(authntest.SendAs(who.answer), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.Config{TTL: ttl})
 	expect.NoError(t, err)
 	defer whoAmI.Close()
 	h.WhoAmI = whoAmI

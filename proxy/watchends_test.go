@@ -268,7 +268,7 @@ func TestAuditOfAClientThatHasGone(t *testing.T) {
 				Status:   authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "alice"}},
 			})
 			return proxytest.JSONResponse(r, http.StatusCreated, string(body)), err
-		}), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.WhoAmIConfig{}) // it remembers nobody
+		}), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.Config{}) // it remembers nobody
 		expect.NoError(t, err)
 		defer who.Close()
 		lines := &auditLines{}

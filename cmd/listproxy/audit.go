@@ -32,7 +32,7 @@ func (o *options) newWhoAmI(transports *upstream.Transports, observing *observin
 	if !o.audit.Enabled() && !o.policy.NamesCallers() {
 		return nil, nil //nolint:nilnil // none is no error
 	}
-	return authz.NewWhoAmI(observing.whoAmI(transports.SendAs), transports.URL(), authz.WhoAmIConfig{TTL: o.reviewTTL})
+	return authz.NewWhoAmI(observing.whoAmI(transports.SendAs), transports.URL(), authz.Config{TTL: o.reviewTTL})
 }
 
 // newAuditor opens the audit log, or returns nil if there is to be none.

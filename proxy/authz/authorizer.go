@@ -22,8 +22,10 @@ import (
 )
 
 const (
-	defaultReviewTimeout = 10 * time.Second
-	defaultReviewEntries = 16384
+	defaultTimeout = 10 * time.Second
+	// maxEntries bounds what a cache remembers; an answer with a long key or many names counts as
+	// several.
+	maxEntries = 16384
 
 	// ownReviewCounts is how long a yes is valid for the request that asked for it, from when the yes
 	// came, even if it is older than the TTL by then: otherwise a TTL of 0, or a slow upstream, would
@@ -68,17 +70,21 @@ type Attributes struct {
 	FieldSelector string
 }
 
-// Config configures an Authorizer.
+// Config configures an Authorizer or a WhoAmI.
 type Config struct {
-	// TTL is how long a yes may be used, counted from when its review was
-	// sent. Zero or less: every request has a review of its own.
+	// TTL is how long an answer (of an Authorizer: a yes) may be used, counted from when it was asked
+	// for. Zero or less: each request asks the upstream.
 	TTL time.Duration
-	// Timeout bounds one review, the wait for its turn included. Zero means
-	// ten seconds.
+	// Timeout bounds one question, the wait for its turn included. Zero means ten seconds.
 	Timeout time.Duration
-	// MaxEntries bounds the remembered decisions; one with a key of more than
-	// half a kilobyte (a long selector) counts as several. Zero means 16384.
-	MaxEntries int64
+}
+
+// timeout is Timeout, or its default.
+func (c Config) timeout() time.Duration {
+	if c.Timeout <= 0 {
+		return defaultTimeout
+	}
+	return c.Timeout
 }
 
 // Authorizer asks the upstream whether a caller may do something, as the caller: it sends a
@@ -108,21 +114,16 @@ type Authorizer struct {
 // NewAuthorizer returns an Authorizer that sends its reviews through send to the API
 // server at base.
 func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*Authorizer, error) {
-	if cfg.Timeout <= 0 {
-		cfg.Timeout = defaultReviewTimeout
-	}
-	if cfg.MaxEntries <= 0 {
-		cfg.MaxEntries = defaultReviewEntries
-	}
-	decisions, err := newDecisionCache(cfg.MaxEntries)
+	epochs, err := newExpiringCache[uint64](maxEntries)
 	if err != nil {
 		return nil, fmt.Errorf("cannot remember reviews: %w", err)
 	}
-	turns, err := newTurns(cfg.Timeout)
+	decisions := &decisionCache{epochs: epochs}
+	turns, err := newTurns(cfg.timeout())
 	if err != nil {
 		return nil, err
 	}
-	watches, err := newWatchTurns(cfg.Timeout)
+	watches, err := newWatchTurns(cfg.timeout())
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 		send:      send,
 		endpoint:  endpoint.String(),
 		ttl:       cfg.TTL,
-		timeout:   cfg.Timeout,
+		timeout:   cfg.timeout(),
 		log:       log,
 		decisions: decisions,
 		reviews:   shared[bool]{ttl: cfg.TTL, epoch: decisions.epoch.Load},
@@ -238,12 +239,12 @@ func (r *Authorizer) Left(yes Right, now time.Time) time.Duration {
 }
 
 // Flush forgets every decision, including those that the upstream is making now: no request uses a
-// yes whose review was sent before Flush was called.
-func (r *Authorizer) Flush() { r.decisions.flush() }
+// yes whose review was sent before Flush was called. Their memory is freed when they expire.
+func (r *Authorizer) Flush() { r.decisions.epoch.Add(1) }
 
 // Close ends the cache of decisions. A closed Authorizer still answers, but asks the upstream each
 // time.
-func (r *Authorizer) Close() { r.decisions.close() }
+func (r *Authorizer) Close() { r.decisions.epochs.close() }
 
 // ask sends one review when its turn comes and waits for the answer.
 func (r *Authorizer) ask(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (dated[bool], error) {

@@ -371,6 +371,15 @@ func (r *Authorizer) Allowed(ctx context.Context, id authn.Identity, a Attribute
 	return yes.allowed, err
 }
 
+// newDecisions returns a cache of size units, which ends with the test.
+func newDecisions(t *testing.T, size int64) *decisionCache {
+	t.Helper()
+	epochs, err := newExpiringCache[uint64](size)
+	expect.NoError(t, err)
+	t.Cleanup(epochs.close)
+	return &decisionCache{epochs: epochs}
+}
+
 // has says whether the answer for key is known to be yes.
 func (c *decisionCache) has(key string, now time.Time) bool {
 	_, ok := c.find(key, now)
@@ -813,7 +822,9 @@ func TestReviewAfterClose(t *testing.T) {
 func TestReviewCloseAgainstUse(t *testing.T) {
 	for range 20 {
 		r := newAuthorizer(t, proxytest.Transport((&fakeAuthorizer{}).RoundTrip), "https://upstream.example",
-			Config{TTL: time.Hour, MaxEntries: 8}, proxytest.DiscardLog())
+			Config{TTL: time.Hour}, proxytest.DiscardLog())
+		r.decisions.epochs.close()
+		r.decisions.epochs = newDecisions(t, 8).epochs
 		i := authntest.New(t)
 		var all sync.WaitGroup
 		for n := range 8 {
@@ -934,7 +945,7 @@ func TestDecisionsOfEqualHashes(t *testing.T) {
 	epochs, err := newHashedExpiringCache[uint64](100, func(string) (uint64, uint64) { return 1, 1 })
 	expect.NoError(t, err)
 	c := &decisionCache{epochs: epochs}
-	defer c.close()
+	defer c.epochs.close()
 	now := time.Now()
 	c.add("mine", 0, validity{now, time.Hour}, now)
 	c.epochs.awaitAdded()
@@ -957,9 +968,7 @@ func TestDecisionsOfEqualHashes(t *testing.T) {
 // A decision is used before it expires and in its epoch, whatever ristretto
 // holds.
 func TestDecisionsExpire(t *testing.T) {
-	c, err := newDecisionCache(100)
-	expect.NoError(t, err)
-	defer c.close()
+	c := newDecisions(t, 100)
 	now := time.Now()
 	const key = "key"
 	// For ever, as ristretto sees it.
@@ -982,7 +991,7 @@ func TestDecisionsExpire(t *testing.T) {
 			t.Errorf("%s: got %v", test.name, got)
 		}
 	}
-	c.flush()
+	c.epoch.Add(1)
 	if c.has(key, now) {
 		t.Error("used after a flush")
 	}
@@ -1004,9 +1013,7 @@ func TestDecisionsExpire(t *testing.T) {
 func TestDecisionsAreBounded(t *testing.T) {
 	const size = 50
 	long := strings.Repeat("x", 3*entryBytes)
-	c, err := newDecisionCache(size)
-	expect.NoError(t, err)
-	defer c.close()
+	c := newDecisions(t, size)
 	now := time.Now()
 	for n := range 100 * size {
 		c.add(fmt.Sprint(long, n), 0, validity{now, time.Hour}, now)

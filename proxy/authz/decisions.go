@@ -24,15 +24,6 @@ type decisionCache struct {
 	epochs *expiringCache[uint64]
 }
 
-// newDecisionCache returns an empty cache of at most size units.
-func newDecisionCache(size int64) (*decisionCache, error) {
-	epochs, err := newExpiringCache[uint64](size)
-	if err != nil {
-		return nil, err
-	}
-	return &decisionCache{epochs: epochs}, nil
-}
-
 // find returns the yes for key, if there is one that counts at now.
 func (c *decisionCache) find(key string, now time.Time) (Right, bool) {
 	r, ok := c.epochs.find(key, now)
@@ -49,12 +40,6 @@ func (c *decisionCache) add(key string, epoch uint64, counts validity, now time.
 		c.epochs.add(key, epoch, 1+int64(len(key)/entryBytes), counts, now)
 	}
 }
-
-// flush makes all decisions so far unusable. Their memory is freed when they expire.
-func (c *decisionCache) flush() { c.epoch.Add(1) }
-
-// close lets go of everything. Afterwards the cache is empty and stays so.
-func (c *decisionCache) close() { c.epochs.close() }
 
 // decisionKey returns the full key of a decision: who asks, and every
 // attribute with its length before it, so that no two questions share one.

@@ -26,23 +26,9 @@ const (
 	maxWhoAmIBody = 256 << 10
 	// userUnit is how many bytes of a user one unit of the cache's bound pays for.
 	userUnit = 1024
-
-	defaultWhoAmIEntries = 16384
 )
 
 var errNoIdentity = errors.New("the caller has no credentials to ask with")
-
-// WhoAmIConfig configures a WhoAmI.
-type WhoAmIConfig struct {
-	// TTL is how long an answer may be used, counted from when it was asked for; it should be no
-	// longer than that of the reviews. Zero or less: every question goes to the upstream.
-	TTL time.Duration
-	// Timeout bounds one question, the wait for its turn included. Zero means ten seconds.
-	Timeout time.Duration
-	// MaxEntries bounds the remembered users; one with more than a kilobyte of names (many groups)
-	// counts as several. Zero means 16384.
-	MaxEntries int64
-}
 
 // WhoAmI learns who callers are, for the audit log and for rules of the policy that name callers:
 // what a caller may see is the Authorizer's to say. For a token only the upstream knows, so it is
@@ -67,24 +53,18 @@ type WhoAmI struct {
 }
 
 // NewWhoAmI returns a WhoAmI that asks the API server at base, through send. It must be closed in
-// the end.
-func NewWhoAmI(send SendAs, base *url.URL, cfg WhoAmIConfig) (*WhoAmI, error) {
-	if cfg.Timeout <= 0 {
-		cfg.Timeout = defaultReviewTimeout
-	}
-	if cfg.MaxEntries <= 0 {
-		cfg.MaxEntries = defaultWhoAmIEntries
-	}
-	users, err := newExpiringCache[*user.DefaultInfo](cfg.MaxEntries)
+// the end. The TTL should be no longer than that of the reviews.
+func NewWhoAmI(send SendAs, base *url.URL, cfg Config) (*WhoAmI, error) {
+	users, err := newExpiringCache[*user.DefaultInfo](maxEntries)
 	if err != nil {
 		return nil, fmt.Errorf("cannot remember who callers are: %w", err)
 	}
-	failures, err := newExpiringCache[error](cfg.MaxEntries)
+	failures, err := newExpiringCache[error](maxEntries)
 	if err != nil {
 		users.close()
 		return nil, fmt.Errorf("cannot remember whom nobody knows: %w", err)
 	}
-	turns, err := newTurns(cfg.Timeout)
+	turns, err := newTurns(cfg.timeout())
 	if err != nil {
 		users.close()
 		failures.close()
@@ -96,7 +76,7 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg WhoAmIConfig) (*WhoAmI, error) {
 		send:      send,
 		endpoint:  endpoint.String(),
 		ttl:       cfg.TTL,
-		timeout:   cfg.Timeout,
+		timeout:   cfg.timeout(),
 		users:     users,
 		failures:  failures,
 		questions: shared[*user.DefaultInfo]{ttl: cfg.TTL, epoch: func() uint64 { return 0 }}, // a token stays its user's

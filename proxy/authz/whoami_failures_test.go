@@ -20,7 +20,7 @@ func TestRecogniseAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 10 * time.Second
 		u := &whoAmIUpstream{answer: func(*http.Request) (*http.Response, error) { return nil, errors.New("away") }}
-		w := newWhoAmI(t, u, WhoAmIConfig{TTL: ttl})
+		w := newWhoAmI(t, u, Config{TTL: ttl})
 		callers := authntest.New(t)
 		recognise := func(id authn.Identity, want string, asked int) {
 			t.Helper()

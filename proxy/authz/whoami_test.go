@@ -76,7 +76,7 @@ func answerWhoAmI(r *http.Request, info authenticationv1.UserInfo) (*http.Respon
 	return proxytest.JSONResponse(r, http.StatusCreated, string(body)), nil
 }
 
-func newWhoAmI(t testing.TB, u *whoAmIUpstream, cfg WhoAmIConfig) *WhoAmI {
+func newWhoAmI(t testing.TB, u *whoAmIUpstream, cfg Config) *WhoAmI {
 	t.Helper()
 	base, err := url.Parse("https://upstream.example/prefix")
 	expect.NoError(t, err)
@@ -106,7 +106,7 @@ func TestWhoAmIAsks(t *testing.T) {
 			Extra: map[string]authenticationv1.ExtraValue{"k": {"v", "w"}},
 		})
 	}
-	w := newWhoAmI(t, u, WhoAmIConfig{})
+	w := newWhoAmI(t, u, Config{})
 	who, err := w.User(t.Context(), authntest.Identify(authntest.New(t), "Bearer secret"), inflight.ShareKey{})
 	expect.NoError(t, err)
 	want := &user.DefaultInfo{Name: "alice", UID: "42", Groups: []string{"b", "a"}, Extra: map[string][]string{"k": {"v", "w"}}}
@@ -127,7 +127,7 @@ func TestWhoAmIAsks(t *testing.T) {
 
 func TestWhoAmINobody(t *testing.T) {
 	u := &whoAmIUpstream{}
-	if who, err := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour}).User(t.Context(), authn.Identity{}, inflight.ShareKey{}); who != nil || !errors.Is(err, errNoIdentity) {
+	if who, err := newWhoAmI(t, u, Config{TTL: time.Hour}).User(t.Context(), authn.Identity{}, inflight.ShareKey{}); who != nil || !errors.Is(err, errNoIdentity) {
 		t.Errorf("%v, %v", who, err)
 	}
 	if u.asked != 0 {
@@ -168,7 +168,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			u := &whoAmIUpstream{answer: tt.answer}
-			w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Hour})
+			w := newWhoAmI(t, u, Config{TTL: time.Hour})
 			id := authntest.Identify(authntest.New(t), "Bearer "+secret)
 			for range 2 {
 				who, err := w.User(t.Context(), id, inflight.ShareKey(id.Key()))
@@ -198,7 +198,7 @@ func (c *expiringCache[V]) awaitAdded() { c.entries.Wait() }
 func TestWhoAmIRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &whoAmIUpstream{}
-		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Minute})
+		w := newWhoAmI(t, u, Config{TTL: time.Minute})
 		identifier := authntest.New(t)
 		alice, bob := authntest.Identify(identifier, "alice"), authntest.Identify(identifier, "bob")
 		for range 3 {
@@ -235,7 +235,7 @@ func TestWhoAmICountsFromTheQuestion(t *testing.T) {
 			time.Sleep(time.Second)
 			return answerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 		}}
-		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Second})
+		w := newWhoAmI(t, u, Config{TTL: time.Second})
 		id := authntest.Identify(authntest.New(t), "alice")
 		wantUser(t, w, id, "alice")
 		w.users.awaitAdded()
@@ -249,7 +249,7 @@ func TestWhoAmICountsFromTheQuestion(t *testing.T) {
 // TestWhoAmIWithoutTTL remembers nothing.
 func TestWhoAmIWithoutTTL(t *testing.T) {
 	u := &whoAmIUpstream{}
-	w := newWhoAmI(t, u, WhoAmIConfig{})
+	w := newWhoAmI(t, u, Config{})
 	id := authntest.Identify(authntest.New(t), "alice")
 	wantUser(t, w, id, "alice")
 	wantUser(t, w, id, "alice")
@@ -270,7 +270,7 @@ func TestWhoAmIShares(t *testing.T) {
 			}
 			return answerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 		}}
-		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Minute})
+		w := newWhoAmI(t, u, Config{TTL: time.Minute})
 		id := authntest.Identify(authntest.New(t), "alice")
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
@@ -303,7 +303,7 @@ func TestWhoAmIIsBounded(t *testing.T) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		}}
-		w := newWhoAmI(t, u, WhoAmIConfig{TTL: time.Minute, Timeout: time.Second})
+		w := newWhoAmI(t, u, Config{TTL: time.Minute, Timeout: time.Second})
 		identifier := authntest.New(t)
 		var all sync.WaitGroup
 		for i := range maxQuestionsAtOnce + maxQuestionsWaiting {

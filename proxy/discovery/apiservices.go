@@ -58,17 +58,11 @@ func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string) reason.Reas
 
 // streamEnded notes that the stream has ended, and why.
 func (c *Catalog) streamEnded(err error) {
-	if !isRefused(err) {
-		return
+	if isRefused(err) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.refused = true
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.refused = true
-	c.refusedOnce.Do(func() {
-		c.log.Warn("APIServices may not be read, so it is not known which API groups another server answers: only lists of the core "+
-			"group are answered from memory",
-			"grant", "list and watch on apiservices.apiregistration.k8s.io", "error", err)
-	})
 }
 
 // store returns the store of what follows the APIServices.

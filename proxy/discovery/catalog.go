@@ -65,7 +65,6 @@ type Catalog struct {
 	heard       heard // of the APIServices
 	log         *slog.Logger
 	flights     singleflight.Group
-	refusedOnce sync.Once
 
 	mu sync.RWMutex
 	// servers has every APIService. It is nil until they were read for the
@@ -120,6 +119,9 @@ func (c *Catalog) run(ctx context.Context) {
 		store:        c.store(),
 		heard:        &c.heard,
 		ended:        c.streamEnded,
+		refusal: "APIServices may not be read, so it is not known which API groups another server answers: only lists of the core " +
+			"group are answered from memory",
+		grant: "list and watch on apiservices.apiregistration.k8s.io",
 		// As that of the API servers' Leases: collections are back within seconds.
 		soon: true,
 		log:  c.log,

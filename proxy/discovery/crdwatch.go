@@ -60,7 +60,6 @@ func newSchemas(cfg *rest.Config, changed func(schema.GroupResource), log *slog.
 func (s *Schemas) run(ctx context.Context) {
 	listWatch := listWatchOf(s.client.Resource(definitions))
 	tellStreams(listWatch, s.opened, s.lost)
-	var refused sync.Once
 	follower{
 		name:         definitions.Resource,
 		listWatch:    listWatch,
@@ -68,18 +67,12 @@ func (s *Schemas) run(ctx context.Context) {
 		store:        s.store(),
 		heard:        &s.heard,
 		// Custom resources are not answered from memory without it.
-		soon:  true,
-		lists: true,
-		log:   s.log,
-		ended: func(err error) {
-			s.ended(err)
-			if isRefused(err) {
-				refused.Do(func() {
-					s.log.WarnContext(ctx, "CustomResourceDefinitions may not be watched: custom resources are not answered from memory",
-						"grant", "list and watch on customresourcedefinitions.apiextensions.k8s.io", "error", err)
-				})
-			}
-		},
+		soon:    true,
+		lists:   true,
+		log:     s.log,
+		ended:   s.ended,
+		refusal: "CustomResourceDefinitions may not be watched: custom resources are not answered from memory",
+		grant:   "list and watch on customresourcedefinitions.apiextensions.k8s.io",
 	}.follow(ctx)
 }
 

@@ -37,6 +37,9 @@ type follower struct {
 	// ended is called with the error that ended the stream; with nil if the revision was too old, or
 	// if the stream broke and the resource is listed again.
 	ended func(error)
+	// refusal, unless it is empty, is logged once if the stream is refused: what follows from that.
+	// grant is the right that would help.
+	refusal, grant string
 	// soon: the stream must be back as soon as the upstream is. Otherwise there is up to a minute
 	// between two attempts.
 	soon bool
@@ -62,6 +65,7 @@ func (f follower) follow(ctx context.Context) {
 	reflector := cache.NewReflectorWithOptions(listAfterBreaks(f.listWatch, f.lists), f.expectedType, f.store, options)
 
 	backoff, refusals := newFollowBackoff(f.soon), newRefusalBackoff()
+	said := f.refusal == ""
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := f.stream(ctx, reflector)
@@ -73,6 +77,10 @@ func (f follower) follow(ctx context.Context) {
 			err = nil
 		}
 		f.ended(err)
+		if isRefused(err) && !said {
+			f.log.WarnContext(ctx, f.refusal, "grant", f.grant, "error", err)
+			said = true
+		}
 		healthy := time.Since(began) >= followHealthy
 		if healthy {
 			backoff, refusals = newFollowBackoff(f.soon), newRefusalBackoff()

@@ -78,7 +78,7 @@ type Servers struct {
 	said versions
 	all  fleet
 
-	knownOnce, leasesOnce, versionOnce sync.Once
+	knownOnce, versionOnce sync.Once
 }
 
 // newServers returns Servers that call known once, as soon as they would notice a change, and
@@ -136,6 +136,8 @@ func (s *Servers) run(ctx context.Context) {
 		store:        s.store(heard),
 		heard:        heard,
 		ended:        s.streamEnded,
+		refusal:      "The API servers' Leases may not be read: only /version and discovery tell that API servers changed",
+		grant:        "list and watch on leases.coordination.k8s.io in " + serverLeaseNamespace,
 		// After a restart collections are back within seconds, and this should be, too.
 		soon: true,
 		log:  s.log,
@@ -187,10 +189,6 @@ func (s *Servers) streamEnded(err error) {
 	s.mu.Lock()
 	s.refused = true
 	s.mu.Unlock()
-	s.leasesOnce.Do(func() {
-		s.log.Warn("The API servers' Leases may not be read: only /version and discovery tell that API servers changed",
-			"grant", "list and watch on leases.coordination.k8s.io in "+serverLeaseNamespace, "error", err)
-	})
 	s.look()
 }
 

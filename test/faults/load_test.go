@@ -97,7 +97,9 @@ func (s *scene) churn(ctx context.Context) {
 func (s *scene) askNewest(ctx context.Context) {
 	for poll.Pause(ctx, askEvery) {
 		all := collections()
+		s.resting.RLock()
 		s.put(ctx, question{Collection: all[rand.IntN(len(all))], Query: ask.AnyVersion}, true, 0)
+		s.resting.RUnlock()
 	}
 }
 

@@ -49,6 +49,7 @@ type scene struct {
 	renewed   time.Time         // when the API server was there again after etcd was last replaced
 	writing   sync.RWMutex      // held by whoever wants nobody to write
 	asking    sync.RWMutex      // held for reading from the choice of a revision to the last answer
+	resting   sync.RWMutex      // held by a soak that rests, so that nobody asks for the newest state
 
 	followers []follower
 	stop      context.CancelFunc // ends the followers

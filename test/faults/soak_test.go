@@ -83,8 +83,12 @@ func TestSoak(t *testing.T) {
 	defer measuring.Wait()
 	defer cancel()
 	faults := s.breakUntil(m.began.Add(*soakFor), rests(m.began, *soakFor), func() {
-		turnover.rest(m.rest)
-		m.takeStacks()
+		turnover.rest(func(begins bool) {
+			if !begins {
+				m.takeStacks()
+			}
+			m.rest(begins)
+		})
 	})
 
 	cancel()
@@ -221,7 +225,7 @@ func (m *meter) run(ctx context.Context) {
 	told := m.began
 	for poll.Pause(ctx, sampleEach) {
 		before := m.inRest()
-		sample, err := soak.Take(ctx, m.scene.proxies.All()[0].AdminURL()+"/metrics")
+		sample, err := m.take(ctx, before > 0)
 		if err != nil {
 			if ctx.Err() == nil {
 				m.scene.Tally.Wrong("listproxy cannot be measured: %v", err)
@@ -240,6 +244,17 @@ func (m *meter) run(ctx context.Context) {
 			m.tell(sample)
 		}
 	}
+}
+
+// take takes a sample, of nothing but what is in use if that is asked for.
+func (m *meter) take(ctx context.Context, inUse bool) (soak.Sample, error) {
+	url := m.scene.proxies.All()[0].AdminURL()
+	if inUse {
+		if err := soak.Collect(ctx, url); err != nil {
+			return soak.Sample{}, err
+		}
+	}
+	return soak.Take(ctx, url+"/metrics")
 }
 
 // rest is told when a rest begins and when it ends.

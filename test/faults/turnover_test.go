@@ -44,6 +44,8 @@ const (
 	goneFor = 5 * time.Second
 	// watchersUsers is how many users the crowd of watchers has.
 	watchersUsers = 8
+	// unusedFor is how long listproxy keeps a connection to the API server that nobody uses.
+	unusedFor = 90 * time.Second
 	// restFor is how long a rest is, once all is gone that goes.
 	restFor = 10 * time.Second
 )
@@ -290,15 +292,17 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 	}
 }
 
-// rest lets nobody write or watch, and nobody ask but for the newest state and for what is always
-// asked for, and says so when all that comes and goes is gone: callers, what they were allowed, collections,
-// and history; and what is garbage then. It stays so for some samples.
+// rest lets nobody write, watch or ask, but now and then for what is always asked for, and says so
+// when all that comes and goes is gone: callers, what they were allowed, collections, history and
+// connections. It stays so for some samples.
 func (t *turnover) rest(at func(bool)) {
 	t.Helper()
 	t.writing.Lock()
 	defer t.writing.Unlock()
 	t.asking.Lock()
 	defer t.asking.Unlock()
+	t.resting.Lock()
+	defer t.resting.Unlock()
 	if err := t.crowd.Settle(t.Context()); err != nil {
 		t.Tally.Wrong("a watcher waits for what was written: %v", err)
 	}
@@ -308,17 +312,9 @@ func (t *turnover) rest(at func(bool)) {
 	t.settled()
 	t.stop()
 	defer t.follow()
-	poll.Pause(t.Context(), soakHistory+time.Second)
-	t.must(poll.Retry(t.Context(), "the end of collections that nobody asks for", func() error { return t.gone(t.Context()) }))
 	defer t.keepUsed()()
-	begun := time.Now()
-	t.must(poll.Retry(t.Context(), "a collection of garbage", func() error {
-		sample, err := t.sample(t.Context())
-		if err == nil && sample.Collected.Before(begun) {
-			err = fmt.Errorf("the last was at %v", sample.Collected)
-		}
-		return err
-	}))
+	poll.Pause(t.Context(), unusedFor+time.Second) // history and rights go sooner
+	t.must(poll.Retry(t.Context(), "the end of collections that nobody asks for", func() error { return t.gone(t.Context()) }))
 	at(true)
 	poll.Pause(t.Context(), restFor)
 	at(false)

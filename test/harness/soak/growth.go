@@ -3,6 +3,7 @@ package soak
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -24,9 +25,9 @@ type Measure struct {
 func Measures() []Measure {
 	const mib = 1 << 20
 	return []Measure{
-		// Beside the heap it is the program's own pages, read when they are first needed, and what
-		// the runtime has not given back yet.
-		{Name: "resident memory", Of: func(s Sample) float64 { return s.RSS }, Slack: 4 * mib, Unit: mib, Label: " MiB"},
+		// Beside the heap it is the program's own pages, read when they are first needed. What the
+		// runtime keeps for later depends on when it last gave some back.
+		{Name: "resident memory in use", Of: func(s Sample) float64 { return s.RSS - s.Free }, Slack: 4 * mib, Unit: mib, Label: " MiB"},
 		{Name: "heap", Of: func(s Sample) float64 { return s.Heap }, Slack: mib, Unit: mib, Label: " MiB"},
 		{Name: "goroutines", Of: func(s Sample) float64 { return s.Goroutines }, Slack: 3, Unit: 1},
 		{Name: "file descriptors", Of: func(s Sample) float64 { return s.FDs }, Slack: 2, Unit: 1},
@@ -56,12 +57,13 @@ type Growth struct {
 	Span time.Duration
 }
 
-// Allowed is by how much the floor may rise.
+// Allowed is by how much the floor may rise: the slack, and as much as the floors stray anyway.
 func (g Growth) Allowed() float64 {
+	slack := g.Slack
 	if g.Span < enough {
-		return short * g.Slack
+		slack *= short
 	}
-	return g.Slack
+	return slack + scatter(g.Floors)
 }
 
 // Grows reports whether the floor has risen by more than the slack.
@@ -109,6 +111,27 @@ func Grown(samples []Sample) ([]Growth, error) {
 		all = append(all, g)
 	}
 	return all, nil
+}
+
+// scatter is how far numbers stray from the straight line that is nearest to them, as a standard
+// deviation: a steady leak makes the line steeper, and the numbers stray no more. It is 0 if they are
+// too few to stray.
+func scatter(numbers []float64) float64 {
+	n := float64(len(numbers))
+	if n < 3 {
+		return 0
+	}
+	middle, centre := (n-1)/2, mean(numbers)
+	var xy, xx, squares float64
+	for i, y := range numbers {
+		x := float64(i) - middle
+		xy, xx = xy+x*(y-centre), xx+x*x
+	}
+	for i, y := range numbers {
+		off := y - centre - xy/xx*(float64(i)-middle)
+		squares += off * off
+	}
+	return math.Sqrt(squares / (n - 2))
 }
 
 func mean(numbers []float64) (m float64) {

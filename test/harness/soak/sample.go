@@ -19,9 +19,9 @@ type Sample struct {
 	// Rest is in which rest of the run it was taken, from 1 on, and 0 if in none: a time in which
 	// nothing is broken, and all that is to be given back has been. It is for the caller to say.
 	Rest int
-	// RSS is the resident memory, and Heap what the last collection of garbage left of the heap, in
-	// bytes.
-	RSS, Heap float64
+	// RSS is the resident memory, Free how much of that the runtime keeps for what it needs next, and
+	// Heap what the last collection of garbage left of the heap, in bytes.
+	RSS, Free, Heap float64
 	// Goroutines and FDs (open file descriptors) are numbers.
 	Goroutines, FDs float64
 	// Upstream is how many connections the process has to the API server, as that sees it.
@@ -29,14 +29,12 @@ type Sample struct {
 	// Checks are self-checks so far, Agreements those that found all as it is kept, and Mismatches
 	// those that found something wrong.
 	Checks, Agreements, Mismatches float64
-	// Collected is when garbage was last collected.
-	Collected time.Time
 	// Collections are those that the process keeps.
 	Collections []Collection
 
-	// goal is the size of the heap at which garbage is collected next, and percent is GOGC.
-	// collected is Collected in seconds of Unix time.
-	goal, percent, collected float64
+	// goal is the size of the heap at which garbage is collected next, and percent is GOGC. idle is
+	// what nothing on the heap is in, and released how much of it was given back.
+	goal, percent, idle, released float64
 }
 
 // Collection is a resource, such as "pods", in a representation, as the metrics call them.
@@ -48,10 +46,10 @@ func Take(ctx context.Context, url string) (Sample, error) {
 	if err := Families(ctx, http.DefaultClient, url, func(family *dto.MetricFamily) { found += s.take(family) }); err != nil {
 		return s, err
 	}
-	if found < 6 {
+	if found < 7 {
 		return s, errors.New("the process collectors' metrics are missing")
 	}
-	s.Collected = time.UnixMicro(int64(s.collected * 1e6))
+	s.Free = s.idle - s.released
 	var err error
 	s.Heap, err = left(s.goal, s.percent)
 	return s, err
@@ -60,12 +58,13 @@ func Take(ctx context.Context, url string) (Sample, error) {
 // take takes in a family, and says of how many of the gauges that there must be it was.
 func (s *Sample) take(family *dto.MetricFamily) int {
 	gauge := map[string]*float64{
-		"process_resident_memory_bytes":    &s.RSS,
-		"go_memstats_next_gc_bytes":        &s.goal,
-		"go_gc_gogc_percent":               &s.percent,
-		"go_memstats_last_gc_time_seconds": &s.collected,
-		"go_goroutines":                    &s.Goroutines,
-		"process_open_fds":                 &s.FDs,
+		"process_resident_memory_bytes":   &s.RSS,
+		"go_memstats_heap_idle_bytes":     &s.idle,
+		"go_memstats_heap_released_bytes": &s.released,
+		"go_memstats_next_gc_bytes":       &s.goal,
+		"go_gc_gogc_percent":              &s.percent,
+		"go_goroutines":                   &s.Goroutines,
+		"process_open_fds":                &s.FDs,
 	}[family.GetName()]
 	if gauge != nil && len(family.GetMetric()) == 1 {
 		*gauge = family.GetMetric()[0].GetGauge().GetValue()

@@ -34,6 +34,21 @@ func TakeStacks(ctx context.Context, url, profile string) (Stacks, error) {
 	return readStacks(resp.Body)
 }
 
+// collections is how often [Collect] has garbage collected: a sync.Pool lets go of what it has with
+// the second, and what a finalizer or a cleanup had kept goes with those after it. Each also makes
+// stacks smaller that have grown.
+const collections = 5
+
+// Collect has the process collect all garbage, so that the next [Sample] has a floor.
+func Collect(ctx context.Context, url string) error {
+	for range collections {
+		if _, err := TakeStacks(ctx, url, "heap"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // readStacks reads a profile as runtime/pprof writes it with debug=1: blocks that begin with
 // "12 @ 0x…", of the heap with "objects: bytes [objects: bytes] @ 0x…" (in use, and ever), and go on
 // with a line "#   0x…     function+0x…    file:line" for each function.

@@ -6,7 +6,9 @@ import (
 	"net/http/pprof"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"weak"
 
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -40,6 +42,28 @@ func TestStacks(t *testing.T) {
 	runtime.KeepAlive(held)
 	if _, err := readStacks(strings.NewReader("a @ 0x1\n")); err == nil {
 		t.Error("what is no profile was read")
+	}
+}
+
+// TestCollect: nothing is left that only a pool has, and only until the second collection.
+func TestCollect(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(pprof.Index))
+	defer server.Close()
+	var pool sync.Pool
+	pooled := func() weak.Pointer[[]byte] {
+		held := hold()
+		pool.Put(&held)
+		return weak.Make(&held)
+	}()
+	expect.NoError(t, Collect(t.Context(), server.URL))
+	if pooled.Value() != nil {
+		t.Error("what was in a pool is there")
+	}
+	runtime.KeepAlive(&pool)
+	gone := httptest.NewServer(http.NotFoundHandler())
+	defer gone.Close()
+	if Collect(t.Context(), gone.URL) == nil {
+		t.Error("where there are no profiles garbage was collected")
 	}
 }
 

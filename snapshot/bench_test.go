@@ -51,7 +51,7 @@ func BenchmarkApply(b *testing.B) {
 					rev++
 					i := int(rev*7919) % n
 					o := &index.Object{Key: benchKey(i), Revision: rev, Bytes: body, Fields: benchFields(i)}
-					expect.NoError(b, c.apply(change{kind: modified, key: o.Key, revision: rev, object: o}))
+					expect.NoError(b, c.apply(change{kind: wire.Modified, key: o.Key, revision: rev, object: o}))
 					if rev%150_000 == 0 {
 						c.shorten()
 					}
@@ -155,7 +155,7 @@ func BenchmarkHistory(b *testing.B) {
 				}
 				before := heap()
 				for _, o := range objects {
-					expect.NoError(b, c.apply(change{kind: modified, key: o.Key, revision: o.Revision, object: o}))
+					expect.NoError(b, c.apply(change{kind: wire.Modified, key: o.Key, revision: o.Revision, object: o}))
 				}
 				b.ReportMetric(float64(heap()-before)/events, "B/version")
 				runtime.KeepAlive(c)
@@ -181,7 +181,7 @@ func BenchmarkHistoryForms(b *testing.B) {
 				changes := make([]change, events)
 				for i := range changes {
 					o := &index.Object{Key: benchKey((i * 7919) % n), Revision: uint64(i + 2)}
-					changes[i] = change{kind: modified, key: o.Key, revision: o.Revision, object: o}
+					changes[i] = change{kind: wire.Modified, key: o.Key, revision: o.Revision, object: o}
 				}
 				var kept []index.Tree
 				before := heap()

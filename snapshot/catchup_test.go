@@ -58,7 +58,7 @@ func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
 					time.Sleep(s.after) // of the bubble
 					var err error
 					if s.tell > 0 {
-						err = c.apply(change{kind: modified, key: "ns/a", revision: s.tell, object: &index.Object{Key: "ns/a", Revision: s.tell}})
+						err = c.apply(change{kind: wire.Modified, key: "ns/a", revision: s.tell, object: &index.Object{Key: "ns/a", Revision: s.tell}})
 					}
 					if s.mark > 0 {
 						err = c.progress(s.mark)
@@ -130,7 +130,7 @@ func TestLoadedStatesAreNew(t *testing.T) {
 	c.expect(probed{1000, c.at(time.Now())})
 	c.close()
 	state := index.NewTree(false)
-	c.open(state, 0, 2000, &wire.Frame{}, nil, c.probes.Next())
+	c.open(state, 0, 2000, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
 	if len(c.goals) > 0 {
 		t.Errorf("still to be caught up with: %v", c.goals)
 	}

@@ -180,17 +180,17 @@ func TestWhatCannotFit(t *testing.T) {
 // TestALoadIsCountedBeforeItBegins: where little is left, nothing is read.
 func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 	b := &budget.Bound{Limit: 1000}
-	if l, err := newLoaded(&wire.Frame{}, misfit*900, b, freshness.Probe{}); err != nil || b.Used.Load() != 450 || b.Crowded() {
+	if l, err := newLoaded(wire.FixedFrame("PodList", "v1"), misfit*900, b, freshness.Probe{}); err != nil || b.Used.Load() != 450 || b.Crowded() {
 		t.Errorf("what seems not to fit: %v, with %d bytes on the account", err, b.Used.Load())
 	} else {
 		l.discard(b)
 	}
 	b.Add(950)
-	if _, err := newLoaded(&wire.Frame{}, 10, b, freshness.Probe{}); !errors.Is(err, errFull) || b.Used.Load() != 950 {
+	if _, err := newLoaded(wire.FixedFrame("PodList", "v1"), 10, b, freshness.Probe{}); !errors.Is(err, errFull) || b.Used.Load() != 950 {
 		t.Errorf("where nothing fits: %v, with %d bytes on the account", err, b.Used.Load())
 	}
 	b.Add(-950)
-	l, err := newLoaded(&wire.Frame{}, 400, b, freshness.Probe{})
+	l, err := newLoaded(wire.FixedFrame("PodList", "v1"), 400, b, freshness.Probe{})
 	if err != nil || b.Used.Load() != 400 {
 		t.Fatalf("what fits: %v, with %d bytes on the account", err, b.Used.Load())
 	}
@@ -206,7 +206,7 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 		t.Errorf("%d bytes on the account of nothing", b.Used.Load())
 	}
 
-	if l, err = newLoaded(&wire.Frame{}, 100, b, freshness.Probe{}); err != nil {
+	if l, err = newLoaded(wire.FixedFrame("PodList", "v1"), 100, b, freshness.Probe{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.add(&index.Object{Key: "b", Bytes: make([]byte, 900)}, nil, b); !errors.Is(err, errFull) {

@@ -194,23 +194,17 @@ func (f *feed) change(frame *wire.Frame, ev wire.Event) (change, error) {
 	if err != nil {
 		return change{}, err
 	}
-	ch := change{key: key, revision: m.Revision}
-	if ev.Kind == wire.Deleted {
-		ch.kind = deleted
-		if f.watches {
-			ch.gone, err = f.gone(form, key, ev)
-		}
-		return ch, err
-	}
-	switch ev.Kind {
-	case wire.Added:
-		ch.kind = added
-	case wire.Modified:
-		ch.kind = modified
+	ch := change{kind: ev.Kind, key: key, revision: m.Revision}
+	if ev.Kind == wire.Deleted && !f.watches {
+		return ch, nil
 	}
 	bytes, err := f.source.Encoding().Cut(form, ev.Object)
 	if err != nil {
 		return change{}, err
+	}
+	if ev.Kind == wire.Deleted {
+		ch.gone = index.NewObject(0, key, m.Revision, bytes)
+		return ch, nil
 	}
 	ch.object, err = f.object(frame, key, m, bytes)
 	return ch, err

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -109,11 +110,8 @@ func (f *feed) resume(ctx context.Context, how ending, over time.Time, retry *wa
 // lost reports whether an error ends the span at once: the history is gone upstream, or there
 // is doubt. After all other errors the watch is resumed in place.
 func lost(err error) bool {
-	var contradiction wire.InconsistencyError
-	var back wentBackError
-	return errors.As(err, &contradiction) || errors.As(err, &back) ||
-		errors.Is(err, errObject) || errors.Is(err, wire.ErrForm) || errors.Is(err, errFull) || errors.Is(err, errUnproven) ||
-		source.Answered(err, http.StatusGone, http.StatusNotFound)
+	why := lossOf(err)
+	return why != reason.Other && why != reason.NotPermitted
 }
 
 // reopen opens a watch that goes on from the live span. If the last one ended at its timeout, and

@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/pace"
+	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -358,7 +359,7 @@ func TestNoFresh(t *testing.T) {
 func TestAccept(t *testing.T) {
 	tell := func(c *Collection, revision uint64) {
 		t.Helper()
-		expect.NoError(t, c.apply(change{kind: modified, key: "ns/a", revision: revision, object: &index.Object{Key: "ns/a", Revision: revision}}))
+		expect.NoError(t, c.apply(change{kind: wire.Modified, key: "ns/a", revision: revision, object: &index.Object{Key: "ns/a", Revision: revision}}))
 	}
 	for name, tt := range map[string]struct {
 		resumed uint64 // at this revision

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/freshness"
-	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -92,13 +91,4 @@ func (f *feed) checkForm(ev wire.Event) {
 		f.log.Warn("an event is written in an unknown form, so watches are forwarded", "revision", ev.Meta.Revision)
 		f.collection.endWatches(hub, false)
 	}
-}
-
-// gone returns the object of a deletion, as the event has it.
-func (f *feed) gone(form wire.ItemForm, key string, ev wire.Event) (*index.Object, error) {
-	bytes, err := f.source.Encoding().Cut(form, ev.Object)
-	if err != nil {
-		return nil, err
-	}
-	return index.NewObject(0, key, ev.Meta.Revision, bytes), nil
 }

@@ -198,14 +198,14 @@ func (l *life) do(s step) error {
 func (l *life) happen(s step) change {
 	l.move(l.head + 1)
 	key := int(s.a) % len(modelKeys)
-	ch := change{kind: added, key: modelKeys[key], revision: l.head}
+	ch := change{kind: wire.Added, key: modelKeys[key], revision: l.head}
 	if l.past.replay(l.head)[key] != nil {
-		ch.kind = modified
+		ch.kind = wire.Modified
 		if s.b%3 == 0 {
-			ch.kind = deleted
+			ch.kind = wire.Deleted
 		}
 	}
-	if ch.kind != deleted {
+	if ch.kind != wire.Deleted {
 		ch.object = l.modelObject(key, l.head, s.b)
 	}
 	l.past = append(slices.Clip(l.past), happening{l.head, key, ch.object})
@@ -311,18 +311,18 @@ func (l *life) contradict(s step) error {
 	}
 	key := int(s.a) % len(modelKeys)
 	there := l.past.replay(l.to())[key] != nil
-	ch := change{kind: added, key: modelKeys[key], revision: l.head + 1, object: l.modelObject(key, l.head+1, s.b)}
+	ch := change{kind: wire.Added, key: modelKeys[key], revision: l.head + 1, object: l.modelObject(key, l.head+1, s.b)}
 	switch {
 	case s.kind == tellTwice:
 		ch.revision = l.to() - uint64(s.b%4)
 		if there {
-			ch.kind = modified
+			ch.kind = wire.Modified
 		}
 	case there:
 	case s.b%2 == 0:
-		ch.kind = modified
+		ch.kind = wire.Modified
 	default:
-		ch.kind, ch.object = deleted, nil
+		ch.kind, ch.object = wire.Deleted, nil
 	}
 	var contradiction wire.InconsistencyError
 	switch err := l.c.apply(ch); {

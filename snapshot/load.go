@@ -117,15 +117,27 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	if !is.fits(f.collection.budget, f.measured) {
 		return nil, errFull
 	}
-	l, err := f.loadStream(ctx, is)
+	l, err := f.loadWith(ctx, is, f.loadStream)
 	if source.IsAnswer(err) && !refuses(err) {
 		f.log.Info("the upstream gives no streaming list, the state is loaded page by page", "error", err)
-		l, err = f.loadPages(ctx, is)
-	}
-	if err == nil {
-		l.complete(f.collection.budget)
+		l, err = f.loadWith(ctx, is, f.loadPages)
 	}
 	return l, err
+}
+
+// loadWith has a state read, and gives its bytes back if that fails.
+func (f *feed) loadWith(ctx context.Context, is learned, read func(context.Context, learned, *loaded) error) (*loaded, error) {
+	l, err := newLoaded(is.frame, is.count*is.mean, f.collection.budget, f.collection.probes.Next())
+	if err != nil {
+		return nil, err
+	}
+	if err := read(ctx, is, l); err != nil {
+		f.measure(l, err)
+		l.discard(f.collection.budget)
+		return nil, err
+	}
+	l.complete(f.collection.budget)
+	return l, nil
 }
 
 // measure remembers the mean size of the objects of a state that did not fit.
@@ -136,24 +148,14 @@ func (f *feed) measure(l *loaded, err error) {
 }
 
 // loadStream reads the initial events of a streaming list. The watch goes on from there.
-func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error) {
-	l, err := newLoaded(is.frame, is.count*is.mean, f.collection.budget, f.collection.probes.Next())
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			f.measure(l, err)
-			l.discard(f.collection.budget)
-		}
-	}()
+func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
 	s, err := f.source.Watch(source.With(ctx, source.ForLoad), "", url.Values{
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
 		"allowWatchBookmarks":  {"true"},
 	}, watchTimeout+rand.N(watchTimeout))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.stream = &stream{Stream: s}
 	silence := time.NewTimer(loadSilence)
@@ -163,7 +165,7 @@ func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error
 		select {
 		case ev, ok := <-s.Events:
 			if !ok {
-				return nil, s.Err
+				return s.Err
 			}
 			silence.Reset(loadSilence)
 			if ev.Kind == wire.Bookmarked {
@@ -171,80 +173,69 @@ func (f *feed) loadStream(ctx context.Context, is learned) (_ *loaded, err error
 					continue
 				}
 				if ev.Meta.Revision < newest {
-					return nil, wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
+					return wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
 				}
 				l.revision, l.stream.from = ev.Meta.Revision, ev.Meta.Revision
-				return l, nil
+				return nil
 			}
 			newest = max(newest, ev.Meta.Revision)
 			ch, err := f.change(is.frame, ev)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			old, err := ch.apply(l.state)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if err := l.add(ch.object, old, f.collection.budget); err != nil {
-				return nil, err
+				return err
 			}
 		case <-silence.C:
-			return nil, fmt.Errorf("a streaming list was silent for %v", loadSilence)
+			return fmt.Errorf("a streaming list was silent for %v", loadSilence)
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
 
 // loadPages reads all pages of one list. A 410 in the middle ends the session; the next one
 // begins again.
-func (f *feed) loadPages(ctx context.Context, is learned) (_ *loaded, err error) {
-	frame := is.frame
-	l, err := newLoaded(frame, is.count*is.mean, f.collection.budget, f.collection.probes.Next())
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			f.measure(l, err)
-			l.discard(f.collection.budget)
-		}
-	}()
+func (f *feed) loadPages(ctx context.Context, is learned, l *loaded) error {
 	query := url.Values{"limit": {strconv.FormatInt(is.pageSize(), 10)}}
 	for {
 		page, err := f.source.List(ctx, "", query)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if l.revision != 0 && page.Meta.Revision != l.revision {
-			return nil, wire.Inconsistent("a page at revision %d of a list at revision %d", page.Meta.Revision, l.revision)
+			return wire.Inconsistent("a page at revision %d of a list at revision %d", page.Meta.Revision, l.revision)
 		}
 		l.revision = page.Meta.Revision
 		for _, item := range page.Items {
-			if !frame.Item.Known {
-				return nil, errObject
+			if !is.frame.Item.Known {
+				return errObject
 			}
 			m, err := f.source.Encoding().Item(item)
 			if err != nil {
-				return nil, wire.Inconsistent("an item cannot be decoded: %v", err)
+				return wire.Inconsistent("an item cannot be decoded: %v", err)
 			}
 			key, err := f.key(m)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			o, err := f.object(frame, key, m, bytes.Clone(item))
+			o, err := f.object(is.frame, key, m, bytes.Clone(item))
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if l.state.Set(o) != nil {
-				return nil, wire.Inconsistent("an object appears twice in one list")
+				return wire.Inconsistent("an object appears twice in one list")
 			}
 			if err := l.add(o, nil, f.collection.budget); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		if page.Meta.Continue == "" {
-			return l, nil
+			return nil
 		}
 		query.Set("continue", page.Meta.Continue)
 	}

@@ -275,7 +275,7 @@ func TestClosedSpansInDoubt(t *testing.T) {
 				f.doubtPast(t.Context(), time.Now())
 				state := index.NewTree(false)
 				state.Set(&index.Object{Key: "ns/a", Revision: 20})
-				c.open(state, 0, 20, &wire.Frame{}, nil, c.probes.Next())
+				c.open(state, 0, 20, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
 				if _, got := c.Exact(t.Context(), 10); got != tt.want {
 					t.Errorf("a revision from before: %q, want %q", got, tt.want)
 				}
@@ -588,13 +588,13 @@ func TestEventsAfterTheEnd(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 			f := &feed{collection: c, comparisons: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
 			end(c)
-			for _, kind := range []changeKind{added, modified, deleted} {
+			for _, kind := range []string{wire.Added, wire.Modified, wire.Deleted} {
 				ch := change{kind: kind, key: "ns/b", revision: 9}
 				if c.precedes(&stream{}, ch) {
-					t.Errorf("%d: it is believed to be of before", kind)
+					t.Errorf("%s: it is believed to be of before", kind)
 				}
 				if err := c.apply(ch); err == nil {
-					t.Errorf("%d: it is applied", kind)
+					t.Errorf("%s: it is applied", kind)
 				}
 			}
 			if err := f.compareAll(t.Context()); err == nil {

@@ -70,7 +70,7 @@ func TestFollowWhereNothingHappens(t *testing.T) {
 			time.Sleep(2 * time.Minute)
 			c.trim(time.Now())
 		}
-		write := func(kind changeKind, rev uint64) {
+		write := func(kind string, rev uint64) {
 			time.Sleep(time.Second)
 			expect.NoError(t, c.apply(change{kind: kind, key: "a", revision: rev, object: index.NewObject(0, "a", rev, nil)}))
 		}
@@ -85,13 +85,13 @@ func TestFollowWhereNothingHappens(t *testing.T) {
 		load(10)
 		quiet(20)
 		check("nothing has changed since the load", 10)
-		write(added, 30)
-		write(modified, 40)
+		write(wire.Added, 30)
+		write(wire.Modified, 40)
 		quiet(50)
 		check("nothing has changed since", 30) // the change at 40 is there
 		c.forgetPast()
 		check("the past is not certain", 50)
-		write(modified, 60)
+		write(wire.Modified, 60)
 		quiet(70)
 		check("and then nothing has changed", 50)
 		c.close()
@@ -125,9 +125,9 @@ func TestLostSpanIsForgotten(t *testing.T) {
 			cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour, Stands: func() bool { return true }})
 			write := func(key string, rev uint64) weak.Pointer[index.Object] {
 				o := index.NewObject(0, key, rev, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, rev))
-				ch := change{kind: added, key: key, revision: rev, object: o}
+				ch := change{kind: wire.Added, key: key, revision: rev, object: o}
 				if _, found := c.view.Load().newest.Get(key); found {
-					ch.kind = modified
+					ch.kind = wire.Modified
 				}
 				expect.NoError(t, c.apply(ch))
 				return weak.Make(o)

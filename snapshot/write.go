@@ -17,21 +17,13 @@ import (
 
 // change is one event of a watch.
 type change struct {
-	kind     changeKind
+	kind     string // wire.Added, wire.Modified or wire.Deleted
 	key      string
 	revision uint64
 	object   *index.Object // nil for a deletion
 	// gone is the object of a deletion as the event tells it, if watches are served.
 	gone *index.Object
 }
-
-type changeKind byte
-
-const (
-	added changeKind = iota
-	modified
-	deleted
-)
 
 // wentBackError is a revision below one that was seen before.
 type wentBackError struct{ highest, now uint64 }
@@ -44,7 +36,7 @@ var errFull = errors.New("the byte bound leaves no room for this collection")
 
 // apply executes the change on a state and returns the object that it replaces or removes.
 func (ch change) apply(state index.Tree) (*index.Object, error) {
-	if ch.kind == deleted {
+	if ch.kind == wire.Deleted {
 		old := state.Remove(ch.key)
 		if old == nil {
 			return nil, wire.Inconsistent("revision %d deletes an object that is not there", ch.revision)
@@ -53,9 +45,9 @@ func (ch change) apply(state index.Tree) (*index.Object, error) {
 	}
 	old := state.Set(ch.object)
 	switch {
-	case ch.kind == added && old != nil:
+	case ch.kind == wire.Added && old != nil:
 		return nil, wire.Inconsistent("revision %d adds an object that is there already", ch.revision)
-	case ch.kind == modified && old == nil:
+	case ch.kind == wire.Modified && old == nil:
 		return nil, wire.Inconsistent("revision %d modifies an object that is not there", ch.revision)
 	}
 	return old, nil
@@ -129,7 +121,7 @@ func (c *Collection) precedes(s *stream, ch change) bool {
 		return false
 	}
 	c.confirmed = max(c.confirmed, ch.revision)
-	if ch.kind == deleted {
+	if ch.kind == wire.Deleted {
 		delete(s.gone, ch.key)
 		return true
 	}
@@ -184,7 +176,7 @@ func (c *Collection) apply(ch change) error {
 		next.Superseded += ch.gone.Size()
 	}
 	if v.watches != nil {
-		next.Change = index.Change{Before: old, After: cmp.Or(ch.object, ch.gone), Deleted: ch.kind == deleted}
+		next.Change = index.Change{Before: old, After: cmp.Or(ch.object, ch.gone), Deleted: ch.kind == wire.Deleted}
 	}
 	c.versions.Append(next)
 	c.accountLocked(len(c.accounts)-1, size)

@@ -20,7 +20,7 @@ func liveCollection(limits Limits) *Collection {
 	c := newCollection(Resource{}, limits, &budget.Bound{}, nil, &freshness.Numbers{})
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
-	c.open(state, 0, 10, &wire.Frame{}, nil, c.probes.Next())
+	c.open(state, 0, 10, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
 	return c
 }
 
@@ -35,11 +35,11 @@ func TestContradictionsArePoison(t *testing.T) {
 		name string
 		ch   change
 	}{
-		{"an object added twice", change{kind: added, key: "ns/a", revision: 11, object: a}},
-		{"an unknown object modified", change{kind: modified, key: "ns/b", revision: 11, object: &index.Object{Key: "ns/b"}}},
-		{"an unknown object deleted", change{kind: deleted, key: "ns/b", revision: 11}},
-		{"a revision seen before", change{kind: modified, key: "ns/a", revision: 10, object: a}},
-		{"a revision passed before", change{kind: deleted, key: "ns/a", revision: 9}},
+		{"an object added twice", change{kind: wire.Added, key: "ns/a", revision: 11, object: a}},
+		{"an unknown object modified", change{kind: wire.Modified, key: "ns/b", revision: 11, object: &index.Object{Key: "ns/b"}}},
+		{"an unknown object deleted", change{kind: wire.Deleted, key: "ns/b", revision: 11}},
+		{"a revision seen before", change{kind: wire.Modified, key: "ns/a", revision: 10, object: a}},
+		{"a revision passed before", change{kind: wire.Deleted, key: "ns/a", revision: 9}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
@@ -101,7 +101,7 @@ func TestAnotherPast(t *testing.T) {
 			c.close()
 			state := index.NewTree(false)
 			state.Set(tt.object)
-			c.open(state, 0, 20, &wire.Frame{}, nil, c.probes.Next())
+			c.open(state, 0, 20, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
 			if _, absence := c.view.Load().exact(10); (absence == reason.None) != tt.keeps {
 				t.Errorf("the old span: %q, want kept %v", absence, tt.keeps)
 			}
@@ -181,10 +181,10 @@ func TestByteBound(t *testing.T) {
 		o := &index.Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
 		state.Set(o)
 		c.budget.Add(o.Size())
-		c.open(state, o.Size(), 1, &wire.Frame{}, nil, c.probes.Next())
+		c.open(state, o.Size(), 1, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
 		for rev := uint64(2); rev < 500; rev++ {
 			time.Sleep(time.Minute)
-			err := c.apply(change{kind: modified, key: "ns/a", revision: rev, object: &index.Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
+			err := c.apply(change{kind: wire.Modified, key: "ns/a", revision: rev, object: &index.Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
 			expect.NoError(t, err)
 			if c.budget.Full() {
 				t.Fatalf("revision %d: %d bytes are stored, the bound is %d", rev, c.budget.Used.Load(), c.budget.Limit)
@@ -197,7 +197,7 @@ func TestByteBound(t *testing.T) {
 			t.Error("the history was never shortened")
 		}
 		big := &index.Object{Key: "ns/a", Revision: 600, Bytes: make([]byte, 200_000)}
-		if err := c.apply(change{kind: modified, key: "ns/a", revision: 600, object: big}); !errors.Is(err, errFull) {
+		if err := c.apply(change{kind: wire.Modified, key: "ns/a", revision: 600, object: big}); !errors.Is(err, errFull) {
 			t.Errorf("what does not fit at all: %v, want %v", err, errFull)
 		}
 	})
@@ -225,7 +225,7 @@ func TestRetired(t *testing.T) {
 	}
 	c.retire(reason.Schema)
 	c.retire(reason.Stopped)
-	c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.probes.Next())
+	c.open(index.NewTree(false), 0, 99, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
 	c.drop(reason.Warming)
 	if why := c.whyRetired(); why != reason.Schema {
 		t.Errorf("one that was given up: %q, want %q", why, reason.Schema)
@@ -246,7 +246,7 @@ func TestDoubt(t *testing.T) {
 		}
 		return s
 	}
-	newer := change{kind: modified, key: "ns/a", revision: 11, object: &index.Object{Key: "ns/a", Revision: 11}}
+	newer := change{kind: wire.Modified, key: "ns/a", revision: 11, object: &index.Object{Key: "ns/a", Revision: 11}}
 	for name, tt := range map[string]struct {
 		then          func(*Collection)
 		latest, exact reason.Reason
@@ -260,7 +260,7 @@ func TestDoubt(t *testing.T) {
 		"it is given up":     {func(c *Collection) { c.retire(reason.Schema) }, reason.Schema, reason.Schema},
 		"dropped, and read anew": {func(c *Collection) {
 			c.drop(reason.Warming)
-			c.open(index.NewTree(false), 0, 99, &wire.Frame{}, nil, c.probes.Next())
+			c.open(index.NewTree(false), 0, 99, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
 		}, reason.History, reason.History},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// FieldPaths finds the values of fields in an object, in one pass over it. It is immutable. The
-// indexed field comes first, if there is one.
+// FieldPaths finds the values of fields in an object, in one pass over it. It is immutable. If
+// there is an indexed field, it is the first.
 type FieldPaths struct {
 	fields   []Field
 	json     *pathNode[string]
@@ -22,18 +22,9 @@ type pathNode[K comparable] struct {
 	next   map[K]*pathNode[K]
 }
 
-// NewFieldPaths returns the paths to fields. Those that have an index come first, in this order.
+// NewFieldPaths returns the paths to fields.
 func NewFieldPaths(all []Field) *FieldPaths {
 	p := &FieldPaths{fields: slices.Clone(all), json: newPathNode[string](), protobuf: newPathNode[protowire.Number]()}
-	slices.SortStableFunc(p.fields, func(a, b Field) int {
-		switch {
-		case a.Indexed && !b.Indexed:
-			return -1
-		case b.Indexed && !a.Indexed:
-			return 1
-		}
-		return 0
-	})
 	for i, f := range p.fields {
 		p.json.add(f.JSON, i)
 		p.protobuf.add(f.Protobuf, i)
@@ -57,7 +48,7 @@ func (n *pathNode[K]) add(path []K, field int) {
 
 // Indexed reports whether the first field is the one to be indexed.
 func (p *FieldPaths) Indexed() bool {
-	return p.len() > 0 && p.fields[0].Indexed
+	return len(p.fields) > 0 && p.fields[0].Indexed
 }
 
 // ReadsIndex reports whether a field is the indexed one, or another name for it.
@@ -67,24 +58,11 @@ func (p *FieldPaths) ReadsIndex(field int) bool {
 
 // Find returns the position of a field, or -1.
 func (p *FieldPaths) Find(name string) int {
-	if p == nil {
-		return -1
-	}
 	return slices.IndexFunc(p.fields, func(f Field) bool { return f.Name == name })
 }
 
 func (p *FieldPaths) equal(q *FieldPaths) bool {
-	if p == nil || q == nil {
-		return p.len() == 0 && q.len() == 0
-	}
 	return slices.EqualFunc(p.fields, q.fields, Field.equal)
-}
-
-func (p *FieldPaths) len() int {
-	if p == nil {
-		return 0
-	}
-	return len(p.fields)
 }
 
 func (f Field) equal(g Field) bool {

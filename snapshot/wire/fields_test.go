@@ -133,7 +133,10 @@ func checkFields(t *testing.T, test fieldCase) {
 	if len(found) != len(test.want) {
 		t.Errorf("%d fields, want %d", len(found), len(test.want))
 	}
-	for _, field := range found {
+	for i, field := range found {
+		if field.Indexed && i > 0 {
+			t.Errorf("%s has an index, and is not the first", field.Name)
+		}
 		want, ok := test.want[field.Name]
 		if !ok {
 			t.Errorf("unexpected field %s", field.Name)

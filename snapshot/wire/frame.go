@@ -90,6 +90,7 @@ func LearnFrame(e Encoding, body []byte, contentType, emptyItems string) (*Frame
 		APIVersion:  l.APIVersion,
 		kind:        l.kind,
 		EmptyItems:  emptyItems,
+		Paths:       NewFieldPaths(nil),
 	}
 	for _, f.shape = range e.shapes() {
 		if bytes.Equal(f.Render(l.Meta, l.Items), body) {

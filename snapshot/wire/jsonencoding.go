@@ -266,7 +266,7 @@ func (s *seenOnce) check(key string, err error) error {
 
 // Values implements Encoding.
 func (jsonEncoding) Values(paths *FieldPaths, item []byte) ([]string, error) {
-	if paths.len() == 0 {
+	if len(paths.fields) == 0 {
 		return nil, nil
 	}
 	values := paths.zeros()

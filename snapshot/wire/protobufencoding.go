@@ -313,7 +313,7 @@ func (protobufEncoding) Cut(_ ItemForm, inEvent []byte) ([]byte, error) {
 
 // Values implements Encoding.
 func (protobufEncoding) Values(paths *FieldPaths, item []byte) ([]string, error) {
-	if paths.len() == 0 {
+	if len(paths.fields) == 0 {
 		return nil, nil
 	}
 	values := paths.zeros()

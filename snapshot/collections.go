@@ -166,13 +166,17 @@ func (c *Collections) Close() {
 // Use returns the collection of a resource, and starts it if it is not there yet. Only a few may
 // start in a short time: otherwise it returns Warming, and one of the next requests starts it.
 func (c *Collections) Use(r Resource) (*Collection, reason.Reason) {
-	c.mu.RLock()
-	found := c.all[r]
-	c.mu.RUnlock()
-	if found != nil {
+	if found := c.find(r); found != nil {
 		return found.Collection, reason.None
 	}
 	return c.start(r, 0)
+}
+
+// find returns the collection of a resource; nil if it is not there.
+func (c *Collections) find(r Resource) *running {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.all[r]
 }
 
 // Peek returns the collection of a resource if it is there; otherwise nil and the reason why it
@@ -192,10 +196,7 @@ func (c *Collections) Peek(r Resource) (*Collection, reason.Reason) {
 // whether anything has happened, instead of waiting for the next bookmark. WantNext starts no
 // collection.
 func (c *Collections) WantNext(r Resource, q index.Query) {
-	c.mu.RLock()
-	found := c.all[r]
-	c.mu.RUnlock()
-	if found != nil && found.Collection.continues(q) {
+	if found := c.find(r); found != nil && found.continues(q) {
 		found.requestProbe()
 	}
 }
@@ -203,13 +204,10 @@ func (c *Collections) WantNext(r Resource, q index.Query) {
 // Forward says that q is sent to the upstream for its newest state. It starts no collection, and
 // returns nil if there is none.
 func (c *Collections) Forward(r Resource, q index.Query) *pace.Forwarded {
-	c.mu.RLock()
-	found := c.all[r]
-	c.mu.RUnlock()
-	if found == nil {
-		return nil
+	if found := c.find(r); found != nil {
+		return found.forward(q)
 	}
-	return found.forward(q)
+	return nil
 }
 
 // Keep starts a collection that stays, whether it is asked for or not.

@@ -63,10 +63,8 @@ func (s FeedStats) Restarts() uint64 {
 
 // spanCounts counts for FeedStats. It is safe for concurrent use.
 type spanCounts struct {
-	mu      sync.Mutex
-	loads   uint64
-	resumes uint64
-	losses  map[reason.Reason]uint64
+	mu sync.Mutex
+	FeedStats
 	// watches are the clients that have followed the spans.
 	watches watch.Counts
 	// lost is when the last span was lost, if none was opened since, and cause why; else zero.
@@ -77,7 +75,9 @@ type spanCounts struct {
 func (c *spanCounts) stats() FeedStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return FeedStats{Loads: c.loads, Resumes: c.resumes, Losses: maps.Clone(c.losses)}
+	stats := c.FeedStats
+	stats.Losses = maps.Clone(c.Losses)
+	return stats
 }
 
 // spanLife says whether one collection has a live span. A collection may be ended at the same time
@@ -98,7 +98,7 @@ func (l *spanLife) opened(now time.Time) (gap time.Duration, cause reason.Reason
 		return 0, ""
 	}
 	l.live = true
-	l.counts.loads++
+	l.counts.Loads++
 	if !l.counts.lost.IsZero() {
 		gap, cause = now.Sub(l.counts.lost), l.counts.cause
 	}
@@ -109,7 +109,7 @@ func (l *spanLife) opened(now time.Time) (gap time.Duration, cause reason.Reason
 func (l *spanLife) resumed() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
-	l.counts.resumes++
+	l.counts.Resumes++
 }
 
 // ended notes that the span is lost, if there is one.
@@ -132,10 +132,10 @@ func (l *spanLife) endLocked(why reason.Reason, now time.Time) {
 		return
 	}
 	l.live = false
-	if l.counts.losses == nil {
-		l.counts.losses = map[reason.Reason]uint64{}
+	if l.counts.Losses == nil {
+		l.counts.Losses = map[reason.Reason]uint64{}
 	}
-	l.counts.losses[why]++
+	l.counts.Losses[why]++
 	l.counts.lost, l.counts.cause = now, why
 }
 

@@ -161,7 +161,7 @@ func (m *Machine) nextProbe(now, heard time.Time) time.Time {
 	if m.probing {
 		return time.Time{}
 	}
-	at := now.Add(m.rhythm.next(now, m.probe.Sent, heard))
+	at := m.rhythm.next(m.probe.Sent, heard)
 	if m.requested {
 		at = earlier(at, m.probe.Sent.Add(probePause))
 	}

@@ -24,14 +24,12 @@ func rhythmOf(bound time.Duration, variety float64) rhythm {
 	return r
 }
 
-// next is how long to wait for the next probe, if the last was sent at that time and the state is
-// as new as heard.
-func (r rhythm) next(now, sent, heard time.Time) time.Duration {
-	at, old := sent.Add(r.every), heard.Add(r.beside)
+// next is when to send the next probe, if the last was sent at that time and the state is as new as
+// heard.
+func (r rhythm) next(sent, heard time.Time) time.Time {
+	old := heard.Add(r.beside)
 	if !sent.Before(old) {
-		at = sent.Add(r.everyIfOld)
-	} else if old.Before(at) {
-		at = old
+		return sent.Add(r.everyIfOld)
 	}
-	return at.Sub(now)
+	return earlier(sent.Add(r.every), old)
 }

@@ -232,7 +232,7 @@ func (s *watchStream) writeInitial() (end watch.Ending) {
 			return may()
 		}
 		var plain uint32
-		s.events, plain, s.err = s.handler.Compressor.WriteEvents(out.Writer, s.form.Frame, s.form.Encoding, s.page.objects, last, next)
+		s.events, plain, s.err = s.handler.Compressor.WriteEvents(out.Writer, s.form.Frame, s.page.objects, last, next)
 		s.plain = int(plain)
 		if s.err == nil {
 			s.err = out.Flush()
@@ -255,8 +255,8 @@ func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, may func() boo
 	var head []byte
 	for i, o := range s.page.objects {
 		var skip int
-		head, skip = s.form.Frame.AppendEventHead(head[:0], s.form.Encoding, wire.Added, len(o.Bytes))
-		object, tail := o.Bytes[skip:], s.form.Frame.EventEnd(s.form.Encoding)
+		head, skip = s.form.Frame.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
+		object, tail := o.Bytes[skip:], s.form.Frame.EventEnd()
 		size := len(head) + len(object) + len(tail)
 		if size > out.Available() {
 			if !may() {

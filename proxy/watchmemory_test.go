@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -31,7 +30,7 @@ func benchHub(changes, size int) *watch.Hub {
 		span.Versions.Append(index.Version{Revision: rev, Tree: state.Clone(), Change: index.Change{Before: before, After: o}})
 		before = o
 	}
-	return watch.NewHub(watch.Form{Encoding: wire.EncodingOf(media.JSON), Frame: frame}, span, &watch.Counts{}, &watch.Pacer{})
+	return watch.NewHub(watch.Form{Frame: frame}, span, &watch.Counts{}, &watch.Pacer{})
 }
 
 func always() bool { return true }

@@ -28,7 +28,7 @@ func (f *feed) learnWatch(ctx context.Context, is learned) (*watch.Form, error) 
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
 	}
-	form := &watch.Form{Encoding: f.source.Encoding(), Frame: is.frame}
+	form := &watch.Form{Frame: is.frame}
 	s, err := f.source.Watch(ctx, namespace, nothing, learnTimeout)
 	if err == nil {
 		defer s.Stop()

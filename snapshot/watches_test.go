@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/freshness"
@@ -116,7 +115,7 @@ func TestLostSpanIsForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
 			frame := wire.FixedFrame("PodList", "v1")
-			form := &watch.Form{Encoding: wire.EncodingOf(media.JSON), Frame: frame}
+			form := &watch.Form{Frame: frame}
 			c.open(index.NewTree(false), 0, 10, frame, form, c.probes.Next())
 			snap, why := c.Latest(t.Context(), 0)
 			if why != reason.None {

@@ -99,9 +99,9 @@ func (c *Compressor) Write(w io.Writer, frame *wire.Frame, head []byte, objects 
 // right before it writes a segment or the tail, and ends the member if it may not go on. It returns how
 // many objects it has written, and how many bytes before compression (modulo 2³²).
 func (c *Compressor) WriteEvents(
-	w io.Writer, frame *wire.Frame, e wire.Encoding, objects []*index.Object, tail []byte, may func() bool,
+	w io.Writer, frame *wire.Frame, objects []*index.Object, tail []byte, may func() bool,
 ) (written int, plain uint32, err error) {
-	return c.write(w, writing{frame: frame, events: e}, nil, objects, tail, may)
+	return c.write(w, writing{frame: frame, events: true}, nil, objects, tail, may)
 }
 
 func (c *Compressor) write(

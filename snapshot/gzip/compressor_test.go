@@ -14,7 +14,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
@@ -264,7 +263,7 @@ func TestPiecesBehindTheFirst(t *testing.T) {
 	for _, size := range []int{300, 3000, 20_000} {
 		objects := someObjects(1, max(3, 3*pieceTarget/size), size) // some pieces
 		roles := map[role]writing{
-			beginsList: {frame: frame}, inList: {frame: frame}, inWatch: {frame: frame, events: wire.EncodingOf(media.JSON)},
+			beginsList: {frame: frame}, inList: {frame: frame}, inWatch: {frame: frame, events: true},
 		}
 		for was, of := range roles {
 			whole := c.compress(of, objects, was, nil)
@@ -298,18 +297,18 @@ func TestPiecesBehindTheFirst(t *testing.T) {
 // of the same objects in a list.
 func TestEvents(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
-	frame, encoding := wire.FixedFrame("PodList", "v1"), wire.EncodingOf(media.JSON)
+	frame := wire.FixedFrame("PodList", "v1")
 	for _, objects := range [][]*index.Object{nil, someObjects(1, 1, 10), someObjects(1_000, 500, 6600), someObjects(20_000, 3, maxStored)} {
 		for range 3 {
 			compressed(t, c, objects)
 			c.segments.Wait()
 			var out, want bytes.Buffer
-			n, plain, err := c.WriteEvents(&out, frame, encoding, objects, []byte("the end\n"), func() bool { return true })
+			n, plain, err := c.WriteEvents(&out, frame, objects, []byte("the end\n"), func() bool { return true })
 			if n != len(objects) || err != nil {
 				t.Fatal(n, err)
 			}
 			for _, o := range objects {
-				want.Write(frame.AppendEvent(nil, encoding, wire.Added, o.Bytes))
+				want.Write(frame.AppendEvent(nil, wire.Added, o.Bytes))
 			}
 			want.WriteString("the end\n")
 			if int(plain) != want.Len() {
@@ -347,15 +346,15 @@ func (c *connection) Read(p []byte) (int, error) {
 // watch holds before it waits for the next one, which may come much later.
 func TestEventsAreReadAtOnce(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
-	frame, encoding := wire.FixedFrame("PodList", "v1"), wire.EncodingOf(media.JSON)
+	frame := wire.FixedFrame("PodList", "v1")
 	for _, objects := range [][]*index.Object{nil, someObjects(1, 1, 10), someObjects(1_000, 500, 6600)} {
 		var conn connection
-		if _, _, err := c.WriteEvents(&conn, frame, encoding, objects, []byte("the end\n"), func() bool { return true }); err != nil {
+		if _, _, err := c.WriteEvents(&conn, frame, objects, []byte("the end\n"), func() bool { return true }); err != nil {
 			t.Fatal(err)
 		}
 		size := len("the end\n")
 		for _, o := range objects {
-			size += len(frame.AppendEvent(nil, encoding, wire.Added, o.Bytes))
+			size += len(frame.AppendEvent(nil, wire.Added, o.Bytes))
 		}
 		client, err := gzip.NewReader(&conn)
 		expect.NoError(t, err)
@@ -377,17 +376,17 @@ func TestEventsAreReadAtOnce(t *testing.T) {
 // whole member of whole events.
 func TestInterruptedEvents(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
-	frame, encoding := wire.FixedFrame("PodList", "v1"), wire.EncodingOf(media.JSON)
+	frame := wire.FixedFrame("PodList", "v1")
 	objects, before := someObjects(1, 500, 6600), -1
 	for allowed := 0; before < len(objects); allowed++ {
 		var out, want bytes.Buffer
 		asked := 0
-		n, plain, err := c.WriteEvents(&out, frame, encoding, objects, []byte("the end\n"), func() bool { asked++; return asked <= allowed })
+		n, plain, err := c.WriteEvents(&out, frame, objects, []byte("the end\n"), func() bool { asked++; return asked <= allowed })
 		if n <= before || asked != allowed+1 || err != nil {
 			t.Fatalf("allowed %d times, asked %d times, %d objects are written: %v", allowed, asked, n, err)
 		}
 		for _, o := range objects[:n] {
-			want.Write(frame.AppendEvent(nil, encoding, wire.Added, o.Bytes))
+			want.Write(frame.AppendEvent(nil, wire.Added, o.Bytes))
 		}
 		if got, err := unpack(&out); err != nil || !bytes.Equal(got, want.Bytes()) || int(plain) != want.Len() {
 			t.Fatalf("allowed %d times: %d bytes came out, not %d: %v", allowed, len(got), want.Len(), err)

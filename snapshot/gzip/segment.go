@@ -37,17 +37,16 @@ const (
 	inWatch         // initial events
 )
 
-// writing is how objects are written: as the items of a list or, with an encoding, as initial
-// events.
+// writing is how objects are written: as the items of a list or as initial events.
 type writing struct {
 	frame  *wire.Frame
-	events wire.Encoding
+	events bool
 }
 
 // role is that of the next objects, which may be the first.
 func (w writing) role(first bool) role {
 	switch {
-	case w.events != nil:
+	case w.events:
 		return inWatch
 	case first:
 		return beginsList
@@ -57,8 +56,8 @@ func (w writing) role(first bool) role {
 
 // append appends an object, with what is before it.
 func (w writing) append(dst []byte, i int, o *index.Object) []byte {
-	if w.events != nil {
-		return w.frame.AppendEvent(dst, w.events, wire.Added, o.Bytes)
+	if w.events {
+		return w.frame.AppendEvent(dst, wire.Added, o.Bytes)
 	}
 	return append(w.frame.AppendItemHead(dst, i, len(o.Bytes)), o.Bytes...)
 }

@@ -106,16 +106,16 @@ func (b *Batch) add(f *Form, kind string, o *index.Object, revision uint64) (add
 	}
 	before, instead, after := o.Bytes, []byte(nil), []byte(nil)
 	if o.Revision != revision { // it has left the selection
-		if before, instead, after, err = f.Encoding.Revise(o.Bytes, revision); err != nil {
+		if before, instead, after, err = f.Frame.Encoding.Revise(o.Bytes, revision); err != nil {
 			return false, err
 		}
 	}
 	var skip int
-	b.copied, skip = f.Frame.AppendEventHead(b.copied, f.Encoding, kind, len(before)+len(instead)+len(after))
+	b.copied, skip = f.Frame.AppendEventHead(b.copied, kind, len(before)+len(instead)+len(after))
 	b.put(0, before[skip:])
 	b.copied = append(b.copied, instead...)
 	b.put(1, after)
-	b.copied = append(b.copied, f.Frame.EventEnd(f.Encoding)...)
+	b.copied = append(b.copied, f.Frame.EventEnd()...)
 	b.Events++
 	return true, nil
 }

@@ -34,8 +34,7 @@ func (s *Span) Kept() uint64 {
 
 // Form is how the upstream writes the events of a collection. It is immutable.
 type Form struct {
-	Encoding wire.Encoding
-	Frame    *wire.Frame
+	Frame *wire.Frame
 	// ContentType is that of the upstream's watches.
 	ContentType string
 	// Compressed: the upstream compresses a streaming list with bookmarks, if its client takes gzip.

@@ -32,7 +32,7 @@ func testForm(t testing.TB) Form {
 	t.Helper()
 	frame := wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true})
 	frame.Namespaces = true
-	form := Form{Encoding: encoding, Frame: frame}
+	form := Form{Frame: frame}
 	for line, b := range map[string]**wire.Bookmark{
 		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"}}}`:                                                    &form.Plain,
 		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`: &form.InitialEnd,

@@ -20,8 +20,8 @@ const (
 
 // AppendEvent appends an event of a watch as the upstream writes it, with the list form of an
 // object whose form in events was learned.
-func (f *Frame) AppendEvent(dst []byte, e Encoding, kind string, item []byte) []byte {
-	return appendEvent(dst, e, kind, f.Item, item)
+func (f *Frame) AppendEvent(dst []byte, kind string, item []byte) []byte {
+	return appendEvent(dst, f.Encoding, kind, f.Item, item)
 }
 
 func appendEvent(dst []byte, e Encoding, kind string, form ItemForm, item []byte) []byte {
@@ -31,12 +31,12 @@ func appendEvent(dst []byte, e Encoding, kind string, form ItemForm, item []byte
 
 // AppendEventHead and EventEnd are AppendEvent for an item that is not copied: they are what comes
 // before an item of that size, whose first skip bytes are left out, and after it.
-func (f *Frame) AppendEventHead(dst []byte, e Encoding, kind string, size int) (out []byte, skip int) {
-	return e.appendEventHead(dst, kind, f.Item, size)
+func (f *Frame) AppendEventHead(dst []byte, kind string, size int) (out []byte, skip int) {
+	return f.Encoding.appendEventHead(dst, kind, f.Item, size)
 }
 
 // EventEnd is what comes after the item in an event.
-func (f *Frame) EventEnd(e Encoding) string { return e.eventEnd() }
+func (f *Frame) EventEnd() string { return f.Encoding.eventEnd() }
 
 // AtRevision returns a list's item with another resourceVersion, in memory of its own.
 func AtRevision(e Encoding, item []byte, revision uint64) ([]byte, error) {

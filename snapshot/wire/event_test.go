@@ -59,8 +59,8 @@ func TestEventsAreWrittenAsTheyCame(t *testing.T) {
 			}
 			item, err := tt.encoding.Cut(tt.form, ev.Object)
 			expect.NoError(t, err)
-			f := &Frame{Item: tt.form}
-			if got := f.AppendEvent(nil, tt.encoding, ev.Kind, item); !bytes.Equal(got, tt.record) {
+			f := &Frame{Encoding: tt.encoding, Item: tt.form}
+			if got := f.AppendEvent(nil, ev.Kind, item); !bytes.Equal(got, tt.record) {
 				t.Errorf("written %q\nnot     %q", got, tt.record)
 			}
 		})

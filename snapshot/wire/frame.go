@@ -22,6 +22,8 @@ const (
 // Frame is how the upstream writes a list of one collection: everything except the objects. It is
 // immutable.
 type Frame struct {
+	// Encoding is that of its lists and events.
+	Encoding Encoding
 	// ContentType of the upstream's lists.
 	ContentType string
 	// Headers are those that come with every list, besides Content-Type and Audit-Id. AuditIDs says
@@ -45,7 +47,7 @@ type Frame struct {
 // FixedFrame returns the frame of a built-in type in JSON that has these fields, for tests.
 func FixedFrame(kind, apiVersion string, fields ...Field) *Frame {
 	return &Frame{
-		ContentType: media.JSONType, kind: kind, APIVersion: apiVersion, shape: structShape{}, EmptyItems: "[]",
+		Encoding: jsonEncoding{}, ContentType: media.JSONType, kind: kind, APIVersion: apiVersion, shape: structShape{}, EmptyItems: "[]",
 		Paths: NewFieldPaths(fields),
 	}
 }
@@ -86,6 +88,7 @@ func LearnFrame(e Encoding, body []byte, contentType, emptyItems string) (*Frame
 		emptyItems = "[]"
 	}
 	f := &Frame{
+		Encoding:    e,
 		ContentType: contentType,
 		APIVersion:  l.APIVersion,
 		kind:        l.kind,

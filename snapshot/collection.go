@@ -65,8 +65,8 @@ type Collection struct {
 	epoch uint64
 	// highest is the highest revision ever heard of from this storage.
 	highest uint64
-	// goals are revisions that the upstream had and that the live span has not reached yet, or that are
-	// not confirmed yet, in order.
+	// goals are the upstream's revisions, ascending, that the live span has not reached and confirmed
+	// yet.
 	goals []goal
 	// closed is when the last span was closed.
 	closed time.Time

@@ -79,11 +79,10 @@ type Until struct {
 	told, over bool
 }
 
-// After is the Until of a time in which the same is not invalidated again.
+// After lasts until d has passed in which the same Ground and Extent was not invalidated again.
 func After(d time.Duration) Until { return Until{after: d} }
 
-// Told is the Until of an Invalidation that lasts until another one of the same Ground and Extent has
-// Over.
+// Told lasts until another Invalidation of the same Ground and Extent has Over.
 func Told() Until { return Until{told: true} }
 
 // Over ends an Invalidation with Told. It drops nothing.

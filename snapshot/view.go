@@ -112,12 +112,12 @@ func (v *View) exact(rev uint64) (Snapshot, reason.Reason) {
 	return v.stateAt(rev), reason.None
 }
 
-// knows says why the state at a revision is not known, where these spans are, and there is no
-// newest state because of newest; None if it is.
-func knows(spans []Span, newest reason.Reason, rev uint64) reason.Reason {
+// knows says why spans do not have the state at rev; None if they do. absence is why there is no
+// newest state, or None.
+func knows(spans []Span, absence reason.Reason, rev uint64) reason.Reason {
 	switch {
 	case rev > endOf(spans):
-		return cmp.Or(newest, reason.Ahead)
+		return cmp.Or(absence, reason.Ahead)
 	case slices.ContainsFunc(spans, func(s Span) bool { return s.contains(rev) }):
 		return reason.None
 	}

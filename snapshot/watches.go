@@ -81,8 +81,7 @@ func (c *Collection) newWatches(form *watch.Form, rev uint64) *watch.Hub {
 }
 
 // tellWatchesLocked tells those who follow the live span that there is more of it, or that it is
-// lost. Those who are still told what is left of a lost span are told no more of it than is kept.
-// Where nothing is known any more, that is in doubt too.
+// lost. Hubs of lost spans may tell only what is still kept; if nothing is, they tell nothing more.
 func (c *Collection) tellWatchesLocked(v, old *View) {
 	inDoubt := len(v.spans) == 0
 	if old.watches != nil && old.watches != v.watches {

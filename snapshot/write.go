@@ -106,8 +106,8 @@ func agrees(before index.Tree, to uint64, state index.Tree) bool {
 	return ok
 }
 
-// precedes reports whether a change happened before the state was loaded that opened the live span,
-// to an object that was gone by then: a watch that begins with the newest change of that state
+// precedes reports whether a change is older than the state that opened the live span, and about an
+// object that this state no longer has: a watch that begins with the newest change of that state
 // tells such changes too. The stream notes what is still to be deleted. (A change of an object that
 // is there is newer than the newest one, and so contradicts it.)
 func (c *Collection) precedes(s *stream, ch change) bool {
@@ -265,10 +265,9 @@ func (c *Collection) observe(rev, floor uint64) error {
 // new as the second when it comes there.
 const maxGoals = 256
 
-// expect takes in where the upstream was when it was asked, or later, and reports whether the live
-// span is there already, and the upstream has confirmed it. If not, the span is as new as that
-// moment when it comes there, or when that is confirmed. The caller follows a stream that it knows
-// to belong to the span.
+// expect records that the upstream had reached p.revision. It reports whether the live span has
+// reached it too, and that is confirmed; if not, the span counts as that new once it is. The caller
+// follows a stream that it knows to belong to the span.
 func (c *Collection) expect(p probed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

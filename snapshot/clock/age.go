@@ -2,7 +2,7 @@ package clock
 
 import "time"
 
-// Age returns how old something is at now that was learned at at. It is for things that are valid
+// Age returns the age, at now, of something learned at the time at. It is for things that are valid
 // only for a time: a state, rights, who somebody is, which server answers for a group.
 //
 // The difference of two readings of [time.Now] is that of the monotonic clock, which stands still

@@ -37,8 +37,8 @@ type Kind struct {
 	selector       selector
 }
 
-// selector is by what kube-apiserver finds the objects of a list: for a name it reads one object,
-// for fields often an index, and for labels all objects of the scope.
+// selector says how kube-apiserver finds the objects of a list: for a name it reads one object, for
+// fields often an index, and for labels all objects of the scope.
 type selector byte
 
 const (
@@ -103,8 +103,8 @@ type Costs struct {
 type cost struct {
 	// alone is how long a list takes beside which no other is forwarded.
 	alone measured
-	// each is how much longer one of many takes for each of the others: the time from the end of one
-	// to the end of the next, while the upstream has lists to answer all the time.
+	// each is the time that one more concurrent list adds: from the end of one to the end of the next,
+	// while the upstream is busy.
 	each measured
 }
 
@@ -116,7 +116,7 @@ type measured struct {
 	took time.Duration
 }
 
-// take adds a value, measured of a list that took so long, where so many count.
+// take adds v, measured with a list of duration took, to an average over count values.
 func (m *measured) take(v, took time.Duration, now time.Time, count int) {
 	if !m.valid(now) {
 		m.average = average[time.Duration]{}

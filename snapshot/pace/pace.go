@@ -28,7 +28,7 @@ func (a average[T]) Or(v T) T {
 	return v
 }
 
-// UsualQuestion and UsualBeside are how long a probe, and a watch beside the stream, are assumed
+// UsualProbe and UsualBeside are how long a probe, and a watch beside the stream, are assumed
 // to take before that was measured.
 const (
 	UsualProbe  = 5 * time.Millisecond

@@ -38,9 +38,9 @@ func (s *Source) Headers(ctx context.Context, l List) (http.Header, error) {
 	return kept, nil
 }
 
-// ownWarnings returns what the upstream warns of when listproxy asks for something that is no resource:
-// then it is about listproxy's credentials. A refusal of the API server will do, but not an answer that
-// may be from a balancer before it.
+// ownWarnings returns the warnings about listproxy's own credentials: those that come with /version,
+// which is no resource. A refusal of the API server will do, but not an answer that may be from a
+// balancer before it.
 func (s *Source) ownWarnings(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()

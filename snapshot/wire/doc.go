@@ -4,6 +4,6 @@
 //
 // [Frame] is everything in a list except its objects. It is learned from a real list, and accepted
 // only if that list, written with the frame, has the same bytes. Bytes that wire does not
-// completely understand it refuses: with [ErrForm], or, in the middle of a watch, with an
-// [InconsistencyError].
+// completely understand it refuses: with an error that callers report as [ErrForm] or, in the middle
+// of a watch, with an [InconsistencyError].
 package wire

@@ -140,7 +140,7 @@ func (protobufEncoding) appendEventHead(dst []byte, kind string, form ItemForm, 
 	extension := 1 + protowire.SizeBytes(envelope)
 	event := 1 + protowire.SizeBytes(len(kind)) + 1 + protowire.SizeBytes(extension)
 
-	dst = binary.BigEndian.AppendUint32(dst, uint32(event)) // #nosec G115 -- MaxEvent bounds what is kept
+	dst = binary.BigEndian.AppendUint32(dst, uint32(event)) // #nosec G115 -- maxEvent bounds what is kept
 	dst = appendWireString(dst, 1, kind)
 	dst = appendWireLength(dst, 2, extension)
 	dst = appendWireLength(dst, 1, envelope)

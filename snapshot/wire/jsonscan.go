@@ -11,7 +11,7 @@ import (
 // where values begin and end. They are for input that validJSON has accepted; on anything
 // else they return errShape or a wrong extent, never out of bounds.
 
-var errShape = errors.New("not the JSON that was expected")
+var errShape = errors.New("not in the expected form")
 
 // members calls yield with each member of a JSON object, in the order of the text: its key
 // unquoted, its value as it stands. An error of yield ends the walk and is returned.

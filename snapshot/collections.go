@@ -109,8 +109,8 @@ type Collections struct {
 	counts map[Resource]*spanCounts
 	// budgets are those of resources with a bound of their own.
 	budgets map[schema.GroupVersionResource]*budget.Bound
-	// kept are the resources that are eager, also after a collection of theirs was dropped.
-	kept map[Resource]struct{}
+	// eager are the resources that stay, also after a collection of theirs was dropped.
+	eager map[Resource]struct{}
 	// bans say which collections must not be kept now.
 	bans bans
 
@@ -125,8 +125,8 @@ type Collections struct {
 type running struct {
 	*Collection
 	stop context.CancelFunc
-	// keep is how long it stays when nobody asks for it; 0 is for ever.
-	keep time.Duration
+	// idleTimeout is how long it stays when nobody asks for it; 0 is for ever.
+	idleTimeout time.Duration
 	// watches: clients may follow it.
 	watches bool
 }
@@ -147,7 +147,7 @@ func NewCollections(config Config) *Collections {
 		counts:      map[Resource]*spanCounts{},
 
 		budgets: map[schema.GroupVersionResource]*budget.Bound{},
-		kept:    map[Resource]struct{}{},
+		eager:   map[Resource]struct{}{},
 		bans:    bans{},
 	}
 	c.feeds.Go(c.tidy)
@@ -217,7 +217,7 @@ func (c *Collections) Keep(r Resource) (*Collection, reason.Reason) {
 		delay = rand.N(c.config.Jitter)
 	}
 	c.mu.Lock()
-	c.kept[r] = struct{}{}
+	c.eager[r] = struct{}{}
 	c.mu.Unlock()
 	return c.start(r, delay)
 }
@@ -231,7 +231,7 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, reaso
 	if why := c.refusesLocked(r); why != reason.None {
 		return nil, why
 	}
-	if _, kept := c.kept[r]; !kept && !c.starts.Allow() {
+	if _, eager := c.eager[r]; !eager && !c.starts.Allow() {
 		return nil, reason.Warming
 	}
 	ctx, stop := context.WithCancel(c.ctx)
@@ -284,12 +284,12 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 	if c.config.Settings != nil {
 		settings = c.config.Settings(r.GroupVersionResource)
 	}
-	limits, keep, bytes := c.config.Limits, c.config.Idle, c.budget
+	limits, idleTimeout, bytes := c.config.Limits, c.config.Idle, c.budget
 	if settings.History > 0 {
 		limits.History = settings.History
 	}
 	if settings.Idle != nil {
-		keep = *settings.Idle
+		idleTimeout = *settings.Idle
 	}
 	if settings.Bytes > 0 {
 		gvr := r.GroupVersionResource
@@ -302,7 +302,7 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 	collection.life.counts = c.countsLocked(r)
 	c.made++
 	collection.objects = c.made << index.ObjectNumberBits
-	return &running{Collection: collection, stop: stop, keep: keep, watches: settings.Watches}
+	return &running{Collection: collection, stop: stop, idleTimeout: idleTimeout, watches: settings.Watches}
 }
 
 func (c *Collections) list() []*running {
@@ -315,9 +315,9 @@ func (c *Collections) list() []*running {
 	return all
 }
 
-func (c *Collections) isKept(r *running) bool {
+func (c *Collections) isEager(r *running) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	_, kept := c.kept[r.resource]
-	return kept
+	_, eager := c.eager[r.resource]
+	return eager
 }

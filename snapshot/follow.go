@@ -207,7 +207,7 @@ func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
 		select {
 		case ev, ok := <-s.Events:
 			if !ok {
-				return f.endOf(s)
+				return f.howEnded(s)
 			}
 			if err := f.take(ctx, s, ev); err != nil {
 				return broken, err
@@ -217,12 +217,12 @@ func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
 		case <-c.probeRequests:
 			fresh.RequestProbe()
 		case a := <-probe.outcome:
-			probe.over()
+			probe.clear()
 			if how, err := f.probeOver(a); how != ended {
 				return how, err
 			}
 		case a := <-beside.outcome:
-			beside.over()
+			beside.clear()
 			if shown, err = f.besideOver(a); err != nil {
 				return broken, err
 			}
@@ -233,8 +233,8 @@ func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
 	}
 }
 
-// endOf says how a stream ended.
-func (f *feed) endOf(s *stream) (ending, error) {
+// howEnded says how a stream ended.
+func (f *feed) howEnded(s *stream) (ending, error) {
 	if lost(s.Err) {
 		return broken, s.Err
 	}

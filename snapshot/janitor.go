@@ -34,7 +34,7 @@ func (c *Collections) tidy() {
 // endIdle ends the collections that nobody has asked for during their idle timeout.
 func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
-		if r.keep > 0 && !c.isKept(r) && r.idle(now) > r.keep {
+		if r.idleTimeout > 0 && !c.isEager(r) && r.idle(now) > r.idleTimeout {
 			r.life.left()
 			c.end(r, reason.Stopped, reason.Other)
 		}
@@ -93,7 +93,7 @@ func (c *Collections) shortenHistories() {
 // little room, are not in use, and help. It reports whether there was one.
 func (c *Collections) dropIdlest(now time.Time, helps func(*running) bool) bool {
 	all := slices.DeleteFunc(c.list(), func(r *running) bool {
-		return !r.budget.Crowded() || c.isKept(r) || r.idle(now) < rested || !helps(r)
+		return !r.budget.Crowded() || c.isEager(r) || r.idle(now) < rested || !helps(r)
 	})
 	if len(all) == 0 {
 		return false

@@ -139,27 +139,23 @@ func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 		names = append(names, field.Name)
 	}
 	ctx = source.With(ctx, source.ForLearn)
+	namespaces := true
 	empty, _, err := f.source.Probe(ctx, names...)
 	if source.Answered(err, http.StatusBadRequest) {
 		// The upstream does not know one of them. There are few, so each is asked for by itself.
 		var accepted []wire.Field
-		namespaces := false
 		for i, name := range names {
 			_, _, err := f.source.Probe(ctx, name)
 			switch {
-			case source.Answered(err, http.StatusBadRequest):
-			case err != nil:
+			case err != nil && !source.Answered(err, http.StatusBadRequest):
 				return nil, err
 			case i == 0:
-				namespaces = true
-			default:
+				namespaces = err == nil
+			case err == nil:
 				accepted = append(accepted, all[i-1])
 			}
 		}
 		all = accepted
-		if !namespaces {
-			names = nil
-		}
 		empty, _, err = f.source.Probe(ctx)
 	}
 	if err != nil {
@@ -169,7 +165,7 @@ func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	frame.Namespaces, frame.Paths = names != nil, wire.NewFieldPaths(all)
+	frame.Namespaces, frame.Paths = namespaces, wire.NewFieldPaths(all)
 	return frame, nil
 }
 

@@ -84,9 +84,9 @@ func (c *spanCounts) stats() FeedStats {
 // as its feed finds out that the span cannot go on: only the first of both is counted.
 type spanLife struct {
 	counts *spanCounts
-	// counts.mu guards these. over: the collection was dropped, and has no span any more, even if its
+	// counts.mu guards these. closed: the collection was dropped, and has no span any more, even if its
 	// feed still reports one.
-	live, over bool
+	live, closed bool
 }
 
 // opened notes that a state was loaded, and says since when and why there was none, if there was
@@ -94,7 +94,7 @@ type spanLife struct {
 func (l *spanLife) opened(now time.Time) (gap time.Duration, cause reason.Reason) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
-	if l.over {
+	if l.closed {
 		return 0, ""
 	}
 	l.live = true
@@ -124,7 +124,7 @@ func (l *spanLife) close(why reason.Reason, now time.Time) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	l.endLocked(why, now)
-	l.over = true
+	l.closed = true
 }
 
 func (l *spanLife) endLocked(why reason.Reason, now time.Time) {
@@ -151,7 +151,7 @@ func (l *spanLife) lost() time.Time {
 func (l *spanLife) left() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
-	l.live, l.over = false, true
+	l.live, l.closed = false, true
 	l.counts.lost, l.counts.cause = time.Time{}, ""
 }
 

@@ -82,14 +82,14 @@ func (c *call[T]) start(ctx context.Context, ask func(context.Context) (T, error
 	}()
 }
 
-// over must be called when the outcome was received.
-func (c *call[T]) over() { c.outcome = nil }
+// clear must be called when the outcome was received.
+func (c *call[T]) clear() { c.outcome = nil }
 
 // stop waits until the call in progress has ended, so that its outcome is not used later.
 func (c *call[T]) stop() {
 	if c.outcome != nil {
 		c.cancel()
 		<-c.outcome
-		c.over()
+		c.clear()
 	}
 }

@@ -20,7 +20,7 @@ func TestCallLeavesNothing(t *testing.T) {
 		if a := <-c.outcome; a.value != 1 || a.err != nil {
 			t.Errorf("got %+v", a)
 		}
-		c.over()
+		c.clear()
 		synctest.Wait()
 		if !ended {
 			t.Error("the context of a call that is over still lives")

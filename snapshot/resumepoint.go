@@ -51,7 +51,7 @@ func resumePointOf(state index.Tree) resumePoint {
 func (c *Collection) resumePoint() resumePoint {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.last
+	return c.newestChange
 }
 
 // meet waits for the first event of a resumed stream, which must be the resume point, with the same

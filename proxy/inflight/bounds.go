@@ -14,7 +14,8 @@ import (
 type Config struct {
 	// Requests bounds the short requests at a time, those that wait for the upstream included.
 	Requests int
-	// LongRunning bounds watches, logs, execs and the like (kubehttp.Request.LongRunning).
+	// LongRunning bounds watches, logs, execs and the like (kubehttp.Request.LongRunning) of callers
+	// whom kube-apiserver has accepted. Those of others have a bound of their own, an eighth of this.
 	LongRunning int
 	// Bytes bounds the bodies that are being written from memory, before compression.
 	Bytes int64
@@ -29,9 +30,9 @@ const (
 	callersQueue = 8
 	// waitingBodies bounds the answers that wait to be written.
 	waitingBodies = 4096
-	// unacceptedPart: callers whom kube-apiserver has not accepted may together have this part of
-	// the long-running requests. They are accepted with its first answer; anonymous callers never
-	// are.
+	// unacceptedPart: callers whom kube-apiserver has not accepted may together have so many
+	// long-running requests beside those of the others: this part of their number. They are accepted
+	// with its first answer; anonymous callers never are.
 	unacceptedPart = 8
 	// spillsAtOnce and spillsPerSecond bound for how many answers kube-apiserver is asked because
 	// there is no room for their bytes here. A whole herd of those who start anew would be too many
@@ -47,13 +48,14 @@ const (
 // Bounds bounds what is in flight, and shares it fairly between callers. It is safe for
 // concurrent use.
 type Bounds struct {
-	short, long *Limiter[ShareKey]
-	unaccepted  *Limiter[ShareKey] // those who hold one of long as well
-	bodies      *Limiter[ShareKey]
-	spills      *rate.Limiter
+	short      *Limiter[ShareKey]
+	long       *Limiter[ShareKey] // of callers whom kube-apiserver has accepted
+	unaccepted *Limiter[ShareKey] // of others
+	bodies     *Limiter[ShareKey]
+	spills     *rate.Limiter
 
 	mu sync.Mutex
-	// places has what ends each long-running request.
+	// places has what ends each request of long.
 	places *holdings[func()]
 	// taking counts the requests that wait for a place that they have taken.
 	taking map[ShareKey]int
@@ -74,7 +76,8 @@ func New(cfg Config) (*Bounds, error) {
 		{&a.short, Queueing(int64(cfg.Requests), cfg.Requests*waitingPerPlace, cfg.Wait)},
 		// Nobody knows when one of these ends, so nobody waits for it, except who has ended one.
 		{&a.long, Queueing(int64(cfg.LongRunning), unaccepted, cfg.Wait)},
-		// But callers do not stay unaccepted for long: they are accepted, or their requests end.
+		// Callers do not stay unaccepted for long: they are accepted, or their requests end. They have
+		// places of their own, so that they can be accepted while all others are in use.
 		{&a.unaccepted, Queueing(int64(unaccepted), unaccepted, cfg.Wait)},
 		{&a.bodies, Queueing(cfg.Bytes, waitingBodies, cfg.Wait)},
 	} {
@@ -102,9 +105,10 @@ func mostOfOne(capacity int64) int64 { return (capacity + 1) / 2 }
 // Place is what a request that was let in holds. It must not be copied once Release may be called,
 // nor be used by several goroutines at once.
 type Place struct {
-	own, unaccepted Grant[ShareKey]
-	bounds          *Bounds
-	ends            *item[func()] // of bounds.places; nil if the request is short
+	own    Grant[ShareKey]
+	bounds *Bounds
+	end    func()        // ends the request; nil if it is short
+	ends   *item[func()] // the same, in bounds.places; nil if the place is none of bounds.long
 }
 
 // Release gives the place back. Only the first call does anything.
@@ -115,7 +119,6 @@ func (p *Place) Release() {
 		p.bounds.mu.Unlock()
 	}
 	p.own.Release()
-	p.unaccepted.Release()
 }
 
 // Admit lets a request in, when its turn comes. Accepted says whether the upstream knows the
@@ -123,76 +126,75 @@ func (p *Place) Release() {
 // soon: it may be called once, if a caller with fewer such requests needs the place. A short one has
 // none (nil).
 func (a *Bounds) Admit(ctx context.Context, caller ShareKey, accepted bool, end func()) (p Place, err error) {
+	p.bounds, p.end = a, end
 	if end == nil {
 		p.own, err = a.short.Acquire(ctx, caller, 1)
 		return p, err
 	}
 	if !accepted {
-		if p.unaccepted, err = a.unaccepted.Acquire(ctx, caller, 1); err != nil {
-			return p, err
-		}
+		p.own, err = a.unaccepted.Acquire(ctx, caller, 1)
+		return p, err
 	}
 	taken := false
 	p.own, err = a.long.acquireIf(ctx, caller, 1, a.long.config.MaxWait, func() Overload {
 		if !a.long.mayHoldMore(caller, 1) {
 			return OverloadCallerQueueFull
 		}
-		if !accepted {
+		if taken = a.take(caller); !taken {
 			return OverloadQueueFull
 		}
-		var end func()
-		if end, taken = a.take(caller); !taken {
-			return OverloadQueueFull
-		}
-		end()
 		return ""
 	})
+	a.hold(&p, caller, taken, err == nil)
+	return p, err
+}
+
+// hold notes that a caller holds a place of long, if it got one, and needs none any more that it has
+// taken.
+func (a *Bounds) hold(p *Place, caller ShareKey, taken, got bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if taken {
 		addTo(a.taking, caller, -1)
 	}
-	if err != nil {
-		p.unaccepted.Release()
-		return p, err
+	if got {
+		p.ends = a.places.add(caller, p.end)
 	}
-	p.bounds, p.ends = a, a.places.add(caller, end)
-	return p, nil
 }
 
-// take finds a long-running request to end for one of a caller, and returns what ends it: the newest
-// of the caller who has the most, if that has at least two more.
-func (a *Bounds) take(caller ShareKey) (end func(), ok bool) {
+// take ends a long-running request for one of a caller: the newest of the caller who has the most, if
+// that has at least two more. hold must be called then.
+func (a *Bounds) take(caller ShareKey) bool {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	taken := a.places.spareFor(a.places.count(caller) + a.taking[caller])
 	if taken == nil || !a.takes.Allow() { // who can take nothing uses up none of what others may take
-		return nil, false
+		a.mu.Unlock()
+		return false
 	}
 	a.places.remove(taken)
 	addTo(a.taking, caller, 1)
-	return taken.value, true
+	a.mu.Unlock()
+	taken.value()
+	return true
 }
 
-// Accept makes the place of a long-running request that of a caller, now that the upstream has
-// accepted it. If the caller has as many already as it may have, the place stays that of its
-// address, and one of that address's eighth: with a new token for each request one caller could
-// else have its own half and its address's.
+// Accept gives a long-running request a place among those of accepted callers, now that the upstream
+// has accepted its caller; if all are in use, that of a request which ends for it. If the caller has as
+// many already as it may have, or as the others have, the place stays that of its address: with a new
+// token for each request one caller could else have its own half and its address's.
 func (a *Bounds) Accept(p *Place, caller ShareKey) {
-	if p.unaccepted.limiter == nil {
+	if p.own.limiter != a.unaccepted {
 		return
 	}
 	own, ok := a.long.tryAcquire(caller, 1)
-	if !ok {
+	taken := !ok && a.long.mayHoldMore(caller, 1) && a.take(caller)
+	switch {
+	case taken:
+		own = a.long.exceed(caller, 1) // until the other one has ended
+	case !ok:
 		return
 	}
-	a.mu.Lock()
-	if p.ends.at != nil { // else it was taken, and ends soon
-		a.places.remove(p.ends)
-		p.ends = a.places.add(caller, p.ends.value)
-	}
-	a.mu.Unlock()
-	p.unaccepted.Release()
+	a.hold(p, caller, taken, true)
 	p.own.Release()
 	p.own = own
 }

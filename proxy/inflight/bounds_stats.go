@@ -11,7 +11,9 @@ type Stats struct {
 func (a *Bounds) Stats() Stats {
 	long := a.long.Stats()
 	unaccepted := a.unaccepted.Stats()
+	long.InUse += unaccepted.InUse
 	long.Waiting += unaccepted.Waiting
+	long.Callers += unaccepted.Callers
 	for why, n := range unaccepted.Refused {
 		long.Refused[why] += n
 	}

@@ -13,8 +13,8 @@ import (
 // stays is the end of a long-running request that does not end.
 func stays() {}
 
-// TestUnacceptedPart: callers whom the upstream has not accepted have an eighth of the long-running
-// requests, and one address half of that; a place of theirs is a caller's own when it is accepted.
+// TestUnacceptedPart: callers whom the upstream has not accepted have an eighth beside the long-running
+// requests of the others, and one address half of that; who is accepted has a place among the others.
 func TestUnacceptedPart(t *testing.T) {
 	const most = 80
 	a, err := New(Config{LongRunning: most})
@@ -49,7 +49,7 @@ func TestUnacceptedPart(t *testing.T) {
 			known++
 		}
 	}
-	if want := most - most/unacceptedPart - 1; known != want {
+	if want := most - 1; known != want {
 		t.Errorf("%d known callers came in, want %d", known, want)
 	}
 	for _, place := range unaccepted {
@@ -58,6 +58,9 @@ func TestUnacceptedPart(t *testing.T) {
 	}
 	if stats := a.unaccepted.Stats(); stats.InUse != 1 || stats.Waiting != 0 {
 		t.Errorf("%+v", stats)
+	}
+	if in := a.Stats().LongRunning.InUse; in != most { // one of them is unaccepted
+		t.Errorf("%d are in use", in)
 	}
 	// What is short is nobody's but an address's.
 	place, err := a.Admit(t.Context(), key(0), false, nil)
@@ -136,7 +139,7 @@ func TestPlacesAreTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 64
 		a, ended := fullOfLong(t, most, time.Millisecond)
-		if _, err := a.Admit(t.Context(), ShareKey{9}, false, stays); !errors.Is(err, OverloadQueueFull) {
+		if _, err := a.Admit(t.Context(), ShareKey{9}, false, stays); err != nil || ended[0].Load()+ended[1].Load() > 0 {
 			t.Errorf("a place was taken for somebody unknown: %v", err)
 		}
 		if _, err := a.Admit(t.Context(), ShareKey{0}, true, stays); !errors.Is(err, OverloadCallerQueueFull) {
@@ -213,6 +216,53 @@ func TestPlacesAreTakenAtAPace(t *testing.T) {
 		}
 		if n := ended[0].Load() + ended[1].Load(); n != takesAtOnce {
 			t.Errorf("%d were ended", n)
+		}
+	})
+}
+
+// TestNewcomersAreAccepted: who comes when all places are in use gets one of those who have most when it
+// is accepted, as long as it has fewer; beyond that its requests stay its address's.
+func TestNewcomersAreAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 64
+		a, ended := fullOfLong(t, most, time.Millisecond)
+		address, newcomer := ShareKey{9}, ShareKey{2}
+		var places []*Place
+		const share = 21 // as many as the others then have
+		for range share {
+			place, err := a.Admit(t.Context(), address, false, stays)
+			if err != nil {
+				t.Fatalf("number %d: %v", len(places), err)
+			}
+			a.Accept(&place, newcomer)
+			places = append(places, &place)
+			if in := a.unaccepted.Stats().InUse; in != 0 {
+				t.Fatalf("number %d is its address's", len(places))
+			}
+		}
+		if n := ended[0].Load() + ended[1].Load(); n != share || len(a.taking) != 0 {
+			t.Errorf("%d were ended for it", n)
+		}
+		if in := a.long.Stats().InUse; in != most+share {
+			t.Errorf("%d are in use until those end", in)
+		}
+		if _, err := a.Admit(t.Context(), ShareKey{3}, true, stays); err != nil { // waits until all have ended
+			t.Errorf("another caller: %v", err)
+		}
+		if in := a.long.Stats().InUse; in != most {
+			t.Errorf("%d are in use", in)
+		}
+		beyond, err := a.Admit(t.Context(), address, false, stays)
+		expect.NoError(t, err)
+		a.Accept(&beyond, newcomer)
+		if own, addresses := a.places.count(newcomer), a.unaccepted.Stats().InUse; own != share || addresses != 1 {
+			t.Errorf("it has %d, its address %d", own, addresses)
+		}
+		for _, place := range append(places, &beyond) {
+			place.Release()
+		}
+		if in := a.Stats().LongRunning.InUse; in != most-share || a.places.count(newcomer) != 0 {
+			t.Errorf("%d are in use when they have ended", in)
 		}
 	})
 }

@@ -242,6 +242,28 @@ func (l *Limiter[K]) tryAcquire(caller K, cost int64) (Grant[K], bool) {
 	return Grant[K]{}, false
 }
 
+// exceed gives a caller cost units at once, also beyond the capacity: for who has just seen to it that
+// others give back as much.
+func (l *Limiter[K]) exceed(caller K, cost int64) Grant[K] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.shareLocked(caller)
+	l.holdLocked(s, cost)
+	return Grant[K]{l, s, cost}
+}
+
+// holdLocked changes how much the caller holds.
+func (l *Limiter[K]) holdLocked(s *share[K], by int64) {
+	l.inUse += by
+	if len(s.queue) == 0 {
+		s.held += by
+		return
+	}
+	l.inNeed.Delete(s)
+	s.held += by
+	l.inNeed.ReplaceOrInsert(s)
+}
+
 // takeLocked gives the caller cost units where nobody waits, if there are so many for it.
 func (l *Limiter[K]) takeLocked(s *share[K], cost int64) bool {
 	if cost > l.config.Capacity-l.inUse || !l.mayHold(s, cost) {
@@ -364,15 +386,8 @@ func (l *Limiter[K]) abandon(c *claim[K], why Overload) bool {
 func (l *Limiter[K]) release(s *share[K], cost int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.inUse -= cost
-	if len(s.queue) == 0 {
-		s.held -= cost
-		l.forgetLocked(s)
-	} else {
-		l.inNeed.Delete(s)
-		s.held -= cost
-		l.inNeed.ReplaceOrInsert(s)
-	}
+	l.holdLocked(s, -cost)
+	l.forgetLocked(s)
 	l.grantLocked()
 }
 
@@ -400,7 +415,7 @@ func (l *Limiter[K]) nextLocked() (next *share[K]) {
 	l.overtaken = l.overtaken[:0]
 	// The cost that may be granted: at most what is free, and what every request before lets pass.
 	allowed := l.config.Capacity - l.inUse
-	if allowed == 0 {
+	if allowed <= 0 {
 		return nil
 	}
 	l.inNeed.Ascend(func(s *share[K]) bool {

@@ -237,8 +237,11 @@ func registerInflight(meter metric.Meter, read func() inflight.Stats) error {
 	callers := i.gauge("listproxy.inflight.callers", "{caller}", "Callers with requests in flight or waiting.")
 	refusals := i.counter("listproxy.inflight.refusals", "{request}",
 		"Requests for which there was no room, by the bound that was reached (kind) and why.")
+	taken := i.counter("listproxy.inflight.taken", "{request}",
+		"Long-running requests that were ended because other callers needed their places.")
 	return i.read(func(o metric.Observer) {
 		s := read()
+		o.ObserveInt64(taken, int64(s.Taken)) // #nosec G115 -- a count
 		o.ObserveInt64(bytes, s.Bytes.InUse)
 		for _, k := range []struct {
 			kind  string

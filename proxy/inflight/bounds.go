@@ -60,6 +60,7 @@ type Bounds struct {
 	// taking counts the requests that wait for a place that they have taken.
 	taking map[ShareKey]int
 	takes  *rate.Limiter
+	taken  uint64 // counts the places that were
 }
 
 // New returns Bounds with nothing in flight.
@@ -172,6 +173,7 @@ func (a *Bounds) take(caller ShareKey) bool {
 		return false
 	}
 	a.places.remove(taken)
+	a.taken++
 	addTo(a.taking, caller, 1)
 	a.mu.Unlock()
 	taken.value()

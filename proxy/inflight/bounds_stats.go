@@ -5,9 +5,11 @@ type Stats struct {
 	// Short are requests, LongRunning watches, logs, execs and the like, Bytes the bodies that are
 	// being written from memory.
 	Short, LongRunning, Bytes LimiterStats
+	// Taken counts the long-running requests that were ended because others needed their places.
+	Taken uint64
 }
 
-// Stats returns the present state. Its three parts are read one after the other.
+// Stats returns the present state. Its parts are read one after the other.
 func (a *Bounds) Stats() Stats {
 	long := a.long.Stats()
 	unaccepted := a.unaccepted.Stats()
@@ -17,5 +19,9 @@ func (a *Bounds) Stats() Stats {
 	for why, n := range unaccepted.Refused {
 		long.Refused[why] += n
 	}
-	return Stats{Short: a.short.Stats(), LongRunning: long, Bytes: a.bodies.Stats()}
+	s := Stats{Short: a.short.Stats(), LongRunning: long, Bytes: a.bodies.Stats()}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.Taken = a.taken
+	return s
 }

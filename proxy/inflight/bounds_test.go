@@ -240,7 +240,7 @@ func TestNewcomersAreAccepted(t *testing.T) {
 				t.Fatalf("number %d is its address's", len(places))
 			}
 		}
-		if n := ended[0].Load() + ended[1].Load(); n != share || len(a.taking) != 0 {
+		if n := ended[0].Load() + ended[1].Load(); n != share || a.Stats().Taken != share || len(a.taking) != 0 {
 			t.Errorf("%d were ended for it", n)
 		}
 		if in := a.long.Stats().InUse; in != most+share {

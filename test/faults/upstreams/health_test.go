@@ -98,7 +98,8 @@ func (p *patient) lines() []string {
 	return told
 }
 
-// judge looks at the log: each change has one line, and while there was trouble there was no other.
+// judge looks at the log: each change has one line, and while there was trouble there was no other. An
+// API server that comes back may not be ready, or be slow, for a while.
 func (p *patient) judge() {
 	p.Helper()
 	state := regexp.MustCompile(`msg="kube-apiserver .* state=(\S+)`)
@@ -106,7 +107,11 @@ func (p *patient) judge() {
 	trouble := false
 	for _, line := range p.lines() {
 		if m := state.FindStringSubmatch(line); m != nil {
-			changes = append(changes, upstream.Condition(m[1]))
+			is, n := upstream.Condition(m[1]), len(changes)
+			comesBack := n > 0 && changes[n-1] == upstream.ConditionUnreachable
+			if !comesBack || is != upstream.ConditionNotReady && is != upstream.ConditionSlow {
+				changes = append(changes, is)
+			}
 			if (m[1] != string(upstream.ConditionOK)) != (strings.Contains(line, "level=WARN") && strings.Contains(line, " do=")) {
 				p.Errorf("a change is told as %s", line)
 			}

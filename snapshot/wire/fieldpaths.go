@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// FieldPaths finds the values of fields in an object, in one pass over it. It is immutable. If
-// there is an indexed field, it is the first.
+// FieldPaths finds the values of fields in an object, in one pass over it. It is immutable. The
+// indexed field comes first, if there is one.
 type FieldPaths struct {
 	fields   []Field
 	json     *pathNode[string]
@@ -22,9 +22,12 @@ type pathNode[K comparable] struct {
 	next   map[K]*pathNode[K]
 }
 
-// NewFieldPaths returns the paths to fields.
+// NewFieldPaths returns the paths to fields, in this order, except that the indexed one comes first.
 func NewFieldPaths(all []Field) *FieldPaths {
 	p := &FieldPaths{fields: slices.Clone(all), json: newPathNode[string](), protobuf: newPathNode[protowire.Number]()}
+	if i := slices.IndexFunc(all, func(f Field) bool { return f.Indexed }); i > 0 {
+		p.fields = slices.Insert(slices.Delete(p.fields, i, i+1), 0, all[i])
+	}
 	for i, f := range p.fields {
 		p.json.add(f.JSON, i)
 		p.protobuf.add(f.Protobuf, i)

@@ -10,10 +10,10 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// somePodFields are some of a pod's.
+// somePodFields are some of a pod's, the indexed one not first.
 var somePodFields = []Field{
-	{Name: "spec.nodeName", Indexed: true, JSON: []string{"spec", "nodeName"}, Protobuf: []protowire.Number{2, 10}},
 	{Name: "spec.hostNetwork", JSON: []string{"spec", "hostNetwork"}, Protobuf: []protowire.Number{2, 11}, Zero: "false"},
+	{Name: "spec.nodeName", Indexed: true, JSON: []string{"spec", "nodeName"}, Protobuf: []protowire.Number{2, 10}},
 	{Name: "spec.host", JSON: []string{"spec", "nodeName"}, Protobuf: []protowire.Number{2, 10}},
 	{Name: "status.phase", JSON: []string{"status", "phase"}, Protobuf: []protowire.Number{3, 1}},
 }

@@ -26,8 +26,7 @@ type Field struct {
 }
 
 // BuiltinFields returns the fields, beside metadata.name and metadata.namespace, that
-// kube-apiserver 1.36 knows for a built-in type in this version. One with an index comes first. The
-// slice is the caller's.
+// kube-apiserver 1.36 knows for a built-in type in this version. The slice is the caller's.
 //
 // A field is listed if the version's conversion of field labels lets it through
 // (kubernetes, pkg/apis, AddFieldLabelConversionFunc) and the registry gives it a value

@@ -333,12 +333,17 @@ func TestNoFresh(t *testing.T) {
 		t.Errorf("one that takes the upstream less time: %q", got)
 	}
 	var others []*pace.Forwarded
-	for range 50 { // no list takes less than a millisecond
+	for range 80 { // no list takes less than a millisecond
 		others = append(others, c.forward(index.Query{}))
 	}
 	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.None {
 		t.Errorf("while many others are forwarded: %q", got)
 	}
+	proofTakes(50*time.Millisecond, true)
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
+		t.Errorf("while they delay the proof as well: %q", got)
+	}
+	proofTakes(30*time.Millisecond, true)
 	for _, other := range others {
 		other.End(0)
 	}

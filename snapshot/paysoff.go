@@ -14,8 +14,8 @@ import (
 // not count as a use of the collection.
 //
 // It compares the time until the next proof, which serves all who wait, with the time until the
-// upstream's answer, considering how many it has to give already. The time to write the answer does
-// not count, since the client needs it to read the answer in both cases.
+// upstream's answer. The lists that are being forwarded already delay both. The time to write the
+// answer does not count, since the client needs it to read the answer in both cases.
 func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration, always bool) reason.Reason {
 	v, now := c.view.Load(), time.Now()
 	switch {
@@ -28,7 +28,9 @@ func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration, 
 	}
 	proof := c.outlook.Load().Proof(now)
 	if !always {
-		if kind, guess := pace.KindOf(v.newest, q); proof >= c.costs.Now(kind, guess, now) {
+		kind, guess := pace.KindOf(v.newest, q)
+		list, probe := c.costs.Now(kind, guess, now)
+		if proof += probe; proof >= list {
 			return reason.FasterForwarded
 		}
 	}

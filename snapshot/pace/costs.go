@@ -16,6 +16,9 @@ const (
 	leastCost = time.Millisecond
 	encoding  = 10 * time.Nanosecond
 	matching  = time.Microsecond
+	// probing is what a probe costs, beside these guesses. (Measured: 0.6 to 0.7 ms of the upstream's
+	// CPU, where a list of 100 objects takes 1.1 to 1.4 ms.)
+	probing = leastCost / 2
 	// A measurement is used for believed times the list's own duration, at most costKept. Then one
 	// list of its kind may be forwarded only to measure again, which takes less than 1/believed of the
 	// upstream's time. If a list took longer than usual, its measurement is used only for as long as a
@@ -209,8 +212,9 @@ func (c *Costs) kind(kind Kind, now time.Time) *cost {
 }
 
 // Now is how long a list of a kind is likely to take the upstream after those that are forwarded at
-// this moment. guess is what [KindOf] says of it.
-func (c *Costs) Now(kind Kind, guess time.Duration, now time.Time) time.Duration {
+// this moment, and how much longer a probe takes because of these. guess is what [KindOf] says of the
+// list.
+func (c *Costs) Now(kind Kind, guess time.Duration, now time.Time) (list, probe time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	alone, each := guess, guess
@@ -222,5 +226,6 @@ func (c *Costs) Now(kind Kind, guess time.Duration, now time.Time) time.Duration
 			each = is.each.value
 		}
 	}
-	return max(alone, each*time.Duration(c.underWay+1))
+	queued := each * time.Duration(c.underWay)
+	return max(alone, queued+each), time.Duration(float64(queued) * float64(probing) / float64(guess))
 }

@@ -21,25 +21,25 @@ func TestCosts(t *testing.T) {
 	alone(page, 2*ms, now.Add(2*ms))
 	alone(page, 2*ms, now.Add(4*ms))
 	alone(all, 160*ms, now.Add(164*ms))
-	if got := c.Now(all, leastCost, now); got != 120*ms {
+	if got, _ := c.Now(all, leastCost, now); got != 120*ms {
 		t.Errorf("all: %v", got)
 	}
 	now = now.Add(4 * ms)
-	if got := c.Now(page, leastCost, now.Add(believed*2*ms-1)); got != 2*ms {
+	if got, _ := c.Now(page, leastCost, now.Add(believed*2*ms-1)); got != 2*ms {
 		t.Errorf("a page: %v", got)
 	}
-	if got := c.Now(page, leastCost, now.Add(believed*2*ms)); got != unknown {
+	if got, _ := c.Now(page, leastCost, now.Add(believed*2*ms)); got != unknown {
 		t.Errorf("what was measured long ago is believed: %v", got)
 	}
 	now = now.Add(2 * time.Hour)
 	alone(all, time.Hour, now)
 	alone(all, time.Hour, now)
-	if got := c.Now(all, leastCost, now.Add(costKept)); got != unknown {
+	if got, _ := c.Now(all, leastCost, now.Add(costKept)); got != unknown {
 		t.Errorf("what was measured too long ago is believed: %v", got)
 	}
 	now = now.Add(costKept)
 	alone(all, time.Second, now)
-	if got := c.Now(all, leastCost, now); got != time.Second {
+	if got, _ := c.Now(all, leastCost, now); got != time.Second {
 		t.Errorf("after a time it begins anew: %v", got)
 	}
 	for i := range 2 * maxKinds {
@@ -67,15 +67,15 @@ func TestOneSlowListIsBelievedBriefly(t *testing.T) {
 	alone(3 * ms)
 	now = now.Add(time.Minute)
 	alone(3 * time.Second)
-	if got := c.Now(kind, leastCost, now); got != 3*time.Second {
+	if got, _ := c.Now(kind, leastCost, now); got != 3*time.Second {
 		t.Errorf("at once: %v", got)
 	}
 	now = now.Add(believed * 3 * ms)
-	if got := c.Now(kind, leastCost, now); got != leastCost {
+	if got, _ := c.Now(kind, leastCost, now); got != leastCost {
 		t.Errorf("after the time for which the list before it was believed: %v", got)
 	}
 	alone(3 * time.Second) // it has really become slow
-	if got := c.Now(kind, leastCost, now.Add(costKept-1)); got != 3*time.Second {
+	if got, _ := c.Now(kind, leastCost, now.Add(costKept-1)); got != 3*time.Second {
 		t.Errorf("the next that was slow: %v", got)
 	}
 }
@@ -88,16 +88,16 @@ func TestWhoDoesNotReadIsNotCounted(t *testing.T) {
 		c.Begin(kind)
 	}
 	unread := c.Begin(kind)
-	if got := c.Now(kind, leastCost, time.Now()); got != 7*leastCost {
+	if got, _ := c.Now(kind, leastCost, time.Now()); got != 7*leastCost {
 		t.Errorf("%v", got)
 	}
 	unread.Aside(func() {
-		if got := c.Now(kind, leastCost, time.Now()); got != 6*leastCost {
+		if got, _ := c.Now(kind, leastCost, time.Now()); got != 6*leastCost {
 			t.Errorf("while its client does not read: %v", got)
 		}
 	})
 	unread.End(time.Second)
-	if got := c.Now(kind, leastCost, time.Now()); got != 6*leastCost {
+	if got, _ := c.Now(kind, leastCost, time.Now()); got != 6*leastCost {
 		t.Errorf("after it: %v", got)
 	}
 }
@@ -145,10 +145,34 @@ func TestCostOfOneOfMany(t *testing.T) {
 			for range tt.beside {
 				c.Begin(kind)
 			}
-			if got := c.Now(kind, max(leastCost, tt.guess), start.Add(50*ms)); got != tt.want {
+			if got, _ := c.Now(kind, max(leastCost, tt.guess), start.Add(50*ms)); got != tt.want {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestProbesWaitBehindLists: those that are forwarded delay a probe as well, by half as much as a small
+// list, and by little where they are large.
+func TestProbesWaitBehindLists(t *testing.T) {
+	var c Costs
+	kind := Kind{objects: 10}
+	if _, probe := c.Now(kind, leastCost, time.Now()); probe != 0 {
+		t.Errorf("alone: %v", probe)
+	}
+	for range 100 {
+		c.Begin(kind)
+	}
+	for guess, want := range map[time.Duration]time.Duration{leastCost: 50 * ms, 10 * leastCost: 50 * ms} {
+		if _, probe := c.Now(kind, guess, time.Now()); probe != want {
+			t.Errorf("beside 100 lists of %v each: %v, want %v", guess, probe, want)
+		}
+	}
+	c.of = map[Kind]*cost{kind: {each: measured{average: average[time.Duration]{value: 30 * ms, n: usual}, until: time.Now().Add(time.Hour)}}}
+	for guess, want := range map[time.Duration]time.Duration{leastCost: 1500 * ms, 10 * leastCost: 150 * ms} {
+		if _, probe := c.Now(kind, guess, time.Now()); probe != want {
+			t.Errorf("beside 100 lists of %v that take 30 ms each: %v, want %v", guess, probe, want)
+		}
 	}
 }
 
@@ -160,11 +184,11 @@ func TestCostIsOfOneThatWasAlone(t *testing.T) {
 	first, second := c.Begin(kind), c.Begin(kind)
 	first.End(300 * ms)
 	second.End(0) // not answered
-	if got := c.Now(kind, leastCost, time.Now()); got != leastCost {
+	if got, _ := c.Now(kind, leastCost, time.Now()); got != leastCost {
 		t.Errorf("alone %v", got)
 	}
 	c.Begin(kind).End(200 * ms)
-	if got := c.Now(kind, leastCost, time.Now()); got != 200*ms {
+	if got, _ := c.Now(kind, leastCost, time.Now()); got != 200*ms {
 		t.Errorf("alone %v", got)
 	}
 }

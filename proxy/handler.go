@@ -255,21 +255,6 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*turn, *http.Re
 	return t, withCaller(r, &who)
 }
 
-// refuse answers a request whose turn did not come, or whose place was taken before its answer began.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	switch {
-	case forward.PlaceTaken(r.Context()):
-		err = forward.ErrEndInOrder
-	case r.Context().Err() != nil:
-		// The caller has gone. Or it has only closed its half of the connection: without the panic it
-		// would read an empty 200.
-		panic(http.ErrAbortHandler)
-	}
-	h.rarely("too much is in flight", err)
-	observe.RecordOf(r.Context()).Refused(w.Header(), refusalReason(err))
-	kubehttp.WriteTooManyRequests(w, r)
-}
-
 // rarely logs an error that callers can cause, at a limited rate.
 func (h *Handler) rarely(message string, err error) {
 	h.seldom.Do(func() { h.Log.Info(message, "error", err) })

@@ -2,9 +2,11 @@ package proxy
 
 import (
 	"errors"
+	"net/http"
 
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
@@ -16,6 +18,21 @@ func RefusalReasons() []string {
 		reasons = append(reasons, string(overload))
 	}
 	return reasons
+}
+
+// refuse answers a request whose turn did not come, or whose place was taken before its answer began.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case forward.PlaceTaken(r.Context()):
+		err = forward.ErrEndInOrder
+	case r.Context().Err() != nil:
+		// The caller has gone. Or it has only closed its half of the connection: without the panic it
+		// would read an empty 200.
+		panic(http.ErrAbortHandler)
+	}
+	h.rarely("too much is in flight", err)
+	observe.RecordOf(r.Context()).Refused(w.Header(), refusalReason(err))
+	kubehttp.WriteTooManyRequests(w, r)
 }
 
 // refusalReason is why listproxy refuses a request, in metrics and traces.

@@ -171,6 +171,9 @@ func (h *Handler) withInflight(next http.Handler) http.Handler {
 		if turn, r := h.admit(w, r); turn != nil {
 			defer turn.end()
 			next.ServeHTTP(w, r)
+			if turn.wasCut() {
+				panic(http.ErrAbortHandler) // another request on this connection would end at once
+			}
 		}
 	})
 }
@@ -187,6 +190,7 @@ type turn struct {
 
 	mu     sync.Mutex
 	client http.ResponseWriter // nil when the handler is about to return
+	cut    bool                // cutOff has ended what client reads and writes
 }
 
 func (t *turn) end() {
@@ -209,10 +213,17 @@ func (t *turn) cutOff() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.client != nil {
+		t.cut = true
 		control, past := http.NewResponseController(t.client), time.Unix(1, 0)
 		_ = control.SetReadDeadline(past) // fails only if the connection is gone
 		_ = control.SetWriteDeadline(past)
 	}
+}
+
+func (t *turn) wasCut() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.cut
 }
 
 // admit lets a request in when its turn comes; it returns nil if it has refused it. A caller whom

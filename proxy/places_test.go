@@ -209,6 +209,35 @@ func TestNotForwardedWithoutAPlace(t *testing.T) {
 	}
 }
 
+// TestNothingFollowsACut: a connection that was cut off is not used for another request, which would end
+// at once, even if the handler returns as if nothing had happened.
+func TestNothingFollowsACut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bounds, err := inflight.New(inflight.Config{LongRunning: 5, Wait: 5 * time.Second})
+		expect.NoError(t, err)
+		for i := range byte(4) {
+			_, err := bounds.Admit(t.Context(), inflight.ShareKey{i % 2}, true, func() { t.Error("not the newest was ended") })
+			expect.NoError(t, err)
+		}
+		h := &Handler{Inflight: bounds, Log: proxytest.DiscardLog()}
+		handler := kubehttp.WithRequestInfo(h.withInflight(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			time.Sleep(2 * lateEnd)
+		})))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/pods?watch=true", nil)
+		ended := make(chan any)
+		go func() {
+			defer func() { ended <- recover() }()
+			handler.ServeHTTP(httptest.NewRecorder(), withCaller(r, &caller{accepted: true, share: inflight.ShareKey{1}}))
+		}()
+		synctest.Wait()
+		go func() { _, _ = bounds.Admit(t.Context(), inflight.ShareKey{2}, true, func() {}) }()
+		if got := <-ended; got != http.ErrAbortHandler {
+			t.Errorf("the handler returned with %v", got)
+		}
+	})
+}
+
 // TestCutOff: what a handler reads and writes ends, on a connection that was upgraded too, but not when
 // the handler is about to return.
 func TestCutOff(t *testing.T) {

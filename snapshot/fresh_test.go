@@ -339,6 +339,9 @@ func TestNoFresh(t *testing.T) {
 	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.None {
 		t.Errorf("while many others are forwarded: %q", got)
 	}
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), 35*time.Millisecond, false); got != reason.None {
+		t.Errorf("that delay is an estimate, and no reason not to wait: %q", got)
+	}
 	proofTakes(50*time.Millisecond, true)
 	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
 		t.Errorf("while they delay the proof as well: %q", got)

@@ -29,8 +29,8 @@ func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration, 
 	proof := c.outlook.Load().Proof(now)
 	if !always {
 		kind, guess := pace.KindOf(v.newest, q)
-		list, probe := c.costs.Now(kind, guess, now)
-		if proof += probe; proof >= list {
+		list, delay := c.costs.Now(kind, guess, now)
+		if proof+delay >= list {
 			return reason.FasterForwarded
 		}
 	}

@@ -42,7 +42,7 @@ func (o *limitOptions) addFlags(fs *pflag.FlagSet) {
 		"how many requests are served at a time, shared fairly between callers; 0 any number")
 	fs.IntVar(&o.longRunning, "max-long-running-requests", o.longRunning,
 		"how many watches, logs, execs and the like are open at a time, of callers whom kube-apiserver has accepted;\n"+
-			"others have an eighth of that besides; 0 any number")
+			"others may have an eighth as many more; 0 any number")
 	fs.StringVar(&o.answers, "max-inflight-bytes", o.answers,
 		"how many bytes of answers from memory are being written at a time (`quantity`), shared fairly between callers;\n0 any number")
 	fs.DurationVar(&o.wait, "overload-wait", o.wait,

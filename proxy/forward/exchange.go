@@ -143,7 +143,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 // fail ends an exchange to which the API server gave no usable answer.
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	r := x.request
-	again := PlaceTaken(r.Context()) && r.Method == http.MethodGet && x.upgrade == ""
+	again := PlaceTaken(r.Context()) && (x.watch != nil || kubehttp.Of(r).Info.Subresource == "log")
 	gone := r.Context().Err() != nil && !again
 	if gone || x.switched {
 		// The client has gone, or must not repeat what it has asked for, or the connection no longer

@@ -181,19 +181,20 @@ func (a *Bounds) take(caller ShareKey) bool {
 }
 
 // Accept gives a long-running request a place among those of accepted callers, now that the upstream
-// has accepted its caller; if all are in use, that of a request which ends for it. If the caller has as
-// many already as it may have, or as the others have, the place stays that of its address: with a new
-// token for each request one caller could else have its own half and its address's.
+// has accepted its caller; if all are in use, that of a request which ends for it. If none can be had,
+// the request ends, as it would have been refused if its caller had been known: with a new token for
+// each request one caller could else have its own half and all places of those who are not accepted.
 func (a *Bounds) Accept(p *Place, caller ShareKey) {
 	if p.own.limiter != a.unaccepted {
 		return
 	}
 	own, ok := a.long.tryAcquire(caller, 1)
-	taken := !ok && a.long.mayHoldMore(caller, 1) && a.take(caller)
+	taken := !ok && a.long.config.MaxWait > 0 && a.long.mayHoldMore(caller, 1) && a.take(caller)
 	switch {
 	case taken:
 		own = a.long.exceed(caller, 1) // until the other one has ended
 	case !ok:
+		p.end()
 		return
 	}
 	a.hold(p, caller, taken, true)

@@ -31,7 +31,7 @@ const retryAfterSeconds = 1
 // WriteTooManyRequests answers r with 429 and asks the client to come back in a
 // second, in a header as kube-apiserver does and in a metav1.Status besides.
 // Clients repeat any request for that, writes too: nothing of it may have been
-// forwarded.
+// forwarded, unless it only reads what kube-apiserver has.
 func WriteTooManyRequests(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 	status := failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,

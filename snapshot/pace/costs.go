@@ -19,6 +19,9 @@ const (
 	// probing is what a probe costs, beside these guesses. (Measured: 0.6 to 0.7 ms of the upstream's
 	// CPU, where a list of 100 objects takes 1.1 to 1.4 ms.)
 	probing = leastCost / 2
+	// A list that takes longer than guessed shows that the upstream is busy, and a probe then takes
+	// longer, too: up to mostSlowed times as long. Beyond that the guess was wrong.
+	mostSlowed = 8
 	// A measurement is used for believed times the list's own duration, at most costKept. Then one
 	// list of its kind may be forwarded only to measure again, which takes less than 1/believed of the
 	// upstream's time. If a list took longer than usual, its measurement is used only for as long as a
@@ -226,6 +229,6 @@ func (c *Costs) Now(kind Kind, guess time.Duration, now time.Time) (list, probe 
 			each = is.each.value
 		}
 	}
-	queued := each * time.Duration(c.underWay)
-	return max(alone, queued+each), time.Duration(float64(queued) * float64(probing) / float64(guess))
+	slowed := min(float64(each)/float64(guess), mostSlowed)
+	return max(alone, each*time.Duration(c.underWay+1)), time.Duration(slowed * float64(c.underWay) * float64(probing))
 }

@@ -168,10 +168,10 @@ func TestProbesWaitBehindLists(t *testing.T) {
 			t.Errorf("beside 100 lists of %v each: %v, want %v", guess, probe, want)
 		}
 	}
-	c.of = map[Kind]*cost{kind: {each: measured{average: average[time.Duration]{value: 30 * ms, n: usual}, until: time.Now().Add(time.Hour)}}}
-	for guess, want := range map[time.Duration]time.Duration{leastCost: 1500 * ms, 10 * leastCost: 150 * ms} {
-		if _, probe := c.Now(kind, guess, time.Now()); probe != want {
-			t.Errorf("beside 100 lists of %v that take 30 ms each: %v, want %v", guess, probe, want)
+	for each, want := range map[time.Duration]time.Duration{3 * ms: 150 * ms, 300 * ms: mostSlowed * 50 * ms} {
+		c.of = map[Kind]*cost{kind: {each: measured{average: average[time.Duration]{value: each, n: usual}, until: time.Now().Add(time.Hour)}}}
+		if _, probe := c.Now(kind, leastCost, time.Now()); probe != want {
+			t.Errorf("beside 100 lists of 1 ms that take %v each: %v, want %v", each, probe, want)
 		}
 	}
 }

@@ -324,7 +324,7 @@ func (h *Hub) doubtLocked(now time.Time, over bool) (waiting bool) {
 		for _, c := range bucket {
 			pending := c.due.Load() != 0
 			waits := pending || c.bookmarkDue.Load()
-			waiting = waiting || waits && !over
+			waiting = waiting || !over && (waits || !c.waits.IsZero())
 			switch {
 			case over:
 				c.waits = time.Time{}

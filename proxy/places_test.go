@@ -232,8 +232,8 @@ func TestNothingFollowsACut(t *testing.T) {
 		}()
 		synctest.Wait()
 		go func() { _, _ = bounds.Admit(t.Context(), inflight.ShareKey{2}, true, func() {}) }()
-		if got := <-ended; got != http.ErrAbortHandler {
-			t.Errorf("the handler returned with %v", got)
+		if err, _ := (<-ended).(error); !errors.Is(err, http.ErrAbortHandler) {
+			t.Errorf("the handler returned with %v", err)
 		}
 	})
 }

@@ -66,21 +66,21 @@ func New(cfg Config) (*Authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Authenticator{secret: secret, front: cfg.FrontProxy}
+	a := &Authenticator{secret: secret, front: cfg.FrontProxy}
 	if cfg.ClientCA != nil {
-		i.clientChains = certs.NewChainVerifier(cfg.ClientCA)
+		a.clientChains = certs.NewChainVerifier(cfg.ClientCA)
 	}
 	if f := cfg.FrontProxy; f != nil {
 		if len(f.AllowedNames) == 0 {
 			return nil, errors.New("a front proxy is believed by the name in its certificate: name at least one")
 		}
-		i.frontHeaders, err = headerrequest.New(f.UsernameHeaders, f.UIDHeaders, f.GroupHeaders, f.ExtraHeaderPrefixes)
+		a.frontHeaders, err = headerrequest.New(f.UsernameHeaders, f.UIDHeaders, f.GroupHeaders, f.ExtraHeaderPrefixes)
 		if err != nil {
 			return nil, fmt.Errorf("the headers of a front proxy: %w", err)
 		}
-		i.frontChains = certs.NewChainVerifier(f.CA)
+		a.frontChains = certs.NewChainVerifier(f.CA)
 	}
-	return i, nil
+	return a, nil
 }
 
 // Refusal is the answer to a caller whose identity cannot be used.

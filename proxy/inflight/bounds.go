@@ -65,7 +65,7 @@ type Bounds struct {
 
 // New returns Bounds with nothing in flight.
 func New(cfg Config) (*Bounds, error) {
-	a := &Bounds{
+	b := &Bounds{
 		spills: rate.NewLimiter(spillsPerSecond, spillsAtOnce),
 		places: newHoldings[func()](), taking: map[ShareKey]int{}, takes: rate.NewLimiter(takesPerSecond, takesAtOnce),
 	}
@@ -74,13 +74,13 @@ func New(cfg Config) (*Bounds, error) {
 		limiter **Limiter[ShareKey]
 		config  LimiterConfig
 	}{
-		{&a.short, Queueing(int64(cfg.Requests), cfg.Requests*waitingPerPlace, cfg.Wait)},
+		{&b.short, Queueing(int64(cfg.Requests), cfg.Requests*waitingPerPlace, cfg.Wait)},
 		// Nobody knows when one of these ends, so nobody waits for it, except who has ended one.
-		{&a.long, Queueing(int64(cfg.LongRunning), unaccepted, cfg.Wait)},
+		{&b.long, Queueing(int64(cfg.LongRunning), unaccepted, cfg.Wait)},
 		// Callers do not stay unaccepted for long: they are accepted, or their requests end. They have
 		// places of their own, so that they can be accepted while all others are in use.
-		{&a.unaccepted, Queueing(int64(unaccepted), unaccepted, cfg.Wait)},
-		{&a.bodies, Queueing(cfg.Bytes, waitingBodies, cfg.Wait)},
+		{&b.unaccepted, Queueing(int64(unaccepted), unaccepted, cfg.Wait)},
+		{&b.bodies, Queueing(cfg.Bytes, waitingBodies, cfg.Wait)},
 	} {
 		limiter, err := NewLimiter[ShareKey](l.config)
 		if err != nil {
@@ -88,7 +88,7 @@ func New(cfg Config) (*Bounds, error) {
 		}
 		*l.limiter = limiter
 	}
-	return a, nil
+	return b, nil
 }
 
 // Queueing configures a limiter of so much capacity in which so many may wait, for so long.
@@ -126,56 +126,56 @@ func (p *Place) Release() {
 // caller. The error is an [Overload], or ctx's. A long-running request has an end, which ends it
 // soon: it may be called once, if a caller with fewer such requests needs the place. A short one has
 // none (nil).
-func (a *Bounds) Admit(ctx context.Context, caller ShareKey, accepted bool, end func()) (p Place, err error) {
-	p.bounds, p.end = a, end
+func (b *Bounds) Admit(ctx context.Context, caller ShareKey, accepted bool, end func()) (p Place, err error) {
+	p.bounds, p.end = b, end
 	if end == nil {
-		p.own, err = a.short.Acquire(ctx, caller, 1)
+		p.own, err = b.short.Acquire(ctx, caller, 1)
 		return p, err
 	}
 	if !accepted {
-		p.own, err = a.unaccepted.Acquire(ctx, caller, 1)
+		p.own, err = b.unaccepted.Acquire(ctx, caller, 1)
 		return p, err
 	}
 	taken := false
-	p.own, err = a.long.acquireIf(ctx, caller, 1, a.long.config.MaxWait, func() Overload {
-		if !a.long.mayHoldMore(caller, 1) {
+	p.own, err = b.long.acquireIf(ctx, caller, 1, b.long.config.MaxWait, func() Overload {
+		if !b.long.mayHoldMore(caller, 1) {
 			return OverloadCallerQueueFull
 		}
-		if taken = a.take(caller); !taken {
+		if taken = b.take(caller); !taken {
 			return OverloadQueueFull
 		}
 		return ""
 	})
-	a.hold(&p, caller, taken, err == nil)
+	b.hold(&p, caller, taken, err == nil)
 	return p, err
 }
 
 // hold notes that a caller holds a place of long, if it got one, and needs none any more that it has
 // taken.
-func (a *Bounds) hold(p *Place, caller ShareKey, taken, got bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (b *Bounds) hold(p *Place, caller ShareKey, taken, got bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if taken {
-		addTo(a.taking, caller, -1)
+		addTo(b.taking, caller, -1)
 	}
 	if got {
-		p.ends = a.places.add(caller, p.end)
+		p.ends = b.places.add(caller, p.end)
 	}
 }
 
 // take ends a long-running request for one of a caller: the newest of the caller who has the most, if
 // that has at least two more. hold must be called then.
-func (a *Bounds) take(caller ShareKey) bool {
-	a.mu.Lock()
-	taken := a.places.spareFor(a.places.count(caller) + a.taking[caller])
-	if taken == nil || !a.takes.Allow() { // who can take nothing uses up none of what others may take
-		a.mu.Unlock()
+func (b *Bounds) take(caller ShareKey) bool {
+	b.mu.Lock()
+	taken := b.places.spareFor(b.places.count(caller) + b.taking[caller])
+	if taken == nil || !b.takes.Allow() { // who can take nothing uses up none of what others may take
+		b.mu.Unlock()
 		return false
 	}
-	a.places.remove(taken)
-	a.taken++
-	addTo(a.taking, caller, 1)
-	a.mu.Unlock()
+	b.places.remove(taken)
+	b.taken++
+	addTo(b.taking, caller, 1)
+	b.mu.Unlock()
 	taken.value()
 	return true
 }
@@ -184,20 +184,20 @@ func (a *Bounds) take(caller ShareKey) bool {
 // has accepted its caller; if all are in use, that of a request which ends for it. If none can be had,
 // the request ends, as it would have been refused if its caller had been known: with a new token for
 // each request one caller could else have its own half and all places of those who are not accepted.
-func (a *Bounds) Accept(p *Place, caller ShareKey) {
-	if p.own.limiter != a.unaccepted {
+func (b *Bounds) Accept(p *Place, caller ShareKey) {
+	if p.own.limiter != b.unaccepted {
 		return
 	}
-	own, ok := a.long.tryAcquire(caller, 1)
-	taken := !ok && a.long.config.MaxWait > 0 && a.long.mayHoldMore(caller, 1) && a.take(caller)
+	own, ok := b.long.tryAcquire(caller, 1)
+	taken := !ok && b.long.config.MaxWait > 0 && b.long.mayHoldMore(caller, 1) && b.take(caller)
 	switch {
 	case taken:
-		own = a.long.exceed(caller, 1) // until the other one has ended
+		own = b.long.exceed(caller, 1) // until the other one has ended
 	case !ok:
 		p.end()
 		return
 	}
-	a.hold(p, caller, taken, true)
+	b.hold(p, caller, taken, true)
 	p.own.Release()
 	p.own = own
 }
@@ -213,35 +213,35 @@ var ErrNotYet = errors.New("there is no room yet")
 // that is over, the error is ErrNotYet, and no refusal is counted. The request it is for has been
 // admitted, and the upstream is asked nothing while a body's grant is held: so nobody waits for
 // somebody who waits.
-func (a *Bounds) AdmitBody(ctx context.Context, caller ShareKey, bytes int, begun time.Time, atMost time.Duration) (
+func (b *Bounds) AdmitBody(ctx context.Context, caller ShareKey, bytes int, begun time.Time, atMost time.Duration) (
 	Grant[ShareKey], error,
 ) {
-	limited, left := ctx, max(0, a.BodyWait()-time.Since(begun))
+	limited, left := ctx, max(0, b.BodyWait()-time.Since(begun))
 	if atMost < left {
 		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeout(ctx, atMost)
 		defer cancel()
 	}
-	room, err := a.bodies.acquireIf(limited, caller, int64(bytes), left, nil)
+	room, err := b.bodies.acquireIf(limited, caller, int64(bytes), left, nil)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		err = ErrNotYet
-	case errors.Is(err, OverloadTimeOut) && !a.bodies.mayHoldMore(caller, int64(bytes)):
+	case errors.Is(err, OverloadTimeOut) && !b.bodies.mayHoldMore(caller, int64(bytes)):
 		err = errOwnBound
 	}
 	return room, err
 }
 
 // BodyWait is how long a body waits for its turn.
-func (a *Bounds) BodyWait() time.Duration { return a.bodies.config.MaxWait }
+func (b *Bounds) BodyWait() time.Duration { return b.bodies.config.MaxWait }
 
 // Spill says whether a request that [Bounds.AdmitBody] has refused with this error may be forwarded
 // instead: it has waited, not only for others of its caller, and few others are forwarded so.
-func (a *Bounds) Spill(err error) bool {
-	return errors.Is(err, OverloadTimeOut) && !errors.Is(err, errOwnBound) && a.spills.Allow()
+func (b *Bounds) Spill(err error) bool {
+	return errors.Is(err, OverloadTimeOut) && !errors.Is(err, errOwnBound) && b.spills.Allow()
 }
 
 // TryAdmitBody is AdmitBody for who need not wait.
-func (a *Bounds) TryAdmitBody(caller ShareKey, bytes int) (Grant[ShareKey], bool) {
-	return a.bodies.tryAcquire(caller, int64(bytes))
+func (b *Bounds) TryAdmitBody(caller ShareKey, bytes int) (Grant[ShareKey], bool) {
+	return b.bodies.tryAcquire(caller, int64(bytes))
 }

@@ -10,18 +10,18 @@ type Stats struct {
 }
 
 // Stats returns the present state. Its parts are read one after the other.
-func (a *Bounds) Stats() Stats {
-	long := a.long.Stats()
-	unaccepted := a.unaccepted.Stats()
+func (b *Bounds) Stats() Stats {
+	long := b.long.Stats()
+	unaccepted := b.unaccepted.Stats()
 	long.InUse += unaccepted.InUse
 	long.Waiting += unaccepted.Waiting
 	long.Callers += unaccepted.Callers
 	for why, n := range unaccepted.Refused {
 		long.Refused[why] += n
 	}
-	s := Stats{Short: a.short.Stats(), LongRunning: long, Bytes: a.bodies.Stats()}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s.Taken = a.taken
+	s := Stats{Short: b.short.Stats(), LongRunning: long, Bytes: b.bodies.Stats()}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.Taken = b.taken
 	return s
 }

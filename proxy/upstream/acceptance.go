@@ -10,8 +10,8 @@ import (
 // Caller says whether the caller is known, and whose share its requests use. A caller is known if
 // listproxy impersonates it, or if the API server has accepted it not long ago. Unknown callers
 // with the same address have one share.
-func (u *Transports) Caller(id authn.Identity, remoteAddr string) (share inflight.ShareKey, accepted bool) {
-	if share, accepted = u.acceptedShare(id); accepted {
+func (t *Transports) Caller(id authn.Identity, remoteAddr string) (share inflight.ShareKey, accepted bool) {
+	if share, accepted = t.acceptedShare(id); accepted {
 		return share, true
 	}
 	accepted = id.Impersonated() != nil
@@ -19,16 +19,16 @@ func (u *Transports) Caller(id authn.Identity, remoteAddr string) (share infligh
 }
 
 // acceptedShare returns the share of a caller whose token the API server has accepted not long ago.
-func (u *Transports) acceptedShare(id authn.Identity) (share inflight.ShareKey, accepted bool) {
+func (t *Transports) acceptedShare(id authn.Identity) (share inflight.ShareKey, accepted bool) {
 	if !id.BringsToken() {
 		return share, false
 	}
-	return u.accepted.get(id.Key())
+	return t.accepted.get(id.Key())
 }
 
 // accepts says whether the API server has accepted the caller's token not long ago.
-func (u *Transports) accepts(id authn.Identity) bool {
-	_, accepted := u.acceptedShare(id)
+func (t *Transports) accepts(id authn.Identity) bool {
+	_, accepted := t.acceptedShare(id)
 	return accepted
 }
 
@@ -40,24 +40,24 @@ func (u *Transports) accepts(id authn.Identity) bool {
 // then the answer says nothing about the token in Authorization. But if the API server switches
 // protocols (101), the caller counts as accepted for this request: kube-apiserver switches for
 // execs, watches and the like, which anonymous callers may not send by default.
-func (u *Transports) Answered(id authn.Identity, upgrade bool, method string, status int) (accepted bool) {
+func (t *Transports) Answered(id authn.Identity, upgrade bool, method string, status int) (accepted bool) {
 	accepted = id.BringsToken() && provesAuthentication(method, status)
 	switch {
 	case upgrade:
 		return accepted || status == http.StatusSwitchingProtocols
 	case accepted:
-		u.Accept(id)
-		u.pending.leave(id.Key(), nil)
+		t.Accept(id)
+		t.pending.leave(id.Key(), nil)
 	case status == http.StatusUnauthorized:
-		u.accepted.remove(id.Key())
-		u.pending.leave(id.Key(), nil)
+		t.accepted.remove(id.Key())
+		t.pending.leave(id.Key(), nil)
 	}
 	return accepted
 }
 
 // Accept remembers that the API server has accepted the token of id.
-func (u *Transports) Accept(id authn.Identity) {
-	u.accepted.add(id.Key(), func() inflight.ShareKey { return authn.ShareKey(id, true, "") })
+func (t *Transports) Accept(id authn.Identity) {
+	t.accepted.add(id.Key(), func() inflight.ShareKey { return authn.ShareKey(id, true, "") })
 }
 
 // provesAuthentication says whether kube-apiserver gives such an answer only to callers whom it has

@@ -28,53 +28,53 @@ type acceptedTokens struct {
 	tokens map[inflight.ShareKey]int
 }
 
-func (s *acceptedTokens) get(token authn.Key) (inflight.ShareKey, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.getLocked(token)
+func (a *acceptedTokens) get(token authn.Key) (inflight.ShareKey, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.getLocked(token)
 }
 
-func (s *acceptedTokens) getLocked(token authn.Key) (inflight.ShareKey, bool) {
-	if share, ok := s.young[token]; ok {
+func (a *acceptedTokens) getLocked(token authn.Key) (inflight.ShareKey, bool) {
+	if share, ok := a.young[token]; ok {
 		return share, true
 	}
-	share, ok := s.previous[token]
+	share, ok := a.previous[token]
 	return share, ok
 }
 
 // add makes token one of the last that were accepted, if its share has room. find, which returns
 // the share, is called only if the token is not remembered yet.
-func (s *acceptedTokens) add(token authn.Key, find func() inflight.ShareKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.young[token]; ok {
+func (a *acceptedTokens) add(token authn.Key, find func() inflight.ShareKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.young[token]; ok {
 		return
 	}
-	share, ok := s.getLocked(token)
+	share, ok := a.getLocked(token)
 	if !ok {
 		share = find()
 	}
-	if s.tokens[share] >= acceptedOfShare {
+	if a.tokens[share] >= acceptedOfShare {
 		return
 	}
-	if len(s.young) >= acceptedKept {
-		s.previous, s.young, s.tokens = s.young, nil, nil
+	if len(a.young) >= acceptedKept {
+		a.previous, a.young, a.tokens = a.young, nil, nil
 	}
-	if s.young == nil {
-		s.young, s.tokens = map[authn.Key]inflight.ShareKey{}, map[inflight.ShareKey]int{}
+	if a.young == nil {
+		a.young, a.tokens = map[authn.Key]inflight.ShareKey{}, map[inflight.ShareKey]int{}
 	}
-	s.young[token] = share
-	s.tokens[share]++
+	a.young[token] = share
+	a.tokens[share]++
 }
 
-func (s *acceptedTokens) remove(token authn.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if share, ok := s.young[token]; ok {
-		delete(s.young, token)
-		if s.tokens[share]--; s.tokens[share] == 0 {
-			delete(s.tokens, share)
+func (a *acceptedTokens) remove(token authn.Key) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if share, ok := a.young[token]; ok {
+		delete(a.young, token)
+		if a.tokens[share]--; a.tokens[share] == 0 {
+			delete(a.tokens, share)
 		}
 	}
-	delete(s.previous, token)
+	delete(a.previous, token)
 }

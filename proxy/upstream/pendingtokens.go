@@ -88,17 +88,17 @@ func (p *pendingTokens) leave(token authn.Key, first *pendingToken) {
 // the API server is just being asked by another request with the same token, AwaitAcceptance waits
 // for its answer, for a second at most. Afterwards the caller may be known. It must hold nothing
 // meanwhile that other callers may need. over must be called when the request has ended.
-func (u *Transports) AwaitAcceptance(ctx context.Context, id authn.Identity, method string, upgrade bool) (over func()) {
+func (t *Transports) AwaitAcceptance(ctx context.Context, id authn.Identity, method string, upgrade bool) (over func()) {
 	if !id.BringsToken() {
 		return func() {}
 	}
 	// Only a first request whose answer says something about its token is waited for.
-	first, wait := u.pending.enter(id.Key(), !upgrade && method != http.MethodOptions)
+	first, wait := t.pending.enter(id.Key(), !upgrade && method != http.MethodOptions)
 	if wait != nil {
-		u.pending.await(ctx, wait)
+		t.pending.await(ctx, wait)
 	}
 	if first == nil {
 		return func() {}
 	}
-	return func() { u.pending.leave(id.Key(), first) }
+	return func() { t.pending.leave(id.Key(), first) }
 }

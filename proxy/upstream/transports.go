@@ -77,20 +77,20 @@ func New(cfg *rest.Config) (*Transports, error) {
 }
 
 // update replaces the ways if the content of the files has changed, or there are none yet.
-func (u *Transports) update() (changed bool, err error) {
-	cfg, err := withFiles(u.cfg)
+func (t *Transports) update() (changed bool, err error) {
+	cfg, err := withFiles(t.cfg)
 	if err != nil {
 		return false, err
 	}
-	before := u.current.Load()
+	before := t.current.Load()
 	if before != nil && before.madeOf(cfg) {
 		return false, nil
 	}
-	made, err := newWays(cfg, u.base, u.impersonates)
+	made, err := newWays(cfg, t.base, t.impersonates)
 	if err != nil {
 		return false, err
 	}
-	u.current.Store(made)
+	t.current.Store(made)
 	if before != nil {
 		before.closeIdle()
 	}
@@ -99,10 +99,10 @@ func (u *Transports) update() (changed bool, err error) {
 
 // Run follows the files of the client configuration until ctx ends. As long as they cannot be read
 // or used, what they held before counts.
-func (u *Transports) Run(ctx context.Context, log *slog.Logger) {
+func (t *Transports) Run(ctx context.Context, log *slog.Logger) {
 	problem := ""
 	wait.UntilWithContext(ctx, func(context.Context) {
-		switch changed, err := u.update(); {
+		switch changed, err := t.update(); {
 		case err != nil && err.Error() != problem:
 			problem = err.Error()
 			log.Warn("a CA or client certificate for kube-apiserver cannot be used: the last one that could stays in use", "error", err)
@@ -117,18 +117,18 @@ func (u *Transports) Run(ctx context.Context, log *slog.Logger) {
 
 // URL returns the API server's base URL. Its path is the prefix of every
 // request's path, without a trailing slash, and mostly empty.
-func (u *Transports) URL() *url.URL {
-	base := *u.base
+func (t *Transports) URL() *url.URL {
+	base := *t.base
 	return &base
 }
 
 // Impersonate makes it possible to send requests of users whom listproxy has verified itself, with
 // the credentials of cfg. These must have the right to impersonate the users. It must be called
 // before the first request, and before Run.
-func (u *Transports) Impersonate(cfg *rest.Config) error {
-	u.cfg, u.impersonates = rest.CopyConfig(cfg), true
-	u.current.Store(nil)
-	_, err := u.update()
+func (t *Transports) Impersonate(cfg *rest.Config) error {
+	t.cfg, t.impersonates = rest.CopyConfig(cfg), true
+	t.current.Store(nil)
+	_, err := t.update()
 	return err
 }
 
@@ -137,25 +137,25 @@ func (u *Transports) Impersonate(cfg *rest.Config) error {
 // this caller. SendAs follows no redirects, and its errors contain no credential. It uses
 // connections of its own. A silent one is closed sooner than those of callers, on which a watch may
 // be silent for long.
-func (u *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
+func (t *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
 	id.Present(r.Header)
-	res, err := u.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
+	res, err := t.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
 	if err == nil {
-		u.Answered(id, false, r.Method, res.StatusCode)
+		t.Answered(id, false, r.Method, res.StatusCode)
 	}
 	return res, err
 }
 
 // Probe sends a request without credentials in the way in which the first request of a new caller
 // goes, over a connection of its own. Any answer will do.
-func (u *Transports) Probe(ctx context.Context) error {
+func (t *Transports) Probe(ctx context.Context) error {
 	// kube-apiserver answers this also when it has much to do.
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.base.JoinPath("livez").String(), http.NoBody)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.base.JoinPath("livez").String(), http.NoBody)
 	if err != nil {
 		return err
 	}
-	r.Header.Set("User-Agent", u.cfg.UserAgent)
-	res, err := u.current.Load().unauthenticated.RoundTrip(r)
+	r.Header.Set("User-Agent", t.cfg.UserAgent)
+	res, err := t.current.Load().unauthenticated.RoundTrip(r)
 	if err != nil {
 		return err
 	}
@@ -163,15 +163,15 @@ func (u *Transports) Probe(ctx context.Context) error {
 }
 
 // CloseIdleConnections closes the connections that no request uses.
-func (u *Transports) CloseIdleConnections() { u.current.Load().closeIdle() }
+func (t *Transports) CloseIdleConnections() { t.current.Load().closeIdle() }
 
 // RoundTripper returns the transport for a request of a caller. It uses HTTP/1.1 for requests that
 // ask to take the connection over (upgrade), and HTTP/2 for others if the API server speaks it.
 // Callers whom the API server has accepted share one connection. The transport follows no
 // redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
 // credentials for an impersonated user.
-func (u *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
-	ways := u.current.Load()
+func (t *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
+	ways := t.current.Load()
 	switch {
 	case id.Impersonated() != nil && ways.impersonated == nil:
 		return noWay{}
@@ -181,21 +181,21 @@ func (u *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTri
 		return ways.impersonated.requests
 	case upgrade:
 		return ways.anonymous.upgrades
-	case u.accepts(id):
+	case t.accepts(id):
 		return ways.anonymous.requests
 	}
 	return ways.unauthenticated
 }
 
 // ownRoundTripper returns the transport for a request of listproxy's own making as a caller.
-func (u *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
-	ways := u.current.Load()
+func (t *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
+	ways := t.current.Load()
 	switch {
 	case id.Impersonated() != nil && ways.impersonated == nil:
 		return noWay{}
 	case id.Impersonated() != nil:
 		return ways.impersonated.own
-	case u.accepts(id):
+	case t.accepts(id):
 		return ways.anonymous.own
 	}
 	return ways.unauthenticated

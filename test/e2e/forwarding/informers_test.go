@@ -3,6 +3,9 @@ package forwarding
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/informers"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -90,4 +94,64 @@ func testInformers(t *testing.T, via *door) {
 			t.Errorf("%s (-direct +via):\n%s", kind, d)
 		}
 	}
+}
+
+// TestInformersOfANewToken: of informers that start at once with a token that listproxy does not know,
+// only the first is forwarded: the others wait until kube-apiserver's answer to it shows that it
+// accepts the token. They wait for no more than a second, so a slow kube-apiserver gets a few tries.
+func TestInformersOfANewToken(t *testing.T) {
+	const together, tries = 8, 5
+	proxy := harness.RunProxy(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--eager", "pods", "--watches"},
+	})
+	var from map[string]int
+	for range tries {
+		if from = whereFrom(t, proxy, podsOnly(t), together); from["hit"] == together-1 && from["unknown-caller"] == 1 {
+			return
+		}
+		t.Logf("%d informers with a new token were told %v", together, from)
+	}
+	t.Errorf("%d informers with a new token were told %v", together, from)
+}
+
+// whereFrom starts so many informers of pods at once, waits until each knows its pods, and returns
+// where their watches came from, by what Cache-Status says.
+func whereFrom(t *testing.T, proxy *harness.Proxy, caller *rest.Config, together int) map[string]int {
+	t.Helper()
+	var mu sync.Mutex
+	from := map[string]int{}
+	config := rest.CopyConfig(caller)
+	config.Host, config.TLSClientConfig = proxy.URL(), rest.TLSClientConfig{CAData: proxy.CA()}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			answer, err := next.RoundTrip(r)
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				if said := answer.Header.Get("Cache-Status"); strings.HasPrefix(said, "listproxy; hit") {
+					from["hit"]++
+				} else {
+					from[said[strings.LastIndexByte(said, '=')+1:]]++
+				}
+			}
+			return answer, err
+		})
+	})
+	clients, err := informers.NewClients(config)
+	expect.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var synced []cache.InformerSynced
+	for i := range together {
+		of := clients.Listers(corev1.SchemeGroupVersion.WithResource("pods"), fmt.Sprint("nowhere-", i))
+		informer := of["dynamic"].Informer(false, "", "")
+		expect.NoError(t, informers.Start(ctx, informer))
+		synced = append(synced, informer.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		t.Fatal("the informers did not start")
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return from
 }

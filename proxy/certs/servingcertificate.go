@@ -21,25 +21,17 @@ const (
 	certificateLifetime = 365 * 24 * time.Hour
 )
 
-// LoadOrCreate returns the serving pair. If certPath and keyPath are
-// given it is read from there, and the returned path of the CA is empty. If
-// neither is, a pair for localhost, the loopback addresses, the machine's name
-// and hosts (names or IP addresses) is made and kept in dir, as tls.crt and
-// tls.key (0600), signed by the CA in dir (see [LoadOrCreateAuthority]), and
-// caPath is that of its certificate, for clients.
+// LoadOrCreate returns a serving pair for localhost, the loopback addresses,
+// the machine's name and hosts (names or IP addresses). It is made and kept in
+// dir, as tls.crt and tls.key (0600), signed by the CA in dir (see
+// [LoadOrCreateAuthority]); caPath is that of its certificate, for clients.
 //
 // A pair in dir is used again while it is valid for another 30 days, belongs to
 // the CA beside it and covers all hosts. Pairs made here are valid for a year;
 // they are for trying listproxy out and for private networks. Several processes
 // may share dir; where they want other hosts, the last one's pair stays.
-func LoadOrCreate(certPath, keyPath, dir string, hosts []string, now time.Time) (pair tls.Certificate, caPath string, err error) {
-	switch {
-	case certPath != "" && keyPath != "":
-		pair, err = loadPair(certPath, keyPath)
-		return pair, "", err
-	case certPath != "" || keyPath != "":
-		return tls.Certificate{}, "", errors.New("a TLS certificate and its private key must be given together")
-	case dir == "":
+func LoadOrCreate(dir string, hosts []string, now time.Time) (pair tls.Certificate, caPath string, err error) {
+	if dir == "" {
 		return tls.Certificate{}, "", errors.New("no TLS certificate was given, and no directory to keep a self-signed one in")
 	}
 	names, err := servingNames(hosts)

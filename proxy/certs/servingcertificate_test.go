@@ -23,7 +23,7 @@ var certificateTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func mustCreate(t *testing.T, dir string, hosts []string, now time.Time) (tls.Certificate, string) {
 	t.Helper()
-	pair, ca, err := LoadOrCreate("", "", dir, hosts, now)
+	pair, ca, err := LoadOrCreate(dir, hosts, now)
 	expect.NoError(t, err)
 	return pair, ca
 }
@@ -132,9 +132,9 @@ func TestGivenCertificate(t *testing.T) {
 	mustCreate(t, other, nil, certificateTime)
 	certificate, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 
-	pair, ca, err := LoadOrCreate(certificate, key, "", nil, certificateTime)
-	if err != nil || ca != "" || !bytes.Equal(pair.Certificate[0], made.Certificate[0]) {
-		t.Errorf("LoadOrCreateCertificate: CA %q, %v", ca, err)
+	pair, err := loadPair(certificate, key)
+	if err != nil || !bytes.Equal(pair.Certificate[0], made.Certificate[0]) {
+		t.Errorf("loadPair: %v", err)
 	}
 
 	unwritable := filepath.Join(dir, "tls.crt", "folder")
@@ -147,8 +147,6 @@ func TestGivenCertificate(t *testing.T) {
 		"no such key":         {certificate: certificate, key: "/no/such.key", want: []string{"/no/such.key"}},
 		"key of another":      {certificate: certificate, key: filepath.Join(other, "tls.key"), want: []string{certificate, other, "match"}},
 		"no certificate":      {certificate: key, key: key, want: []string{key}},
-		"only a certificate":  {certificate: certificate, dir: dir, want: []string{"together"}},
-		"only a key":          {key: key, dir: dir, want: []string{"together"}},
 		"nothing":             {want: []string{"directory"}},
 		"no folder":           {dir: unwritable, want: []string{"tls.crt"}},
 		"a host with a port":  {dir: dir, hosts: []string{"a:443"}, want: []string{`"a:443"`}},
@@ -156,7 +154,10 @@ func TestGivenCertificate(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := LoadOrCreate(test.certificate, test.key, test.dir, test.hosts, certificateTime)
+			_, _, err := LoadOrCreate(test.dir, test.hosts, certificateTime)
+			if test.certificate != "" {
+				_, err = loadPair(test.certificate, test.key)
+			}
 			if err == nil {
 				t.Fatal("no error")
 			}

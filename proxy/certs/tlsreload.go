@@ -101,7 +101,7 @@ func ServingFromFiles(certPath, keyPath string, log *slog.Logger) (*Certificate,
 // keeps in dir, renewed in time, and the path of its CA.
 func ServingFromDir(dir string, hosts []string, log *slog.Logger) (c *Certificate, caPath string, err error) {
 	c, err = newCertificate("serving", madeEvery, func(now time.Time) (*tls.Certificate, error) {
-		pair, _, err := LoadOrCreate("", "", dir, hosts, now)
+		pair, _, err := LoadOrCreate(dir, hosts, now)
 		if err != nil {
 			return nil, err
 		}

@@ -228,7 +228,7 @@ func TestManyShareADirectory(t *testing.T) {
 	pairs := make([]tls.Certificate, 8)
 	errs := make([]error, len(pairs))
 	for i := range pairs {
-		all.Go(func() { pairs[i], _, errs[i] = LoadOrCreate("", "", dir, nil, proxytest.WallClock()) })
+		all.Go(func() { pairs[i], _, errs[i] = LoadOrCreate(dir, nil, proxytest.WallClock()) })
 	}
 	all.Wait()
 	expect.NoError(t, errors.Join(errs...))

@@ -19,7 +19,7 @@ import (
 // unverified, and again in a resumed session.
 func TestAskingForCertificates(t *testing.T) {
 	var pool *x509.CertPool
-	pair, _, err := certs.LoadOrCreate("", "", t.TempDir(), nil, proxytest.WallClock())
+	pair, _, err := certs.LoadOrCreate(t.TempDir(), nil, proxytest.WallClock())
 	expect.NoError(t, err)
 	server := TLS{ClientCAs: func() *x509.CertPool { return pool }}.Config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
 	cache := tls.NewLRUClientSessionCache(1)
@@ -68,7 +68,7 @@ func TestAskingForCertificates(t *testing.T) {
 
 // TestServerWithCertificate serves as the command does, with a made pair.
 func TestServerWithCertificate(t *testing.T) {
-	pair, ca, err := certs.LoadOrCreate("", "", t.TempDir(), nil, proxytest.WallClock())
+	pair, ca, err := certs.LoadOrCreate(t.TempDir(), nil, proxytest.WallClock())
 	expect.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	expect.NoError(t, err)

@@ -33,7 +33,7 @@ func NewReplicas(t testing.TB) *Replicas {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Balancer.Close)
-	_, caPath, err := certs.LoadOrCreate("", "", r.dir, nil, time.Now())
+	_, caPath, err := certs.LoadOrCreate(r.dir, nil, time.Now())
 	expect.NoError(t, err)
 	if r.ca, err = os.ReadFile(caPath); err != nil {
 		t.Fatal(err)

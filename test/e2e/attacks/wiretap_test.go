@@ -44,7 +44,7 @@ type wiretap struct {
 
 // newWiretap listens before the API server at upstream, whose certificate ca has signed.
 func newWiretap(dir, upstream string, ca []byte, own string) (*wiretap, error) {
-	pair, caPath, err := certs.LoadOrCreate("", "", filepath.Join(dir, "wiretap"), nil, time.Now())
+	pair, caPath, err := certs.LoadOrCreate(filepath.Join(dir, "wiretap"), nil, time.Now())
 	if err != nil {
 		return nil, err
 	}

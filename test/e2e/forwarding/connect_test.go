@@ -332,7 +332,7 @@ func TestReload(t *testing.T) {
 	upstream, err := url.Parse(cp.URL())
 	expect.NoError(t, err)
 	for _, d := range []string{dir, next} {
-		if _, _, err := certs.LoadOrCreate("", "", d, nil, time.Now()); err != nil {
+		if _, _, err := certs.LoadOrCreate(d, nil, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -55,7 +55,7 @@ func setUp(s *harness.Suite) error {
 		return err
 	}
 	// One pair for both ends: it serves the stand-in, and the API server shows it there.
-	pair, ca, err := certs.LoadOrCreate("", "", dir, nil, time.Now())
+	pair, ca, err := certs.LoadOrCreate(dir, nil, time.Now())
 	if err != nil {
 		return err
 	}

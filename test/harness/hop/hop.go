@@ -61,7 +61,7 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 	if err != nil {
 		return nil, err
 	}
-	pair, caPath, err := certs.LoadOrCreate("", "", dir, nil, time.Now())
+	pair, caPath, err := certs.LoadOrCreate(dir, nil, time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -319,9 +320,12 @@ func TestRenewedByPlugin(t *testing.T) {
 		for _, certificate := range []*x509.Certificate{first, second} {
 			say(certificate)
 			r.accepted.Store(certificate)
-			for way, err := range r.ask(t) {
-				if err != nil {
-					t.Errorf("%s, %s: %v", certificate.Subject, way, err)
+			for _, just := range []string{"just said", "said before"} {
+				for way, err := range r.ask(t) {
+					// client-go has closed the connections, and HTTP/2 can write to one before it notices.
+					if closed := just == "just said" && errors.Is(err, net.ErrClosed); err != nil && !closed {
+						t.Errorf("%s, %s, %s: %v", certificate.Subject, just, way, err)
+					}
 				}
 			}
 		}

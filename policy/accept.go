@@ -83,9 +83,9 @@ func everywhere(result negotiated) Accept { return Accept{builtin: result, custo
 
 // routed tells whether the API server's router lets the header through to the
 // negotiation. For built-in resources go-restful compares each clause, without its
-// parameters, with the types of the route as text (Route.matchesAccept), so
-// "application/*" and "*" alone get a 406, where custom resources, which have no
-// such routes, get JSON.
+// parameters, with the types of the route as text (Route.matchesAccept). So
+// "application/*" or "*" alone gets a 406. Custom resources have no such routes, and
+// answer these with JSON.
 //
 // A list's route has the types of its serializer (k8s.io/apiserver, endpoints/installer.go). It has
 // the types of streams too, but with a parameter, and clauses are compared without theirs.

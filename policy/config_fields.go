@@ -298,8 +298,8 @@ func (d *decoder) duration(path string, n *yaml.Node, instead string) *time.Dura
 	return nil
 }
 
-// bytesForm is the form of quantities of bytes. Kubernetes has others (100m, 1e3), in which nobody
-// writes bytes.
+// bytesForm is the form of quantities of bytes. Kubernetes' other forms (100m, 1e3) are not accepted:
+// nobody writes bytes like that.
 var bytesForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,14})(\.[0-9]{1,3})?([KMGT]i|[kMGT])?$`)
 
 func (d *decoder) quantity(path string, n *yaml.Node) *int64 {

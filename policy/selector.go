@@ -114,9 +114,10 @@ func (r Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	return namespace, r.Name, true
 }
 
-// CheckSelectors says whether kube-apiserver reads the selectors in the usual way for a resource
-// with namespaces, or without: it reads the objects of the request's scope, one or all (see
-// [Request.Single]), and answers with those that match. If not, the request must be forwarded.
+// CheckSelectors says whether kube-apiserver treats the selectors in the usual way, for a resource
+// with or without namespaces. The usual way: it reads the objects of the request's scope, one or all
+// (see [Request.Single]), and answers with those that match. In all other cases the request must be
+// forwarded.
 // CheckSelectors does not check whether the resource has the other fields in the selector.
 //
 // The unusual cases (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3):

@@ -59,8 +59,9 @@ type Decision struct {
 	Reason reason.Reason
 }
 
-// Decide says what to do with a list or watch: as a rule has it, a limit at resourceVersion=0 means
-// one thing or another, and lists of the newest state may be answered from memory or not.
+// Decide says what to do with a list or watch. Two settings of the policy's rule count: what a limit
+// at resourceVersion=0 means (atZero), and whether lists of the newest state may be answered from
+// memory (consistent).
 func (r Request) Decide(atZero LimitAtZero, consistent ConsistentLists) Decision {
 	if r.Watch {
 		return decideWatch(r.Options, r.WatchOptions)

@@ -2,9 +2,9 @@ package policy
 
 import "strings"
 
-// Similar returns the one of names that was probably meant by an unknown name: its plural, the same
-// with other upper and lower case, or a name that differs in one or two letters, or in the order of
-// two. It is empty if none is similar.
+// Similar returns which of names was probably meant by an unknown name: its plural, the same name in
+// other upper and lower case, a name with one or two other letters, or with two letters swapped. It
+// is empty if none is similar.
 func Similar(name string, names []string) string {
 	lower := strings.ToLower(name)
 	best, least := "", max(1, min(2, len(name)/4))+1

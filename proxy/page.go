@@ -15,8 +15,8 @@ import (
 
 const (
 	// maxIndentGrowth is how many times longer a list may become when it is indented, if the result is
-	// longer than indentAnyway. Pods become twice as long. Only objects made for this purpose grow so
-	// much that one of 1 MiB takes gigabytes.
+	// longer than indentAnyway. Pods become twice as long. But somebody can make an object of 1 MiB
+	// that grows to gigabytes.
 	maxIndentGrowth = 16
 	indentAnyway    = 1 << 20
 )

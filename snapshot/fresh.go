@@ -12,11 +12,11 @@ import (
 // for the upstream's current revision. It is never 0.
 func (c *Collections) LastProbe() uint64 { return c.probes.Last() }
 
-// Fresh returns the newest state once it is proven that it holds everything that was written before
-// the first probe with a number higher than after was sent: that one, or a later one, has loaded
-// the state; or it has asked for the upstream's current revision, and the feed's own stream, or a
-// watch beside it, has sent everything up to that revision. Fresh waits for the proof, at most for
-// atMost.
+// Fresh returns the newest state once it is proven. The proof is a probe with a number higher than
+// after: the state then holds everything that was written before that probe was sent. The probe has
+// either loaded the state; or it has asked for the upstream's current revision, and the feed's own
+// stream, or a watch beside it, has sent everything up to that revision. Fresh waits for the proof,
+// at most for atMost.
 func (c *Collection) Fresh(ctx context.Context, after uint64, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	if snap, why := c.view.Load().fresh(after); why != reason.NotProven {

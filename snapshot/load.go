@@ -42,8 +42,9 @@ const (
 	likelySize = 16 << 10
 )
 
-// fits reports whether there may be room for a state, by the number of its objects. measured is the
-// mean size in the last state that did not fit, which is better than a guess; 0 if there was none.
+// fits reports whether there may be room for a state, judged by the number of its objects. measured
+// is the mean size of the objects in the last state that did not fit, or 0 if there was none; it is
+// better than the guess from the first few objects.
 func (l learned) fits(b *budget.Bound, measured int64) bool {
 	if measured > 0 {
 		return l.count*measured <= b.Most()

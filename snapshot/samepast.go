@@ -132,8 +132,9 @@ func (f *feed) same(ctx context.Context) (bool, error) {
 	return f.sameServers(ctx)
 }
 
-// doubtPast drops closed spans if etcd may have been restored since they were closed: the new state
-// was asked for too late after that, and it is not known that the API servers are still the same.
+// doubtPast drops closed spans if etcd may have been restored since they were closed. That is so if
+// the new state was asked for too long after that, and nothing shows that the API servers are still
+// the same.
 // If every object was changed since, the new state itself would not show a restore.
 func (f *feed) doubtPast(ctx context.Context, asked time.Time) {
 	closed := f.collection.closedSince()

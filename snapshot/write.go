@@ -53,10 +53,10 @@ func (ch change) apply(state index.Tree) (*index.Object, error) {
 	return old, nil
 }
 
-// open begins a new span with a complete state at rev, whose size is on the budget's account
-// already, and which is as new as the moment it was asked for: to read it may have taken minutes.
-// Earlier spans stay if the new state agrees with them. Form is how events are written, nil if no
-// watches are served.
+// open begins a new span with a complete state at rev. The state's size is on the budget's account
+// already. The state is as new as the moment when it was asked for (asked): reading it may have taken
+// minutes. Earlier spans stay if the new state agrees with them. Form is how events are written, nil
+// if no watches are served.
 func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.Frame, form *watch.Form, asked freshness.Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,9 +91,9 @@ func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.
 
 // agrees reports whether a state can follow the state before, of revision to: an object that
 // was last changed at or before to must have been there then, in the same bytes. If one was
-// not, the storage has another past than the one that is kept (an etcd that was restored from
-// an older state and written to until its revision passed ours), or the upstream writes the
-// same objects differently now (another schema, another version).
+// not, there are two causes. Either the storage has another past than the one that is kept: etcd
+// was restored from an older state, and then written to until its revision passed ours. Or the
+// upstream writes the same objects differently now: another schema, another version.
 func agrees(before index.Tree, to uint64, state index.Tree) bool {
 	ok := true
 	state.Ascend("", "", func(o *index.Object) bool {
@@ -107,9 +107,10 @@ func agrees(before index.Tree, to uint64, state index.Tree) bool {
 }
 
 // precedes reports whether a change is older than the state that opened the live span, and about an
-// object that this state no longer has: a watch that begins with the newest change of that state
-// tells such changes too. The stream notes what is still to be deleted. (A change of an object that
-// is there is newer than the newest one, and so contradicts it.)
+// object that this state no longer has. A watch that begins with the newest change of that state
+// sends such changes, too. The stream notes which of these objects must still be deleted. (For an
+// object that the state has, the change would be newer than the newest one in the state, and so
+// contradict it.)
 func (c *Collection) precedes(s *stream, ch change) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,9 +210,9 @@ func (c *Collection) progress(rev uint64) error {
 }
 
 // advanceLocked publishes that the live span reaches rev with this state, and is as new as the last
-// of the goals that it has come to. Nothing else says how new it is: an event or a bookmark may
-// have been on its way for any time (in an upstream that lags, in a connection that stood still, or
-// before this process, if it did).
+// of the goals that it has reached. Nothing else says how new it is: an event or a bookmark may be
+// old when it comes, because the upstream lags, or because the connection or this process was
+// suspended.
 func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	c.highest = max(c.highest, rev)
 	c.markLocked(time.Now(), rev)

@@ -82,7 +82,7 @@ func maskBootstrapTokens(line []byte) []byte {
 	})
 }
 
-// mixed says whether there are both digits and letters in a text of nothing but these and dots.
+// mixed says whether a text has both digits and letters. The text has no other characters but dots.
 func mixed(text string) bool {
 	return strings.ContainsAny(text, decimals) && strings.Trim(text, decimals+".") != ""
 }

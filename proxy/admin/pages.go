@@ -23,9 +23,10 @@ type Pages struct {
 }
 
 // Why /flagz is not Kubernetes' own (k8s.io/apiserver/pkg/server/flagz in 1.36; component-base has
-// none any more): its text has a warning on top, and between name and value one of four separators
-// at random, so that nobody parses it. listproxy's /flagz is documented as name=value. Its package
-// would also bring in apiserver's feature gates, negotiation and codecs for one page of text.
+// none any more): Kubernetes does not want its page to be parsed, so it has a warning on top, and one
+// of four separators at random between name and value. listproxy's /flagz is documented as
+// name=value. And for one page of text, that package would bring in apiserver's feature gates,
+// negotiation and codecs.
 
 // flagText lists flags, one a line, in the order given, as name=value.
 func flagText(flags []statusz.Flag) string {
@@ -37,8 +38,8 @@ func flagText(flags []statusz.Flag) string {
 	return text.String()
 }
 
-// profile answers below /debug/pprof/. net/http/pprof's own handlers are on http.DefaultServeMux,
-// which nobody serves.
+// profile answers below /debug/pprof/. net/http/pprof also registers its handlers on
+// http.DefaultServeMux, but listproxy does not serve that.
 func profile(w http.ResponseWriter, r *http.Request) {
 	switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {
 	case "cmdline":

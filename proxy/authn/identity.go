@@ -35,9 +35,9 @@ const hiddenIdentity = "Identity(hidden)"
 //
 // An Identity never prints its credential or its user, whatever the verb. It is immutable.
 type Identity struct {
-	// These are pointers because fmt calls no methods on the unexported fields of other structs:
-	// printed from there they are addresses. token is a part of authorization, if that is a token
-	// plain to see.
+	// These are pointers because of fmt: it calls no methods on the unexported fields of a struct, so
+	// it would print strings, but of pointers it prints only addresses. token is the part of
+	// authorization that is the token; nil if authorization is not a token in its usual form.
 	authorization, token *string
 	impersonated         *user.DefaultInfo
 	// by is the kind of credentials in the request's Authorization headers.
@@ -112,10 +112,9 @@ var (
 	_ slog.LogValuer = Identity{}
 )
 
-// identitySecret makes the keys of identities. It is random and lives as long as the
-// process, so that a key is of no use to anyone who reads it from memory or from a dump:
-// tokens cannot be guessed against it elsewhere, and keys of different processes cannot be
-// compared.
+// identitySecret makes the keys of identities. It is random and lives as long as the process.
+// So a key alone is of no use to anyone who reads it in a dump: without the secret nobody can
+// check guesses of a token against it, or compare it with the keys of another process.
 type identitySecret [sha256.Size]byte
 
 func newIdentitySecret() (identitySecret, error) {
@@ -127,7 +126,7 @@ func newIdentitySecret() (identitySecret, error) {
 }
 
 // ofAuthorization returns the identity of a caller who sends this Authorization value. by is the
-// kind of credentials that it was read as, token the token in it, if it has one in the usual form.
+// kind of credentials in the value. token is the token in it, if it has one in the usual form.
 func (s *identitySecret) ofAuthorization(value string, by policy.Credentials, token string) Identity {
 	id := Identity{authorization: &value, by: by}
 	kind, credential := byte(keyOfAuthorization), value

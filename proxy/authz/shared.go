@@ -24,9 +24,9 @@ const (
 	maxQuestionsWaiting = 1024
 )
 
-// newTurns returns the places for questions to the upstream. A question is not tied to the requests
-// that wait for its answer, so it has a place of its own, which counts to its caller's share from
-// when it is sent until its answer is there: callers who come and go cannot pile questions up.
+// newTurns returns the places for questions to the upstream. A question goes on when the requests
+// that wait for its answer are gone. So it has a place of its own, which counts to its caller's share
+// until the answer is there: callers who come and go cannot pile questions up.
 func newTurns(timeout time.Duration) (*inflight.Limiter[inflight.ShareKey], error) {
 	return inflight.NewLimiter[inflight.ShareKey](inflight.Queueing(maxQuestionsAtOnce, maxQuestionsWaiting, timeout))
 }
@@ -64,10 +64,10 @@ var errOvertaken = errors.New("what the upstream answered was out of date each t
 
 // shared lets all who want to know the same at the same time wait for one answer of the upstream.
 //
-// A question is not the caller's who happened to be first: it goes on for the others when that
-// caller leaves. Who joins a question that was already under way gets an answer of the past, which
-// counts as long as if it had been remembered: for the ttl from when it was asked for, and in the
-// epoch in which that was.
+// The question goes on for the others if the caller who asked first leaves. A caller who joins a
+// question that is already under way gets an answer that was asked for before. Such an answer counts
+// like a remembered one: until the ttl has passed since the question was sent, and only in the epoch
+// in which it was sent.
 //
 // It is safe for concurrent use, and must not be copied after its first use.
 type shared[V any] struct {

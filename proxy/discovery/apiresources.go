@@ -30,7 +30,7 @@ const (
 )
 
 // discovered is what discovery said about a group/version. When it is no longer valid, a new one
-// replaces it in the map, so that a read in progress fills the old one, which nobody uses.
+// replaces it in the map. A read that is still in progress then fills the old one, to no effect.
 type discovered struct {
 	resources map[string]Entry
 	read      time.Time     // when resources was asked for; zero: never

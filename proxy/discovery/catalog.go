@@ -81,9 +81,9 @@ type Catalog struct {
 
 // newCatalog returns a Catalog of the API server that cfg points to, with the
 // proxy's own credentials. It knows nothing until run runs. moved is called
-// when another server, or none, answers for a group/version from now on;
-// rewritten when discovery says that a resource is stored in another version
-// than it said before. Both are called from the Catalog's own goroutines.
+// when a group/version has another server than before, or none. rewritten is
+// called when discovery says that a resource is now stored in another version.
+// Both are called from the Catalog's own goroutines.
 func newCatalog(
 	cfg *rest.Config, moved func(schema.GroupVersion), rewritten func(schema.GroupResource), log *slog.Logger,
 ) (*Catalog, error) {

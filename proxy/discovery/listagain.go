@@ -64,8 +64,8 @@ func listAfterBreaks(source *cache.ListWatch, always bool) *cache.ListWatch {
 	}
 }
 
-// broken says whether no watch may follow a stream that ended at the given time without a list:
-// because it did not end normally (over is zero), or because too much time has passed since.
+// broken says whether the next watch needs a new list before it. It does if the stream before did
+// not end normally (over is zero), or if it ended at over and too much time has passed since.
 func broken(over time.Time) bool {
 	return over.IsZero() || clock.InDoubt(over, time.Now())
 }

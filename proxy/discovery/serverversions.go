@@ -230,9 +230,9 @@ func (s *Servers) serve(serving []string) {
 }
 
 const (
-	// SlowestNews is how long, at most, the API servers behind one address can have another version
-	// before listproxy notices, while they answer: an answer that is on its way may be from before the
-	// change.
+	// SlowestNews is the longest time from a change of version of the API servers behind one address
+	// until listproxy notices it, if they answer. It includes the time of one more read, because an
+	// answer that is on its way may be from before the change.
 	SlowestNews = versionTimeout + versionEvery + versionEvery/5 + versionTimeout
 	// SlowestLook is the longest time between two reads of /version of API servers behind one address,
 	// while there is more than one version.

@@ -91,7 +91,8 @@ func New(cfg Config) (*Bounds, error) {
 	return b, nil
 }
 
-// Queueing configures a limiter of so much capacity in which so many may wait, for so long.
+// Queueing configures a limiter of the given capacity, of which one caller may hold half. At most
+// waiting requests wait, each for at most wait.
 func Queueing(capacity int64, waiting int, wait time.Duration) LimiterConfig {
 	return LimiterConfig{
 		Capacity: capacity, PerCaller: mostOfOne(capacity),
@@ -181,9 +182,10 @@ func (b *Bounds) take(caller ShareKey) bool {
 }
 
 // Accept gives a long-running request a place among those of accepted callers, now that the upstream
-// has accepted its caller; if all are in use, that of a request which ends for it. If none can be had,
-// the request ends, as it would have been refused if its caller had been known: with a new token for
-// each request one caller could else have its own half and all places of those who are not accepted.
+// has accepted its caller. If all are in use, another request is ended to make room. If that is not
+// possible either, this request ends: had its caller been known, it would have been refused.
+// Otherwise one caller could hold its own half and, with a new token for each request, all places of
+// callers who are not accepted.
 func (b *Bounds) Accept(p *Place, caller ShareKey) {
 	if p.own.limiter != b.unaccepted {
 		return
@@ -202,17 +204,18 @@ func (b *Bounds) Accept(p *Place, caller ShareKey) {
 	p.own = own
 }
 
-// errOwnBound: the body has waited for others of the same caller, who has as much as one may have.
+// errOwnBound: the body had to wait because its caller already holds as much as one caller may hold.
 var errOwnBound = fmt.Errorf("the caller's own answers take as much room as one caller may have: %w", OverloadTimeOut)
 
-// ErrNotYet means that a body has waited for as long as it was to wait at a time, and may wait again.
+// ErrNotYet means that a body has waited for atMost (see [Bounds.AdmitBody]), and may wait again.
 var ErrNotYet = errors.New("there is no room yet")
 
-// AdmitBody lets a body of so many bytes be written, when its turn comes, which it waits for until
-// [Bounds.BodyWait] after it began to. If it may not wait so long at a time, but for atMost only, and
-// that is over, the error is ErrNotYet, and no refusal is counted. The request it is for has been
-// admitted, and the upstream is asked nothing while a body's grant is held: so nobody waits for
-// somebody who waits.
+// AdmitBody waits until a body of this many bytes may be written. begun is when the body began to
+// wait; it is refused when [Bounds.BodyWait] has passed since then. One call waits at most for atMost.
+// If that time is over first, the error is ErrNotYet, and no refusal is counted.
+//
+// There is no deadlock: the body's request has been admitted before, and nothing is asked of the
+// upstream while a body's grant is held.
 func (b *Bounds) AdmitBody(ctx context.Context, caller ShareKey, bytes int, begun time.Time, atMost time.Duration) (
 	Grant[ShareKey], error,
 ) {

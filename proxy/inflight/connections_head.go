@@ -11,9 +11,9 @@ const (
 	headFree = 16 << 10
 	// headUnit is the size of the pieces in which more than headFree is granted.
 	headUnit = 64 << 10
-	// headBudget bounds these pieces, of all connections. Memory holds up to four times as much:
-	// what has come is kept in buffers that double, and those before are garbage. A network may
-	// have half of it.
+	// headBudget bounds the sum of these pieces over all connections; one network may have half of
+	// it. They can take up to four times as much memory: bytes are read into buffers that double, and
+	// the smaller buffers are garbage until they are collected.
 	headBudget = 32 << 20
 )
 

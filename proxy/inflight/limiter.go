@@ -76,16 +76,16 @@ type LimiterStats struct {
 // A request that is next but does not fit blocks those that come after it; otherwise small requests
 // could keep a large one waiting for ever. But it does not block them at once; otherwise one large
 // request would leave capacity unused until slow readers of other answers are done. Smaller
-// requests may overtake it until together they have cost as much as it costs itself. Nobody
+// requests may overtake it until their costs add up to its own cost. Nobody
 // starves: a caller that waits gets nothing else, so it holds less and less as its other requests
 // end. When it holds nothing, only requests that came earlier go before it, and the requests that
 // may overtake it are bounded.
 //
-// A caller that holds as much as one may (PerCaller) waits until it gives back some of that, and
+// A caller that holds as much as one caller may (PerCaller) waits until it gives back some of it, and
 // blocks nobody meanwhile.
 //
-// A request that costs more than the whole capacity, or than one caller may hold, costs that much:
-// its caller has nothing else then, rather than never that.
+// A request that costs more than one caller may hold, or more than the whole capacity, is counted
+// with just that limit. So it is granted when its caller holds nothing else, and does not wait for ever.
 //
 // A Limiter is safe for concurrent use. A caller that neither holds nor waits
 // for anything costs no memory.
@@ -194,8 +194,8 @@ func (l *Limiter[K]) Acquire(ctx context.Context, caller K, cost int64) (Grant[K
 	return l.acquireIf(ctx, caller, cost, l.config.MaxWait, nil)
 }
 
-// acquireIf is Acquire that waits no longer than wait, and not at all if mayWait returns a reason to
-// refuse the request. mayWait is called when the request is in the queue; nil never refuses.
+// acquireIf is like Acquire, but waits at most for wait. mayWait is called when the request is in the
+// queue: if it returns a reason, the request is refused at once. A nil mayWait never refuses.
 func (l *Limiter[K]) acquireIf(
 	ctx context.Context, caller K, cost int64, wait time.Duration, mayWait func() Overload,
 ) (Grant[K], error) {
@@ -242,8 +242,8 @@ func (l *Limiter[K]) tryAcquire(caller K, cost int64) (Grant[K], bool) {
 	return Grant[K]{}, false
 }
 
-// exceed gives a caller cost units at once, also beyond the capacity: for who has just seen to it that
-// others give back as much.
+// exceed gives a caller cost units at once, even beyond the capacity. The one who calls it must just
+// have made another request end that holds as many units.
 func (l *Limiter[K]) exceed(caller K, cost int64) Grant[K] {
 	l.mu.Lock()
 	defer l.mu.Unlock()

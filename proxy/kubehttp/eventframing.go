@@ -34,8 +34,8 @@ const (
 	memberTrailer = 8
 )
 
-// EventFraming follows a stream of watch events to know where each ends. The zero value is at the
-// beginning of a stream of which nobody can tell.
+// EventFraming follows a stream of watch events to know where each ends. The zero value is for a
+// stream whose events cannot be told apart.
 type EventFraming struct {
 	by framing
 

@@ -9,9 +9,9 @@ import (
 )
 
 // RemoveCallerClaims removes from a request's header what a caller may not say
-// about itself through a proxy: who it is by a front proxy's word (X-Remote-*)
+// about itself through a proxy: who it is (X-Remote-*, which a front proxy sets)
 // and where it comes from (Forwarded, X-Forwarded-*, X-Real-Ip). kube-apiserver
-// believes the latter two kinds of address when it writes audit events
+// writes the addresses of X-Forwarded-For and X-Real-Ip into its audit events
 // (k8s.io/apimachinery/pkg/util/net.SourceIPs).
 //
 // Authorization and Impersonate-* stay: they are judged by the API server
@@ -26,9 +26,9 @@ func RemoveCallerClaims(h http.Header) {
 	}
 }
 
-// ReadAlike is the one form of all names of headers that some server may take for the same: names
-// that are no valid tokens are not canonical in a map of net/http's, and an HTTP server behind the
-// upstream's address may read an underscore as a dash.
+// ReadAlike returns the same text for all header names that some server may take for one name.
+// Upper and lower case do not matter: net/http gives no canonical form to a name that is not a valid
+// token. Nor do underscores and dashes: a server behind the upstream's address may read one as the other.
 func ReadAlike(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
 // SetForwardedFor makes X-Forwarded-For say where the request came from: the
@@ -41,11 +41,10 @@ func SetForwardedFor(h http.Header, remoteAddr string) {
 
 // IdentityNamedInConnection returns the name of an identity header that the
 // Connection header lists, or "". A proxy has to remove what is listed there
-// (RFC 9110, 7.6.1), and a request without its Impersonate-User header would be
-// done with the rights of whoever authenticated it. A caller behind another
-// proxy, one that adds such headers, must not be able to have them removed, so
-// such a request is refused as malformed: a sender must not list a field that is
-// meant for all recipients.
+// (RFC 9110, 7.6.1). Without its Impersonate-User header a request would be done
+// with the rights of whoever authenticated it. If another proxy in front adds such
+// headers, its callers must not be able to have them removed. So such a request is
+// refused as malformed: a sender must not list a field that is meant for all recipients.
 func IdentityNamedInConnection(h http.Header) string {
 	for _, value := range h["Connection"] {
 		for option := range strings.SplitSeq(value, ",") {

@@ -48,9 +48,9 @@ func guardUpload(w http.ResponseWriter, r *http.Request, limit time.Duration) (g
 	}
 }
 
-// CallerKnown lifts the bound of the body of ctx's request, since its sender is known: as a whole
-// the body may take as long as it likes, and if the request is a long-running one, a stream, it may
-// stall as well. It may be called while the body is read.
+// CallerKnown lifts the bound on how long the body of ctx's request may take as a whole, because its
+// sender is known now. If the request is a long-running one (long), its body is a stream and may also
+// stall. CallerKnown may be called while the body is read.
 func CallerKnown(ctx context.Context, long bool) {
 	b, ok := ctx.Value(stallBodyKey{}).(*stallBody)
 	if !ok {

@@ -36,9 +36,9 @@ type failedChecks struct {
 	// late: the last one failed because its answer did not come in time. If not late, something else
 	// came: a refusal or a reset of the connection, or a wrong certificate.
 	late bool
-	// heard: something was read on a connection to the endpoint since the check before the last one
-	// began, or since the only one did: an answer, an event, the pong of a connection that was
-	// quiet. What an operating system acknowledges for a process that stands still is not read.
+	// heard: something was read on a connection to the endpoint (an answer, an event, or the pong of a
+	// quiet connection) since the last check but one began; after a single check, since that one
+	// began. TCP acknowledgements do not count: a kernel sends them even for a process that hangs.
 	heard bool
 	// lasting is the time since the first one began.
 	lasting time.Duration
@@ -73,9 +73,9 @@ func toLeave(state endpointState, unready time.Duration, elsewhere bool) bool {
 	return false
 }
 
-// toLeaveOut says whether the version of an endpoint is ignored: no request can reach it, since it
-// is not ready, another one is up (elsewhere), and no connection to it is open or being made.
-// Otherwise an endpoint that never becomes ready would count as another version for ever.
+// toLeaveOut says whether the version of an endpoint is ignored. It is if no request can reach the
+// endpoint: it is not ready, another one is up (elsewhere), and no connection to it is open or being
+// made. Otherwise an endpoint that never becomes ready would count as another version for ever.
 func toLeaveOut(state endpointState, connections int64, elsewhere bool) bool {
 	return state == endpointNotReady && connections == 0 && elsewhere
 }

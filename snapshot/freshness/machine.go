@@ -16,8 +16,8 @@ const (
 	// revision has moved (storage/cacher: once a minute, and some jitter).
 	BookmarkEvery = 65 * time.Second
 	// probePause is the least time between two probes that are sent because requests wait for a
-	// revision, since the upstream may not have reached it either; and the least time from a probe
-	// without an answer to the next.
+	// revision: the upstream may not have reached it either. It is also the least time from a probe
+	// that got no answer to the next one.
 	probePause = 500 * time.Millisecond
 	// besideDelay is how long the feed waits for the stream to reach a revision that the upstream has
 	// given, before it opens a short watch beside the stream.

@@ -32,10 +32,10 @@ const (
 )
 
 // Compressor writes lists with gzip, and compresses an object's bytes once, not once for every
-// list: the objects are cut into segments of neighbours, which are compressed alone and kept in a
-// bounded cache, and these into pieces (see packed), of which only those are compressed again that
-// changed. Deflate streams that end on a byte can be joined, and CRC-32s be combined, so that a
-// list is put together from what is there.
+// list. The objects are cut into segments of neighbours. Each segment is compressed alone and kept in
+// a bounded cache. A segment is cut into pieces (see packed), and after a change only the pieces that
+// changed are compressed again. A list is put together from compressed segments: Deflate streams that
+// end on a byte can be joined, and CRC-32s can be combined.
 //
 // Only the objects in a segment decide where it ends (see endsSegment). So when an object comes,
 // goes or changes, all other segments stay as they are. The cache has one version of a segment,

@@ -26,9 +26,9 @@ type Change struct {
 }
 
 // History is the versions of a collection by revision. Its one writer appends at the end and
-// forgets at the beginning; a copy of the value is a view that does not change, and may be read by
-// many goroutines while the writer goes on: memory that a copy can see is never written again. The
-// cost of appending does not depend on the history's length.
+// forgets at the beginning. A copy of the value is a view that does not change. Many goroutines may
+// read it while the writer goes on: memory that a copy can see is never written again. The cost of
+// appending does not depend on the history's length.
 type History struct {
 	chunks []*[chunkLen]Version
 	// skip is how many versions at the beginning are forgotten, n how many there are after them.

@@ -28,12 +28,12 @@ type Field struct {
 // BuiltinFields returns the fields, beside metadata.name and metadata.namespace, that
 // kube-apiserver 1.36 knows for a built-in type in this version. The slice is the caller's.
 //
-// A field is listed if the version's conversion of field labels lets it through
-// (kubernetes, pkg/apis, AddFieldLabelConversionFunc) and the registry gives it a value
-// (pkg/registry, the GetAttrs of the type), and if that value is certain to be the one that
-// the object's wire form holds. Left out for want of one of these: status.podIPs of pods,
-// which has no value upstream, status.replicas of replicasets and spec.leaseName of
-// leasecandidates, which are not let through, and everything of events, which are never kept.
+// A field is listed if three things hold: the version's conversion of field labels lets it
+// through (kubernetes, pkg/apis, AddFieldLabelConversionFunc), the registry gives it a value
+// (pkg/registry, the GetAttrs of the type), and that value is certainly the one in the object's
+// wire form. So status.podIPs of pods is left out, which has no value upstream; and so are
+// status.replicas of replicasets and spec.leaseName of leasecandidates, which are not let
+// through. Events have no fields here because they are never kept.
 //
 // Another version of the upstream may know fields that are not listed. And not every type has
 // metadata.namespace: nodes, namespaces, resourceslices and all of certificates.k8s.io refuse it.

@@ -86,10 +86,9 @@ func newSampler(name, arg string) (*boundedSampler, error) {
 //
 //   - Below a span of listproxy's own: like that span.
 //   - Without a traceparent: as the root sampler says.
-//   - With one, if the sampler is parentbased_: "not sampled" is followed. "sampled" is followed at
-//     most forcedPerSecond times a second, and only if the caller is trusted ([DistrustParent]).
-//   - Else as the root sampler says, but not by the ID of the trace, which the caller can choose as
-//     well.
+//   - With one, if the sampler is parentbased_ and the caller is not distrusted ([DistrustParent]):
+//     "not sampled" is always followed, "sampled" at most forcedPerSecond times a second.
+//   - Otherwise as the root sampler says, but by a random ID: the caller can choose the trace's.
 //
 // It is safe for concurrent use.
 type boundedSampler struct {

@@ -73,7 +73,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				record := observe.RecordOf(r.Context())
 				record.Decided(policy.Request{}, "", reason.NotList)
-				record.SetCacheStatus(w.Header(), forwarded(reason.NotList))
+				record.SetCacheStatus(w.Header(), kubehttp.CacheForwarded(reason.NotList))
 				forwarder.ServeAs(w, r, caller, nil)
 			})
 			bounded := server.LimitBodies(handler, 10)

@@ -13,6 +13,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 )
@@ -49,7 +50,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		h.refuse(w, r, forward.ErrEndInOrder)
 		return nil
 	}
-	record.SetCacheStatus(w.Header(), forwarded(why))
+	record.SetCacheStatus(w.Header(), kubehttp.CacheForwarded(why))
 	if found.unreviewed {
 		w = &unreviewedWriter{ResponseWriter: w, record: record, reason: why}
 	}
@@ -95,7 +96,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	record.Serving(observe.Served{
 		Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size, NewestAsAny: a.asAny,
 	})
-	record.SetCacheStatus(w.Header(), a.cacheStatus())
+	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.given(), a.asAny))
 	_, span := record.Step(r.Context(), observe.SpanWrite)
 	defer span.End()
 	if entry == nil {

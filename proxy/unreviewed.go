@@ -43,7 +43,7 @@ func (w *unreviewedWriter) WriteHeader(code int) {
 		told := reasonTold(w.reason, code)
 		w.reason = ""
 		if values := w.Header()[kubehttp.CacheStatusHeader]; len(values) > 0 {
-			values[len(values)-1] = forwarded(told)
+			values[len(values)-1] = kubehttp.CacheForwarded(told)
 			w.record.ToldOtherReason(told, values[len(values)-1])
 		}
 	}

@@ -62,13 +62,13 @@ func TestReasonIsToldInAllPlaces(t *testing.T) {
 		o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			record := observe.RecordOf(r.Context())
 			record.Decided(policy.Request{}, "", reason.History)
-			w.Header()[kubehttp.CacheStatusHeader] = []string{"other; hit", forwarded(reason.History)}
+			w.Header()[kubehttp.CacheStatusHeader] = []string{"other; hit", kubehttp.CacheForwarded(reason.History)}
 			writer := &unreviewedWriter{ResponseWriter: w, record: record, reason: reason.History}
 			writer.WriteHeader(http.StatusEarlyHints) // is no answer
 			writer.WriteHeader(code)
 		}), telemetry.NewLogger(log, telemetry.FormatText, telemetry.LevelAccess)).
 			ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil))
-		status := forwarded(reason.Reason(want.told))
+		status := kubehttp.CacheForwarded(reason.Reason(want.told))
 		if diff := cmp.Diff([]string{"other; hit", status}, w.Header()[kubehttp.CacheStatusHeader]); diff != "" {
 			t.Errorf("the header of a %d (-want +got):\n%s", code, diff)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
@@ -90,7 +91,7 @@ func (h *Handler) beginWatch(w http.ResponseWriter, r *http.Request, who caller,
 		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects), NoList: !s.initial,
 	}
 	record := observe.RecordOf(r.Context())
-	record.SetCacheStatus(w.Header(), a.cacheStatus())
+	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.given(), a.asAny))
 	record.Serving(s.told)
 	setHeaders(w.Header(), r, form.Frame, form.ContentType)
 	if s.compressed {

@@ -1,9 +1,37 @@
 package kubehttp
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
+)
 
 // CacheStatusHeader says where an answer came from (RFC 9211).
 const CacheStatusHeader = "Cache-Status"
+
+// CacheHit is the header's value for an answer from memory. newestAsAny: the newest state was asked
+// for, and the policy has this caller get any (RFC 9211, 4: a cache may have parameters of its own).
+func CacheHit(semantics policy.Semantics, newestAsAny bool) string {
+	value := "listproxy; hit; detail=" + string(semantics)
+	if newestAsAny {
+		value += "; newest-as-any"
+	}
+	return value
+}
+
+// CacheForwarded is the header's value for a request that went upstream. RFC 9211 demands one of its
+// own words for the reason (fwd); listproxy's own word is the detail.
+func CacheForwarded(why reason.Reason) string {
+	fwd := "bypass"
+	switch why {
+	case reason.Warming, reason.Ahead, reason.History, reason.NotProven:
+		fwd = "miss"
+	case reason.Stale:
+		fwd = "stale"
+	}
+	return "listproxy; fwd=" + fwd + "; detail=" + string(why)
+}
 
 // ReadCacheStatus reads a value of the header as listproxy writes it: whether the answer came from
 // memory, and of what kind it is, or why it did not.

@@ -1,0 +1,30 @@
+package kubehttp
+
+import (
+	"testing"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
+)
+
+// TestCacheStatus: the header's values, and that what is written is read.
+func TestCacheStatus(t *testing.T) {
+	for _, tt := range []struct {
+		got, want string
+		hit       bool
+		detail    string
+	}{
+		{CacheHit(policy.Exact, false), "listproxy; hit; detail=exact", true, "exact"},
+		{CacheHit(policy.Any, true), "listproxy; hit; detail=any; newest-as-any", true, "any"},
+		{CacheForwarded(reason.MostRecent), "listproxy; fwd=bypass; detail=most-recent", false, "most-recent"},
+		{CacheForwarded(reason.Warming), "listproxy; fwd=miss; detail=warming", false, "warming"},
+		{CacheForwarded(reason.Stale), "listproxy; fwd=stale; detail=stale", false, "stale"},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("got %q, want %q", tt.got, tt.want)
+		}
+		if hit, detail := ReadCacheStatus(tt.got); hit != tt.hit || detail != tt.detail {
+			t.Errorf("%q is read as %t, %q", tt.got, hit, detail)
+		}
+	}
+}

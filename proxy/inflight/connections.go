@@ -303,7 +303,7 @@ func (b *boundConn) change(caller ShareKey, by int) {
 		}
 		c.keepLocked(b, user)
 	}
-	c.settleLocked(b)
+	c.refreshLocked(b)
 }
 
 // keepLocked makes a caller protect a connection, if it may.
@@ -319,13 +319,14 @@ func (c *Connections) keepLocked(b *boundConn, caller ShareKey) {
 		}
 		c.kept.remove(taken)
 		taken.value.kept = nil
-		c.settleLocked(taken.value)
+		c.refreshLocked(taken.value)
 	}
 	b.kept = c.kept.add(caller, b)
 }
 
-// settleLocked makes a connection one that may be closed, or not.
-func (c *Connections) settleLocked(b *boundConn) {
+// refreshLocked enters a connection among those that may be closed, or takes it out, as it is
+// protected or not.
+func (c *Connections) refreshLocked(b *boundConn) {
 	if free := b.kept == nil; b.gone || free == (b.free != nil) {
 		return
 	}

@@ -26,8 +26,8 @@ type Config struct {
 const (
 	// waitingPerPlace is how many requests may wait for each that may be in flight.
 	waitingPerPlace = 4
-	// callersQueue is the part of all that wait which one caller's may be.
-	callersQueue = 8
+	// callersPart: of all requests that may wait, one caller may have this part, an eighth.
+	callersPart = 8
 	// waitingBodies bounds the answers that wait to be written.
 	waitingBodies = 4096
 	// unacceptedPart: callers whom kube-apiserver has not accepted may together have so many
@@ -96,7 +96,7 @@ func New(cfg Config) (*Bounds, error) {
 func Queueing(capacity int64, waiting int, wait time.Duration) LimiterConfig {
 	return LimiterConfig{
 		Capacity: capacity, PerCaller: mostOfOne(capacity),
-		MaxWaiting: waiting, MaxWaitingPerCaller: max(1, waiting/callersQueue), MaxWait: wait,
+		MaxWaiting: waiting, MaxWaitingPerCaller: max(1, waiting/callersPart), MaxWait: wait,
 	}
 }
 

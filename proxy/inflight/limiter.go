@@ -1,11 +1,11 @@
 package inflight
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"maps"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -99,8 +99,7 @@ type Limiter[K comparable] struct {
 	refused map[Overload]uint64
 	callers map[K]*share[K]
 	// inNeed has the callers that wait, in the order in which their requests are granted. Its keys are
-	// made of a share's held and the first request of its queue: a share is taken out before one of
-	// these changes.
+	// made of a share's held and its oldest request: a share is taken out before one of these changes.
 	inNeed *btree.BTreeG[*share[K]]
 	// overtaken is used by nextLocked only, and kept for its memory.
 	overtaken []*claim[K]
@@ -113,12 +112,19 @@ type Limiter[K comparable] struct {
 type share[K comparable] struct {
 	caller K
 	held   int64
-	queue  []*claim[K] // oldest first
+	queue  list.List // of *claim[K], oldest first
+}
+
+// oldest returns the first of the caller's requests that wait. There must be one.
+func (s *share[K]) oldest() *claim[K] {
+	c, _ := s.queue.Front().Value.(*claim[K])
+	return c
 }
 
 // claim is a request that waits.
 type claim[K comparable] struct {
 	share   *share[K]
+	queued  *list.Element // in share.queue; nil once it has left
 	cost    int64
 	arrival uint64
 	passed  int64         // what was granted to others while this one was before them
@@ -166,7 +172,7 @@ func needsMore[K comparable](a, b *share[K]) bool {
 	if a.held != b.held {
 		return a.held < b.held
 	}
-	return a.queue[0].arrival < b.queue[0].arrival
+	return a.oldest().arrival < b.oldest().arrival
 }
 
 // Grant is what [Limiter.Acquire] gives. It is given back with Release; the zero
@@ -255,7 +261,7 @@ func (l *Limiter[K]) exceed(caller K, cost int64) Grant[K] {
 // holdLocked changes how much the caller holds.
 func (l *Limiter[K]) holdLocked(s *share[K], by int64) {
 	l.inUse += by
-	if len(s.queue) == 0 {
+	if s.queue.Len() == 0 {
 		s.held += by
 		return
 	}
@@ -326,7 +332,7 @@ func (l *Limiter[K]) wait(ctx context.Context, c *claim[K], atMost time.Duration
 // granted, which may be this very request. If it is not, and waits beyond a
 // bound, or must not wait at all, it is taken out again and the reason returned.
 func (l *Limiter[K]) queueLocked(s *share[K], cost int64, wait time.Duration) (*claim[K], Overload) {
-	if len(s.queue) >= l.config.MaxWaitingPerCaller && len(s.queue) > 0 {
+	if s.queue.Len() >= l.config.MaxWaitingPerCaller && s.queue.Len() > 0 {
 		// It could not be granted before those that came first.
 		l.refused[OverloadCallerQueueFull]++
 		return nil, OverloadCallerQueueFull
@@ -336,7 +342,7 @@ func (l *Limiter[K]) queueLocked(s *share[K], cost int64, wait time.Duration) (*
 	switch {
 	case c.isGranted():
 		return c, ""
-	case len(s.queue) > l.config.MaxWaitingPerCaller:
+	case s.queue.Len() > l.config.MaxWaitingPerCaller:
 		why = OverloadCallerQueueFull
 	case l.waiting > l.config.MaxWaiting:
 		why = OverloadQueueFull
@@ -356,9 +362,9 @@ func (l *Limiter[K]) queueLocked(s *share[K], cost int64, wait time.Duration) (*
 func (l *Limiter[K]) enqueueLocked(s *share[K], cost int64) *claim[K] {
 	l.arrived++
 	c := &claim[K]{share: s, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
-	s.queue = append(s.queue, c)
+	c.queued = s.queue.PushBack(c)
 	l.waiting++
-	if len(s.queue) == 1 {
+	if s.queue.Len() == 1 {
 		l.inNeed.ReplaceOrInsert(s)
 	}
 	l.grantLocked()
@@ -370,7 +376,7 @@ func (l *Limiter[K]) enqueueLocked(s *share[K], cost int64) *claim[K] {
 func (l *Limiter[K]) abandon(c *claim[K], why Overload) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !slices.Contains(c.share.queue, c) {
+	if c.queued == nil {
 		return false
 	}
 	if why != "" {
@@ -399,7 +405,7 @@ func (l *Limiter[K]) grantLocked() {
 			clear(l.overtaken) // they may be gone soon
 			return
 		}
-		c := s.queue[0]
+		c := s.oldest()
 		for _, o := range l.overtaken {
 			o.passed += c.cost
 		}
@@ -419,7 +425,7 @@ func (l *Limiter[K]) nextLocked() (next *share[K]) {
 		return nil
 	}
 	l.inNeed.Ascend(func(s *share[K]) bool {
-		c := s.queue[0]
+		c := s.oldest()
 		if !l.mayHold(s, c.cost) {
 			return true // it waits for its own, and holds up nobody
 		}
@@ -442,11 +448,11 @@ func (l *Limiter[K]) unqueueLocked(c *claim[K]) { l.unqueueWithLocked(c, 0) }
 func (l *Limiter[K]) unqueueWithLocked(c *claim[K], granted int64) {
 	s := c.share
 	l.inNeed.Delete(s)
-	i := slices.Index(s.queue, c)
-	s.queue = slices.Delete(s.queue, i, i+1)
+	s.queue.Remove(c.queued)
+	c.queued = nil
 	s.held += granted
 	l.waiting--
-	if len(s.queue) > 0 {
+	if s.queue.Len() > 0 {
 		l.inNeed.ReplaceOrInsert(s)
 	}
 }
@@ -471,12 +477,12 @@ func (l *Limiter[K]) shareLocked(caller K) *share[K] {
 
 // forgetLocked removes a share that is empty.
 func (l *Limiter[K]) forgetLocked(s *share[K]) {
-	if s.held > 0 || len(s.queue) > 0 {
+	if s.held > 0 || s.queue.Len() > 0 {
 		return
 	}
 	delete(l.callers, s.caller)
 	if len(l.spare) < maxSpare {
-		*s = share[K]{} // a queue's memory is not kept
+		*s = share[K]{}
 		l.spare = append(l.spare, s)
 	}
 }

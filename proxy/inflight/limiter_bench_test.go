@@ -2,6 +2,7 @@ package inflight
 
 import (
 	"encoding/binary"
+	"fmt"
 	"testing"
 	"time"
 
@@ -66,4 +67,30 @@ func BenchmarkLimiter(b *testing.B) {
 			}
 		})
 	})
+}
+
+// BenchmarkLimiterLeave is the time for one of many waiting requests of one caller to leave, while
+// all others wait for the limiter's lock. It must not depend on how many there are.
+func BenchmarkLimiterLeave(b *testing.B) {
+	for _, waiting := range []int{1000, 20000} {
+		b.Run(fmt.Sprintf("%d wait", waiting), func(b *testing.B) {
+			l, err := NewLimiter[string](LimiterConfig{
+				Capacity: 1, MaxWaiting: waiting, MaxWaitingPerCaller: waiting, MaxWait: time.Hour,
+			})
+			expect.NoError(b, err)
+			_, err = l.Acquire(b.Context(), "holds", 1)
+			expect.NoError(b, err)
+			claims := make([]*claim[string], waiting)
+			for i := range claims {
+				claims[i] = l.enqueueLocked(l.shareLocked("waits"), 1)
+			}
+			for i := 0; b.Loop(); i++ {
+				at := (i + waiting/2) % waiting // not the first in the queue
+				if !l.abandon(claims[at], OverloadTimeOut) {
+					b.Fatal("it did not wait")
+				}
+				claims[at] = l.enqueueLocked(l.shareLocked("waits"), 1)
+			}
+		})
+	}
 }

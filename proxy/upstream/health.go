@@ -41,16 +41,18 @@ type Health struct {
 	HealthConfig
 	base   *url.URL
 	client *http.Client
-	logins *logins
+	cfg    *rest.Config
 
 	// Only Run uses these.
 	allowed schema.GroupVersionResource // what may be listed, as far as is known
-	trouble trouble
-	warned  map[string]time.Time // the ends of logins that were warned of, by kind
-	worked  bool                 // the upstream was ok once
+	warned  map[string]time.Time        // the ends of logins that were warned of, by kind
+	worked  bool                        // the upstream was ok once
 
-	mu    sync.Mutex
-	stats HealthStats
+	// mu is held for moments only: whoever logs may wait for it ([Health.Quiet]). Only Run changes
+	// what it guards.
+	mu      sync.Mutex
+	trouble trouble
+	stats   HealthStats
 }
 
 // HealthStats describes the state of the upstream.
@@ -65,8 +67,8 @@ type HealthStats struct {
 	Problem, Advice string
 	// Own: the fault is only this replica's, so others may work.
 	Own bool
-	// Logins are the tokens and certificates with which listproxy logs in, as far as their ends are
-	// known.
+	// Logins are the tokens and certificates with which listproxy logged in at the last check, as far
+	// as their ends are known.
 	Logins []Login
 }
 
@@ -82,8 +84,8 @@ func NewHealth(cfg *rest.Config, config HealthConfig) (*Health, error) {
 		return nil, err
 	}
 	return &Health{
-		HealthConfig: config, base: base, client: client, logins: newLogins(cfg),
-		stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
+		HealthConfig: config, base: base, client: client, cfg: cfg,
+		stats: HealthStats{Condition: ConditionUnknown, Since: time.Now(), Logins: readLogins(cfg)},
 	}, nil
 }
 
@@ -100,13 +102,11 @@ func (h *Health) needs() []schema.GroupVersionResource {
 	return needed
 }
 
-// Stats returns the state of the upstream.
+// Stats returns the state of the upstream as the last check found it. It asks and reads nothing.
 func (h *Health) Stats() HealthStats {
 	h.mu.Lock()
-	stats := h.stats
-	h.mu.Unlock()
-	stats.Logins = h.logins.read()
-	return stats
+	defer h.mu.Unlock()
+	return h.stats
 }
 
 // Run checks until ctx ends.
@@ -116,12 +116,12 @@ func (h *Health) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		h.note(result, time.Now())
-		h.warnOfEnd(time.Now())
+		logins, now := readLogins(h.cfg), time.Now()
 		pause := wait.Jitter(healthEvery, 0.2)
-		if h.trouble.checks > 0 && h.trouble.condition != h.Stats().Condition {
+		if h.note(result, logins, now) {
 			pause = healthAgain
 		}
+		h.warnOfEnd(logins, now)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -129,46 +129,52 @@ func (h *Health) Run(ctx context.Context) {
 	}
 }
 
-// note records the result of a check.
-func (h *Health) note(result healthResult, now time.Time) {
+// note records the result of a check, and the logins that there were at its end. It reports whether
+// the check found a trouble that does not count yet.
+func (h *Health) note(result healthResult, logins []Login, now time.Time) (again bool) {
 	if result.condition == ConditionOK && h.Versions != nil {
 		if versions := h.Versions(); len(versions) > 1 {
 			result.condition, result.err = ConditionTwoVersions, versionsError(versions)
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	before := h.stats
+	before, found := h.Stats(), trouble{}
+	if result.condition == ConditionOK {
+		h.worked = true
+	} else {
+		found = h.trouble.after(before.Condition, result.condition, result.began)
+	}
+	after := before
+	after.Logins = logins
 	if !result.answered.IsZero() {
-		h.stats.Answered = result.answered
+		after.Answered = result.answered
 	}
 	if result.user != "" {
-		h.stats.User = result.user
+		after.User = result.user
 	}
-	if result.condition == ConditionOK {
-		h.trouble, h.worked = trouble{}, true
-	} else {
-		h.trouble = h.trouble.after(before.Condition, result.condition, result.began)
-		// What the API servers' versions say was considered long enough.
-		if result.condition != ConditionTwoVersions && !h.trouble.counts(now) {
-			return
+	// What the API servers' versions say was considered long enough.
+	counts := result.condition == ConditionOK || result.condition == ConditionTwoVersions || found.counts(now)
+	if counts {
+		after.Condition = result.condition
+		after.Own = ownFault(result, h.worked, logins, now)
+		after.Problem, after.Advice = "", advice(result.condition, after.Own)
+		if result.err != nil {
+			after.Problem = telemetry.MaskText(result.err.Error())
+		}
+		if before.Condition != after.Condition {
+			after.Since = now
 		}
 	}
-	h.stats.Condition = result.condition
-	h.stats.Own = ownFault(result.condition, result.err, h.worked, h.logins.ownTokenEnded(now))
-	h.stats.Problem, h.stats.Advice = "", advice(result.condition, h.stats.Own)
-	if result.err != nil {
-		h.stats.Problem = telemetry.MaskText(result.err.Error())
+	h.mu.Lock()
+	h.stats, h.trouble = after, found
+	h.mu.Unlock()
+	if before.Condition != after.Condition {
+		h.tell(before, after, now)
 	}
-	if before.Condition != result.condition {
-		h.stats.Since = now
-		h.tellLocked(before, now)
-	}
+	return !counts && found.condition != before.Condition
 }
 
-// tellLocked logs the one line about a change.
-func (h *Health) tellLocked(before HealthStats, now time.Time) {
-	after := h.stats
+// tell logs the one line about a change.
+func (h *Health) tell(before, after HealthStats, now time.Time) {
 	switch {
 	case after.Condition != ConditionOK:
 		h.Log.Warn("kube-apiserver is "+wordsOf(after.Condition), "state", string(after.Condition),
@@ -200,8 +206,8 @@ type versionsError []string
 func (e versionsError) Error() string { return strings.Join(e, ", ") }
 
 // warnOfEnd says once of each login that it ends soon.
-func (h *Health) warnOfEnd(now time.Time) {
-	for _, login := range h.logins.read() {
+func (h *Health) warnOfEnd(logins []Login, now time.Time) {
+	for _, login := range logins {
 		if login.EndsSoon(now) && !login.Until.Equal(h.warned[login.Kind]) {
 			if h.warned == nil {
 				h.warned = map[string]time.Time{}

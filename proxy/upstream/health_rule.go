@@ -139,15 +139,14 @@ func conditionOf(status int, took time.Duration) Condition {
 // worked. In contrast, an account that was deleted or has lost its rights fails for all replicas
 // that share it; and an upstream that refuses connections, does not answer, or is not ready, fails
 // for all replicas.
-func ownFault(c Condition, err error, worked, ownTokenEnded bool) bool {
-	switch c {
+func ownFault(found healthResult, worked bool, logins []Login, now time.Time) bool {
+	switch found.condition {
 	case ConditionUnauthorized:
-		return !worked || ownTokenEnded
+		return !worked || ownTokenEnded(logins, now)
 	case ConditionForbidden:
 		return !worked
 	case ConditionUnreachable:
-		return ownWay(err)
-	case ConditionUnknown, ConditionOK, ConditionNotReady, ConditionSlow, ConditionTwoVersions:
+		return ownWay(found.err)
 	}
 	return false
 }

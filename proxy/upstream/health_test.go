@@ -133,7 +133,7 @@ func newHealthRig() *healthRig {
 			Log: slog.New(slog.NewTextHandler(rig.log, nil)),
 		},
 		base: &url.URL{Scheme: "https", Host: "api"}, client: &http.Client{Transport: rig.api},
-		logins: newLogins(&rest.Config{}), stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
+		cfg: &rest.Config{}, stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
 	}
 	return rig
 }
@@ -316,7 +316,7 @@ func TestWhoseFaultARefusalIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rig := newHealthRig()
-				rig.logins = newLogins(&rest.Config{BearerToken: test.token()})
+				rig.cfg.BearerToken = test.token()
 				if test.first {
 					rig.api.set(test.how)
 				}
@@ -404,6 +404,30 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
+// TestHealthOfADeadMount: while the token's file cannot be read, as on a mount that is dead, only the
+// checks wait for it: whoever logs, or asks for the state, does not.
+func TestHealthOfADeadMount(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	expect.NoError(t, syscall.Mkfifo(file, 0o600))
+	rig := newHealthRig()
+	rig.cfg.BearerTokenFile = file
+	rig.start(t.Context())
+	defer rig.stop()
+	token, err := os.OpenFile(file, os.O_WRONLY, 0) // when somebody reads
+	expect.NoError(t, err)
+	release := func() {
+		_ = os.Remove(file) // nobody reads it again
+		_ = token.Close()
+	}
+	over := time.AfterFunc(10*time.Second, release)
+	rig.Quiet(slog.New(slog.DiscardHandler)).Info("a request")
+	rig.Stats()
+	if !over.Stop() {
+		t.Fatal("they waited until the file was read")
+	}
+	release()
+}
+
 // TestLogins: when a token and a certificate end is read where they stand, and again when they are
 // renewed. It is told once, when a tenth of the time is left.
 func TestLogins(t *testing.T) {
@@ -416,8 +440,8 @@ func TestLogins(t *testing.T) {
 		expect.NoError(t, os.WriteFile(file, []byte(text+"\n"), 0o600))
 	}
 	write(token(now, now.Add(time.Hour)))
-	logins := newLogins(&rest.Config{BearerToken: "opaque", BearerTokenFile: file})
-	got := logins.read()
+	cfg := &rest.Config{BearerToken: "opaque", BearerTokenFile: file}
+	got := readLogins(cfg)
 	if len(got) != 1 || got[0] != (Login{Kind: LoginToken, From: now, Until: now.Add(time.Hour)}) {
 		t.Fatalf("read %+v", got)
 	}
@@ -427,19 +451,19 @@ func TestLogins(t *testing.T) {
 		}
 	}
 	write(token(now, now.Add(2*time.Hour)))
-	if got := logins.read(); len(got) != 1 || !got[0].Until.Equal(now.Add(2*time.Hour)) {
+	if got := readLogins(cfg); len(got) != 1 || !got[0].Until.Equal(now.Add(2*time.Hour)) {
 		t.Errorf("read again %+v", got)
 	}
 	for _, other := range []string{"", "opaque", "a.b.c", "e30.e30.e30", "e30.eyJleHAiOiJ4In0.x"} {
-		if got := newLogins(&rest.Config{BearerToken: other}).read(); len(got) != 0 {
+		if got := readLogins(&rest.Config{BearerToken: other}); len(got) != 0 {
 			t.Errorf("%q ends: %+v", other, got)
 		}
 	}
 	var log logbuffer.Buffer
-	h := &Health{HealthConfig: HealthConfig{Log: slog.New(slog.NewTextHandler(&log, nil))}, logins: logins}
-	h.warnOfEnd(now)
-	h.warnOfEnd(now.Add(110 * time.Minute))
-	h.warnOfEnd(now.Add(111 * time.Minute))
+	h := &Health{HealthConfig: HealthConfig{Log: slog.New(slog.NewTextHandler(&log, nil))}}
+	h.warnOfEnd(readLogins(cfg), now)
+	h.warnOfEnd(readLogins(cfg), now.Add(110*time.Minute))
+	h.warnOfEnd(readLogins(cfg), now.Add(111*time.Minute))
 	if said := log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "left=10m0s") {
 		t.Errorf("the log has %s", said)
 	}

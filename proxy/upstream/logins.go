@@ -38,27 +38,22 @@ func (l Login) EndsSoon(now time.Time) bool {
 	return left <= 0 || !l.From.IsZero() && left < l.Until.Sub(l.From)/soonShare
 }
 
-// logins reads the logins of a client configuration.
-type logins struct{ cfg *rest.Config }
-
-// newLogins returns the logins of cfg. Those of plugins are not known.
-func newLogins(cfg *rest.Config) *logins { return &logins{cfg} }
-
-// read returns the logins whose end is known. Files are read again: others may renew them.
-func (l *logins) read() []Login {
+// readLogins returns the logins of cfg whose end is known; those of plugins are not. It reads the
+// files of the token and the certificate, which others may renew, and may block on them.
+func readLogins(cfg *rest.Config) []Login {
 	var logins []Login
-	token := l.cfg.BearerToken
-	if l.cfg.BearerTokenFile != "" {
-		if read, err := os.ReadFile(l.cfg.BearerTokenFile); err == nil {
+	token := cfg.BearerToken
+	if cfg.BearerTokenFile != "" {
+		if read, err := os.ReadFile(cfg.BearerTokenFile); err == nil {
 			token = strings.TrimSpace(string(read))
 		}
 	}
 	if login, ok := tokenLogin(token); ok {
 		logins = append(logins, login)
 	}
-	pem := l.cfg.CertData
-	if len(pem) == 0 && l.cfg.CertFile != "" {
-		if read, err := os.ReadFile(l.cfg.CertFile); err == nil {
+	pem := cfg.CertData
+	if len(pem) == 0 && cfg.CertFile != "" {
+		if read, err := os.ReadFile(cfg.CertFile); err == nil {
 			pem = read
 		}
 	}
@@ -72,8 +67,8 @@ func (l *logins) read() []Login {
 
 // ownTokenEnded says whether a token has ended that only this replica has: the kubelet did not
 // renew it.
-func (l *logins) ownTokenEnded(now time.Time) bool {
-	return slices.ContainsFunc(l.read(), func(login Login) bool { return login.Pod && !login.Until.After(now) })
+func ownTokenEnded(logins []Login, now time.Time) bool {
+	return slices.ContainsFunc(logins, func(login Login) bool { return login.Pod && !login.Until.After(now) })
 }
 
 // tokenLogin reads from a JSON web token when it ends (RFC 7519). It verifies nothing: the API

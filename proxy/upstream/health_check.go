@@ -126,8 +126,10 @@ func (h *Health) mayListAny(ctx context.Context) (allowed bool, status int, said
 		if denied >= manyDenied && tooLate(err) {
 			return false, http.StatusCreated, "", nil
 		}
-		if allowed || err != nil || status != http.StatusCreated {
+		if allowed {
 			h.allowed = gvr
+		}
+		if allowed || err != nil || status != http.StatusCreated {
 			break
 		}
 	}

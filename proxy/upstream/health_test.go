@@ -274,6 +274,24 @@ func TestHealthWithoutRightsToMany(t *testing.T) {
 	})
 }
 
+// TestHealthRemembersWhatIsAllowed: only what was allowed is asked about first the next time, not what
+// no answer came to.
+func TestHealthRemembersWhatIsAllowed(t *testing.T) {
+	for name, how := range map[string]func(*http.Request) (int, string, error){
+		"no answer": failing(io.EOF), "an error": refusing(http.StatusInternalServerError, ""), "denied": forbidding,
+	} {
+		rig := newHealthRig()
+		rig.api.set(how)
+		if allowed, _, _, _ := rig.mayListAny(t.Context()); allowed || !rig.allowed.Empty() {
+			t.Errorf("%s: %s counts as allowed", name, rig.allowed)
+		}
+		rig.api.set(well)
+		if allowed, _, _, err := rig.mayListAny(t.Context()); !allowed || err != nil || rig.allowed.Resource != "pods" {
+			t.Errorf("%s, and then yes: allowed %t, %s, %v", name, allowed, rig.allowed, err)
+		}
+	}
+}
+
 // TestHealthFromTheStart: that nobody answers is told, also if nobody ever did.
 func TestHealthFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -98,9 +98,16 @@ func subject(of string) rbacv1.Subject {
 	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: of}
 }
 
-// ImpersonationRole is the ClusterRole of docs/rbac-impersonation.yaml: what an account needs that
-// states the users of client certificates.
-const ImpersonationRole = "listproxy-impersonation"
+// Impersonation is what an account needs that states the users of client certificates, whoever they
+// are: the rules of docs/rbac-impersonation.yaml without its names.
+func Impersonation() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		Rule("impersonate", "", "users"),
+		Rule("impersonate", "", "serviceaccounts"),
+		Rule("impersonate", "", "groups"),
+		Rule("impersonate", "authentication.k8s.io", "userextras/authentication.kubernetes.io/credential-id"),
+	}
+}
 
 // ApplyDocs creates what a manifest in docs/ of the repository says, as [Admin], so that tests run
 // with what an operator is told to install.

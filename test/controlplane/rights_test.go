@@ -1,18 +1,43 @@
 package controlplane
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/listproxy/listproxy/test/expect"
 )
+
+// TestImpersonationManifest: what docs/rbac-impersonation.yaml gives is for names only, none of which
+// anybody has before they are replaced. Without these it is what tests give.
+func TestImpersonationManifest(t *testing.T) {
+	text, err := os.ReadFile("../../docs/rbac-impersonation.yaml")
+	expect.NoError(t, err)
+	var role rbacv1.ClusterRole
+	expect.NoError(t, yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 1024).Decode(&role))
+	for i, rule := range role.Rules {
+		named := slices.ContainsFunc(rule.ResourceNames, func(name string) bool { return strings.HasPrefix(name, "REPLACE-WITH-") })
+		for _, name := range rule.ResourceNames {
+			named = named && (strings.HasPrefix(name, "REPLACE-WITH-") || name == "system:authenticated")
+		}
+		if !named && !strings.HasPrefix(rule.Resources[0], "userextras/") {
+			t.Errorf("%v of %v", rule.ResourceNames, rule.Resources)
+		}
+		role.Rules[i].ResourceNames = nil
+	}
+	expect.Same(t, Impersonation(), role.Rules)
+}
 
 // TestGrant: each sort of rights holds for each sort of subject, and no longer once it is revoked.
 func TestGrant(t *testing.T) {

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -34,21 +33,20 @@ const (
 	impersonator = "impersonator"
 )
 
-// rights of these users, and of listproxy to state users: those that docs/rbac-impersonation.yaml
-// gives, which are the impersonator's too.
+// rights of these users, and of listproxy to state users, which are the impersonator's too.
 func rights() []controlplane.Grant {
 	return []controlplane.Grant{
 		{To: []string{controlplane.TeamB + "/" + one, one}, Namespace: controlplane.TeamB, Rules: []rbacv1.PolicyRule{
 			controlplane.Rule("list,watch", "", "configmaps", "a-0"),
 		}},
 		{To: []string{controlplane.TeamB + "/" + constrained}, Rules: controlplane.ReviewsAs(controlplane.Alice)},
-		{To: []string{controlplane.TeamB + "/" + impersonator, controlplane.FeedUserName}, Role: controlplane.ImpersonationRole},
+		{To: []string{controlplane.TeamB + "/" + impersonator, controlplane.FeedUserName}, Rules: controlplane.Impersonation()},
 	}
 }
 
 // newUsers gives rights and credentials to who asks.
 func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, error) {
-	if err := errors.Join(plane.ApplyDocs(ctx, "rbac-impersonation.yaml"), plane.GrantAll(ctx, rights()...)); err != nil {
+	if err := plane.GrantAll(ctx, rights()...); err != nil {
 		return nil, err
 	}
 	everything := func(Resource, string) bool { return true }

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,7 +58,7 @@ const (
 )
 
 // certificateRights are those of who is known by certificate, of who may only review, and of
-// listproxy to state users: what docs/rbac-impersonation.yaml gives, and what it says to add for
+// listproxy to state users: the rules of docs/rbac-impersonation.yaml, and what it says to add for
 // uids and for a front proxy's extras.
 func certificateRights() []controlplane.Grant {
 	const authentication = "authentication.k8s.io"
@@ -68,7 +67,7 @@ func certificateRights() []controlplane.Grant {
 			controlplane.Rule("get,list,watch", "", "pods"),
 		}},
 		{To: []string{controlplane.TeamA + "/" + reviewer}, Rules: controlplane.ReviewsAs(reader)},
-		{To: []string{controlplane.FeedUserName}, Role: controlplane.ImpersonationRole},
+		{To: []string{controlplane.FeedUserName}, Rules: controlplane.Impersonation()},
 		{To: []string{controlplane.FeedUserName}, Rules: []rbacv1.PolicyRule{
 			controlplane.Rule("impersonate", authentication, "uids", certificateUID, "u"),
 			controlplane.Rule("impersonate", authentication, "userextras/scopes,userextras/example.org/role"),
@@ -78,7 +77,7 @@ func certificateRights() []controlplane.Grant {
 
 // furnishCertificates makes the users who show certificates. front is the CA of front proxies.
 func furnishCertificates(ctx context.Context, front *controlplane.Authority) error {
-	if err := errors.Join(cp.ApplyDocs(ctx, "rbac-impersonation.yaml"), cp.GrantAll(ctx, certificateRights()...)); err != nil {
+	if err := cp.GrantAll(ctx, certificateRights()...); err != nil {
 		return err
 	}
 	secrets.Suite.AddIdentity("the name of "+developerCert, dora)

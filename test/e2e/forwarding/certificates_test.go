@@ -23,7 +23,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -34,6 +33,9 @@ import (
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
+// trial is the service account of docs/rbac.yaml; its namespace has the same name.
+const trial = "listproxy-trial"
+
 // impersonator is the configuration of an account with the rights in docs/rbac.yaml and
 // docs/rbac-impersonation.yaml, as an operator would give them.
 func impersonator(t *testing.T) *rest.Config {
@@ -43,14 +45,14 @@ func impersonator(t *testing.T) *rest.Config {
 			t.Fatalf("%s: %v", manifest, err)
 		}
 	}
-	token, err := cp.CreateServiceAccountToken(t.Context(), "listproxy", "listproxy")
+	token, err := cp.CreateServiceAccountToken(t.Context(), trial, trial)
 	expect.NoError(t, err)
 	config := cp.RESTConfig(controlplane.Anonymous)
 	config.BearerToken = token
-	// The manifest leaves uids out, which some certificates here have.
-	grant(t, controlplane.Grant{To: []string{"listproxy/listproxy"}, Rules: []rbacv1.PolicyRule{
+	// The manifest names nobody, and leaves uids out, which some certificates here have.
+	grant(t, controlplane.Grant{To: []string{trial + "/" + trial}, Rules: append(controlplane.Impersonation(),
 		controlplane.Rule("impersonate", authenticationv1.GroupName, "uids"),
-	}})
+	)})
 	// The API server's authorizer hears of it by a watch.
 	poll.Until(t, patience, "the account may impersonate", func() bool {
 		return accountMay(t, "userextras", credentialID) && accountMay(t, "uids", "")
@@ -63,7 +65,7 @@ func accountMay(t *testing.T, resource, subresource string) bool {
 	t.Helper()
 	review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "system:serviceaccount:listproxy:listproxy",
+			User: "system:serviceaccount:" + trial + ":" + trial,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: "impersonate", Group: authenticationv1.GroupName, Version: "v1",
 				Resource: resource, Subresource: subresource,

@@ -1,0 +1,55 @@
+package chart
+
+import (
+	"os"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/listproxy/listproxy/test/expect"
+)
+
+// TestTrialBesideTheChart: what the README says to apply and to delete for a trial shares no name
+// with an installation as the README says it, nor with its namespace and its account.
+func TestTrialBesideTheChart(t *testing.T) {
+	installed := map[string]bool{"listproxy": true} // --namespace listproxy
+	rendered := mustHelm(t, "template", "listproxy", chart, "--namespace", "listproxy", "--kube-version", "1.36.0", "-f",
+		values(t, "{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}"))
+	for _, name := range namesIn(t, rendered) {
+		installed[name] = true
+	}
+	for _, file := range []string{"rbac.yaml", "rbac-impersonation.yaml"} {
+		text, err := os.ReadFile(repository + "/docs/" + file) // #nosec G304 -- of this repository
+		expect.NoError(t, err)
+		for _, name := range namesIn(t, string(text)) {
+			if installed[name] && name != "kube-system" {
+				t.Errorf("docs/%s: the chart has the name %q, too", file, name)
+			}
+		}
+	}
+}
+
+// namesIn are the names and namespaces of objects and of those to whom they give rights.
+func namesIn(t *testing.T, manifests string) (names []string) {
+	t.Helper()
+	for _, object := range objects(t, manifests) {
+		about, err := meta.Accessor(object)
+		expect.NoError(t, err)
+		names = append(names, about.GetName())
+		if namespace := about.GetNamespace(); namespace != "" {
+			names = append(names, namespace)
+		}
+		var subjects []rbacv1.Subject
+		switch binding := object.(type) {
+		case *rbacv1.ClusterRoleBinding:
+			subjects = binding.Subjects
+		case *rbacv1.RoleBinding:
+			subjects = binding.Subjects
+		}
+		for _, subject := range subjects {
+			names = append(names, subject.Name, subject.Namespace)
+		}
+	}
+	return names
+}

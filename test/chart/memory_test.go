@@ -16,10 +16,10 @@ import (
 // TestMemory: bounds follow from the memory limit, and leave what listproxy needs beside them.
 func TestMemory(t *testing.T) {
 	for limit, want := range map[string]map[string]string{
-		"1Gi":   {"GOMEMLIMIT": "921MiB", "cache-bytes": "242Mi", "compression-cache-bytes": "30Mi", "max-inflight-bytes": "128Mi", "max-connections": "1024"},
-		"4Gi":   {"GOMEMLIMIT": "3686MiB", "cache-bytes": "1881Mi", "compression-cache-bytes": "235Mi", "max-inflight-bytes": "512Mi", "max-connections": "4096"},
-		"1.5Gi": {"GOMEMLIMIT": "1382MiB", "cache-bytes": "516Mi", "compression-cache-bytes": "64Mi", "max-inflight-bytes": "192Mi", "max-connections": "1536"},
-		"64G":   {"GOMEMLIMIT": "54931MiB", "cache-bytes": "32248Mi", "compression-cache-bytes": "4031Mi", "max-inflight-bytes": "7629Mi", "max-connections": "20000"},
+		"1Gi":   {"GOMEMLIMIT": "921MiB", "cache-bytes": "242Mi", "compression-cache-bytes": "30Mi", "max-inflight-bytes": "128Mi", "max-connections": "1024", "max-long-running-requests": "1024"},
+		"4Gi":   {"GOMEMLIMIT": "3686MiB", "cache-bytes": "1881Mi", "compression-cache-bytes": "235Mi", "max-inflight-bytes": "512Mi", "max-connections": "4096", "max-long-running-requests": "4096"},
+		"1.5Gi": {"GOMEMLIMIT": "1382MiB", "cache-bytes": "516Mi", "compression-cache-bytes": "64Mi", "max-inflight-bytes": "192Mi", "max-connections": "1536", "max-long-running-requests": "1536"},
+		"64G":   {"GOMEMLIMIT": "54931MiB", "cache-bytes": "32248Mi", "compression-cache-bytes": "4031Mi", "max-inflight-bytes": "7629Mi", "max-connections": "20000", "max-long-running-requests": "20000"},
 		"''":    {},
 	} {
 		t.Run(limit, func(t *testing.T) {
@@ -40,18 +40,20 @@ func TestMemory(t *testing.T) {
 			if needs > runtime || runtime > all*9/10 {
 				t.Errorf("%d MiB are needed, of %d for Go and %d in all", needs, runtime, all)
 			}
-			// The most that connections, heads that are not whole and requests in flight take, by
-			// test/faults/limits, beside what is stored, if there is hardly any garbage.
-			connections, err := strconv.ParseInt(got["max-connections"], 10, 64)
-			held := mebi(got["cache-bytes"]) + mebi(got["compression-cache-bytes"]) + connections/8 + 128 + 320
-			if err != nil || held > runtime {
-				t.Errorf("%d MiB may be held, of %d for Go: %v", held, runtime, err)
+			// The most that connections, heads that are not whole, requests in flight and watches take,
+			// by test/faults/limits, beside what is stored, if there is hardly any garbage.
+			connections, err1 := strconv.ParseInt(got["max-connections"], 10, 64)
+			watches, err2 := strconv.ParseInt(got["max-long-running-requests"], 10, 64)
+			watches += watches / 8 // of callers who are not accepted yet
+			held := mebi(got["cache-bytes"]) + mebi(got["compression-cache-bytes"]) + connections/8 + 128 + 320 + watches*61>>10
+			if err1 != nil || err2 != nil || held > runtime {
+				t.Errorf("%d MiB may be held, of %d for Go: %v, %v", held, runtime, err1, err2)
 			}
 		})
 	}
 	t.Run("given", func(t *testing.T) {
-		got := memoryOf(t, "{resources: {limits: {memory: 1Gi}}, cache: {bytes: 64Mi, compressionBytes: 1Mi, inflightBytes: 2Mi}, maxConnections: 0}")
-		want := map[string]string{"GOMEMLIMIT": "921MiB", "cache-bytes": "64Mi", "compression-cache-bytes": "1Mi", "max-inflight-bytes": "2Mi", "max-connections": "0"}
+		got := memoryOf(t, "{resources: {limits: {memory: 1Gi}}, cache: {bytes: 64Mi, compressionBytes: 1Mi, inflightBytes: 2Mi}, maxConnections: 0, maxLongRunningRequests: 30000}")
+		want := map[string]string{"GOMEMLIMIT": "921MiB", "cache-bytes": "64Mi", "compression-cache-bytes": "1Mi", "max-inflight-bytes": "2Mi", "max-connections": "0", "max-long-running-requests": "30000"}
 		expect.Same(t, want, got)
 	})
 }
@@ -65,7 +67,7 @@ func memoryOf(t *testing.T, text string) map[string]string {
 		got[env.Name] = env.Value
 	}
 	for _, arg := range pod.Containers[0].Args {
-		if flag, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "="); strings.HasSuffix(flag, "-bytes") || flag == "max-connections" {
+		if flag, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "="); strings.HasSuffix(flag, "-bytes") || flag == "max-connections" || flag == "max-long-running-requests" {
 			got[flag] = value
 		}
 	}

@@ -50,10 +50,12 @@
 - --{{ $flag }}={{ get $memory (last $bound) }}Mi
 {{- end }}
 {{- end }}
-{{- if ne (toString .Values.maxConnections) "" }}
-- --max-connections={{ int64 .Values.maxConnections }}
+{{- range $flag, $bound := dict "max-connections" .Values.maxConnections "max-long-running-requests" .Values.maxLongRunningRequests }}
+{{- if ne (toString $bound) "" }}
+- --{{ $flag }}={{ int64 $bound }}
 {{- else if $memory }}
-- --max-connections={{ get $memory "connections" }}
+- --{{ $flag }}={{ get $memory "oneEach" }}
+{{- end }}
 {{- end }}
 {{- if $memory }}
 {{- $kept := 0 }}

@@ -16,7 +16,8 @@
 Bounds that follow from the memory limit, in MiB, as YAML. listproxy takes what is stored and
 compressed, half as much again for garbage, and 512 MiB for requests (docs/operations.md); that
 is to fit into GOMEMLIMIT, which leaves a tenth for what Go does not count. A connection takes 128 KiB at most, so one
-for each MiB of the limit takes an eighth of it: garbage is collected more often then.
+for each MiB of the limit takes an eighth of it: garbage is collected more often then. A watch takes 61 KiB, so one for
+each MiB, and the eighth more of callers whom kube-apiserver has not accepted, take a fifteenth.
 */}}
 {{- define "listproxy.memory" -}}
 {{- $limit := include "listproxy.mebibytes" .Values.resources.limits.memory | int64 -}}
@@ -30,5 +31,5 @@ go: {{ $go }}
 stored: {{ sub $kept $compressed }}
 compressed: {{ $compressed }}
 inflight: {{ div $limit 8 }}
-connections: {{ min $limit 20000 }}
+oneEach: {{ min $limit 20000 }}
 {{- end -}}

@@ -108,11 +108,18 @@ func TestClients(t *testing.T) {
 			t.Error(err)
 		}
 		for _, s := range sides {
-			t.Logf("%s: from memory %d of %d lists of pagers, %d of %d of informers", s.name,
-				s.origins.hits.Load(), s.origins.all.Load(), followers[s].origins.hits.Load(), followers[s].origins.all.Load())
+			informers := followers[s].origins
+			t.Logf("%s: from memory %v lists of pagers; of informers %v lists, %v streaming lists, %v watches", s.name,
+				&s.origins.lists, &informers.lists, &informers.streams, &informers.watches)
 		}
-		if via.origins.hits.Load() == 0 || followers[via].origins.hits.Load() == 0 {
-			t.Error("no list of some clients came from memory")
+		informers := followers[via].origins
+		for what, o := range map[string]*origin{
+			"list of pagers": &via.origins.lists, "list of informers": &informers.lists,
+			"streaming list": &informers.streams, "watch": &informers.watches,
+		} {
+			if o.hits.Load() == 0 {
+				t.Errorf("no %s came from memory", what)
+			}
 		}
 		if long == 0 || k.expired > len(k.walks)/10 {
 			t.Error("too few walks")

@@ -60,17 +60,30 @@ type side struct {
 	origins *origins
 }
 
-// origins counts the lists of a side's clients that listproxy answered from memory, and all.
-type origins struct{ hits, all atomic.Int64 }
+// origins counts what a side's clients asked for, and what of it listproxy answered from memory.
+type origins struct{ lists, streams, watches origin }
+
+type origin struct{ hits, all atomic.Int64 }
+
+// String is for the log.
+func (o *origin) String() string { return fmt.Sprintf("%d of %d", o.hits.Load(), o.all.Load()) }
 
 func (o *origins) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(r)
-		if err == nil && r.Method == http.MethodGet && r.URL.Query().Get("watch") == "" {
-			o.all.Add(1)
-			if strings.HasPrefix(resp.Header.Get("Cache-Status"), "listproxy; hit") {
-				o.hits.Add(1)
-			}
+		if err != nil || r.Method != http.MethodGet {
+			return resp, err
+		}
+		of, query := &o.lists, r.URL.Query()
+		if query.Get("watch") != "" {
+			of = &o.watches
+		}
+		if query.Get("sendInitialEvents") == "true" {
+			of = &o.streams
+		}
+		of.all.Add(1)
+		if strings.HasPrefix(resp.Header.Get("Cache-Status"), "listproxy; hit") {
+			of.hits.Add(1)
 		}
 		return resp, err
 	})

@@ -70,14 +70,24 @@ func TestTokensOfTheQuiet(t *testing.T) {
 	if !body.SameToken(theirs, ours) || strings.ReplaceAll(string(slow.Body), theirs, ours) != string(fast.Body) {
 		t.Errorf("the pages differ in more than the slash:\n%s\n%s", slow, fast)
 	}
+	// The same goes for the next page.
 	want := namesOn(t, read(server, maps+"?limit=2&continue="+theirs))
-	for name, answer := range map[string]ask.Answer{
-		"listproxy's token at kube-apiserver": read(server, maps+"?limit=2&continue="+ours),
-		"listproxy's own":                     read(proxy, maps+"?limit=2&continue="+ours),
-		"kube-apiserver's at listproxy":       read(proxy, maps+"?limit=2&continue="+theirs),
+	for _, next := range []struct {
+		name, token string
+		of          *ask.Client
+		slash       bool
+	}{
+		{"kube-apiserver's token at kube-apiserver", theirs, server, false},
+		{"listproxy's at kube-apiserver", ours, server, false},
+		{"listproxy's at listproxy", ours, proxy, true},
+		{"kube-apiserver's at listproxy", theirs, proxy, true},
 	} {
+		answer := read(next.of, maps+"?limit=2&continue="+next.token)
 		if got := namesOn(t, answer); got != want {
-			t.Errorf("%s: %s, not %s", name, got, want)
+			t.Errorf("%s: %s, not %s", next.name, got, want)
+		}
+		if got := slashed(t, answer); got != next.slash {
+			t.Errorf("%s: a token with a slash: %t", next.name, got)
 		}
 	}
 }

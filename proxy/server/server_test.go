@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestServerBoundsHeaders at a length of its own: that the bound is what is documented.
@@ -19,6 +21,30 @@ func TestServerBoundsHeaders(t *testing.T) {
 	res, _, _ := proxytest.SendRaw(t, server, "GET / HTTP/1.1\r\nHost: x\r\nX-Large: "+strings.Repeat("x", most+8<<10)+"\r\n\r\n")
 	if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("status %s, want 431", res.Status)
+	}
+}
+
+// TestServerAnnouncesHeaderBound: over HTTP/2 the server says how much it takes, so Go's client does
+// not even send more.
+func TestServerAnnouncesHeaderBound(t *testing.T) {
+	var came atomic.Int64
+	server := startProxy(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came.Add(1) }), true)
+	get := func(header string) error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
+		expect.NoError(t, err)
+		req.Header.Set("X-Large", header)
+		res, err := server.Client().Do(req)
+		if err == nil {
+			err = res.Body.Close()
+		}
+		return err
+	}
+	expect.NoError(t, get("small"))
+	if err := get(strings.Repeat("x", 72<<10)); err == nil || !strings.Contains(err.Error(), "larger than peer's advertised limit") {
+		t.Errorf("a large header: %v", err)
+	}
+	if n := came.Load(); n != 1 {
+		t.Errorf("%d requests came", n)
 	}
 }
 

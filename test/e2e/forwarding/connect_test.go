@@ -124,7 +124,7 @@ func TestMisdirected(t *testing.T) {
 }
 
 // TestCurl has curl ask for the same lists straight and through both doors, with and without TLS to
-// the port for CONNECT; and for a watch, where watches come from memory.
+// the port for CONNECT; and for the newest state and a watch, where these come from memory.
 func TestCurl(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -132,7 +132,7 @@ func TestCurl(t *testing.T) {
 		newConfigMap(t, ns, fmt.Sprintf("map-%d", i), map[string]string{"i": fmt.Sprint(i)})
 	}
 	plain := doorOf(t, throughTunnel(startProcess(t, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--connect-plain-http", "--watches"},
+		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--connect-plain-http", "--consistent-lists=always", "--watches"},
 	})))
 	if plain.proxy.Scheme != "http" {
 		t.Errorf("--connect-plain-http has %s", plain.proxy)
@@ -149,6 +149,11 @@ func TestCurl(t *testing.T) {
 				strings.Contains(got, "\n{\n  \"kind\": \"ConfigMapList\",\n  \"apiVersion\": \"v1\",\n")
 		})
 	}
+	list := "/api/v1/namespaces/" + ns + "/configmaps"
+	poll.Until(t, patience, "curl as itself gets the newest state from memory", func() bool {
+		return strings.Contains(plain.curl(t, list, "--include", "--user-agent", "curl/8.5.0"), "listproxy; hit; detail=most-recent")
+	})
+	sameByCurl(t, plain, list, "--user-agent", "curl/8.5.0")
 	watch := "/api/v1/namespaces/" + ns + "/configmaps?watch=true&resourceVersion=" + newConfigMap(t, ns, "map-x", nil)
 	newConfigMap(t, ns, "map-y", nil)
 	_, want := direct.curlWatch(t, watch)
@@ -166,15 +171,15 @@ func TestCurl(t *testing.T) {
 
 // sameByCurl requires that curl gets the same list straight and through a door. As same does, it
 // asks straight before and after, since any write makes another list of it.
-func sameByCurl(t *testing.T, d *door, path string) {
+func sameByCurl(t *testing.T, d *door, path string, args ...string) {
 	t.Helper()
 	for range 50 {
-		want := direct.curl(t, path)
+		want := direct.curl(t, path, args...)
 		if !strings.HasSuffix(want, "\n200 2") {
 			t.Fatalf("curl, straight: %s", want)
 		}
-		got := d.curl(t, path)
-		if direct.curl(t, path) != want {
+		got := d.curl(t, path, args...)
+		if direct.curl(t, path, args...) != want {
 			continue
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

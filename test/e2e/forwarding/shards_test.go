@@ -58,6 +58,7 @@ func TestShards(t *testing.T) {
 			told[object.Name]++
 		}
 		b.followShard(t, sharded, len(list.Objects))
+		b.followShardSince(t, sharded, list.Revision, maps, list.Objects)
 	}
 	for name, times := range told {
 		if times != 1 {
@@ -80,6 +81,36 @@ func (b beside) followShard(t *testing.T, sharded string, objects int) {
 	wantForwarded(t, reply{cacheStatus: from}, "parameter")
 	if d := cmp.Diff(want, got); d != "" || len(got) != objects+1 {
 		t.Errorf("%d events (-direct +via):\n%s", len(got), d)
+	}
+}
+
+// followShardSince compares a watch of a half from a revision, since which all its objects change.
+func (b beside) followShardSince(t *testing.T, sharded string, since uint64, maps string, objects []ask.Identity) {
+	t.Helper()
+	for _, object := range objects {
+		if _, err := b.server.Do(t.Context(), http.MethodPatch, maps+"/"+object.Name, kinds.Touch(fmt.Sprint(since))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	follow := func(from *ask.Client) (events []string, source string) {
+		res, err := from.Open(ctx, http.MethodGet, fmt.Sprintf("%s&watch=true&resourceVersion=%d", sharded, since), nil)
+		expect.NoError(t, err)
+		defer func() { _ = res.Body.Close() }()
+		next := eventsOf(res)
+		for range objects {
+			event, err := next()
+			expect.NoError(t, err)
+			events = append(events, event)
+		}
+		return events, res.Header.Get(cacheStatus)
+	}
+	want, _ := follow(b.server)
+	got, from := follow(b.proxy)
+	wantForwarded(t, reply{cacheStatus: from}, "parameter")
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("a watch since %d (-direct +via):\n%s", since, d)
 	}
 }
 

@@ -44,6 +44,8 @@ type suite struct {
 	server, proxy []string
 	// few: it may ask for too few lists and watches for any to come from memory.
 	few bool
+	// streams: it has no lists but streaming ones, so nothing comes from memory without switches.
+	streams bool
 }
 
 // passed are names of tests: whether they have.
@@ -80,6 +82,9 @@ func compare(t *testing.T, s suite, atLeast int) {
 		plane.Version(), *switches, straight.count(), len(straight), through.count(), len(through), lists, watches)
 	if *switches && !s.few && (lists == 0 || watches == 0) {
 		t.Errorf("from memory came %.0f lists and %.0f watches: nothing was shown", lists, watches)
+	}
+	if !*switches && (watches > 0 || s.streams && lists > 0) {
+		t.Errorf("without switches %.0f lists and %.0f watches came from memory", lists, watches)
 	}
 }
 

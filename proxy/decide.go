@@ -31,7 +31,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if found.user, found.asAny = h.getsAny(r.Context(), who, outline); found.asAny {
 		outline.GiveAny(list)
 	}
-	if outline.Reason != "" {
+	if outline.Reason != reason.None {
 		return list, found, outline.Reason
 	}
 	// The reasons up to here follow from the request and the rule's switches. Those below reveal
@@ -39,32 +39,32 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if !who.accepted {
 		return list, found, reason.UnknownCaller
 	}
-	if outline.NotKept != "" {
+	if outline.NotKept != reason.None {
 		return list, found, outline.NotKept
 	}
 	entry, why := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource)
-	if why != "" {
+	if why != reason.None {
 		return list, found, why
 	}
 	representation, why := h.form(list, outline.Rule, entry)
-	if why != "" {
+	if why != reason.None {
 		return list, found, why
 	}
 	resource, asked := collectionOf(list, entry, representation), attributesFor(list)
 	want := wanted{outline, query(list, entry, outline.Decision, found.semantics), list.Watch, who.lastProbe}
 	// A request that is answered sooner when it is forwarded is forwarded before a review is sent.
 	if want.Semantics == policy.MostRecent || !h.Authorizer.Remembers(who.identity, asked) {
-		if collection, why := h.hopeless(resource, want); why != "" {
+		if collection, why := h.hopeless(resource, want); why != reason.None {
 			found.collection, found.unreviewed = collection, true
 			return list, found, why
 		}
 	}
 	may, why := h.review(r.Context(), who, asked, list.Watch)
-	if why != "" {
+	if why != reason.None {
 		return list, found, why
 	}
 	collection, snap, why := h.snapshot(r.Context(), resource, want)
-	if why != "" {
+	if why != reason.None {
 		return list, found, why
 	}
 	if !snap.Frame.Selects(list.Fields) {
@@ -76,7 +76,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		found.after = want.Revision
 	}
 	found.entry, found.collection, found.rights = entry, collection, may
-	return list, found, ""
+	return list, found, reason.None
 }
 
 // wanted is what a list asks of memory.
@@ -141,7 +141,7 @@ func (a answer) given() policy.Semantics {
 // reason why there is none.
 func (h *Handler) form(list policy.Request, rule policy.Rule, entry discovery.Entry) (media.Representation, reason.Reason) {
 	representation, why := rule.Form(list, entry.Namespaced, entry.Custom)
-	if why == "" { // nor is a feed begun that could not be used
+	if why == reason.None { // nor is a feed begun that could not be used
 		why = h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, entry)
 	}
 	return representation, why
@@ -211,8 +211,8 @@ func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes
 	case !yes.Allowed():
 		return rights{}, reason.NotAllowed
 	}
-	lent, reason := h.lends(ctx, who, asked)
-	return rights{yes, lent}, reason
+	lent, why := h.lends(ctx, who, asked)
+	return rights{yes, lent}, why
 }
 
 // reviewAgain reviews the caller again if its rights do not count any more: the proof of the newest
@@ -228,29 +228,29 @@ func (h *Handler) reviewAgain(ctx context.Context, who caller, list policy.Reque
 // review is needed. It starts no collection, since only callers with a right to a resource may
 // cause that.
 func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.Collection, reason.Reason) {
-	collection, absence := h.Collections.Peek(resource)
+	collection, why := h.Collections.Peek(resource)
 	switch {
 	case collection == nil:
 	case want.loading(collection) > 0: // it is waited for
 	case want.Semantics == policy.MostRecent:
-		absence = collection.NoFresh(want.query, want.lastProbe, h.proofWait(want), want.anyway())
+		why = collection.NoFresh(want.query, want.lastProbe, h.proofWait(want), want.anyway())
 	case want.watch:
-		absence = collection.NoFollow(want.Revision, want.Semantics == policy.After)
+		why = collection.NoFollow(want.Revision, want.Semantics == policy.After)
 	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
-		absence = collection.NoLatest(want.Revision)
+		why = collection.NoLatest(want.Revision)
 	default:
-		absence = collection.NoExact(want.Revision)
+		why = collection.NoExact(want.Revision)
 	}
-	return collection, absence
+	return collection, why
 }
 
 // snapshot finds the state that the request asks for.
 func (h *Handler) snapshot(
 	ctx context.Context, resource snapshot.Resource, want wanted,
 ) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
-	collection, absence := h.Collections.Use(resource)
-	if absence != reason.None {
-		return nil, snapshot.Snapshot{}, absence
+	collection, why := h.Collections.Use(resource)
+	if why != reason.None {
+		return nil, snapshot.Snapshot{}, why
 	}
 	if want.streamingList() { // the load and the proof take no longer together
 		var stop context.CancelFunc
@@ -260,15 +260,15 @@ func (h *Handler) snapshot(
 	for {
 		if left := want.loading(collection); left > 0 {
 			_, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
-			absence = collection.AwaitFirst(ctx, left)
+			why = collection.AwaitFirst(ctx, left)
 			span.End()
-			if absence != reason.None {
-				return nil, snapshot.Snapshot{}, absence
+			if why != reason.None {
+				return nil, snapshot.Snapshot{}, why
 			}
 		}
-		snap, absence := h.state(ctx, collection, want)
-		if absence != reason.Warming || want.loading(collection) == 0 {
-			return collection, snap, absence
+		snap, why := h.state(ctx, collection, want)
+		if why != reason.Warming || want.loading(collection) == 0 {
+			return collection, snap, why
 		} // else the state was lost meanwhile
 	}
 }
@@ -276,7 +276,7 @@ func (h *Handler) snapshot(
 // state finds the state that the request asks for in a collection.
 func (h *Handler) state(
 	ctx context.Context, collection *snapshot.Collection, want wanted,
-) (snap snapshot.Snapshot, absence reason.Reason) {
+) (snap snapshot.Snapshot, why reason.Reason) {
 	if want.Semantics == policy.MostRecent {
 		return h.proven(ctx, collection, want)
 	}
@@ -319,5 +319,5 @@ func (h *Handler) lends(ctx context.Context, who caller, a authz.Attributes) (*a
 	case lent != nil && !lent.Allowed():
 		return nil, reason.NotLent
 	}
-	return lent, ""
+	return lent, reason.None
 }

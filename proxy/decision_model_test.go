@@ -441,12 +441,8 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	done := make(chan reason.Reason, 1)
 	go func() {
 		list, found, why := w.handler.decide(r, who)
-		switch {
-		case why != "":
-		case list.Watch:
-			why = serveWatch(w.handler, out, r, who, list, &found)
-		default:
-			why = w.handler.serve(out, r, who, list, &found)
+		if why == reason.None {
+			why = serveWhole(w.handler, out, r, who, list, &found)
 		}
 		done <- why
 	}()

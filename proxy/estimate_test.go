@@ -111,7 +111,7 @@ func TestASlowReaderMakesNobodyWait(t *testing.T) {
 				} else if err := http.NewResponseController(f).Flush(); err != nil {
 					t.Error(err)
 				}
-				f.over(true)
+				f.ended(true)
 				if got := collection.NoFresh(f.q, w.handler.Collections.LastProbe(), time.Minute, false); got != reason.FasterForwarded {
 					t.Errorf("got %q", got)
 				}

@@ -60,9 +60,9 @@ func (f *forwardedNewest) aside(wait func()) {
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (f *forwardedNewest) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
-// over is called when kube-apiserver has answered with the list (answered), or has failed to. It
+// ended is called when kube-apiserver has answered with the list (answered), or has failed to. It
 // must not wait: the end of the answer has still to be sent.
-func (f *forwardedNewest) over(answered bool) {
+func (f *forwardedNewest) ended(answered bool) {
 	if !f.known {
 		return
 	}
@@ -92,11 +92,12 @@ func (h *Handler) estimate(list policy.Request, resource snapshot.Resource, q in
 		h.Observer.Estimate(reason.NotCached)
 		return
 	}
-	why := reason.Warming // it would have been begun
-	if collection, absence := h.Collections.Peek(resource); collection != nil {
+	collection, why := h.Collections.Peek(resource)
+	switch {
+	case collection != nil:
 		why = collection.NoFresh(q, h.Collections.LastProbe(), h.ConsistentWait, false)
-	} else if absence != reason.None {
-		why = absence
+	case why == reason.None:
+		why = reason.Warming // it would have been begun
 	}
 	h.Observer.Estimate(why)
 }
@@ -108,7 +109,7 @@ func (h *Handler) newest(list policy.Request) (snapshot.Resource, index.Query, b
 		return snapshot.Resource{}, index.Query{}, false
 	}
 	representation, why := list.Accept.Representation(entry.Custom)
-	if why != "" {
+	if why != reason.None {
 		return snapshot.Resource{}, index.Query{}, false
 	}
 	q := query(list, entry, policy.Decision{Limit: list.Options.Limit}, policy.MostRecent)

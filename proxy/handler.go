@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/discovery"
@@ -45,14 +46,14 @@ type Handler struct {
 	Catalog    *discovery.Catalog
 	Schemas    *discovery.Schemas
 	Authorizer *authz.Authorizer
-	// WhoAmI says who callers are; nil if no rule of the policy names callers.
+	// WhoAmI says who callers are; nil if there is no audit log, and no rule of the policy names callers.
 	WhoAmI *authz.WhoAmI
 	// Impersonator is nil if no user is impersonated.
 	Impersonator *authz.Impersonator
 	Collections  *snapshot.Collections
 	Compressor   *gzip.Compressor
-	// Auditor is nil if there is no audit log.
-	Auditor *Auditor
+	// AuditLog has what is answered from memory; nil if there is none.
+	AuditLog *audit.Log
 	// Observer is nil if requests are not observed.
 	Observer *observe.Observer
 	Log      *slog.Logger
@@ -107,8 +108,8 @@ func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
 // withAuthentication finds out who calls, and puts the caller into the request's context.
 func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r, over := h.authenticate(w, r); r != nil {
-			defer over()
+		if r, done := h.authenticate(w, r); r != nil {
+			defer done()
 			next.ServeHTTP(w, r)
 		}
 	})
@@ -117,13 +118,13 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 // authenticate returns the request with its caller, and what must be called when it is over; nil if
 // it has refused the request. Filters do such work in functions of their own: what these need on
 // the stack is not kept there while the rest of the chain is running, which is hours for a watch.
-func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) (_ *http.Request, over func()) {
+func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) (_ *http.Request, done func()) {
 	record, lastProbe := observe.RecordOf(r.Context()), h.Collections.LastProbe()
 	identity, refusal := h.Authenticator.Authenticate(r)
-	who, over := &caller{identity: identity, lastProbe: lastProbe}, func() {}
+	who, done := &caller{identity: identity, lastProbe: lastProbe}, func() {}
 	if refusal == nil {
 		if who.share, who.accepted = h.Upstream.Caller(identity, r.RemoteAddr); !who.accepted {
-			over = h.Upstream.AwaitAcceptance(r.Context(), identity, r.Method, kubehttp.Of(r).Upgrade != "")
+			done = h.Upstream.AwaitAcceptance(r.Context(), identity, r.Method, kubehttp.Of(r).Upgrade != "")
 			who.share, who.accepted = h.Upstream.Caller(identity, r.RemoteAddr)
 		}
 	}
@@ -133,7 +134,7 @@ func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) (_ *http.
 		refusal.Write(w, r)
 		return nil, nil
 	}
-	return withCaller(r, who), over
+	return withCaller(r, who), done
 }
 
 // caller is who sends a request, and when.
@@ -184,9 +185,9 @@ const lateEnd = 2 * time.Second
 
 // turn is what a request holds that was let in.
 type turn struct {
-	place inflight.Place
-	leave func()                  // gives its connection back; nil if it has none
-	over  context.CancelCauseFunc // of a long-running request's context
+	place  inflight.Place
+	leave  func()                  // gives its connection back; nil if it has none
+	cancel context.CancelCauseFunc // of a long-running request's context
 
 	mu     sync.Mutex
 	client http.ResponseWriter // nil when the handler is about to return
@@ -197,8 +198,8 @@ func (t *turn) end() {
 	if t.leave != nil {
 		t.leave()
 	}
-	if t.over != nil {
-		t.over(nil)
+	if t.cancel != nil {
+		t.cancel(nil)
 	}
 	t.mu.Lock()
 	t.client = nil
@@ -236,13 +237,13 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*turn, *http.Re
 	var err error
 	var end func() // for a caller who needs the place
 	if long {
-		ctx, over := context.WithCancelCause(r.Context())
-		r, t.over = r.WithContext(ctx), over
+		ctx, cancel := context.WithCancelCause(r.Context())
+		r, t.cancel = r.WithContext(ctx), cancel
 		end = func() {
 			h.seldom.Do(func() {
 				h.Log.Info("a long-running request is ended: its caller has the most of them, and another caller needs its place")
 			})
-			over(forward.ErrEndInOrder)
+			cancel(forward.ErrEndInOrder)
 			time.AfterFunc(lateEnd, t.cutOff)
 		}
 	}

@@ -27,7 +27,7 @@ type conditions struct {
 // called once, after the last wait.
 func mayAnswer(entry discovery.Entry, state snapshot.Snapshot, on conditions) reason.Reason {
 	switch {
-	case on.schema != "":
+	case on.schema != reason.None:
 		return on.schema
 	case !on.known || on.entry != entry:
 		return reason.Warming
@@ -38,5 +38,5 @@ func mayAnswer(entry discovery.Entry, state snapshot.Snapshot, on conditions) re
 	if !on.allowed {
 		return reason.ReviewFailed
 	}
-	return ""
+	return reason.None
 }

@@ -118,7 +118,7 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		sink := &auditSink{}
 		log := audit.NewLog(sink, proxytest.DiscardLog())
 		h := decider(t, 10_000)
-		h.Auditor = &Auditor{Log: log}
+		h.AuditLog = log
 		id := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice"})
 		who := caller{identity: id, accepted: true, share: authn.ShareKey(id, true, "")}
 		collection, _ := h.Collections.Use(snapshot.Resource{
@@ -137,7 +137,7 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
 		done := make(chan reason.Reason)
-		go func() { done <- h.serve(w, r, who, list, &found) }()
+		go func() { done <- serveWhole(h, w, r, who, list, &found) }()
 		synctest.Wait() // it waits for room
 		h.Catalog.Forget("")
 		release()

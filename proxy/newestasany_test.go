@@ -73,7 +73,7 @@ func testNewestAsAny(t *testing.T, consistent policy.ConsistentLists) {
 	h.WhoAmI = whoAmI
 	sink := &auditSink{}
 	log := audit.NewLog(sink, proxytest.DiscardLog())
-	h.Auditor = &Auditor{Log: log, Who: whoAmI}
+	h.AuditLog = log
 	if h.Policy, err = policy.ParseConfig("p", []byte(`{apiVersion: listproxy.io/v1alpha1, kind: Policy, resources: [
 		{group: example.com, resource: widgets, newestAsAny: [{user: poller}, {group: of-grouped}]}]}`)); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func testNewestAsAny(t *testing.T, consistent policy.ConsistentLists) {
 		out := httptest.NewRecorder()
 		list, found, why := h.decide(r, caller)
 		if why == "" {
-			why = h.serve(out, r, caller, list, &found)
+			why = serveWhole(h, out, r, caller, list, &found)
 		}
 		synctest.Wait()
 		if why != "" {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -24,7 +25,8 @@ const (
 // pages are reused: filling a page costs only the copying.
 var pages = sync.Pool{New: func() any { return new([]*index.Object) }}
 
-// body is the list that kube-apiserver would have written, ready to be written.
+// body is the list that kube-apiserver would have written, ready to be written, and the room for its
+// bytes.
 type body struct {
 	frame      *wire.Frame
 	head, tail []byte
@@ -33,6 +35,7 @@ type body struct {
 	indented   bool
 	unfit      bool // to be indented: it would grow too much, or is nested too deeply
 	pooled     *[]*index.Object
+	room       inflight.Grant[inflight.ShareKey]
 }
 
 // newBody finds the objects that are written. The body must be released.
@@ -94,11 +97,12 @@ func (b *body) measureIndented() {
 	}
 }
 
-// release lets go of the objects.
+// release lets go of the objects, and gives the room back.
 func (b *body) release() {
 	clear(b.objects)
 	*b.pooled = b.objects[:0]
 	pages.Put(b.pooled)
+	b.room.Release()
 }
 
 // writePage writes the answer to r.

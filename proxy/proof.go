@@ -16,13 +16,13 @@ func (h *Handler) proven(
 ) (snapshot.Snapshot, reason.Reason) {
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanProof)
 	defer span.End()
-	begun, over := time.Now(), h.Observer.Proving(ctx)
-	snap, absence := collection.Fresh(ctx, want.lastProbe, h.proofWait(want))
-	over(absence)
-	if absence == reason.None {
+	begun, told := time.Now(), h.Observer.Proving(ctx)
+	snap, why := collection.Fresh(ctx, want.lastProbe, h.proofWait(want))
+	told(why)
+	if why == reason.None {
 		span.SetAttributes(observe.Proof(snap.Heard.Sub(begun), snap.Answered.Sub(snap.Heard))...)
 	}
-	return snap, absence
+	return snap, why
 }
 
 // WatchProofWait is how long a streaming list waits in all: until the state is loaded and, if it

@@ -30,17 +30,12 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 	record, who := observe.RecordOf(r.Context()), callerOf(r.Context())
 	list, found, why := h.decide(r, who)
-	if why != "" {
+	if why != reason.None {
 		record.Decided(list, found.semantics, why)
 	} else {
 		record.Decided(list, found.given(), why)
 		var stream *watchStream
-		if list.Watch {
-			stream, why = h.beginWatch(w, r, who, list, &found)
-		} else {
-			why = h.serve(w, r, who, list, &found)
-		}
-		if why == "" {
+		if stream, why = h.fromMemory(w, r, who, list, &found); why == reason.None {
 			return stream
 		}
 		found = answer{semantics: found.semantics}
@@ -57,7 +52,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 	code := 0
 	if found.semantics == policy.MostRecent && !list.Watch {
 		newest := h.forwardNewest(w, list, why, who.accepted)
-		defer func() { newest.over(code == http.StatusOK) }()
+		defer func() { newest.ended(code == http.StatusOK) }()
 		w = newest
 	}
 	out, end := record.Forwarding(r)
@@ -69,24 +64,41 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 	return nil
 }
 
-// serve answers from memory. If it returns a reason, it has not answered and has written nothing.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) reason.Reason {
-	entry, why := h.announce(r, who, list, a)
-	if why != "" {
-		return why
+// fromMemory answers from memory: it writes a list, or begins a watch, which must be served. If it
+// returns a reason, it has written nothing. If it returns neither, the request was answered or refused.
+func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) (
+	*watchStream, reason.Reason,
+) {
+	if list.Watch {
+		if why := h.watchable(list, *a); why != reason.None {
+			return nil, why
+		}
 	}
-	defer entry.Abandon()
-	page, room, why := h.prepare(w, r, who, list, a)
-	if page == nil {
-		return why
+	event, why := h.announce(r, who, list, a)
+	if why != reason.None {
+		return nil, why
 	}
-	defer room.Release()
+	defer event.Abandon()
+	page, why := h.prepare(w, r, who, list, a)
+	switch {
+	case page == nil:
+		return nil, why
+	case list.Watch:
+		return h.beginWatch(w, r, who, list, a, event, page)
+	}
 	defer page.release()
+	return nil, h.serve(w, r, list, a, event, page)
+}
+
+// serve writes a list. If it returns a reason, it has written nothing.
+func (h *Handler) serve(
+	w http.ResponseWriter, r *http.Request, list policy.Request, a *answer, event *audit.Entry, page *body,
+) reason.Reason {
 	if page.unfit {
 		return reason.Pretty
 	}
-	if reason := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); reason != "" {
-		return reason
+	if why := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); why != reason.None {
+		return why
 	}
 	// The client may take minutes to read the answer. Meanwhile the body keeps its own objects in
 	// memory, which are counted, but not the rest of the state that they come from.
@@ -99,39 +111,47 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, who caller, list
 	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.given(), a.asAny))
 	_, span := record.Step(r.Context(), observe.SpanWrite)
 	defer span.End()
-	if entry == nil {
+	if event == nil {
 		h.writePage(w, r, list, page)
-		return ""
+		return reason.None
 	}
 	counted := &observe.CountingWriter{ResponseWriter: w}
 	defer func() {
-		entry.Complete(audit.Answer{
+		event.Complete(audit.Answer{
 			ID: w.Header().Get("Audit-Id"), Semantics: a.given(), NewestAsAny: a.asAny, Representation: a.representation,
 			Revision: revision, Items: len(page.objects),
 			Bytes: counted.Bytes, Broken: counted.Broken || r.Context().Err() != nil,
 		})
 	}()
 	h.writePage(counted, r, list, page)
-	return ""
+	return reason.None
 }
 
 // announce tells the audit log, if there is one, that an answer is going to come from memory. If it
 // returns a reason, the answer must not come from memory. It sets the caller's user in a.
-func (h *Handler) announce(r *http.Request, who caller, list policy.Request, a *answer) (*audit.Entry, reason.Reason) {
-	if h.Auditor == nil {
-		return nil, ""
+func (h *Handler) announce(r *http.Request, who caller, list policy.Request, a *answer) (event *audit.Entry, _ reason.Reason) {
+	if h.AuditLog == nil {
+		return nil, reason.None
 	}
-	user, err := h.Auditor.user(r, who, a.user)
-	var entry *audit.Entry
+	err := h.findUser(r.Context(), who, a)
 	if err == nil {
-		a.user = user
-		entry, err = h.Auditor.Log.Begin(r, list, user, observe.RecordOf(r.Context()).Begun())
+		event, err = h.AuditLog.Begin(r, list, a.user, observe.RecordOf(r.Context()).Begun())
 	}
 	if err != nil {
 		h.rarely("an answer from memory could not be audited", err)
 		return nil, reason.Audit
 	}
-	return entry, ""
+	return event, reason.None
+}
+
+// findUser sets the caller's user in a, if it is not known yet.
+func (h *Handler) findUser(ctx context.Context, who caller, a *answer) (err error) {
+	if impersonated := who.identity.Impersonated(); impersonated != nil {
+		a.user = impersonated
+	} else if a.user == nil {
+		a.user, err = h.WhoAmI.User(ctx, who.identity, who.share)
+	}
+	return err
 }
 
 // conditions returns what an answer depends on, as it is now. It waits for nothing.
@@ -155,7 +175,7 @@ func (h *Handler) noRoom(w http.ResponseWriter, r *http.Request, err error) reas
 		return reason.NoRoom
 	}
 	h.refuse(w, r, err)
-	return ""
+	return reason.None
 }
 
 // prepare makes the body of an answer as soon as there is room for its bytes, and has the caller
@@ -164,23 +184,22 @@ func (h *Handler) noRoom(w http.ResponseWriter, r *http.Request, err error) reas
 // the right holds, since the room could not be used then, but is reviewed first and waits again. The
 // last word is mayAnswer's. Without a body, the request is to be forwarded for a reason, or was refused.
 func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) (
-	page *body, room inflight.Grant[inflight.ShareKey], why reason.Reason,
+	_ *body, why reason.Reason,
 ) {
 	for begun := time.Now(); ; {
-		if why = h.reviewAgain(r.Context(), who, list, a); why != "" {
-			return nil, room, why
+		if why = h.reviewAgain(r.Context(), who, list, a); why != reason.None {
+			return nil, why
 		}
-		page, room, err := h.admitBody(r.Context(), who.share, *a, begun, h.left(a.rights, time.Now()))
+		page, err := h.admitBody(r.Context(), who.share, *a, begun, h.left(a.rights, time.Now()))
 		now := time.Now()
-		expired, over := h.left(a.rights, now) == 0, now.Sub(begun) >= h.Inflight.BodyWait()
+		expired, late := h.left(a.rights, now) == 0, now.Sub(begun) >= h.Inflight.BodyWait()
 		switch {
-		case err == nil && (!expired || over):
-			return page, room, ""
+		case err == nil && (!expired || late):
+			return page, reason.None
 		case err == nil:
 			page.release()
-			room.Release()
 		case !errors.Is(err, inflight.ErrNotYet):
-			return nil, room, h.noRoom(w, r, err)
+			return nil, h.noRoom(w, r, err)
 		}
 	}
 }
@@ -188,21 +207,24 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, who caller, li
 // admitBody makes the body of an answer as soon as there is room for its bytes, which it waits for as
 // [inflight.Bounds.AdmitBody] does. Meanwhile it keeps no body in memory: the same snapshot gives the
 // same body again.
-func (h *Handler) admitBody(ctx context.Context, share inflight.ShareKey, a answer, begun time.Time, atMost time.Duration) (
-	*body, inflight.Grant[inflight.ShareKey], error,
-) {
+func (h *Handler) admitBody(
+	ctx context.Context, share inflight.ShareKey, a answer, begun time.Time, atMost time.Duration,
+) (*body, error) {
 	page := newBody(a)
 	if page.size == 0 { // a watch that begins with no state
-		return page, inflight.Grant[inflight.ShareKey]{}, nil
+		return page, nil
 	}
-	if room, ok := h.Inflight.TryAdmitBody(share, page.size); ok {
-		return page, room, nil
+	var ok bool
+	if page.room, ok = h.Inflight.TryAdmitBody(share, page.size); ok {
+		return page, nil
 	}
 	size := page.size
 	page.release()
 	room, err := h.Inflight.AdmitBody(ctx, share, size, begun, atMost)
 	if err != nil {
-		return nil, room, err
+		return nil, err
 	}
-	return newBody(a), room, nil
+	page = newBody(a)
+	page.room = room
+	return page, nil
 }

@@ -39,9 +39,9 @@ type unreviewedWriter struct {
 
 // WriteHeader implements [http.ResponseWriter]. The forwarder calls it before Write.
 func (w *unreviewedWriter) WriteHeader(code int) {
-	if code >= http.StatusOK && w.reason != "" {
+	if code >= http.StatusOK && w.reason != reason.None {
 		told := reasonTold(w.reason, code)
-		w.reason = ""
+		w.reason = reason.None
 		if values := w.Header()[kubehttp.CacheStatusHeader]; len(values) > 0 {
 			values[len(values)-1] = kubehttp.CacheForwarded(told)
 			w.record.ToldOtherReason(told, values[len(values)-1])

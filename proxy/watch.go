@@ -15,7 +15,6 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/discovery"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
@@ -36,38 +35,33 @@ const (
 // batches are reused: a watch has one only while it writes.
 var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 
-// beginWatch begins to answer a watch from memory: the watch that it returns must be
-// served. If it returns a reason instead, it has written nothing; neither means that the watch was
-// refused.
-func (h *Handler) beginWatch(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) (
-	_ *watchStream, why reason.Reason,
-) {
+// watchable returns the reason if a watch cannot be answered from memory, though the state is there.
+func (h *Handler) watchable(list policy.Request, a answer) reason.Reason {
 	form := a.snapshot.WatchForm()
 	switch {
 	case form == nil:
-		return nil, reason.Form
+		return reason.Form
 	case form.InitialEnd == nil && (a.semantics != policy.After || list.WatchOptions.SendInitialEvents != ""):
-		return nil, reason.Watch // kube-apiserver has no streaming lists
+		return reason.Watch // kube-apiserver has no streaming lists
 	case h.Draining != nil && h.Draining():
-		return nil, reason.Stopped
+		return reason.Stopped
 	}
-	entry, why := h.announce(r, who, list, a)
-	if why != "" {
-		return nil, why
-	}
-	defer entry.Abandon()
-	page, room, why := h.prepare(w, r, who, list, a)
-	if page == nil {
-		return nil, why
-	}
+	return reason.None
+}
+
+// beginWatch begins to answer a watch from memory: the watch that it returns must be served. If it
+// returns a reason instead, it has written nothing. It takes over page.
+func (h *Handler) beginWatch(
+	w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer, event *audit.Entry, page *body,
+) (_ *watchStream, why reason.Reason) {
+	form := a.snapshot.WatchForm()
 	s := &watchStream{
-		handler: h, request: r, control: http.NewResponseController(w), form: form, page: page, room: room,
+		handler: h, request: r, control: http.NewResponseController(w), form: form, page: page,
 		initial: a.initial, bookmarks: list.WatchOptions.Bookmarks, end: watch.EndGone,
 	}
 	s.ResponseWriter = w
-	begun := false
 	defer func() {
-		if !begun {
+		if why != reason.None {
 			s.close()
 		}
 	}()
@@ -83,7 +77,7 @@ func (h *Handler) beginWatch(w http.ResponseWriter, r *http.Request, who caller,
 	if s.cursor == nil {
 		return nil, reason.Warming // the span was lost meanwhile
 	}
-	if why := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); why != "" {
+	if why := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); why != reason.None {
 		s.end = watch.EndLost
 		return nil, why
 	}
@@ -97,18 +91,29 @@ func (h *Handler) beginWatch(w http.ResponseWriter, r *http.Request, who caller,
 	if s.compressed {
 		setCompressed(w.Header())
 	}
-	said := audit.Answer{
-		ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation, Revision: s.told.Revision,
-		Items: len(page.objects), Started: true,
-	}
-	entry.Complete(said)
-	if h.Auditor != nil {
+	if event != nil {
+		said := audit.Answer{
+			ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation, Revision: s.told.Revision,
+			Items: len(page.objects), Started: true,
+		}
+		event.Complete(said)
 		a.snapshot, a.collection = snapshot.Snapshot{}, nil
 		s.conclude = h.concludingAudit(r, who, list, *a, said)
 	}
 	_, s.span = record.Step(r.Context(), observe.SpanWatch)
-	begun = true
-	return s, ""
+	return s, reason.None
+}
+
+// concludingAudit returns what writes the event for the end of a watch that was answered from
+// memory. If the log cannot be written then, it has only the watch's beginning. kube-apiserver is
+// not asked who the caller is: a has the user since [Handler.announce], and the client may have gone.
+func (h *Handler) concludingAudit(r *http.Request, who caller, list policy.Request, a answer, said audit.Answer) func(*watchStream) {
+	return func(s *watchStream) {
+		said.Started, said.Items, said.Bytes, said.Broken = false, s.events, s.Bytes, s.err != nil || r.Context().Err() != nil
+		if event, why := h.announce(r, who, list, &a); why == reason.None {
+			event.Complete(said)
+		}
+	}
 }
 
 // serve writes what the watch is told until it ends. It waits most of the time, so it is called
@@ -167,7 +172,6 @@ type watchStream struct {
 	control *http.ResponseController
 	form    *watch.Form
 	page    *body // nil once it was written
-	room    inflight.Grant[inflight.ShareKey]
 	cursor  *watch.Cursor
 
 	initial, bookmarks bool
@@ -192,20 +196,19 @@ func (s *watchStream) close() {
 	}
 }
 
-// release lets go of the objects of the state.
+// release lets go of the state that the watch begins with.
 func (s *watchStream) release() {
 	if s.page != nil {
 		s.page.release()
 		s.page = nil
 	}
-	s.room.Release()
 }
 
 // standing returns what says whether a resource is still served and defined as it was.
 func (h *Handler) standing(group, version, resource string, was discovery.Entry) func() bool {
 	of := schema.GroupResource{Group: group, Resource: resource}
 	return func() bool {
-		return h.Catalog.Stands(group, version, resource, was) && h.Schemas.Check(of, was) == ""
+		return h.Catalog.Stands(group, version, resource, was) && h.Schemas.Check(of, was) == reason.None
 	}
 }
 

@@ -39,9 +39,9 @@ import (
 // now stands for the newest revision in a query.
 const now = "NOW"
 
-// serveWatch answers a watch until it ends.
-func serveWatch(h *Handler, w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) reason.Reason {
-	s, why := h.beginWatch(w, r, who, list, a)
+// serveWhole answers from memory: a watch until it ends.
+func serveWhole(h *Handler, w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) reason.Reason {
+	s, why := h.fromMemory(w, r, who, list, a)
 	if s != nil {
 		s.serve()
 	}
@@ -61,7 +61,7 @@ func (w *modelWorld) watch(t *testing.T, query string, header http.Header) (*htt
 	go func() {
 		list, found, why := w.handler.decide(r, who)
 		if why == "" {
-			why = serveWatch(w.handler, out, r, who, list, &found)
+			why = serveWhole(w.handler, out, r, who, list, &found)
 		}
 		done <- why
 	}()
@@ -153,11 +153,10 @@ func TestWatchWithoutState(t *testing.T) {
 	expect.NoError(t, err)
 	defer takeRoom(t, bounds, 10)()
 	h := &Handler{Inflight: bounds}
-	page, room, err := h.admitBody(t.Context(), inflight.ShareKey{}, answer{watch: true}, time.Now(), 0)
+	page, err := h.admitBody(t.Context(), inflight.ShareKey{}, answer{watch: true}, time.Now(), 0)
 	expect.NoError(t, err)
 	page.release()
-	room.Release()
-	if _, _, err := h.admitBody(t.Context(), inflight.ShareKey{}, listOf(1, 1), time.Now(), 0); err == nil {
+	if _, err := h.admitBody(t.Context(), inflight.ShareKey{}, listOf(1, 1), time.Now(), 0); err == nil {
 		t.Error("there was room for a list")
 	}
 }

@@ -99,12 +99,8 @@ func (w *modelWorld) open(t *testing.T, out http.ResponseWriter, query, encoding
 	who := w.caller(t)
 	handler := w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		list, found, why := w.handler.decide(r, who)
-		switch o.why = why; {
-		case why != "":
-		case list.Watch:
-			o.why = serveWatch(w.handler, out, r, who, list, &found)
-		default:
-			o.why = w.handler.serve(out, r, who, list, &found)
+		if o.why = why; why == reason.None {
+			o.why = serveWhole(w.handler, out, r, who, list, &found)
 		}
 	}), w.handler.Log)
 	go func() {

@@ -272,14 +272,14 @@ func TestAuditOfAClientThatHasGone(t *testing.T) {
 		expect.NoError(t, err)
 		defer who.Close()
 		lines := &auditLines{}
-		w.handler.Auditor = &Auditor{Log: audit.NewLog(lines, proxytest.DiscardLog()), Who: who}
+		w.handler.AuditLog, w.handler.WhoAmI = audit.NewLog(lines, proxytest.DiscardLog()), who
 		w.load(t)
 		o := w.open(t, httptest.NewRecorder(), "watch=true&timeoutSeconds=3600&resourceVersion="+now, "")
 		o.leave()
 		if end := o.end(t, time.Minute); end != watch.EndGone {
 			t.Fatalf("it ended as %q", end)
 		}
-		expect.NoError(t, w.handler.Auditor.Log.Close(context.Background()))
+		expect.NoError(t, w.handler.AuditLog.Close(context.Background()))
 		var told []string
 		for line := range strings.Lines(lines.lines.String()) {
 			var event auditv1.Event

@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/admin"
+	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/discovery"
@@ -44,8 +45,8 @@ type app struct {
 	warmup       *proxy.Warmup
 	watchRBAC    func(context.Context) error
 	clientCAs    []*certs.ClientCA
-	whoAmI       *authz.WhoAmI  // nil: nobody wants to know who callers are
-	auditor      *proxy.Auditor // nil: no audit log
+	whoAmI       *authz.WhoAmI // nil: nobody wants to know who callers are
+	auditLog     *audit.Log    // nil: none
 	compressor   *gzip.Compressor
 	metrics      http.Handler
 	pages        admin.Pages
@@ -111,7 +112,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 	if a.whoAmI, err = o.newWhoAmI(transports, observing); err != nil {
 		return nil, err
 	}
-	if a.auditor, err = newAuditor(o.audit, a.whoAmI, log); err != nil {
+	if a.auditLog, err = openAuditLog(o.audit, log); err != nil {
 		return nil, err
 	}
 	a.forward = forward.New(transports, quiet)
@@ -133,7 +134,7 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		Collections:    a.collections,
 		Compressor:     a.compressor,
 		WhoAmI:         a.whoAmI,
-		Auditor:        a.auditor,
+		AuditLog:       a.auditLog,
 		Observer:       observing.Observer,
 		Log:            quiet,
 	}
@@ -235,7 +236,7 @@ func (a *app) close() {
 	if a.compressor != nil {
 		a.compressor.Close()
 	}
-	closeAuditor(a.auditor, a.log)
+	closeAuditLog(a.auditLog, a.log)
 	if a.whoAmI != nil {
 		a.whoAmI.Close()
 	}

@@ -7,8 +7,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/listproxy/listproxy/proxy"
-
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -35,26 +33,22 @@ func (o *options) newWhoAmI(transports *upstream.Transports, observing *observin
 	return authz.NewWhoAmI(observing.whoAmI(transports.SendAs), transports.URL(), authz.Config{TTL: o.reviewTTL})
 }
 
-// newAuditor opens the audit log, or returns nil if there is to be none.
-func newAuditor(c audit.Config, who *authz.WhoAmI, log *slog.Logger) (*proxy.Auditor, error) {
+// openAuditLog opens the audit log, or returns nil if there is to be none.
+func openAuditLog(c audit.Config, log *slog.Logger) (*audit.Log, error) {
 	if !c.Enabled() {
 		return nil, nil //nolint:nilnil // none is no error
 	}
-	events, err := audit.Open(c, log)
-	if err != nil {
-		return nil, err
-	}
-	return &proxy.Auditor{Log: events, Who: who}, nil
+	return audit.Open(c, log)
 }
 
-// closeAuditor writes what is not written yet.
-func closeAuditor(a *proxy.Auditor, log *slog.Logger) {
-	if a == nil {
+// closeAuditLog writes what is not written yet.
+func closeAuditLog(events *audit.Log, log *slog.Logger) {
+	if events == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), auditEnd)
 	defer cancel()
-	if err := a.Log.Close(ctx); err != nil {
+	if err := events.Close(ctx); err != nil {
 		log.Error("The audit log is not complete", "error", err)
 	}
 }

@@ -350,15 +350,15 @@ func (w *modelWorld) hear() {
 
 // newModelWorld returns a world in a bubble, and makes a Handler before it. Every list waits for its
 // review, and for the room of its body.
-func newModelWorld(t *testing.T) *modelWorld {
+func newModelWorld(t *testing.T, change ...func(*snapshot.Config)) *modelWorld {
 	t.Helper()
-	w := startModelWorld(t, 15*time.Second)
+	w := startModelWorld(t, 15*time.Second, change...)
 	synctest.Wait()
 	return w
 }
 
 // startModelWorld is newModelWorld where time is real.
-func startModelWorld(t testing.TB, settle time.Duration) *modelWorld {
+func startModelWorld(t testing.TB, settle time.Duration, change ...func(*snapshot.Config)) *modelWorld {
 	t.Helper()
 	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 100, reviews: make(chan struct{}), deaf: map[string]time.Time{}}
 	w.Collections[modelServices] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{w.service(false)}}
@@ -368,7 +368,7 @@ func startModelWorld(t testing.TB, settle time.Duration) *modelWorld {
 		`{"name":"widgets","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`)
 	w.Document("/version", proxytest.VersionOf("v1.36.3"))
 	var cluster *discovery.Cluster
-	collections := snapshot.NewCollections(snapshot.Config{
+	config := snapshot.Config{
 		Client: &http.Client{Transport: proxytest.Transport(w.feed)},
 		Base:   &url.URL{Scheme: "https", Host: "upstream.example"},
 		Limits: snapshot.Limits{History: time.Hour, Staleness: modelStaleness, Wait: 100 * time.Millisecond},
@@ -377,7 +377,11 @@ func startModelWorld(t testing.TB, settle time.Duration) *modelWorld {
 		},
 		Settings: func(schema.GroupVersionResource) snapshot.Settings { return snapshot.Settings{Watches: true} },
 		Log:      proxytest.DiscardLog(),
-	})
+	}
+	for _, of := range change {
+		of(&config)
+	}
+	collections := snapshot.NewCollections(config)
 	cluster, err := discovery.New(w.Config(), discovery.Config{
 		Invalidate: collections.Invalidate, Settle: settle, Quarantine: time.Minute, Log: proxytest.DiscardLog(),
 	})

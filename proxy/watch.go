@@ -122,15 +122,11 @@ func (s *watchStream) serve() {
 	defer s.close()
 	s.ResponseWriter.WriteHeader(http.StatusOK)
 	s.flush() // the header, before any event
-	ended := s.tellState()
-	switch ended {
-	case "":
-		s.follow()
-	case watch.EndLost:
-		s.end = s.cursor.AwaitEnd(s.request.Context())
-	default:
-		s.end = ended
+	end := s.tellState()
+	if end == "" {
+		end = s.follow()
 	}
+	s.end = s.cursor.AwaitEnd(s.request.Context(), end)
 	s.report()
 }
 
@@ -138,7 +134,9 @@ func (s *watchStream) serve() {
 // watch must end before, it returns why.
 func (s *watchStream) tellState() (end watch.Ending) {
 	if s.initial {
-		end = s.writeInitial()
+		if end = s.writeInitial(); end == "" {
+			s.cursor.StateTold()
+		}
 	}
 	s.release()
 	return end
@@ -288,19 +286,19 @@ func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, may func() boo
 	return len(s.page.objects), out.Flush()
 }
 
-// follow writes events until the watch ends.
-func (s *watchStream) follow() {
+// follow writes events until the watch ends, and returns why it does.
+func (s *watchStream) follow() watch.Ending {
 	for s.err == nil {
 		more, end := s.tellNext()
 		if end != "" {
-			s.end = end
-			return
+			return end
 		}
 		if !more {
 			s.flush()
 			s.cursor.Wait(s.request.Context())
 		}
 	}
+	return watch.EndGone
 }
 
 // tellNext writes what there is to tell now, and returns whether there is more, or why the watch

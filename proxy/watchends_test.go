@@ -212,6 +212,41 @@ func TestInterruptedStatesEndApart(t *testing.T) {
 	}
 }
 
+// TestStateWhereHistoryIsShort: where memory is so tight that the history is cut behind each change,
+// a client that takes a while for its state gets all of it, and its end. Then its watch ends, but not
+// at once: client-go would list.
+func TestStateWhereHistoryIsShort(t *testing.T) {
+	const reads = 2 * time.Second
+	for _, bytes := range []int64{100 << 20, 1_900_000} {
+		t.Run(fmt.Sprint(bytes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t, func(c *snapshot.Config) { c.Bytes = bytes })
+				w.bulk = randomText(600 << 10) // more than is written at once
+				var err error
+				w.handler.Inflight, err = inflight.New(inflight.Config{Requests: 10, Bytes: 100 << 20})
+				expect.NoError(t, err)
+				w.load(t)
+				out := &slowReader{httptest.NewRecorder(), reads}
+				o := w.open(t, out, "watch=true&timeoutSeconds=3600&allowWatchBookmarks=true&"+
+					"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0", "identity")
+				defer o.leave()
+				for range 3 {
+					time.Sleep(reads / 4)
+					w.write(1)
+					synctest.Wait()
+				}
+				end := o.end(t, reads+20*time.Second)
+				if whole := strings.Contains(out.Body.String(), "initial-events-end"); !whole {
+					t.Errorf("it ended as %q after %v, before the end of the state", end, o.ended)
+				}
+				if short := bytes < 100<<20; (end == watch.EndBehind) != short || short && o.ended < reads+time.Second {
+					t.Errorf("it ended as %q after %v", end, o.ended)
+				}
+			})
+		})
+	}
+}
+
 // randomText is what gzip cannot make much shorter.
 func randomText(n int) string {
 	text := make([]byte, n)

@@ -66,13 +66,16 @@ func (c *Collection) shorten() {
 }
 
 // forgetPast forgets all that was before the live span's end, at which the state is what it was, as
-// if it had been loaded there.
+// if it had been loaded there. Nobody is told more of what was before.
 func (c *Collection) forgetPast() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.absence != reason.None {
 		return
+	}
+	for _, hub := range c.leaving {
+		hub.End(true)
 	}
 	rev := v.to()
 	c.cutLocked(rev)

@@ -160,6 +160,39 @@ func TestLostSpanIsForgotten(t *testing.T) {
 	}
 }
 
+// TestStatesOfADoubtfulPast: where only the newest state is certain any more, nobody is told more of an
+// older one, be it of the live span or of one that is lost. The newest is told.
+func TestStatesOfADoubtfulPast(t *testing.T) {
+	c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
+	frame := wire.FixedFrame("PodList", "v1")
+	load := func(rev uint64) {
+		c.open(index.NewTree(false), 0, rev, frame, &watch.Form{Frame: frame}, c.probes.Next())
+	}
+	reads := func() *watch.Cursor {
+		snap, why := c.Latest(t.Context(), 0)
+		if why != reason.None {
+			t.Fatal(why)
+		}
+		return snap.Watch(index.Query{}, watch.Options{After: snap.Revision, Timeout: time.Hour, Stands: func() bool { return true }})
+	}
+	load(10)
+	lost := reads()
+	c.close()
+	load(20)
+	older := reads()
+	expect.NoError(t, c.apply(change{kind: wire.Added, key: "a", revision: 30, object: index.NewObject(0, "a", 30, nil)}))
+	newest := reads()
+	c.forgetPast()
+	var ends []watch.Ending
+	for _, cursor := range []*watch.Cursor{lost, older, newest} {
+		ends = append(ends, cursor.Interrupted(t.Context()))
+		cursor.Close(watch.EndGone)
+	}
+	if diff := cmp.Diff([]watch.Ending{watch.EndLost, watch.EndLost, ""}, ends); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 // TestBookmarksAreLearnedAfterTheLoad: how bookmarks are written is known soon after the load, long
 // before the stream has one, so that a watch that ends then is told a last one. It is not learned from
 // one that says that initial events end.

@@ -29,6 +29,11 @@ const (
 	doubtFor     = 30 * time.Second
 	initialDoubt = 3 * time.Second
 	doubtPause   = 100 * time.Millisecond
+
+	// stateFor is how long a client may take for the state that its watch begins with, if the history
+	// forgets meanwhile what comes next. Only a client that has got the whole state can go on elsewhere;
+	// else it asks for all of it again. But one that reads slowly holds room.
+	stateFor = 30 * time.Second
 )
 
 // Ending is why a cursor has ended.
@@ -254,17 +259,18 @@ func (c *Cursor) timedOut(ctx context.Context) Ending {
 }
 
 // Interrupted is why a client may be told nothing more of the state that its watch begins with; ""
-// if it may. While that is in doubt, it waits a little. A client that reads so slowly that what came
-// after the state is forgotten ends at once: it could not be told the rest, and holds room meanwhile.
+// if it may. While that is in doubt, it waits a little. The whole state is told even if what comes
+// next is forgotten meanwhile, unless that takes too long.
 func (c *Cursor) Interrupted(ctx context.Context) Ending {
 	for begun := time.Now(); ; clock.Sleep(ctx, doubtPause) {
 		stands, end := c.hub.stands(), c.timedOut(ctx)
+		kept, loaded := c.hub.span.Load().kept()
 		switch {
 		case end != "":
 			return end
-		case c.muted():
+		case c.muted(), kept > c.after && loaded:
 			return EndLost
-		case c.hub.span.Load().Kept() > c.after:
+		case kept > c.after && time.Since(c.begun) >= stateFor:
 			return EndBehind
 		case stands:
 			return ""
@@ -274,14 +280,29 @@ func (c *Cursor) Interrupted(ctx context.Context) Ending {
 	}
 }
 
-// AwaitEnd waits, while nothing is told, until a cursor may end whose state is lost or in doubt: not
-// at the same moment as others. It returns why it ends then.
-func (c *Cursor) AwaitEnd(ctx context.Context) Ending {
-	c.hub.lose(c)
-	for c.timeOver(ctx) == "" {
-		c.Wait(ctx)
+// StateTold says that the client has been told all of the state that its watch begins with: from now
+// on it follows.
+func (c *Cursor) StateTold() {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	c.begun = time.Now()
+}
+
+// AwaitEnd waits, while nothing is told, until a cursor may end for a reason. Unless its client has
+// done that or asked for it, it ends at a moment of its own, and not in the first second after it began
+// to follow. AwaitEnd returns why it ends then.
+func (c *Cursor) AwaitEnd(ctx context.Context, why Ending) Ending {
+	if why == EndTimeout || why == EndGone {
+		return why
 	}
-	return c.timeOver(ctx)
+	if !c.over.Load() {
+		c.hub.lose(c, why)
+		for why = c.timeOver(ctx); why == ""; why = c.timeOver(ctx) {
+			c.Wait(ctx)
+		}
+	}
+	clock.Sleep(ctx, time.Until(c.begun.Add(atLeast)))
+	return why
 }
 
 // why is why the cursor ends when its time is over.

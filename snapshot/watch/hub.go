@@ -20,16 +20,23 @@ type Span struct {
 // it, is still there. If it was loaded, changes are known from its revision on. If a change made it,
 // changes are known from the version before it on, even if that version was forgotten.
 func (s *Span) Kept() uint64 {
+	kept, _ := s.kept()
+	return kept
+}
+
+// kept also says whether it is the revision of a version that was loaded. A version counts as loaded,
+// too, if it is certain and what was before it is not.
+func (s *Span) kept() (revision uint64, loaded bool) {
 	i := s.Versions.FirstAfter(s.From) - 1
 	switch {
 	case i < 0:
-		return s.From
+		return s.From, false
 	case s.Versions.At(i).Change.After == nil:
-		return s.Versions.At(i).Revision
+		return s.Versions.At(i).Revision, true
 	case i == 0:
-		return s.Versions.Forgotten()
+		return s.Versions.Forgotten(), false
 	}
-	return s.Versions.At(i - 1).Revision
+	return s.Versions.At(i - 1).Revision, false
 }
 
 // Form is how the upstream writes the events of a collection. It is immutable.
@@ -179,12 +186,12 @@ func (h *Hub) EndWithin(longest time.Duration, why Ending) {
 	h.nudge()
 }
 
-// lose ends a cursor as if its span were lost, unless that is planned already.
-func (h *Hub) lose(c *Cursor) {
+// lose ends a cursor for a reason as if its span were lost, unless that is planned already.
+func (h *Hub) lose(c *Cursor, why Ending) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c.ending != EndLost {
-		h.endLocked([]*Cursor{c}, longestEnd, EndLost)
+		h.endLocked([]*Cursor{c}, longestEnd, why)
 		h.nudge()
 	}
 }

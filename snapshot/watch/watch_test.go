@@ -120,6 +120,14 @@ func (c *cluster) trim(keep int) {
 	}
 }
 
+// forgetPast makes only the newest state certain.
+func (c *cluster) forgetPast() {
+	c.span.From = c.span.To
+	c.span.Versions.Forget(c.span.Versions.Len())
+	c.span.Versions.Append(index.Version{Revision: c.span.To, Tree: c.state.Clone()})
+	c.hub.Publish(c.span)
+}
+
 // queries are the kinds of watches.
 func queries(t testing.TB) map[string]index.Query {
 	t.Helper()
@@ -433,21 +441,121 @@ func TestNothingBeforeTheSpan(t *testing.T) {
 	}
 }
 
-// TestBehindItsState: who reads its state until what came after it is forgotten reads no more of it.
+// TestBehindItsState: who reads its state until what came after it is forgotten is told all of it
+// nevertheless, if that does not take too long. If the state turns out to be of a past that is in
+// doubt, no more of it is told.
 func TestBehindItsState(t *testing.T) {
-	c := newCluster(t, 1)
-	w := c.watch(queries(t)["a namespace"], Options{After: 10})
-	for i := range uint64(3) {
-		if end := w.Interrupted(t.Context()); end != "" {
-			t.Errorf("ended as %q after %d changes, which are all there", end, i)
+	for name, tt := range map[string]struct {
+		happens func(*cluster)
+		early   Ending // before stateFor is over
+		late    Ending
+		newest  Ending // of who reads the newest state
+	}{
+		"nothing is forgotten":   {happens: func(*cluster) {}},
+		"the next change is":     {happens: func(c *cluster) { c.trim(2) }, late: EndBehind},
+		"all is":                 {happens: func(c *cluster) { c.hub.Forget(c.span.To + 1) }, late: EndBehind},
+		"the past is in doubt":   {happens: (*cluster).forgetPast, early: EndLost, late: EndLost},
+		"all is, and it is lost": {happens: func(c *cluster) { c.hub.Forget(c.span.To + 1); c.hub.End(true) }, early: EndLost, late: EndLost, newest: EndLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 1)
+				w := c.watch(queries(t)["a namespace"], Options{After: 10})
+				for i := range uint64(3) {
+					c.change(11+i, index.Change{After: c.object("elsewhere", fmt.Sprint(i), "1", "", 11+i)})
+				}
+				newest := c.watch(queries(t)["all"], Options{After: c.span.To})
+				tt.happens(c)
+				expect.Same(t, tt.early, w.Interrupted(t.Context()))
+				time.Sleep(stateFor - time.Second)
+				expect.Same(t, tt.early, w.Interrupted(t.Context()))
+				time.Sleep(time.Second)
+				expect.Same(t, tt.late, w.Interrupted(t.Context()))
+				expect.Same(t, tt.newest, newest.Interrupted(t.Context()))
+				w.Close(EndGone)
+				newest.Close(EndGone)
+			})
+		})
+	}
+}
+
+// TestEndsAfterTheState: those whose history was forgotten while they read their states end apart, and
+// none within a second after it was told its state: client-go would list then.
+func TestEndsAfterTheState(t *testing.T) {
+	const clients = 100
+	for name, happens := range map[string]func(*cluster){
+		"forgotten":                     func(c *cluster) { c.trim(1) },
+		"the span is lost":              func(c *cluster) { c.hub.End(false) },
+		"forgotten, the span is lost":   func(c *cluster) { c.trim(1); c.hub.End(false) },
+		"the state is in doubt by then": func(c *cluster) { c.hub.End(true) },
+		"shutdown":                      func(c *cluster) { c.hub.EndWithin(longestEnd, EndShutdown) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 1)
+				all := c.clients(clients, "n1", Options{})
+				c.add("n2")
+				c.add("n2")
+				happens(c)
+				time.Sleep(longestEnd - time.Second) // for most, the end was planned earlier
+				told := time.Now()
+				ends := make(chan time.Time, clients)
+				for _, w := range all {
+					go func() {
+						w.StateTold()
+						for w.end == "" {
+							if !w.take(t.Context()) && w.end == "" {
+								w.Wait(t.Context())
+							}
+						}
+						w.Close(w.AwaitEnd(t.Context(), w.end))
+						ends <- time.Now()
+					}()
+				}
+				for range clients {
+					if after := (<-ends).Sub(told); after < atLeast || after > atLeast+longestEnd {
+						t.Errorf("one ends %v after it was told its state", after)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestManyBehind: those that are behind at the same moment end apart.
+func TestManyBehind(t *testing.T) {
+	const clients = 500
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		all := c.clients(clients, "n1", Options{})
+		c.add("n1")
+		c.add("n1")
+		c.trim(1)
+		time.Sleep(time.Minute)
+		begun, ends := time.Now(), make(chan time.Time, clients)
+		for _, w := range all {
+			if w.take(t.Context()) || w.end != EndBehind {
+				t.Fatalf("told %q, ended as %q", w.events, w.end)
+			}
+			go func() {
+				end := w.AwaitEnd(t.Context(), w.end)
+				if end != EndBehind {
+					t.Errorf("ended as %q", end)
+				}
+				w.Close(end)
+				ends <- time.Now()
+			}()
 		}
-		c.change(11+i, index.Change{After: c.object("elsewhere", fmt.Sprint(i), "1", "", 11+i)})
-	}
-	c.trim(2)
-	if end := w.Interrupted(t.Context()); end != EndBehind {
-		t.Errorf("ended as %q", end)
-	}
-	w.Close(EndBehind)
+		in := map[time.Duration]int{}
+		for range clients {
+			in[(<-ends).Sub(begun).Truncate(time.Second)]++
+		}
+		for second, n := range in {
+			if n > 2*endsPerSecond || second > longestEnd {
+				t.Errorf("%d end in the second after %v", n, second)
+			}
+		}
+	})
 }
 
 // TestQuietHistory: where nothing changes, history begins ever later, and nothing is forgotten. Who

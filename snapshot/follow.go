@@ -264,10 +264,8 @@ func (f *feed) take(ctx context.Context, s *stream, ev wire.Event) error {
 	if err != nil {
 		return err
 	}
-	if f.collection.precedes(s, ch) {
-		return nil
-	}
-	if err := f.collection.passes(s, ch.revision); err != nil {
+	precedes := f.collection.precedes(s, ch)
+	if err := f.collection.passes(s, ch.revision); err != nil || precedes {
 		return err
 	}
 	if err = f.collection.apply(ch); errors.Is(err, errFull) && f.makeRoom() {

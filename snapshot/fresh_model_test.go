@@ -24,9 +24,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
-// barrierWorld is an API server with one object that changes, b, and one that never does, a (whose
-// bytes are those of [upstream]). A real feed follows it, and requests for the newest state come
-// while what the feed hears is late, refused, cut, lost or of another past. Time is that of a bubble.
+// barrierWorld is an API server with an object that never changes, a (whose bytes are those of
+// [upstream]), one that changes, b, and one that comes and goes, c. A real feed follows it, and
+// requests for the newest state come while what the feed hears is late, refused, cut, lost or of
+// another past. Time is that of a bubble.
 type barrierWorld struct {
 	*upstream
 	t      *testing.T
@@ -36,7 +37,7 @@ type barrierWorld struct {
 	bound time.Duration
 
 	// What follows is under upstream.mu, like upstream.revision, which is that of all resources.
-	pasts []pastOfB
+	pasts []pastWrites
 	// begun is when each past began.
 	begun []time.Time
 	// changed is closed when a stream may have something to tell.
@@ -60,14 +61,15 @@ type barrierWorld struct {
 	found    error
 }
 
-// pastOfB has all changes of object b, in order. A storage that is restored has another one.
-type pastOfB []changeOfB
+// pastWrites has all writes of b and c, in order. A storage that is restored has another one.
+type pastWrites []pastWrite
 
-// changeOfB is acknowledged at a time.
-type changeOfB struct {
+// pastWrite is acknowledged at a time.
+type pastWrite struct {
 	revision uint64
 	at       time.Time
-	item     string
+	event    string
+	b, c     string // after it; "" if the object is not there
 }
 
 // fate is what becomes of a probe.
@@ -96,16 +98,16 @@ const (
 	oneTooEarly      sabotage = "a probe from before the request"
 )
 
-// at returns the change that is the newest at a revision, and the first after it.
-func (p pastOfB) at(rev uint64) (is, next changeOfB) {
-	i, _ := slices.BinarySearchFunc(p, rev+1, func(c changeOfB, rev uint64) int { return int(c.revision) - int(rev) })
+// at returns the write that is the newest at a revision, and the first after it.
+func (p pastWrites) at(rev uint64) (is, next pastWrite) {
+	i, _ := slices.BinarySearchFunc(p, rev+1, func(w pastWrite, rev uint64) int { return int(w.revision) - int(rev) })
 	if i < len(p) {
 		next = p[i]
 	}
 	return p[i-1], next
 }
 
-func (w *barrierWorld) past() pastOfB { return w.pasts[len(w.pasts)-1] }
+func (w *barrierWorld) past() pastWrites { return w.pasts[len(w.pasts)-1] }
 
 // lag is how long something is on its way. Sometimes it stands still.
 func (w *barrierWorld) lag() time.Duration {
@@ -142,7 +144,11 @@ func (w *barrierWorld) RoundTrip(r *http.Request) (*http.Response, error) {
 	case q.Get("limit") == "2":
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		body := fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[%s,%s]}`+"\n", from, itemA, w.itemB(from))
+		items, more := w.items(from), ""
+		if len(items) > 2 {
+			more = `,"continue":"x","remainingItemCount":1`
+		}
+		body := fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s,%s]}`+"\n", from, more, items[0], items[1])
 		return inJSON(r, io.NopCloser(strings.NewReader(body))), nil
 	case q.Get("resourceVersionMatch") == "Exact" && from > revision:
 		return tooBusy(r, http.StatusGatewayTimeout), nil
@@ -154,9 +160,13 @@ func inJSON(r *http.Request, body io.ReadCloser) *http.Response {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Body: body, Request: r}
 }
 
-func (w *barrierWorld) itemB(rev uint64) string {
+// items are the objects that there are at a revision.
+func (w *barrierWorld) items(rev uint64) []string {
 	is, _ := w.past().at(rev)
-	return is.item
+	if is.c == "" {
+		return []string{itemA, is.b}
+	}
+	return []string{itemA, is.b, is.c}
 }
 
 // probe answers how far the API server is at some time after it was asked.
@@ -225,18 +235,21 @@ func (w *barrierWorld) watches(r *http.Request, from uint64) *http.Response {
 	}
 	body, in := io.Pipe()
 	w.mu.Lock()
-	s := &streamOfB{barrierWorld: w, in: in, to: from, cut: w.cuts, short: source.KindOf(r.Context()) == source.ForBeside}
+	s := &worldStream{barrierWorld: w, in: in, to: from, cut: w.cuts, short: source.KindOf(r.Context()) == source.ForBeside}
 	if from == 0 {
 		s.to = w.revision
-		s.first = inEvent("ADDED", itemA) + inEvent("ADDED", w.itemB(s.to)) + bookmark(s.to, `,"annotations":{"k8s.io/initial-events-end":"true"}`)
+		for _, item := range w.items(s.to) {
+			s.first += inEvent("ADDED", item)
+		}
+		s.first += bookmark(s.to, `,"annotations":{"k8s.io/initial-events-end":"true"}`)
 	}
 	w.mu.Unlock()
 	go s.run(r.Context(), time.Duration(seconds)*time.Second)
 	return inJSON(r, body)
 }
 
-// streamOfB tells of b, and how far the API server is.
-type streamOfB struct {
+// worldStream tells of all writes of b and c, and how far the API server is.
+type worldStream struct {
 	*barrierWorld
 	in    *io.PipeWriter
 	first string
@@ -247,7 +260,7 @@ type streamOfB struct {
 }
 
 // run writes until the timeout, or until the stream is cut. What it writes is late.
-func (s *streamOfB) run(ctx context.Context, timeout time.Duration) {
+func (s *worldStream) run(ctx context.Context, timeout time.Duration) {
 	over, mark := time.NewTimer(timeout), time.NewTimer(s.pause())
 	defer over.Stop()
 	defer mark.Stop()
@@ -281,7 +294,7 @@ func (s *streamOfB) run(ctx context.Context, timeout time.Duration) {
 }
 
 // pause is how long it takes until the next bookmark.
-func (s *streamOfB) pause() time.Duration {
+func (s *worldStream) pause() time.Duration {
 	if s.short {
 		return time.Duration(700+rand.IntN(400)) * time.Millisecond
 	}
@@ -290,7 +303,7 @@ func (s *streamOfB) pause() time.Duration {
 
 // next is what is to be told next, or what is closed when there is something; nil if there never
 // will be.
-func (s *streamOfB) next() (line string, changed <-chan struct{}) {
+func (s *worldStream) next() (line string, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cut != s.cuts {
@@ -303,7 +316,7 @@ func (s *streamOfB) next() (line string, changed <-chan struct{}) {
 		line = bookmark(s.revision, "")
 	} else if next.revision > 0 {
 		s.to = next.revision
-		line = inEvent("MODIFIED", next.item)
+		line = next.event
 	} else if s.due && s.to <= s.revision {
 		s.due = false
 		s.to += rand.Uint64N(s.revision - s.to + 1)
@@ -330,7 +343,7 @@ func (w *barrierWorld) prove() {
 	}
 }
 
-// write changes b, or another resource as often.
+// write changes b, or lets c come, change or go; or it changes another resource.
 func (w *barrierWorld) write(ours bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -340,9 +353,22 @@ func (w *barrierWorld) write(ours bool) {
 func (w *barrierWorld) writeLocked(ours bool) {
 	w.revision++
 	if ours {
-		item := strings.Replace(itemBAt(int(w.revision)), `"resourceVersion"`, fmt.Sprintf(`"uid":"%d","resourceVersion"`, len(w.pasts)), 1)
+		b := strings.Replace(itemBAt(int(w.revision)), `"resourceVersion"`, fmt.Sprintf(`"uid":"%d","resourceVersion"`, len(w.pasts)), 1)
+		c := strings.Replace(b, `"name":"b"`, `"name":"c"`, 1)
 		last := len(w.pasts) - 1
-		w.pasts[last] = append(w.pasts[last], changeOfB{w.revision, time.Now(), item})
+		is, _ := w.past().at(w.revision)
+		is.revision, is.at = w.revision, time.Now()
+		switch comes, n := is.c == "", rand.IntN(4); {
+		case n < 2:
+			is.b, is.event = b, inEvent("MODIFIED", b)
+		case comes:
+			is.c, is.event = c, inEvent("ADDED", c)
+		case n == 2:
+			is.c, is.event = c, inEvent("MODIFIED", c)
+		default:
+			is.c, is.event = "", inEvent("DELETED", c)
+		}
+		w.pasts[last] = append(w.pasts[last], is)
 	}
 	w.tellLocked()
 }
@@ -372,7 +398,7 @@ func (w *barrierWorld) restore() {
 	defer w.mu.Unlock()
 	was := w.revision
 	back := was - rand.Uint64N(min(8, was-9))
-	i := slices.IndexFunc(w.past(), func(c changeOfB) bool { return c.revision > back })
+	i := slices.IndexFunc(w.past(), func(w pastWrite) bool { return w.revision > back })
 	if i < 0 {
 		i = len(w.past())
 	}
@@ -486,13 +512,18 @@ func (w *barrierWorld) askAny() {
 
 // allows says why a state is none that somebody may be given who came at a time: it is not true, or
 // it lacks what was acknowledged before.
-func (p pastOfB) allows(snap Snapshot, came time.Time) error {
+func (p pastWrites) allows(snap Snapshot, came time.Time) error {
 	is, next := p.at(snap.Revision)
-	o, found := snap.tree.Get(index.JoinKey("n", "b"))
-	switch {
-	case !found || string(o.Bytes) != is.item:
-		return fmt.Errorf("the answer at revision %d has %q, want %q", snap.Revision, o.Bytes, is.item)
-	case next.revision > 0 && next.at.Before(came):
+	for name, want := range map[string]string{"b": is.b, "c": is.c} {
+		has := ""
+		if o, found := snap.tree.Get(index.JoinKey("n", name)); found {
+			has = string(o.Bytes)
+		}
+		if has != want {
+			return fmt.Errorf("the answer at revision %d has %q, want %q", snap.Revision, has, want)
+		}
+	}
+	if next.revision > 0 && next.at.Before(came) {
 		return fmt.Errorf("the answer at revision %d lacks the write at %d", snap.Revision, next.revision)
 	}
 	return nil
@@ -504,9 +535,9 @@ func (w *barrierWorld) live() int {
 	w.upstream = &upstream{revision: 10}
 	w.exactly = func(rev string) []string {
 		at, _ := strconv.ParseUint(rev, 10, 64)
-		return []string{itemA, w.itemB(at)}
+		return w.items(at)
 	}
-	w.pasts, w.changed = []pastOfB{{{}, {revision: 7, item: itemB}}}, make(chan struct{})
+	w.pasts, w.changed = []pastWrites{{{}, {revision: 7, b: itemB}}}, make(chan struct{})
 	w.begun, w.bound = []time.Time{time.Now()}, []time.Duration{time.Second, 90 * time.Second}[rand.IntN(2)]
 	c := fedWith(w.t, w, time.Second, nil, Settings{}, w.bound)
 	w.mu.Lock()

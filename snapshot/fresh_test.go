@@ -130,6 +130,9 @@ func itemBAt(revision int) string {
 	return strings.Replace(itemB, `"7"`, fmt.Sprintf("%q", fmt.Sprint(revision)), 1)
 }
 
+// itemC is an object that [upstream] has not, last changed at a revision.
+func itemC(revision int) string { return strings.Replace(itemBAt(revision), `"b"`, `"c"`, 1) }
+
 // TestNewestWhereNothingHappens: the probe alone proves it.
 func TestNewestWhereNothingHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -252,12 +255,18 @@ func TestNewestAfterAResumedStream(t *testing.T) {
 		beside string
 		want   reason.Reason
 	}{
-		"nothing was told":              {want: reason.NotProven},
-		"the stream's bookmark":         {stream: bookmark(9, "")},
-		"one that is not far enough":    {stream: bookmark(8, ""), want: reason.NotProven},
-		"a bookmark of a watch beside":  {beside: bookmark(9, "")},
-		"which tells of another change": {beside: inEvent("MODIFIED", itemBAt(8)) + bookmark(9, ""), want: reason.NotProven},
-		"the stream has another change": {stream: inEvent("MODIFIED", itemBAt(8)), want: reason.Warming},
+		"nothing was told":                                  {want: reason.NotProven},
+		"the stream's bookmark":                             {stream: bookmark(9, "")},
+		"one that is not far enough":                        {stream: bookmark(8, ""), want: reason.NotProven},
+		"a bookmark of a watch beside":                      {beside: bookmark(9, "")},
+		"which tells of another change":                     {beside: inEvent("MODIFIED", itemBAt(8)) + bookmark(9, ""), want: reason.NotProven},
+		"the stream has another change":                     {stream: inEvent("MODIFIED", itemBAt(8)), want: reason.Warming},
+		"an object that was created at the load's revision": {stream: inEvent("ADDED", itemC(9)), want: reason.Warming},
+		"one that was modified then":                        {stream: inEvent("MODIFIED", itemC(9)), want: reason.Warming},
+		"one that was created before and stays, and another was deleted then": {
+			stream: inEvent("ADDED", itemC(8)) + inEvent("DELETED", strings.Replace(itemC(9), `"c"`, `"d"`, 1)), want: reason.Warming,
+		},
+		"one that was created before and deleted then": {stream: inEvent("ADDED", itemC(8)) + inEvent("DELETED", itemC(9))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -15,8 +15,9 @@ import (
 // resumePoint is the newest change that the live span knows: the last event, or else the newest
 // object of the state that opened it. If it is in doubt whether the upstream is still the same, the
 // next watch is opened one revision before it, so that the upstream must begin by sending it again:
-// that proves that both have the same past. A watch from the span's end proves nothing, if etcd was
-// restored from an older state and written to until its revision had passed ours.
+// that proves that both have the same past. (A deletion does not: another past may have deleted the
+// same object at the same revision.) A watch from the span's end proves nothing, if etcd was restored
+// from an older state and written to until its revision had passed ours.
 type resumePoint struct {
 	revision uint64
 	key      string
@@ -72,8 +73,7 @@ func (f *feed) meet(ctx context.Context, s *stream, want resumePoint) error {
 		if err != nil {
 			return err
 		}
-		if got.revision != want.revision || got.key != want.key || (got.object == nil) != (want.object == nil) ||
-			got.object != nil && !bytes.Equal(got.object.Bytes, want.object.Bytes) {
+		if got.revision != want.revision || got.key != want.key || got.object == nil || !bytes.Equal(got.object.Bytes, want.object.Bytes) {
 			return other
 		}
 		return nil

@@ -31,17 +31,18 @@ const (
 //     bytes (resumepoint.go). It costs next to nothing, but kube-apiserver remembers only changes since
 //     its start, and of a busy resource only the last ones. It proves the past up to that change; what
 //     the watch tells next proves the rest of the span (Collection.confirmed).
-//   - Where it has forgotten the change (410), or where nothing ever changed, the names and
-//     revisions of all objects at exactly the span's end are the same, and so are the bytes of the
-//     object that changed last (if that was deleted: its bytes at the revision before). This proves
-//     the state, but not its history: another past may have created and deleted objects without a
-//     trace. So the history stays only if none of the API servers was restarted, since Kubernetes'
-//     procedure for restoring etcd stops all API servers first.
+//   - Where it has forgotten the change (410), where that is a deletion, or where nothing ever
+//     changed: the names and revisions of all objects at exactly the span's end are the same, and so
+//     are the bytes of the newest one. If the newest change is a deletion, the deleted object must have
+//     been the same at the revision before. This proves the state, but not its history: another past
+//     may have created and deleted objects without a trace. So the history stays only if none of the
+//     API servers was restarted, since Kubernetes' procedure for restoring etcd stops all API servers
+//     first.
 //
 // errUnproven says that the upstream has another past, or has forgotten this one.
 func (f *feed) recognise(ctx context.Context) (*stream, error) {
 	timeout := watchTimeout + rand.N(watchTimeout)
-	if first := f.collection.resumePoint(); first.revision != 0 {
+	if first := f.collection.resumePoint(); first.object != nil {
 		s, err := f.goOn(ctx, first.revision-1, timeout)
 		if err == nil {
 			if err = f.meet(ctx, s, first); err == nil {
@@ -103,12 +104,13 @@ func (f *feed) compareAll(ctx context.Context) error {
 			return err
 		}
 	}
-	rev, o := v.witness(f.collection.resumePoint())
-	if err = c.object(ctx, rev, o); rev < v.to() && source.Answered(err, http.StatusGone) {
-		// etcd was compacted since. (The bound on history may be longer than that takes.)
-		rev, o = v.witness(resumePoint{})
-		err = c.object(ctx, rev, o)
+	rev, deleted := v.deleted(f.collection.resumePoint())
+	// If etcd was compacted since, nothing is wrong. (The bound on history may be longer than that
+	// takes.)
+	if err = c.object(ctx, rev, deleted); err != nil && !source.Answered(err, http.StatusGone) {
+		return err
 	}
+	err = c.object(ctx, v.to(), resumePointOf(v.newest).object)
 	if err == nil && same {
 		same, err = f.same(ctx)
 	}
@@ -147,21 +149,18 @@ func (f *feed) doubtPast(ctx context.Context, asked time.Time) {
 	}
 }
 
-// witness returns the object that shows best whether a past is the same, and the revision at which
-// it existed: the object of the newest change. If that was a deletion older than the history, or if
-// there was none, it is the newest object in the state, or nil.
-func (v *View) witness(last resumePoint) (uint64, *index.Object) {
-	if last.object == nil && last.revision > 0 {
-		if before, absence := v.exact(last.revision - 1); absence == reason.None {
-			if o, found := before.tree.Get(last.key); found {
-				return before.Revision, o
-			}
-		}
+// deleted returns the object whose deletion is the newest change, and the revision before that. It is
+// nil if the newest change is no deletion, or one that is older than the history.
+func (v *View) deleted(last resumePoint) (uint64, *index.Object) {
+	if last.object != nil || last.revision == 0 {
+		return 0, nil
 	}
-	if last.object == nil {
-		last = resumePointOf(v.newest)
+	before, absence := v.exact(last.revision - 1)
+	if absence != reason.None {
+		return 0, nil
 	}
-	return v.to(), last.object
+	o, _ := before.tree.Get(last.key)
+	return before.Revision, o
 }
 
 // object compares one object at a revision, byte by byte; a nil object counts as equal.

@@ -330,19 +330,26 @@ func TestForgottenChanges(t *testing.T) {
 	}
 }
 
-// TestADeletionIsRecognised by the object that was there before it, for as long as that is known.
+// TestADeletionIsRecognised by the object that was there before it, for as long as that is known, and by
+// what is left. That it is told again proves nothing: another past may have deleted the same object.
 func TestADeletionIsRecognised(t *testing.T) {
 	other := strings.Replace(itemA, `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)
+	later := strings.Replace(itemA, `"5"`, `"10"`, 1)
+	deletion := inEvent("DELETED", strings.Replace(itemB, `"7"`, `"12"`, 1))
 	for name, tt := range map[string]struct {
 		before, then []string // at the revision before the deletion, and at the newest
 		breaks       time.Duration
+		told         bool // again, when the watch is resumed
 		loads        int
 	}{
-		"the same":                      {[]string{itemA, itemB}, []string{itemA}, time.Second, 1},
-		"it was not there before":       {[]string{itemA}, []string{itemA}, time.Second, 2},
-		"it is still there":             {[]string{itemA, itemB}, []string{itemA, itemB}, time.Second, 2},
-		"long ago":                      {nil, []string{itemA}, 2 * time.Hour, 1},
-		"long ago, and another is left": {nil, []string{other}, 2 * time.Hour, 2},
+		"the same":                      {[]string{itemA, itemB}, []string{itemA}, time.Second, false, 1},
+		"the same, told again":          {[]string{itemA, itemB}, []string{itemA}, time.Second, true, 1},
+		"another is left":               {[]string{itemA, itemB}, []string{other}, time.Second, false, 2},
+		"told again, another is left":   {[]string{itemA, itemB}, []string{later}, time.Second, true, 2},
+		"it was not there before":       {[]string{itemA}, []string{itemA}, time.Second, false, 2},
+		"it is still there":             {[]string{itemA, itemB}, []string{itemA, itemB}, time.Second, false, 2},
+		"long ago":                      {nil, []string{itemA}, 2 * time.Hour, false, 1},
+		"long ago, and another is left": {nil, []string{other}, 2 * time.Hour, false, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -355,7 +362,9 @@ func TestADeletionIsRecognised(t *testing.T) {
 				u.watch = func(from uint64) []string {
 					switch {
 					case u.watches == 1:
-						return []string{inEvent("DELETED", strings.Replace(itemB, `"7"`, `"12"`, 1)), bookmark(20, "")}
+						return []string{deletion, bookmark(20, "")}
+					case from == 11 && tt.told:
+						return []string{deletion, bookmark(20, "")}
 					case from < 20 && u.loads == 1:
 						return []string{expired, cut}
 					}

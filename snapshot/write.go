@@ -134,7 +134,7 @@ func (c *Collection) precedes(s *stream, ch change) bool {
 }
 
 // passes refuses what a stream tells from the loaded state's own revision on, if an object that was
-// there before has not been deleted, and is not in that state: the upstream has another past.
+// there by then has not been deleted, and is not in that state: the upstream has another past.
 func (c *Collection) passes(s *stream, rev uint64) error {
 	if len(s.gone) == 0 {
 		return nil
@@ -142,7 +142,7 @@ func (c *Collection) passes(s *stream, rev uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if rev >= c.opened {
-		return wire.Inconsistent("%d objects that the watch tells of were there before revision %d, and are not in the state at it", len(s.gone),
+		return wire.Inconsistent("%d objects that the watch tells of are there at revision %d, and not in the state at it", len(s.gone),
 			c.opened)
 	}
 	return nil

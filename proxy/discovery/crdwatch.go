@@ -81,14 +81,14 @@ func (s *Schemas) run(ctx context.Context) {
 func (s *Schemas) Ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known != nil || s.refused
+	return s.readyLocked()
 }
 
-// vouch says whether a change of a definition would be noticed now: there is a stream that began
-// with a list, and it has sent something lately.
-func (s *Schemas) vouch() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Schemas) readyLocked() bool { return s.known != nil || s.refused }
+
+// vouchLocked says whether a change of a definition would be noticed now: there is a stream that
+// began with a list, and it has sent something lately.
+func (s *Schemas) vouchLocked() bool {
 	return s.known != nil && s.up && s.heard.within(streamSilence)
 }
 
@@ -97,20 +97,20 @@ func (s *Schemas) vouch() bool {
 // is a custom resource, which is written differently (the APIService was made again, or before the
 // definition).
 func (s *Schemas) Check(gr schema.GroupResource, entry Entry) reason.Reason {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case !s.Ready():
+	case !s.readyLocked():
 		return reason.Warming
-	case entry.Custom && !s.vouch(), !entry.Aggregated && !s.agree(gr, entry.Custom):
+	case entry.Custom && !s.vouchLocked(), !entry.Aggregated && !s.agreeLocked(gr, entry.Custom):
 		return reason.Schema
 	}
 	return ""
 }
 
-// agree says whether the definitions, if they are known, say the same about a resource: that one of
-// them defines it, or none.
-func (s *Schemas) agree(gr schema.GroupResource, custom bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// agreeLocked says whether the definitions, if they are known, say the same about a resource: that
+// one of them defines it, or none.
+func (s *Schemas) agreeLocked(gr schema.GroupResource, custom bool) bool {
 	_, defined := s.known[gr.String()]
 	return s.known == nil || defined == custom
 }

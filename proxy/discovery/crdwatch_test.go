@@ -55,7 +55,7 @@ func TestDefinitionsReportWhatChanged(t *testing.T) {
 func TestSchemasAgree(t *testing.T) {
 	s := &Schemas{changed: func(schema.GroupResource) {}}
 	defined, builtin := schema.GroupResource{Group: "x.io", Resource: "a"}, schema.GroupResource{Resource: "pods"}
-	if !s.agree(defined, false) || !s.agree(builtin, true) {
+	if !s.agreeLocked(defined, false) || !s.agreeLocked(builtin, true) {
 		t.Error("definitions that are not known say something")
 	}
 	crd := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a.x.io"}}
@@ -63,7 +63,7 @@ func TestSchemasAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for gr, custom := range map[schema.GroupResource]bool{defined: true, builtin: false} {
-		if !s.agree(gr, custom) || s.agree(gr, !custom) {
+		if !s.agreeLocked(gr, custom) || s.agreeLocked(gr, !custom) {
 			t.Errorf("%s: that it is custom is %v", gr, custom)
 		}
 	}
@@ -90,6 +90,12 @@ func runSchemas(t *testing.T, f *proxytest.FakeAPI) (s *Schemas, changes func() 
 	}
 	proxytest.RunInBubble(t, s.run)
 	return s, func() int { return int(changed.Load()) }
+}
+
+func (s *Schemas) vouch() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.vouchLocked()
 }
 
 // TestSchemasVouch: custom resources are answered only while a change would be heard of. That a

@@ -63,13 +63,16 @@ func TestMayAnswer(t *testing.T) {
 	}
 }
 
+const (
+	apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
+	coreAPIService  = `{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.","resourceVersion":"1",` +
+		`"labels":{"kube-aggregator.kubernetes.io/automanaged":"onstart"}},"spec":{"version":"v1"}}`
+)
+
 // fakeCluster is an API server that serves pods.
 func fakeCluster() *proxytest.FakeAPI {
 	f := proxytest.NewFakeAPI()
-	f.Collections["/apis/apiregistration.k8s.io/v1/apiservices"] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{
-		`{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.","resourceVersion":"1",` +
-			`"labels":{"kube-aggregator.kubernetes.io/automanaged":"onstart"}},"spec":{"version":"v1"}}`,
-	}}
+	f.Collections[apiServicesPath] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{coreAPIService}}
 	f.Collections["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"] = &proxytest.FakeCollection{Kind: "PartialObjectMetadataList"}
 	f.Document("/api/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[`+
 		`{"name":"pods","kind":"Pod","namespaced":true,"verbs":["list","watch"]}]}`)
@@ -89,8 +92,8 @@ func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Inv
 	return cluster
 }
 
-// decider is a Handler that knows of pods, and whose collections have no upstream.
-func decider(t *testing.T, bodies int64) *Handler {
+// decider is a Handler that knows of the pods of f, and whose collections have no upstream.
+func decider(t *testing.T, f *proxytest.FakeAPI, bodies int64) *Handler {
 	t.Helper()
 	bounds, err := inflight.New(inflight.Config{Requests: 10, Bytes: bodies, Wait: time.Minute})
 	expect.NoError(t, err)
@@ -100,7 +103,7 @@ func decider(t *testing.T, bodies int64) *Handler {
 		Log:    proxytest.DiscardLog(),
 	})
 	t.Cleanup(collections.Close)
-	cluster := runCluster(t, fakeCluster(), func(snapshot.Invalidation) {})
+	cluster := runCluster(t, f, func(snapshot.Invalidation) {})
 	return &Handler{
 		Catalog:     cluster.Catalog,
 		Schemas:     cluster.Schemas,
@@ -117,7 +120,8 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &auditSink{}
 		log := audit.NewLog(sink, proxytest.DiscardLog())
-		h := decider(t, 10_000)
+		f := fakeCluster()
+		h := decider(t, f, 10_000)
 		h.AuditLog = log
 		id := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice"})
 		who := caller{identity: id, accepted: true, share: authn.ShareKey(id, true, "")}
@@ -138,8 +142,8 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
 		done := make(chan reason.Reason)
 		go func() { done <- serveWhole(h, w, r, who, list, &found) }()
-		synctest.Wait() // it waits for room
-		h.Catalog.Forget("")
+		synctest.Wait()                                      // it waits for room
+		f.Event(apiServicesPath, "MODIFIED", coreAPIService) // its resources are to be read again
 		release()
 		if got := <-done; got != reason.Warming {
 			t.Errorf("it was answered, or not for this reason: %q", got)

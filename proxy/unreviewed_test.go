@@ -84,7 +84,7 @@ func TestReasonIsToldInAllPlaces(t *testing.T) {
 func TestNoReviewInVain(t *testing.T) { synctest.Test(t, testNoReviewInVain) }
 
 func testNoReviewInVain(t *testing.T) {
-	h := decider(t, 0)
+	h := decider(t, fakeCluster(), 0)
 	var asked atomic.Int32
 	var allows atomic.Bool
 	h.Authorizer = authorizerOf(t, func(r *http.Request) (*http.Response, error) {

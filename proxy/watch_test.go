@@ -483,7 +483,7 @@ func testManyWatchesAreReviewed(t *testing.T) {
 		stay, leave = 3000, 1000
 		takes       = 50 * time.Millisecond
 	)
-	h := decider(t, 0)
+	h := decider(t, fakeCluster(), 0)
 	h.Policy = policy.DefaultConfig().With(policy.Switches{Watches: true})
 	var mu sync.Mutex
 	reviews, underWay, most := 0, 0, 0

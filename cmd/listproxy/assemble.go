@@ -202,10 +202,8 @@ func (o *options) assembleFeeds(a *app, cfg *rest.Config, endpoints *upstream.En
 		Vouched: func(group, version, resource string) bool {
 			return o.policy.For(group, version, resource).SameForEveryone
 		},
-		Log: log,
-	}
-	if endpoints != nil {
-		config.Endpoints = endpoints
+		Endpoints: endpoints,
+		Log:       log,
 	}
 	if a.cluster, err = discovery.New(cfg, config); err != nil {
 		return err

@@ -1,10 +1,10 @@
 package discovery
 
 import (
+	"context"
 	"strings"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,21 +38,42 @@ type discovered struct {
 	failure   reason.Reason // why the last read failed; empty: it did not
 }
 
-// startRead reads gv from discovery, unless a read is in progress. The channel yields when the read
-// is done; nobody has to wait for it.
-func (c *Catalog) startRead(gv schema.GroupVersion) <-chan singleflight.Result {
-	return c.flights.DoChan(gv.String(), func() (any, error) {
-		c.read(gv)
-		return nil, nil
-	})
+// startRead reads gv from discovery, unless a read is in progress. The channel is closed when the
+// read is done; nobody has to wait for it.
+func (c *Catalog) startRead(gv schema.GroupVersion) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if done, reading := c.reads[gv]; reading {
+		return done
+	}
+	done := make(chan struct{})
+	if c.goLocked(func(ctx context.Context) {
+		defer close(done)
+		c.read(ctx, gv)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.reads, gv)
+	}) {
+		c.reads[gv] = done
+	} else {
+		close(done)
+	}
+	return done
 }
 
 // read asks discovery about gv and remembers the answer, good or bad.
-func (c *Catalog) read(gv schema.GroupVersion) {
+func (c *Catalog) read(ctx context.Context, gv schema.GroupVersion) {
 	asked := time.Now()
 	g := c.place(gv, asked)
-	// It takes no context; the client's timeout bounds it.
-	list, err := c.discovery.ServerResourcesForGroupVersion(gv.String())
+	path := "/apis/" + gv.String()
+	if gv == coreV1 {
+		path = "/api/v1"
+	}
+	list := &metav1.APIResourceList{}
+	err := c.discovery.Get().AbsPath(path).Do(ctx).Into(list)
+	if ctx.Err() != nil {
+		return // nobody wants to know any more
+	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		c.log.Warn("Discovery could not be read: lists of this group/version are forwarded unless it is known from before",
 			"groupVersion", gv.String(), "error", err)

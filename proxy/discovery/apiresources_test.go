@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,9 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // A resource that is not known is looked for again, but not as often as
@@ -215,7 +218,7 @@ func TestCatalogStands(t *testing.T) {
 		stands(true)
 		time.Sleep(2 * time.Second)
 		stands(true) // it was read again
-		c.Forget("apps")
+		c.forget("apps")
 		stands(false)
 		time.Sleep(2 * time.Second)
 		stands(true)
@@ -289,7 +292,7 @@ func TestCatalogDropsDuringARead(t *testing.T) {
 		{"an APIService changed", func(f *proxytest.FakeAPI, _ *Catalog) {
 			f.Event(apiServicesPath, "MODIFIED", apiService("v1", "apps", "", 2))
 		}},
-		{"told to forget", func(_ *proxytest.FakeAPI, c *Catalog) { c.Forget("apps") }},
+		{"told to forget", func(_ *proxytest.FakeAPI, c *Catalog) { c.forget("apps") }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -317,7 +320,7 @@ func TestCatalogForgets(t *testing.T) {
 		for range 2 {
 			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 			expectLookup(t, c, "example.com", "v1", "widgets", foundWidgets)
-			c.Forget("example.com")
+			c.forget("example.com")
 		}
 		if apps, widgets := f.Asked("get /apis/apps/v1"), f.Asked("get /apis/example.com/v1"); apps != 1 || widgets != 2 {
 			t.Errorf("apps was read %d times, example.com %d times; want 1 and 2", apps, widgets)
@@ -328,15 +331,12 @@ func TestCatalogForgets(t *testing.T) {
 // TestCatalogTellsWhatIsRewritten: another storage version hash is noticed, also when the catalog
 // was told to forget in between.
 func TestCatalogTellsWhatIsRewritten(t *testing.T) {
+	f := newFakeCluster(t)
 	var got []string
-	c := &Catalog{
-		rewritten: func(gr schema.GroupResource) { got = append(got, gr.String()) },
-		discovery: &hashes{},
-		log:       proxytest.DiscardLog(),
-		known:     map[schema.GroupVersion]*discovered{},
-		hashes:    map[schema.GroupVersion]map[string]string{},
-	}
-	gv := schema.GroupVersion{Group: "apps", Version: "v1"}
+	c, err := newCatalog(f.Config(), Config{Log: proxytest.DiscardLog()}, nil,
+		func(gr schema.GroupResource) { got = append(got, gr.String()) })
+	expect.NoError(t, err)
+	type hashes map[string]string
 	for _, step := range []struct {
 		name string
 		says hashes
@@ -350,32 +350,63 @@ func TestCatalogTellsWhatIsRewritten(t *testing.T) {
 		{"none", hashes{"deployments": "", "statefulsets": "d"}, []string{"deployments.apps"}},
 	} {
 		got = nil
-		c.discovery = &step.says
-		c.Forget("apps")
-		c.read(gv)
+		var resources []metav1.APIResource
+		for name, hash := range step.says {
+			resources = append(resources, storedAs(name, hash))
+		}
+		f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", resources...))
+		c.forget("apps")
+		c.read(t.Context(), schema.GroupVersion{Group: "apps", Version: "v1"})
 		if diff := cmp.Diff(step.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
 	}
 }
 
-// hashes is a discovery that knows storage version hashes.
-type hashes map[string]string
-
-func (h *hashes) ServerResourcesForGroupVersion(gv string) (*metav1.APIResourceList, error) {
-	list := &metav1.APIResourceList{GroupVersion: gv}
-	for name, hash := range *h {
-		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, StorageVersionHash: hash, Verbs: []string{"list", "watch"}})
-	}
-	return list, nil
+func storedAs(name, hash string) metav1.APIResource {
+	return metav1.APIResource{Name: name, StorageVersionHash: hash, Verbs: []string{"list", "watch"}}
 }
 
-func (h *hashes) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
-	return nil, nil, nil
-}
+// TestCatalogEndsWhatItBegan: when run has ended, no read goes on, nothing waits to be forgotten, and
+// nobody is told of a change any more: who is told may have ended, too.
+func TestCatalogEndsWhatItBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", storedAs("deployments", "a")))
+		var told, reading atomic.Int32
+		config := &rest.Config{Host: "https://upstream.example", Transport: proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == "/apis/apps/v1" {
+				reading.Add(1)
+				defer reading.Add(-1)
+			}
+			return f.RoundTrip(r)
+		})}
+		c, err := newCatalog(config, Config{Log: proxytest.DiscardLog()}, func(schema.GroupVersion) {},
+			func(schema.GroupResource) { told.Add(1) })
+		expect.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.run(ctx) })
+		synctest.Wait()
+		expectLookup(t, c, "apps", "v1", "deployments", found{})
 
-func (h *hashes) ServerPreferredResources() ([]*metav1.APIResourceList, error) { return nil, nil }
-
-func (h *hashes) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
-	return nil, nil
+		time.Sleep(discoveryRefresh)
+		f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", storedAs("deployments", "b")))
+		f.Takes = discoveryTimeout / 2
+		expectLookup(t, c, "apps", "v1", "deployments", found{}) // it is read again meanwhile
+		c.forgetAfter(time.Hour, "apps")
+		synctest.Wait()
+		stopped := time.Now()
+		stop()
+		running.Wait()
+		if reading.Load() != 0 || time.Since(stopped) != 0 {
+			t.Errorf("%d reads go on; run ended after %v", reading.Load(), time.Since(stopped))
+		}
+		c.forgetAfter(0, "apps")
+		expectLookup(t, c, "apps", "v1", "deployments", found{})
+		time.Sleep(discoveryTimeout)
+		if told.Load() != 0 || len(c.known) == 0 {
+			t.Errorf("after the end %d changes were told, and %d group/versions are known", told.Load(), len(c.known))
+		}
+	})
 }

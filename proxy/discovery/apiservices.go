@@ -45,7 +45,7 @@ func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string) reason.Reas
 	}
 	answers, registered := c.servers[gv]
 	switch {
-	case answers.service != "" && c.Vouched != nil && c.Vouched(gv.Group, gv.Version, resource):
+	case answers.service != "" && c.vouched != nil && c.vouched(gv.Group, gv.Version, resource):
 		return ""
 	case answers.aggregated:
 		return reason.Aggregated

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -54,19 +53,20 @@ type Entry struct {
 // It is safe for concurrent use. Lookups of what is known take a read lock and
 // do no I/O.
 type Catalog struct {
-	// Vouched says of which resources an aggregated API server shows the same to everyone;
-	// nil is none. It is set before run, and must be quick.
-	Vouched func(group, version, resource string) bool
-
 	apiServices dynamic.NamespaceableResourceInterface
-	discovery   discovery.ServerResourcesInterface
+	discovery   rest.Interface
+	vouched     func(group, version, resource string) bool // see Config
 	moved       func(schema.GroupVersion)
 	rewritten   func(schema.GroupResource)
 	heard       heard // of the APIServices
 	log         *slog.Logger
-	flights     singleflight.Group
+	background  sync.WaitGroup // what goLocked has started
 
 	mu sync.RWMutex
+	// life is run's context; nil while run does not run.
+	life context.Context
+	// reads has the reads of discovery that are in progress; each channel is closed at the end.
+	reads map[schema.GroupVersion]chan struct{}
 	// servers has every APIService. It is nil until they were read for the
 	// first time.
 	servers map[schema.GroupVersion]server
@@ -83,9 +83,9 @@ type Catalog struct {
 // proxy's own credentials. It knows nothing until run runs. moved is called
 // when a group/version has another server than before, or none. rewritten is
 // called when discovery says that a resource is now stored in another version.
-// Both are called from the Catalog's own goroutines.
+// Both are called from the Catalog's own goroutines, and not after run.
 func newCatalog(
-	cfg *rest.Config, moved func(schema.GroupVersion), rewritten func(schema.GroupResource), log *slog.Logger,
+	cfg *rest.Config, config Config, moved func(schema.GroupVersion), rewritten func(schema.GroupResource),
 ) (*Catalog, error) {
 	watcher, err := clientOf(cfg, 0, dynamic.NewForConfigAndClient)
 	if err != nil {
@@ -101,10 +101,12 @@ func newCatalog(
 		apiServices: watcher.Resource(schema.GroupVersionResource{
 			Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
 		}),
-		discovery: reader,
+		discovery: reader.RESTClient(),
+		vouched:   config.Vouched,
 		moved:     moved,
 		rewritten: rewritten,
-		log:       log,
+		log:       config.Log,
+		reads:     make(map[schema.GroupVersion]chan struct{}),
 		known:     make(map[schema.GroupVersion]*discovered),
 		hashes:    make(map[schema.GroupVersion]map[string]string),
 	}, nil
@@ -112,6 +114,15 @@ func newCatalog(
 
 // run follows the APIServices until ctx ends.
 func (c *Catalog) run(ctx context.Context) {
+	c.mu.Lock()
+	c.life = ctx
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.life = nil
+		c.mu.Unlock()
+		c.background.Wait()
+	}()
 	follower{
 		name:         "apiservices",
 		listWatch:    listWatchOf(c.apiServices),
@@ -126,6 +137,17 @@ func (c *Catalog) run(ctx context.Context) {
 		soon: true,
 		log:  c.log,
 	}.follow(ctx)
+}
+
+// goLocked makes run wait for do, which gets its context. It does nothing, and returns false, while
+// run does not run.
+func (c *Catalog) goLocked(do func(context.Context)) bool {
+	if c.life == nil {
+		return false
+	}
+	life := c.life
+	c.background.Go(func() { do(life) })
+	return true
 }
 
 // Ready says whether it is known which group/versions are aggregated, or that
@@ -149,7 +171,7 @@ func (c *Catalog) Ready() bool {
 // not longer than ctx.
 func (c *Catalog) Lookup(ctx context.Context, group, version, resource string) (Entry, reason.Reason) {
 	gv := schema.GroupVersion{Group: group, Version: version}
-	entry, reason, need := c.look(gv, resource)
+	entry, why, need := c.look(gv, resource)
 	switch need {
 	case readNow:
 		ctx, cancel := context.WithTimeout(ctx, lookupWait)
@@ -157,30 +179,29 @@ func (c *Catalog) Lookup(ctx context.Context, group, version, resource string) (
 		select {
 		case <-ctx.Done():
 		case <-c.startRead(gv):
-			entry, reason, _ = c.look(gv, resource)
+			entry, why, _ = c.look(gv, resource)
 		}
 	case readAhead:
 		c.startRead(gv)
-	case readNothing:
 	}
-	return entry, reason
+	return entry, why
 }
 
 // Known is Lookup without waiting: if the resource is not known now, it returns false.
 func (c *Catalog) Known(group, version, resource string) (Entry, bool) {
-	entry, reason, _ := c.look(schema.GroupVersion{Group: group, Version: version}, resource)
-	return entry, reason == ""
+	entry, why, _ := c.look(schema.GroupVersion{Group: group, Version: version}, resource)
+	return entry, why == ""
 }
 
 // Stands says whether a resource is known, and is as it was. It waits for nothing; if discovery's
 // answer is too old, it is asked for again.
 func (c *Catalog) Stands(group, version, resource string, was Entry) bool {
 	gv := schema.GroupVersion{Group: group, Version: version}
-	is, reason, need := c.look(gv, resource)
+	is, why, need := c.look(gv, resource)
 	if need != readNothing {
 		c.startRead(gv)
 	}
-	return reason == "" && is == was
+	return why == "" && is == was
 }
 
 // Serves says whether the upstream is known to serve a resource that can be listed and watched.
@@ -202,9 +223,21 @@ func (c *Catalog) Similar(group, version, resource string) string {
 	return policy.Similar(resource, slices.Sorted(maps.Keys(g.resources)))
 }
 
-// Forget drops what discovery said about a group; it is read again when somebody asks. Call it when
-// a CustomResourceDefinition of the group changed.
-func (c *Catalog) Forget(group string) {
+// forgetAfter is forget after a time, unless run has ended by then.
+func (c *Catalog) forgetAfter(pause time.Duration, group string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.goLocked(func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+			c.forget(group)
+		}
+	})
+}
+
+// forget drops what discovery said about a group; it is read again when somebody asks.
+func (c *Catalog) forget(group string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for gv := range c.known {
@@ -228,8 +261,8 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, reason.R
 	now := time.Now()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if reason := c.ownLocked(gv, resource); reason != "" {
-		return Entry{}, reason, readNothing
+	if why := c.ownLocked(gv, resource); why != "" {
+		return Entry{}, why, readNothing
 	}
 	g := c.known[gv]
 	if g == nil {

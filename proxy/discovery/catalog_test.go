@@ -85,7 +85,7 @@ func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
 // runCatalog runs a catalog of f in the bubble.
 func runCatalog(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *Catalog {
 	t.Helper()
-	c, err := newCatalog(f.Config(), func(schema.GroupVersion) {}, func(schema.GroupResource) {}, log)
+	c, err := newCatalog(f.Config(), Config{Log: log}, func(schema.GroupVersion) {}, func(schema.GroupResource) {})
 	if err != nil {
 		t.Fatalf("NewCatalog: %v", err)
 	}
@@ -212,7 +212,7 @@ func TestCatalogOfWhatIsVouchedFor(t *testing.T) {
 		f.Document("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1",
 			apiResource("pods", "PodMetrics", true, "list", "watch"), apiResource("nodes", "NodeMetrics", false, "list", "watch")))
 		c := runCatalog(t, f, proxytest.DiscardLog())
-		c.Vouched = func(group, _, resource string) bool { return resource != "nodes" && group != "" }
+		c.vouched = func(group, _, resource string) bool { return resource != "nodes" && group != "" }
 		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", found{Entry: Entry{Namespaced: true, Aggregated: true}})
 		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "nodes", forwardedAs(reason.Aggregated))
 		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "none", forwardedAs(reason.UnknownResource))
@@ -232,7 +232,7 @@ func TestCatalogWithoutAPIServicesVouchesForNothing(t *testing.T) {
 		f := newFakeCluster(t)
 		f.Answer(http.StatusForbidden, "list "+apiServicesPath, "watch "+apiServicesPath)
 		c := runCatalog(t, f, proxytest.DiscardLog())
-		c.Vouched = func(string, string, string) bool { return true }
+		c.vouched = func(string, string, string) bool { return true }
 		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.Aggregated))
 	})
 }

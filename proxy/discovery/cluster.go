@@ -35,10 +35,12 @@ type Config struct {
 	Settle time.Duration
 	// Quarantine is how long nothing is kept of a resource whose definition changed.
 	Quarantine time.Duration
-	// Vouched is [Catalog.Vouched].
+	// Vouched says of which resources an aggregated API server shows the same to everyone; nil is
+	// none. It must be quick.
 	Vouched func(group, version, resource string) bool
-	// Endpoints, if it is not nil, are the API servers that are asked one by one.
-	Endpoints Endpoints
+	// Endpoints, if it is not nil, are the API servers that are asked one by one, so that the version
+	// of each is known.
+	Endpoints *upstream.Endpoints
 	Log       *slog.Logger
 }
 
@@ -47,17 +49,15 @@ type Config struct {
 func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	c := &Cluster{config: config}
 	var err error
-	if c.Catalog, err = newCatalog(cfg, c.moved, c.rewritten, config.Log); err != nil {
+	if c.Catalog, err = newCatalog(cfg, config, c.moved, c.rewritten); err != nil {
 		return nil, err
 	}
-	c.Catalog.Vouched = config.Vouched
 	if c.Schemas, err = newSchemas(cfg, c.redefined, config.Log); err != nil {
 		return nil, err
 	}
-	if c.Servers, err = newServers(cfg, c.seen, c.replaced, config.Log); err != nil {
+	if c.Servers, err = newServers(cfg, config, c.seen, c.replaced); err != nil {
 		return nil, err
 	}
-	c.Servers.endpoints = config.Endpoints
 	if c.versions, err = newStorageVersions(cfg, c.disagree, c.rewritten, config.Log); err != nil {
 		return nil, err
 	}
@@ -77,10 +77,10 @@ func (c *Cluster) Run(ctx context.Context) {
 // Fields returns the fields of a resource that a field selector may name, in addition to
 // metadata.name and metadata.namespace. It returns an error if they cannot be known now.
 func (c *Cluster) Fields(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
-	entry, reason := c.Catalog.Lookup(ctx, gvr.Group, gvr.Version, gvr.Resource)
+	entry, why := c.Catalog.Lookup(ctx, gvr.Group, gvr.Version, gvr.Resource)
 	switch {
-	case reason != "":
-		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), reason)
+	case why != "":
+		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), why)
 	case entry.Custom:
 		return c.Schemas.fields(ctx, gvr)
 	case entry.Aggregated:
@@ -100,12 +100,12 @@ func (c *Cluster) moved(gv schema.GroupVersion) {
 	c.config.Invalidate(snapshot.Invalidation{
 		Ground: snapshot.Catalog, Extent: snapshot.OfVersion(gv), Until: snapshot.After(c.config.Settle),
 	})
-	time.AfterFunc(c.config.Settle, func() { c.Catalog.Forget(gv.Group) })
+	c.Catalog.forgetAfter(c.config.Settle, gv.Group)
 }
 
 // redefined: a CustomResourceDefinition appeared, changed or went.
 func (c *Cluster) redefined(gr schema.GroupResource) {
-	c.Catalog.Forget(gr.Group)
+	c.Catalog.forget(gr.Group)
 	c.config.Invalidate(snapshot.Invalidation{
 		Ground: snapshot.Definition, Extent: snapshot.OfResource(gr), Until: snapshot.After(c.config.Quarantine),
 	})

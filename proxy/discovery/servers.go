@@ -13,23 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-)
 
-// Endpoints are API servers that are asked one by one, so that the version of each is known.
-type Endpoints interface {
-	// Run checks them until ctx ends. After each check it calls heard with the versions of all that
-	// are not known to be unreachable.
-	Run(ctx context.Context, heard func([]version.Info))
-	// Checked says whether each of them has been checked.
-	Checked() bool
-	// CheckNow makes all of them be checked now.
-	CheckNow()
-}
+	"github.com/listproxy/listproxy/proxy/upstream"
+)
 
 // Servers watches which API servers stand behind the upstream, and which version they are. When
 // that changes, the same objects may be written in other bytes from now on, without any event
@@ -58,7 +48,7 @@ type Servers struct {
 	changed func()
 	log     *slog.Logger
 	// endpoints, if there are any, are asked for their versions one by one, in place of base.
-	endpoints Endpoints
+	endpoints *upstream.Endpoints
 	// reopened gets a value when there is a new stream of Leases.
 	reopened chan struct{}
 
@@ -73,8 +63,8 @@ type Servers struct {
 	asked bool
 	// serving are the versions that may answer now, as far as is known.
 	serving []string
-	// said is what /version said at base, and all what it said at each endpoint. Only the goroutine
-	// that asks uses them.
+	// said is what /version said at base, and all what it said at each endpoint. mu does not guard
+	// them: one goroutine asks at base, and the endpoints report one at a time.
 	said versions
 	all  fleet
 
@@ -83,7 +73,7 @@ type Servers struct {
 
 // newServers returns Servers that call known once, as soon as they would notice a change, and
 // changed at each change. They do nothing until run runs. cfg has listproxy's own credentials.
-func newServers(cfg *rest.Config, known, changed func(), log *slog.Logger) (*Servers, error) {
+func newServers(cfg *rest.Config, config Config, known, changed func()) (*Servers, error) {
 	client, base, err := versionClient(cfg)
 	if err != nil {
 		return nil, err
@@ -94,13 +84,14 @@ func newServers(cfg *rest.Config, known, changed func(), log *slog.Logger) (*Ser
 	}
 	gvr := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	return &Servers{
-		leases:   leases.Resource(gvr).Namespace(serverLeaseNamespace),
-		client:   client,
-		base:     base,
-		known:    known,
-		changed:  changed,
-		log:      log,
-		reopened: make(chan struct{}, 1),
+		leases:    leases.Resource(gvr).Namespace(serverLeaseNamespace),
+		client:    client,
+		base:      base,
+		known:     known,
+		changed:   changed,
+		log:       config.Log,
+		endpoints: config.Endpoints,
+		reopened:  make(chan struct{}, 1),
 	}, nil
 }
 

@@ -38,7 +38,7 @@ type serversHeard struct{ known, changed atomic.Int32 }
 func runServers(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) (*Servers, *serversHeard) {
 	t.Helper()
 	var heard serversHeard
-	s, err := newServers(f.Config(), func() { heard.known.Add(1) }, func() { heard.changed.Add(1) }, log)
+	s, err := newServers(f.Config(), Config{Log: log}, func() { heard.known.Add(1) }, func() { heard.changed.Add(1) })
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, s.run)
 	return s, &heard

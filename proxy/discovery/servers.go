@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
@@ -42,12 +40,11 @@ import (
 // It is safe for concurrent use.
 type Servers struct {
 	leases  dynamic.ResourceInterface
-	client  *http.Client // for /version
-	base    *url.URL
+	prober  *upstream.Prober // for /version, of the address in the client configuration
 	known   func()
 	changed func()
 	log     *slog.Logger
-	// endpoints, if there are any, are asked for their versions one by one, in place of base.
+	// endpoints, if there are any, are asked for their versions one by one, in place of prober.
 	endpoints *upstream.Endpoints
 	// reopened gets a value when there is a new stream of Leases.
 	reopened chan struct{}
@@ -63,8 +60,8 @@ type Servers struct {
 	asked bool
 	// serving are the versions that may answer now, as far as is known.
 	serving []string
-	// said is what /version said at base, and all what it said at each endpoint. mu does not guard
-	// them: one goroutine asks at base, and the endpoints report one at a time.
+	// said is what prober was told, and all what each endpoint said. mu does not guard them: one
+	// goroutine asks prober, and the endpoints report one at a time.
 	said versions
 	all  fleet
 
@@ -74,9 +71,9 @@ type Servers struct {
 // newServers returns Servers that call known once, as soon as they would notice a change, and
 // changed at each change. They do nothing until run runs. cfg has listproxy's own credentials.
 func newServers(cfg *rest.Config, config Config, known, changed func()) (*Servers, error) {
-	client, base, err := versionClient(cfg)
+	prober, err := upstream.NewProber(cfg, versionTimeout)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot ask for the API server's version: %w", err)
 	}
 	leases, err := clientOf(cfg, 0, dynamic.NewForConfigAndClient)
 	if err != nil {
@@ -85,8 +82,7 @@ func newServers(cfg *rest.Config, config Config, known, changed func()) (*Server
 	gvr := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	return &Servers{
 		leases:    leases.Resource(gvr).Namespace(serverLeaseNamespace),
-		client:    client,
-		base:      base,
+		prober:    prober,
 		known:     known,
 		changed:   changed,
 		log:       config.Log,

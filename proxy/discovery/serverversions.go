@@ -6,16 +6,12 @@ import (
 	"iter"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/client-go/rest"
-
-	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 const (
@@ -146,24 +142,6 @@ func (s *Servers) hearAll(said []version.Info) {
 	}
 }
 
-// versionClient returns a client for /version, with the proxy's own credentials. It speaks
-// HTTP/1.1, since over HTTP/2 it would share a connection, and a balancer decides by connection
-// which API server answers.
-func versionClient(cfg *rest.Config) (*http.Client, *url.URL, error) {
-	base, err := upstream.Base(cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = versionTimeout
-	cfg.NextProtos = []string{"http/1.1"}
-	client, err := upstream.Client(cfg)
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot ask for the API server's version: %w", err)
-	}
-	return client, base, nil
-}
-
 // pollVersion asks for /version again and again until ctx ends.
 func (s *Servers) pollVersion(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -190,7 +168,7 @@ func (s *Servers) untilVersion(now time.Time) time.Duration {
 
 // lookAtVersion reads /version once. If there is no answer, that says nothing about the version.
 func (s *Servers) lookAtVersion(ctx context.Context) {
-	said, status, err := upstream.AskVersion(ctx, s.client, s.base)
+	said, status, err := s.prober.Version(ctx)
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("/version answered %d", status)
 	}

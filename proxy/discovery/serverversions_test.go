@@ -4,15 +4,17 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
@@ -160,6 +162,13 @@ func TestFleet(t *testing.T) {
 	}
 }
 
+func proberOf(t *testing.T, transport http.RoundTripper) *upstream.Prober {
+	t.Helper()
+	prober, err := upstream.NewProber(&rest.Config{Host: "https://api.test", Transport: transport}, versionTimeout)
+	expect.NoError(t, err)
+	return prober
+}
+
 // TestLeastSettle: while two versions serve behind one address, all is told anew before the least
 // time of forwarding is over, also where answers are late or do not come; and that is not much
 // longer than it takes.
@@ -168,8 +177,7 @@ func TestLeastSettle(t *testing.T) {
 		begun, told, longest := time.Now(), time.Time{}, time.Duration(0)
 		busy := &proxytest.BusyVersions{Versions: []string{"v1.35.4", "v1.36.3"}, LateAt: "/version", Patience: versionTimeout}
 		s := &Servers{
-			client: &http.Client{Transport: busy, Timeout: versionTimeout},
-			base:   &url.URL{Scheme: "https", Host: "api.test"}, log: proxytest.DiscardLog(), known: func() {},
+			prober: proberOf(t, busy), log: proxytest.DiscardLog(), known: func() {},
 			changed: func() {
 				now := time.Now()
 				if now.Sub(begun) > 10*time.Minute { // both have been heard
@@ -201,8 +209,7 @@ func TestSlowestNews(t *testing.T) {
 			return proxytest.JSONResponse(r, http.StatusOK, proxytest.VersionOf(said)), nil
 		}
 		s := &Servers{
-			client: &http.Client{Transport: proxytest.Transport(answer), Timeout: versionTimeout},
-			base:   &url.URL{Scheme: "https", Host: "api.test"}, log: proxytest.DiscardLog(), known: func() {},
+			prober: proberOf(t, proxytest.Transport(answer)), log: proxytest.DiscardLog(), known: func() {},
 			changed: func() {
 				if !changed.IsZero() {
 					longest = max(longest, time.Since(changed))

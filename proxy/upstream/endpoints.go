@@ -84,9 +84,8 @@ type Endpoints struct {
 
 // endpoint is one API server, or a load balancer in front of some.
 type endpoint struct {
-	address string   // host:port
-	base    *url.URL // of the client configuration
-	client  *http.Client
+	address string  // host:port
+	prober  *Prober // which connects to it only, and verifies the name that the client configuration has
 	conns   *connrotation.ConnectionTracker
 	traffic *endpointTraffic
 	// suspected gets a value when a connection could not be made.
@@ -145,13 +144,12 @@ func newDialedEndpoints(cfg *rest.Config, addresses []string, dial dialFunc, log
 	e := &Endpoints{address: hostPort(base), dial: dial, log: log, checked: make(chan struct{})}
 	for _, address := range addresses {
 		ep := &endpoint{
-			address: address, base: base, state: endpointUnknown, since: time.Now(),
+			address: address, state: endpointUnknown, since: time.Now(),
 			conns: connrotation.NewConnectionTracker(), traffic: newEndpointTraffic(), suspected: make(chan struct{}, 1),
 		}
-		ep.client, err = checkClient(cfg, func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return dial(ctx, network, address)
-		})
-		if err != nil {
+		own := rest.CopyConfig(cfg)
+		own.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, address) }
+		if ep.prober, err = NewProber(own, endpointTimeout); err != nil {
 			return nil, fmt.Errorf("cannot check the API server at %s: %w", address, err)
 		}
 		e.all = append(e.all, ep)

@@ -7,9 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/client-go/rest"
 )
 
 // checkResult is the result of one check of an endpoint.
@@ -27,18 +25,6 @@ func (r checkResult) version() string {
 		return ""
 	}
 	return r.said.GitVersion
-}
-
-// checkClient returns a client that connects to one endpoint only, which is where dial leads. It
-// verifies what cfg verifies: the name is that of the API server in cfg. It speaks HTTP/1.1, so
-// that the connection can be closed after each check: an API server that accepts no new connections
-// may still answer on old ones.
-func checkClient(cfg *rest.Config, dial dialFunc) (*http.Client, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = endpointTimeout
-	cfg.NextProtos = []string{"http/1.1"}
-	cfg.Dial = dial
-	return Client(cfg)
 }
 
 // check asks an endpoint whether it is ready, and then, over the same connection, which version it
@@ -60,10 +46,10 @@ func tooLate(err error) bool {
 func (ep *endpoint) look(ctx context.Context) checkResult {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
-	defer utilnet.CloseIdleConnectionsFor(ep.client.Transport)
+	defer ep.prober.closeIdle()
 
-	state, reason, refused := endpointUp, error(nil), false
-	status, _, err := ask(ctx, ep.client, ep.base.JoinPath("readyz"), false)
+	state, problem, refused := endpointUp, error(nil), false
+	status, _, err := ep.prober.ask(ctx, "readyz", false)
 	switch {
 	case err != nil:
 		return checkResult{state: endpointUnreachable, err: err}
@@ -71,14 +57,14 @@ func (ep *endpoint) look(ctx context.Context) checkResult {
 		// The endpoint answers and knows listproxy's account; more may not be allowed.
 		refused = true
 	case status != http.StatusOK:
-		state, reason = endpointNotReady, fmt.Errorf("/readyz answered %d", status)
+		state, problem = endpointNotReady, fmt.Errorf("/readyz answered %d", status)
 	}
-	said, status, err := AskVersion(ctx, ep.client, ep.base)
+	said, status, err := ep.prober.Version(ctx)
 	switch {
 	case err != nil:
 		return checkResult{state: endpointUnreachable, err: err}
 	case status != http.StatusOK:
-		return checkResult{state: state, refused: refused, err: reason}
+		return checkResult{state: state, refused: refused, err: problem}
 	}
-	return checkResult{state: state, refused: refused, said: &said, err: reason}
+	return checkResult{state: state, refused: refused, said: &said, err: problem}
 }

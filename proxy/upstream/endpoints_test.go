@@ -409,7 +409,7 @@ func TestSlowestCheck(t *testing.T) {
 		e := newEndpoints(t, "a:1", "b:1")
 		for i, version := range []string{"v1.35.4", "v1.36.3"} {
 			busy := &proxytest.BusyVersions{Versions: []string{version}, LateAt: "/readyz", Patience: endpointTimeout}
-			e.all[i].client = &http.Client{Transport: busy}
+			e.all[i].prober.client = &http.Client{Transport: busy}
 		}
 		begun, told, longest := time.Now(), time.Time{}, time.Duration(0)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Hour)

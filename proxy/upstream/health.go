@@ -2,9 +2,8 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -39,8 +38,7 @@ type HealthConfig struct {
 // ten seconds; the first good answer ends it. It is safe for concurrent use.
 type Health struct {
 	HealthConfig
-	base   *url.URL
-	client *http.Client
+	prober *Prober
 	cfg    *rest.Config
 
 	// Only Run uses these.
@@ -75,16 +73,12 @@ type HealthStats struct {
 // NewHealth returns a Health of the API server that cfg names, with its credentials. It knows
 // nothing until Run runs.
 func NewHealth(cfg *rest.Config, config HealthConfig) (*Health, error) {
-	base, err := Base(cfg)
+	prober, err := NewProber(cfg, 0) // a check has one time for all its requests
 	if err != nil {
-		return nil, err
-	}
-	client, err := healthClient(cfg)
-	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot check the API server: %w", err)
 	}
 	return &Health{
-		HealthConfig: config, base: base, client: client, cfg: cfg,
+		HealthConfig: config, prober: prober, cfg: cfg,
 		stats: HealthStats{Condition: ConditionUnknown, Since: time.Now(), Logins: readLogins(cfg)},
 	}, nil
 }

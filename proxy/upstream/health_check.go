@@ -16,8 +16,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/rest"
 )
 
 const (
@@ -45,24 +43,10 @@ type healthResult struct {
 	err       error     // why it is not ok
 }
 
-// healthClient returns a client with listproxy's own credentials. It speaks HTTP/1.1, so that each
-// check can make a connection of its own: over an old one an API server may answer that accepts no
-// new ones, and a balancer chooses by connection.
-func healthClient(cfg *rest.Config) (*http.Client, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = 0 // a check has one for all its requests
-	cfg.NextProtos = []string{"http/1.1"}
-	client, err := Client(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("cannot check the API server: %w", err)
-	}
-	return client, nil
-}
-
 // check asks the upstream three questions, over one new connection: Who am I? May I list one of the
 // resources that I need? Are you ready? Then it sees whether callers' requests are answered, too.
 func (h *Health) check(ctx context.Context) healthResult {
-	defer utilnet.CloseIdleConnectionsFor(h.client.Transport)
+	defer h.prober.closeIdle()
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	result := healthResult{condition: ConditionOK, began: time.Now()}
@@ -90,7 +74,7 @@ func (h *Health) check(ctx context.Context) healthResult {
 	case !allowed:
 		return fail(ConditionForbidden, errors.New("it may list none of the resources that are to be kept, nor customresourcedefinitions"))
 	}
-	status, body, err := ask(ctx, h.client, h.base.JoinPath("readyz"), true)
+	status, body, err := h.prober.ask(ctx, "readyz", true)
 	switch {
 	case err != nil:
 		return fail(conditionOfError(err), reachError(err))
@@ -153,13 +137,13 @@ func (h *Health) post(ctx context.Context, path string, object any) (status int,
 	if err != nil {
 		return 0, "", err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.base.JoinPath(path).String(), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.prober.base.JoinPath(path).String(), bytes.NewReader(body))
 	if err != nil {
 		return 0, "", err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json")
-	res, err := h.client.Do(r)
+	res, err := h.prober.client.Do(r)
 	if err != nil {
 		return 0, "", err
 	}

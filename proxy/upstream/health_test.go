@@ -132,8 +132,8 @@ func newHealthRig() *healthRig {
 			},
 			Log: slog.New(slog.NewTextHandler(rig.log, nil)),
 		},
-		base: &url.URL{Scheme: "https", Host: "api"}, client: &http.Client{Transport: rig.api},
-		cfg: &rest.Config{}, stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
+		prober: &Prober{&url.URL{Scheme: "https", Host: "api"}, &http.Client{Transport: rig.api}},
+		cfg:    &rest.Config{}, stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
 	}
 	return rig
 }

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -49,11 +48,7 @@ func (s singleUse) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // open opens a connection, unless ctx ends before.
 func (s singleUse) open(ctx context.Context, to *url.URL) (*http.ClientConn, error) {
-	port := to.Port()
-	if port == "" {
-		port = "443"
-	}
-	return s.NewClientConn(ctx, to.Scheme, net.JoinHostPort(to.Hostname(), port))
+	return s.NewClientConn(ctx, to.Scheme, hostPort(to))
 }
 
 func closeBody(r *http.Request) {

@@ -498,22 +498,14 @@ func (e *Endpoints) versionsLocked(ep *endpoint, state endpointState, out []*end
 	return said
 }
 
+// tell logs the one line about a change.
 func (e *Endpoints) tell(address string, before endpointState, result checkResult) {
-	if before == result.state {
-		return
-	}
-	log := e.log.With("endpoint", address, "state", string(result.state))
-	switch result.state {
-	case endpointUp:
-		log.Info("an API server is up: connections go there", "version", result.version())
-	case endpointNotReady:
-		log.Warn("an API server is not ready: no new connections go there", "error", result.err)
-	case endpointSlow:
-		log.Warn("an API server answers checks too late, but connections to it are alive: they stay for a while, and no new ones go there",
-			"error", result.err)
-	case endpointUnreachable:
-		log.Warn("an API server cannot be reached: no connections go there, and those that were there are closed if another one is up",
-			"error", result.err)
-	case endpointUnknown: // never again
+	log, line := e.log.With("endpoint", address, "state", string(result.state)), endpointWords[result.state].line
+	switch {
+	case before == result.state:
+	case result.state == endpointUp:
+		log.Info(line, "version", result.version())
+	default:
+		log.Warn(line, "error", result.err)
 	}
 }

@@ -30,6 +30,22 @@ const (
 	endpointUnreachable endpointState = "unreachable" // it does not answer, or is not who it should be
 )
 
+// endpointWords is what is said of each state: its meaning in plain words, and the log's line when it
+// begins.
+var endpointWords = map[endpointState]struct{ meaning, line string }{
+	endpointUnknown:  {meaning: "not checked yet"},
+	endpointUp:       {"up", "an API server is up: connections go there"},
+	endpointNotReady: {"not ready", "an API server is not ready: no new connections go there"},
+	endpointSlow: {
+		"alive, but too slow",
+		"an API server answers checks too late, but connections to it are alive: they stay for a while, and no new ones go there",
+	},
+	endpointUnreachable: {
+		"down",
+		"an API server cannot be reached: no connections go there, and those that were there are closed if another one is up",
+	},
+}
+
 // failedChecks are checks of an endpoint that failed, one after the other, the last one just now.
 type failedChecks struct {
 	count int
@@ -68,7 +84,6 @@ func toLeave(state endpointState, unready time.Duration, elsewhere bool) bool {
 		return elsewhere
 	case endpointNotReady:
 		return elsewhere && unready >= endpointLinger
-	case endpointUnknown, endpointUp, endpointSlow:
 	}
 	return false
 }

@@ -25,6 +25,9 @@ type EndpointStats struct {
 // Up reports whether new connections go there.
 func (s EndpointStats) Up() bool { return s.State == string(endpointUp) }
 
+// Meaning says in plain words what the state is.
+func (s EndpointStats) Meaning() string { return endpointWords[endpointState(s.State)].meaning }
+
 // Stats returns what is known of all; nothing where there are none.
 func (e *Endpoints) Stats() []EndpointStats {
 	if e == nil {
@@ -47,21 +50,4 @@ func (e *Endpoints) Stats() []EndpointStats {
 		stats = append(stats, s)
 	}
 	return stats
-}
-
-// Meaning says in plain words what the state is.
-func (s EndpointStats) Meaning() string {
-	switch endpointState(s.State) {
-	case endpointUnknown:
-		return "not checked yet"
-	case endpointUp:
-		return "up"
-	case endpointNotReady:
-		return "not ready"
-	case endpointSlow:
-		return "alive, but too slow"
-	case endpointUnreachable:
-		return "down"
-	}
-	return ""
 }

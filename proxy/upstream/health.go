@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -150,47 +151,37 @@ func (h *Health) note(result healthResult, logins []Login, now time.Time) (again
 	if counts {
 		after.Condition = result.condition
 		after.Own = ownFault(result, h.worked, logins, now)
-		after.Problem, after.Advice = "", advice(result.condition, after.Own)
+		words := conditionWords[result.condition]
+		after.Problem, after.Advice = "", words.advice
+		if after.Own {
+			after.Advice = cmp.Or(words.ownAdvice, words.advice)
+		}
 		if result.err != nil {
 			after.Problem = telemetry.MaskText(result.err.Error())
 		}
 		if before.Condition != after.Condition {
 			after.Since = now
+			h.tell(before, after) // before anybody can see it
 		}
 	}
 	h.mu.Lock()
 	h.stats, h.trouble = after, found
 	h.mu.Unlock()
-	if before.Condition != after.Condition {
-		h.tell(before, after, now)
-	}
 	return !counts && found.condition != before.Condition
 }
 
 // tell logs the one line about a change.
-func (h *Health) tell(before, after HealthStats, now time.Time) {
+func (h *Health) tell(before, after HealthStats) {
 	switch {
 	case after.Condition != ConditionOK:
-		h.Log.Warn("kube-apiserver is "+wordsOf(after.Condition), "state", string(after.Condition),
+		h.Log.Warn(conditionWords[after.Condition].line, "state", string(after.Condition),
 			"before", string(before.Condition), "error", after.Problem, "do", after.Advice)
 	case before.Condition == ConditionUnknown:
 		h.Log.Info("kube-apiserver answers", "state", string(after.Condition), "as", after.User)
 	default:
 		h.Log.Info("kube-apiserver is as it should be again", "state", string(after.Condition),
-			"before", string(before.Condition), "after", now.Sub(before.Since).Round(100*time.Millisecond), "as", after.User)
+			"before", string(before.Condition), "after", after.Since.Sub(before.Since).Round(100*time.Millisecond), "as", after.User)
 	}
-}
-
-// wordsOf returns words for a condition with which a sentence can end.
-func wordsOf(c Condition) string {
-	switch c {
-	case ConditionUnauthorized, ConditionForbidden:
-		return "of no use: it " + c.Meaning()
-	case ConditionNotReady:
-		return "not ready"
-	case ConditionUnknown, ConditionOK, ConditionUnreachable, ConditionSlow, ConditionTwoVersions:
-	}
-	return c.Meaning()
 }
 
 // versionsError names versions.

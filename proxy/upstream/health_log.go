@@ -27,7 +27,6 @@ func (h *Health) troubled() bool {
 		return h.trouble.checks > 0
 	case ConditionTwoVersions:
 		return false
-	case ConditionUnreachable, ConditionUnauthorized, ConditionForbidden, ConditionNotReady, ConditionSlow:
 	}
 	return true
 }

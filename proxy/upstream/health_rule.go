@@ -32,52 +32,47 @@ const (
 	ConditionTwoVersions Condition = "two-versions"
 )
 
-// Meaning says in plain words what a condition is.
-func (c Condition) Meaning() string {
-	switch c {
-	case ConditionUnknown:
-		return "not known yet"
-	case ConditionOK:
-		return "ok"
-	case ConditionUnreachable:
-		return "not reachable"
-	case ConditionUnauthorized:
-		return "refuses listproxy's credentials (401)"
-	case ConditionForbidden:
-		return "refuses listproxy's account all it asks for (403)"
-	case ConditionNotReady:
-		return "answers, but is not ready"
-	case ConditionSlow:
-		return "slow"
-	case ConditionTwoVersions:
-		return "in two versions"
-	}
-	return ""
+// conditionWords is what is said of each condition: its meaning in plain words, the log's line when
+// it begins, and what to do about it; ownAdvice is what to do if the fault is this replica's own, where
+// that is something else.
+var conditionWords = map[Condition]struct{ meaning, line, advice, ownAdvice string }{
+	ConditionUnknown: {meaning: "not known yet"},
+	ConditionOK:      {meaning: "ok"},
+	ConditionUnreachable: {
+		meaning:   "not reachable",
+		line:      "kube-apiserver is not reachable",
+		advice:    "see whether it runs, and whether a firewall or a NetworkPolicy is between",
+		ownAdvice: "correct listproxy's way to it: the address and the CA in the kubeconfig, name resolution, routes, the network proxy",
+	},
+	ConditionUnauthorized: {
+		meaning: "refuses listproxy's credentials (401)",
+		line:    "kube-apiserver is of no use: it refuses listproxy's credentials (401)",
+		advice:  "give listproxy a valid token or certificate: this one may have expired, or its account may have been deleted",
+	},
+	ConditionForbidden: {
+		meaning: "refuses listproxy's account all it asks for (403)",
+		line:    "kube-apiserver is of no use: it refuses listproxy's account all it asks for (403)",
+		advice:  "grant listproxy's account to list and watch what is to be kept (docs/rbac.yaml, or the chart's ClusterRole)",
+	},
+	ConditionNotReady: {
+		meaning: "answers, but is not ready",
+		line:    "kube-apiserver is not ready",
+		advice:  "look at it: kubectl get --raw '/readyz?verbose', and its log; its etcd may be away",
+	},
+	ConditionSlow: {
+		meaning: "slow",
+		line:    "kube-apiserver is slow",
+		advice:  "see how busy it is, and the network between: reviews of callers' rights wait for it",
+	},
+	ConditionTwoVersions: {
+		meaning: "in two versions",
+		line:    "kube-apiserver is in two versions",
+		advice:  "wait for the end of the upgrade: nothing is kept in memory until all API servers have one version",
+	},
 }
 
-// advice says what to do about a condition; nothing if it is ok. own is as in [HealthStats].
-func advice(c Condition, own bool) string {
-	switch c {
-	case ConditionUnknown, ConditionOK:
-		return ""
-	case ConditionUnreachable:
-		if own {
-			return "correct listproxy's way to it: the address and the CA in the kubeconfig, name resolution, routes, the network proxy"
-		}
-		return "see whether it runs, and whether a firewall or a NetworkPolicy is between"
-	case ConditionUnauthorized:
-		return "give listproxy a valid token or certificate: this one may have expired, or its account may have been deleted"
-	case ConditionForbidden:
-		return "grant listproxy's account to list and watch what is to be kept (docs/rbac.yaml, or the chart's ClusterRole)"
-	case ConditionNotReady:
-		return "look at it: kubectl get --raw '/readyz?verbose', and its log; its etcd may be away"
-	case ConditionSlow:
-		return "see how busy it is, and the network between: reviews of callers' rights wait for it"
-	case ConditionTwoVersions:
-		return "wait for the end of the upgrade: nothing is kept in memory until all API servers have one version"
-	}
-	return ""
-}
+// Meaning says in plain words what a condition is.
+func (c Condition) Meaning() string { return conditionWords[c].meaning }
 
 const (
 	// healthFailures is how many checks must fail, one after the other, before they count.

@@ -5,19 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
-	"net/http"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
-
 	"k8s.io/client-go/util/connrotation"
 )
 
@@ -29,12 +24,6 @@ const (
 	endpointTimeout = 4 * time.Second
 	// endpointAgain is the pause after a check that failed, before it counts.
 	endpointAgain = 500 * time.Millisecond
-	// endpointDialTimeout bounds the attempt to connect to one endpoint, before the next is tried.
-	endpointDialTimeout = 5 * time.Second
-	// endpointReturn is how long a new connection waits for a check to find that an endpoint has come
-	// back, when those that were up have gone. Such checks begin within endpointAgain, and mostly take
-	// milliseconds.
-	endpointReturn = 3 * time.Second
 	// SlowestCheck is the longest time between two checks that return an endpoint's version, while the
 	// endpoint can be reached. The first check that fails counts for nothing, and is repeated soon.
 	SlowestCheck = endpointEvery + endpointEvery/5 + endpointTimeout + endpointAgain + endpointTimeout
@@ -105,26 +94,6 @@ type endpoint struct {
 	left     bool          // it was left out of the versions that were told, so no connection is made
 }
 
-// dialFunc connects to an address, host:port.
-type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
-
-// ParseEndpoints returns host:port of each of the URLs, which are https://host:port or without a
-// port. It refuses two that are the same.
-func ParseEndpoints(urls []string) ([]string, error) {
-	var addresses []string
-	for _, u := range urls {
-		address, err := parseEndpoint(u)
-		if err != nil {
-			return nil, err
-		}
-		if slices.Contains(addresses, address) {
-			return nil, fmt.Errorf("%s is there twice: leave one out", address)
-		}
-		addresses = append(addresses, address)
-	}
-	return addresses, nil
-}
-
 // NewEndpoints returns the endpoints at the addresses, which [ParseEndpoints] returned, of the
 // cluster that cfg is for. cfg has the proxy's own credentials, with which the endpoints are
 // checked.
@@ -155,142 +124,6 @@ func newDialedEndpoints(cfg *rest.Config, addresses []string, dial dialFunc, log
 		e.all = append(e.all, ep)
 	}
 	return e, nil
-}
-
-// reachedDirectly returns an error if the API server is reached through a network proxy: then the
-// proxy makes the connections, and listproxy cannot choose an endpoint.
-func reachedDirectly(cfg *rest.Config, base *url.URL) error {
-	find, where := cfg.Proxy, "the kubeconfig's proxy-url"
-	if find == nil {
-		find, where = http.ProxyFromEnvironment, "the environment (HTTPS_PROXY)"
-	}
-	found, err := find(&http.Request{URL: base})
-	if err != nil {
-		return fmt.Errorf("%s is not understood: correct it, or take it away", where)
-	}
-	if found != nil {
-		return fmt.Errorf("%s names a network proxy for %s, which would choose where to connect: use one or the other", where, base.Host)
-	}
-	return nil
-}
-
-// parseEndpoint returns host:port of an endpoint's URL.
-func parseEndpoint(address string) (string, error) {
-	const form = "write it as https://host:port"
-	u, err := url.Parse(address)
-	switch {
-	case err != nil: // the error quotes what may hold a password
-		return "", fmt.Errorf("an address is not a URL: %s", form)
-	case u.User != nil:
-		return "", fmt.Errorf("%s holds a user or password: %s", u.Redacted(), form)
-	case u.Scheme != "https":
-		return "", fmt.Errorf("%q is not https, and callers' tokens would be readable on the way: %s", address, form)
-	case u.Hostname() == "":
-		return "", fmt.Errorf("%q names no host: %s", address, form)
-	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return "", fmt.Errorf("%q has more than a host and a port (a path is the kubeconfig's to say): %s", address, form)
-	}
-	return strings.ToLower(hostPort(u)), nil
-}
-
-// hostPort returns where to connect to for an https URL.
-func hostPort(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
-	return net.JoinHostPort(u.Hostname(), port)
-}
-
-// Use makes all clients of cfg connect to the endpoints.
-func (e *Endpoints) Use(cfg *rest.Config) { cfg.Dial = e.dialContext }
-
-// dialContext connects to one of the endpoints, in place of the API server's address in the client
-// configuration. It connects to nothing else.
-func (e *Endpoints) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	if !strings.EqualFold(address, e.address) {
-		return nil, fmt.Errorf("a connection to %s is not one to the API servers", address)
-	}
-	begun := time.Now()
-	for {
-		candidates, more, checked := e.candidates()
-		var errs []error
-		for _, ep := range candidates {
-			conn, err := e.connect(ctx, network, ep)
-			if err == nil {
-				return conn, nil
-			}
-			errs = append(errs, err)
-			ep.suspect()
-			if ctx.Err() != nil {
-				break
-			}
-		}
-		// In the middle of a rolling restart, the endpoints that were up at the last check may have gone,
-		// just after another one came back whose version is not known yet.
-		left := endpointReturn - time.Since(begun)
-		if more {
-			e.CheckNow()
-		}
-		if !more || left <= 0 || !awaitCheck(ctx, checked, left) {
-			return nil, errors.Join(errs...)
-		}
-	}
-}
-
-// connect connects to one endpoint, unless it was left out since it was chosen.
-func (e *Endpoints) connect(ctx context.Context, network string, ep *endpoint) (net.Conn, error) {
-	e.mu.Lock()
-	if ep.left {
-		e.mu.Unlock()
-		return nil, fmt.Errorf("the API server at %s is not ready", ep.address)
-	}
-	ep.dialing++
-	e.mu.Unlock()
-	defer func() { // it is counted by then
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		ep.dialing--
-	}()
-	conn, err := e.dial(ctx, network, ep.address)
-	if err != nil {
-		return nil, err
-	}
-	return ep.conns.Track(ep.traffic.count(conn)), nil
-}
-
-// awaitCheck reports whether a check was noted within a time.
-func awaitCheck(ctx context.Context, checked <-chan struct{}, atMost time.Duration) bool {
-	timer := time.NewTimer(atMost)
-	defer timer.Stop()
-	select {
-	case <-checked:
-		return true
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	return false
-}
-
-func dialEndpoint(ctx context.Context, network, address string) (net.Conn, error) {
-	return (&net.Dialer{Timeout: endpointDialTimeout, KeepAlive: keepAlive}).DialContext(ctx, network, address)
-}
-
-// candidates returns the endpoints to try, in that order: those that are up, or else all whose
-// version was told. If there are more, checked is closed when a check of one has been noted.
-func (e *Endpoints) candidates() (chosen []*endpoint, more bool, checked <-chan struct{}) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, ep := range e.all {
-		if ep.state == endpointUp {
-			chosen = append(chosen, ep)
-		}
-	}
-	if len(chosen) == 0 {
-		chosen = slices.DeleteFunc(slices.Clone(e.all), func(ep *endpoint) bool { return ep.left })
-	}
-	rand.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] }) // #nosec G404 -- spreads connections
-	return chosen, len(chosen) < len(e.all), e.checked
 }
 
 // suspect makes the endpoint be checked now.

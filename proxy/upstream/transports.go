@@ -4,14 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/authn"
@@ -39,9 +37,6 @@ const (
 	// a millisecond away.
 	streamReceiveBuffer = 128 << 10
 )
-
-// filesEvery is the time between two looks at the files of the client configuration.
-const filesEvery = 5 * time.Second
 
 // Transports sends callers' requests to the API server: it knows the server's address and how to
 // verify its certificate. It holds no credentials, except those for requests of users whom
@@ -76,60 +71,11 @@ func New(cfg *rest.Config) (*Transports, error) {
 	return u, nil
 }
 
-// update replaces the ways if the content of the files has changed, or there are none yet.
-func (t *Transports) update() (changed bool, err error) {
-	cfg, err := withFiles(t.cfg)
-	if err != nil {
-		return false, err
-	}
-	before := t.current.Load()
-	if before != nil && before.madeOf(cfg) {
-		return false, nil
-	}
-	made, err := newWays(cfg, t.base, t.impersonates)
-	if err != nil {
-		return false, err
-	}
-	t.current.Store(made)
-	if before != nil {
-		before.closeIdle()
-	}
-	return true, nil
-}
-
-// Run follows the files of the client configuration until ctx ends. As long as they cannot be read
-// or used, what they held before counts.
-func (t *Transports) Run(ctx context.Context, log *slog.Logger) {
-	problem := ""
-	wait.UntilWithContext(ctx, func(context.Context) {
-		switch changed, err := t.update(); {
-		case err != nil && err.Error() != problem:
-			problem = err.Error()
-			log.Warn("a CA or client certificate for kube-apiserver cannot be used: the last one that could stays in use", "error", err)
-		case err == nil:
-			problem = ""
-			if changed {
-				log.Info("the CA or client certificate for kube-apiserver has changed: callers' requests use the new one from now on")
-			}
-		}
-	}, filesEvery)
-}
-
 // URL returns the API server's base URL. Its path is the prefix of every
 // request's path, without a trailing slash, and mostly empty.
 func (t *Transports) URL() *url.URL {
 	base := *t.base
 	return &base
-}
-
-// Impersonate makes it possible to send requests of users whom listproxy has verified itself, with
-// the credentials of cfg. These must have the right to impersonate the users. It must be called
-// before the first request, and before Run.
-func (t *Transports) Impersonate(cfg *rest.Config) error {
-	t.cfg, t.impersonates = rest.CopyConfig(cfg), true
-	t.current.Store(nil)
-	_, err := t.update()
-	return err
 }
 
 // SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has

@@ -1,0 +1,82 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+)
+
+// Impersonate makes it possible to send requests of users whom listproxy has verified itself, with
+// the credentials of cfg. These must have the right to impersonate the users. It must be called
+// before the first request, and before Run.
+func (t *Transports) Impersonate(cfg *rest.Config) error {
+	t.cfg, t.impersonates = rest.CopyConfig(cfg), true
+	t.current.Store(nil)
+	_, err := t.update()
+	return err
+}
+
+// newImpersonatedWay returns a way that sends requests with listproxy's own credentials, which are
+// those of cfg. It sends only requests that name a user in Impersonate-* headers.
+func newImpersonatedWay(cfg *rest.Config, base *url.URL) (*way, error) {
+	if cfg.Impersonate.UserName != "" {
+		return nil, errors.New("it is to impersonate somebody (as in the kubeconfig), and cannot be two at a time: leave that out")
+	}
+	own := rest.CopyConfig(cfg)
+	own.UserAgent = "" // the caller's is sent, even if it is none
+	transportConfig, err := own.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	tlsConfig, err := transport.TLSConfigFor(transportConfig)
+	if err != nil {
+		return nil, err
+	}
+	if tlsConfig == nil {
+		return nil, errors.New("it is not TLS")
+	}
+	tlsConfig.NextProtos = nil // each transport sets its own
+	if transportConfig.DialHolder != nil {
+		// When a plugin brings another certificate, client-go closes what was dialed here.
+		own.Dial = transportConfig.DialHolder.Dial
+	}
+	w := newWay(own, base, tlsConfig)
+	for _, next := range []*http.RoundTripper{&w.requests, &w.upgrades, &w.own} {
+		if *next, err = transport.HTTPWrappersForConfig(transportConfig, *next); err != nil {
+			return nil, fmt.Errorf("its credentials: %w", err)
+		}
+		*next = impersonatedOnly{*next}
+	}
+	return w, nil
+}
+
+// errNotImpersonated means a bug in listproxy, noticed before anything is sent with its
+// credentials.
+var errNotImpersonated = errors.New("a request with listproxy's own credentials does not name the user that it is for")
+
+// impersonatedOnly passes only requests that name a user in Impersonate-* headers. client-go adds
+// credentials to requests that have none, so without this check a mistake elsewhere would give a
+// caller listproxy's own rights.
+type impersonatedOnly struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (s impersonatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
+	users := r.Header["Impersonate-User"]
+	if len(users) != 1 || users[0] == "" || len(r.Header["Impersonate-Group"]) == 0 || r.Header["Authorization"] != nil {
+		return noWay{}.RoundTrip(r)
+	}
+	return s.next.RoundTrip(r)
+}
+
+// noWay sends nothing.
+type noWay struct{}
+
+// RoundTrip implements [http.RoundTripper].
+func (noWay) RoundTrip(r *http.Request) (*http.Response, error) {
+	closeBody(r)
+	return nil, errNotImpersonated
+}

@@ -96,7 +96,7 @@ func TestProofWhileTheTurnIsAwaited(t *testing.T) {
 				up, err := upstream.New(w.Config())
 				expect.NoError(t, err)
 				h.Upstream = up
-				up.Accept(authntest.Identify(h.Authenticator, "Bearer a"))
+				up.Answered(authntest.Identify(h.Authenticator, "Bearer a"), false, http.MethodGet, http.StatusOK)
 				chain := through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withAuthentication, h.withInflight)
 				var taken []inflight.Place
 				for i := range byte(10) {

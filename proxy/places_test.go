@@ -78,7 +78,7 @@ func newPlacesWorld(t *testing.T, up forward.Upstream, http2 bool) placesWorld {
 		Forward: forward.New(up, proxytest.DiscardLog()), Policy: &policy.Config{}, Collections: &snapshot.Collections{}, Log: proxytest.DiscardLog(),
 	}
 	most := authntest.Identify(h.Authenticator, "Bearer most")
-	callers.Accept(most)
+	callers.Answered(most, false, http.MethodGet, http.StatusOK)
 	for _, share := range []inflight.ShareKey{authn.ShareKey(most, true, ""), {1}} {
 		for range 2 {
 			_, err := bounds.Admit(t.Context(), share, true, func() { t.Error("not the newest was ended") })

@@ -67,7 +67,6 @@ func TestRefusalsAreSeen(t *testing.T) {
 			}
 			up, err := upstream.New(config)
 			expect.NoError(t, err)
-			defer up.CloseIdleConnections()
 			forwarder := forward.New(up, proxytest.DiscardLog())
 			// As Handler.respond, for what is forwarded.
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

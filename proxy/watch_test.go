@@ -309,7 +309,7 @@ func watchesOfBench(b *testing.B, w *modelWorld) (chain http.Handler, path strin
 	if h.Upstream, err = upstream.New(&rest.Config{Host: "https://upstream.example"}); err != nil {
 		b.Fatal(err)
 	}
-	h.Upstream.Accept(authntest.Identify(h.Authenticator, "Bearer a"))
+	h.Upstream.Answered(authntest.Identify(h.Authenticator, "Bearer a"), false, http.MethodGet, http.StatusOK)
 	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		collection, why := h.Collections.Use(modelWidgets)
 		if why == reason.None {

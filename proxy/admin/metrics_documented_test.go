@@ -82,7 +82,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 			return map[string]inflight.ConnectionStats{"clients": connections.Stats()}
 		},
 		Health: func() upstream.HealthStats {
-			return upstream.HealthStats{Condition: upstream.ConditionSlow, Answered: now, Logins: []upstream.Login{{Kind: upstream.LoginToken, From: now, Until: now}}}
+			return upstream.HealthStats{Condition: upstream.ConditionSlow, Answered: now, Logins: []upstream.Login{{Kind: "token", From: now, Until: now}}}
 		},
 		Certificates: func() []certs.Expiry { return []certs.Expiry{{Name: "serving", NotAfter: now}, {Name: "unknown"}} },
 	}); err != nil {

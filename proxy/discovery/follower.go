@@ -93,7 +93,7 @@ func (f follower) follow(ctx context.Context) {
 		default:
 			delay = backoff.Step()
 			if err != nil {
-				f.log.WarnContext(ctx, "The stream of "+f.name+" ended and will be opened again", "in", delay, "error", err)
+				f.log.WarnContext(ctx, "A stream ended and will be opened again", "stream", f.name, "in", delay, "error", err)
 			}
 		}
 		select {
@@ -152,11 +152,13 @@ func listWatchOf[L runtime.Object](objects interface {
 	}
 }
 
-// tellStreams makes source call opened when a stream begins, and lost when there is none: while the
-// upstream is away the Reflector goes on trying, and does not end. A watch that begins after a list
-// or another watch follows what is known. One that begins with the state does not: it has sent
-// nothing yet, and counts from the store's Replace on, if it has not ended before.
-// There is one stream at a time; lost may be called again.
+// tellStreams makes source call opened when a watch was opened, and lost when one has ended and before
+// another is opened, so perhaps twice. (The Reflector does not tell: while the upstream is away, it
+// goes on trying.) There is one watch at a time.
+//
+// follows says that the watch goes on from what is known, since it comes after a list or another
+// watch. A watch that sends the whole state first (a streaming list) does not: it has sent nothing
+// yet. It counts once the state has come, with the store's Replace, unless it has ended before.
 func tellStreams(source *cache.ListWatch, opened func(follows bool), lost func()) {
 	open := source.WatchFuncWithContext
 	var mu sync.Mutex

@@ -47,7 +47,6 @@ func TestUnacceptedHaveConnectionsOfTheirOwn(t *testing.T) {
 	})
 	up, err := upstream.New(api.Config())
 	expect.NoError(t, err)
-	t.Cleanup(up.CloseIdleConnections)
 	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
 	const own, shared = false, true
 	everybodys, seen := "", map[string]bool{}
@@ -107,7 +106,6 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 	})
 	up, err := upstream.New(api.Config())
 	expect.NoError(t, err)
-	t.Cleanup(up.CloseIdleConnections)
 	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
 	for _, http2 := range []bool{false, true} {
 		for name, test := range map[string]struct {
@@ -160,7 +158,6 @@ func TestShareOfTheAccepted(t *testing.T) {
 	})
 	up, err := upstream.New(api.Config())
 	expect.NoError(t, err)
-	t.Cleanup(up.CloseIdleConnections)
 	identifier := authntest.New(t)
 	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), identifier}
 	shares := func() []inflight.ShareKey {
@@ -193,7 +190,6 @@ func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
 	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.RemoteAddr) })
 	up, err := upstream.New(api.Config())
 	expect.NoError(t, err)
-	t.Cleanup(up.CloseIdleConnections)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	r.Header.Set("Authorization", "Bearer a")
 	identifier := authntest.New(t)

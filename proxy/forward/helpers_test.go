@@ -35,9 +35,8 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 	t.Helper()
 	up, err := upstream.New(config)
 	expect.NoError(t, err)
-	t.Cleanup(up.CloseIdleConnections)
 	caller := authntest.Identify(authntest.New(t), "Bearer known")
-	up.Accept(caller)
+	up.Answered(caller, false, http.MethodGet, http.StatusOK)
 	return known{New(up, log), caller, up}
 }
 

@@ -46,7 +46,7 @@ func (t *Transports) Answered(id authn.Identity, upgrade bool, method string, st
 	case upgrade:
 		return accepted || status == http.StatusSwitchingProtocols
 	case accepted:
-		t.Accept(id)
+		t.accept(id)
 		t.pending.leave(id.Key(), nil)
 	case status == http.StatusUnauthorized:
 		t.accepted.remove(id.Key())
@@ -55,8 +55,8 @@ func (t *Transports) Answered(id authn.Identity, upgrade bool, method string, st
 	return accepted
 }
 
-// Accept remembers that the API server has accepted the token of id.
-func (t *Transports) Accept(id authn.Identity) {
+// accept remembers that the API server has accepted the token of id.
+func (t *Transports) accept(id authn.Identity) {
 	t.accepted.add(id.Key(), func() inflight.ShareKey { return authn.ShareKey(id, true, "") })
 }
 

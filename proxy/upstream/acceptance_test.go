@@ -41,7 +41,7 @@ func TestAnswered(t *testing.T) {
 		up, err := New(proxytest.StartUpstream(t, false, http.NotFound).Config())
 		expect.NoError(t, err)
 		if test.before {
-			up.Accept(test.id)
+			up.accept(test.id)
 		}
 		accepted := up.Answered(test.id, test.upgrade, test.method, test.code)
 		if _, remembered := up.Caller(test.id, "192.0.2.1:1"); accepted != test.accepted || remembered != test.remembered {

@@ -43,6 +43,9 @@ func (a *answerer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 }
 
+// CloseIdleConnections does nothing: there are none.
+func (*answerer) CloseIdleConnections() {}
+
 func well(r *http.Request) (int, string, error) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "selfsubjectreviews"):
@@ -460,7 +463,7 @@ func TestLogins(t *testing.T) {
 	write(token(now, now.Add(time.Hour)))
 	cfg := &rest.Config{BearerToken: "opaque", BearerTokenFile: file}
 	got := readLogins(cfg)
-	if len(got) != 1 || got[0] != (Login{Kind: LoginToken, From: now, Until: now.Add(time.Hour)}) {
+	if len(got) != 1 || got[0] != (Login{Kind: loginToken, From: now, Until: now.Add(time.Hour)}) {
 		t.Fatalf("read %+v", got)
 	}
 	for after, soon := range map[time.Duration]bool{0: false, 50 * time.Minute: false, 55 * time.Minute: true, 2 * time.Hour: true} {

@@ -14,7 +14,7 @@ import (
 
 // Login is a token or client certificate with which listproxy logs in at the API server.
 type Login struct {
-	// Kind is [LoginToken] or [loginCertificate].
+	// Kind is "token" or "client certificate".
 	Kind string
 	// From and Until are when it was issued and when it ends. From may be zero.
 	From, Until time.Time
@@ -24,7 +24,7 @@ type Login struct {
 
 // The kinds of a [Login].
 const (
-	LoginToken       = "token" // #nosec G101 -- no credential
+	loginToken       = "token" // #nosec G101 -- no credential
 	loginCertificate = "client certificate"
 )
 
@@ -95,7 +95,7 @@ func tokenLogin(token string) (Login, bool) {
 	if err := json.Unmarshal(payload, &claims); err != nil || claims.Expires <= 0 {
 		return Login{}, false
 	}
-	login := Login{Kind: LoginToken, Until: time.Unix(int64(claims.Expires), 0), Pod: claims.Kubernetes.Pod.Name != ""}
+	login := Login{Kind: loginToken, Until: time.Unix(int64(claims.Expires), 0), Pod: claims.Kubernetes.Pod.Name != ""}
 	if claims.Issued > 0 {
 		login.From = time.Unix(int64(claims.Issued), 0)
 	}

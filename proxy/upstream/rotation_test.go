@@ -94,8 +94,8 @@ func (r *rotating) connect(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect.NoError(t, r.Impersonate(r.cfg))
-	r.Accept(r.known)
-	t.Cleanup(r.CloseIdleConnections)
+	r.accept(r.known)
+	t.Cleanup(func() { r.current.Load().closeIdle() })
 }
 
 // show makes the server show a certificate that ca has signed.
@@ -221,7 +221,7 @@ func TestRotatedCA(t *testing.T) {
 		endWatch()
 
 		r.show(t, old)
-		r.CloseIdleConnections()
+		r.current.Load().closeIdle()
 		for way, err := range r.ask(t) {
 			if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
 				t.Errorf("a CA that was removed, %s: %v", way, err)

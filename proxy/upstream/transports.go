@@ -108,9 +108,6 @@ func (t *Transports) Probe(ctx context.Context) error {
 	return res.Body.Close()
 }
 
-// CloseIdleConnections closes the connections that no request uses.
-func (t *Transports) CloseIdleConnections() { t.current.Load().closeIdle() }
-
 // RoundTripper returns the transport for a request of a caller. It uses HTTP/1.1 for requests that
 // ask to take the connection over (upgrade), and HTTP/2 for others if the API server speaks it.
 // Callers whom the API server has accepted share one connection. The transport follows no

@@ -22,8 +22,8 @@ const (
 	modulePath = "github.com/listproxy/listproxy"
 	toolsDir   = "test/controlplane/tools"
 	binDir     = "bin"
-	// olderTools are the modules beside toolsDir that pin only a kube-apiserver of another version.
-	olderTools = toolsDir + "-[0-9]*"
+	// otherTools are the modules beside toolsDir that pin only a kube-apiserver of another version.
+	otherTools = toolsDir + "-[0-9]*"
 	kubernetes = "k8s.io/kubernetes"
 )
 
@@ -49,8 +49,8 @@ func tools() []tool {
 	}
 }
 
-// olderAPIServer is the one tool of a module that pins an older version.
-func olderAPIServer(version string) tool {
+// otherAPIServer is the one tool of a module that pins another version.
+func otherAPIServer(version string) tool {
 	return tool{name: "kube-apiserver-" + version, pkg: kubernetes + "/cmd/kube-apiserver", module: kubernetes}
 }
 
@@ -79,18 +79,18 @@ func Of(ctx context.Context, log func(string), version string) (Paths, string, e
 	if err != nil {
 		return Paths{}, "", err
 	}
-	newest := filepath.Join(root, filepath.FromSlash(toolsDir))
-	module, version, err := choose(newest, filepath.Join(root, filepath.FromSlash(olderTools)), version)
+	usual := filepath.Join(root, filepath.FromSlash(toolsDir))
+	module, version, err := choose(usual, filepath.Join(root, filepath.FromSlash(otherTools)), version)
 	if err != nil {
 		return Paths{}, "", err
 	}
 	paths, err := Build(ctx, log)
-	if err != nil || module == newest {
+	if err != nil || module == usual {
 		return paths, version, err
 	}
-	bin, older := filepath.Join(root, binDir), olderAPIServer(version)
-	paths.KubeAPIServer = filepath.Join(bin, older.name)
-	return paths, version, provide(ctx, log, module, bin, []tool{older})
+	bin, other := filepath.Join(root, binDir), otherAPIServer(version)
+	paths.KubeAPIServer = filepath.Join(bin, other.name)
+	return paths, version, provide(ctx, log, module, bin, []tool{other})
 }
 
 // KubeAPIServer makes sure that the kube-apiserver of a version that a module beside tools/ pins is
@@ -157,15 +157,15 @@ func testsOf(of string) tool {
 	return tool{name: name, pkg: pkg, module: controllerRuntime, test: true}
 }
 
-// choose returns the module that pins a version of Kubernetes: newest, which is also what no
-// version at all means, or one of those that match the pattern older.
-func choose(newest, older, version string) (module, pinned string, err error) {
-	modules, err := filepath.Glob(older)
+// choose returns the module that pins a version of Kubernetes: usual, which is also what no
+// version at all means, or one of those that match the pattern others.
+func choose(usual, others, version string) (module, pinned string, err error) {
+	modules, err := filepath.Glob(others)
 	if err != nil {
-		return "", "", fmt.Errorf("look for modules of older versions: %w", err)
+		return "", "", fmt.Errorf("look for modules of other versions: %w", err)
 	}
 	var known []string
-	for _, module := range append([]string{newest}, modules...) {
+	for _, module := range append([]string{usual}, modules...) {
 		pinned, err := pinnedVersion(module)
 		if err != nil {
 			return "", "", err

@@ -62,13 +62,13 @@ func TestChoose(t *testing.T) {
 		"1.34.4":  {"tools-1.34", "1.34.4"},
 		"1.32.13": {"tools-1.32", "1.32.13"},
 	} {
-		module, pinned, err := choose(filepath.Join(root, "tools"), filepath.Join(root, path.Base(olderTools)), version)
+		module, pinned, err := choose(filepath.Join(root, "tools"), filepath.Join(root, path.Base(otherTools)), version)
 		expect.NoError(t, err)
 		if diff := cmp.Diff(want, [2]string{filepath.Base(module), pinned}); diff != "" {
 			t.Errorf("%q: %s", version, diff)
 		}
 	}
-	_, _, err := choose(filepath.Join(root, "tools"), filepath.Join(root, path.Base(olderTools)), "1.32")
+	_, _, err := choose(filepath.Join(root, "tools"), filepath.Join(root, path.Base(otherTools)), "1.32")
 	if err == nil || !strings.Contains(err.Error(), "1.36.3, 1.32.13, 1.34.4") {
 		t.Errorf("a version that no module pins: %v", err)
 	}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -28,6 +30,18 @@ func TestTrialBesideTheChart(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestFlowSchemaOfTheChart: docs/flow-schema.yaml is for the account of an installation as the README
+// says it.
+func TestFlowSchemaOfTheChart(t *testing.T) {
+	text, err := os.ReadFile(repository + "/docs/flow-schema.yaml")
+	expect.NoError(t, err)
+	schema := one[*flowcontrolv1.FlowSchema](t, objects(t, string(text)), nil)
+	rendered := mustHelm(t, "template", "listproxy", chart, "--namespace", "listproxy", "--kube-version", "1.36.0")
+	account := one[*corev1.ServiceAccount](t, objects(t, rendered), func(a *corev1.ServiceAccount) bool { return a.Name == "listproxy" })
+	want := flowcontrolv1.ServiceAccountSubject{Namespace: account.Namespace, Name: account.Name}
+	expect.Same(t, want, *schema.Spec.Rules[0].Subjects[0].ServiceAccount)
 }
 
 // namesIn are the names and namespaces of objects and of those to whom they give rights.

@@ -99,3 +99,25 @@ func TestPriceOfAProbe(t *testing.T) {
 		t.Errorf("%d probes took %.0f seats", probes, took)
 	}
 }
+
+// TestFlowSchema: by docs/flow-schema.yaml, kube-apiserver sorts what the chart's account asks for.
+func TestFlowSchema(t *testing.T) {
+	const name = "listproxy" // of the schema, the account and its namespace
+	expect.NoError(t, plane.ApplyDocs(t.Context(), "flow-schema.yaml"))
+	admin := ask.MustNew(t, plane.RESTConfig(controlplane.Admin), patience)
+	expect.NoError(t, admin.Ensure(t.Context(), "/api/v1/namespaces", kinds.Namespace(name)))
+	token, err := plane.CreateServiceAccountToken(t.Context(), name, name)
+	expect.NoError(t, err)
+	answer, err := admin.Get(t.Context(), "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/"+name)
+	expect.NoError(t, err)
+	config := plane.RESTConfig(controlplane.Anonymous)
+	config.BearerToken = token
+	account := ask.MustNew(t, config, patience)
+	for _, target := range []string{"/api/v1/pods?limit=1", "/version"} {
+		poll.Until(t, patience, target+" is sorted so", func() bool {
+			got, err := account.Get(t.Context(), target)
+			expect.NoError(t, err)
+			return got.Header.Get("X-Kubernetes-Pf-Flowschema-Uid") == answer.Meta().UID
+		})
+	}
+}

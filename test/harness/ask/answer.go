@@ -43,6 +43,7 @@ func NotThereYet(code int, body []byte) bool {
 // Meta is what tests read of the metadata of lists and objects.
 type Meta struct {
 	Name            string
+	UID             string
 	ResourceVersion string
 	Continue        string
 }

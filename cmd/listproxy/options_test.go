@@ -122,7 +122,7 @@ func TestWrongOptions(t *testing.T) {
 // newCA writes a CA's certificate and returns its path.
 func newCA(t *testing.T) string {
 	t.Helper()
-	_, path, err := certs.LoadOrCreate(t.TempDir(), nil, time.Now())
+	_, path, err := certs.ServingFromDir(t.TempDir(), nil, slog.New(slog.DiscardHandler))
 	expect.NoError(t, err)
 	return path
 }

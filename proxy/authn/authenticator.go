@@ -158,7 +158,7 @@ func (a *Authenticator) verified(r *http.Request) (user.Info, error) {
 // byFront returns the user whom a front proxy names; nil if none does.
 func (a *Authenticator) byFront(r *http.Request) (user.Info, error) {
 	if a.frontChains == nil {
-		return nil, nil //nolint:nilnil // nobody is no error
+		return nil, nil
 	}
 	chain, err := a.frontChains.Chain(r)
 	if chain == nil {
@@ -232,9 +232,3 @@ func (a *Authenticator) removeFrontHeaders(h http.Header) {
 
 // OfUser returns the identity of a verified user.
 func (a *Authenticator) OfUser(u *user.DefaultInfo) Identity { return a.secret.ofImpersonated(u) }
-
-// OfAuthorization returns the identity of whoever sends this Authorization value.
-func (a *Authenticator) OfAuthorization(value string) Identity {
-	by, token := policy.ReadAuthorization([]string{value})
-	return a.secret.ofAuthorization(value, by, token)
-}

@@ -325,7 +325,7 @@ func TestReviewKeepsASecretThatCannotBeSent(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	r := newAuthorizer(t, proxytest.Transport(http.DefaultTransport.RoundTrip), server.URL, Config{}, proxytest.DiscardLog())
-	_, err := r.Allowed(t.Context(), authntest.New(t).OfAuthorization("Bearer s3cr3t\r\nX: y"), listPods())
+	_, err := r.Allowed(t.Context(), authntest.Identify(authntest.New(t), "Basic s3cr3t\r\nX: y"), listPods())
 	if err == nil || strings.Contains(fmt.Sprintf("%v %+v %#v", err, err, err), "s3cr3t") {
 		t.Errorf("got %v; want an error without the credential", err)
 	}
@@ -929,7 +929,7 @@ func FuzzDecisionKey(f *testing.F) {
 	f.Add([]byte{}, "list", "", "v1", "pods", "log", "ns", "", "a=b", "c=d")
 	f.Add([]byte("key"), "\x01a", "a", "\x00", "", "b", "\xff", "/", "a,b", strings.Repeat("x", 300))
 	f.Fuzz(func(t *testing.T, mac []byte, verb, group, version, resource, subresource, namespace, name, labels, fields string) {
-		id := authntest.New(t).OfAuthorization(string(mac))
+		id := authntest.Identify(authntest.New(t), "Basic "+string(mac))
 		a := Attributes{verb, group, version, resource, subresource, namespace, name, labels, fields}
 		gotID, got, err := decodeKey(decisionKey(id, a))
 		expect.NoError(t, err)

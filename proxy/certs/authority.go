@@ -180,10 +180,10 @@ func createAuthority(dir string, now time.Time) (*Authority, error) {
 	return a, writeFileAtomically(filepath.Join(dir, caFile), certPEM, 0o644)
 }
 
-// LoadOrCreateAuthority returns the CA that is kept in dir as ca.crt (0644) and ca.key (0600), and
+// loadOrCreateAuthority returns the CA that is kept in dir as ca.crt (0644) and ca.key (0600), and
 // makes one if there is none, or none that can be used for another 30 days. A CA made here is good
 // for ten years. Several processes may share dir: they then have the same CA.
-func LoadOrCreateAuthority(dir string, now time.Time) (*Authority, error) {
+func loadOrCreateAuthority(dir string, now time.Time) (*Authority, error) {
 	a, ok, err := storedAuthority(dir, now)
 	if ok || err != nil {
 		return a, err

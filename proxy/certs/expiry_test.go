@@ -19,7 +19,7 @@ func TestExpiries(t *testing.T) {
 	var pair *tls.Certificate
 	end := func(in time.Duration) time.Time { return now.Add(in).Truncate(time.Second).UTC() }
 	for range 2 {
-		authority, err := LoadOrCreateAuthority(t.TempDir(), now)
+		authority, err := loadOrCreateAuthority(t.TempDir(), now)
 		expect.NoError(t, err)
 		if pair, err = authority.issue([]string{"a"}, time.Hour, now); err != nil {
 			t.Fatal(err)

@@ -21,16 +21,16 @@ const (
 	certificateLifetime = 365 * 24 * time.Hour
 )
 
-// LoadOrCreate returns a serving pair for localhost, the loopback addresses,
+// loadOrCreate returns a serving pair for localhost, the loopback addresses,
 // the machine's name and hosts (names or IP addresses). It is made and kept in
 // dir, as tls.crt and tls.key (0600), signed by the CA in dir (see
-// [LoadOrCreateAuthority]); caPath is that of its certificate, for clients.
+// [loadOrCreateAuthority]); caPath is that of its certificate, for clients.
 //
 // A pair in dir is used again while it is valid for another 30 days, belongs to
 // the CA beside it and covers all hosts. Pairs made here are valid for a year;
 // they are for trying listproxy out and for private networks. Several processes
 // may share dir; where they want other hosts, the last one's pair stays.
-func LoadOrCreate(dir string, hosts []string, now time.Time) (pair tls.Certificate, caPath string, err error) {
+func loadOrCreate(dir string, hosts []string, now time.Time) (pair tls.Certificate, caPath string, err error) {
 	if dir == "" {
 		return tls.Certificate{}, "", errors.New("no TLS certificate was given, and no directory to keep a self-signed one in")
 	}

@@ -23,7 +23,7 @@ var certificateTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func mustCreate(t *testing.T, dir string, hosts []string, now time.Time) (tls.Certificate, string) {
 	t.Helper()
-	pair, ca, err := LoadOrCreate(dir, hosts, now)
+	pair, ca, err := loadOrCreate(dir, hosts, now)
 	expect.NoError(t, err)
 	return pair, ca
 }
@@ -154,7 +154,7 @@ func TestGivenCertificate(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, _, err := LoadOrCreate(test.dir, test.hosts, certificateTime)
+			_, _, err := loadOrCreate(test.dir, test.hosts, certificateTime)
 			if test.certificate != "" {
 				_, err = loadPair(test.certificate, test.key)
 			}

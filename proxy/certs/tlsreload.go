@@ -97,11 +97,11 @@ func ServingFromFiles(certPath, keyPath string, log *slog.Logger) (*Certificate,
 	}, log)
 }
 
-// ServingFromDir returns the certificate for listproxy's own names that [LoadOrCreate]
+// ServingFromDir returns the certificate for listproxy's own names that [loadOrCreate]
 // keeps in dir, renewed in time, and the path of its CA.
 func ServingFromDir(dir string, hosts []string, log *slog.Logger) (c *Certificate, caPath string, err error) {
 	c, err = newCertificate("serving", madeEvery, func(now time.Time) (*tls.Certificate, error) {
-		pair, _, err := LoadOrCreate(dir, hosts, now)
+		pair, _, err := loadOrCreate(dir, hosts, now)
 		if err != nil {
 			return nil, err
 		}
@@ -111,10 +111,10 @@ func ServingFromDir(dir string, hosts []string, log *slog.Logger) (c *Certificat
 }
 
 // TunnelFromDir returns the certificate for the API server's names, signed by the CA that
-// [LoadOrCreateAuthority] keeps in dir. It is made anew in time and never stored.
+// [loadOrCreateAuthority] keeps in dir. It is made anew in time and never stored.
 func TunnelFromDir(dir string, hosts []string, log *slog.Logger) (*Certificate, error) {
 	return tunnelCertificate(madeEvery, hosts, log, func(now time.Time) (*Authority, error) {
-		return LoadOrCreateAuthority(dir, now)
+		return loadOrCreateAuthority(dir, now)
 	})
 }
 

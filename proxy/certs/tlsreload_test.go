@@ -156,7 +156,7 @@ func TestTunnelCertificateIsMadeAnew(t *testing.T) {
 		if failing != nil {
 			return nil, failing
 		}
-		return LoadOrCreateAuthority(dir, now)
+		return loadOrCreateAuthority(dir, now)
 	})
 	expect.NoError(t, err)
 	step := func(after time.Duration) *tls.Certificate {
@@ -228,7 +228,7 @@ func TestManyShareADirectory(t *testing.T) {
 	pairs := make([]tls.Certificate, 8)
 	errs := make([]error, len(pairs))
 	for i := range pairs {
-		all.Go(func() { pairs[i], _, errs[i] = LoadOrCreate(dir, nil, proxytest.WallClock()) })
+		all.Go(func() { pairs[i], _, errs[i] = loadOrCreate(dir, nil, proxytest.WallClock()) })
 	}
 	all.Wait()
 	expect.NoError(t, errors.Join(errs...))

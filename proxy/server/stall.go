@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -43,16 +42,12 @@ var longAgo = time.Unix(1, 0)
 type StallGuard struct {
 	limit time.Duration
 	log   *slog.Logger
-	ended atomic.Uint64
 }
 
 // NewStallGuard returns a StallGuard. A limit of 0 is none.
 func NewStallGuard(limit time.Duration, log *slog.Logger) *StallGuard {
 	return &StallGuard{limit: limit, log: log}
 }
-
-// Ended returns how many answers were ended.
-func (g *StallGuard) Ended() uint64 { return g.ended.Load() }
 
 // Wrap returns next, guarded.
 func (g *StallGuard) Wrap(next http.Handler) http.Handler {
@@ -201,7 +196,6 @@ func (s *stallWriter) expire() {
 		return
 	}
 	s.stalled = true
-	s.guard.ended.Add(1)
 	// The handler is in a write, so the ResponseWriter is still in use. What it
 	// waits for ends now: HTTP/1.1's connection does not write any more,
 	// HTTP/2's stream is reset.

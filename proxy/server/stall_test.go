@@ -41,9 +41,19 @@ func overBothPipes(t *testing.T, test func(t *testing.T, http2 bool)) {
 	}
 }
 
-func newStallGuard(limit time.Duration) *StallGuard {
-	return NewStallGuard(limit, slog.New(slog.DiscardHandler))
+// countedGuard is a StallGuard whose log is kept.
+type countedGuard struct {
+	*StallGuard
+	log *proxytest.Recorder
 }
+
+func newStallGuard(limit time.Duration) countedGuard {
+	log := &proxytest.Recorder{}
+	return countedGuard{NewStallGuard(limit, slog.New(log)), log}
+}
+
+// ended returns how many answers were ended: each is logged.
+func (g countedGuard) ended() int { return len(g.log.Above(slog.LevelDebug - 1)) }
 
 // writeOn writes until it cannot, and sends the error.
 func writeOn(errs chan<- error) http.HandlerFunc {
@@ -67,14 +77,14 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 
 		time.Sleep(stallLimit - time.Nanosecond)
 		synctest.Wait()
-		if n := guard.Ended(); n != 0 || len(errs) != 0 {
+		if n := guard.ended(); n != 0 || len(errs) != 0 {
 			t.Fatalf("%d answers ended too soon", n)
 		}
 		time.Sleep(time.Nanosecond)
 		if err := <-errs; !errors.Is(err, errStalled) {
 			t.Errorf("error %v", err)
 		}
-		if n := guard.Ended(); n != 1 {
+		if n := guard.ended(); n != 1 {
 			t.Errorf("%d answers ended, want 1", n)
 		}
 		if _, err := io.Copy(io.Discard, res.Body); err == nil {
@@ -142,7 +152,7 @@ func TestIdleAnswerIsNotEnded(t *testing.T) {
 		if got, want := proxytest.ReadAll(t, pipeGet(t, client).Body), "event 0\nevent 1\nevent 2\n"; got != want {
 			t.Errorf("read %q, want %q", got, want)
 		}
-		if n := guard.Ended(); n != 0 {
+		if n := guard.ended(); n != 0 {
 			t.Errorf("%d answers ended", n)
 		}
 	})
@@ -173,7 +183,7 @@ func TestSlowAnswerIsNotEnded(t *testing.T) {
 		if read != size || time.Since(begun) < 10*stallLimit {
 			t.Errorf("read %d in %v, want %d", read, time.Since(begun), size)
 		}
-		if n := guard.Ended(); n != 0 {
+		if n := guard.ended(); n != 0 {
 			t.Errorf("%d answers ended", n)
 		}
 	})
@@ -222,13 +232,13 @@ func TestCompressedWatchIsGuarded(t *testing.T) {
 				t.Errorf("reads %t: %d bytes, which are not those that were sent", reads, len(got))
 			}
 			if !reads {
-				if !errors.Is(err, errStalled) || guard.Ended() != 1 || len(got) == len(sent) {
-					t.Errorf("%d of %d bytes came; %d ended: %v", len(got), len(sent), guard.Ended(), err)
+				if !errors.Is(err, errStalled) || guard.ended() != 1 || len(got) == len(sent) {
+					t.Errorf("%d of %d bytes came; %d ended: %v", len(got), len(sent), guard.ended(), err)
 				}
 				continue
 			}
-			if err != nil || guard.Ended() != 0 || len(got) != len(sent) {
-				t.Errorf("%d of %d bytes came; %d ended: %v", len(got), len(sent), guard.Ended(), err)
+			if err != nil || guard.ended() != 0 || len(got) != len(sent) {
+				t.Errorf("%d of %d bytes came; %d ended: %v", len(got), len(sent), guard.ended(), err)
 			}
 			unzip, err := gzip.NewReader(bytes.NewReader(got))
 			expect.NoError(t, err)
@@ -335,7 +345,7 @@ func TestStallGuardOverHTTP2IsNoHijacker(t *testing.T) {
 func TestLateTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard := newStallGuard(stallLimit)
-		w := &stallWriter{inner: httptest.NewRecorder(), guard: guard, request: httptest.NewRequest(http.MethodGet, "/", nil)}
+		w := &stallWriter{inner: httptest.NewRecorder(), guard: guard.StallGuard, request: httptest.NewRequest(http.MethodGet, "/", nil)}
 		w.begin()
 		w.mu.Lock()
 		time.Sleep(stallLimit) // expire is called, and waits
@@ -345,12 +355,12 @@ func TestLateTimer(t *testing.T) {
 		w.beginLocked()
 		w.mu.Unlock()
 		synctest.Wait()
-		if guard.Ended() != 0 {
+		if guard.ended() != 0 {
 			t.Fatal("the second write was ended by the first one's timer")
 		}
 		time.Sleep(stallLimit)
 		synctest.Wait()
-		if guard.Ended() != 1 {
+		if guard.ended() != 1 {
 			t.Error("the second write was not ended by its own timer")
 		}
 	})
@@ -398,7 +408,7 @@ func BenchmarkStallGuard(b *testing.B) {
 			}
 		})
 		b.Run(name+"/guarded", func(b *testing.B) {
-			w := &stallWriter{inner: inner, guard: newStallGuard(time.Minute)}
+			w := &stallWriter{inner: inner, guard: newStallGuard(time.Minute).StallGuard}
 			b.ReportAllocs()
 			for b.Loop() {
 				_, _ = w.Write(body)

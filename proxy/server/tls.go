@@ -38,7 +38,7 @@ func (s TLS) Config(get getCertificate) *tls.Config {
 	asking.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		pool := s.ClientCAs()
 		if pool == nil {
-			return nil, nil //nolint:nilnil // to crypto/tls, nil means the settings as they are
+			return nil, nil
 		}
 		// A clone uses the original's keys of session tickets, so sessions resume.
 		c := config.Clone()
@@ -63,9 +63,4 @@ func (s TLS) base(get getCertificate, protos ...string) *tls.Config {
 		// page sooner. Clients of an API wait for the whole, and each record is a system call.
 		DynamicRecordSizingDisabled: true,
 	}
-}
-
-// TLSConfig returns the settings of [TLS.Config] with a certificate that does not change.
-func TLSConfig(pair tls.Certificate) *tls.Config {
-	return TLS{}.Config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
 }

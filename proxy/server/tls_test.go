@@ -19,9 +19,9 @@ import (
 // unverified, and again in a resumed session.
 func TestAskingForCertificates(t *testing.T) {
 	var pool *x509.CertPool
-	pair, _, err := certs.LoadOrCreate(t.TempDir(), nil, proxytest.WallClock())
+	pair, _, err := certs.ServingFromDir(t.TempDir(), nil, proxytest.DiscardLog())
 	expect.NoError(t, err)
-	server := TLS{ClientCAs: func() *x509.CertPool { return pool }}.Config(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
+	server := TLS{ClientCAs: func() *x509.CertPool { return pool }}.Config(pair.Get)
 	cache := tls.NewLRUClientSessionCache(1)
 	dial := func() (asked bool, state tls.ConnectionState) {
 		// Not a net.Pipe, which has no buffer: in a resumed session both ends write at once.
@@ -37,7 +37,7 @@ func TestAskingForCertificates(t *testing.T) {
 			ServerName:         "localhost",
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 				asked = true
-				return &pair, nil
+				return pair.Get(nil)
 			},
 		})
 		ended := make(chan struct{})
@@ -68,12 +68,12 @@ func TestAskingForCertificates(t *testing.T) {
 
 // TestServerWithCertificate serves as the command does, with a made pair.
 func TestServerWithCertificate(t *testing.T) {
-	pair, ca, err := certs.LoadOrCreate(t.TempDir(), nil, proxytest.WallClock())
+	pair, ca, err := certs.ServingFromDir(t.TempDir(), nil, proxytest.DiscardLog())
 	expect.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	expect.NoError(t, err)
 	server := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
-		TLSConfig(pair), slog.New(slog.DiscardHandler))
+		TLS{}.Config(pair.Get), slog.New(slog.DiscardHandler))
 	go func() { _ = server.ServeTLS(listener, "", "") }()
 	t.Cleanup(func() { _ = server.Close() })
 

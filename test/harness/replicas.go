@@ -2,10 +2,10 @@ package harness
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -33,7 +33,7 @@ func NewReplicas(t testing.TB) *Replicas {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Balancer.Close)
-	_, caPath, err := certs.LoadOrCreate(r.dir, nil, time.Now())
+	_, caPath, err := certs.ServingFromDir(r.dir, nil, slog.New(slog.DiscardHandler))
 	expect.NoError(t, err)
 	if r.ca, err = os.ReadFile(caPath); err != nil {
 		t.Fatal(err)

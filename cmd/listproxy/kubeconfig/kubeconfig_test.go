@@ -1,10 +1,10 @@
 package kubeconfig
 
 import (
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/clientcmd"
@@ -101,7 +101,7 @@ func TestKubeconfigCommand(t *testing.T) {
 	dir := t.TempDir()
 	source, ca := filepath.Join(dir, "config"), filepath.Join(dir, "certs", "ca.crt")
 	expect.NoError(t, clientcmd.WriteToFile(*twoContexts(), source))
-	if _, err := certs.LoadOrCreateAuthority(filepath.Dir(ca), time.Now()); err != nil {
+	if _, _, err := certs.ServingFromDir(filepath.Dir(ca), nil, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	run := func(args ...string) (out, errs string, err error) {

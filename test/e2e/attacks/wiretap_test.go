@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -17,7 +18,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	h2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -44,7 +44,7 @@ type wiretap struct {
 
 // newWiretap listens before the API server at upstream, whose certificate ca has signed.
 func newWiretap(dir, upstream string, ca []byte, own string) (*wiretap, error) {
-	pair, caPath, err := certs.LoadOrCreate(filepath.Join(dir, "wiretap"), nil, time.Now())
+	pair, caPath, err := certs.ServingFromDir(filepath.Join(dir, "wiretap"), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func newWiretap(dir, upstream string, ca []byte, own string) (*wiretap, error) {
 	if w.ca, err = os.ReadFile(caPath); err != nil { // #nosec G304 -- just written
 		return nil, err
 	}
-	if w.listener, err = tls.Listen("tcp", "127.0.0.1:0", server.TLSConfig(pair)); err != nil {
+	if w.listener, err = tls.Listen("tcp", "127.0.0.1:0", server.TLS{}.Config(pair.Get)); err != nil {
 		return nil, err
 	}
 	go w.serve()

@@ -2,6 +2,7 @@ package forwarding
 
 import (
 	"context"
+	"log/slog"
 	"path/filepath"
 	"testing"
 	"time"
@@ -55,7 +56,11 @@ func setUp(s *harness.Suite) error {
 		return err
 	}
 	// One pair for both ends: it serves the stand-in, and the API server shows it there.
-	pair, ca, err := certs.LoadOrCreate(dir, nil, time.Now())
+	serving, ca, err := certs.ServingFromDir(dir, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	pair, err := serving.Get(nil)
 	if err != nil {
 		return err
 	}
@@ -91,7 +96,7 @@ func setUp(s *harness.Suite) error {
 	if admin, err = kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin)); err != nil {
 		return err
 	}
-	kubelet = startStandIn(pair)
+	kubelet = startStandIn(*pair)
 	s.Cleanup(func() error { kubelet.close(); return nil })
 	return registerNode(s.Context(), kubelet.port())
 }

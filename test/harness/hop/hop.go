@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -61,7 +62,7 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 	if err != nil {
 		return nil, err
 	}
-	pair, caPath, err := certs.LoadOrCreate(dir, nil, time.Now())
+	pair, caPath, err := certs.ServingFromDir(dir, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 		return nil, err
 	}
 	h.listener = &trackingListener{Listener: l, conns: map[*trackedConn]struct{}{}}
-	h.server = &http.Server{Handler: h, TLSConfig: server.TLSConfig(pair), ReadHeaderTimeout: time.Minute, ErrorLog: silence()}
+	h.server = &http.Server{Handler: h, TLSConfig: server.TLS{}.Config(pair.Get), ReadHeaderTimeout: time.Minute, ErrorLog: silence()}
 	go func() { _ = h.server.ServeTLS(h.listener, "", "") }()
 	return h, nil
 }

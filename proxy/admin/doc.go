@@ -4,7 +4,7 @@
 //
 //   - port.go: what is at which path
 //   - guard.go: who may read it, and how many at a time
-//   - pages.go: flags and profiles
+//   - pages.go, flagz.go: profiles and flags
 //   - statuspage*.go: the content of the status page
 //   - metrics_*.go: metrics of state, read when somebody scrapes
 package admin

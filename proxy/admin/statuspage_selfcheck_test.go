@@ -42,21 +42,21 @@ func TestStatusSaysWhatSelfChecksFound(t *testing.T) {
 		"agrees": {
 			time.Minute,
 			checks.Stats{At: ago(time.Second), Result: checks.Agrees},
-			statusz.SelfCheck{Result: statusz.SelfCheckAgrees, Age: age(time.Second)},
+			statusz.SelfCheck{Result: "agrees", Age: age(time.Second)},
 		},
 		"inconclusive": {
 			time.Minute,
 			checks.Stats{At: ago(time.Second), Result: checks.Inconclusive},
-			statusz.SelfCheck{Result: statusz.SelfCheckInconclusive, Age: age(time.Second)},
+			statusz.SelfCheck{Result: "inconclusive", Age: age(time.Second)},
 		},
 		"mismatch": {
 			time.Minute,
 			checks.Stats{At: ago(time.Second), Result: checks.Mismatch, Mismatches: 1, Mismatched: ago(time.Second)},
-			statusz.SelfCheck{Result: statusz.SelfCheckMismatch, Age: age(time.Second), Mismatches: 1, MismatchAge: age(time.Second)},
+			statusz.SelfCheck{Result: "mismatch", Age: age(time.Second), Mismatches: 1, MismatchAge: age(time.Second)},
 		},
 		"agrees again": {
 			time.Minute, wrong,
-			statusz.SelfCheck{Result: statusz.SelfCheckAgrees, Age: age(time.Minute), Mismatches: 2, MismatchAge: age(time.Hour)},
+			statusz.SelfCheck{Result: "agrees", Age: age(time.Minute), Mismatches: 2, MismatchAge: age(time.Hour)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

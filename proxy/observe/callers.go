@@ -1,78 +1,16 @@
 package observe
 
 import (
-	"maps"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
-// ReasonStreaming is the reason of streaming lists among callers and on the status page.
-const ReasonStreaming = "streaming"
-
 // Callers returns the programs whose lists were forwarded most often.
-func (o *Observer) Callers() []statusz.Caller { return o.callers.Status() }
-
-// Streaming returns how many streaming lists were forwarded and succeeded, by the label of the
-// resource. They count when they begin.
-func (o *Observer) Streaming() map[string]int64 {
-	o.watches.mu.Lock()
-	defer o.watches.mu.Unlock()
-	return maps.Clone(o.watches.streaming)
-}
-
-// WatchesEnded returns how many forwarded watches have ended. Metrics count them then, and do not
-// tell them from lists that were forwarded for the same reason.
-func (o *Observer) WatchesEnded() map[ForwardedWatch]int64 {
-	o.watches.mu.Lock()
-	defer o.watches.mu.Unlock()
-	return maps.Clone(o.watches.ended)
-}
-
-// ForwardedWatch has the labels with which metrics count a forwarded watch.
-type ForwardedWatch struct {
-	Resource, Reason string
-	Newest           bool // it asked for the newest state
-	Streaming        bool // it is one of those of [Observer.Streaming]
-}
-
-// forwardedWatches counts forwarded watches. The zero value has counted none. It is safe for
-// concurrent use.
-type forwardedWatches struct {
-	mu        sync.Mutex
-	streaming map[string]int64
-	ended     map[ForwardedWatch]int64
-}
-
-// beginStreaming counts a streaming list. There are few labels (resourceLabels), and so few counts.
-func (f *forwardedWatches) beginStreaming(label string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.streaming == nil {
-		f.streaming = map[string]int64{}
-	}
-	if _, known := f.streaming[label]; !known && len(f.streaming) >= maxResourceLabels {
-		label = OtherLabel
-	}
-	f.streaming[label]++
-}
-
-// end counts a watch that has ended.
-func (f *forwardedWatches) end(watch ForwardedWatch) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ended == nil {
-		f.ended = map[ForwardedWatch]int64{}
-	}
-	f.ended[watch]++
-}
+func (o *Observer) Callers() []statusz.Caller { return o.callers.status() }
 
 // countCaller counts, when an answer begins, the program that sent a list which was forwarded and
 // succeeded. Refused lists do not count: they cost the upstream little, and anybody could send them
@@ -92,35 +30,101 @@ func (rec *Record) countCaller(code int) {
 	} else if !OfLists(why) {
 		return
 	}
-	rec.observer.callers.Count(rec.request.UserAgent(), why)
+	rec.observer.callers.count(rec.request.UserAgent(), why)
 }
 
-// isWatch says whether the request is a watch, for whatever reason it was forwarded.
-func (rec *Record) isWatch() bool {
-	return rec.labels.reason == string(reason.Watch) || kubehttp.Of(rec.request).Watch
+const (
+	// maxCallers is how many programs are remembered.
+	maxCallers = 50
+	// maxCallerNames is how many User-Agent headers are remembered with what was made of them.
+	maxCallerNames = 512
+)
+
+// callers counts forwarded lists by the program that sent them, for the most frequent ones, in
+// bounded memory: it is the Space-Saving algorithm of Metwally, Agrawal and El Abbadi (2005). A
+// program that sent more than a fiftieth of all lists is always there. The zero value is empty and
+// ready for use. It is safe for concurrent use.
+type callers struct {
+	mu    sync.Mutex
+	names map[string]string  // what telemetry.UserAgent made of a header, which costs more than to count
+	of    map[string]*caller // by name
 }
 
-// endWatch counts a forwarded watch at its end, after metrics, and with the label that they have.
-func (rec *Record) endWatch(resource string) {
-	if rec.labels.decision == DecisionForward && rec.isWatch() {
-		rec.observer.watches.end(ForwardedWatch{
-			Resource: resource, Reason: rec.labels.reason, Newest: rec.labels.semantics == policy.MostRecent, Streaming: rec.streams,
-		})
+// caller is one program.
+type caller struct {
+	lists, excess int64
+	reasons       map[string]int64
+}
+
+// count counts a forwarded list of a program, by its User-Agent header. There must be few
+// different reasons.
+func (c *callers) count(userAgent, reason string) {
+	if len(userAgent) > telemetry.MaxUserAgent+1 { // one more, so that it is seen to be too long
+		userAgent = userAgent[:telemetry.MaxUserAgent+1]
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.ofLocked(c.nameLocked(userAgent))
+	found.lists++
+	found.reasons[reason]++
 }
 
-// OfLists says whether lists are forwarded for a reason. Watches may be, too (isWatch).
-func OfLists(why string) bool {
-	return why != string(reason.NotList) && why != string(reason.Watch)
-}
-
-// streamsList says whether a watch begins with the present state: a streaming list (KEP-3157).
-func streamsList(u *url.URL) bool {
-	if u == nil || !strings.Contains(u.RawQuery, "sendInitialEvents") {
-		return false // as nearly all, without reading the query
+func (c *callers) nameLocked(userAgent string) string {
+	name, ok := c.names[userAgent]
+	if ok {
+		return name
 	}
-	query := u.Query()
-	// As k8s.io/apimachinery reads it (pkg/runtime, Convert_Slice_string_To_Pointer_bool).
-	value := query.Get("sendInitialEvents")
-	return query.Has("sendInitialEvents") && value != "0" && !strings.EqualFold(value, "false")
+	if c.names == nil || len(c.names) >= maxCallerNames {
+		c.names = map[string]string{}
+	}
+	name = telemetry.UserAgent(userAgent)
+	c.names[userAgent] = name
+	return name
+}
+
+// ofLocked returns the caller of a name. If there is no room, a new one replaces the one with the
+// lowest count, and takes over that count.
+func (c *callers) ofLocked(name string) *caller {
+	if found, ok := c.of[name]; ok {
+		return found
+	}
+	if c.of == nil {
+		c.of = map[string]*caller{}
+	}
+	fresh := &caller{reasons: map[string]int64{}}
+	if len(c.of) >= maxCallers {
+		least := ""
+		for name, candidate := range c.of {
+			if least == "" || candidate.lists < c.of[least].lists {
+				least = name
+			}
+		}
+		fresh.lists = c.of[least].lists
+		fresh.excess = fresh.lists
+		delete(c.of, least)
+	}
+	c.of[name] = fresh
+	return fresh
+}
+
+// status returns the programs, in no order.
+func (c *callers) status() []statusz.Caller {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]statusz.Caller, 0, len(c.of))
+	for name, found := range c.of {
+		all = append(all, statusz.Caller{UserAgent: name, Lists: found.lists, Excess: found.excess, Reason: mostFrequent(found.reasons)})
+	}
+	return all
+}
+
+// mostFrequent is the key with the highest count, the first by name of several.
+func mostFrequent(counts map[string]int64) string {
+	best := ""
+	for key, n := range counts {
+		if best == "" || n > counts[best] || n == counts[best] && key < best {
+			best = key
+		}
+	}
+	return best
 }

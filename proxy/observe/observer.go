@@ -4,15 +4,13 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // Observer tells what becomes of requests: in metrics, and where traces are wanted, in a span for
 // each. It holds no request up, and nothing of it depends on what a caller makes up: labels and
 // names of spans have few values. No credential, no caller's name, no object's name, no selector
 // and no other query is in either. For the status page it remembers, bounded, what the programs
-// call themselves whose lists are forwarded ([statusz.Callers]).
+// call themselves whose lists are forwarded ([Observer.Callers]).
 //
 // A nil Observer observes nothing. It is safe for concurrent use.
 type Observer struct {
@@ -23,7 +21,7 @@ type Observer struct {
 	newest   *newestMetrics
 	served   servedResources
 	trails   feedTrails
-	callers  statusz.Callers
+	callers  callers
 	watches  forwardedWatches
 
 	// Serves says, without asking anyone, whether the upstream is known to have a resource. It is

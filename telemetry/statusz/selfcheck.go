@@ -31,8 +31,9 @@ type Mismatch struct {
 
 // SelfCheck has the results of self-checks of one collection.
 type SelfCheck struct {
-	// Result of the last one: [SelfCheckAgrees], [SelfCheckInconclusive], [SelfCheckMismatch],
-	// [SelfCheckNone] or [SelfCheckOff].
+	// Result of the last one: "agrees", "inconclusive" (the API server did not give the state to
+	// compare with), "mismatch" (something differs; the collection was dropped), [SelfCheckNone] or
+	// [SelfCheckOff].
 	Result string `json:"result"`
 	// Age is how long ago the last one ended; absent if there was none.
 	Age *float64 `json:"ageSeconds,omitempty"`
@@ -43,12 +44,6 @@ type SelfCheck struct {
 }
 
 const (
-	// SelfCheckAgrees is the result if everything that was compared is equal to the API server's.
-	SelfCheckAgrees = "agrees"
-	// SelfCheckMismatch is the result if something differs. The collection was dropped.
-	SelfCheckMismatch = "mismatch"
-	// SelfCheckInconclusive is the result if the API server did not give the state to compare with.
-	SelfCheckInconclusive = "inconclusive"
 	// SelfCheckNone stands for a result before the first check.
 	SelfCheckNone = "none"
 	// SelfCheckOff stands for one if there are to be no checks.

@@ -20,10 +20,10 @@ func TestFormatSelfCheck(t *testing.T) {
 	}{
 		{SelfCheck{Result: SelfCheckOff}, "self-check off", ""},
 		{SelfCheck{Result: SelfCheckNone}, "not checked yet", ""},
-		{SelfCheck{Result: SelfCheckAgrees, Age: &age}, "agrees, 1m01s ago", ""},
-		{SelfCheck{Result: SelfCheckInconclusive, Age: &age}, "inconclusive, 1m01s ago", ""},
-		{SelfCheck{Result: SelfCheckMismatch, Age: &age, Mismatches: 1, MismatchAge: &age}, "mismatch, 1m01s ago", "1 mismatch, last 1m01s ago"},
-		{SelfCheck{Result: SelfCheckAgrees, Age: &age, Mismatches: 1200, MismatchAge: &age}, "agrees, 1m01s ago", "1,200 mismatches, last 1m01s ago"},
+		{SelfCheck{Result: "agrees", Age: &age}, "agrees, 1m01s ago", ""},
+		{SelfCheck{Result: "inconclusive", Age: &age}, "inconclusive, 1m01s ago", ""},
+		{SelfCheck{Result: "mismatch", Age: &age, Mismatches: 1, MismatchAge: &age}, "mismatch, 1m01s ago", "1 mismatch, last 1m01s ago"},
+		{SelfCheck{Result: "agrees", Age: &age, Mismatches: 1200, MismatchAge: &age}, "agrees, 1m01s ago", "1,200 mismatches, last 1m01s ago"},
 		{SelfCheck{}, "–", ""}, // of an earlier listproxy
 	} {
 		if got := formatSelfCheck(tt.c); got != tt.said {

@@ -64,8 +64,8 @@ type Check struct {
 type Endpoint struct {
 	// Address is its host:port.
 	Address string `json:"address"`
-	// State is [EndpointUp], "not-ready", "slow", [EndpointDown] or [EndpointUnknown], Meaning the
-	// same in plain words, and Seconds for how long it has been so.
+	// State is "up", "not-ready", "slow", "unreachable" or [EndpointUnknown], Meaning the same in
+	// plain words, and Seconds for how long it has been so.
 	State   string  `json:"state"`
 	Meaning string  `json:"meaning"`
 	Seconds float64 `json:"stateSeconds"`
@@ -77,14 +77,8 @@ type Endpoint struct {
 	Error string `json:"error,omitempty"`
 }
 
-const (
-	// EndpointUp is the state of an API server to which new connections go.
-	EndpointUp = "up"
-	// EndpointDown is the state of one that cannot be reached.
-	EndpointDown = "unreachable"
-	// EndpointUnknown is the state of one that was not checked yet.
-	EndpointUnknown = "unknown"
-)
+// EndpointUnknown is the state of an API server that was not checked yet.
+const EndpointUnknown = "unknown"
 
 // Lists is what became of lists.
 type Lists struct {
@@ -140,7 +134,7 @@ func shareOf(part, all int64) *float64 {
 
 // Resource is what became of the lists of one resource. Its counts are as in [Lists].
 type Resource struct {
-	// Resource is "deployments.apps", or [OtherResources].
+	// Resource is "deployments.apps", or "other" for all that are not counted by name.
 	Resource  string   `json:"resource"`
 	Answered  int64    `json:"answered"`
 	Forwarded int64    `json:"forwarded"`
@@ -151,9 +145,6 @@ type Resource struct {
 	Reason      string `json:"reason,omitempty"`
 	ReasonLists int64  `json:"reasonLists,omitempty"`
 }
-
-// OtherResources stands for all resources that are not counted by name.
-const OtherResources = "other"
 
 // All is how many lists there were.
 func (r Resource) All() int64 { return r.Answered + r.Forwarded + r.Streaming }
@@ -223,7 +214,7 @@ type Memory struct {
 
 // Caller is a program whose lists were forwarded.
 type Caller struct {
-	// UserAgent is the beginning of what the program calls itself ([telemetry.UserAgent]).
+	// UserAgent is the beginning of what the program calls itself (telemetry.UserAgent).
 	UserAgent string `json:"userAgent"`
 	// Lists that were forwarded and succeeded. It may be too high by Excess, since only so many
 	// programs are remembered.

@@ -49,9 +49,9 @@ func sample() Status {
 			{Name: "feeds", Message: "nothing new was heard of these: " + hostile},
 		},
 		Endpoints: []Endpoint{
-			{Address: "10.0.0.1:6443", State: EndpointUp, Meaning: "up", Seconds: 3725, Version: "v1.36.3", Connections: 3},
+			{Address: "10.0.0.1:6443", State: "up", Meaning: "up", Seconds: 3725, Version: "v1.36.3", Connections: 3},
 			{Address: "10.0.0.2:6443", State: "not-ready", Meaning: "not ready", Seconds: 70, Version: "v1.35.4", Connections: 1, Error: "/readyz answered 500"},
-			{Address: "10.0.0.3:6443", State: EndpointDown, Meaning: "down", Seconds: 10, Error: "dial: " + hostile},
+			{Address: "10.0.0.3:6443", State: "unreachable", Meaning: "down", Seconds: 10, Error: "dial: " + hostile},
 			{Address: "10.0.0.4:6443", State: EndpointUnknown, Meaning: "not checked yet", Seconds: 1},
 		},
 		Lists: Lists{
@@ -72,7 +72,7 @@ func sample() Status {
 				Resource: "pods", Version: "v1", Representation: "json", State: StateLive, Objects: 3000, Versions: 41, Bytes: 24 << 20,
 				Revision: 1234567, Lag: &lag, Bound: 90, Idle: 1, History: 75, Window: 150, Restarts: 1, Watches: 12,
 				Spans:     []Span{{From: 1000000, To: 1100000}, {From: 1200000, To: 1234567}},
-				SelfCheck: SelfCheck{Result: SelfCheckAgrees, Age: &checked, Mismatches: 2, MismatchAge: &wrong},
+				SelfCheck: SelfCheck{Result: "agrees", Age: &checked, Mismatches: 2, MismatchAge: &wrong},
 			},
 			{
 				Resource: "deployments.apps", Version: "v1", Representation: "protobuf", State: "warming",
@@ -85,7 +85,7 @@ func sample() Status {
 		}},
 		Resources: []Resource{
 			{Resource: "pods", Answered: 1500, Forwarded: 400, Streaming: 99, Share: &share, Reason: "most-recent", ReasonLists: 400},
-			{Resource: OtherResources, Streaming: 1, Share: new(float64), Reason: "streaming", ReasonLists: 1},
+			{Resource: "other", Streaming: 1, Share: new(float64), Reason: "streaming", ReasonLists: 1},
 		},
 		Policy: Policy{File: "/etc/" + hostile, SHA256: "0123abcd", Rules: []Rule{
 			{Resource: "pods", Cache: "eager", Representations: []string{"json", "protobuf"}, History: 300, MaxBytes: 1 << 30, LimitAtZero: LimitHonoured, ConsistentLists: "always", Source: "policy.yaml:3"},

@@ -12,19 +12,48 @@ import (
 // WriteText writes s as tables, for a terminal. Control characters that came with it are not
 // written.
 func (s Status) WriteText(w io.Writer) error {
-	var text strings.Builder
-	t := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
-	row := func(format string, args ...any) {
-		for i, arg := range args {
-			if text, ok := arg.(string); ok {
-				args[i] = cell(text)
-			}
-		}
-		_, _ = fmt.Fprintf(t, format+"\n", args...)
-	}
-	// Columns are aligned within a section.
-	section := func(title string) { _ = t.Flush(); fmt.Fprintf(&text, "\n%s\n", title) }
+	t := &textPage{}
+	t.table = tabwriter.NewWriter(&t.text, 0, 0, 3, ' ', 0)
+	t.process(s)
+	t.problems(s)
+	t.requests(s)
+	t.collections(s.Collections)
+	t.endpoints(s.Endpoints)
+	t.resources(s.Resources)
+	t.forwarded(s)
+	t.policy(s)
+	t.align()
+	_, err := io.WriteString(w, t.text.String())
+	return err
+}
 
+// textPage is a status page in the making.
+type textPage struct {
+	text  strings.Builder
+	table *tabwriter.Writer // writes to text
+}
+
+// row adds a line, whose cells are separated by tabs.
+func (t *textPage) row(format string, args ...any) {
+	for i, arg := range args {
+		if text, ok := arg.(string); ok {
+			args[i] = cell(text)
+		}
+	}
+	_, _ = fmt.Fprintf(t.table, format+"\n", args...)
+}
+
+// align aligns the columns of the rows since it was last called.
+func (t *textPage) align() { _ = t.table.Flush() } // into memory
+
+// section begins a section. Columns are aligned within it.
+func (t *textPage) section(title string) {
+	t.align()
+	fmt.Fprintf(&t.text, "\n%s\n", title)
+}
+
+// process writes what the process is, and how it and the API server are.
+func (t *textPage) process(s Status) {
 	health := "healthy"
 	if !s.Healthy {
 		health = "NOT HEALTHY"
@@ -32,91 +61,105 @@ func (s Status) WriteText(w io.Writer) error {
 	if len(s.SelfChecks.Mismatches) > 0 {
 		health += ", with a warning"
 	}
-	row("listproxy %s\t%s", s.Version, health)
+	t.row("listproxy %s\t%s", s.Version, health)
 	if u := s.UpstreamState; u == nil {
-		row("upstream\t%s", s.Upstream)
+		t.row("upstream\t%s", s.Upstream)
 	} else {
-		row("upstream\t%s: %s", s.Upstream, u.Meaning+" "+formatUpstream(*u))
+		t.row("upstream\t%s: %s", s.Upstream, u.Meaning+" "+formatUpstream(*u))
 		if u.Error != "" {
-			row("  because\t%s", u.Error)
+			t.row("  because\t%s", u.Error)
 		}
 		if u.Advice != "" {
-			row("  what to do\t%s", u.Advice)
+			t.row("  what to do\t%s", u.Advice)
 		}
 	}
-	row("up for\t%s", formatSeconds(s.Uptime))
-	row("stored\t%s", formatBound(s.Memory.Stored, s.Memory.StoredBound))
-	row("compressed\t%s", formatBound(s.Memory.Compressed, s.Memory.CompressedBound))
-	row("memory\t%s, GOMEMLIMIT %s, GOGC %s", formatBytes(s.Runtime.Memory), formatLimit(s.Runtime.MemoryLimit),
+	t.row("up for\t%s", formatSeconds(s.Uptime))
+	t.row("stored\t%s", formatBound(s.Memory.Stored, s.Memory.StoredBound))
+	t.row("compressed\t%s", formatBound(s.Memory.Compressed, s.Memory.CompressedBound))
+	t.row("memory\t%s, GOMEMLIMIT %s, GOGC %s", formatBytes(s.Runtime.Memory), formatLimit(s.Runtime.MemoryLimit),
 		formatGCPercent(s.Runtime.GCPercent))
 	for _, e := range s.Ends {
 		mark := ""
 		if e.Soon {
 			mark = "SOON: "
 		}
-		row("ends\t%s", mark+e.Name+" "+formatEnd(e))
+		t.row("ends\t%s", mark+e.Name+" "+formatEnd(e))
 	}
-	row("traces\t%s", orWord(s.Traces.Sampler, "not sent"))
+	t.row("traces\t%s", orWord(s.Traces.Sampler, "not sent"))
 	if s.Policy.File == "" {
-		row("policy\tthe default")
+		t.row("policy\tthe default")
 	} else {
-		row("policy\t%s, sha256 %s", s.Policy.File, s.Policy.SHA256)
+		t.row("policy\t%s, sha256 %s", s.Policy.File, s.Policy.SHA256)
 	}
+}
+
+// problems writes which checks fail, and what self-checks found.
+func (t *textPage) problems(s Status) {
 	for _, c := range s.Checks {
 		if !c.OK {
-			row("  %s\t%s", c.Name, orWord(c.Message, "not ready"))
+			t.row("  %s\t%s", c.Name, orWord(c.Message, "not ready"))
 		}
 	}
-
 	if len(s.SelfChecks.Mismatches) > 0 {
-		row("  WARNING\tsomething wrong may have been answered: self-checks found what was kept not to be what the API server says")
+		t.row("  WARNING\tsomething wrong may have been answered: self-checks found what was kept not to be what the API server says")
 	}
 	mismatches, more := split(s.SelfChecks.Mismatches, maxShownMismatches)
 	for _, m := range mismatches {
-		row("  mismatch\t%s %s, %s: %s", m.Resource, m.Version, m.Representation, formatMismatch(m))
+		t.row("  mismatch\t%s %s, %s: %s", m.Resource, m.Version, m.Representation, formatMismatch(m))
 	}
 	if len(more) > 0 {
-		row("\t(%d more with -o json)", len(more))
+		t.row("\t(%d more with -o json)", len(more))
 	}
+}
 
-	section("REQUESTS")
-	row("\tLAST %s\tSINCE THE START (%s)", strings.ToUpper(formatSpan(s.Recent.Seconds)), strings.ToUpper(formatSpan(s.Total.Seconds)))
+func (t *textPage) requests(s Status) {
+	t.section("REQUESTS")
+	t.row("\tLAST %s\tSINCE THE START (%s)", strings.ToUpper(formatSpan(s.Recent.Seconds)), strings.ToUpper(formatSpan(s.Total.Seconds)))
 	for _, r := range trafficRows(s.Recent, s.Total) {
-		row("%s\t%s\t%s", r.Name, r.Recent, r.Total)
+		t.row("%s\t%s\t%s", r.Name, r.Recent, r.Total)
 	}
-	_ = t.Flush() // what follows is longer than a column
-	row("in flight\t%s", formatInflight(s.Inflight))
-	row("saved the API server\t%s", formatBytes(s.Lists.SavedBytes))
+	t.align() // what follows is longer than a column
+	t.row("in flight\t%s", formatInflight(s.Inflight))
+	t.row("saved the API server\t%s", formatBytes(s.Lists.SavedBytes))
 	if newest := s.Lists.Newest; newest != (Newest{}) {
-		row("lists of the newest state\t%s", formatNewest(newest))
+		t.row("lists of the newest state\t%s", formatNewest(newest))
 	}
+}
 
-	section("COLLECTIONS")
-	if len(s.Collections) == 0 {
-		row("none: nobody has asked for a list yet")
-	} else {
-		row("RESOURCE\tVERSION\tFORM\tSTATE\tOBJECTS\tBYTES\tREVISION\tNEWEST STATE\tHISTORY\tGAPS\tRESTARTS\tWATCHES\tSELF-CHECK")
+func (t *textPage) collections(all []Collection) {
+	t.section("COLLECTIONS")
+	if len(all) == 0 {
+		t.row("none: nobody has asked for a list yet")
+		return
 	}
-	for _, c := range s.Collections {
-		row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%d\t%s", c.Resource, c.Version, c.Representation, c.State,
+	t.row("RESOURCE\tVERSION\tFORM\tSTATE\tOBJECTS\tBYTES\tREVISION\tNEWEST STATE\tHISTORY\tGAPS\tRESTARTS\tWATCHES\tSELF-CHECK")
+	for _, c := range all {
+		t.row("%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%d\t%s", c.Resource, c.Version, c.Representation, c.State,
 			formatCount(c.Objects), formatBytes(c.Bytes), c.Revision, formatVerified(c),
 			formatHistory(c), gapsOf(c), c.Restarts, c.Watches, joinWords("; ", formatSelfCheck(c.SelfCheck), formatMismatches(c.SelfCheck)))
 	}
+}
 
-	if len(s.Endpoints) > 0 {
-		section("API SERVERS")
-		row("ADDRESS\tSTATE\tFOR\tVERSION\tCONNECTIONS\tLAST CHECK")
+func (t *textPage) endpoints(all []Endpoint) {
+	if len(all) == 0 {
+		return
 	}
-	for _, e := range s.Endpoints {
-		row("%s\t%s\t%s\t%s\t%s\t%s", e.Address, e.Meaning, formatSeconds(e.Seconds), orWord(e.Version, "unheard"), formatCount(e.Connections),
-			lastCheckOf(e))
+	t.section("API SERVERS")
+	t.row("ADDRESS\tSTATE\tFOR\tVERSION\tCONNECTIONS\tLAST CHECK")
+	for _, e := range all {
+		t.row("%s\t%s\t%s\t%s\t%s\t%s", e.Address, e.Meaning, formatSeconds(e.Seconds), orWord(e.Version, "unheard"),
+			formatCount(e.Connections), lastCheckOf(e))
 	}
+}
 
-	if len(s.Resources) > 0 {
-		section("LISTS BY RESOURCE")
-		row("RESOURCE\tFROM MEMORY\tLISTS\tELSE MOSTLY")
+// resources writes what became of lists, by resource.
+func (t *textPage) resources(all []Resource) {
+	if len(all) == 0 {
+		return
 	}
-	first, others := split(s.Resources, maxShownResources)
+	t.section("LISTS BY RESOURCE")
+	t.row("RESOURCE\tFROM MEMORY\tLISTS\tELSE MOSTLY")
+	first, others := split(all, maxShownResources)
 	for _, r := range first {
 		share, reason := "-", "-"
 		if r.Share != nil {
@@ -125,42 +168,46 @@ func (s Status) WriteText(w io.Writer) error {
 		if r.Reason != "" {
 			reason = r.Reason + " " + formatCount(r.ReasonLists)
 		}
-		row("%s\t%s\t%s\t%s", r.Resource, share, formatCount(r.All()), reason)
+		t.row("%s\t%s\t%s\t%s", r.Resource, share, formatCount(r.All()), reason)
 	}
 	if len(others) > 0 {
-		row("(%d more with -o json)", len(others))
+		t.row("(%d more with -o json)", len(others))
 	}
+}
 
+// forwarded writes why lists were forwarded, and whose.
+func (t *textPage) forwarded(s Status) {
 	if len(s.Lists.Reasons) > 0 {
-		section("WHY LISTS WERE FORWARDED")
-		row("REASON\tLISTS\tMEANING")
+		t.section("WHY LISTS WERE FORWARDED")
+		t.row("REASON\tLISTS\tMEANING")
 	}
 	for _, r := range s.Lists.Reasons {
-		row("%s\t%s\t%s", r.Reason, formatCount(r.Lists), r.Meaning)
+		t.row("%s\t%s\t%s", r.Reason, formatCount(r.Lists), r.Meaning)
 	}
 	if len(s.Callers) > 0 {
-		section("WHOSE LISTS WERE FORWARDED")
-		row("PROGRAM\tLISTS\tMOSTLY")
+		t.section("WHOSE LISTS WERE FORWARDED")
+		t.row("PROGRAM\tLISTS\tMOSTLY")
 	}
 	for _, c := range s.Callers {
-		row("%s\t%s\t%s", c.UserAgent, formatLists(c), c.Reason)
+		t.row("%s\t%s\t%s", c.UserAgent, formatLists(c), c.Reason)
 	}
+}
+
+// policy writes the rules in force, and what is loaded by them before anybody asks.
+func (t *textPage) policy(s Status) {
 	if len(s.Policy.Rules) > 0 {
-		section("POLICY")
-		row("RESOURCE\tFROM\tKEPT")
+		t.section("POLICY")
+		t.row("RESOURCE\tFROM\tKEPT")
 	}
 	for _, r := range s.Policy.Rules {
-		row("%s\t%s\t%s", r.Resource, r.Source, formatKept(r))
+		t.row("%s\t%s\t%s", r.Resource, r.Source, formatKept(r))
 	}
 	if len(s.Eager) > 0 {
-		section("LOADED BEFORE ANYBODY ASKS")
+		t.section("LOADED BEFORE ANYBODY ASKS")
 	}
 	for _, e := range s.Eager {
-		row("%s\t%s\t%s", e.Resource, e.Version, e.Representation)
+		t.row("%s\t%s\t%s", e.Resource, e.Version, e.Representation)
 	}
-	_ = t.Flush() // into memory
-	_, err := io.WriteString(w, text.String())
-	return err
 }
 
 // maxCell is how long a cell may be, in characters, so that one does not push all others off the

@@ -21,9 +21,6 @@ type UpstreamState struct {
 	Advice string `json:"advice,omitempty"`
 }
 
-// UpstreamOK is the state of an API server that answers listproxy as it should.
-const UpstreamOK = "ok"
-
 // End is when something ends that listproxy needs: a certificate, or its token.
 type End struct {
 	// Name is "certificate serving", "token", and the like.

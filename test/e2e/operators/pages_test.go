@@ -87,7 +87,7 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 		r.Reviews.Requests == 0 || now.Total.Answered != now.Lists.Answered || now.Total.Forwarded != now.Lists.Forwarded || now.Total.Seconds < r.Seconds {
 		t.Errorf("recently %+v, in all %+v", r, now.Total)
 	}
-	if u := now.UpstreamState; u == nil || u.State != statusz.UpstreamOK || u.User != controlplane.FeedUserName || len(now.Ends) == 0 {
+	if u := now.UpstreamState; u == nil || u.State != "ok" || u.User != controlplane.FeedUserName || len(now.Ends) == 0 {
 		t.Errorf("the upstream is %+v, and what ends is %+v", u, now.Ends)
 	}
 	for name, reason := range map[string]string{"recent/1": "most-recent", "informer/1": "streaming"} {

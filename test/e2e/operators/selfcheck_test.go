@@ -57,7 +57,7 @@ func TestMismatchIsOnThePage(t *testing.T) {
 	poll.Until(t, patience, "a check agrees", func() bool {
 		s := status(t, p)
 		c := collection(s)
-		return c.State == statusz.StateLive && c.SelfCheck.Result == statusz.SelfCheckAgrees && c.SelfCheck.Age != nil && c.SelfCheck.Mismatches == 0
+		return c.State == statusz.StateLive && c.SelfCheck.Result == "agrees" && c.SelfCheck.Age != nil && c.SelfCheck.Mismatches == 0
 	})
 
 	objects, restarts, created := 0, int64(0), time.Time{}
@@ -87,7 +87,7 @@ func TestMismatchIsOnThePage(t *testing.T) {
 			}
 			c = collection(s)
 		}
-		return len(s.SelfChecks.Mismatches) > 0 && c.State == statusz.StateLive && c.SelfCheck.Result == statusz.SelfCheckAgrees
+		return len(s.SelfChecks.Mismatches) > 0 && c.State == statusz.StateLive && c.SelfCheck.Result == "agrees"
 	})
 	s := status(t, p)
 	c := collection(s)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/telemetry/statusz"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
@@ -80,7 +79,7 @@ func TestOldStateOfOneOfTwo(t *testing.T) {
 			r.must(s.Pause())
 			r.must(poll.Retry(t.Context(), "it to be given up", func() error { // so that the feeds are at the other one
 				status, err := p.Status(t.Context())
-				if err == nil && status.Endpoints[i].State != statusz.EndpointDown {
+				if err == nil && status.Endpoints[i].State != "unreachable" {
 					err = fmt.Errorf("it is %s", status.Endpoints[i].State)
 				}
 				return err

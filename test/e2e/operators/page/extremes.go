@@ -62,7 +62,7 @@ func many() statusz.Status {
 		c := statusz.Collection{
 			Resource: resource, Version: "v1alpha1", Representation: "metadata-protobuf", State: statusz.StateLive,
 			Objects: 123456789, Versions: 1, Bytes: 1 << 45, Revision: 1<<64 - 1, Lag: &lag, History: 3600, Window: 3600, Restarts: 1e9,
-			SelfCheck: statusz.SelfCheck{Result: statusz.SelfCheckInconclusive, Age: &lag},
+			SelfCheck: statusz.SelfCheck{Result: "inconclusive", Age: &lag},
 		}
 		for from := uint64(1); from < 8; from += 2 {
 			c.Spans = append(c.Spans, statusz.Span{From: from, To: from})
@@ -71,7 +71,7 @@ func many() statusz.Status {
 			c.State = "not-permitted"
 		}
 		if i < 7 {
-			c.SelfCheck = statusz.SelfCheck{Result: statusz.SelfCheckMismatch, Age: &lag, Mismatches: 1e6, MismatchAge: &lag}
+			c.SelfCheck = statusz.SelfCheck{Result: "mismatch", Age: &lag, Mismatches: 1e6, MismatchAge: &lag}
 			s.SelfChecks.Mismatches = append(s.SelfChecks.Mismatches, statusz.Mismatch{
 				Resource: c.Resource, Version: c.Version, Representation: c.Representation, Mismatches: 1e6, Last: time.Now(), Age: lag,
 			})
@@ -86,7 +86,7 @@ func many() statusz.Status {
 	}
 	for i := range 7 {
 		s.Endpoints = append(s.Endpoints, statusz.Endpoint{
-			Address: fmt.Sprintf("[2001:db8:1234:5678:9abc:def0:1234:%04x]:65535", i), State: statusz.EndpointUp, Meaning: "up",
+			Address: fmt.Sprintf("[2001:db8:1234:5678:9abc:def0:1234:%04x]:65535", i), State: "up", Meaning: "up",
 			Seconds: 1e9, Version: "v1.36.3-vendor.1+0123456789abcdef", Connections: 1e15,
 		})
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"os"
 	"strings"
@@ -16,18 +15,16 @@ import (
 	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/admin"
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // pages makes the admin port's pages for people.
-func (o *options) pages(
-	a *app, endpoints *upstream.Endpoints, observing *observing, state admin.State, log *slog.Logger,
-) (admin.Pages, error) {
-	source := &admin.StatusSource{
+func (o *options) pages(a *app, observing *observing, state admin.State) (admin.Pages, error) {
+	address := a.transports.URL()
+	a.status = &admin.StatusSource{
 		State:           state,
 		Version:         version(),
-		Upstream:        a.upstream.Scheme + "://" + a.upstream.Host,
+		Upstream:        address.Scheme + "://" + address.Host,
 		Started:         time.Now(),
 		Ready:           a.ready,
 		Metrics:         observing.metrics.Gatherer(),
@@ -38,13 +35,12 @@ func (o *options) pages(
 		Mismatched:      a.collections.Mismatched,
 		Flags:           func() []statusz.Flag { return flagsInForce(o.flags) },
 		Policy:          o.policyInForce(),
-		Endpoints:       endpoints.Stats,
+		Endpoints:       a.endpoints.Stats,
 		Eager:           eagerInForce(o.eagerly),
 		Traces:          statusz.Traces{Enabled: observing.traces.Enabled(), Sampler: observing.traces.Sampler()},
 	}
-	a.status = source
-	status, err := statusz.Handler(source.Read, log)
-	return admin.Pages{Status: status, Flags: source.Flags, Profiling: o.profiling, Hosts: o.admin.names(a.upstream)}, err
+	status, err := statusz.Handler(a.status.Read, a.log)
+	return admin.Pages{Status: status, Flags: a.status.Flags, Profiling: o.profiling, Hosts: o.admin.names(address)}, err
 }
 
 // window is how far back the history of a resource is to reach.
@@ -102,7 +98,7 @@ func eagerInForce(eager []policy.EagerCollection) []statusz.Eager {
 	return status
 }
 
-// flagsInForce returns all flags by name. None of them has a secret for a value: they name files.
+// flagsInForce returns all flags, in the order of help. None of them has a secret for a value: they name files.
 func flagsInForce(fs *pflag.FlagSet) []statusz.Flag {
 	var flags []statusz.Flag
 	fs.VisitAll(func(f *pflag.Flag) {

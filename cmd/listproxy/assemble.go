@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
+	"slices"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,112 +19,101 @@ import (
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/forward"
-	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
+// apiServer is how listproxy reaches the API server.
+type apiServer struct {
+	config     *rest.Config         // with listproxy's own credentials
+	endpoints  *upstream.Endpoints  // nil without --upstream
+	transports *upstream.Transports // with those of callers
+}
+
+// closers end parts, the last that was made first.
+type closers []func()
+
+func (c *closers) add(end func()) { *c = append(*c, end) }
+
+func (c *closers) close() {
+	for _, end := range slices.Backward(*c) {
+		end()
+	}
+}
+
 // app is what runs: the parts, wired.
 type app struct {
-	log         *slog.Logger
-	upstream    *url.URL
-	transports  *upstream.Transports
-	tls         server.TLS
-	certificate *certs.Certificate
-	connect     *connectListener // nil: not opened
-	handler     http.Handler
-	forward     *forward.Forwarder
-	cluster     *discovery.Cluster
-	authorizer  *authz.Authorizer
-	// impersonator is nil if no user is impersonated.
-	impersonator *authz.Impersonator
-	health       *upstream.Health
-	collections  *snapshot.Collections
-	warmup       *proxy.Warmup
-	watchRBAC    func(context.Context) error
-	clientCAs    []*certs.ClientCA
-	whoAmI       *authz.WhoAmI // nil: nobody wants to know who callers are
-	auditLog     *audit.Log    // nil: none
-	compressor   *gzip.Compressor
-	metrics      http.Handler
-	pages        admin.Pages
-	status       *admin.StatusSource
-	draining     atomic.Bool
+	apiServer
+	rights
+	feeds
+	closers
+	log       *slog.Logger
+	ports     *ports
+	health    *upstream.Health
+	handler   http.Handler
+	forward   *forward.Forwarder
+	clientCAs []*certs.ClientCA
+	auditLog  *audit.Log // nil: none
+	metrics   http.Handler
+	pages     admin.Pages
+	status    *admin.StatusSource
+	draining  atomic.Bool
 }
 
 // assemble makes the parts and wires them. Its caller must close the app.
-func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, observing *observing, log *slog.Logger) (_ *app, err error) {
-	a := &app{log: log, clientCAs: o.identity.cas(), metrics: observing.metrics.Handler(log)}
+func (o *options) assemble(api apiServer, ports *ports, observing *observing, log *slog.Logger) (_ *app, err error) {
+	a := &app{apiServer: api, log: log, ports: ports, clientCAs: o.identity.cas(), metrics: observing.metrics.Handler(log)}
 	defer func() {
 		if err != nil {
 			a.close()
 		}
 	}()
-	transports, err := upstream.New(cfg)
+	a.health, err = upstream.NewHealth(api.config, upstream.HealthConfig{Callers: api.transports.Probe, Log: log})
 	if err != nil {
-		return nil, err
-	}
-	a.transports, a.upstream = transports, transports.URL()
-	if a.health, err = upstream.NewHealth(cfg, upstream.HealthConfig{
-		Needs:    func() []schema.GroupVersionResource { return a.needs(o.eagerly) },
-		Versions: func() []string { return a.cluster.Servers.Versions() },
-		Callers:  transports.Probe,
-		Log:      log,
-	}); err != nil {
 		return nil, err
 	}
 	quiet := a.health.Quiet(log) // for all others who ask the upstream
-	reviews := authz.Config{TTL: o.reviewTTL}
-	if len(a.clientCAs) > 0 {
-		if err := transports.Impersonate(cfg); err != nil {
-			return nil, err
-		}
-		if a.impersonator, err = authz.NewImpersonator(cfg, observing.reviews, reviews, quiet); err != nil {
-			return nil, err
-		}
+	if a.rights, err = o.newRights(api, observing, &a.closers, quiet); err != nil {
+		return nil, err
 	}
+	if a.feeds, err = o.newFeeds(api, observing, &a.closers, quiet); err != nil {
+		return nil, err
+	}
+	a.health.Needs = func() []schema.GroupVersionResource { return a.needed(o.eagerly) }
+	a.health.Versions = a.cluster.Servers.Versions
+	observing.Serves = a.cluster.Catalog.Serves
+	if a.auditLog, err = openAuditLog(o.audit, &a.closers, log); err != nil {
+		return nil, err
+	}
+	a.forward = forward.New(api.transports, quiet)
+	handler, err := o.newHandler(a, observing, quiet)
+	if err != nil {
+		return nil, err
+	}
+	a.handler = handler.Chain()
+	return a, o.showState(a, handler, observing)
+}
+
+// newHandler makes the way of a request through the parts of a.
+func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*proxy.Handler, error) {
 	authenticator, err := o.identity.authenticator()
 	if err != nil {
 		return nil, err
-	}
-	a.authorizer, err = authz.NewAuthorizer(observing.reviews(transports.SendAs), transports.URL(), reviews, quiet)
-	if err != nil {
-		return nil, err
-	}
-	a.watchRBAC = func(ctx context.Context) error { return discovery.WatchRBAC(ctx, cfg, a.flushRights, quiet) }
-	if a.compressor, err = gzip.NewCompressor(o.compressedBound); err != nil {
-		return nil, err
-	}
-	if err := o.assembleFeeds(a, cfg, endpoints, observing, quiet); err != nil {
-		return nil, err
-	}
-	if endpoints != nil {
-		if err := admin.RegisterEndpoints(observing.metrics, endpoints.Stats); err != nil {
-			return nil, err
-		}
 	}
 	bounds, err := o.limits.inflight()
 	if err != nil {
 		return nil, err
 	}
-	if a.whoAmI, err = o.newWhoAmI(transports, observing); err != nil {
-		return nil, err
-	}
-	if a.auditLog, err = openAuditLog(o.audit, log); err != nil {
-		return nil, err
-	}
-	a.forward = forward.New(transports, quiet)
-	observing.Serves = a.cluster.Catalog.Serves
-	handler := &proxy.Handler{
+	return &proxy.Handler{
 		Draining:       a.draining.Load,
 		StallTimeout:   o.limits.stall,
 		MaxBodyBytes:   o.limits.bodyBytes,
 		ConsistentWait: o.consistentWait,
 		Authenticator:  authenticator,
 		Inflight:       bounds,
-		Upstream:       transports,
+		Upstream:       a.transports,
 		Forward:        a.forward,
 		Policy:         o.policy,
 		Catalog:        a.cluster.Catalog,
@@ -136,117 +125,146 @@ func (o *options) assemble(cfg *rest.Config, endpoints *upstream.Endpoints, obse
 		WhoAmI:         a.whoAmI,
 		AuditLog:       a.auditLog,
 		Observer:       observing.Observer,
-		Log:            quiet,
-	}
+		Log:            log,
+	}, nil
+}
+
+// showState makes the metrics of state and the admin port's pages.
+func (o *options) showState(a *app, handler *proxy.Handler, observing *observing) (err error) {
 	state := admin.State{
-		Collections: a.collections.Stats,
-		Staleness:   o.staleness,
-		Stored:      a.collections.Stored,
-		Compression: a.compressor.Stats,
-		SelfChecks:  a.collections.SelfChecks,
-		Reviews:     a.authorizer.Stats,
-		Inflight:    bounds.Stats,
-		Health:      a.health.Stats,
-		// They are there before anybody reads them.
+		Collections:  a.collections.Stats,
+		Staleness:    o.staleness,
+		Stored:       a.collections.Stored,
+		Compression:  a.compressor.Stats,
+		SelfChecks:   a.collections.SelfChecks,
+		Reviews:      a.authorizer.Stats,
+		Inflight:     handler.Inflight.Stats,
+		Health:       a.health.Stats,
+		Connections:  a.ports.bounds.stats,
 		Certificates: a.expiries,
 	}
 	if err := admin.RegisterState(observing.metrics, state); err != nil {
-		return nil, err
+		return err
 	}
-	if a.pages, err = o.pages(a, endpoints, observing, state, log); err != nil {
-		return nil, err
+	if a.endpoints != nil {
+		if err := admin.RegisterEndpoints(observing.metrics, a.endpoints.Stats); err != nil {
+			return err
+		}
 	}
-	a.handler = handler.Chain()
-	return a, nil
+	a.pages, err = o.pages(a, observing, state)
+	return err
 }
 
-// assembleFeeds makes what is fed by the upstream, and what tells the feeds that the upstream
-// changes.
-func (o *options) assembleFeeds(a *app, cfg *rest.Config, endpoints *upstream.Endpoints, observing *observing, log *slog.Logger) error {
-	own, err := upstream.Client(cfg)
-	if err != nil {
-		return fmt.Errorf("the proxy's own way to the API server: %w", err)
-	}
-	own.Transport = observing.FeedTransport(own.Transport, a.upstream)
-	// Feeds ask the cluster, and the cluster drops what feeds have brought.
-	a.collections = snapshot.NewCollections(snapshot.Config{
-		Client: own,
-		Base:   a.upstream,
-		Limits: snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: o.wait},
-		Bytes:  o.byteBound,
-		Idle:   o.idle,
-		Jitter: o.jitter,
+// rights know what callers, and listproxy's own account, may do.
+type rights struct {
+	authorizer   *authz.Authorizer
+	impersonator *authz.Impersonator // nil: no user is impersonated
+	whoAmI       *authz.WhoAmI       // nil: nobody wants to know who callers are
+	watchRBAC    func(context.Context) error
+}
 
-		Settings: func(gvr schema.GroupVersionResource) snapshot.Settings {
-			rule := o.policy.For(gvr.Group, gvr.Version, gvr.Resource)
-			return snapshot.Settings{
-				History: rule.HistoryWindow, Bytes: rule.MaxBytes, Idle: rule.IdleTimeout,
-				Watches: rule.AnswersWatches(),
-			}
-		},
+func (o *options) newRights(api apiServer, observing *observing, closing *closers, log *slog.Logger) (r rights, err error) {
+	reviews := authz.Config{TTL: o.reviewTTL}
+	send := api.transports.SendAs
+	if r.authorizer, err = authz.NewAuthorizer(observing.reviews(send), api.transports.URL(), reviews, log); err != nil {
+		return r, err
+	}
+	closing.add(r.authorizer.Close)
+	flush := r.authorizer.Flush
+	if len(o.identity.cas()) > 0 {
+		if err := api.transports.Impersonate(api.config); err != nil {
+			return r, err
+		}
+		if r.impersonator, err = authz.NewImpersonator(api.config, observing.reviews, reviews, log); err != nil {
+			return r, err
+		}
+		closing.add(r.impersonator.Close)
+		flush = func() { r.authorizer.Flush(); r.impersonator.Flush() }
+	}
+	r.watchRBAC = func(ctx context.Context) error { return discovery.WatchRBAC(ctx, api.config, flush, log) }
+	if o.audit.Enabled() || o.policy.NamesCallers() {
+		if r.whoAmI, err = authz.NewWhoAmI(observing.whoAmI(send), api.transports.URL(), reviews); err != nil {
+			return r, err
+		}
+		closing.add(r.whoAmI.Close)
+	}
+	return r, nil
+}
+
+// feeds is what the upstream feeds, and what tells feeds that the upstream changes.
+type feeds struct {
+	compressor  *gzip.Compressor
+	collections *snapshot.Collections
+	cluster     *discovery.Cluster
+	warmup      *proxy.Warmup
+}
+
+func (o *options) newFeeds(api apiServer, observing *observing, closing *closers, log *slog.Logger) (f feeds, err error) {
+	own, err := upstream.Client(api.config)
+	if err != nil {
+		return f, fmt.Errorf("the proxy's own way to the API server: %w", err)
+	}
+	own.Transport = observing.FeedTransport(own.Transport, api.transports.URL())
+	if f.compressor, err = gzip.NewCompressor(o.compressedBound); err != nil {
+		return f, err
+	}
+	closing.add(f.compressor.Close)
+	// Feeds ask the cluster, and the cluster drops what feeds have brought. The first feed begins when
+	// both are there.
+	var cluster *discovery.Cluster
+	f.collections = snapshot.NewCollections(snapshot.Config{
+		Client:   own,
+		Base:     api.transports.URL(),
+		Limits:   snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: o.wait},
+		Bytes:    o.byteBound,
+		Idle:     o.idle,
+		Jitter:   o.jitter,
+		Settings: o.settings,
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
-			return a.cluster.Fields(ctx, gvr)
+			return cluster.Fields(ctx, gvr)
 		},
-		SameServers:   func(ctx context.Context) (bool, error) { return a.cluster.Servers.Same(ctx) },
+		SameServers:   func(ctx context.Context) (bool, error) { return cluster.Servers.Same(ctx) },
 		SelfCheck:     o.selfCheck,
 		HeardWithin:   o.heardWithin(),
 		Reopened:      observing.Reopened,
 		ContinueToken: policy.EncodeContinue,
-		Compressor:    a.compressor,
+		Compressor:    f.compressor,
 		Log:           log,
 	})
+	closing.add(f.collections.Close)
 	config := discovery.Config{
-		Invalidate: a.collections.Invalidate,
+		Invalidate: f.collections.Invalidate,
 		Settle:     o.settle,
 		Quarantine: o.quarantine,
 		Vouched: func(group, version, resource string) bool {
 			return o.policy.For(group, version, resource).SameForEveryone
 		},
-		Endpoints: endpoints,
+		Endpoints: api.endpoints,
 		Log:       log,
 	}
-	if a.cluster, err = discovery.New(cfg, config); err != nil {
-		return err
+	if cluster, err = discovery.New(api.config, config); err != nil {
+		return f, err
 	}
-	a.warmup = proxy.NewWarmup(o.eagerly, a.cluster.Catalog, a.cluster.Schemas, a.collections, log)
-	return nil
+	f.cluster = cluster
+	f.warmup = proxy.NewWarmup(o.eagerly, cluster.Catalog, cluster.Schemas, f.collections, log)
+	return f, nil
 }
 
-// flushRights forgets what callers, and listproxy's own account, may do.
-func (a *app) flushRights() {
-	a.authorizer.Flush()
-	if a.impersonator != nil {
-		a.impersonator.Flush()
-	}
-}
-
-// close ends the parts that there are.
-func (a *app) close() {
-	if a.collections != nil {
-		a.collections.Close()
-	}
-	if a.authorizer != nil {
-		a.authorizer.Close()
-	}
-	if a.impersonator != nil {
-		a.impersonator.Close()
-	}
-	if a.compressor != nil {
-		a.compressor.Close()
-	}
-	closeAuditLog(a.auditLog, a.log)
-	if a.whoAmI != nil {
-		a.whoAmI.Close()
+// settings are what the policy says of keeping a resource.
+func (o *options) settings(gvr schema.GroupVersionResource) snapshot.Settings {
+	rule := o.policy.For(gvr.Group, gvr.Version, gvr.Resource)
+	return snapshot.Settings{
+		History: rule.HistoryWindow, Bytes: rule.MaxBytes, Idle: rule.IdleTimeout, Watches: rule.AnswersWatches(),
 	}
 }
 
-// needs returns the resources that listproxy keeps, or should keep.
-func (a *app) needs(eager []policy.EagerCollection) []schema.GroupVersionResource {
+// needed returns the resources that listproxy keeps, or should keep.
+func (f feeds) needed(eager []policy.EagerCollection) []schema.GroupVersionResource {
 	var needed []schema.GroupVersionResource
 	for _, e := range eager {
 		needed = append(needed, schema.GroupVersionResource{Group: e.Group, Version: e.Version, Resource: e.Resource})
 	}
-	for _, c := range a.collections.Stats() {
+	for _, c := range f.collections.Stats() {
 		needed = append(needed, c.Resource.GroupVersionResource)
 	}
 	return needed

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -24,23 +25,23 @@ import (
 // same address: there are other objects.
 func TestFeedsFollowNoRedirect(t *testing.T) {
 	var redirected atomic.Int32
-	var upstream http.ServeMux
+	var api http.ServeMux
 	for path, document := range map[string]string{
 		"/version": `{"gitVersion":"v1.36.3"}`,
 		"/api/v1":  `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods","kind":"Pod","namespaced":true,"verbs":["list","watch"]}]}`,
 	} {
-		upstream.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+		api.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, document)
 		})
 	}
-	upstream.HandleFunc("/api/v1/", func(w http.ResponseWriter, r *http.Request) {
+	api.HandleFunc("/api/v1/", func(w http.ResponseWriter, r *http.Request) {
 		redirected.Add(1)
 		http.Redirect(w, r, "/elsewhere", http.StatusFound)
 	})
-	upstream.HandleFunc("/elsewhere", func(http.ResponseWriter, *http.Request) { t.Error("a feed has followed a redirect") })
-	upstream.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
-	server := httptest.NewUnstartedServer(&upstream)
+	api.HandleFunc("/elsewhere", func(http.ResponseWriter, *http.Request) { t.Error("a feed has followed a redirect") })
+	api.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	server := httptest.NewUnstartedServer(&api)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	defer server.Close()
@@ -52,8 +53,10 @@ func TestFeedsFollowNoRedirect(t *testing.T) {
 	expect.NoError(t, err)
 	defer observing.close(discard)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	a, err := o.assemble(&rest.Config{Host: server.URL, BearerToken: "own", TLSClientConfig: rest.TLSClientConfig{CAData: ca}},
-		nil, observing, discard)
+	config := &rest.Config{Host: server.URL, BearerToken: "own", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	transports, err := upstream.New(config)
+	expect.NoError(t, err)
+	a, err := o.assemble(apiServer{config: config, transports: transports}, &ports{}, observing, discard)
 	expect.NoError(t, err)
 	defer a.close()
 	go a.cluster.Run(t.Context())

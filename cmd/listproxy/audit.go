@@ -8,8 +8,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/proxy/audit"
-	"github.com/listproxy/listproxy/proxy/authz"
-	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 // auditEnd is how long the last events may take to be written.
@@ -25,30 +23,22 @@ func addAuditFlags(fs *pflag.FlagSet, c *audit.Config) {
 	fs.BoolVar(&c.Compress, "audit-log-compress", c.Compress, "compress rotated files")
 }
 
-// newWhoAmI returns what asks who callers are, or nil if nobody wants to know.
-func (o *options) newWhoAmI(transports *upstream.Transports, observing *observing) (*authz.WhoAmI, error) {
-	if !o.audit.Enabled() && !o.policy.NamesCallers() {
-		return nil, nil //nolint:nilnil // none is no error
-	}
-	return authz.NewWhoAmI(observing.whoAmI(transports.SendAs), transports.URL(), authz.Config{TTL: o.reviewTTL})
-}
-
-// openAuditLog opens the audit log, or returns nil if there is to be none.
-func openAuditLog(c audit.Config, log *slog.Logger) (*audit.Log, error) {
+// openAuditLog opens the audit log, or returns nil if there is to be none. When it is closed, it
+// writes what is not written yet.
+func openAuditLog(c audit.Config, closing *closers, log *slog.Logger) (*audit.Log, error) {
 	if !c.Enabled() {
-		return nil, nil //nolint:nilnil // none is no error
+		return nil, nil
 	}
-	return audit.Open(c, log)
-}
-
-// closeAuditLog writes what is not written yet.
-func closeAuditLog(events *audit.Log, log *slog.Logger) {
-	if events == nil {
-		return
+	events, err := audit.Open(c, log)
+	if err != nil {
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), auditEnd)
-	defer cancel()
-	if err := events.Close(ctx); err != nil {
-		log.Error("The audit log is not complete", "error", err)
-	}
+	closing.add(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), auditEnd)
+		defer cancel()
+		if err := events.Close(ctx); err != nil {
+			log.Error("the audit log is not complete", "error", err)
+		}
+	})
+	return events, nil
 }

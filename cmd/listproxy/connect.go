@@ -58,12 +58,11 @@ type connectListener struct {
 	plain       bool
 }
 
-// openConnect opens the port for CONNECT, or returns nil if there is to be none.
-func (o *options) openConnect(
-	upstream *url.URL, serving *certs.Certificate, observer *observe.Observer, log *slog.Logger,
-) (*connectListener, error) {
+// openConnect opens the port for CONNECT, which shows the certificate of p and shares its bound on
+// connections. It returns nil if there is to be none.
+func (o *options) openConnect(upstream *url.URL, p *ports, observer *observe.Observer, log *slog.Logger) (*connectListener, error) {
 	if o.connectPort < 0 {
-		return nil, nil //nolint:nilnil // no listener is no error
+		return nil, nil
 	}
 	targets, err := server.NewTargets(upstream, o.connectHosts)
 	if err != nil {
@@ -82,12 +81,13 @@ func (o *options) openConnect(
 			return nil, fmt.Errorf("--cert-dir: %w", err)
 		}
 	}
-	c.listener, err = net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.connectPort)))
+	listener, err := net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.connectPort)))
 	if err != nil {
 		return nil, fmt.Errorf("serving CONNECT (--bind-address, --connect-port): %w", err)
 	}
-	c.tunnels = server.NewTunnels(targets, o.tls.Config(c.certificate.Get))
-	c.server = server.NewConnect(c.tunnels, o.tls.ConnectConfig(serving.Get), observer, log)
+	c.listener = p.bounds.clients.Listen(listener)
+	c.tunnels = server.NewTunnels(targets, p.tls.Config(c.certificate.Get))
+	c.server = server.NewConnect(c.tunnels, p.tls.ConnectConfig(p.certificate.Get), observer, log)
 	log.Info("serving CONNECT", "address", c.listener.Addr().String(), "tls", !c.plain, "targets", targets.String(), "ca", ca)
 	return c, nil
 }

@@ -16,64 +16,9 @@ import (
 // helpWidth is how wide help is where there is no terminal, and at most, in columns.
 const helpWidth = 110
 
-// flagSections are the flags of listproxy, the few that matter first, as help and
-// docs/operations.md have them.
-var flagSections = []struct {
-	name  string
-	flags []string
-}{
-	{"main", []string{"kubeconfig", "config", "eager", "cache-bytes", "consistent-lists", "watches", "log-level"}},
-	{"serving", []string{
-		"bind-address", "secure-port", "tls-cert-file", "tls-private-key-file", "cert-dir", "cert-hosts", "tls-min-version",
-		"tls-cipher-suites", "shutdown-delay-duration", "shutdown-timeout",
-	}},
-	{"proxy-url", []string{"connect-port", "connect-plain-http", "connect-hosts", "connect-ca-file", "connect-ca-key-file"}},
-	{"upstream", []string{"upstream", "upstream-settle"}},
-	{"authentication and authorization", []string{
-		"client-ca-file", "requestheader-client-ca-file", "requestheader-allowed-names", "requestheader-username-headers",
-		"requestheader-uid-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix", "review-ttl",
-	}},
-	{"memory", []string{
-		"compression-cache-bytes", "history-window", "staleness-bound", "fresh-wait", "consistent-wait", "eager-jitter",
-		"idle-timeout", "schema-quarantine", "self-check-interval",
-	}},
-	{"limit", []string{
-		"max-requests-inflight", "max-long-running-requests", "max-inflight-bytes", "overload-wait", "max-connections",
-		"max-body-bytes", "stall-timeout",
-	}},
-	{"auditing", []string{"audit-log-path", "audit-log-maxsize", "audit-log-maxbackup", "audit-log-maxage", "audit-log-compress"}},
-	{"admin and log", []string{"admin-bind-address", "admin-hosts", "debug-pprof", "log-format"}},
-}
-
-// sectionsOf are the flags of a command by section. Those that have none come last.
-func sectionsOf(flags *pflag.FlagSet) cliflag.NamedFlagSets {
-	var sections cliflag.NamedFlagSets
-	placed := map[string]bool{}
-	add := func(section string, flag *pflag.Flag) {
-		shown := *flag
-		shown.Usage = strings.ReplaceAll(flag.Usage, "\n", " ") // lines are broken for the terminal
-		set := sections.FlagSet(section)
-		set.SortFlags = false
-		set.AddFlag(&shown)
-		placed[flag.Name] = true
-	}
-	for _, section := range flagSections {
-		for _, name := range section.flags {
-			if flag := flags.Lookup(name); flag != nil {
-				add(section.name, flag)
-			}
-		}
-	}
-	flags.VisitAll(func(flag *pflag.Flag) {
-		if !placed[flag.Name] {
-			add("other", flag)
-		}
-	})
-	return sections
-}
-
-// showSections has a command, but not those below it, show its flags in sections.
-func showSections(root *cobra.Command) {
+// showSections has a command, but not those below it, show its flags in sections. Those that cobra
+// adds come last.
+func showSections(root *cobra.Command, sections *cliflag.NamedFlagSets) {
 	plain := (&cobra.Command{}).UsageFunc()
 	for _, below := range root.Commands() {
 		below.SetUsageFunc(plain)
@@ -87,15 +32,33 @@ func showSections(root *cobra.Command) {
 			}
 		}
 		out := cmd.OutOrStdout()
-		sections := sectionsOf(cmd.Flags())
 		for _, name := range sections.Order {
 			title := strings.ToUpper(name[:1]) + name[1:]
-			fmt.Fprintf(text, "\n%s flags:\n\n%s", title, sections.FlagSets[name].FlagUsagesWrapped(widthOf(out)))
+			fmt.Fprintf(text, "\n%s flags:\n\n%s", title, usagesOf(sections.FlagSets[name], widthOf(out)))
 		}
+		others := pflag.NewFlagSet("other", pflag.ContinueOnError)
+		for _, name := range []string{"help", "version"} {
+			if flag := cmd.Flags().Lookup(name); flag != nil {
+				others.AddFlag(flag)
+			}
+		}
+		fmt.Fprintf(text, "\nOther flags:\n\n%s", usagesOf(others, widthOf(out)))
 		fmt.Fprintf(text, "\nUse \"%s [command] --help\" for more about a command.\n", cmd.Name())
 		_, err := io.WriteString(out, text.String())
 		return err
 	})
+}
+
+// usagesOf describes flags, with lines that are broken for this width only.
+func usagesOf(flags *pflag.FlagSet, width int) string {
+	shown := pflag.NewFlagSet("", pflag.ContinueOnError)
+	shown.SortFlags = false
+	flags.VisitAll(func(flag *pflag.Flag) {
+		unbroken := *flag
+		unbroken.Usage = strings.ReplaceAll(flag.Usage, "\n", " ")
+		shown.AddFlag(&unbroken)
+	})
+	return shown.FlagUsagesWrapped(width)
 }
 
 // widthOf is how wide lines may be.

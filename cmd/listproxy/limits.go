@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 	"math"
 	"time"
 
@@ -90,23 +89,4 @@ func (o *limitOptions) inflight() (*inflight.Bounds, error) {
 	return inflight.New(inflight.Config{
 		Requests: o.requests, LongRunning: o.longRunning, Bytes: o.answerBytes, Wait: o.wait,
 	})
-}
-
-// adminConnections bounds the connections of the admin port, where a few probes and scrapers come.
-const adminConnections = 512
-
-// listeners bound the connections of the ports.
-type listeners struct{ clients, admin *inflight.Connections }
-
-func (o *limitOptions) listeners(log *slog.Logger) (l listeners, err error) {
-	if l.clients, err = inflight.NewConnections(o.connections, log); err != nil {
-		return l, err
-	}
-	l.admin, err = inflight.NewConnections(adminConnections, log)
-	return l, err
-}
-
-// stats are what is shown of them, by the port's name.
-func (l listeners) stats() map[string]inflight.ConnectionStats {
-	return map[string]inflight.ConnectionStats{"clients": l.clients.Stats(), "admin": l.admin.Stats()}
 }

@@ -59,7 +59,7 @@ make one), and in another terminal:
 	cmd.AddCommand(kubeconfig.NewCommand(), policyCommand(), status.NewCommand(), try.NewCommand(userAgent("listproxy-try")),
 		analyze.NewCommand())
 	complete(cmd)
-	showSections(cmd)
+	showSections(cmd, &o.sections)
 	return cmd
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
@@ -28,7 +29,8 @@ import (
 
 // options are the command line, as given and then as understood.
 type options struct {
-	flags *pflag.FlagSet // to tell what was given
+	flags    *pflag.FlagSet // to tell what was given
+	sections cliflag.NamedFlagSets
 
 	kubeconfig       string
 	upstreams        []string
@@ -57,8 +59,8 @@ type options struct {
 	history   time.Duration
 	staleness time.Duration
 	wait      time.Duration
-	// consistent: lists of the newest state are answered from memory, and consistentWait is how
-	// long for they wait.
+	// consistent says which lists of the newest state are answered from memory, and consistentWait how
+	// long they wait for the proof.
 	consistent     string
 	consistentWait time.Duration
 	// watches: watches and streaming lists are answered from memory.
@@ -120,14 +122,28 @@ func defaultOptions() *options {
 	}
 }
 
-func (o *options) addFlags(fs *pflag.FlagSet) {
-	o.flags = fs
+// addFlags adds the flags of listproxy, in the sections and the order that help and
+// docs/operations.md have: the few that matter most come first.
+func (o *options) addFlags(all *pflag.FlagSet) {
+	section := func(name string) *pflag.FlagSet {
+		fs := o.sections.FlagSet(name)
+		fs.SortFlags = false
+		return fs
+	}
+	fs := section("main")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,
 		"`file` with the API server's address and listproxy's own credentials;\nwithout it, the in-cluster configuration")
-	fs.StringSliceVar(&o.upstreams, "upstream", o.upstreams,
-		"`URLs` of the cluster's API servers, https://host:port, used instead of the address in --kubeconfig;\n"+
-			"the path, the credentials, and the name for which their certificates must be valid still come from there")
 	fs.StringVar(&o.config, "config", o.config, "policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
+	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")
+	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): at the bound,\n"+
+		"history is shortened, then idle resources are dropped, then lists are forwarded")
+	cli.AddConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory "+
+		"holds\neverything written before the list came. true: where that is faster than kube-apiserver; always: all;\n"+
+		"false: none. The policy can say otherwise for a resource")
+	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any "+
+		"number of clients;\nthe policy can say otherwise for a resource")
+	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "`level`: debug, access (a line for every request), info, warn or error")
+	fs = section("serving")
 	fs.StringVar(&o.bindAddress, "bind-address", o.bindAddress, "`address` to serve clients on")
 	fs.IntVar(&o.securePort, "secure-port", o.securePort, "`port` to serve clients on, over TLS")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "`file` with the serving certificate, PEM; made in --cert-dir if not given")
@@ -138,6 +154,11 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.tlsMinVersion, "tls-min-version", o.tlsMinVersion, "lowest `version` of TLS: "+strings.Join(tlsVersions(), " or "))
 	fs.StringSliceVar(&o.tlsCipherSuites, "tls-cipher-suites", o.tlsCipherSuites,
 		"cipher `suites` of TLS 1.2, with the names that kube-apiserver uses; without it, Go's own choice")
+	fs.DurationVar(&o.delay, "shutdown-delay-duration", o.delay,
+		"how long listproxy serves as before after SIGTERM, while /readyz already fails, so that load balancers notice")
+	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain,
+		"how long requests may take to end after SIGTERM and --shutdown-delay-duration; watches are ended at once")
+	fs = section("proxy-url")
 	fs.IntVar(&o.connectPort, "connect-port", o.connectPort,
 		"`port` for clients that have listproxy as their proxy-url (CONNECT); 0 any free one, -1 none")
 	fs.BoolVar(&o.connectPlain, "connect-plain-http", o.connectPlain,
@@ -147,49 +168,70 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.connectCAFile, "connect-ca-file", o.connectCAFile,
 		"`file` with the CA, PEM, that signs the certificate inside tunnels; made in --cert-dir if not given")
 	fs.StringVar(&o.connectCAKeyFile, "connect-ca-key-file", o.connectCAKeyFile, "`file` with its key, PEM")
+	fs = section("upstream")
+	fs.StringSliceVar(&o.upstreams, "upstream", o.upstreams,
+		"`URLs` of the cluster's API servers, https://host:port, used instead of the address in --kubeconfig;\n"+
+			"the path, the credentials, and the name for which their certificates must be valid still come from there")
+	fs.DurationVar(&o.settle, "upstream-settle", o.settle,
+		"how long all lists are forwarded after the API servers behind the upstream changed;\n"+leastSettleUsage())
+	fs = section("authentication and authorization")
 	o.identity.addFlags(fs)
-	o.limits.addFlags(fs)
-	addAuditFlags(fs, &o.audit)
-	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress,
-		"`address` of health checks (/livez, /readyz), metrics (/metrics) and\nthe status page (/statusz, /flagz), plain HTTP")
-	o.admin.addFlags(fs)
+	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long the API server's yes to a caller's list is remembered; 0 asks each time")
+	fs = section("memory")
+	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed,
+		"bound on the compressed lists that are kept (`quantity`); 0 compresses every list again")
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness,
 		"how old the newest state may be: an answer contains everything that the API server had this long ago")
 	fs.DurationVar(&o.wait, "fresh-wait", o.wait,
 		"how long a request waits for a revision that listproxy has not reached, before it is forwarded")
-	cli.AddConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory "+
-		"holds\neverything written before the list came. true: where that is faster than kube-apiserver; always: all;\n"+
-		"false: none. The policy can say otherwise for a resource")
-	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any "+
-		"number of clients;\nthe policy can say otherwise for a resource")
 	fs.DurationVar(&o.consistentWait, "consistent-wait", o.consistentWait,
 		"how long a list of the newest state waits for the proof (--consistent-lists), before it is forwarded; at most 1m")
-	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long the API server's yes to a caller's list is remembered; 0 asks each time")
-	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")
 	fs.DurationVar(&o.jitter, "eager-jitter", o.jitter, "eager resources begin to load at random moments within this time")
 	fs.DurationVar(&o.idle, "idle-timeout", o.idle, "a resource that nobody asked for in this time is dropped from memory; 0 never")
 	fs.DurationVar(&o.quarantine, "schema-quarantine", o.quarantine,
 		"how long a custom resource's lists are forwarded after its definition changed")
-	fs.DurationVar(&o.settle, "upstream-settle", o.settle,
-		"how long all lists are forwarded after the API servers behind the upstream changed;\n"+leastSettleUsage())
 	fs.DurationVar(&o.selfCheck, "self-check-interval", o.selfCheck,
 		"how often each resource in memory is compared with the API server; 0 never")
-	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): at the bound,\n"+
-		"history is shortened, then idle resources are dropped, then lists are forwarded")
-	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed,
-		"bound on the compressed lists that are kept (`quantity`); 0 compresses every list again")
-	fs.DurationVar(&o.delay, "shutdown-delay-duration", o.delay,
-		"how long listproxy serves as before after SIGTERM, while /readyz already fails, so that load balancers notice")
-	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain,
-		"how long requests may take to end after SIGTERM and --shutdown-delay-duration; watches are ended at once")
-	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
-	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "`level`: debug, access (a line for every request), info, warn or error")
+	o.limits.addFlags(section("limit"))
+	addAuditFlags(section("auditing"), &o.audit)
+	fs = section("admin and log")
+	fs.StringVar(&o.adminBindAddress, "admin-bind-address", o.adminBindAddress,
+		"`address` of health checks (/livez, /readyz), metrics (/metrics) and\nthe status page (/statusz, /flagz), plain HTTP")
+	o.admin.addFlags(fs)
 	fs.BoolVar(&o.profiling, "debug-pprof", o.profiling, "serve profiles of the process (/debug/pprof/) on --admin-bind-address")
+	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
+	for _, name := range o.sections.Order {
+		all.AddFlagSet(o.sections.FlagSets[name])
+	}
+	o.flags = all
 }
 
 // complete checks the options and makes of them what run needs. An error names the flag.
 func (o *options) complete() (err error) {
+	for _, part := range []func() error{
+		o.checkServing, o.checkTimes, o.identity.load, o.limits.complete, o.admin.complete, o.audit.Validate, o.completePolicy,
+		byteFlag{"--cache-bytes", o.bytes, &o.byteBound}.parse,
+		byteFlag{"--compression-cache-bytes", o.compressed, &o.compressedBound}.parse,
+	} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	if o.upstreamAddresses, err = upstream.ParseEndpoints(o.upstreams); err != nil {
+		return fmt.Errorf("--upstream: %w", err)
+	}
+	if o.level, err = telemetry.ParseLevel(o.logLevel); err != nil {
+		return fmt.Errorf("--log-level: %w", err)
+	}
+	if o.logFormat != string(telemetry.FormatText) && o.logFormat != string(telemetry.FormatJSON) {
+		return fmt.Errorf("--log-format %q: choose text or json", o.logFormat)
+	}
+	return nil
+}
+
+// checkServing checks what clients connect to, and which certificates they are shown.
+func (o *options) checkServing() error {
 	if (o.certFile == "") != (o.keyFile == "") {
 		return errors.New("--tls-cert-file and --tls-private-key-file go together: give both or none")
 	}
@@ -206,12 +248,13 @@ func (o *options) complete() (err error) {
 	if err := o.checkConnect(); err != nil {
 		return err
 	}
-	if err := checkBindAddress(o.bindAddress); err != nil {
-		return err
-	}
 	if _, _, err := net.SplitHostPort(o.adminBindAddress); err != nil {
 		return fmt.Errorf("--admin-bind-address %q: %w: give address:port", o.adminBindAddress, err)
 	}
+	return checkBindAddress(o.bindAddress)
+}
+
+func (o *options) checkTimes() error {
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
@@ -232,39 +275,18 @@ func (o *options) complete() (err error) {
 			return fmt.Errorf("%s %v is too short: at least %v", d.flag, d.value, d.least)
 		}
 	}
-	if err := cli.CheckConsistentLists(o.consistent); err != nil {
-		return err
-	}
 	if o.consistentWait > maxConsistentWait {
 		return fmt.Errorf("--consistent-wait %v is too long: at most %v", o.consistentWait, maxConsistentWait)
-	}
-	if err := o.checkSettle(); err != nil {
-		return err
 	}
 	if o.selfCheck != 0 && o.selfCheck < time.Second {
 		return fmt.Errorf("--self-check-interval %v is too short: at least 1s, or 0 for no checks", o.selfCheck)
 	}
-	for _, q := range []byteFlag{
-		{"--cache-bytes", o.bytes, &o.byteBound},
-		{"--compression-cache-bytes", o.compressed, &o.compressedBound},
-	} {
-		if err := q.parse(); err != nil {
-			return err
-		}
-	}
-	if o.upstreamAddresses, err = upstream.ParseEndpoints(o.upstreams); err != nil {
-		return fmt.Errorf("--upstream: %w", err)
-	}
-	if err := o.identity.load(); err != nil {
-		return err
-	}
-	if err := o.limits.complete(); err != nil {
-		return err
-	}
-	if err := o.admin.complete(); err != nil {
-		return err
-	}
-	if err := o.audit.Validate(); err != nil {
+	return o.checkSettle()
+}
+
+// completePolicy reads the policy, and adds to it what flags say.
+func (o *options) completePolicy() (err error) {
+	if err := cli.CheckConsistentLists(o.consistent); err != nil {
 		return err
 	}
 	if o.policy, err = policyfile.ReadFlag(o.flags, o.config); err != nil {
@@ -273,12 +295,6 @@ func (o *options) complete() (err error) {
 	o.policy = o.policy.With(policy.Switches{Consistent: policy.ConsistentLists(o.consistent), Watches: o.watches})
 	if o.eagerly, err = mergeEager(o.policy, o.eager); err != nil {
 		return fmt.Errorf("--eager: %w", err)
-	}
-	if o.level, err = telemetry.ParseLevel(o.logLevel); err != nil {
-		return fmt.Errorf("--log-level: %w", err)
-	}
-	if o.logFormat != string(telemetry.FormatText) && o.logFormat != string(telemetry.FormatJSON) {
-		return fmt.Errorf("--log-format %q: choose text or json", o.logFormat)
 	}
 	return nil
 }

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -20,7 +18,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/listproxy/listproxy/proxy/admin"
-	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
@@ -45,31 +42,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if err := setOwnPings(); err != nil {
 		return err
 	}
-	cfg, err := upstreamConfig(o.kubeconfig)
-	if err != nil {
-		return err
-	}
-	endpoints, err := o.endpoints(cfg, log)
-	if err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort)))
-	if err != nil {
-		return fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
-	}
-	defer func() { _ = listener.Close() }()
-	operators, err := net.Listen("tcp", o.adminBindAddress)
-	if err != nil {
-		return fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
-	}
-	defer func() { _ = operators.Close() }()
-	ports, err := o.limits.listeners(log)
-	if err != nil {
-		return err
-	}
-	operators = ports.admin.Listen(operators)
-	o.warnOfTLS(log)
-	certificate, err := o.serving(log)
+	api, err := o.reach(log)
 	if err != nil {
 		return err
 	}
@@ -78,27 +51,31 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer observing.close(log)
-	app, err := o.assemble(cfg, endpoints, observing, log)
+	ports, err := o.listen(api.transports.URL(), observing.Observer, log)
+	if err != nil {
+		return err
+	}
+	defer ports.close()
+	app, err := o.assemble(api, ports, observing, log)
 	if err != nil {
 		return err
 	}
 	defer app.close()
-	// Both ports ask for client certificates: inside tunnels as well.
-	o.tls.ClientCAs = certs.ClientCAs(o.identity.cas()...)
-	app.certificate, app.tls = certificate, o.tls
-	if app.connect, err = o.openConnect(app.upstream, certificate, observing.Observer, log); err != nil {
-		return err
+	log.Info("serving", "address", ports.clients.Addr().String(), "admin", ports.admin.Addr().String(),
+		"upstream", api.config.Host, "version", version())
+	return app.serve(ctx, ending{o.delay, o.drain})
+}
+
+// reach returns the ways to the API server that the flags name.
+func (o *options) reach(log *slog.Logger) (api apiServer, err error) {
+	if api.config, err = upstreamConfig(o.kubeconfig); err != nil {
+		return api, err
 	}
-	if app.connect != nil {
-		app.connect.listener = ports.clients.Listen(app.connect.listener)
-		defer func() { _ = app.connect.listener.Close() }()
+	if api.endpoints, err = o.endpoints(api.config, log); err != nil {
+		return api, err
 	}
-	if err := admin.RegisterState(observing.metrics, admin.State{Connections: ports.stats}); err != nil {
-		return err
-	}
-	log.Info("serving", "address", listener.Addr().String(), "admin", operators.Addr().String(),
-		"upstream", cfg.Host, "version", version())
-	return app.serve(ctx, ports.clients.Listen(listener), operators, ending{o.delay, o.drain})
+	api.transports, err = upstream.New(api.config)
+	return api, err
 }
 
 // upstreamConfig says where the API server is, and what the proxy itself is allowed there.
@@ -128,7 +105,7 @@ func upstreamConfig(kubeconfig string) (*rest.Config, error) {
 // if there are none.
 func (o *options) endpoints(cfg *rest.Config, log *slog.Logger) (*upstream.Endpoints, error) {
 	if len(o.upstreamAddresses) == 0 {
-		return nil, nil //nolint:nilnil // no addresses are no error
+		return nil, nil
 	}
 	endpoints, err := upstream.NewEndpoints(cfg, o.upstreamAddresses, log)
 	if err != nil {
@@ -165,63 +142,76 @@ func (e ending) timeout(err error) time.Duration {
 	return e.drain
 }
 
-// serve runs all parts until ctx ends or one of them fails.
-func (a *app) serve(ctx context.Context, clients, operators net.Listener, end ending) error {
+// serve runs all parts until ctx ends or one of them fails, and then lets requests end.
+func (a *app) serve(ctx context.Context, end ending) error {
 	// The parts outlive ctx: changes must be noticed until the last answer.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	mainServer := server.New(a.handler, a.tls.Config(a.certificate.Get), a.log)
-	drain := server.NewDrain(mainServer, func(within time.Duration) {
+	broken, fail := context.WithCancelCause(context.WithoutCancel(ctx)) // its cause is the first failure
+	defer fail(nil)
+	clients := server.New(a.handler, a.ports.tls.Config(a.ports.certificate.Get), a.log)
+	drain := server.NewDrain(clients, func(within time.Duration) {
 		a.forward.EndWatches(within)     // those that are forwarded
 		a.collections.EndWatches(within) // those from memory
 	})
-	health := server.New(admin.New(a.ready, a.metrics, a.pages), nil, a.log)
+	operators := server.New(admin.New(a.ready, a.metrics, a.pages), nil, a.log)
+	parts := a.start(life, fail, clients, operators)
 
-	var parts sync.WaitGroup
-	failed := make(chan error, 5) // one for each run
+	select {
+	case <-ctx.Done():
+	case <-broken.Done():
+	}
+	a.draining.Store(true)
+	a.log.Info("stopping", "delay", end.delay, "timeout", end.timeout(context.Cause(broken)))
+	select {
+	case <-time.After(end.delay):
+	case <-broken.Done():
+	}
+	err := context.Cause(broken)
+	a.drain(drain, end.timeout(err))
+	_ = operators.Close()
+	stop()
+	parts.Wait()
+	return err
+}
+
+// start starts all parts. They end with ctx, and the servers when they are closed. A part that fails
+// calls fail.
+func (a *app) start(ctx context.Context, fail func(error), clients, operators *http.Server) *sync.WaitGroup {
+	parts := &sync.WaitGroup{}
 	run := func(what string, part func() error) {
 		parts.Go(func() {
 			if err := part(); err != nil && !errors.Is(err, http.ErrServerClosed) {
-				failed <- fmt.Errorf("%s: %w", what, err)
+				fail(fmt.Errorf("%s: %w", what, err))
 			}
 		})
 	}
 	for _, ca := range a.clientCAs {
-		parts.Go(func() { ca.Run(life) })
+		parts.Go(func() { ca.Run(ctx) })
 	}
-	parts.Go(func() { a.transports.Run(life, a.log) })
-	parts.Go(func() { a.health.Run(life) })
-	parts.Go(func() { a.status.Run(life) })
-	parts.Go(func() { a.cluster.Run(life) })
-	parts.Go(func() { a.warmup.Run(life) })
-	run("watching RBAC", func() error { return a.watchRBAC(life) })
-	parts.Go(func() { a.certificate.Run(life) })
-	if a.connect != nil {
-		parts.Go(func() { a.connect.certificate.Run(life) })
-		run("serving CONNECT", a.connect.serve)
-		run("serving tunnels", func() error { return mainServer.Serve(a.connect.tunnels) })
+	parts.Go(func() { a.transports.Run(ctx, a.log) })
+	parts.Go(func() { a.health.Run(ctx) })
+	parts.Go(func() { a.status.Run(ctx) })
+	parts.Go(func() { a.cluster.Run(ctx) })
+	parts.Go(func() { a.warmup.Run(ctx) })
+	run("watching RBAC", func() error { return a.watchRBAC(ctx) })
+	parts.Go(func() { a.ports.certificate.Run(ctx) })
+	if connect := a.ports.connect; connect != nil {
+		parts.Go(func() { connect.certificate.Run(ctx) })
+		run("serving CONNECT", connect.serve)
+		run("serving tunnels", func() error { return clients.Serve(connect.tunnels) })
 	}
-	run("serving clients", func() error { return mainServer.ServeTLS(clients, "", "") })
-	run("serving health checks", func() error { return health.Serve(operators) })
+	run("serving clients", func() error { return clients.ServeTLS(a.ports.clients, "", "") })
+	run("serving health checks", func() error { return operators.Serve(a.ports.admin) })
+	return parts
+}
 
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-failed:
-	}
-	a.draining.Store(true)
-	a.log.Info("stopping", "delay", end.delay, "timeout", end.timeout(err))
-	if err == nil && end.delay > 0 {
-		select {
-		case <-time.After(end.delay):
-		case err = <-failed:
-		}
-	}
+// drain lets requests end, within a time, and cuts the others.
+func (a *app) drain(drain *server.Drain, timeout time.Duration) {
 	begun := time.Now()
-	if a.connect != nil {
-		a.connect.shut()
+	if a.ports.connect != nil {
+		a.ports.connect.shut()
 	}
-	timeout := end.timeout(err)
 	switch cut, clean := drain.End(timeout); {
 	case clean:
 		a.log.Info("drained: all requests have ended", "after", time.Since(begun).Round(time.Millisecond))
@@ -230,8 +220,4 @@ func (a *app) serve(ctx context.Context, clients, operators net.Listener, end en
 	default:
 		a.log.Warn("connections were cut, on which requests were still coming in, or answers going out", "timeout", timeout)
 	}
-	_ = health.Close()
-	stop()
-	parts.Wait()
-	return err
 }

@@ -85,9 +85,9 @@ func warnOfKey(log *slog.Logger, flag, path string) {
 
 // expiries says when the certificates end that clients are shown, and the CAs of theirs.
 func (a *app) expiries() []certs.Expiry {
-	all := []certs.Expiry{a.certificate.Expiry()}
-	if a.connect != nil {
-		all = append(all, a.connect.certificate.Expiry())
+	all := []certs.Expiry{a.ports.certificate.Expiry()}
+	if a.ports.connect != nil {
+		all = append(all, a.ports.connect.certificate.Expiry())
 	}
 	for _, ca := range a.clientCAs {
 		all = append(all, ca.Expiry())

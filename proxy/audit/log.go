@@ -95,14 +95,8 @@ func NewLog(out io.WriteCloser, log *slog.Logger) *Log {
 	return l
 }
 
-// Ready returns nil if lists may be answered from memory as far as the log is concerned, else why
-// not.
-func (l *Log) Ready() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.readyLocked()
-}
-
+// readyLocked returns nil if lists may be answered from memory as far as the log is concerned, else
+// why not.
 func (l *Log) readyLocked() error {
 	switch {
 	case l.closed:
@@ -167,7 +161,7 @@ func (e *Entry) Complete(a Answer) {
 	line, err := encodeEvent(event)
 	if err != nil {
 		e.log.release(e.size)
-		e.log.log.Error("An answer from memory is missing in the audit log, this is a defect of listproxy",
+		e.log.log.Error("an answer from memory is missing in the audit log, this is a defect of listproxy",
 			"auditID", a.ID, "error", err)
 		return
 	}
@@ -185,7 +179,7 @@ func (l *Log) append(line *queuedLine, id string) {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
-		l.log.Error("An answer from memory is missing in the audit log, since it ended after the log was closed", "auditID", id)
+		l.log.Error("an answer from memory is missing in the audit log, since it ended after the log was closed", "auditID", id)
 		return
 	}
 	l.queue = append(l.queue, line)
@@ -213,7 +207,7 @@ func (l *Log) reportStall() {
 	l.warned = l.began
 	l.mu.Unlock()
 	if report {
-		l.log.Warn("Writing to the audit log takes too long: lists are forwarded until it is done")
+		l.log.Warn("writing to the audit log takes too long: lists are forwarded until it is done")
 	}
 }
 
@@ -303,9 +297,9 @@ func (l *Log) written(line *queuedLine, err error) {
 
 	switch {
 	case err != nil && was == nil:
-		l.log.Error("The audit log cannot be written: lists are forwarded until it can", "error", err, "waiting", waiting)
+		l.log.Error("the audit log cannot be written: lists are forwarded until it can", "error", err, "waiting", waiting)
 	case err == nil && was != nil:
-		l.log.Info("The audit log can be written again", "waiting", waiting)
+		l.log.Info("the audit log can be written again", "waiting", waiting)
 	}
 }
 

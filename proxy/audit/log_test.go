@@ -94,7 +94,10 @@ func completed(id string) Answer { return Answer{ID: id} }
 // wantReady compares why no list may be answered.
 func wantReady(t *testing.T, when string, l *Log, want error) {
 	t.Helper()
-	if got := l.Ready(); !errors.Is(got, want) {
+	l.mu.Lock()
+	got := l.readyLocked()
+	l.mu.Unlock()
+	if !errors.Is(got, want) {
 		t.Errorf("%s: ready: %v, want %v", when, got, want)
 	}
 	entry, err := l.Begin(auditedRequest("/api/v1/pods"), auditedPods(), auditedAlice(), time.Now())

@@ -103,7 +103,7 @@ func TestLogThatCannotBeWritten(t *testing.T) {
 			}
 		})
 	}
-	for _, line := range []string{"The audit log cannot be written: lists are forwarded until it can", "The audit log can be written again"} {
+	for _, line := range []string{"the audit log cannot be written: lists are forwarded until it can", "the audit log can be written again"} {
 		if n := strings.Count(a.Log(), line); n != 2 {
 			t.Errorf("%q is in the log %d times", line, n)
 		}

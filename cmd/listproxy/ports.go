@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+
+	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/server"
+)
+
+// ports are the listeners, open and with bounds on their connections, and what clients are shown
+// there.
+type ports struct {
+	clients, admin net.Listener
+	connect        *connectListener // nil: not opened
+	certificate    *certs.Certificate
+	tls            server.TLS
+	bounds         connectionBounds
+}
+
+// listen opens the ports. Its caller must close them.
+func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slog.Logger) (_ *ports, err error) {
+	p := &ports{tls: o.tls}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	// Both ports ask for client certificates: inside tunnels as well.
+	p.tls.ClientCAs = certs.ClientCAs(o.identity.cas()...)
+	if p.bounds, err = o.limits.connectionBounds(log); err != nil {
+		return nil, err
+	}
+	clients, err := net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort)))
+	if err != nil {
+		return nil, fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
+	}
+	p.clients = p.bounds.clients.Listen(clients)
+	operators, err := net.Listen("tcp", o.adminBindAddress)
+	if err != nil {
+		return nil, fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
+	}
+	p.admin = p.bounds.admin.Listen(operators)
+	o.warnOfTLS(log)
+	if p.certificate, err = o.serving(log); err != nil {
+		return nil, err
+	}
+	p.connect, err = o.openConnect(upstream, p, observer, log)
+	return p, err
+}
+
+// close closes the listeners that are open.
+func (p *ports) close() {
+	for _, l := range []net.Listener{p.clients, p.admin} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+	if p.connect != nil {
+		_ = p.connect.listener.Close()
+	}
+}
+
+// adminConnections bounds the connections of the admin port, where a few probes and scrapers come.
+const adminConnections = 512
+
+// connectionBounds bound the connections of the ports.
+type connectionBounds struct{ clients, admin *inflight.Connections }
+
+func (o *limitOptions) connectionBounds(log *slog.Logger) (b connectionBounds, err error) {
+	if b.clients, err = inflight.NewConnections(o.connections, log); err != nil {
+		return b, err
+	}
+	b.admin, err = inflight.NewConnections(adminConnections, log)
+	return b, err
+}
+
+// stats are what is shown of them, by the port's name.
+func (b connectionBounds) stats() map[string]inflight.ConnectionStats {
+	return map[string]inflight.ConnectionStats{"clients": b.clients.Stats(), "admin": b.admin.Stats()}
+}

@@ -66,10 +66,10 @@ func (f *feed) besideOver(a outcome[attested]) (attested, error) {
 	// In doubt, the watch may be of another past than the stream, which is then about to be closed.
 	if proves := a.err == nil && !f.fresh.InDoubt(now); !proves {
 		f.log.Debug("a watch beside the stream proves nothing", "error", a.err)
-		f.fresh.BesideOver(now, false, true)
+		f.fresh.BesideFailed(now, source.Wanted(0, a.err))
 		return attested{}, nil
 	}
-	f.fresh.BesideOver(now, a.value.revision > f.collection.confirmedTo(), false)
+	f.fresh.BesideOver(now, a.value.revision > f.collection.confirmedTo())
 	return a.value, nil
 }
 

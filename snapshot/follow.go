@@ -60,7 +60,7 @@ func (f *feed) follow(ctx context.Context, s *stream) (err error) {
 		}
 		if time.Since(begun) >= aMoment {
 			retry = source.Backoff()
-		} else if !clock.Sleep(ctx, retry.Step()) {
+		} else if !f.pause(ctx, retry.Step()) {
 			return ctx.Err()
 		}
 		over := time.Now()
@@ -99,12 +99,17 @@ func (f *feed) resume(ctx context.Context, how ending, over time.Time, retry *wa
 		}
 		pause := source.Wanted(retry.Step(), err)
 		f.log.Info("watch not resumed yet", "error", err, "retry", pause.Round(time.Millisecond))
-		f.fresh.Refused(time.Now(), pause)
-		f.collection.publish(f.fresh) // no request need wait for a proof meanwhile
-		if !clock.Sleep(ctx, pause) {
+		if !f.pause(ctx, pause) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// pause waits before the next stream is opened. No request need wait for a proof meanwhile.
+func (f *feed) pause(ctx context.Context, d time.Duration) bool {
+	f.fresh.Refused(time.Now(), d)
+	f.collection.publish(f.fresh)
+	return clock.Sleep(ctx, d)
 }
 
 // lost reports whether an error ends the span at once: the history is gone upstream, or there

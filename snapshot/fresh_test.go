@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/fields"
+
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
@@ -29,7 +31,9 @@ type quietResource struct {
 	// probe, if it is not nil, answers probes in place of the upstream, after a time.
 	probe  func(*http.Request) (time.Duration, *http.Response)
 	opened int // short watches
-	asked  int
+	// refusesBeside: short watches are refused, for 20 s.
+	refusesBeside bool
+	asked         int
 }
 
 // answers sets what answers probes from now on, and returns how many were asked since then.
@@ -66,6 +70,11 @@ func (e *quietResource) RoundTrip(r *http.Request) (*http.Response, error) {
 		e.mu.Lock()
 		e.opened++
 		e.mu.Unlock()
+		if e.refusesBeside {
+			busy := tooBusy(r, http.StatusTooManyRequests)
+			busy.Header.Set("Retry-After", "20")
+			return busy, nil
+		}
 		in, out := io.Pipe()
 		go func() {
 			if clock.Sleep(r.Context(), time.Second) && e.beside != nil {
@@ -245,6 +254,68 @@ func TestNobodyWaitsWhileTheStreamIsBroken(t *testing.T) {
 	})
 }
 
+// TestNobodyWaitsBetweenShortStreams: nor where streams end at once, while the feed waits before it
+// opens the next one.
+func TestNobodyWaitsBetweenShortStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{revision: 9, watch: func(from uint64) (told []string) {
+			if from < 7 {
+				told = append(told, inEvent("MODIFIED", itemB)) // the same past
+			}
+			return append(told, `{"type":"ERROR","object":`+aStatus+"}\n")
+		}}
+		c := fed(t, u, 30*time.Second)
+		inVain := 0
+		for range 30 {
+			if c.NoFresh(index.Query{}, c.probes.Last(), 1500*time.Millisecond, true) == reason.None {
+				if _, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond); why != reason.None {
+					inVain++
+				}
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+		if inVain > 3 {
+			t.Errorf("%d lists of 30 waited in vain", inVain)
+		}
+	})
+}
+
+// TestShortWatchesThatFail are not opened before the upstream wants them again, and ever less often.
+// Few lists wait for them in vain.
+func TestShortWatchesThatFail(t *testing.T) {
+	for name, tt := range map[string]struct {
+		refuses        bool
+		opened, inVain int // at most, while 20 lists come
+	}{
+		"429 with Retry-After": {refuses: true, opened: 2, inVain: 2},
+		"no bookmark":          {opened: 5, inVain: 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
+				e.refusesBeside = tt.refuses
+				c := fed(t, e, time.Second)
+				inVain := 0
+				for i := range uint64(20) {
+					e.write(10 + i)
+					if c.NoFresh(index.Query{}, c.probes.Last(), 1500*time.Millisecond, true) == reason.None {
+						inVain++
+						if _, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond); why != reason.NotProven {
+							t.Errorf("%q", why)
+						}
+					}
+					time.Sleep(time.Second)
+				}
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				if inVain > tt.inVain || e.opened > tt.opened {
+					t.Errorf("%d lists waited in vain, %d short watches", inVain, e.opened)
+				}
+			})
+		})
+	}
+}
+
 // TestNewestAfterAResumedStream: that the upstream has the resume point and is at the span's end does
 // not prove that it has the same changes in between: etcd may have been restored and written until
 // its revision was there again. The stream, or a watch beside it from the resume point on, must
@@ -320,6 +391,12 @@ func TestNoFresh(t *testing.T) {
 	}
 	if got := c.NoFresh(index.Query{}, c.probes.Last()-1, wait, false); got != reason.None {
 		t.Errorf("one that came before the last proof's probe: %q", got)
+	}
+	unknown := index.Query{Fields: fields.OneTermEqualSelector("spec.unknown", "x")}
+	for _, after := range []uint64{c.probes.Last() - 1, c.probes.Last()} {
+		if got := c.NoFresh(unknown, after, wait, true); got != reason.Selector {
+			t.Errorf("one by a field that memory does not know: %q", got)
+		}
 	}
 	if got, _ := c.view.Load().fresh(0); got.Frame != nil {
 		t.Error("one of which nobody knows when it came is answered")

@@ -21,6 +21,8 @@ func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration, 
 	switch {
 	case v.absence != reason.None:
 		return v.absence
+	case q.Fields != nil && !v.frame.Selects(q.Fields):
+		return reason.Selector
 	case clock.Age(v.heard.Sent, now) >= c.limits.Staleness:
 		return reason.Stale
 	case v.heard.Number > after:

@@ -22,9 +22,11 @@ const (
 	// besideDelay is how long the feed waits for the stream to reach a revision that the upstream has
 	// given, before it opens a short watch beside the stream.
 	besideDelay = 100 * time.Millisecond
-	// besidePause is the least time between two short watches if the last one failed or came too
-	// late.
+	// besidePause is the least time between two short watches if the last one failed. It doubles with
+	// each that fails, up to the pause after a probe that was refused.
 	besidePause = time.Second
+	// maxFailed is how many failures in a row count.
+	maxFailed = 10
 	// besideKept: until this long after the last request for the newest state, a new short watch
 	// follows each that ends, so that bookmarks keep coming.
 	besideKept = 3 * time.Second
@@ -80,12 +82,13 @@ type Machine struct {
 	// urgent: somebody waits until the span reaches them.
 	urgent bool
 
-	// beside: a short watch is open, since opened. rested is when the next may be opened. useful: the
-	// last one showed something that the stream had not sent.
+	// beside: a short watch is open, since opened. useful: the last one showed something that the stream
+	// had not sent. failed is how many failed since then, and rested is when the next may be opened.
 	beside bool
 	opened time.Time
-	rested time.Time
 	useful bool
+	failed int
+	rested time.Time
 }
 
 // said is a revision that the upstream has given, and when.
@@ -125,7 +128,7 @@ type Action struct {
 func (m *Machine) Follow(now time.Time) {
 	*m = Machine{
 		rhythm: m.rhythm, pace: m.pace, probe: m.probe, spared: m.spared,
-		awaited: m.awaited, awaitedAt: m.awaitedAt, owed: m.owed, told: now,
+		awaited: m.awaited, awaitedAt: m.awaitedAt, owed: m.owed, told: now, failed: m.failed, rested: m.rested,
 	}
 }
 
@@ -224,7 +227,7 @@ func (m *Machine) Answered(now time.Time, revision uint64, there bool) {
 
 // Refused says that the upstream wants no probe for a time.
 func (m *Machine) Refused(now time.Time, pause time.Duration) {
-	m.probing, m.spared = false, now.Add(pause)
+	m.probing, m.spared = false, later(m.spared, now.Add(pause))
 }
 
 // Unanswered says that there was no answer. If requests for the newest state wait for one, another
@@ -258,14 +261,18 @@ func (m *Machine) Reached(to uint64) {
 func (m *Machine) BesideOpened(now time.Time) { m.beside, m.opened = true, now }
 
 // BesideOver says that the short watch has ended. useful: it showed something that the stream had
-// not sent. failed: it showed nothing.
-func (m *Machine) BesideOver(now time.Time, useful, failed bool) {
-	m.beside, m.useful = false, useful
-	if failed {
-		m.rested = now.Add(besidePause)
-		return
-	}
+// not sent.
+func (m *Machine) BesideOver(now time.Time, useful bool) {
+	m.beside, m.useful, m.failed = false, useful, 0
 	m.pace.Beside.Add(now.Sub(m.opened))
+}
+
+// BesideFailed says that the short watch has shown nothing, and how long the upstream wants to be
+// spared.
+func (m *Machine) BesideFailed(now time.Time, wanted time.Duration) {
+	pause := max(besidePause, min(besidePause<<m.failed, m.Pause()))
+	m.beside, m.useful, m.failed = false, false, min(m.failed+1, maxFailed)
+	m.rested = now.Add(max(wanted, pause))
 }
 
 // Proof returns how long the proof of the newest state is likely to take for a request that comes
@@ -277,7 +284,11 @@ func (m *Machine) Proof(now time.Time) time.Duration {
 		// without success.
 		probe = max(probe, now.Sub(m.probe.Sent))
 	}
-	return probe + m.pace.Wait(now.Sub(m.told), besideDelay)
+	delay := m.rested.Sub(now)
+	if m.beside {
+		delay = now.Sub(m.opened) - m.pace.Beside.Or(pace.UsualBeside) // as for a probe
+	}
+	return probe + m.pace.Wait(now.Sub(m.told), max(delay, besideDelay))
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -133,14 +133,51 @@ func TestFreshness(t *testing.T) {
 			happens: func(f *Machine) {
 				behind(f, start, true)
 				f.BesideOpened(start)
-				f.BesideOver(start, false, true)
+				f.BesideFailed(start, 0)
 			}, now: besideDelay, want: Action{Wake: at(besidePause)},
+		},
+		"it has failed again": {
+			happens: func(f *Machine) {
+				behind(f, start, true)
+				f.BesideFailed(start, 0)
+				f.BesideFailed(start, 0)
+			}, now: besideDelay, want: Action{Wake: at(2 * besidePause)},
+		},
+		"it has failed for long, beside one stream after the other": {
+			happens: func(f *Machine) {
+				for range 100 {
+					f.BesideFailed(start, 0)
+					f.Follow(start)
+				}
+				behind(f, start, true)
+			}, now: besideDelay, want: Action{Wake: at(9 * time.Second)},
+		},
+		"it was refused for a time": {
+			happens: func(f *Machine) {
+				behind(f, start, true)
+				f.BesideFailed(start, 15*time.Second)
+			}, now: besideDelay, want: Action{Wake: at(15 * time.Second)},
+		},
+		"it has failed after one that did not": {
+			happens: func(f *Machine) {
+				behind(f, start, true)
+				f.BesideFailed(start, 0)
+				f.BesideOver(start, false)
+				f.BesideFailed(start, 0)
+			}, now: besideDelay, want: Action{Wake: at(besidePause)},
+		},
+		"the upstream wants to be spared for longer than a stream's pause": {
+			happens: func(f *Machine) {
+				f.Refused(start, 5*time.Second)
+				f.Refused(start, time.Second)
+				f.Await(start, 9)
+			}, want: Action{Wake: at(5 * time.Second)},
 		},
 		"the watch beside told what the stream had not, and lists keep coming": {
 			happens: func(f *Machine) {
 				behind(f, start, true)
 				f.BesideOpened(start)
-				f.BesideOver(start, true, false)
+				f.BesideOver(start, true)
 				f.Reached(30)
 			}, want: Action{Beside: true},
 		},
@@ -148,7 +185,7 @@ func TestFreshness(t *testing.T) {
 			happens: func(f *Machine) {
 				behind(f, start, true)
 				f.BesideOpened(start)
-				f.BesideOver(start, true, false)
+				f.BesideOver(start, true)
 				f.Reached(30)
 			}, now: besideKept, want: Action{Wake: at(18 * time.Second)},
 		},
@@ -227,7 +264,11 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 			case 6:
 				if beside {
 					beside = false
-					f.BesideOver(now, rng.IntN(2) == 0, rng.IntN(2) == 0)
+					if rng.IntN(2) == 0 {
+						f.BesideFailed(now, time.Duration(rng.IntN(5))*time.Second)
+					} else {
+						f.BesideOver(now, rng.IntN(2) == 0)
+					}
 				}
 			case 7:
 				if rng.IntN(20) == 0 {

@@ -32,10 +32,11 @@ func TestProof(t *testing.T) {
 	expect("busy", now, 23*time.Millisecond)
 	expect("it has become quiet", now.Add(500*time.Millisecond), 503*time.Millisecond)
 	f.BesideOpened(now)
-	f.BesideOver(now.Add(time.Millisecond), false, true)
+	f.BesideFailed(now.Add(time.Millisecond), 0)
 	expect("a watch beside has failed", now.Add(time.Hour), 3*time.Millisecond+besideDelay+pace.UsualBeside)
 	f.BesideOpened(now)
-	f.BesideOver(now.Add(700*time.Millisecond), true, false)
+	expect("a watch beside takes long", now.Add(3*time.Second), 3*time.Millisecond+3*time.Second)
+	f.BesideOver(now.Add(700*time.Millisecond), true)
 	expect("quiet", now.Add(time.Hour), 803*time.Millisecond)
 	f.ProbeSent(Probe{f.probe.Number + 1, now})
 	expect("the upstream does not answer", now.Add(time.Hour), time.Hour+800*time.Millisecond)
@@ -57,4 +58,24 @@ func TestProof(t *testing.T) {
 		asks(3*time.Millisecond, true)
 	}
 	expect("where nothing happens", now.Add(time.Hour), 3*time.Millisecond)
+}
+
+// TestProofWhileShortWatchesFail: on a quiet resource a proof takes as long as it takes until the next
+// one may be opened, and one that takes longer than usual may take as long again.
+func TestProofWhileShortWatchesFail(t *testing.T) {
+	now := time.Now()
+	f := freshnessAt(now.Add(-time.Minute))
+	behind(f, now, true)
+	expect := func(what string, after, want time.Duration) {
+		t.Helper()
+		if got := f.Proof(now.Add(after)); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	f.BesideFailed(now, 20*time.Second)
+	expect("refused", 5*time.Second, 15*time.Second+pace.UsualBeside)
+	expect("when it may be opened again", 20*time.Second, besideDelay+pace.UsualBeside)
+	f.BesideOpened(now)
+	expect("one is open", time.Second, besideDelay+pace.UsualBeside)
+	expect("for long", 3*time.Second, 3*time.Second)
 }

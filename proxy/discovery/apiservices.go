@@ -67,42 +67,21 @@ func (c *Catalog) streamEnded(err error) {
 
 // store returns the store of what follows the APIServices.
 func (c *Catalog) store() store[schema.GroupVersion, server] {
-	return store[schema.GroupVersion, server]{read: readAPIService, set: c.setServer, gone: c.serverGone, listed: c.setServers, heard: &c.heard}
-}
-
-func (c *Catalog) setServer(gv schema.GroupVersion, is server) {
-	c.mu.Lock()
-	was, known := c.servers[gv]
-	if c.servers != nil { // a list comes first
-		c.servers[gv] = is
-	}
-	delete(c.known, gv)
-	c.mu.Unlock()
-	if known && was != is {
-		c.moved(gv)
-	}
-}
-
-func (c *Catalog) serverGone(gv schema.GroupVersion) {
-	c.mu.Lock()
-	delete(c.servers, gv)
-	delete(c.known, gv)
-	c.mu.Unlock()
-	c.moved(gv)
-}
-
-// setServers follows a gap, so nothing that was read before it is kept.
-func (c *Catalog) setServers(servers map[schema.GroupVersion]server) {
-	c.mu.Lock()
-	before := c.servers
-	c.servers = servers
-	c.refused = false
-	clear(c.known)
-	c.mu.Unlock()
-	for gv, was := range before {
-		if is, found := servers[gv]; !found || is != was {
-			c.moved(gv)
-		}
+	return store[schema.GroupVersion, server]{
+		read: readAPIService, known: &c.servers, mu: &c.mu, heard: &c.heard,
+		// What discovery said before is not kept; after a gap, nothing is.
+		also: func(list bool, gv schema.GroupVersion) {
+			delete(c.known, gv)
+			if list {
+				c.refused = false
+				clear(c.known)
+			}
+		},
+		changed: func(is change[schema.GroupVersion, server]) {
+			for gv := range is.was {
+				c.moved(gv)
+			}
+		},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 
@@ -145,55 +146,26 @@ type definition struct {
 
 // store returns the store of what follows the definitions.
 func (s *Schemas) store() store[string, definition] {
-	return store[string, definition]{read: definitionOf, set: s.set, gone: s.gone, listed: s.setAll, heard: &s.heard}
-}
-
-func (s *Schemas) set(name string, is definition) {
-	s.mu.Lock()
-	was := s.known[name]
-	if s.known != nil { // a list comes first
-		s.known[name] = is
-	}
-	s.mu.Unlock()
-	if was != is {
-		s.report(name)
+	return store[string, definition]{
+		read: definitionOf, known: &s.known, mu: &s.mu, heard: &s.heard,
+		also:    func(list bool, _ string) { s.refused = s.refused && !list },
+		changed: s.take,
 	}
 }
 
-func (s *Schemas) gone(name string) {
-	s.mu.Lock()
-	delete(s.known, name)
-	s.mu.Unlock()
-	s.report(name)
-}
-
-// setAll takes a list. The first only shows what there is; a later one comes after a gap, and is
-// compared with what there was. If the list came by a stream, that is followed now, unless it has
-// ended already; a plain list is read while there is no stream.
-func (s *Schemas) setAll(listed map[string]definition) {
-	s.mu.Lock()
-	was := s.known
-	s.known, s.refused = listed, false
-	s.mu.Unlock()
-	if was != nil {
-		s.compare(was, listed)
-	}
-	s.mu.Lock()
-	s.up = s.open
-	s.mu.Unlock()
-}
-
-// compare reports what a gap has changed.
-func (s *Schemas) compare(was, is map[string]definition) {
-	for name, now := range is {
-		if was[name] != now {
+// take reports what changed. The first list only shows what there is. If a list came by a stream,
+// that is followed now, unless it has ended already; a plain list is read while there is no stream.
+func (s *Schemas) take(c change[string, definition]) {
+	if !c.first {
+		maps.Copy(c.was, c.is)
+		for name := range c.was {
 			s.report(name)
 		}
 	}
-	for name := range was {
-		if _, found := is[name]; !found {
-			s.report(name)
-		}
+	if c.list {
+		s.mu.Lock()
+		s.up = s.open
+		s.mu.Unlock()
 	}
 }
 

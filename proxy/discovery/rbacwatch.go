@@ -63,21 +63,20 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Lo
 	return nil
 }
 
-// changeStore returns a store that keeps nothing: every change, a whole list being one since it
+// changeStore returns a store that keeps no objects: every change, a whole list being one since it
 // comes after a gap, calls changed at once and again authorizerLag after the last of them. (While
 // changes keep coming, the call for each one also serves as the second call for those before it.)
-func changeStore(changed func()) (_ store[struct{}, struct{}], stop func() bool) {
+func changeStore(changed func()) (_ store[struct{}, *byte], stop func() bool) {
 	again := time.AfterFunc(authorizerLag, changed)
 	again.Stop() // nothing has changed yet
-	told := func() {
-		changed()
-		again.Reset(authorizerLag)
-	}
-	type none = struct{}
-	return store[none, none]{
-		read:   func(any) (of, is none, _ error) { return of, is, nil },
-		set:    func(none, none) { told() },
-		gone:   func(none) { told() },
-		listed: func(map[none]none) { told() },
+	return store[struct{}, *byte]{
+		// Whatever comes is another value than before.
+		read:  func(any) (of struct{}, is *byte, _ error) { return of, new(byte), nil },
+		known: new(map[struct{}]*byte),
+		mu:    &sync.Mutex{},
+		changed: func(change[struct{}, *byte]) {
+			changed()
+			again.Reset(authorizerLag)
+		},
 	}, again.Stop
 }

@@ -19,42 +19,35 @@ const (
 
 // store returns the store of what follows the Leases: it keeps the holders only.
 func (s *Servers) store(heard *heard) store[string, string] {
-	return store[string, string]{read: readServerLease, set: s.setHolder, gone: s.holderGone, listed: s.setHolders, heard: heard}
-}
-
-// setHolder takes one Lease. Mostly it is a renewal, which is no change.
-func (s *Servers) setHolder(name, holder string) {
-	s.mu.Lock()
-	was, found := s.holders[name]
-	if s.holders != nil { // a list comes first
-		s.holders[name] = holder
-	}
-	s.mu.Unlock()
-	if !found || was != holder {
-		s.serverStarted()
-		s.report("an API server announced itself", "lease", name)
+	return store[string, string]{
+		read: readServerLease, known: &s.holders, mu: &s.mu, heard: heard,
+		also:    func(list bool, _ string) { s.refused = s.refused && !list },
+		changed: s.take,
 	}
 }
 
-func (s *Servers) holderGone(name string) {
-	s.mu.Lock()
-	delete(s.holders, name)
-	s.mu.Unlock()
-	s.report("an API server took its leave", "lease", name)
-}
-
-// setHolders takes a list. The first only tells what there is; a later one comes after a gap, and
-// is compared with what was known before.
-func (s *Servers) setHolders(listed map[string]string) {
-	s.mu.Lock()
-	was := s.holders
-	s.holders, s.refused = listed, false
-	s.mu.Unlock()
-	if was != nil && !maps.Equal(was, listed) {
+// take reports what changed. Mostly a Lease is renewed, which is no change; and the first list only
+// tells what there is.
+func (s *Servers) take(c change[string, string]) {
+	switch {
+	case c.first:
+	case c.list && len(c.was)+len(c.is) > 0:
 		s.serverStarted()
 		s.report("other API servers than before the stream of their Leases broke")
+	case c.list:
+	case len(c.is) > 0:
+		for name := range c.is {
+			s.serverStarted()
+			s.report("an API server announced itself", "lease", name)
+		}
+	default:
+		for name := range c.was {
+			s.report("an API server took its leave", "lease", name)
+		}
 	}
-	s.look()
+	if c.list {
+		s.look()
+	}
 }
 
 // readServerLease returns the name of a Lease and who holds it.

@@ -76,58 +76,38 @@ func (s *storageVersions) ended(err error) {
 				"grant", "list and watch on storageversions.internal.apiserver.k8s.io", "error", err)
 		})
 	case isRefused(err): // not served
-		for resource := range s.agreed {
-			s.forget(resource)
-		}
+		s.take(change[schema.GroupResource, string]{was: s.agreed})
 		s.agreed = nil
 	}
 }
 
 // store returns the store of what follows the StorageVersions.
 func (s *storageVersions) store(heard *heard) store[schema.GroupResource, string] {
-	return store[schema.GroupResource, string]{read: readStorageVersion, set: s.set, gone: s.forget, listed: s.setAll, heard: heard}
+	return store[schema.GroupResource, string]{read: readStorageVersion, known: &s.agreed, mu: &sync.Mutex{}, changed: s.take, heard: heard}
 }
 
-// setAll takes what there is after a gap.
-func (s *storageVersions) setAll(listed map[schema.GroupResource]string) {
-	for resource := range s.agreed {
-		if _, found := listed[resource]; !found {
-			s.forget(resource)
+// take tells what changed: on which versions the API servers agree now, or that they do not; and
+// about which resources none of them says anything any more.
+func (s *storageVersions) take(c change[schema.GroupResource, string]) {
+	for resource, was := range c.was {
+		if _, found := c.is[resource]; !found && was == "" {
+			s.disagree(resource, false)
 		}
 	}
-	for resource, version := range listed {
-		s.set(resource, version)
-	}
-}
-
-// set takes the version on which the API servers agree; empty: they do not.
-func (s *storageVersions) set(resource schema.GroupResource, version string) {
-	if s.agreed == nil {
-		s.agreed = map[schema.GroupResource]string{}
-	}
-	was, found := s.agreed[resource]
-	s.agreed[resource] = version
-	switch {
-	case found && was == version:
-	case version == "":
-		s.log.Info("The API servers do not agree in which version they write a resource: it is forwarded until they do",
-			"resource", resource.String())
-		s.disagree(resource, true)
-	case found && was == "":
-		s.log.Info("The API servers agree again in which version they write a resource", "resource", resource.String(), "version", version)
-		s.disagree(resource, false)
-	case found:
-		s.log.Info("The API servers write a resource in another version than before", "resource", resource.String(), "version", version)
-		s.rewritten(resource)
-	}
-}
-
-// forget removes a resource about which no API server says anything any more.
-func (s *storageVersions) forget(resource schema.GroupResource) {
-	was, found := s.agreed[resource]
-	delete(s.agreed, resource)
-	if found && was == "" {
-		s.disagree(resource, false)
+	for resource, version := range c.is {
+		was, found := c.was[resource]
+		switch {
+		case version == "":
+			s.log.Info("The API servers do not agree in which version they write a resource: it is forwarded until they do",
+				"resource", resource.String())
+			s.disagree(resource, true)
+		case found && was == "":
+			s.log.Info("The API servers agree again in which version they write a resource", "resource", resource.String(), "version", version)
+			s.disagree(resource, false)
+		case found:
+			s.log.Info("The API servers write a resource in another version than before", "resource", resource.String(), "version", version)
+			s.rewritten(resource)
+		}
 	}
 }
 

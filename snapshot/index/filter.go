@@ -82,6 +82,16 @@ type Bucket struct {
 	Name, Value, Namespace string
 }
 
+// HasLabelOf says whether the object is in a bucket of labels.
+func (o *Object) HasLabelOf(b Bucket) bool {
+	if b.Kind != OfLabel && b.Kind != OfLabelInNamespace {
+		return false
+	}
+	value, found := o.Labels.Lookup(b.Name)
+	namespace, _ := SplitKey(o.Key)
+	return found && value == b.Value && (b.Kind == OfLabel || b.Namespace == namespace)
+}
+
 // Bucket returns the narrowest bucket that contains all objects of the filter.
 func (f *Filter) Bucket() Bucket {
 	if f.key != "" {
@@ -131,8 +141,8 @@ func demandedLabel(s labels.Selector) (key, value string, ok bool) {
 }
 
 // EachBucket calls yield with the buckets that the object is in, of the kinds that are wanted. It
-// returns false if the set of labels is too large to be walked over: then the object may be in any
-// bucket of labels.
+// returns false if the set of labels is too large to be walked over: then HasLabelOf says of each
+// bucket of labels whether the object is in it.
 func (o *Object) EachBucket(wanted *[BucketKinds]int, yield func(Bucket)) (all bool) {
 	yield(Bucket{})
 	if wanted[OfKey] > 0 {

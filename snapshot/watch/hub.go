@@ -201,6 +201,9 @@ func (h *Hub) endLocked(some []*Cursor, longest time.Duration, why Ending) {
 	now := time.Now()
 	after, within := h.pacer.plan(now, len(some), longest)
 	for _, c := range some {
+		if c.over.Load() { // it is told what is left, for as long as it has for that
+			continue
+		}
 		at := now.Add(after)
 		if born := c.begun.Add(atLeast); longest >= atLeast && born.After(at) {
 			at = born
@@ -371,7 +374,7 @@ func (h *Hub) dispatchLocked() {
 		}
 		for _, o := range []*index.Object{v.Change.Before, v.Change.After} {
 			if o != nil && !o.EachBucket(&h.wanted, wake) {
-				h.wakeLocked(v.Revision, func(b index.Bucket) bool { return b.Kind == index.OfLabel || b.Kind == index.OfLabelInNamespace })
+				h.wakeLocked(v.Revision, o.HasLabelOf)
 			}
 		}
 	}

@@ -875,26 +875,51 @@ func BenchmarkDispatch(b *testing.B) {
 	}
 }
 
-// TestLargeLabels: a set of labels that is not walked over wakes all who look for a label.
+// TestLargeLabels: a set of labels that is not walked over wakes those who look for one of its labels,
+// and nobody else.
 func TestLargeLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1)
-		w, there := c.watch(queries(t)["a label"], Options{After: 10}), c.watch(queries(t)["a label and namespace"], Options{After: 10})
-		w.take(t.Context())
-		there.take(t.Context())
-		pairs := []string{"app", "1"}
-		for i := range wire.ManyLabels {
-			pairs = append(pairs, fmt.Sprint("l", i), "x")
+		for _, tt := range []struct {
+			namespace, app string
+			want           []string
+		}{
+			{"n2", "1", []string{"a label", "a label and namespace"}},
+			{"n0", "1", []string{"a label"}},
+			{"n2", "2", nil},
+			{"n2", "", nil}, // without that label
+		} {
+			var pairs []string
+			if tt.app != "" {
+				pairs = []string{"app", tt.app}
+			}
+			for i := range wire.ManyLabels {
+				pairs = append(pairs, fmt.Sprint("l", i), "x")
+			}
+			all := map[string]*client{}
+			for _, name := range []string{"a label", "a label and namespace", "a name"} {
+				all[name] = c.watch(queries(t)[name], Options{After: c.span.To})
+				all[name].take(t.Context())
+			}
+			o := c.object(tt.namespace, "x", "", "", c.span.To+1)
+			o.Labels = wire.MustLabels(pairs...)
+			c.change(o.Revision, index.Change{After: o})
+			synctest.Wait()
+			var woken []string
+			for name, w := range all {
+				if w.due.Load() != 0 {
+					woken = append(woken, name)
+				}
+				if told := w.take(t.Context()); told != slices.Contains(tt.want, name) {
+					t.Errorf("%s/app=%s is told to who watches %s: %t", tt.namespace, tt.app, name, told)
+				}
+				w.Close(EndGone)
+			}
+			slices.Sort(woken)
+			if diff := cmp.Diff(tt.want, woken); diff != "" {
+				t.Errorf("%s/app=%s wakes (-want +got):\n%s", tt.namespace, tt.app, diff)
+			}
 		}
-		o := c.object("n2", "x", "1", "", 11)
-		o.Labels = wire.MustLabels(pairs...)
-		c.change(11, index.Change{After: o})
-		synctest.Wait()
-		if !w.take(t.Context()) || !there.take(t.Context()) {
-			t.Error("it was not told")
-		}
-		w.Close(EndGone)
-		there.Close(EndGone)
 	})
 }
 
@@ -1002,6 +1027,40 @@ func TestLastWords(t *testing.T) {
 		}
 		w.Close(w.end)
 	})
+}
+
+// TestLastWordsAreNotCut: who is being told what is left of a lost span is told all of it, and the
+// last bookmark, even if the process ends meanwhile.
+func TestLastWordsAreNotCut(t *testing.T) {
+	for name, happens := range map[string]func(*cluster){
+		"nothing happens":  func(*cluster) {},
+		"shutdown":         func(c *cluster) { c.hub.EndWithin(longestEnd, EndShutdown) },
+		"shutdown at once": func(c *cluster) { c.hub.EndWithin(0, EndShutdown) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const events = 10
+				c := newCluster(t, 1)
+				w := c.watch(index.Query{}, Options{After: 10, Bookmarks: true})
+				for i := range uint64(events) {
+					o := c.object("n1", fmt.Sprint(i), "1", "", 11+i)
+					o.Bytes = fmt.Appendf(nil, `{"pad":%q,%s`, strings.Repeat("x", batchSize*3/4), o.Bytes[1:]) // one in each batch
+					c.change(11+i, index.Change{After: o})
+				}
+				c.hub.End(false)
+				time.Sleep(atLeast + 2*time.Second) // its moment has come
+				w.take(t.Context())
+				happens(c)
+				synctest.Wait()
+				for w.take(t.Context()) {
+				}
+				if len(w.events) != events || len(w.bookmarks) != 1 || w.end != EndLost {
+					t.Errorf("told %d of %d events, bookmarks %d, ended as %q", len(w.events), events, w.bookmarks, w.end)
+				}
+				w.Close(w.end)
+			})
+		})
+	}
 }
 
 // TestLastBookmark: a client that wants bookmarks gets one when it is ended, at all that is known, so

@@ -80,6 +80,10 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 	}
 	defer event.Abandon()
 	page, why := h.prepare(w, r, who, list, a)
+	if page != nil && a.renew(r.Context()) {
+		page.release()
+		page, why = h.prepare(w, r, who, list, a)
+	}
 	switch {
 	case page == nil:
 		return nil, why

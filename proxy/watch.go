@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"net/http"
@@ -49,6 +50,20 @@ func (h *Handler) watchable(list policy.Request, a answer) reason.Reason {
 	return reason.None
 }
 
+// renew gives a streaming list a newer state if, while it waited for room, the history has forgotten
+// what came after its state. It says whether it has.
+func (a *answer) renew(ctx context.Context) bool {
+	if !a.initial || a.collection.NoFollow(a.after, true) != reason.History {
+		return false
+	}
+	newer, why := a.collection.Follow(ctx, a.after, false, 0)
+	if form := newer.WatchForm(); why != reason.None || form == nil || form.InitialEnd == nil {
+		return false
+	}
+	a.snapshot, a.after = newer, newer.Revision
+	return true
+}
+
 // beginWatch begins to answer a watch from memory: the watch that it returns must be served. If it
 // returns a reason instead, it has written nothing. It takes over page.
 func (h *Handler) beginWatch(
@@ -57,7 +72,7 @@ func (h *Handler) beginWatch(
 	form := a.snapshot.WatchForm()
 	s := &watchStream{
 		handler: h, request: r, control: http.NewResponseController(w), form: form, page: page,
-		initial: a.initial, bookmarks: list.WatchOptions.Bookmarks, end: watch.EndGone,
+		initial: a.initial, bookmarks: list.WatchOptions.Bookmarks,
 	}
 	s.ResponseWriter = w
 	defer func() {
@@ -74,13 +89,13 @@ func (h *Handler) beginWatch(
 		Timeout:   timeLeft(r.Context(), list.WatchOptions.Timeout),
 		Stands:    h.standing(list.Group, list.Version, list.Resource, a.entry),
 	})
-	if s.cursor == nil {
-		return nil, reason.Warming // the span was lost meanwhile
+	if s.cursor == nil { // its history is forgotten, or the span was lost meanwhile
+		return nil, cmp.Or(a.collection.NoFollow(a.after, true), reason.Warming)
 	}
 	if why := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); why != reason.None {
-		s.end = watch.EndLost
 		return nil, why
 	}
+	s.end = watch.EndGone // unless serve finds another reason
 	s.told = observe.Served{
 		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects), NoList: !s.initial,
 	}

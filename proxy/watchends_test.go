@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/inflight"
@@ -241,6 +242,101 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 				}
 				if short := bytes < 100<<20; (end == watch.EndBehind) != short || short && o.ended < reads+time.Second {
 					t.Errorf("it ended as %q after %v", end, o.ended)
+				}
+			})
+		})
+	}
+}
+
+// TestStreamingListThatWaitsForRoom: if the history forgets meanwhile what comes after its state, it
+// gets a newer one, and goes on from there.
+func TestStreamingListThatWaitsForRoom(t *testing.T) {
+	for _, bytes := range []int64{100 << 20, 1_900_000} {
+		t.Run(fmt.Sprint(bytes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const room = 2 << 20
+				w := newModelWorld(t, func(c *snapshot.Config) { c.Bytes = bytes })
+				w.bulk = randomText(600 << 10)
+				var err error
+				w.handler.Inflight, err = inflight.New(inflight.Config{Requests: 10, Bytes: room, Wait: time.Minute})
+				expect.NoError(t, err)
+				w.load(t)
+				free := takeRoom(t, w.handler.Inflight, room)
+				out := &told{ResponseRecorder: httptest.NewRecorder()}
+				o := w.open(t, out, "watch=true&timeoutSeconds=3600&allowWatchBookmarks=true&"+
+					"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0", "identity")
+				defer o.leave()
+				first := w.revision
+				for range 3 {
+					time.Sleep(time.Second)
+					w.write(1)
+				}
+				synctest.Wait()
+				free()
+				synctest.Wait()
+				state := first // the one that it came for, and then what has happened since
+				if bytes < 100<<20 {
+					state = w.revision
+				}
+				told := out.String()
+				end := fmt.Sprintf(`{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}`, state)
+				if events := strings.Count(told, "\n"); !strings.Contains(told, end) || events != 2+w.revision-state {
+					t.Errorf("it is told %d events, with the bookmark of %d: %t (%q)", events, state, strings.Contains(told, end), o.why)
+				}
+				select {
+				case <-o.done:
+					t.Errorf("it has ended: %q", o.why)
+				default:
+				}
+			})
+		})
+	}
+}
+
+// TestWatchThatNeverBegan: a watch that is forwarded in the end, for the reason that there is then, has
+// not ended here.
+func TestWatchThatNeverBegan(t *testing.T) {
+	for name, tt := range map[string]struct {
+		happens func(*modelWorld)
+		want    reason.Reason
+	}{
+		"definitions are not known": {want: reason.Schema, happens: func(w *modelWorld) {
+			w.Stall(modelDefinitions)
+			w.End(modelDefinitions)
+		}},
+		"history is cut": {want: reason.History, happens: func(w *modelWorld) {
+			for range 3 {
+				w.write(1)
+				synctest.Wait()
+			}
+		}},
+		"the state is dropped": {want: reason.Warming, happens: func(w *modelWorld) {
+			w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t, func(c *snapshot.Config) { c.Bytes = 1_900_000 })
+				w.bulk = randomText(600 << 10)
+				w.load(t)
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprint("/apis/example.com/v1/widgets?watch=true&resourceVersion=", w.revision), nil)
+				r.Header.Set("Authorization", "Bearer a")
+				r.Header.Set("Accept", "application/json")
+				w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+					list, found, why := w.handler.decide(r, w.caller(t))
+					if why != "" {
+						t.Error(why)
+						return
+					}
+					tt.happens(w)
+					synctest.Wait()
+					_, why = w.handler.fromMemory(out, r, w.caller(t), list, &found)
+					expect.Same(t, tt.want, why)
+				}), w.handler.Log).ServeHTTP(httptest.NewRecorder(), r)
+				for _, c := range w.handler.Collections.Stats() {
+					if len(c.Watches.Ended) > 0 || c.Watches.Open != 0 {
+						t.Errorf("%+v are counted", c.Watches)
+					}
 				}
 			})
 		})

@@ -356,8 +356,11 @@ func (c *Cursor) stillDue(revision uint64) {
 	}
 }
 
-// Close ends the cursor, for a reason that is counted.
+// Close ends the cursor, for a reason that is counted; "" if its client was told nothing, and is not
+// going to be.
 func (c *Cursor) Close(why Ending) {
 	c.hub.remove(c)
-	c.hub.counts.end(why)
+	if why != "" {
+		c.hub.counts.end(why)
+	}
 }

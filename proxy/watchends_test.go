@@ -18,6 +18,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -27,7 +30,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
@@ -341,6 +346,45 @@ func TestWatchThatNeverBegan(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSpanOfAWatch: the span of a watch ends with its stream, and says how many events it had, and why
+// it has ended.
+func TestSpanOfAWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newModelWorld(t)
+		spans := tracetest.NewInMemoryExporter()
+		w.handler.Observer, _ = observetest.New(t, sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sdktrace.AlwaysSample())))
+		w.load(t)
+		const lasts = time.Minute
+		out := &told{ResponseRecorder: httptest.NewRecorder()}
+		o := w.open(t, out, fmt.Sprintf("watch=true&timeoutSeconds=%.0f&resourceVersion=%s", lasts.Seconds(), now), "")
+		w.write(1)
+		w.write(1)
+		synctest.Wait()
+		if ended := proxytest.SpanNames(spans.GetSpans()); slices.Contains(ended, observe.SpanWatch) {
+			t.Errorf("it has ended while the watch goes on: %q", ended)
+		}
+		if end := o.end(t, lasts+time.Second); end != watch.EndTimeout {
+			t.Fatalf("the watch ended as %q", end)
+		}
+		span := proxytest.SpanNamed(t, spans.GetSpans(), observe.SpanWatch)
+		if took := span.EndTime.Sub(span.StartTime); took != lasts {
+			t.Errorf("it took %v", took)
+		}
+		want := map[attribute.Key]attribute.Value{}
+		for _, is := range observe.WatchEnd(2, "timeout") {
+			want[is.Key] = is.Value
+		}
+		for _, is := range span.Attributes {
+			if want[is.Key] == is.Value {
+				delete(want, is.Key)
+			}
+		}
+		if len(want) > 0 {
+			t.Errorf("it lacks %v: %v", want, span.Attributes)
+		}
+	})
 }
 
 // randomText is what gzip cannot make much shorter.

@@ -89,7 +89,11 @@ func startInformers(ctx context.Context, cfg *rest.Config) ([]follower, error) {
 		client string
 		of     kind
 		pages  bool
-	}{{"typed", pods, false}, {"typed", pods, true}, {"dynamic", widgets, true}, {"metadata", configMaps, false}} {
+	}{
+		{"typed", pods, false}, {"typed", pods, true},
+		{"dynamic", widgets, false}, {"dynamic", widgets, true},
+		{"metadata", configMaps, false}, {"metadata", configMaps, true},
+	} {
 		resource := schema.GroupVersionResource{Group: i.of.Group(), Version: "v1", Resource: i.of.Plural}
 		shared := clients.Listers(resource, "")[i.client].Informer(i.pages, "", "")
 		if err := informers.Start(ctx, shared); err != nil {

@@ -254,7 +254,7 @@ func TestNothingIsToldOfALostState(t *testing.T) {
 			return true
 		}})
 		w.write(1)
-		s.follow()
+		s.end = s.follow()
 		s.cursor.Close(s.end)
 		if s.end != watch.EndLost || asked == 0 || out.Body.Len() > 0 {
 			t.Errorf("asked %d times, ended as %q, told %q", asked, s.end, out.Body)

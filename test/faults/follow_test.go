@@ -90,9 +90,12 @@ func startInformers(ctx context.Context, cfg *rest.Config) ([]follower, error) {
 		of     kind
 		pages  bool
 	}{
-		{"typed", pods, false}, {"typed", pods, true},
-		{"dynamic", widgets, false}, {"dynamic", widgets, true},
-		{"metadata", configMaps, false}, {"metadata", configMaps, true},
+		{"typed", pods, false},
+		{"typed", pods, true},
+		{"dynamic", widgets, false},
+		{"dynamic", widgets, true},
+		{"metadata", configMaps, false},
+		{"metadata", configMaps, true},
 	} {
 		resource := schema.GroupVersionResource{Group: i.of.Group(), Version: "v1", Resource: i.of.Plural}
 		shared := clients.Listers(resource, "")[i.client].Informer(i.pages, "", "")

@@ -140,7 +140,7 @@ func (o *options) showState(a *app, handler *proxy.Handler, observing *observing
 		Reviews:      a.authorizer.Stats,
 		Inflight:     handler.Inflight.Stats,
 		Health:       a.health.Stats,
-		Connections:  a.ports.bounds.stats,
+		Connections:  a.ports.connections,
 		Certificates: a.expiries,
 	}
 	if err := admin.RegisterState(observing.metrics, state); err != nil {

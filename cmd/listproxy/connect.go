@@ -85,7 +85,7 @@ func (o *options) openConnect(upstream *url.URL, p *ports, observer *observe.Obs
 	if err != nil {
 		return nil, fmt.Errorf("serving CONNECT (--bind-address, --connect-port): %w", err)
 	}
-	c.listener = p.bounds.clients.Listen(listener)
+	c.listener = p.clientBound.Listen(listener)
 	c.tunnels = server.NewTunnels(targets, p.tls.Config(c.certificate.Get))
 	c.server = server.NewConnect(c.tunnels, p.tls.ConnectConfig(p.certificate.Get), observer, log)
 	log.Info("serving CONNECT", "address", c.listener.Addr().String(), "tls", !c.plain, "targets", targets.String(), "ca", ca)

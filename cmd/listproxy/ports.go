@@ -16,12 +16,15 @@ import (
 // ports are the listeners, open and with bounds on their connections, and what clients are shown
 // there.
 type ports struct {
-	clients, admin net.Listener
-	connect        *connectListener // nil: not opened
-	certificate    *certs.Certificate
-	tls            server.TLS
-	bounds         connectionBounds
+	clients, admin          net.Listener
+	connect                 *connectListener // nil: not opened
+	clientBound, adminBound *inflight.Connections
+	certificate             *certs.Certificate
+	tls                     server.TLS
 }
+
+// adminConnections bounds the connections of the admin port, where a few probes and scrapers come.
+const adminConnections = 512
 
 // listen opens the ports. Its caller must close them.
 func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slog.Logger) (_ *ports, err error) {
@@ -33,19 +36,22 @@ func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slo
 	}()
 	// Both ports ask for client certificates: inside tunnels as well.
 	p.tls.ClientCAs = certs.ClientCAs(o.identity.cas()...)
-	if p.bounds, err = o.limits.connectionBounds(log); err != nil {
+	if p.clientBound, err = inflight.NewConnections(o.limits.connections, log); err != nil {
+		return nil, err
+	}
+	if p.adminBound, err = inflight.NewConnections(adminConnections, log); err != nil {
 		return nil, err
 	}
 	clients, err := net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort)))
 	if err != nil {
 		return nil, fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
 	}
-	p.clients = p.bounds.clients.Listen(clients)
+	p.clients = p.clientBound.Listen(clients)
 	operators, err := net.Listen("tcp", o.adminBindAddress)
 	if err != nil {
 		return nil, fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
 	}
-	p.admin = p.bounds.admin.Listen(operators)
+	p.admin = p.adminBound.Listen(operators)
 	o.warnOfTLS(log)
 	if p.certificate, err = o.serving(log); err != nil {
 		return nil, err
@@ -66,21 +72,7 @@ func (p *ports) close() {
 	}
 }
 
-// adminConnections bounds the connections of the admin port, where a few probes and scrapers come.
-const adminConnections = 512
-
-// connectionBounds bound the connections of the ports.
-type connectionBounds struct{ clients, admin *inflight.Connections }
-
-func (o *limitOptions) connectionBounds(log *slog.Logger) (b connectionBounds, err error) {
-	if b.clients, err = inflight.NewConnections(o.connections, log); err != nil {
-		return b, err
-	}
-	b.admin, err = inflight.NewConnections(adminConnections, log)
-	return b, err
-}
-
-// stats are what is shown of them, by the port's name.
-func (b connectionBounds) stats() map[string]inflight.ConnectionStats {
-	return map[string]inflight.ConnectionStats{"clients": b.clients.Stats(), "admin": b.admin.Stats()}
+// connections are what is shown of the ports' connections, by the port's name.
+func (p *ports) connections() map[string]inflight.ConnectionStats {
+	return map[string]inflight.ConnectionStats{"clients": p.clientBound.Stats(), "admin": p.adminBound.Stats()}
 }

@@ -267,7 +267,7 @@ func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) 
 	}
 	allowed, problem := judgeReview(answer, review)
 	if problem != "" {
-		r.log.DebugContext(ctx, "The upstream's answer to a review cannot be used, which counts as a no", "problem", problem)
+		r.log.DebugContext(ctx, "the upstream's answer to a review cannot be used, which counts as a no", "problem", problem)
 	}
 	return allowed, nil
 }

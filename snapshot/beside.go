@@ -85,6 +85,9 @@ func (c *Collection) accept(s *stream, a attested) (attested, error) {
 	case a.last() > c.confirmed, len(s.gone) > 0:
 		return a, nil
 	}
+	if next := c.nextDeletionLocked(); next != nil && next.revision <= a.revision {
+		return a, wire.Inconsistent("a watch leaves out the deletion at revision %d: the upstream has another past", next.revision)
+	}
 	opened := v.spans[len(v.spans)-1].From
 	for _, rev := range a.changes {
 		if rev > opened && v.versions.Find(rev).Revision != rev {

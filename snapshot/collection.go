@@ -77,8 +77,8 @@ type Collection struct {
 	// beside it, has told what comes after that, the upstream may have other changes there. Meanwhile
 	// no probe makes the state any newer.
 	confirmed uint64
-	// newestChange is that of the live span; zero if there was none.
-	newestChange resumePoint
+	// resumeAt is the resume point of the live span.
+	resumeAt resumePoint
 	// versions is the writers' handle; views hold copies.
 	versions index.History
 	// accounts are the bytes of each span of the current view.

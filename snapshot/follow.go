@@ -257,6 +257,9 @@ func (f *feed) take(ctx context.Context, s *stream, ev wire.Event) error {
 		if err := f.collection.passes(s, ev.Meta.Revision); err != nil {
 			return err
 		}
+		if _, err := f.collection.repeats(ev.Meta.Revision, nil); err != nil {
+			return err
+		}
 		if rev := ev.Meta.Revision; s.from <= rev && rev < f.collection.view.Load().to() {
 			return nil // another API server, which is not as far yet
 		}
@@ -271,6 +274,9 @@ func (f *feed) take(ctx context.Context, s *stream, ev wire.Event) error {
 	}
 	precedes := f.collection.precedes(s, ch)
 	if err := f.collection.passes(s, ch.revision); err != nil || precedes {
+		return err
+	}
+	if again, err := f.collection.repeats(ch.revision, &ch); err != nil || again {
 		return err
 	}
 	if err = f.collection.apply(ch); errors.Is(err, errFull) && f.makeRoom() {

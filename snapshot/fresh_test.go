@@ -458,6 +458,7 @@ func TestAccept(t *testing.T) {
 	for name, tt := range map[string]struct {
 		resumed uint64 // at this revision
 		told    []uint64
+		deleted uint64 // at this revision, after all that was told
 		s       stream
 		a       attested
 		to      uint64
@@ -476,11 +477,20 @@ func TestAccept(t *testing.T) {
 			resumed: 7, a: attested{from: 7, revision: 20, changes: []uint64{9}}, to: 10, waits: true,
 		},
 		"one from another server, after the resume point": {resumed: 7, a: attested{from: 7, revision: 9}, to: 10},
+		"a deletion there that the stream has not told": {
+			resumed: 15, told: []uint64{15}, deleted: 18, a: attested{from: 15, revision: 20, changes: []uint64{18}}, to: 18, waits: true,
+		},
+		"without that deletion": {
+			resumed: 15, told: []uint64{15}, deleted: 18, a: attested{from: 15, revision: 20}, to: 18, wrong: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 			for _, revision := range tt.told {
 				tell(c, revision)
+			}
+			if tt.deleted > 0 {
+				expect.NoError(t, c.apply(change{kind: wire.Deleted, key: "ns/a", revision: tt.deleted}))
 			}
 			if tt.resumed > 0 {
 				c.confirm(tt.resumed)

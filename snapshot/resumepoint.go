@@ -12,16 +12,35 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// resumePoint is the newest change that the live span knows: the last event, or else the newest
-// object of the state that opened it. If it is in doubt whether the upstream is still the same, the
-// next watch is opened one revision before it, so that the upstream must begin by sending it again:
-// that proves that both have the same past. (A deletion does not: another past may have deleted the
-// same object at the same revision.) A watch from the span's end proves nothing, if etcd was restored
-// from an older state and written to until its revision had passed ours.
+// resumePoint is the newest change of the live span that is no deletion: of all events, or else the
+// newest object of the state that opened it. If it is in doubt whether the upstream is still the same,
+// the next watch is opened one revision before it, so that the upstream must begin by sending it again,
+// and after it the deletions that followed, and nothing else: that proves that both have the same past.
+// (A deletion alone does not: another past may have deleted the same object at the same revision.) A
+// watch from the span's end proves nothing, if etcd was restored from an older state and written to
+// until its revision had passed ours.
 type resumePoint struct {
+	object *index.Object // nil if there is none, or if more than manyDeletions followed
+	// deletions are those that followed; without an object, only the last one.
+	deletions []deletion
+}
+
+// manyDeletions is how many deletions after it a resume point has at most.
+const manyDeletions = 100
+
+// deletion is that of an object.
+type deletion struct {
 	revision uint64
 	key      string
-	object   *index.Object // nil for a deletion
+}
+
+// then returns the resume point after one more deletion.
+func (p resumePoint) then(d deletion) resumePoint {
+	if p.object == nil || len(p.deletions) == manyDeletions {
+		return resumePoint{deletions: []deletion{d}}
+	}
+	p.deletions = append(p.deletions, d)
+	return p
 }
 
 // resumeSilence is how long a resumed watch may be silent before it is given up and opened again. An
@@ -42,22 +61,46 @@ func resumePointOf(state index.Tree) resumePoint {
 		}
 		return true
 	})
-	if newest == nil {
-		return resumePoint{}
-	}
-	return resumePoint{revision: newest.Revision, key: newest.Key, object: newest}
+	return resumePoint{object: newest}
 }
 
-// resumePoint returns the newest change of the live span.
+// resumePoint returns that of the live span.
 func (c *Collection) resumePoint() resumePoint {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.newestChange
+	return c.resumeAt
 }
 
-// meet waits for the first event of a resumed stream, which must be the resume point, with the same
-// bytes. That nothing comes proves nothing, and costs only time.
-func (f *feed) meet(ctx context.Context, s *stream, want resumePoint) error {
+// repeats takes in what a stream sends at a revision: ch, or a bookmark if ch is nil. It reports whether
+// ch is the next of the deletions after the resume point, all of which a resumed stream must send again.
+func (c *Collection) repeats(rev uint64, ch *change) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := c.nextDeletionLocked()
+	switch {
+	case next == nil || rev < next.revision:
+		return false, nil
+	case ch != nil && ch.kind == wire.Deleted && *next == (deletion{rev, ch.key}):
+		c.confirmed = rev
+		return true, nil
+	}
+	return false, wire.Inconsistent("a resumed watch leaves out the deletion at revision %d: the upstream has another past", next.revision)
+}
+
+// nextDeletionLocked returns the first deletion after the resume point that the upstream has not shown
+// yet to be in its past; nil if there is none.
+func (c *Collection) nextDeletionLocked() *deletion {
+	for i, d := range c.resumeAt.deletions {
+		if d.revision > c.confirmed {
+			return &c.resumeAt.deletions[i]
+		}
+	}
+	return nil
+}
+
+// meet waits for the first event of a resumed stream, which must be the resume point's object, with the
+// same bytes. That nothing comes proves nothing, and costs only time.
+func (f *feed) meet(ctx context.Context, s *stream, want *index.Object) error {
 	timer := time.NewTimer(resumeSilence)
 	defer timer.Stop()
 	select {
@@ -65,7 +108,7 @@ func (f *feed) meet(ctx context.Context, s *stream, want resumePoint) error {
 		if !ok {
 			return s.Err
 		}
-		other := wire.Inconsistent("a resumed watch does not begin with the change at revision %d: the upstream has another past", want.revision)
+		other := wire.Inconsistent("a resumed watch does not begin with the change at revision %d: the upstream has another past", want.Revision)
 		if ev.Kind == wire.Bookmarked {
 			return other
 		}
@@ -73,7 +116,7 @@ func (f *feed) meet(ctx context.Context, s *stream, want resumePoint) error {
 		if err != nil {
 			return err
 		}
-		if got.revision != want.revision || got.key != want.key || got.object == nil || !bytes.Equal(got.object.Bytes, want.object.Bytes) {
+		if got.revision != want.Revision || got.key != want.Key || got.object == nil || !bytes.Equal(got.object.Bytes, want.Bytes) {
 			return other
 		}
 		return nil

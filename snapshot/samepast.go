@@ -27,13 +27,13 @@ const (
 // recognise opens a watch that goes on from the live span, and returns it once the upstream has
 // shown that it has the past that is known here. There are two ways to show that:
 //
-//   - A watch from one revision before the newest change begins with that change, with the same
-//     bytes (resumepoint.go). It costs next to nothing, but kube-apiserver remembers only changes since
-//     its start, and of a busy resource only the last ones. It proves the past up to that change; what
-//     the watch tells next proves the rest of the span (Collection.confirmed).
-//   - Where it has forgotten the change (410), where that is a deletion, or where nothing ever
-//     changed: the names and revisions of all objects at exactly the span's end are the same, and so
-//     are the bytes of the newest one. If the newest change is a deletion, the deleted object must have
+//   - A watch from one revision before the newest change that is no deletion begins with that change,
+//     with the same bytes (resumepoint.go). It costs next to nothing, but kube-apiserver remembers only
+//     changes since its start, and of a busy resource only the last ones. It proves the past up to that
+//     change; what the watch tells next proves the rest of the span (Collection.confirmed).
+//   - Where it has forgotten the change (410), or many deletions followed, or nothing ever changed: the
+//     names and revisions of all objects at exactly the span's end are the same, and so are the bytes
+//     of the newest one. If the newest change is a deletion, the deleted object must have
 //     been the same at the revision before. This proves the state, but not its history: another past
 //     may have created and deleted objects without a trace. So the history stays only if none of the
 //     API servers was restarted, since Kubernetes' procedure for restoring etcd stops all API servers
@@ -43,10 +43,10 @@ const (
 func (f *feed) recognise(ctx context.Context) (*stream, error) {
 	timeout := watchTimeout + rand.N(watchTimeout)
 	if first := f.collection.resumePoint(); first.object != nil {
-		s, err := f.goOn(ctx, first.revision-1, timeout)
+		s, err := f.goOn(ctx, first.object.Revision-1, timeout)
 		if err == nil {
-			if err = f.meet(ctx, s, first); err == nil {
-				f.collection.confirm(first.revision)
+			if err = f.meet(ctx, s, first.object); err == nil {
+				f.collection.confirm(first.object.Revision)
 				return s, nil
 			}
 			s.Stop()
@@ -152,14 +152,15 @@ func (f *feed) doubtPast(ctx context.Context, asked time.Time) {
 // deleted returns the object whose deletion is the newest change, and the revision before that. It is
 // nil if the newest change is no deletion, or one that is older than the history.
 func (v *View) deleted(last resumePoint) (uint64, *index.Object) {
-	if last.object != nil || last.revision == 0 {
+	n := len(last.deletions)
+	if n == 0 {
 		return 0, nil
 	}
-	before, absence := v.exact(last.revision - 1)
+	before, absence := v.exact(last.deletions[n-1].revision - 1)
 	if absence != reason.None {
 		return 0, nil
 	}
-	o, _ := before.tree.Get(last.key)
+	o, _ := before.tree.Get(last.deletions[n-1].key)
 	return before.Revision, o
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -330,26 +331,32 @@ func TestForgottenChanges(t *testing.T) {
 	}
 }
 
-// TestADeletionIsRecognised by the object that was there before it, for as long as that is known, and by
-// what is left. That it is told again proves nothing: another past may have deleted the same object.
+// TestADeletionIsRecognised by the change before it, if both are told again, and nothing between them: in
+// another past the same object may have been deleted, and others changed. Where that change is forgotten,
+// the deletion is recognised by the object that was there before it, for as long as that is known, and by
+// what is left.
 func TestADeletionIsRecognised(t *testing.T) {
 	other := strings.Replace(itemA, `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)
-	later := strings.Replace(itemA, `"5"`, `"10"`, 1)
-	deletion := inEvent("DELETED", strings.Replace(itemB, `"7"`, `"12"`, 1))
+	change, deletion := inEvent("ADDED", itemB), inEvent("DELETED", strings.Replace(itemB, `"7"`, `"12"`, 1))
 	for name, tt := range map[string]struct {
 		before, then []string // at the revision before the deletion, and at the newest
 		breaks       time.Duration
-		told         bool // again, when the watch is resumed
+		told         []string // when the watch is resumed; nothing if the change is forgotten
 		loads        int
 	}{
-		"the same":                      {[]string{itemA, itemB}, []string{itemA}, time.Second, false, 1},
-		"the same, told again":          {[]string{itemA, itemB}, []string{itemA}, time.Second, true, 1},
-		"another is left":               {[]string{itemA, itemB}, []string{other}, time.Second, false, 2},
-		"told again, another is left":   {[]string{itemA, itemB}, []string{later}, time.Second, true, 2},
-		"it was not there before":       {[]string{itemA}, []string{itemA}, time.Second, false, 2},
-		"it is still there":             {[]string{itemA, itemB}, []string{itemA, itemB}, time.Second, false, 2},
-		"long ago":                      {nil, []string{itemA}, 2 * time.Hour, false, 1},
-		"long ago, and another is left": {nil, []string{other}, 2 * time.Hour, false, 2},
+		"the same":                      {[]string{itemA, itemB}, []string{itemA}, time.Second, nil, 1},
+		"another is left":               {[]string{itemA, itemB}, []string{other}, time.Second, nil, 2},
+		"it was not there before":       {[]string{itemA}, []string{itemA}, time.Second, nil, 2},
+		"it is still there":             {[]string{itemA, itemB}, []string{itemA, itemB}, time.Second, nil, 2},
+		"long ago":                      {nil, []string{itemA}, 2 * time.Hour, nil, 1},
+		"long ago, and another is left": {nil, []string{other}, 2 * time.Hour, nil, 2},
+		"told again":                    {nil, nil, time.Second, []string{change, deletion}, 1},
+		"told again, long ago":          {nil, nil, 2 * time.Hour, []string{change, deletion}, 1},
+		"another changed before it":     {nil, nil, time.Second, []string{change, inEvent("MODIFIED", strings.Replace(itemA, `"5"`, `"10"`, 1)), deletion}, 2},
+		"another is deleted":            {nil, nil, time.Second, []string{change, inEvent("DELETED", strings.Replace(itemA, `"5"`, `"12"`, 1))}, 2},
+		"it is deleted later":           {nil, nil, time.Second, []string{change, strings.Replace(deletion, `"12"`, `"13"`, 1)}, 2},
+		"it changes instead":            {nil, nil, time.Second, []string{change, strings.Replace(deletion, "DELETED", "MODIFIED", 1)}, 2},
+		"it is not deleted":             {nil, nil, time.Second, []string{change}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -363,8 +370,8 @@ func TestADeletionIsRecognised(t *testing.T) {
 					switch {
 					case u.watches == 1:
 						return []string{deletion, bookmark(20, "")}
-					case from == 11 && tt.told:
-						return []string{deletion, bookmark(20, "")}
+					case from == 6 && u.loads == 1 && tt.told != nil:
+						return append(slices.Clip(tt.told), bookmark(20, ""))
 					case from < 20 && u.loads == 1:
 						return []string{expired, cut}
 					}
@@ -381,11 +388,31 @@ func TestADeletionIsRecognised(t *testing.T) {
 				c := fed(t, breaksOnce{then, time.Now().Add(tt.breaks), new(bool)}, tt.breaks+time.Minute)
 				u.mu.Lock()
 				defer u.mu.Unlock()
-				if u.loads != tt.loads || u.compared != 1 {
+				compared := 1
+				if tt.told != nil {
+					compared = 0
+				}
+				if u.loads != tt.loads || u.compared != compared {
 					t.Errorf("loaded %d times, want %d; compared %d times; %+v", u.loads, tt.loads, u.compared, c.life.counts.stats())
 				}
 			})
 		})
+	}
+}
+
+// TestManyDeletions: of these only the last is kept, so that they take little memory.
+func TestManyDeletions(t *testing.T) {
+	p := resumePoint{object: &index.Object{Revision: 1}}
+	for rev := uint64(2); rev < manyDeletions+2; rev++ {
+		p = p.then(deletion{revision: rev})
+	}
+	if p.object == nil || len(p.deletions) != manyDeletions {
+		t.Errorf("the resume point has %d deletions", len(p.deletions))
+	}
+	for rev := uint64(manyDeletions + 2); rev < manyDeletions+4; rev++ {
+		if p = p.then(deletion{revision: rev}); p.object != nil || len(p.deletions) != 1 || p.deletions[0].revision != rev {
+			t.Errorf("after %d deletions it is %+v", rev-1, p)
+		}
 	}
 }
 

@@ -76,7 +76,7 @@ func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.
 	}
 	now := time.Now()
 	c.highest, c.goals = max(c.highest, rev), nil
-	c.opened, c.confirmed, c.newestChange = rev, rev, resumePointOf(state)
+	c.opened, c.confirmed, c.resumeAt = rev, rev, resumePointOf(state)
 	c.versions.Append(index.Version{Revision: rev, Tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
 	c.accounts = append(c.accounts, size)
@@ -181,7 +181,11 @@ func (c *Collection) apply(ch change) error {
 	}
 	c.versions.Append(next)
 	c.accountLocked(len(c.accounts)-1, size)
-	c.newestChange = resumePoint{revision: ch.revision, key: ch.key, object: ch.object}
+	if ch.kind == wire.Deleted {
+		c.resumeAt = c.resumeAt.then(deletion{ch.revision, ch.key})
+	} else {
+		c.resumeAt = resumePoint{object: ch.object}
+	}
 	c.confirmed = ch.revision
 	c.advanceLocked(v, ch.revision, state)
 	if c.budget.Full() {

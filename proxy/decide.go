@@ -70,7 +70,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if !snap.Frame.Selects(list.Fields) {
 		return list, found, reason.Selector
 	}
-	found.representation, found.indented = representation, list.Indented(entry.Custom)
+	found.representation = representation
 	found.snapshot, found.query = snap, want.query
 	if found.after = snap.Revision; want.Semantics == policy.After {
 		found.after = want.Revision
@@ -114,7 +114,6 @@ type answer struct {
 	// asAny: the newest state was asked for, but the policy gives this caller any state (newestAsAny).
 	asAny          bool
 	representation media.Representation
-	indented       bool
 	// watch: it is a watch, of the changes after a revision. initial: the watch begins with the state.
 	watch, initial bool
 	after          uint64
@@ -156,7 +155,8 @@ func query(list policy.Request, entry discovery.Entry, d policy.Decision, asked 
 		Labels: list.Labels,
 		Fields: list.Fields,
 		// A page at resourceVersion=0 looks like a page at exactly the state's revision.
-		Newest: asked == policy.NotOlderThan || asked == policy.MostRecent,
+		Newest:   asked == policy.NotOlderThan || asked == policy.MostRecent,
+		Indented: list.Indented(entry.Custom),
 	}
 	if namespace, name, single := list.Single(entry.Namespaced); single {
 		q.Scope.Namespace, q.Name = namespace, name

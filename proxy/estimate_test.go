@@ -14,6 +14,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/index"
 )
 
 // TestEstimate: while --consistent-lists is off it is counted what it would have done. Nothing is
@@ -86,23 +88,47 @@ func (hourlyReader) FlushError() error {
 	return nil
 }
 
+// followedWorld is a world whose widgets have been followed for a while.
+func followedWorld(t *testing.T) (*modelWorld, *snapshot.Collection) {
+	t.Helper()
+	w := newModelWorld(t)
+	w.probeTakes = 5 * time.Millisecond
+	close(w.reviews)
+	if _, why := w.handler.Catalog.Lookup(t.Context(), "example.com", "v1", "widgets"); why != "" {
+		t.Fatal(why)
+	}
+	collection, why := w.handler.Collections.Use(modelWidgets)
+	if why != "" {
+		t.Fatal(why)
+	}
+	time.Sleep(20 * time.Second)
+	return w, collection
+}
+
+// TestIndentedListsAreMeasured: how long one takes tells how long the next indented one does, and
+// nothing of others.
+func TestIndentedListsAreMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, collection := followedWorld(t)
+		f := w.handler.forwardNewest(httptest.NewRecorder(), parsed(t, widgets+"?pretty=1"), reason.FasterForwarded, true)
+		time.Sleep(10 * time.Second)
+		f.ended(true)
+		_, plain, _ := w.handler.newest(parsed(t, widgets))
+		for want, q := range map[reason.Reason]index.Query{reason.None: f.q, reason.FasterForwarded: plain} {
+			if got := collection.NoFresh(q, w.handler.Collections.LastProbe(), time.Minute, false); got != want {
+				t.Errorf("%+v: %q, want %q", q, got, want)
+			}
+		}
+	})
+}
+
 // TestASlowReaderMakesNobodyWait: how long a client takes to read what is forwarded does not count
 // as kube-apiserver's time for such lists, nor does the first request of a caller.
 func TestASlowReaderMakesNobodyWait(t *testing.T) {
 	for name, accepted := range map[string]bool{"a slow reader": true, "a caller whom kube-apiserver has not accepted yet": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newModelWorld(t)
-				w.probeTakes = 5 * time.Millisecond
-				close(w.reviews)
-				if _, why := w.handler.Catalog.Lookup(t.Context(), "example.com", "v1", "widgets"); why != "" {
-					t.Fatal(why)
-				}
-				collection, why := w.handler.Collections.Use(modelWidgets)
-				if why != "" {
-					t.Fatal(why)
-				}
-				time.Sleep(20 * time.Second)
+				w, collection := followedWorld(t)
 				f := w.handler.forwardNewest(hourlyReader{}, parsed(t, widgets), reason.FasterForwarded, accepted)
 				if !accepted {
 					time.Sleep(time.Hour)

@@ -67,8 +67,8 @@ func (f *forwardedNewest) ended(answered bool) {
 		return
 	}
 	took := time.Since(f.begun) - f.writing
-	if !answered || f.list.Indented(true) || f.list.Indented(false) {
-		took = 0 // indented lists cost more, and do not tell what others do
+	if !answered {
+		took = 0
 	}
 	f.counted.End(took)
 	if !answered {

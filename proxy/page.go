@@ -43,7 +43,7 @@ func newBody(a answer) *body {
 	if a.watch {
 		return newInitialEvents(a)
 	}
-	b := &body{frame: a.snapshot.Frame, indented: a.indented, pooled: pages.Get().(*[]*index.Object)}
+	b := &body{frame: a.snapshot.Frame, indented: a.query.Indented, pooled: pages.Get().(*[]*index.Object)}
 	page := a.snapshot.Page(a.query, (*b.pooled)[:0])
 	b.objects = page.Objects
 

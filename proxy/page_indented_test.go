@@ -21,7 +21,7 @@ import (
 
 // indented is an answer that is to be indented.
 func indented(a answer) answer {
-	a.indented = true
+	a.query.Indented = true
 	return a
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
@@ -438,6 +440,24 @@ func TestNoFresh(t *testing.T) {
 	}
 	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
 		t.Errorf("when that is over: %q", got)
+	}
+	app := func(q index.Query, op selection.Operator, values ...string) index.Query {
+		app, err := labels.NewRequirement("app", op, values)
+		expect.NoError(t, err)
+		q.Labels = labels.NewSelector().Add(*app)
+		return q
+	}
+	few := app(index.Query{}, selection.Equals, "x")
+	for _, slow := range []index.Query{app(index.Query{}, selection.Exists), app(index.Query{Indented: true}, selection.Equals, "x")} {
+		for range 3 {
+			c.forward(slow).End(4 * time.Second)
+		}
+		if got := c.NoFresh(few, c.probes.Last(), wait, false); got != reason.FasterForwarded {
+			t.Errorf("because of another selector, or an indented list: %q", got)
+		}
+		if got := c.NoFresh(slow, c.probes.Last(), wait, false); got != reason.None {
+			t.Errorf("what was slow itself: %q", got)
+		}
 	}
 	if got := c.NoFresh(index.Query{Limit: 1, Name: "a"}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
 		t.Errorf("another kind of list: %q", got)

@@ -26,6 +26,8 @@ type Query struct {
 	// it reads the whole range, and the last page is the one on which that ends
 	// (storage/cacher, watchCache.waitUntilFreshAndList).
 	Newest bool
+	// Indented is true if the list is to be indented JSON, which takes longer to write.
+	Indented bool
 }
 
 // Page is one page of a list.

@@ -1,6 +1,7 @@
 package pace
 
 import (
+	"hash/maphash"
 	"maps"
 	"math/bits"
 	"sync"
@@ -31,7 +32,7 @@ const (
 	// many is how many values count of how fast lists end: they end in bursts.
 	many = 64
 	// maxKinds is how many kinds of lists are told apart.
-	maxKinds = 512
+	maxKinds = 2048
 )
 
 // Kind has the properties of a list that decide about its cost: lists of a collection with the same
@@ -41,7 +42,15 @@ type Kind struct {
 	// holds; 0 is all.
 	objects, limit int
 	selector       selector
+	// length is the magnitude of how long the selectors' text is, and text a hash of it: what one
+	// selector costs says nothing of another. (Two have the same hash once in 256.)
+	length   int
+	text     byte
+	indented bool
 }
+
+// hashSeed is known to nobody, so nobody can choose a selector with the hash of another.
+var hashSeed = maphash.MakeSeed()
 
 // selector says how kube-apiserver finds the objects of a list: for a name it reads one object, for
 // fields often an index, and for labels all objects of the scope.
@@ -65,7 +74,11 @@ const sampled = 16
 func KindOf(newest index.Tree, q index.Query) (Kind, time.Duration) {
 	from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
 	count := newest.Count(from, end)
-	kind, guess := Kind{objects: magnitude(count), selector: selectorOf(q)}, leastCost
+	kind, guess := Kind{objects: magnitude(count), selector: selectorOf(q), indented: q.Indented}, leastCost
+	if kind.selector == byLabels || kind.selector == byFields {
+		text := textOf(q)
+		kind.length, kind.text = magnitude(int64(len(text))), byte(maphash.String(hashSeed, text)&0xff)
+	}
 	if kind.selector == byLabels {
 		guess = max(leastCost, time.Duration(count)*matching)
 	}
@@ -94,6 +107,17 @@ func selectorOf(q index.Query) selector {
 		return byLabels
 	}
 	return whole
+}
+
+// textOf is what the selectors of a list say.
+func textOf(q index.Query) (text string) {
+	if q.Labels != nil {
+		text = q.Labels.String()
+	}
+	if q.Fields != nil {
+		text += ";" + q.Fields.String()
+	}
+	return text
 }
 
 // Costs are how long the upstream takes to answer lists of each kind. Safe for concurrent use.

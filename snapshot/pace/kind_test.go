@@ -2,6 +2,7 @@ package pace
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,41 @@ func TestSelectorOf(t *testing.T) {
 		if kind, _ := KindOf(index.NewTree(false), tt.q); kind.selector != tt.want {
 			t.Errorf("%s: %v", name, kind.selector)
 		}
+	}
+}
+
+// TestSelectorsAreTold: what a list costs says nothing of one with another selector, nor of an
+// indented one, however many objects both look at.
+func TestSelectorsAreTold(t *testing.T) {
+	kinds := map[Kind]bool{}
+	for i := range 100 {
+		value := strconv.Itoa(100 + i)
+		for _, q := range []index.Query{
+			{Labels: labels.SelectorFromSet(labels.Set{"app": value})},
+			{Labels: labels.Everything(), Fields: fields.OneTermEqualSelector("spec.nodeName", value)},
+		} {
+			kind, _ := KindOf(index.NewTree(false), q)
+			kinds[kind] = true
+			if again, _ := KindOf(index.NewTree(false), q); again != kind {
+				t.Error("the same list is of two kinds")
+			}
+			q.Indented = true
+			if indented, _ := KindOf(index.NewTree(false), q); kinds[indented] {
+				t.Error("an indented list is of the kind of one that is not")
+			}
+		}
+	}
+	if len(kinds) < 100 { // of 200 selectors
+		t.Errorf("only %d kinds", len(kinds))
+	}
+	var long []string
+	for i := range 10_000 {
+		long = append(long, "!"+strconv.Itoa(i))
+	}
+	if q, err := labels.Parse(strings.Join(long, ",")); err != nil {
+		t.Error(err)
+	} else if kind, _ := KindOf(index.NewTree(false), index.Query{Labels: q}); kind.length < 15 {
+		t.Errorf("a long selector has the length %d", kind.length)
 	}
 }
 

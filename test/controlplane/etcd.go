@@ -49,6 +49,16 @@ func (cp *ControlPlane) startEtcd(ctx context.Context) error {
 	})
 }
 
+// EtcdPID is the process ID of etcd; another one after each restart.
+func (cp *ControlPlane) EtcdPID() (int, error) {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if cp.stopped {
+		return 0, errStopped
+	}
+	return cp.etcd.cmd.Process.Pid, nil
+}
+
 // EtcdRevision returns etcd's current revision.
 func (cp *ControlPlane) EtcdRevision(ctx context.Context) (int64, error) {
 	answer, err := cp.etcdCall(ctx, "range", map[string]any{"key": []byte(compactRevisionKey)})

@@ -75,13 +75,13 @@ func (c *Catalog) read(ctx context.Context, gv schema.GroupVersion) {
 		return // nobody wants to know any more
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		c.log.Warn("Discovery could not be read: lists of this group/version are forwarded unless it is known from before",
+		c.log.Warn("discovery could not be read: lists of this group/version are forwarded unless it is known from before",
 			"groupVersion", gv.String(), "error", err)
 	}
 
 	if err == nil {
 		for _, resource := range c.rehash(gv, list) {
-			c.log.Info("Discovery says that a resource is stored in another version than before", "resource", resource.String())
+			c.log.Info("discovery says that a resource is stored in another version than before", "resource", resource.String())
 			c.rewritten(resource)
 		}
 	}

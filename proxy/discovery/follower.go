@@ -93,7 +93,7 @@ func (f follower) follow(ctx context.Context) {
 		default:
 			delay = backoff.Step()
 			if err != nil {
-				f.log.WarnContext(ctx, "A stream ended and will be opened again", "stream", f.name, "in", delay, "error", err)
+				f.log.WarnContext(ctx, "a stream ended and will be opened again", "stream", f.name, "in", delay, "error", err)
 			}
 		}
 		select {

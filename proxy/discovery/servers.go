@@ -123,7 +123,7 @@ func (s *Servers) run(ctx context.Context) {
 		store:        s.store(heard),
 		heard:        heard,
 		ended:        s.streamEnded,
-		refusal:      "The API servers' Leases may not be read: only /version and discovery tell that API servers changed",
+		refusal:      "the API servers' Leases may not be read: only /version and discovery tell that API servers changed",
 		grant:        "list and watch on leases.coordination.k8s.io in " + serverLeaseNamespace,
 		// After a restart collections are back within seconds, and this should be, too.
 		soon: true,
@@ -189,7 +189,7 @@ func (s *Servers) serverStarted() {
 
 // report logs a change, and calls changed.
 func (s *Servers) report(what string, args ...any) {
-	s.log.Info("The API servers behind the upstream changed: what is known is dropped, and loaded again when they have settled",
+	s.log.Info("the API servers behind the upstream changed: what is known is dropped, and loaded again when they have settled",
 		append([]any{"change", what}, args...)...)
 	s.changed()
 }

@@ -181,7 +181,7 @@ func (s *Servers) lookAtVersion(ctx context.Context) {
 	if err != nil {
 		if status == http.StatusForbidden {
 			s.versionOnce.Do(func() {
-				s.log.WarnContext(ctx, "The API server's /version may not be read: only Leases and discovery tell that API servers changed",
+				s.log.WarnContext(ctx, "the API server's /version may not be read: only Leases and discovery tell that API servers changed",
 					"grant", "get on the non-resource URL /version", "error", err)
 			})
 		} else {

@@ -72,7 +72,7 @@ func (s *storageVersions) ended(err error) {
 	case apierrors.IsForbidden(err):
 		// Mostly they are not served either, which only those may know who may read them.
 		s.refused.Do(func() {
-			s.log.Info("StorageVersions may not be read: where API servers have them, their disagreement is not heard of",
+			s.log.Info("objects of type StorageVersion may not be read: where API servers have them, their disagreement is not heard of",
 				"grant", "list and watch on storageversions.internal.apiserver.k8s.io", "error", err)
 		})
 	case isRefused(err): // not served
@@ -98,14 +98,14 @@ func (s *storageVersions) take(c change[schema.GroupResource, string]) {
 		was, found := c.was[resource]
 		switch {
 		case version == "":
-			s.log.Info("The API servers do not agree in which version they write a resource: it is forwarded until they do",
+			s.log.Info("the API servers do not agree in which version they write a resource: it is forwarded until they do",
 				"resource", resource.String())
 			s.disagree(resource, true)
 		case found && was == "":
-			s.log.Info("The API servers agree again in which version they write a resource", "resource", resource.String(), "version", version)
+			s.log.Info("the API servers agree again in which version they write a resource", "resource", resource.String(), "version", version)
 			s.disagree(resource, false)
 		case found:
-			s.log.Info("The API servers write a resource in another version than before", "resource", resource.String(), "version", version)
+			s.log.Info("the API servers write a resource in another version than before", "resource", resource.String(), "version", version)
 			s.rewritten(resource)
 		}
 	}

@@ -47,7 +47,7 @@ func firstTold(log, message string, from time.Time) *time.Time {
 }
 
 // serversChanged is what listproxy logs when it notices that another kube-apiserver answers.
-const serversChanged = `msg="The API servers behind the upstream changed`
+const serversChanged = `msg="the API servers behind the upstream changed`
 
 // firstTold returns when any listproxy that runs first logged a message from a time on, or nil.
 func (s *scene) firstTold(message string, from time.Time) (first *time.Time) {

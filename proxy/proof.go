@@ -18,10 +18,11 @@ func (h *Handler) proven(
 	defer span.End()
 	begun, told := time.Now(), h.Observer.Proving(ctx)
 	snap, why := collection.Fresh(ctx, want.lastProbe, h.proofWait(want))
-	told(why)
-	if why == reason.None {
-		span.SetAttributes(observe.Proof(snap.Heard.Sub(begun), snap.Answered.Sub(snap.Heard))...)
+	sent, answered := snap.Heard, snap.Answered
+	if why != reason.None {
+		sent, answered = collection.Probing(), time.Now()
 	}
+	span.SetAttributes(observe.Proof(told(why), begun, sent, answered)...)
 	return snap, why
 }
 

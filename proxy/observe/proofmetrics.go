@@ -59,14 +59,14 @@ func newNewestMetrics(meter metric.Meter) (*newestMetrics, error) {
 
 // Proving counts a list that begins to wait for the proof that memory has the newest state; ctx is
 // the request's. The function that it returns must be called when the wait is over, with the reason
-// why there is no proof, or None.
-func (o *Observer) Proving(ctx context.Context) (over func(why reason.Reason)) {
+// why there is no proof, or None. It returns the result.
+func (o *Observer) Proving(ctx context.Context) (over func(why reason.Reason) string) {
 	if o == nil {
-		return func(reason.Reason) {}
+		return func(why reason.Reason) string { return string(why) }
 	}
 	begun := time.Now()
 	o.newest.waiting.Add(context.Background(), 1)
-	return func(why reason.Reason) {
+	return func(why reason.Reason) string {
 		o.newest.waiting.Add(context.Background(), -1)
 		result := string(why)
 		switch {
@@ -76,6 +76,7 @@ func (o *Observer) Proving(ctx context.Context) (over func(why reason.Reason)) {
 			result = proofGone
 		}
 		o.newest.proof.Record(context.Background(), time.Since(begun).Seconds(), o.newest.byResult.of(result)...)
+		return result
 	}
 }
 

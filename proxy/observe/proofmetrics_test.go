@@ -4,9 +4,12 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
@@ -26,13 +29,33 @@ func TestProving(t *testing.T) {
 		}
 	}
 	want("listproxy_proof_waiting", " 3")
-	proven(reason.None)
+	expect.Same(t, "proven", proven(reason.None))
 	want("listproxy_proof_waiting", " 2")
-	late(reason.NotProven)
+	expect.Same(t, "not-proven", late(reason.NotProven))
 	leave()
-	left(reason.NotProven)
+	expect.Same(t, "gone", left(reason.NotProven))
 	want("listproxy_proof_waiting", " 0")
 	want("listproxy_proof_duration_seconds", "result=gone 1", "result=not-proven 1", "result=proven 1")
+}
+
+// TestProof: the span says what became of a proof, and how long the probe took or has taken so far. A
+// probe that was sent before the wait began has not queued.
+func TestProof(t *testing.T) {
+	begun := time.Now()
+	at := func(ms int) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
+	for name, tt := range map[string]struct {
+		sent, answered time.Time
+		want           []attribute.KeyValue
+	}{
+		"proven":                     {at(2), at(7), []attribute.KeyValue{attrQueued.Float64(2), attrProbe.Float64(5)}},
+		"sent before the wait began": {at(-3), at(7), []attribute.KeyValue{attrQueued.Float64(0), attrProbe.Float64(10)}},
+		"no probe":                   {time.Time{}, at(1500), nil},
+	} {
+		want := append([]attribute.KeyValue{attrProofResult.String(name)}, tt.want...)
+		if got := Proof(name, begun, tt.sent, tt.answered); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
 }
 
 // TestQuestionsWhoACallerIsAreCounted by their purpose, and are no reviews.

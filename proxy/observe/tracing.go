@@ -33,6 +33,7 @@ var (
 	attrListener       = attribute.Key("listproxy.door")
 	attrCause          = attribute.Key("listproxy.cause")
 	attrNewestAsAny    = attribute.Key("listproxy.newest_as_any")
+	attrProofResult    = attribute.Key("listproxy.proof.result")
 	attrQueued         = attribute.Key("listproxy.proof.queued_ms")
 	attrEvents         = attribute.Key("listproxy.watch.events")
 	attrWatchEnd       = attribute.Key("listproxy.watch.end")
@@ -181,12 +182,17 @@ func (rec *Record) Step(ctx context.Context, name string) (context.Context, trac
 	return ctx, noop.Span{}
 }
 
-// Proof are the attributes of a proof of the newest state: how long the list waited for a probe
-// to begin, and how long the upstream took to answer it. The rest of the span is the wait for the
-// feed to get there.
-func Proof(queued, probe time.Duration) []attribute.KeyValue {
-	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	return []attribute.KeyValue{attrQueued.Float64(ms(queued)), attrProbe.Float64(ms(probe))}
+// Proof are the attributes of a proof of the newest state that a list has waited for since begun: what
+// became of it; how long the list waited for a probe to be sent, and how long the upstream took to
+// answer it, or has taken so far. sent is zero if no probe was under way. The rest of the span is the
+// wait for the feed to get there.
+func Proof(result string, begun, sent, answered time.Time) []attribute.KeyValue {
+	all := []attribute.KeyValue{attrProofResult.String(result)}
+	if sent.IsZero() {
+		return all
+	}
+	ms := func(d time.Duration) float64 { return float64(max(0, d)) / float64(time.Millisecond) }
+	return append(all, attrQueued.Float64(ms(sent.Sub(begun))), attrProbe.Float64(ms(answered.Sub(sent))))
 }
 
 // Forwarding begins the span of the request's way to the upstream, and returns r as it is to be

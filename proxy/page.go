@@ -60,7 +60,10 @@ func newBody(a answer) *body {
 	b.head = b.frame.AppendHead(nil, meta, n, size)
 	b.tail = b.frame.AppendTail(nil, meta, n)
 	b.size = len(b.head) + size + len(b.tail)
-	if b.indented {
+	switch {
+	case b.indented && a.indentedSize > 0:
+		b.size = a.indentedSize
+	case b.indented:
 		b.measureIndented()
 	}
 	return b

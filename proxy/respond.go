@@ -194,7 +194,7 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, who caller, li
 		if why = h.reviewAgain(r.Context(), who, list, a); why != reason.None {
 			return nil, why
 		}
-		page, err := h.admitBody(r.Context(), who.share, *a, begun, h.left(a.rights, time.Now()))
+		page, err := h.admitBody(r.Context(), who.share, a, begun, h.left(a.rights, time.Now()))
 		now := time.Now()
 		expired, late := h.left(a.rights, now) == 0, now.Sub(begun) >= h.Inflight.BodyWait()
 		switch {
@@ -210,13 +210,16 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, who caller, li
 
 // admitBody makes the body of an answer as soon as there is room for its bytes, which it waits for as
 // [inflight.Bounds.AdmitBody] does. Meanwhile it keeps no body in memory: the same snapshot gives the
-// same body again.
+// same body again. A body that is unfit needs no room.
 func (h *Handler) admitBody(
-	ctx context.Context, share inflight.ShareKey, a answer, begun time.Time, atMost time.Duration,
+	ctx context.Context, share inflight.ShareKey, a *answer, begun time.Time, atMost time.Duration,
 ) (*body, error) {
-	page := newBody(a)
-	if page.size == 0 { // a watch that begins with no state
+	page := newBody(*a)
+	if page.size == 0 || page.unfit { // 0: a watch that begins with no state
 		return page, nil
+	}
+	if page.indented {
+		a.indentedSize = page.size
 	}
 	var ok bool
 	if page.room, ok = h.Inflight.TryAdmitBody(share, page.size); ok {
@@ -228,7 +231,7 @@ func (h *Handler) admitBody(
 	if err != nil {
 		return nil, err
 	}
-	page = newBody(a)
+	page = newBody(*a)
 	page.room = room
 	return page, nil
 }

@@ -153,10 +153,11 @@ func TestWatchWithoutState(t *testing.T) {
 	expect.NoError(t, err)
 	defer takeRoom(t, bounds, 10)()
 	h := &Handler{Inflight: bounds}
-	page, err := h.admitBody(t.Context(), inflight.ShareKey{}, answer{watch: true}, time.Now(), 0)
+	page, err := h.admitBody(t.Context(), inflight.ShareKey{}, &answer{watch: true}, time.Now(), 0)
 	expect.NoError(t, err)
 	page.release()
-	if _, err := h.admitBody(t.Context(), inflight.ShareKey{}, listOf(1, 1), time.Now(), 0); err == nil {
+	list := listOf(1, 1)
+	if _, err := h.admitBody(t.Context(), inflight.ShareKey{}, &list, time.Now(), 0); err == nil {
 		t.Error("there was room for a list")
 	}
 }

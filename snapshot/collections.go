@@ -159,7 +159,9 @@ func NewCollections(config Config) *Collections {
 
 // Close stops all feeds and forgets what they knew.
 func (c *Collections) Close() {
-	c.stop()
+	c.mu.Lock()
+	c.stop() // no feed begins after that
+	c.mu.Unlock()
 	c.feeds.Wait()
 }
 

@@ -62,8 +62,8 @@ const (
 	// watchTimeout is the shortest life of a watch; feeds add up to as much again, so that they
 	// do not come back all at once.
 	watchTimeout = 5 * time.Minute
-	// seldom is how long a feed waits after a failure that a retry is unlikely to cure.
-	seldom = 2 * time.Minute
+	// unlikelyRetry is how long a feed waits after a failure that a retry is unlikely to cure.
+	unlikelyRetry = 2 * time.Minute
 	// longestMisfit is the longest pause after a state that did not fit.
 	longestMisfit = 20 * time.Minute
 	// refusalGrace is how long a watch that was permitted is tried again after a 403: an API
@@ -76,13 +76,13 @@ const (
 var errObject = errors.New("the first object of an empty collection: its form could not be learned")
 
 func refusalBackoff() wait.Backoff {
-	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: seldom}
+	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: unlikelyRetry}
 }
 
 // misfitBackoff grows, because finding out that a state does not fit may cost the upstream most of
 // a whole list.
 func misfitBackoff() wait.Backoff {
-	return wait.Backoff{Duration: seldom, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestMisfit}
+	return wait.Backoff{Duration: unlikelyRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestMisfit}
 }
 
 func sessionBackoff() wait.Backoff {
@@ -129,7 +129,7 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 		c.drop(reason.Warming)
 	case errors.Is(err, wire.ErrForm), source.Answered(err, http.StatusNotAcceptable):
 		c.drop(reason.Form)
-		return wait.Jitter(seldom, 1)
+		return wait.Jitter(unlikelyRetry, 1)
 	case errors.Is(err, errFull):
 		c.drop(reason.Memory)
 		return f.misfits.Step()

@@ -97,7 +97,7 @@ func (c *Collections) check(r *running) {
 	}
 	log := c.config.Log.With("collection", r.resource.String(), "revision", rev)
 	note := func(result checks.Result) (pause time.Duration) {
-		return c.checks.Note(r.resource, result, rev, next, time.Now(), seldom)
+		return c.checks.Note(r.resource, result, rev, next, time.Now(), unlikelyRetry)
 	}
 	switch {
 	case err == nil:

@@ -477,13 +477,13 @@ func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 		if _, absence := c.collections.Use(c.resource); absence != reason.Form {
 			t.Errorf("after the second: %q, want %q", absence, reason.Form)
 		}
-		time.Sleep(seldom)
+		time.Sleep(unlikelyRetry)
 		synctest.Wait()
 		c.use(t)
 		if c.await(3).Mismatches != 3 {
 			t.Error("no third mismatch")
 		}
-		time.Sleep(seldom)
+		time.Sleep(unlikelyRetry)
 		if _, absence := c.collections.Use(c.resource); absence != reason.Form {
 			t.Errorf("longer each time: %q, want %q", absence, reason.Form)
 		}

@@ -687,7 +687,7 @@ func TestWhatCannotFitIsAskedForEverLessOften(t *testing.T) {
 	last := time.Duration(0)
 	for i := range 6 {
 		pause := f.settle(errFull, nil)
-		if pause < last || pause < seldom || pause > 3*longestMisfit/2 {
+		if pause < last || pause < unlikelyRetry || pause > 3*longestMisfit/2 {
 			t.Errorf("pause %d: %v after %v", i, pause, last)
 		}
 		last = min(pause, longestMisfit)

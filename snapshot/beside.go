@@ -75,14 +75,14 @@ func (f *feed) besideOver(a outcome[attested]) (attested, error) {
 
 // accept advances the live span to the revision that a short watch has shown, once the stream has
 // told all changes that the watch has shown. Otherwise it returns a, to be accepted later.
-func (c *Collection) accept(s *stream, a attested) (attested, error) {
+func (c *Collection) accept(a attested) (attested, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	switch {
 	case a.revision <= c.confirmed, a.revision < v.to(), v.absence != reason.None:
 		return attested{}, nil
-	case a.last() > c.confirmed, len(s.gone) > 0:
+	case a.last() > c.confirmed:
 		return a, nil
 	}
 	if next := c.nextDeletionLocked(); next != nil && next.revision <= a.revision {

@@ -70,8 +70,6 @@ type Collection struct {
 	goals []goal
 	// closed is when the last span was closed.
 	closed time.Time
-	// opened is the revision of the state that opened the live span.
-	opened uint64
 	// confirmed is how far the upstream has shown that it has the past of the live span. That is the
 	// span's end, except after a stream was resumed at the resume point: until the stream, or a watch
 	// beside it, has told what comes after that, the upstream may have other changes there. Meanwhile

@@ -35,6 +35,9 @@ type upstream struct {
 	overstays time.Duration
 	// hot: the first object has changed again whenever it is looked at.
 	hot bool
+	// changes: right after the first load, at revision 7, b changes at revision 8, and the upstream is at 9
+	// then. So there is an event from which a watch can be resumed.
+	changes bool
 	// tells is what watches that last tell every second, or after each of these pauses.
 	tells  string
 	pauses time.Duration
@@ -84,11 +87,15 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	lasts := false // until its timeout
 	switch {
 	case query.Get("sendInitialEvents") != "":
+		body = inEvent("ADDED", itemA) + inEvent("ADDED", u.itemB()) + bookmark(u.revision, `,"annotations":{"k8s.io/initial-events-end":"true"}`)
 		u.loads++
 		u.watches++
 		lasts = true
-		body = inEvent("ADDED", itemA) + inEvent("ADDED", itemB) +
-			bookmark(u.revision, `,"annotations":{"k8s.io/initial-events-end":"true"}`) + strings.Join(u.watch(u.revision), "")
+		if u.changes && u.loads == 1 {
+			u.revision = 9
+			body += inEvent("MODIFIED", u.itemB())
+		}
+		body += strings.Join(u.watch(u.revision), "")
 	case query.Get("watch") != "" && query.Get("fieldSelector") != "":
 		switch {
 		case !u.hot:
@@ -119,7 +126,10 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	case query.Get("limit") == strconv.Itoa(sample):
 		body = u.list(`,"continue":"x","remainingItemCount":1`, itemA)
 	default:
-		body = u.list("", itemA+","+itemB)
+		body = u.list("", itemA+","+u.itemB())
+		if query.Get("resourceVersion") == "7" { // to prove the load
+			body = strings.NewReplacer(`"resourceVersion":"9"`, `"resourceVersion":"7"`, u.itemB(), itemB).Replace(body)
+		}
 	}
 	body, isCut := strings.CutSuffix(body, cut)
 	lasts = lasts && !isCut && (body == "" || strings.HasSuffix(body, "\n"))
@@ -139,7 +149,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 // compare answers what is asked to compare the past: all names and revisions, and the newest
 // object.
 func (u *upstream) compare(r *http.Request) *http.Response {
-	accept, rev, items := r.Header.Get("Accept"), r.URL.Query().Get("resourceVersion"), []string{itemA, itemB}
+	accept, rev, items := r.Header.Get("Accept"), r.URL.Query().Get("resourceVersion"), []string{itemA, u.itemB()}
 	if u.exactly != nil {
 		items = u.exactly(rev)
 	}
@@ -191,6 +201,14 @@ func untilTimeout(r *http.Request, said, every string, pause, later time.Duratio
 		io.Reader
 		io.Closer
 	}{io.MultiReader(strings.NewReader(said), in), in}
+}
+
+// itemB is the object b as it is now.
+func (u *upstream) itemB() string {
+	if u.changes && u.loads > 0 {
+		return itemBAt(8)
+	}
+	return itemB
 }
 
 func (u *upstream) list(more, items string) string {
@@ -299,33 +317,33 @@ func TestAWatchThatEndsAtOnceIsNotOpenedInALoop(t *testing.T) {
 }
 
 // TestAfterDoubtTheUpstreamMustKnowThePast: a watch that goes on after a broken one must begin
-// with the newest object, in the same bytes.
+// with the newest event, in the same bytes.
 func TestAfterDoubtTheUpstreamMustKnowThePast(t *testing.T) {
-	other := strings.Replace(itemB, `"name":"b"`, `"name":"c"`, 1)
-	changed := strings.Replace(itemB, `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)
+	other := itemC(8)
+	changed := strings.Replace(itemBAt(8), `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)
 	for _, tt := range []struct {
 		name  string
 		told  []string
 		loads int
 	}{
-		{"the same", []string{inEvent("MODIFIED", itemB)}, 1},
+		{"the same", []string{inEvent("MODIFIED", itemBAt(8))}, 1},
 		{"another object", []string{inEvent("MODIFIED", other)}, 2},
 		{"other bytes", []string{inEvent("MODIFIED", changed)}, 2},
-		{"its deletion", []string{inEvent("DELETED", itemB)}, 2},
+		{"its deletion", []string{inEvent("DELETED", itemBAt(8))}, 2},
 		{"a bookmark", []string{bookmark(9, "")}, 2},
 	} {
 		for how, end := range map[string]string{"broken": `{"type":`, "cut": cut} {
 			t.Run(tt.name+", "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					u := &upstream{revision: 9}
+					u := &upstream{revision: 7, changes: true}
 					u.watch = func(from uint64) []string {
 						switch {
 						case u.watches == 1:
 							return []string{end} // goes on from the load's end
 						case u.loads > 1:
 							return []string{bookmark(9, "")}
-						case u.watches == 2 && from != 6:
-							t.Errorf("the watch begins at %d, want one before the newest object, 6", from)
+						case u.watches == 2 && from != 7:
+							t.Errorf("the watch begins at %d, want one before the newest event, 7", from)
 						case u.watches > 2:
 							return nil
 						}
@@ -362,8 +380,9 @@ func TestAWatchThatEndsAtItsTimeout(t *testing.T) {
 }
 
 // TestAWatchThatIsOpenedLate: where there was no watch for long, the next must begin with the
-// newest object, however well the last one ended.
+// newest event, however well the last one ended.
 func TestAWatchThatIsOpenedLate(t *testing.T) {
+	itemB := itemBAt(8)
 	changed := strings.Replace(itemB, `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)
 	for _, tt := range []struct {
 		name string
@@ -382,11 +401,11 @@ func TestAWatchThatIsOpenedLate(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 9, overstays: tt.overstays}
+				u := &upstream{revision: 7, changes: true, overstays: tt.overstays}
 				doubted := false
 				u.watch = func(from uint64) []string {
-					if from != 6 || u.loads > 1 {
-						return nil
+					if from != 7 || u.loads > 1 {
+						return []string{bookmark(9, "")}
 					}
 					doubted = true
 					return []string{inEvent("MODIFIED", tt.newest), bookmark(9, "")}
@@ -467,15 +486,15 @@ func TestProbesWhateverTheStreamTells(t *testing.T) {
 // now.
 func TestSomebodyElseRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{revision: 9, tells: bookmark(9, ""), refusal: "no server is available"}
+		u := &upstream{revision: 7, changes: true, tells: bookmark(9, ""), refusal: "no server is available"}
 		u.watch = func(from uint64) []string {
-			if u.loads == 1 && u.watches == 2 && from != 6 {
-				t.Errorf("the watch begins at %d, want one before the newest object, 6", from)
+			if u.loads == 1 && u.watches == 2 && from != 7 {
+				t.Errorf("the watch begins at %d, want one before the newest event, 7", from)
 			}
 			if from == 9 {
 				return nil
 			}
-			return []string{inEvent("MODIFIED", itemB)}
+			return []string{inEvent("MODIFIED", itemBAt(8))}
 		}
 		fed(t, u, time.Second)
 		u.mu.Lock()

@@ -28,10 +28,6 @@ type stream struct {
 	*source.Stream
 	// from is the revision that it begins after.
 	from uint64
-	// gone has objects that the stream has sent, but that the state which opened the span does not
-	// have. That state was loaded later, so the stream must send their deletion before it sends
-	// anything later.
-	gone map[string]struct{}
 }
 
 // ending is how a stream ended.
@@ -185,7 +181,7 @@ func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
 	}()
 	fresh.Follow(time.Now())
 	for {
-		if shown, err = c.accept(s, shown); err != nil {
+		if shown, err = c.accept(shown); err != nil {
 			return broken, err
 		}
 		now, v, confirmed := time.Now(), c.view.Load(), c.confirmedTo()
@@ -254,9 +250,6 @@ func (f *feed) howEnded(s *stream) (ending, error) {
 func (f *feed) take(ctx context.Context, s *stream, ev wire.Event) error {
 	f.checkForm(ev)
 	if ev.Kind == wire.Bookmarked {
-		if err := f.collection.passes(s, ev.Meta.Revision); err != nil {
-			return err
-		}
 		if _, err := f.collection.repeats(ev.Meta.Revision, nil); err != nil {
 			return err
 		}
@@ -270,10 +263,6 @@ func (f *feed) take(ctx context.Context, s *stream, ev wire.Event) error {
 	}
 	ch, err := f.change(f.frame, ev)
 	if err != nil {
-		return err
-	}
-	precedes := f.collection.precedes(s, ch)
-	if err := f.collection.passes(s, ch.revision); err != nil || precedes {
 		return err
 	}
 	if again, err := f.collection.repeats(ch.revision, &ch); err != nil || again {

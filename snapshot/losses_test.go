@@ -37,7 +37,7 @@ func TestLossesAreCounted(t *testing.T) {
 		want  FeedStats
 	}{
 		{name: "nothing", want: FeedStats{Loads: 1}},
-		{name: "a watch that breaks", told: [][]string{{broken}, {inEvent("MODIFIED", itemB)}}, want: FeedStats{Loads: 1, Resumes: 1}},
+		{name: "a watch that breaks", told: [][]string{{broken}, {inEvent("MODIFIED", itemBAt(8))}}, want: FeedStats{Loads: 1, Resumes: 1}},
 		{name: "a watch that ends", told: [][]string{nil, nil}, want: FeedStats{Loads: 1}},
 		{name: "another past", told: [][]string{{broken}, {bookmark(9, "")}}, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Contradiction: 1}}},
 		{name: "expired", told: [][]string{{gone}}, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}},
@@ -48,7 +48,10 @@ func TestLossesAreCounted(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 9}
+				u := &upstream{revision: 7, changes: true}
+				if tt.pages {
+					u = &upstream{revision: 9}
+				}
 				u.watch = func(uint64) []string {
 					if n := u.watches; n <= len(tt.told) {
 						return tt.told[n-1]

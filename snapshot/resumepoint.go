@@ -12,15 +12,18 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// resumePoint is the newest change of the live span that is no deletion: of all events, or else the
-// newest object of the state that opened it. If it is in doubt whether the upstream is still the same,
-// the next watch is opened one revision before it, so that the upstream must begin by sending it again,
-// and after it the deletions that followed, and nothing else: that proves that both have the same past.
-// (A deletion alone does not: another past may have deleted the same object at the same revision.) A
-// watch from the span's end proves nothing, if etcd was restored from an older state and written to
-// until its revision had passed ours.
+// resumePoint is the newest event of the live span that is no deletion. If it is in doubt whether the
+// upstream is still the same, the next watch is opened one revision before it, so that the upstream must
+// begin by sending it again, and after it the deletions that followed, and nothing else: that proves
+// that both have the same past. It takes more than
+//
+//   - a deletion: another past may have deleted the same object at the same revision
+//   - the newest object of the state that opened the span: another past may have that, and still have an
+//     object that was deleted before the state was loaded
+//   - a watch from the span's end: etcd may have been restored from an older state and written to until
+//     its revision had passed ours
 type resumePoint struct {
-	object *index.Object // nil if there is none, or if more than manyDeletions followed
+	object *index.Object // nil if there was no such event, or if more than manyDeletions followed
 	// deletions are those that followed; without an object, only the last one.
 	deletions []deletion
 }
@@ -50,19 +53,6 @@ const resumeSilence = 2 * freshness.BookmarkEvery
 // errUnproven ends a span if the upstream cannot show that it still has the same past. Everything
 // that is known is then dropped.
 var errUnproven = errors.New("the upstream's past could not be recognised")
-
-// resumePointOf returns the resume point of a state that was loaded as a whole: its newest object. It
-// is zero if the state is empty.
-func resumePointOf(state index.Tree) resumePoint {
-	var newest *index.Object
-	state.Ascend("", "", func(o *index.Object) bool {
-		if newest == nil || o.Revision > newest.Revision {
-			newest = o
-		}
-		return true
-	})
-	return resumePoint{object: newest}
-}
 
 // resumePoint returns that of the live span.
 func (c *Collection) resumePoint() resumePoint {

@@ -27,17 +27,17 @@ const (
 // recognise opens a watch that goes on from the live span, and returns it once the upstream has
 // shown that it has the past that is known here. There are two ways to show that:
 //
-//   - A watch from one revision before the newest change that is no deletion begins with that change,
+//   - A watch from one revision before the newest event that is no deletion begins with that event,
 //     with the same bytes (resumepoint.go). It costs next to nothing, but kube-apiserver remembers only
 //     changes since its start, and of a busy resource only the last ones. It proves the past up to that
 //     change; what the watch tells next proves the rest of the span (Collection.confirmed).
-//   - Where it has forgotten the change (410), or many deletions followed, or nothing ever changed: the
-//     names and revisions of all objects at exactly the span's end are the same, and so are the bytes
-//     of the newest one. If the newest change is a deletion, the deleted object must have
-//     been the same at the revision before. This proves the state, but not its history: another past
-//     may have created and deleted objects without a trace. So the history stays only if none of the
-//     API servers was restarted, since Kubernetes' procedure for restoring etcd stops all API servers
-//     first.
+//   - Where it has forgotten that event (410), or many deletions followed it, or nothing has changed
+//     since the load: the names and revisions of all objects at exactly the span's end are the same, and
+//     so are the bytes of the newest one. If the newest change is a deletion, the deleted object must
+//     have been the same at the revision before. This proves the state, but not its history: another
+//     past may have created and deleted objects without a trace. So the history stays only if none of
+//     the API servers was restarted, since Kubernetes' procedure for restoring etcd stops all API
+//     servers first.
 //
 // errUnproven says that the upstream has another past, or has forgotten this one.
 func (f *feed) recognise(ctx context.Context) (*stream, error) {
@@ -110,7 +110,7 @@ func (f *feed) compareAll(ctx context.Context) error {
 	if err = c.object(ctx, rev, deleted); err != nil && !source.Answered(err, http.StatusGone) {
 		return err
 	}
-	err = c.object(ctx, v.to(), resumePointOf(v.newest).object)
+	err = c.object(ctx, v.to(), newestObject(v.newest))
 	if err == nil && same {
 		same, err = f.same(ctx)
 	}
@@ -147,6 +147,17 @@ func (f *feed) doubtPast(ctx context.Context, asked time.Time) {
 		f.log.Info("the history is dropped: nobody knows whether the API servers are the ones from before", "error", err)
 		f.collection.drop(reason.Warming)
 	}
+}
+
+// newestObject returns the object of a state that was changed last; nil if the state is empty.
+func newestObject(state index.Tree) (newest *index.Object) {
+	state.Ascend("", "", func(o *index.Object) bool {
+		if newest == nil || o.Revision > newest.Revision {
+			newest = o
+		}
+		return true
+	})
+	return newest
 }
 
 // deleted returns the object whose deletion is the newest change, and the revision before that. It is

@@ -76,7 +76,7 @@ func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.
 	}
 	now := time.Now()
 	c.highest, c.goals = max(c.highest, rev), nil
-	c.opened, c.confirmed, c.resumeAt = rev, rev, resumePointOf(state)
+	c.confirmed, c.resumeAt = rev, resumePoint{}
 	c.versions.Append(index.Version{Revision: rev, Tree: state})
 	c.marks = append(c.marks, mark{at: now, revision: rev})
 	c.accounts = append(c.accounts, size)
@@ -104,48 +104,6 @@ func agrees(before index.Tree, to uint64, state index.Tree) bool {
 		return ok
 	})
 	return ok
-}
-
-// precedes reports whether a change is older than the state that opened the live span, and about an
-// object that this state no longer has. A watch that begins with the newest change of that state
-// sends such changes, too. The stream notes which of these objects must still be deleted. (For an
-// object that the state has, the change would be newer than the newest one in the state, and so
-// contradict it.)
-func (c *Collection) precedes(s *stream, ch change) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v := c.view.Load()
-	if v.absence != reason.None || ch.revision > c.opened {
-		return false // apply says what is wrong with it
-	}
-	if _, found := v.newest.Get(ch.key); found {
-		return false
-	}
-	c.confirmed = max(c.confirmed, ch.revision)
-	if ch.kind == wire.Deleted {
-		delete(s.gone, ch.key)
-		return true
-	}
-	if s.gone == nil {
-		s.gone = map[string]struct{}{}
-	}
-	s.gone[ch.key] = struct{}{}
-	return true
-}
-
-// passes refuses what a stream tells from the loaded state's own revision on, if an object that was
-// there by then has not been deleted, and is not in that state: the upstream has another past.
-func (c *Collection) passes(s *stream, rev uint64) error {
-	if len(s.gone) == 0 {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if rev >= c.opened {
-		return wire.Inconsistent("%d objects that the watch tells of are there at revision %d, and not in the state at it", len(s.gone),
-			c.opened)
-	}
-	return nil
 }
 
 // apply advances the live span by one change. After errFull it has, but all does not fit.

@@ -43,11 +43,14 @@ func noAnswer(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// endless is an answer that never ends, and comes as fast as it is read.
+// endless is an answer that never ends, and comes as fast as it is read. It is for a bubble of synctest.
 func endless(status int, header http.Header) scriptedUpstream {
 	return func(r *http.Request) (*http.Response, error) {
 		reader, writer := net.Pipe()
 		go func() {
+			// httputil sends the header from another goroutine. If that had to wait for a mutex behind an
+			// event that nobody reads, the bubble would wait for ever.
+			time.Sleep(time.Millisecond)
 			for event := []byte(`{"type":"BOOKMARK","object":{}}` + "\n"); ; {
 				if _, err := writer.Write(event); err != nil {
 					return

@@ -108,6 +108,21 @@ func (b *body) release() {
 	b.room.Release()
 }
 
+// renewed returns the body of an answer that has a newer state now, in the room that the old one had;
+// nil if it is much larger and must wait for room itself. The old one is released.
+func (b *body) renewed(a answer) *body {
+	room, had := b.room, b.size
+	b.room = inflight.Grant[inflight.ShareKey]{}
+	b.release()
+	newer := newBody(a)
+	newer.room = room
+	if newer.size > had+had/8 {
+		newer.release()
+		return nil
+	}
+	return newer
+}
+
 // writePage writes the answer to r.
 func (h *Handler) writePage(w http.ResponseWriter, r *http.Request, list policy.Request, b *body) {
 	compress := list.Gzip && b.size > gzipAbove

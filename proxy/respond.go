@@ -81,8 +81,9 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 	defer event.Abandon()
 	page, why := h.prepare(w, r, who, list, a)
 	if page != nil && a.renew(r.Context()) {
-		page.release()
-		page, why = h.prepare(w, r, who, list, a)
+		if page = page.renewed(*a); page == nil {
+			page, why = h.prepare(w, r, who, list, a)
+		}
 	}
 	switch {
 	case page == nil:

@@ -57,7 +57,8 @@ func (a *answer) renew(ctx context.Context) bool {
 		return false
 	}
 	newer, why := a.collection.Follow(ctx, a.after, false, 0)
-	if form := newer.WatchForm(); why != reason.None || form == nil || form.InitialEnd == nil {
+	form := newer.WatchForm()
+	if why != reason.None || form == nil || form.InitialEnd == nil || !newer.Frame.Selects(a.query.Fields) {
 		return false
 	}
 	a.snapshot, a.after = newer, newer.Revision

@@ -64,9 +64,13 @@ func (f *feed) besideOver(a outcome[attested]) (attested, error) {
 		return attested{}, a.err
 	}
 	// In doubt, the watch may be of another past than the stream, which is then about to be closed.
-	if proves := a.err == nil && !f.fresh.InDoubt(now); !proves {
+	switch {
+	case a.err != nil:
 		f.log.Debug("a watch beside the stream proves nothing", "error", a.err)
 		f.fresh.BesideFailed(now, source.Wanted(0, a.err))
+		return attested{}, nil
+	case f.fresh.InDoubt(now):
+		f.fresh.BesideOver(now, false)
 		return attested{}, nil
 	}
 	f.fresh.BesideOver(now, a.value.revision > f.collection.confirmedTo())

@@ -70,6 +70,10 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 			a.close()
 		}
 	}()
+	// The first to be opened is closed last: what still answers can write its event until then.
+	if a.auditLog, err = openAuditLog(o.audit, &a.closers, log); err != nil {
+		return nil, err
+	}
 	a.health, err = upstream.NewHealth(api.config, upstream.HealthConfig{Callers: api.transports.Probe, Log: log})
 	if err != nil {
 		return nil, err
@@ -84,9 +88,6 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 	a.health.Needs = func() []schema.GroupVersionResource { return a.needed(o.eagerly) }
 	a.health.Versions = a.cluster.Servers.Versions
 	observing.Serves = a.cluster.Catalog.Serves
-	if a.auditLog, err = openAuditLog(o.audit, &a.closers, log); err != nil {
-		return nil, err
-	}
 	a.forward = forward.New(api.transports, quiet)
 	handler, err := o.newHandler(a, observing, quiet)
 	if err != nil {

@@ -140,12 +140,13 @@ func (m *Machine) Follow(now time.Time) {
 	}
 }
 
-// Stop says that the stream is no longer read: a probe that was under way is abandoned. If somebody
+// Stop says that the stream is no longer read: a probe and a short watch that were under way are
+// abandoned. If somebody
 // waits for what it proves, or for what the stream was to reach, the next stream begins with
 // another probe.
 func (m *Machine) Stop() {
 	m.owed = m.owed || m.probing && m.probeUrgent || m.urgent
-	m.probing = false
+	m.probing, m.beside = false, false
 }
 
 // Next says what to do now; heard says how new the state is.

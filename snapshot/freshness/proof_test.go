@@ -84,4 +84,6 @@ func TestProofWhileShortWatchesFail(t *testing.T) {
 	f.BesideOpened(now)
 	expect("one is open", time.Second, besideDelay+pace.UsualBeside)
 	expect("for long", 3*time.Second, 3*time.Second)
+	f.Stop()
+	expect("the stream has ended, and it with it", 20*time.Second, besideDelay+pace.UsualBeside)
 }

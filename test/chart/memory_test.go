@@ -24,6 +24,11 @@ func TestMemory(t *testing.T) {
 	} {
 		t.Run(limit, func(t *testing.T) {
 			got := memoryOf(t, "resources: {limits: {memory: "+limit+"}}")
+			// As where helm upgrade reuses the values of a chart that did not have these yet.
+			without := memoryOf(t, "{maxConnections: null, maxLongRunningRequests: null, resources: {limits: {memory: "+limit+"}}}")
+			if diff := cmp.Diff(got, without); diff != "" {
+				t.Errorf("without values (-want +got):\n%s", diff)
+			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Fatalf("(-want +got):\n%s", diff)
 			}

@@ -51,7 +51,7 @@
 {{- end }}
 {{- end }}
 {{- range $flag, $bound := dict "max-connections" .Values.maxConnections "max-long-running-requests" .Values.maxLongRunningRequests }}
-{{- if ne (toString $bound) "" }}
+{{- if and (not (kindIs "invalid" $bound)) (ne (toString $bound) "") }}
 - --{{ $flag }}={{ int64 $bound }}
 {{- else if $memory }}
 - --{{ $flag }}={{ get $memory "oneEach" }}

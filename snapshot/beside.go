@@ -64,17 +64,17 @@ func (f *feed) besideOver(a outcome[attested]) (attested, error) {
 		return attested{}, a.err
 	}
 	// In doubt, the watch may be of another past than the stream, which is then about to be closed.
-	switch {
-	case a.err != nil:
+	switch doubt := f.fresh.InDoubt(now); {
+	case a.err == nil && !doubt:
+		f.fresh.BesideOver(now, a.value.revision > f.collection.confirmedTo())
+		return a.value, nil
+	case a.err == nil:
+		f.fresh.BesideOver(now, false)
+	default:
 		f.log.Debug("a watch beside the stream proves nothing", "error", a.err)
 		f.fresh.BesideFailed(now, source.Wanted(0, a.err))
-		return attested{}, nil
-	case f.fresh.InDoubt(now):
-		f.fresh.BesideOver(now, false)
-		return attested{}, nil
 	}
-	f.fresh.BesideOver(now, a.value.revision > f.collection.confirmedTo())
-	return a.value, nil
+	return attested{}, nil
 }
 
 // accept advances the live span to the revision that a short watch has shown, once the stream has

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
@@ -24,6 +26,29 @@ const rbacPath = "/apis/rbac.authorization.k8s.io/v1/"
 // rbacObject is the metadata of an RBAC object.
 func rbacObject(name string, revision int) string {
 	return fmt.Sprintf(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":%q,"resourceVersion":"%d"}}`, name, revision)
+}
+
+// TestFourFollowersHaveOneStore: what one of them lists, others may change at the same time. The race
+// detector finds it if they get into each other's way.
+func TestFourFollowersHaveOneStore(t *testing.T) {
+	var told atomic.Int32
+	changes, stop := changeStore(func() { told.Add(1) })
+	defer stop()
+	const each = 1000
+	var followers sync.WaitGroup
+	for range rbacResources {
+		followers.Go(func() {
+			for range each {
+				expect.NoError(t, changes.Replace([]any{nil}, ""))
+				expect.NoError(t, changes.Update(nil))
+				expect.NoError(t, changes.Delete(nil))
+			}
+		})
+	}
+	followers.Wait()
+	if all := int32(len(rbacResources) * each * 3); told.Load() != all {
+		t.Errorf("told of %d changes, want %d", told.Load(), all)
+	}
 }
 
 // newFakeRBAC is an API server with so many objects of each RBAC resource.

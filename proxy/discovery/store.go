@@ -6,7 +6,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// store is the store of a [follower]. From each object that comes it reads which one it is (K) and
+// store is the store of a [follower], or of several. From each object that comes it reads which one it is (K) and
 // what is needed of it (V). It keeps that, and tells what has changed.
 type store[K, V comparable] struct {
 	read func(obj any) (K, V, error)
@@ -83,9 +83,11 @@ func (s store[K, V]) Replace(objs []any, _ string) error {
 	}
 	var none K
 	before := s.lock(true, none)
+	// Several followers may have one store: from here on another may change what is listed.
+	c := change[K, V]{was: without(before, listed), is: without(listed, before), list: true, first: before == nil}
 	*s.known = listed
 	s.mu.Unlock()
-	s.changed(change[K, V]{was: without(before, listed), is: without(listed, before), list: true, first: before == nil})
+	s.changed(c)
 	return s.Bookmark("")
 }
 

@@ -302,18 +302,24 @@ type try struct {
 // latter.
 func runAt(t *testing.T, d door, protocol string, a attack, user string, straight *try) *try {
 	t.Helper()
-	const tries = 3 // what the API server itself says may change in between
+	const tries = 6 // what the API server itself says may change in between, or depend on chance
 	want, status := a.wantAt(d)
 	var (
+		seen  []*try // all that were made straight
 		after string
 		got   outcome
 		err   error
 	)
+	if straight.id != "" {
+		seen = append(seen, straight)
+	}
 	for again := range tries {
 		begun := time.Now()
 		if again > 0 || straight.id == "" {
 			straight = &try{}
-			straight.id, straight.got, err = a.send(t.Context(), direct, protocol, user)
+			if straight.id, straight.got, err = a.send(t.Context(), direct, protocol, user); err == nil {
+				seen = append(seen, straight)
+			}
 		}
 		if err == nil {
 			begun = time.Now()
@@ -332,6 +338,10 @@ func runAt(t *testing.T, d door, protocol string, a attack, user string, straigh
 		}
 		if want != answeredAsUpstream || a.gaveUp(got) {
 			break
+		}
+		// Whatever the API server itself has said of this attack is right.
+		if i := slices.IndexFunc(seen, func(s *try) bool { return diff(s.got, got, a.closes) == "" }); i >= 0 {
+			straight = seen[i]
 		}
 		d := diff(straight.got, got, a.closes)
 		// What should come from memory is forwarded where, for one, the review could not be made.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/freshness"
@@ -15,7 +16,7 @@ import (
 // resumePoint is the newest event of the live span that is no deletion. If it is in doubt whether the
 // upstream is still the same, the next watch is opened one revision before it, so that the upstream must
 // begin by sending it again, and after it the deletions that followed, and nothing else: that proves
-// that both have the same past. It takes more than
+// that both have the same past. None of these would prove it:
 //
 //   - a deletion: another past may have deleted the same object at the same revision
 //   - the newest object of the state that opened the span: another past may have that, and still have an
@@ -80,12 +81,12 @@ func (c *Collection) repeats(rev uint64, ch *change) (bool, error) {
 // nextDeletionLocked returns the first deletion after the resume point that the upstream has not shown
 // yet to be in its past; nil if there is none.
 func (c *Collection) nextDeletionLocked() *deletion {
-	for i, d := range c.resumeAt.deletions {
-		if d.revision > c.confirmed {
-			return &c.resumeAt.deletions[i]
-		}
+	all := c.resumeAt.deletions
+	i := sort.Search(len(all), func(i int) bool { return all[i].revision > c.confirmed })
+	if i == len(all) {
+		return nil
 	}
-	return nil
+	return &all[i]
 }
 
 // meet waits for the first event of a resumed stream, which must be the resume point's object, with the

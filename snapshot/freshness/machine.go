@@ -141,9 +141,8 @@ func (m *Machine) Follow(now time.Time) {
 }
 
 // Stop says that the stream is no longer read: a probe and a short watch that were under way are
-// abandoned. If somebody
-// waits for what it proves, or for what the stream was to reach, the next stream begins with
-// another probe.
+// abandoned. If somebody waits for what the probe proves, or for what the stream was to reach, the
+// next stream begins with another probe.
 func (m *Machine) Stop() {
 	m.owed = m.owed || m.probing && m.probeUrgent || m.urgent
 	m.probing, m.beside = false, false

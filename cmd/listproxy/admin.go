@@ -26,7 +26,7 @@ func (o *options) pages(a *app, observing *observing, state admin.State) (admin.
 		Version:         version(),
 		Upstream:        address.Scheme + "://" + address.Host,
 		Started:         time.Now(),
-		Ready:           a.ready,
+		Ready:           a.ready.Checks,
 		Metrics:         observing.metrics.Gatherer(),
 		Observer:        observing.Observer,
 		Window:          o.window,

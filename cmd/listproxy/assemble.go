@@ -57,6 +57,7 @@ type app struct {
 	clientCAs []*certs.ClientCA
 	auditLog  *audit.Log // nil: none
 	metrics   http.Handler
+	ready     admin.Readiness
 	pages     admin.Pages
 	status    *admin.StatusSource
 	draining  atomic.Bool
@@ -94,6 +95,14 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 		return nil, err
 	}
 	a.handler = handler.Chain()
+	a.ready = admin.Readiness{
+		Draining:  a.draining.Load,
+		Discovery: a.cluster.Catalog.Ready,
+		Schemas:   a.cluster.Schemas.Ready,
+		Servers:   a.cluster.Servers.Ready,
+		Upstream:  a.health.Stats,
+		Eager:     a.warmup.Checks,
+	}
 	return a, o.showState(a, handler, observing)
 }
 

@@ -154,7 +154,7 @@ func (a *app) serve(ctx context.Context, end ending) error {
 		a.forward.EndWatches(within)     // those that are forwarded
 		a.collections.EndWatches(within) // those from memory
 	})
-	operators := server.New(admin.New(a.ready, a.metrics, a.pages), nil, a.log)
+	operators := server.New(admin.New(a.ready.Checks, a.metrics, a.pages), nil, a.log)
 	parts := a.start(life, fail, clients, operators)
 
 	select {

@@ -3,6 +3,7 @@
 // browser.
 //
 //   - port.go: what is at which path
+//   - ready.go: whether clients should come
 //   - guard.go: who may read it, and how many at a time
 //   - pages.go, flagz.go: profiles and flags
 //   - statuspage*.go: the content of the status page

@@ -25,7 +25,7 @@ func upstreamState(s upstream.HealthStats, now time.Time) *statusz.UpstreamState
 	return state
 }
 
-// upstreamCheck says whether all is well with the API server. It is stricter than [UpstreamReady].
+// upstreamCheck says whether all is well with the API server. It is stricter than [upstreamReady].
 func upstreamCheck(s upstream.HealthStats) statusz.Check {
 	check := statusz.Check{Name: upstreamCheckName, OK: s.Condition == upstream.ConditionOK}
 	if !check.OK {

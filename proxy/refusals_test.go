@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
@@ -41,16 +42,17 @@ func TestRefusalsAreSeen(t *testing.T) {
 	for _, tt := range []struct {
 		name, request, reason string
 		code                  int
-		connect               bool // at the port for CONNECT
-		impersonated          bool // with listproxy's own credentials
+		connect               bool   // at the port for CONNECT
+		impersonated          bool   // with listproxy's own credentials
+		verb                  string // other if it is empty
 	}{
 		{name: "a CONNECT", request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", reason: "connect", code: 405},
 		{name: "a whole URL", request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", reason: "target", code: 400},
 		{name: "an asterisk", request: "GET * HTTP/1.1\r\nHost: a\r\n", reason: "target", code: 400},
 		{name: "a long body", request: "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n", reason: "body-too-large", code: 413},
 		{name: "a body that gets too long", request: "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n", reason: "body-too-large", code: 413},
-		{name: "a Connection", request: "GET /api/v1/pods HTTP/1.1\r\nHost: a\r\nConnection: authorization\r\n", reason: "connection-header", code: 400},
-		{name: "dot segments", request: "GET /api/../x HTTP/1.1\r\nHost: a\r\n", reason: "dot-segments", code: 400, impersonated: true},
+		{name: "a Connection", request: "GET /api/v1/pods HTTP/1.1\r\nHost: a\r\nConnection: authorization\r\n", reason: "connection-header", code: 400, verb: "list"},
+		{name: "dot segments", request: "GET /api/../x HTTP/1.1\r\nHost: a\r\n", reason: "dot-segments", code: 400, impersonated: true, verb: "list"},
 		{name: "a broken body", request: "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nX-Broken: yes\r\n", reason: "malformed", code: 400},
 		{name: "no CONNECT", request: "GET /api HTTP/1.1\r\nHost: a\r\n", reason: "no-connect", code: 400, connect: true},
 		{name: "no CONNECT, a whole URL", request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", reason: "no-connect", code: 400, connect: true},
@@ -104,8 +106,8 @@ func TestRefusalsAreSeen(t *testing.T) {
 			body := proxytest.ReadAll(t, res.Body)
 			<-served
 			got := proxytest.Gather(t, metrics)
-			want := []string{fmt.Sprintf("code=%d,decision=refuse,reason=%s,resource=other,semantics=none 1", tt.code, tt.reason)}
-			if diff := cmp.Diff(want, proxytest.Series(got["listproxy_requests_total"])); diff != "" {
+			want := []string{fmt.Sprintf("code=%d,decision=refuse,reason=%s,resource=other,semantics=none,verb=%s 1", tt.code, tt.reason, cmp.Or(tt.verb, "other"))}
+			if diff := gocmp.Diff(want, proxytest.Series(got["listproxy_requests_total"])); diff != "" {
 				t.Errorf("counted (-want +got):\n%s", diff)
 			}
 			if n := proxytest.Series(got["listproxy_upstream_requests_total"]); n != nil {
@@ -145,8 +147,8 @@ func TestMisdirectedIsSeen(t *testing.T) {
 	ctx := kubehttp.WithTunnel(t.Context(), tunnelTargets(t).AllowHost)
 	w := httptest.NewRecorder()
 	front.ServeHTTP(w, r.WithContext(ctx))
-	want := []string{"code=421,decision=refuse,reason=misdirected,resource=other,semantics=none 1"}
-	if diff := cmp.Diff(want, proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])); diff != "" || w.Code != http.StatusMisdirectedRequest {
+	want := []string{"code=421,decision=refuse,reason=misdirected,resource=other,semantics=none,verb=list 1"}
+	if diff := gocmp.Diff(want, proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])); diff != "" || w.Code != http.StatusMisdirectedRequest {
 		t.Errorf("%d, counted (-want +got):\n%s", w.Code, diff)
 	}
 }

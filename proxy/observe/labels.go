@@ -146,6 +146,18 @@ func nameable(info *request.RequestInfo) bool {
 		len(validation.IsDNS1035Label(info.APIVersion)) == 0 && len(validation.IsDNS1035Label(info.Resource)) == 0
 }
 
+// verbOf says what a request asks for, as kube-apiserver reads it: a list, a watch, which also a
+// streaming list is, or something else.
+func verbOf(r *http.Request) string {
+	switch asks := kubehttp.Of(r); {
+	case !asks.Info.IsResourceRequest || asks.Info.Verb != "list" && asks.Info.Verb != "watch":
+		return OtherLabel
+	case asks.LongRunning:
+		return VerbWatch
+	}
+	return VerbList
+}
+
 // undefined stands for all status codes that nobody has defined: an aggregated API server, or a pod
 // behind kube-apiserver's proxy, can answer with any.
 const undefined = -1

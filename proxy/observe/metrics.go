@@ -25,6 +25,12 @@ const (
 	DecisionRefuse = "refuse"
 )
 
+// What a request asks for, in metrics: all else but a list or a watch is [OtherLabel].
+const (
+	VerbList  = "list"
+	VerbWatch = "watch"
+)
+
 // For what the upstream is asked.
 const (
 	purposeForward = "forward"
@@ -36,6 +42,7 @@ const (
 // Labels, named as attributes of OpenTelemetry. Those of spans have a prefix (tracing.go).
 var (
 	LabelResource       = attribute.Key("resource")
+	LabelVerb           = attribute.Key("verb")
 	LabelSemantics      = attribute.Key("semantics")
 	LabelDecision       = attribute.Key("decision")
 	LabelReason         = attribute.Key("reason")
@@ -59,6 +66,7 @@ var durations = []float64{
 // requestLabels are the labels of one request. Each has few values.
 type requestLabels struct {
 	resource  string
+	verb      string
 	semantics policy.Semantics
 	decision  string
 	reason    string
@@ -117,7 +125,7 @@ func newRequestSeries(l requestLabels) requestSeries {
 	return requestSeries{
 		resource: l.resource,
 		all: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(
-			resource, semantics, decision, LabelReason.String(OrNone(l.reason)), code))},
+			resource, LabelVerb.String(l.verb), semantics, decision, LabelReason.String(OrNone(l.reason)), code))},
 		sent:     []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(resource, decision))},
 		saved:    []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(resource))},
 		duration: []metric.RecordOption{few},

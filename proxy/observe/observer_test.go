@@ -72,7 +72,7 @@ func TestRequestsAreCounted(t *testing.T) {
 		answerWith(s, http.StatusProcessing)
 		answerWith(s, http.StatusGone)
 	})
-	observe(o, r, func(s *Record) {
+	observe(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1", nil), func(s *Record) {
 		s.LongRunning(true)
 		s.Decided(policy.Request{}, "", reason.Watch)
 		s.Answered(http.StatusSwitchingProtocols) // and the connection is taken over
@@ -91,11 +91,11 @@ func TestRequestsAreCounted(t *testing.T) {
 	got := proxytest.Gather(t, metrics)
 	for name, want := range map[string][]string{
 		"listproxy_requests_total": {
-			"code=101,decision=forward,reason=watch,resource=pods,semantics=none 1",
-			"code=200,decision=serve,reason=none,resource=pods,semantics=any 1",
-			"code=410,decision=forward,reason=history,resource=pods,semantics=exact 1",
-			"code=429,decision=refuse,reason=time-out,resource=other,semantics=none 1",
-			"code=none,decision=forward,reason=pretty,resource=pods,semantics=none 1",
+			"code=101,decision=forward,reason=watch,resource=pods,semantics=none,verb=watch 1",
+			"code=200,decision=serve,reason=none,resource=pods,semantics=any,verb=list 1",
+			"code=410,decision=forward,reason=history,resource=pods,semantics=exact,verb=list 1",
+			"code=429,decision=refuse,reason=time-out,resource=other,semantics=none,verb=list 1",
+			"code=none,decision=forward,reason=pretty,resource=pods,semantics=none,verb=list 1",
 		},
 		"listproxy_request_duration_seconds": {
 			"decision=forward,resource=pods,semantics=exact 1",
@@ -115,6 +115,30 @@ func TestRequestsAreCounted(t *testing.T) {
 	} {
 		if diff := cmp.Diff(want, proxytest.Series(got[name])); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestVerbs: what is asked for is told by a few words, whatever the method and the path are.
+func TestVerbs(t *testing.T) {
+	for request, want := range map[string]string{
+		"GET /api/v1/pods":                                "list",
+		"GET /apis/apps/v1/namespaces/a/deployments":      "list",
+		"GET /api/v1/pods?watch=1":                        "watch",
+		"GET /api/v1/pods?watch=0":                        "list",
+		"GET /api/v1/pods?watch=1&sendInitialEvents=true": "watch",
+		"GET /api/v1/watch/pods":                          "watch",
+		"GET /api/v1/namespaces/a/pods/b":                 "other",
+		"GET /api/v1/namespaces/a/pods/b/log?follow=1":    "other",
+		"POST /api/v1/namespaces/a/pods":                  "other",
+		"DELETE /api/v1/namespaces/a/pods":                "other",
+		"MADEUP /api/v1/pods":                             "other",
+		"LIST /healthz":                                   "other",
+		"GET /healthz":                                    "other",
+	} {
+		method, target, _ := strings.Cut(request, " ")
+		if got := verbOf(httptest.NewRequest(method, target, nil)); got != want {
+			t.Errorf("%s is %s, want %s", request, got, want)
 		}
 	}
 }
@@ -310,7 +334,7 @@ func TestSeriesOfHostiles(t *testing.T) {
 		t.Errorf("%d series", len(got))
 	}
 	for _, reason := range reasons {
-		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any ", reason)
+		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any,verb=", reason)
 		if !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, want) }) {
 			t.Errorf("nothing like %q: what came late is not told by its reason", want)
 		}

@@ -212,7 +212,7 @@ func (rec *Record) end() {
 		ctx = rec.request.Context() // for exemplars
 	}
 	now := time.Now()
-	rec.labels.resource, rec.labels.code = rec.resource(rec.answer.Code, now), rec.answer.Code
+	rec.labels.resource, rec.labels.verb, rec.labels.code = rec.resource(rec.answer.Code, now), verbOf(rec.request), rec.answer.Code
 	rec.endWatch(rec.observer.requests.count(ctx, rec.labels, now.Sub(rec.begun), rec.long, rec.answer.Bytes, rec.served))
 	if rec.span != nil {
 		rec.endSpan()

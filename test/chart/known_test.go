@@ -41,6 +41,7 @@ func everything(t *testing.T) knowledge {
 		"purpose":   {"forward", "review", "feed"},
 		"result":    append([]string{"hit", "miss", "agrees", "mismatch", "inconclusive"}, observe.ProofResults()...),
 		"semantics": {string(policy.MostRecent), string(policy.Any), string(policy.NotOlderThan), string(policy.Exact), string(policy.Continue), "none"},
+		"verb":      {observe.VerbList, observe.VerbWatch, observe.OtherLabel},
 	}}
 	for _, reason := range reason.Forwarding() {
 		k.words["reason"] = append(k.words["reason"], string(reason))
@@ -177,7 +178,8 @@ func TestFaults(t *testing.T) {
 		`rate(listproxy_request_total[5m])`:                                                         "there is no metric listproxy_request_total",
 		`rate(listproxy_request_total{decision="serve"}[5m])`:                                       "listproxy_request_total has no label decision",
 		`listproxy_review_duration_seconds`:                                                         "there is no metric listproxy_review_duration_seconds",
-		`rate(listproxy_requests_total{verb="list"}[5m])`:                                           "listproxy_requests_total has no label verb",
+		`rate(listproxy_requests_total{method="GET"}[5m])`:                                          "listproxy_requests_total has no label method",
+		`rate(listproxy_requests_total{verb="get"}[5m])`:                                            `listproxy_requests_total has never verb="get"`,
 		`rate(listproxy_requests_total{reason=~"audit|wishes"}[5m])`:                                `listproxy_requests_total has never reason="wishes"`,
 		`sum by (namespace, purpose) (rate(listproxy_requests_total[5m]))`:                          "no metric in the query has the label purpose",
 		`sum without (colour) (listproxy_stored_bytes)`:                                             "no metric in the query has the label colour",

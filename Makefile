@@ -21,6 +21,7 @@ DURATION     ?=
 SEED         ?= 0
 CHROMIUM     ?= chromium
 PROGRAMS     ?=
+MUTANTS      ?=
 
 GO            := go
 # Where the test files are that have a match for $(1): a package that moves is found again.
@@ -28,7 +29,7 @@ packages_with  = git grep -lE --untracked '$(1)' -- '*_test.go' ':!test' | xargs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-all test-tools test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits attacks programs chart chart-update test-page alerts policy-docs dashboard soak release release-check tools fmt clean FORCE
+.PHONY: help build test test-all test-tools test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits attacks programs mutants chart chart-update test-page alerts policy-docs dashboard soak release release-check tools fmt clean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,6 +142,9 @@ attacks: tools ## Let callers crowd out others, and print what that costs with l
 
 programs: tools ## Run controller-runtime's and Kubernetes' own tests, and the caches of Argo CD and Prometheus, directly and through listproxy, about 45 minutes (PROGRAMS="-run TestControllerRuntime/client")
 	$(GO) test -count 1 -v -timeout 120m ./test/e2e/programs -programs $(PROGRAMS)
+
+mutants: tools ## Break the code in one place at a time: a test must notice each, see test/mutants (MUTANTS=regexp)
+	@$(GO) run ./test/mutants -run '$(MUTANTS)'
 
 chart: ## Test the Helm chart with the real Helm, and the Dockerfile
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -30,32 +31,32 @@ func (o *options) pages(a *app, observing *observing, state admin.State) (admin.
 		Metrics:         observing.metrics.Gatherer(),
 		Observer:        observing.Observer,
 		Window:          o.window,
-		CompressedBound: o.compressedBound,
-		SelfCheck:       o.selfCheck,
+		CompressedBound: o.cache.compressedBound,
+		SelfCheck:       o.cache.selfCheck,
 		Mismatched:      a.collections.Mismatched,
 		Flags:           func() []statusz.Flag { return flagsInForce(o.flags) },
 		Policy:          o.policyInForce(),
 		Endpoints:       a.endpoints.Stats,
-		Eager:           eagerInForce(o.eagerly),
+		Eager:           eagerInForce(o.cache.eagerly),
 		Traces:          statusz.Traces{Enabled: observing.traces.Enabled(), Sampler: observing.traces.Sampler()},
 	}
 	status, err := statusz.Handler(a.status.Read, a.log)
-	return admin.Pages{Status: status, Flags: a.status.Flags, Profiling: o.profiling, Hosts: o.admin.names(address)}, err
+	return admin.Pages{Status: status, Flags: a.status.Flags, Profiling: o.admin.profiling, Hosts: o.admin.names(address)}, err
 }
 
 // window is how far back the history of a resource is to reach.
 func (o *options) window(gvr schema.GroupVersionResource) time.Duration {
-	if window := o.policy.For(gvr.Group, gvr.Version, gvr.Resource).HistoryWindow; window > 0 {
+	if window := o.cache.policy.For(gvr.Group, gvr.Version, gvr.Resource).HistoryWindow; window > 0 {
 		return window
 	}
-	return o.history
+	return o.cache.history
 }
 
 // policyInForce is the policy, with what it leaves to flags.
 func (o *options) policyInForce() statusz.Policy {
-	file := o.policy.File()
+	file := o.cache.policy.File()
 	status := statusz.Policy{File: file.Name, SHA256: file.SHA256}
-	for _, named := range policyfile.InForce(o.policy) {
+	for _, named := range policyfile.InForce(o.cache.policy) {
 		status.Rules = append(status.Rules, o.ruleInForce(named))
 	}
 	return status
@@ -69,7 +70,7 @@ func (o *options) ruleInForce(r policyfile.NamedRule) statusz.Rule {
 	for _, representation := range r.Representations {
 		status.Representations = append(status.Representations, string(representation))
 	}
-	status.History = cmp.Or(r.HistoryWindow, o.history).Seconds()
+	status.History = cmp.Or(r.HistoryWindow, o.cache.history).Seconds()
 	status.MaxBytes = r.MaxBytes
 	status.LimitAtZero = string(r.LimitAtZero)
 	status.SameForEveryone = r.SameForEveryone
@@ -81,7 +82,7 @@ func (o *options) ruleInForce(r policyfile.NamedRule) statusz.Rule {
 	case r.IdleTimeout != nil:
 		status.Idle = r.IdleTimeout.Seconds()
 	default:
-		status.Idle = o.idle.Seconds()
+		status.Idle = o.cache.idle.Seconds()
 	}
 	return status
 }
@@ -109,20 +110,29 @@ func flagsInForce(fs *pflag.FlagSet) []statusz.Flag {
 	return flags
 }
 
-// adminOptions are who may look at the admin port's pages, beside those who use an address or a
-// name that nobody elsewhere can own.
+// adminOptions say where the admin port is, what it has, and who may look at its pages, beside those
+// who use an address or a name that nobody elsewhere can own.
 type adminOptions struct {
-	hosts []string
+	bindAddress string
+	hosts       []string
+	profiling   bool
 }
 
-func (o *adminOptions) addFlags(fs *pflag.FlagSet) {
+// AddFlags implements optionGroup.
+func (o *adminOptions) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.bindAddress, "admin-bind-address", o.bindAddress,
+		"`address` of health checks (/livez, /readyz), metrics (/metrics) and\nthe status page (/statusz, /flagz), plain HTTP")
 	fs.StringSliceVar(&o.hosts, "admin-hosts", o.hosts,
 		"more host `names` that clients of --admin-bind-address may use, besides IP addresses,\n"+
 			"localhost, the machine's name, the API server's, and those of Services")
+	fs.BoolVar(&o.profiling, "debug-pprof", o.profiling, "serve profiles of the process (/debug/pprof/) on --admin-bind-address")
 }
 
-// complete checks the options. An error names the flag.
-func (o *adminOptions) complete() error {
+// Validate implements optionGroup.
+func (o *adminOptions) Validate() error {
+	if _, _, err := net.SplitHostPort(o.bindAddress); err != nil {
+		return fmt.Errorf("--admin-bind-address %q: %w: give address:port", o.bindAddress, err)
+	}
 	for _, host := range o.hosts {
 		if len(validation.IsDNS1123Subdomain(strings.ToLower(host))) > 0 {
 			return fmt.Errorf("--admin-hosts %q is not a name of a host: write it as in the DNS, listproxy.example.com, without "+

@@ -55,7 +55,7 @@ resources:
 	eager := []statusz.Eager{
 		{Resource: "pods", Version: "v1", Representation: "json"}, {Resource: "nodes", Version: "v1", Representation: "json"},
 	}
-	if diff := cmp.Diff(eager, eagerInForce(o.eagerly)); diff != "" {
+	if diff := cmp.Diff(eager, eagerInForce(o.cache.eagerly)); diff != "" {
 		t.Errorf("eager (-want +got):\n%s", diff)
 	}
 	if o, err = parse(); err != nil {

@@ -65,14 +65,14 @@ type app struct {
 
 // assemble makes the parts and wires them. Its caller must close the app.
 func (o *options) assemble(api apiServer, ports *ports, observing *observing, log *slog.Logger) (_ *app, err error) {
-	a := &app{apiServer: api, log: log, ports: ports, clientCAs: o.identity.cas(), metrics: observing.metrics.Handler(log)}
+	a := &app{apiServer: api, log: log, ports: ports, clientCAs: o.callers.cas(), metrics: observing.metrics.Handler(log)}
 	defer func() {
 		if err != nil {
 			a.close()
 		}
 	}()
 	// The first to be opened is closed last: what still answers can write its event until then.
-	if a.auditLog, err = openAuditLog(o.audit, &a.closers, log); err != nil {
+	if a.auditLog, err = o.audit.open(&a.closers, log); err != nil {
 		return nil, err
 	}
 	a.health, err = upstream.NewHealth(api.config, upstream.HealthConfig{Callers: api.transports.Probe, Log: log})
@@ -86,7 +86,7 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 	if a.feeds, err = o.newFeeds(api, observing, &a.closers, quiet); err != nil {
 		return nil, err
 	}
-	a.health.Needs = func() []schema.GroupVersionResource { return a.needed(o.eagerly) }
+	a.health.Needs = func() []schema.GroupVersionResource { return a.needed(o.cache.eagerly) }
 	a.health.Versions = a.cluster.Servers.Versions
 	observing.Serves = a.cluster.Catalog.Serves
 	a.forward = forward.New(api.transports, quiet)
@@ -108,7 +108,7 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 
 // newHandler makes the way of a request through the parts of a.
 func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*proxy.Handler, error) {
-	authenticator, err := o.identity.authenticator()
+	authenticator, err := o.callers.authenticator()
 	if err != nil {
 		return nil, err
 	}
@@ -120,12 +120,12 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 		Draining:       a.draining.Load,
 		StallTimeout:   o.limits.stall,
 		MaxBodyBytes:   o.limits.bodyBytes,
-		ConsistentWait: o.consistentWait,
+		ConsistentWait: o.cache.consistentWait,
 		Authenticator:  authenticator,
 		Inflight:       bounds,
 		Upstream:       a.transports,
 		Forward:        a.forward,
-		Policy:         o.policy,
+		Policy:         o.cache.policy,
 		Catalog:        a.cluster.Catalog,
 		Schemas:        a.cluster.Schemas,
 		Authorizer:     a.authorizer,
@@ -143,7 +143,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 func (o *options) showState(a *app, handler *proxy.Handler, observing *observing) (err error) {
 	state := admin.State{
 		Collections:  a.collections.Stats,
-		Staleness:    o.staleness,
+		Staleness:    o.cache.staleness,
 		Stored:       a.collections.Stored,
 		Compression:  a.compressor.Stats,
 		SelfChecks:   a.collections.SelfChecks,
@@ -174,14 +174,14 @@ type rights struct {
 }
 
 func (o *options) newRights(api apiServer, observing *observing, closing *closers, log *slog.Logger) (r rights, err error) {
-	reviews := authz.Config{TTL: o.reviewTTL}
+	reviews := authz.Config{TTL: o.callers.reviewTTL}
 	send := api.transports.SendAs
 	if r.authorizer, err = authz.NewAuthorizer(observing.reviews(send), api.transports.URL(), reviews, log); err != nil {
 		return r, err
 	}
 	closing.add(r.authorizer.Close)
 	flush := r.authorizer.Flush
-	if len(o.identity.cas()) > 0 {
+	if len(o.callers.cas()) > 0 {
 		if err := api.transports.Impersonate(api.config); err != nil {
 			return r, err
 		}
@@ -192,7 +192,7 @@ func (o *options) newRights(api apiServer, observing *observing, closing *closer
 		flush = func() { r.authorizer.Flush(); r.impersonator.Flush() }
 	}
 	r.watchRBAC = func(ctx context.Context) error { return discovery.WatchRBAC(ctx, api.config, flush, log) }
-	if o.audit.Enabled() || o.policy.NamesCallers() {
+	if o.audit.config.Enabled() || o.cache.policy.NamesCallers() {
 		if r.whoAmI, err = authz.NewWhoAmI(observing.whoAmI(send), api.transports.URL(), reviews); err != nil {
 			return r, err
 		}
@@ -215,39 +215,35 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		return f, fmt.Errorf("the proxy's own way to the API server: %w", err)
 	}
 	own.Transport = observing.FeedTransport(own.Transport, api.transports.URL())
-	if f.compressor, err = gzip.NewCompressor(o.compressedBound); err != nil {
+	if f.compressor, err = gzip.NewCompressor(o.cache.compressedBound); err != nil {
 		return f, err
 	}
 	closing.add(f.compressor.Close)
 	// Feeds ask the cluster, and the cluster drops what feeds have brought. The first feed begins when
 	// both are there.
 	var cluster *discovery.Cluster
-	f.collections = snapshot.NewCollections(snapshot.Config{
-		Client:   own,
-		Base:     api.transports.URL(),
-		Limits:   snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: o.wait},
-		Bytes:    o.byteBound,
-		Idle:     o.idle,
-		Jitter:   o.jitter,
-		Settings: o.settings,
+	collections := snapshot.Config{
+		Client: own,
+		Base:   api.transports.URL(),
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 			return cluster.Fields(ctx, gvr)
 		},
 		SameServers:   func(ctx context.Context) (bool, error) { return cluster.Servers.Same(ctx) },
-		SelfCheck:     o.selfCheck,
-		HeardWithin:   o.heardWithin(),
+		HeardWithin:   o.upstream.heardWithin(),
 		Reopened:      observing.Reopened,
 		ContinueToken: policy.EncodeContinue,
 		Compressor:    f.compressor,
 		Log:           log,
-	})
+	}
+	o.cache.ApplyTo(&collections)
+	f.collections = snapshot.NewCollections(collections)
 	closing.add(f.collections.Close)
 	config := discovery.Config{
 		Invalidate: f.collections.Invalidate,
-		Settle:     o.settle,
-		Quarantine: o.quarantine,
+		Settle:     o.upstream.settle,
+		Quarantine: o.cache.quarantine,
 		Vouched: func(group, version, resource string) bool {
-			return o.policy.For(group, version, resource).SameForEveryone
+			return o.cache.policy.For(group, version, resource).SameForEveryone
 		},
 		Endpoints: api.endpoints,
 		Log:       log,
@@ -256,16 +252,8 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		return f, err
 	}
 	f.cluster = cluster
-	f.warmup = proxy.NewWarmup(o.eagerly, cluster.Catalog, cluster.Schemas, f.collections, log)
+	f.warmup = proxy.NewWarmup(o.cache.eagerly, cluster.Catalog, cluster.Schemas, f.collections, log)
 	return f, nil
-}
-
-// settings are what the policy says of keeping a resource.
-func (o *options) settings(gvr schema.GroupVersionResource) snapshot.Settings {
-	rule := o.policy.For(gvr.Group, gvr.Version, gvr.Resource)
-	return snapshot.Settings{
-		History: rule.HistoryWindow, Bytes: rule.MaxBytes, Idle: rule.IdleTimeout, Watches: rule.AnswersWatches(),
-	}
 }
 
 // needed returns the resources that listproxy keeps, or should keep.

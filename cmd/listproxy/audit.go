@@ -13,8 +13,14 @@ import (
 // auditEnd is how long the last events may take to be written.
 const auditEnd = 5 * time.Second
 
-// addAuditFlags are kube-apiserver's flags of the same names.
-func addAuditFlags(fs *pflag.FlagSet, c *audit.Config) {
+// auditOptions say where the audit log is written. The flags are kube-apiserver's of the same names.
+type auditOptions struct {
+	config audit.Config
+}
+
+// AddFlags implements optionGroup.
+func (o *auditOptions) AddFlags(fs *pflag.FlagSet) {
+	c := &o.config
 	fs.StringVar(&c.Path, "audit-log-path", c.Path,
 		"`file` for an audit log of lists and watches answered from memory (audit.k8s.io/v1, JSON lines); - is standard output")
 	fs.IntVar(&c.MaxSize, "audit-log-maxsize", c.MaxSize, "`megabytes` at which the audit log is rotated; 0 never")
@@ -23,13 +29,16 @@ func addAuditFlags(fs *pflag.FlagSet, c *audit.Config) {
 	fs.BoolVar(&c.Compress, "audit-log-compress", c.Compress, "compress rotated files")
 }
 
-// openAuditLog opens the audit log, or returns nil if there is to be none. When it is closed, it
-// writes what is not written yet.
-func openAuditLog(c audit.Config, closing *closers, log *slog.Logger) (*audit.Log, error) {
-	if !c.Enabled() {
+// Validate implements optionGroup.
+func (o *auditOptions) Validate() error { return o.config.Validate() }
+
+// open opens the audit log, or returns nil if there is to be none. When it is closed, it writes what
+// is not written yet.
+func (o *auditOptions) open(closing *closers, log *slog.Logger) (*audit.Log, error) {
+	if !o.config.Enabled() {
 		return nil, nil
 	}
-	events, err := audit.Open(c, log)
+	events, err := audit.Open(o.config, log)
 	if err != nil {
 		return nil, err
 	}

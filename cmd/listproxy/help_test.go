@@ -17,7 +17,7 @@ import (
 // with the same flags in the same order.
 func TestFlagSections(t *testing.T) {
 	o := defaultOptions()
-	o.addFlags(pflag.NewFlagSet("listproxy", pflag.ContinueOnError))
+	o.AddFlags(pflag.NewFlagSet("listproxy", pflag.ContinueOnError))
 	var all []string
 	for _, name := range o.sections.Order {
 		o.sections.FlagSets[name].VisitAll(func(flag *pflag.Flag) {
@@ -54,7 +54,7 @@ func TestHelp(t *testing.T) {
 		t.Fatalf("%d, %v", code, err)
 	}
 	at := 0
-	for _, want := range []string{"Usage:", "Commands:", "analyze ", "Main flags:", "--kubeconfig file", "Serving flags:", "--bind-address", "Auditing flags:"} {
+	for _, want := range []string{"Usage:", "Commands:", "analyze ", "Upstream flags:", "--kubeconfig file", "Serving flags:", "--bind-address", "Auditing flags:"} {
 		next := strings.Index(out[at:], want)
 		if next < 0 {
 			t.Fatalf("no %q, or not after those before it:\n%s", want, out)

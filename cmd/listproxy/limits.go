@@ -20,7 +20,7 @@ type limitOptions struct {
 	wait        time.Duration
 	stall       time.Duration
 
-	// What complete makes of them.
+	// What Validate makes of them.
 	answerBytes, bodyBytes int64
 }
 
@@ -36,7 +36,8 @@ func defaultLimitOptions() limitOptions {
 	}
 }
 
-func (o *limitOptions) addFlags(fs *pflag.FlagSet) {
+// AddFlags implements optionGroup.
+func (o *limitOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.requests, "max-requests-inflight", o.requests,
 		"how many requests are served at a time, shared fairly between callers; 0 any number")
 	fs.IntVar(&o.longRunning, "max-long-running-requests", o.longRunning,
@@ -56,8 +57,8 @@ func (o *limitOptions) addFlags(fs *pflag.FlagSet) {
 			"a caller whom kube-apiserver has not accepted yet must finish the whole upload in this time; 0 never")
 }
 
-// complete checks the options. An error names the flag.
-func (o *limitOptions) complete() error {
+// Validate implements optionGroup.
+func (o *limitOptions) Validate() error {
 	for _, n := range []struct {
 		flag  string
 		value int

@@ -30,7 +30,7 @@ func main() {
 
 func newCommand() *cobra.Command {
 	o := defaultOptions()
-	cmd := cli.Root(&cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "listproxy",
 		Short: "Answers LISTs in front of kube-apiserver, from memory, byte for byte",
 		Long: `listproxy stands in front of kube-apiserver. It answers lists (and watches with --watches) from
@@ -44,21 +44,17 @@ make one), and in another terminal:
 
   (umask 077; listproxy kubeconfig > proxy.kubeconfig)
   listproxy try --kubeconfig proxy.kubeconfig`,
-		Args:    cli.NoSuchCommand,
 		Version: version(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.complete(); err != nil {
-				return cli.UsageError{Err: err}
-			}
-			return o.run(cmd.Context(), cmd.ErrOrStderr())
-		},
-	})
+		PreRunE: func(*cobra.Command, []string) error { return o.Validate() },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.ErrOrStderr()) },
+	}
 	cmd.SetVersionTemplate("listproxy {{.Version}}\n")
 	cmd.Flags().SortFlags = false
-	o.addFlags(cmd.Flags())
+	o.AddFlags(cmd.Flags())
 	cmd.AddCommand(kubeconfig.NewCommand(), policyCommand(), status.NewCommand(), try.NewCommand(userAgent("listproxy-try")),
 		analyze.NewCommand())
 	complete(cmd)
+	cli.Root(cmd, removed())
 	showSections(cmd, &o.sections)
 	return cmd
 }
@@ -68,8 +64,6 @@ func policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Check a policy file, and explain what happens to a request",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(policyfile.NewCheckCommand(), explain.NewCommand(userAgent("listproxy-explain")))
 	return cmd

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // execute runs a command line, and returns its exit code.
@@ -13,15 +16,71 @@ func execute(t *testing.T, args ...string) (code int, out string, err error) {
 	return clitest.ExecuteRoot(t, newCommand(), args...)
 }
 
-func TestUsageErrors(t *testing.T) {
-	for _, args := range [][]string{
-		{"--no-such-flag"}, {"no-such-command"}, {"--log-level", "loud"}, {"kubeconfig", "--no-such-flag"}, {"policy", "check", "--no-such-flag"},
+// TestWrongCommandLines: a command line that cannot be meant has exit code 2 at every command, and
+// says what is wrong.
+func TestWrongCommandLines(t *testing.T) {
+	for line, says := range map[string]string{
+		"--no-such-flag":   "unknown flag: --no-such-flag",
+		"no-such-command":  `there is no command "no-such-command"`,
+		"--log-level loud": "--log-level",
+		"--watches=maybe":  "--watches",
+
+		"kubeconfig --no-such-flag":                     "unknown flag",
+		"kubeconfig --via=x":                            `--via "x": choose server or proxy-url`,
+		"kubeconfig extra":                              "extra",
+		"kubeconfig --server proxy:8443":                `--server "proxy:8443" is not a URL`,
+		"kubeconfig --via=proxy-url --proxy-url proxy":  `--proxy-url "proxy" is not a URL`,
+		"kubeconfig --via=proxy-url --server https://a": "--server goes with --via=server",
+		"policy nosuch":                                 `there is no command "nosuch"`,
+		"policy --no-such-flag":                         "unknown flag",
+		"policy check":                                  "takes 1 arguments, not 0",
+		"policy check a b":                              "takes 1 arguments, not 2",
+		"policy check --no-such-flag":                   "unknown flag",
+		"status extra":                                  "extra",
+		"status --output yaml":                          `--output "yaml": choose`,
+		"status --address ftp://a":                      "--address is not a URL",
+		"try a b":                                       "accepts at most 1 arg",
+		"try pods":                                      `"pods" is not a path`,
+		"try --wait -1s":                                "--wait -1s",
+		"analyze":                                       "name the logs to read",
+		"analyze --output yaml x":                       `--output "yaml": choose`,
+		"analyze --top -1 x":                            "--top -1",
+		"analyze --config no-such-file x":               "--config",
+		"completion tcsh":                               `there is no command "tcsh"`,
+		"completion bash extra":                         "extra",
+		"completion bash --no-such-flag":                "unknown flag",
+		"help nosuch":                                   `there is no command "nosuch"`,
+		"help policy nosuch":                            "there is no command",
 	} {
-		if code, _, err := execute(t, args...); code != cli.ExitUsage {
-			t.Errorf("%q: exit code %d: %v", args, code, err)
+		if code, out, err := execute(t, strings.Fields(line)...); code != cli.ExitUsage || out != "" || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: exit code %d, %v, want %q\n%s", line, code, err, says, out)
 		}
 	}
-	if code, _, err := execute(t, "policy", "check", "no-such-file"); code != cli.ExitFailed {
-		t.Errorf("a file that is not there: exit code %d: %v", code, err)
+	for _, line := range []string{"policy check no-such-file", "analyze no-such-file", "kubeconfig --kubeconfig no-such-file"} {
+		if code, _, err := execute(t, strings.Fields(line)...); code != cli.ExitFailed {
+			t.Errorf("%s: exit code %d: %v", line, code, err)
+		}
+	}
+	for _, line := range []string{"help", "help policy check", "policy", "policy --help", "--version"} {
+		if code, _, err := execute(t, strings.Fields(line)...); code != 0 {
+			t.Errorf("%s: exit code %d: %v", line, code, err)
+		}
+	}
+}
+
+// TestRemoved: what earlier versions had is refused by its name, with what to do instead, and the
+// changelog has it.
+func TestRemoved(t *testing.T) {
+	changelog, err := os.ReadFile("../../CHANGELOG.md")
+	expect.NoError(t, err)
+	for gone, instead := range removed() {
+		code, out, err := execute(t, strings.Fields(gone)...)
+		if code != cli.ExitUsage || out != "" {
+			t.Errorf("%s: exit code %d, %v\n%s", gone, code, err, out)
+			continue
+		}
+		words := strings.Fields(gone)
+		clitest.Says(t, err.Error(), words[len(words)-1]+" is no longer there: "+instead)
+		clitest.Says(t, string(changelog), "`"+gone+"`")
 	}
 }

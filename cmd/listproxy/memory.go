@@ -17,7 +17,7 @@ const (
 
 // tuneMemory sets how the Go runtime uses memory, by the bounds on what is stored, unless GOGC or
 // GOMEMLIMIT do. The limit is a soft one: near it garbage is collected more often.
-func (o *options) tuneMemory(log *slog.Logger) {
+func (o *cacheOptions) tuneMemory(log *slog.Logger) {
 	percent := 0
 	if os.Getenv("GOGC") == "" {
 		percent = gcPercent

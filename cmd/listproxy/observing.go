@@ -4,15 +4,48 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
+	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/telemetry"
 )
+
+// telemetryOptions say what is logged. Metrics are on the admin port; traces are configured by the
+// OTEL_* variables of the environment.
+type telemetryOptions struct {
+	logFormat string
+	logLevel  string
+
+	level slog.Level // by Validate
+}
+
+// AddFlags implements optionGroup.
+func (o *telemetryOptions) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.logLevel, "log-level", o.logLevel, "`level`: debug, access (a line for every request), info, warn or error")
+	fs.StringVar(&o.logFormat, "log-format", o.logFormat, "`text` or json")
+}
+
+// Validate implements optionGroup.
+func (o *telemetryOptions) Validate() (err error) {
+	if o.level, err = telemetry.ParseLevel(o.logLevel); err != nil {
+		return fmt.Errorf("--log-level: %w", err)
+	}
+	if o.logFormat != string(telemetry.FormatText) && o.logFormat != string(telemetry.FormatJSON) {
+		return fmt.Errorf("--log-format %q: choose text or json", o.logFormat)
+	}
+	return nil
+}
+
+// logger writes to w what is to be logged.
+func (o *telemetryOptions) logger(w io.Writer) *slog.Logger {
+	return telemetry.NewLogger(w, telemetry.Format(o.logFormat), o.level)
+}
 
 // flushTimeout is how long the last traces may take to be sent at the end.
 const flushTimeout = 5 * time.Second

@@ -26,25 +26,25 @@ import (
 func parse(args ...string) (*options, error) {
 	o := defaultOptions()
 	fs := pflag.NewFlagSet("listproxy", pflag.ContinueOnError)
-	o.addFlags(fs)
+	o.AddFlags(fs)
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
-	return o, o.complete()
+	return o, o.Validate()
 }
 
 func TestOptions(t *testing.T) {
 	o, err := parse("--cache-bytes", "512Mi", "--eager", "pods,deployments.v1.apps", "--eager", "widgets.v1beta1.example.com")
 	expect.NoError(t, err)
-	if o.byteBound != 512<<20 {
-		t.Errorf("--cache-bytes 512Mi is %d", o.byteBound)
+	if o.cache.byteBound != 512<<20 {
+		t.Errorf("--cache-bytes 512Mi is %d", o.cache.byteBound)
 	}
 	want := []policy.EagerCollection{
 		{Version: "v1", Resource: "pods", Representation: media.JSON},
 		{Group: "apps", Version: "v1", Resource: "deployments", Representation: media.JSON},
 		{Group: "example.com", Version: "v1beta1", Resource: "widgets", Representation: media.JSON},
 	}
-	if diff := cmp.Diff(want, o.eagerly); diff != "" {
+	if diff := cmp.Diff(want, o.cache.eagerly); diff != "" {
 		t.Errorf("--eager (-want +got):\n%s", diff)
 	}
 }
@@ -52,17 +52,17 @@ func TestOptions(t *testing.T) {
 func TestTLSOptions(t *testing.T) {
 	o, err := parse("--tls-min-version", "VersionTLS13", "--tls-cipher-suites", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384")
 	expect.NoError(t, err)
-	if o.tls.MinVersion != tls.VersionTLS13 || len(o.tls.CipherSuites) != 1 {
-		t.Errorf("got %+v", o.tls)
+	if o.serving.tls.MinVersion != tls.VersionTLS13 || len(o.serving.tls.CipherSuites) != 1 {
+		t.Errorf("got %+v", o.serving.tls)
 	}
 	if o, err = parse("--tls-cipher-suites", "TLS_RSA_WITH_3DES_EDE_CBC_SHA,TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"); err != nil {
 		t.Fatal(err)
 	}
-	if o.tls.MinVersion != tls.VersionTLS12 || len(o.tls.CipherSuites) != 2 {
-		t.Errorf("got %+v", o.tls)
+	if o.serving.tls.MinVersion != tls.VersionTLS12 || len(o.serving.tls.CipherSuites) != 2 {
+		t.Errorf("got %+v", o.serving.tls)
 	}
 	var log strings.Builder
-	o.warnOfTLS(slog.New(slog.NewTextHandler(&log, nil)))
+	o.serving.warnOfTLS(slog.New(slog.NewTextHandler(&log, nil)))
 	if s := log.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, "TLS_RSA_WITH_3DES_EDE_CBC_SHA") {
 		t.Errorf("the warning of an insecure suite: %q", s)
 	}
@@ -191,7 +191,7 @@ func TestWrongHeaderNames(t *testing.T) {
 	} {
 		o, err := parse("--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front", flag, `"  "`)
 		if err == nil {
-			_, err = o.identity.authenticator()
+			_, err = o.callers.authenticator()
 		}
 		if err == nil || !strings.Contains(err.Error(), "--requestheader-") {
 			t.Errorf("%s with an empty name: %v", flag, err)
@@ -205,16 +205,16 @@ func TestIdentityLimitAndAuditOptions(t *testing.T) {
 	o, err := parse("--client-ca-file", ca, "--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front",
 		"--max-inflight-bytes", "64Mi", "--max-body-bytes", "0", "--stall-timeout", "0", "--audit-log-path", "-")
 	expect.NoError(t, err)
-	if got := len(o.identity.cas()); got != 2 {
+	if got := len(o.callers.cas()); got != 2 {
 		t.Errorf("%d CAs of clients", got)
 	}
-	if _, err := o.identity.authenticator(); err != nil {
+	if _, err := o.callers.authenticator(); err != nil {
 		t.Error(err)
 	}
 	if o.limits.answerBytes != 64<<20 || o.limits.bodyBytes != 0 || o.limits.stall != 0 {
 		t.Errorf("limits: %+v", o.limits)
 	}
-	if !o.audit.Enabled() {
+	if !o.audit.config.Enabled() {
 		t.Error("no audit log")
 	}
 }
@@ -246,8 +246,8 @@ func TestSettle(t *testing.T) {
 				t.Errorf("%q does not say %q", err, word)
 			}
 		}
-		if want, _ := time.ParseDuration(tt.settle); err == nil && o.settle != want {
-			t.Errorf("%s is %v", tt.settle, o.settle)
+		if want, _ := time.ParseDuration(tt.settle); err == nil && o.upstream.settle != want {
+			t.Errorf("%s is %v", tt.settle, o.upstream.settle)
 		}
 	}
 	for _, upstreams := range [][]string{nil, two} {
@@ -304,7 +304,7 @@ func TestConfigAndEager(t *testing.T) {
 		{Version: "v1", Resource: "pods", Representation: media.JSON},
 		{Version: "v1", Resource: "configmaps", Representation: media.JSON},
 	}
-	if diff := cmp.Diff(want, o.eagerly); diff != "" {
+	if diff := cmp.Diff(want, o.cache.eagerly); diff != "" {
 		t.Errorf("eager (-want +got):\n%s", diff)
 	}
 	for _, test := range []struct {

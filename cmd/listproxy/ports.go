@@ -28,32 +28,32 @@ const adminConnections = 512
 
 // listen opens the ports. Its caller must close them.
 func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slog.Logger) (_ *ports, err error) {
-	p := &ports{tls: o.tls}
+	p := &ports{tls: o.serving.tls}
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
 	// Both ports ask for client certificates: inside tunnels as well.
-	p.tls.ClientCAs = certs.ClientCAs(o.identity.cas()...)
+	p.tls.ClientCAs = certs.ClientCAs(o.callers.cas()...)
 	if p.clientBound, err = inflight.NewConnections(o.limits.connections, log); err != nil {
 		return nil, err
 	}
 	if p.adminBound, err = inflight.NewConnections(adminConnections, log); err != nil {
 		return nil, err
 	}
-	clients, err := net.Listen("tcp", net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort)))
+	clients, err := net.Listen("tcp", net.JoinHostPort(o.serving.bindAddress, strconv.Itoa(o.serving.port)))
 	if err != nil {
 		return nil, fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
 	}
 	p.clients = p.clientBound.Listen(clients)
-	operators, err := net.Listen("tcp", o.adminBindAddress)
+	operators, err := net.Listen("tcp", o.admin.bindAddress)
 	if err != nil {
 		return nil, fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
 	}
 	p.admin = p.adminBound.Listen(operators)
-	o.warnOfTLS(log)
-	if p.certificate, err = o.serving(log); err != nil {
+	o.serving.warnOfTLS(log)
+	if p.certificate, err = o.serving.certificate(log); err != nil {
 		return nil, err
 	}
 	p.connect, err = o.openConnect(upstream, p, observer, log)

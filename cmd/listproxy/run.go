@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
@@ -13,13 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
 	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/server"
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -33,8 +29,8 @@ func untilSignal() (context.Context, context.CancelFunc) {
 
 // run serves until ctx ends, and then lets requests finish for a bounded time.
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
-	log := telemetry.NewLogger(stderr, telemetry.Format(o.logFormat), o.level)
-	o.tuneMemory(log)
+	log := o.telemetry.logger(stderr)
+	o.cache.tuneMemory(log)
 	// Messages of Kubernetes' libraries go to the same log: in the same format, masked, and at the
 	// level debug.
 	klog.SetSlogLogger(telemetry.Libraries(log))
@@ -42,7 +38,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if err := setOwnPings(); err != nil {
 		return err
 	}
-	api, err := o.reach(log)
+	api, err := o.upstream.reach(log)
 	if err != nil {
 		return err
 	}
@@ -63,67 +59,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	defer app.close()
 	log.Info("serving", "address", ports.clients.Addr().String(), "admin", ports.admin.Addr().String(),
 		"upstream", api.config.Host, "version", version())
-	return app.serve(ctx, ending{o.delay, o.drain})
-}
-
-// reach returns the ways to the API server that the flags name.
-func (o *options) reach(log *slog.Logger) (api apiServer, err error) {
-	if api.config, err = upstreamConfig(o.kubeconfig); err != nil {
-		return api, err
-	}
-	if api.endpoints, err = o.endpoints(api.config, log); err != nil {
-		return api, err
-	}
-	api.transports, err = upstream.New(api.config)
-	return api, err
-}
-
-// upstreamConfig says where the API server is, and what the proxy itself is allowed there.
-func upstreamConfig(kubeconfig string) (*rest.Config, error) {
-	if kubeconfig == "" {
-		cfg, err := rest.InClusterConfig()
-		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("no --kubeconfig is given, and this is not a pod of a cluster: give listproxy a kubeconfig with an account " +
-				"of its own ($KUBECONFIG is yours, and is not used)")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("the account of this pod: %w", err)
-		}
-		return identified(cfg), nil
-	}
-	if err := checkLogin(kubeconfig); err != nil {
-		return nil, err
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig %s: %w", kubeconfig, err)
-	}
-	return identified(cfg), nil
-}
-
-// endpoints returns the addresses that --upstream gives, and makes all clients of cfg use them; nil
-// if there are none.
-func (o *options) endpoints(cfg *rest.Config, log *slog.Logger) (*upstream.Endpoints, error) {
-	if len(o.upstreamAddresses) == 0 {
-		return nil, nil
-	}
-	endpoints, err := upstream.NewEndpoints(cfg, o.upstreamAddresses, log)
-	if err != nil {
-		return nil, fmt.Errorf("--upstream: %w", err)
-	}
-	endpoints.Use(cfg)
-	log.Info("the API servers are reached at the addresses of --upstream", "endpoints", o.upstreamAddresses)
-	return endpoints, nil
-}
-
-func identified(cfg *rest.Config) *rest.Config {
-	cfg.UserAgent = userAgent("listproxy")
-	if plugin := cfg.ExecProvider; plugin != nil {
-		// Nobody is there to answer what a plugin asks. One that always asks is refused.
-		plugin.StdinUnavailable = true
-		plugin.StdinUnavailableMessage = "listproxy's own account needs a plugin that asks nothing"
-	}
-	return cfg
+	return app.serve(ctx, ending{o.serving.delay, o.serving.drain})
 }
 
 // ending has the times of a graceful shutdown: how long listproxy serves as before while others

@@ -11,6 +11,7 @@ import (
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
+	"github.com/listproxy/listproxy/policy"
 )
 
 // The forms of the report.
@@ -24,6 +25,7 @@ const (
 func NewCommand() *cobra.Command {
 	var config, output string
 	var top int
+	var rules *policy.Config
 	cmd := &cobra.Command{
 		Use:   "analyze FILE...",
 		Short: "Say what listproxy would answer from memory, by the requests in a log",
@@ -40,21 +42,20 @@ It contacts no cluster, and listproxy need not be installed anywhere:
   kubectl -n listproxy logs deployment/listproxy | listproxy analyze -
 
 The exit code is 1 if a file could not be read to its end, or has no line of such a log.`,
+		PreRunE: func(cmd *cobra.Command, files []string) (err error) {
+			switch {
+			case len(files) == 0:
+				return errors.New("name the logs to read: listproxy analyze FILE..., and - for standard input")
+			case output != outputText && output != outputJSON && output != outputHTML:
+				return fmt.Errorf("--output %q: choose %s, %s or %s", output, outputText, outputJSON, outputHTML)
+			case top < 0:
+				return fmt.Errorf("--top %d: give how many rows to show, or 0 for all", top)
+			}
+			rules, err = policyfile.ReadFlag(cmd.Flags(), config)
+			return err
+		},
 		RunE: func(cmd *cobra.Command, files []string) error {
-			if len(files) == 0 {
-				return cli.UsageError{Err: errors.New("name the logs to read: listproxy analyze FILE..., and - for standard input")}
-			}
-			if output != outputText && output != outputJSON && output != outputHTML {
-				return cli.UsageError{Err: fmt.Errorf("--output %q: choose %s, %s or %s", output, outputText, outputJSON, outputHTML)}
-			}
-			if top < 0 {
-				return cli.UsageError{Err: fmt.Errorf("--top %d: give how many rows to show, or 0 for all", top)}
-			}
-			policy, err := policyfile.ReadFlag(cmd.Flags(), config)
-			if err != nil {
-				return err
-			}
-			a := newAnalyzer(policy)
+			a := newAnalyzer(rules)
 			problem := readLogs(a, files, cmd.InOrStdin(), cmd.ErrOrStderr())
 			report := a.report()
 			if problem != nil && len(report.Files) == 0 {

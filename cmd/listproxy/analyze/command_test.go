@@ -44,7 +44,7 @@ func TestAnalyzeCommand(t *testing.T) {
 		{"no file", nil, cli.ExitUsage, []string{"name the logs to read"}},
 		{"unknown form", []string{"-o", "xml", log}, cli.ExitUsage, []string{`--output "xml": choose text, json or html`}},
 		{"too few rows", []string{"--top", "-1", log}, cli.ExitUsage, []string{"--top -1"}},
-		{"no such policy", []string{"--config", filepath.Join(dir, "p.yaml"), log}, cli.ExitFailed, []string{"--config", "p.yaml"}},
+		{"no such policy", []string{"--config", filepath.Join(dir, "p.yaml"), log}, cli.ExitUsage, []string{"--config", "p.yaml"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			code, out, err := clitest.Execute(t, NewCommand(), test.args...)

@@ -27,6 +27,7 @@ func NewCommand(userAgent string) *cobra.Command {
 	var headers []string
 	var config string
 	var assumed assumptions
+	var r *http.Request
 	running := running{userAgent: userAgent}
 	cmd := &cobra.Command{
 		Use:   "explain METHOD URL",
@@ -49,22 +50,22 @@ more. Anything else is not sent.
 
   listproxy policy explain GET '/api/v1/pods?resourceVersion=0' --address https://127.0.0.1:8443`,
 		Args: cli.WholeArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		PreRunE: func(_ *cobra.Command, args []string) (err error) {
 			if err := running.check(); err != nil {
-				return cli.UsageError{Err: err}
-			}
-			r, err := readRequest(args[0], args[1], headers)
-			if err != nil {
 				return err
 			}
+			if err := cli.CheckConsistentLists(assumed.consistent); err != nil {
+				return err
+			}
+			r, err = readRequest(args[0], args[1], headers)
+			return err
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if running.address != "" {
 				return running.explain(cmd.Context(), cmd.OutOrStdout(), r, hasAuthorization(headers))
 			}
 			c, err := policyfile.ReadFlag(cmd.Flags(), config)
 			if err != nil {
-				return err
-			}
-			if err := cli.CheckConsistentLists(assumed.consistent); err != nil {
 				return err
 			}
 			c = c.With(policy.Switches{Consistent: policy.ConsistentLists(assumed.consistent), Watches: assumed.watches})

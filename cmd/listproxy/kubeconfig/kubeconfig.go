@@ -52,12 +52,15 @@ It has your credentials in it, so let nobody else read it:
   listproxy try --kubeconfig proxy.kubeconfig
   kubectl --kubeconfig proxy.kubeconfig get --raw '/api/v1/namespaces?resourceVersion=0'`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			for flag, via := range map[string]string{"server": viaServer, "proxy-url": viaProxyURL} {
 				if cmd.Flags().Changed(flag) && to.via != via {
 					return fmt.Errorf("--%s goes with --via=%s", flag, via)
 				}
 			}
+			return to.check()
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := Load(kubeconfig, "")
 			if err != nil {
 				return err
@@ -96,6 +99,17 @@ It has your credentials in it, so let nobody else read it:
 	return cmd
 }
 
+// check says what is wrong with it.
+func (to pointing) check() error {
+	switch to.via {
+	case viaServer:
+		return checkURL("--server", to.server, "https")
+	case viaProxyURL:
+		return checkURL("--proxy-url", to.proxyURL, "https", "http")
+	}
+	return fmt.Errorf("--via %q: choose %s or %s", to.via, viaServer, viaProxyURL)
+}
+
 // readCAs returns what is in the files, one after the other.
 func readCAs(paths []string) ([]byte, error) {
 	var all []byte
@@ -132,21 +146,13 @@ func pointAt(cfg *api.Config, contextName string, to pointing) (*api.Config, err
 	cluster := cfg.Clusters[cfg.Contexts[cfg.CurrentContext].Cluster]
 	switch to.via {
 	case viaServer:
-		if err := checkURL("--server", to.server, "https"); err != nil {
-			return nil, err
-		}
 		cluster.Server, cluster.ProxyURL = to.server, ""
 	case viaProxyURL:
-		if err := checkURL("--proxy-url", to.proxyURL, "https", "http"); err != nil {
-			return nil, err
-		}
 		// A tunnel is asked for only where there is TLS to put into it.
 		if err := checkURL("the context's server", cluster.Server, "https"); err != nil {
 			return nil, err
 		}
 		cluster.ProxyURL = to.proxyURL
-	default:
-		return nil, fmt.Errorf("--via %q: choose %s or %s", to.via, viaServer, viaProxyURL)
 	}
 	// Go's clients verify an https proxy and the server behind it with the same CAs, and by the
 	// name that they connect to.

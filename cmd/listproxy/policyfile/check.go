@@ -18,10 +18,13 @@ func NewCheckCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Say what is wrong with a policy file, or print its rules",
 		Args:  cli.WholeArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		PreRunE: func(_ *cobra.Command, args []string) error {
 			if args[0] == "" {
 				return errors.New("the name of the policy file is empty")
 			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := read(args[0])
 			if err != nil {
 				return err

@@ -38,7 +38,7 @@ const (
 
 // NewCommand makes the command that shows the status page in a terminal.
 func NewCommand() *cobra.Command {
-	var address, output string
+	var address, output, where string
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of a running listproxy, like its status page",
@@ -48,16 +48,16 @@ command line is wrong. In a cluster:
 
   kubectl -n listproxy port-forward deployment/listproxy 8081
   listproxy status`,
-		Args:              cli.UsageArgs(cobra.NoArgs),
+		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			where, err := statusURL(address)
-			if err != nil {
-				return cli.UsageError{Err: err}
-			}
+		PreRunE: func(*cobra.Command, []string) (err error) {
 			if output != outputTable && output != outputJSON {
-				return cli.UsageError{Err: fmt.Errorf("--output %q: choose %s or %s", output, outputTable, outputJSON)}
+				return fmt.Errorf("--output %q: choose %s or %s", output, outputTable, outputJSON)
 			}
+			where, err = statusURL(address)
+			return err
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			raw, status, err := fetchStatus(cmd.Context(), where)
 			if err != nil {
 				return err

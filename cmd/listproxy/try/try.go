@@ -30,6 +30,7 @@ const (
 // NewCommand makes the command that asks for a list as a client does, under the name of userAgent.
 func NewCommand(userAgent string) *cobra.Command {
 	var file, contextName string
+	path := defaultPath
 	var wait time.Duration
 	var allowForwarded bool
 	cmd := &cobra.Command{
@@ -43,19 +44,21 @@ The exit code is 0 only if the list came from memory.
   (umask 077; listproxy kubeconfig > proxy.kubeconfig)
   listproxy try --kubeconfig proxy.kubeconfig
   listproxy try --kubeconfig proxy.kubeconfig '/api/v1/namespaces/default/pods?resourceVersion=0'`,
-		Args:              cli.UsageArgs(cobra.MaximumNArgs(1)),
+		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			path := defaultPath
+		PreRunE: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				path = args[0]
 			}
 			if u, err := url.ParseRequestURI(path); err != nil || !strings.HasPrefix(path, "/") || u.Host != "" {
-				return cli.UsageError{Err: fmt.Errorf("%q is not a path like %s", path, defaultPath)}
+				return fmt.Errorf("%q is not a path like %s", path, defaultPath)
 			}
 			if wait < 0 {
-				return cli.UsageError{Err: fmt.Errorf("--wait %v: give how long to ask again, or 0 to ask once", wait)}
+				return fmt.Errorf("--wait %v: give how long to ask again, or 0 to ask once", wait)
 			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			loaded, err := kubeconfig.Load(file, contextName)
 			if err != nil {
 				return err

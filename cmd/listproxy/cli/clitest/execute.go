@@ -17,8 +17,9 @@ import (
 // it wrote, and its error.
 func Execute(t *testing.T, cmd *cobra.Command, args ...string) (code int, out string, err error) {
 	t.Helper()
-	root := cli.Root(&cobra.Command{Use: "listproxy"})
+	root := &cobra.Command{Use: "listproxy"}
 	root.AddCommand(cmd)
+	cli.Root(root, nil)
 	return ExecuteRoot(t, root, append([]string{cmd.Name()}, args...)...)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -11,9 +12,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/certs"
 )
 
-// identityOptions say by what, besides a token, a caller is known. The flags have the names of
-// kube-apiserver's.
-type identityOptions struct {
+// callerOptions say by what, besides a token, a caller is known, and for how long it is remembered
+// what one may do. Where kube-apiserver has such a flag, it has the same name.
+type callerOptions struct {
 	flags *pflag.FlagSet // to tell what was given
 
 	clientCAFile string
@@ -24,21 +25,24 @@ type identityOptions struct {
 	frontUID           []string
 	frontGroup         []string
 	frontExtraPrefixes []string
+	reviewTTL          time.Duration
 
-	// What load makes of them.
+	// What Validate makes of them.
 	clientCA, frontCA *certs.ClientCA
 }
 
-func defaultIdentityOptions() identityOptions {
-	return identityOptions{
+func defaultCallerOptions() callerOptions {
+	return callerOptions{
 		frontUsername:      []string{"X-Remote-User"},
 		frontUID:           []string{"X-Remote-Uid"},
 		frontGroup:         []string{"X-Remote-Group"},
 		frontExtraPrefixes: []string{"X-Remote-Extra-"},
+		reviewTTL:          10 * time.Second,
 	}
 }
 
-func (o *identityOptions) addFlags(fs *pflag.FlagSet) {
+// AddFlags implements optionGroup.
+func (o *callerOptions) AddFlags(fs *pflag.FlagSet) {
 	o.flags = fs
 	fs.StringVar(&o.clientCAFile, "client-ca-file", o.clientCAFile,
 		"`file` with CAs, PEM: a caller with a certificate from one of them is the user that the certificate names;\n"+
@@ -53,10 +57,14 @@ func (o *identityOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.frontGroup, "requestheader-group-headers", o.frontGroup, "`headers` with the user's groups")
 	fs.StringSliceVar(&o.frontExtraPrefixes, "requestheader-extra-headers-prefix", o.frontExtraPrefixes,
 		"`prefixes` of headers with the user's extras")
+	fs.DurationVar(&o.reviewTTL, "review-ttl", o.reviewTTL, "how long the API server's yes to a caller's list is remembered; 0 asks each time")
 }
 
-// load reads the files. An error names the flag.
-func (o *identityOptions) load() (err error) {
+// Validate implements optionGroup.
+func (o *callerOptions) Validate() (err error) {
+	if err := checkDurations(durationFlag{"--review-ttl", o.reviewTTL, 0}); err != nil {
+		return err
+	}
 	if o.clientCAFile != "" {
 		if o.clientCA, err = certs.LoadClientCA("--client-ca-file", o.clientCAFile); err != nil {
 			return err
@@ -83,7 +91,7 @@ func (o *identityOptions) load() (err error) {
 
 // checkNoFront makes sure that nothing is said about a proxy that no certificate is believed of:
 // its headers would be removed, and its users be nobody.
-func (o *identityOptions) checkNoFront() error {
+func (o *callerOptions) checkNoFront() error {
 	for _, flag := range []string{
 		"requestheader-allowed-names", "requestheader-username-headers", "requestheader-uid-headers",
 		"requestheader-group-headers", "requestheader-extra-headers-prefix",
@@ -96,7 +104,7 @@ func (o *identityOptions) checkNoFront() error {
 }
 
 // cas are the files that are there.
-func (o *identityOptions) cas() []*certs.ClientCA {
+func (o *callerOptions) cas() []*certs.ClientCA {
 	var cas []*certs.ClientCA
 	for _, ca := range []*certs.ClientCA{o.clientCA, o.frontCA} {
 		if ca != nil {
@@ -107,7 +115,7 @@ func (o *identityOptions) cas() []*certs.ClientCA {
 }
 
 // authenticator says who sends a request, as the flags have it.
-func (o *identityOptions) authenticator() (*authn.Authenticator, error) {
+func (o *callerOptions) authenticator() (*authn.Authenticator, error) {
 	var cfg authn.Config
 	if o.clientCA != nil {
 		cfg.ClientCA = o.clientCA.VerifyOptions

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/snapshot"
+)
+
+// cacheOptions say what is kept in memory, how much of it and for how long, and what is answered
+// from it.
+type cacheOptions struct {
+	flags *pflag.FlagSet // to tell what was given
+
+	config     string
+	eager      []string
+	bytes      string
+	compressed string
+	// consistent says which lists of the newest state are answered from memory, and consistentWait how
+	// long they wait for the proof.
+	consistent     string
+	consistentWait time.Duration
+	// watches: watches and streaming lists are answered from memory.
+	watches   bool
+	history   time.Duration
+	staleness time.Duration
+	wait      time.Duration
+	jitter    time.Duration
+	idle      time.Duration
+	// quarantine is how long lists of a custom resource are forwarded after its definition changed.
+	quarantine time.Duration
+	selfCheck  time.Duration
+
+	// What Validate makes of them.
+	byteBound, compressedBound int64
+	policy                     *policy.Config
+	// eagerly is what --eager and the policy name together.
+	eagerly []policy.EagerCollection
+}
+
+// maxConsistentWait is longer than any proof takes that still comes.
+const maxConsistentWait = time.Minute
+
+func defaultCacheOptions() cacheOptions {
+	return cacheOptions{
+		bytes:          "2Gi",
+		compressed:     "256Mi",
+		consistent:     string(policy.ConsistentNever),
+		consistentWait: 1500 * time.Millisecond,
+		history:        150 * time.Second,
+		staleness:      90 * time.Second,
+		wait:           100 * time.Millisecond,
+		jitter:         2 * time.Second,
+		idle:           15 * time.Minute,
+		quarantine:     2 * time.Minute,
+		selfCheck:      5 * time.Minute,
+	}
+}
+
+// AddFlags implements optionGroup.
+func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
+	o.flags = fs
+	fs.StringVar(&o.config, "config", o.config, "policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
+	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")
+	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): at the bound,\n"+
+		"history is shortened, then idle resources are dropped, then lists are forwarded")
+	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed,
+		"bound on the compressed lists that are kept (`quantity`); 0 compresses every list again")
+	cli.AddConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory "+
+		"holds\neverything written before the list came. true: where that is faster than kube-apiserver; always: all;\n"+
+		"false: none. The policy can say otherwise for a resource")
+	fs.DurationVar(&o.consistentWait, "consistent-wait", o.consistentWait,
+		"how long a list of the newest state waits for the proof (--consistent-lists), before it is forwarded; at most 1m")
+	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any "+
+		"number of clients;\nthe policy can say otherwise for a resource")
+	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
+	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness,
+		"how old the newest state may be: an answer contains everything that the API server had this long ago")
+	fs.DurationVar(&o.wait, "fresh-wait", o.wait,
+		"how long a request waits for a revision that listproxy has not reached, before it is forwarded")
+	fs.DurationVar(&o.jitter, "eager-jitter", o.jitter, "eager resources begin to load at random moments within this time")
+	fs.DurationVar(&o.idle, "idle-timeout", o.idle, "a resource that nobody asked for in this time is dropped from memory; 0 never")
+	fs.DurationVar(&o.quarantine, "schema-quarantine", o.quarantine,
+		"how long a custom resource's lists are forwarded after its definition changed")
+	fs.DurationVar(&o.selfCheck, "self-check-interval", o.selfCheck,
+		"how often each resource in memory is compared with the API server; 0 never")
+}
+
+// Validate implements optionGroup: it reads the policy, and adds to it what flags say.
+func (o *cacheOptions) Validate() (err error) {
+	if err := o.checkTimes(); err != nil {
+		return err
+	}
+	for _, q := range []byteFlag{{"--cache-bytes", o.bytes, &o.byteBound}, {"--compression-cache-bytes", o.compressed, &o.compressedBound}} {
+		if err := q.parse(); err != nil {
+			return err
+		}
+	}
+	if err := cli.CheckConsistentLists(o.consistent); err != nil {
+		return err
+	}
+	if o.policy, err = policyfile.ReadFlag(o.flags, o.config); err != nil {
+		return err
+	}
+	o.policy = o.policy.With(policy.Switches{Consistent: policy.ConsistentLists(o.consistent), Watches: o.watches})
+	if o.eagerly, err = mergeEager(o.policy, o.eager); err != nil {
+		return fmt.Errorf("--eager: %w", err)
+	}
+	return nil
+}
+
+func (o *cacheOptions) checkTimes() error {
+	if err := checkDurations(
+		durationFlag{"--history-window", o.history, time.Second},
+		durationFlag{"--staleness-bound", o.staleness, 6 * time.Second},
+		durationFlag{"--fresh-wait", o.wait, 0},
+		durationFlag{"--consistent-wait", o.consistentWait, 0},
+		durationFlag{"--eager-jitter", o.jitter, 0},
+		durationFlag{"--idle-timeout", o.idle, 0},
+		durationFlag{"--schema-quarantine", o.quarantine, 0},
+	); err != nil {
+		return err
+	}
+	if o.consistentWait > maxConsistentWait {
+		return fmt.Errorf("--consistent-wait %v is too long: at most %v", o.consistentWait, maxConsistentWait)
+	}
+	if o.selfCheck != 0 && o.selfCheck < time.Second {
+		return fmt.Errorf("--self-check-interval %v is too short: at least 1s, or 0 for no checks", o.selfCheck)
+	}
+	return nil
+}
+
+// ApplyTo says to collections what the flags and the policy say about them.
+func (o *cacheOptions) ApplyTo(c *snapshot.Config) {
+	c.Limits = snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: o.wait}
+	c.Bytes, c.Idle, c.Jitter, c.SelfCheck = o.byteBound, o.idle, o.jitter, o.selfCheck
+	c.Settings = o.settings
+}
+
+// settings are what the policy says of keeping a resource.
+func (o *cacheOptions) settings(gvr schema.GroupVersionResource) snapshot.Settings {
+	rule := o.policy.For(gvr.Group, gvr.Version, gvr.Resource)
+	return snapshot.Settings{
+		History: rule.HistoryWindow, Bytes: rule.MaxBytes, Idle: rule.IdleTimeout, Watches: rule.AnswersWatches(),
+	}
+}
+
+// parseEager reads resources as kubectl writes them: "pods" of the core group, or
+// resource.version.group.
+func parseEager(names []string) ([]schema.GroupVersionResource, error) {
+	var resources []schema.GroupVersionResource
+	for _, name := range names {
+		gvr := schema.GroupVersionResource{Version: "v1", Resource: name}
+		if strings.Contains(name, ".") {
+			parsed, _ := schema.ParseResourceArg(name)
+			if parsed == nil {
+				return nil, fmt.Errorf("%q: write resource.version.group, like deployments.v1.apps, or only the resource for the core group", name)
+			}
+			gvr = *parsed
+		}
+		if gvr.Resource == "" {
+			return nil, fmt.Errorf("%q names no resource", name)
+		}
+		if meant := policyfile.Meant(gvr.Group, gvr.Resource); meant != "" {
+			return nil, fmt.Errorf("%q: Kubernetes has no %q here: did you mean %q? Resources have their plural names", name, gvr.Resource, meant)
+		}
+		resources = append(resources, gvr)
+	}
+	return resources, nil
+}
+
+// mergeEager adds what --eager names, in JSON, to what the policy does.
+func mergeEager(c *policy.Config, names []string) ([]policy.EagerCollection, error) {
+	resources, err := parseEager(names)
+	if err != nil {
+		return nil, err
+	}
+	eager := c.Eager()
+	for i, gvr := range resources {
+		switch rule := c.For(gvr.Group, gvr.Version, gvr.Resource); {
+		case rule.Cache == policy.CacheNever:
+			return nil, fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out here, or have it kept there", names[i],
+				rule.Source)
+		case !rule.Keeps(media.JSON):
+			return nil, fmt.Errorf("%q is not kept as JSON, says the policy (%s): leave it out here, and write cache: eager there", names[i],
+				rule.Source)
+		}
+		e := policy.EagerCollection{Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Representation: media.JSON}
+		if !slices.Contains(eager, e) {
+			eager = append(eager, e)
+		}
+	}
+	return eager, nil
+}

@@ -1,0 +1,8 @@
+package main
+
+// removed has the flags and commands that earlier versions had, written as after "listproxy", and
+// what to do instead. A command line with one of them is refused: what it wanted would silently not
+// be so.
+func removed() map[string]string {
+	return map[string]string{}
+}

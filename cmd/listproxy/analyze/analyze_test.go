@@ -18,7 +18,6 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -173,74 +172,94 @@ func TestOddTimes(t *testing.T) {
 	}
 }
 
-// TestBytes: an event of level RequestResponse holds the answer, and says whether it is a table.
-func TestBytes(t *testing.T) {
+// TestTables: an event of level RequestResponse holds the answer, which says whether it is a table, or
+// text in its place.
+func TestTables(t *testing.T) {
 	list := `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"` + strings.Repeat("x", 2*lineBuffer) + `"}}]}`
 	with := func(object string) string {
 		line := event("/api/v1/pods?resourceVersion=0", nil)
 		return strings.Replace(line, `"requestReceivedTimestamp"`, `"responseObject":`+object+`,"requestReceivedTimestamp"`, 1)
 	}
-	log := with(list) + with(`{"kind":"Table","apiVersion":"meta.k8s.io/v1"}`) + event("/api/v1/pods?resourceVersion=0", nil)
+	log := with(list) + with(`{"kind":"Table","apiVersion":"meta.k8s.io/v1"}`) + with(`"skipped-too-big-size-object"`)
 	r := analyzed(t, policy.DefaultConfig(), log)
 	want := Answers{Count: 3, FromMemory: 2, Forwarded: 1}
 	if diff := cmp.Diff(want, r.Totals.Lists); diff != "" {
 		t.Error(diff)
 	}
-	if r.Totals.Sized != 2 || r.Totals.Bytes < int64(len(list)) || r.Totals.Seconds != 0.75 {
+	if r.Totals.Seconds != 0.75 {
 		t.Errorf("%+v", r.Totals)
 	}
 }
 
-// TestAccessLog reads what listproxy's own log handlers write.
-func TestAccessLog(t *testing.T) {
-	for _, format := range []telemetry.Format{telemetry.FormatText, telemetry.FormatJSON} {
-		t.Run(string(format), func(t *testing.T) {
-			var log bytes.Buffer
-			logger := telemetry.NewLogger(&log, format, telemetry.LevelAccess)
-			watch := func(cacheStatus string) {
-				logger.Log(t.Context(), telemetry.LevelAccess, "request", "target", "list pods v1", "code", 200, "bytes", 1000,
-					"userAgent", "tool/v1", "watch", true, "cacheStatus", cacheStatus)
-			}
-			line := func(target, cacheStatus string, code int) {
-				logger.Log(t.Context(), telemetry.LevelAccess, "request", "method", "GET", "target", target, "door", "server",
-					"code", code, "bytes", 1000, "duration", 250*time.Millisecond, "userAgent", "tool/v1", "namespace", "a b",
-					"cacheStatus", cacheStatus)
-			}
-			logger.Info("serving", "address", "127.0.0.1:8443")
-			line("list pods v1", "listproxy; hit; detail=any", 200)
-			line("list deployments v1 apps", "listproxy; fwd=bypass; detail=most-recent", 200)
-			line("list pods v1", "listproxy; hit; detail=most-recent", 200)
-			line("list pods v1", "listproxy; hit; detail=any; newest-as-any", 200)
-			watch("listproxy; fwd=bypass; detail=watch")
-			watch("listproxy; hit; detail=any")
-			watch("listproxy; hit; detail=after")
-			watch("listproxy; fwd=miss; detail=history")
-			line("list pods v1", "listproxy; fwd=bypass; detail=not-allowed", 403)
-			line("list pods v1", "listproxy; fwd=miss; detail=warming", 200)
-			line("list pods v1", "listproxy; hit; detail=made-up", 200)
-			line("list pods v1", "listproxy; fwd=miss; detail=made-up", 200)
-			line("get pods v1", "listproxy; fwd=bypass; detail=not-list", 200)
-			r := analyzed(t, policy.DefaultConfig(), log.String())
-			want := Counts{
-				Lists:   Answers{Count: 8, FromMemory: 2, WithConsistentLists: 2, Forwarded: 4}, // nobody knows what is made up
-				Watches: Answers{Count: 4, WithWatches: 3, Forwarded: 1}, Seconds: 2, Bytes: 12000, Sized: 12,
-			}
-			if diff := cmp.Diff(want, r.Totals); diff != "" {
-				t.Error(diff)
-			}
-			if f := r.Files[0]; f.Lines != 14 || f.Others != 2 || f.Bad != 0 {
-				t.Errorf("%+v", f)
-			}
-		})
+// TestWrapped: an event counts in whatever an exporter wraps around it, once.
+func TestWrapped(t *testing.T) {
+	list := strings.TrimSuffix(event("/api/v1/pods?resourceVersion=0", nil), "\n")
+	watch := strings.TrimSuffix(event("/api/v1/pods?watch=true&resourceVersion=12", nil), "\n")
+	text := func(s string) string { b, _ := json.Marshal(s); return string(b) }
+	sorted := func(s string) string { // the members in alphabetical order, as those write them who have read them
+		var members map[string]any
+		expect.NoError(t, json.Unmarshal([]byte(s), &members))
+		b, _ := json.Marshal(members)
+		return string(b)
+	}
+	for name, test := range map[string]struct {
+		log            string
+		lists, watches int64
+	}{
+		"EKS, exported to S3":        {"2026-11-20T10:00:00.000Z " + list, 1, 0},
+		"EKS, aws logs tail":         {"2026-11-20T10:00:00+00:00 kube-apiserver-audit-0123 " + list, 1, 0},
+		"EKS, a subscription":        {`{"messageType":"DATA_MESSAGE","logGroup":"/aws/eks/it/cluster","logEvents":[{"id":"1","timestamp":1,"message":` + text(list) + `},{"id":"2","message":` + text(watch) + `}]}`, 1, 1},
+		"EKS, several in a line":     {`{"logEvents":[{"message":` + text(list) + `}]}{"logEvents":[{"message":` + text(list) + `}]}`, 2, 0},
+		"EKS, Logs Insights":         {`{"@timestamp":"2026-11-20 10:00:00.000","@message":` + sorted(list) + `}`, 1, 0},
+		"EKS, a log shipper":         {`{"message":` + text(list) + `,"logGroup":"/aws/eks/it/cluster"}`, 1, 0},
+		"AKS, a storage account":     {`{"time":"2026-11-20T10:00:00Z","category":"kube-audit","operationName":"Microsoft.ContainerService/managedClusters/diagnosticLogs/Read","properties":{"log":` + text(list) + `,"stream":"stdout","pod":"kube-apiserver-0"}}`, 1, 0},
+		"AKS, an event hub":          {`{"records":[{"category":"kube-audit","properties":{"log":` + text(list+"\n") + `}},{"category":"kube-audit","properties":{"log":` + text(watch) + `}},{"category":"guard","properties":{"log":"x"}}]}`, 1, 1},
+		"AKS, properties as text":    {`{"category":"kube-audit","properties":` + text(`{"log":`+text(list)+`}`) + `}`, 1, 0},
+		"Cloud Logging, of any node": {`{"insertId":"1","jsonPayload":` + sorted(watch) + `,"resource":{"type":"k8s_cluster"}}`, 0, 1},
+		"kube-apiserver's webhook":   {`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","items":[` + list + `,` + watch + `]}`, 1, 1},
+		"a container runtime":        {"2026-11-20T10:00:00.000000000Z stdout F " + list, 1, 0},
+		"an array":                   {"[" + list + "," + list + "]", 2, 0},
+		"too deep":                   {strings.Repeat("[", maxWrapped+2) + list + strings.Repeat("]", maxWrapped+2) + "\n" + list, 1, 0},
+	} {
+		r := analyzed(t, policy.DefaultConfig(), test.log)
+		if r.Totals.Lists.Count != test.lists || r.Totals.Watches.Count != test.watches {
+			t.Errorf("%s: %+v", name, r.Totals)
+		}
+		if r.Rows[0].UserAgent != "tool/v1" || r.Rows[0].User != "alice" || r.Rows[0].Resource != "pods" {
+			t.Errorf("%s: %+v", name, r.Rows[0])
+		}
+	}
+}
+
+// TestForeignLogs: what cannot be analyzed is an error that says what to do.
+func TestForeignLogs(t *testing.T) {
+	for name, test := range map[string]struct{ log, says string }{
+		"Cloud Audit Logs": {
+			`{"protoPayload":{"@type":"type.googleapis.com/google.cloud.audit.AuditLog","methodName":"io.k8s.core.v1.pods.list",` +
+				`"resourceName":"core/v1/namespaces/default/pods","serviceName":"k8s.io"},"timestamp":"2026-11-20T10:00:00Z"}`,
+			"Cloud Audit Logs of Google",
+		},
+		"Azure's table":           {`{"RequestUri":"/api/v1/pods","Verb":"list","Stage":"ResponseComplete","TimeGenerated":"2026-11-20T10:00:00Z"}`, "properties.log"},
+		"an access log":           {"time=2026-11-20T10:00:00Z level=ACCESS msg=request target=\"list pods v1\"", "--audit-log-path"},
+		"an access log in JSON":   {`{"time":"2026-11-20T10:00:00Z","level":"ACCESS","msg":"request","target":"list pods v1"}`, "--audit-log-path"},
+		"JSON over several lines": {"[\n  {\n    \"kind\": \"Event\",\n    \"apiVersion\": \"audit.k8s.io/v1\"\n  }\n]\n", "jq -c"},
+		"nothing":                 {"", "no audit event"},
+		"no list":                 {event("/api/v1/namespaces/a/pods/b", func(e *auditv1.Event) { e.Verb = "get" }), "no list and no watch among its 1 audit events"},
+	} {
+		a := newAnalyzer(policy.DefaultConfig())
+		if err := a.readLog("log", strings.NewReader(test.log)); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v, want %q", name, err, test.says)
+		}
 	}
 }
 
 // TestBadLines: what cannot be read is counted, and what comes after it is read.
 func TestBadLines(t *testing.T) {
 	good := event("/api/v1/pods?resourceVersion=0", nil)
-	log := "no log\n" + good[:50] + "\n\n" + `{"kind":"Pod"}` + "\n" + `{"kind":7}` + "\n[]\n" + good
+	log := "no log\n" + good[:50] + "\n\n" + `{"kind":"Pod"}` + "\n" + `{"kind":7,"apiVersion":"audit.k8s.io/v1"}` + "\n[]\n" +
+		`{"kind":"Event","apiVersion":"audit.k8s.io/v1"}` + "\n{audit.k8s.io\n" + good
 	r := analyzed(t, policy.DefaultConfig(), log+strings.TrimSuffix(good, "\n"))
-	if f := r.Files[0]; f.Bad != 5 || f.Lines != 7 || r.Totals.Lists.Count != 2 {
+	if f := r.Files[0]; f.Bad != 7 || f.Lines != 9 || r.Totals.Lists.Count != 2 {
 		t.Errorf("%+v, %d lists", f, r.Totals.Lists.Count)
 	}
 }
@@ -284,27 +303,19 @@ func TestBounded(t *testing.T) {
 	tally := newTally()
 	const requests = 2 * maxRows
 	for i := range requests {
-		tally.add(request{
-			client:   client{agent: "tool", user: fmt.Sprint("user-", i%(maxClients*2))},
-			resource: fmt.Sprint("r", i), at: time.Unix(int64(i)*3600, 0), verdict: verdict{kind: kindList, by: byMemory},
-		})
+		key := rowKey{client: client{agent: "tool", user: fmt.Sprint("user-", i)}, resource: "pods", verdict: verdict{kind: kindList, by: byMemory}}
+		tally.add(key, false, time.Unix(int64(i)*3600, 0), 0)
 	}
-	if len(tally.clients) > maxClients+1 || len(tally.rows) > maxRows+1 || len(tally.moments.counts) > maxMoments {
-		t.Errorf("%d clients, %d rows, %d moments", len(tally.clients), len(tally.rows), len(tally.moments.counts))
-	}
-	var counted, moments int64
+	var counted int64
 	for _, row := range tally.rows {
 		counted += row.count()
 	}
-	for _, m := range tally.moments.list() {
-		moments += m.Lists.FromMemory
-	}
-	if counted != requests || moments != requests {
-		t.Errorf("%d and %d counted of %d", counted, moments, requests)
+	if len(tally.rows) > maxRows+1 || counted != requests {
+		t.Errorf("%d rows, %d counted of %d", len(tally.rows), counted, requests)
 	}
 }
 
-// TestNames: what clients call themselves cannot harm a terminal or a page, nor hold a credential.
+// TestNames: what clients call themselves cannot harm a terminal, nor hold a credential.
 func TestNames(t *testing.T) {
 	const secret = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9.c2lnbmF0dXJl"
 	log := event("/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) {
@@ -316,16 +327,12 @@ func TestNames(t *testing.T) {
 	if len(r.Rows) != 2 {
 		t.Errorf("nodes are told apart: %+v", r.Rows)
 	}
-	var page, text bytes.Buffer
-	expect.NoError(t, r.writeHTML(&page))
+	var text bytes.Buffer
 	expect.NoError(t, r.writeText(&text, 0))
-	for what, got := range map[string]string{"page": page.String(), "text": text.String()} {
-		if strings.Contains(got, secret) || strings.Contains(got, "\x1b") || strings.Contains(got, strings.Repeat("x", maxName+1)) {
-			t.Errorf("the %s has what it should not have:\n%s", what, got)
+	for _, not := range []string{secret, "\x1b", strings.Repeat("x", maxName+1)} {
+		if strings.Contains(text.String(), not) {
+			t.Errorf("the text has what it should not have:\n%s", &text)
 		}
-	}
-	if strings.Contains(page.String(), "<script") {
-		t.Error("the page has a script")
 	}
 }
 
@@ -341,7 +348,7 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("nothing is said: %+v", a)
 		}
 	}
-	if diff := cmp.Diff([]string{"--consistent-lists", "--watches", "not-cached"}, what); diff != "" {
+	if diff := cmp.Diff([]string{"consistent-lists", "watches", "not-cached"}, what); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -1,20 +1,23 @@
-// Package analyze reads logs of requests and says what listproxy would bring: for each client and
-// resource how many lists and watches there were, and who would answer them.
+// Package analyze reads audit logs and says what listproxy would bring: for each client and resource
+// how many lists and watches there were, and who would answer them.
 //
-// It reads kube-apiserver's audit log (JSON lines of audit.k8s.io/v1), listproxy's own audit log,
-// and listproxy's access log (--log-level=access, as text or JSON), plain or compressed with gzip.
+// It reads events of audit.k8s.io/v1 as JSON: of kube-apiserver's audit log and of listproxy's own,
+// one on a line or wrapped in what exporters of managed clusters write around them, plain or
+// compressed with gzip.
 //
 // # Design
 //
-// A log is read line by line (lines.go). A line becomes a request (auditlog.go, accesslog.go), a
-// request becomes a verdict (verdict.go), and verdicts are counted (tally.go). A [Report] is made
-// from the counts (report.go, advice.go) and written as text, JSON or HTML (text.go, html.go).
+// A log is read line by line (lines.go). The events of a line (event.go) become requests
+// (client.go), a request becomes a verdict (verdict.go), and verdicts are counted (tally.go). A
+// [Report] is made from the counts (report.go, advice.go) and written as text or JSON (text.go,
+// words.go).
 //
 // # Invariants
 //
-//   - What an audit event asks for is read by package policy, as the proxy reads a request; there
-//     is no second parser. An access log already says what was decided.
+//   - What an event asks for is read by package policy, as the proxy reads a request; there is no
+//     second parser.
 //   - Memory is bounded, whatever the log: lines, names, and the number of clients and rows.
-//   - A line that cannot be read is counted, and is not an error.
+//   - A line that cannot be read is counted, and is not an error. A log without any event is one, and
+//     the error says what to do.
 //   - What a client chose to call itself is bounded and masked before it is kept.
 package analyze

@@ -32,33 +32,27 @@ func eachLine(log io.Reader, take func(line []byte)) error {
 		}
 		plain = bufio.NewReaderSize(unzipped, lineBuffer)
 	}
-	var long []byte // the beginning of a line that is longer than the buffer
-	tooLong := false
+	line, tooLong := []byte{}, false
 	for {
-		part, err := plain.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			if tooLong = tooLong || len(long)+len(part) > maxLine; !tooLong {
-				long = append(long, part...)
-			}
+		part, more, err := plain.ReadLine()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case tooLong, len(line)+len(part) > maxLine:
+			tooLong = true
+		default:
+			line = append(line, part...)
+		}
+		if more {
 			continue
 		}
-		line := part
-		if len(long) > 0 {
-			line = append(long, part...) //nolint:gocritic // one buffer for all long lines
-			long = line[:0]
-		}
-		switch line = bytes.TrimSpace(line); {
-		case tooLong:
+		if tooLong {
 			take(nil)
-		case len(line) > 0:
+		} else if len(bytes.TrimSpace(line)) > 0 {
 			take(line)
 		}
-		tooLong = false
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+		line, tooLong = line[:0], false
 	}
 }

@@ -4,16 +4,11 @@ import (
 	"time"
 )
 
-const (
-	// maxClients bounds the clients that are told apart, and maxRows what is counted apart of all of
-	// them together. Beyond, requests count as of other clients.
-	maxClients = 5_000
-	maxRows    = 100_000
-	// maxMoments bounds the columns of the plot. Where there are more, two become one.
-	maxMoments = 240
-)
+// maxRows bounds what is counted apart: clients, resources and verdicts. Beyond, requests count as of
+// other clients.
+const maxRows = 50_000
 
-// otherClients stands for all clients beyond maxClients.
+// otherClients stands for all clients beyond maxRows.
 var otherClients = client{agent: "(others)", user: "(others)"}
 
 // rowKey is what is counted apart.
@@ -29,8 +24,6 @@ type row struct {
 	// only one of them, as its policy has it. Of lists there is only ended.
 	begun, ended int64
 	took         time.Duration
-	bytes        int64
-	sized        int64 // how many have told their bytes
 }
 
 // count is how many requests there were.
@@ -38,92 +31,35 @@ func (r *row) count() int64 { return max(r.begun, r.ended) }
 
 // tally counts requests. Its memory is bounded.
 type tally struct {
-	clients map[client]bool
-	rows    map[rowKey]*row
-	moments moments
+	rows map[rowKey]*row
 	// from and to are the first and the last moment of a request.
 	from, to time.Time
 }
 
-func newTally() *tally {
-	return &tally{clients: map[client]bool{}, rows: map[rowKey]*row{}, moments: moments{width: time.Second}}
-}
+func newTally() *tally { return &tally{rows: map[rowKey]*row{}} }
 
-// add counts a request.
-func (t *tally) add(r request) {
-	counted := t.row(rowKey{r.client, r.resource, r.verdict})
-	if r.begun {
-		counted.begun++
-	} else {
-		counted.ended++
-	}
-	counted.took += r.took
-	if r.bytes >= 0 {
-		counted.bytes += r.bytes
-		counted.sized++
-	}
-	if r.at.IsZero() {
-		return
-	}
-	if t.from.IsZero() || r.at.Before(t.from) {
-		t.from = r.at
-	}
-	if r.at.After(t.to) {
-		t.to = r.at
-	}
-	if r.verdict.kind == kindList {
-		t.moments.add(r.at, r.verdict.by)
-	}
-}
-
-// row is where requests of a key are counted.
-func (t *tally) row(key rowKey) *row {
-	if found, ok := t.rows[key]; ok {
-		return found
-	}
-	if !t.clients[key.client] {
-		if len(t.clients) >= maxClients {
-			key.client = otherClients
-		}
-		t.clients[key.client] = true
-	}
-	if len(t.rows) >= maxRows {
+// add counts a request that came at a time, zero if it is not known, and took so long. begun: a watch
+// has begun, and is counted once more when it ends.
+func (t *tally) add(key rowKey, begun bool, at time.Time, took time.Duration) {
+	if t.rows[key] == nil && len(t.rows) >= maxRows {
 		key.client, key.resource = otherClients, "?"
 	}
-	if found, ok := t.rows[key]; ok {
-		return found
+	if t.rows[key] == nil {
+		t.rows[key] = &row{}
 	}
-	made := &row{}
-	t.rows[key] = made
-	return made
-}
-
-// moments are how many lists came at which time, and who answers them: for the plot.
-type moments struct {
-	width  time.Duration
-	counts map[int64]map[answerer]int64 // by the time since 1970 in widths
-}
-
-// add counts a list.
-func (m *moments) add(at time.Time, by answerer) {
-	if m.counts == nil {
-		m.counts = map[int64]map[answerer]int64{}
+	if begun {
+		t.rows[key].begun++
+	} else {
+		t.rows[key].ended++
 	}
-	m.put(at.UnixNano()/int64(m.width), by, 1)
-	for len(m.counts) > maxMoments {
-		narrow := m.counts
-		m.width, m.counts = 2*m.width, map[int64]map[answerer]int64{}
-		for moment, counts := range narrow {
-			for by, n := range counts {
-				m.put(moment>>1, by, n)
-			}
-		}
+	t.rows[key].took += took
+	if at.IsZero() {
+		return
 	}
-}
-
-func (m *moments) put(moment int64, by answerer, n int64) {
-	if m.counts[moment] == nil {
-		m.counts[moment] = map[answerer]int64{}
+	if t.from.IsZero() || at.Before(t.from) {
+		t.from = at
 	}
-	m.counts[moment][by] += n
+	if at.After(t.to) {
+		t.to = at
+	}
 }

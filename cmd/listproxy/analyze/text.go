@@ -4,42 +4,68 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 )
 
-const (
-	// textWidth is how wide sentences are, in columns.
-	textWidth = 100
-	// maxForms is how much is said of the forms of a row, in bytes, so that tables stay readable.
-	maxForms = 70
-)
+// mostForms is how many forms of a row the text names, so that its lines stay readable.
+const mostForms = 3
+
+// limits says what a forecast does not know.
+const limits = `
+This is what the requests themselves and the policy allow. The first lists of a resource while it
+is being loaded are forwarded too; docs/analyze.md says what else a log does not tell.
+`
 
 // writeText writes the report for people, with the first rows (0: all).
 func (r Report) writeText(w io.Writer, rows int) error {
 	out := &strings.Builder{}
-	fmt.Fprintln(out, fold(r.read(), ""))
-	for _, f := range r.Files {
-		if f.Problem != "" {
-			fmt.Fprintf(out, "%s was not read to its end: %s\n", f.Name, f.Problem)
-		}
-	}
-	out.WriteString("\n")
+	r.writeFiles(out)
 	r.writeTotals(out)
 	r.writeRows(out, rows)
-	r.writeAdvice(out)
-	fmt.Fprintf(out, "\n%s\n", fold(limits, ""))
+	if len(r.Advice) > 0 {
+		out.WriteString("\nWhat brings more, and why the rest is forwarded:\n")
+	}
+	for _, a := range r.Advice {
+		fmt.Fprintf(out, "\n%s: %s\n  %s\n  %s\n  Most: %s\n", a.What, a.about(r.Totals), a.Why, a.Do, a.most())
+	}
+	out.WriteString(limits)
 	_, err := io.WriteString(w, out.String())
 	return err
 }
 
-// limits says what a forecast does not know.
-const limits = "This is what the requests themselves and the policy allow. Each caller's first list, and the first lists of a " +
-	"resource while it is being loaded, are forwarded too; docs/analyze.md says what else a log does not tell."
+// writeFiles says what was read.
+func (r Report) writeFiles(out *strings.Builder) {
+	var all File
+	for _, f := range r.Files {
+		all.Lines, all.Bad, all.TooLong = all.Lines+f.Lines, all.Bad+f.Bad, all.TooLong+f.TooLong
+	}
+	fmt.Fprintf(out, "%s lines: %s lists and %s watches", humanize.Comma(all.Lines), humanize.Comma(r.Totals.Lists.Count),
+		humanize.Comma(r.Totals.Watches.Count))
+	if r.From != nil {
+		fmt.Fprintf(out, ", from %s to %s UTC (%v)", r.From.Format(time.DateTime), r.To.Format(time.DateTime),
+			r.To.Sub(*r.From).Round(time.Second))
+	}
+	out.WriteString(".\n")
+	if all.Bad > 0 {
+		fmt.Fprintf(out, "Lines without an audit event: %s.\n", humanize.Comma(all.Bad))
+	}
+	if all.TooLong > 0 {
+		fmt.Fprintf(out, "Lines longer than %s, which were left out: %s.\n", humanize.IBytes(maxLine), humanize.Comma(all.TooLong))
+	}
+	for _, f := range r.Files {
+		if f.Problem != "" {
+			fmt.Fprintf(out, "%s: %s\n", f.Name, f.Problem)
+		}
+	}
+}
 
 func (r Report) writeTotals(out *strings.Builder) {
-	t := &strings.Builder{}
 	l, w := r.Totals.Lists, r.Totals.Watches
-	fmt.Fprintf(t, "\tlists\t\twatches\t\n")
+	table := "\n\tlists\t\twatches\t\n"
 	for _, line := range []struct {
 		what           string
 		lists, watches int64
@@ -49,10 +75,10 @@ func (r Report) writeTotals(out *strings.Builder) {
 		{"more with --watches", l.WithWatches, w.WithWatches},
 		{"forwarded in any case", l.Forwarded, w.Forwarded},
 	} {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", line.what, count(line.lists), share(line.lists, l.Count), count(line.watches),
-			share(line.watches, w.Count))
+		table += fmt.Sprintf("%s\t%s\t%s\t%s\t%s\n", line.what, humanize.Comma(line.lists), share(line.lists, l.Count),
+			humanize.Comma(line.watches), share(line.watches, w.Count))
 	}
-	align(out, t.String())
+	_ = cli.WriteTable(out, table) // a Builder takes everything
 }
 
 func (r Report) writeRows(out *strings.Builder, most int) {
@@ -60,66 +86,72 @@ func (r Report) writeRows(out *strings.Builder, most int) {
 	if most > 0 {
 		rows = rows[:min(len(rows), most)]
 	}
-	if len(rows) == 0 {
-		return
-	}
-	out.WriteString("\n")
-	t := &strings.Builder{}
-	fmt.Fprintln(t, "CLIENT\tRESOURCE\tLISTS\tMEMORY\t+CONSISTENT\tWATCHES\t+WATCHES\tTIME\tBYTES\tFORMS")
+	table := &strings.Builder{}
+	fmt.Fprintln(table, "\nCLIENT\tRESOURCE\tLISTS\tMEMORY\t+CONSISTENT\tWATCHES\t+WATCHES\tTIME\tFORMS")
 	for _, row := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name(row.UserAgent, row.User), row.Resource,
-			count(row.Lists.Count), count(row.Lists.FromMemory), count(row.Lists.WithConsistentLists),
-			count(row.Watches.Count), count(row.Watches.WithWatches),
-			seconds(row.Seconds), row.size(), shorten(row.forms(), maxForms))
+		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%v\t%s\n", name(row.UserAgent, row.User), row.Resource,
+			row.Lists.Count, row.Lists.FromMemory, row.Lists.WithConsistentLists, row.Watches.Count, row.Watches.WithWatches,
+			time.Duration(row.Seconds*float64(time.Second)).Round(10*time.Millisecond), row.forms())
 	}
-	align(out, t.String())
+	_ = cli.WriteTable(out, table.String())
 	if left := len(r.Rows) - len(rows); left > 0 {
 		fmt.Fprintf(out, "and %d more: --top 0 shows all\n", left)
 	}
 }
 
-func (r Report) writeAdvice(out *strings.Builder) {
-	if len(r.Advice) > 0 {
-		out.WriteString("\nWhat brings more, and why the rest is forwarded:\n")
-	}
-	for _, a := range r.Advice {
-		fmt.Fprintf(out, "\n%s: %s\n", a.What, a.about(r.Totals))
-		fmt.Fprintln(out, fold(a.Why+" "+a.Do, "  "))
-		fmt.Fprintln(out, fold("Most: "+a.most(), "  "))
+// share writes a part of a whole as a percentage, and never as all or nothing if it is not.
+func share(n, all int64) string {
+	switch percent := 100 * float64(n) / float64(max(all, 1)); {
+	case n > 0 && percent < 0.5:
+		return "< 1%"
+	case n < all && percent > 99.5:
+		return "> 99%"
+	default:
+		return fmt.Sprintf("%.0f%%", percent)
 	}
 }
 
-// align writes lines whose cells end with tabs, in columns.
-func align(out *strings.Builder, lines string) {
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = io.WriteString(t, lines) // a Builder takes everything
-	_ = t.Flush()
+// name is a client for people, a service account without what all have in common.
+func name(userAgent, user string) string {
+	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
+		user = strings.Replace(account, ":", "/", 1)
+	}
+	return strings.TrimSpace(userAgent + " " + user)
 }
 
-// shorten cuts a text that is longer than most bytes, at a comma.
-func shorten(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	if end := strings.LastIndex(text[:most], ", "); end > 0 {
-		return text[:end] + ", …"
-	}
-	return text
-}
-
-// fold breaks a text into lines.
-func fold(text, indent string) string {
-	var lines []string
-	line := indent
-	for word := range strings.FieldsSeq(text) {
-		if len(line) > len(indent) && len(line)+1+len(word) > textWidth {
-			lines = append(lines, line)
-			line = indent
+// forms says what a row asked for the most, and why that is forwarded if it is.
+func (r Row) forms() string {
+	var words []string
+	for _, f := range r.Forms[:min(len(r.Forms), mostForms)] {
+		word := humanize.Comma(f.Count) + " " + f.Form
+		if f.Reason != "" {
+			word += " (" + string(f.Reason) + ")"
 		}
-		if len(line) > len(indent) {
-			line += " "
-		}
-		line += word
+		words = append(words, word)
 	}
-	return strings.Join(append(lines, line), "\n")
+	if len(r.Forms) > mostForms {
+		words = append(words, "…")
+	}
+	return strings.Join(words, ", ")
+}
+
+// about says how many requests an advice is about.
+func (a Advice) about(all Counts) string {
+	var words []string
+	if a.Lists > 0 {
+		words = append(words, fmt.Sprintf("%s lists (%s)", humanize.Comma(a.Lists), share(a.Lists, all.Lists.Count)))
+	}
+	if a.Watches > 0 {
+		words = append(words, fmt.Sprintf("%s watches (%s)", humanize.Comma(a.Watches), share(a.Watches, all.Watches.Count)))
+	}
+	return strings.Join(words, ", ")
+}
+
+// most names those that sent the most.
+func (a Advice) most() string {
+	words := make([]string, len(a.Most))
+	for i, s := range a.Most {
+		words[i] = fmt.Sprintf("%s: %s %s", name(s.UserAgent, s.User), humanize.Comma(s.Count), s.Resource)
+	}
+	return strings.Join(words, "; ")
 }

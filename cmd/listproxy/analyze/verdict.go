@@ -18,11 +18,11 @@ const (
 
 // Forms of requests besides [policy.Semantics].
 const (
-	// formWatch is a watch that goes on from a revision, or a watch whose query is not known.
+	// formWatch is a watch that goes on from a revision.
 	formWatch = "watch"
 	// formStreaming is a watch that begins with the state: a streaming list.
 	formStreaming = "streaming-list"
-	// formUnknown is a request whose options cannot be read, or are not in the log.
+	// formUnknown is a request whose options cannot be read.
 	formUnknown = "unknown"
 )
 

@@ -32,6 +32,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 const (
@@ -63,52 +64,41 @@ func TestForecast(t *testing.T) {
 	audit := filepath.Join(dir, "audit.log")
 	expect.NoError(t, os.WriteFile(audit, log[len(before):], 0o600))
 
+	forecast := analyzed(t, audit)
+	t.Logf("forecast: %+v", forecast.Totals)
+	lists, watches := forecast.Totals.Lists, forecast.Totals.Watches
+	if lists.FromMemory == 0 || lists.WithConsistentLists == 0 || lists.Forwarded == 0 || watches.WithWatches == 0 || watches.Forwarded == 0 {
+		t.Errorf("not everything was asked: %+v", forecast.Totals)
+	}
+
 	p := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed),
-		Args:     []string{"--consistent-lists=always", "--consistent-wait", "30s", "--watches", "--log-level", "access"},
+		Args:     []string{"--consistent-lists=always", "--consistent-wait", "30s", "--watches"},
 	})
 	through := p.RESTConfig(own)
 	clients(t, through, kubeconfigOf(t, p, dir))
-	poll.Until(t, patience, "the last lists in listproxy's log", func() bool {
-		return strings.Count(p.Log(), `target="list events v1"`) == repeats
-	})
-	access := filepath.Join(dir, "access.log")
-	expect.NoError(t, os.WriteFile(access, []byte(p.Log()), 0o600))
-
-	forecast, came := analyzed(t, p, audit), analyzed(t, p, access)
-	t.Logf("forecast: %+v", forecast.Totals)
-	t.Logf("came:     %+v", came.Totals)
-	passing, passingWatches := int64(0), int64(0)
-	for _, a := range came.Advice {
-		switch reason.Reason(a.What) {
-		case reason.UnknownCaller, reason.Warming, reason.Ahead, reason.NotProven, reason.History, reason.Stale, reason.ReviewFailed:
-			passing += a.Lists
-			passingWatches += a.Watches
+	for verb, said := range map[string]analyze.Answers{"list": lists, "watch": watches} {
+		count := func(labels map[string]string) (n int64) {
+			labels["verb"] = verb
+			sum, _, err := soak.Sum(t.Context(), http.DefaultClient, p.AdminURL()+"/metrics", "listproxy_requests_total", labels)
+			expect.NoError(t, err)
+			return int64(sum)
 		}
-		t.Logf("forwarded: %s: %d lists, %d watches", a.What, a.Lists, a.Watches)
+		poll.Until(t, patience, fmt.Sprintf("%d of %q in listproxy's metrics", said.Count, verb), func() bool {
+			return count(map[string]string{}) == said.Count
+		})
+		passing := int64(0)
+		for _, why := range []reason.Reason{
+			reason.UnknownCaller, reason.Warming, reason.Ahead, reason.NotProven, reason.History, reason.Stale, reason.ReviewFailed,
+		} {
+			passing += count(map[string]string{"reason": string(why)})
+		}
+		from, did := said.FromMemory+said.WithConsistentLists+said.WithWatches, count(map[string]string{"decision": "serve"})
+		if from != did+passing || did == 0 {
+			t.Errorf("%s: %d were to be answered from memory; %d were, and %d not yet", verb, from, did, passing)
+		}
+		t.Logf("%s: of %d %d were to be answered from memory, %d were, %d were the first of their kind", verb, said.Count, from, did, passing)
 	}
-	lists, cameLists := forecast.Totals.Lists, came.Totals.Lists
-	if lists.FromMemory == 0 || lists.WithConsistentLists == 0 || lists.Forwarded == 0 || forecast.Totals.Watches.WithWatches == 0 {
-		t.Errorf("not everything was asked: %+v", forecast.Totals)
-	}
-	said := lists.FromMemory + lists.WithConsistentLists
-	did := cameLists.FromMemory + cameLists.WithConsistentLists
-	if said != did+passing {
-		t.Errorf("%d lists were to be answered from memory; %d were, and %d not yet", said, did, passing)
-	}
-	if lists.Count != cameLists.Count {
-		t.Errorf("kube-apiserver's log has %d lists, listproxy's %d", lists.Count, cameLists.Count)
-	}
-	watches, cameWatches := forecast.Totals.Watches, came.Totals.Watches
-	saidWatches, didWatches := watches.WithWatches, cameWatches.FromMemory+cameWatches.WithWatches
-	if saidWatches != didWatches+passingWatches || didWatches == 0 || watches.Forwarded == 0 {
-		t.Errorf("%d watches were to be answered from memory; %d were, and %d not yet; %d were to be forwarded", saidWatches, didWatches, passingWatches, watches.Forwarded)
-	}
-	if watches.Count != cameWatches.Count {
-		t.Errorf("kube-apiserver's log has %d watches, listproxy's %d", watches.Count, cameWatches.Count)
-	}
-	t.Logf("of %d watches %d were to be answered from memory, %d were, %d were the first of their kind", watches.Count, saidWatches, didWatches, passingWatches)
-	t.Logf("of %d lists %d were to be answered from memory, %d were, %d were the first of their kind", lists.Count, said, did, passing)
 }
 
 // clients are programs as clusters have them. They all do the same each time.
@@ -239,10 +229,12 @@ func kubeconfigOf(t *testing.T, p *harness.Proxy, dir string) string {
 }
 
 // analyzed is what listproxy analyze says of a log.
-func analyzed(t *testing.T, p *harness.Proxy, log string) analyze.Report {
+func analyzed(t *testing.T, log string) analyze.Report {
 	t.Helper()
+	program, err := harness.BuildProxy(t.Context())
+	expect.NoError(t, err)
 	var problems bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), p.Binary(), "analyze", "--output", "json", log) // #nosec G204 -- the tests' own words
+	cmd := exec.CommandContext(t.Context(), program, "analyze", "--output", "json", log) // #nosec G204 -- the tests' own words
 	cmd.Stderr = &problems
 	out, err := cmd.Output()
 	if err != nil || strings.TrimSpace(problems.String()) != "" {

@@ -3,9 +3,10 @@ package analyze
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 // decode whole lists, of level RequestResponse.
 type auditEvent struct {
 	Kind       string        `json:"kind"`
+	APIVersion string        `json:"apiVersion"`
 	Stage      auditv1.Stage `json:"stage"`
 	RequestURI string        `json:"requestURI"`
 	Verb       string        `json:"verb"`
@@ -25,7 +27,7 @@ type auditEvent struct {
 		Groups   []string `json:"groups"`
 	} `json:"user"`
 	ImpersonatedUser *struct{} `json:"impersonatedUser"`
-	UserAgent        string    `json:"-"` // see parseJSON
+	UserAgent        string    `json:"userAgent"`
 	ObjectRef        struct {
 		Resource string `json:"resource"`
 		Group    string `json:"apiGroup"`
@@ -33,30 +35,24 @@ type auditEvent struct {
 	ResponseStatus struct {
 		Code int `json:"code"`
 	} `json:"responseStatus"`
-	ResponseObject *object           `json:"responseObject"`
-	Received       time.Time         `json:"requestReceivedTimestamp"`
-	At             time.Time         `json:"stageTimestamp"`
-	Annotations    map[string]string `json:"annotations"`
+	ResponseObject *object   `json:"responseObject"`
+	Received       time.Time `json:"requestReceivedTimestamp"`
+	At             time.Time `json:"stageTimestamp"`
 }
 
-// object is an answer as an event holds it.
-type object struct {
-	bytes int64
-	table bool
-}
+// object is an answer as an event of level RequestResponse holds it, or what stands in its place.
+type object struct{ table bool }
 
 // UnmarshalJSON implements [json.Unmarshaler]. It keeps nothing of the object.
 func (o *object) UnmarshalJSON(data []byte) error {
-	head := data[:min(len(data), 256)]
-	o.bytes, o.table = int64(len(data)), bytes.Contains(head, []byte(`"kind":"Table"`))
+	o.table = bytes.Contains(data[:min(len(data), 256)], []byte(`"Table"`))
 	return nil
 }
 
-// listproxyBytes is the annotation of listproxy's own audit log with the bytes of an answer.
-const listproxyBytes = "listproxy.io/bytes"
-
-// isEvent says whether a line is an audit event at all.
-func (e *auditEvent) isEvent() bool { return e.Kind == "Event" && e.RequestURI != "" && e.Stage != "" }
+// isEvent says whether this is an audit event at all.
+func (e *auditEvent) isEvent() bool {
+	return e.Kind == "Event" && strings.HasPrefix(e.APIVersion, auditv1.GroupName+"/") && e.RequestURI != "" && e.Stage != ""
+}
 
 // counts says whether the event is one of a list or watch that is counted: each list once, when it
 // has ended. A watch is counted when it begins and when it ends, see [tally]. What kube-apiserver
@@ -74,29 +70,19 @@ func (e *auditEvent) counts() bool {
 	return false
 }
 
-// request is the list or watch of an event that counts.
-func (e *auditEvent) request(judge *judge) request {
+// count counts the list or watch of an event that counts.
+func (e *auditEvent) count(t *tally, j *judge) {
 	if year := e.Received.UTC().Year(); year < 1970 || year > 2200 { // nothing is known of it
 		e.Received = time.Time{}
 	}
-	r := request{
-		client:   clientOf(e.UserAgent, e.User.Username),
-		resource: resourceName(e.ObjectRef.Group, e.ObjectRef.Resource),
-		begun:    e.Stage == auditv1.StageResponseStarted,
-		at:       e.Received,
-		bytes:    -1,
+	key := rowKey{
+		client: clientOf(e.UserAgent, e.User.Username), resource: resourceName(e.ObjectRef.Group, e.ObjectRef.Resource), verdict: j.verdict(e),
 	}
-	r.verdict = judge.verdict(e)
-	if r.verdict.kind == kindList && !e.Received.IsZero() {
-		r.took = max(0, e.At.Sub(e.Received))
+	var took time.Duration
+	if key.verdict.kind == kindList && !e.Received.IsZero() {
+		took = max(0, e.At.Sub(e.Received))
 	}
-	if e.ResponseObject != nil {
-		r.bytes = e.ResponseObject.bytes
-	}
-	if written, err := strconv.ParseInt(e.Annotations[listproxyBytes], 10, 64); err == nil {
-		r.bytes = written
-	}
-	return r
+	t.add(key, e.Stage == auditv1.StageResponseStarted, e.Received, took)
 }
 
 const (
@@ -142,16 +128,70 @@ func (e *auditEvent) caller() user.Info {
 	return &user.DefaultInfo{Name: e.User.Username, Groups: e.User.Groups}
 }
 
-// parseJSON reads a line of either log in JSON.
-func parseJSON(line []byte) (e auditEvent, a accessLine, err error) {
-	var either struct {
-		auditEvent
-		accessLine
-		// Both kinds of lines have one.
-		UserAgent string `json:"userAgent"`
+// maxWrapped is how deep an event may be wrapped in objects, lists and texts.
+const maxWrapped = 8
+
+// eachEvent calls take for every event of a line, and reports whether there is one. The line is an
+// event, or has it in an object, a list, or a text that is JSON: what exporters of logs make of it.
+// Before the JSON there may be words, such as a time; behind it more JSON.
+func eachEvent(line []byte, take func(*auditEvent)) bool { return eachIn(line, 0, take) }
+
+func eachIn(text []byte, depth int, take func(*auditEvent)) (found bool) {
+	begin := bytes.IndexAny(text, "{[")
+	if begin < 0 || !mayHave(text, depth) {
+		return false
 	}
-	err = json.Unmarshal(line, &either)
-	e, a = either.auditEvent, either.accessLine
-	e.UserAgent, a.UserAgent = either.UserAgent, either.UserAgent
-	return e, a, err
+	if takeEvent(text[begin:], take) { // as nearly always, and the decoder would take as long again
+		return true
+	}
+	values := json.NewDecoder(bytes.NewReader(text[begin:]))
+	for {
+		var value json.RawMessage
+		if values.Decode(&value) != nil { // the end, or nothing that can be read
+			return found
+		}
+		found = unwrap(value, depth, take) || found
+	}
+}
+
+// unwrap calls take for every event in a value, and reports whether there is one.
+func unwrap(value json.RawMessage, depth int, take func(*auditEvent)) (found bool) {
+	if !mayHave(value, depth) {
+		return false
+	}
+	var inside []json.RawMessage
+	switch value[0] {
+	case '{':
+		if takeEvent(value, take) {
+			return true
+		}
+		var members map[string]json.RawMessage
+		_ = json.Unmarshal(value, &members) // the decoder has checked that it is JSON
+		inside = slices.Collect(maps.Values(members))
+	case '[':
+		_ = json.Unmarshal(value, &inside)
+	case '"':
+		var text string
+		_ = json.Unmarshal(value, &text)
+		return eachIn([]byte(text), depth+1, take)
+	}
+	for _, v := range inside {
+		found = unwrap(v, depth+1, take) || found
+	}
+	return found
+}
+
+// takeEvent calls take if the value is an event, and reports whether it is.
+func takeEvent(value []byte, take func(*auditEvent)) bool {
+	var e auditEvent
+	if json.Unmarshal(value, &e) != nil || !e.isEvent() {
+		return false
+	}
+	take(&e)
+	return true
+}
+
+// mayHave says whether there may be an event in a text at this depth.
+func mayHave(text []byte, depth int) bool {
+	return depth <= maxWrapped && bytes.Contains(text, []byte(auditv1.GroupName))
 }

@@ -3,7 +3,6 @@ package analyze
 import (
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -11,22 +10,10 @@ import (
 // maxName is the longest name of a user or resource that is kept, in bytes.
 const maxName = 253
 
-// request is what a line of a log says of a list or watch.
-type request struct {
-	client   client
-	resource string // "pods", "deployments.apps"
-	verdict  verdict
-	// begun: the line tells that a watch has begun, and another one will tell that it has ended.
-	begun bool
-	at    time.Time
-	took  time.Duration // 0 if it is not known, and of watches
-	bytes int64         // of the answer; -1 if not known
-}
-
 // client is who asks.
 type client struct {
 	agent string // program and version, see [telemetry.UserAgent]
-	user  string // empty in access logs, which do not name users
+	user  string
 }
 
 // clientOf names a client. All nodes are one user: a cluster has thousands, which do the same.

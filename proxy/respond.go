@@ -55,6 +55,15 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		defer func() { newest.ended(code == http.StatusOK) }()
 		w = newest
 	}
+	if list.Watch {
+		watch := &forwardedWatch{ResponseWriter: w}
+		defer func() {
+			if watch.expired {
+				h.Collections.Expired(schema.GroupVersionResource{Group: list.Group, Version: list.Version, Resource: list.Resource})
+			}
+		}()
+		w = watch
+	}
 	out, end := record.Forwarding(r)
 	defer end()
 	code = h.Forward.ServeAs(w, out, who.identity, who.onAcceptance)

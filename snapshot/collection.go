@@ -8,6 +8,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/budget"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/pace"
@@ -110,7 +111,7 @@ func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pace
 // NotOlderThan ask for. It waits a bounded time for the feed to get there.
 func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, reason.Reason) {
 	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) {
-		return v.latest(time.Now(), c.limits.Staleness, atLeast)
+		return v.notOlder(time.Now(), c.limits.Staleness, atLeast)
 	})
 }
 
@@ -135,7 +136,7 @@ func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reaso
 // wait, and does not count as a use of the collection.
 func (c *Collection) NoLatest(atLeast uint64) reason.Reason {
 	v := c.view.Load()
-	_, absence := v.latest(time.Now(), c.limits.Staleness, atLeast)
+	_, absence := v.notOlder(time.Now(), c.limits.Staleness, atLeast)
 	return v.unlessNear(absence, atLeast)
 }
 
@@ -200,6 +201,22 @@ func (c *Collection) requestProbe() {
 	select {
 	case c.probeRequests <- struct{}{}:
 	default: // it knows already
+	}
+}
+
+// pause waits for d between two tries to ask the upstream; once a request needs a newer revision, or
+// has learned that the upstream has forgotten an older one (410), only for aMoment, or for as long as
+// the upstream wants to be spared (least).
+func (c *Collection) pause(ctx context.Context, d, least time.Duration) bool {
+	begun, timer := time.Now(), time.NewTimer(max(d, least))
+	defer timer.Stop()
+	select {
+	case <-c.probeRequests:
+		return clock.Sleep(ctx, min(max(d, least), max(aMoment, least))-time.Since(begun))
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -203,6 +203,16 @@ func (c *Collections) WantNext(r Resource, q index.Query) {
 	}
 }
 
+// Expired says that the upstream has ended somebody's watch of a resource with a 410: it has made its
+// watch cache anew. Feeds that wait before they ask again need not wait any longer.
+func (c *Collections) Expired(gvr schema.GroupVersionResource) {
+	for _, r := range c.list() {
+		if r.resource.GroupVersionResource == gvr {
+			r.requestProbe()
+		}
+	}
+}
+
 // Forward says that q is sent to the upstream for its newest state. It starts no collection, and
 // returns nil if there is none.
 func (c *Collections) Forward(r Resource, q index.Query) *pace.Forwarded {

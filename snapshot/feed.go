@@ -111,15 +111,15 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 			f.misfits = misfitBackoff()
 		}
 		f.collection.life.ended(lossOf(err), time.Now())
-		pause := source.Wanted(f.settle(err, &backoff), err)
-		f.log.Warn("collection cannot be followed", "error", err, "attempt", attempt, "retry", pause.Round(time.Millisecond))
-		clock.Sleep(ctx, pause)
+		pause, least := f.settle(err, &backoff)
+		f.log.Warn("collection cannot be followed", "error", err, "attempt", attempt, "retry", max(pause, least).Round(time.Millisecond))
+		f.collection.pause(ctx, pause, least)
 	}
 }
 
 // settle sets why the collection has no state after the end of a session, and returns how long to
-// wait before the next session.
-func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
+// wait before the next session, and for how long at least, even if a request needs a newer state.
+func (f *feed) settle(err error, backoff *wait.Backoff) (pause, least time.Duration) {
 	c := f.collection
 	var contradiction wire.InconsistencyError
 	var back wentBackError
@@ -129,19 +129,22 @@ func (f *feed) settle(err error, backoff *wait.Backoff) time.Duration {
 		c.drop(reason.Warming)
 	case errors.Is(err, wire.ErrForm), source.Answered(err, http.StatusNotAcceptable):
 		c.drop(reason.Form)
-		return wait.Jitter(unlikelyRetry, 1)
+		least = wait.Jitter(unlikelyRetry, 1)
 	case errors.Is(err, errFull):
 		c.drop(reason.Memory)
-		return f.misfits.Step()
+		least = f.misfits.Step()
 	case source.Answered(err, http.StatusForbidden):
 		// Dropped, not only closed: the right may have been lost when etcd was restored, and be given
 		// again in another past.
 		c.drop(reason.NotPermitted)
-		return f.refusals.Step()
+		least = f.refusals.Step()
 	default:
 		c.close()
 	}
-	return backoff.Step()
+	if least == 0 {
+		pause = backoff.Step()
+	}
+	return pause, source.Wanted(least, err)
 }
 
 // session loads a state, opens a span with it and follows the watch until the span is lost.

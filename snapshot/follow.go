@@ -56,7 +56,7 @@ func (f *feed) follow(ctx context.Context, s *stream) (err error) {
 		}
 		if time.Since(begun) >= aMoment {
 			retry = source.Backoff()
-		} else if !f.pause(ctx, retry.Step()) {
+		} else if !f.pause(ctx, retry.Step(), nil) {
 			return ctx.Err()
 		}
 		over := time.Now()
@@ -93,19 +93,21 @@ func (f *feed) resume(ctx context.Context, how ending, over time.Time, retry *wa
 		if lost(err) || ctx.Err() != nil || !refused.IsZero() && time.Since(refused) > refusalGrace {
 			return nil, err
 		}
-		pause := source.Wanted(retry.Step(), err)
-		f.log.Info("watch not resumed yet", "error", err, "retry", pause.Round(time.Millisecond))
-		if !f.pause(ctx, pause) {
+		pause := retry.Step()
+		f.log.Info("watch not resumed yet", "error", err, "retry", source.Wanted(pause, err).Round(time.Millisecond))
+		if !f.pause(ctx, pause, err) {
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// pause waits before the next stream is opened. No request need wait for a proof meanwhile.
-func (f *feed) pause(ctx context.Context, d time.Duration) bool {
-	f.fresh.Refused(time.Now(), d)
+// pause waits before the next stream is opened, after an error of the last try if there was one. No
+// request need wait for a proof meanwhile.
+func (f *feed) pause(ctx context.Context, d time.Duration, err error) bool {
+	f.fresh.Refused(time.Now(), source.Wanted(d, err))
 	f.collection.publish(f.fresh)
-	return clock.Sleep(ctx, d)
+	defer func() { f.fresh.Retry(time.Now()) }()
+	return f.collection.pause(ctx, d, source.Wanted(0, err))
 }
 
 // lost reports whether an error ends the span at once: the history is gone upstream, or there
@@ -175,7 +177,9 @@ func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	c, fresh := f.collection, &f.fresh
+	c.follows(true)
 	defer func() {
+		c.follows(false)
 		fresh.Stop()
 		c.publish(*fresh)
 	}()

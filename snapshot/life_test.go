@@ -62,18 +62,19 @@ const (
 	restoreEarlier                 // the upstream's storage is what it was before
 	probeUpstream                  // a read says how far the upstream is
 	slowStream                     // what the stream tells is late from now on, ever more or less
+	breakStream                    // no stream is read from now on, or one is again
 	stepKinds
 )
 
 // weights are how often random histories have each step.
 var weights = [stepKinds]int{
 	write: 40, elsewhere: 6, tellBookmark: 10, passTime: 12, loseStream: 5, loadState: 10, doubt: 1, tellTwice: 1,
-	tellNonsense: 1, takeMemory: 3, boundMemory: 2, writeAnew: 2, restoreEarlier: 2, probeUpstream: 6, slowStream: 8,
+	tellNonsense: 1, takeMemory: 3, boundMemory: 2, writeAnew: 2, restoreEarlier: 2, probeUpstream: 6, slowStream: 8, breakStream: 4,
 }
 
 var stepNames = [stepKinds]string{
 	"write", "elsewhere", "bookmark", "time", "lose the stream", "load", "doubt", "tell twice", "tell nonsense",
-	"take memory", "bound memory", "write anew", "restore", "probe", "slow",
+	"take memory", "bound memory", "write anew", "restore", "probe", "slow", "break",
 }
 
 func (s step) String() string { return fmt.Sprintf("%s(%d,%d)", stepNames[s.kind], s.a, s.b) }
@@ -189,6 +190,9 @@ func (l *life) do(s step) error {
 		return l.probe(s)
 	case slowStream:
 		return l.slowDown(s)
+	case breakStream:
+		l.broken = l.live && s.a%2 == 0
+		l.c.follows(!l.broken)
 	case stepKinds:
 	}
 	return nil

@@ -83,6 +83,8 @@ type model struct {
 	// untold are changes that a slow stream has not told yet.
 	slow   bool
 	untold []change
+	// broken: no stream is read.
+	broken bool
 	// highest is the highest revision seen since all was dropped.
 	highest uint64
 	// cut is the revision before which the byte bound may have taken all, trimmed when history was
@@ -106,7 +108,7 @@ func (m *model) forget() {
 }
 
 // end is that of a stream.
-func (m *model) end() { m.live, m.slow, m.untold = false, false, nil }
+func (m *model) end() { m.live, m.slow, m.untold, m.broken = false, false, nil, false }
 
 // move says where the upstream is now.
 func (m *model) move(head uint64) {
@@ -210,8 +212,11 @@ func (l *life) check(revs []uint64) error {
 		if err := l.same(s, l.past.replay(l.to())); err != nil {
 			return fmt.Errorf("the newest state: %w", err)
 		}
-		if _, absence := v.latest(time.Now(), modelStaleness, l.to()+1); absence != reason.Ahead {
-			return fmt.Errorf("a state newer than the newest: %q", absence)
+		for since, want := range map[uint64]bool{l.to() - 1: true, l.to(): !l.broken, l.to() + 1: false} {
+			switch _, absence := v.notOlder(time.Now(), modelStaleness, since); {
+			case want != (absence == reason.None), absence != reason.None && absence != reason.Ahead:
+				return fmt.Errorf("the newest state, not older than %d: %q; told was %d, broken is %v", since, absence, l.to(), l.broken)
+			}
 		}
 	}
 	if l.live {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // busy is an upstream that refuses some requests and says when to come again.
@@ -45,6 +47,54 @@ func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
 				fed(t, b, 100*time.Second)
 				if b.refused < 1 || b.refused > 3 {
 					t.Errorf("asked %d times in 100s, told to wait for 40s", b.refused)
+				}
+			})
+		})
+	}
+}
+
+// TestFeedsAreWoken: who names the newest state while no stream is read gets it from the upstream,
+// and wakes the feed, unless the upstream wants to be spared. So does a 410 to somebody's watch.
+func TestFeedsAreWoken(t *testing.T) {
+	names := func(t *testing.T, c *Collection) {
+		t.Helper()
+		if _, why := c.Latest(t.Context(), 8); why != reason.None {
+			t.Errorf("a state below the newest: %q", why)
+		}
+		if _, why := c.Latest(t.Context(), 9); why != reason.Ahead {
+			t.Errorf("the newest state: %q", why)
+		}
+	}
+	for name, tt := range map[string]struct {
+		after string
+		wake  func(*testing.T, *Collection)
+		soon  bool
+	}{
+		"somebody names the newest state": {after: "0", soon: true, wake: names},
+		"a watch is too old":              {after: "0", soon: true, wake: func(_ *testing.T, c *Collection) { c.requestProbe() }},
+		"the upstream is to be spared":    {after: "40", wake: names},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const down = 50 * time.Second
+				u, begun := quiet(), time.Now()
+				u.watch = func(uint64) []string {
+					if time.Since(begun) < down {
+						return []string{cut}
+					}
+					return nil
+				}
+				c := fed(t, &busy{upstream: u, after: tt.after, refuses: func(r *http.Request) bool {
+					return kindOf(r) == "watch" && time.Since(begun) < down
+				}}, down)
+				tt.wake(t, c)
+				time.Sleep(aMoment)
+				synctest.Wait()
+				if got := c.view.Load().streams; got != tt.soon {
+					t.Errorf("followed again a moment later: %v, want %v", got, tt.soon)
+				}
+				if _, why := c.Latest(t.Context(), 9); tt.soon && why != reason.None {
+					t.Errorf("the newest state, when it is followed again: %q", why)
 				}
 			})
 		})

@@ -683,7 +683,7 @@ func TestWhatCannotFitIsAskedForEverLessOften(t *testing.T) {
 	f := &feed{collection: liveCollection(Limits{History: time.Minute, Staleness: time.Minute}), misfits: misfitBackoff()}
 	last := time.Duration(0)
 	for i := range 6 {
-		pause := f.settle(errFull, nil)
+		_, pause := f.settle(errFull, nil)
 		if pause < last || pause < unlikelyRetry || pause > 3*longestMisfit/2 {
 			t.Errorf("pause %d: %v after %v", i, pause, last)
 		}

@@ -82,8 +82,7 @@ func (c *Collection) forgetPast() {
 	c.marks = slices.DeleteFunc(c.marks, func(m mark) bool { return m.revision < rev })
 	c.versions.Forget(c.versions.Len())
 	c.versions.Append(index.Version{Revision: rev, Tree: v.newest})
-	v = c.view.Load()
-	c.publishLocked(&View{spans: v.spans, heard: v.heard, newest: v.newest, frame: v.frame, watches: v.watches})
+	c.publishLocked(c.view.Load().with(func(*View) {}))
 }
 
 // cutLocked forgets what was before rev. A span that ended at or before rev is dropped as a whole;
@@ -111,7 +110,7 @@ func (c *Collection) cutLocked(rev uint64) {
 		changed = true
 	}
 	if changed {
-		c.publishLocked(&View{absence: v.absence, spans: spans, heard: v.heard, newest: v.newest, frame: v.frame, watches: v.watches})
+		c.publishLocked(v.with(func(v *View) { v.spans = spans }))
 	}
 }
 

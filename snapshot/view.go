@@ -42,9 +42,18 @@ type View struct {
 	frame  *wire.Frame
 	// watches are the clients that follow the live span; nil if none may.
 	watches *watch.Hub
+	// streams: a stream is being read that goes on from the live span.
+	streams bool
 	// next is closed when there is another view; newer is closed when there is one with a later heard, or
 	// without a state.
 	next, newer chan struct{}
+}
+
+// with returns a copy with a change.
+func (v *View) with(change func(*View)) *View {
+	next := *v
+	change(&next)
+	return &next
 }
 
 // answeredProbe is a probe, and when the upstream answered it.
@@ -82,6 +91,17 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 		return Snapshot{}, reason.Ahead
 	}
 	return v.state(), reason.None
+}
+
+// notOlder is latest for those who ask for a state that is not older than a revision. Who names the
+// newest one while no stream is read may have been told by the upstream that it is too old (410):
+// then the upstream must answer, or the same state would be given, and refused, again and again.
+func (v *View) notOlder(now time.Time, bound time.Duration, rev uint64) (Snapshot, reason.Reason) {
+	snap, absence := v.latest(now, bound, rev)
+	if absence == reason.None && !v.streams && rev == v.to() {
+		return Snapshot{}, reason.Ahead
+	}
+	return snap, absence
 }
 
 // state is the newest state.

@@ -37,8 +37,11 @@ func (c *Collection) NoFollow(rev uint64, gapless bool) reason.Reason {
 // follow returns the newest state, if it is at rev or later, and if the live span has what came
 // after that where it must.
 func (v *View) follow(now time.Time, bound time.Duration, rev uint64, gapless bool) (Snapshot, reason.Reason) {
+	if !gapless {
+		return v.notOlder(now, bound, rev)
+	}
 	snap, absence := v.latest(now, bound, rev)
-	if absence == reason.None && gapless {
+	if absence == reason.None {
 		if live := v.live(); live.Kept() > rev {
 			return Snapshot{}, reason.History
 		}
@@ -139,10 +142,7 @@ func (c *Collection) endWatches(these *watch.Hub, goOn bool) {
 	if goOn {
 		form = these.Form()
 	}
-	c.publishLocked(&View{
-		absence: v.absence, spans: v.spans, heard: v.heard, newest: v.newest, frame: v.frame,
-		watches: c.newWatches(form, v.to()),
-	})
+	c.publishLocked(v.with(func(v *View) { v.watches = c.newWatches(form, v.to()) }))
 }
 
 // EndWatches ends all clients that follow a collection, in order, within a time, since the process

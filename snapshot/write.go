@@ -86,6 +86,7 @@ func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.
 		newest:  state,
 		frame:   frame,
 		watches: c.newWatches(form, rev),
+		streams: true,
 	})
 }
 
@@ -188,7 +189,7 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 		reached++
 	}
 	c.goals = slices.Delete(c.goals, 0, reached)
-	c.publishLocked(&View{spans: spans, heard: heard, newest: state, frame: v.frame, watches: v.watches})
+	c.publishLocked(v.with(func(v *View) { v.spans, v.heard, v.newest = spans, heard, state }))
 }
 
 // reframe replaces the frame of the live span by one that also knows the form of items.
@@ -202,7 +203,16 @@ func (c *Collection) reframe(frame *wire.Frame) {
 	if v.watches != nil {
 		v.watches.Reframe(frame)
 	}
-	c.publishLocked(&View{spans: v.spans, heard: v.heard, newest: v.newest, frame: frame, watches: v.watches})
+	c.publishLocked(v.with(func(v *View) { v.frame = frame }))
+}
+
+// follows notes whether a stream is being read that goes on from the live span.
+func (c *Collection) follows(stream bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.view.Load(); v.absence == reason.None && v.streams != stream {
+		c.publishLocked(v.with(func(v *View) { v.streams = stream }))
+	}
 }
 
 // floor is the revision below which no read of the upstream may fall that begins now.

@@ -238,6 +238,9 @@ func (m *Machine) Refused(now time.Time, pause time.Duration) {
 	m.probing, m.spared = false, later(m.spared, now.Add(pause))
 }
 
+// Retry says that a pause is over, perhaps before its time.
+func (m *Machine) Retry(now time.Time) { m.spared = earlier(m.spared, now) }
+
 // Unanswered says that there was no answer. If requests for the newest state wait for one, another
 // probe is soon sent.
 func (m *Machine) Unanswered(now time.Time) {

@@ -13,7 +13,7 @@
 //     options of the [Request].
 //
 // A [Config] says what the operator wants: which resources are kept, and how. [Config.Outline] puts
-// both together: the handler, policy explain and analyze all decide by it.
+// both together: the handler and listproxy analyze decide by it.
 //
 // # Invariants
 //

@@ -56,7 +56,7 @@ func TestCompletionInBash(t *testing.T) {
 		{"listproxy st", []string{"status"}},
 		{"listproxy po", []string{"policy"}},
 		{"listproxy completion ba", []string{"bash"}},
-		{"listproxy policy ", []string{"check", "explain"}},
+		{"listproxy policy ", []string{"check"}},
 		{"listproxy --debug-p", []string{"--debug-pprof"}},
 		{"listproxy --log-level ", []string{"access", "debug", "error", "info", "warn"}},
 		{"listproxy --log-level a", []string{"access"}},

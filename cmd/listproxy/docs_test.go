@@ -182,8 +182,8 @@ func TestDocumentedCommands(t *testing.T) {
 	text, err := os.ReadFile("docs/policy.md")
 	expect.NoError(t, err)
 	blocks := regexp.MustCompile("(?ms)^```console\n\\$ listproxy ([^\n]*)\n(.*?)^```$").FindAllSubmatch(text, -1)
-	if len(blocks) < 5 {
-		t.Fatalf("only %d commands", len(blocks))
+	if len(blocks) == 0 {
+		t.Fatal("no commands")
 	}
 	word := regexp.MustCompile(`'[^']*'|\S+`)
 	for _, block := range blocks {

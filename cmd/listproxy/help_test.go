@@ -69,7 +69,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("ends with spaces: %q", line)
 		}
 	}
-	for _, command := range [][]string{{"status"}, {"policy", "explain"}, {"policy"}} {
+	for _, command := range [][]string{{"status"}, {"policy", "check"}, {"policy"}} {
 		_, out, _ = execute(t, append(command, "--help")...)
 		if !strings.Contains(out, "listproxy "+strings.Join(command, " ")) || strings.Contains(out, "--bind-address") {
 			t.Errorf("%v --help says\n%s", command, out)

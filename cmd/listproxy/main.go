@@ -11,7 +11,6 @@ import (
 
 	"github.com/listproxy/listproxy/cmd/listproxy/analyze"
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
-	"github.com/listproxy/listproxy/cmd/listproxy/explain"
 	"github.com/listproxy/listproxy/cmd/listproxy/kubeconfig"
 	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
 	"github.com/listproxy/listproxy/cmd/listproxy/status"
@@ -59,13 +58,13 @@ make one), and in another terminal:
 	return cmd
 }
 
-// policyCommand has the commands about policy files.
+// policyCommand has the command about policy files.
 func policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "Check a policy file, and explain what happens to a request",
+		Short: "Check a policy file",
 	}
-	cmd.AddCommand(policyfile.NewCheckCommand(), explain.NewCommand(userAgent("listproxy-explain")))
+	cmd.AddCommand(policyfile.NewCheckCommand())
 	return cmd
 }
 

@@ -4,5 +4,7 @@ package main
 // what to do instead. A command line with one of them is refused: what it wanted would silently not
 // be so.
 func removed() map[string]string {
-	return map[string]string{}
+	return map[string]string{
+		"policy explain": "listproxy try PATH, with the kubeconfig of a client, asks the running listproxy and says why a list is forwarded",
+	}
 }

@@ -65,7 +65,8 @@ func (r Report) writeFiles(out *strings.Builder) {
 
 func (r Report) writeTotals(out *strings.Builder) {
 	l, w := r.Totals.Lists, r.Totals.Watches
-	table := "\n\tlists\t\twatches\t\n"
+	var table strings.Builder
+	table.WriteString("\n\tlists\t\twatches\t\n")
 	for _, line := range []struct {
 		what           string
 		lists, watches int64
@@ -75,10 +76,10 @@ func (r Report) writeTotals(out *strings.Builder) {
 		{"more with --watches", l.WithWatches, w.WithWatches},
 		{"forwarded in any case", l.Forwarded, w.Forwarded},
 	} {
-		table += fmt.Sprintf("%s\t%s\t%s\t%s\t%s\n", line.what, humanize.Comma(line.lists), share(line.lists, l.Count),
+		fmt.Fprintf(&table, "%s\t%s\t%s\t%s\t%s\n", line.what, humanize.Comma(line.lists), share(line.lists, l.Count),
 			humanize.Comma(line.watches), share(line.watches, w.Count))
 	}
-	_ = cli.WriteTable(out, table) // a Builder takes everything
+	_ = cli.WriteTable(out, table.String()) // a Builder takes everything
 }
 
 func (r Report) writeRows(out *strings.Builder, most int) {

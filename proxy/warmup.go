@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,7 +101,24 @@ func (w *Warmup) start(ctx context.Context, e policy.EagerCollection) string {
 	if absence == reason.None {
 		absence = collection.AwaitFirst(ctx, warmupRetry)
 	}
+	if absence == reason.Warming && collection != nil {
+		if err := collection.Trouble(); err != nil {
+			return inOneLine(err.Error())
+		}
+	}
 	return string(absence)
+}
+
+// longestTrouble bounds, in bytes, what is said of an error of the upstream.
+const longestTrouble = 500
+
+// inOneLine is a text without line breaks, and not too long.
+func inOneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > longestTrouble {
+		text = strings.ToValidUTF8(text[:longestTrouble], "") + " …"
+	}
+	return text
 }
 
 func (w *Warmup) note(e policy.EagerCollection, why string) {
@@ -115,7 +133,7 @@ func (w *Warmup) note(e policy.EagerCollection, why string) {
 	case why == string(reason.UnknownResource):
 		w.log.Warn("an eager resource is not one that kube-apiserver serves, so this replica does not get ready: correct its name or "+
 			"version in the policy or in --eager",
-			"resource", eagerName(e), "version", e.Version, "meant", cmp.Or(w.catalog.Similar(e.Group, e.Version, e.Resource), "unknown"))
+			"resource", eagerName(e), "meant", cmp.Or(w.catalog.Similar(e.Group, e.Version, e.Resource), "unknown"))
 	default:
 		w.log.Info("an eager collection is not warm", "resource", eagerName(e), "reason", why)
 	}
@@ -134,9 +152,10 @@ func (w *Warmup) Checks() []statusz.Check {
 	return checks
 }
 
-// eagerName names a collection: the resource, followed by the representation unless it is JSON.
+// eagerName names a collection as --eager does, always with the version: the representation follows,
+// unless it is JSON.
 func eagerName(e policy.EagerCollection) string {
-	name := schema.GroupResource{Group: e.Group, Resource: e.Resource}.String()
+	name := strings.TrimSuffix(e.Resource+"."+e.Version+"."+e.Group, ".")
 	if e.Representation != media.JSON {
 		name += "/" + string(e.Representation)
 	}

@@ -50,6 +50,8 @@ type Collection struct {
 	// together they say whether it pays to wait for the newest state.
 	outlook atomic.Pointer[freshness.Machine]
 	costs   pace.Costs
+	// trouble is why the last try to load a state has failed; nil once one was loaded.
+	trouble atomic.Pointer[error]
 	// pacer spreads the ends of watches, of this collection and all others.
 	pacer *watch.Pacer
 
@@ -226,6 +228,15 @@ func (c *Collection) Touch() { c.lastUse.Store(time.Now().UnixNano()) }
 // idle is how long no request has asked for the collection.
 func (c *Collection) idle(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, c.lastUse.Load()))
+}
+
+// Trouble is why the last try to load the state has failed: what the upstream answered, for example.
+// It is nil if there was no try yet, or once a state was loaded.
+func (c *Collection) Trouble() error {
+	if err := c.trouble.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // AwaitFirst waits while the state is loaded, at most for atMost, and returns why there is none.

@@ -111,6 +111,7 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 			f.misfits = misfitBackoff()
 		}
 		f.collection.life.ended(lossOf(err), time.Now())
+		f.collection.trouble.Store(&err)
 		pause, least := f.settle(err, &backoff)
 		f.log.Warn("collection cannot be followed", "error", err, "attempt", attempt, "retry", max(pause, least).Round(time.Millisecond))
 		f.collection.pause(ctx, pause, least)
@@ -167,6 +168,7 @@ func (f *feed) session(ctx context.Context) error {
 	}
 	f.doubtPast(ctx, loaded.Sent)
 	f.collection.open(loaded.state, loaded.size, loaded.revision, is.frame, form, loaded.Probe)
+	f.collection.trouble.Store(nil)
 	f.frame = is.frame
 	if gap, cause := f.collection.life.opened(time.Now()); cause != "" && f.reopened != nil {
 		f.reopened(f.source.Resource, gap, cause)

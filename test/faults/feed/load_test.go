@@ -2,6 +2,7 @@ package feed
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -309,7 +311,8 @@ func TestWarmBeforeReady(t *testing.T) {
 		if ready {
 			return poll.Wrong("ready without the pods")
 		}
-		if !strings.Contains(text, "[-]collection/pods not ready") || !strings.Contains(text, "[+]collection/deployments.apps ok") {
+		if !strings.Contains(text, "[-]collection/pods.v1 not ready: the upstream answered 503") ||
+			!strings.Contains(text, "[+]collection/deployments.v1.apps ok") {
 			return fmt.Errorf("/readyz says: %s", text)
 		}
 		return nil
@@ -323,4 +326,45 @@ func TestWarmBeforeReady(t *testing.T) {
 	expect.NoError(t, r.proxy.AwaitReady(t.Context()))
 	r.expect(hitAny, pods.Path(""), anyVersion())
 	r.expect(hitAny, deployments.Path(""), anyVersion())
+}
+
+// An eager resource is named with its version, and with what kube-apiserver answers: here one version
+// of a custom resource needs a conversion webhook, which nobody serves.
+func TestReadySaysWhatTheAPIServerAnswers(t *testing.T) {
+	t.Parallel()
+	one := namespaced("eager.feed.test/v1", "Converted", "converteds", "")
+	other := one
+	other.APIVersion = "eager.feed.test/v2"
+	second := kinds.Version(kinds.Open(nil))
+	second["name"], second["storage"] = "v2", false
+	definition := one.Definition(kinds.Version(kinds.Open(nil)), second)
+	definition["spec"].(fieldsOf)["conversion"] = fieldsOf{ //nolint:forcetypeassert // kinds writes it
+		"strategy": "Webhook",
+		"webhook": fieldsOf{
+			"conversionReviewVersions": []string{"v1"},
+			"clientConfig":             fieldsOf{"url": "https://127.0.0.1:1/nobody"},
+		},
+	}
+	shared.write(t, http.MethodPost, kinds.Definitions, definition)
+	expect.NoError(t, shared.served(t.Context(), one))
+	ns := shared.namespace(t, "converted")
+	shared.create(t, one, ns, "first")
+	r := newRig(t, shared, rigOptions{args: []string{"--eager", one.Eager() + "," + other.Eager()}, cold: true})
+	r.until("both versions in /readyz", func() error {
+		ready, text := r.proxy.Ready(t.Context())
+		if ready {
+			return poll.Wrong("ready without one version")
+		}
+		if !strings.Contains(text, "[+]collection/"+one.Eager()+" ok") ||
+			!strings.Contains(text, "[-]collection/"+other.Eager()+" not ready: the upstream answered 500") || !strings.Contains(text, "conversion webhook") {
+			return fmt.Errorf("/readyz says: %s", text)
+		}
+		return nil
+	})
+	r.until("the log to say it", func() error {
+		if log := r.proxy.Log(); !strings.Contains(log, `msg="an eager collection is not warm" resource=`+other.Eager()+` reason="the upstream answered 500`) {
+			return errors.New("it does not")
+		}
+		return nil
+	})
 }

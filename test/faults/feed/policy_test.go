@@ -37,7 +37,7 @@ resources:
 
 	// Both forms were there before any request.
 	ready, text := r.proxy.Ready(t.Context())
-	for _, check := range []string{"[+]collection/podtemplates ok", "[+]collection/podtemplates/protobuf ok"} {
+	for _, check := range []string{"[+]collection/podtemplates.v1 ok", "[+]collection/podtemplates.v1/protobuf ok"} {
 		if !ready || !strings.Contains(text, check) {
 			t.Errorf("/readyz (%t) does not say %q: %s", ready, check, text)
 		}

@@ -135,6 +135,10 @@ func TestCompressedWatch(t *testing.T) {
 				}
 				read, err := io.ReadAll(body)
 				expect.NoError(t, err)
+				streams := strings.Contains(tt.query, "allowWatchBookmarks") && !strings.Contains(tt.query, now)
+				if ends := strings.Contains(string(read), "initial-events-end"); ends != streams {
+					t.Errorf("a bookmark ends the initial events: %t", ends)
+				}
 				// Each watch has seen one change.
 				revision := regexp.MustCompile(`"resourceVersion":"\d+"`)
 				want := revision.ReplaceAllString(plain.Body.String(), "")
@@ -181,6 +185,25 @@ func TestStreamingListWaitsForTheProof(t *testing.T) {
 				synctest.Wait()
 				expect.Same(t, want, o.why)
 			})
+		})
+	}
+}
+
+// TestNoWatchBeginsAtTheEnd: while the process ends, watches are forwarded, and lists are not.
+func TestNoWatchBeginsAtTheEnd(t *testing.T) {
+	for query, want := range map[string]reason.Reason{
+		"watch=true&timeoutSeconds=20&resourceVersion=" + now: reason.Stopped,
+		"watch=true&timeoutSeconds=20&resourceVersion=0":      reason.Stopped,
+		"resourceVersion=0": "",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newModelWorld(t)
+			w.handler.Draining = func() bool { return true }
+			w.load(t)
+			o := w.open(t, httptest.NewRecorder(), query, "")
+			o.leave()
+			synctest.Wait()
+			expect.Same(t, want, o.why)
 		})
 	}
 }

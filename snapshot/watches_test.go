@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,6 +209,26 @@ func TestBookmarksAreLearnedAfterTheLoad(t *testing.T) {
 			}, 3*time.Second, nil, Settings{Watches: true}, 90*time.Second)
 			if v := c.view.Load(); (v.watches != nil && v.watches.Form().Plain != nil) != known {
 				t.Errorf("a bookmark with %q: it is known: %t", annotations, !known)
+			}
+		})
+	}
+}
+
+// TestEventsOfAnotherForm: what the upstream writes in a way that listproxy does not know is in lists,
+// but told to nobody.
+func TestEventsOfAnotherForm(t *testing.T) {
+	for form, known := range map[string]bool{`{"type":"MODIFIED",`: true, `{"type": "MODIFIED",`: false} {
+		synctest.Test(t, func(t *testing.T) {
+			u := &upstream{revision: 12, watch: func(uint64) []string {
+				return []string{strings.Replace(inEvent("MODIFIED", itemBAt(13)), `{"type":"MODIFIED",`, form, 1)}
+			}}
+			c := fedWith(t, u, 3*time.Second, nil, Settings{Watches: true}, 90*time.Second)
+			snap, why := c.Latest(t.Context(), 13)
+			if why != reason.None {
+				t.Fatalf("%s: %s", form, why)
+			}
+			if (snap.WatchForm() != nil) != known {
+				t.Errorf("after %s it can be followed: %t", form, !known)
 			}
 		})
 	}

@@ -35,10 +35,13 @@ type result struct {
 
 func (r result) String() string { return r.why }
 
+// timeout is longer than the tests of any command take.
+const timeout = "3m"
+
 // run runs the command; with an overlay, on the code as a mutant has it. The environment has the
 // overlay, so that it counts for programs that tests build, too.
 func (c command) run(ctx context.Context, root, overlay string) result {
-	args := append([]string{"test", "-json", "-count", "1", "-failfast", "-vet", "off", "-timeout", "5m"}, strings.Fields(string(c))...)
+	args := append([]string{"test", "-json", "-count", "1", "-failfast", "-vet", "off", "-timeout", timeout}, strings.Fields(string(c))...)
 	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- of a file of this repository
 	cmd.Dir, cmd.Env = root, os.Environ()
 	if overlay != "" {
@@ -81,5 +84,15 @@ func judge(out []byte, err error) result {
 	case err == nil:
 		return result{unusable, "NO TEST RUNS"}
 	}
-	return result{unusable, fmt.Sprintf("FAILS, but no test of it (%v):\n%s", err, said.String())}
+	return result{unusable, fmt.Sprintf("FAILS, but no test of it (%v):\n%s", err, beginning(said.String()))}
+}
+
+// beginning is what was said first of the end: a panic, and where, or why nothing began.
+func beginning(said string) string {
+	const lines = 15
+	if at := strings.Index(said, "panic: "); at >= 0 {
+		said = said[at:]
+	}
+	all := strings.SplitAfter(said, "\n")
+	return strings.Join(all[:min(lines, len(all))], "")
 }

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
@@ -229,7 +231,7 @@ func (s slowLoad) RoundTrip(r *http.Request) (*http.Response, error) {
 		in, out := io.Pipe()
 		context.AfterFunc(r.Context(), func() { _ = out.CloseWithError(r.Context().Err()) })
 		go func() {
-			for end := time.Now().Add(s.takes); time.Now().Before(end); time.Sleep(loadSilence / 2) {
+			for end := time.Now().Add(s.takes); time.Now().Before(end) && r.Context().Err() == nil; clock.Sleep(r.Context(), loadSilence/2) {
 				_, _ = io.WriteString(out, bookmark(5, ""))
 			}
 			s.mu.Lock()
@@ -267,4 +269,77 @@ func TestALongLoadKeepsItsWatch(t *testing.T) {
 			t.Errorf("at revision %d: %q", s.Revision, got)
 		}
 	})
+}
+
+// bySpeed is an upstream that has resources of a group "slow", whose lists only trickle, and others.
+type bySpeed struct{ slow, quick http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (s bySpeed) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(r.URL.Path, "/apis/slow") {
+		return s.slow.RoundTrip(r)
+	}
+	return s.quick.RoundTrip(r)
+}
+
+// endlessPages is an upstream without streaming lists, whose lists do not come to an end.
+type endlessPages struct{ *upstream }
+
+// RoundTrip implements http.RoundTripper.
+func (e endlessPages) RoundTrip(r *http.Request) (*http.Response, error) {
+	switch q := r.URL.Query(); {
+	case q.Get("sendInitialEvents") != "":
+		return tooBusy(r, http.StatusUnprocessableEntity), nil
+	case q.Get("limit") == strconv.Itoa(initialLimit):
+		if !q.Has("continue") {
+			e.mu.Lock()
+			e.loads++
+			e.mu.Unlock()
+		}
+		if !clock.Sleep(r.Context(), 20*time.Second) {
+			return nil, r.Context().Err()
+		}
+		body := io.NopCloser(strings.NewReader(e.list(`,"continue":"x"`, "")))
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Body: body, Request: r}, nil
+	}
+	return e.upstream.RoundTrip(r)
+}
+
+// TestLoadsThatTrickle hold up no other load for longer than a moment, and end; the state is then
+// asked for again, but not soon.
+func TestLoadsThatTrickle(t *testing.T) {
+	for name, slowly := range map[string]func(*upstream) http.RoundTripper{
+		"streaming lists": func(u *upstream) http.RoundTripper { return slowLoad{u, time.Hour} },
+		"pages":           func(u *upstream) http.RoundTripper { return endlessPages{u} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := quiet()
+				c := collectionsOf(t, bySpeed{slowly(u), quiet()}, Config{})
+				var slow []*Collection
+				for i := range maxLoads {
+					r := configMaps
+					r.Group = fmt.Sprint("slow", i)
+					of, _ := c.Use(r)
+					slow = append(slow, of)
+				}
+				synctest.Wait()
+				quick, _ := c.Keep(configMaps)
+				time.Sleep(turnFor + time.Second)
+				if why := quick.AwaitFirst(t.Context(), 0); why != reason.None {
+					t.Errorf("another resource: %q", why)
+				}
+				time.Sleep(loadFor)
+				for _, of := range slow {
+					if err := of.Trouble(); !errors.Is(err, errSlow) {
+						t.Errorf("after %v: %v", loadFor, err)
+					}
+				}
+				time.Sleep(unlikelyRetry - turnFor - time.Second)
+				if u.loads != maxLoads {
+					t.Errorf("loaded again %d times within %v", u.loads-maxLoads, unlikelyRetry)
+				}
+			})
+		})
+	}
 }

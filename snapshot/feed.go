@@ -139,6 +139,9 @@ func (f *feed) settle(err error, backoff *wait.Backoff) (pause, least time.Durat
 		// again in another past.
 		c.drop(reason.NotPermitted)
 		least = f.refusals.Step()
+	case errors.Is(err, errSlow):
+		c.close()
+		least = unlikelyRetry
 	default:
 		c.close()
 	}

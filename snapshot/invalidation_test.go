@@ -15,7 +15,7 @@ import (
 )
 
 // collectionsOf returns Collections of u.
-func collectionsOf(t *testing.T, u *upstream, config Config) *Collections {
+func collectionsOf(t *testing.T, u http.RoundTripper, config Config) *Collections {
 	t.Helper()
 	config.Client = &http.Client{Transport: u}
 	config.Base = &url.URL{Scheme: "https", Host: "upstream"}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/budget"
@@ -18,8 +19,16 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// loadSilence is how long a streaming list may be silent before it is given up.
-const loadSilence = 30 * time.Second
+const (
+	// loadSilence is how long a streaming list may be silent before it is given up, loadFor how long a
+	// load may take in all, and turnFor for how long, at most, it keeps others from loading: what only
+	// trickles, as where a conversion webhook is slow, holds up nobody else.
+	loadSilence = 30 * time.Second
+	loadFor     = watchTimeout
+	turnFor     = 10 * time.Second
+)
+
+var errSlow = fmt.Errorf("a state did not come within %v", loadFor)
 
 // loaded is a complete state, and the watch that goes on from it if there is one yet.
 type loaded struct {
@@ -106,12 +115,14 @@ func refuses(err error) bool {
 
 // load reads a complete state: by a streaming list where the upstream gives one, else page by page.
 // (Where etcd cannot be asked for its progress, before 3.4.31 and from 3.5.0 to 3.5.12,
-// kube-apiserver from 1.34 on ends streaming lists with an error of code 500.) Few feeds load at
-// the same time, and none that would not fit.
+// kube-apiserver from 1.34 on ends streaming lists with an error of code 500.) Few feeds begin to
+// load at the same time, and none that would not fit.
 func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	select {
 	case f.loads <- struct{}{}:
-		defer func() { <-f.loads }()
+		over := sync.OnceFunc(func() { <-f.loads })
+		defer over()
+		defer time.AfterFunc(turnFor, over).Stop()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -161,6 +172,8 @@ func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
 	l.stream = &stream{Stream: s}
 	silence := time.NewTimer(loadSilence)
 	defer silence.Stop()
+	late := time.NewTimer(loadFor)
+	defer late.Stop()
 	newest := uint64(0)
 	for {
 		select {
@@ -193,6 +206,8 @@ func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
 			}
 		case <-silence.C:
 			return fmt.Errorf("a streaming list was silent for %v", loadSilence)
+		case <-late.C:
+			return errSlow
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -202,9 +217,14 @@ func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
 // loadPages reads all pages of one list. A 410 in the middle ends the session; the next one
 // begins again.
 func (f *feed) loadPages(ctx context.Context, is learned, l *loaded) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, loadFor, errSlow)
+	defer cancel()
 	query := url.Values{"limit": {strconv.FormatInt(is.pageSize(), 10)}}
 	for {
 		page, err := f.source.List(ctx, "", query)
+		if errors.Is(context.Cause(ctx), errSlow) {
+			return errSlow
+		}
 		if err != nil {
 			return err
 		}

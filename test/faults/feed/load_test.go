@@ -7,10 +7,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
@@ -338,7 +340,7 @@ func TestReadySaysWhatTheAPIServerAnswers(t *testing.T) {
 	second := kinds.Version(kinds.Open(nil))
 	second["name"], second["storage"] = "v2", false
 	definition := one.Definition(kinds.Version(kinds.Open(nil)), second)
-	definition["spec"].(fieldsOf)["conversion"] = fieldsOf{ //nolint:forcetypeassert // kinds writes it
+	definition["spec"].(fieldsOf)["conversion"] = fieldsOf{
 		"strategy": "Webhook",
 		"webhook": fieldsOf{
 			"conversionReviewVersions": []string{"v1"},
@@ -367,4 +369,72 @@ func TestReadySaysWhatTheAPIServerAnswers(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Rule 2: loads that only trickle, as where a conversion webhook is slow, hold up no others: with
+// four of them under way, one more resource is loaded.
+func TestLoadsThatTrickle(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	slow, quick := []kind{daemonSets, replicaSets, statefulSets, revisions}, networkPolicies
+	ns := shared.namespace(t, "trickling")
+	names := []string{quick.Eager()}
+	for _, k := range slow {
+		names = append(names, k.Eager())
+		for i := range 40 {
+			shared.create(t, k, ns, fmt.Sprintf("object-%d", i))
+		}
+	}
+	trickles := func(req *http.Request) bool {
+		return fullLoad(req.URL.Query()) && slices.ContainsFunc(slow, func(k kind) bool { return of(req, k) })
+	}
+	var mu sync.Mutex
+	begun, all := map[string]bool{}, make(chan struct{})
+	r := newRig(t, shared, rigOptions{cold: true, args: []string{"--eager", strings.Join(names, ",")}, fault: func(_ http.ResponseWriter, req *http.Request) bool {
+		if of(req, quick) { // comes last
+			select {
+			case <-all:
+			case <-req.Context().Done():
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if trickles(req) && !begun[req.URL.Path] {
+			if begun[req.URL.Path] = true; len(begun) == len(slow) {
+				close(all)
+			}
+		}
+		return false
+	}})
+	r.changeLines(func(req *http.Request, line []byte) ([]byte, error) {
+		if trickles(req) {
+			select {
+			case <-time.After(5 * time.Second):
+			case <-req.Context().Done():
+			}
+		}
+		return line, nil
+	})
+	r.until("the loads that trickle", func() error {
+		select {
+		case <-all:
+			return nil
+		default:
+			return errors.New("not all have begun")
+		}
+	})
+	since := time.Now()
+	r.until("the other one", func() error {
+		_, text := r.proxy.Ready(t.Context())
+		for _, k := range slow {
+			if strings.Contains(text, "[+]collection/"+k.Eager()+" ok") {
+				return poll.Wrong("this one does not trickle: " + text)
+			}
+		}
+		if !strings.Contains(text, "[+]collection/"+quick.Eager()+" ok") {
+			return fmt.Errorf("/readyz says: %s", text)
+		}
+		return nil
+	})
+	t.Logf("loaded %v after the others began", time.Since(since).Round(time.Second))
 }

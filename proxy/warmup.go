@@ -15,7 +15,6 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // warmupRetry is the pause between two attempts to start or check a collection.
@@ -140,16 +139,23 @@ func (w *Warmup) note(e policy.EagerCollection, why string) {
 	w.waiting[e] = why
 }
 
-// Checks say which of the eager collections are warm.
-func (w *Warmup) Checks() []statusz.Check {
+// EagerStats says whether an eager collection is loaded.
+type EagerStats struct {
+	// Name is the resource, followed by the representation unless it is JSON.
+	Name string
+	// Waits is why it is not loaded yet; empty if it is.
+	Waits string
+}
+
+// Stats returns one for each eager collection, in their order.
+func (w *Warmup) Stats() []EagerStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var checks []statusz.Check
+	var stats []EagerStats
 	for _, e := range w.order {
-		why, waits := w.waiting[e]
-		checks = append(checks, statusz.Check{Name: "collection/" + eagerName(e), OK: !waits, Message: why})
+		stats = append(stats, EagerStats{Name: eagerName(e), Waits: w.waiting[e]})
 	}
-	return checks
+	return stats
 }
 
 // eagerName names a collection as --eager does, always with the version: the representation follows,

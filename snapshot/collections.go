@@ -113,6 +113,8 @@ type Collections struct {
 	eager map[Resource]struct{}
 	// bans say which collections must not be kept now.
 	bans bans
+	// changes are never written to.
+	changes changes
 
 	checks selfChecks
 	// pacer spreads the ends of the watches of all.

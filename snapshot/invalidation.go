@@ -151,7 +151,9 @@ func (b bans) forget(now time.Time) {
 func (c *Collections) Invalidate(i Invalidation) {
 	var ended []*running
 	c.mu.Lock()
-	c.bans.take(i, time.Now())
+	now := time.Now()
+	c.bans.take(i, now)
+	c.changes = c.changes.with(i, now)
 	if !i.Until.over {
 		for r, running := range c.all {
 			if i.Extent.has(r) {

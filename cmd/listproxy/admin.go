@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -13,35 +12,29 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/admin"
-	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
-// pages makes the admin port's pages for people.
-func (o *options) pages(a *app, observing *observing, state admin.State) (admin.Pages, error) {
+// operatorsPort is what the admin port shows.
+func (o *options) operatorsPort(a *app, observing *observing) admin.Config {
 	address := a.transports.URL()
-	a.status = &admin.StatusSource{
-		State:           state,
-		Version:         version(),
-		Upstream:        address.Scheme + "://" + address.Host,
-		Started:         time.Now(),
-		Ready:           a.ready.Checks,
-		Metrics:         observing.metrics.Gatherer(),
-		Observer:        observing.Observer,
-		Window:          o.window,
-		CompressedBound: o.cache.compressedBound,
-		SelfCheck:       o.cache.selfCheck,
-		Mismatched:      a.collections.Mismatched,
-		Flags:           func() []statusz.Flag { return flagsInForce(o.flags) },
-		Policy:          o.policyInForce(),
-		Endpoints:       a.endpoints.Stats,
-		Eager:           eagerInForce(o.cache.eagerly),
-		Traces:          statusz.Traces{Enabled: observing.traces.Enabled(), Sampler: observing.traces.Sampler()},
+	return admin.Config{
+		Ready:   a.ready,
+		Metrics: a.metrics,
+		Status: &admin.Source{
+			Version:     version(),
+			Upstream:    address.Scheme + "://" + address.Host,
+			Started:     time.Now(),
+			Ready:       a.ready,
+			Metrics:     observing.metrics.Gatherer(),
+			Collections: a.collections,
+			Staleness:   o.cache.staleness,
+			Window:      o.window,
+		},
+		Flags:     flagsInForce(o.flags),
+		Profiling: o.admin.profiling,
+		Hosts:     o.admin.names(address),
 	}
-	status, err := statusz.Handler(a.status.Read, a.log)
-	return admin.Pages{Status: status, Flags: a.status.Flags, Profiling: o.admin.profiling, Hosts: o.admin.names(address)}, err
 }
 
 // window is how far back the history of a resource is to reach.
@@ -52,59 +45,13 @@ func (o *options) window(gvr schema.GroupVersionResource) time.Duration {
 	return o.cache.history
 }
 
-// policyInForce is the policy, with what it leaves to flags.
-func (o *options) policyInForce() statusz.Policy {
-	file := o.cache.policy.File()
-	status := statusz.Policy{File: file.Name, SHA256: file.SHA256}
-	for _, named := range policyfile.InForce(o.cache.policy) {
-		status.Rules = append(status.Rules, o.ruleInForce(named))
-	}
-	return status
-}
-
-func (o *options) ruleInForce(r policyfile.NamedRule) statusz.Rule {
-	status := statusz.Rule{Resource: r.Name, Cache: string(r.Cache), Source: r.Source}
-	if r.Cache == policy.CacheNever {
-		return status
-	}
-	for _, representation := range r.Representations {
-		status.Representations = append(status.Representations, string(representation))
-	}
-	status.History = cmp.Or(r.HistoryWindow, o.cache.history).Seconds()
-	status.MaxBytes = r.MaxBytes
-	status.LimitAtZero = string(r.LimitAtZero)
-	status.SameForEveryone = r.SameForEveryone
-	status.ConsistentLists = string(r.ConsistentLists)
-	status.Watches = r.AnswersWatches()
-	status.NewestAsAny = len(r.NewestAsAny)
-	switch {
-	case r.Cache == policy.CacheEager: // it stays, whoever asks
-	case r.IdleTimeout != nil:
-		status.Idle = r.IdleTimeout.Seconds()
-	default:
-		status.Idle = o.cache.idle.Seconds()
-	}
-	return status
-}
-
-// eagerInForce are the collections that are loaded before anybody asks.
-func eagerInForce(eager []policy.EagerCollection) []statusz.Eager {
-	status := []statusz.Eager{}
-	for _, e := range eager {
-		status = append(status, statusz.Eager{
-			Resource: schema.GroupResource{Group: e.Group, Resource: e.Resource}.String(), Version: e.Version,
-			Representation: string(e.Representation),
-		})
-	}
-	return status
-}
-
-// flagsInForce returns all flags, in the order of help. None of them has a secret for a value: they name files.
-func flagsInForce(fs *pflag.FlagSet) []statusz.Flag {
-	var flags []statusz.Flag
+// flagsInForce returns all flags as name=value, in the order of help. None of them has a secret for a
+// value: they name files.
+func flagsInForce(fs *pflag.FlagSet) []string {
+	var flags []string
 	fs.VisitAll(func(f *pflag.Flag) {
 		if f.Name != "help" && f.Name != "version" {
-			flags = append(flags, statusz.Flag{Name: f.Name, Value: f.Value.String(), Set: f.Changed})
+			flags = append(flags, f.Name+"="+f.Value.String())
 		}
 	})
 	return flags

@@ -58,8 +58,7 @@ type app struct {
 	auditLog  *audit.Log // nil: none
 	metrics   http.Handler
 	ready     admin.Readiness
-	pages     admin.Pages
-	status    *admin.StatusSource
+	operators admin.Config
 	draining  atomic.Bool
 }
 
@@ -101,7 +100,7 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 		Schemas:   a.cluster.Schemas.Ready,
 		Servers:   a.cluster.Servers.Ready,
 		Upstream:  a.health.Stats,
-		Eager:     a.warmup.Checks,
+		Eager:     a.warmup.Stats,
 	}
 	return a, o.showState(a, handler, observing)
 }
@@ -140,7 +139,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 }
 
 // showState makes the metrics of state and the admin port's pages.
-func (o *options) showState(a *app, handler *proxy.Handler, observing *observing) (err error) {
+func (o *options) showState(a *app, handler *proxy.Handler, observing *observing) error {
 	state := admin.State{
 		Collections:  a.collections.Stats,
 		Staleness:    o.cache.staleness,
@@ -161,8 +160,8 @@ func (o *options) showState(a *app, handler *proxy.Handler, observing *observing
 			return err
 		}
 	}
-	a.pages, err = o.pages(a, observing, state)
-	return err
+	a.operators = o.operatorsPort(a, observing)
+	return nil
 }
 
 // rights know what callers, and listproxy's own account, may do.

@@ -37,7 +37,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"policy check a b":                              "takes 1 arguments, not 2",
 		"policy check --no-such-flag":                   "unknown flag",
 		"status extra":                                  "extra",
-		"status --output yaml":                          `--output "yaml": choose`,
+		"status --output yaml":                          `--output is no longer there: curl`,
 		"status --address ftp://a":                      "--address is not a URL",
 		"try a b":                                       "accepts at most 1 arg",
 		"try pods":                                      `"pods" is not a path`,

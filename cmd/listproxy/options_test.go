@@ -369,7 +369,7 @@ func TestMistakesAreMet(t *testing.T) {
 		}
 	}
 	if got := telemetry.UserAgent(userAgent("listproxy-try")); got == telemetry.Masked {
-		t.Error("the status page hides who listproxy try is")
+		t.Error("the access log hides who listproxy try is")
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 // be so.
 func removed() map[string]string {
 	return map[string]string{
-		"policy explain": "listproxy try PATH, with the kubeconfig of a client, asks the running listproxy and says why a list is forwarded",
+		"policy explain":  "listproxy try PATH, with the kubeconfig of a client, asks the running listproxy and says why a list is forwarded",
+		"status --output": "curl 'http://ADDRESS/statusz?format=json', at its --admin-bind-address, gives the JSON",
 	}
 }

@@ -90,7 +90,7 @@ func (a *app) serve(ctx context.Context, end ending) error {
 		a.forward.EndWatches(within)     // those that are forwarded
 		a.collections.EndWatches(within) // those from memory
 	})
-	operators := server.New(admin.New(a.ready.Checks, a.metrics, a.pages), nil, a.log)
+	operators := server.New(admin.New(a.operators), nil, a.log)
 	parts := a.start(life, fail, clients, operators)
 
 	select {
@@ -127,7 +127,6 @@ func (a *app) start(ctx context.Context, fail func(error), clients, operators *h
 	}
 	parts.Go(func() { a.transports.Run(ctx, a.log) })
 	parts.Go(func() { a.health.Run(ctx) })
-	parts.Go(func() { a.status.Run(ctx) })
 	parts.Go(func() { a.cluster.Run(ctx) })
 	parts.Go(func() { a.warmup.Run(ctx) })
 	run("watching RBAC", func() error { return a.watchRBAC(ctx) })

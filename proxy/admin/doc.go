@@ -2,10 +2,8 @@
 // profiles. It needs no credentials, so it refuses requests that another site causes in somebody's
 // browser.
 //
-//   - port.go: what is at which path
+//   - port.go: what is at which path; guard.go: who may read it, and how many at a time
 //   - ready.go: whether clients should come
-//   - guard.go: who may read it, and how many at a time
-//   - pages.go, flagz.go: profiles and flags
-//   - statuspage*.go: the content of the status page
+//   - status.go: what the status page says; source.go: where that is read; page.go: how it is written
 //   - metrics_*.go: metrics of state, read when somebody scrapes
 package admin

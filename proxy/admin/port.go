@@ -1,84 +1,81 @@
 package admin
 
 import (
-	"fmt"
+	"io"
 	"net/http"
+	"net/http/pprof"
 	"strings"
-
-	"github.com/listproxy/listproxy/telemetry/statusz"
+	"time"
 )
 
-// New returns the handler of the admin port, for probes and people:
+// Config is what the operators' port shows.
+type Config struct {
+	Ready   Readiness
+	Metrics http.Handler
+	Status  *Source
+	// Flags are all flags in force, as name=value. None has a secret for a value.
+	Flags []string
+	// Profiling turns on /debug/pprof/.
+	Profiling bool
+	// Hosts are further names by which the port may be asked (guard).
+	Hosts []string
+}
+
+// New returns the handler of the operators' port:
 //
 //   - /livez says that the process answers, always 200;
-//   - /readyz says whether it should get traffic, as ready says: 200, or 503
-//     with a line for everything that is not;
-//   - /metrics is answered by metrics, for Prometheus;
-//   - / leads to /statusz;
-//   - /statusz, /flagz and /debug/pprof/ are the pages that there are.
+//   - /readyz says whether it should get traffic: 200, or 503 with a line for everything that is not
+//     right; with ?verbose, a line for every check in any case;
+//   - /metrics is for Prometheus;
+//   - / leads to /statusz, the status page, also as JSON;
+//   - /flagz and, if it is turned on, /debug/pprof/.
 //
-// With ?verbose, /readyz has a line for each check in any case. The answers hold no secrets and
-// need no authentication. Except for the probes, requests that another site causes in a browser are
-// refused, and each page is served to a bounded number of readers at a time. ready must be safe for
-// concurrent use and must not block.
-func New(ready func() (ok bool, details []statusz.Check), metrics http.Handler, pages Pages) http.Handler {
-	guarded := newGuard(pages.Hosts)
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", guarded.protect(bounded(pagePlaces, pageWriteTimeout, metrics)))
-	if pages.Status != nil {
-		mux.Handle("GET /{$}", guarded.protect(http.RedirectHandler("statusz", http.StatusFound)))
-		mux.Handle("GET /statusz", guarded.protect(bounded(pagePlaces, pageWriteTimeout, pages.Status)))
-	}
-	if pages.Flags != nil {
-		mux.Handle("GET /flagz", guarded.protect(bounded(pagePlaces, pageWriteTimeout, http.HandlerFunc(
-			func(w http.ResponseWriter, _ *http.Request) {
-				writePlain(w, http.StatusOK, flagText(pages.Flags()))
-			}))))
-	}
-	if pages.Profiling {
-		mux.Handle("/debug/pprof/", guarded.protect(bounded(profilePlaces, 0, http.HandlerFunc(profile))))
-	}
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
-		writePlain(w, http.StatusOK, "ok")
+// The answers hold no secrets and need no authentication. All but the probes are for those who know
+// the port by its name (guard).
+func New(c Config) http.Handler {
+	pages := http.NewServeMux()
+	pages.Handle("GET /metrics", c.Metrics)
+	pages.Handle("GET /{$}", http.RedirectHandler("statusz", http.StatusFound))
+	pages.HandleFunc("GET /statusz", c.Status.serve)
+	// As Kubernetes' /flagz, but in a form that can be parsed, and is always the same.
+	pages.HandleFunc("GET /flagz", func(w http.ResponseWriter, _ *http.Request) {
+		writeText(w, http.StatusOK, "listproxy flagz\n\n"+strings.Join(c.Flags, "\n")+"\n")
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		ok, details := ready()
-		verbose := r.URL.Query().Has("verbose")
-		var text strings.Builder
-		for _, check := range details {
-			if verbose || !check.OK {
-				text.WriteString(lineOf(check))
-			}
-		}
-		switch {
-		case !ok:
-			text.WriteString("not ready")
-			writePlain(w, http.StatusServiceUnavailable, text.String())
-		case verbose:
-			text.WriteString("ok")
-			writePlain(w, http.StatusOK, text.String())
-		default:
-			writePlain(w, http.StatusOK, "ok")
-		}
-	})
-	return hardened(mux)
+	port := http.NewServeMux()
+	port.Handle("/", guard(c.Hosts, 16, 10*time.Second, pages))
+	if c.Profiling {
+		profiles := http.NewServeMux()
+		profiles.HandleFunc("/debug/pprof/", pprof.Index)
+		profiles.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		profiles.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		profiles.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		profiles.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		port.Handle("/debug/pprof/", guard(c.Hosts, 2, 5*time.Minute, profiles))
+	}
+	port.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
+	port.HandleFunc("GET /readyz", c.Ready.serve)
+	return hardened(port)
 }
 
-// lineOf is in the form that kube-apiserver's own health pages have.
-func lineOf(c statusz.Check) string {
-	sign, message := "[+]", "ok"
-	if !c.OK {
-		sign, message = "[-]", "not ready"
+// serve answers /readyz.
+func (r Readiness) serve(w http.ResponseWriter, req *http.Request) {
+	checks := r.Checks()
+	code, verdict := http.StatusOK, "ok"
+	if !allOK(checks) {
+		code, verdict = http.StatusServiceUnavailable, "not ready"
 	}
-	if c.Message != "" {
-		message += ": " + c.Message
+	var text strings.Builder
+	for _, c := range checks {
+		if !c.OK || req.URL.Query().Has("verbose") {
+			text.WriteString(c.String() + "\n")
+		}
 	}
-	return fmt.Sprintf("%s%s %s\n", sign, c.Name, message)
+	writeText(w, code, text.String()+verdict)
 }
 
-func writePlain(w http.ResponseWriter, code int, text string) {
+func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
 	// An error means that the client has gone.
-	_, _ = fmt.Fprint(w, text)
+	_, _ = io.WriteString(w, text)
 }

@@ -3,50 +3,51 @@ package admin
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
-
-	"github.com/listproxy/listproxy/telemetry/statusz"
 )
-
-func TestAdmin(t *testing.T) {
-	good := statusz.Check{Name: "upstream", OK: true}
-	told := statusz.Check{Name: "reviews", OK: true, Message: "3 a second"}
-	bad := statusz.Check{Name: "feeds", Message: "pods is warming"}
-	bare := statusz.Check{Name: "clock"}
-	tests := map[string]struct {
-		method, target string
-		ok             bool
-		details        []statusz.Check
-		code           int
-		body           string
-	}{
-		"alive":                {target: "/livez", code: 200, body: "ok"},
-		"ready":                {target: "/readyz", ok: true, details: []statusz.Check{good, told}, code: 200, body: "ok"},
-		"ready, verbose":       {target: "/readyz?verbose", ok: true, details: []statusz.Check{good, told}, code: 200, body: "[+]upstream ok\n[+]reviews ok: 3 a second\nok"},
-		"not ready":            {target: "/readyz", details: []statusz.Check{good, bad, bare}, code: 503, body: "[-]feeds not ready: pods is warming\n[-]clock not ready\nnot ready"},
-		"not ready, verbose":   {target: "/readyz?verbose=1", details: []statusz.Check{good, bad}, code: 503, body: "[+]upstream ok\n[-]feeds not ready: pods is warming\nnot ready"},
-		"no reason given":      {target: "/readyz", code: 503, body: "not ready"},
-		"ready with a blemish": {target: "/readyz", ok: true, details: []statusz.Check{bad}, code: 200, body: "ok"},
-		"metrics":              {target: "/metrics", code: 200, body: "up 1"},
-		"another path":         {target: "/api", code: 404, body: "404 page not found\n"},
-		"another method":       {method: http.MethodPost, target: "/livez", code: 405, body: "Method Not Allowed\n"},
-	}
-	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writePlain(w, http.StatusOK, "up 1") })
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			admin := New(func() (bool, []statusz.Check) { return test.ok, test.details }, metrics, Pages{})
-			w := httptest.NewRecorder()
-			admin.ServeHTTP(w, adminRequest(test.method, test.target))
-			if w.Code != test.code || w.Body.String() != test.body {
-				t.Errorf("%d %q, want %d %q", w.Code, w.Body.String(), test.code, test.body)
-			}
-		})
-	}
-}
 
 // adminRequest is one as a person sends it who has forwarded the port.
 func adminRequest(method, target string) *http.Request {
 	r := httptest.NewRequest(method, target, http.NoBody)
 	r.Host = "localhost:8081"
 	return r
+}
+
+// TestPort: what is where, and profiles only where they are asked for.
+func TestPort(t *testing.T) {
+	s, _, _ := newSource(t)
+	config := Config{
+		Ready: s.Ready, Status: s, Flags: []string{"config=policy.yaml", "secure-port=8443"},
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "up 1") }),
+	}
+	profiling := config
+	profiling.Profiling = true
+	for _, tt := range []struct {
+		config       Config
+		method, path string
+		code         int
+		says         string
+	}{
+		{config, http.MethodGet, "/", 302, "statusz"},
+		{config, http.MethodGet, "/livez", 200, "ok"},
+		{config, http.MethodGet, "/metrics", 200, "up 1"},
+		{config, http.MethodGet, "/statusz", 200, "✓ healthy"},
+		{config, http.MethodPost, "/statusz", 405, ""},
+		{config, http.MethodGet, "/flagz", 200, "listproxy flagz\n\nconfig=policy.yaml\nsecure-port=8443\n"},
+		{config, http.MethodGet, "/api", 404, ""},
+		{config, http.MethodGet, "/debug/pprof/", 404, ""},
+		{config, http.MethodGet, "/debug/pprof/heap", 404, ""},
+		{profiling, http.MethodGet, "/debug/pprof/", 200, "goroutine"},
+		{profiling, http.MethodGet, "/debug/pprof/goroutine?debug=1", 200, "goroutine profile:"},
+		{profiling, http.MethodGet, "/debug/pprof/cmdline", 200, "admin.test"},
+		{profiling, http.MethodPost, "/debug/pprof/symbol", 200, "num_symbols"},
+		{profiling, http.MethodGet, "/debug/pprof/none", 404, ""},
+	} {
+		w := httptest.NewRecorder()
+		New(tt.config).ServeHTTP(w, adminRequest(tt.method, tt.path))
+		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.says) {
+			t.Errorf("%s %s: %d %s", tt.method, tt.path, w.Code, w.Body)
+		}
+	}
 }

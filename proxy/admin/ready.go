@@ -1,11 +1,36 @@
 package admin
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/upstream"
-	"github.com/listproxy/listproxy/telemetry/statusz"
 )
+
+// Check is one thing that must be right.
+type Check struct {
+	Name    string `json:"name"`
+	OK      bool   `json:"ok"`
+	Message string `json:"message,omitempty"`
+}
+
+// String is in the form that kube-apiserver's own health pages have.
+func (c Check) String() string {
+	sign, message := "[+]", "ok"
+	if !c.OK {
+		sign, message = "[-]", "not ready"
+	}
+	if c.Message != "" {
+		message += ": " + c.Message
+	}
+	return fmt.Sprintf("%s%s %s", sign, c.Name, message)
+}
+
+// allOK says whether all is right.
+func allOK(checks []Check) bool {
+	return !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK })
+}
 
 // Readiness decides whether clients should come (docs/operations.md). Its functions must be safe for
 // concurrent use and must not block.
@@ -16,32 +41,51 @@ type Readiness struct {
 	// resources are defined, and which servers there are.
 	Discovery, Schemas, Servers func() bool
 	Upstream                    func() upstream.HealthStats
-	// Eager says of each eager collection whether it is loaded.
-	Eager func() []statusz.Check
+	Eager                       func() []proxy.EagerStats
 }
 
-// Checks returns one check for each thing that must be right, and whether all are.
-func (r Readiness) Checks() (ok bool, checks []statusz.Check) {
-	serving := statusz.Check{Name: "serving", OK: !r.Draining()}
-	if !serving.OK {
-		serving.Message = "draining"
+// Checks returns one check for each thing that must be right: clients should come if all are.
+func (r Readiness) Checks() []Check {
+	health := r.Upstream()
+	checks := []Check{
+		check("serving", !r.Draining(), "draining"),
+		check("discovery", r.Discovery(), "the API server has not said yet which resources it has: see whether it can be reached, and the log"),
+		check("schemas", r.Schemas(), "the definitions of custom resources are not read yet: see whether the API server can be reached, and the log"),
+		check("servers", r.Servers(), "the API servers behind the upstream are not known yet: see whether it can be reached, and the log"),
+		// If only this replica has a trouble with the upstream, clients should use others. A trouble that
+		// all replicas share, like an account that was deleted, does not count: if all were taken out,
+		// clients could not even connect, and would not be told why.
+		{Name: upstreamCheck, OK: !health.Own, Message: troubleOf(health)},
 	}
-	checks = append([]statusz.Check{
-		serving,
-		{Name: "discovery", OK: r.Discovery()},
-		{Name: "schemas", OK: r.Schemas()},
-		{Name: "servers", OK: r.Servers()},
-		upstreamReady(r.Upstream()),
-	}, r.Eager()...)
-	return !slices.ContainsFunc(checks, func(c statusz.Check) bool { return !c.OK }), checks
+	for _, e := range r.Eager() {
+		checks = append(checks, check("collection/"+e.Name, e.Waits == "", e.Waits))
+	}
+	return checks
 }
 
-// upstreamReady says whether clients should come, by the state of the upstream: not if only this
-// replica has the trouble, since other replicas may work. A trouble that all replicas share, like
-// an account that was deleted, does not count: if all replicas were taken out, clients could not
-// even connect, and would not be told why.
-func upstreamReady(s upstream.HealthStats) statusz.Check {
-	check := upstreamCheck(s)
-	check.OK = !s.Own
-	return check
+// check has a message only if it is not OK.
+func check(name string, ok bool, message string) Check {
+	if ok {
+		message = ""
+	}
+	return Check{Name: name, OK: ok, Message: message}
+}
+
+// upstreamCheck names the check that says how the API server is.
+const upstreamCheck = "upstream"
+
+// troubleOf says in one line what is wrong with the API server, why, and what to do; it is empty if
+// nothing is.
+func troubleOf(s upstream.HealthStats) string {
+	if s.Condition == upstream.ConditionOK {
+		return ""
+	}
+	words := "kube-apiserver: " + s.Condition.Meaning()
+	if s.Problem != "" {
+		words += " (" + s.Problem + ")"
+	}
+	if s.Advice != "" {
+		words += ": " + s.Advice
+	}
+	return words
 }

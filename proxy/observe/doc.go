@@ -4,7 +4,6 @@
 //
 //   - record.go: what is known of one request
 //   - metrics.go, labels.go: what is counted, and by which labels
-//   - callers.go, forwardedwatches.go: what the status page has, and metrics cannot tell
 //   - tracing.go, spanname.go: spans and their names
 //   - accesslog.go: the access log
 //   - feedtransport.go: the requests of feeds to the upstream

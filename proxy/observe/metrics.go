@@ -88,7 +88,6 @@ type requestMetrics struct {
 // requestSeries are the attributes of the series that a request counts in. They are made once:
 // making them costs more than counting.
 type requestSeries struct {
-	resource         string // the label
 	all, sent, saved []metric.AddOption
 	duration         []metric.RecordOption
 	upstream         []metric.AddOption
@@ -123,7 +122,6 @@ func newRequestSeries(l requestLabels) requestSeries {
 	code := LabelCode.String(codeLabel(l.code))
 	few := metric.WithAttributeSet(attribute.NewSet(resource, semantics, decision))
 	return requestSeries{
-		resource: l.resource,
 		all: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(
 			resource, LabelVerb.String(l.verb), semantics, decision, LabelReason.String(OrNone(l.reason)), code))},
 		sent:     []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(resource, decision))},
@@ -141,10 +139,8 @@ func OrNone(value string) string {
 	return value
 }
 
-// count counts a request that has ended, and returns the resource's label with which it did.
-func (m *requestMetrics) count(
-	ctx context.Context, l requestLabels, took time.Duration, long bool, sent int64, served Served,
-) (resource string) {
+// count counts a request that has ended.
+func (m *requestMetrics) count(ctx context.Context, l requestLabels, took time.Duration, long bool, sent int64, served Served) {
 	l.code = definedCode(l.code)
 	s := m.series.of(l)
 	m.requests.Add(ctx, 1, s.all...)
@@ -161,7 +157,6 @@ func (m *requestMetrics) count(
 	case DecisionForward:
 		m.upstream.requests.Add(ctx, 1, s.upstream...)
 	}
-	return s.resource
 }
 
 // upstreamMetrics count what listproxy asks of the API server.

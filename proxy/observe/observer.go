@@ -9,8 +9,7 @@ import (
 // Observer tells what becomes of requests: in metrics, and where traces are wanted, in a span for
 // each. It holds no request up, and nothing of it depends on what a caller makes up: labels and
 // names of spans have few values. No credential, no caller's name, no object's name, no selector
-// and no other query is in either. For the status page it remembers, bounded, what the programs
-// call themselves whose lists are forwarded ([Observer.Callers]).
+// and no other query is in either.
 //
 // A nil Observer observes nothing. It is safe for concurrent use.
 type Observer struct {
@@ -21,8 +20,6 @@ type Observer struct {
 	newest   *newestMetrics
 	served   servedResources
 	trails   feedTrails
-	callers  callers
-	watches  forwardedWatches
 
 	// Serves says, without asking anyone, whether the upstream is known to have a resource. It is
 	// set before the first request; nil knows none.

@@ -30,7 +30,6 @@ type Record struct {
 	begun   time.Time
 	labels  requestLabels // without the code
 	long    bool
-	streams bool // it is a streaming list, and was counted as one
 	whole   bool // the handler has returned in order
 	ignored bool
 	decided bool
@@ -182,13 +181,9 @@ func (rec *Record) ToldOtherReason(why reason.Reason, cacheStatus string) {
 // Answered notes that the upstream has begun to answer a request that was forwarded. The writer
 // does not hear of the 101 of a connection that is taken over.
 func (rec *Record) Answered(code int) {
-	if rec == nil {
-		return
-	}
-	if code == http.StatusSwitchingProtocols {
+	if rec != nil && code == http.StatusSwitchingProtocols {
 		rec.answer.Code = code
 	}
-	rec.countCaller(code)
 }
 
 // Sent notes an answer that was not written with the ResponseWriter, but on the connection.
@@ -213,7 +208,7 @@ func (rec *Record) end() {
 	}
 	now := time.Now()
 	rec.labels.resource, rec.labels.verb, rec.labels.code = rec.resource(rec.answer.Code, now), verbOf(rec.request), rec.answer.Code
-	rec.endWatch(rec.observer.requests.count(ctx, rec.labels, now.Sub(rec.begun), rec.long, rec.answer.Bytes, rec.served))
+	rec.observer.requests.count(ctx, rec.labels, now.Sub(rec.begun), rec.long, rec.answer.Bytes, rec.served)
 	if rec.span != nil {
 		rec.endSpan()
 	}

@@ -31,7 +31,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/listproxy/listproxy/telemetry/statusz"
+	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/secrets"
@@ -188,7 +188,7 @@ func (p *Proxy) Ready(ctx context.Context) (bool, string) {
 }
 
 // Status is what the status page says.
-func (p *Proxy) Status(ctx context.Context) (s statusz.Status, err error) {
+func (p *Proxy) Status(ctx context.Context) (s admin.Status, err error) {
 	a, err := ask.At(p.AdminURL()).With("Accept", ask.JSON).Do(ctx, http.MethodGet, "/statusz", nil)
 	if err == nil {
 		err = json.Unmarshal(a.Body, &s)

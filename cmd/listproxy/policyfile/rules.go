@@ -9,7 +9,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
-	"github.com/listproxy/listproxy/telemetry/statusz"
 )
 
 // NamedRule is a rule, and what it is for.
@@ -25,7 +24,7 @@ func InForce(c *policy.Config) []NamedRule {
 	for _, t := range c.RuleTargets() {
 		rules = append(rules, NamedRule{t.String(), c.Rule(t)})
 	}
-	rules = append(rules, NamedRule{statusz.EverythingElse, c.Defaults()})
+	rules = append(rules, NamedRule{"everything else", c.Defaults()})
 	for _, t := range []policy.RuleTarget{{Resource: "secrets"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}} {
 		if rule := c.For(t.Group, "v1", t.Resource); rule.Source == policy.BuiltIn {
 			rules = append(rules, NamedRule{t.String(), rule})

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,36 +8,19 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/telemetry/statusz"
-)
-
-// The forms of listproxy status.
-const (
-	outputTable = "table"
-	outputJSON  = "json"
-)
-
-const (
-	// maxStatus bounds what is read of an answer.
-	maxStatus = 16 << 20
-	// maxRefusal bounds what is shown of an answer that is no status.
-	maxRefusal = 300
-	// statusTimeout is how long a listproxy may take to say how it is.
-	statusTimeout = 10 * time.Second
 )
 
 // NewCommand makes the command that shows the status page in a terminal.
 func NewCommand() *cobra.Command {
-	var address, output, where string
+	var address, where string
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of a running listproxy, like its status page",
@@ -47,130 +29,122 @@ The exit code is 0 if it is healthy, 1 if it is unhealthy or does not answer, an
 command line is wrong. In a cluster:
 
   kubectl -n listproxy port-forward deployment/listproxy 8081
-  listproxy status`,
+  listproxy status
+
+For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		PreRunE: func(*cobra.Command, []string) (err error) {
-			if output != outputTable && output != outputJSON {
-				return fmt.Errorf("--output %q: choose %s or %s", output, outputTable, outputJSON)
+		PreRunE: func(*cobra.Command, []string) error {
+			if !strings.Contains(address, "://") {
+				address = "http://" + address
 			}
-			where, err = statusURL(address)
-			return err
+			u, err := url.Parse(address)
+			if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
+				return errors.New("--address is not a URL like http://127.0.0.1:8081: it has a host, and neither user nor query")
+			}
+			where = u.JoinPath("statusz").String() + "?format=json"
+			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			raw, status, err := fetchStatus(cmd.Context(), where)
+			status, err := fetch(cmd.Context(), where)
 			if err != nil {
+				return fmt.Errorf("%w: give the --admin-bind-address of a running listproxy as --address (of a pod: kubectl port-forward first)", err)
+			}
+			if err := cli.WriteTable(cmd.OutOrStdout(), text(status)); err != nil {
 				return err
 			}
-			if output == outputJSON {
-				// As it came, so that members of later versions are there; control characters that
-				// JSON allows are in strings only.
-				_, err = io.WriteString(cmd.OutOrStdout(), strings.Map(cli.WithoutControl, string(raw)))
-			} else {
-				err = writeStatus(cmd.OutOrStdout(), status)
+			if !status.Healthy {
+				return errors.New("it is not healthy")
 			}
-			if err == nil && !status.Healthy {
-				err = errors.New("it is not healthy: " + problems(status))
-			}
-			return err
+			return nil
 		},
 	}
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	fs.StringVar(&address, "address", "http://127.0.0.1:8081", "`URL` of the listproxy to ask, at its --admin-bind-address")
-	fs.StringVarP(&output, "output", "o", outputTable, "`form`: table or json")
+	cmd.Flags().StringVar(&address, "address", "http://127.0.0.1:8081", "`URL` of the listproxy to ask, at its --admin-bind-address")
 	cli.Complete(cmd, "address")
-	cli.Complete(cmd, "output", outputTable, outputJSON)
 	return cmd
 }
 
-// writeStatus writes a status for people.
-func writeStatus(w io.Writer, status statusz.Status) error {
-	if !wantsColour(w) {
-		return status.WriteText(w)
+// fetch asks for the status.
+func fetch(ctx context.Context, where string) (status admin.Status, err error) {
+	const longest, timeout = 16 << 20, 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
+	if err != nil {
+		return status, err
 	}
-	var text strings.Builder
-	if err := status.WriteText(&text); err != nil {
-		return err
+	client := http.Client{CheckRedirect: kubehttp.NoRedirect} // a listproxy sends nobody elsewhere
+	res, err := client.Do(r)
+	if err != nil {
+		return status, err
 	}
-	_, err := io.WriteString(w, inColour(text.String()))
-	return err
+	defer func() { _ = res.Body.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(res.Body, longest))
+	if err != nil {
+		return status, err
+	}
+	if err := json.Unmarshal(raw, &status); res.StatusCode != http.StatusOK || err != nil || status.Version == "" {
+		said := strings.Map(cli.WithoutControl, strings.ToValidUTF8(string(raw[:min(len(raw), 300)]), ""))
+		return status, fmt.Errorf("%s answers %s, and no status: %s", where, res.Status, strings.Join(strings.Fields(said), " "))
+	}
+	return status, nil
 }
 
-// problems names the checks that are not OK.
-func problems(s statusz.Status) string {
-	var names []string
+// text is a status for people, with tabs where cells are to be aligned. What came of the network
+// commands no terminal.
+func text(s admin.Status) string {
+	var b strings.Builder
+	line := func(format string, args ...any) {
+		for i, arg := range args {
+			if said, ok := arg.(string); ok {
+				args[i] = strings.Map(cli.WithoutControl, said)
+			}
+		}
+		_, _ = fmt.Fprintf(&b, format+"\n", args...)
+	}
+	health := "healthy"
+	if !s.Healthy {
+		health = "NOT HEALTHY"
+	}
+	line("listproxy %s is %s, up for %s", s.Version, health, admin.Seconds(s.Uptime))
 	for _, c := range s.Checks {
 		if !c.OK {
-			names = append(names, strings.Map(cli.WithoutControl, c.Name))
+			line("%s", c.String())
 		}
 	}
-	return cmp.Or(strings.Join(names, ", "), "it does not say why; look at its log")
-}
-
-// statusURL is where the status is, below an address: a URL, or only host:port.
-func statusURL(address string) (string, error) {
-	if !strings.Contains(address, "://") {
-		address = "http://" + address
+	for _, m := range s.Mismatches {
+		line("WARNING: something wrong may have been answered of %s %s %s: %d times, the last %s ago", m.Resource, m.Version, m.Representation,
+			m.Times, admin.Seconds(m.Age))
 	}
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
-		return "", errors.New("--address is not a URL like http://127.0.0.1:8081: it has a host, and neither user nor query")
+	answered := "no answer yet"
+	if s.Upstream.Answered != nil {
+		answered = "last answer " + admin.Seconds(*s.Upstream.Answered) + " ago"
 	}
-	return u.JoinPath("statusz").String(), nil
-}
-
-// fetchStatus asks for the status, and returns it as it came, too.
-func fetchStatus(ctx context.Context, where string) ([]byte, statusz.Status, error) {
-	var status statusz.Status
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where+"?format=json", nil)
-	if err != nil {
-		return nil, status, err
+	line("\nAPI server:\t%s for %s, %s (%s)", s.Upstream.State, admin.Seconds(s.Upstream.Seconds), answered, s.Upstream.Address)
+	line("lists:\t%s from memory (%d, and %d forwarded)", admin.Share(s.Lists.Share), s.Lists.Answered, s.Lists.Forwarded)
+	line("watches:\t%s from memory (%d, and %d forwarded)", admin.Share(s.Watches.Share), s.Watches.Answered, s.Watches.Forwarded)
+	line("memory:\t%s of %s kept, compressed lists %s, process %s of %s (0 B: no limit)", admin.Bytes(s.Memory.Stored),
+		admin.Bytes(s.Memory.StoredLimit), admin.Bytes(s.Memory.Compressed), admin.Bytes(s.Memory.Process), admin.Bytes(s.Memory.ProcessLimit))
+	line("\nRESOURCE\tVERSION\tREPRESENTATION\tSTATE\tOBJECTS\tHOW FAR BACK\tREVISIONS\tAGE\tASKED FOR\tWATCHES\tMEMORY")
+	for _, c := range s.Collections {
+		age := "none"
+		if c.Age != nil {
+			age = admin.Seconds(*c.Age)
+		}
+		line("%s\t%s\t%s\t%s\t%d\t%s of %s\t%d-%d\t%s\t%s ago\t%d\t%s", c.Resource, c.Version, c.Representation, c.State, c.Objects,
+			admin.Seconds(c.History), admin.Seconds(c.Window), c.From, c.To, age, admin.Seconds(c.Idle), c.Watches, admin.Bytes(c.Bytes))
 	}
-	client := http.Client{
-		Transport: http.DefaultTransport,
-		// A listproxy sends nobody elsewhere.
-		CheckRedirect: kubehttp.NoRedirect,
+	for i, r := range s.Reasons {
+		if i == 0 {
+			line("\nFORWARDED\tLISTS\tWATCHES\tMEANING")
+		}
+		line("%s\t%d\t%d\t%s", r.Reason, r.Lists, r.Watches, r.Meaning)
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, status, unreachable(err)
+	for i, c := range s.Changes {
+		if i == 0 {
+			line("\nCHANGED LATELY\tCAUSE\tAGE")
+		}
+		line("%s\t%s\t%s", c.Of, c.Cause, admin.Seconds(c.Age))
 	}
-	defer func() { _ = resp.Body.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
-	if err != nil {
-		return nil, status, unreachable(err)
-	}
-	if resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusTooManyRequests {
-		// As the admin port says it.
-		return nil, status, fmt.Errorf("%s answers %s: %s", where, resp.Status, refusalText(raw))
-	}
-	if kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";"); resp.StatusCode != http.StatusOK || kind != "application/json" {
-		return nil, status, fmt.Errorf("%s answers %s: is it the --admin-bind-address of a listproxy, of this version or a later one?", where,
-			resp.Status)
-	}
-	if err := json.Unmarshal(raw, &status); err != nil || status.Version == "" {
-		return nil, status, fmt.Errorf("%s does not answer as a listproxy does: give its --admin-bind-address as --address", where)
-	}
-	return raw, status, nil
-}
-
-// refusalText is the beginning of an answer, in one line.
-func refusalText(raw []byte) string {
-	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(raw[:min(len(raw), maxRefusal)]), "")), " ")
-	return strings.Map(cli.WithoutControl, text)
-}
-
-// unreachable says what to do where nobody answers.
-func unreachable(err error) error {
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: nobody listens there: start listproxy, or give its --admin-bind-address as --address (of a "+
-			"pod: kubectl port-forward first)", err)
-	case os.IsTimeout(err):
-		return fmt.Errorf("%w: it does not answer in %v: look at its log", err, statusTimeout)
-	}
-	return fmt.Errorf("%w: give the --admin-bind-address of a running listproxy as --address", err)
+	return b.String()
 }

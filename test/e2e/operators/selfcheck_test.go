@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +14,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/listproxy/listproxy/telemetry/statusz"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
@@ -46,26 +48,18 @@ func TestMismatchIsOnThePage(t *testing.T) {
 	p := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: h.RESTConfig(cp.RESTConfig(controlplane.Feed)), Args: []string{"--eager", "configmaps", "--self-check-interval", "1s"},
 	})
-	collection := func(s statusz.Status) statusz.Collection {
-		for _, c := range s.Collections {
-			if c.Name() == "configmaps/json" {
-				return c
-			}
-		}
-		return statusz.Collection{}
-	}
+	metric := func(line string) bool { return strings.Contains(string(look(t, p, "/metrics").Body), "\n"+line) }
+	isLive := func(s admin.Status) bool { return len(s.Collections) == 1 && s.Collections[0].State == admin.StateLive }
 	poll.Until(t, patience, "a check agrees", func() bool {
-		s := status(t, p)
-		c := collection(s)
-		return c.State == statusz.StateLive && c.SelfCheck.Result == "agrees" && c.SelfCheck.Age != nil && c.SelfCheck.Mismatches == 0
+		return isLive(status(t, p)) && !metric(`listproxy_selfchecks_total{result="agrees"} 0`)
 	})
 
-	objects, restarts, created := 0, int64(0), time.Time{}
+	objects, created := 0, time.Time{}
 	falsify := func() {
 		objects++
 		name := fmt.Sprintf("falsified-%d", objects)
 		next.Store(&name)
-		restarts, created = collection(status(t, p)).Restarts, time.Now()
+		created = time.Now()
 		object := kinds.Kind{APIVersion: "v1", Name: "ConfigMap", Rest: `{"data":{"said":"truth"}}`}.Object(name)
 		if _, err := direct.Do(t.Context(), http.MethodPost, "/api/v1/namespaces/default/configmaps", object); err != nil {
 			t.Fatal(err)
@@ -75,39 +69,31 @@ func TestMismatchIsOnThePage(t *testing.T) {
 	// It is looked at again after twenty seconds, before it counts. Where the watch breaks
 	// meanwhile, what is wrong goes as what contradicts the resume point, and no check has found it: then
 	// another object is falsified.
-	poll.Until(t, 5*patience, "a mismatch was found, and what was loaded again agrees", func() bool {
+	poll.Until(t, 5*patience, "a mismatch was found, and the state is loaded again", func() bool {
 		s := status(t, p)
-		c := collection(s)
-		// A mismatch is noted before what it drops is loaded again, and this status read in the
-		// other order.
-		if c.State == statusz.StateLive && (c.Restarts > restarts || time.Since(created) > patience) {
-			if s = status(t, p); len(s.SelfChecks.Mismatches) == 0 {
-				falsify()
-				return false
-			}
-			c = collection(s)
+		if isLive(s) && len(s.Mismatches) == 0 && time.Since(created) > patience {
+			falsify()
 		}
-		return len(s.SelfChecks.Mismatches) > 0 && c.State == statusz.StateLive && c.SelfCheck.Result == "agrees"
+		return isLive(s) && len(s.Mismatches) > 0
 	})
 	s := status(t, p)
-	c := collection(s)
-	if m := s.SelfChecks.Mismatches[0]; len(s.SelfChecks.Mismatches) != 1 || m.Resource != "configmaps" || m.Version != "v1" || m.Representation != "json" ||
-		m.Mismatches != 1 || m.Last.IsZero() || m.Age <= 0 {
-		t.Errorf("what was ever wrong: %+v", s.SelfChecks)
+	if m := s.Mismatches; len(m) != 1 || m[0].Resource != "configmaps" || m[0].Version != "v1" || m[0].Representation != "json" ||
+		m[0].Times != 1 || m[0].Age <= 0 || !s.Healthy {
+		t.Errorf("healthy is %v, what was ever wrong: %+v", s.Healthy, m)
 	}
-	if c.SelfCheck.Mismatches != 1 || c.SelfCheck.MismatchAge == nil || c.Restarts == 0 || !s.Healthy {
-		t.Errorf("healthy is %v, the collection %+v", s.Healthy, c)
+	if !slices.ContainsFunc(s.Changes, func(c admin.Change) bool { return c.Of == "configmaps/json" && c.Cause == string(reason.Mismatch) }) {
+		t.Errorf("what changed: %+v", s.Changes)
 	}
 	page := string(look(t, p, "/statusz").Body)
-	for _, words := range []string{`<section id="warning"`, "Something wrong may have been answered", "<strong>configmaps</strong> v1, json: 1 mismatch, last ", "✓ healthy"} {
+	for _, words := range []string{"Something wrong may have been answered", "<strong>configmaps</strong> v1 json: 1 times, the last ", "✓ healthy"} {
 		if !strings.Contains(page, words) {
 			t.Errorf("the page does not say %q:\n%s", words, page)
 		}
 	}
-	if text := statusText(t, p); !strings.Contains(text, "healthy, with a warning") || !strings.Contains(text, "configmaps v1, json: 1 mismatch, last ") {
+	if text := statusText(t, p); !strings.Contains(text, "is healthy") || !strings.Contains(text, "something wrong may have been answered of configmaps v1 json: 1 times, the last ") {
 		t.Errorf("listproxy status says:\n%s", text)
 	}
-	if metrics := look(t, p, "/metrics").Body; !strings.Contains(string(metrics), `listproxy_selfchecks_total{result="mismatch"} 1`) {
+	if !metric(`listproxy_selfchecks_total{result="mismatch"} 1`) {
 		t.Error("metrics do not say the same")
 	}
 }

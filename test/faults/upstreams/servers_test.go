@@ -1,14 +1,17 @@
 package upstreams
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -74,13 +77,14 @@ func TestOldStateOfOneOfTwo(t *testing.T) {
 
 	r.part("rights are known", noticedAtOnce, func() {})
 	oldest := time.Duration(0)
-	for i, s := range []*controlplane.APIServer{one, two} {
+	for _, s := range []*controlplane.APIServer{one, two} {
 		c := r.part("paused until it is given up", noticedLate, func() {
 			r.must(s.Pause())
 			r.must(poll.Retry(t.Context(), "it to be given up", func() error { // so that the feeds are at the other one
-				status, err := p.Status(t.Context())
-				if err == nil && status.Endpoints[i].State != "unreachable" {
-					err = fmt.Errorf("it is %s", status.Endpoints[i].State)
+				metrics, err := ask.At(p.AdminURL()).Get(t.Context(), "/metrics")
+				if down := fmt.Sprintf("listproxy_upstream_endpoint_up{endpoint=%q} 0\n", strings.TrimPrefix(s.URL(), "https://")); err == nil &&
+					!strings.Contains(string(metrics.Body), down) {
+					err = errors.New("it is up")
 				}
 				return err
 			}))

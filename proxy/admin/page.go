@@ -1,0 +1,84 @@
+package admin
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed page.css
+	pageCSS string
+
+	page = template.Must(template.New("page").Funcs(template.FuncMap{
+		"bytes": Bytes, "seconds": Seconds, "share": Share, "count": humanize.Comma,
+		"style": func() template.CSS { return template.CSS(pageCSS) }, // #nosec G203 -- our own
+	}).Parse(pageHTML))
+
+	// contentPolicy lets a page load nothing, and have no style but ours and no script.
+	contentPolicy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+		digest(pageCSS))
+)
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// serve answers /statusz.
+func (s *Source) serve(w http.ResponseWriter, r *http.Request) { writeStatus(w, r, s.Read()) }
+
+// writeStatus answers with a status: as JSON with ?format=json, or to who accepts JSON and no HTML,
+// as browsers do; else as a page.
+func writeStatus(w http.ResponseWriter, r *http.Request, status Status) {
+	var body bytes.Buffer
+	var err error
+	kind, accept := "text/html; charset=utf-8", r.Header.Get("Accept")
+	if r.URL.Query().Get("format") == "json" || strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html") {
+		kind = "application/json"
+		encoder := json.NewEncoder(&body)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(status)
+	} else {
+		err = page.Execute(&body, status)
+	}
+	if err != nil {
+		writeText(w, http.StatusInternalServerError, "the status cannot be written: "+err.Error())
+		return
+	}
+	w.Header().Set("Vary", "Accept")
+	w.Header().Set("Content-Type", kind)
+	// An error means that the client has gone.
+	_, _ = w.Write(body.Bytes())
+}
+
+// Bytes is a size of a [Status], for people; so are Seconds and Share.
+func Bytes(n int64) string { return humanize.IBytes(uint64(max(0, n))) } // #nosec G115 -- not negative
+
+// Seconds is a time: see [Bytes].
+func Seconds(s float64) string {
+	return duration.HumanDuration(time.Duration(s * float64(time.Second)))
+}
+
+// Share is a part of all: see [Bytes]. What is not quite all does not look like all.
+func Share(share *float64) string {
+	switch {
+	case share == nil:
+		return "none yet"
+	case *share < 1 && *share > 0.999:
+		return "> 99.9 %"
+	}
+	return fmt.Sprintf("%.1f %%", 100**share)
+}

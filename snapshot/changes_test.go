@@ -1,0 +1,48 @@
+package snapshot
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
+)
+
+// TestChanges: each change is told once, the latest first, by what it was about; and only so many.
+func TestChanges(t *testing.T) {
+	begun := time.Now()
+	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	pods := Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: media.JSON}
+	var c changes
+	for at, i := range []Invalidation{
+		{Ground: Sight, Until: Told()},
+		{Ground: Definition, Extent: OfResource(widgets), Until: After(time.Minute)},
+		{Ground: Sight, Until: Over()},
+		{Ground: Servers, Until: After(time.Minute)},
+		{Ground: Servers, Extent: OfResource(widgets), Until: Over()},
+		{Ground: Catalog, Extent: OfVersion(schema.GroupVersion{Group: "example.com", Version: "v1"})},
+		{Ground: Past, Extent: OfCollection(pods)},
+		{Ground: Definition, Extent: OfResource(widgets), Until: After(time.Minute)},
+	} {
+		c = c.with(i, begun.Add(time.Duration(at)))
+	}
+	want := changes{
+		{At: begun.Add(7), Of: "widgets.example.com", Cause: reason.Schema},
+		{At: begun.Add(6), Of: "pods/json", Cause: reason.Mismatch},
+		{At: begun.Add(5), Of: "example.com/v1", Cause: reason.Moved},
+		{At: begun.Add(3), Of: "all", Cause: reason.Upstream},
+	}
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for i := range 2 * maxChanges {
+		c = c.with(Invalidation{Ground: Definition, Extent: OfResource(schema.GroupResource{Resource: fmt.Sprint(i)})}, begun)
+	}
+	if len(c) != maxChanges || c[0].Of != fmt.Sprint(2*maxChanges-1) {
+		t.Errorf("%d changes, the latest %+v", len(c), c[0])
+	}
+}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
@@ -70,6 +71,7 @@ func run(ctx context.Context, chromium, dir string, pods int) (err error) {
 	if err := startLoad(ctx, cp, proxy); err != nil {
 		return err
 	}
+	poll.Pause(ctx, 20*time.Second) // so that there is something to see
 	for _, width := range []int{360, 1280} {
 		for scheme, name := range []string{"dark", "light"} { // as Chromium numbers them
 			path, err := filepath.Abs(filepath.Join(dir, fmt.Sprintf("%d-%s.png", width, name)))
@@ -77,7 +79,7 @@ func run(ctx context.Context, chromium, dir string, pods int) (err error) {
 				return err
 			}
 			shot := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", // #nosec G204 -- the operator's own choice
-				"--user-data-dir="+filepath.Join(dir, "profile"), fmt.Sprintf("--window-size=%d,1400", width),
+				"--user-data-dir="+filepath.Join(dir, "profile"), fmt.Sprintf("--window-size=%d,1260", width),
 				fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme), "--screenshot="+path, proxy.AdminURL()+"/statusz")
 			if said, err := shot.CombinedOutput(); err != nil {
 				return fmt.Errorf("%w: %s", err, said)

@@ -231,8 +231,11 @@ func (s slowLoad) RoundTrip(r *http.Request) (*http.Response, error) {
 		in, out := io.Pipe()
 		context.AfterFunc(r.Context(), func() { _ = out.CloseWithError(r.Context().Err()) })
 		go func() {
-			for end := time.Now().Add(s.takes); time.Now().Before(end) && r.Context().Err() == nil; clock.Sleep(r.Context(), loadSilence/2) {
+			for end := time.Now().Add(s.takes); time.Now().Before(end); {
 				_, _ = io.WriteString(out, bookmark(5, ""))
+				if !clock.Sleep(r.Context(), loadSilence/2) {
+					return
+				}
 			}
 			s.mu.Lock()
 			s.revision = 30
@@ -335,7 +338,7 @@ func TestLoadsThatTrickle(t *testing.T) {
 						t.Errorf("after %v: %v", loadFor, err)
 					}
 				}
-				time.Sleep(unlikelyRetry - turnFor - time.Second)
+				time.Sleep(unlikelyRetry - 2*turnFor)
 				if u.loads != maxLoads {
 					t.Errorf("loaded again %d times within %v", u.loads-maxLoads, unlikelyRetry)
 				}

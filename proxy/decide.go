@@ -16,28 +16,32 @@ import (
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
 // decide decides about one request, stage by stage. If the request must be forwarded, decide
-// returns the reason; the answer then has only the semantics, as far as they are known, and whether
-// the caller was reviewed. While a later stage waits, the result of an earlier one may become
-// wrong, so [mayAnswer] checks everything last.
+// returns the reason; the answer then has only the semantics, as far as they are known. While a later
+// stage waits, the result of an earlier one may become wrong, so [mayAnswer] checks everything last.
+//
+// The reasons of the first stage follow from the request and the rule's switches. Those of the policy
+// and the catalog are told only to callers whom kube-apiserver has accepted, and those of memory only
+// to callers who may list the resource.
 func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, reason.Reason) {
 	list, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.Credentials())
 	outline := h.Policy.Outline(list, why)
 	found := answer{semantics: outline.Semantics, watch: list.Watch, initial: outline.Initial}
-	if found.user, found.asAny = h.getsAny(r.Context(), who, outline); found.asAny {
-		outline.GiveAny(list)
-	}
-	if outline.Reason != reason.None {
+	asked := attributesFor(list)
+	switch {
+	case outline.Reason != reason.None:
 		return list, found, outline.Reason
-	}
-	// The reasons up to here follow from the request and the rule's switches. Those below reveal
-	// something about the cluster, the policy or memory.
-	if !who.accepted {
+	case who.verdict == upstream.Refused, who.verdict == upstream.Anonymous:
 		return list, found, reason.UnknownCaller
+	case who.verdict == upstream.Unasked:
+		if found.rights, why = h.review(r.Context(), who, asked, found.rights); why != reason.None {
+			return list, found, why
+		}
 	}
 	if outline.NotKept != reason.None {
 		return list, found, outline.NotKept
@@ -50,19 +54,11 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if why != reason.None {
 		return list, found, why
 	}
-	resource, asked := collectionOf(list, entry, representation), attributesFor(list)
-	want := wanted{outline, query(list, entry, outline.Decision, found.semantics), list.Watch, who.lastProbe}
-	// A request that is answered sooner when it is forwarded is forwarded before a review is sent.
-	if want.Semantics == policy.MostRecent || !h.Authorizer.Remembers(who.identity, asked) {
-		if collection, why := h.hopeless(resource, want); why != reason.None {
-			found.collection, found.unreviewed = collection, true
-			return list, found, why
-		}
-	}
-	may, why := h.review(r.Context(), who, asked, list.Watch)
-	if why != reason.None {
+	if found.rights, why = h.review(r.Context(), who, asked, found.rights); why != reason.None {
 		return list, found, why
 	}
+	resource := collectionOf(list, entry, representation)
+	want := wanted{outline, query(list, entry, outline.Decision, found.semantics), list.Watch, who.lastProbe}
 	collection, snap, why := h.snapshot(r.Context(), resource, want)
 	if why != reason.None {
 		return list, found, why
@@ -70,12 +66,16 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if !snap.Frame.Selects(list.Fields) {
 		return list, found, reason.Selector
 	}
+	// The wait for the state may have taken longer than the yes is valid.
+	if found.rights, why = h.review(r.Context(), who, asked, found.rights); why != reason.None {
+		return list, found, why
+	}
 	found.representation = representation
 	found.snapshot, found.query = snap, want.query
 	if found.after = snap.Revision; want.Semantics == policy.After {
 		found.after = want.Revision
 	}
-	found.entry, found.collection, found.rights = entry, collection, may
+	found.entry, found.collection = entry, collection
 	return list, found, reason.None
 }
 
@@ -110,9 +110,7 @@ type answer struct {
 	// semantics are those of the request.
 	semantics policy.Semantics
 	// user is who asks; nil if nobody had to find out.
-	user user.Info
-	// asAny: the newest state was asked for, but the policy gives this caller any state (newestAsAny).
-	asAny          bool
+	user           user.Info
 	representation media.Representation
 	// watch: it is a watch, of the changes after a revision. initial: the watch begins with the state.
 	watch, initial bool
@@ -126,17 +124,6 @@ type answer struct {
 	entry      discovery.Entry
 	collection *snapshot.Collection
 	rights     rights
-	// unreviewed: the list is forwarded without a review, because memory could not answer it.
-	// collection is then the one that gave the reason; nil if there is none.
-	unreviewed bool
-}
-
-// given returns the semantics of the answer, which asAny changes.
-func (a answer) given() policy.Semantics {
-	if a.asAny {
-		return policy.Any
-	}
-	return a.semantics
 }
 
 // form returns the representation to answer in, which depends on the kind of resource, or the
@@ -190,61 +177,33 @@ func attributesFor(list policy.Request) authz.Attributes {
 	}
 }
 
-// review asks kube-apiserver whether the caller may make this request and, for a user who is
-// impersonated, whether listproxy may forward it. A watch first waits for its turn
-// ([authz.Authorizer.WatchTurn]).
-func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes, watch bool) (rights, reason.Reason) {
+// review returns the rights that an answer needs: had, if they are still valid; else kube-apiserver is
+// asked whether the caller may make this request and, for a user who is impersonated, whether
+// listproxy may forward it.
+func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes, had rights) (rights, reason.Reason) {
+	if h.left(had, time.Now()) > 0 {
+		return had, reason.None
+	}
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanReview)
 	defer span.End()
-	if watch {
-		turn, err := h.Authorizer.WatchTurn(ctx, who.share)
-		if err != nil {
-			h.rarely("a caller's right could not be reviewed", err)
-			return rights{}, reason.ReviewFailed
-		}
-		defer turn.Release()
-	}
-	yes, err := h.Authorizer.Review(ctx, who.identity, who.share, asked)
+	right, err := h.Authorizer.Review(ctx, who.asked(), asked)
 	switch {
-	case errors.Is(err, authz.ErrWarned):
-		return rights{}, reason.Warned
+	case errors.Is(err, authz.ErrNoPlace):
+		return rights{}, reason.UnknownCaller
 	case err != nil:
 		h.rarely("a caller's right could not be reviewed", err)
 		return rights{}, reason.ReviewFailed
-	case !yes.Allowed():
-		return rights{}, reason.NotAllowed
 	}
-	lent, why := h.lends(ctx, who, asked)
-	return rights{yes, lent}, why
-}
-
-// reviewAgain reviews the caller again if its rights do not count any more: the proof of the newest
-// state, and room for the answer's bytes, may take longer than a yes counts.
-func (h *Handler) reviewAgain(ctx context.Context, who caller, list policy.Request, a *answer) (why reason.Reason) {
-	if h.left(a.rights, time.Now()) == 0 {
-		a.rights, why = h.review(ctx, who, attributesFor(list), list.Watch)
+	switch right.Decision() {
+	case authz.Yes:
+		lent, why := h.lends(ctx, who, asked)
+		return rights{right, lent}, why
+	case authz.Unauthenticated:
+		return rights{}, reason.UnknownCaller
+	case authz.Warned:
+		return rights{}, reason.Warned
 	}
-	return why
-}
-
-// hopeless returns the reason if memory could not answer even after a review that says yes: then no
-// review is needed. It starts no collection, since only callers with a right to a resource may
-// cause that.
-func (h *Handler) hopeless(resource snapshot.Resource, want wanted) (*snapshot.Collection, reason.Reason) {
-	collection, why := h.Collections.Peek(resource)
-	switch {
-	case collection == nil:
-	case want.loading(collection) > 0: // it is waited for
-	case want.Semantics == policy.MostRecent:
-		why = collection.NoFresh(want.query, want.lastProbe, h.proofWait(want), want.anyway())
-	case want.watch:
-		why = collection.NoFollow(want.Revision, want.Semantics == policy.After)
-	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
-		why = collection.NoLatest(want.Revision)
-	default:
-		why = collection.NoExact(want.Revision)
-	}
-	return collection, why
+	return rights{}, reason.NotAllowed
 }
 
 // snapshot finds the state that the request asks for.
@@ -281,6 +240,9 @@ func (h *Handler) state(
 	ctx context.Context, collection *snapshot.Collection, want wanted,
 ) (snap snapshot.Snapshot, why reason.Reason) {
 	if want.Semantics == policy.MostRecent {
+		if why = collection.NoFresh(want.query, want.lastProbe, h.proofWait(want), want.anyway()); why != reason.None {
+			return snapshot.Snapshot{}, why
+		}
 		return h.proven(ctx, collection, want)
 	}
 	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
@@ -314,12 +276,12 @@ func (h *Handler) left(r rights, now time.Time) time.Duration {
 // lends asks whether listproxy's account could forward this request as the caller; the caller's own
 // review has allowed it already.
 func (h *Handler) lends(ctx context.Context, who caller, a authz.Attributes) (*authz.Right, reason.Reason) {
-	lent, err := h.Impersonator.Lends(ctx, who.identity, who.share, a)
+	lent, err := h.Impersonator.Lends(ctx, who.asked(), a)
 	switch {
 	case err != nil:
 		h.rarely("listproxy's own right to impersonate could not be reviewed", err)
 		return nil, reason.ReviewFailed
-	case lent != nil && !lent.Allowed():
+	case lent != nil && lent.Decision() != authz.Yes:
 		return nil, reason.NotLent
 	}
 	return lent, reason.None

@@ -391,7 +391,6 @@ func startModelWorld(t testing.TB, settle time.Duration, change ...func(*snapsho
 	reviews, err := authz.NewAuthorizer(authntest.SendAs(w.review), &url.URL{Scheme: "https", Host: "upstream.example"},
 		authz.Config{TTL: 24 * time.Hour, Timeout: 24 * time.Hour}, proxytest.DiscardLog())
 	expect.NoError(t, err)
-	t.Cleanup(reviews.Close)
 	w.handler = &Handler{
 		Policy: policy.DefaultConfig().With(policy.Switches{Consistent: policy.ConsistentAlways, Watches: true}),
 

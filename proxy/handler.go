@@ -46,7 +46,7 @@ type Handler struct {
 	Catalog    *discovery.Catalog
 	Schemas    *discovery.Schemas
 	Authorizer *authz.Authorizer
-	// WhoAmI says who callers are; nil if there is no audit log, and no rule of the policy names callers.
+	// WhoAmI says who callers are; nil if there is no audit log.
 	WhoAmI *authz.WhoAmI
 	// Impersonator is nil if no user is impersonated.
 	Impersonator *authz.Impersonator
@@ -108,47 +108,47 @@ func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
 // withAuthentication finds out who calls, and puts the caller into the request's context.
 func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r, done := h.authenticate(w, r); r != nil {
-			defer done()
+		if r := h.authenticate(w, r); r != nil {
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// authenticate returns the request with its caller, and what must be called when it is over; nil if
-// it has refused the request. Filters do such work in functions of their own: what these need on
-// the stack is not kept there while the rest of the chain is running, which is hours for a watch.
-func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) (_ *http.Request, done func()) {
-	record, lastProbe := observe.RecordOf(r.Context()), h.Collections.LastProbe()
-	identity, refusal := h.Authenticator.Authenticate(r)
-	who, done := &caller{identity: identity, lastProbe: lastProbe}, func() {}
-	if refusal == nil {
-		if who.share, who.accepted = h.Upstream.Caller(identity, r.RemoteAddr); !who.accepted {
-			done = h.Upstream.AwaitAcceptance(r.Context(), identity, r.Method, kubehttp.Of(r).Upgrade != "")
-			who.share, who.accepted = h.Upstream.Caller(identity, r.RemoteAddr)
-		}
+// authenticate returns the request with its caller; nil if it has refused the request. Filters do
+// such work in functions of their own: what these need on the stack is not kept there while the rest
+// of the chain is running, which is hours for a watch.
+func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
+	record := observe.RecordOf(r.Context())
+	who := &caller{lastProbe: h.Collections.LastProbe()}
+	var refusal *authn.Refusal
+	if who.identity, refusal = h.Authenticator.Authenticate(r); refusal == nil {
+		who.verdict, who.share = h.Upstream.Caller(who.identity, r.RemoteAddr)
 	}
-	r = record.Trace(r, who.accepted) // a caller's trace is continued only if kube-apiserver knows the caller
+	r = record.Trace(r, who.accepted()) // a caller's trace is continued only if kube-apiserver knows the caller
 	if refusal != nil {
 		record.Refused(w.Header(), observe.RefusedIdentity)
 		refusal.Write(w, r)
-		return nil, nil
+		return nil
 	}
-	return withCaller(r, who), done
+	return withCaller(r, who)
 }
 
-// caller is who sends a request, and when.
+// caller is who sends a request, and when. It stays the same for the whole request.
 type caller struct {
 	identity authn.Identity
-	// accepted: kube-apiserver has accepted the caller before ([upstream.Transports.Caller]).
-	accepted bool
-	share    inflight.ShareKey
+	// verdict is what kube-apiserver had said of the caller when the request came.
+	verdict upstream.Verdict
+	share   inflight.ShareKey
 	// lastProbe is the number of the last probe that was sent before the request came: a later one
 	// proves the newest state for it, even one that was sent while the request waited for its turn.
 	lastProbe uint64
-	// onAcceptance is called when the answer to a forwarded request shows that kube-apiserver has
-	// accepted the caller; nil if it has done so before.
-	onAcceptance func()
+}
+
+func (c caller) accepted() bool { return c.verdict == upstream.Accepted }
+
+// asked is the caller, for questions to kube-apiserver about it.
+func (c caller) asked() authz.Caller {
+	return authz.Caller{Identity: c.identity, Accepted: c.accepted(), Share: c.share}
 }
 
 type callerContextKey struct{}
@@ -227,9 +227,7 @@ func (t *turn) wasCut() bool {
 	return t.cut
 }
 
-// admit lets a request in when its turn comes; it returns nil if it has refused it. A caller whom
-// kube-apiserver has not accepted yet uses the share of its address. When the answer shows that the
-// caller was accepted, the request's place, connection and upload count to the caller's own share.
+// admit lets a request in when its turn comes; it returns nil if it has refused it.
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*turn, *http.Request) {
 	long, who := kubehttp.Of(r).LongRunning, callerOf(r.Context())
 	observe.RecordOf(r.Context()).LongRunning(long)
@@ -247,24 +245,15 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*turn, *http.Re
 			time.AfterFunc(lateEnd, t.cutOff)
 		}
 	}
-	if t.place, err = h.Inflight.Admit(r.Context(), who.share, who.accepted, end); err != nil {
+	if t.place, err = h.Inflight.Admit(r.Context(), who.share, who.accepted(), end); err != nil {
 		h.refuse(w, r, err)
 		return nil, nil
 	}
-	known := func(share inflight.ShareKey) {
-		t.leave = inflight.UseConnection(r.Context(), share)
+	if who.accepted() {
+		t.leave = inflight.UseConnection(r.Context(), who.share)
 		server.CallerKnown(r.Context(), long)
 	}
-	if who.accepted {
-		known(who.share)
-		return t, r
-	}
-	who.onAcceptance = func() {
-		share := authn.ShareKey(who.identity, who.identity.BringsToken(), r.RemoteAddr)
-		known(share)
-		h.Inflight.Accept(&t.place, share)
-	}
-	return t, withCaller(r, &who)
+	return t, r
 }
 
 // rarely logs an error that callers can cause, at a limited rate.

@@ -24,6 +24,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -124,15 +125,15 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		h := decider(t, f, 10_000)
 		h.AuditLog = log
 		id := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice"})
-		who := caller{identity: id, accepted: true, share: authn.ShareKey(id, true, "")}
+		who := caller{identity: id, verdict: upstream.Accepted, share: authn.ShareKey(id, true, "")}
 		collection, _ := h.Collections.Use(snapshot.Resource{
 			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true, Representation: media.JSON,
 		})
 		list := policy.Request{Version: "v1", Resource: "pods"}
 		found := listOf(3, 1000)
 		found.entry, found.collection = discovery.Entry{Namespaced: true}, collection
-		yes, err := h.Authorizer.Review(t.Context(), id, who.share, authz.Attributes{Verb: "list", Version: "v1", Resource: "pods"})
-		if err != nil || !yes.Allowed() {
+		yes, err := h.Authorizer.Review(t.Context(), who.asked(), authz.Attributes{Verb: "list", Version: "v1", Resource: "pods"})
+		if err != nil || yes.Decision() != authz.Yes {
 			t.Fatalf("the review: %v", err)
 		}
 		found.rights.callers = yes
@@ -209,7 +210,6 @@ func authorizerWith(t *testing.T, rt proxytest.Transport, config authz.Config) *
 	t.Helper()
 	r, err := authz.NewAuthorizer(authntest.SendAs(rt), &url.URL{Scheme: "https", Host: "upstream.example"}, config, proxytest.DiscardLog())
 	expect.NoError(t, err)
-	t.Cleanup(r.Close)
 	return r
 }
 

@@ -3,18 +3,15 @@ package proxy
 import (
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/expect"
@@ -133,78 +130,6 @@ func TestProofWhileTheTurnIsAwaited(t *testing.T) {
 				}
 				if waited := time.Since(begun); before != (waited == 0) {
 					t.Errorf("it has waited for %v", waited)
-				}
-			})
-		})
-	}
-}
-
-// TestRoomIsNotHeldDuringAReview: who is reviewed again, because the wait for room took longer than the
-// right counts, holds no room meanwhile.
-func TestRoomIsNotHeldDuringAReview(t *testing.T) {
-	for name, query := range map[string]string{
-		"a list":           "resourceVersion=0",
-		"a streaming list": "watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0",
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newModelWorld(t)
-				if _, why := w.handler.Collections.Use(modelWidgets); why != reason.None {
-					t.Fatal(why)
-				}
-				time.Sleep(20 * time.Second)
-				leave, out := takeRoom(t, w.handler.Inflight, 10_000), httptest.NewRecorder()
-				o := w.open(t, out, query, "")
-				w.reviews <- struct{}{}
-				synctest.Wait() // for room
-				w.handler.Authorizer.Flush()
-				leave()
-				synctest.Wait()                           // for the other review
-				takeRoom(t, w.handler.Inflight, 10_000)() // fails unless all of it is free
-				w.reviews <- struct{}{}
-				if <-o.done; o.why != "" || out.Code != http.StatusOK {
-					t.Errorf("%q, %d: %s", o.why, out.Code, out.Body)
-				}
-			})
-		})
-	}
-}
-
-// TestRoomIsUsedByWhoeverGetsIt: nobody waits longer for room than the right holds, so as not to get
-// room that cannot be used. Who is reviewed again waits again, but not longer in all than others do.
-func TestRoomIsUsedByWhoeverGetsIt(t *testing.T) {
-	for name, tt := range map[string]struct {
-		free    time.Duration // when there is room
-		reviews int
-		want    reason.Reason
-		refused uint64 // are counted
-	}{
-		"before the right has ended": {500 * time.Millisecond, 1, reason.None, 0},
-		"after it":                   {2500 * time.Millisecond, 3, reason.None, 0},
-		"never":                      {time.Hour, 5, reason.NoRoom, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newModelWorld(t)
-				w.load(t)
-				reviews := 0
-				authorizer, err := authz.NewAuthorizer(authntest.SendAs(func(r *http.Request) (*http.Response, error) {
-					reviews++
-					return w.review(r)
-				}), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.Config{TTL: 0}, proxytest.DiscardLog()) // a yes counts for a second
-				expect.NoError(t, err)
-				t.Cleanup(authorizer.Close)
-				bounds, err := inflight.New(inflight.Config{Requests: 10, Bytes: 10_000, Wait: 4800 * time.Millisecond})
-				expect.NoError(t, err)
-				w.handler.Authorizer, w.handler.Inflight = authorizer, bounds
-				time.AfterFunc(tt.free, takeRoom(t, bounds, 10_000))
-				o := w.open(t, httptest.NewRecorder(), "resourceVersion=0", "")
-				<-o.done
-				if o.why != tt.want || reviews != tt.reviews {
-					t.Errorf("%q after %d reviews, want %q after %d", o.why, reviews, tt.want, tt.reviews)
-				}
-				if refused := bounds.Stats().Bytes.Refused[inflight.OverloadTimeOut]; refused != tt.refused {
-					t.Errorf("%d refusals are counted, want %d", refused, tt.refused)
 				}
 			})
 		})

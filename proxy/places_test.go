@@ -31,7 +31,7 @@ type scriptedUpstream func(*http.Request) (*http.Response, error)
 
 func (scriptedUpstream) URL() *url.URL { return &url.URL{Scheme: "https", Host: "upstream.example"} }
 
-func (scriptedUpstream) Answered(authn.Identity, bool, string, int) bool { return true }
+func (scriptedUpstream) Answered(authn.Identity, bool, string, int) {}
 
 func (u scriptedUpstream) RoundTripper(authn.Identity, bool) http.RoundTripper { return u }
 
@@ -231,7 +231,7 @@ func TestNothingFollowsACut(t *testing.T) {
 		ended := make(chan any)
 		go func() {
 			defer func() { ended <- recover() }()
-			handler.ServeHTTP(httptest.NewRecorder(), withCaller(r, &caller{accepted: true, share: inflight.ShareKey{1}}))
+			handler.ServeHTTP(httptest.NewRecorder(), withCaller(r, &caller{verdict: upstream.Accepted, share: inflight.ShareKey{1}}))
 		}()
 		synctest.Wait()
 		go func() { _, _ = bounds.Admit(t.Context(), inflight.ShareKey{2}, true, func() {}) }()

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -33,7 +32,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 	if why != reason.None {
 		record.Decided(list, found.semantics, why)
 	} else {
-		record.Decided(list, found.given(), why)
+		record.Decided(list, found.semantics, why)
 		var stream *watchStream
 		if stream, why = h.fromMemory(w, r, who, list, &found); why == reason.None {
 			return stream
@@ -46,12 +45,9 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		return nil
 	}
 	record.SetCacheStatus(w.Header(), kubehttp.CacheForwarded(why))
-	if found.unreviewed {
-		w = &unreviewedWriter{ResponseWriter: w, record: record, reason: why}
-	}
 	code := 0
 	if found.semantics == policy.MostRecent && !list.Watch {
-		newest := h.forwardNewest(w, list, why, who.accepted)
+		newest := h.forwardNewest(w, list, why, who.accepted())
 		defer func() { newest.ended(code == http.StatusOK) }()
 		w = newest
 	}
@@ -66,10 +62,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 	}
 	out, end := record.Forwarding(r)
 	defer end()
-	code = h.Forward.ServeAs(w, out, who.identity, who.onAcceptance)
-	if code == http.StatusOK && found.unreviewed && found.collection != nil {
-		found.collection.Touch() // the caller may list it, so it is in use
-	}
+	code = h.Forward.ServeAs(w, out, who.identity)
 	return nil
 }
 
@@ -88,10 +81,10 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 		return nil, why
 	}
 	defer event.Abandon()
-	page, why := h.prepare(w, r, who, list, a)
+	page, why := h.prepare(w, r, who, a)
 	if page != nil && a.renew(r.Context()) {
 		if page = page.renewed(*a); page == nil {
-			page, why = h.prepare(w, r, who, list, a)
+			page, why = h.prepare(w, r, who, a)
 		}
 	}
 	switch {
@@ -120,9 +113,9 @@ func (h *Handler) serve(
 	a.snapshot, a.collection = snapshot.Snapshot{}, nil
 	record := observe.RecordOf(r.Context())
 	record.Serving(observe.Served{
-		Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size, NewestAsAny: a.asAny,
+		Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size,
 	})
-	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.given(), a.asAny))
+	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.semantics, false))
 	_, span := record.Step(r.Context(), observe.SpanWrite)
 	defer span.End()
 	if event == nil {
@@ -132,7 +125,7 @@ func (h *Handler) serve(
 	counted := &observe.CountingWriter{ResponseWriter: w}
 	defer func() {
 		event.Complete(audit.Answer{
-			ID: w.Header().Get("Audit-Id"), Semantics: a.given(), NewestAsAny: a.asAny, Representation: a.representation,
+			ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation,
 			Revision: revision, Items: len(page.objects),
 			Bytes: counted.Bytes, Broken: counted.Broken || r.Context().Err() != nil,
 		})
@@ -163,7 +156,7 @@ func (h *Handler) findUser(ctx context.Context, who caller, a *answer) (err erro
 	if impersonated := who.identity.Impersonated(); impersonated != nil {
 		a.user = impersonated
 	} else if a.user == nil {
-		a.user, err = h.WhoAmI.User(ctx, who.identity, who.share)
+		a.user, err = h.WhoAmI.User(ctx, who.asked())
 	}
 	return err
 }
@@ -192,30 +185,14 @@ func (h *Handler) noRoom(w http.ResponseWriter, r *http.Request, err error) reas
 	return reason.None
 }
 
-// prepare makes the body of an answer as soon as there is room for its bytes, and has the caller
-// reviewed again if the right does not hold any more. That may take as long as the upstream needs, so
-// nobody is reviewed while holding room that others wait for. Instead nobody waits longer for room than
-// the right holds, since the room could not be used then, but is reviewed first and waits again. The
-// last word is mayAnswer's. Without a body, the request is to be forwarded for a reason, or was refused.
-func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) (
-	_ *body, why reason.Reason,
-) {
-	for begun := time.Now(); ; {
-		if why = h.reviewAgain(r.Context(), who, list, a); why != reason.None {
-			return nil, why
-		}
-		page, err := h.admitBody(r.Context(), who.share, a, begun, h.left(a.rights, time.Now()))
-		now := time.Now()
-		expired, late := h.left(a.rights, now) == 0, now.Sub(begun) >= h.Inflight.BodyWait()
-		switch {
-		case err == nil && (!expired || late):
-			return page, reason.None
-		case err == nil:
-			page.release()
-		case !errors.Is(err, inflight.ErrNotYet):
-			return nil, h.noRoom(w, r, err)
-		}
+// prepare makes the body of an answer as soon as there is room for its bytes. Without a body, the
+// request is to be forwarded for a reason, or was refused.
+func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, who caller, a *answer) (*body, reason.Reason) {
+	page, err := h.admitBody(r.Context(), who.share, a, time.Now(), h.Inflight.BodyWait())
+	if err != nil {
+		return nil, h.noRoom(w, r, err)
 	}
+	return page, reason.None
 }
 
 // admitBody makes the body of an answer as soon as there is room for its bytes, which it waits for as

@@ -101,7 +101,7 @@ func (h *Handler) beginWatch(
 		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects), NoList: !s.initial,
 	}
 	record := observe.RecordOf(r.Context())
-	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.given(), a.asAny))
+	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.semantics, false))
 	record.Serving(s.told)
 	setHeaders(w.Header(), r, form.Frame, form.ContentType)
 	if s.compressed {

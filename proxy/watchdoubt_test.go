@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
@@ -73,7 +74,7 @@ func (w *modelWorld) caller(t *testing.T) caller {
 	t.Helper()
 	identity := authntest.Identify(authntest.New(t), "Bearer a")
 	return caller{
-		identity: identity, accepted: true, share: authn.ShareKey(identity, true, ""), lastProbe: w.handler.Collections.LastProbe(),
+		identity: identity, verdict: upstream.Accepted, share: authn.ShareKey(identity, true, ""), lastProbe: w.handler.Collections.LastProbe(),
 	}
 }
 

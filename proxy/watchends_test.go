@@ -445,7 +445,6 @@ func TestAuditOfAClientThatHasGone(t *testing.T) {
 			return proxytest.JSONResponse(r, http.StatusCreated, string(body)), err
 		}), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.Config{}) // it remembers nobody
 		expect.NoError(t, err)
-		defer who.Close()
 		lines := &auditLines{}
 		w.handler.AuditLog, w.handler.WhoAmI = audit.NewLog(lines, proxytest.DiscardLog()), who
 		w.load(t)

@@ -178,7 +178,6 @@ func (o *options) newRights(api apiServer, observing *observing, closing *closer
 	if r.authorizer, err = authz.NewAuthorizer(observing.reviews(send), api.transports.URL(), reviews, log); err != nil {
 		return r, err
 	}
-	closing.add(r.authorizer.Close)
 	flush := r.authorizer.Flush
 	if len(o.callers.cas()) > 0 {
 		if err := api.transports.Impersonate(api.config); err != nil {
@@ -187,15 +186,13 @@ func (o *options) newRights(api apiServer, observing *observing, closing *closer
 		if r.impersonator, err = authz.NewImpersonator(api.config, observing.reviews, reviews, log); err != nil {
 			return r, err
 		}
-		closing.add(r.impersonator.Close)
 		flush = func() { r.authorizer.Flush(); r.impersonator.Flush() }
 	}
 	r.watchRBAC = func(ctx context.Context) error { return discovery.WatchRBAC(ctx, api.config, flush, log) }
-	if o.audit.config.Enabled() || o.cache.policy.NamesCallers() {
+	if o.audit.config.Enabled() {
 		if r.whoAmI, err = authz.NewWhoAmI(observing.whoAmI(send), api.transports.URL(), reviews); err != nil {
 			return r, err
 		}
-		closing.add(r.whoAmI.Close)
 	}
 	return r, nil
 }

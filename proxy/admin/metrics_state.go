@@ -217,14 +217,9 @@ func registerReviews(meter metric.Meter, read func() authz.Stats) error {
 	i := &instruments{meter: meter}
 	lookups := i.counter("listproxy.review.lookups", "{lookup}",
 		"Callers' rights that were remembered (hit), or had to be reviewed by the API server (miss).")
-	entries := i.gauge("listproxy.review.entries", "{entry}",
-		"Callers' rights that are remembered. A right with long selectors counts as several, as it does for the bound.")
-	evictions := i.counter("listproxy.review.evictions", "{entry}", "Callers' rights that were forgotten early, since there was no room.")
 	return i.read(func(o metric.Observer) {
 		s := read()
 		observeLookups(o, lookups, s.Hits, s.Misses)
-		o.ObserveInt64(entries, s.Entries)
-		o.ObserveInt64(evictions, int64(s.Evictions)) // #nosec G115 -- a count
 	})
 }
 

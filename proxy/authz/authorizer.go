@@ -3,8 +3,8 @@ package authz
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,19 +18,10 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
 const (
-	defaultTimeout = 10 * time.Second
-	// maxEntries bounds what a cache remembers; an answer with a long key or many names counts as
-	// several.
-	maxEntries = 16384
-
-	// ownReviewCounts is how long a yes is valid for the request that asked for it, from when the yes
-	// came, even if it is older than the TTL by then: otherwise a TTL of 0, or a slow upstream, would
-	// leave no time to answer.
-	ownReviewCounts = time.Second
+	maxDecisions = 16 << 10
 
 	// maxReviewBody bounds the answer to a review, in bytes. What was asked
 	// comes back in it, so a request's longest selector fits.
@@ -39,22 +30,28 @@ const (
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
 
-// ErrWarned is the error of a review with the caller's own token whose answer came with a warning.
-// kube-apiserver does not warn of reviews, so this is about the token (it may be one that was
-// generated into a Secret) and comes with every answer to this caller. An answer from memory would
-// lack it. Warnings of listproxy's own token, with which it impersonates users, are not for them.
-var ErrWarned = errors.New("the upstream's answer has a warning for the caller")
+// Decision is what the upstream said about a right.
+type Decision int
+
+const (
+	// No is everything that is not one of the others.
+	No Decision = iota
+	// Yes: the caller may.
+	Yes
+	// Unauthenticated: the upstream does not accept the caller's credentials (401).
+	Unauthenticated
+	// Warned: the answer to a review with the caller's own token came with a warning. kube-apiserver does
+	// not warn of reviews, so this is about the token (it may be one that was generated into a Secret)
+	// and comes with every answer to this caller. An answer from memory would lack it. (Warnings of
+	// listproxy's own token, with which it impersonates users, are not for them.)
+	Warned
+)
 
 // Right is the result of a review, and how long it is valid.
-type Right struct {
-	allowed bool
-	// epoch is the one in which the right is valid (decisionCache).
-	epoch  uint64
-	counts validity
-}
+type Right struct{ answer[Decision] }
 
-// Allowed says whether the answer was a yes.
-func (r Right) Allowed() bool { return r.allowed }
+// Decision is what the upstream said.
+func (r Right) Decision() Decision { return r.value }
 
 // Attributes describe what a review asks about: a request as the API server would authorize it. All
 // of them come from one parsed request. The selectors are written as in the query parameters.
@@ -70,206 +67,108 @@ type Attributes struct {
 	FieldSelector string
 }
 
-// Config configures an Authorizer or a WhoAmI.
-type Config struct {
-	// TTL is how long an answer (of an Authorizer: a yes) may be used, counted from when it was asked
-	// for. Zero or less: each request asks the upstream.
-	TTL time.Duration
-	// Timeout bounds one question, the wait for its turn included. Zero means ten seconds.
-	Timeout time.Duration
-}
-
-// timeout is Timeout, or its default.
-func (c Config) timeout() time.Duration {
-	if c.Timeout <= 0 {
-		return defaultTimeout
-	}
-	return c.Timeout
-}
-
 // Authorizer asks the upstream whether a caller may do something, as the caller: it sends a
 // SelfSubjectAccessReview with the caller's own Authorization header, or as the user whom listproxy
 // impersonates. kube-apiserver authenticates that request as it would authenticate the caller's
 // own, and answers by the same authorizer that its filters ask. Every authenticated user may create
 // such reviews (the ClusterRole system:basic-user); for a user who may not, the answer is a no.
 //
-// Everything except a plain yes is a no. A yes, and that a caller is warned, are remembered for the
-// TTL. So a right can outlive its revocation by the TTL; Flush ends it sooner.
+// Answers are remembered for the TTL. So a right can outlive its revocation by the TTL; Flush ends
+// it sooner. After a no, requests are forwarded, so a new right counts at once.
 //
 // It is safe for concurrent use.
 type Authorizer struct {
 	send     SendAs
 	endpoint string
-	ttl      time.Duration
-	timeout  time.Duration
 	log      *slog.Logger
-
-	decisions *decisionCache
-	reviews   shared[bool]
-	turns     *inflight.Limiter[inflight.ShareKey]
-	watches   *inflight.Limiter[inflight.ShareKey]
-	counts    reviewCounts
+	reviews  *questions[Decision]
 }
 
 // NewAuthorizer returns an Authorizer that sends its reviews through send to the API
 // server at base.
 func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*Authorizer, error) {
-	epochs, err := newExpiringCache[uint64](maxEntries)
-	if err != nil {
-		return nil, fmt.Errorf("cannot remember reviews: %w", err)
-	}
-	decisions := &decisionCache{epochs: epochs}
-	turns, err := newTurns(cfg.timeout())
-	if err != nil {
-		return nil, err
-	}
-	watches, err := newWatchTurns(cfg.timeout())
+	reviews, err := newQuestions[Decision](cfg, maxDecisions)
 	if err != nil {
 		return nil, err
 	}
 	endpoint := base.JoinPath(reviewPath)
 	endpoint.User = nil
-	return &Authorizer{
-		send:      send,
-		endpoint:  endpoint.String(),
-		ttl:       cfg.TTL,
-		timeout:   cfg.timeout(),
-		log:       log,
-		decisions: decisions,
-		reviews:   shared[bool]{ttl: cfg.TTL, epoch: decisions.epoch.Load},
-		turns:     turns,
-		watches:   watches,
-	}, nil
+	return &Authorizer{send: send, endpoint: endpoint.String(), log: log, reviews: reviews}, nil
 }
 
-// Review returns what the upstream says about whether the caller id may do what a describes. A
-// review that has to be sent counts to the caller's share until it has ended. Everything except a
-// plain yes is a no. A yes to a watch is not remembered: a watch may last for a day, and each is
-// reviewed when it begins, as at kube-apiserver. An error means that the upstream could not be
-// asked or gave no answer (a transport error, a 5xx, a 429, ctx ended), or [ErrWarned]; it comes
-// with a no and does not contain the credential.
-func (r *Authorizer) Review(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
+// Review returns what the upstream says about whether the caller may do what a describes. An error
+// means that the upstream could not be asked or gave no answer (a transport error, a 5xx, a 429, ctx
+// ended), or [ErrNoPlace]; it comes with a no and does not contain the credential.
+func (r *Authorizer) Review(ctx context.Context, who Caller, a Attributes) (Right, error) {
 	// In a review, unlike in a request, an empty version means all versions.
-	if !id.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
+	if !who.Identity.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
 		return Right{}, nil
 	}
-	if r.ttl <= 0 {
-		r.counts.misses.Add(1)
-		return r.reviewNow(ctx, id, share, a)
-	}
-	key := decisionKey(id, a)
-	began := time.Now()
-	if yes, ok := r.decisions.find(key, began); ok {
-		r.counts.hits.Add(1)
-		return yes, nil
-	}
-	warned := decisionKey(id, Attributes{})
-	if _, ok := r.decisions.find(warned, began); ok {
-		return Right{}, ErrWarned
-	}
-	r.counts.misses.Add(1)
-	// Only callers of one share wait for one review: it waits for the turn of the share that asked
-	// first.
-	review, epoch, err := r.reviews.get(ctx, key+string(share[:]), func(ctx context.Context, epoch uint64) (dated[bool], error) {
-		review, err := r.ask(ctx, id, share, a)
-		if err == nil && review.value && a.Verb != "watch" {
-			r.decisions.add(key, epoch, validity{review.asked, r.ttl}, time.Now())
-		}
-		if errors.Is(err, ErrWarned) { // so that not each of its lists costs a review
-			r.decisions.add(warned, epoch, validity{time.Now(), r.ttl}, time.Now())
-		}
-		return review, err
+	got, err := r.reviews.get(ctx, who, decisionKey(who.Identity, a), func(ctx context.Context) (Decision, error) {
+		return r.post(ctx, who.Identity, a)
 	})
-	return Right{review.value, epoch, r.validity(review.asked, began)}, err
-}
-
-// WatchTurn waits until the reviews of a watch may begin, at most for as long as a review may take.
-// A forwarded watch costs the upstream more than a review, as long as the watch lasts. So if
-// thousands begin at once, they are reviewed one after the other, a few of each caller at a time.
-func (r *Authorizer) WatchTurn(ctx context.Context, share inflight.ShareKey) (inflight.Grant[inflight.ShareKey], error) {
-	turn, err := r.watches.Acquire(ctx, share, 1)
-	if err != nil {
-		return turn, fmt.Errorf("the watch's turn to be reviewed did not come: %w", err)
-	}
-	return turn, nil
-}
-
-// reviewNow is Review without remembered or shared answers. If a flush happens before the yes
-// comes, it asks again.
-func (r *Authorizer) reviewNow(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (Right, error) {
-	for range maxRounds {
-		epoch := r.decisions.epoch.Load()
-		review, err := r.ask(ctx, id, share, a)
-		if err != nil || !review.value {
-			return Right{}, err
-		}
-		if epoch == r.decisions.epoch.Load() {
-			return Right{true, epoch, validity{time.Now(), ownReviewCounts}}, nil
-		}
-	}
-	return Right{}, errOvertaken
-}
-
-// validity returns how long a yes is valid that has just come: its review was sent at asked, and
-// the request began to wait for it at began.
-func (r *Authorizer) validity(asked, began time.Time) validity {
-	now := time.Now()
-	counts, atLeast := validity{asked, r.ttl}, validity{now, ownReviewCounts}
-	if own := !asked.Before(began); own && counts.left(now) < atLeast.left(now) {
-		return atLeast
-	}
-	return counts
-}
-
-// Remembers says whether Review would say yes without asking the upstream.
-func (r *Authorizer) Remembers(id authn.Identity, a Attributes) bool {
-	if r.ttl <= 0 {
-		return false
-	}
-	_, ok := r.decisions.find(decisionKey(id, a), time.Now())
-	return ok
+	return Right{got}, err
 }
 
 // Left is for how long a yes is still valid; 0 if its time is over, or if there was a Flush since.
-func (r *Authorizer) Left(yes Right, now time.Time) time.Duration {
-	if !yes.allowed || yes.epoch != r.decisions.epoch.Load() {
+func (r *Authorizer) Left(right Right, now time.Time) time.Duration {
+	if right.value != Yes {
 		return 0
 	}
-	return max(0, yes.counts.left(now))
+	return r.reviews.left(right.answer, now)
 }
 
 // Flush forgets every decision, including those that the upstream is making now: no request uses a
-// yes whose review was sent before Flush was called. Their memory is freed when they expire.
-func (r *Authorizer) Flush() { r.decisions.epoch.Add(1) }
+// yes whose review was sent before Flush was called.
+func (r *Authorizer) Flush() { r.reviews.flush() }
 
-// Close ends the cache of decisions. A closed Authorizer still answers, but asks the upstream each
-// time.
-func (r *Authorizer) Close() { r.decisions.epochs.close() }
+// Stats is what an [Authorizer] has been asked since it was made: Hits are the questions whose
+// answer was remembered, Misses those for which the upstream was asked, or was just being asked.
+type Stats struct{ Hits, Misses uint64 }
 
-// ask sends one review when its turn comes and waits for the answer.
-func (r *Authorizer) ask(ctx context.Context, id authn.Identity, share inflight.ShareKey, a Attributes) (dated[bool], error) {
-	return inTurn(ctx, r.turns, share, r.timeout, func(ctx context.Context) (bool, error) { return r.post(ctx, id, a) })
+// Stats returns how often what was asked was known.
+func (r *Authorizer) Stats() Stats {
+	return Stats{Hits: r.reviews.hits.Load(), Misses: r.reviews.misses.Load()}
 }
 
 // post makes the request and judges the response.
-func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) (bool, error) {
+func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) (Decision, error) {
 	review := newReview(a)
 	code, header, answer, err := post(ctx, r.send, id, r.endpoint, review, maxReviewBody)
 	switch {
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests:
-		return false, fmt.Errorf("the upstream answered the review with status %d", code)
+		return No, fmt.Errorf("the upstream answered the review with status %d", code)
+	case code == http.StatusUnauthorized:
+		return Unauthenticated, nil
 	case code != 0 && code != http.StatusOK && code != http.StatusCreated:
-		return false, nil
+		return No, nil
 	case err != nil:
-		return false, fmt.Errorf("the review: %w", err)
+		return No, fmt.Errorf("the review: %w", err)
 	case id.BringsToken() && len(header.Values("Warning")) > 0:
-		return false, ErrWarned
+		return Warned, nil
 	}
 	allowed, problem := judgeReview(answer, review)
 	if problem != "" {
 		r.log.DebugContext(ctx, "the upstream's answer to a review cannot be used, which counts as a no", "problem", problem)
 	}
-	return allowed, nil
+	if allowed {
+		return Yes, nil
+	}
+	return No, nil
+}
+
+// decisionKey returns the full key of a decision: who asks, and every
+// attribute with its length before it, so that no two questions share one.
+func decisionKey(id authn.Identity, a Attributes) string {
+	caller := id.Key()
+	key := append(make([]byte, 0, 256), caller[:]...)
+	for _, field := range [...]string{
+		a.Verb, a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name, a.LabelSelector, a.FieldSelector,
+	} {
+		key = binary.AppendUvarint(key, uint64(len(field)))
+		key = append(key, field...)
+	}
+	return string(key)
 }
 
 // post sends a question to the upstream as a caller. It returns the status, 0 if there was no

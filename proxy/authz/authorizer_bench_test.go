@@ -31,7 +31,6 @@ func BenchmarkAllowedHit(b *testing.B) {
 	if allowed, err := r.Allowed(b.Context(), id, a); !allowed || err != nil {
 		b.Fatal(allowed, err)
 	}
-	r.awaitAdded()
 	b.Run("alone", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

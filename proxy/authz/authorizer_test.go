@@ -42,7 +42,6 @@ func newAuthorizer(t testing.TB, rt proxytest.Transport, base string, cfg Config
 	if err != nil {
 		t.Fatalf("NewAuthorizer: %v", err)
 	}
-	t.Cleanup(r.Close)
 	return r
 }
 
@@ -119,8 +118,6 @@ func TestReviewRequest(t *testing.T) {
 	}
 }
 
-const withAWarning = "allowed, with a warning"
-
 // reviewAnswers is every way in which an upstream can answer, and what it counts as.
 func reviewAnswers() []struct {
 	name      string
@@ -182,11 +179,11 @@ func reviewAnswers() []struct {
 		{"a selector more", static(201, strings.Replace(good, `"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`, 1)), false, false},
 		{"huge body", static(201, good+strings.Repeat(" ", maxReviewBody)), false, false},
 		{"large body", static(201, good+strings.Repeat(" ", maxReviewBody-len(good))), true, false},
-		{withAWarning, func(r *http.Request) (*http.Response, error) {
+		{"allowed, with a warning", func(r *http.Request) (*http.Response, error) {
 			resp, err := answerYes(r)
 			resp.Header.Set("Warning", `299 - "Use another token."`)
 			return resp, err
-		}, false, true},
+		}, false, false},
 		{"redirect", func(r *http.Request) (*http.Response, error) {
 			resp := proxytest.JSONResponse(r, http.StatusTemporaryRedirect, "")
 			resp.Header.Set("Location", "https://elsewhere.example/")
@@ -222,11 +219,10 @@ func TestReviewAnswers(t *testing.T) {
 					if got != test.want || (err != nil) != test.fails {
 						t.Errorf("got %v, %v; want %v, error %v", got, err, test.want, test.fails)
 					}
-					r.awaitAdded()
 				}
 				want := int32(2)
-				if (test.want || test.name == withAWarning) && ttl > 0 {
-					want = 1 // nothing else is remembered
+				if ttl > 0 && !test.fails {
+					want = 1 // every answer is remembered
 				}
 				if got := requests.Load(); got != want {
 					t.Errorf("%d requests, want %d", got, want)
@@ -235,9 +231,6 @@ func TestReviewAnswers(t *testing.T) {
 		}
 	}
 }
-
-// awaitAdded waits until what was added to the cache can be found.
-func (r *Authorizer) awaitAdded() { r.decisions.epochs.awaitAdded() }
 
 // A real client that gets a redirect would repeat the request, credentials and
 // all, wherever it says.
@@ -367,23 +360,18 @@ func (u *fakeAuthorizer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Allowed is Review for tests of what it says. Each caller has a share of its own.
 func (r *Authorizer) Allowed(ctx context.Context, id authn.Identity, a Attributes) (bool, error) {
-	yes, err := r.Review(ctx, id, inflight.ShareKey(id.Key()), a)
-	return yes.allowed, err
+	right, err := r.Review(ctx, known(id), a)
+	return right.Decision() == Yes, err
 }
 
-// newDecisions returns a cache of size units, which ends with the test.
-func newDecisions(t *testing.T, size int64) *decisionCache {
-	t.Helper()
-	epochs, err := newExpiringCache[uint64](size)
-	expect.NoError(t, err)
-	t.Cleanup(epochs.close)
-	return &decisionCache{epochs: epochs}
+// known is a caller whom the upstream has accepted, with a share of its own.
+func known(id authn.Identity) Caller {
+	return Caller{Identity: id, Accepted: true, Share: inflight.ShareKey(id.Key())}
 }
 
-// has says whether the answer for key is known to be yes.
-func (c *decisionCache) has(key string, now time.Time) bool {
-	_, ok := c.find(key, now)
-	return ok
+// knownOf is a known caller with that share.
+func knownOf(id authn.Identity, share byte) Caller {
+	return Caller{Identity: id, Accepted: true, Share: inflight.ShareKey{share}}
 }
 
 // expectReview asks once and compares.
@@ -396,7 +384,6 @@ func expectReview(t *testing.T, r *Authorizer, id authn.Identity, a Attributes, 
 	if got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	r.awaitAdded()
 }
 
 func TestReviewTTL(t *testing.T) {
@@ -418,8 +405,8 @@ func TestReviewTTL(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		expectReview(t, r, id, listPods(), false)
 		expectReview(t, r, id, listPods(), false)
-		if got := u.requests.Load(); got != 3 {
-			t.Errorf("%d requests, want 3: a no is not remembered", got)
+		if got := u.requests.Load(); got != 2 {
+			t.Errorf("%d requests, want 2: a no is remembered, too", got)
 		}
 	})
 }
@@ -455,6 +442,7 @@ func TestReviewFlush(t *testing.T) {
 		u.denies.Store(true)
 		expectReview(t, r, id, listPods(), false)
 		u.denies.Store(false)
+		r.Flush()
 		expectReview(t, r, id, listPods(), true)
 		u.denies.Store(true)
 		expectReview(t, r, id, listPods(), true) // a new decision takes the old one's place
@@ -514,7 +502,7 @@ func TestReviewSingleFlight(t *testing.T) {
 		want int32
 	}{
 		{"one for all", time.Minute, 1},
-		{"one for each without a TTL", 0, 50},
+		{"one for those who came at the same moment, without a TTL", 0, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -608,7 +596,7 @@ func TestReviewTimeout(t *testing.T) {
 // next wait their turn, and the rest is turned away.
 func TestReviewsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const callers = maxQuestionsAtOnce + maxQuestionsWaiting + 10
+		const callers = maxAtOnce + maxWaiting + 10
 		u := &fakeAuthorizer{takes: time.Minute}
 		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example",
 			Config{TTL: time.Hour, Timeout: 30 * time.Second}, proxytest.DiscardLog())
@@ -633,10 +621,10 @@ func TestReviewsAreBounded(t *testing.T) {
 			AtOnce     int
 			Full, Late int32
 		}
-		want := counts{AtOnce: maxQuestionsAtOnce, Full: 10, Late: callers - 10}
+		want := counts{AtOnce: maxAtOnce, Full: 10, Late: callers - 10}
 		got := counts{AtOnce: u.mostAtOnce, Full: full.Load(), Late: late.Load()}
 		expect.Same(t, want, got)
-		wantNoTurns(t, r.turns)
+		wantNoTurns(t, r.reviews.accepted)
 	})
 }
 
@@ -645,13 +633,14 @@ func TestReviewsAreBounded(t *testing.T) {
 func TestReviewsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeAuthorizer{takes: time.Second}
-		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour, Timeout: time.Hour}, proxytest.DiscardLog())
 		i := authntest.New(t)
 		var all sync.WaitGroup
 		var full atomic.Int32
-		for n := range 1000 {
+		const atOnce, waiting, asked = maxAtOnce / 2, maxWaiting / 8, maxWaiting/8 + 1000
+		for n := range asked {
 			all.Go(func() {
-				_, err := r.Review(t.Context(), authntest.Identify(i, fmt.Sprintf("Bearer %d", n)), inflight.ShareKey{1}, listPods())
+				_, err := r.Review(t.Context(), knownOf(authntest.Identify(i, fmt.Sprintf("Bearer %d", n)), 1), listPods())
 				if errors.Is(err, inflight.OverloadCallerQueueFull) {
 					full.Add(1)
 				} else if err != nil {
@@ -660,9 +649,8 @@ func TestReviewsAreShared(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		const atOnce, waiting = maxQuestionsAtOnce / 2, maxQuestionsWaiting / 8
-		if u.mostAtOnce != atOnce || full.Load() != 1000-atOnce-waiting {
-			t.Errorf("%d with the upstream, %d refused; want %d, %d", u.mostAtOnce, full.Load(), atOnce, 1000-atOnce-waiting)
+		if u.mostAtOnce != atOnce || full.Load() != asked-atOnce-waiting {
+			t.Errorf("%d with the upstream, %d refused; want %d, %d", u.mostAtOnce, full.Load(), atOnce, asked-atOnce-waiting)
 		}
 		began := time.Now()
 		expectReview(t, r, authntest.Identify(i, "Bearer another"), listPods(), true)
@@ -670,7 +658,7 @@ func TestReviewsAreShared(t *testing.T) {
 			t.Errorf("another caller's review took %v, alone it is %v", waited, u.takes)
 		}
 		all.Wait()
-		wantNoTurns(t, r.turns)
+		wantNoTurns(t, r.reviews.accepted)
 	})
 }
 
@@ -684,16 +672,16 @@ func TestReviewOfAnotherShare(t *testing.T) {
 		i := authntest.New(t)
 		all := authntest.Identify(i, "Bearer all")
 		var others sync.WaitGroup
-		for n := range maxQuestionsAtOnce {
+		for n := range maxAtOnce {
 			others.Go(func() {
-				_, _ = r.Review(t.Context(), authntest.Identify(i, fmt.Sprintf("Bearer %d", n)), inflight.ShareKey{1}, listPods())
+				_, _ = r.Review(t.Context(), knownOf(authntest.Identify(i, fmt.Sprintf("Bearer %d", n)), 1), listPods())
 			})
 		}
 		synctest.Wait()
-		others.Go(func() { _, _ = r.Review(t.Context(), all, inflight.ShareKey{1}, listPods()) })
+		others.Go(func() { _, _ = r.Review(t.Context(), knownOf(all, 1), listPods()) })
 		synctest.Wait()
 		began := time.Now()
-		if yes, err := r.Review(t.Context(), all, inflight.ShareKey{2}, listPods()); err != nil || !yes.allowed {
+		if yes, err := r.Review(t.Context(), knownOf(all, 2), listPods()); err != nil || yes.Decision() != Yes {
 			t.Errorf("%v, %v", yes, err)
 		}
 		if waited := time.Since(began); waited != u.takes {
@@ -709,20 +697,20 @@ func TestReviewsCountUntilTheyEnd(t *testing.T) {
 		u := &fakeAuthorizer{takes: 5 * time.Second}
 		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
 		i := authntest.New(t)
-		for n := range maxQuestionsAtOnce {
+		for n := range maxAtOnce {
 			ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			_, err := r.Review(ctx, authntest.Identify(i, fmt.Sprintf("Bearer %d", n)), inflight.ShareKey{1}, listPods())
+			_, err := r.Review(ctx, knownOf(authntest.Identify(i, fmt.Sprintf("Bearer %d", n)), 1), listPods())
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("who left got %v", err)
 			}
 			leave()
 		}
-		if s := r.turns.Stats(); s.InUse != maxQuestionsAtOnce/2 || s.Waiting != maxQuestionsAtOnce/2 {
+		if s := r.reviews.accepted.Stats(); s.InUse != maxAtOnce/2 || s.Waiting != maxAtOnce/2 {
 			t.Errorf("all have left, and %d places are held, %d wait", s.InUse, s.Waiting)
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		wantNoTurns(t, r.turns)
+		wantNoTurns(t, r.reviews.accepted)
 	})
 }
 
@@ -734,23 +722,22 @@ func TestRightEnds(t *testing.T) {
 	}{
 		"at once":                   {10 * time.Second, 0, 10 * time.Second},
 		"after a while":             {10 * time.Second, 4 * time.Second, 6 * time.Second},
-		"slower than the TTL":       {3 * time.Second, 4 * time.Second, ownReviewCounts},
-		"with next to nothing left": {4*time.Second + 1, 4 * time.Second, ownReviewCounts},
-		"without a TTL":             {0, 4 * time.Second, ownReviewCounts},
+		"slower than the TTL":       {3 * time.Second, 4 * time.Second, ownAnswerCounts},
+		"with next to nothing left": {4*time.Second + 1, 4 * time.Second, ownAnswerCounts},
+		"without a TTL":             {0, 4 * time.Second, ownAnswerCounts},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := &fakeAuthorizer{takes: tt.takes}
 				r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: tt.ttl}, proxytest.DiscardLog())
 				id := authntest.Identify(authntest.New(t), "Bearer token")
-				yes, err := r.Review(t.Context(), id, inflight.ShareKey{}, listPods())
+				yes, err := r.Review(t.Context(), known(id), listPods())
 				expect.NoError(t, err)
 				now := time.Now()
 				if r.Left(yes, now) != tt.counts || r.Left(yes, now.Add(tt.counts-1)) != 1 || r.Left(yes, now.Add(tt.counts+1)) != 0 {
 					t.Errorf("it does not count for %v: %+v", tt.counts, yes)
 				}
-				r.awaitAdded()
-				if remembered, _ := r.Review(t.Context(), id, inflight.ShareKey{}, listPods()); tt.takes == 0 && remembered != yes {
+				if remembered, _ := r.Review(t.Context(), known(id), listPods()); tt.takes == 0 && remembered != yes {
 					t.Errorf("remembered as %+v, it was %+v", remembered, yes)
 				}
 				r.Flush()
@@ -762,86 +749,11 @@ func TestRightEnds(t *testing.T) {
 	}
 }
 
-// TestRemembers asks nobody.
-func TestRemembers(t *testing.T) {
-	u := &fakeAuthorizer{}
-	id := authntest.Identify(authntest.New(t), "Bearer token")
-	for _, ttl := range []time.Duration{0, time.Hour} {
-		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: ttl}, proxytest.DiscardLog())
-		if r.Remembers(id, listPods()) || u.requests.Load() != 0 {
-			t.Error("a yes before anyone was asked, or somebody was asked")
-		}
-		expectReview(t, r, id, listPods(), true)
-		u.requests.Store(0)
-		if got := r.Remembers(id, listPods()); got != (ttl > 0) {
-			t.Errorf("TTL %v: remembered %t", ttl, got)
-		}
-		other := listPods()
-		other.Namespace = "other"
-		if r.Remembers(id, other) || u.requests.Load() != 0 {
-			t.Error("a yes to another question, or somebody was asked")
-		}
-	}
-}
-
-// TestWatchesAreReviewedAnew: a yes to a watch opens no other one, which may last for a day.
-func TestWatchesAreReviewedAnew(t *testing.T) {
-	u := &fakeAuthorizer{}
-	r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
-	id, asked := authntest.Identify(authntest.New(t), "Bearer token"), listPods()
-	asked.Verb = "watch"
-	for n := range int64(3) {
-		expectReview(t, r, id, asked, true)
-		if got := u.requests.Load(); int64(got) != n+1 || r.Remembers(id, asked) {
-			t.Errorf("%d reviews for %d watches, remembered: %t", got, n+1, r.Remembers(id, asked))
-		}
-	}
-}
-
 // wantNoTurns wants all places for questions to be free.
 func wantNoTurns(t *testing.T, turns *inflight.Limiter[inflight.ShareKey]) {
 	t.Helper()
 	if s := turns.Stats(); s.InUse != 0 || s.Waiting != 0 || s.Callers != 0 {
 		t.Errorf("places not given back: %+v", s)
-	}
-}
-
-func TestReviewAfterClose(t *testing.T) {
-	u := &fakeAuthorizer{}
-	r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
-	id := authntest.Identify(authntest.New(t), "Bearer token")
-	expectReview(t, r, id, listPods(), true)
-	r.Close()
-	u.denies.Store(true)
-	if allowed, err := r.Allowed(t.Context(), id, listPods()); allowed || err != nil {
-		t.Errorf("got %v, %v; want the upstream's no", allowed, err)
-	}
-}
-
-// Closing, flushing, asking: in any order and at once.
-func TestReviewCloseAgainstUse(t *testing.T) {
-	for range 20 {
-		r := newAuthorizer(t, proxytest.Transport((&fakeAuthorizer{}).RoundTrip), "https://upstream.example",
-			Config{TTL: time.Hour}, proxytest.DiscardLog())
-		r.decisions.epochs.close()
-		r.decisions.epochs = newDecisions(t, 8).epochs
-		i := authntest.New(t)
-		var all sync.WaitGroup
-		for n := range 8 {
-			all.Go(func() {
-				for m := range 50 {
-					a := listPods()
-					a.Namespace = fmt.Sprint(m % 10)
-					if allowed, err := r.Allowed(t.Context(), authntest.Identify(i, fmt.Sprint(n)), a); !allowed || err != nil {
-						t.Errorf("got %v, %v", allowed, err)
-					}
-				}
-			})
-		}
-		all.Go(r.Flush)
-		all.Go(r.Close)
-		all.Go(r.Close)
-		all.Wait()
 	}
 }
 
@@ -939,92 +851,86 @@ func FuzzDecisionKey(f *testing.F) {
 	})
 }
 
-// Ristretto finds entries by hashes. Here all keys have the same, and still
-// nobody is given another's decision.
-func TestDecisionsOfEqualHashes(t *testing.T) {
-	epochs, err := newHashedExpiringCache[uint64](100, func(string) (uint64, uint64) { return 1, 1 })
+// TestAnswersEnd: an answer is used within the TTL by either clock, and in its epoch.
+func TestAnswersEnd(t *testing.T) {
+	q, err := newQuestions[int](Config{TTL: time.Second}, 8)
 	expect.NoError(t, err)
-	c := &decisionCache{epochs: epochs}
-	defer c.epochs.close()
 	now := time.Now()
-	c.add("mine", 0, validity{now, time.Hour}, now)
-	c.epochs.awaitAdded()
-	if d, ok := epochs.entries.Get("yours"); !ok || d.key != "mine" {
-		t.Fatalf("the hashes do not collide: got %v, %v", d, ok)
-	}
-	if !c.has("mine", now) {
-		t.Error("the decision is not found")
-	}
-	if c.has("yours", now) {
-		t.Error("another key's decision was used")
-	}
-	c.add("yours", 0, validity{now, time.Hour}, now)
-	c.epochs.awaitAdded()
-	if c.has("mine", now) || !c.has("yours", now) {
-		t.Error("the newer decision did not take the place")
-	}
-}
-
-// A decision is used before it expires and in its epoch, whatever ristretto
-// holds.
-func TestDecisionsExpire(t *testing.T) {
-	c := newDecisions(t, 100)
-	now := time.Now()
-	const key = "key"
-	// For ever, as ristretto sees it.
-	_ = c.epochs.entries.Set(key, remembered[uint64]{key: key, validity: validity{now, time.Second}}, 1)
-	c.epochs.awaitAdded()
-	for _, test := range []struct {
-		name string
+	a := answer[int]{value: 1, counts: validity{now, time.Second}}
+	q.answers.Add("key", a, time.Hour)
+	for name, tt := range map[string]struct {
 		at   time.Time
 		want bool
 	}{
-		{"now", now, true},
-		{"just before", now.Add(time.Second - 1), true},
-		{"just then", now.Add(time.Second), false},
-		{"after", now.Add(time.Minute), false},
+		"now":         {now, true},
+		"just before": {now.Add(time.Second - 1), true},
+		"just then":   {now.Add(time.Second), false},
+		"after":       {now.Add(time.Minute), false},
 		// Without a monotonic reading, as if that clock had stood still.
-		{"just before, by the wall clock", now.Round(0).Add(time.Second - 1), true},
-		{"just then, by the wall clock", now.Round(0).Add(time.Second), false},
+		"just before, by the wall clock": {now.Round(0).Add(time.Second - 1), true},
+		"just then, by the wall clock":   {now.Round(0).Add(time.Second), false},
 	} {
-		if got := c.has(key, test.at); got != test.want {
-			t.Errorf("%s: got %v", test.name, got)
+		if _, got := q.remembered("key", tt.at); got != tt.want {
+			t.Errorf("%s: got %v", name, got)
 		}
 	}
-	c.epoch.Add(1)
-	if c.has(key, now) {
+	if q.flush(); q.valid(a, now) {
 		t.Error("used after a flush")
-	}
-	c.add(key, 0, validity{now, time.Hour}, now)
-	c.add("expired", 1, validity{now, 0}, now)
-	c.epochs.awaitAdded()
-	if c.has(key, now) || c.has("expired", now.Add(-time.Hour)) {
-		t.Error("added with an old epoch, or when it had expired")
-	}
-	c.add(key, 1, validity{now, time.Hour}, now)
-	c.epochs.awaitAdded()
-	c.add(key, 0, validity{now, time.Hour}, now) // a late one
-	c.epochs.awaitAdded()
-	if !c.has(key, now) {
-		t.Error("a decision of before the flush took the place of one of after it")
 	}
 }
 
-func TestDecisionsAreBounded(t *testing.T) {
-	const size = 50
-	long := strings.Repeat("x", 3*entryBytes)
-	c := newDecisions(t, size)
-	now := time.Now()
-	for n := range 100 * size {
-		c.add(fmt.Sprint(long, n), 0, validity{now, time.Hour}, now)
-		if n%size == 0 {
-			c.epochs.awaitAdded()
+// TestLongQuestionsAreNotRemembered: what is remembered has a bound in bytes.
+func TestLongQuestionsAreNotRemembered(t *testing.T) {
+	u := &fakeAuthorizer{}
+	r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
+	id, asked := authntest.Identify(authntest.New(t), "Bearer token"), listPods()
+	asked.LabelSelector = strings.Repeat("x", maxKey)
+	for range 2 {
+		expectReview(t, r, id, asked, true)
+	}
+	if got := u.requests.Load(); got != 2 || len(r.reviews.answers.Keys()) > 0 {
+		t.Errorf("%d reviews, %d answers remembered", got, len(r.reviews.answers.Keys()))
+	}
+}
+
+// TestNewcomers: callers who are not known yet have places of their own, which nobody waits for, and
+// one address has half of them. Those who are known do not notice.
+func TestNewcomers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &fakeAuthorizer{takes: time.Second}
+		r := newAuthorizer(t, proxytest.Transport(u.RoundTrip), "https://upstream.example", Config{TTL: time.Hour}, proxytest.DiscardLog())
+		i := authntest.New(t)
+		var asked sync.WaitGroup
+		var refused atomic.Int32
+		come := func(address byte, n int) {
+			asked.Go(func() {
+				who := Caller{Identity: authntest.Identify(i, fmt.Sprintf("Bearer %d/%d", address, n)), Share: inflight.ShareKey{address}}
+				right, err := r.Review(t.Context(), who, listPods())
+				if errors.Is(err, ErrNoPlace) {
+					refused.Add(1)
+				} else if err != nil || right.Decision() != Yes {
+					t.Errorf("got %v, %v", right, err)
+				}
+			})
 		}
-	}
-	c.epochs.awaitAdded()
-	held := 0
-	c.epochs.entries.IterValues(func(remembered[uint64]) bool { held++; return false })
-	if held == 0 || held > size/4 {
-		t.Errorf("%d decisions of four units each in a cache of %d", held, size)
-	}
+		for n := range maxOfNewcomers {
+			come(1, n)
+		}
+		synctest.Wait()
+		if got := refused.Load(); got != maxOfNewcomers/2 {
+			t.Errorf("%d of one address had no place, want %d", got, maxOfNewcomers/2)
+		}
+		come(2, 0)
+		synctest.Wait()
+		if got := refused.Load(); got != maxOfNewcomers/2 {
+			t.Error("another address had no place")
+		}
+		began := time.Now()
+		expectReview(t, r, authntest.Identify(i, "Bearer known"), listPods(), true)
+		if waited := time.Since(began); waited != u.takes {
+			t.Errorf("a known caller's review took %v, alone it is %v", waited, u.takes)
+		}
+		asked.Wait()
+		wantNoTurns(t, r.reviews.newcomers)
+	})
 }

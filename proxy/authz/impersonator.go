@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
@@ -62,9 +61,6 @@ func (i *Impersonator) Left(yes Right, now time.Time) time.Duration { return i.r
 // Flush forgets all answers.
 func (i *Impersonator) Flush() { i.rights.Flush() }
 
-// Close ends the cache of answers.
-func (i *Impersonator) Close() { i.rights.Close() }
-
 // ownIdentity stands for listproxy's own account, the only one that an Impersonator asks about.
 var ownIdentity = authn.As(&user.DefaultInfo{})
 
@@ -72,38 +68,31 @@ var ownIdentity = authn.As(&user.DefaultInfo{})
 // The caller was verified here, and its own review has said yes. For a caller with credentials of
 // its own it returns nil, since that caller does not use listproxy's. The questions count to the
 // caller's share.
-func (i *Impersonator) Lends(ctx context.Context, caller authn.Identity, share inflight.ShareKey, a Attributes) (*Right, error) {
-	if i == nil || caller.Impersonated() == nil {
+func (i *Impersonator) Lends(ctx context.Context, who Caller, a Attributes) (*Right, error) {
+	if i == nil || who.Identity.Impersonated() == nil {
 		return nil, nil
 	}
-	onBehalf := a
-	onBehalf.Verb = "impersonate-on:user-info:" + a.Verb
-	// Only a yes is remembered. So if the second way is known to be allowed, the first, which would
-	// deny each time, is not asked.
-	if !i.rights.Remembers(ownIdentity, onBehalf) {
-		if lent, err := i.legacy(ctx, caller.Impersonated(), share); err != nil || lent.allowed {
-			return &lent, err
-		}
+	asked := Caller{Identity: ownIdentity, Accepted: true, Share: who.Share}
+	lent, err := i.legacy(ctx, asked, who.Identity.Impersonated())
+	if err == nil && lent.value != Yes {
+		onBehalf := a
+		onBehalf.Verb = "impersonate-on:user-info:" + a.Verb
+		lent, err = i.rights.Review(ctx, asked, onBehalf)
 	}
-	lent, err := i.rights.Review(ctx, ownIdentity, share, onBehalf)
 	return &lent, err
 }
 
 // legacy says whether the account may impersonate the user's name, groups, uid and extras, for any
 // request. The answer is valid as long as all its parts are.
-func (i *Impersonator) legacy(ctx context.Context, u *user.DefaultInfo, share inflight.ShareKey) (all Right, err error) {
+func (i *Impersonator) legacy(ctx context.Context, asked Caller, u *user.DefaultInfo) (all Right, err error) {
 	now := time.Now()
 	for n, part := range partsOf(u) {
-		yes, err := i.rights.Review(ctx, ownIdentity, share, part)
-		if err != nil || !yes.allowed {
+		right, err := i.rights.Review(ctx, asked, part)
+		if err != nil || right.value != Yes {
 			return Right{}, err
 		}
-		if n == 0 {
-			all = yes
-		}
-		all.epoch = min(all.epoch, yes.epoch)
-		if yes.counts.left(now) < all.counts.left(now) {
-			all.counts = yes.counts
+		if n == 0 || i.rights.Left(right, now) < i.rights.Left(all, now) {
+			all = right
 		}
 	}
 	return all, nil

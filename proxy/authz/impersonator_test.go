@@ -16,7 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -75,9 +74,8 @@ func TestImpersonatorLends(t *testing.T) {
 			rights, err := NewAuthorizer(send, &url.URL{Scheme: "https", Host: "upstream"}, Config{TTL: time.Minute}, proxytest.DiscardLog())
 			expect.NoError(t, err)
 			i := &Impersonator{rights}
-			defer i.Close()
-			got, err := i.Lends(t.Context(), authn.As(tt.user), inflight.ShareKey{}, list)
-			if lends := got == nil || got.allowed; err != nil || lends != tt.want || (got == nil) != (tt.user == nil) {
+			got, err := i.Lends(t.Context(), Caller{Identity: authn.As(tt.user)}, list)
+			if lends := got == nil || got.Decision() == Yes; err != nil || lends != tt.want || (got == nil) != (tt.user == nil) {
 				t.Errorf("%v, %v", got, err)
 			}
 		})
@@ -87,7 +85,7 @@ func TestImpersonatorLends(t *testing.T) {
 	}
 	rights, err := NewAuthorizer(away, &url.URL{Scheme: "https", Host: "upstream"}, Config{}, proxytest.DiscardLog())
 	expect.NoError(t, err)
-	if lent, err := (&Impersonator{rights}).Lends(t.Context(), authn.As(jane), inflight.ShareKey{}, list); err == nil {
+	if lent, err := (&Impersonator{rights}).Lends(t.Context(), Caller{Identity: authn.As(jane)}, list); err == nil {
 		t.Errorf("nobody could be asked: %v, %v", lent, err)
 	}
 }

@@ -82,14 +82,13 @@ func newWhoAmI(t testing.TB, u *whoAmIUpstream, cfg Config) *WhoAmI {
 	expect.NoError(t, err)
 	w, err := NewWhoAmI(u.send, base, cfg)
 	expect.NoError(t, err)
-	t.Cleanup(w.Close)
 	return w
 }
 
 // wantUser asks who a caller is.
 func wantUser(t *testing.T, w *WhoAmI, id authn.Identity, want string) {
 	t.Helper()
-	u, err := w.User(t.Context(), id, inflight.ShareKey(id.Key()))
+	u, err := w.User(t.Context(), known(id))
 	expect.NoError(t, err)
 	if u.GetName() != want {
 		t.Errorf("it is %q, want %q", u.GetName(), want)
@@ -107,7 +106,7 @@ func TestWhoAmIAsks(t *testing.T) {
 		})
 	}
 	w := newWhoAmI(t, u, Config{})
-	who, err := w.User(t.Context(), authntest.Identify(authntest.New(t), "Bearer secret"), inflight.ShareKey{})
+	who, err := w.User(t.Context(), known(authntest.Identify(authntest.New(t), "Bearer secret")))
 	expect.NoError(t, err)
 	want := &user.DefaultInfo{Name: "alice", UID: "42", Groups: []string{"b", "a"}, Extra: map[string][]string{"k": {"v", "w"}}}
 	if diff := cmp.Diff(user.Info(want), who); diff != "" {
@@ -127,7 +126,7 @@ func TestWhoAmIAsks(t *testing.T) {
 
 func TestWhoAmINobody(t *testing.T) {
 	u := &whoAmIUpstream{}
-	if who, err := newWhoAmI(t, u, Config{TTL: time.Hour}).User(t.Context(), authn.Identity{}, inflight.ShareKey{}); who != nil || !errors.Is(err, errNoIdentity) {
+	if who, err := newWhoAmI(t, u, Config{TTL: time.Hour}).User(t.Context(), Caller{}); who != nil || !errors.Is(err, errNoIdentity) {
 		t.Errorf("%v, %v", who, err)
 	}
 	if u.asked != 0 {
@@ -171,14 +170,13 @@ func TestWhoAmIUnusable(t *testing.T) {
 			w := newWhoAmI(t, u, Config{TTL: time.Hour})
 			id := authntest.Identify(authntest.New(t), "Bearer "+secret)
 			for range 2 {
-				who, err := w.User(t.Context(), id, inflight.ShareKey(id.Key()))
+				who, err := w.User(t.Context(), known(id))
 				if err == nil || who != nil {
 					t.Fatalf("it is %v, %v", who, err)
 				}
 				if strings.Contains(err.Error(), secret) {
 					t.Errorf("the error says too much: %v", err)
 				}
-				w.users.awaitAdded()
 			}
 			if u.asked != 2 {
 				t.Errorf("asked %d times", u.asked)
@@ -192,9 +190,6 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// awaitAdded waits until what was added can be found.
-func (c *expiringCache[V]) awaitAdded() { c.entries.Wait() }
-
 func TestWhoAmIRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &whoAmIUpstream{}
@@ -204,7 +199,6 @@ func TestWhoAmIRemembers(t *testing.T) {
 		for range 3 {
 			wantUser(t, w, alice, "alice")
 			wantUser(t, w, bob, "bob")
-			w.users.awaitAdded()
 		}
 		if u.asked != 2 {
 			t.Errorf("asked %d times about two callers", u.asked)
@@ -219,12 +213,6 @@ func TestWhoAmIRemembers(t *testing.T) {
 		if u.asked != 3 {
 			t.Error("an answer was used after its time")
 		}
-		w.Close()
-		w.Close()
-		wantUser(t, w, alice, "alice")
-		if u.asked != 4 {
-			t.Error("a closed cache answered")
-		}
 	})
 }
 
@@ -238,7 +226,6 @@ func TestWhoAmICountsFromTheQuestion(t *testing.T) {
 		w := newWhoAmI(t, u, Config{TTL: time.Second})
 		id := authntest.Identify(authntest.New(t), "alice")
 		wantUser(t, w, id, "alice")
-		w.users.awaitAdded()
 		wantUser(t, w, id, "alice")
 		if u.asked != 2 {
 			t.Errorf("asked %d times", u.asked)
@@ -275,7 +262,7 @@ func TestWhoAmIShares(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error)
 		go func() {
-			_, err := w.User(ctx, id, inflight.ShareKey(id.Key()))
+			_, err := w.User(ctx, known(id))
 			left <- err
 		}()
 		synctest.Wait()
@@ -306,62 +293,24 @@ func TestWhoAmIIsBounded(t *testing.T) {
 		w := newWhoAmI(t, u, Config{TTL: time.Minute, Timeout: time.Second})
 		identifier := authntest.New(t)
 		var all sync.WaitGroup
-		for i := range maxQuestionsAtOnce + maxQuestionsWaiting {
+		for i := range maxAtOnce + maxWaiting {
 			id := authntest.Identify(identifier, fmt.Sprint(i))
 			all.Go(func() {
-				_, err := w.User(t.Context(), id, inflight.ShareKey(id.Key()))
+				_, err := w.User(t.Context(), known(id))
 				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, inflight.OverloadTimeOut) {
 					t.Errorf("a question in vain: %v", err)
 				}
 			})
 		}
 		synctest.Wait()
-		if n := u.askedYet(); n != maxQuestionsAtOnce {
+		if n := u.askedYet(); n != maxAtOnce {
 			t.Errorf("%d questions are with the upstream", n)
 		}
-		if _, err := w.User(t.Context(), authntest.Identify(identifier, "one more"), inflight.ShareKey{}); !errors.Is(err, inflight.OverloadQueueFull) {
+		if _, err := w.User(t.Context(), known(authntest.Identify(identifier, "one more"))); !errors.Is(err, inflight.OverloadQueueFull) {
 			t.Errorf("one more: %v", err)
 		}
 		all.Wait()
 		u.answerAsUsual()
 		wantUser(t, w, authntest.Identify(identifier, "later"), "later")
 	})
-}
-
-// TestExpiringCacheComparesKeys gives all keys the same hashes.
-func TestExpiringCacheComparesKeys(t *testing.T) {
-	c, err := newHashedExpiringCache[string](16, func(string) (uint64, uint64) { return 1, 1 })
-	expect.NoError(t, err)
-	now := time.Now()
-	c.add("alice", "a", 1, validity{now, time.Hour}, now)
-	c.awaitAdded()
-	if got, ok := c.get("alice", now); !ok || got != "a" {
-		t.Errorf("alice: %q, %v", got, ok)
-	}
-	if got, ok := c.get("bob", now); ok || got != "" {
-		t.Errorf("bob: %q", got)
-	}
-	c.close()
-	c.add("alice", "a", 1, validity{now, time.Hour}, now)
-	if _, ok := c.get("alice", now); ok {
-		t.Error("found in a closed cache")
-	}
-}
-
-// TestExpiringCacheCloses uses a cache while it is closed; the race detector watches.
-func TestExpiringCacheCloses(t *testing.T) {
-	c, err := newExpiringCache[int](16)
-	expect.NoError(t, err)
-	var users sync.WaitGroup
-	for i := range 4 {
-		users.Go(func() {
-			for n := range 1000 {
-				now := time.Now()
-				c.add(fmt.Sprint(i, n), n, 1, validity{now, time.Hour}, now)
-				_, _ = c.get(fmt.Sprint(i, n), now)
-			}
-		})
-	}
-	c.close()
-	users.Wait()
 }

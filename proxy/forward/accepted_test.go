@@ -1,7 +1,6 @@
 package forward
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"log/slog"
@@ -27,12 +26,13 @@ type asThemselves struct {
 
 func (a asThemselves) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	caller, _ := a.identifier.Authenticate(r)
-	a.ServeAs(w, r, caller, nil)
+	a.ServeAs(w, r, caller)
 }
 
-// TestUnacceptedHaveConnectionsOfTheirOwn: the connection that all share, and that the API server
-// closes after a 401, is for callers whom it has accepted.
-func TestUnacceptedHaveConnectionsOfTheirOwn(t *testing.T) {
+// TestUnacceptedShareNoHTTP2Connection: the connections that all share, and that the API server closes
+// after a 401, are for callers whom it has accepted. The others' are kept, so that none causes a
+// handshake for each of its requests.
+func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Query().Get("timeout") == "malformed":
@@ -43,21 +43,17 @@ func TestUnacceptedHaveConnectionsOfTheirOwn(t *testing.T) {
 		case r.URL.Path == "/forbidden":
 			w.WriteHeader(http.StatusForbidden)
 		}
-		_, _ = fmt.Fprint(w, r.Proto, r.RemoteAddr)
+		_, _ = fmt.Fprint(w, r.Proto, " ", r.RemoteAddr)
 	})
 	up, err := upstream.New(api.Config())
 	expect.NoError(t, err)
 	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
-	const own, shared = false, true
-	everybodys, seen := "", map[string]bool{}
-	for _, step := range []struct {
-		name, authorization, path string
-		want                      bool
-	}{
-		{"made up", "Bearer bad", "/?timeout=malformed", own},
-		{"made up, with an answer that nobody is asked for", "Bearer bad", "/", own},
+	const own, shared = "HTTP/1.1", "HTTP/2.0"
+	seen := map[string]bool{}
+	for _, step := range []struct{ name, authorization, path, want string }{
+		{"made up, with an answer that nobody is asked for", "Bearer bad", "/?timeout=malformed", own},
 		{"made up, asking for CORS", "Bearer bad", "OPTIONS /", own},
-		{"made up, with its answer", "Bearer bad", "/", own},
+		{"made up", "Bearer bad", "/", own},
 		{"may do nothing", "Bearer c", "/forbidden", own},
 		{"may do nothing, and is somebody", "Bearer c", "/forbidden", shared},
 		{"the first time", "Bearer a", "/", own},
@@ -65,11 +61,8 @@ func TestUnacceptedHaveConnectionsOfTheirOwn(t *testing.T) {
 		{"another", "Bearer b", "/", own},
 		{"still accepted", "Bearer a", "/", shared},
 		{"refused", "Bearer bad", "/", own},
-		{"refused again", "Bearer bad", "/", own},
 		{"nobody", "", "/", own},
-		{"nobody again", "", "/", own},
 		{"no token", "Basic eA==", "/", own},
-		{"no token again", "Basic eA==", "/", own},
 		{"no longer accepted", "Bearer a", "/expired", shared},
 		{"not accepted again", "Bearer a", "/", own},
 	} {
@@ -83,17 +76,13 @@ func TestUnacceptedHaveConnectionsOfTheirOwn(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
-		got := w.Body.String()
-		if !strings.HasPrefix(got, "HTTP/2.0") {
+		if got := w.Body.String(); !strings.HasPrefix(got, step.want) {
 			t.Errorf("%s: %s", step.name, got)
 		}
-		if step.want == shared && everybodys == "" {
-			everybodys = got
-		}
-		if (got == everybodys) != step.want || step.want == own && seen[got] {
-			t.Errorf("%s: on the connection of all: %t; on one used before: %t", step.name, got == everybodys, seen[got])
-		}
-		seen[got] = true
+		seen[w.Body.String()] = true
+	}
+	if len(seen) > 4 { // net/http may find a connection not idle yet when the next request comes
+		t.Errorf("connections: %v", seen)
 	}
 }
 
@@ -166,7 +155,7 @@ func TestShareOfTheAccepted(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			r.Header.Set("Authorization", proxytest.WebToken(`{"iss":"a","sub":"b"}`, signature))
 			id, _ := identifier.Authenticate(r)
-			share, _ := up.Caller(id, fmt.Sprintf("192.0.2.%d:1", i))
+			_, share := up.Caller(id, fmt.Sprintf("192.0.2.%d:1", i))
 			shares = append(shares, share)
 			handler.ServeHTTP(httptest.NewRecorder(), r)
 		}
@@ -217,51 +206,5 @@ func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
 	}
 	if review == forwarded || first == review || first == forwarded {
 		t.Errorf("the first review on %s, another on %s, a request on %s", first, review, forwarded)
-	}
-}
-
-// TestAcceptanceIsTold, unless the answer is not passed on.
-func TestAcceptanceIsTold(t *testing.T) {
-	api := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/refused":
-			w.WriteHeader(http.StatusUnauthorized)
-		case "/switched":
-			proxytest.SwitchTo(t, func(*bufio.ReadWriter) {})(w, r)
-		case "/another":
-			r.Header.Set("Upgrade", "another")
-			proxytest.SwitchTo(t, func(*bufio.ReadWriter) {})(w, r)
-		}
-	})
-	forwarder := newForwarder(t, api.Config())
-	for _, test := range []struct {
-		path    string
-		upgrade bool
-		caller  authn.Identity
-		told    int
-	}{
-		{"/api", false, forwarder.caller, 1},
-		{"/api", true, forwarder.caller, 1},
-		{"/refused", false, forwarder.caller, 0},
-		{"/api", false, authn.Identity{}, 0},
-		{"/api", true, authn.Identity{}, 0},
-		{"/switched", true, authn.Identity{}, 1},
-		{"/another", true, authn.Identity{}, 0},
-	} {
-		told := make(chan int, 1)
-		front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			times := 0
-			defer func() { told <- times }()
-			forwarder.ServeAs(w, r, test.caller, func() { times++ })
-		}), false)
-		request := "GET " + test.path + " HTTP/1.1\r\nHost: x\r\n"
-		if test.upgrade {
-			request += "Connection: Upgrade\r\nUpgrade: websocket\r\n"
-		}
-		_, conn, _ := proxytest.SendRaw(t, front, request+"\r\n")
-		_ = conn.Close()
-		if got := <-told; got != test.told {
-			t.Errorf("%s: told %d times, want %d", test.path, got, test.told)
-		}
 	}
 }

@@ -354,7 +354,7 @@ func TestWatchWithoutAPlace(t *testing.T) {
 				go func() {
 					defer func() { broken <- recover() != nil }()
 					kubehttp.WithRequestInfo(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						forwarder.ServeAs(w, r, authn.Identity{}, nil)
+						forwarder.ServeAs(w, r, authn.Identity{})
 					})).ServeHTTP(out, r)
 				}()
 				synctest.Wait()
@@ -374,7 +374,7 @@ type watched struct{ events string }
 
 func (*watched) URL() *url.URL { return &url.URL{Scheme: "https", Host: "upstream.example"} }
 
-func (*watched) Answered(authn.Identity, bool, string, int) bool { return true }
+func (*watched) Answered(authn.Identity, bool, string, int) {}
 
 func (u *watched) RoundTripper(authn.Identity, bool) http.RoundTripper {
 	return roundTripperFunc(func(r *http.Request) (*http.Response, error) {

@@ -28,7 +28,6 @@ type exchange struct {
 	w         http.ResponseWriter
 	request   *http.Request // the caller's
 	caller    authn.Identity
-	accepted  func() // nil, or called when the answer shows that the caller was accepted
 	body      *upload
 	added     http.Header // what w's header held at the beginning
 	upgrade   string      // the protocol asked for, or ""
@@ -38,12 +37,12 @@ type exchange struct {
 	switched  bool        // the upstream has agreed to the upgrade
 }
 
-func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller authn.Identity, accepted func()) *exchange {
+func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller authn.Identity) *exchange {
 	// 1xx answers would send these headers and then forget them.
 	added := w.Header().Clone()
 	clear(w.Header())
 	return &exchange{
-		forwarder: f, w: w, request: r, caller: caller, accepted: accepted, body: newUpload(r.Body, r.ContentLength),
+		forwarder: f, w: w, request: r, caller: caller, body: newUpload(r.Body, r.ContentLength),
 		added: added, upgrade: kubehttp.Of(r).Upgrade,
 	}
 }
@@ -107,9 +106,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// second request.
 		res.Header.Set("Connection", "close")
 	}
-	if x.forwarder.upstream.Answered(x.caller, x.upgrade != "", x.request.Method, res.StatusCode) && x.accepted != nil {
-		x.accepted()
-	}
+	x.forwarder.upstream.Answered(x.caller, x.upgrade != "", x.request.Method, res.StatusCode)
 	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning &&
 		(res.StatusCode == http.StatusUnauthorized || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): a caller who is not known

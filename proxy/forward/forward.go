@@ -26,9 +26,8 @@ type Upstream interface {
 	// RoundTripper returns the transport for a request of a caller. upgrade says whether the
 	// request asks for another protocol on its connection.
 	RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper
-	// Answered records the status of the answer to such a request, and says whether it shows that the
-	// API server has accepted the caller.
-	Answered(id authn.Identity, upgrade bool, method string, status int) (accepted bool)
+	// Answered records the status of the answer to such a request.
+	Answered(id authn.Identity, upgrade bool, method string, status int)
 }
 
 // Forwarder passes requests to the API server and its answers back, both unchanged, and each part
@@ -71,9 +70,8 @@ func New(up Upstream, log *slog.Logger) *Forwarder {
 }
 
 // ServeAs forwards r as a request of id. It returns the status of the API server's answer, or 0 if
-// there was no answer that could be used. If accepted is not nil, it is called before the answer is
-// passed on, if that shows that the API server has accepted the caller.
-func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Identity, accepted func()) (code int) {
+// there was no answer that could be used.
+func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Identity) (code int) {
 	if reason, message := f.malformed(r, id); reason != "" {
 		refuse(w, r, reason, message)
 		return 0
@@ -83,7 +81,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 	if asked.Whole() && r.Method != http.MethodHead {
 		w, flushes = unflushed{w}, 0
 	}
-	x := newExchange(f, w, r, id, accepted)
+	x := newExchange(f, w, r, id)
 	if asked.Watch {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 		x.watch = f.watches.open(cancel)

@@ -45,7 +45,7 @@ func (o onlyWay) URL() *url.URL {
 
 func (o onlyWay) RoundTripper(authn.Identity, bool) http.RoundTripper { return o.way }
 
-func (onlyWay) Answered(authn.Identity, bool, string, int) bool { return false }
+func (onlyWay) Answered(authn.Identity, bool, string, int) {}
 
 // wire returns the request that a request becomes on its way upstream, as the upstream reads it
 // from its connection, and its target; or nil if it is refused.
@@ -57,7 +57,7 @@ func encoded(t *testing.T, r *http.Request) (*http.Request, string) {
 	}}
 	transport.RegisterProtocol("https", sent)
 	w := httptest.NewRecorder()
-	New(onlyWay{"https://upstream:6443/prefix", transport}, slog.New(slog.DiscardHandler)).ServeAs(w, r, authn.Identity{}, nil)
+	New(onlyWay{"https://upstream:6443/prefix", transport}, slog.New(slog.DiscardHandler)).ServeAs(w, r, authn.Identity{})
 	if sent.out == nil {
 		if w.Code != http.StatusBadRequest && w.Code != http.StatusServiceUnavailable {
 			t.Errorf("nothing was sent, and the answer is %d", w.Code)

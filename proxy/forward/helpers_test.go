@@ -24,7 +24,7 @@ type known struct {
 	up     *upstream.Transports
 }
 
-func (k known) ServeHTTP(w http.ResponseWriter, r *http.Request) { k.ServeAs(w, r, k.caller, nil) }
+func (k known) ServeHTTP(w http.ResponseWriter, r *http.Request) { k.ServeAs(w, r, k.caller) }
 
 func newForwarder(t *testing.T, config *rest.Config) known {
 	t.Helper()

@@ -140,7 +140,7 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 			done := make(chan struct{})
 			front := startProxy(t, server.NewStallGuard(100*time.Millisecond, proxytest.DiscardLog()).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer close(done)
-				forwarder.ServeAs(w, r, authn.Identity{}, nil) // nobody
+				forwarder.ServeAs(w, r, authn.Identity{}) // nobody
 			})), false)
 			conn := proxytest.DialTLS(t, front)
 			if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {

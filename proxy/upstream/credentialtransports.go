@@ -16,13 +16,8 @@ import (
 type ways struct {
 	config *rest.Config // with the files' content in place of their names
 
-	anonymous *way
-	// unauthenticated makes a connection for each request of a caller who brings no token, or whose
-	// token the API server has not accepted yet. After every 401 and every anonymous request
-	// kube-apiserver closes the HTTP/2 connection (UnauthenticatedHTTP2DOSMitigation), and the one
-	// in anonymous.requests is shared by all callers.
-	unauthenticated singleUse
-	impersonated    *way // nil unless users may be impersonated
+	anonymous    *way
+	impersonated *way // nil unless users may be impersonated
 }
 
 // newWays returns the ways that cfg describes, which names no TLS files.
@@ -32,10 +27,7 @@ func newWays(cfg *rest.Config, base *url.URL, impersonate bool) (*ways, error) {
 		return nil, fmt.Errorf("TLS configuration for the API server at %s: %w", base.Host, err)
 	}
 	w := &ways{config: cfg, anonymous: newWay(cfg, base, tlsConfig)}
-	unauthenticated := newTransport(cfg, base, tlsConfig)
-	enableHTTP2(unauthenticated)
-	w.unauthenticated = newSingleUse(unauthenticated)
-	if err := verifyAnonymous(append(w.anonymous.transports(), unauthenticated)); err != nil {
+	if err := verifyAnonymous(w.anonymous.transports()); err != nil {
 		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
 	}
 	if impersonate {
@@ -48,7 +40,7 @@ func newWays(cfg *rest.Config, base *url.URL, impersonate bool) (*ways, error) {
 
 // transports are all transports.
 func (w *ways) transports() []*http.Transport {
-	all := append(w.anonymous.transports(), w.unauthenticated.Transport)
+	all := w.anonymous.transports()
 	if w.impersonated != nil {
 		all = append(all, w.impersonated.transports()...)
 	}
@@ -66,18 +58,23 @@ func (w *ways) closeIdle() {
 // way sends requests to the API server with one kind of credentials, or none.
 type way struct {
 	requests http.RoundTripper
-	upgrades http.RoundTripper // HTTP/1.1 only: an upgrade takes the connection over
-	own      http.RoundTripper // for SendAs
-	below    [3]*http.Transport
+	// http1 is for upgrades, which take a connection over, and for callers who bring no token that the
+	// API server has accepted. After every 401 and every anonymous request kube-apiserver closes an
+	// HTTP/2 connection (UnauthenticatedHTTP2DOSMitigation), which other callers would share; over
+	// HTTP/1.1 it keeps it, so a caller with made-up tokens causes no handshakes.
+	http1 http.RoundTripper
+	own   http.RoundTripper // for SendAs
+	below [3]*http.Transport
 }
 
 // newWay returns a way without credentials, except what tlsConfig has.
 func newWay(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *way {
-	requests, upgrades, own := newTransport(cfg, base, tlsConfig), newTransport(cfg, base, tlsConfig), newTransport(cfg, base, tlsConfig)
+	requests, http1, own := newTransport(cfg, base, tlsConfig), newTransport(cfg, base, tlsConfig), newTransport(cfg, base, tlsConfig)
+	http1.IdleConnTimeout = idleHTTP1Timeout
 	enableHTTP2(requests)
 	enableHTTP2(own)
 	giveUpSoon(own)
-	return &way{requests, upgrades, own, [...]*http.Transport{requests, upgrades, own}}
+	return &way{requests, http1, own, [...]*http.Transport{requests, http1, own}}
 }
 
 func (w *way) transports() []*http.Transport { return w.below[:] }

@@ -94,7 +94,7 @@ func (r *rotating) connect(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect.NoError(t, r.Impersonate(r.cfg))
-	r.accept(r.known)
+	r.Answered(r.known, false, http.MethodGet, http.StatusOK)
 	t.Cleanup(func() { r.current.Load().closeIdle() })
 }
 

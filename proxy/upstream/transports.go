@@ -21,6 +21,9 @@ const (
 	tlsHandshakeTimeout   = 10 * time.Second
 	expectContinueTimeout = time.Second
 	idleConnTimeout       = 90 * time.Second
+	// idleHTTP1Timeout is shorter than any server's or balancer's: a request that begins while the other
+	// side closes the connection cannot always be sent again.
+	idleHTTP1Timeout = 30 * time.Second
 	// After sendPingTimeout without a frame, the upstream gets a ping. If no answer comes within
 	// pingTimeout, the connection and all watches on it end, so that clients notice that the API
 	// server is gone.
@@ -47,10 +50,7 @@ type Transports struct {
 	cfg          *rest.Config // without credentials unless impersonates
 	impersonates bool
 	current      atomic.Pointer[ways]
-	// accepted remembers the tokens that the API server has accepted, each with its caller's share.
-	accepted acceptedTokens
-	// pending has the tokens that may be accepted in a moment.
-	pending pendingTokens
+	tokens       tokens
 }
 
 // New returns the Transports to the API server that cfg names. It uses from cfg the host, with a
@@ -64,7 +64,7 @@ func New(cfg *rest.Config) (*Transports, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &Transports{base: base, cfg: rest.AnonymousClientConfig(cfg)}
+	u := &Transports{base: base, cfg: rest.AnonymousClientConfig(cfg), tokens: newTokens()}
 	if _, err := u.update(); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (t *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Requ
 }
 
 // Probe sends a request without credentials in the way in which the first request of a new caller
-// goes, over a connection of its own. Any answer will do.
+// goes. Any answer will do.
 func (t *Transports) Probe(ctx context.Context) error {
 	// kube-apiserver answers this also when it has much to do.
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.base.JoinPath("livez").String(), http.NoBody)
@@ -101,7 +101,7 @@ func (t *Transports) Probe(ctx context.Context) error {
 		return err
 	}
 	r.Header.Set("User-Agent", t.cfg.UserAgent)
-	res, err := t.current.Load().unauthenticated.RoundTrip(r)
+	res, err := t.current.Load().anonymous.http1.RoundTrip(r)
 	if err != nil {
 		return err
 	}
@@ -109,8 +109,8 @@ func (t *Transports) Probe(ctx context.Context) error {
 }
 
 // RoundTripper returns the transport for a request of a caller. It uses HTTP/1.1 for requests that
-// ask to take the connection over (upgrade), and HTTP/2 for others if the API server speaks it.
-// Callers whom the API server has accepted share one connection. The transport follows no
+// ask to take the connection over (upgrade) and for callers whom the API server has not accepted, and
+// HTTP/2 for others if the API server speaks it. The transport follows no
 // redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
 // credentials for an impersonated user.
 func (t *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
@@ -119,15 +119,13 @@ func (t *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTri
 	case id.Impersonated() != nil && ways.impersonated == nil:
 		return noWay{}
 	case id.Impersonated() != nil && upgrade:
-		return ways.impersonated.upgrades
+		return ways.impersonated.http1
 	case id.Impersonated() != nil:
 		return ways.impersonated.requests
-	case upgrade:
-		return ways.anonymous.upgrades
-	case t.accepts(id):
-		return ways.anonymous.requests
+	case upgrade, !t.accepts(id):
+		return ways.anonymous.http1
 	}
-	return ways.unauthenticated
+	return ways.anonymous.requests
 }
 
 // ownRoundTripper returns the transport for a request of listproxy's own making as a caller.
@@ -141,7 +139,7 @@ func (t *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
 	case t.accepts(id):
 		return ways.anonymous.own
 	}
-	return ways.unauthenticated
+	return ways.anonymous.http1
 }
 
 func enableHTTP2(t *http.Transport) {
@@ -182,8 +180,7 @@ func newTransport(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *http.
 		proxy = http.ProxyFromEnvironment // as client-go does
 	}
 	return &http.Transport{
-		// There is one upstream. NewClientConn would ask with a URL of its own, which has no port.
-		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) },
+		Proxy:                 func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: base}) }, // there is one upstream
 		DialContext:           dialer(cfg),
 		TLSClientConfig:       tlsConfig.Clone(),
 		TLSHandshakeTimeout:   tlsHandshakeTimeout,

@@ -112,7 +112,7 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 		})
 		expect.NoError(t, err)
 		known := authntest.Identify(authntest.New(t), "Bearer known")
-		up.accept(known)
+		up.Answered(known, false, http.MethodGet, http.StatusOK)
 		for _, id := range []authn.Identity{known, authntest.Identify(authntest.New(t), "Bearer unknown")} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String(), http.NoBody)
 			expect.NoError(t, err)

@@ -1,0 +1,202 @@
+package authz
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/util/cache"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/inflight"
+)
+
+const (
+	defaultTimeout = 10 * time.Second
+	// maxKey is how long the key of a remembered answer may be, in bytes. The answer to a longer one (a
+	// very long selector) serves those who wait for it only.
+	maxKey = 4 << 10
+	// maxRounds is how often somebody asks because the answer was out of date when it came.
+	maxRounds = 3
+	// ownAnswerCounts is how long an answer is valid, from when it came, for a request that waited for
+	// it, even if it is older than the TTL by then: otherwise a TTL of 0, or a slow upstream, would
+	// leave no time to use it.
+	ownAnswerCounts = time.Second
+
+	// maxAtOnce bounds the questions of accepted callers that are with the upstream, and maxWaiting
+	// those that wait for one of these places. The agents of a DaemonSet are one caller, each with a token
+	// and questions of its own: an eighth of this is enough for two thousand nodes.
+	maxAtOnce  = 128
+	maxWaiting = 16 << 10
+	// maxOfNewcomers bounds the questions of callers who are not known yet. Nobody waits for these places.
+	maxOfNewcomers = 128
+)
+
+// ErrNoPlace is the error of a question about a caller who is not known yet, when as many such
+// questions are with the upstream as may be.
+var ErrNoPlace = errors.New("too many callers who are not known yet are being asked about")
+
+// errOvertaken is the end of a wait for an answer that can still be used.
+var errOvertaken = errors.New("what the upstream answered was out of date each time")
+
+// Config configures an Authorizer or a WhoAmI.
+type Config struct {
+	// TTL is how long an answer may be used, counted from when it was asked for. Zero or less: each
+	// request asks the upstream.
+	TTL time.Duration
+	// Timeout bounds one question, the wait for its turn included. Zero means ten seconds.
+	Timeout time.Duration
+}
+
+// Caller is who is asked about.
+type Caller struct {
+	Identity authn.Identity
+	// Accepted: the upstream is known to accept the caller's credentials. The questions of all others
+	// have places of their own.
+	Accepted bool
+	// Share is whose share of the places a question uses.
+	Share inflight.ShareKey
+}
+
+// answer is what the upstream said, and for how long that is valid.
+type answer[V any] struct {
+	value V
+	// epoch is that of the questions when it was asked for: it is not valid in a later one.
+	epoch  uint64
+	counts validity
+}
+
+// questions puts questions to the upstream and remembers the answers. Those who want to know the
+// same at the same time wait for one answer; it comes for the others even if the one who asked
+// leaves. No answer is used whose question was sent before the last flush, nor longer than the TTL
+// after it was sent (see ownAnswerCounts). It is safe for concurrent use.
+type questions[V any] struct {
+	ttl, timeout time.Duration
+	epoch        atomic.Uint64
+	answers      *cache.LRUExpireCache // of answer[V]
+	flights      singleflight.Group
+	// A question goes on when those who wait for it have gone. So it has a place of its own, which counts
+	// to its share until the answer is there: callers who come and go cannot pile questions up.
+	accepted, newcomers *inflight.Limiter[inflight.ShareKey]
+	hits, misses        atomic.Uint64
+}
+
+// newQuestions remembers at most so many answers: those that were used last.
+func newQuestions[V any](cfg Config, answers int) (*questions[V], error) {
+	q := &questions[V]{ttl: cfg.TTL, timeout: cfg.Timeout, answers: cache.NewLRUExpireCache(answers)}
+	if q.timeout <= 0 {
+		q.timeout = defaultTimeout
+	}
+	var err error
+	if q.accepted, err = inflight.NewLimiter[inflight.ShareKey](inflight.Queueing(maxAtOnce, maxWaiting, q.timeout)); err != nil {
+		return nil, err
+	}
+	q.newcomers, err = inflight.NewLimiter[inflight.ShareKey](inflight.Queueing(maxOfNewcomers, 0, 0))
+	return q, err
+}
+
+// get returns the answer to the question that key stands for: a remembered one, or what ask gets
+// from the upstream. The context of ask does not end with ctx. An error is that of ask or of ctx,
+// [ErrNoPlace], an [inflight.Overload], or errOvertaken.
+func (q *questions[V]) get(ctx context.Context, who Caller, key string, ask func(context.Context) (V, error)) (answer[V], error) {
+	began := time.Now()
+	if known, ok := q.remembered(key, began); ok {
+		q.hits.Add(1)
+		return known, nil
+	}
+	q.misses.Add(1)
+	for range maxRounds {
+		epoch := q.epoch.Load()
+		// Only callers of one share wait for one answer: it waits for the turn of the share that asked first.
+		flight := q.flights.DoChan(flightKey(epoch, who.Share, key), func() (any, error) {
+			return q.ask(context.WithoutCancel(ctx), who, epoch, key, ask)
+		})
+		select {
+		case <-ctx.Done():
+			return answer[V]{}, fmt.Errorf("the caller left before the upstream had answered: %w", ctx.Err())
+		case result := <-flight:
+			if result.Err != nil {
+				return answer[V]{}, result.Err
+			}
+			got, _ := result.Val.(answer[V])
+			now := time.Now()
+			if own := (validity{now, ownAnswerCounts}); !got.counts.from.Before(began) && got.counts.left(now) < own.ttl {
+				got.counts = own
+			}
+			if q.valid(got, now) {
+				return got, nil
+			}
+		}
+	}
+	return answer[V]{}, errOvertaken
+}
+
+// remembered returns the remembered answer for key, if it is valid at now.
+func (q *questions[V]) remembered(key string, now time.Time) (answer[V], bool) {
+	value, _ := q.answers.Get(key)
+	known, ok := value.(answer[V])
+	return known, ok && q.valid(known, now)
+}
+
+// valid says whether an answer may be used at now.
+func (q *questions[V]) valid(a answer[V], now time.Time) bool { return q.left(a, now) > 0 }
+
+// left is for how long an answer may still be used.
+func (q *questions[V]) left(a answer[V], now time.Time) time.Duration {
+	if a.epoch != q.epoch.Load() {
+		return 0
+	}
+	return max(0, a.counts.left(now))
+}
+
+// flush makes every answer invalid, those included that the upstream is giving now.
+func (q *questions[V]) flush() { q.epoch.Add(1) }
+
+// ask puts a question when its turn comes, and remembers the answer.
+func (q *questions[V]) ask(
+	ctx context.Context, who Caller, epoch uint64, key string, ask func(context.Context) (V, error),
+) (answer[V], error) {
+	ctx, cancel := context.WithTimeout(ctx, q.timeout)
+	defer cancel()
+	place, err := q.place(ctx, who)
+	if err != nil {
+		return answer[V]{}, err
+	}
+	defer place.Release()
+	asked := time.Now()
+	value, err := ask(ctx)
+	if err != nil {
+		return answer[V]{}, err
+	}
+	got := answer[V]{value, epoch, validity{asked, q.ttl}}
+	if q.ttl > 0 && len(key) <= maxKey {
+		q.answers.Add(key, got, q.ttl)
+	}
+	return got, nil
+}
+
+// place waits for the caller's turn to have a question asked.
+func (q *questions[V]) place(ctx context.Context, who Caller) (inflight.Grant[inflight.ShareKey], error) {
+	if !who.Accepted {
+		place, err := q.newcomers.Acquire(ctx, who.Share, 1)
+		if err != nil {
+			err = ErrNoPlace
+		}
+		return place, err
+	}
+	place, err := q.accepted.Acquire(ctx, who.Share, 1)
+	if err != nil {
+		err = fmt.Errorf("the turn to ask the upstream did not come: %w", err)
+	}
+	return place, err
+}
+
+// flightKey returns the key under which equal questions of one epoch and share wait for one answer.
+// Epoch and share have a fixed length, so it is unambiguous.
+func flightKey(epoch uint64, share inflight.ShareKey, key string) string {
+	return string(binary.BigEndian.AppendUint64(nil, epoch)) + string(share[:]) + key
+}

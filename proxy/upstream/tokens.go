@@ -1,0 +1,98 @@
+package upstream
+
+import (
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/cache"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/inflight"
+)
+
+const (
+	// acceptedTokens is how many accepted tokens are remembered: those that were used last. A token
+	// that was forgotten is reviewed as a new one.
+	acceptedTokens = 64 << 10
+	acceptedFor    = time.Hour
+	// refusedTokens is how many refused tokens are remembered, so that made-up tokens do not push out
+	// accepted ones.
+	refusedTokens = 4 << 10
+	refusedFor    = 10 * time.Second
+)
+
+// Verdict is what the API server said last of a caller's credentials.
+type Verdict int
+
+const (
+	// Unasked: the API server has not been asked yet, or not for long.
+	Unasked Verdict = iota
+	// Accepted: it has accepted the token, or listproxy has verified the caller itself.
+	Accepted
+	// Refused: it has answered 401 to the token within the last ten seconds.
+	Refused
+	// Anonymous: the caller brings no token, so there is nothing to ask about.
+	Anonymous
+)
+
+// tokens remembers what the API server has said of tokens, by their keys, in bounded memory. It is
+// safe for concurrent use.
+type tokens struct {
+	accepted *cache.LRUExpireCache // of inflight.ShareKey
+	refused  *cache.LRUExpireCache
+}
+
+func newTokens() tokens {
+	return tokens{accepted: cache.NewLRUExpireCache(acceptedTokens), refused: cache.NewLRUExpireCache(refusedTokens)}
+}
+
+// Caller returns what the API server has said of the caller's credentials, and the share that its
+// requests use: its own if it is accepted, else that of its address. Both are fixed for the length
+// of a request.
+func (t *Transports) Caller(id authn.Identity, remoteAddr string) (Verdict, inflight.ShareKey) {
+	switch {
+	case id.Impersonated() != nil:
+		return Accepted, authn.ShareKey(id, true, remoteAddr)
+	case !id.BringsToken():
+		return Anonymous, authn.ShareKey(id, false, remoteAddr)
+	}
+	if share, ok := t.tokens.accepted.Get(id.Key()); ok {
+		share, _ := share.(inflight.ShareKey)
+		return Accepted, share
+	}
+	if _, ok := t.tokens.refused.Get(id.Key()); ok {
+		return Refused, authn.ShareKey(id, false, remoteAddr)
+	}
+	return Unasked, authn.ShareKey(id, false, remoteAddr)
+}
+
+// accepts says whether the API server has accepted the caller's token not long ago.
+func (t *Transports) accepts(id authn.Identity) bool {
+	_, ok := t.tokens.accepted.Get(id.Key())
+	return ok && id.BringsToken()
+}
+
+// Answered remembers what the status of the API server's answer to a request says of the caller's
+// token. The answer to a request for an upgrade says nothing: its token may be in a WebSocket header.
+func (t *Transports) Answered(id authn.Identity, upgrade bool, method string, status int) {
+	switch {
+	case upgrade || !id.BringsToken():
+	case status == http.StatusUnauthorized:
+		t.tokens.accepted.Remove(id.Key())
+		t.tokens.refused.Add(id.Key(), nil, refusedFor)
+	case provesAuthentication(method, status) && !t.accepts(id):
+		t.tokens.refused.Remove(id.Key())
+		t.tokens.accepted.Add(id.Key(), authn.ShareKey(id, true, ""), acceptedFor)
+	}
+}
+
+// provesAuthentication says whether kube-apiserver gives such an answer only to callers whom it has
+// authenticated. It gives some answers before it checks a token (DefaultBuildHandlerChain in
+// k8s.io/apiserver/pkg/server): 400 to a malformed timeout, an answer to the preflights of CORS,
+// 429 and 5xx when it is overloaded or shuts down. Callers with made-up tokens get these too.
+func provesAuthentication(method string, status int) bool {
+	if method == http.MethodOptions {
+		return false
+	}
+	return status >= http.StatusOK && status < http.StatusMultipleChoices || status == http.StatusForbidden
+}

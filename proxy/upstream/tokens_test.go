@@ -1,0 +1,92 @@
+package upstream
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
+)
+
+// TestAnswered: an answer that only somebody can have shows that the token is accepted, and a 401 that
+// it is not, for a while.
+func TestAnswered(t *testing.T) {
+	token := authntest.Identify(authntest.New(t), "Bearer a")
+	for _, test := range []struct {
+		id      authn.Identity
+		before  bool // the token is accepted
+		upgrade bool
+		method  string
+		code    int
+		want    Verdict
+	}{
+		{token, false, false, http.MethodGet, http.StatusOK, Accepted},
+		{token, false, false, http.MethodGet, http.StatusForbidden, Accepted},
+		{token, false, false, http.MethodGet, http.StatusUnauthorized, Refused},
+		{token, true, false, http.MethodGet, http.StatusUnauthorized, Refused},
+		{token, false, false, http.MethodGet, http.StatusInternalServerError, Unasked},
+		{token, true, false, http.MethodGet, http.StatusInternalServerError, Accepted},
+		{token, false, false, http.MethodOptions, http.StatusOK, Unasked},
+		{token, false, true, http.MethodGet, http.StatusSwitchingProtocols, Unasked},
+		{token, false, true, http.MethodGet, http.StatusForbidden, Unasked},
+		{token, true, true, http.MethodGet, http.StatusUnauthorized, Accepted},
+		{authn.Identity{}, false, false, http.MethodGet, http.StatusOK, Anonymous},
+		{authn.Identity{}, false, true, http.MethodGet, http.StatusSwitchingProtocols, Anonymous},
+	} {
+		up, err := New(proxytest.StartUpstream(t, false, http.NotFound).Config())
+		expect.NoError(t, err)
+		if test.before {
+			up.Answered(test.id, false, http.MethodGet, http.StatusOK)
+		}
+		up.Answered(test.id, test.upgrade, test.method, test.code)
+		if got, _ := up.Caller(test.id, "192.0.2.1:1"); got != test.want {
+			t.Errorf("%+v: the verdict is %d", test, got)
+		}
+	}
+}
+
+// TestRefusedIsForgotten: after ten seconds a token may be asked about again, and an answer to it that
+// only somebody can have counts at once.
+func TestRefusedIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up, err := New((&proxytest.FakeAPI{}).Config())
+		expect.NoError(t, err)
+		token := authntest.Identify(authntest.New(t), "Bearer a")
+		want := func(want Verdict) {
+			t.Helper()
+			if got, _ := up.Caller(token, "192.0.2.1:1"); got != want {
+				t.Errorf("the verdict is %d, want %d", got, want)
+			}
+		}
+		up.Answered(token, false, http.MethodGet, http.StatusUnauthorized)
+		time.Sleep(refusedFor)
+		want(Refused)
+		time.Sleep(1)
+		want(Unasked)
+		up.Answered(token, false, http.MethodGet, http.StatusUnauthorized)
+		up.Answered(token, false, http.MethodGet, http.StatusOK)
+		want(Accepted)
+		up.Answered(token, false, http.MethodGet, http.StatusUnauthorized)
+		want(Refused)
+	})
+}
+
+// TestShares: an accepted token has the share of its user, all others that of their address.
+func TestShares(t *testing.T) {
+	up, err := New((&proxytest.FakeAPI{}).Config())
+	expect.NoError(t, err)
+	identifier := authntest.New(t)
+	a, b := authntest.Identify(identifier, "Bearer a"), authntest.Identify(identifier, "Bearer b")
+	up.Answered(a, false, http.MethodGet, http.StatusOK)
+	if _, share := up.Caller(a, "192.0.2.1:1"); share != authn.ShareKey(a, true, "") {
+		t.Error("an accepted token does not have its own share")
+	}
+	_, of := up.Caller(b, "192.0.2.1:1")
+	if _, other := up.Caller(b, "192.0.2.2:1"); of != authn.ShareKey(b, false, "192.0.2.1:2") || of == other {
+		t.Error("a token that is not known does not have the share of its address")
+	}
+}

@@ -145,10 +145,8 @@ var forwarding = []struct {
 	},
 	{
 		UnknownCaller,
-		"kube-apiserver had not accepted the caller's token yet: new callers, and " +
-			"made-up tokens",
-		"kube-apiserver has not accepted this caller's token yet; when it has answered, " +
-			"the next list may come from memory.",
+		"kube-apiserver does not accept the caller's token, or too many new tokens came at the same moment",
+		"kube-apiserver does not accept this caller's token, or too many new tokens came at the same moment.",
 	},
 	{
 		NotAllowed,

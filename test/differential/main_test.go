@@ -8,7 +8,6 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/differential/cluster"
-	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
@@ -30,7 +29,6 @@ func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differ
 	t.Helper()
 	upstream := h.RESTConfig(shared.Plane.RESTConfig(controlplane.Feed))
 	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: upstream, Args: append(args, "--eager", eager, "--client-ca-file", shared.Plane.CAPath())})
-	expect.NoError(t, shared.Introduce(p))
 	return differential.SideOf(p)
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential/cluster"
@@ -84,17 +83,7 @@ func (s *Suite) SetUp(h *harness.Suite, args ...string) error {
 	}
 	// Revisions from before it started are not its to know.
 	s.Ledger.Forget()
-	return s.Introduce(s.Healthy)
-}
-
-// Introduce has all who ask known to a listproxy, as if each had sent something else than a list
-// before.
-func (s *Suite) Introduce(p *harness.Proxy) error {
-	var all []*rest.Config
-	for _, user := range s.Users() {
-		all = append(all, &rest.Config{BearerToken: user.Token})
-	}
-	return p.Introduce(all...)
+	return nil
 }
 
 // SideOf is how a listproxy is asked.

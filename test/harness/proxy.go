@@ -226,20 +226,20 @@ func (p *Proxy) ConnectURL() *url.URL { return p.connect }
 // Dir holds ca.crt and the made certificates.
 func (p *Proxy) Dir() string { return p.dir }
 
-// TunnelConfig returns a client's configuration with the proxy as its proxy-url, and introduces the
-// client. From then on the proxy must not emit the client's secrets.
+// TunnelConfig returns a client's configuration with the proxy as its proxy-url. From then on the
+// proxy must not emit the client's secrets.
 func (p *Proxy) TunnelConfig(direct *rest.Config) *rest.Config {
-	p.introduced(direct)
+	addClient("a client's", direct)
 	cfg := rest.CopyConfig(direct)
 	cfg.Proxy = http.ProxyURL(p.connect)
 	cfg.CAData, cfg.CAFile = p.ca, ""
 	return cfg
 }
 
-// RESTConfig returns a client's configuration, pointed at the proxy, and introduces the client.
-// From then on the proxy must not emit the client's secrets.
+// RESTConfig returns a client's configuration, pointed at the proxy. From then on the proxy must not
+// emit the client's secrets.
 func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
-	p.introduced(direct)
+	addClient("a client's", direct)
 	cfg := rest.CopyConfig(direct)
 	cfg.Host = p.URL()
 	cfg.CAData, cfg.CAFile = p.ca, ""

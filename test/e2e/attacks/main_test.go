@@ -15,7 +15,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
@@ -101,11 +100,6 @@ func setUp(s *harness.Suite) error {
 	})
 	if err != nil {
 		return err
-	}
-	for _, l := range logins {
-		if err := running.Introduce(&rest.Config{BearerToken: l.token}); err != nil {
-			return err
-		}
 	}
 	direct = newDoor("direct", cp.URL(), cp.CA())
 	doors = []door{

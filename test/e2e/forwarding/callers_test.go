@@ -4,7 +4,10 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
@@ -77,33 +80,56 @@ func TestMadeUpTokensLearnNothing(t *testing.T) {
 	}
 }
 
-// TestAcceptedCallers: the first list of a new token is forwarded, and its answer makes it known.
-func TestAcceptedCallers(t *testing.T) {
-	eachDoor(t, func(t *testing.T, d *door) {
-		ns := newNamespace(t)
-		for _, first := range []struct {
-			path   string
-			status int
-			reason string
-		}{
-			{"/version", http.StatusOK, "not-list"},
-			{"/api/v1/namespaces/" + ns + "/pods?resourceVersion=0", http.StatusForbidden, "unknown-caller"},
-		} {
-			token, err := cp.CreateServiceAccountToken(t.Context(), ns, "new")
-			expect.NoError(t, err)
-			got := d.do(t, bearer(token, first.path))
-			wantForwarded(t, got, first.reason)
-			if got.Status != first.status {
-				t.Errorf("%s: %d", first.path, got.Status)
-			}
-			wantRefused(t, d.do(t, bearer(token, "/api/v1/pods?resourceVersion=0")), http.StatusForbidden, "not-allowed")
-			wantRefused(t, d.do(t, bearer(token+"x", "/api/v1/pods?resourceVersion=0")), http.StatusUnauthorized, "unknown-caller")
+// TestFirstListOfAToken: the first list of a new token comes from memory if its caller may have it,
+// also right after listproxy's start, as when a DaemonSet is rolled out. Others are told why not.
+func TestFirstListOfAToken(t *testing.T) {
+	const agents, atOnce = 300, 20
+	ns := newNamespace(t)
+	newConfigMap(t, ns, "a", nil)
+	expect.NoError(t, cp.GrantAll(t.Context(), controlplane.Grant{
+		To: []string{"user:system:serviceaccount:" + ns + ":agent"}, Namespace: ns, Role: "cluster-admin",
+	}))
+	path := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
+	token := func(account string) string {
+		token, err := cp.CreateServiceAccountToken(t.Context(), ns, account)
+		expect.NoError(t, err)
+		return token
+	}
+	awaitDirect(t, bearer(token("agent"), path), http.StatusOK)
+	for range 2 {
+		d := startProxy(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--eager", "configmaps"}})
+		var tokens []string
+		for range agents {
+			tokens = append(tokens, token("agent"))
 		}
-	})
+		var hits atomic.Int64
+		var all errgroup.Group
+		all.SetLimit(atOnce)
+		for _, token := range tokens {
+			all.Go(func() error {
+				got := d.do(t, bearer(token, path))
+				if got.Status != http.StatusOK {
+					t.Errorf("status %d: %s", got.Status, got.cacheStatus)
+				}
+				if strings.Contains(got.cacheStatus, "; hit; ") {
+					hits.Add(1)
+				}
+				return nil
+			})
+		}
+		_ = all.Wait()
+		if n := hits.Load(); n < agents*95/100 {
+			t.Errorf("%d of %d came from memory", n, agents)
+		}
+		stranger := token("stranger")
+		wantRefused(t, d.do(t, bearer(stranger, path)), http.StatusForbidden, "not-allowed")
+		for range 2 { // once reviewed, once remembered
+			wantRefused(t, d.do(t, bearer(stranger+"x", path)), http.StatusUnauthorized, "unknown-caller")
+		}
+	}
 }
 
-// TestMemoryIsForTheAllowed: why memory has no answer is told to who may list, without a review,
-// and nobody else.
+// TestMemoryIsForTheAllowed: why memory has no answer is told to who may list, and nobody else.
 func TestMemoryIsForTheAllowed(t *testing.T) {
 	harness.Long(t)
 	// From before listproxy's first list, and not compacted.

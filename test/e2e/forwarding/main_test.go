@@ -81,9 +81,6 @@ func setUp(s *harness.Suite) error {
 	if err != nil {
 		return err
 	}
-	if err := introduce(running); err != nil {
-		return err
-	}
 	if direct, err = newDoor(dir, "direct", cp.RESTConfig); err != nil {
 		return err
 	}
@@ -173,19 +170,7 @@ func startProxy(t *testing.T, o harness.ProxyOptions) *door {
 // startProcess starts a listproxy that must end well.
 func startProcess(t *testing.T, o harness.ProxyOptions) *harness.Proxy {
 	t.Helper()
-	running := harness.RunProxy(t, o)
-	expect.NoError(t, introduce(running))
-	return running
-}
-
-// introduce has every user known to a listproxy, as if each had sent something else than a list
-// before.
-func introduce(p *harness.Proxy) error {
-	var all []*rest.Config
-	for _, user := range controlplane.Users() {
-		all = append(all, cp.RESTConfig(user.Name))
-	}
-	return p.Introduce(all...)
+	return harness.RunProxy(t, o)
 }
 
 // doorOf makes a door of the test's own.

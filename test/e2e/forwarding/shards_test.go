@@ -125,7 +125,6 @@ func startBeside(t *testing.T, serverArg string, prepare func(beside), proxyArgs
 	b.server = ask.MustNew(t, admin, patience)
 	prepare(b)
 	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: proxyArgs})
-	expect.NoError(t, p.Introduce(admin))
 	b.proxy = ask.MustNew(t, p.RESTConfig(admin), patience)
 	return b
 }

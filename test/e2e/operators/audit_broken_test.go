@@ -34,7 +34,6 @@ func startAudited(t *testing.T, path string) *audited {
 	})
 	client := ask.MustNew(t, running.RESTConfig(cp.RESTConfig(controlplane.Anonymous)), patience)
 	t.Cleanup(client.HTTP.CloseIdleConnections)
-	expect.NoError(t, running.Introduce(cp.RESTConfig(controlplane.Admin), cp.RESTConfig(controlplane.Alice)))
 	return &audited{Proxy: running, log: path, client: client}
 }
 

@@ -117,9 +117,6 @@ type answer struct {
 	after          uint64
 	snapshot       snapshot.Snapshot
 	query          index.Query
-	// indentedSize is how many bytes an indented list has; 0 until it was measured, which takes about as
-	// long as to write it.
-	indentedSize int
 
 	entry      discovery.Entry
 	collection *snapshot.Collection

@@ -24,9 +24,9 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/discovery"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
@@ -386,7 +386,7 @@ func startModelWorld(t testing.TB, settle time.Duration, change ...func(*snapsho
 		Invalidate: collections.Invalidate, Settle: settle, Quarantine: time.Minute, Log: proxytest.DiscardLog(),
 	})
 	expect.NoError(t, err)
-	bounds, err := inflight.New(inflight.Config{Requests: 10, Bytes: 10_000, Wait: 24 * time.Hour})
+	bounds, err := limits.New(limits.Config{Requests: 10, Bytes: 10_000, Wait: 24 * time.Hour})
 	expect.NoError(t, err)
 	reviews, err := authz.NewAuthorizer(authntest.SendAs(w.review), &url.URL{Scheme: "https", Host: "upstream.example"},
 		authz.Config{TTL: 24 * time.Hour, Timeout: 24 * time.Hour}, proxytest.DiscardLog())
@@ -400,7 +400,7 @@ func startModelWorld(t testing.TB, settle time.Duration, change ...func(*snapsho
 		Schemas:     cluster.Schemas,
 		Authorizer:  reviews,
 		Collections: collections,
-		Inflight:    bounds,
+		Limits:      bounds,
 		Log:         proxytest.DiscardLog(),
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -436,7 +436,7 @@ func (w *modelWorld) ask(t *testing.T, target string) (why reason.Reason) {
 	came, before := w.revision, w.epochs.Past
 	w.mu.Unlock()
 	who := w.caller(t)
-	release := takeRoom(t, w.handler.Inflight, 10_000)
+	release := takeRoom(t, w.handler.Limits, 10_000)
 	out := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 	r.Header.Set("Authorization", "Bearer a")

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/listproxy/listproxy/policy"
@@ -14,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/forward"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -38,7 +37,7 @@ type Handler struct {
 	ConsistentWait time.Duration
 
 	Authenticator *authn.Authenticator
-	Inflight      *inflight.Bounds
+	Limits        *limits.Limits
 	Upstream      *upstream.Transports
 	Forward       *forward.Forwarder
 	// Policy says what is kept. It must not be nil.
@@ -74,7 +73,7 @@ func (h *Handler) Chain() http.Handler {
 		h.withOnlyPaths,          // only a path, and only for this API server
 		h.withBodyLimit,          // no body is too long
 		h.withAuthentication,     // who calls
-		h.withInflight,           // the request's turn: bounded, and shared between callers
+		h.withTurn,               // the request's turn: bounded, and shared between callers
 	)
 }
 
@@ -122,7 +121,7 @@ func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Req
 	who := &caller{lastProbe: h.Collections.LastProbe()}
 	var refusal *authn.Refusal
 	if who.identity, refusal = h.Authenticator.Authenticate(r); refusal == nil {
-		who.verdict, who.share = h.Upstream.Caller(who.identity, r.RemoteAddr)
+		who.verdict, who.flow = h.Upstream.Caller(who.identity, r.RemoteAddr)
 	}
 	r = record.Trace(r, who.accepted()) // a caller's trace is continued only if kube-apiserver knows the caller
 	if refusal != nil {
@@ -138,7 +137,7 @@ type caller struct {
 	identity authn.Identity
 	// verdict is what kube-apiserver had said of the caller when the request came.
 	verdict upstream.Verdict
-	share   inflight.ShareKey
+	flow    limits.Flow
 	// lastProbe is the number of the last probe that was sent before the request came: a later one
 	// proves the newest state for it, even one that was sent while the request waited for its turn.
 	lastProbe uint64
@@ -148,7 +147,7 @@ func (c caller) accepted() bool { return c.verdict == upstream.Accepted }
 
 // asked is the caller, for questions to kube-apiserver about it.
 func (c caller) asked() authz.Caller {
-	return authz.Caller{Identity: c.identity, Accepted: c.accepted(), Share: c.share}
+	return authz.Caller{Identity: c.identity, Accepted: c.accepted(), Flow: c.flow}
 }
 
 type callerContextKey struct{}
@@ -166,94 +165,33 @@ func callerOf(ctx context.Context) caller {
 	return caller{}
 }
 
-// withInflight passes a request on when its turn comes, and answers 429 if the turn does not come.
-func (h *Handler) withInflight(next http.Handler) http.Handler {
+// withTurn passes a request on when its turn comes, and answers 429 if the turn does not come.
+func (h *Handler) withTurn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if turn, r := h.admit(w, r); turn != nil {
-			defer turn.end()
+		if turn := h.admit(w, r); turn != nil {
+			defer turn.Release()
 			next.ServeHTTP(w, r)
-			if turn.wasCut() {
-				panic(http.ErrAbortHandler) // another request on this connection would end at once
-			}
 		}
 	})
 }
 
-// lateEnd is how long a long-running request whose place is taken has until its end: twice what
-// package forward gives to an event under way.
-const lateEnd = 2 * time.Second
-
-// turn is what a request holds that was let in.
-type turn struct {
-	place  inflight.Place
-	leave  func()                  // gives its connection back; nil if it has none
-	cancel context.CancelCauseFunc // of a long-running request's context
-
-	mu     sync.Mutex
-	client http.ResponseWriter // nil when the handler is about to return
-	cut    bool                // cutOff has ended what client reads and writes
-}
-
-func (t *turn) end() {
-	if t.leave != nil {
-		t.leave()
-	}
-	if t.cancel != nil {
-		t.cancel(nil)
-	}
-	t.mu.Lock()
-	t.client = nil
-	t.mu.Unlock()
-	t.place.Release()
-}
-
-// cutOff ends the reads and writes of the client's connection or stream. A handler whose client reads
-// nothing does not notice otherwise that the request's context has ended; nor does one that passes on
-// what comes on an upgraded connection.
-func (t *turn) cutOff() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.client != nil {
-		t.cut = true
-		control, past := http.NewResponseController(t.client), time.Unix(1, 0)
-		_ = control.SetReadDeadline(past) // fails only if the connection is gone
-		_ = control.SetWriteDeadline(past)
-	}
-}
-
-func (t *turn) wasCut() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.cut
-}
-
 // admit lets a request in when its turn comes; it returns nil if it has refused it.
-func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*turn, *http.Request) {
+func (h *Handler) admit(w http.ResponseWriter, r *http.Request) *limits.Grant {
 	long, who := kubehttp.Of(r).LongRunning, callerOf(r.Context())
 	observe.RecordOf(r.Context()).LongRunning(long)
-	t := &turn{client: w}
-	var err error
-	var end func() // for a caller who needs the place
+	limiter := h.Limits.Requests
 	if long {
-		ctx, cancel := context.WithCancelCause(r.Context())
-		r, t.cancel = r.WithContext(ctx), cancel
-		end = func() {
-			h.seldom.Do(func() {
-				h.Log.Info("a long-running request is ended: its caller has the most of them, and another caller needs its place")
-			})
-			cancel(forward.ErrEndInOrder)
-			time.AfterFunc(lateEnd, t.cutOff)
-		}
+		limiter = h.Limits.LongRunning
 	}
-	if t.place, err = h.Inflight.Admit(r.Context(), who.share, who.accepted(), end); err != nil {
+	turn, err := limiter.Acquire(r.Context(), who.flow, 1)
+	if err != nil {
 		h.refuse(w, r, err)
-		return nil, nil
+		return nil
 	}
 	if who.accepted() {
-		t.leave = inflight.UseConnection(r.Context(), who.share)
 		server.CallerKnown(r.Context(), long)
 	}
-	return t, r
+	return &turn
 }
 
 // rarely logs an error that callers can cause, at a limited rate.

@@ -21,9 +21,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/discovery"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
@@ -96,7 +96,7 @@ func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Inv
 // decider is a Handler that knows of the pods of f, and whose collections have no upstream.
 func decider(t *testing.T, f *proxytest.FakeAPI, bodies int64) *Handler {
 	t.Helper()
-	bounds, err := inflight.New(inflight.Config{Requests: 10, Bytes: bodies, Wait: time.Minute})
+	bounds, err := limits.New(limits.Config{Requests: 10, Bytes: bodies, Wait: time.Minute})
 	expect.NoError(t, err)
 	collections := snapshot.NewCollections(snapshot.Config{
 		Client: &http.Client{Transport: proxytest.Transport(func(*http.Request) (*http.Response, error) { return nil, http.ErrServerClosed })},
@@ -110,7 +110,7 @@ func decider(t *testing.T, f *proxytest.FakeAPI, bodies int64) *Handler {
 		Schemas:     cluster.Schemas,
 		Authorizer:  authorizerOf(t, sayYes),
 		Collections: collections,
-		Inflight:    bounds,
+		Limits:      bounds,
 		Log:         proxytest.DiscardLog(),
 	}
 }
@@ -125,7 +125,7 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		h := decider(t, f, 10_000)
 		h.AuditLog = log
 		id := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice"})
-		who := caller{identity: id, verdict: upstream.Accepted, share: authn.ShareKey(id, true, "")}
+		who := caller{identity: id, verdict: upstream.Accepted, flow: authn.FlowOf(id, true, "")}
 		collection, _ := h.Collections.Use(snapshot.Resource{
 			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespaced: true, Representation: media.JSON,
 		})
@@ -138,7 +138,7 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		}
 		found.rights.callers = yes
 
-		release := takeRoom(t, h.Inflight, 10_000)
+		release := takeRoom(t, h.Limits, 10_000)
 		w := httptest.NewRecorder()
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
 		done := make(chan reason.Reason)
@@ -152,7 +152,7 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		if len(w.Result().Header) > 0 || w.Body.Len() > 0 {
 			t.Errorf("written: %v, %q", w.Result().Header, w.Body)
 		}
-		if s := h.Inflight.Stats().Bytes; s.InUse != 0 {
+		if s := h.Limits.Stats()["bytes"]; s.InUse != 0 {
 			t.Errorf("%d bytes are held", s.InUse)
 		}
 		fresh := audit.NewLog(&auditSink{}, proxytest.DiscardLog())
@@ -166,15 +166,13 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 }
 
 // takeRoom takes all of so many bytes, for two others.
-func takeRoom(t *testing.T, bounds *inflight.Bounds, bytes int) (release func()) {
+func takeRoom(t *testing.T, bounds *limits.Limits, bytes int) (release func()) {
 	t.Helper()
-	var taken []inflight.Grant[inflight.ShareKey]
+	var taken []limits.Grant
 	for _, name := range []string{"one", "two"} {
 		id := authntest.New(t).OfUser(&user.DefaultInfo{Name: name})
-		room, ok := bounds.TryAdmitBody(authn.ShareKey(id, true, ""), bytes/2)
-		if !ok {
-			t.Fatal("no room for another's body")
-		}
+		room, err := bounds.Answer(t.Context(), authn.FlowOf(id, true, ""), bytes/2)
+		expect.NoError(t, err)
 		taken = append(taken, room)
 	}
 	return func() {

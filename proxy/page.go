@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -35,7 +35,7 @@ type body struct {
 	indented   bool
 	unfit      bool // to be indented: it would grow too much, or is nested too deeply
 	pooled     *[]*index.Object
-	room       inflight.Grant[inflight.ShareKey]
+	room       limits.Grant
 }
 
 // newBody finds the objects that are written. The body must be released.
@@ -60,10 +60,7 @@ func newBody(a answer) *body {
 	b.head = b.frame.AppendHead(nil, meta, n, size)
 	b.tail = b.frame.AppendTail(nil, meta, n)
 	b.size = len(b.head) + size + len(b.tail)
-	switch {
-	case b.indented && a.indentedSize > 0:
-		b.size = a.indentedSize
-	case b.indented:
+	if b.indented {
 		b.measureIndented()
 	}
 	return b
@@ -106,21 +103,6 @@ func (b *body) release() {
 	*b.pooled = b.objects[:0]
 	pages.Put(b.pooled)
 	b.room.Release()
-}
-
-// renewed returns the body of an answer that has a newer state now, in the room that the old one had;
-// nil if it is much larger and must wait for room itself. The old one is released.
-func (b *body) renewed(a answer) *body {
-	room, had := b.room, b.size
-	b.room = inflight.Grant[inflight.ShareKey]{}
-	b.release()
-	newer := newBody(a)
-	newer.room = room
-	if newer.size > had+had/8 {
-		newer.release()
-		return nil
-	}
-	return newer
 }
 
 // writePage writes the answer to r.

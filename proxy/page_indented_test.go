@@ -10,12 +10,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -127,35 +124,6 @@ func TestUnfitToBeIndented(t *testing.T) {
 	if reason.Pretty.Explain() == "" {
 		t.Error("the reason to forward it is not explained")
 	}
-}
-
-// TestRoomForIndentedLists: one that is unfit waits for no room, and one that waits is not measured
-// again.
-func TestRoomForIndentedLists(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, _, _ := newCrowdedWorld(t)
-		unfit := indented(answer{snapshot: snapshot.Fixed(7, "ThingList", "v1", []*index.Object{
-			{Key: "a", Revision: 1, Bytes: []byte(strings.Repeat("[", wire.MaxIndentDepth) + strings.Repeat("]", wire.MaxIndentDepth))},
-		})})
-		page, err := w.handler.admitBody(t.Context(), inflight.ShareKey{9}, &unfit, time.Now(), time.Second)
-		expect.NoError(t, err)
-		if page.release(); !page.unfit {
-			t.Error("it is not unfit")
-		}
-		list := indented(listOf(3, 100))
-		want := newBody(list)
-		want.release()
-		if _, err := w.handler.admitBody(t.Context(), inflight.ShareKey{9}, &list, time.Now(), time.Second); err == nil {
-			t.Error("there was room")
-		}
-		if list.indentedSize != want.size {
-			t.Errorf("its size is %d, want %d", list.indentedSize, want.size)
-		}
-		list.indentedSize++
-		again := newBody(list)
-		again.release()
-		expect.Same(t, list.indentedSize, again.size)
-	})
 }
 
 // TestIndentingDoesNotAllocate holds for indented pages what TestAPageDoesNotAllocateByItsSize

@@ -4,9 +4,8 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/listproxy/listproxy/proxy/forward"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
@@ -14,18 +13,15 @@ import (
 // documentation and tests.
 func RefusalReasons() []string {
 	reasons := observe.RefusalReasons()
-	for _, overload := range inflight.Overloads() {
+	for _, overload := range limits.Overloads() {
 		reasons = append(reasons, string(overload))
 	}
 	return reasons
 }
 
-// refuse answers a request whose turn did not come, or whose place was taken before its answer began.
+// refuse answers a request whose turn did not come.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	switch {
-	case forward.PlaceTaken(r.Context()):
-		err = forward.ErrEndInOrder
-	case r.Context().Err() != nil:
+	if r.Context().Err() != nil {
 		// The caller has gone. Or it has only closed its half of the connection: without the panic it
 		// would read an empty 200.
 		panic(http.ErrAbortHandler)
@@ -37,11 +33,8 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // refusalReason is why listproxy refuses a request, in metrics and traces.
 func refusalReason(err error) string {
-	if overload, is := errors.AsType[inflight.Overload](err); is {
+	if overload, is := errors.AsType[limits.Overload](err); is {
 		return string(overload)
-	}
-	if errors.Is(err, forward.ErrEndInOrder) {
-		return observe.RefusedTaken
 	}
 	return observe.OtherLabel
 }

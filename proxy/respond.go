@@ -10,8 +10,6 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
-	"github.com/listproxy/listproxy/proxy/forward"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
@@ -39,10 +37,6 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		}
 		found = answer{semantics: found.semantics}
 		record.Decided(list, found.semantics, why)
-	}
-	if forward.PlaceTaken(r.Context()) {
-		h.refuse(w, r, forward.ErrEndInOrder)
-		return nil
 	}
 	record.SetCacheStatus(w.Header(), kubehttp.CacheForwarded(why))
 	code := 0
@@ -81,16 +75,16 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 		return nil, why
 	}
 	defer event.Abandon()
-	page, why := h.prepare(w, r, who, a)
-	if page != nil && a.renew(r.Context()) {
-		if page = page.renewed(*a); page == nil {
-			page, why = h.prepare(w, r, who, a)
+	page := newBody(*a)
+	if !page.unfit {
+		var err error
+		if page.room, err = h.Limits.Answer(r.Context(), who.flow, page.size); err != nil {
+			page.release()
+			h.refuse(w, r, err)
+			return nil, reason.None
 		}
 	}
-	switch {
-	case page == nil:
-		return nil, why
-	case list.Watch:
+	if list.Watch {
 		return h.beginWatch(w, r, who, list, a, event, page)
 	}
 	defer page.release()
@@ -172,53 +166,4 @@ func (h *Handler) conditions(list policy.Request, a answer) conditions {
 	}
 	on.entry, on.known = h.Catalog.Known(list.Group, list.Version, list.Resource)
 	return on
-}
-
-// noRoom decides what becomes of a request for whose answer there was no room in time. It returns
-// the reason to forward the request, which needs hardly any memory here; or it refuses the request.
-func (h *Handler) noRoom(w http.ResponseWriter, r *http.Request, err error) reason.Reason {
-	if h.Inflight.Spill(err) {
-		h.rarely("an answer from memory had to be forwarded: there was no room for its bytes", err)
-		return reason.NoRoom
-	}
-	h.refuse(w, r, err)
-	return reason.None
-}
-
-// prepare makes the body of an answer as soon as there is room for its bytes. Without a body, the
-// request is to be forwarded for a reason, or was refused.
-func (h *Handler) prepare(w http.ResponseWriter, r *http.Request, who caller, a *answer) (*body, reason.Reason) {
-	page, err := h.admitBody(r.Context(), who.share, a, time.Now(), h.Inflight.BodyWait())
-	if err != nil {
-		return nil, h.noRoom(w, r, err)
-	}
-	return page, reason.None
-}
-
-// admitBody makes the body of an answer as soon as there is room for its bytes, which it waits for as
-// [inflight.Bounds.AdmitBody] does. Meanwhile it keeps no body in memory: the same snapshot gives the
-// same body again. A body that is unfit needs no room.
-func (h *Handler) admitBody(
-	ctx context.Context, share inflight.ShareKey, a *answer, begun time.Time, atMost time.Duration,
-) (*body, error) {
-	page := newBody(*a)
-	if page.size == 0 || page.unfit { // 0: a watch that begins with no state
-		return page, nil
-	}
-	if page.indented {
-		a.indentedSize = page.size
-	}
-	var ok bool
-	if page.room, ok = h.Inflight.TryAdmitBody(share, page.size); ok {
-		return page, nil
-	}
-	size := page.size
-	page.release()
-	room, err := h.Inflight.AdmitBody(ctx, share, size, begun, atMost)
-	if err != nil {
-		return nil, err
-	}
-	page = newBody(*a)
-	page.room = room
-	return page, nil
 }

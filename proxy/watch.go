@@ -50,21 +50,6 @@ func (h *Handler) watchable(list policy.Request, a answer) reason.Reason {
 	return reason.None
 }
 
-// renew gives a streaming list a newer state if, while it waited for room, the history has forgotten
-// what came after its state. It says whether it has.
-func (a *answer) renew(ctx context.Context) bool {
-	if !a.initial || a.collection.NoFollow(a.after, true) != reason.History {
-		return false
-	}
-	newer, why := a.collection.Follow(ctx, a.after, false, 0)
-	form := newer.WatchForm()
-	if why != reason.None || form == nil || form.InitialEnd == nil || !newer.Frame.Selects(a.query.Fields) {
-		return false
-	}
-	a.snapshot, a.after = newer, newer.Revision
-	return true
-}
-
 // beginWatch begins to answer a watch from memory: the watch that it returns must be served. If it
 // returns a reason instead, it has written nothing. It takes over page.
 func (h *Handler) beginWatch(

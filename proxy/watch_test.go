@@ -24,10 +24,10 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authz"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -147,22 +147,6 @@ func TestCompressedWatch(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestWatchWithoutState: a watch that begins with no state needs no room among the bytes that are
-// being written, whoever holds all of it.
-func TestWatchWithoutState(t *testing.T) {
-	bounds, err := inflight.New(inflight.Config{Bytes: 10})
-	expect.NoError(t, err)
-	defer takeRoom(t, bounds, 10)()
-	h := &Handler{Inflight: bounds}
-	page, err := h.admitBody(t.Context(), inflight.ShareKey{}, &answer{watch: true}, time.Now(), 0)
-	expect.NoError(t, err)
-	page.release()
-	list := listOf(1, 1)
-	if _, err := h.admitBody(t.Context(), inflight.ShareKey{}, &list, time.Now(), 0); err == nil {
-		t.Error("there was room for a list")
 	}
 }
 
@@ -529,7 +513,7 @@ func testManyWatchesAreReviewed(t *testing.T) {
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 		r.Header.Set("Authorization", "Bearer a")
 		r.Header.Set("Accept", "application/json")
-		_, _, why := h.decide(r, caller{identity: identity, verdict: upstream.Accepted, share: inflight.ShareKey{share}})
+		_, _, why := h.decide(r, caller{identity: identity, verdict: upstream.Accepted, flow: limits.Flow{share}})
 		mu.Lock()
 		said[why]++
 		mu.Unlock()

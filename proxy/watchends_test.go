@@ -28,10 +28,10 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authz"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
@@ -180,7 +180,7 @@ func TestInterruptedStatesEndApart(t *testing.T) {
 				w := newModelWorld(t)
 				w.bulk = randomText(100 << 10) // more than is written at once
 				var err error
-				if w.handler.Inflight, err = inflight.New(inflight.Config{Requests: 2 * clients, Bytes: room}); err != nil {
+				if w.handler.Limits, err = limits.New(limits.Config{Requests: 2 * clients, Bytes: room}); err != nil {
 					t.Fatal(err)
 				}
 				w.load(t)
@@ -195,13 +195,7 @@ func TestInterruptedStatesEndApart(t *testing.T) {
 				time.Sleep(tt.free + time.Second)
 				synctest.Wait()
 				told := outs[0].Body.Len()
-				for share := range byte(2) { // one may have half
-					taken, ok := w.handler.Inflight.TryAdmitBody(inflight.ShareKey{share}, room/2)
-					if !ok {
-						t.Error("there is no room")
-					}
-					defer taken.Release()
-				}
+				defer takeRoom(t, w.handler.Limits, room)()
 				ends := map[time.Duration]bool{}
 				for _, o := range watches {
 					end := o.end(t, 20*time.Second)
@@ -229,7 +223,7 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 				w := newModelWorld(t, func(c *snapshot.Config) { c.Bytes = bytes })
 				w.bulk = randomText(600 << 10) // more than is written at once
 				var err error
-				w.handler.Inflight, err = inflight.New(inflight.Config{Requests: 10, Bytes: 100 << 20})
+				w.handler.Limits, err = limits.New(limits.Config{Requests: 10, Bytes: 100 << 20})
 				expect.NoError(t, err)
 				w.load(t)
 				out := &slowReader{httptest.NewRecorder(), reads}
@@ -253,8 +247,8 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 	}
 }
 
-// TestStreamingListThatWaitsForRoom: if the history forgets meanwhile what comes after its state, it
-// gets a newer one, and goes on from there.
+// TestStreamingListThatWaitsForRoom: it goes on from its state. If the history forgets meanwhile what
+// comes after that, it is forwarded.
 func TestStreamingListThatWaitsForRoom(t *testing.T) {
 	for _, bytes := range []int64{100 << 20, 1_900_000} {
 		t.Run(fmt.Sprint(bytes), func(t *testing.T) {
@@ -263,10 +257,10 @@ func TestStreamingListThatWaitsForRoom(t *testing.T) {
 				w := newModelWorld(t, func(c *snapshot.Config) { c.Bytes = bytes })
 				w.bulk = randomText(600 << 10)
 				var err error
-				w.handler.Inflight, err = inflight.New(inflight.Config{Requests: 10, Bytes: room, Wait: time.Minute})
+				w.handler.Limits, err = limits.New(limits.Config{Requests: 10, Bytes: room, Wait: time.Minute})
 				expect.NoError(t, err)
 				w.load(t)
-				free := takeRoom(t, w.handler.Inflight, room)
+				free := takeRoom(t, w.handler.Limits, room)
 				out := &told{ResponseRecorder: httptest.NewRecorder()}
 				o := w.open(t, out, "watch=true&timeoutSeconds=3600&allowWatchBookmarks=true&"+
 					"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0", "identity")
@@ -279,14 +273,16 @@ func TestStreamingListThatWaitsForRoom(t *testing.T) {
 				synctest.Wait()
 				free()
 				synctest.Wait()
-				state := first // the one that it came for, and then what has happened since
 				if bytes < 100<<20 {
-					state = w.revision
+					if <-o.done; o.why != reason.History || len(out.String()) > 0 {
+						t.Errorf("%q, %d bytes", o.why, len(out.String()))
+					}
+					return
 				}
 				told := out.String()
-				end := fmt.Sprintf(`{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}`, state)
-				if events := strings.Count(told, "\n"); !strings.Contains(told, end) || events != 2+w.revision-state {
-					t.Errorf("it is told %d events, with the bookmark of %d: %t (%q)", events, state, strings.Contains(told, end), o.why)
+				end := fmt.Sprintf(`{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}`, first)
+				if events := strings.Count(told, "\n"); !strings.Contains(told, end) || events != 2+w.revision-first {
+					t.Errorf("it is told %d events, with the bookmark of %d: %t (%q)", events, first, strings.Contains(told, end), o.why)
 				}
 				select {
 				case <-o.done:

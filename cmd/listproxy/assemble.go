@@ -79,7 +79,7 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 		return nil, err
 	}
 	quiet := a.health.Quiet(log) // for all others who ask the upstream
-	if a.rights, err = o.newRights(api, observing, &a.closers, quiet); err != nil {
+	if a.rights, err = o.newRights(api, observing, quiet); err != nil {
 		return nil, err
 	}
 	if a.feeds, err = o.newFeeds(api, observing, &a.closers, quiet); err != nil {
@@ -111,7 +111,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 	if err != nil {
 		return nil, err
 	}
-	bounds, err := o.limits.inflight()
+	bounds, err := o.limits.limits()
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 		MaxBodyBytes:   o.limits.bodyBytes,
 		ConsistentWait: o.cache.consistentWait,
 		Authenticator:  authenticator,
-		Inflight:       bounds,
+		Limits:         bounds,
 		Upstream:       a.transports,
 		Forward:        a.forward,
 		Policy:         o.cache.policy,
@@ -147,9 +147,9 @@ func (o *options) showState(a *app, handler *proxy.Handler, observing *observing
 		Compression:  a.compressor.Stats,
 		SelfChecks:   a.collections.SelfChecks,
 		Reviews:      a.authorizer.Stats,
-		Inflight:     handler.Inflight.Stats,
+		Inflight:     handler.Limits.Stats,
 		Health:       a.health.Stats,
-		Connections:  a.ports.connections,
+		Connections:  a.ports.connections(),
 		Certificates: a.expiries,
 	}
 	if err := admin.RegisterState(observing.metrics, state); err != nil {
@@ -172,7 +172,7 @@ type rights struct {
 	watchRBAC    func(context.Context) error
 }
 
-func (o *options) newRights(api apiServer, observing *observing, closing *closers, log *slog.Logger) (r rights, err error) {
+func (o *options) newRights(api apiServer, observing *observing, log *slog.Logger) (r rights, err error) {
 	reviews := authz.Config{TTL: o.callers.reviewTTL}
 	send := api.transports.SendAs
 	if r.authorizer, err = authz.NewAuthorizer(observing.reviews(send), api.transports.URL(), reviews, log); err != nil {

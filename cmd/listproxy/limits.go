@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/limits"
 )
 
 // limitOptions bound what callers can use at a time.
@@ -41,15 +41,15 @@ func (o *limitOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.requests, "max-requests-inflight", o.requests,
 		"how many requests are served at a time, shared fairly between callers; 0 any number")
 	fs.IntVar(&o.longRunning, "max-long-running-requests", o.longRunning,
-		"how many watches, logs, execs and the like are open at a time, of callers whom kube-apiserver has accepted;\n"+
-			"others may have an eighth as many more; 0 any number")
+		"how many watches, logs, execs and the like are open at a time, at most half of them of one caller; 0 any number")
 	fs.StringVar(&o.answers, "max-inflight-bytes", o.answers,
-		"how many bytes of answers from memory are being written at a time (`quantity`), shared fairly between callers;\n0 any number")
+		"how many bytes of large answers from memory are being written at a time (`quantity`), shared fairly between\n"+
+			"callers; answers of up to a thousandth of it do not count; 0 any number")
 	fs.DurationVar(&o.wait, "overload-wait", o.wait,
 		"how long a request waits for its turn before it gets 429 Too Many Requests; 0 not at all")
 	fs.IntVar(&o.connections, "max-connections", o.connections,
 		"how many connections --secure-port and --connect-port have at a time, tunnels included; at the limit,\n"+
-			"a new one replaces an unused one from the network with the most connections; 0 any number")
+			"new ones wait; 0 any number")
 	fs.StringVar(&o.body, "max-body-bytes", o.body,
 		"how long a request's body may be (`quantity`), except for execs, uploads by proxy and the like;\n0 leaves that to the API server")
 	fs.DurationVar(&o.stall, "stall-timeout", o.stall,
@@ -86,8 +86,8 @@ func (o *limitOptions) Validate() error {
 	return nil
 }
 
-func (o *limitOptions) inflight() (*inflight.Bounds, error) {
-	return inflight.New(inflight.Config{
+func (o *limitOptions) limits() (*limits.Limits, error) {
+	return limits.New(limits.Config{
 		Requests: o.requests, LongRunning: o.longRunning, Bytes: o.answerBytes, Wait: o.wait,
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/listproxy/listproxy/proxy/certs"
-	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/server"
 )
@@ -18,7 +18,7 @@ import (
 type ports struct {
 	clients, admin          net.Listener
 	connect                 *connectListener // nil: not opened
-	clientBound, adminBound *inflight.Connections
+	clientBound, adminBound *limits.Connections
 	certificate             *certs.Certificate
 	tls                     server.TLS
 }
@@ -36,12 +36,7 @@ func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slo
 	}()
 	// Both ports ask for client certificates: inside tunnels as well.
 	p.tls.ClientCAs = certs.ClientCAs(o.callers.cas()...)
-	if p.clientBound, err = inflight.NewConnections(o.limits.connections, log); err != nil {
-		return nil, err
-	}
-	if p.adminBound, err = inflight.NewConnections(adminConnections, log); err != nil {
-		return nil, err
-	}
+	p.clientBound, p.adminBound = limits.NewConnections(o.limits.connections), limits.NewConnections(adminConnections)
 	clients, err := net.Listen("tcp", net.JoinHostPort(o.serving.bindAddress, strconv.Itoa(o.serving.port)))
 	if err != nil {
 		return nil, fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
@@ -73,6 +68,6 @@ func (p *ports) close() {
 }
 
 // connections are what is shown of the ports' connections, by the port's name.
-func (p *ports) connections() map[string]inflight.ConnectionStats {
-	return map[string]inflight.ConnectionStats{"clients": p.clientBound.Stats(), "admin": p.adminBound.Stats()}
+func (p *ports) connections() map[string]*limits.Connections {
+	return map[string]*limits.Connections{"clients": p.clientBound, "admin": p.adminBound}
 }

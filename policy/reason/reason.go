@@ -50,7 +50,6 @@ const (
 
 	FasterForwarded Reason = "faster-forwarded"
 	NotProven       Reason = "not-proven"
-	NoRoom          Reason = "no-room"
 )
 
 // Why a state was lost, besides [Form], [Memory], [NotPermitted], [Schema] and [Upstream].
@@ -267,12 +266,6 @@ var forwarding = []struct {
 		"It asks for the state at this moment, and listproxy could not prove within " +
 			"--consistent-wait that it has that state.",
 	},
-	{
-		NoRoom,
-		"other answers are being written, and left no room in time (--max-inflight-bytes)",
-		"Its answer was ready, but those that were being written left no room for its bytes " +
-			"within --overload-wait (--max-inflight-bytes).",
-	},
 }
 
 // Forwarding returns every reason to forward a request. The slice is the caller's.
@@ -306,7 +299,7 @@ func (r Reason) Explain() string {
 // Passes says whether this reason to forward is gone soon by itself, so that it pays to ask again.
 func (r Reason) Passes() bool {
 	switch r {
-	case UnknownCaller, Warming, ReviewFailed, Stale, Ahead, Schema, Upstream, Stopped, NotProven, NoRoom, Aggregated, UnknownResource:
+	case UnknownCaller, Warming, ReviewFailed, Stale, Ahead, Schema, Upstream, Stopped, NotProven, Aggregated, UnknownResource:
 		return true
 	}
 	return false

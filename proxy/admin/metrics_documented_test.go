@@ -22,9 +22,9 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/certs"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
@@ -60,7 +60,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	_ = proxytest.ReadAll(t, feed.Body)
 	_ = feed.Body.Close()
 	now := time.Now()
-	connections, err := inflight.NewConnections(1, proxytest.DiscardLog())
+	bounds, err := limits.New(limits.Config{})
 	expect.NoError(t, err)
 	if err := RegisterState(metrics, State{
 		Collections: func() []snapshot.CollectionStats {
@@ -76,11 +76,9 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 		SelfChecks: func() map[checks.Result]uint64 {
 			return map[checks.Result]uint64{checks.Agrees: 1}
 		},
-		Reviews:  func() authz.Stats { return authz.Stats{Hits: 1} },
-		Inflight: func() inflight.Stats { return inflight.Stats{} },
-		Connections: func() map[string]inflight.ConnectionStats {
-			return map[string]inflight.ConnectionStats{"clients": connections.Stats()}
-		},
+		Reviews:     func() authz.Stats { return authz.Stats{Hits: 1} },
+		Inflight:    bounds.Stats,
+		Connections: map[string]*limits.Connections{"clients": limits.NewConnections(1)},
 		Health: func() upstream.HealthStats {
 			return upstream.HealthStats{Condition: upstream.ConditionSlow, Answered: now, Logins: []upstream.Login{{Kind: "token", From: now, Until: now}}}
 		},

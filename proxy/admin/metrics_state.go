@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/certs"
-	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
@@ -33,9 +33,9 @@ type State struct {
 	// SelfChecks is how many comparisons of collections with the upstream had which result.
 	SelfChecks func() map[checks.Result]uint64
 	Reviews    func() authz.Stats
-	Inflight   func() inflight.Stats
+	Inflight   func() map[string]limits.Stats
 	// Connections are those of the ports, by name.
-	Connections func() map[string]inflight.ConnectionStats
+	Connections map[string]*limits.Connections
 	// Certificates says when those in use end.
 	Certificates func() []certs.Expiry
 	// Health says how the API server is.
@@ -223,36 +223,46 @@ func registerReviews(meter metric.Meter, read func() authz.Stats) error {
 	})
 }
 
-func registerInflight(meter metric.Meter, read func() inflight.Stats) error {
+func registerInflight(meter metric.Meter, read func() map[string]limits.Stats) error {
 	i := &instruments{meter: meter}
 	requests := i.gauge("listproxy.inflight.requests", "{request}",
 		"Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).")
-	bytes := i.gauge("listproxy.inflight", "By", "Bytes of lists from memory that are being written, before compression.")
+	bytes := i.gauge("listproxy.inflight", "By", "Bytes of large lists from memory that are being written, before compression.")
 	waiting := i.gauge("listproxy.inflight.waiting", "{request}", "Requests that wait for their turn.")
 	callers := i.gauge("listproxy.inflight.callers", "{caller}", "Callers with requests in flight or waiting.")
 	refusals := i.counter("listproxy.inflight.refusals", "{request}",
 		"Requests for which there was no room, by the bound that was reached (kind) and why.")
-	taken := i.counter("listproxy.inflight.taken", "{request}",
-		"Long-running requests that were ended because other callers needed their places.")
 	return i.read(func(o metric.Observer) {
-		s := read()
-		o.ObserveInt64(taken, int64(s.Taken)) // #nosec G115 -- a count
-		o.ObserveInt64(bytes, s.Bytes.InUse)
-		for _, k := range []struct {
-			kind  string
-			stats inflight.LimiterStats
-		}{{"short", s.Short}, {"long-running", s.LongRunning}, {"bytes", s.Bytes}} {
-			kind := observe.LabelKind.String(k.kind)
+		for name, s := range read() {
+			kind := observe.LabelKind.String(name)
 			set := metric.WithAttributeSet(attribute.NewSet(kind))
-			if k.kind != "bytes" {
-				o.ObserveInt64(requests, k.stats.InUse, set)
+			if name == "bytes" {
+				o.ObserveInt64(bytes, s.InUse)
+			} else {
+				o.ObserveInt64(requests, s.InUse, set)
 			}
-			o.ObserveInt64(waiting, int64(k.stats.Waiting), set)
-			o.ObserveInt64(callers, int64(k.stats.Callers), set)
-			for _, why := range inflight.Overloads() {
-				o.ObserveInt64(refusals, int64(k.stats.Refused[why]), // #nosec G115 -- a count
+			o.ObserveInt64(waiting, int64(s.Waiting), set)
+			o.ObserveInt64(callers, int64(s.Flows), set)
+			for _, why := range limits.Overloads() {
+				o.ObserveInt64(refusals, int64(s.Refused[why]), // #nosec G115 -- a count
 					metric.WithAttributeSet(attribute.NewSet(kind, observe.LabelReason.String(string(why)))))
 			}
+		}
+	})
+}
+
+// labelPort is a port's name, or that of several with one bound.
+const labelPort = attribute.Key("port")
+
+func registerConnections(meter metric.Meter, ports map[string]*limits.Connections) error {
+	i := &instruments{meter: meter}
+	open := i.gauge("listproxy.connections", "{connection}", "Open connections: of clients, tunnels included, and of the admin port.")
+	limit := i.gauge("listproxy.connections.limit", "{connection}", "The bound on listproxy_connections (--max-connections); 0 is no bound.")
+	return i.read(func(o metric.Observer) {
+		for name, connections := range ports {
+			set := metric.WithAttributeSet(attribute.NewSet(labelPort.String(name)))
+			o.ObserveInt64(open, connections.Open(), set)
+			o.ObserveInt64(limit, int64(connections.Most()), set)
 		}
 	})
 }

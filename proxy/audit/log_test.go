@@ -14,9 +14,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/test/expect"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
 // sink is what a log is written to in tests.

@@ -186,8 +186,8 @@ func TestShareKey(t *testing.T) {
 		{"a verified user, whatever the groups", known(verified("jane", "a")), known(verified("jane", "b")), true},
 		{"two verified users", known(verified("jane")), known(verified("john")), false},
 	} {
-		a := authn.ShareKey(test.a.id, test.a.accepted, test.a.address)
-		b := authn.ShareKey(test.b.id, test.b.accepted, test.b.address)
+		a := authn.FlowOf(test.a.id, test.a.accepted, test.a.address)
+		b := authn.FlowOf(test.b.id, test.b.accepted, test.b.address)
 		if (a == b) != test.shared {
 			t.Errorf("%s: shared %t, want %t", test.name, a == b, test.shared)
 		}
@@ -203,6 +203,6 @@ func BenchmarkShareKey(b *testing.B) {
 		`"sub":"system:serviceaccount:kube-system:a"}`, strings.Repeat("x", 342)))
 	b.ReportAllocs()
 	for b.Loop() {
-		authn.ShareKey(id, true, "192.0.2.1:1")
+		authn.FlowOf(id, true, "192.0.2.1:1")
 	}
 }

@@ -23,9 +23,9 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
@@ -366,12 +366,12 @@ func (r *Authorizer) Allowed(ctx context.Context, id authn.Identity, a Attribute
 
 // known is a caller whom the upstream has accepted, with a share of its own.
 func known(id authn.Identity) Caller {
-	return Caller{Identity: id, Accepted: true, Share: inflight.ShareKey(id.Key())}
+	return Caller{Identity: id, Accepted: true, Flow: limits.Flow(id.Key())}
 }
 
 // knownOf is a known caller with that share.
 func knownOf(id authn.Identity, share byte) Caller {
-	return Caller{Identity: id, Accepted: true, Share: inflight.ShareKey{share}}
+	return Caller{Identity: id, Accepted: true, Flow: limits.Flow{share}}
 }
 
 // expectReview asks once and compares.
@@ -607,9 +607,9 @@ func TestReviewsAreBounded(t *testing.T) {
 			all.Go(func() {
 				_, err := r.Allowed(t.Context(), authntest.Identify(i, fmt.Sprintf("Bearer %d", n)), listPods())
 				switch {
-				case errors.Is(err, inflight.OverloadQueueFull):
+				case errors.Is(err, limits.OverloadQueueFull):
 					full.Add(1)
-				case errors.Is(err, context.DeadlineExceeded), errors.Is(err, inflight.OverloadTimeOut):
+				case errors.Is(err, context.DeadlineExceeded), errors.Is(err, limits.OverloadTimeOut):
 					late.Add(1)
 				default:
 					t.Errorf("got error %v", err)
@@ -641,7 +641,7 @@ func TestReviewsAreShared(t *testing.T) {
 		for n := range asked {
 			all.Go(func() {
 				_, err := r.Review(t.Context(), knownOf(authntest.Identify(i, fmt.Sprintf("Bearer %d", n)), 1), listPods())
-				if errors.Is(err, inflight.OverloadCallerQueueFull) {
+				if errors.Is(err, limits.OverloadCallerQueueFull) {
 					full.Add(1)
 				} else if err != nil {
 					t.Errorf("got error %v", err)
@@ -750,9 +750,9 @@ func TestRightEnds(t *testing.T) {
 }
 
 // wantNoTurns wants all places for questions to be free.
-func wantNoTurns(t *testing.T, turns *inflight.Limiter[inflight.ShareKey]) {
+func wantNoTurns(t *testing.T, turns *limits.Limiter) {
 	t.Helper()
-	if s := turns.Stats(); s.InUse != 0 || s.Waiting != 0 || s.Callers != 0 {
+	if s := turns.Stats(); s.InUse != 0 || s.Waiting != 0 || s.Flows != 0 {
 		t.Errorf("places not given back: %+v", s)
 	}
 }
@@ -904,7 +904,7 @@ func TestNewcomers(t *testing.T) {
 		var refused atomic.Int32
 		come := func(address byte, n int) {
 			asked.Go(func() {
-				who := Caller{Identity: authntest.Identify(i, fmt.Sprintf("Bearer %d/%d", address, n)), Share: inflight.ShareKey{address}}
+				who := Caller{Identity: authntest.Identify(i, fmt.Sprintf("Bearer %d/%d", address, n)), Flow: limits.Flow{address}}
 				right, err := r.Review(t.Context(), who, listPods())
 				if errors.Is(err, ErrNoPlace) {
 					refused.Add(1)

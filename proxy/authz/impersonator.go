@@ -67,12 +67,12 @@ var ownIdentity = authn.As(&user.DefaultInfo{})
 // Lends says whether the upstream would let listproxy's account do what a describes as the caller.
 // The caller was verified here, and its own review has said yes. For a caller with credentials of
 // its own it returns nil, since that caller does not use listproxy's. The questions count to the
-// caller's share.
+// caller.
 func (i *Impersonator) Lends(ctx context.Context, who Caller, a Attributes) (*Right, error) {
 	if i == nil || who.Identity.Impersonated() == nil {
 		return nil, nil
 	}
-	asked := Caller{Identity: ownIdentity, Accepted: true, Share: who.Share}
+	asked := Caller{Identity: ownIdentity, Accepted: true, Flow: who.Flow}
 	lent, err := i.legacy(ctx, asked, who.Identity.Impersonated())
 	if err == nil && lent.value != Yes {
 		onBehalf := a

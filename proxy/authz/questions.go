@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/limits"
 )
 
 const (
@@ -58,8 +58,8 @@ type Caller struct {
 	// Accepted: the upstream is known to accept the caller's credentials. The questions of all others
 	// have places of their own.
 	Accepted bool
-	// Share is whose share of the places a question uses.
-	Share inflight.ShareKey
+	// Flow is to whom a question counts.
+	Flow limits.Flow
 }
 
 // answer is what the upstream said, and for how long that is valid.
@@ -80,8 +80,8 @@ type questions[V any] struct {
 	answers      *cache.LRUExpireCache // of answer[V]
 	flights      singleflight.Group
 	// A question goes on when those who wait for it have gone. So it has a place of its own, which counts
-	// to its share until the answer is there: callers who come and go cannot pile questions up.
-	accepted, newcomers *inflight.Limiter[inflight.ShareKey]
+	// to its flow until the answer is there: callers who come and go cannot pile questions up.
+	accepted, newcomers *limits.Limiter
 	hits, misses        atomic.Uint64
 }
 
@@ -92,16 +92,16 @@ func newQuestions[V any](cfg Config, answers int) (*questions[V], error) {
 		q.timeout = defaultTimeout
 	}
 	var err error
-	if q.accepted, err = inflight.NewLimiter[inflight.ShareKey](inflight.Queueing(maxAtOnce, maxWaiting, q.timeout)); err != nil {
+	if q.accepted, err = limits.NewLimiter(limits.LimiterConfig{Capacity: maxAtOnce, MaxWaiting: maxWaiting, MaxWait: q.timeout}); err != nil {
 		return nil, err
 	}
-	q.newcomers, err = inflight.NewLimiter[inflight.ShareKey](inflight.Queueing(maxOfNewcomers, 0, 0))
+	q.newcomers, err = limits.NewLimiter(limits.LimiterConfig{Capacity: maxOfNewcomers})
 	return q, err
 }
 
 // get returns the answer to the question that key stands for: a remembered one, or what ask gets
 // from the upstream. The context of ask does not end with ctx. An error is that of ask or of ctx,
-// [ErrNoPlace], an [inflight.Overload], or errOvertaken.
+// [ErrNoPlace], an [limits.Overload], or errOvertaken.
 func (q *questions[V]) get(ctx context.Context, who Caller, key string, ask func(context.Context) (V, error)) (answer[V], error) {
 	began := time.Now()
 	if known, ok := q.remembered(key, began); ok {
@@ -111,8 +111,8 @@ func (q *questions[V]) get(ctx context.Context, who Caller, key string, ask func
 	q.misses.Add(1)
 	for range maxRounds {
 		epoch := q.epoch.Load()
-		// Only callers of one share wait for one answer: it waits for the turn of the share that asked first.
-		flight := q.flights.DoChan(flightKey(epoch, who.Share, key), func() (any, error) {
+		// Only callers of one flow wait for one answer: it waits for the turn of the flow that asked first.
+		flight := q.flights.DoChan(flightKey(epoch, who.Flow, key), func() (any, error) {
 			return q.ask(context.WithoutCancel(ctx), who, epoch, key, ask)
 		})
 		select {
@@ -180,23 +180,23 @@ func (q *questions[V]) ask(
 }
 
 // place waits for the caller's turn to have a question asked.
-func (q *questions[V]) place(ctx context.Context, who Caller) (inflight.Grant[inflight.ShareKey], error) {
+func (q *questions[V]) place(ctx context.Context, who Caller) (limits.Grant, error) {
 	if !who.Accepted {
-		place, err := q.newcomers.Acquire(ctx, who.Share, 1)
+		place, err := q.newcomers.Acquire(ctx, who.Flow, 1)
 		if err != nil {
 			err = ErrNoPlace
 		}
 		return place, err
 	}
-	place, err := q.accepted.Acquire(ctx, who.Share, 1)
+	place, err := q.accepted.Acquire(ctx, who.Flow, 1)
 	if err != nil {
 		err = fmt.Errorf("the turn to ask the upstream did not come: %w", err)
 	}
 	return place, err
 }
 
-// flightKey returns the key under which equal questions of one epoch and share wait for one answer.
-// Epoch and share have a fixed length, so it is unambiguous.
-func flightKey(epoch uint64, share inflight.ShareKey, key string) string {
-	return string(binary.BigEndian.AppendUint64(nil, epoch)) + string(share[:]) + key
+// flightKey returns the key under which equal questions of one epoch and flow wait for one answer.
+// Epoch and flow have a fixed length, so it is unambiguous.
+func flightKey(epoch uint64, flow limits.Flow, key string) string {
+	return string(binary.BigEndian.AppendUint64(nil, epoch)) + string(flow[:]) + key
 }

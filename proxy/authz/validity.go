@@ -14,6 +14,3 @@ type validity struct {
 
 // left is how much of it is left; zero or less: nothing.
 func (v validity) left(now time.Time) time.Duration { return v.ttl - clock.Age(v.from, now) }
-
-// valid says whether it has not ended.
-func (v validity) valid(now time.Time) bool { return v.left(now) > 0 }

@@ -19,9 +19,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -297,7 +297,7 @@ func TestWhoAmIIsBounded(t *testing.T) {
 			id := authntest.Identify(identifier, fmt.Sprint(i))
 			all.Go(func() {
 				_, err := w.User(t.Context(), known(id))
-				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, inflight.OverloadTimeOut) {
+				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, limits.OverloadTimeOut) {
 					t.Errorf("a question in vain: %v", err)
 				}
 			})
@@ -306,7 +306,7 @@ func TestWhoAmIIsBounded(t *testing.T) {
 		if n := u.askedYet(); n != maxAtOnce {
 			t.Errorf("%d questions are with the upstream", n)
 		}
-		if _, err := w.User(t.Context(), known(authntest.Identify(identifier, "one more"))); !errors.Is(err, inflight.OverloadQueueFull) {
+		if _, err := w.User(t.Context(), known(authntest.Identify(identifier, "one more"))); !errors.Is(err, limits.OverloadQueueFull) {
 			t.Errorf("one more: %v", err)
 		}
 		all.Wait()

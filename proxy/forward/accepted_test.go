@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -149,8 +149,8 @@ func TestShareOfTheAccepted(t *testing.T) {
 	expect.NoError(t, err)
 	identifier := authntest.New(t)
 	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), identifier}
-	shares := func() []inflight.ShareKey {
-		var shares []inflight.ShareKey
+	shares := func() []limits.Flow {
+		var shares []limits.Flow
 		for i, signature := range []string{"b25l", "dHdv"} {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			r.Header.Set("Authorization", proxytest.WebToken(`{"iss":"a","sub":"b"}`, signature))

@@ -28,15 +28,6 @@ const (
 
 var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
 
-// ErrEndInOrder is the cause of a request's context that has ended because listproxy has no place for
-// the request any more. If it is a watch, it ends like those of [Forwarder.EndWatches], but within a
-// second. If its answer has not begun, and it does no harm to repeat it, the client gets a 429.
-var ErrEndInOrder = errors.New("listproxy needs the place of this request for another caller's")
-
-// PlaceTaken says whether a request's context has ended because of [ErrEndInOrder]: the client is
-// still there.
-func PlaceTaken(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrEndInOrder) }
-
 // EndWatches ends the forwarded watches, and soon also those that begin from now on. Each ends as
 // kube-apiserver ends its own at a shutdown (WatchServer.HandleHTTP in
 // k8s.io/apiserver/pkg/endpoints/handlers): in order, with the end of the body, and between two
@@ -132,16 +123,6 @@ func (w *openWatch) end() {
 	default:
 		w.endIfQuietLocked()
 	}
-}
-
-// leave ends the watch because its request's context has ended, for this reason.
-func (w *openWatch) leave(why error) {
-	if !errors.Is(why, ErrEndInOrder) {
-		w.cancel()
-		return
-	}
-	w.end()
-	time.AfterFunc(lateWatch, w.cancel)
 }
 
 // endIfQuietLocked ends a watch whose events cannot be told apart, if the Read under way gets

@@ -6,17 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -326,64 +322,5 @@ func TestRefusedWatchIsLeftAlone(t *testing.T) {
 		if err := w.answered(refusal()); err == nil || !canceled {
 			t.Errorf("%v, canceled: %t: part of the body may be missing", err, canceled)
 		}
-	})
-}
-
-// TestWatchWithoutAPlace: a watch whose place is needed ends in order, between two events, or within
-// a second if the event under way does not end. One whose client has left ends at once.
-func TestWatchWithoutAPlace(t *testing.T) {
-	const event = `{"type":"BOOKMARK","object":{}}` + "\n"
-	for name, tt := range map[string]struct {
-		part    string // of an event that has come, after a whole one
-		cause   error
-		takes   time.Duration
-		inOrder bool
-	}{
-		"between two events":   {"", ErrEndInOrder, 0, true},
-		"in an event":          {`{"type":`, ErrEndInOrder, lateWatch, false},
-		"the client has left":  {"", context.Canceled, 0, false},
-		"it left in the event": {`{"type":`, context.Canceled, 0, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				up := &watched{event + tt.part}
-				forwarder := New(up, proxytest.DiscardLog())
-				ctx, over := context.WithCancelCause(context.WithValue(t.Context(), http.ServerContextKey, new(http.Server)))
-				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/pods?watch=1", http.NoBody)
-				out, broken := httptest.NewRecorder(), make(chan bool)
-				go func() {
-					defer func() { broken <- recover() != nil }()
-					kubehttp.WithRequestInfo(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						forwarder.ServeAs(w, r, authn.Identity{})
-					})).ServeHTTP(out, r)
-				}()
-				synctest.Wait()
-				begun := time.Now()
-				over(tt.cause)
-				inOrder, took := !<-broken, time.Since(begun)
-				if inOrder != tt.inOrder || took != tt.takes || out.Body.String() != event+tt.part {
-					t.Errorf("in order %t, after %v: %q", inOrder, took, out.Body)
-				}
-			})
-		})
-	}
-}
-
-// watched is an upstream that answers with a watch, of which so much comes.
-type watched struct{ events string }
-
-func (*watched) URL() *url.URL { return &url.URL{Scheme: "https", Host: "upstream.example"} }
-
-func (*watched) Answered(authn.Identity, bool, string, int) {}
-
-func (u *watched) RoundTripper(authn.Identity, bool) http.RoundTripper {
-	return roundTripperFunc(func(r *http.Request) (*http.Response, error) {
-		reader, writer := io.Pipe()
-		go func() { _, _ = io.WriteString(writer, u.events) }()
-		context.AfterFunc(r.Context(), func() { _ = reader.CloseWithError(r.Context().Err()) })
-		return &http.Response{
-			StatusCode: http.StatusOK, ContentLength: -1, Body: reader, ProtoMajor: 2, Request: r,
-			Header: http.Header{"Content-Type": {"application/json"}},
-		}, nil
 	})
 }

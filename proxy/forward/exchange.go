@@ -140,8 +140,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 // fail ends an exchange to which the API server gave no usable answer.
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	r := x.request
-	again := PlaceTaken(r.Context()) && (x.watch != nil || kubehttp.Of(r).Info.Subresource == "log")
-	gone := r.Context().Err() != nil && !again
+	gone := r.Context().Err() != nil
 	if gone || x.switched {
 		// The client has gone, or must not repeat what it has asked for, or the connection no longer
 		// speaks HTTP.
@@ -150,11 +149,6 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	}
 	clear(w.Header())
 	maps.Copy(w.Header(), x.added)
-	if again {
-		observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedTaken)
-		kubehttp.WriteTooManyRequests(w, r)
-		return
-	}
 	if x.watch != nil && x.watch.ended() {
 		kubehttp.WriteShuttingDown(w, r)
 		return

@@ -83,10 +83,9 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 	}
 	x := newExchange(f, w, r, id)
 	if asked.Watch {
-		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+		ctx, cancel := context.WithCancel(r.Context())
 		x.watch = f.watches.open(cancel)
 		defer f.watches.close(x.watch)
-		defer context.AfterFunc(r.Context(), func() { x.watch.leave(context.Cause(x.request.Context())) })()
 		r = r.WithContext(ctx)
 	}
 	reverse := httputil.ReverseProxy{

@@ -1,7 +1,7 @@
 package observe
 
 // The reasons for which listproxy refuses what is malformed or not for it, in metrics, traces and
-// the access log. The others are every Overload of proxy/inflight.
+// the access log. The others are every Overload of proxy/limits.
 const (
 	// RefusedIdentity: it is refused because of who sends it.
 	RefusedIdentity = "identity"
@@ -25,9 +25,6 @@ const (
 	RefusedUpgrade = "upgrade"
 	// RefusedMalformed: the request's header or body is malformed, ended early or came too slowly (400).
 	RefusedMalformed = "malformed"
-	// RefusedTaken: another caller needed the place of a long-running request whose answer had not begun
-	// (429).
-	RefusedTaken = "taken"
 )
 
 // RefusalReasons returns every reason for which listproxy itself refuses a request, for
@@ -35,6 +32,6 @@ const (
 func RefusalReasons() []string {
 	return []string{
 		RefusedIdentity, RefusedTarget, RefusedMisdirected, RefusedConnect, RefusedNoConnect, RefusedBody,
-		RefusedConnection, RefusedSegments, RefusedUpgrade, RefusedMalformed, RefusedTaken,
+		RefusedConnection, RefusedSegments, RefusedUpgrade, RefusedMalformed,
 	}
 }

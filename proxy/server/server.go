@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/certs"
-	"github.com/listproxy/listproxy/proxy/inflight"
 )
 
 const (
@@ -44,7 +43,6 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 		Handler:           handler,
 		TLSConfig:         tlsConfig,
 		ConnContext:       connectionContext,
-		ConnState:         inflight.NoteState,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -62,10 +60,10 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 	}
 }
 
-// connectionContext is the ConnContext of [New]. It notes the connection, for the bounds on
-// connections and for client certificates, and the tunnel that the connection runs in.
+// connectionContext is the ConnContext of [New]. It notes the connection, for client certificates, and
+// the tunnel that the connection runs in.
 func connectionContext(ctx context.Context, conn net.Conn) context.Context {
-	return certs.WithConnection(inflight.WithConnection(withTunnel(ctx, conn), conn))
+	return certs.WithConnection(withTunnel(ctx, conn))
 }
 
 // serverErrorLog logs net/http's own messages: at debug level those about failed handshakes, which

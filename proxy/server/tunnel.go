@@ -15,7 +15,6 @@ import (
 	"github.com/elazarl/goproxy"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/listproxy/listproxy/proxy/inflight"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 )
@@ -217,7 +216,6 @@ func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Obser
 		IdleTimeout:    connectTimeout,
 		MaxHeaderBytes: connectHeaderBytes,
 		ErrorLog:       serverErrorLog(log),
-		ConnState:      inflight.NoteState,
 
 		DisableGeneralOptionsHandler: true, // it would answer OPTIONS *
 	}

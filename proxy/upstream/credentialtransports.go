@@ -58,23 +58,39 @@ func (w *ways) closeIdle() {
 // way sends requests to the API server with one kind of credentials, or none.
 type way struct {
 	requests http.RoundTripper
-	// http1 is for upgrades, which take a connection over, and for callers who bring no token that the
-	// API server has accepted. After every 401 and every anonymous request kube-apiserver closes an
-	// HTTP/2 connection (UnauthenticatedHTTP2DOSMitigation), which other callers would share; over
-	// HTTP/1.1 it keeps it, so a caller with made-up tokens causes no handshakes.
-	http1 http.RoundTripper
-	own   http.RoundTripper // for SendAs
-	below [3]*http.Transport
+	upgrades http.RoundTripper // HTTP/1.1 only: an upgrade takes the connection over
+	own      http.RoundTripper // for SendAs
+	unknown  http.RoundTripper // for callers who bring no token that the API server has accepted
+	below    [4]*http.Transport
+}
+
+// unknownCallers sends requests of callers who are not known. After every 401 and every anonymous
+// request kube-apiserver closes an HTTP/2 connection (UnauthenticatedHTTP2DOSMitigation); over HTTP/1.1
+// it keeps it, so a caller with made-up tokens causes no handshakes. But it answers a request with a
+// body only when it has the whole body: over HTTP/2 it refuses at once.
+type unknownCallers struct{ http1, http2 http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (u unknownCallers) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return u.http1.RoundTrip(r)
+	}
+	return u.http2.RoundTrip(r)
 }
 
 // newWay returns a way without credentials, except what tlsConfig has.
 func newWay(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *way {
-	requests, http1, own := newTransport(cfg, base, tlsConfig), newTransport(cfg, base, tlsConfig), newTransport(cfg, base, tlsConfig)
+	requests, http1, own, bodies := newTransport(cfg, base, tlsConfig), newTransport(cfg, base, tlsConfig),
+		newTransport(cfg, base, tlsConfig), newTransport(cfg, base, tlsConfig)
 	http1.IdleConnTimeout = idleHTTP1Timeout
 	enableHTTP2(requests)
 	enableHTTP2(own)
+	enableHTTP2(bodies)
 	giveUpSoon(own)
-	return &way{requests, http1, own, [...]*http.Transport{requests, http1, own}}
+	return &way{
+		requests: requests, upgrades: http1, own: own, unknown: unknownCallers{http1: http1, http2: bodies},
+		below: [...]*http.Transport{requests, http1, own, bodies},
+	}
 }
 
 func (w *way) transports() []*http.Transport { return w.below[:] }

@@ -45,7 +45,7 @@ func newImpersonatedWay(cfg *rest.Config, base *url.URL) (*way, error) {
 		own.Dial = transportConfig.DialHolder.Dial
 	}
 	w := newWay(own, base, tlsConfig)
-	for _, next := range []*http.RoundTripper{&w.requests, &w.http1, &w.own} {
+	for _, next := range []*http.RoundTripper{&w.requests, &w.upgrades, &w.own} {
 		if *next, err = transport.HTTPWrappersForConfig(transportConfig, *next); err != nil {
 			return nil, fmt.Errorf("its credentials: %w", err)
 		}

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/inflight"
+	"github.com/listproxy/listproxy/proxy/limits"
 )
 
 const (
@@ -38,7 +38,7 @@ const (
 // tokens remembers what the API server has said of tokens, by their keys, in bounded memory. It is
 // safe for concurrent use.
 type tokens struct {
-	accepted *cache.LRUExpireCache // of inflight.ShareKey
+	accepted *cache.LRUExpireCache // of limits.Flow
 	refused  *cache.LRUExpireCache
 }
 
@@ -46,24 +46,24 @@ func newTokens() tokens {
 	return tokens{accepted: cache.NewLRUExpireCache(acceptedTokens), refused: cache.NewLRUExpireCache(refusedTokens)}
 }
 
-// Caller returns what the API server has said of the caller's credentials, and the share that its
-// requests use: its own if it is accepted, else that of its address. Both are fixed for the length
+// Caller returns what the API server has said of the caller's credentials, and to which flow its
+// requests belong: its own if it is accepted, else that of its address. Both are fixed for the length
 // of a request.
-func (t *Transports) Caller(id authn.Identity, remoteAddr string) (Verdict, inflight.ShareKey) {
+func (t *Transports) Caller(id authn.Identity, remoteAddr string) (Verdict, limits.Flow) {
 	switch {
 	case id.Impersonated() != nil:
-		return Accepted, authn.ShareKey(id, true, remoteAddr)
+		return Accepted, authn.FlowOf(id, true, remoteAddr)
 	case !id.BringsToken():
-		return Anonymous, authn.ShareKey(id, false, remoteAddr)
+		return Anonymous, authn.FlowOf(id, false, remoteAddr)
 	}
-	if share, ok := t.tokens.accepted.Get(id.Key()); ok {
-		share, _ := share.(inflight.ShareKey)
-		return Accepted, share
+	if flow, ok := t.tokens.accepted.Get(id.Key()); ok {
+		flow, _ := flow.(limits.Flow)
+		return Accepted, flow
 	}
 	if _, ok := t.tokens.refused.Get(id.Key()); ok {
-		return Refused, authn.ShareKey(id, false, remoteAddr)
+		return Refused, authn.FlowOf(id, false, remoteAddr)
 	}
-	return Unasked, authn.ShareKey(id, false, remoteAddr)
+	return Unasked, authn.FlowOf(id, false, remoteAddr)
 }
 
 // accepts says whether the API server has accepted the caller's token not long ago.
@@ -82,7 +82,7 @@ func (t *Transports) Answered(id authn.Identity, upgrade bool, method string, st
 		t.tokens.refused.Add(id.Key(), nil, refusedFor)
 	case provesAuthentication(method, status) && !t.accepts(id):
 		t.tokens.refused.Remove(id.Key())
-		t.tokens.accepted.Add(id.Key(), authn.ShareKey(id, true, ""), acceptedFor)
+		t.tokens.accepted.Add(id.Key(), authn.FlowOf(id, true, ""), acceptedFor)
 	}
 }
 

@@ -101,7 +101,7 @@ func (t *Transports) Probe(ctx context.Context) error {
 		return err
 	}
 	r.Header.Set("User-Agent", t.cfg.UserAgent)
-	res, err := t.current.Load().anonymous.http1.RoundTrip(r)
+	res, err := t.current.Load().anonymous.unknown.RoundTrip(r)
 	if err != nil {
 		return err
 	}
@@ -109,8 +109,8 @@ func (t *Transports) Probe(ctx context.Context) error {
 }
 
 // RoundTripper returns the transport for a request of a caller. It uses HTTP/1.1 for requests that
-// ask to take the connection over (upgrade) and for callers whom the API server has not accepted, and
-// HTTP/2 for others if the API server speaks it. The transport follows no
+// ask to take the connection over (upgrade), and HTTP/2 for others if the API server speaks it; for
+// callers whom the API server has not accepted see unknownCallers. The transport follows no
 // redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
 // credentials for an impersonated user.
 func (t *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
@@ -119,13 +119,15 @@ func (t *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTri
 	case id.Impersonated() != nil && ways.impersonated == nil:
 		return noWay{}
 	case id.Impersonated() != nil && upgrade:
-		return ways.impersonated.http1
+		return ways.impersonated.upgrades
 	case id.Impersonated() != nil:
 		return ways.impersonated.requests
-	case upgrade, !t.accepts(id):
-		return ways.anonymous.http1
+	case upgrade:
+		return ways.anonymous.upgrades
+	case t.accepts(id):
+		return ways.anonymous.requests
 	}
-	return ways.anonymous.requests
+	return ways.anonymous.unknown
 }
 
 // ownRoundTripper returns the transport for a request of listproxy's own making as a caller.
@@ -139,7 +141,7 @@ func (t *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
 	case t.accepts(id):
 		return ways.anonymous.own
 	}
-	return ways.anonymous.http1
+	return ways.anonymous.unknown
 }
 
 func enableHTTP2(t *http.Transport) {

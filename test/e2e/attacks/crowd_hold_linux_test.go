@@ -58,47 +58,6 @@ func (s *side) holdAll(ctx context.Context, connections, atOnce int, ready func(
 	return counts.pressed()
 }
 
-// hoard keeps each of its connections with OPTIONS * every 30 s.
-func hoard(connections int) crowdAttack {
-	return func(ctx context.Context, s *side, ready func()) pressed {
-		var kept atomic.Int64
-		p := s.holdAll(ctx, connections, 16, ready, func(conn net.Conn) (string, func()) {
-			reader := bufio.NewReader(conn)
-			ask := func() error {
-				if _, err := io.WriteString(conn, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-					return err
-				}
-				_ = conn.SetReadDeadline(time.Now().Add(holdPatience))
-				res, err := http.ReadResponse(reader, &http.Request{Method: http.MethodOptions})
-				if err != nil {
-					return err
-				}
-				_, err = io.Copy(io.Discard, res.Body)
-				return err
-			}
-			if ask() != nil {
-				return "connected and closed", nil
-			}
-			return "held", func() {
-				ticker := time.NewTicker(30 * time.Second)
-				defer ticker.Stop()
-				for ctx.Err() == nil {
-					select {
-					case <-ctx.Done():
-					case <-ticker.C:
-					}
-					if ask() != nil {
-						return
-					}
-				}
-				kept.Add(1)
-			}
-		})
-		p.says = fmt.Sprintf("%d of %d connections, %d to the end", p.counts["held"], p.sent, kept.Load())
-		return p
-	}
-}
-
 // trickle is a body that has a byte now, and another one each time that every has gone by.
 type trickle struct {
 	ctx   context.Context

@@ -87,7 +87,7 @@ func TestFirstListOfAToken(t *testing.T) {
 	ns := newNamespace(t)
 	newConfigMap(t, ns, "a", nil)
 	expect.NoError(t, cp.GrantAll(t.Context(), controlplane.Grant{
-		To: []string{"user:system:serviceaccount:" + ns + ":agent"}, Namespace: ns, Role: "cluster-admin",
+		To: []string{ns + "/agent"}, Namespace: ns, Role: "cluster-admin",
 	}))
 	path := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
 	token := func(account string) string {

@@ -105,6 +105,11 @@ func testUntouched(t *testing.T, h *hop.Hop, upstream, via *door) {
 				if d := cmp.Diff(want, got); d != "" {
 					t.Errorf("%s %s as %s over %s, there (-direct +via):\n%s", c.method, c.path, user, proto, d)
 				}
+				if user != controlplane.Admin && proto == http2 {
+					// Their requests go to kube-apiserver over HTTP/1.1, which has no length beside trailers.
+					wantBack.Header.Del("Content-Length")
+					gotBack.Header.Del("Content-Length")
+				}
 				if d := diff(wantBack, gotBack); d != "" {
 					t.Errorf("%s %s as %s over %s, back (-direct +via):\n%s", c.method, c.path, user, proto, d)
 				}

@@ -9,8 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,17 +18,11 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
-	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 const (
-	// headerBound is how long listproxy lets the head of a request be.
-	headerBound = 64 << 10
 	// perConnection is what listproxy and the chart reckon with for a connection.
 	perConnection = 128 << 10
-	// unfinished is what they reckon with for all that has come without being a request yet: four
-	// times the 32 MiB that are let in.
-	unfinished = 128 << 20
 	// perStream is the same for a request in flight that nobody reads on, in either direction.
 	perStream = 320 << 10
 	// idleSpare is for what the first of them make listproxy take, once. With a hundred connections
@@ -84,29 +76,11 @@ func heldMemory(r *rig, h holding) {
 		return same >= still
 	})
 	more, reckoned := peak.RSS-before.RSS, h.n*h.each+h.together
-	r.say("%d %s, opened in %.1f s: %.0f MiB resident, %.0f before; each %.1f KiB; %.0f connections were closed",
-		h.n, h.what, opened.Seconds(), peak.RSS/mib, before.RSS/mib, more/float64(h.n)/1024, r.ended("unfinished"))
+	r.say("%d %s, opened in %.1f s: %.0f MiB resident, %.0f before; each %.1f KiB",
+		h.n, h.what, opened.Seconds(), peak.RSS/mib, before.RSS/mib, more/float64(h.n)/1024)
 	if more > float64(reckoned) {
 		r.Errorf("%s: they take %.1f MiB, more than the %.1f that are reckoned with", h.what, more/mib, float64(reckoned)/mib)
 	}
-}
-
-// ended is how many connections were ended for a reason, as metrics say.
-func (r *rig) ended(reason string) (n float64) {
-	r.Helper()
-	return r.metric("listproxy_connections_ended_total", map[string]string{"port": "clients", "reason": reason})
-}
-
-// metric adds up the series of one of listproxy's metrics that have these labels. There must be
-// one.
-func (r *rig) metric(name string, labels map[string]string) float64 {
-	r.Helper()
-	sum, series, err := soak.Sum(r.Context(), http.DefaultClient, r.proxy.AdminURL()+"/metrics", name, labels)
-	r.must(err)
-	if series == 0 {
-		r.Fatalf("no metric %s of %v", name, labels)
-	}
-	return sum
 }
 
 // bare opens a connection on which everything can be written, from one of several addresses.
@@ -132,34 +106,6 @@ func (r *rig) encrypted(i int, protocol string) (net.Conn, error) {
 	return client, client.HandshakeContext(r.Context())
 }
 
-// TestUnfinishedHandshakes: of the largest first message that crypto/tls takes, without its last
-// byte.
-func TestUnfinishedHandshakes(t *testing.T) {
-	if !*full {
-		return // asked for by make limits: fewer would fit into what is reckoned with, whatever bounds them
-	}
-	r := newRig(t)
-	const most, record = 65536, 16384
-	hello := append([]byte{1, 0, most >> 8 & 0xff, 0}, make([]byte, most-1)...)
-	hello[1] = most >> 16
-	var records []byte
-	for part := hello; len(part) > 0; {
-		n := min(record, len(part))
-		records = append(records, 22, 3, 1, byte(n>>8), byte(n))
-		records, part = append(records, part[:n]...), part[n:]
-	}
-	heldMemory(r, holding{
-		n: 1000, what: "unfinished handshakes of 64 KiB", each: perConnection, together: unfinished,
-		hold: func(i int) error {
-			conn, err := r.bare(i)
-			if err == nil {
-				_, _ = conn.Write(records) // it may be closed in the middle
-			}
-			return err
-		},
-	})
-}
-
 // TestIdleConnections: they have done their handshake and one request.
 func TestIdleConnections(t *testing.T) {
 	harness.Long(t)
@@ -178,79 +124,6 @@ func TestIdleConnections(t *testing.T) {
 			return err
 		},
 	})
-}
-
-// TestUnfinishedHeaders: without their end, as long as they may be, which are held, and far longer,
-// which are not.
-func TestUnfinishedHeaders(t *testing.T) {
-	if !*full {
-		return // asked for by make limits: fewer would fit into what is reckoned with, whatever bounds them
-	}
-	const held, tooLong = headerBound - 2048, 1_000_000
-	for _, size := range []int{held, tooLong} {
-		for form, begin := range map[string]func(r *rig, i int) (net.Conn, error){
-			"HTTP/1.1": func(r *rig, i int) (net.Conn, error) {
-				line := "X-A: " + strings.Repeat("a", 1017) + "\r\n"
-				return r.head(i, strings.Repeat(line, size/len(line)))
-			},
-			"HTTP/1.1, one line": func(r *rig, i int) (net.Conn, error) {
-				return r.head(i, "X-A: "+strings.Repeat("a", size))
-			},
-			"HTTP/2": func(r *rig, i int) (net.Conn, error) {
-				w, err := r.frames(i, true)
-				if err != nil {
-					return nil, err
-				}
-				const value = 1000
-				fields := []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/version"}}
-				for i := range size / (value + 64) {
-					fields = append(fields, hpack.HeaderField{Name: fmt.Sprintf("x-%03d", i), Value: strings.Repeat("~", value), Sensitive: true})
-				}
-				_ = w.headers(1, fields, false) // it may be closed in the middle
-				return w.conn, nil
-			},
-		} {
-			t.Run(fmt.Sprintf("%s, %d KiB", form, size>>10), func(t *testing.T) {
-				r := newRig(t)
-				n, conns := 1000, []net.Conn(nil)
-				if size == tooLong {
-					n = 200 // each is closed half a second after its answer
-				}
-				heldMemory(r, holding{
-					n: n, what: fmt.Sprintf("unfinished headers of %d KiB, %s", size>>10, form), each: perConnection, together: unfinished,
-					hold: func(i int) error {
-						conn, err := begin(r, i)
-						conns = append(conns, conn)
-						return err
-					},
-				})
-				if size == tooLong {
-					r.gone(conns)
-				}
-			})
-		}
-	}
-}
-
-// head opens a connection and begins a request whose head goes on like this.
-func (r *rig) head(i int, lines string) (net.Conn, error) {
-	conn, err := r.encrypted(i, "http/1.1")
-	if err == nil {
-		r.must(conn.SetWriteDeadline(time.Now().Add(patience)))
-		_, _ = io.WriteString(conn, "GET /version HTTP/1.1\r\nHost: x\r\n"+lines) // it may be closed in the middle
-	}
-	return conn, err
-}
-
-// gone requires that listproxy has closed connections, with a 431 before or without.
-func (r *rig) gone(conns []net.Conn) {
-	r.Helper()
-	for i, conn := range conns {
-		r.must(conn.SetReadDeadline(time.Now().Add(patience)))
-		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-			r.Fatalf("connection %d: a header that is too long is waited for", i)
-		}
-	}
 }
 
 // frameWriter writes HTTP/2 by hand.
@@ -278,25 +151,6 @@ func (r *rig) frames(i int, closed bool) (*frameWriter, error) {
 		return nil, err
 	}
 	return w, nil
-}
-
-// headers writes a header block in frames of 16 KiB; without its end more would follow.
-func (w *frameWriter) headers(stream uint32, fields []hpack.HeaderField, end bool) error {
-	var block bytes.Buffer
-	coder := hpack.NewEncoder(&block)
-	for _, f := range fields {
-		if err := coder.WriteField(f); err != nil {
-			return err
-		}
-	}
-	const frame = 16 << 10
-	first := block.Next(frame)
-	err := w.WriteHeaders(h2.HeadersFrameParam{StreamID: stream, BlockFragment: first, EndHeaders: end && block.Len() == 0})
-	for block.Len() > 0 && err == nil {
-		part := block.Next(frame)
-		err = w.WriteContinuation(stream, end && block.Len() == 0, part)
-	}
-	return err
 }
 
 // streamsPerConnection is fewer than one connection may have.

@@ -1,0 +1,307 @@
+package limits
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/google/btree"
+)
+
+// LimiterConfig bounds a [Limiter]. Units are whatever costs are given in: requests, or bytes.
+type LimiterConfig struct {
+	// Capacity is how many units can be held at a time; 0 is any number. One flow can hold half of it.
+	Capacity int64
+	// MaxWaiting bounds how many requests wait; those of one flow can be an eighth of them.
+	MaxWaiting int
+	// MaxWait is how long a request waits before it is refused. 0: nobody waits.
+	MaxWait time.Duration
+}
+
+// flowsWaiting is which part of the requests that may wait can be of one flow.
+const flowsWaiting = 8
+
+// Overload is an error that says why a [Limiter] refuses a request, which is answered with 429.
+type Overload string
+
+// Error implements error.
+func (o Overload) Error() string { return "too many requests: " + string(o) }
+
+// The reasons to refuse.
+const (
+	// OverloadQueueFull: as many requests wait as may wait.
+	OverloadQueueFull Overload = "queue-full"
+	// OverloadCallerQueueFull: as many requests of this flow wait as may wait.
+	OverloadCallerQueueFull Overload = "caller-queue-full"
+	// OverloadTimeOut: the request has waited as long as it may, or may not wait at all.
+	OverloadTimeOut Overload = "time-out"
+)
+
+// Overloads returns every [Overload].
+func Overloads() []Overload {
+	return []Overload{OverloadQueueFull, OverloadCallerQueueFull, OverloadTimeOut}
+}
+
+// Stats is the state of a [Limiter] at one moment.
+type Stats struct {
+	// InUse is how many units are held.
+	InUse int64
+	// Waiting is the number of requests that wait.
+	Waiting int
+	// Flows is the number of flows that hold something or wait.
+	Flows int
+	// Refused counts the requests refused since the beginning, by reason. Those whose context ended are
+	// not among them.
+	Refused map[Overload]uint64
+}
+
+// Limiter bounds what is in flight, and shares it fairly between flows.
+//
+// Free units are granted at once, up to half of the capacity for one flow. If there are too few,
+// requests wait. Units that become free go to the waiting flow that holds the fewest (max-min
+// fairness); between flows that hold the same, to the one whose oldest request came first. A flow's
+// own requests are granted in the order in which they came. The request that is next is not
+// overtaken, so it is granted when enough has become free, however much it costs. A flow that holds
+// as much as it may waits for its own requests to end, and holds up nobody.
+//
+// A request that costs more than one flow may hold is counted as costing just that much.
+//
+// A Limiter is safe for concurrent use. A flow that neither holds nor waits for anything costs no
+// memory.
+type Limiter struct {
+	config  LimiterConfig
+	perFlow int64
+
+	mu      sync.Mutex
+	inUse   int64
+	waiting int
+	arrived uint64 // counts requests that had to wait
+	refused map[Overload]uint64
+	flows   map[Flow]*flow
+	// inNeed has the flows that wait, in the order in which their requests are granted. A flow is taken
+	// out before what it holds, or its oldest request, changes.
+	inNeed *btree.BTreeG[*flow]
+}
+
+// flow is what one flow holds and waits for.
+type flow struct {
+	key   Flow
+	held  int64
+	queue list.List // of *claim, oldest first
+}
+
+// oldest returns the first of the requests that wait. There must be one.
+func (f *flow) oldest() *claim { return f.queue.Front().Value.(*claim) } //nolint:forcetypeassert // it has nothing else
+
+// claim is a request that waits.
+type claim struct {
+	flow    *flow
+	at      *list.Element // in flow.queue; nil once it is granted
+	cost    int64
+	arrival uint64
+	granted chan struct{} // closed when it is
+}
+
+// inNeedDegree is that of a small tree whose items come and go.
+const inNeedDegree = 8
+
+// NewLimiter returns a Limiter in which nothing is held. A negative bound is an error.
+func NewLimiter(config LimiterConfig) (*Limiter, error) {
+	if config.Capacity < 0 || config.MaxWaiting < 0 || config.MaxWait < 0 {
+		return nil, fmt.Errorf("a limiter's bounds must not be negative: %+v", config)
+	}
+	if config.Capacity == 0 {
+		config.Capacity = math.MaxInt64
+	}
+	return &Limiter{
+		config: config, perFlow: config.Capacity/2 + config.Capacity%2,
+		refused: map[Overload]uint64{}, flows: map[Flow]*flow{}, inNeed: btree.NewG(inNeedDegree, needsMore),
+	}, nil
+}
+
+// needsMore orders flows that wait.
+func needsMore(a, b *flow) bool {
+	if a.held != b.held {
+		return a.held < b.held
+	}
+	return a.oldest().arrival < b.oldest().arrival
+}
+
+// Grant is what [Limiter.Acquire] gives. The zero Grant holds nothing. A Grant must not be copied
+// once Release may be called, nor be used by several goroutines at once.
+type Grant struct {
+	limiter *Limiter
+	flow    *flow
+	cost    int64
+}
+
+// Release gives back what was granted. Only the first call does anything.
+func (g *Grant) Release() {
+	if g.limiter != nil {
+		g.limiter.release(g.flow, g.cost)
+		*g = Grant{}
+	}
+}
+
+// Acquire takes cost units (one at least) for a flow, and waits for them if it must. The error is an
+// [Overload], or ctx's own if ctx ended first; then nothing is held.
+func (l *Limiter) Acquire(ctx context.Context, of Flow, cost int64) (Grant, error) {
+	if err := ctx.Err(); err != nil {
+		return Grant{}, err
+	}
+	cost = min(max(cost, 1), l.perFlow)
+	l.mu.Lock()
+	f := l.flowLocked(of)
+	if f.queue.Len() == 0 && l.waiting == 0 && l.fitsLocked(f, cost) {
+		l.inUse += cost
+		f.held += cost
+		l.mu.Unlock()
+		return Grant{l, f, cost}, nil
+	}
+	c, why := l.queueLocked(f, cost)
+	l.mu.Unlock()
+	if why != "" {
+		return Grant{}, why
+	}
+	timer := time.NewTimer(l.config.MaxWait)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-c.granted:
+		return Grant{l, f, cost}, nil
+	case <-timer.C:
+		err = OverloadTimeOut
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if !l.leave(c, err) { // granted in the meantime
+		granted := Grant{l, f, cost}
+		if ctx.Err() == nil {
+			return granted, nil
+		}
+		granted.Release()
+	}
+	return Grant{}, err
+}
+
+// Stats returns the state of now.
+func (l *Limiter) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Stats{InUse: l.inUse, Waiting: l.waiting, Flows: len(l.flows), Refused: maps.Clone(l.refused)}
+}
+
+// fitsLocked says whether so many units may be granted to a flow now.
+func (l *Limiter) fitsLocked(f *flow, cost int64) bool {
+	return cost <= l.config.Capacity-l.inUse && cost <= l.perFlow-f.held
+}
+
+// queueLocked lets a request wait, and grants what can be granted, which may be this very request. If
+// it may not wait, the reason is returned.
+func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
+	l.arrived++
+	c := &claim{flow: f, cost: cost, arrival: l.arrived, granted: make(chan struct{})}
+	l.changeLocked(f, func() { c.at = f.queue.PushBack(c) })
+	l.waiting++
+	l.grantLocked()
+	var why Overload
+	switch {
+	case c.at == nil:
+		return c, ""
+	case l.config.MaxWait == 0:
+		why = OverloadTimeOut
+	case f.queue.Len() > max(1, l.config.MaxWaiting/flowsWaiting):
+		why = OverloadCallerQueueFull
+	case l.waiting > l.config.MaxWaiting:
+		why = OverloadQueueFull
+	default:
+		return c, ""
+	}
+	l.refused[why]++
+	l.dequeueLocked(c)
+	return nil, why
+}
+
+// leave takes a request out of the queue, unless it has been granted in the meantime. An [Overload] is
+// counted.
+func (l *Limiter) leave(c *claim, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.at == nil {
+		return false
+	}
+	if why, is := err.(Overload); is { //nolint:errorlint // it is not wrapped
+		l.refused[why]++
+	}
+	l.dequeueLocked(c)
+	l.grantLocked() // it may have held up others
+	return true
+}
+
+// release takes back what was granted.
+func (l *Limiter) release(f *flow, cost int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inUse -= cost
+	l.changeLocked(f, func() { f.held -= cost })
+	l.grantLocked()
+}
+
+// grantLocked grants all that can be granted.
+func (l *Limiter) grantLocked() {
+	for {
+		var next *claim
+		l.inNeed.Ascend(func(f *flow) bool {
+			if next = f.oldest(); next.cost > l.perFlow-f.held {
+				next = nil // it waits for its own
+			}
+			return next == nil
+		})
+		if next == nil || next.cost > l.config.Capacity-l.inUse {
+			return
+		}
+		l.inUse += next.cost
+		l.waiting--
+		l.changeLocked(next.flow, func() {
+			next.flow.held += next.cost
+			next.flow.queue.Remove(next.at)
+			next.at = nil
+		})
+		close(next.granted)
+	}
+}
+
+// dequeueLocked takes a request out that is not granted.
+func (l *Limiter) dequeueLocked(c *claim) {
+	l.waiting--
+	l.changeLocked(c.flow, func() {
+		c.flow.queue.Remove(c.at)
+		c.at = nil
+	})
+}
+
+// changeLocked changes what a flow holds or waits for, and forgets the flow if that is nothing.
+func (l *Limiter) changeLocked(f *flow, change func()) {
+	if f.queue.Len() > 0 {
+		l.inNeed.Delete(f)
+	}
+	change()
+	if f.queue.Len() > 0 {
+		l.inNeed.ReplaceOrInsert(f)
+	} else if f.held == 0 {
+		delete(l.flows, f.key)
+	}
+}
+
+func (l *Limiter) flowLocked(of Flow) *flow {
+	f := l.flows[of]
+	if f == nil {
+		f = &flow{key: of}
+		l.flows[of] = f
+	}
+	return f
+}

@@ -1,0 +1,74 @@
+package limits
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+)
+
+// Flow is whose requests share one part of a bound: those of a user, or of callers with the same
+// address who are not known yet.
+type Flow [sha256.Size]byte
+
+// Config bounds what is in flight. A bound of 0 is none.
+type Config struct {
+	// Requests bounds the short requests at a time, those that wait for the upstream included.
+	Requests int
+	// LongRunning bounds watches, logs, execs and the like (kubehttp.Request.LongRunning). Nobody waits for
+	// one of them to end.
+	LongRunning int
+	// Bytes bounds the large answers that are being written from memory, before compression: those of more
+	// than a thousandth of it.
+	Bytes int64
+	// Wait is how long a short request, or a large answer, waits for its turn.
+	Wait time.Duration
+}
+
+const (
+	// waitingPerRequest is how many requests may wait for each that may be in flight.
+	waitingPerRequest = 4
+	// waitingAnswers bounds the large answers that wait to be written.
+	waitingAnswers = 4096
+	// smallPart: an answer of no more than this part of all bytes is not counted.
+	smallPart = 1024
+)
+
+// Limits are the bounds of a listproxy. They are safe for concurrent use.
+type Limits struct {
+	Requests, LongRunning *Limiter
+	bytes                 *Limiter
+}
+
+// New returns Limits with nothing in flight. A negative bound is an error.
+func New(cfg Config) (*Limits, error) {
+	l := &Limits{}
+	for _, of := range []struct {
+		limiter **Limiter
+		config  LimiterConfig
+	}{
+		{&l.Requests, LimiterConfig{Capacity: int64(cfg.Requests), MaxWaiting: cfg.Requests * waitingPerRequest, MaxWait: cfg.Wait}},
+		{&l.LongRunning, LimiterConfig{Capacity: int64(cfg.LongRunning)}},
+		{&l.bytes, LimiterConfig{Capacity: cfg.Bytes, MaxWaiting: waitingAnswers, MaxWait: cfg.Wait}},
+	} {
+		limiter, err := NewLimiter(of.config)
+		if err != nil {
+			return nil, fmt.Errorf("the bounds of what is in flight: %w", err)
+		}
+		*of.limiter = limiter
+	}
+	return l, nil
+}
+
+// Answer waits until an answer of so many bytes may be written. Small answers need not wait.
+func (l *Limits) Answer(ctx context.Context, of Flow, size int) (Grant, error) {
+	if int64(size) <= l.bytes.config.Capacity/smallPart {
+		return Grant{}, nil
+	}
+	return l.bytes.Acquire(ctx, of, int64(size))
+}
+
+// Stats returns the state of each bound, by its name in metrics.
+func (l *Limits) Stats() map[string]Stats {
+	return map[string]Stats{"short": l.Requests.Stats(), "long-running": l.LongRunning.Stats(), "bytes": l.bytes.Stats()}
+}

@@ -14,7 +14,6 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
-	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/telemetry"
@@ -47,9 +46,6 @@ func everything(t *testing.T) knowledge {
 		k.words["reason"] = append(k.words["reason"], string(reason))
 	}
 	k.words["reason"] = slices.Concat(k.words["reason"], []string{"none"}, proxy.RefusalReasons())
-	for _, ending := range inflight.ConnectionEnds() {
-		k.words["reason"] = append(k.words["reason"], string(ending))
-	}
 	for _, ending := range watch.Endings() {
 		k.words["reason"] = append(k.words["reason"], string(ending))
 	}

@@ -28,7 +28,6 @@ import (
 // apiServer is how listproxy reaches the API server.
 type apiServer struct {
 	config     *rest.Config         // with listproxy's own credentials
-	endpoints  *upstream.Endpoints  // nil without --upstream
 	transports *upstream.Transports // with those of callers
 }
 
@@ -155,11 +154,6 @@ func (o *options) showState(a *app, handler *proxy.Handler, observing *observing
 	if err := admin.RegisterState(observing.metrics, state); err != nil {
 		return err
 	}
-	if a.endpoints != nil {
-		if err := admin.RegisterEndpoints(observing.metrics, a.endpoints.Stats); err != nil {
-			return err
-		}
-	}
 	a.operators = o.operatorsPort(a, observing)
 	return nil
 }
@@ -225,7 +219,7 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 			return cluster.Fields(ctx, gvr)
 		},
 		SameServers:   func(ctx context.Context) (bool, error) { return cluster.Servers.Same(ctx) },
-		HeardWithin:   o.upstream.heardWithin(),
+		HeardWithin:   discovery.SlowestNews,
 		Reopened:      observing.Reopened,
 		ContinueToken: policy.EncodeContinue,
 		Compressor:    f.compressor,
@@ -241,8 +235,7 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		Vouched: func(group, version, resource string) bool {
 			return o.cache.policy.For(group, version, resource).SameForEveryone
 		},
-		Endpoints: api.endpoints,
-		Log:       log,
+		Log: log,
 	}
 	if cluster, err = discovery.New(api.config, config); err != nil {
 		return f, err

@@ -74,8 +74,6 @@ func TestWrongOptions(t *testing.T) {
 		args []string
 		says []string
 	}{
-		{[]string{"--upstream", "http://10.0.0.1:6443"}, []string{"--upstream", "not https", "https://host:port"}},
-		{[]string{"--upstream", "https://10.0.0.1:6443", "--upstream", "https://10.0.0.1:6443"}, []string{"--upstream", "twice"}},
 		{[]string{"--shutdown-delay-duration", "-1s"}, []string{"--shutdown-delay-duration", "too short"}},
 		{[]string{"--tls-cert-file", "x"}, []string{"--tls-private-key-file", "both or none"}},
 		{[]string{"--tls-private-key-file", "x"}, []string{"--tls-cert-file", "both or none"}},
@@ -222,38 +220,28 @@ func TestIdentityLimitAndAuditOptions(t *testing.T) {
 // TestSettle: what is shorter than safe is refused, and the message says what would be right; what
 // is safe is not, and the default is.
 func TestSettle(t *testing.T) {
-	two := []string{"--upstream", "https://10.0.0.1:6443,https://10.0.0.2:6443"}
-	for _, tt := range []struct {
-		settle    string
-		upstreams []string
-		says      []string // none: it is taken
-	}{
-		{"0s", nil, []string{"--upstream-settle 0s is too short", "at least 9s (without --upstream)", "leave it out (15s)"}},
-		{"8.999s", nil, []string{"--upstream-settle 8.999s", "at least 9s"}},
-		{"-1s", nil, []string{"--upstream-settle -1s", "at least 9s"}},
-		{"9s", nil, nil},
-		{"9s", two, []string{"--upstream-settle 9s", "different versions", "at least 12s (with --upstream)", "leave it out (15s)"}},
-		{"11.999s", two, []string{"--upstream-settle 11.999s", "at least 12s"}},
-		{"12s", two, nil},
-		{"15s", two, nil},
+	for settle, says := range map[string][]string{ // none: it is taken
+		"0s":     {"--upstream-settle 0s is too short", "different versions", "at least 9s", "leave it out (15s)"},
+		"8.999s": {"--upstream-settle 8.999s", "at least 9s"},
+		"-1s":    {"--upstream-settle -1s", "at least 9s"},
+		"9s":     nil,
+		"15s":    nil,
 	} {
-		o, err := parse(append([]string{"--upstream-settle", tt.settle}, tt.upstreams...)...)
-		if (err != nil) != (len(tt.says) > 0) {
-			t.Errorf("%s %v: %v", tt.settle, tt.upstreams, err)
+		o, err := parse("--upstream-settle", settle)
+		if (err != nil) != (len(says) > 0) {
+			t.Errorf("%s: %v", settle, err)
 		}
-		for _, word := range tt.says {
+		for _, word := range says {
 			if err != nil && !strings.Contains(err.Error(), word) {
 				t.Errorf("%q does not say %q", err, word)
 			}
 		}
-		if want, _ := time.ParseDuration(tt.settle); err == nil && o.upstream.settle != want {
-			t.Errorf("%s is %v", tt.settle, o.upstream.settle)
+		if want, _ := time.ParseDuration(settle); err == nil && o.upstream.settle != want {
+			t.Errorf("%s is %v", settle, o.upstream.settle)
 		}
 	}
-	for _, upstreams := range [][]string{nil, two} {
-		if _, err := parse(upstreams...); err != nil {
-			t.Errorf("the default, with %v: %v", upstreams, err)
-		}
+	if _, err := parse(); err != nil {
+		t.Errorf("the default: %v", err)
 	}
 }
 
@@ -262,11 +250,8 @@ func TestDocumentedSettle(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	expect.NoError(t, err)
 	page := strings.Join(strings.Fields(string(text)), " ")
-	alone, each := leastSettle(false), leastSettle(true)
 	for _, want := range []string{
-		fmt.Sprintf("%v at least, and %v with `--upstream` |", alone, each),
-		fmt.Sprintf("(With `--upstream` it must be at least %d s, ", int(each.Seconds())),
-		fmt.Sprintf("(`--upstream-settle` must be at least %d s, ", int(alone.Seconds())),
+		fmt.Sprintf("%v at least |", leastSettle()), fmt.Sprintf("(`--upstream-settle` must be at least %d s, ", int(leastSettle().Seconds())),
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("it does not say %q", want)

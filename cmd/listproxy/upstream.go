@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -17,10 +16,7 @@ import (
 // upstreamOptions say where the API server is, and what listproxy itself is allowed there.
 type upstreamOptions struct {
 	kubeconfig string
-	upstreams  []string
 	settle     time.Duration
-
-	addresses []string // of --upstream, by Validate
 }
 
 func defaultUpstreamOptions() upstreamOptions { return upstreamOptions{settle: defaultSettle} }
@@ -29,27 +25,16 @@ func defaultUpstreamOptions() upstreamOptions { return upstreamOptions{settle: d
 func (o *upstreamOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,
 		"`file` with the API server's address and listproxy's own credentials;\nwithout it, the in-cluster configuration")
-	fs.StringSliceVar(&o.upstreams, "upstream", o.upstreams,
-		"`URLs` of the cluster's API servers, https://host:port, used instead of the address in --kubeconfig;\n"+
-			"the path, the credentials, and the name for which their certificates must be valid still come from there")
 	fs.DurationVar(&o.settle, "upstream-settle", o.settle,
-		"how long all lists are forwarded after the API servers behind the upstream changed;\n"+leastSettleUsage())
+		"how long all lists are forwarded after the API servers behind the upstream changed;\nat least "+leastSettle().String())
 }
 
 // Validate implements optionGroup.
-func (o *upstreamOptions) Validate() (err error) {
-	if o.addresses, err = upstream.ParseEndpoints(o.upstreams); err != nil {
-		return fmt.Errorf("--upstream: %w", err)
-	}
-	return o.checkSettle()
-}
+func (o *upstreamOptions) Validate() error { return o.checkSettle() }
 
 // reach returns the ways to the API server that the flags name.
-func (o *upstreamOptions) reach(log *slog.Logger) (api apiServer, err error) {
+func (o *upstreamOptions) reach() (api apiServer, err error) {
 	if api.config, err = o.clientConfig(); err != nil {
-		return api, err
-	}
-	if api.endpoints, err = o.endpoints(api.config, log); err != nil {
 		return api, err
 	}
 	api.transports, err = upstream.New(api.config)
@@ -79,21 +64,6 @@ func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
 	return identified(cfg), nil
 }
 
-// endpoints returns the addresses that --upstream gives, and makes all clients of cfg use them; nil
-// if there are none.
-func (o *upstreamOptions) endpoints(cfg *rest.Config, log *slog.Logger) (*upstream.Endpoints, error) {
-	if len(o.addresses) == 0 {
-		return nil, nil
-	}
-	endpoints, err := upstream.NewEndpoints(cfg, o.addresses, log)
-	if err != nil {
-		return nil, fmt.Errorf("--upstream: %w", err)
-	}
-	endpoints.Use(cfg)
-	log.Info("the API servers are reached at the addresses of --upstream", "endpoints", o.addresses)
-	return endpoints, nil
-}
-
 func identified(cfg *rest.Config) *rest.Config {
 	cfg.UserAgent = userAgent("listproxy")
 	if plugin := cfg.ExecProvider; plugin != nil {
@@ -113,43 +83,15 @@ const defaultSettle = 15 * time.Second
 // sets it, so a released listproxy always checks.
 var anySettle string
 
-// leastSettle is the shortest --upstream-settle that is safe. each: the API servers are asked one
-// by one (--upstream).
-func leastSettle(each bool) time.Duration {
-	if each {
-		return discovery.LeastSettle(upstream.SlowestCheck)
-	}
-	return discovery.LeastSettle(discovery.SlowestLook)
-}
-
-// heardWithin is how long, at most, a change of the API servers goes unnoticed.
-func (o *upstreamOptions) heardWithin() time.Duration {
-	if len(o.upstreams) > 0 {
-		return upstream.SlowestNews
-	}
-	return discovery.SlowestNews
-}
+// leastSettle is the shortest --upstream-settle that is safe.
+func leastSettle() time.Duration { return discovery.LeastSettle(discovery.SlowestLook) }
 
 // checkSettle refuses an --upstream-settle that is over before two versions that serve at the same
 // time are noticed again.
 func (o *upstreamOptions) checkSettle() error {
-	each := len(o.upstreams) > 0
-	least, where := leastSettle(each), "without --upstream"
-	if each {
-		where = "with --upstream"
-	}
-	if anySettle != "" {
-		least = 0
-	}
-	if o.settle < least {
+	if least := leastSettle(); o.settle < least && anySettle == "" {
 		return fmt.Errorf("--upstream-settle %v is too short: lists could come from memory between two checks of API servers of "+
-			"different versions, "+
-			"and mix what they write: give at least %v (%s), or leave it out (%v)", o.settle, least, where, defaultSettle)
+			"different versions, and mix what they write: give at least %v, or leave it out (%v)", o.settle, least, defaultSettle)
 	}
 	return nil
-}
-
-// leastSettleUsage says in the help what is refused.
-func leastSettleUsage() string {
-	return fmt.Sprintf("at least %v, and with --upstream %v", leastSettle(false), leastSettle(true))
 }

@@ -86,7 +86,6 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	expect.NoError(t, RegisterEndpoints(metrics, func() []upstream.EndpointStats { return []upstream.EndpointStats{{Address: "10.0.0.1:6443"}} }))
 	return proxytest.Gather(t, metrics)
 }
 

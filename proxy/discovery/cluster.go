@@ -38,10 +38,7 @@ type Config struct {
 	// Vouched says of which resources an aggregated API server shows the same to everyone; nil is
 	// none. It must be quick.
 	Vouched func(group, version, resource string) bool
-	// Endpoints, if it is not nil, are the API servers that are asked one by one, so that the version
-	// of each is known.
-	Endpoints *upstream.Endpoints
-	Log       *slog.Logger
+	Log     *slog.Logger
 }
 
 // New returns a Cluster that knows nothing until Run runs. It calls Invalidate at once, since until

@@ -40,12 +40,10 @@ import (
 // It is safe for concurrent use.
 type Servers struct {
 	leases  dynamic.ResourceInterface
-	prober  *upstream.Prober // for /version, of the address in the client configuration
+	prober  *upstream.Prober // for /version
 	known   func()
 	changed func()
 	log     *slog.Logger
-	// endpoints, if there are any, are asked for their versions one by one, in place of prober.
-	endpoints *upstream.Endpoints
 	// reopened gets a value when there is a new stream of Leases.
 	reopened chan struct{}
 
@@ -60,10 +58,8 @@ type Servers struct {
 	asked bool
 	// serving are the versions that may answer now, as far as is known.
 	serving []string
-	// said is what prober was told, and all what each endpoint said. mu does not guard them: one
-	// goroutine asks prober, and the endpoints report one at a time.
+	// said is what prober was told. mu does not guard it: one goroutine asks.
 	said versions
-	all  fleet
 
 	knownOnce, versionOnce sync.Once
 }
@@ -81,26 +77,19 @@ func newServers(cfg *rest.Config, config Config, known, changed func()) (*Server
 	}
 	gvr := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	return &Servers{
-		leases:    leases.Resource(gvr).Namespace(serverLeaseNamespace),
-		prober:    prober,
-		known:     known,
-		changed:   changed,
-		log:       config.Log,
-		endpoints: config.Endpoints,
-		reopened:  make(chan struct{}, 1),
+		leases:   leases.Resource(gvr).Namespace(serverLeaseNamespace),
+		prober:   prober,
+		known:    known,
+		changed:  changed,
+		log:      config.Log,
+		reopened: make(chan struct{}, 1),
 	}, nil
 }
 
 // run follows the Leases and asks for /version until ctx ends.
 func (s *Servers) run(ctx context.Context) {
 	var asking sync.WaitGroup
-	asking.Go(func() {
-		if s.endpoints != nil {
-			s.endpoints.Run(ctx, s.hearAll)
-			return
-		}
-		s.pollVersion(ctx)
-	})
+	asking.Go(func() { s.pollVersion(ctx) })
 	defer asking.Wait()
 	heard := &heard{}
 	follower{
@@ -132,13 +121,10 @@ func (s *Servers) run(ctx context.Context) {
 }
 
 // Ready says whether a change would be noticed: the Leases are known; or they cannot be read, but
-// /version was asked. If endpoints are asked, each must have been.
+// /version was asked.
 func (s *Servers) Ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.endpoints != nil && !s.asked {
-		return false
-	}
 	return s.holders != nil || s.refused && s.asked
 }
 
@@ -159,10 +145,6 @@ func (s *Servers) look() {
 
 // askAgain makes /version be asked for now: the server at the other end may be another one.
 func (s *Servers) askAgain() {
-	if s.endpoints != nil {
-		s.endpoints.CheckNow()
-		return
-	}
 	select {
 	case s.reopened <- struct{}{}:
 	default: // it will be

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -98,48 +97,6 @@ func (v *versions) pause(now time.Time) time.Duration {
 		return versionAgain
 	}
 	return versionEvery
-}
-
-// fleet has the versions of API servers that are asked one by one.
-type fleet struct{ versions map[version.Info]struct{} }
-
-// hear records the versions that there are now. changed: before there were others. mixed: there is
-// more than one. An empty list says nothing.
-func (f *fleet) hear(said []version.Info) (changed, mixed bool) {
-	if len(said) == 0 {
-		return false, len(f.versions) > 1
-	}
-	now := make(map[version.Info]struct{}, len(said))
-	for _, v := range said {
-		now[v] = struct{}{}
-	}
-	changed = len(f.versions) > 0 && !maps.Equal(f.versions, now)
-	f.versions = now
-	return changed, len(now) > 1
-}
-
-// hearAll records the versions of all endpoints that are not known to be unreachable. While there
-// is more than one, nothing is kept: a feed may be connected to one version now, and to the other
-// in a moment.
-func (s *Servers) hearAll(said []version.Info) {
-	changed, mixed := s.all.hear(said)
-	s.serve(namesOf(maps.Keys(s.all.versions)))
-	switch {
-	case changed:
-		var names []string
-		for _, v := range said {
-			names = append(names, v.GitVersion)
-		}
-		s.report("other versions", "to", strings.Join(names, ", "))
-	case mixed:
-		s.changed()
-	}
-	if s.endpoints.Checked() {
-		s.mu.Lock()
-		s.asked = true
-		s.mu.Unlock()
-		s.look()
-	}
 }
 
 // pollVersion asks for /version again and again until ctx ends.

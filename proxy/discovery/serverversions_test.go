@@ -140,28 +140,6 @@ func TestServersOnceMixed(t *testing.T) {
 	})
 }
 
-func TestFleet(t *testing.T) {
-	old, fresh := version.Info{GitVersion: "v1.35.4"}, version.Info{GitVersion: "v1.36.3"}
-	var f fleet
-	for i, tt := range []struct {
-		said           []version.Info
-		changed, mixed bool
-	}{
-		{nil, false, false},
-		{[]version.Info{old}, false, false},
-		{[]version.Info{old}, false, false},
-		{[]version.Info{old, fresh}, true, true},
-		{[]version.Info{fresh, old}, false, true},
-		{nil, false, true},
-		{[]version.Info{fresh}, true, false},
-		{nil, false, false},
-	} {
-		if changed, mixed := f.hear(tt.said); changed != tt.changed || mixed != tt.mixed {
-			t.Errorf("step %d: changed %v, mixed %v", i, changed, mixed)
-		}
-	}
-}
-
 func proberOf(t *testing.T, transport http.RoundTripper) *upstream.Prober {
 	t.Helper()
 	prober, err := upstream.NewProber(&rest.Config{Host: "https://api.test", Transport: transport}, versionTimeout)

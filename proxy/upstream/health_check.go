@@ -209,3 +209,9 @@ func failedOf(body []byte) string {
 	}
 	return ": " + strings.Join(failed, ", ")
 }
+
+// tooLate says whether an error means that no answer came in time.
+func tooLate(err error) bool {
+	var timed interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timed) && timed.Timeout()
+}

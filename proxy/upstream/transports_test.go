@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -120,7 +121,7 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 			if err == nil {
 				_ = res.Body.Close()
 			}
-			if err == nil || !strings.Contains(err.Error(), "to "+hostPort(up.URL())) {
+			if err == nil || !strings.Contains(err.Error(), "to "+net.JoinHostPort(up.URL().Hostname(), cmp.Or(up.URL().Port(), "443"))) {
 				t.Errorf("%s with the exception %s, accepted %t: %v", upstream, except, up.accepts(id), err)
 			}
 		}

@@ -6,9 +6,6 @@
 - {{ printf (ternary "--admin-bind-address=[%s]:%v" "--admin-bind-address=%s:%v" (contains ":" .Values.bindAddress)) .Values.bindAddress .Values.ports.admin | quote }}
 - --tls-cert-file=/etc/listproxy/tls/tls.crt
 - --tls-private-key-file=/etc/listproxy/tls/tls.key
-{{- range .Values.upstreams }}
-- {{ printf "--upstream=%s" . | quote }}
-{{- end }}
 {{- if .Values.consistentLists }}
 - --consistent-lists={{ .Values.consistentLists }}
 {{- end }}

@@ -17,18 +17,27 @@ import (
 // resetEvery is how often a connection through the balancer is reset, on average.
 const resetEvery = 300 * time.Millisecond
 
+// behind starts a balancer before API servers, and returns it with its URL.
+func (r *rig) behind(servers ...*controlplane.APIServer) (*hop.Balancer, string) {
+	r.Helper()
+	before, err := hop.StartBalancer()
+	r.must(err)
+	r.Cleanup(before.Close)
+	for _, s := range servers {
+		before.Add(address(s))
+	}
+	return before, "https://" + before.Address()
+}
+
 // TestBehindOneAddress: a balancer before both API servers spreads connections, and resets them now
-// and then. listproxy knows its address only.
+// and then. Meanwhile each is killed, one stands still, and both are restarted in order. Callers'
+// rights are not asked for again, which would wait where one stands still as well: then nobody would
+// be given anything, not even what is too old.
 func TestBehindOneAddress(t *testing.T) {
 	harness.Long(t)
 	r := takeRig(t)
-	before, err := hop.StartBalancer()
-	r.must(err)
-	defer before.Close()
-	for _, s := range []*controlplane.APIServer{one, two} {
-		before.Add(address(s))
-	}
-	r.start("https://" + before.Address())
+	before, url := r.behind(one, two)
+	r.start(url, "--review-ttl", "1h")
 	quiet := r.load()
 	defer quiet()
 
@@ -36,20 +45,34 @@ func TestBehindOneAddress(t *testing.T) {
 	stop := r.resetting(before, resetEvery)
 	defer stop()
 	r.part("connections reset", noticedAtOnce, func() { poll.Pause(t.Context(), 10*resetEvery) })
-	killed := []*controlplane.APIServer{one, two}
-	if !*all {
-		killed = killed[:1]
+	again := func(s *controlplane.APIServer, end func() error) {
+		// As balancers do that look at /readyz: before it is ready kube-apiserver does not know
+		// all rights, and says 403.
+		before.Remove(address(s))
+		r.must(end())
+		r.startAPIServer(s)
+		before.Add(address(s))
 	}
-	for _, s := range killed {
-		r.part("and killed, and started again", noticedAtOnce, func() {
-			r.must(s.Kill())
-			// As balancers do that look at /readyz: before it is ready kube-apiserver does not know
-			// all rights, and says 403.
+	broken := []*controlplane.APIServer{one, two}
+	if !*all {
+		broken = broken[:1]
+	}
+	for _, s := range broken {
+		r.part("and killed, and started again", noticedAtOnce, func() { again(s, s.Kill) })
+		r.part("and paused", noticedLate, func() {
+			r.must(s.Pause())
 			before.Remove(address(s))
-			r.startAPIServer(s)
+		})
+		r.part("and resumed", noticedLate, func() {
+			r.must(s.Resume())
 			before.Add(address(s))
 		})
 	}
+	r.part("and restarted in order, one after the other", noticedAtOnce, func() {
+		for _, s := range []*controlplane.APIServer{one, two} {
+			again(s, s.Stop)
+		}
+	})
 	stop()
 	r.part("no more", noticedAtOnce, func() {})
 }

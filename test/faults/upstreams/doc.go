@@ -2,10 +2,10 @@
 // after the other, and looks for wrong answers, lost requests, and clients that see an older state
 // after a newer one.
 //
-//	clients ──► (balancer) ──► listproxy, listproxy ──► --upstream ──► kube-apiserver 2, kube-apiserver 3 ──► etcd
-//	writers, and the oracle ──► kube-apiserver 1, which is never broken ───────────────────────────────────┘
+//	clients ──► (balancer) ──► listproxy, listproxy ──► (balancer) ──► kube-apiserver 2, kube-apiserver 3 ──► etcd
+//	writers, and the oracle ──► kube-apiserver 1, which is never broken ────────────────────────────────────┘
 //
-// All are processes of their own, except the balancer (package test/harness/hop), which is plain
+// All are processes of their own, except the balancers (package test/harness/hop), which are plain
 // TCP.
 //
 // Clients ask for any state, for a state not older than the newest write and than what they saw,

@@ -176,7 +176,7 @@ func TestRolled(t *testing.T) {
 	harness.Long(t)
 	r := takeRig(t)
 	start := func() *harness.Proxy {
-		return r.start(unheard(t), append(upstreamArgs(one, two), "--shutdown-delay-duration", delay.String(), "--shutdown-timeout", "1m")...)
+		return r.start(plane.URL(), "--shutdown-delay-duration", delay.String(), "--shutdown-timeout", "1m")
 	}
 	var old []*harness.Proxy
 	for range 2 {

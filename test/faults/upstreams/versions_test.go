@@ -8,14 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/proxy/discovery"
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
-	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -111,29 +108,6 @@ func (u upgrade) upgraded() {
 	}))
 }
 
-// TestUpgraded: two API servers are upgraded one by one under load, and listproxy knows both.
-func TestUpgraded(t *testing.T) {
-	if !*all {
-		return // part of make faults
-	}
-	u := newUpgrade(t)
-	p := u.start(unheard(t), append(upstreamArgs(u.servers...), "--upstream-settle", discovery.LeastSettle(upstream.SlowestCheck).String())...)
-	quiet := u.load()
-	defer quiet()
-
-	u.part("two of "+older, noticedAtOnce, func() {})
-	u.part("upgraded one by one", noticedAtOnce, func() {
-		u.replace(u.servers[0])
-		u.mixed(p, "other versions")
-		for range 100 {
-			u.forwarded()
-		}
-		u.replace(u.servers[1])
-		u.upgraded()
-	})
-	u.part("two of "+u.plane.Version(), noticedAtOnce, func() {})
-}
-
 const (
 	// seldom is how often a connection through the balancer is reset while API servers are
 	// upgraded: watches come to the other one then, and live for long enough to be believed.
@@ -147,20 +121,15 @@ const (
 	inTurn = 75 * time.Second
 )
 
-// TestUpgradedBehindOneAddress: the same behind a balancer that spreads connections, and resets
-// them now and then. listproxy knows its address only, and has each default.
+// TestUpgradedBehindOneAddress: two API servers are upgraded one by one under load, behind a balancer
+// that spreads connections, and resets them now and then. listproxy has each default.
 func TestUpgradedBehindOneAddress(t *testing.T) {
 	if !*all {
 		return // part of make faults
 	}
 	u := newUpgrade(t)
-	before, err := hop.StartBalancer()
-	u.must(err)
-	defer before.Close()
-	for _, s := range u.servers {
-		before.Add(address(s))
-	}
-	p := u.start("https://"+before.Address(), "--upstream-settle", "15s")
+	before, url := u.behind(u.servers...)
+	p := u.start(url, "--upstream-settle", "15s")
 	quiet := u.load()
 	defer quiet()
 	replace := func(s *controlplane.APIServer) {

@@ -27,8 +27,8 @@ import (
 type Handler struct {
 	// Draining says whether the process is about to end.
 	Draining func() bool
-	// StallTimeout is how long a client may read nothing of its answer, or send nothing of its body,
-	// before it is cut off; 0 is never.
+	// StallTimeout is how long a client may read nothing of an answer from memory before it is cut off; 0
+	// is never.
 	StallTimeout time.Duration
 	// MaxBodyBytes bounds the body of a request; 0 is no bound.
 	MaxBodyBytes int64
@@ -68,10 +68,9 @@ func (h *Handler) Chain() http.Handler {
 	return through(http.HandlerFunc(h.respond),
 		kubehttp.WithRequestInfo, // what the request asks for, read once for all
 		h.withConnectionClose,    // while the process ends, each answer gives up its connection
-		h.withStallGuard,         // clients that do not read or send are cut off
 		h.withRecord,             // metrics, the trace and the access log
 		h.withOnlyPaths,          // only a path, and only for this API server
-		h.withBodyLimit,          // no body is too long
+		h.withBodyLimit,          // no body is too long, or comes too slowly
 		h.withAuthentication,     // who calls
 		h.withTurn,               // the request's turn: bounded, and shared between callers
 	)
@@ -92,16 +91,12 @@ func (h *Handler) withConnectionClose(next http.Handler) http.Handler {
 	return server.CloseWhileDraining(next, h.Draining)
 }
 
-func (h *Handler) withStallGuard(next http.Handler) http.Handler {
-	return server.NewStallGuard(h.StallTimeout, h.Log).Wrap(next)
-}
-
 func (h *Handler) withRecord(next http.Handler) http.Handler { return h.Observer.Observe(next, h.Log) }
 
 func (h *Handler) withOnlyPaths(next http.Handler) http.Handler { return server.OnlyPaths(next, h.Log) }
 
 func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
-	return server.LimitBodies(next, h.MaxBodyBytes)
+	return server.LimitBodies(next, h.MaxBodyBytes, server.BodyTime)
 }
 
 // withAuthentication finds out who calls, and puts the caller into the request's context.
@@ -187,9 +182,6 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) *limits.Grant {
 	if err != nil {
 		h.refuse(w, r, err)
 		return nil
-	}
-	if who.accepted() {
-		server.CallerKnown(r.Context(), long)
 	}
 	return &turn
 }

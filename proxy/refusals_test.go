@@ -77,7 +77,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 				record.SetCacheStatus(w.Header(), kubehttp.CacheForwarded(reason.NotList))
 				forwarder.ServeAs(w, r, caller)
 			})
-			bounded := server.LimitBodies(handler, 10)
+			bounded := server.LimitBodies(handler, 10, 0)
 			front := httptest.NewUnstartedServer(nil)
 			front.Config = server.New(o.Observe(server.OnlyPaths(bounded, log), log), nil, slog.New(slog.DiscardHandler))
 			if tt.connect {

@@ -12,6 +12,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -84,16 +85,17 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 			return nil, reason.None
 		}
 	}
+	answer := server.NewAnswerWriter(w, r, h.StallTimeout, h.Log)
 	if list.Watch {
-		return h.beginWatch(w, r, who, list, a, event, page)
+		return h.beginWatch(answer, r, who, list, a, event, page)
 	}
 	defer page.release()
-	return nil, h.serve(w, r, list, a, event, page)
+	return nil, h.serve(answer, r, list, a, event, page)
 }
 
 // serve writes a list. If it returns a reason, it has written nothing.
 func (h *Handler) serve(
-	w http.ResponseWriter, r *http.Request, list policy.Request, a *answer, event *audit.Entry, page *body,
+	w *server.AnswerWriter, r *http.Request, list policy.Request, a *answer, event *audit.Entry, page *body,
 ) reason.Reason {
 	if page.unfit {
 		return reason.Pretty
@@ -110,6 +112,7 @@ func (h *Handler) serve(
 		Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size,
 	})
 	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.semantics, false))
+	defer w.Finish()
 	_, span := record.Step(r.Context(), observe.SpanWrite)
 	defer span.End()
 	if event == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
@@ -53,7 +54,7 @@ func (h *Handler) watchable(list policy.Request, a answer) reason.Reason {
 // beginWatch begins to answer a watch from memory: the watch that it returns must be served. If it
 // returns a reason instead, it has written nothing. It takes over page.
 func (h *Handler) beginWatch(
-	w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer, event *audit.Entry, page *body,
+	w *server.AnswerWriter, r *http.Request, who caller, list policy.Request, a *answer, event *audit.Entry, page *body,
 ) (_ *watchStream, why reason.Reason) {
 	form := a.snapshot.WatchForm()
 	s := &watchStream{
@@ -61,6 +62,7 @@ func (h *Handler) beginWatch(
 		initial: a.initial, bookmarks: list.WatchOptions.Bookmarks,
 	}
 	s.ResponseWriter = w
+	s.finish = w.Finish
 	defer func() {
 		if why != reason.None {
 			s.close()
@@ -121,6 +123,7 @@ func (h *Handler) concludingAudit(r *http.Request, who caller, list policy.Reque
 // from where little is on the stack: a stack that is needed to decide can be given back then.
 func (s *watchStream) serve() {
 	defer s.close()
+	defer s.finish()
 	s.ResponseWriter.WriteHeader(http.StatusOK)
 	s.flush() // the header, before any event
 	end := s.tellState()
@@ -169,6 +172,7 @@ type watchStream struct {
 	handler *Handler
 	request *http.Request
 	control *http.ResponseController
+	finish  func() // of the answer, once something was written
 	form    *watch.Form
 	page    *body // nil once it was written
 	cursor  *watch.Cursor

@@ -36,18 +36,18 @@ func endOf(d *server.Drain, timeout time.Duration) drained {
 // are to end, when that has begun.
 func startDraining(t *testing.T, forward known) (_ *httptest.Server, _ *server.Drain, ending chan time.Duration) {
 	t.Helper()
-	front, drain, ending := newDraining(forward, false, time.Minute)
+	front, drain, ending := newDraining(forward, false)
 	front.StartTLS()
 	t.Cleanup(front.Close)
 	return front, drain, ending
 }
 
-// newDraining returns what startDraining serves, with a limit for clients that do not read.
-func newDraining(forward known, http2 bool, stall time.Duration) (front *httptest.Server, drain *server.Drain, ending chan time.Duration) {
+// newDraining returns what startDraining serves.
+func newDraining(forward known, http2 bool) (front *httptest.Server, drain *server.Drain, ending chan time.Duration) {
 	log := slog.New(slog.DiscardHandler)
 	ending = make(chan time.Duration, 1)
 	front = httptest.NewUnstartedServer(nil)
-	front.Config = server.New(server.NewStallGuard(stall, log).Wrap(server.OnlyPaths(forward, log)), nil, log)
+	front.Config = server.New(server.OnlyPaths(forward, log), nil, log)
 	drain = server.NewDrain(front.Config, func(within time.Duration) {
 		forward.EndWatches(within)
 		ending <- within
@@ -57,15 +57,14 @@ func newDraining(forward known, http2 bool, stall time.Duration) (front *httptes
 	return front, drain, ending
 }
 
-// drainingInPipes is startDraining in a bubble, before an upstream that is not started yet, and with a
-// limit for clients that do not read.
-func drainingInPipes(t *testing.T, upstream *httptest.Server, up, down bool, stall time.Duration) (*httptest.Server, *server.Drain) {
+// drainingInPipes is startDraining in a bubble, before an upstream that is not started yet.
+func drainingInPipes(t *testing.T, upstream *httptest.Server, up, down bool) (*httptest.Server, *server.Drain) {
 	t.Helper()
 	upstream.EnableHTTP2 = up
 	network := proxytest.StartInPipes(t, upstream)
 	config := proxytest.UpstreamServer{Server: upstream}.Config()
 	config.Dial = network.Dial
-	front, drain, _ := newDraining(newForwarder(t, config), down, stall)
+	front, drain, _ := newDraining(newForwarder(t, config), down)
 	proxytest.StartInPipes(t, front)
 	return front, drain
 }
@@ -105,7 +104,7 @@ func testDrain(t *testing.T, up, down bool) {
 		<-r.Context().Done()
 		gone <- r.URL.Path
 	}))
-	front, drain := drainingInPipes(t, upstream, up, down, time.Minute)
+	front, drain := drainingInPipes(t, upstream, up, down)
 
 	silent := make(chan *http.Response, 1)
 	go func() {
@@ -190,7 +189,6 @@ func TestCompressedStreamingList(t *testing.T) {
 }
 
 func testCompressedStreamingList(t *testing.T, up, down bool) {
-	const stall = 100 * time.Millisecond
 	var sent bytes.Buffer // which the handler has, and after it the test
 	busy, over := make(chan struct{}), make(chan struct{})
 	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -206,7 +204,7 @@ func testCompressedStreamingList(t *testing.T, up, down bool) {
 		}
 		send(strings.Repeat(`{"type":"ADDED"}`+"\n", 10_000))
 		send(`{"type":"BOOKMARK"}` + "\n")
-		time.Sleep(2 * stall)
+		time.Sleep(quiet / 2)
 		for i := 0; r.Context().Err() == nil; i++ {
 			send(fmt.Sprintf(`{"type":"MODIFIED","object":%d}`+"\n", i))
 			if i == 5 {
@@ -215,7 +213,7 @@ func testCompressedStreamingList(t *testing.T, up, down bool) {
 			time.Sleep(quiet / 20)
 		}
 	}))
-	front, drain := drainingInPipes(t, upstream, up, down, stall)
+	front, drain := drainingInPipes(t, upstream, up, down)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+aWatch+"&sendInitialEvents=true&allowWatchBookmarks=true", http.NoBody)
 	expect.NoError(t, err)
 	request.Header.Set("Accept-Encoding", "gzip") // so the client leaves it as it is

@@ -14,6 +14,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -138,10 +139,10 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 			})
 			forwarder := newForwarder(t, upstream.Config())
 			done := make(chan struct{})
-			front := startProxy(t, server.NewStallGuard(100*time.Millisecond, proxytest.DiscardLog()).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			front := startProxy(t, kubehttp.WithRequestInfo(server.LimitBodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer close(done)
 				forwarder.ServeAs(w, r, authn.Identity{}) // nobody
-			})), false)
+			}), 0, 100*time.Millisecond)), false)
 			conn := proxytest.DialTLS(t, front)
 			if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {
 				t.Fatal(err)

@@ -55,7 +55,7 @@ func TestLimitBodies(t *testing.T) {
 				if test.cutOff && tooLarge.Limit != limit {
 					t.Errorf("cut off at %d", tooLarge.Limit)
 				}
-			}), test.limit)
+			}), test.limit, 0)
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, test.target, test.body))
 			if called == test.refused {

@@ -21,12 +21,6 @@ const (
 	maxHeaderBytes = 64 << 10
 	// maxStreams bounds the requests at a time on one HTTP/2 connection.
 	maxStreams = 250
-	// writeByteTimeout ends an HTTP/2 connection to which no byte could be written for this long.
-	writeByteTimeout = 2 * time.Minute
-	// A client's HTTP/2 connection without a frame for sendPingTimeout is sent a ping, and ends
-	// after pingTimeout without an answer. The upstream's connections have the same times.
-	sendPingTimeout = 30 * time.Second
-	pingTimeout     = 15 * time.Second
 	// uploadBufferPerStream and uploadBufferPerConnection bound the memory of uploads that the
 	// upstream does not read. One such upload must not stop the others on its connection, so the
 	// connection has room for sixteen of them.
@@ -36,7 +30,8 @@ const (
 
 // New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. It bounds headers, idle
 // connections, streams and their buffers. It does not bound how long a request or an answer takes:
-// watches and uploads take long. Serve clients with ServeTLS(listener, "", ""), since tlsConfig has
+// watches and uploads take long. Nor does it send pings: as at kube-apiserver, a client that is stopped
+// for a while finds its streams open, and TCP's own keep-alive finds who is gone. Serve clients with ServeTLS(listener, "", ""), since tlsConfig has
 // the certificate, and tunnels with Serve([Tunnels]).
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
 	return &http.Server{
@@ -50,20 +45,15 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 			MaxConcurrentStreams:          maxStreams,
 			MaxReceiveBufferPerStream:     uploadBufferPerStream,
 			MaxReceiveBufferPerConnection: uploadBufferPerConnection,
-			// Without pings, a client that vanished silently would keep its watches open upstream.
-			SendPingTimeout: sendPingTimeout,
-			PingTimeout:     pingTimeout,
-			// [StallGuard] cannot end a stream whose whole connection is stuck.
-			WriteByteTimeout: writeByteTimeout,
 		},
 		ErrorLog: serverErrorLog(log),
 	}
 }
 
-// connectionContext is the ConnContext of [New]. It notes the connection, for client certificates, and
-// the tunnel that the connection runs in.
+// connectionContext is the ConnContext of [New]. It notes the connection, for client certificates and
+// [AnswerWriter], and the tunnel that the connection runs in.
 func connectionContext(ctx context.Context, conn net.Conn) context.Context {
-	return certs.WithConnection(withTunnel(ctx, conn))
+	return certs.WithConnection(withConnection(withTunnel(ctx, conn), conn))
 }
 
 // serverErrorLog logs net/http's own messages: at debug level those about failed handshakes, which

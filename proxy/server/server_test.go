@@ -53,6 +53,9 @@ func TestServerHasNoTimeLimitOnAnswers(t *testing.T) {
 	if server.WriteTimeout != 0 || server.ReadTimeout != 0 {
 		t.Error("watches and uploads would be cut off")
 	}
+	if server.HTTP2.SendPingTimeout != 0 || server.HTTP2.WriteByteTimeout != 0 {
+		t.Error("the streams of a client that is stopped for a while would be cut off")
+	}
 	if server.ReadHeaderTimeout == 0 || server.IdleTimeout == 0 || server.HTTP2.MaxConcurrentStreams == 0 {
 		t.Error("an idle or greedy client would be kept for ever")
 	}

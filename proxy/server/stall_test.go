@@ -1,16 +1,15 @@
 package server
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -20,8 +19,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	h2 "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -41,15 +42,22 @@ func overBothPipes(t *testing.T, test func(t *testing.T, http2 bool)) {
 	}
 }
 
-// countedGuard is a StallGuard whose log is kept.
+// countedGuard has answers written by an [AnswerWriter] whose log is kept.
 type countedGuard struct {
-	*StallGuard
-	log *proxytest.Recorder
+	limit time.Duration
+	log   *proxytest.Recorder
 }
 
 func newStallGuard(limit time.Duration) countedGuard {
-	log := &proxytest.Recorder{}
-	return countedGuard{NewStallGuard(limit, slog.New(log)), log}
+	return countedGuard{limit, &proxytest.Recorder{}}
+}
+
+func (g countedGuard) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := NewAnswerWriter(w, r, g.limit, slog.New(g.log))
+		defer answer.Finish()
+		next.ServeHTTP(answer, r)
+	})
 }
 
 // ended returns how many answers were ended: each is logged.
@@ -96,15 +104,15 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 // TestStalledAnswerIsLoggedWithoutNames: the log has what was asked for, and no object's name.
 func TestStalledAnswerIsLoggedWithoutNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var records proxytest.Recorder
+		guard := newStallGuard(stallLimit)
 		errs := make(chan error, 1)
-		client, _ := proxytest.ServePipe(t, NewStallGuard(stallLimit, slog.New(&records)).Wrap(writeOn(errs)), false)
+		client, _ := proxytest.ServePipe(t, guard.Wrap(writeOn(errs)), false)
 		proxytest.Get(t, client, "http://pipe/api/v1/namespaces/a/secrets/hunter2?x=hunter2")
 		if err := <-errs; !errors.Is(err, errStalled) {
 			t.Errorf("error %v", err)
 		}
 		synctest.Wait()
-		logged := strings.Join(records.Above(slog.LevelDebug-1), "\n")
+		logged := strings.Join(guard.log.Above(slog.LevelDebug-1), "\n")
 		if !strings.Contains(logged, "get secrets v1") {
 			t.Errorf("the log has %q", logged)
 		}
@@ -301,58 +309,16 @@ func TestStallGuardLeavesShortAnswersAsTheyAre(t *testing.T) {
 	})
 }
 
-func TestStallGuardLetsHijack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hijacked := make(chan net.Conn)
-		_, dial := proxytest.ServePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if _, ok := w.(http.Hijacker); !ok {
-				t.Error("the writer is no Hijacker")
-			}
-			conn, _, err := http.NewResponseController(&observe.CountingWriter{ResponseWriter: w}).Hijack()
-			if err != nil {
-				t.Error(err)
-			}
-			go func() { hijacked <- conn }()
-		})), false)
-		client := dial()
-		_, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		server := <-hijacked
-		defer func() { _ = server.Close() }()
-		time.Sleep(10 * stallLimit)
-		go func() { _, _ = io.WriteString(server, "hello\n") }()
-		if line, err := bufio.NewReader(client).ReadString('\n'); line != "hello\n" {
-			t.Errorf("read %q, %v", line, err)
-		}
-	})
-}
-
-func TestStallGuardOverHTTP2IsNoHijacker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, _ := proxytest.ServePipe(t, newStallGuard(stallLimit).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if _, ok := w.(http.Hijacker); ok {
-				t.Error("the writer says that it is a Hijacker")
-			}
-			if _, _, err := http.NewResponseController(w).Hijack(); !errors.Is(err, http.ErrNotSupported) {
-				t.Errorf("error %v", err)
-			}
-		})), true)
-		pipeGet(t, client)
-	})
-}
-
 // TestLateTimer has the timer's call come when its write has ended and another
 // one is on its way.
 func TestLateTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard := newStallGuard(stallLimit)
-		w := &stallWriter{inner: httptest.NewRecorder(), guard: guard.StallGuard, request: httptest.NewRequest(http.MethodGet, "/", nil)}
+		w := NewAnswerWriter(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), stallLimit, slog.New(guard.log))
 		w.begin()
 		w.mu.Lock()
 		time.Sleep(stallLimit) // expire is called, and waits
-		if err := w.endLocked(nil); err != nil {
-			t.Error(err)
-		}
-		w.beginLocked()
+		w.since = time.Now()   // of another write
 		w.mu.Unlock()
 		synctest.Wait()
 		if guard.ended() != 0 {
@@ -363,16 +329,47 @@ func TestLateTimer(t *testing.T) {
 		if guard.ended() != 1 {
 			t.Error("the second write was not ended by its own timer")
 		}
+		w.Finish()
 	})
 }
 
-func TestNoStallGuard(t *testing.T) {
-	recorder := httptest.NewRecorder()
-	newStallGuard(0).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if w != recorder {
-			t.Errorf("the writer is a %T", w)
+// TestNoLimit: without one an answer waits for as long as its client likes.
+func TestNoLimit(t *testing.T) {
+	overBothPipes(t, func(t *testing.T, http2 bool) {
+		guard := newStallGuard(0)
+		client, _ := proxytest.ServePipe(t, guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, 10*stallChunk))
+		})), http2)
+		res := pipeGet(t, client)
+		time.Sleep(24 * time.Hour)
+		if n, err := io.Copy(io.Discard, res.Body); n != 10*stallChunk || err != nil || guard.ended() != 0 {
+			t.Errorf("%d bytes, %v", n, err)
 		}
-	})).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/", nil))
+	})
+}
+
+// TestStuckConnectionIsClosed: an answer whose stream cannot be ended, since nothing can be written on
+// its connection, takes the connection with it.
+func TestStuckConnectionIsClosed(t *testing.T) {
+	errs := make(chan error, 1)
+	front := startProxy(t, newStallGuard(100*time.Millisecond).Wrap(writeOn(errs)), true)
+	conn, err := tls.Dial("tcp", front.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) // #nosec G402 -- loopback
+	expect.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	framer := h2.NewFramer(conn, nil)
+	_, err = io.WriteString(conn, h2.ClientPreface)
+	expect.NoError(t, err)
+	expect.NoError(t, framer.WriteSettings(h2.Setting{ID: h2.SettingInitialWindowSize, Val: 1<<31 - 1}))
+	expect.NoError(t, framer.WriteWindowUpdate(0, 1<<30))
+	var head bytes.Buffer
+	fields := hpack.NewEncoder(&head)
+	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/"}, {Name: ":authority", Value: "x"}} {
+		expect.NoError(t, fields.WriteField(f))
+	}
+	expect.NoError(t, framer.WriteHeaders(h2.HeadersFrameParam{StreamID: 1, BlockFragment: head.Bytes(), EndStream: true, EndHeaders: true}))
+	if err := <-errs; !errors.Is(err, errStalled) { // although the client reads nothing at all
+		t.Errorf("error %v", err)
+	}
 }
 
 // TestStalledClientsOverTCP is the same over TLS and TCP. It only
@@ -408,7 +405,7 @@ func BenchmarkStallGuard(b *testing.B) {
 			}
 		})
 		b.Run(name+"/guarded", func(b *testing.B) {
-			w := &stallWriter{inner: inner, guard: newStallGuard(time.Minute).StallGuard}
+			w := NewAnswerWriter(inner, nil, time.Minute, nil)
 			b.ReportAllocs()
 			for b.Loop() {
 				_, _ = w.Write(body)

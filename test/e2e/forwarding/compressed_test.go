@@ -3,11 +3,9 @@ package forwarding
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -103,61 +101,6 @@ func TestCompressedStreamingList(t *testing.T) {
 				t.Errorf("%d bytes came that are not those that were sent", len(got))
 			}
 			wantEvents(t, encoding, test.accept, got)
-		})
-	}
-}
-
-// TestCompressedStall: a streaming list with gzip whose client does not read it is ended, and what had
-// come is what the API server sent. One that is idle as long goes on.
-func TestCompressedStall(t *testing.T) {
-	harness.Long(t)
-	if !isSince("1.37") {
-		t.Skip("the API server does not compress streaming lists") // TestStall has what is not compressed
-	}
-	random := make([]byte, 600_000) // so that gzip makes it no smaller
-	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
-	big, _ := bigListOf(t, base64.StdEncoding.EncodeToString(random))
-	idle := newNamespace(t)
-	newConfigMap(t, idle, "first", nil)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for _, proto := range []string{http1, http2} {
-		t.Run(proto, func(t *testing.T) {
-			recorder := startRecorder(t, func(r *http.Request) bool { return r.URL.Query().Has("recorded") })
-			p := startProcess(t, harness.ProxyOptions{
-				Upstream: recorder.hop.RESTConfig(cp.RESTConfig(controlplane.Feed)), Args: []string{"--stall-timeout", "1s"},
-			})
-			d := doorOf(t, throughProxy(p))
-			open := func(list string) *http.Response {
-				res := d.send(ctx, t, call{proto: proto, path: list + ask.StreamingList, header: http.Header{"Accept-Encoding": {"gzip"}}})
-				t.Cleanup(func() { _ = res.Body.Close() })
-				if got := res.Header.Get("Content-Encoding"); res.StatusCode != http.StatusOK || got != "gzip" {
-					t.Fatalf("%s, encoded with %q", res.Status, got)
-				}
-				return res
-			}
-			waits := events.NewReader(events.Unzip(open("/api/v1/namespaces/"+idle+"/configmaps?").Body), ask.JSON)
-			initialEvents(t, func() (string, error) { frame, err := waits.Frame(); return string(frame), err })
-
-			list := open(big + "?recorded=1&")
-			poll.Until(t, patience, "listproxy ends what is not read", func() bool {
-				return strings.Contains(p.Log(), "its client does not read it")
-			})
-			got, err := io.ReadAll(list.Body)
-			if sent := recorder.sent(); err == nil || len(got) == 0 || !bytes.HasPrefix(sent, got) {
-				t.Errorf("%d bytes came, which are not the first of %d that were sent: %v", len(got), len(sent), err)
-			}
-
-			newConfigMap(t, idle, "after-"+strings.ToLower(proto[5:6]), nil)
-			for {
-				event, err := waits.Frame()
-				if err != nil {
-					t.Fatalf("the idle one has ended: %v", err)
-				}
-				if bytes.Contains(event, []byte(`"name":"after-`)) {
-					break
-				}
-			}
 		})
 	}
 }

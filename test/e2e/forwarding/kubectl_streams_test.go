@@ -8,12 +8,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // eachUpgrade runs a test through both doors and with both protocols that kubectl speaks, with a
@@ -186,4 +191,62 @@ func TestKubectlCopy(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestStoppedKubectl: a kubectl that is stopped, or whose pager is not read, for longer than answers
+// from memory wait, finds its stream where it was, as at kube-apiserver.
+func TestStoppedKubectl(t *testing.T) {
+	harness.Long(t)
+	const lines, bound = 20_000, time.Second
+	p := startProcess(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--stall-timeout", bound.String()},
+	})
+	d := doorOf(t, throughProxy(p))
+	ns := newNamespace(t)
+	for name, env := range map[string][]string{"HTTP/2": nil, "HTTP/1.1": {"DISABLE_HTTP2=true"}} {
+		for _, stopped := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, SIGSTOP %t", name, stopped), func(t *testing.T) {
+				pod := fmt.Sprintf("flood-%s-%t", name[5:6], stopped)
+				newPod(t, ns, pod)
+				log := kubelet.grow(pod)
+				k := d.start(t, env, "logs", "-n", ns, pod, "-f")
+				for line := range strings.Lines(oldLog) {
+					k.want(strings.TrimSuffix(line, "\n"))
+				}
+				if stopped {
+					expect.NoError(t, k.cmd.Process.Signal(syscall.SIGSTOP))
+				}
+				line := func(i int) string { return fmt.Sprintf("%d %s", i, strings.Repeat("x", 1000)) }
+				var sent atomic.Int64
+				go func() {
+					defer close(log.lines)
+					for i := range lines {
+						select {
+						case log.lines <- line(i):
+							sent.Add(1)
+						case <-t.Context().Done():
+							return
+						}
+					}
+				}()
+				last, since := int64(0), time.Now()
+				poll.Until(t, patience, "nothing more is read for longer than the bound", func() bool {
+					if now := sent.Load(); now == 0 || now != last {
+						last, since = now, time.Now()
+					}
+					return time.Since(since) > 3*bound
+				})
+				if last == lines {
+					t.Fatal("all lines are on their way: more are needed")
+				}
+				if stopped {
+					expect.NoError(t, k.cmd.Process.Signal(syscall.SIGCONT))
+				}
+				for i := range lines {
+					k.want(line(i))
+				}
+				k.end()
+			})
+		}
+	}
 }

@@ -99,7 +99,7 @@ func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 				t.Errorf("status %s, body %q", res.Status, body)
 			}
 			if !res.Close {
-				t.Error("the answer does not say Connection: close")
+				t.Fatal("the answer does not say Connection: close")
 			}
 			if rest := proxytest.ReadAll(t, reader); rest != "" {
 				t.Errorf("read %q behind the answer", rest)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"golang.org/x/net/http/httpproxy"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/authn"
@@ -55,6 +56,35 @@ func TestNewUpstreamAddress(t *testing.T) {
 				t.Errorf("URL %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// TestSentAsTheCaller: a request of listproxy's own making has the caller's credentials and none of
+// listproxy's; or listproxy's, and names the user.
+func TestSentAsTheCaller(t *testing.T) {
+	var got http.Header
+	api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Clone() })
+	cfg := api.Config()
+	cfg.BearerToken = "of-listproxy"
+	up, err := New(cfg)
+	expect.NoError(t, err)
+	expect.NoError(t, up.Impersonate(cfg))
+	identities := authntest.New(t)
+	for name, tt := range map[string]struct {
+		id   authn.Identity
+		want [3]string
+	}{
+		"by a token":       {authntest.Identify(identities, "Bearer of-a-caller"), [3]string{"Bearer of-a-caller"}},
+		"by a certificate": {identities.OfUser(&user.DefaultInfo{Name: "jane", Groups: []string{"g"}}), [3]string{"Bearer of-listproxy", "jane", "g"}},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, up.URL().String(), nil)
+		expect.NoError(t, err)
+		res, err := up.SendAs(t.Context(), tt.id, r)
+		expect.NoError(t, err)
+		expect.NoError(t, res.Body.Close())
+		if has := [3]string{got.Get("Authorization"), got.Get("Impersonate-User"), got.Get("Impersonate-Group")}; has != tt.want {
+			t.Errorf("%s: %q", name, has)
+		}
 	}
 }
 

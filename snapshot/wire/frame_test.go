@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/fields"
+
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -86,5 +88,23 @@ func TestLearnItem(t *testing.T) {
 	var contradiction InconsistencyError
 	if _, err := (jsonEncoding{}).Cut(form, []byte(widgetAsEver)); !errors.As(err, &contradiction) {
 		t.Errorf("an object of another form: %v, want poison", err)
+	}
+}
+
+// TestSelects: only what the upstream has accepted, and the objects hold, may choose.
+func TestSelects(t *testing.T) {
+	frame := FixedFrame("PodList", "v1", Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}})
+	for selector, want := range map[string]bool{
+		"":                              true,
+		"metadata.name=a":               true,
+		"spec.nodeName=a":               true,
+		"spec.nodeName!=a":              true,
+		"metadata.namespace=a":          false, // not accepted
+		"status.phase=a":                false,
+		"spec.nodeName=a,status.phase=": false,
+	} {
+		if got := frame.Selects(fields.ParseSelectorOrDie(selector)); got != want {
+			t.Errorf("%s: %t", selector, got)
+		}
 	}
 }

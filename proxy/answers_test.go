@@ -1,0 +1,127 @@
+package proxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/forward"
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/test/expect"
+)
+
+// saying is an upstream that gives everybody the same answer.
+type saying struct {
+	code int
+	body string
+}
+
+func (saying) URL() *url.URL { return &url.URL{Scheme: "https", Host: "upstream.example"} }
+
+func (s saying) RoundTripper(authn.Identity, bool) http.RoundTripper {
+	return proxytest.Transport(func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, s.code, s.body), nil })
+}
+
+func (saying) Answered(authn.Identity, bool, string, int) bool { return false }
+
+// TestWhoAnswers: each answer says where it came from, and whatever memory or a review lacks, it is the
+// upstream that says no.
+func TestWhoAnswers(t *testing.T) {
+	const fromUpstream = "of the upstream"
+	exactly := "resourceVersion=%s&resourceVersionMatch=Exact"
+	for _, tt := range []struct {
+		query     string
+		refused   bool // by the review
+		unaudited bool // the audit log cannot be written
+		code      int  // the upstream's
+		want      string
+	}{
+		{query: "resourceVersion=0", want: "listproxy; hit; detail=any"},
+		{query: fmt.Sprintf(exactly, now), want: "listproxy; hit; detail=exact"},
+		{query: "watch=true&timeoutSeconds=1&resourceVersion=" + now, want: "listproxy; hit; detail=after"},
+		{query: fmt.Sprintf(exactly, "3"), code: http.StatusOK, want: "listproxy; fwd=miss; detail=history"},
+		{query: fmt.Sprintf(exactly, "3"), code: http.StatusGone, want: "listproxy; fwd=miss; detail=history"},
+		{query: fmt.Sprintf(exactly, "999"), code: http.StatusOK, want: "listproxy; fwd=miss; detail=ahead"},
+		{query: "resourceVersion=0", refused: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=not-allowed"},
+		{query: "resourceVersion=0", refused: true, code: http.StatusForbidden, want: "listproxy; fwd=bypass; detail=not-allowed"},
+		{query: "resourceVersion=0", unaudited: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=audit"},
+		{query: "limit=x", code: http.StatusBadRequest, want: "listproxy; fwd=bypass; detail=parameter"},
+		{query: "nobody=knows", code: http.StatusOK, want: "listproxy; fwd=bypass; detail=parameter"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newModelWorld(t)
+			w.load(t)
+			h := w.handler
+			h.Observer, _ = observetest.New(t, nil)
+			h.Forward = forward.New(saying{tt.code, fromUpstream}, proxytest.DiscardLog())
+			if tt.refused {
+				h.Authorizer = authorizerOf(t, func(r *http.Request) (*http.Response, error) {
+					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{})
+				})
+			}
+			who := w.caller(t)
+			if tt.unaudited {
+				h.AuditLog = audit.NewLog(&auditSink{}, proxytest.DiscardLog())
+				expect.NoError(t, h.AuditLog.Close(t.Context()))
+				who.identity = authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane"})
+			}
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+				"/apis/example.com/v1/widgets?"+strings.Replace(tt.query, now, fmt.Sprint(w.revision), 1), nil)
+			r.Header.Set("Authorization", "Bearer a")
+			r.Header.Set("Accept", "application/json")
+			out := httptest.NewRecorder()
+			through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, withCaller(r, &who))
+			expect.Same(t, []string{tt.want}, out.Header()[kubehttp.CacheStatusHeader])
+			if tt.code != 0 && (out.Code != tt.code || out.Body.String() != fromUpstream) {
+				t.Errorf("%s: %d %s, the upstream says %d", tt.query, out.Code, out.Body, tt.code)
+			}
+		})
+	}
+}
+
+// TestReviewsAskForTheRequest: all that the upstream would authorize is in the review, as the client
+// wrote it.
+func TestReviewsAskForTheRequest(t *testing.T) {
+	for target, want := range map[string]authorizationv1.ResourceAttributes{
+		"/api/v1/pods?resourceVersion=0":              {Verb: "list"},
+		"/api/v1/namespaces/n/pods?resourceVersion=0": {Verb: "list", Namespace: "n"},
+		"/api/v1/namespaces/n/pods?resourceVersion=0&fieldSelector=metadata.name%3Dx": {
+			Verb: "list", Namespace: "n", Name: "x", FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: "metadata.name=x"},
+		},
+		"/api/v1/pods?watch=1&resourceVersion=7&labelSelector=a+in+(b)&fieldSelector=spec.nodeName%3Dy": {
+			Verb:          "watch",
+			LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "a in (b)"},
+			FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: "spec.nodeName=y"},
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := decider(t, fakeCluster(), 0)
+			h.Policy = policy.DefaultConfig().With(policy.Switches{Watches: true})
+			var asked authorizationv1.SelfSubjectAccessReview
+			h.Authorizer = authorizerOf(t, func(r *http.Request) (*http.Response, error) {
+				expect.NoError(t, json.NewDecoder(r.Body).Decode(&asked))
+				return proxytest.JSONResponse(r, http.StatusCreated, "{}"), nil
+			})
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+			r.Header.Set("Authorization", "Bearer a")
+			r.Header.Set("Accept", "application/json")
+			h.decide(r, caller{identity: authntest.Identify(authntest.New(t), "Bearer a"), accepted: true})
+			want.Version, want.Resource = "v1", "pods"
+			expect.Same(t, &want, asked.Spec.ResourceAttributes)
+		})
+	}
+}

@@ -1,0 +1,39 @@
+package proxy
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+)
+
+// TestWarmup: an eager collection is warm once it has a state, and not before. If it loses the state
+// later, the replica stays ready.
+func TestWarmup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newModelWorld(t)
+		fails := func(is bool) {
+			w.cut(func() { w.failing = is })
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+		}
+		w.failing = true
+		eager := []policy.EagerCollection{{Group: "example.com", Version: "v1", Resource: "widgets", Representation: media.JSON}}
+		h := w.handler
+		warmup := NewWarmup(eager, h.Catalog, h.Schemas, h.Collections, proxytest.DiscardLog())
+		ctx, stop := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() { warmup.Run(ctx); close(over) }()
+		defer func() { stop(); <-over }()
+		for _, step := range []struct{ fails, warm bool }{{true, false}, {false, true}, {true, true}} {
+			fails(step.fails)
+			if checks := warmup.Checks(); len(checks) != 1 || checks[0].OK != step.warm {
+				t.Errorf("loads fail: %t: %+v", step.fails, checks)
+			}
+		}
+	})
+}

@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -36,7 +37,7 @@ func (s saying) RoundTripper(authn.Identity, bool) http.RoundTripper {
 	return proxytest.Transport(func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, s.code, s.body), nil })
 }
 
-func (saying) Answered(authn.Identity, bool, string, int) bool { return false }
+func (saying) Answered(authn.Identity, bool, string, int) {}
 
 // TestWhoAnswers: each answer says where it came from, and whatever memory or a review lacks, it is the
 // upstream that says no.
@@ -119,7 +120,7 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 			r.Header.Set("Authorization", "Bearer a")
 			r.Header.Set("Accept", "application/json")
-			h.decide(r, caller{identity: authntest.Identify(authntest.New(t), "Bearer a"), accepted: true})
+			h.decide(r, caller{identity: authntest.Identify(authntest.New(t), "Bearer a"), verdict: upstream.Accepted})
 			want.Version, want.Resource = "v1", "pods"
 			expect.Same(t, &want, asked.Spec.ResourceAttributes)
 		})

@@ -2,31 +2,22 @@ package policy
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// The words at the head of a policy file.
-const (
-	// ConfigAPIVersion is the one version of policy files that there is.
-	ConfigAPIVersion = "listproxy.io/v1alpha1"
-	// ConfigKind is the kind of a policy file.
-	ConfigKind = "Policy"
-)
-
-// CacheMode says whether and when a resource is read into memory.
+// CacheMode says whether a resource is kept in memory.
 type CacheMode string
 
 // The modes, as a policy file has them.
 const (
 	// CacheOnDemand: read when somebody asks for it, dropped when nobody has for a while.
 	CacheOnDemand CacheMode = "onDemand"
-	// CacheEager: read before the process says that it is ready, and kept.
-	CacheEager CacheMode = "eager"
 	// CacheNever: always forwarded.
 	CacheNever CacheMode = "never"
 )
@@ -64,21 +55,11 @@ const BuiltIn = "built-in default"
 // AllResources is the resource of a rule for all resources of its group.
 const AllResources = "*"
 
-// Rule has the settings of a resource. Its slices and pointers are shared and must not be written
-// to.
+// Rule has the settings of a resource.
 type Rule struct {
 	Cache CacheMode
-	// Representations are the ones that are kept. A request for another one is forwarded
-	// (reason.NotCached).
-	Representations []media.Representation
 	// HistoryWindow is how far back states are kept; 0 is the process's default.
 	HistoryWindow time.Duration
-	// MaxBytes bounds what the collections of this resource store together; 0 is no bound except
-	// --cache-bytes.
-	MaxBytes int64
-	// IdleTimeout is how long a collection that nobody asks for is kept: nil is the process's default,
-	// 0 for ever.
-	IdleTimeout *time.Duration
 	// LimitAtZero is what a limit means at resourceVersion=0.
 	LimitAtZero LimitAtZero
 	// ConsistentLists says which lists of the newest state are answered from memory;
@@ -86,70 +67,25 @@ type Rule struct {
 	ConsistentLists ConsistentLists
 	// Watches says whether watches are answered from memory; without it, the flag decides.
 	Watches *bool
-	// SameForEveryone: if an aggregated API server owns the resource, whoever wrote the
-	// rule vouches that it shows the same to all callers who may list it.
-	SameForEveryone bool
-	// NewestAsAny are callers whose lists of the newest state get what resourceVersion=0 gets: a state
-	// that is at most --staleness-bound old, and may lack what was written just now.
-	NewestAsAny []Caller
-	// Source is the file and line of the most specific rule ("policy.yaml:12"), or BuiltIn.
+	// Source is the file and place of the most specific rule ("policy.yaml: resources[3]"), or BuiltIn.
 	Source string
 }
 
 // Form returns the representation in which a list is answered, which depends on the kind of
-// resource, or the reason why it is not. With a reason, the representation is empty if the list's
-// Accept header has none.
+// resource, or the reason why it is not.
 func (r Rule) Form(list Request, namespaced, custom bool) (media.Representation, reason.Reason) {
 	if list.Namespace != "" && !namespaced {
 		return "", reason.UnknownResource
 	}
 	representation, why := list.Accept.Representation(custom)
-	switch {
-	case why != "":
+	if why != "" {
 		return "", why
-	case !r.Keeps(representation):
-		return representation, reason.NotCached
 	}
 	return representation, list.CheckSelectors(namespaced, r.LimitAtZero)
 }
 
-// Keeps says whether a representation is kept.
-func (r Rule) Keeps(representation media.Representation) bool {
-	return r.Cache != CacheNever && slices.Contains(r.Representations, representation)
-}
-
 // AnswersWatches says whether watches are answered from memory.
 func (r Rule) AnswersWatches() bool { return r.Watches != nil && *r.Watches }
-
-// RuleTarget says which resources a rule is for. An empty Version means all versions, and the
-// Resource AllResources all resources of the group.
-type RuleTarget struct {
-	Group, Version, Resource string
-}
-
-// String names it as kubectl would: resource.version.group.
-func (t RuleTarget) String() string {
-	name := t.Resource
-	if t.Version != "" {
-		name += "." + t.Version
-	}
-	if t.Group != "" {
-		name += "." + t.Group
-	}
-	return name
-}
-
-// covers says whether a rule for t is also for all that a rule for o is for: o is t, or inherits
-// from it.
-func (t RuleTarget) covers(o RuleTarget) bool {
-	return t.Group == o.Group && (t.Resource == o.Resource || t.Resource == AllResources) && (t.Version == o.Version || t.Version == "")
-}
-
-// EagerCollection is one that is to be read before anybody asks.
-type EagerCollection struct {
-	Group, Version, Resource string
-	Representation           media.Representation
-}
 
 // Config is a policy: what is kept in memory, and how. It does not change, so it is
 // safe for concurrent use. DefaultConfig and ParseConfig make one.
@@ -157,37 +93,15 @@ type Config struct {
 	// rest has the settings of every resource without a rule of its own.
 	rest Rule
 	// rules are complete: what they inherit is filled in.
-	rules map[RuleTarget]Rule
+	rules map[schema.GroupResource]Rule
 	// order is that of the file.
-	order []RuleTarget
-	eager []EagerCollection
-	file  File
+	order []schema.GroupResource
 }
-
-// File is the file of a policy, as it was read.
-type File struct {
-	// Name is the name that ParseConfig got; empty for the default policy.
-	Name string
-	// SHA256 is the digest of what was read, in hexadecimal, as sha256sum has it.
-	SHA256 string
-}
-
-// File returns where the policy is from.
-func (c *Config) File() File { return c.file }
 
 // DefaultConfig is the policy without a file: everything on demand, except Secrets and
 // Events, which are never kept.
 func DefaultConfig() *Config {
-	return &Config{rest: builtIn()}
-}
-
-func builtIn() Rule {
-	return Rule{
-		Cache:           CacheOnDemand,
-		Representations: media.All(),
-		LimitAtZero:     LimitIgnored,
-		Source:          BuiltIn,
-	}
+	return &Config{rest: Rule{Cache: CacheOnDemand, LimitAtZero: LimitIgnored, Source: BuiltIn}}
 }
 
 // Switches are flags of a process: which lists of the newest state are answered from memory, and
@@ -204,7 +118,7 @@ func (c *Config) With(s Switches) *Config {
 		return r
 	}
 	with := *c
-	with.rest, with.rules = filled(c.rest), make(map[RuleTarget]Rule, len(c.rules))
+	with.rest, with.rules = filled(c.rest), make(map[schema.GroupResource]Rule, len(c.rules))
 	for target, rule := range c.rules {
 		with.rules[target] = filled(rule)
 	}
@@ -212,14 +126,11 @@ func (c *Config) With(s Switches) *Config {
 }
 
 // For returns the settings of a resource; group is empty for the core group. It does not allocate.
-func (c *Config) For(group, version, resource string) Rule {
-	if rule, ok := c.rules[RuleTarget{group, version, resource}]; ok {
+func (c *Config) For(group, resource string) Rule {
+	if rule, ok := c.rules[schema.GroupResource{Group: group, Resource: resource}]; ok {
 		return rule
 	}
-	if rule, ok := c.rules[RuleTarget{group, "", resource}]; ok {
-		return rule
-	}
-	rule, ok := c.rules[RuleTarget{group, "", AllResources}]
+	rule, ok := c.rules[schema.GroupResource{Group: group, Resource: AllResources}]
 	if !ok {
 		rule = c.rest
 	}
@@ -232,15 +143,8 @@ func (c *Config) For(group, version, resource string) Rule {
 // Defaults returns the settings of resources without a rule of their own.
 func (c *Config) Defaults() Rule { return c.rest }
 
-// RuleTargets returns what the rules of the file are for, in its order.
-func (c *Config) RuleTargets() []RuleTarget { return slices.Clone(c.order) }
-
-// Rule returns the rule for a target, with all that it inherits. It is the zero Rule if
-// the file has none.
-func (c *Config) Rule(t RuleTarget) Rule { return c.rules[t] }
-
-// Eager returns the collections to read before anybody asks, in the order of the file.
-func (c *Config) Eager() []EagerCollection { return slices.Clone(c.eager) }
+// Targets returns what the rules of the file are for, in its order.
+func (c *Config) Targets() []schema.GroupResource { return slices.Clone(c.order) }
 
 // reluctant tells whether a resource is kept only if a rule names it.
 //
@@ -256,91 +160,37 @@ func isEvents(group, resource string) bool {
 	return (group == "" || group == "events.k8s.io") && resource == "events"
 }
 
-// statement is a rule as it is written: what it does not say is nil.
-type statement struct {
-	target          RuleTarget
-	cache           *CacheMode
-	representations []media.Representation
-	historyWindow   *time.Duration
-	maxBytes        *int64
-	idleTimeout     *time.Duration
-	limitAtZero     *LimitAtZero
-	consistentLists *ConsistentLists
-	watches         *bool
-	sameForEveryone *bool
-	newestAsAny     []Caller
-	// line is where it stands; lines where its fields do.
-	line  int
-	lines map[string]int
+// Outline is what a request and the policy say about an answer from memory, before anybody is
+// asked.
+type Outline struct {
+	// Decision follows from the request and the rule's switches. Semantics is MostRecent also if the
+	// request is forwarded for that reason.
+	Decision
+	// NotKept is why the policy forbids the answer, or empty. Only callers whom kube-apiserver knows may
+	// learn it.
+	NotKept reason.Reason
+	// Rule is the one for the resource.
+	Rule Rule
 }
 
-// over returns the settings of s and, for those that s does not have, those of base.
-func (s *statement) over(base Rule, name string) Rule {
-	base.Cache = said(s.cache, base.Cache)
-	if s.representations != nil {
-		base.Representations = s.representations
-	}
-	base.HistoryWindow = said(s.historyWindow, base.HistoryWindow)
-	base.MaxBytes = said(s.maxBytes, base.MaxBytes)
-	base.IdleTimeout = cmp.Or(s.idleTimeout, base.IdleTimeout)
-	base.LimitAtZero = said(s.limitAtZero, base.LimitAtZero)
-	base.ConsistentLists = said(s.consistentLists, base.ConsistentLists)
-	base.SameForEveryone = said(s.sameForEveryone, base.SameForEveryone)
-	base.Watches = cmp.Or(s.watches, base.Watches)
-	if s.newestAsAny != nil {
-		base.NewestAsAny = s.newestAsAny
-	}
-	base.Source = fmt.Sprintf("%s:%d", name, s.line)
-	return base
-}
-
-func said[T any](value *T, otherwise T) T {
-	if value != nil {
-		return *value
-	}
-	return otherwise
-}
-
-// newConfig fills in what the statements inherit: a rule with a version from the one
-// without, that from the one for the group, that from the defaults.
-func newConfig(name string, defaults *statement, statements []*statement) *Config {
-	c := &Config{rest: builtIn(), rules: make(map[RuleTarget]Rule, len(statements))}
-	if defaults != nil {
-		c.rest = defaults.over(c.rest, name)
-	}
-	byDetail := slices.Clone(statements)
-	slices.SortStableFunc(byDetail, func(a, b *statement) int { return cmp.Compare(a.target.detail(), b.target.detail()) })
-	for _, s := range byDetail {
-		t := s.target
-		base := c.rest
-		if t.Resource != AllResources {
-			base = c.For(t.Group, "", t.Resource)
-		}
-		c.rules[t] = s.over(base, name)
-	}
-	for _, s := range statements {
-		c.order = append(c.order, s.target)
-		if s.cache == nil || *s.cache != CacheEager {
-			continue
-		}
-		representations := s.representations
-		if representations == nil {
-			representations = []media.Representation{media.JSON}
-		}
-		for _, representation := range representations {
-			c.eager = append(c.eager, EagerCollection{s.target.Group, s.target.Version, s.target.Resource, representation})
-		}
-	}
-	return c
-}
-
-// detail orders targets by how much they say.
-func (t RuleTarget) detail() int {
+// Outline returns the outline of a list or watch as [Parse] has read it; why is Parse's reason to
+// forward it, or empty. Where watches are not answered, each is forwarded because it is one, whatever
+// else stands in the way.
+func (c *Config) Outline(list Request, why reason.Reason) Outline {
+	o := Outline{Rule: c.For(list.Group, list.Resource)}
 	switch {
-	case t.Resource == AllResources:
-		return 0
-	case t.Version == "":
-		return 1
+	case list.Watch && !o.Rule.AnswersWatches():
+		o.Decision = forward(reason.Watch)
+	case why != "":
+		o.Decision = forward(why)
+	default:
+		o.Decision = list.Decide(o.Rule.LimitAtZero, o.Rule.ConsistentLists)
 	}
-	return 2
+	if o.Reason == reason.MostRecent {
+		o.Semantics = MostRecent
+	}
+	if o.Rule.Cache == CacheNever {
+		o.NotKept = reason.NotCached
+	}
+	return o
 }

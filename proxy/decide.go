@@ -58,7 +58,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		return list, found, why
 	}
 	resource := collectionOf(list, entry, representation)
-	want := wanted{outline, query(list, entry, outline.Decision, found.semantics), list.Watch, who.lastProbe}
+	want := wanted{outline, query(list, entry, outline.Decision), list.Watch, who.lastProbe}
 	collection, snap, why := h.snapshot(r.Context(), resource, want)
 	if why != reason.None {
 		return list, found, why
@@ -109,7 +109,7 @@ func (w wanted) loading(of *snapshot.Collection) time.Duration {
 type answer struct {
 	// semantics are those of the request.
 	semantics policy.Semantics
-	// user is who asks; nil if nobody had to find out.
+	// user is who asks, for the audit log; nil if there is none.
 	user           user.Info
 	representation media.Representation
 	// watch: it is a watch, of the changes after a revision. initial: the watch begins with the state.
@@ -133,8 +133,8 @@ func (h *Handler) form(list policy.Request, rule policy.Rule, entry discovery.En
 	return representation, why
 }
 
-// query says what the page is to hold. asked are the semantics that the client asks for.
-func query(list policy.Request, entry discovery.Entry, d policy.Decision, asked policy.Semantics) index.Query {
+// query says what the page is to hold.
+func query(list policy.Request, entry discovery.Entry, d policy.Decision) index.Query {
 	q := index.Query{
 		Scope:  index.Scope{Namespace: list.Namespace},
 		Start:  d.Start,
@@ -142,7 +142,7 @@ func query(list policy.Request, entry discovery.Entry, d policy.Decision, asked 
 		Labels: list.Labels,
 		Fields: list.Fields,
 		// A page at resourceVersion=0 looks like a page at exactly the state's revision.
-		Newest:   asked == policy.NotOlderThan || asked == policy.MostRecent,
+		Newest:   d.Semantics == policy.NotOlderThan || d.Semantics == policy.MostRecent,
 		Indented: list.Indented(entry.Custom),
 	}
 	if namespace, name, single := list.Single(entry.Namespaced); single {

@@ -88,7 +88,7 @@ func (f *forwardedNewest) ended(answered bool) {
 // forwarded because the switch is off. kube-apiserver has answered the list, so the caller may list
 // the resource. Only operators see the count.
 func (h *Handler) estimate(list policy.Request, resource snapshot.Resource, q index.Query) {
-	if !h.Policy.For(list.Group, list.Version, list.Resource).Keeps(resource.Representation) {
+	if h.Policy.For(list.Group, list.Resource).Cache == policy.CacheNever {
 		h.Observer.Estimate(reason.NotCached)
 		return
 	}
@@ -112,6 +112,6 @@ func (h *Handler) newest(list policy.Request) (snapshot.Resource, index.Query, b
 	if why != reason.None {
 		return snapshot.Resource{}, index.Query{}, false
 	}
-	q := query(list, entry, policy.Decision{Limit: list.Options.Limit}, policy.MostRecent)
+	q := query(list, entry, policy.Decision{Semantics: policy.MostRecent, Limit: list.Options.Limit})
 	return collectionOf(list, entry, representation), q, true
 }

@@ -111,7 +111,7 @@ func (h *Handler) serve(
 	record.Serving(observe.Served{
 		Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size,
 	})
-	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.semantics, false))
+	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.semantics))
 	defer w.Finish()
 	_, span := record.Step(r.Context(), observe.SpanWrite)
 	defer span.End()

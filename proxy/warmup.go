@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"strings"
@@ -10,12 +9,17 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/snapshot"
 )
+
+// EagerCollection is one that is loaded before anybody asks, and kept.
+type EagerCollection struct {
+	schema.GroupVersionResource
+	Representation media.Representation
+}
 
 // warmupRetry is the pause between two attempts to start or check a collection.
 const warmupRetry = 2 * time.Second
@@ -31,14 +35,14 @@ type Warmup struct {
 	log         *slog.Logger
 
 	mu      sync.Mutex
-	waiting map[policy.EagerCollection]string // why not yet
-	order   []policy.EagerCollection
+	waiting map[EagerCollection]string // why not yet
+	order   []EagerCollection
 }
 
 // NewWarmup returns a Warmup of the eager collections. eager must name each of them once. Call Run
 // to start it.
 func NewWarmup(
-	eager []policy.EagerCollection, catalog *discovery.Catalog, schemas *discovery.Schemas, collections *snapshot.Collections,
+	eager []EagerCollection, catalog *discovery.Catalog, schemas *discovery.Schemas, collections *snapshot.Collections,
 	log *slog.Logger,
 ) *Warmup {
 	w := &Warmup{
@@ -46,7 +50,7 @@ func NewWarmup(
 		schemas:     schemas,
 		collections: collections,
 		log:         log,
-		waiting:     map[policy.EagerCollection]string{},
+		waiting:     map[EagerCollection]string{},
 		order:       eager,
 	}
 	for _, e := range eager {
@@ -64,7 +68,7 @@ func (w *Warmup) Run(ctx context.Context) {
 	started.Wait()
 }
 
-func (w *Warmup) warm(ctx context.Context, e policy.EagerCollection) {
+func (w *Warmup) warm(ctx context.Context, e EagerCollection) {
 	warm := false
 	for ctx.Err() == nil {
 		why := w.start(ctx, e)
@@ -81,21 +85,19 @@ func (w *Warmup) warm(ctx context.Context, e policy.EagerCollection) {
 
 // start makes sure that the collection runs, and waits for its first state. If there is none, it
 // returns why.
-func (w *Warmup) start(ctx context.Context, e policy.EagerCollection) string {
+func (w *Warmup) start(ctx context.Context, e EagerCollection) string {
 	entry, why := w.catalog.Lookup(ctx, e.Group, e.Version, e.Resource)
 	if why == "" && entry.Custom && e.Representation == media.Protobuf {
 		why = reason.Representation // custom resources do not have it
 	}
 	if why == "" {
-		why = w.schemas.Check(schema.GroupResource{Group: e.Group, Resource: e.Resource}, entry)
+		why = w.schemas.Check(e.GroupResource(), entry)
 	}
 	if why != "" {
 		return string(why)
 	}
 	collection, absence := w.collections.Keep(snapshot.Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: e.Group, Version: e.Version, Resource: e.Resource},
-		Namespaced:           entry.Namespaced,
-		Representation:       e.Representation,
+		GroupVersionResource: e.GroupVersionResource, Namespaced: entry.Namespaced, Representation: e.Representation,
 	})
 	if absence == reason.None {
 		absence = collection.AwaitFirst(ctx, warmupRetry)
@@ -120,7 +122,7 @@ func inOneLine(text string) string {
 	return text
 }
 
-func (w *Warmup) note(e policy.EagerCollection, why string) {
+func (w *Warmup) note(e EagerCollection, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if why == "" {
@@ -131,8 +133,7 @@ func (w *Warmup) note(e policy.EagerCollection, why string) {
 	case w.waiting[e] == why:
 	case why == string(reason.UnknownResource):
 		w.log.Warn("an eager resource is not one that kube-apiserver serves, so this replica does not get ready: correct its name or "+
-			"version in the policy or in --eager",
-			"resource", eagerName(e), "meant", cmp.Or(w.catalog.Similar(e.Group, e.Version, e.Resource), "unknown"))
+			"version in --eager", "resource", eagerName(e))
 	default:
 		w.log.Info("an eager collection is not warm", "resource", eagerName(e), "reason", why)
 	}
@@ -160,7 +161,7 @@ func (w *Warmup) Stats() []EagerStats {
 
 // eagerName names a collection as --eager does, always with the version: the representation follows,
 // unless it is JSON.
-func eagerName(e policy.EagerCollection) string {
+func eagerName(e EagerCollection) string {
 	name := strings.TrimSuffix(e.Resource+"."+e.Version+"."+e.Group, ".")
 	if e.Representation != media.JSON {
 		name += "/" + string(e.Representation)

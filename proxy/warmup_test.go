@@ -6,7 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/listproxy/listproxy/policy"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 )
@@ -22,7 +23,9 @@ func TestWarmup(t *testing.T) {
 			synctest.Wait()
 		}
 		w.failing = true
-		eager := []policy.EagerCollection{{Group: "example.com", Version: "v1", Resource: "widgets", Representation: media.JSON}}
+		eager := []EagerCollection{{
+			GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Representation: media.JSON,
+		}}
 		h := w.handler
 		warmup := NewWarmup(eager, h.Catalog, h.Schemas, h.Collections, proxytest.DiscardLog())
 		ctx, stop := context.WithCancel(t.Context())

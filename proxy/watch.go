@@ -88,7 +88,7 @@ func (h *Handler) beginWatch(
 		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects), NoList: !s.initial,
 	}
 	record := observe.RecordOf(r.Context())
-	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.semantics, false))
+	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.semantics))
 	record.Serving(s.told)
 	setHeaders(w.Header(), r, form.Frame, form.ContentType)
 	if s.compressed {

@@ -39,7 +39,7 @@ func (o *options) operatorsPort(a *app, observing *observing) admin.Config {
 
 // window is how far back the history of a resource is to reach.
 func (o *options) window(gvr schema.GroupVersionResource) time.Duration {
-	if window := o.cache.policy.For(gvr.Group, gvr.Version, gvr.Resource).HistoryWindow; window > 0 {
+	if window := o.cache.policy.For(gvr.Group, gvr.Resource).HistoryWindow; window > 0 {
 		return window
 	}
 	return o.cache.history

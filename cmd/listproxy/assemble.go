@@ -162,7 +162,7 @@ func (o *options) showState(a *app, handler *proxy.Handler, observing *observing
 type rights struct {
 	authorizer   *authz.Authorizer
 	impersonator *authz.Impersonator // nil: no user is impersonated
-	whoAmI       *authz.WhoAmI       // nil: nobody wants to know who callers are
+	whoAmI       *authz.WhoAmI       // nil: there is no audit log
 	watchRBAC    func(context.Context) error
 }
 
@@ -232,10 +232,7 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		Invalidate: f.collections.Invalidate,
 		Settle:     o.upstream.settle,
 		Quarantine: o.cache.quarantine,
-		Vouched: func(group, version, resource string) bool {
-			return o.cache.policy.For(group, version, resource).SameForEveryone
-		},
-		Log: log,
+		Log:        log,
 	}
 	if cluster, err = discovery.New(api.config, config); err != nil {
 		return f, err
@@ -246,10 +243,10 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 }
 
 // needed returns the resources that listproxy keeps, or should keep.
-func (f feeds) needed(eager []policy.EagerCollection) []schema.GroupVersionResource {
+func (f feeds) needed(eager []proxy.EagerCollection) []schema.GroupVersionResource {
 	var needed []schema.GroupVersionResource
 	for _, e := range eager {
-		needed = append(needed, schema.GroupVersionResource{Group: e.Group, Version: e.Version, Resource: e.Resource})
+		needed = append(needed, e.GroupVersionResource)
 	}
 	for _, c := range f.collections.Stats() {
 		needed = append(needed, c.Resource.GroupVersionResource)

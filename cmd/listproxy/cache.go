@@ -13,6 +13,7 @@ import (
 	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -43,8 +44,7 @@ type cacheOptions struct {
 	// What Validate makes of them.
 	byteBound, compressedBound int64
 	policy                     *policy.Config
-	// eagerly is what --eager and the policy name together.
-	eagerly []policy.EagerCollection
+	eagerly                    []proxy.EagerCollection
 }
 
 // maxConsistentWait is longer than any proof takes that still comes.
@@ -70,7 +70,7 @@ func defaultCacheOptions() cacheOptions {
 func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 	o.flags = fs
 	fs.StringVar(&o.config, "config", o.config, "policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
-	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes: pods,nodes,deployments.v1.apps")
+	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes, and to keep: pods,pods/protobuf,deployments.v1.apps")
 	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): at the bound,\n"+
 		"history is shortened, then idle resources are dropped, then lists are forwarded")
 	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed,
@@ -112,7 +112,7 @@ func (o *cacheOptions) Validate() (err error) {
 		return err
 	}
 	o.policy = o.policy.With(policy.Switches{Consistent: policy.ConsistentLists(o.consistent), Watches: o.watches})
-	if o.eagerly, err = mergeEager(o.policy, o.eager); err != nil {
+	if o.eagerly, err = parseEager(o.policy, o.eager); err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}
 	return nil
@@ -148,56 +148,43 @@ func (o *cacheOptions) ApplyTo(c *snapshot.Config) {
 
 // settings are what the policy says of keeping a resource.
 func (o *cacheOptions) settings(gvr schema.GroupVersionResource) snapshot.Settings {
-	rule := o.policy.For(gvr.Group, gvr.Version, gvr.Resource)
-	return snapshot.Settings{
-		History: rule.HistoryWindow, Bytes: rule.MaxBytes, Idle: rule.IdleTimeout, Watches: rule.AnswersWatches(),
-	}
+	rule := o.policy.For(gvr.Group, gvr.Resource)
+	return snapshot.Settings{History: rule.HistoryWindow, Watches: rule.AnswersWatches()}
 }
 
-// parseEager reads resources as kubectl writes them: "pods" of the core group, or
-// resource.version.group.
-func parseEager(names []string) ([]schema.GroupVersionResource, error) {
-	var resources []schema.GroupVersionResource
+// parseEager reads what --eager names: "pods" of the core group, or resource.version.group as kubectl
+// writes it, in JSON or, after a slash, in another representation.
+func parseEager(c *policy.Config, names []string) ([]proxy.EagerCollection, error) {
+	var eager []proxy.EagerCollection
 	for _, name := range names {
-		gvr := schema.GroupVersionResource{Version: "v1", Resource: name}
-		if strings.Contains(name, ".") {
-			parsed, _ := schema.ParseResourceArg(name)
+		resource, representation, other := strings.Cut(name, "/")
+		e := proxy.EagerCollection{
+			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource}, Representation: media.JSON,
+		}
+		if other {
+			e.Representation = media.Representation(representation)
+		}
+		if strings.Contains(resource, ".") {
+			parsed, _ := schema.ParseResourceArg(resource)
 			if parsed == nil {
 				return nil, fmt.Errorf("%q: write resource.version.group, like deployments.v1.apps, or only the resource for the core group", name)
 			}
-			gvr = *parsed
+			e.GroupVersionResource = *parsed
 		}
-		if gvr.Resource == "" {
+		rule := c.For(e.Group, e.Resource)
+		switch meant := policyfile.Meant(e.Group, e.Resource); {
+		case e.Resource == "":
 			return nil, fmt.Errorf("%q names no resource", name)
-		}
-		if meant := policyfile.Meant(gvr.Group, gvr.Resource); meant != "" {
-			return nil, fmt.Errorf("%q: Kubernetes has no %q here: did you mean %q? Resources have their plural names", name, gvr.Resource, meant)
-		}
-		resources = append(resources, gvr)
-	}
-	return resources, nil
-}
-
-// mergeEager adds what --eager names, in JSON, to what the policy does.
-func mergeEager(c *policy.Config, names []string) ([]policy.EagerCollection, error) {
-	resources, err := parseEager(names)
-	if err != nil {
-		return nil, err
-	}
-	eager := c.Eager()
-	for i, gvr := range resources {
-		switch rule := c.For(gvr.Group, gvr.Version, gvr.Resource); {
+		case meant != "":
+			return nil, fmt.Errorf("%q is not a plural name: write %q", name, meant)
+		case !slices.Contains(media.All(), e.Representation):
+			return nil, fmt.Errorf("%q: %q is no representation: choose among %v", name, representation, media.All())
 		case rule.Cache == policy.CacheNever:
-			return nil, fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out here, or have it kept there", names[i],
-				rule.Source)
-		case !rule.Keeps(media.JSON):
-			return nil, fmt.Errorf("%q is not kept as JSON, says the policy (%s): leave it out here, and write cache: eager there", names[i],
-				rule.Source)
+			return nil, fmt.Errorf("%q is never kept in memory, says the policy (%s): leave it out here, or have it kept there", name, rule.Source)
+		case slices.Contains(eager, e):
+			return nil, fmt.Errorf("%q is named twice", name)
 		}
-		e := policy.EagerCollection{Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Representation: media.JSON}
-		if !slices.Contains(eager, e) {
-			eager = append(eager, e)
-		}
+		eager = append(eager, e)
 	}
 	return eager, nil
 }

@@ -175,7 +175,7 @@ var forwarding = []struct {
 	{
 		NotCached,
 		"the policy does not keep it: Secrets and Events by default",
-		"The policy keeps this resource, or this form of it, out of memory.",
+		"The policy keeps this resource out of memory.",
 	},
 	{
 		UnknownResource,
@@ -233,8 +233,8 @@ var forwarding = []struct {
 	},
 	{
 		Memory,
-		"--cache-bytes, or the policy's maxBytes, left no room",
-		"--cache-bytes, or the policy's maxBytes, leaves no room.",
+		"--cache-bytes left no room",
+		"--cache-bytes leaves no room.",
 	},
 	{
 		Schema,

@@ -33,9 +33,6 @@ const (
 	auditItems          = "listproxy.io/items"
 	auditBytes          = "listproxy.io/bytes"
 	auditRepresentation = "listproxy.io/representation"
-	// auditNewestAsAny is "true" if the newest state was asked for, but the policy gives this user any
-	// state; else it is absent.
-	auditNewestAsAny = "listproxy.io/newest-as-any"
 	// auditBroken is "true" if the client cannot have got the whole answer; else it is absent.
 	auditBroken = "listproxy.io/broken-off"
 )
@@ -52,7 +49,6 @@ type Answer struct {
 	// ID is the value of the answer's Audit-Id header.
 	ID             string
 	Semantics      policy.Semantics
-	NewestAsAny    bool
 	Representation media.Representation
 	// Revision is that of the list, Items is the number of objects in it.
 	Revision uint64
@@ -109,9 +105,6 @@ func completeEvent(e *auditv1.Event, a Answer, now time.Time) {
 	}
 	if a.Started {
 		e.Stage = auditv1.StageResponseStarted
-	}
-	if a.NewestAsAny {
-		e.Annotations[auditNewestAsAny] = "true"
 	}
 	if a.Broken {
 		e.Annotations[auditBroken] = "true"

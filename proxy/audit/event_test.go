@@ -63,7 +63,7 @@ func TestAuditEvent(t *testing.T) {
 		auditedRequest("/api/v1/namespaces/team-a/pods?fieldSelector=metadata.name%3Dweb&resourceVersion=1234"),
 		auditedPods(), auditedAlice(), auditReceived)
 	broken := auditedPage()
-	broken.Broken, broken.NewestAsAny = true, true
+	broken.Broken = true
 	completeEvent(event, broken, auditCompleted)
 	line, err := encodeEvent(event)
 	expect.NoError(t, err)
@@ -77,7 +77,7 @@ func TestAuditEvent(t *testing.T) {
 		`"responseStatus":{"metadata":{},"code":200},` +
 		`"requestReceivedTimestamp":"2025-03-04T05:06:07.008009Z","stageTimestamp":"2025-03-04T05:06:07.009009Z",` +
 		`"annotations":{"authorization.k8s.io/decision":"allow","listproxy.io/answered-from":"memory",` +
-		`"listproxy.io/broken-off":"true","listproxy.io/bytes":"567","listproxy.io/items":"1","listproxy.io/newest-as-any":"true",` +
+		`"listproxy.io/broken-off":"true","listproxy.io/bytes":"567","listproxy.io/items":"1",` +
 		`"listproxy.io/representation":"metadata-json","listproxy.io/revision":"1234","listproxy.io/semantics":"exact"}}` + "\n"
 	if diff := cmp.Diff(want, string(line)); diff != "" {
 		t.Error(diff)
@@ -129,7 +129,7 @@ func FuzzAuditEvent(f *testing.F) {
 		size := sizeOf(event, who, len(id))
 		completeEvent(event, Answer{
 			ID: id, Semantics: policy.NotOlderThan, Representation: media.MetadataProtobuf,
-			Revision: 1<<64 - 1, Items: 1<<63 - 1, Bytes: 1<<63 - 1, Broken: true, NewestAsAny: true,
+			Revision: 1<<64 - 1, Items: 1<<63 - 1, Bytes: 1<<63 - 1, Broken: true,
 		}, auditCompleted)
 		line, err := encodeEvent(event)
 		expect.NoError(t, err)

@@ -29,10 +29,8 @@ type server struct {
 	service    string // the Service of another one
 }
 
-// ownLocked returns an empty reason if gv is the API server's own, or another server's whose
-// resource the operator vouches for. If it is not known which of the two it is, the operator's word
-// does not count.
-func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string) reason.Reason {
+// ownLocked returns an empty reason if gv is the API server's own.
+func (c *Catalog) ownLocked(gv schema.GroupVersion) reason.Reason {
 	switch {
 	case c.refused && gv == coreV1:
 		return ""
@@ -45,8 +43,6 @@ func (c *Catalog) ownLocked(gv schema.GroupVersion, resource string) reason.Reas
 	}
 	answers, registered := c.servers[gv]
 	switch {
-	case answers.service != "" && c.vouched != nil && c.vouched(gv.Group, gv.Version, resource):
-		return ""
 	case answers.aggregated:
 		return reason.Aggregated
 	case registered, gv == coreV1:

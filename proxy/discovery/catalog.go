@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
@@ -55,7 +52,6 @@ type Entry struct {
 type Catalog struct {
 	apiServices dynamic.NamespaceableResourceInterface
 	discovery   rest.Interface
-	vouched     func(group, version, resource string) bool // see Config
 	moved       func(schema.GroupVersion)
 	rewritten   func(schema.GroupResource)
 	heard       heard // of the APIServices
@@ -102,7 +98,6 @@ func newCatalog(
 			Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
 		}),
 		discovery: reader.RESTClient(),
-		vouched:   config.Vouched,
 		moved:     moved,
 		rewritten: rewritten,
 		log:       config.Log,
@@ -210,19 +205,6 @@ func (c *Catalog) Serves(group, version, resource string) bool {
 	return known
 }
 
-// Similar returns the resource of a group/version whose name is most like an unknown one, which is
-// probably a typing mistake. It is empty if no name is similar, or if nothing is known about the
-// group/version.
-func (c *Catalog) Similar(group, version, resource string) string {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	g := c.known[schema.GroupVersion{Group: group, Version: version}]
-	if g == nil {
-		return ""
-	}
-	return policy.Similar(resource, slices.Sorted(maps.Keys(g.resources)))
-}
-
 // forgetAfter is forget after a time, unless run has ended by then.
 func (c *Catalog) forgetAfter(pause time.Duration, group string) {
 	c.mu.Lock()
@@ -261,7 +243,7 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, reason.R
 	now := time.Now()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if why := c.ownLocked(gv, resource); why != "" {
+	if why := c.ownLocked(gv); why != "" {
 		return Entry{}, why, readNothing
 	}
 	g := c.known[gv]

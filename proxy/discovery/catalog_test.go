@@ -147,22 +147,6 @@ func TestCatalogLookup(t *testing.T) {
 	}
 }
 
-// TestCatalogSimilar: of a name that is not served the catalog says which one may be meant.
-func TestCatalogSimilar(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := runCatalog(t, newFakeCluster(t), proxytest.DiscardLog())
-		expectLookup(t, c, "example.com", "v1", "widget", forwardedAs(reason.UnknownResource))
-		for name, want := range map[string]string{"widget": "widgets", "Widgets": "widgets", "gadgets": ""} {
-			if got := c.Similar("example.com", "v1", name); got != want {
-				t.Errorf("%s: %q, want %q", name, got, want)
-			}
-		}
-		if got := c.Similar("apps", "v1", "deployment"); got != "" {
-			t.Errorf("of what was not read yet: %q", got)
-		}
-	})
-}
-
 func TestCatalogBeforeItKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
@@ -200,40 +184,6 @@ func TestCatalogOfAnUnreadableAPIService(t *testing.T) {
 		c := runCatalog(t, f, proxytest.DiscardLog())
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Aggregated))
 		expectLookup(t, c, "", "v1", "pods", foundPods)
-	})
-}
-
-// What is vouched for is found like the API server's own, if another server is known to answer for
-// it.
-func TestCatalogOfWhatIsVouchedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeCluster(t)
-		f.Document("/apis/empty.example.com/v1", discoveryOf(t, "empty.example.com/v1", apiResource("things", "Thing", true, "list", "watch")))
-		f.Document("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1",
-			apiResource("pods", "PodMetrics", true, "list", "watch"), apiResource("nodes", "NodeMetrics", false, "list", "watch")))
-		c := runCatalog(t, f, proxytest.DiscardLog())
-		c.vouched = func(group, _, resource string) bool { return resource != "nodes" && group != "" }
-		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", found{Entry: Entry{Namespaced: true, Aggregated: true}})
-		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "nodes", forwardedAs(reason.Aggregated))
-		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "none", forwardedAs(reason.UnknownResource))
-		expectLookup(t, c, "empty.example.com", "v1", "things", forwardedAs(reason.Aggregated))
-		expectLookup(t, c, "example.com", "v1", "widgets", foundWidgets)
-		cluster := &Cluster{Catalog: c}
-		fields, err := cluster.Fields(t.Context(), schema.GroupVersionResource{Group: "metrics.k8s.io", Version: "v1beta1", Resource: "pods"})
-		if err != nil || len(fields) > 0 {
-			t.Errorf("selectable fields %v, %v", fields, err)
-		}
-	})
-}
-
-// Where it is not known who answers, nothing is vouched for: it might be a custom resource.
-func TestCatalogWithoutAPIServicesVouchesForNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeCluster(t)
-		f.Answer(http.StatusForbidden, "list "+apiServicesPath, "watch "+apiServicesPath)
-		c := runCatalog(t, f, proxytest.DiscardLog())
-		c.vouched = func(string, string, string) bool { return true }
-		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.Aggregated))
 	})
 }
 

@@ -35,10 +35,7 @@ type Config struct {
 	Settle time.Duration
 	// Quarantine is how long nothing is kept of a resource whose definition changed.
 	Quarantine time.Duration
-	// Vouched says of which resources an aggregated API server shows the same to everyone; nil is
-	// none. It must be quick.
-	Vouched func(group, version, resource string) bool
-	Log     *slog.Logger
+	Log        *slog.Logger
 }
 
 // New returns a Cluster that knows nothing until Run runs. It calls Invalidate at once, since until

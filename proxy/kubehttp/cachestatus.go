@@ -10,14 +10,9 @@ import (
 // CacheStatusHeader says where an answer came from (RFC 9211).
 const CacheStatusHeader = "Cache-Status"
 
-// CacheHit is the header's value for an answer from memory. newestAsAny: the newest state was asked
-// for, and the policy has this caller get any (RFC 9211, 4: a cache may have parameters of its own).
-func CacheHit(semantics policy.Semantics, newestAsAny bool) string {
-	value := "listproxy; hit; detail=" + string(semantics)
-	if newestAsAny {
-		value += "; newest-as-any"
-	}
-	return value
+// CacheHit is the header's value for an answer from memory.
+func CacheHit(semantics policy.Semantics) string {
+	return "listproxy; hit; detail=" + string(semantics)
 }
 
 // CacheForwarded is the header's value for a request that went upstream. RFC 9211 demands one of its

@@ -14,8 +14,7 @@ func TestCacheStatus(t *testing.T) {
 		hit       bool
 		detail    string
 	}{
-		{CacheHit(policy.Exact, false), "listproxy; hit; detail=exact", true, "exact"},
-		{CacheHit(policy.Any, true), "listproxy; hit; detail=any; newest-as-any", true, "any"},
+		{CacheHit(policy.Exact), "listproxy; hit; detail=exact", true, "exact"},
 		{CacheForwarded(reason.MostRecent), "listproxy; fwd=bypass; detail=most-recent", false, "most-recent"},
 		{CacheForwarded(reason.Warming), "listproxy; fwd=miss; detail=warming", false, "warming"},
 		{CacheForwarded(reason.Stale), "listproxy; fwd=stale; detail=stale", false, "stale"},

@@ -46,8 +46,6 @@ type Served struct {
 	Revision       uint64
 	Items          int
 	Bytes          int // before compression
-	// NewestAsAny: the newest state was asked for, and the policy has this caller get any.
-	NewestAsAny bool
 	// NoList: it is a watch that does not begin with the state, so no list is saved.
 	NoList bool
 }

@@ -32,7 +32,6 @@ var (
 	attrRepresentation = attribute.Key("listproxy.representation")
 	attrListener       = attribute.Key("listproxy.door")
 	attrCause          = attribute.Key("listproxy.cause")
-	attrNewestAsAny    = attribute.Key("listproxy.newest_as_any")
 	attrProofResult    = attribute.Key("listproxy.proof.result")
 	attrQueued         = attribute.Key("listproxy.proof.queued_ms")
 	attrEvents         = attribute.Key("listproxy.watch.events")
@@ -117,9 +116,6 @@ func (rec *Record) endSpan() {
 		attributes = append(attributes,
 			attrRevision.Int64(int64(rec.served.Revision)), // #nosec G115 -- etcd's revisions are int64
 			attrItems.Int(rec.served.Items))
-		if rec.served.NewestAsAny {
-			attributes = append(attributes, attrNewestAsAny.Bool(true))
-		}
 	}
 	if path := route(rec.request, rec.serves); path != "" {
 		add(semconv.HTTPRouteKey, path)

@@ -17,20 +17,20 @@ import (
 // the chart has; and the account may read what they keep.
 func TestExtraResources(t *testing.T) {
 	all := objects(t, mustTemplate(t, `policy: {extraResources: [
-		{group: example.com, resource: widgets, version: v1, cache: eager},
+		{group: example.com, resource: widgets, cache: onDemand},
 		{group: "", resource: configmaps, cache: never},
-		{group: apps, resource: deployments, version: v1, cache: eager}]}`))
+		{group: apps, resource: deployments, historyWindow: 1m}]}`))
 	config := readPolicy(t, all)
 	for _, want := range []struct {
 		group, resource string
 		cache           policy.CacheMode
 	}{
-		{"", "pods", policy.CacheEager},
-		{"example.com", "widgets", policy.CacheEager},
+		{"", "pods", policy.CacheOnDemand},
+		{"example.com", "widgets", policy.CacheOnDemand},
 		{"", "configmaps", policy.CacheNever},
-		{"apps", "deployments", policy.CacheEager},
+		{"apps", "deployments", policy.CacheNever},
 	} {
-		if got := config.For(want.group, "v1", want.resource).Cache; got != want.cache {
+		if got := config.For(want.group, want.resource).Cache; got != want.cache {
 			t.Errorf("%s is kept %s, want %s", want.resource, got, want.cache)
 		}
 	}
@@ -40,7 +40,7 @@ func TestExtraResources(t *testing.T) {
 			continue
 		}
 		may := strings.Join(granted(t, role.Rules), " ")
-		if !strings.Contains(may, "example.com/widgets") || strings.Contains(may, "configmaps") {
+		if !strings.Contains(may, "example.com/widgets") || strings.Contains(may, "configmaps") || strings.Contains(may, "deployments") {
 			t.Errorf("may read %s", may)
 		}
 	}
@@ -121,12 +121,12 @@ func TestNotes(t *testing.T) {
 	}{
 		"default":       {"{}", []string{"try --kubeconfig proxy.kubeconfig '/api/v1/namespaces?resourceVersion=0'", image}, []string{secrets}},
 		"our own image": {"image: {repository: registry.example.com/listproxy}", nil, []string{image}},
-		"only nodes":    {"policy: {resources: [{group: '', resource: nodes, cache: onDemand}]}", []string{"'/api/v1/nodes?resourceVersion=0'"}, nil},
-		"only jobs":     {"policy: {resources: [{group: batch, resource: jobs, cache: onDemand}]}", []string{"'/apis/batch/v1/namespaces/proxies/jobs?resourceVersion=0'"}, nil},
-		"only widgets":  {"policy: {resources: [{group: example.com, resource: widgets, cache: onDemand}]}", []string{"that the policy keeps (widgets)"}, []string{"/namespaces?"}},
-		"nothing":       {"policy: {resources: []}", []string{"none: name some in policy.extraResources"}, nil},
+		"only nodes":    {"{eager: [nodes], policy: {resources: [{group: '', resource: nodes, cache: onDemand}]}}", []string{"'/api/v1/nodes?resourceVersion=0'"}, nil},
+		"only jobs":     {"{eager: [], policy: {resources: [{group: batch, resource: jobs, cache: onDemand}]}}", []string{"'/apis/batch/v1/namespaces/proxies/jobs?resourceVersion=0'"}, nil},
+		"only widgets":  {"{eager: [], policy: {resources: [{group: example.com, resource: widgets, cache: onDemand}]}}", []string{"that the policy keeps (widgets)"}, []string{"/namespaces?"}},
+		"nothing":       {"{eager: [], policy: {resources: []}}", []string{"none: name some in policy.extraResources"}, nil},
 		"secrets":       {"policy: {extraResources: [{group: '', resource: secrets, cache: onDemand}]}", nil, []string{secrets}},
-		"eager secrets": {"policy: {extraResources: [{group: '', resource: secrets, version: v1, cache: eager}]}", []string{secrets}, nil},
+		"eager secrets": {"{eager: [secrets/protobuf], policy: {extraResources: [{group: '', resource: secrets, cache: onDemand}]}}", []string{secrets}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// helm template leaves the notes out.

@@ -124,24 +124,18 @@ func checkRights(t *testing.T, r *release) {
 func checkLists(t *testing.T, r *release) {
 	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
 	alice := r.client(t, r.c.cp.RESTConfig(controlplane.Alice))
-	config := readPolicy(t, objects(t, r.manifest(t)))
-	if len(config.Eager()) == 0 {
-		t.Error("nothing is eager")
-	}
-	for _, e := range config.Eager() {
-		path := "/api/" + e.Version + "/" + e.Resource + "?resourceVersion=0"
+	for _, eager := range []string{"pods", "nodes"} { // the chart's
+		path := "/api/v1/" + eager + "?resourceVersion=0"
 		if code, from, _ := reviewed(t, admin, path); code != http.StatusOK || !strings.Contains(from, "; hit") {
 			t.Errorf("%s: %d, %s", path, code, from)
 		}
 	}
+	config := readPolicy(t, objects(t, r.manifest(t)))
 	versions := map[string]string{"autoscaling": "v2"}
-	for _, target := range config.RuleTargets() {
-		version := target.Version
-		if version == "" {
+	for _, target := range config.Targets() {
+		version, other := versions[target.Group]
+		if !other {
 			version = "v1"
-			if other := versions[target.Group]; other != "" {
-				version = other
-			}
 		}
 		path := "/apis/" + target.Group + "/" + version + "/" + target.Resource + "?resourceVersion=0"
 		if target.Group == "" {
@@ -247,7 +241,7 @@ func checkUpgrade(t *testing.T, r *release) {
 		t.Error("the certificate is another one after an upgrade")
 	}
 
-	r.apply(t, "policy: {resources: [{group: '', resource: services, version: v1, cache: eager}]}")
+	r.apply(t, "{eager: [services], policy: {resources: [{group: '', resource: services, cache: onDemand}]}}")
 	third := r.deployment(t)
 	if third.Spec.Template.Annotations[checksum] == second.Spec.Template.Annotations[checksum] {
 		t.Error("another policy has the same checksum, and pods go on with the old one")

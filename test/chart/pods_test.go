@@ -72,7 +72,7 @@ func TestHelmTestAsks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text := "{}"
 			if tt.rules != "" {
-				text = "policy: {resources: [" + tt.rules + "]}"
+				text = "{eager: [], policy: {resources: [" + tt.rules + "]}}"
 			}
 			all := objects(t, mustTemplate(t, text))
 			pod := one[*corev1.Pod](t, all, nil)

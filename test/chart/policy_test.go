@@ -37,8 +37,8 @@ func readPolicy(t *testing.T, all []runtime.Object) *policy.Config {
 // kept are the resources that a policy keeps by a rule, as group/resource.
 func kept(c *policy.Config) []string {
 	var names []string
-	for _, target := range c.RuleTargets() {
-		if c.Rule(target).Cache != policy.CacheNever {
+	for _, target := range c.Targets() {
+		if c.For(target.Group, target.Resource).Cache != policy.CacheNever {
 			names = append(names, target.Group+"/"+target.Resource)
 		}
 	}
@@ -74,7 +74,7 @@ func TestRightsAreThePolicys(t *testing.T) {
 		"default": {values: "{}"},
 		"nothing": {values: "policy: {resources: []}", want: []string{}},
 		"what the rule says": {
-			values: "policy: {resources: [{group: '', resource: pods, version: v1, cache: eager}, {group: apps, resource: deployments, cache: onDemand}, {group: '', resource: nodes, cache: never}]}",
+			values: "policy: {resources: [{group: '', resource: pods, cache: onDemand}, {group: apps, resource: deployments, cache: onDemand}, {group: '', resource: nodes, cache: never}]}",
 			want:   []string{"/pods", "apps/deployments"},
 		},
 		"what defaults say": {
@@ -82,24 +82,12 @@ func TestRightsAreThePolicys(t *testing.T) {
 			want:   []string{"/pods"},
 		},
 		"what the rule for all of the group says": {
-			values: "policy: {defaults: {cache: onDemand}, resources: [{group: apps, resource: '*', cache: never}, {group: apps, resource: deployments, idleTimeout: 1h}, {group: apps, resource: daemonsets, cache: onDemand}]}",
+			values: "policy: {defaults: {cache: onDemand}, resources: [{group: apps, resource: '*', cache: never}, {group: apps, resource: deployments, historyWindow: 1h}, {group: apps, resource: daemonsets, cache: onDemand}]}",
 			want:   []string{"apps/daemonsets"},
-		},
-		"what the rule for all versions says": {
-			values: "policy: {defaults: {cache: never}, resources: [{group: autoscaling, resource: horizontalpodautoscalers, cache: onDemand}, {group: autoscaling, resource: horizontalpodautoscalers, version: v1, idleTimeout: 1h}, {group: batch, resource: jobs, cache: never}, {group: batch, resource: jobs, version: v1, idleTimeout: 1h}]}",
-			want:   []string{"autoscaling/horizontalpodautoscalers"},
-		},
-		"one version only": {
-			values: "policy: {defaults: {cache: never}, resources: [{group: batch, resource: jobs, cache: never}, {group: batch, resource: jobs, version: v1, cache: onDemand}]}",
-			want:   []string{"batch/jobs"},
 		},
 		"Secrets not named with a cache": {
 			values: "policy: {defaults: {cache: onDemand}, resources: [{group: '', resource: secrets, historyWindow: 60s}]}",
 			want:   []string{},
-		},
-		"callers named": {
-			values: "policy: {resources: [{group: '', resource: pods, cache: onDemand, consistentLists: always, newestAsAny: [{user: jane}, {group: 'system:serviceaccounts:ci'}, {serviceAccount: monitoring/exporter.v2}]}]}",
-			want:   []string{"/pods"},
 		},
 		"Secrets named": {
 			values: "policy: {resources: [{group: '', resource: secrets, cache: onDemand}]}",
@@ -111,7 +99,9 @@ func TestRightsAreThePolicys(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := objects(t, mustTemplate(t, tt.values))
+			rendered, err := template(t, "-f", values(t, tt.values), "--set-json", "eager=[]")
+			expect.NoError(t, err)
+			all := objects(t, rendered)
 			config := readPolicy(t, all)
 			role := one[*rbacv1.ClusterRole](t, all, nil)
 			want := append(kept(config), fixed...)

@@ -46,9 +46,6 @@ type Options struct {
 	OwnOnly bool
 	// Consistent: listproxy is to answer lists of the newest state from memory.
 	Consistent bool
-	// AsAny is the name of the user to whom listproxy's policy gives any state for the newest;
-	// nobody if it is empty.
-	AsAny string
 	// Only chooses classes; all if nil. With it, nothing is asked but these.
 	Only func(Class) bool
 }
@@ -332,14 +329,7 @@ func forwarded(a Answer) bool { return strings.Contains(a.Header.Get("Cache-Stat
 // age checks the revision of an answer that may move. An Any that was forwarded may be of any age:
 // it is as old as kube-apiserver's own cache.
 func (c *Comparator) age(q Question, answer Answer, revision uint64, asked time.Time) *Difference {
-	semantics := q.effective()
-	if strings.HasSuffix(answer.Header.Get("Cache-Status"), "; newest-as-any") {
-		if semantics != MostRecent || q.User.Name != c.options.AsAny {
-			return &Difference{Kind: TooOld, Detail: "any state was given for the newest, to somebody who is to get the newest"}
-		}
-		semantics = Any
-	}
-	switch semantics {
+	switch q.effective() {
 	case NotOlderThan:
 		if revision < q.Revision {
 			return &Difference{Kind: TooOld, Detail: fmt.Sprintf("at revision %d", revision)}

@@ -1,6 +1,9 @@
 {{/* listproxy's flags, as a YAML list. */}}
 {{- define "listproxy.args" -}}
 - --config=/etc/listproxy/policy/policy.yaml
+{{- with include "listproxy.eager" . }}
+- --eager={{ . }}
+{{- end }}
 - {{ printf "--bind-address=%s" .Values.bindAddress | quote }}
 - --secure-port={{ .Values.ports.https }}
 - {{ printf (ternary "--admin-bind-address=[%s]:%v" "--admin-bind-address=%s:%v" (contains ":" .Values.bindAddress)) .Values.bindAddress .Values.ports.admin | quote }}

@@ -18,33 +18,27 @@ The rules, as a YAML list: policy.resources without those that an extra one repl
 {{- define "listproxy.rules" -}}
 {{- $replaced := dict -}}
 {{- range .Values.policy.extraResources -}}
-  {{- $_ := set $replaced (printf "%s/%s/%s" .group .resource (.version | default "")) true -}}
+  {{- $_ := set $replaced (printf "%s/%s" .group .resource) true -}}
 {{- end -}}
 {{- $rules := list -}}
 {{- range .Values.policy.resources -}}
-  {{- if not (hasKey $replaced (printf "%s/%s/%s" .group .resource (.version | default ""))) -}}
+  {{- if not (hasKey $replaced (printf "%s/%s" .group .resource)) -}}
     {{- $rules = append $rules . -}}
   {{- end -}}
 {{- end -}}
-{{- $rules = concat $rules .Values.policy.extraResources -}}
-{{- range $rules -}}
-  {{- if and (eq (.cache | default "") "eager") (not .version) -}}
-    {{- fail (printf "policy: the rule for %s is eager, and has no version: what is eager is read before anybody asks, so add version: v1, or whichever version the clients ask for" (printf "%s.%s" .resource .group | trimSuffix ".")) -}}
-  {{- end -}}
-{{- end -}}
-{{- $rules | toYaml -}}
+{{- concat $rules .Values.policy.extraResources | toYaml -}}
 {{- end -}}
 
 {{/*
 What the policy keeps, as YAML: groups with their resources. A rule's cache comes from the rule, from that
-for the same resource in all versions, from that for "*" of the group, from defaults, as docs/policy.md
-has it; Secrets need one of their own rules, Events are never kept.
+for "*" of the group, from defaults, as docs/policy.md has it; Secrets need a rule of their own, Events are never
+kept.
 */}}
 {{- define "listproxy.kept" -}}
 {{- $rules := include "listproxy.rules" . | fromYamlArray -}}
 {{- $caches := dict -}}
 {{- range $rules -}}
-  {{- if and .cache (not .version) -}}
+  {{- if .cache -}}
     {{- $_ := set $caches (printf "%s/%s" .group .resource) .cache -}}
   {{- end -}}
 {{- end -}}
@@ -61,7 +55,7 @@ has it; Secrets need one of their own rules, Events are never kept.
   {{- if and (eq .group "") (eq .resource "secrets") -}}
     {{- $all = "never" -}}
   {{- end -}}
-  {{- $cache := .cache | default (get $caches (printf "%s/%s" .group .resource)) | default $all -}}
+  {{- $cache := .cache | default $all -}}
   {{- if and (eq .resource "events") (has .group (list "" "events.k8s.io")) -}}
     {{- $cache = "never" -}}
   {{- end -}}
@@ -78,4 +72,17 @@ has it; Secrets need one of their own rules, Events are never kept.
   {{- end -}}
 {{- end -}}
 {{- toYaml $kept -}}
+{{- end -}}
+
+{{/* --eager, whose resources the policy must keep. */}}
+{{- define "listproxy.eager" -}}
+{{- $kept := include "listproxy.kept" . | fromYaml -}}
+{{- range .Values.eager -}}
+  {{- $part := splitn "." 3 (regexReplaceAll "/.*$" . "") -}}
+  {{- $resources := get $kept ($part._2 | default "") | default list -}}
+  {{- if and (eq ($.Values.policy.defaults.cache | default "") "never") (not (or (has $part._0 $resources) (has "*" $resources))) -}}
+    {{- fail (printf "eager: the policy does not keep %s: leave it out of eager, or add a rule to policy.extraResources" .) -}}
+  {{- end -}}
+{{- end -}}
+{{- join "," .Values.eager -}}
 {{- end -}}

@@ -114,7 +114,7 @@ resources:
 - {group: "", resource: secrets, cache: onDemand}
 - {group: "", resource: pods, consistentLists: true}
 - {group: "", resource: nodes, consistentLists: false}
-- {group: "", resource: configmaps, newestAsAny: [{user: alice}]}
+- {group: "", resource: configmaps, consistentLists: always}
 `))
 	expect.NoError(t, err)
 	r := analyzed(t, p, event("/api/v1/secrets?resourceVersion=0", nil)+event("/api/v1/pods", nil)+

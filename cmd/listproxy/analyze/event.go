@@ -23,8 +23,7 @@ type auditEvent struct {
 	RequestURI string        `json:"requestURI"`
 	Verb       string        `json:"verb"`
 	User       struct {
-		Username string   `json:"username"`
-		Groups   []string `json:"groups"`
+		Username string `json:"username"`
 	} `json:"user"`
 	ImpersonatedUser *struct{} `json:"impersonatedUser"`
 	UserAgent        string    `json:"userAgent"`
@@ -122,11 +121,6 @@ func (e *auditEvent) asksForTable() bool {
 
 // anonymous says whether the caller had no credentials.
 func (e *auditEvent) anonymous() bool { return e.User.Username == user.Anonymous }
-
-// caller is who asks, for rules that name callers.
-func (e *auditEvent) caller() user.Info {
-	return &user.DefaultInfo{Name: e.User.Username, Groups: e.User.Groups}
-}
 
 // maxWrapped is how deep an event may be wrapped in objects, lists and texts.
 const maxWrapped = 8

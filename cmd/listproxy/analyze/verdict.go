@@ -1,6 +1,7 @@
 package analyze
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/listproxy/listproxy/policy"
@@ -76,11 +77,11 @@ func (j *judge) verdict(e *auditEvent) verdict {
 	parsed := kubehttp.Parse(r)
 	list, why := policy.Parse(r, parsed.Info, by)
 	v.form = formOf(list, why)
-	v.by, v.why = j.answerer(list, why, e)
+	v.by, v.why = j.answerer(list, why)
 	switch {
 	case !succeeded(e.ResponseStatus.Code):
 		v.by, v.why = byAPIServer, whyRefused
-	case v.by != byAPIServer && j.aggregated(list):
+	case v.by != byAPIServer && aggregated(list):
 		v.by, v.why = byAPIServer, reason.Aggregated
 	}
 	return v
@@ -88,22 +89,33 @@ func (j *judge) verdict(e *auditEvent) verdict {
 
 // answerer says who answers a list or watch, which policy.Parse has read and may have a reason to
 // forward.
-func (j *judge) answerer(list policy.Request, why reason.Reason, e *auditEvent) (answerer, reason.Reason) {
+func (j *judge) answerer(list policy.Request, why reason.Reason) (answerer, reason.Reason) {
 	if why != "" {
 		return byAPIServer, why
 	}
 	// What a rule of the policy says comes before the switches.
-	if j.policy.Forecast(list, "", false, e.caller()).Why == "" {
+	if forwarded(j.policy, list) == "" {
 		return byMemory, ""
 	}
-	f := j.on.Forecast(list, "", false, e.caller())
-	switch {
-	case f.Why != "":
-		return byAPIServer, f.Why
+	switch why := forwarded(j.on, list); {
+	case why != "":
+		return byAPIServer, why
 	case list.Watch:
 		return withWatches, ""
 	}
 	return withConsistentLists, ""
+}
+
+// forwarded says why a list or watch is forwarded under a policy, as far as that is known without a
+// cluster. A resource may have namespaces or not; if the list could be answered in either case, it
+// counts as answered.
+func forwarded(p *policy.Config, list policy.Request) reason.Reason {
+	o := p.Outline(list, "")
+	_, unkept := o.Rule.Form(list, true, false)
+	if unkept != "" && list.Namespace == "" {
+		_, unkept = o.Rule.Form(list, false, false)
+	}
+	return cmp.Or(o.Reason, o.NotKept, unkept)
 }
 
 // formOf says what a list or watch asks for, as far as policy.Parse has read it before it came to a
@@ -129,7 +141,6 @@ func formOf(list policy.Request, why reason.Reason) string {
 
 // aggregated says whether another API server answers for a resource, which a log does not tell: the
 // metrics APIs are never kube-apiserver's own.
-func (j *judge) aggregated(list policy.Request) bool {
-	return (list.Group == "metrics.k8s.io" || strings.HasSuffix(list.Group, ".metrics.k8s.io")) &&
-		!j.policy.For(list.Group, list.Version, list.Resource).SameForEveryone
+func aggregated(list policy.Request) bool {
+	return list.Group == "metrics.k8s.io" || strings.HasSuffix(list.Group, ".metrics.k8s.io")
 }

@@ -7,8 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/listproxy/listproxy/policy"
 )
 
 // Root makes cmd, which has all its commands by now, the command at the top. What goes wrong in it,
@@ -31,7 +29,7 @@ func Root(cmd *cobra.Command, removed map[string]string) {
 		if instead, gone := removed[below(c, flag)]; gone {
 			return UsageError{fmt.Errorf("%s is no longer there: %s", flag, instead)}
 		}
-		return UsageError{fmt.Errorf("%w: %s", err, meantFlag(c.Flags(), flag))}
+		return UsageError{fmt.Errorf("%w: --help lists the flags", err)}
 	})
 	strict(cmd, removed)
 }
@@ -77,16 +75,6 @@ func below(cmd *cobra.Command, word string) string {
 	return strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()) + " " + word)
 }
 
-// meantFlag says which flag was probably meant by one that is not there.
-func meantFlag(fs *pflag.FlagSet, flag string) string {
-	var names []string
-	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if meant := policy.Similar(strings.TrimPrefix(flag, "--"), names); meant != "" {
-		return "did you mean --" + meant + "?"
-	}
-	return "--help lists them"
-}
-
 // noSuchCommand refuses what is no command below cmd, and says which one was probably meant.
 func noSuchCommand(cmd *cobra.Command, name string, removed map[string]string) error {
 	if instead, gone := removed[below(cmd, name)]; gone {
@@ -95,7 +83,7 @@ func noSuchCommand(cmd *cobra.Command, name string, removed map[string]string) e
 	if meant := cmd.SuggestionsFor(name); len(meant) > 0 {
 		return fmt.Errorf("there is no command %q: did you mean %s?", name, meant[0])
 	}
-	return fmt.Errorf("there is no command %q: --help lists them", name)
+	return fmt.Errorf("there is no command %q: --help lists the commands", name)
 }
 
 // WholeArgs requires n arguments. If there are none, it shows how the command is used.

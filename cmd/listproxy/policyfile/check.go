@@ -1,12 +1,15 @@
 package policyfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 	"github.com/listproxy/listproxy/policy"
@@ -37,28 +40,35 @@ func NewCheckCommand() *cobra.Command {
 	}
 }
 
-// writeRules writes what holds for each rule of a file, with what it inherits.
+// writeRules writes what holds for each rule of a file, with what it inherits, and what holds without
+// one.
 func writeRules(w io.Writer, file string, c *policy.Config) error {
 	table := &strings.Builder{}
-	fmt.Fprintln(table,
-		"RESOURCE\tCACHE\tREPRESENTATIONS\tHISTORY\tBYTES\tIDLE\tLIMIT AT 0\tCONSISTENT\tWATCHES\tSAME FOR ALL\tNEWEST AS ANY\tFROM")
-	for _, named := range InForce(c) {
-		rule := named.Rule
-		if line, ok := strings.CutPrefix(rule.Source, file+":"); ok {
-			rule.Source = "line " + line
+	fmt.Fprintln(table, "RESOURCE\tCACHE\tHISTORY\tLIMIT AT 0\tCONSISTENT\tWATCHES\tFROM")
+	for _, t := range c.Targets() {
+		writeRule(table, file, t.String(), c.For(t.Group, t.Resource))
+	}
+	writeRule(table, file, "everything else", c.Defaults())
+	for _, t := range []schema.GroupResource{{Resource: "secrets"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}} {
+		if rule := c.For(t.Group, t.Resource); rule.Source == policy.BuiltIn {
+			writeRule(table, file, t.String(), rule)
 		}
-		writeRule(table, named.Name, rule)
 	}
 	return cli.WriteTable(w, table.String())
 }
 
-func writeRule(w *strings.Builder, name string, r policy.Rule) {
-	cells := []string{name, string(r.Cache), "-", "-", "-", "-", "-", "-", "-", "-", "-", r.Source}
+func writeRule(table *strings.Builder, file, name string, r policy.Rule) {
+	history, atZero, consistent, watches := "-", "-", "-", "-"
 	if r.Cache != policy.CacheNever {
-		copy(cells[2:], []string{
-			RepresentationsOf(r), HistoryOf(r), bytesOf(r), idleOf(r), string(r.LimitAtZero), consistentOf(r), watchesOf(r), sameOf(r),
-			NewestAsAnyOf(r),
-		})
+		history, atZero = "--history-window", string(r.LimitAtZero)
+		consistent, watches = cmp.Or(string(r.ConsistentLists), "--consistent-lists"), "--watches"
+		if r.HistoryWindow > 0 {
+			history = r.HistoryWindow.String()
+		}
+		if r.Watches != nil {
+			watches = strconv.FormatBool(*r.Watches)
+		}
 	}
-	fmt.Fprintln(w, strings.Join(cells, "\t"))
+	source := strings.TrimPrefix(r.Source, file+": ")
+	fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, r.Cache, history, atZero, consistent, watches, source)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func TestPolicyCheckOfAWrongFile(t *testing.T) {
-	path := clitest.PolicyFile(t, "defaults:\n  cache: eager\nresources:\n- {group: '', resource: pods, idleTimeout: 1}\n")
+	path := clitest.PolicyFile(t, "defaults:\n  cache: sometimes\nresources:\n- {group: '', resource: pods, historyWindow: 1}\n")
 	_, out, err := clitest.Execute(t, NewCheckCommand(), path)
 	if err == nil {
 		t.Fatalf("accepted: %s", out)
@@ -16,7 +16,7 @@ func TestPolicyCheckOfAWrongFile(t *testing.T) {
 	if out != "" {
 		t.Errorf("an error, and output: %s", out)
 	}
-	clitest.Says(t, err.Error(), path+":4: defaults.cache", path+":6: resources[0].idleTimeout")
+	clitest.Says(t, err.Error(), path+": defaults.cache", path+": resources[0].historyWindow")
 	if _, _, err := clitest.Execute(t, NewCheckCommand(), path+".not"); err == nil {
 		t.Error("a file that is not there is accepted")
 	}
@@ -28,5 +28,5 @@ func TestPolicyCheckOfAWrongFile(t *testing.T) {
 func TestPolicyCheckOfDefaults(t *testing.T) {
 	_, out, err := clitest.Execute(t, NewCheckCommand(), clitest.PolicyFile(t, ""))
 	expect.NoError(t, err)
-	clitest.Says(t, out, ": ok\n", "everything else       onDemand  all", "--history-window  --cache-bytes  --idle-timeout  ignore", "secrets", "built-in default")
+	clitest.Says(t, out, ": ok\n", "everything else       onDemand  --history-window  ignore", "--consistent-lists  --watches", "secrets", "built-in default")
 }

@@ -3,16 +3,15 @@ package policyfile
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/listproxy/listproxy/policy"
 )
-
-// maxPolicyFile is more than ParseConfig takes, so that it says so.
-const maxPolicyFile = 2 << 20
 
 // ReadFlag reads the file that --config names; if the flag is not given, it is the default
 // policy. An empty name is a variable that was not set, and not somebody's wish for the default.
@@ -30,14 +29,10 @@ func ReadFlag(fs *pflag.FlagSet, path string) (*policy.Config, error) {
 	return c, nil
 }
 
-// read reads a policy file.
+// read reads a policy file, and refuses one that names a resource of Kubernetes' own wrongly: it
+// would be for nothing.
 func read(path string) (*policy.Config, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	data, err := io.ReadAll(io.LimitReader(file, maxPolicyFile))
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -45,5 +40,25 @@ func read(path string) (*policy.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, checkNames(c)
+	var errs []error
+	for _, t := range c.Targets() {
+		if meant := Meant(t.Group, t.Resource); meant != "" {
+			errs = append(errs, fmt.Errorf("%s: resource: %q is not a plural name: write %q", c.For(t.Group, t.Resource).Source, t.Resource, meant))
+		}
+	}
+	return c, errors.Join(errs...)
+}
+
+// Meant returns the plural name of a resource of Kubernetes' own that is named otherwise: "pods" for
+// "pod". It is empty for all other names: a later version may have such a resource.
+func Meant(group, resource string) string {
+	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
+		for kind := range scheme.Scheme.KnownTypes(version) {
+			plural, singular := meta.UnsafeGuessKindToResource(version.WithKind(kind))
+			if name := strings.ToLower(resource); resource != plural.Resource && (name == singular.Resource || name == plural.Resource) {
+				return plural.Resource
+			}
+		}
+	}
+	return ""
 }

@@ -7,17 +7,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
-	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -119,62 +114,6 @@ func TestAggregatedByUser(t *testing.T) {
 		})
 	}
 	if n := r.count(kind{APIVersion: "users.feed.test/v1", Plural: "things"}, anyWatch); n != 0 {
-		t.Errorf("%d watches of an aggregated resource", n)
-	}
-}
-
-// Rule 10: the policy can vouch that another server shows the same to all. That server is a
-// kube-apiserver here, for the group of its custom resources.
-func TestAggregatedThatIsVouchedFor(t *testing.T) {
-	harness.Long(t)
-	t.Parallel()
-	things := clusterScoped("vouched.feed.test/v1", "Thing", "things", widgets.Rest)
-	others := clusterScoped("vouched.feed.test/v1", "Other", "others", widgets.Rest)
-	behind := ownCluster(t)
-	for _, k := range []kind{things, others} {
-		behind.write(t, http.MethodPost, kinds.Definitions, k.Definition())
-	}
-	admin := ask.MustNew(t, behind.RESTConfig(controlplane.Admin), patience)
-	target, err := url.Parse(behind.URL())
-	expect.NoError(t, err)
-	config := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(config, []byte(`apiVersion: listproxy.io/v1alpha1
-kind: Policy
-resources:
-- {group: vouched.feed.test, resource: things, sameForEveryone: true}
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := newRig(t, shared, rigOptions{args: []string{"--config", config}})
-	aggregate(t, r.cluster, "vouched", httptest.NewUnstartedServer(&httputil.ReverseProxy{
-		Rewrite: func(p *httputil.ProxyRequest) {
-			p.SetURL(target)
-			p.Out.Header.Del("X-Remote-User") // the client's transport says who asks
-		},
-		Transport:     admin.HTTP.Transport,
-		FlushInterval: -1,
-	}))
-	for _, k := range []kind{things, others} {
-		r.until(k.Plural, func() error {
-			_, err := r.direct.Do(t.Context(), http.MethodPost, k.Path(""), k.Object("object-0"))
-			return err
-		})
-	}
-	for i := range 5 {
-		r.create(t, things, "", fmt.Sprintf("object-%d", i+1))
-	}
-
-	// Each answer is held against the one without listproxy, byte for byte.
-	revision := r.await(hitAny, things.Path(""), anyVersion()).Meta().ResourceVersion
-	written := r.touch(t, things, "", "object-3", "soon")
-	r.await(hitNotOlderThan, things.Path(""), notOlderThan(written))
-	r.expect(hitExact, things.Path(""), exactly(revision))
-	if err := walk(r, things.Path(""), written); err != nil {
-		t.Error(err)
-	}
-	// What nobody vouches for is forwarded, though the same server answers.
-	r.await(fwdAggregated, others.Path(""), anyVersion())
-	if n := r.count(others, anyWatch); n != 0 {
 		t.Errorf("%d watches of an aggregated resource", n)
 	}
 }

@@ -1,0 +1,267 @@
+package policy
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// The words at the head of a policy file.
+const (
+	// ConfigAPIVersion is the one version of policy files that there is.
+	ConfigAPIVersion = "listproxy.io/v1alpha1"
+	// ConfigKind is the kind of a policy file.
+	ConfigKind = "Policy"
+)
+
+// The bounds of a history window.
+const (
+	minHistoryWindow = time.Second
+	maxHistoryWindow = time.Hour
+)
+
+// document is a policy file.
+type document struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Defaults are for every resource without a rule of its own.
+	Defaults  *settings   `json:"defaults"`
+	Resources []statement `json:"resources"`
+}
+
+// statement is a rule as it is written.
+type statement struct {
+	Group    *string `json:"group"`
+	Resource string  `json:"resource"`
+	settings
+}
+
+// settings are what a rule says; what it does not say it inherits.
+type settings struct {
+	Cache           CacheMode   `json:"cache"`
+	HistoryWindow   any         `json:"historyWindow"`
+	LimitAtZero     LimitAtZero `json:"limitAtZero"`
+	ConsistentLists any         `json:"consistentLists"`
+	Watches         *bool       `json:"watches"`
+}
+
+// removedFields are fields of earlier versions, and what to do instead.
+func removedFields() map[string]string {
+	return map[string]string{
+		"version":         "a rule is for all versions of its resource: leave it out",
+		"representations": "all are kept that somebody asks for: leave it out",
+		"maxBytes":        "--cache-bytes bounds all resources together: leave it out",
+		"idleTimeout":     "what nobody asks for is dropped after 15 minutes, unless --eager names it: leave it out",
+		"sameForEveryone": "aggregated APIs are always forwarded: leave it out",
+		"newestAsAny":     "let the client send resourceVersion=0, or set consistentLists for the resource",
+	}
+}
+
+// ParseConfig reads a policy file, YAML or JSON. Name is what errors and Rule.Source call it. It is
+// strict: an unknown field, or one that is given twice, is an error. Errors name the file and the
+// field, and say what is wrong.
+func ParseConfig(name string, data []byte) (*Config, error) {
+	var d document
+	errs := d.read(data)
+	if len(errs) == 0 {
+		errs = d.validate()
+	}
+	for i, err := range errs {
+		errs[i] = fmt.Errorf("%s: %w", name, err)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return d.config(name), nil
+}
+
+// read reads the file, which holds one document.
+func (d *document) read(data []byte) []error {
+	var text []byte
+	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		part, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			part, err = yaml.YAMLToJSONStrict(part)
+		}
+		switch {
+		case err != nil:
+			return []error{err}
+		case bytes.Equal(part, []byte("null")): // comments only
+		case text != nil:
+			return []error{errors.New("a second document begins with ---: one file holds one policy")}
+		default:
+			text = part
+		}
+	}
+	if text == nil {
+		return []error{fmt.Errorf("the file is empty: it begins with \"apiVersion: %s\" and \"kind: %s\"", ConfigAPIVersion, ConfigKind)}
+	}
+	faults, err := json.UnmarshalStrict(text, d)
+	if err != nil {
+		return []error{err}
+	}
+	gone := removedFields()
+	for i, fault := range faults {
+		path, _ := strconv.Unquote(strings.TrimPrefix(fault.Error(), "unknown field "))
+		if instead, ok := gone[path[strings.LastIndexByte(path, '.')+1:]]; ok {
+			faults[i] = fmt.Errorf("%s is no longer there: %s", path, instead)
+		}
+	}
+	return faults
+}
+
+// validate says what is wrong with what was read.
+func (d *document) validate() (errs []error) {
+	var faults field.ErrorList
+	for _, head := range []struct{ name, value, want string }{
+		{"apiVersion", d.APIVersion, ConfigAPIVersion}, {"kind", d.Kind, ConfigKind},
+	} {
+		if head.value != head.want {
+			faults = append(faults, field.NotSupported(field.NewPath(head.name), head.value, []string{head.want}))
+		}
+	}
+	if d.Defaults != nil {
+		faults = append(faults, d.Defaults.validate(field.NewPath("defaults"))...)
+	}
+	found := map[schema.GroupResource]bool{}
+	for i, s := range d.Resources {
+		path := field.NewPath("resources").Index(i)
+		faults = append(faults, s.validate(path)...)
+		if found[s.target()] {
+			faults = append(faults, field.Duplicate(path, s.target().String()))
+		}
+		found[s.target()] = true
+	}
+	for _, fault := range faults {
+		errs = append(errs, fault)
+	}
+	return errs
+}
+
+// versionForm is what versions of the API look like.
+var versionForm = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
+
+func (s statement) validate(path *field.Path) field.ErrorList {
+	var faults field.ErrorList
+	switch group := path.Child("group"); {
+	case s.Group == nil:
+		faults = append(faults, field.Required(group, `the API group without its version, "" for the core group`))
+	case *s.Group == "core", versionForm.MatchString(*s.Group):
+		faults = append(faults, field.Invalid(group, *s.Group, `the core group has an empty name: write ""`))
+	case *s.Group != "" && len(validation.IsDNS1123Subdomain(*s.Group)) > 0:
+		faults = append(faults, field.Invalid(group, *s.Group, `write the API group without its version, "" for the core group`))
+	}
+	if s.Resource != AllResources && len(validation.IsDNS1035Label(s.Resource)) > 0 {
+		faults = append(faults, field.Invalid(path.Child("resource"), s.Resource, `write the plural name in lower case, "*" for all of the group`))
+	}
+	if isEvents(s.target().Group, s.Resource) && s.Cache == CacheOnDemand {
+		faults = append(faults, field.Invalid(path.Child("cache"), s.Cache, "events cannot be kept: their watches get no bookmarks, so nobody "+
+			"could say how far they are known; write never, or leave it out"))
+	}
+	return append(faults, s.settings.validate(path)...)
+}
+
+func (s settings) validate(path *field.Path) field.ErrorList {
+	var faults field.ErrorList
+	switch s.Cache {
+	case "", CacheOnDemand, CacheNever:
+	case "eager":
+		faults = append(faults, field.Invalid(path.Child("cache"), s.Cache, "name what is eager in --eager, pods/protobuf or deployments.v1.apps; "+
+			"write onDemand here"))
+	default:
+		faults = append(faults, field.NotSupported(path.Child("cache"), s.Cache, []CacheMode{CacheOnDemand, CacheNever}))
+	}
+	if s.LimitAtZero != "" && s.LimitAtZero != LimitIgnored && s.LimitAtZero != LimitHonoured {
+		faults = append(faults, field.NotSupported(path.Child("limitAtZero"), s.LimitAtZero, []LimitAtZero{LimitIgnored, LimitHonoured}))
+	}
+	if window := s.window(); s.HistoryWindow != nil && (window < minHistoryWindow || window > maxHistoryWindow) {
+		faults = append(faults, field.Invalid(path.Child("historyWindow"), s.HistoryWindow,
+			fmt.Sprintf("write a duration with its unit, 2m30s, from %v to %v", minHistoryWindow, maxHistoryWindow)))
+	}
+	switch consistent := s.consistent(); consistent {
+	case "", ConsistentNever, ConsistentFaster, ConsistentAlways:
+	default:
+		faults = append(faults, field.NotSupported(path.Child("consistentLists"), consistent,
+			[]ConsistentLists{ConsistentNever, ConsistentFaster, ConsistentAlways}))
+	}
+	return faults
+}
+
+// window is the history window, or 0 if it is none.
+func (s settings) window() time.Duration {
+	text, _ := s.HistoryWindow.(string)
+	window, _ := time.ParseDuration(text)
+	return window
+}
+
+// consistent is what consistentLists says: YAML's truth values, and a word.
+func (s settings) consistent() ConsistentLists {
+	if s.ConsistentLists == nil {
+		return ""
+	}
+	return ConsistentLists(fmt.Sprint(s.ConsistentLists))
+}
+
+func (s statement) target() schema.GroupResource {
+	target := schema.GroupResource{Resource: s.Resource}
+	if s.Group != nil {
+		target.Group = *s.Group
+	}
+	return target
+}
+
+// config fills in what rules inherit: one of a resource from that of its group, that from the
+// defaults.
+func (d *document) config(name string) *Config {
+	c := DefaultConfig()
+	c.rules = make(map[schema.GroupResource]Rule, len(d.Resources))
+	if d.Defaults != nil {
+		c.rest = d.Defaults.over(c.rest, name+": defaults")
+	}
+	for _, groups := range []bool{true, false} {
+		for i, s := range d.Resources {
+			if (s.Resource == AllResources) != groups {
+				continue
+			}
+			base := c.rest
+			if !groups {
+				base = c.For(s.target().Group, s.Resource)
+			}
+			c.rules[s.target()] = s.over(base, fmt.Sprintf("%s: resources[%d]", name, i))
+		}
+	}
+	for _, s := range d.Resources {
+		c.order = append(c.order, s.target())
+	}
+	return c
+}
+
+// over returns the settings of s and, for those that s does not have, those of base. source is where s
+// stands.
+func (s settings) over(base Rule, source string) Rule {
+	return Rule{
+		Cache:           cmp.Or(s.Cache, base.Cache),
+		HistoryWindow:   cmp.Or(s.window(), base.HistoryWindow),
+		LimitAtZero:     cmp.Or(s.LimitAtZero, base.LimitAtZero),
+		ConsistentLists: cmp.Or(s.consistent(), base.ConsistentLists),
+		Watches:         cmp.Or(s.Watches, base.Watches),
+		Source:          source,
+	}
+}

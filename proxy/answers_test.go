@@ -67,7 +67,7 @@ func TestWhoAnswers(t *testing.T) {
 			w := newModelWorld(t)
 			w.load(t)
 			h := w.handler
-			h.Observer, _ = observetest.New(t, nil)
+			h.Observer, _ = observetest.New(nil)
 			h.Forward = forward.New(saying{tt.code, fromUpstream}, proxytest.DiscardLog())
 			if tt.refused {
 				h.Authorizer = authorizerOf(t, func(r *http.Request) (*http.Response, error) {

@@ -15,7 +15,6 @@ import (
 type forwardedNewest struct {
 	http.ResponseWriter
 	list policy.Request
-	why  reason.Reason
 	h    *Handler
 
 	// resource and q are what memory would be asked; known is false if it could not be.
@@ -28,10 +27,10 @@ type forwardedNewest struct {
 	counted *pace.Forwarded // nil if the list does not count
 }
 
-// forwardNewest begins to forward a list of the newest state, for a reason. How long kube-apiserver
+// forwardNewest begins to forward a list of the newest state. How long kube-apiserver
 // takes counts only if it has accepted the caller before: the first request of a caller takes longer.
-func (h *Handler) forwardNewest(w http.ResponseWriter, list policy.Request, why reason.Reason, accepted bool) *forwardedNewest {
-	f := &forwardedNewest{ResponseWriter: w, list: list, why: why, h: h, begun: time.Now()}
+func (h *Handler) forwardNewest(w http.ResponseWriter, list policy.Request, accepted bool) *forwardedNewest {
+	f := &forwardedNewest{ResponseWriter: w, list: list, h: h, begun: time.Now()}
 	if f.resource, f.q, f.known = h.newest(list); f.known && accepted {
 		f.counted = h.Collections.Forward(f.resource, f.q)
 	}
@@ -74,32 +73,11 @@ func (f *forwardedNewest) ended(answered bool) {
 	if !answered {
 		return
 	}
-	if f.why == reason.MostRecent {
-		f.h.estimate(f.list, f.resource, f.q)
-	}
 	if f.list.Options.Limit > 0 {
 		// The client will ask for the next page at the revision of now. On a quiet resource, the feed may
 		// not know yet that its state has reached that revision.
 		f.h.Collections.WantNext(f.resource, f.q)
 	}
-}
-
-// estimate counts what --consistent-lists would have done with a list of the newest state that was
-// forwarded because the switch is off. kube-apiserver has answered the list, so the caller may list
-// the resource. Only operators see the count.
-func (h *Handler) estimate(list policy.Request, resource snapshot.Resource, q index.Query) {
-	if h.Policy.For(list.Group, list.Resource).Cache == policy.CacheNever {
-		h.Observer.Estimate(reason.NotCached)
-		return
-	}
-	collection, why := h.Collections.Peek(resource)
-	switch {
-	case collection != nil:
-		why = collection.NoFresh(q, h.Collections.LastProbe(), h.ConsistentWait, false)
-	case why == reason.None:
-		why = reason.Warming // it would have been begun
-	}
-	h.Observer.Estimate(why)
 }
 
 // newest returns the collection that a list of the newest state needs, and the query for it.

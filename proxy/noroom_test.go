@@ -57,7 +57,7 @@ func TestProofWhileTheTurnIsAwaited(t *testing.T) {
 				w.load(t)
 				h := w.handler
 				h.Authenticator = authntest.New(t)
-				h.Observer, _ = observetest.New(t, nil)
+				h.Observer, _ = observetest.New(nil)
 				up, err := upstream.New(w.Config())
 				expect.NoError(t, err)
 				h.Upstream = up

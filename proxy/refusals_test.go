@@ -60,7 +60,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 		{name: "a CONNECT with a body", request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nContent-Length: 1\r\n", reason: "connect", code: 400, connect: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o, metrics := observetest.New(t, nil)
+			o, metrics := observetest.New(nil)
 			lines := &logbuffer.Buffer{}
 			log := telemetry.NewLogger(lines, telemetry.FormatJSON, telemetry.LevelAccess)
 			config, caller := api.Config(), authntest.Identify(authntest.New(t), "Bearer known")
@@ -139,7 +139,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 
 // TestMisdirectedIsSeen by the way of a tunnel.
 func TestMisdirectedIsSeen(t *testing.T) {
-	o, metrics := observetest.New(t, nil)
+	o, metrics := observetest.New(nil)
 	log := slog.New(slog.DiscardHandler)
 	front := o.Observe(server.OnlyPaths(http.NotFoundHandler(), log), log)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)

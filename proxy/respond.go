@@ -42,7 +42,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 	record.SetCacheStatus(w.Header(), kubehttp.CacheForwarded(why))
 	code := 0
 	if found.semantics == policy.MostRecent && !list.Watch {
-		newest := h.forwardNewest(w, list, why, who.accepted())
+		newest := h.forwardNewest(w, list, who.accepted())
 		defer func() { newest.ended(code == http.StatusOK) }()
 		w = newest
 	}

@@ -85,7 +85,7 @@ func (h *Handler) beginWatch(
 	}
 	s.end = watch.EndGone // unless serve finds another reason
 	s.told = observe.Served{
-		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects), NoList: !s.initial,
+		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects),
 	}
 	record := observe.RecordOf(r.Context())
 	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.semantics))

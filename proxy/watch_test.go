@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.opentelemetry.io/otel/metric/noop"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/rest"
 
@@ -28,7 +27,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/limits"
-	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot/gzip"
@@ -207,10 +205,7 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newModelWorld(t)
-				var err error
-				if w.handler.Observer, err = observe.New(nil, noop.NewMeterProvider()); err != nil {
-					t.Fatal(err)
-				}
+				w.handler.Observer, _ = observetest.New(nil)
 				w.probeTakes = tt.proof
 				w.load(t)
 				o := w.open(t, httptest.NewRecorder(), tt.query, "")
@@ -312,7 +307,7 @@ func watchesOfBench(b *testing.B, w *modelWorld) (chain http.Handler, path strin
 	w.answerReviews(b)
 	h := w.handler
 	h.Authenticator, h.Draining, h.StallTimeout = authntest.New(b), func() bool { return false }, time.Minute
-	h.Observer, _ = observetest.New(b, nil)
+	h.Observer, _ = observetest.New(nil)
 	var err error
 	if h.Upstream, err = upstream.New(&rest.Config{Host: "https://upstream.example"}); err != nil {
 		b.Fatal(err)

@@ -350,7 +350,7 @@ func TestSpanOfAWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newModelWorld(t)
 		spans := tracetest.NewInMemoryExporter()
-		w.handler.Observer, _ = observetest.New(t, sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sdktrace.AlwaysSample())))
+		w.handler.Observer, _ = observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sdktrace.AlwaysSample())))
 		w.load(t)
 		const lasts = time.Minute
 		out := &told{ResponseRecorder: httptest.NewRecorder()}

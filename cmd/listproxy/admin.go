@@ -26,7 +26,7 @@ func (o *options) operatorsPort(a *app, observing *observing) admin.Config {
 			Upstream:    address.Scheme + "://" + address.Host,
 			Started:     time.Now(),
 			Ready:       a.ready,
-			Metrics:     observing.metrics.Gatherer(),
+			Metrics:     observing.metrics,
 			Collections: a.collections,
 			Staleness:   o.cache.staleness,
 			Window:      o.window,

@@ -23,6 +23,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/telemetry"
 )
 
 // apiServer is how listproxy reaches the API server.
@@ -63,7 +64,7 @@ type app struct {
 
 // assemble makes the parts and wires them. Its caller must close the app.
 func (o *options) assemble(api apiServer, ports *ports, observing *observing, log *slog.Logger) (_ *app, err error) {
-	a := &app{apiServer: api, log: log, ports: ports, clientCAs: o.callers.cas(), metrics: observing.metrics.Handler(log)}
+	a := &app{apiServer: api, log: log, ports: ports, clientCAs: o.callers.cas(), metrics: telemetry.MetricsHandler(observing.metrics, log)}
 	defer func() {
 		if err != nil {
 			a.close()
@@ -101,7 +102,8 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 		Upstream:  a.health.Stats,
 		Eager:     a.warmup.Stats,
 	}
-	return a, o.showState(a, handler, observing)
+	o.showState(a, handler, observing)
+	return a, nil
 }
 
 // newHandler makes the way of a request through the parts of a.
@@ -138,7 +140,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 }
 
 // showState makes the metrics of state and the admin port's pages.
-func (o *options) showState(a *app, handler *proxy.Handler, observing *observing) error {
+func (o *options) showState(a *app, handler *proxy.Handler, observing *observing) {
 	state := admin.State{
 		Collections:  a.collections.Stats,
 		Staleness:    o.cache.staleness,
@@ -151,11 +153,8 @@ func (o *options) showState(a *app, handler *proxy.Handler, observing *observing
 		Connections:  a.ports.connections(),
 		Certificates: a.expiries,
 	}
-	if err := admin.RegisterState(observing.metrics, state); err != nil {
-		return err
-	}
+	observing.metrics.MustRegister(state)
 	a.operators = o.operatorsPort(a, observing)
-	return nil
 }
 
 // rights know what callers, and listproxy's own account, may do.

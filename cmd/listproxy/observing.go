@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/trace"
 
@@ -55,7 +55,7 @@ const flushTimeout = 5 * time.Second
 type observing struct {
 	*observe.Observer
 	traces  *telemetry.Traces
-	metrics *telemetry.Metrics
+	metrics *prometheus.Registry
 }
 
 func newObserving(ctx context.Context, log *slog.Logger) (*observing, error) {
@@ -64,10 +64,7 @@ func newObserving(ctx context.Context, log *slog.Logger) (*observing, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &observing{}
-	if o.metrics, err = telemetry.NewMetrics(resource); err != nil {
-		return nil, err
-	}
+	o := &observing{metrics: telemetry.NewMetrics(version())}
 	if o.traces, err = telemetry.NewTraces(ctx, resource); err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
@@ -76,9 +73,7 @@ func newObserving(ctx context.Context, log *slog.Logger) (*observing, error) {
 		log.Info("traces are sent")
 		provider = o.traces
 	}
-	if o.Observer, err = observe.New(provider, o.metrics); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
+	o.Observer = observe.New(provider, o.metrics)
 	return o, nil
 }
 
@@ -86,7 +81,7 @@ func newObserving(ctx context.Context, log *slog.Logger) (*observing, error) {
 func (o *observing) close(log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	if err := errors.Join(o.traces.Shutdown(ctx), o.metrics.Shutdown(ctx)); err != nil {
+	if err := o.traces.Shutdown(ctx); err != nil {
 		log.Warn("the last traces could not be sent", "error", err)
 	}
 }

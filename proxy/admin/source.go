@@ -186,7 +186,7 @@ func (s *Status) countRequests(m *dto.Metric, reasons map[string]Reason) {
 		labels[label.GetName()] = label.GetValue()
 	}
 	var of *Answers
-	switch labels[string(observe.LabelVerb)] {
+	switch labels[observe.LabelVerb] {
 	case observe.VerbList:
 		of = &s.Lists
 	case observe.VerbWatch:
@@ -195,7 +195,7 @@ func (s *Status) countRequests(m *dto.Metric, reasons map[string]Reason) {
 		return
 	}
 	n := int64(m.GetCounter().GetValue())
-	switch why := labels[string(observe.LabelReason)]; labels[string(observe.LabelDecision)] {
+	switch why := labels[observe.LabelReason]; labels[observe.LabelDecision] {
 	case observe.DecisionServe:
 		of.Answered += n
 	case observe.DecisionForward:

@@ -69,7 +69,7 @@ func live(r snapshot.Resource, heard time.Duration) snapshot.CollectionStats {
 // newSource is one where all is well and nothing is kept.
 func newSource(t *testing.T) (*Source, *observe.Observer, *kept) {
 	t.Helper()
-	o, metrics := observetest.New(t, nil)
+	o, metrics := observetest.New(nil)
 	yes, no := func() bool { return true }, func() bool { return false }
 	k := &kept{}
 	return &Source{
@@ -83,7 +83,7 @@ func newSource(t *testing.T) (*Source, *observe.Observer, *kept) {
 		},
 		// What the process and the runtime say of themselves is always different.
 		Metrics: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-			families, err := metrics.Gatherer().Gather()
+			families, err := metrics.Gather()
 			return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return !strings.HasPrefix(f.GetName(), "listproxy_") }), err
 		}),
 		Collections: k, Staleness: 90 * time.Second,
@@ -261,12 +261,12 @@ func TestPage(t *testing.T) {
 
 // TestSilentIsNotLive: the metric says of a collection what the page says.
 func TestSilentIsNotLive(t *testing.T) {
-	_, metrics := observetest.New(t, nil)
-	expect.NoError(t, RegisterState(metrics, State{
-		Collections: func() []snapshot.CollectionStats {
-			return []snapshot.CollectionStats{live(named("", "pods", media.JSON), 91*time.Second), live(named("", "nodes", media.JSON), 0)}
-		}, Staleness: 90 * time.Second,
-	}))
+	_, metrics := observetest.New(nil)
+	state := wholeState(t)
+	state.Staleness, state.Collections = 90*time.Second, func() []snapshot.CollectionStats {
+		return []snapshot.CollectionStats{live(named("", "pods", media.JSON), 91*time.Second), live(named("", "nodes", media.JSON), 0)}
+	}
+	metrics.MustRegister(state)
 	want := []string{
 		"reason=none,representation=json,resource=nodes,version=v1 1", "reason=stale,representation=json,resource=pods,version=v1 0",
 	}

@@ -43,7 +43,7 @@ func TestTraceIsHandedOn(t *testing.T) {
 			if tt.sampler != nil {
 				traces = sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(tt.sampler))
 			}
-			o, _ := observetest.New(t, traces)
+			o, _ := observetest.New(traces)
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				record := observe.RecordOf(r.Context())
 				out, end := record.Forwarding(record.Trace(r, true))

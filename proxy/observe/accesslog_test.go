@@ -17,7 +17,7 @@ import (
 func TestAccessLog(t *testing.T) {
 	const secret = "alice-holds-this"
 	pods := policy.Request{Version: "v1", Resource: "pods"}
-	o, _ := newMetered(t, nil)
+	o, _ := newMetered(nil)
 	for name, tt := range map[string]struct {
 		method, target string
 		then           func(*Record)

@@ -2,7 +2,6 @@ package observe
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -10,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.39.0"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -26,14 +24,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
-// feedMetrics count what feeds ask for and get.
-type feedMetrics struct {
-	requests, events, received metric.Int64Counter
-
-	series   seriesOf[feedLabels, []metric.AddOption]
-	byObject seriesOf[feedName, []metric.AddOption]
-}
-
 // feedName says which feed it is.
 type feedName struct {
 	resource       schema.GroupResource
@@ -41,45 +31,9 @@ type feedName struct {
 	representation media.Representation
 }
 
-func (n feedName) attributes() []attribute.KeyValue {
-	return []attribute.KeyValue{
-		LabelResource.String(n.resource.String()), LabelVersion.String(n.version), LabelRepresentation.String(string(n.representation)),
-	}
-}
-
-type feedLabels struct {
-	feedName
-	request source.Kind
-	code    int
-}
-
-func newFeedMetrics(meter metric.Meter) (*feedMetrics, error) {
-	m := &feedMetrics{}
-	var errs [3]error
-	m.requests, errs[0] = meter.Int64Counter("listproxy.feed.requests", metric.WithUnit("{request}"),
-		metric.WithDescription("Requests of feeds to the API server: list, load (a streaming list), watch, probe (for its current "+
-			"revision), beside (a short watch beside the feed's own, which reaches that revision sooner), learn (how it writes watches, and "+
-			"which fields it knows)."))
-	m.events, errs[1] = meter.Int64Counter("listproxy.feed.events", metric.WithUnit("{event}"),
-		metric.WithDescription("Events received by watches and streaming lists, bookmarks and initial ones included."))
-	m.received, errs[2] = meter.Int64Counter("listproxy.feed.received", metric.WithUnit("By"),
-		metric.WithDescription("Bytes received by feeds, after decompression."))
-	others := func(n feedName) feedName {
-		return feedName{schema.GroupResource{Resource: OtherLabel}, OtherLabel, n.representation}
-	}
-	m.byObject.other = others
-	m.series.other = func(l feedLabels) feedLabels {
-		l.feedName = others(l.feedName)
-		return l
-	}
-	m.series.make = func(l feedLabels) []metric.AddOption {
-		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(append(l.attributes(),
-			labelRequest.String(string(l.request)), LabelCode.String(codeLabel(l.code)))...))}
-	}
-	m.byObject.make = func(n feedName) []metric.AddOption {
-		return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(n.attributes()...))}
-	}
-	return m, errors.Join(errs[:]...)
+// labels are those of its metrics.
+func (n feedName) labels(more ...string) []string {
+	return append([]string{n.resource.String(), n.version, string(n.representation)}, more...)
 }
 
 // FeedTransport observes the requests by which feeds read the upstream at base; next sends them.
@@ -97,6 +51,9 @@ type feedTransport struct {
 	next     http.RoundTripper
 	prefix   string
 }
+
+// maxTrails bounds them.
+const maxTrails = 4000
 
 // feedTrails are the last spans of feeds, with which the next are linked. They are forgotten when
 // there are too many. The zero value is ready for use.
@@ -117,7 +74,7 @@ func (f *feedTrails) begin(
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: last}))
 	}
 	ctx, span := tracer.Start(ctx, name, options...)
-	if _, known := f.last[of]; !known && len(f.last) >= maxSeries || f.last == nil {
+	if _, known := f.last[of]; !known && len(f.last) >= maxTrails || f.last == nil {
 		f.last = map[feedName]trace.SpanContext{}
 	}
 	f.last[of] = span.SpanContext()
@@ -150,22 +107,25 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := t.next.RoundTrip(r)
 	code := 0
 	if err == nil {
-		code = definedCode(res.StatusCode)
+		code = res.StatusCode
 		span.SetAttributes(semconv.HTTPResponseStatusCode(res.StatusCode))
 	} else {
 		span.SetStatus(codes.Error, "no answer")
 		span.End()
 	}
-	m := t.observer.feeds
-	m.requests.Add(ctx, 1, m.series.of(feedLabels{name, kind, code})...)
-	t.observer.upstream.asked(ctx, purposeFeed, code)
+	m := t.observer.metrics
+	m.feedRequests.WithLabelValues(name.labels(string(kind), codeLabel(code))...).Inc()
+	m.asked(purposeFeed, code)
 	if err != nil {
 		return nil, err
 	}
 	streams := kind == source.ForLoad || kind == source.ForWatch
-	body := &feedBody{ReadCloser: res.Body, metrics: m, options: m.byObject.of(name), span: span}
+	body := &feedBody{
+		ReadCloser: res.Body, span: span,
+		received: m.feedReceived.WithLabelValues(name.labels()...), events: m.feedEvents.WithLabelValues(name.labels()...),
+	}
 	if streams && res.StatusCode == http.StatusOK {
-		body.events = kubehttp.FramingOf(res.Header)
+		body.framing = kubehttp.FramingOf(res.Header)
 	}
 	res.Body = body
 	return res, nil
@@ -210,20 +170,19 @@ func (t *feedTransport) span(ctx context.Context, name feedName, kind source.Kin
 // feedBody counts what a feed reads, and ends its span when it has read it.
 type feedBody struct {
 	io.ReadCloser
-	metrics *feedMetrics
-	options []metric.AddOption
-	events  kubehttp.EventFraming
-	span    trace.Span
-	once    sync.Once
+	received, events prometheus.Counter
+	framing          kubehttp.EventFraming
+	span             trace.Span
+	once             sync.Once
 }
 
 // Read implements io.Reader.
 func (b *feedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.metrics.received.Add(context.Background(), int64(n), b.options...)
+		b.received.Add(float64(n))
 		if events := b.countEvents(p[:n]); events > 0 {
-			b.metrics.events.Add(context.Background(), events, b.options...)
+			b.events.Add(float64(events))
 		}
 	}
 	if err != nil {
@@ -233,9 +192,9 @@ func (b *feedBody) Read(p []byte) (int, error) {
 }
 
 // countEvents returns how many events end in p.
-func (b *feedBody) countEvents(p []byte) (events int64) {
+func (b *feedBody) countEvents(p []byte) (events int) {
 	for len(p) > 0 {
-		n, whole := b.events.Next(p)
+		n, whole := b.framing.Next(p)
 		if p = p[n:]; whole {
 			events++
 		}

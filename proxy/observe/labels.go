@@ -1,13 +1,9 @@
 package observe
 
 import (
-	"maps"
-	"math"
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -22,101 +18,61 @@ const (
 	// noneLabel is the value of a label where it does not apply. Prometheus takes an empty value
 	// for a label that is not there.
 	noneLabel = "none"
-	// maxResourceLabels bounds the resources that have a label of their own at a time.
+	// maxResourceLabels bounds the resources that have a label of their own.
 	maxResourceLabels = 512
-	// labelRest is how long a resource must not have been asked for before another may take its label.
-	labelRest = time.Hour
-	// labelUse is the precision of the time at which somebody last asked for a resource.
-	labelUse = time.Minute
 )
 
 // servedResources are resources that the upstream is known to serve, and their values in metrics,
-// "pods" or "deployments.apps". Made-up resources have none. There are at most maxResourceLabels:
-// if there is no room, a new one replaces the one that was not asked for longest, if that is
-// labelRest ago. The zero value is empty. It is safe for concurrent use; reading takes no lock.
+// "pods" or "deployments.apps". Made-up resources have none. The first maxResourceLabels have one
+// until the process ends, all further ones are [OtherLabel]. The zero value is empty. It is safe for
+// concurrent use.
 type servedResources struct {
-	mu    sync.Mutex
-	known atomic.Pointer[map[schema.GroupVersionResource]*servedResource]
-}
-
-type servedResource struct {
-	label string
-	used  atomic.Int64 // in Unix nanoseconds
+	mu    sync.RWMutex
+	known map[schema.GroupVersionResource]string
 }
 
 // of returns a resource's label, if it has one.
-func (l *servedResources) of(gvr schema.GroupVersionResource, now time.Time) (string, bool) {
-	known := l.known.Load()
-	if known == nil {
-		return OtherLabel, false
-	}
-	r, ok := (*known)[gvr]
-	if !ok {
-		return OtherLabel, false
-	}
-	if now.UnixNano()-r.used.Load() > int64(labelUse) {
-		r.used.Store(now.UnixNano())
-	}
-	return r.label, true
+func (l *servedResources) of(gvr schema.GroupVersionResource) (string, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	label, ok := l.known[gvr]
+	return label, ok
 }
 
 // add gives a label to a resource that the upstream serves, if there is room.
-func (l *servedResources) add(gvr schema.GroupVersionResource, now time.Time) string {
+func (l *servedResources) add(gvr schema.GroupVersionResource) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if label, ok := l.of(gvr, now); ok {
+	if label, ok := l.known[gvr]; ok {
 		return label
 	}
-	grown := map[schema.GroupVersionResource]*servedResource{}
-	if known := l.known.Load(); known != nil {
-		if len(*known) >= maxResourceLabels && !rests(*known, now) {
-			return OtherLabel
-		}
-		maps.Copy(grown, *known)
+	if len(l.known) >= maxResourceLabels {
+		return OtherLabel
 	}
-	if len(grown) >= maxResourceLabels {
-		delete(grown, longestUnused(grown))
+	if l.known == nil {
+		l.known = map[schema.GroupVersionResource]string{}
 	}
-	r := &servedResource{label: gvr.GroupResource().String()}
-	r.used.Store(now.UnixNano())
-	grown[gvr] = r
-	l.known.Store(&grown)
-	return r.label
-}
-
-// rests says whether nobody has asked for one of the resources for labelRest.
-func rests(known map[schema.GroupVersionResource]*servedResource, now time.Time) bool {
-	return now.UnixNano()-known[longestUnused(known)].used.Load() >= int64(labelRest)
-}
-
-func longestUnused(known map[schema.GroupVersionResource]*servedResource) schema.GroupVersionResource {
-	var longest schema.GroupVersionResource
-	since := int64(math.MaxInt64)
-	for gvr, r := range known {
-		if used := r.used.Load(); used < since {
-			longest, since = gvr, used
-		}
-	}
-	return longest
+	l.known[gvr] = gvr.GroupResource().String()
+	return l.known[gvr]
 }
 
 // resource says which resource a request is of, where the upstream serves it: that is so if the
 // catalog knows it, and if the upstream has just answered a GET for it with a 2xx. Some aggregated
 // API servers have as many resources as they have metrics, so what looks unlike a resource of
 // Kubernetes has no label all the same.
-func (rec *Record) resource(code int, now time.Time) string {
+func (rec *Record) resource(code int) string {
 	gvr := rec.named()
 	if gvr.Resource == "" {
 		return OtherLabel
 	}
-	if label, ok := rec.observer.served.of(gvr, now); ok {
+	if label, ok := rec.observer.served.of(gvr); ok {
 		return label
 	}
 	answered := rec.request.Method == http.MethodGet && code >= http.StatusOK && code < http.StatusMultipleChoices
 	if !answered && !rec.observer.serves(gvr) {
 		return OtherLabel
 	}
-	return rec.observer.served.add(gvr, now)
+	return rec.observer.served.add(gvr)
 }
 
 // serves says whether the upstream is known to have a resource.
@@ -158,25 +114,14 @@ func verbOf(r *http.Request) string {
 	return VerbList
 }
 
-// undefined stands for all status codes that nobody has defined: an aggregated API server, or a pod
-// behind kube-apiserver's proxy, can answer with any.
-const undefined = -1
-
-// definedCode is a status code with a label of its own, 0 where an answer was broken off before it
-// began, or undefined.
-func definedCode(code int) int {
-	if code != 0 && http.StatusText(code) == "" {
-		return undefined
-	}
-	return code
-}
-
-// codeLabel is a definedCode as a label.
+// codeLabel is a status code as a label: none where an answer was broken off before it began, other
+// where nobody has defined the code. An aggregated API server, or a pod behind kube-apiserver's
+// proxy, can answer with any.
 func codeLabel(code int) string {
-	switch code {
-	case 0:
+	switch {
+	case code == 0:
 		return noneLabel
-	case undefined:
+	case http.StatusText(code) == "":
 		return OtherLabel
 	}
 	return strconv.Itoa(code)

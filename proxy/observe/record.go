@@ -46,8 +46,6 @@ type Served struct {
 	Revision       uint64
 	Items          int
 	Bytes          int // before compression
-	// NoList: it is a watch that does not begin with the state, so no list is saved.
-	NoList bool
 }
 
 type recordKey struct{}
@@ -200,13 +198,8 @@ func (rec *Record) end() {
 		rec.answer.Code = http.StatusOK // as net/http says for a handler that wrote nothing
 	}
 	rec.Trace(rec.request, false) // of a request that was refused before anybody asked who sends it
-	ctx := context.Background()
-	if rec.span != nil {
-		ctx = rec.request.Context() // for exemplars
-	}
-	now := time.Now()
-	rec.labels.resource, rec.labels.verb, rec.labels.code = rec.resource(rec.answer.Code, now), verbOf(rec.request), rec.answer.Code
-	rec.observer.requests.count(ctx, rec.labels, now.Sub(rec.begun), rec.long, rec.answer.Bytes, rec.served)
+	rec.labels.resource, rec.labels.verb, rec.labels.code = rec.resource(rec.answer.Code), verbOf(rec.request), rec.answer.Code
+	rec.observer.metrics.count(rec.labels, time.Since(rec.begun), rec.long, rec.answer.Bytes, rec.served)
 	if rec.span != nil {
 		rec.endSpan()
 	}

@@ -142,7 +142,7 @@ func (rec *Record) endSpan() {
 // serves says whether the upstream is known to have a resource, from the catalog or from what it
 // has answered. The catalog counts for what was decided about.
 func (rec *Record) serves(gvr schema.GroupVersionResource) bool {
-	_, served := rec.observer.served.of(gvr, rec.begun)
+	_, served := rec.observer.served.of(gvr)
 	return served || rec.decided && rec.observer.serves(gvr)
 }
 
@@ -232,7 +232,7 @@ func inject(ctx context.Context, h http.Header) {
 func Reviews[Caller any](
 	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error),
 ) func(context.Context, Caller, *http.Request) (*http.Response, error) {
-	count := func(ctx context.Context, took time.Duration, code int) { o.upstream.reviewed(ctx, took, code) }
+	count := func(took time.Duration, code int) { o.metrics.reviewed(took, code) }
 	return observed(o, send, count) //nolint:bodyclose // a function is returned, and no response
 }
 
@@ -240,13 +240,13 @@ func Reviews[Caller any](
 func WhoAmI[Caller any](
 	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error),
 ) func(context.Context, Caller, *http.Request) (*http.Response, error) {
-	count := func(ctx context.Context, _ time.Duration, code int) { o.upstream.asked(ctx, purposeWhoAmI, code) }
+	count := func(_ time.Duration, code int) { o.metrics.asked(purposeWhoAmI, code) }
 	return observed(o, send, count) //nolint:bodyclose // a function is returned, and no response
 }
 
 func observed[Caller any](
 	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error),
-	count func(ctx context.Context, took time.Duration, code int),
+	count func(took time.Duration, code int),
 ) func(context.Context, Caller, *http.Request) (*http.Response, error) {
 	if o == nil {
 		return send
@@ -270,7 +270,7 @@ func observed[Caller any](
 		} else {
 			span.SetStatus(codes.Error, "no answer") // the error's text may be about anything
 		}
-		count(ctx, time.Since(begun), code)
+		count(time.Since(begun), code)
 		return res, err
 	}
 }

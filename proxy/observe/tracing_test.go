@@ -37,7 +37,7 @@ import (
 func traced(t *testing.T, sampler sdktrace.Sampler) (*Observer, func() tracetest.SpanStubs) {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
-	o, _ := newMetered(t, sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sampler)))
+	o, _ := newMetered(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sampler)))
 	return o, spans.GetSpans
 }
 
@@ -123,7 +123,7 @@ func TestReviewTellsThatNothingIsSampled(t *testing.T) {
 		"no traces":        {nil, proxytest.CallersTrace, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, _ := newMetered(t, nil)
+			o, _ := newMetered(nil)
 			if tt.sampler != nil {
 				o, _ = traced(t, tt.sampler)
 			}
@@ -158,7 +158,7 @@ func TestStrangersHaveNoSay(t *testing.T) {
 		t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
 		provider, err := telemetry.NewTraces(t.Context(), resource.Empty())
 		expect.NoError(t, err)
-		o, _ := newMetered(t, provider)
+		o, _ := newMetered(provider)
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 		r.Header.Set("Traceparent", proxytest.CallersTrace)
 		seen := o.begin(httptest.NewRecorder(), r)
@@ -184,7 +184,7 @@ func (a feedAnswer) RoundTrip(*http.Request) (*http.Response, error) {
 
 func TestFeedsAreObserved(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
-	o, metrics := newMetered(t, sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
+	o, metrics := newMetered(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
 	base := &url.URL{Scheme: "https", Host: "upstream", Path: "/prefix"}
 	ask := func(kind source.Kind, accept string, transport http.RoundTripper) {
 		t.Helper()
@@ -284,7 +284,7 @@ func TestCompressedFeedsAreObserved(t *testing.T) {
 			expect.NoError(t, err)
 			base, err := url.Parse(upstream.Config().Host)
 			expect.NoError(t, err)
-			o, metrics := newMetered(t, nil)
+			o, metrics := newMetered(nil)
 			own.Transport = o.FeedTransport(own.Transport, base)
 			r := httptest.NewRequestWithContext(source.With(t.Context(), source.ForLoad), http.MethodGet, base.String()+"/api/v1/pods", nil)
 			r.RequestURI = ""

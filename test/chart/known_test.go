@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.opentelemetry.io/otel/sdk/resource"
-
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
@@ -63,9 +61,7 @@ func everything(t *testing.T) knowledge {
 	if len(k.metrics) < 20 {
 		t.Fatalf("only %d metrics in %s", len(k.metrics), docsFile)
 	}
-	metrics, err := telemetry.NewMetrics(resource.Empty())
-	expect.NoError(t, err)
-	families, err := metrics.Gatherer().Gather()
+	families, err := telemetry.NewMetrics("").Gather()
 	expect.NoError(t, err)
 	for _, family := range families {
 		k.add(family.GetName(), false, map[string]bool{})

@@ -4,27 +4,18 @@ package observetest
 import (
 	"net/http"
 	"net/http/httptest"
-	"testing"
 
-	"go.opentelemetry.io/otel/sdk/resource"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/telemetry"
 )
 
 // New returns an Observer, which knows pods and namespaces, and the metrics that it counts in.
-func New(t testing.TB, traces trace.TracerProvider) (*observe.Observer, *telemetry.Metrics) {
-	t.Helper()
-	metrics, err := telemetry.NewMetrics(resource.Empty())
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := observe.New(traces, metrics)
-	if err != nil {
-		t.Fatal(err)
-	}
+func New(traces trace.TracerProvider) (*observe.Observer, *prometheus.Registry) {
+	metrics := prometheus.NewPedanticRegistry()
+	o := observe.New(traces, metrics)
 	o.Serves = func(group, version, resource string) bool {
 		return group == "" && version == "v1" && (resource == "pods" || resource == "namespaces")
 	}

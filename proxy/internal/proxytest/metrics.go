@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/telemetry"
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 )
 
 // Gather returns listproxy's own metrics by name.
-func Gather(t testing.TB, metrics *telemetry.Metrics) map[string]*dto.MetricFamily {
+func Gather(t testing.TB, metrics prometheus.Gatherer) map[string]*dto.MetricFamily {
 	t.Helper()
-	all, err := metrics.Gatherer().Gather()
+	all, err := metrics.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,9 +98,8 @@ func restart(ctx context.Context, cp *controlplane.ControlPlane, after time.Dura
 func tell(last sample, listBytes int, changes int64) {
 	objects := last.sum("listproxy_collection_objects", labels{"resource": "pods", "representation": "json"})
 	stored := last.sum("listproxy_collection_size_bytes", labels{"resource": "pods", "representation": "json"})
-	versions := last.sum("listproxy_collection_versions", labels{"resource": "pods", "representation": "json"})
-	fmt.Printf("pods as json: %.0f objects, their list has %d bytes (%.0f each), %.0f states kept, %d changes made, %.0f bytes stored\n",
-		objects, listBytes, float64(listBytes)/max(1, objects), versions, changes, stored)
+	fmt.Printf("pods as json: %.0f objects, their list has %d bytes (%.0f each), %d changes made, %.0f bytes stored\n",
+		objects, listBytes, float64(listBytes)/max(1, objects), changes, stored)
 	fmt.Printf("all: %.0f bytes stored, %.0f of heap, %.0f of memory (RSS)\n", last.sum("listproxy_stored_bytes", nil),
 		last.sum("go_memstats_heap_alloc_bytes", nil), last.sum("process_resident_memory_bytes", nil))
 }

@@ -256,8 +256,10 @@ func TestKubectl(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"listproxy_saved_lists_total", "listproxy_watch_ends_total"} {
-		sum, _, err := soak.Sum(t.Context(), http.DefaultClient, on.AdminURL()+"/metrics", name, nil)
+	for name, of := range map[string]map[string]string{
+		"listproxy_requests_total": {"decision": "serve", "verb": "list"}, "listproxy_watch_ends_total": nil,
+	} {
+		sum, _, err := soak.Sum(t.Context(), http.DefaultClient, on.AdminURL()+"/metrics", name, of)
 		expect.NoError(t, err)
 		if t.Logf("with switches: %s %.0f", name, sum); sum == 0 && !testing.Short() {
 			t.Errorf("none of kubectl's requests came from memory: %s", name)

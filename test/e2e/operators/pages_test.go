@@ -94,7 +94,7 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 		t.Errorf("collections: %+v", now.Collections)
 	}
 	metrics := string(look(t, paged, "/metrics").Body)
-	if want := fmt.Sprintf(`listproxy_saved_lists_total{resource="namespaces"} %d`, now.Lists.Answered); !strings.Contains(metrics, want) {
+	if want := fmt.Sprintf(`decision="serve",reason="none",resource="namespaces",semantics="any",verb="list"} %d`, now.Lists.Answered); !strings.Contains(metrics, want) {
 		t.Errorf("metrics do not say %s", want)
 	}
 	// The page for people, as the process has it. / leads to it, and its links lead somewhere.

@@ -179,11 +179,10 @@ func read(path string) (passed, map[string]string, error) {
 // fromMemory is how many lists and watches a listproxy has answered from memory.
 func fromMemory(t *testing.T, p *harness.Proxy) (lists, watches float64) {
 	t.Helper()
-	for name, n := range map[string]*float64{"listproxy_saved_lists_total": &lists, "listproxy_watch_ends_total": &watches} {
-		var err error
-		if *n, _, err = soak.Sum(t.Context(), http.DefaultClient, p.AdminURL()+"/metrics", name, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	at := p.AdminURL() + "/metrics"
+	lists, _, err := soak.Sum(t.Context(), http.DefaultClient, at, "listproxy_requests_total", map[string]string{"decision": "serve", "verb": "list"})
+	expect.NoError(t, err)
+	watches, _, err = soak.Sum(t.Context(), http.DefaultClient, at, "listproxy_watch_ends_total", nil)
+	expect.NoError(t, err)
 	return lists, watches
 }

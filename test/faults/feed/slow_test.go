@@ -358,11 +358,13 @@ func (r *rig) restarts(t *testing.T, k kind) map[string]int {
 	return lost
 }
 
-// resumes says how often watches of a kind were resumed after a break.
+// resumes says how often watches of a kind were resumed after a break: they begin with the load.
 func (r *rig) resumes(t *testing.T, k kind) (n int) {
 	t.Helper()
-	for _, s := range r.counted(t, k, "listproxy_feed_resumes_total") {
-		n += int(s.Value)
+	for _, s := range r.counted(t, k, "listproxy_feed_requests_total") {
+		if s.Labels["request"] == "watch" {
+			n += int(s.Value)
+		}
 	}
 	return n
 }

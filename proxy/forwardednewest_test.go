@@ -7,59 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/internal/observetest"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
-
-// TestEstimate: while --consistent-lists is off it is counted what it would have done. Nothing is
-// asked or begun for that.
-func TestEstimate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newModelWorld(t)
-		w.probeTakes = 5 * time.Millisecond
-		close(w.reviews)
-		o, metrics := observetest.New(t, nil)
-		w.handler.Observer, w.handler.ConsistentWait = o, 1500*time.Millisecond
-		estimated := func(target string, want ...string) {
-			t.Helper()
-			list := parsed(t, target)
-			if resource, q, known := w.handler.newest(list); known {
-				w.handler.estimate(list, resource, q)
-			}
-			got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_newest_estimate_total"])
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", target, diff)
-			}
-		}
-		if _, why := w.handler.Catalog.Lookup(t.Context(), "example.com", "v1", "widgets"); why != "" {
-			t.Fatal(why)
-		}
-		estimated(widgets, "reason=warming 1")
-		if len(w.handler.Collections.Stats()) != 0 {
-			t.Error("a collection was begun for an estimate")
-		}
-		estimated(widgets+"?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoibiJ9", "reason=warming 1")
-		estimated("/apis/example.com/v1/gadgets", "reason=warming 1")
-		if _, why := w.handler.Collections.Use(modelWidgets); why != "" {
-			t.Fatal(why)
-		}
-		time.Sleep(20 * time.Second)
-		estimated(widgets, "reason=faster-forwarded 1", "reason=warming 1")
-		resource, q, known := w.handler.newest(parsed(t, widgets))
-		if !known {
-			t.Fatal("the resource is not known")
-		}
-		w.handler.Collections.Forward(resource, q).End(time.Hour)
-		estimated(widgets, "reason=faster-forwarded 1", "reason=none 1", "reason=warming 1")
-	})
-}
 
 const widgets = "/apis/example.com/v1/widgets"
 
@@ -110,7 +63,7 @@ func followedWorld(t *testing.T) (*modelWorld, *snapshot.Collection) {
 func TestIndentedListsAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, collection := followedWorld(t)
-		f := w.handler.forwardNewest(httptest.NewRecorder(), parsed(t, widgets+"?pretty=1"), reason.FasterForwarded, true)
+		f := w.handler.forwardNewest(httptest.NewRecorder(), parsed(t, widgets+"?pretty=1"), true)
 		time.Sleep(10 * time.Second)
 		f.ended(true)
 		_, plain, _ := w.handler.newest(parsed(t, widgets))
@@ -129,7 +82,7 @@ func TestASlowReaderMakesNobodyWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, collection := followedWorld(t)
-				f := w.handler.forwardNewest(hourlyReader{}, parsed(t, widgets), reason.FasterForwarded, accepted)
+				f := w.handler.forwardNewest(hourlyReader{}, parsed(t, widgets), accepted)
 				if !accepted {
 					time.Sleep(time.Hour)
 				} else if _, err := f.Write([]byte("{")); err != nil {

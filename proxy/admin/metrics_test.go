@@ -37,7 +37,7 @@ import (
 
 // everything lets every metric have a series.
 func everything(t *testing.T) map[string]*dto.MetricFamily {
-	o, metrics := observetest.New(t, nil)
+	o, metrics := observetest.New(nil)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	for _, why := range []reason.Reason{"", reason.Watch} {
 		observetest.Request(o, r, func(s *observe.Record, _ http.ResponseWriter) {
@@ -45,7 +45,6 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 		})
 	}
 	o.Proving(t.Context())(reason.NotProven)
-	o.Estimate(reason.None)
 	answer := func(*http.Request) (*http.Response, error) {
 		return &http.Response{
 			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}\n")),
@@ -59,10 +58,17 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	expect.NoError(t, err)
 	_ = proxytest.ReadAll(t, feed.Body)
 	_ = feed.Body.Close()
+	metrics.MustRegister(wholeState(t))
+	return proxytest.Gather(t, metrics)
+}
+
+// wholeState has something of everything.
+func wholeState(t *testing.T) State {
+	t.Helper()
 	now := time.Now()
 	bounds, err := limits.New(limits.Config{})
 	expect.NoError(t, err)
-	if err := RegisterState(metrics, State{
+	return State{
 		Collections: func() []snapshot.CollectionStats {
 			return []snapshot.CollectionStats{{
 				Resource: snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: media.JSON},
@@ -83,10 +89,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 			return upstream.HealthStats{Condition: upstream.ConditionSlow, Answered: now, Logins: []upstream.Login{{Kind: "token", From: now, Until: now}}}
 		},
 		Certificates: func() []certs.Expiry { return []certs.Expiry{{Name: "serving", NotAfter: now}, {Name: "unknown"}} },
-	}); err != nil {
-		t.Fatal(err)
 	}
-	return proxytest.Gather(t, metrics)
 }
 
 // TestDocumentedMetrics: docs/observability.md has a row for every metric, with its labels and what
@@ -117,5 +120,13 @@ func TestDocumentedMetrics(t *testing.T) {
 	slices.Sort(gathered)
 	if diff := cmp.Diff(gathered, documented); diff != "" {
 		t.Errorf("metrics (-real +documented):\n%s", diff)
+	}
+}
+
+// TestExpiriesAreMeasured: where there is no certificate there is no series.
+func TestExpiriesAreMeasured(t *testing.T) {
+	got := proxytest.Series(everything(t)["listproxy_certificate_not_after_timestamp_seconds"])
+	if len(got) != 1 || !strings.HasPrefix(got[0], "certificate=serving ") {
+		t.Errorf("counted as %v", got)
 	}
 }

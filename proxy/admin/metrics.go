@@ -1,0 +1,215 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/limits"
+	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/checks"
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/gzip"
+)
+
+// metric is one that is read when somebody scrapes.
+type metric struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+func gauge(name, help string, labels ...string) metric {
+	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
+}
+
+func counter(name, help string, labels ...string) metric {
+	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
+}
+
+// collectionLabels say which collection it is.
+var collectionLabels = []string{observe.LabelResource, observe.LabelVersion, observe.LabelRepresentation}
+
+func ofCollections(more ...string) []string { return append(collectionLabels[:3:3], more...) }
+
+var (
+	collectionLive = gauge("listproxy_collection_live",
+		"1 if lists of the newest state can be answered, else 0 and why (reason).", ofCollections(observe.LabelReason)...)
+	collectionObjects = gauge("listproxy_collection_objects", "Objects in the newest state.", ofCollections()...)
+	collectionSize    = gauge("listproxy_collection_size_bytes",
+		"Bytes stored: objects, their history, and an estimate of the structures around them.", ofCollections()...)
+	collectionHistory = gauge("listproxy_collection_history_seconds", "How far back a revision can be asked for.", ofCollections()...)
+	feedLag           = gauge("listproxy_feed_lag_seconds", "How old the newest state is at most: the time since the API server was "+
+		"asked for the revision that the state has reached. It grows between two probes, and on a quiet resource between two bookmarks.",
+		ofCollections()...)
+	feedRestarts = counter("listproxy_feed_restarts_total",
+		"How often a state was lost and had to be loaded again, and why (cause). Each time leaves a gap.", ofCollections("cause")...)
+
+	watches     = gauge("listproxy_watches", "Watches that are answered from memory now, streaming lists among them.", ofCollections()...)
+	watchEvents = counter("listproxy_watch_events_total",
+		"Events of watches from memory, bookmarks included and initial events not, each counted for every client that got it.",
+		ofCollections()...)
+	watchEnds = counter("listproxy_watch_ends_total", "Watches from memory that have ended, and why (reason).",
+		ofCollections(observe.LabelReason)...)
+
+	stored = gauge("listproxy_stored_bytes",
+		"Bytes that all collections store together, including what is reserved for those that load.")
+	storedLimit        = gauge("listproxy_stored_limit_bytes", "The bound on listproxy_stored_bytes (--cache-bytes); 0 is no bound.")
+	compressionSize    = gauge("listproxy_compression_size_bytes", "Bytes kept of compressed segments.")
+	compressionLookups = counter("listproxy_compression_lookups_total",
+		"Segments of lists that were compressed already (hit), or had to be compressed (miss).", "result")
+	reviewLookups = counter("listproxy_review_lookups_total",
+		"Callers' rights that were remembered (hit), or had to be reviewed by the API server (miss).", "result")
+	selfChecks = counter("listproxy_selfchecks_total", "Comparisons of memory with the API server: both agree, or they differ and memory "+
+		"was dropped (mismatch), or there was no verdict (inconclusive).", "result")
+
+	inflightRequests = gauge("listproxy_inflight_requests",
+		"Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).", "kind")
+	inflightBytes    = gauge("listproxy_inflight_bytes", "Bytes of large lists from memory that are being written, before compression.")
+	inflightWaiting  = gauge("listproxy_inflight_waiting", "Requests that wait for their turn.", "kind")
+	inflightRefusals = counter("listproxy_inflight_refusals_total",
+		"Requests for which there was no room, by the bound that was reached (kind) and why.", "kind", observe.LabelReason)
+	connections      = gauge("listproxy_connections", "Open connections: of clients, tunnels included, and of the admin port.", "port")
+	connectionsLimit = gauge("listproxy_connections_limit",
+		"The bound on listproxy_connections (--max-connections); 0 is no bound.", "port")
+
+	certificateEnd = gauge("listproxy_certificate_not_after_timestamp_seconds",
+		"When a certificate in use ends, in Unix time; for a chain or a file with several CAs, the first to end.", "certificate")
+	upstreamOK = gauge("listproxy_upstream_ok",
+		"1 if the API server answers listproxy's own account as it should, else 0 and what is wrong (state).", "state")
+	loginBegin = gauge("listproxy_login_not_before_timestamp_seconds",
+		"When the token or client certificate with which listproxy logs in at the API server was issued, in Unix time.", "login")
+	loginEnd = gauge("listproxy_login_not_after_timestamp_seconds",
+		"When the token or client certificate with which listproxy logs in at the API server ends, in Unix time.", "login")
+)
+
+// State is a [prometheus.Collector] of what is read when somebody scrapes; between two scrapes it
+// costs nothing.
+type State struct {
+	Collections func() []snapshot.CollectionStats
+	// Staleness is the age from which on a newest state is no longer given.
+	Staleness time.Duration
+	// Stored is how many bytes all collections have together, and the bound, 0 if there is none.
+	Stored      func() (bytes, bound int64)
+	Compression func() gzip.CompressorStats
+	// SelfChecks is how many comparisons of collections with the upstream had which result.
+	SelfChecks func() map[checks.Result]uint64
+	Reviews    func() authz.Stats
+	Inflight   func() map[string]limits.Stats
+	// Connections are those of the ports, by name.
+	Connections map[string]*limits.Connections
+	// Certificates says when those in use end.
+	Certificates func() []certs.Expiry
+	// Health says how the API server is.
+	Health func() upstream.HealthStats
+}
+
+// Describe implements [prometheus.Collector].
+func (s State) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range []metric{
+		collectionLive, collectionObjects, collectionSize, collectionHistory, feedLag, feedRestarts, watches, watchEvents, watchEnds,
+		stored, storedLimit, compressionSize, compressionLookups, reviewLookups, selfChecks,
+		inflightRequests, inflightBytes, inflightWaiting, inflightRefusals, connections, connectionsLimit,
+		certificateEnd, upstreamOK, loginBegin, loginEnd,
+	} {
+		to <- m.desc
+	}
+}
+
+// reading is one scrape.
+type reading chan<- prometheus.Metric
+
+// of says that a metric has that value, with those labels.
+func of[N int | int64 | uint64 | float64](to reading, m metric, value N, labels ...string) {
+	to <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(value), labels...)
+}
+
+// Collect implements [prometheus.Collector].
+func (s State) Collect(scrape chan<- prometheus.Metric) {
+	to, now := reading(scrape), time.Now()
+	for _, c := range s.Collections() {
+		s.collection(to, c, now)
+	}
+	bytes, bound := s.Stored()
+	of(to, stored, bytes)
+	of(to, storedLimit, bound)
+	compression := s.Compression()
+	of(to, compressionSize, compression.Kept)
+	of(to, compressionLookups, compression.Found, "hit")
+	of(to, compressionLookups, compression.Made, "miss")
+	reviews := s.Reviews()
+	of(to, reviewLookups, reviews.Hits, "hit")
+	of(to, reviewLookups, reviews.Misses, "miss")
+	for result, n := range s.SelfChecks() {
+		of(to, selfChecks, n, string(result))
+	}
+	s.load(to)
+	for _, c := range s.Certificates() {
+		if !c.NotAfter.IsZero() {
+			of(to, certificateEnd, c.NotAfter.Unix(), c.Name)
+		}
+	}
+	health := s.Health()
+	of(to, upstreamOK, one(health.Condition == upstream.ConditionOK), string(health.Condition))
+	for _, login := range health.Logins {
+		of(to, loginEnd, login.Until.Unix(), login.Kind)
+		if !login.From.IsZero() {
+			of(to, loginBegin, login.From.Unix(), login.Kind)
+		}
+	}
+}
+
+// collection reads what is known of one collection.
+func (s State) collection(to reading, c snapshot.CollectionStats, now time.Time) {
+	which := []string{c.Resource.GroupResource().String(), c.Resource.Version, string(c.Resource.Representation)}
+	and := func(label string) []string { return append(which[:3:3], label) }
+	absence := absenceOf(c, now, s.Staleness)
+	of(to, collectionLive, one(absence == reason.None), and(observe.OrNone(string(absence)))...)
+	of(to, collectionObjects, c.Objects, which...)
+	of(to, collectionSize, c.Bytes, which...)
+	for cause, n := range c.Feed.Losses {
+		of(to, feedRestarts, n, and(string(cause))...)
+	}
+	if !c.Oldest.IsZero() {
+		of(to, collectionHistory, now.Sub(c.Oldest).Seconds(), which...)
+	}
+	if !c.Heard.IsZero() {
+		of(to, feedLag, clock.Age(c.Heard, now).Seconds(), which...)
+	}
+	of(to, watches, c.Watches.Open, which...)
+	of(to, watchEvents, c.Watches.Delivered, which...)
+	for why, n := range c.Watches.Ended {
+		of(to, watchEnds, n, and(string(why))...)
+	}
+}
+
+// load reads what is in flight, and what is open.
+func (s State) load(to reading) {
+	for kind, l := range s.Inflight() {
+		if kind == "bytes" {
+			of(to, inflightBytes, l.InUse)
+		} else {
+			of(to, inflightRequests, l.InUse, kind)
+		}
+		of(to, inflightWaiting, l.Waiting, kind)
+		for _, why := range limits.Overloads() {
+			of(to, inflightRefusals, l.Refused[why], kind, string(why))
+		}
+	}
+	for port, c := range s.Connections {
+		of(to, connections, c.Open(), port)
+		of(to, connectionsLimit, c.Most(), port)
+	}
+}
+
+// one is 1 for what is true.
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}

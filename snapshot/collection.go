@@ -50,6 +50,8 @@ type Collection struct {
 	// together they say whether it pays to wait for the newest state.
 	outlook atomic.Pointer[freshness.Machine]
 	costs   pace.Costs
+	// spare is how many lists are still forwarded while the state is loaded, and do not wait.
+	spare atomic.Int32
 	// trouble is why the last try to load a state has failed; nil once one was loaded.
 	trouble atomic.Pointer[error]
 	// pacer spreads the ends of watches, of this collection and all others.
@@ -91,6 +93,11 @@ type Collection struct {
 	marks []mark
 }
 
+// spareLists is how many lists are forwarded, while a state is loaded, before the others wait for it:
+// a crowd that comes at once to a collection that is not there costs the upstream little more than
+// the load.
+const spareLists = 4
+
 func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pacer, probes *freshness.Numbers) *Collection {
 	c := &Collection{
 		resource:      r,
@@ -104,6 +111,7 @@ func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pace
 		newWaiters:    make(chan struct{}, 1),
 	}
 	c.Touch()
+	c.spare.Store(spareLists)
 	c.publish(freshness.Machine{})
 	c.view.Store(&View{absence: reason.Warming, next: make(chan struct{}), newer: make(chan struct{})})
 	return c
@@ -262,3 +270,7 @@ func (c *Collection) Loading(within time.Duration) time.Duration {
 	}
 	return max(0, within-time.Since(since))
 }
+
+// Spare reports whether a list may be forwarded instead of waiting while the state is loaded: a few
+// may, of each load.
+func (c *Collection) Spare() bool { return c.spare.Load() > 0 && c.spare.Add(-1) >= 0 }

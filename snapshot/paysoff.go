@@ -28,7 +28,11 @@ func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration, 
 	case v.heard.Number > after:
 		return reason.None
 	}
-	proof := c.outlook.Load().Proof(now)
+	outlook := c.outlook.Load()
+	if outlook.NoBookmarks() {
+		return reason.NotProven
+	}
+	proof := outlook.Proof(now)
 	if !always {
 		kind, guess := pace.KindOf(v.newest, q)
 		list, delay := c.costs.Now(kind, guess, now)

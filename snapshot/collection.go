@@ -120,7 +120,7 @@ func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pace
 // Latest returns the newest state, at revision atLeast or later: what Any (atLeast 0) and
 // NotOlderThan ask for. It waits a bounded time for the feed to get there.
 func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) {
+	return c.reach(ctx, atLeast, func(v *View) (Snapshot, reason.Reason) {
 		return v.notOlder(time.Now(), c.limits.Staleness, atLeast)
 	})
 }
@@ -128,33 +128,22 @@ func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, reas
 // Exact returns the state at revision rev: what Exact and continuations ask for. It waits a
 // bounded time for the feed to get there.
 func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(rev) })
+	return c.reach(ctx, rev, func(v *View) (Snapshot, reason.Reason) { return v.exact(rev) })
 }
 
-// reach asks the view and, while the answer is Ahead, the views that follow, for a bounded
-// time. Then it requests a probe.
-func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
+// reach asks the view for a revision and, while the answer is Ahead, the views that follow, for a
+// bounded time. Then it requests a probe.
+func (c *Collection) reach(ctx context.Context, rev uint64, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
+	v := c.view.Load()
+	if snap, absence := ask(v); absence != reason.Ahead || v.tooFar(rev) {
+		return snap, absence
+	}
 	snap, absence, timedOut := c.await(ctx, c.limits.Wait, reason.Ahead, (*View).replaced, ask)
 	if timedOut {
 		c.requestProbe()
 	}
 	return snap, absence
-}
-
-// NoLatest says why Latest could not answer, even after its wait; None if it might. It does not
-// wait, and does not count as a use of the collection.
-func (c *Collection) NoLatest(atLeast uint64) reason.Reason {
-	v := c.view.Load()
-	_, absence := v.notOlder(time.Now(), c.limits.Staleness, atLeast)
-	return v.unlessNear(absence, atLeast)
-}
-
-// NoExact is NoLatest for Exact.
-func (c *Collection) NoExact(rev uint64) reason.Reason {
-	v := c.view.Load()
-	_, absence := v.exact(rev)
-	return v.unlessNear(absence, rev)
 }
 
 // await calls ask with the view and, while the answer is notYet, with the views that follow, at

@@ -75,7 +75,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 				record := observe.RecordOf(r.Context())
 				record.Decided(policy.Request{}, "", reason.NotList)
 				record.SetCacheStatus(w.Header(), kubehttp.CacheForwarded(reason.NotList))
-				forwarder.ServeAs(w, r, caller)
+				forwarder.ServeAs(w, r, caller, nil)
 			})
 			bounded := server.LimitBodies(handler, 10, 0)
 			front := httptest.NewUnstartedServer(nil)

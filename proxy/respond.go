@@ -10,6 +10,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/server"
@@ -57,8 +58,20 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 	}
 	out, end := record.Forwarding(r)
 	defer end()
-	code = h.Forward.ServeAs(w, out, who.identity)
+	code = h.Forward.ServeAs(w, out, who.identity, h.keep(who))
 	return nil
+}
+
+// keep gives room for the bodies that a caller sends; none to one whose requests go over HTTP/1.1,
+// where no other request ends their connection, and who may be anybody.
+func (h *Handler) keep(who caller) forward.Keep {
+	if !who.accepted() {
+		return nil
+	}
+	return func(bytes int64) (free func(), ok bool) {
+		room, ok := h.Limits.Body(who.flow, bytes)
+		return room.Release, ok
+	}
 }
 
 // fromMemory answers from memory: it writes a list, or begins a watch, which must be served. If it

@@ -26,7 +26,7 @@ type asThemselves struct {
 
 func (a asThemselves) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	caller, _ := a.identifier.Authenticate(r)
-	a.ServeAs(w, r, caller)
+	a.ServeAs(w, r, caller, nil)
 }
 
 // TestUnacceptedShareNoHTTP2Connection: the connections that all share, and that the API server closes

@@ -1,25 +1,20 @@
 package forward
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"strings"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 )
-
-const unreachableMessage = "listproxy could not get an answer from the Kubernetes API server. " +
-	"A write may or may not have been carried out: read the object before trying again. " +
-	"The cause is in listproxy's log; check that the API server is up and that listproxy's " +
-	"client configuration has its address and CA."
 
 // exchange forwards one request. Its methods are the hooks of one [httputil.ReverseProxy], and run
 // in the goroutine of the proxy, except Write.
@@ -32,19 +27,47 @@ type exchange struct {
 	added     http.Header // what w's header held at the beginning
 	upgrade   string      // the protocol asked for, or ""
 	watch     *openWatch  // nil if the request is no watch
-	sent      bool        // the request has reached the transport
-	code      int         // of the upstream's answer, once it can be passed on
-	switched  bool        // the upstream has agreed to the upgrade
+	transport http.RoundTripper
+	sent      bool // the request has been given to transport
+	reached   bool // a connection was found for it, so it may have come to the upstream
+	code      int  // of the upstream's answer, once it can be passed on
+	switched  bool // the upstream has agreed to the upgrade
 }
 
-func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller authn.Identity) *exchange {
+func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller authn.Identity, body *upload) *exchange {
 	// 1xx answers would send these headers and then forget them.
 	added := w.Header().Clone()
 	clear(w.Header())
+	upgrade := kubehttp.Of(r).Upgrade
 	return &exchange{
-		forwarder: f, w: w, request: r, caller: caller, body: newUpload(r.Body, r.ContentLength),
-		added: added, upgrade: kubehttp.Of(r).Upgrade,
+		forwarder: f, w: w, request: r, caller: caller, body: body,
+		added: added, upgrade: upgrade, transport: f.upstream.RoundTripper(caller, upgrade != ""),
 	}
+}
+
+// reads says that the request changes nothing at the API server, so that it may be repeated.
+func (x *exchange) reads() bool {
+	return x.upgrade == "" && (x.request.Method == http.MethodGet || x.request.Method == http.MethodHead)
+}
+
+// traced returns a context for the request with which reached is noted. When the transport asks for
+// another connection, the API server has not looked at what was sent on the last one, or the request
+// only reads.
+func (x *exchange) traced(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { x.reached = false },
+		GotConn: func(httptrace.GotConnInfo) { x.reached = true },
+	})
+}
+
+// RoundTrip sends the request. A read whose connection ends before the answer is sent once more, as
+// its client would do that had a connection of its own.
+func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := x.transport.RoundTrip(r)
+	if err != nil && x.reached && x.reads() && r.Body == nil && r.Context().Err() == nil {
+		return x.transport.RoundTrip(r)
+	}
+	return res, err
 }
 
 // rewrite makes the request to the API server. It runs after ReverseProxy has removed what the
@@ -60,7 +83,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.Trailer = nil // nothing that was not checked goes with listproxy's credentials
 	}
 	if pr.Out.Body != nil {
-		pr.Out.Body, _ = x.body.reader() // nothing was read yet
+		pr.Out.Body, _ = x.body.reader() // the first attempt
 		pr.Out.GetBody = x.body.reader
 	}
 	// With such a header net/http sends a write again if the connection ends before the answer. But
@@ -83,10 +106,6 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 // own credentials. (Or an aggregated API server refuses kube-apiserver; the caller cannot do
 // anything about that either.)
 var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own account (401)")
-
-const accountRefusedMessage = "The Kubernetes API server refuses listproxy's own account (401), with which listproxy " +
-	"sends requests of callers who log in with a client certificate. Nothing was carried out. " +
-	"The cause is in listproxy's log."
 
 // modifyResponse runs before the final answer's header is sent, 101 included.
 func (x *exchange) modifyResponse(res *http.Response) error {
@@ -153,12 +172,12 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		kubehttp.WriteShuttingDown(w, r)
 		return
 	}
-	if !x.sent || x.body.failed.Load() {
+	if failed := x.body.failure(); failed != nil || !x.sent {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")
-		if limit := x.body.exceeded.Load(); limit > 0 {
+		if tooLarge, ok := errors.AsType[*http.MaxBytesError](failed); ok {
 			observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedBody)
-			kubehttp.WriteBodyTooLarge(w, r, limit)
+			kubehttp.WriteBodyTooLarge(w, r, tooLarge.Limit)
 			return
 		}
 		refuse(w, r, observe.RefusedMalformed,
@@ -166,11 +185,29 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		return
 	}
 	x.report(false, err.Error())
-	message := unreachableMessage
-	if errors.Is(err, errAccountRefused) {
-		message = accountRefusedMessage
+	if errors.Is(err, errNotKept) {
+		kubehttp.WriteTooManyRequests(w, r)
+		return
 	}
-	kubehttp.WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
+	message, again := unanswered(err, x.reached, x.reads())
+	kubehttp.WriteUnavailable(w, r, message, again)
+}
+
+// unanswered says what became of a request to which the API server gave no usable answer, and whether
+// the client may repeat it. reached: it may have come there; reads: it changes nothing.
+func unanswered(err error, reached, reads bool) (message string, again bool) {
+	switch {
+	case errors.Is(err, errAccountRefused):
+		return "The Kubernetes API server refuses listproxy's own account (401), with which listproxy sends requests of " +
+			"callers who log in with a client certificate. Nothing was carried out. The cause is in listproxy's log.", true
+	case !reached:
+		return "listproxy could not reach the Kubernetes API server. Nothing was carried out. The cause is in listproxy's log; " +
+			"check that the API server is up and that listproxy's client configuration has its address and CA.", true
+	case reads:
+		return "listproxy got no answer from the Kubernetes API server. The cause is in listproxy's log.", true
+	}
+	return "listproxy got no answer from the Kubernetes API server. The request may or may not have been carried out: " +
+		"read the object before trying again. The cause is in listproxy's log.", false
 }
 
 // Write takes what ReverseProxy logs: that an answer broke off.

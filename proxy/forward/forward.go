@@ -48,8 +48,10 @@ type Upstream interface {
 // server has set the same header, its values come first: RFC 9211 wants the cache that is nearest
 // to the user last. Nothing else is added to an answer.
 //
-// If the API server does not answer, the caller gets a 503 with a metav1.Status. It has no
-// Retry-After, since clients would then repeat writes. If either side breaks off later, the other
+// If the API server does not answer, the caller gets a 503 with a metav1.Status. It has a Retry-After,
+// with which clients repeat what they have sent, unless a write may have been carried out. What the
+// API server has certainly not looked at is sent again; if its body was not kept ([Keep]), the caller
+// gets a 429 with Retry-After. A read without an answer is sent once more. If either side breaks off later, the other
 // side's connection or stream is broken off too, by a panic with [http.ErrAbortHandler]; handlers
 // around this one must let that panic pass. So an answer never just ends early, except a watch,
 // which may end between any two events ([Forwarder.EndWatches]).
@@ -70,8 +72,8 @@ func New(up Upstream, log *slog.Logger) *Forwarder {
 }
 
 // ServeAs forwards r as a request of id. It returns the status of the API server's answer, or 0 if
-// there was no answer that could be used.
-func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Identity) (code int) {
+// there was no answer that could be used. A nil keep has no room.
+func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Identity, keep Keep) (code int) {
 	if reason, message := f.malformed(r, id); reason != "" {
 		refuse(w, r, reason, message)
 		return 0
@@ -81,16 +83,23 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 	if asked.Whole() && r.Method != http.MethodHead {
 		w, flushes = unflushed{w}, 0
 	}
-	x := newExchange(f, w, r, id)
+	body, free := newUpload(r, keep)
+	defer free()
+	x := newExchange(f, w, r, id, body)
+	if err := body.failure(); err != nil {
+		x.fail(w, r, err)
+		return 0
+	}
 	if asked.Watch {
 		ctx, cancel := context.WithCancel(r.Context())
 		x.watch = f.watches.open(cancel)
 		defer f.watches.close(x.watch)
 		r = r.WithContext(ctx)
 	}
+	r = r.WithContext(x.traced(r.Context()))
 	reverse := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
-		Transport:      f.upstream.RoundTripper(id, x.upgrade != ""),
+		Transport:      x,
 		FlushInterval:  flushes,
 		ErrorLog:       log.New(x, "", 0),
 		BufferPool:     &f.buffers,

@@ -5,18 +5,15 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -339,51 +336,6 @@ func TestCompressedBytesPass(t *testing.T) {
 	res := proxytest.Do(t, front.Client(), r)
 	if got := proxytest.ReadAll(t, res.Body); got != compressed.String() || res.Header.Get("Content-Encoding") != "gzip" {
 		t.Errorf("got %d bytes with Content-Encoding %q, want the %d sent", len(got), res.Header.Get("Content-Encoding"), compressed.Len())
-	}
-}
-
-func TestUpstreamDown(t *testing.T) {
-	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
-	config := upstream.Config()
-	var dialed sync.WaitGroup
-	dialed.Add(2)
-	config.Dial = func(context.Context, string, string) (net.Conn, error) {
-		dialed.Done()
-		return nil, errors.New("connect to https://u:hunter2@inner: refused")
-	}
-	var records proxytest.Recorder
-	forwarder := newLoggedForwarder(t, config, slog.New(&records))
-	front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Cache-Status", "listproxy; fwd=bypass; detail=not-list")
-		forwarder.ServeHTTP(w, r)
-	}), false)
-	for _, upgrade := range []string{"", "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"} {
-		res, _, _ := proxytest.SendRaw(t, front, "POST /api/v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"+upgrade+"\r\n{}")
-		var got metav1.Status
-		body := proxytest.ReadAll(t, res.Body)
-		if err := json.Unmarshal([]byte(body), &got); err != nil {
-			t.Fatalf("%v in %q", err, body)
-		}
-		want := metav1.Status{
-			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure",
-			Reason: metav1.StatusReasonServiceUnavailable, Code: 503, Message: unreachableMessage,
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("status (-want +got):\n%s", diff)
-		}
-		res.Header.Del("Date")
-		res.Header.Del("Audit-Id") // TestRefusalHasAuditID
-		wantHeader := http.Header{
-			"Cache-Status": {"listproxy; fwd=bypass; detail=not-list"}, "Cache-Control": {"no-cache, private"},
-			"Content-Type": {"application/json"}, "Content-Length": {fmt.Sprint(len(body))},
-		}
-		if diff := cmp.Diff(wantHeader, res.Header); diff != "" || res.StatusCode != 503 {
-			t.Errorf("status %s, header (-want +got):\n%s", res.Status, diff)
-		}
-	}
-	dialed.Wait()
-	if got := records.Above(slog.LevelInfo); len(got) != 2 {
-		t.Errorf("logged %q, want one warning for each request", got)
 	}
 }
 

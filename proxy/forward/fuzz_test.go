@@ -57,7 +57,7 @@ func encoded(t *testing.T, r *http.Request) (*http.Request, string) {
 	}}
 	transport.RegisterProtocol("https", sent)
 	w := httptest.NewRecorder()
-	New(onlyWay{"https://upstream:6443/prefix", transport}, slog.New(slog.DiscardHandler)).ServeAs(w, r, authn.Identity{})
+	New(onlyWay{"https://upstream:6443/prefix", transport}, slog.New(slog.DiscardHandler)).ServeAs(w, r, authn.Identity{}, nil)
 	if sent.out == nil {
 		if w.Code != http.StatusBadRequest && w.Code != http.StatusServiceUnavailable {
 			t.Errorf("nothing was sent, and the answer is %d", w.Code)

@@ -24,7 +24,9 @@ type known struct {
 	up     *upstream.Transports
 }
 
-func (k known) ServeHTTP(w http.ResponseWriter, r *http.Request) { k.ServeAs(w, r, k.caller) }
+func (k known) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	k.ServeAs(w, r, k.caller, func(int64) (func(), bool) { return func() {}, true })
+}
 
 func newForwarder(t *testing.T, config *rest.Config) known {
 	t.Helper()

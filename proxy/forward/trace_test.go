@@ -48,7 +48,7 @@ func TestTraceIsHandedOn(t *testing.T) {
 				record := observe.RecordOf(r.Context())
 				out, end := record.Forwarding(record.Trace(r, true))
 				defer end()
-				forwarder.ServeAs(w, out, forwarder.caller)
+				forwarder.ServeAs(w, out, forwarder.caller, nil)
 			})
 			front := startProxy(t, o.Observe(handler, proxytest.DiscardLog()), true)
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+"/api/v1/pods", http.NoBody)

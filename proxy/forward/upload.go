@@ -1,145 +1,96 @@
 package forward
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
-	"sync"
 	"sync/atomic"
 )
 
-const (
-	// uploadKept is how much of a request's body is kept so that it can be sent again.
-	uploadKept = 256 << 10
-	// uploadChunk is how much is read at once.
-	uploadChunk = 32 << 10
-)
+// maxKept is how long a body may be, in bytes, that is kept so that it can be sent again. It is what
+// kube-apiserver accepts (MaxRequestBodyBytes in k8s.io/apiserver/pkg/server/config.go).
+const maxKept = 3 << 20
 
-var (
-	errUploadClosed = errors.New("the request's body is not read any further")
-	errUploadGone   = errors.New("the request's body is too long to be sent again")
-)
+// errNotKept: the API server has not looked at the request, which cannot be sent again.
+var errNotKept = errors.New("the API server closed the connection before it looked at the request, whose body was not kept")
+
+// Keep gives room for a body of so many bytes, until free is called. There may be none.
+type Keep func(bytes int64) (free func(), ok bool)
 
 // upload is the body of a caller's request on its way to the API server. Requests share connections
-// there. Two things can happen on such a connection for which the body must not be read directly:
-//
-//   - The API server says that it closes the connection (GOAWAY, as after every 401) and has not
-//     looked at the request. Then the transport sends the request again elsewhere, and needs the
-//     body from its beginning. The first uploadKept bytes are kept for that.
-//   - The API server answers before it has read the body. Then the transport gives up reading, but
-//     a Read that waits for the caller would delay the end of the answer.
-//
-// So the body is read in a goroutine of its own, one chunk at a time and only when asked for, and
-// its readers can be closed while they wait.
+// there. When the API server closes one (GOAWAY) and has not looked at a request, the transport sends
+// that again, and asks for its body from the beginning. So a body whose length is known is read whole
+// before it is sent, if there is room for it. Any other is passed on as it comes.
 type upload struct {
-	body   io.Reader
-	length int64       // how long the body says it is; -1 if it does not say
-	failed atomic.Bool // reading the caller's body failed, other than by its end
-	// exceeded is the bound that the body exceeds ([http.MaxBytesError]), or 0. It is set before
-	// failed.
-	exceeded atomic.Int64
-	// read is how much was read; only the reading goroutine uses it.
-	read int64
-
-	mu      sync.Mutex
-	changed sync.Cond // data, err or a closed reader
-	data    []byte    // the body from offset skipped on
-	skipped int       // bytes that are not kept any more
-	reading bool      // a chunk is being read
-	err     error     // how the body ended
+	body   io.ReadCloser
+	whole  []byte                // what body had, if it is kept
+	begun  atomic.Bool           // body is being read, and not kept
+	failed atomic.Pointer[error] // why reading body failed, other than by its end
 }
 
-func newUpload(body io.Reader, length int64) *upload {
-	u := &upload{body: body, length: length}
-	u.changed.L = &u.mu
-	return u
+// newUpload returns the body of r. free gives back the room that it takes.
+func newUpload(r *http.Request, keep Keep) (u *upload, free func()) {
+	u, free = &upload{body: r.Body}, func() {}
+	// Who expects a 100 sends nothing before, so it need not be sent again.
+	if keep == nil || r.ContentLength <= 0 || r.ContentLength > maxKept || r.Header.Get("Expect") != "" {
+		return u, free
+	}
+	room, ok := keep(r.ContentLength)
+	if !ok {
+		return u, free
+	}
+	whole := bytes.NewBuffer(make([]byte, 0, r.ContentLength+bytes.MinRead)) // it reads the end, too
+	if _, err := whole.ReadFrom(r.Body); err != nil {
+		u.failed.Store(&err)
+	}
+	u.whole = whole.Bytes()
+	return u, room
 }
 
-// reader returns the body from its beginning, if that is still kept. Only the last reader is read.
+// reader returns the body from its beginning. The error is errNotKept.
 func (u *upload) reader() (io.ReadCloser, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.skipped > 0 {
-		return nil, errUploadGone
+	switch {
+	case u.whole != nil:
+		return io.NopCloser(bytes.NewReader(u.whole)), nil
+	case u.begun.Load():
+		return nil, errNotKept
 	}
-	return &uploadReader{upload: u}, nil
+	return &passedOn{upload: u}, nil
 }
 
-// fill reads one chunk. Behind the last byte that was announced it also reads the end, which the
-// transport wants to see before it sends this byte.
-func (u *upload) fill() {
-	chunk := make([]byte, u.room())
-	n, err := u.body.Read(chunk)
-	if u.read += int64(n); err == nil && u.read == u.length {
-		var more int
-		more, err = u.body.Read(chunk[n:])
-		n += more
+// failure is why the caller's body could not be read; nil if it could.
+func (u *upload) failure() error {
+	if err := u.failed.Load(); err != nil {
+		return *err
 	}
-	if err != nil && err != io.EOF {
-		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			u.exceeded.Store(tooLarge.Limit)
-		}
-		u.failed.Store(true)
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.data = append(u.data, chunk[:n]...)
-	u.err = err
-	u.reading = false
-	u.changed.Broadcast()
+	return nil
 }
 
-// room is how much the next chunk may hold. The last one has a byte to spare, to read the end.
-func (u *upload) room() int64 {
-	if left := u.length - u.read; left >= 0 && left <= uploadChunk {
-		return left + 1
-	}
-	return uploadChunk
-}
-
-// uploadReader is one attempt to send an upload.
-type uploadReader struct {
-	upload *upload
-	offset int
-	closed bool
+// passedOn is one attempt to send a body that is not kept.
+type passedOn struct {
+	*upload
+	closed atomic.Bool
 }
 
 // Read implements io.Reader.
-func (r *uploadReader) Read(p []byte) (int, error) {
-	u := r.upload
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for {
-		switch {
-		case r.closed:
-			return 0, errUploadClosed
-		case r.offset < u.skipped:
-			return 0, errUploadGone
-		case r.offset < u.skipped+len(u.data):
-			n := copy(p, u.data[r.offset-u.skipped:])
-			r.offset += n
-			if r.offset > uploadKept {
-				// Too long to be sent again: what was read is not kept.
-				u.data = append(u.data[:0], u.data[r.offset-u.skipped:]...)
-				u.skipped = r.offset
-			}
-			return n, nil
-		case u.err != nil:
-			return 0, u.err
-		}
-		if !u.reading {
-			u.reading = true
-			go u.fill()
-		}
-		u.changed.Wait()
+func (p *passedOn) Read(b []byte) (int, error) {
+	p.begun.Store(true)
+	if p.closed.Load() {
+		return 0, http.ErrBodyReadAfterClose
 	}
+	n, err := p.body.Read(b)
+	if err != nil && err != io.EOF && !p.closed.Load() {
+		p.failed.Store(&err)
+	}
+	return n, err
 }
 
-// Close ends a Read that waits. net/http closes the body itself.
-func (r *uploadReader) Close() error {
-	r.upload.mu.Lock()
-	defer r.upload.mu.Unlock()
-	r.closed = true
-	r.upload.changed.Broadcast()
-	return nil
+// Close ends a Read that waits. A body of which nothing was read can still be sent by another attempt.
+func (p *passedOn) Close() error {
+	p.closed.Store(true)
+	if !p.begun.Load() {
+		return nil
+	}
+	return p.body.Close()
 }

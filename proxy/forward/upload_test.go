@@ -5,8 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -19,13 +19,6 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-func randomBytes(n int) []byte {
-	source := rand.NewChaCha8([32]byte{1})
-	b := make([]byte, n)
-	_, _ = source.Read(b)
-	return b
-}
-
 func openReader(t *testing.T, u *upload) io.ReadCloser {
 	t.Helper()
 	r, err := u.reader()
@@ -33,99 +26,95 @@ func openReader(t *testing.T, u *upload) io.ReadCloser {
 	return r
 }
 
-func TestUploadIsTheBody(t *testing.T) {
-	for _, size := range []int{0, 1, uploadChunk, uploadKept, uploadKept + 1, 10 * uploadKept} {
-		want := randomBytes(size)
-		for name, body := range map[string]func([]byte) io.Reader{
-			"whole":    func(b []byte) io.Reader { return bytes.NewReader(b) },
-			"halves":   func(b []byte) io.Reader { return iotest.HalfReader(bytes.NewReader(b)) },
-			"data+EOF": func(b []byte) io.Reader { return iotest.DataErrReader(bytes.NewReader(b)) },
-		} {
-			for _, announced := range []int{-1, size} {
-				got, err := io.ReadAll(openReader(t, newUpload(body(want), int64(announced))))
-				if err != nil || !bytes.Equal(got, want) {
-					t.Errorf("%s, %d bytes, announced %d: got %d, %v", name, size, announced, len(got), err)
+// TestUploadsThatAreKept can be read from their beginning again and again; others until somebody has
+// begun to read.
+func TestUploadsThatAreKept(t *testing.T) {
+	for name, test := range map[string]struct {
+		size    int
+		unknown bool // how long it is
+		expects bool // a 100 before it is sent
+		full    bool // there is no room
+		kept    bool
+	}{
+		"small":             {size: 1, kept: true},
+		"the longest":       {size: maxKept, kept: true},
+		"too long":          {size: maxKept + 1},
+		"of unknown length": {size: 1, unknown: true},
+		"no room":           {size: 1, full: true},
+		"expects a 100":     {size: 1, expects: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := bytes.Repeat([]byte("x"), test.size)
+			r := httptest.NewRequest(http.MethodPut, "/x", bytes.NewReader(want))
+			if test.unknown {
+				r.ContentLength = -1
+			}
+			if test.expects {
+				r.Header.Set("Expect", "100-continue")
+			}
+			taken := int64(0)
+			u, free := newUpload(r, func(bytes int64) (func(), bool) {
+				if test.full {
+					return nil, false
+				}
+				taken += bytes
+				return func() { taken -= bytes }, true
+			})
+			if (taken > 0) != test.kept || taken > 0 && taken != int64(test.size) {
+				t.Errorf("it takes %d bytes", taken)
+			}
+			unread := openReader(t, u)
+			_ = unread.Close() // as a transport does whose connection cannot be used
+			got, err := io.ReadAll(openReader(t, u))
+			if err != nil || !bytes.Equal(got, want) || u.failure() != nil {
+				t.Errorf("%d bytes, %v, failure %v", len(got), err, u.failure())
+			}
+			again, err := u.reader()
+			if !test.kept && !errors.Is(err, errNotKept) {
+				t.Errorf("it was not kept: %v", err)
+			}
+			if test.kept {
+				if got, err := io.ReadAll(again); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("again: %d bytes, %v", len(got), err)
 				}
 			}
-		}
+			free()
+			if taken != 0 {
+				t.Errorf("%d bytes are not given back", taken)
+			}
+		})
 	}
 }
 
-// TestUploadHasTheEnd: with the last byte that was announced comes the end. The transport asks for
-// it before it sends this byte, and would else wait for another goroutine.
-func TestUploadHasTheEnd(t *testing.T) {
-	for _, size := range []int{1, 100, uploadChunk - 1, uploadChunk} {
-		u := newUpload(bytes.NewReader(randomBytes(size)), int64(size))
-		if n, err := openReader(t, u).Read(make([]byte, 2*uploadChunk)); n != size || err != nil {
-			t.Errorf("%d bytes: read %d, %v", size, n, err)
-		}
-		if !errors.Is(u.err, io.EOF) {
-			t.Errorf("%d bytes: the end is not read yet: %v", size, u.err)
-		}
-	}
-}
-
-// TestUploadAgain: what the API server has not looked at is sent again, from the beginning.
-func TestUploadAgain(t *testing.T) {
-	want := randomBytes(uploadKept)
-	u := newUpload(bytes.NewReader(want), -1)
-	first := openReader(t, u)
-	if _, err := io.ReadFull(first, make([]byte, uploadKept/2)); err != nil {
-		t.Fatal(err)
-	}
-	_ = first.Close()
-	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, errUploadClosed) {
-		t.Errorf("the first attempt: %v, want %v", err, errUploadClosed)
-	}
-	if got, err := io.ReadAll(openReader(t, u)); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("the second attempt: %d bytes, %v", len(got), err)
-	}
-
-	u = newUpload(bytes.NewReader(randomBytes(2*uploadKept)), -1)
-	if _, err := io.ReadFull(openReader(t, u), make([]byte, uploadKept+1)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := u.reader(); !errors.Is(err, errUploadGone) {
-		t.Errorf("a body that is too long: %v, want %v", err, errUploadGone)
-	}
-}
-
-// TestUploadCloseEndsAWaitingRead, and what was being read is there for the next attempt.
+// TestUploadCloseEndsAWaitingRead, and that is no failure of the caller's.
 func TestUploadCloseEndsAWaitingRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body, caller := io.Pipe()
-		u := newUpload(body, -1)
-		first := openReader(t, u)
+		body, _ := io.Pipe()
+		u := &upload{body: body}
+		waiting := openReader(t, u)
 		ended := make(chan error)
 		go func() {
-			_, err := first.Read(make([]byte, 10))
+			_, err := waiting.Read(make([]byte, 10))
 			ended <- err
 		}()
 		synctest.Wait()
-		_ = first.Close()
-		if err := <-ended; !errors.Is(err, errUploadClosed) {
-			t.Errorf("got %v, want %v", err, errUploadClosed)
-		}
-		go func() {
-			_, _ = caller.Write([]byte("late"))
-			_ = caller.Close()
-		}()
-		if got, err := io.ReadAll(openReader(t, u)); err != nil || string(got) != "late" {
-			t.Errorf("the next attempt: %q, %v", got, err)
+		_ = waiting.Close()
+		if err := <-ended; err == nil || u.failure() != nil {
+			t.Errorf("got %v, failure %v", err, u.failure())
 		}
 	})
 }
 
 func TestUploadFailure(t *testing.T) {
 	broken := errors.New("broken")
-	u := newUpload(io.MultiReader(bytes.NewReader([]byte("abc")), iotest.ErrReader(broken)), -1)
-	got, err := io.ReadAll(openReader(t, u))
-	if string(got) != "abc" || !errors.Is(err, broken) || !u.failed.Load() {
-		t.Errorf("got %q, %v, failed %v", got, err, u.failed.Load())
-	}
-	u = newUpload(bytes.NewReader(nil), -1)
-	if _, err := io.ReadAll(openReader(t, u)); err != nil || u.failed.Load() {
-		t.Errorf("an end is no failure: %v, failed %v", err, u.failed.Load())
+	for _, length := range []int64{-1, 4} {
+		r := httptest.NewRequest(http.MethodPut, "/x", io.MultiReader(bytes.NewReader([]byte("abc")), iotest.ErrReader(broken)))
+		r.ContentLength = length
+		u, _ := newUpload(r, func(int64) (func(), bool) { return func() {}, true })
+		got, _ := io.ReadAll(openReader(t, u))
+		if string(got) != "abc" || !errors.Is(u.failure(), broken) {
+			t.Errorf("announced %d: got %q, failure %v", length, got, u.failure())
+		}
 	}
 }
 
@@ -141,7 +130,7 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 			done := make(chan struct{})
 			front := startProxy(t, kubehttp.WithRequestInfo(server.LimitBodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer close(done)
-				forwarder.ServeAs(w, r, authn.Identity{}) // nobody
+				forwarder.ServeAs(w, r, authn.Identity{}, nil) // nobody
 			}), 0, 100*time.Millisecond)), false)
 			conn := proxytest.DialTLS(t, front)
 			if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {

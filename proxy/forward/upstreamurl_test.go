@@ -94,8 +94,8 @@ func TestRefusedAccountIsNotTheCallers(t *testing.T) {
 	impersonated := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
 	for want, id := range map[int]authn.Identity{http.StatusServiceUnavailable: impersonated, http.StatusUnauthorized: forwarder.caller} {
 		w := httptest.NewRecorder()
-		forwarder.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", nil), id)
-		if w.Code != want || strings.Contains(w.Body.String(), accountRefusedMessage) != (want == http.StatusServiceUnavailable) {
+		forwarder.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", nil), id, nil)
+		if w.Code != want || strings.Contains(w.Body.String(), "own account (401)") != (want == http.StatusServiceUnavailable) {
 			t.Errorf("impersonated %t: %d %s", id.Impersonated() != nil, w.Code, w.Body)
 		}
 	}
@@ -137,7 +137,7 @@ func TestImpersonatedUsersStayUnderThePrefix(t *testing.T) {
 			w := httptest.NewRecorder()
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			r.RequestURI = target
-			forwarder.ServeAs(w, r, id)
+			forwarder.ServeAs(w, r, id, nil)
 			refused := len(seen) == 0 && w.Code == http.StatusBadRequest
 			if want := leaves && id.Impersonated() != nil; refused != want {
 				t.Errorf("%s, impersonated %t: refused %t (%d), want %t; the upstream saw %q", target, id.Impersonated() != nil, refused, w.Code, want, seen)
@@ -170,7 +170,7 @@ func TestImpersonatedUpgrades(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/exec", nil)
 			r.Header.Set("Connection", "Upgrade")
 			r.Header.Set("Upgrade", protocol)
-			forwarder.ServeAs(w, r, id)
+			forwarder.ServeAs(w, r, id, nil)
 			refused := len(seen) == 0 && w.Code == http.StatusBadRequest
 			if want := !known && id.Impersonated() != nil; refused != want {
 				t.Errorf("%s, impersonated %t: refused %t (%d), want %t; the upstream saw %q",

@@ -97,11 +97,20 @@ func SetStatusHeaders(h http.Header, body []byte) {
 	h.Set("Cache-Control", "no-cache, private")
 }
 
+// WriteUnavailable answers r with 503. With again it asks the client to come back in a second, which
+// clients then do with any request, writes too: nothing of it may have been carried out, unless it
+// only reads.
+func WriteUnavailable(w http.ResponseWriter, r *http.Request, message string, again bool) {
+	if again {
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
+	}
+	WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
+}
+
 // WriteShuttingDown answers a watch that cannot begin any more, as kube-apiserver does
 // (waitGroupWriteRetryAfterToResponse in k8s.io/apiserver/pkg/server/filters).
 func WriteShuttingDown(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Retry-After", strconv.Itoa(retryAfterSeconds))
-	WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "listproxy is shutting down")
+	WriteUnavailable(w, r, "listproxy is shutting down", true)
 }
 
 // WriteBodyTooLarge answers as kube-apiserver does (k8s.io/apiserver,

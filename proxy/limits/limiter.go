@@ -153,15 +153,13 @@ func (l *Limiter) Acquire(ctx context.Context, of Flow, cost int64) (Grant, erro
 	if err := ctx.Err(); err != nil {
 		return Grant{}, err
 	}
-	cost = min(max(cost, 1), l.perFlow)
+	cost = l.costOf(cost)
 	l.mu.Lock()
-	f := l.flowLocked(of)
-	if f.queue.Len() == 0 && l.waiting == 0 && l.fitsLocked(f, cost) {
-		l.inUse += cost
-		f.held += cost
+	if granted, ok := l.tryLocked(of, cost); ok {
 		l.mu.Unlock()
-		return Grant{l, f, cost}, nil
+		return granted, nil
 	}
+	f := l.flowLocked(of)
 	c, why := l.queueLocked(f, cost)
 	l.mu.Unlock()
 	if why != "" {
@@ -188,16 +186,35 @@ func (l *Limiter) Acquire(ctx context.Context, of Flow, cost int64) (Grant, erro
 	return Grant{}, err
 }
 
+// TryAcquire is Acquire for who can do without: it does not wait, and no refusal is counted.
+func (l *Limiter) TryAcquire(of Flow, cost int64) (Grant, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tryLocked(of, l.costOf(cost))
+}
+
+// costOf is what a request counts as costing.
+func (l *Limiter) costOf(cost int64) int64 { return min(max(cost, 1), l.perFlow) }
+
+// tryLocked grants what is free, unless others wait for it.
+func (l *Limiter) tryLocked(of Flow, cost int64) (Grant, bool) {
+	if l.waiting > 0 || cost > l.config.Capacity-l.inUse {
+		return Grant{}, false
+	}
+	if f := l.flows[of]; f != nil && cost > l.perFlow-f.held {
+		return Grant{}, false
+	}
+	f := l.flowLocked(of)
+	l.inUse += cost
+	f.held += cost
+	return Grant{l, f, cost}, true
+}
+
 // Stats returns the state of now.
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Stats{InUse: l.inUse, Waiting: l.waiting, Flows: len(l.flows), Refused: maps.Clone(l.refused)}
-}
-
-// fitsLocked says whether so many units may be granted to a flow now.
-func (l *Limiter) fitsLocked(f *flow, cost int64) bool {
-	return cost <= l.config.Capacity-l.inUse && cost <= l.perFlow-f.held
 }
 
 // queueLocked lets a request wait, and grants what can be granted, which may be this very request. If

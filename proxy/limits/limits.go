@@ -18,8 +18,8 @@ type Config struct {
 	// LongRunning bounds watches, logs, execs and the like (kubehttp.Request.LongRunning). Nobody waits for
 	// one of them to end.
 	LongRunning int
-	// Bytes bounds the large answers that are being written from memory, before compression: those of more
-	// than a thousandth of it.
+	// Bytes bounds the large answers that are being written from memory, before compression, and the large
+	// bodies of requests that are kept: those of more than a thousandth of it.
 	Bytes int64
 	// Wait is how long a short request, or a large answer, waits for its turn.
 	Wait time.Duration
@@ -30,7 +30,7 @@ const (
 	waitingPerRequest = 4
 	// waitingAnswers bounds the large answers that wait to be written.
 	waitingAnswers = 4096
-	// smallPart: an answer of no more than this part of all bytes is not counted.
+	// smallPart: an answer or body of no more than this part of all bytes is not counted.
 	smallPart = 1024
 )
 
@@ -62,11 +62,21 @@ func New(cfg Config) (*Limits, error) {
 
 // Answer waits until an answer of so many bytes may be written. Small answers need not wait.
 func (l *Limits) Answer(ctx context.Context, of Flow, size int) (Grant, error) {
-	if int64(size) <= l.bytes.config.Capacity/smallPart {
+	if l.small(int64(size)) {
 		return Grant{}, nil
 	}
 	return l.bytes.Acquire(ctx, of, int64(size))
 }
+
+// Body says whether the body of a request, of so many bytes, may be kept until it is answered.
+func (l *Limits) Body(of Flow, size int64) (Grant, bool) {
+	if l.small(size) {
+		return Grant{}, true
+	}
+	return l.bytes.TryAcquire(of, size)
+}
+
+func (l *Limits) small(size int64) bool { return size <= l.bytes.config.Capacity/smallPart }
 
 // Stats returns the state of each bound, by its name in metrics.
 func (l *Limits) Stats() map[string]Stats {

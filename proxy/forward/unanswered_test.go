@@ -1,0 +1,175 @@
+package forward
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	h2 "golang.org/x/net/http2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
+)
+
+// TestUnanswered: where the API server gives no answer, clients hear whether they may repeat what they
+// have sent (Retry-After): whenever it was not carried out, and always if it only reads. The API server
+// hears of it again if it has not looked at it, or if it only reads.
+func TestUnanswered(t *testing.T) {
+	dies := func(times int32) func(n int32) bool { return func(n int32) bool { return n <= times } }
+	const (
+		untouched = "Nothing was carried out"
+		maybe     = "may or may not have been carried out"
+		noAnswer  = "listproxy got no answer"
+		tooMany   = "Too many requests"
+	)
+	for name, test := range map[string]struct {
+		method  string
+		header  http.Header
+		body    int
+		unkept  bool // there is no room for the body
+		down    bool // the upstream is not reached
+		closing bool // its first connection closes (GOAWAY) when a part of the body has come
+		dies    func(n int32) bool
+		user    bool // listproxy's own account is refused
+
+		code  int
+		again bool
+		says  string
+		heard int32 // how often the upstream has heard of it
+	}{
+		"down, a write":           {method: "POST", body: 2, down: true, code: 503, again: true, says: untouched},
+		"down, a read":            {method: "GET", down: true, code: 503, again: true, says: untouched},
+		"down, an upgrade":        {method: "POST", header: upgrade("SPDY/3.1"), down: true, code: 503, again: true, says: untouched},
+		"a read dies once":        {method: "GET", dies: dies(1), code: 200, heard: 2},
+		"a HEAD dies once":        {method: "HEAD", dies: dies(1), code: 200, heard: 2},
+		"a read dies twice":       {method: "GET", dies: dies(2), code: 503, again: true, says: noAnswer, heard: 2},
+		"a POST dies":             {method: "POST", body: 2, dies: dies(1), code: 503, says: maybe, heard: 1},
+		"a PUT dies":              {method: "PUT", body: 2, dies: dies(1), code: 503, says: maybe, heard: 1},
+		"a DELETE dies":           {method: "DELETE", dies: dies(1), code: 503, says: maybe, heard: 1},
+		"an exec dies":            {method: "GET", header: upgrade("websocket"), dies: dies(1), code: 503, says: maybe, heard: 1},
+		"a body is not looked at": {method: "PUT", body: 1 << 20, closing: true, code: 200, heard: 1},
+		"and was not kept":        {method: "PUT", body: 1 << 20, closing: true, unkept: true, code: 429, again: true, says: tooMany},
+		"and is too long":         {method: "PUT", body: maxKept + 1, closing: true, code: 429, again: true, says: tooMany},
+		"a refused account":       {method: "PUT", body: 2, user: true, code: 503, again: true, says: untouched, heard: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var heard atomic.Int32
+			api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+				if n := heard.Add(1); test.dies != nil && test.dies(n) {
+					panic(http.ErrAbortHandler)
+				}
+				if test.user {
+					w.WriteHeader(http.StatusUnauthorized)
+				}
+				if n, err := io.Copy(io.Discard, r.Body); n != int64(test.body) || err != nil {
+					t.Errorf("%d bytes of the body, %v", n, err)
+				}
+			})
+			config, closing := api.Config(), closesAtFirstData(t, api.TLS.Certificates)
+			var dialed atomic.Int32
+			config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				switch n := dialed.Add(1); {
+				case test.down:
+					return nil, errors.New("connect to https://u:hunter2@inner: refused")
+				case test.closing && n == 1:
+					address = closing
+				}
+				return (&net.Dialer{}).DialContext(ctx, network, address)
+			}
+			var records proxytest.Recorder
+			k := newLoggedForwarder(t, config, slog.New(&records))
+			if test.user {
+				expect.NoError(t, k.up.Impersonate(config))
+				k.caller = authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{"a"}})
+			}
+			front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Cache-Status", "listproxy; fwd=bypass; detail=not-list")
+				k.ServeAs(w, r, k.caller, func(int64) (func(), bool) { return func() {}, !test.unkept })
+			}), false)
+			r := httptest.NewRequestWithContext(t.Context(), test.method, front.URL+"/api/v1/namespaces/a/pods/b", bytes.NewReader(make([]byte, test.body)))
+			maps.Copy(r.Header, test.header)
+			res := proxytest.Do(t, front.Client(), r)
+			body := proxytest.ReadAll(t, res.Body)
+			if res.StatusCode != test.code || (res.Header.Get("Retry-After") == "1") != test.again || heard.Load() != test.heard {
+				t.Errorf("%s, Retry-After %q, heard %d times: %s", res.Status, res.Header.Get("Retry-After"), heard.Load(), body)
+			}
+			if test.code == http.StatusOK {
+				return
+			}
+			var got metav1.Status
+			if err := json.Unmarshal([]byte(body), &got); err != nil {
+				t.Fatalf("%v in %q", err, body)
+			}
+			want := metav1.Status{
+				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: int32(test.code),
+				Reason: metav1.StatusReasonServiceUnavailable, Message: got.Message, Details: got.Details,
+			}
+			if test.code == http.StatusTooManyRequests {
+				want.Reason = metav1.StatusReasonTooManyRequests
+			}
+			if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(got.Message, test.says) || strings.Contains(body, "hunter2") {
+				t.Errorf("%q, without %q (-want +got):\n%s", got.Message, test.says, diff)
+			}
+			res.Header.Del("Date")
+			res.Header.Del("Audit-Id") // TestRefusalHasAuditID
+			res.Header.Del("Retry-After")
+			res.Header.Del("Content-Length")
+			wantHeader := http.Header{
+				"Cache-Status": {"listproxy; fwd=bypass; detail=not-list"}, "Cache-Control": {"no-cache, private"}, "Content-Type": {"application/json"},
+			}
+			if diff := cmp.Diff(wantHeader, res.Header); diff != "" {
+				t.Errorf("header (-want +got):\n%s", diff)
+			}
+			if got := records.Above(slog.LevelInfo); len(got) != 1 {
+				t.Errorf("logged %q, want one warning", got)
+			}
+		})
+	}
+}
+
+func upgrade(to string) http.Header { return http.Header{"Connection": {"Upgrade"}, "Upgrade": {to}} }
+
+// closesAtFirstData accepts a connection, and speaks HTTP/2 on it until a part of a body comes. Then it
+// says that it has looked at no request, and at none that comes.
+func closesAtFirstData(t *testing.T, certificates []tls.Certificate) (address string) {
+	t.Helper()
+	listener := tls.NewListener(proxytest.Listen(t), &tls.Config{Certificates: certificates, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err := io.ReadFull(conn, make([]byte, len(h2.ClientPreface))); err != nil {
+			return
+		}
+		framer := h2.NewFramer(conn, conn)
+		_ = framer.WriteSettings()
+		for {
+			frame, err := framer.ReadFrame()
+			if err != nil {
+				return
+			}
+			if _, ok := frame.(*h2.DataFrame); ok {
+				_ = framer.WriteGoAway(0, h2.ErrCodeNo, nil)
+			}
+		}
+	}()
+	return listener.Addr().String()
+}

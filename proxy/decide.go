@@ -91,17 +91,19 @@ type wanted struct {
 // anyway: the newest state is proven even where the list would be forwarded sooner.
 func (w wanted) anyway() bool { return w.watch || w.Rule.ConsistentLists == policy.ConsistentAlways }
 
-// streamingList says that it is a watch that begins with the state. It would be the upstream's for
-// minutes if it were forwarded, so it waits for WatchProofWait.
+// streamingList says that it is a watch that begins with the state.
 func (w wanted) streamingList() bool { return w.watch && w.Initial }
 
-// loading is how long a request waits, at most, until a collection is loaded: a streaming list
-// does, if the collection was just begun or has just lost its state.
+// loading is how long a request waits, at most, until a collection is loaded that was just begun or
+// has just lost its state: 0 if the state that is loaded would not be the one that it asks for, or if
+// it costs the upstream next to nothing.
 func (w wanted) loading(of *snapshot.Collection) time.Duration {
-	if !w.streamingList() {
+	switch {
+	case w.watch && !w.Initial, !w.watch && w.query.Name != "",
+		w.Semantics != policy.Any && w.Semantics != policy.NotOlderThan && w.Semantics != policy.MostRecent:
 		return 0
 	}
-	return of.Loading(WatchProofWait)
+	return of.Loading(longestWait)
 }
 
 // answer is what is written for a list that can be answered from memory, and everything that must
@@ -213,11 +215,15 @@ func (h *Handler) snapshot(
 	}
 	if want.streamingList() { // the load and the proof take no longer together
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, WatchProofWait)
+		ctx, stop = context.WithTimeout(ctx, longestWait)
 		defer stop()
 	}
 	for {
 		if left := want.loading(collection); left > 0 {
+			// A few lists are not worth a wait. A streaming list would be the upstream's for minutes.
+			if !want.watch && collection.Spare() {
+				return nil, snapshot.Snapshot{}, reason.Warming
+			}
 			_, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
 			why = collection.AwaitFirst(ctx, left)
 			span.End()

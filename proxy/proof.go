@@ -26,16 +26,15 @@ func (h *Handler) proven(
 	return snap, why
 }
 
-// WatchProofWait is how long a streaming list waits in all: until the state is loaded and, if it
-// asks for the newest, for the proof. Where thousands begin at the same moment, the probe and the
-// feed's stream wait for CPU behind them; and the upstream would have to encode the whole state for
-// each that is forwarded.
-const WatchProofWait = 10 * time.Second
+// longestWait is how long a list waits until its resource is loaded, and a streaming list in all: until
+// then and, if it asks for the newest state, for the proof. Where thousands come at the same moment,
+// the upstream would have to encode the whole state for each that is forwarded.
+const longestWait = 10 * time.Second
 
 // proofWait is how long a request waits for the proof.
 func (h *Handler) proofWait(want wanted) time.Duration {
 	if want.watch {
-		return WatchProofWait
+		return longestWait
 	}
 	return h.ConsistentWait
 }

@@ -220,8 +220,7 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 
 // TestStreamingListOfAColdResource: the first streaming list of a resource waits until it is loaded,
 // since the upstream would have the watch for minutes if it were forwarded. If that takes too long, it
-// is forwarded, and so are all that follow. No other request waits. It is the same where the state is
-// lost, and loaded again.
+// is forwarded, and so are all that follow. It is the same where the state is lost, and loaded again.
 func TestStreamingListOfAColdResource(t *testing.T) {
 	const streaming = "watch=true&timeoutSeconds=600&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	cold := []reason.Reason{reason.Warming}
@@ -238,7 +237,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 	}{
 		"of any state":         {query: streaming + "&resourceVersion=0", want: []reason.Reason{""}, after: 2 * time.Second},
 		"of the newest state":  {query: streaming, want: []reason.Reason{""}, after: 4 * time.Second},
-		"loaded too late":      {query: streaming, away: true, want: []reason.Reason{reason.Warming, reason.Warming}, after: WatchProofWait},
+		"loaded too late":      {query: streaming, away: true, want: []reason.Reason{reason.Warming, reason.Warming}, after: longestWait},
 		"the client leaves":    {query: streaming, away: true, leave: 3 * time.Second, want: cold, after: 3 * time.Second},
 		"a watch, not a state": {query: "watch=true&resourceVersion=" + now, takes: time.Second, want: cold},
 		"a list":               {query: "resourceVersion=0", takes: time.Second, want: cold},
@@ -248,7 +247,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 
 		"lost":                          {query: streaming + "&resourceVersion=0", lost: true, again: 2 * time.Second, want: []reason.Reason{""}, after: 8 * time.Second},
 		"lost, of the newest state":     {query: streaming, lost: true, again: 2 * time.Second, want: []reason.Reason{""}, after: 8 * time.Second},
-		"lost for too long":             {query: streaming, lost: true, again: time.Hour, want: []reason.Reason{reason.Warming, reason.Warming}, after: WatchProofWait},
+		"lost for too long":             {query: streaming, lost: true, again: time.Hour, want: []reason.Reason{reason.Warming, reason.Warming}, after: longestWait},
 		"lost, and a list":              {query: "resourceVersion=0", lost: true, again: time.Hour, want: cold},
 		"lost while the proof is asked": {query: streaming, takes: time.Second, loses: 500 * time.Millisecond, again: time.Second, want: []reason.Reason{""}, after: 8 * time.Second},
 	} {
@@ -294,6 +293,73 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 					if ended := <-o.done; o.why != want || ended != after {
 						t.Errorf("request %d: forwarded after %v: %q", i, ended, o.why)
 					}
+				}
+			})
+		})
+	}
+}
+
+// TestCrowdAtAColdResource: while a resource is loaded, a few lists are forwarded, and all others wait,
+// ten seconds at most. Who would get nothing from the state that is loaded does not wait, nor who asks
+// for one object.
+func TestCrowdAtAColdResource(t *testing.T) {
+	const crowd = 20
+	for name, tt := range map[string]struct {
+		query  string
+		away   bool // the resource cannot be loaded
+		lost   bool // the resource was loaded, and has just lost its state
+		waits  bool
+		answer reason.Reason // of who has waited
+	}{
+		"any state":                    {query: "resourceVersion=0", waits: true},
+		"not older":                    {query: "resourceVersion=" + now, waits: true},
+		"the newest state":             {waits: true},
+		"the newest state, by a label": {query: "labelSelector=a%3Db", waits: true},
+		"in pages":                     {query: "resourceVersion=0&limit=1", waits: true},
+		"it is not loaded":             {query: "resourceVersion=0", away: true, waits: true, answer: reason.Warming},
+		"lost":                         {query: "resourceVersion=0", lost: true, waits: true, answer: reason.Warming},
+		"one object":                   {query: "resourceVersion=0&fieldSelector=metadata.name%3Da,metadata.namespace%3Dn"},
+		"exactly":                      {query: "resourceVersionMatch=Exact&resourceVersion=" + now},
+		"a watch from a revision on":   {query: "watch=true&resourceVersion=" + now},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t)
+				w.answerReviews(t)
+				w.away = tt.away
+				if tt.lost {
+					w.load(t)
+				}
+				time.Sleep(time.Minute) // all but the resource is known
+				if tt.lost {
+					w.cut(func() { w.over, w.failing = true, true })
+					synctest.Wait()
+				}
+				w.probeTakes = time.Second // so the load takes some seconds
+				var all []*openWatch
+				for range crowd {
+					o := w.open(t, &told{ResponseRecorder: httptest.NewRecorder()}, tt.query, "")
+					defer o.leave()
+					all = append(all, o)
+				}
+				time.Sleep(longestWait)
+				synctest.Wait()
+				late := w.open(t, &told{ResponseRecorder: httptest.NewRecorder()}, tt.query, "")
+				defer late.leave()
+				atOnce := 0
+				for i, o := range all {
+					switch after := <-o.done; {
+					case after == 0 && o.why == reason.Warming:
+						atOnce++
+					case after == 0 || after > longestWait || o.why != tt.answer:
+						t.Errorf("request %d: after %v %q", i, after, o.why)
+					}
+				}
+				if want := map[bool]int{true: 4, false: crowd}[tt.waits]; atOnce != want {
+					t.Errorf("%d were forwarded at once, want %d", atOnce, want)
+				}
+				if after := <-late.done; tt.waits && (after >= longestWait || late.why != tt.answer) {
+					t.Errorf("one that came later: after %v %q", after, late.why)
 				}
 			})
 		})

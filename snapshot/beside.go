@@ -53,8 +53,14 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 			a.changes = append(a.changes, rev)
 		}
 	}
-	return a, fmt.Errorf("a short watch ended without a bookmark: %w", s.Err)
+	if s.InOrder(time.Now()) {
+		return a, errNoBookmark
+	}
+	return a, fmt.Errorf("a short watch broke before its bookmark: %w", s.Err)
 }
+
+// errNoBookmark says that a short watch has lasted until its timeout.
+var errNoBookmark = errors.New("a short watch ended without a bookmark")
 
 // besideOver handles the outcome of a short watch, and returns what it has shown. A watch that
 // fails says nothing about the stream.
@@ -70,6 +76,12 @@ func (f *feed) besideOver(a outcome[attested]) (attested, error) {
 		return a.value, nil
 	case a.err == nil:
 		f.fresh.BesideOver(now, false)
+	case errors.Is(a.err, errNoBookmark):
+		was := f.fresh.NoBookmarks()
+		if f.fresh.BesideUnmarked(now); !was && f.fresh.NoBookmarks() {
+			f.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): nothing is proven " +
+				"to be the newest state, and lists of it are forwarded")
+		}
 	default:
 		f.log.Debug("a watch beside the stream proves nothing", "error", a.err)
 		f.fresh.BesideFailed(now, source.Wanted(0, a.err))

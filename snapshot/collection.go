@@ -50,6 +50,8 @@ type Collection struct {
 	// together they say whether it pays to wait for the newest state.
 	outlook atomic.Pointer[freshness.Machine]
 	costs   pace.Costs
+	// spare is how many lists are still forwarded while the state is loaded, and do not wait.
+	spare atomic.Int32
 	// trouble is why the last try to load a state has failed; nil once one was loaded.
 	trouble atomic.Pointer[error]
 	// pacer spreads the ends of watches, of this collection and all others.
@@ -91,6 +93,11 @@ type Collection struct {
 	marks []mark
 }
 
+// spareLists is how many lists are forwarded, while a state is loaded, before the others wait for it:
+// a crowd that comes at once to a collection that is not there costs the upstream little more than
+// the load.
+const spareLists = 4
+
 func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pacer, probes *freshness.Numbers) *Collection {
 	c := &Collection{
 		resource:      r,
@@ -104,6 +111,7 @@ func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pace
 		newWaiters:    make(chan struct{}, 1),
 	}
 	c.Touch()
+	c.spare.Store(spareLists)
 	c.publish(freshness.Machine{})
 	c.view.Store(&View{absence: reason.Warming, next: make(chan struct{}), newer: make(chan struct{})})
 	return c
@@ -112,7 +120,7 @@ func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pace
 // Latest returns the newest state, at revision atLeast or later: what Any (atLeast 0) and
 // NotOlderThan ask for. It waits a bounded time for the feed to get there.
 func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) {
+	return c.reach(ctx, atLeast, func(v *View) (Snapshot, reason.Reason) {
 		return v.notOlder(time.Now(), c.limits.Staleness, atLeast)
 	})
 }
@@ -120,33 +128,22 @@ func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, reas
 // Exact returns the state at revision rev: what Exact and continuations ask for. It waits a
 // bounded time for the feed to get there.
 func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(rev) })
+	return c.reach(ctx, rev, func(v *View) (Snapshot, reason.Reason) { return v.exact(rev) })
 }
 
-// reach asks the view and, while the answer is Ahead, the views that follow, for a bounded
-// time. Then it requests a probe.
-func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
+// reach asks the view for a revision and, while the answer is Ahead, the views that follow, for a
+// bounded time. Then it requests a probe.
+func (c *Collection) reach(ctx context.Context, rev uint64, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
+	v := c.view.Load()
+	if snap, absence := ask(v); absence != reason.Ahead || v.tooFar(rev) {
+		return snap, absence
+	}
 	snap, absence, timedOut := c.await(ctx, c.limits.Wait, reason.Ahead, (*View).replaced, ask)
 	if timedOut {
 		c.requestProbe()
 	}
 	return snap, absence
-}
-
-// NoLatest says why Latest could not answer, even after its wait; None if it might. It does not
-// wait, and does not count as a use of the collection.
-func (c *Collection) NoLatest(atLeast uint64) reason.Reason {
-	v := c.view.Load()
-	_, absence := v.notOlder(time.Now(), c.limits.Staleness, atLeast)
-	return v.unlessNear(absence, atLeast)
-}
-
-// NoExact is NoLatest for Exact.
-func (c *Collection) NoExact(rev uint64) reason.Reason {
-	v := c.view.Load()
-	_, absence := v.exact(rev)
-	return v.unlessNear(absence, rev)
 }
 
 // await calls ask with the view and, while the answer is notYet, with the views that follow, at
@@ -262,3 +259,7 @@ func (c *Collection) Loading(within time.Duration) time.Duration {
 	}
 	return max(0, within-time.Since(since))
 }
+
+// Spare reports whether a list may be forwarded instead of waiting while the state is loaded: a few
+// may, of each load.
+func (c *Collection) Spare() bool { return c.spare.Load() > 0 && c.spare.Add(-1) >= 0 }

@@ -267,7 +267,7 @@ func TestWhoGoesForAChange(t *testing.T) {
 				time.Sleep(300 * time.Millisecond)
 				synctest.Wait()
 				for name, c := range found {
-					if absence := c.NoLatest(0); (absence == reason.Memory) != (name == tt.goes) {
+					if _, absence := c.newest(); (absence == reason.Memory) != (name == tt.goes) {
 						t.Errorf("the one that is %s: %q", name, absence)
 					}
 				}

@@ -318,6 +318,45 @@ func TestShortWatchesThatFail(t *testing.T) {
 	}
 }
 
+// TestWithoutBookmarks: where short watches end without one, as without a watch cache, nobody waits for
+// a proof any more after a few, and the upstream is asked ever less often; until there is one again.
+func TestWithoutBookmarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
+		c := fed(t, e, time.Second)
+		asked := e.answers(nil)
+		waits := func(revision uint64) bool {
+			e.write(revision)
+			if c.NoFresh(index.Query{}, c.probes.Last(), 1500*time.Millisecond, true) != reason.None {
+				return false
+			}
+			_, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond)
+			return why == reason.NotProven
+		}
+		revision, inVain := uint64(10), 0
+		for begun := time.Now(); time.Since(begun) < 3*time.Hour; revision++ {
+			if waits(revision) {
+				inVain++
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if e.opened > 12 || asked() > 24 || inVain > 5 {
+			t.Errorf("in three hours %d short watches and %d questions, and %d lists waited in vain", e.opened, asked(), inVain)
+		}
+		if stats := c.stats(); !stats.NoBookmarks {
+			t.Error("nobody is told")
+		}
+		e.mu.Lock()
+		e.beside = func(string) string { return bookmark(e.revision, "") }
+		e.mu.Unlock()
+		time.Sleep(time.Hour)
+		e.write(revision + 1)
+		if _, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond); why != reason.None {
+			t.Errorf("when there are bookmarks again: %q", why)
+		}
+	})
+}
+
 // TestNewestAfterAResumedStream: that the upstream has the resume point and is at the span's end does
 // not prove that it has the same changes in between: etcd may have been restored and written until
 // its revision was there again. The stream, or a watch beside it from the resume point on, must

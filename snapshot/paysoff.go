@@ -17,18 +17,20 @@ import (
 // upstream's answer. The lists that are being forwarded already delay both. The time to write the
 // answer does not count, since the client needs it to read the answer in both cases.
 func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration, always bool) reason.Reason {
-	v, now := c.view.Load(), time.Now()
+	v, outlook, now := c.view.Load(), c.outlook.Load(), time.Now()
 	switch {
 	case v.absence != reason.None:
 		return v.absence
 	case q.Fields != nil && !v.frame.Selects(q.Fields):
 		return reason.Selector
+	case outlook.NoBookmarks():
+		return reason.NotProven
 	case clock.Age(v.heard.Sent, now) >= c.limits.Staleness:
 		return reason.Stale
 	case v.heard.Number > after:
 		return reason.None
 	}
-	proof := c.outlook.Load().Proof(now)
+	proof := outlook.Proof(now)
 	if !always {
 		kind, guess := pace.KindOf(v.newest, q)
 		list, delay := c.costs.Now(kind, guess, now)

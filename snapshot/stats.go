@@ -26,6 +26,8 @@ type CollectionStats struct {
 	// Heard is how new the newest state is: it has everything that the upstream had at that time; zero
 	// if there was none.
 	Heard time.Time
+	// NoBookmarks: the upstream sends no bookmarks, so nothing is proven to be the newest state.
+	NoBookmarks bool
 	// Used is when a request last asked for it.
 	Used time.Time
 	// Feed counts its spans, and those of earlier collections of the same Resource.
@@ -71,12 +73,13 @@ func (c *Collection) stats() CollectionStats {
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	s := CollectionStats{
-		Resource: c.resource,
-		Absence:  v.absence,
-		Versions: v.versions.Len(),
-		Spans:    v.spans, // never written again
-		Heard:    v.heard.Sent,
-		Used:     time.Unix(0, c.lastUse.Load()),
+		Resource:    c.resource,
+		Absence:     v.absence,
+		Versions:    v.versions.Len(),
+		Spans:       v.spans, // never written again
+		Heard:       v.heard.Sent,
+		NoBookmarks: c.outlook.Load().NoBookmarks(),
+		Used:        time.Unix(0, c.lastUse.Load()),
 	}
 	if v.absence == reason.None {
 		s.Objects = v.newest.Len()

@@ -116,13 +116,8 @@ func (v *View) state() Snapshot {
 // minutes.
 const farAhead = 1 << 22
 
-// unlessNear returns an absence, but not Ahead of a revision that the feed may reach soon.
-func (v *View) unlessNear(absence reason.Reason, rev uint64) reason.Reason {
-	if absence == reason.Ahead && rev-v.to() <= farAhead {
-		return reason.None
-	}
-	return absence
-}
+// tooFar says that a revision is so far ahead that it is not worth to wait for it.
+func (v *View) tooFar(rev uint64) bool { return rev > v.to() && rev-v.to() > farAhead }
 
 // exact returns the state at rev.
 func (v *View) exact(rev uint64) (Snapshot, reason.Reason) {

@@ -19,19 +19,20 @@ func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMos
 	c.Touch()
 	ask := func(v *View) (Snapshot, reason.Reason) { return v.follow(time.Now(), c.limits.Staleness, rev, gapless) }
 	v := c.view.Load()
-	if snap, why := ask(v); why != reason.Ahead || v.unlessNear(why, rev) == reason.Ahead {
-		return snap, why // or so far ahead that nobody can know it
+	if snap, why := ask(v); why != reason.Ahead || v.tooFar(rev) {
+		return snap, why
 	}
 	c.requestProbe()
 	snap, why, _ := c.await(ctx, atMost, reason.Ahead, (*View).replaced, ask)
 	return snap, why
 }
 
-// NoFollow is NoLatest for Follow.
+// NoFollow says why Follow could not answer now; None if it could. It does not wait, and does not count
+// as a use of the collection.
 func (c *Collection) NoFollow(rev uint64, gapless bool) reason.Reason {
 	v := c.view.Load()
 	_, absence := v.follow(time.Now(), c.limits.Staleness, rev, gapless)
-	return v.unlessNear(absence, rev)
+	return absence
 }
 
 // follow returns the newest state, if it is at rev or later, and if the live span has what came

@@ -354,6 +354,9 @@ func (c *Collection) publishLocked(v *View) {
 	if newer {
 		v.newer = make(chan struct{})
 	}
+	if old.absence == reason.None && v.absence != reason.None {
+		c.spare.Store(spareLists)
+	}
 	c.view.Store(v)
 	close(old.next)
 	if newer {

@@ -279,44 +279,24 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// TestNoState: what cannot be waited for is known at once, and asking is no use of the collection.
-func TestNoState(t *testing.T) {
+// TestFarAhead: nobody waits for a revision that cannot come soon.
+func TestFarAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute, Wait: time.Hour})
-		time.Sleep(time.Second)
-		for _, tt := range []struct {
-			rev           uint64
-			latest, exact reason.Reason
-		}{
-			{0, reason.None, reason.History},
-			{9, reason.None, reason.History},
-			{10, reason.None, reason.None},
-			{11, reason.None, reason.None},
-			{10 + farAhead, reason.None, reason.None},
-			{11 + farAhead, reason.Ahead, reason.Ahead},
-			{1<<63 - 1, reason.Ahead, reason.Ahead},
-		} {
-			if got := c.NoLatest(tt.rev); got != tt.latest {
-				t.Errorf("newer than %d: %q, want %q", tt.rev, got, tt.latest)
+		const wait = time.Second
+		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute, Wait: wait})
+		for rev, want := range map[uint64]time.Duration{10: 0, 11: wait, 10 + farAhead: wait, 11 + farAhead: 0, 1<<63 - 1: 0} {
+			for name, ask := range map[string]func(context.Context, uint64) (Snapshot, reason.Reason){
+				"newer than": c.Latest,
+				"exactly":    c.Exact,
+				"following": func(ctx context.Context, rev uint64) (Snapshot, reason.Reason) {
+					return c.Follow(ctx, rev, true, wait)
+				},
+			} {
+				asked := time.Now()
+				if _, why := ask(t.Context(), rev); (why == reason.Ahead) != (rev > 10) || time.Since(asked) != want {
+					t.Errorf("%s %d: %q after %v, want %v", name, rev, why, time.Since(asked), want)
+				}
 			}
-			if got := c.NoExact(tt.rev); got != tt.exact {
-				t.Errorf("at %d: %q, want %q", tt.rev, got, tt.exact)
-			}
-		}
-		if idle := c.idle(time.Now()); idle != time.Second {
-			t.Errorf("it was used %v ago", idle)
-		}
-		c.Touch()
-		if idle := c.idle(time.Now()); idle != 0 {
-			t.Errorf("it was used %v ago", idle)
-		}
-		time.Sleep(time.Hour)
-		if got := c.NoLatest(0); got != reason.Stale {
-			t.Errorf("an hour later: %q", got)
-		}
-		c.close()
-		if got := c.NoExact(11); got != reason.Warming {
-			t.Errorf("without a stream: %q", got)
 		}
 	})
 }

@@ -108,8 +108,11 @@ func (s *Source) collection(c snapshot.CollectionStats, now time.Time) Collectio
 }
 
 // absenceOf says why a collection cannot answer lists of the newest state now: its state may be too
-// old for that.
+// old for that, or nothing can be proven.
 func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duration) reason.Reason {
+	if c.Absence == reason.None && c.NoBookmarks {
+		return reason.NotProven
+	}
 	if c.Absence == reason.None && staleness > 0 && clock.Age(c.Heard, now) >= staleness {
 		return reason.Stale
 	}

@@ -27,6 +27,13 @@ const (
 	besidePause = time.Second
 	// maxFailed is how many failures in a row count.
 	maxFailed = 10
+	// manyUnmarked is how many short watches in a row must have ended at their timeout without a bookmark for
+	// the upstream to be taken for one that sends none, as kube-apiserver does where it has no watch cache
+	// for the resource. From then on it is asked nothing for unmarkedPause, which doubles each time up to
+	// longestUnmarked.
+	manyUnmarked    = 3
+	unmarkedPause   = time.Minute
+	longestUnmarked = time.Hour
 	// besideKept: until this long after the last request for the newest state, a new short watch
 	// follows each that ends, so that bookmarks keep coming.
 	besideKept = 3 * time.Second
@@ -84,11 +91,13 @@ type Machine struct {
 
 	// beside: a short watch is open, since opened. useful: the last one showed something that the stream
 	// had not sent. failed is how many failed since then, and rested is when the next may be opened.
-	beside bool
-	opened time.Time
-	useful bool
-	failed int
-	rested time.Time
+	// unmarked is how many ended without a bookmark since one had one.
+	beside   bool
+	opened   time.Time
+	useful   bool
+	failed   int
+	rested   time.Time
+	unmarked int
 }
 
 // said is a revision that the upstream has given, and when.
@@ -137,6 +146,7 @@ func (m *Machine) Follow(now time.Time) {
 	*m = Machine{
 		rhythm: m.rhythm, pace: m.pace, probe: m.probe, spared: m.spared,
 		awaited: m.awaited, awaitedAt: m.awaitedAt, owed: m.owed, told: now, failed: m.failed, rested: m.rested,
+		unmarked: m.unmarked,
 	}
 }
 
@@ -179,8 +189,15 @@ func (m *Machine) nextProbe(now, heard time.Time) time.Time {
 	if m.owed || m.awaited > m.probe.Number {
 		at = earlier(at, now)
 	}
+	if m.NoBookmarks() {
+		at = later(at, m.rested)
+	}
 	return later(at, m.spared)
 }
+
+// NoBookmarks says that the upstream sends no bookmarks, as far as was seen: nothing can be proven, and
+// nobody need wait for a proof.
+func (m *Machine) NoBookmarks() bool { return m.unmarked >= manyUnmarked }
 
 // nextBeside is when to open a short watch; zero if there is none to be opened.
 func (m *Machine) nextBeside(now, heard time.Time) time.Time {
@@ -274,7 +291,7 @@ func (m *Machine) BesideOpened(now time.Time) { m.beside, m.opened = true, now }
 // BesideOver says that the short watch has ended. useful: it showed something that the stream had
 // not sent.
 func (m *Machine) BesideOver(now time.Time, useful bool) {
-	m.beside, m.useful, m.failed = false, useful, 0
+	m.beside, m.useful, m.failed, m.unmarked = false, useful, 0, 0
 	m.pace.Beside.Add(now.Sub(m.opened))
 }
 
@@ -284,6 +301,14 @@ func (m *Machine) BesideFailed(now time.Time, wanted time.Duration) {
 	pause := max(besidePause, min(besidePause<<m.failed, m.Pause()))
 	m.beside, m.useful, m.failed = false, false, min(m.failed+1, maxFailed)
 	m.rested = now.Add(max(wanted, pause))
+}
+
+// BesideUnmarked says that the short watch has ended at its timeout, without a bookmark.
+func (m *Machine) BesideUnmarked(now time.Time) {
+	m.BesideFailed(now, 0)
+	if m.unmarked++; m.NoBookmarks() {
+		m.rested = now.Add(min(longestUnmarked, unmarkedPause<<min(m.unmarked-manyUnmarked, maxFailed)))
+	}
 }
 
 // Proof returns how long the proof of the newest state is likely to take for a request that comes

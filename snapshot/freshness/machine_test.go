@@ -166,6 +166,29 @@ func TestFreshness(t *testing.T) {
 				f.BesideFailed(start, 0)
 			}, now: besideDelay, want: Action{Wake: at(besidePause)},
 		},
+		"two short watches had no bookmark": {
+			happens: func(f *Machine) { unmarked(f, start, 2); behind(f, start, true) }, now: besideDelay, want: Action{Wake: at(2 * besidePause)},
+		},
+		"three had none: nothing is asked for a time": {
+			happens: func(f *Machine) { unmarked(f, start, 3); f.Await(start, 9); f.RequestProbe() }, want: Action{Wake: at(unmarkedPause)},
+		},
+		"three had none, then it is tried again": {
+			happens: func(f *Machine) { unmarked(f, start, 3); f.StreamTold(at(unmarkedPause), 0) }, now: unmarkedPause, want: Action{Probe: true},
+		},
+		"beside one stream after the other": {
+			happens: func(f *Machine) {
+				for range 4 {
+					unmarked(f, start, 1)
+					f.Follow(start)
+				}
+			}, want: Action{Wake: at(2 * unmarkedPause)},
+		},
+		"it has had none for long": {
+			happens: func(f *Machine) { unmarked(f, start, 100) }, want: Action{Wake: at(longestUnmarked)},
+		},
+		"one had one again": {
+			happens: func(f *Machine) { unmarked(f, start, 100); f.BesideOver(start, false); f.Await(start, 9) }, want: Action{Probe: true},
+		},
 		"the upstream wants to be spared for longer than a stream's pause": {
 			happens: func(f *Machine) {
 				f.Refused(start, 5*time.Second)
@@ -227,6 +250,14 @@ func behind(f *Machine, now time.Time, awaited bool) {
 	f.Answered(now, 30, false)
 }
 
+// unmarked makes short watches end without a bookmark.
+func unmarked(f *Machine, now time.Time, n int) {
+	for range n {
+		f.BesideOpened(now)
+		f.BesideUnmarked(now)
+	}
+}
+
 // TestFreshnessKeepsItsRules: whatever happens, one probe and one watch beside are under way at
 // most, none while the upstream wants to be spared, and what somebody waits for is asked for at
 // once.
@@ -264,9 +295,12 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 			case 6:
 				if beside {
 					beside = false
-					if rng.IntN(2) == 0 {
+					switch rng.IntN(4) {
+					case 0:
 						f.BesideFailed(now, time.Duration(rng.IntN(5))*time.Second)
-					} else {
+					case 1:
+						f.BesideUnmarked(now)
+					default:
 						f.BesideOver(now, rng.IntN(2) == 0)
 					}
 				}
@@ -291,13 +325,13 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 					f.BesideOpened(now)
 					continue
 				case do.Probe:
-					if f.probing || now.Before(f.spared) {
+					if f.probing || now.Before(f.spared) || f.NoBookmarks() && now.Before(f.rested) {
 						t.Fatalf("seed %d: a probe, while another is %v, spared for %v", seed, f.probing, f.spared.Sub(now))
 					}
 					f.ProbeSent(Probe{f.probe.Number + 1, now})
 					continue
 				}
-				if !f.probing && f.awaited > f.probe.Number && !now.Before(f.spared) {
+				if !f.probing && f.awaited > f.probe.Number && !now.Before(f.spared) && !f.NoBookmarks() {
 					t.Fatalf("seed %d: somebody waits, and nothing is asked", seed)
 				}
 				if !f.probing && do.Wake.IsZero() {

@@ -27,8 +27,8 @@ import (
 type Handler struct {
 	// Draining says whether the process is about to end.
 	Draining func() bool
-	// StallTimeout is how long a client may read nothing of an answer from memory before it is cut off; 0
-	// is never.
+	// StallTimeout is how long a client may read nothing of an answer before it is cut off, unless it is a
+	// forwarded stream; 0 is never.
 	StallTimeout time.Duration
 	// MaxBodyBytes bounds the body of a request; 0 is no bound.
 	MaxBodyBytes int64

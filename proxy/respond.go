@@ -56,6 +56,11 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		}()
 		w = watch
 	}
+	if !kubehttp.Of(r).LongRunning {
+		short := server.NewAnswerWriter(w, r, h.StallTimeout, h.Log)
+		defer short.Finish()
+		w = short
+	}
 	out, end := record.Forwarding(r)
 	defer end()
 	code = h.Forward.ServeAs(w, out, who.identity, h.keep(who))

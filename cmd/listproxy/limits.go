@@ -54,7 +54,7 @@ func (o *limitOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.body, "max-body-bytes", o.body,
 		"how long a request's body may be (`quantity`), except for execs, uploads by proxy and the like;\n0 leaves that to the API server")
 	fs.DurationVar(&o.stall, "stall-timeout", o.stall,
-		"a client that reads nothing of an answer from memory for this long is cut off; 0 never")
+		"a client that reads nothing of an answer for this long is cut off, unless it is a forwarded stream; 0 never")
 }
 
 // Validate implements optionGroup.

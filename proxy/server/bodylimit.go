@@ -3,6 +3,7 @@ package server
 import (
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -34,19 +35,29 @@ func LimitBodies(next http.Handler, limit int64, within time.Duration) http.Hand
 			r.Body = http.MaxBytesReader(w, r.Body, limit)
 		}
 		if within > 0 {
-			control := http.NewResponseController(w)
-			_ = control.SetReadDeadline(time.Now().Add(within)) // fails only if the connection is gone
-			r.Body = &timedBody{ReadCloser: r.Body, control: control}
+			body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
+			_ = body.control.SetReadDeadline(time.Now().Add(within)) // fails only if the connection is gone
+			defer body.handled()
+			r.Body = body
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
 // timedBody is a body whose connection or stream has a read deadline. It is read by one goroutine at a
-// time.
+// time, which may be one that outlives the handler.
 type timedBody struct {
 	io.ReadCloser
-	control *http.ResponseController
+
+	mu      sync.Mutex
+	control *http.ResponseController // nil once the handler has returned: nothing of its own may be used then
+}
+
+// handled is called when the handler returns.
+func (b *timedBody) handled() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.control = nil
 }
 
 // Read implements [io.Reader]. At the end of the body it lifts the deadline: from here on the server
@@ -54,7 +65,11 @@ type timedBody struct {
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
-		_ = b.control.SetReadDeadline(time.Time{})
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.control != nil {
+			_ = b.control.SetReadDeadline(time.Time{})
+		}
 	}
 	return n, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,4 +107,31 @@ func TestConnectionOfAStuckUploadEnds(t *testing.T) {
 			t.Errorf("the connection ended after %v", took)
 		}
 	})
+}
+
+// TestUploadThatOutlivesItsHandler: the end of a body may still be read when the handler has returned.
+// Then nothing of the handler's is used any more: over HTTP/2 that would be a panic.
+func TestUploadThatOutlivesItsHandler(t *testing.T) {
+	read := make(chan error, 1)
+	handler := bounded(func(w http.ResponseWriter, r *http.Request) {
+		body, returned := r.Body, r.Context().Done()
+		go func() {
+			<-returned
+			_, err := body.Read(make([]byte, 1))
+			read <- err
+		}()
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = io.NopCloser(strings.NewReader("")) // whose end comes when it is asked for
+		handler.ServeHTTP(w, r)
+	}), true)
+	for range 50 {
+		res, err := front.Client().Post(front.URL, "text/plain", strings.NewReader("x"))
+		expect.NoError(t, err)
+		_ = res.Body.Close()
+		if err := <-read; !errors.Is(err, io.EOF) {
+			t.Errorf("read %v", err)
+		}
+	}
 }

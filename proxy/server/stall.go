@@ -24,9 +24,10 @@ const (
 // errStalled is what writing an answer ends with when its client does not read.
 var errStalled = errors.New("the client does not read the answer")
 
-// AnswerWriter writes an answer from memory, and ends it if its client does not read it: its objects
-// stay in memory as long as it lasts. Forwarded answers have no such bound: as at kube-apiserver, a
-// stopped client may go on.
+// AnswerWriter writes an answer, and ends it if its client does not read it. It is for answers from
+// memory, whose objects stay there as long as they last, and for short requests that are forwarded,
+// which hold a turn: kube-apiserver ends these after a minute, too (--request-timeout). Forwarded
+// streams have no such bound: as at kube-apiserver, a stopped client may go on.
 //
 // It limits the time of each write and each flush, and splits large writes into pieces of 256 KiB.
 // As long as each is done in time, an answer may take any time. Between writes no time is measured,

@@ -66,10 +66,6 @@ type Config struct {
 type Settings struct {
 	// History is how far back states are kept; 0 is as for all.
 	History time.Duration
-	// Bytes bounds what its collections store together, within the bound for all; 0 is no bound.
-	Bytes int64
-	// Idle is how long they are kept when nobody asks for them: nil is as for all, 0 for ever.
-	Idle *time.Duration
 	// Watches: clients may follow its collections.
 	Watches bool
 }
@@ -107,8 +103,6 @@ type Collections struct {
 	made uint64
 	// counts has the counters of every resource that ever had a span.
 	counts map[Resource]*spanCounts
-	// budgets are those of resources with a bound of their own.
-	budgets map[schema.GroupVersionResource]*budget.Bound
 	// eager are the resources that stay, also after a collection of theirs was dropped.
 	eager map[Resource]struct{}
 	// bans say which collections must not be kept now.
@@ -127,8 +121,6 @@ type Collections struct {
 type running struct {
 	*Collection
 	stop context.CancelFunc
-	// idleTimeout is how long it stays when nobody asks for it; 0 is for ever.
-	idleTimeout time.Duration
 	// watches: clients may follow it.
 	watches bool
 }
@@ -148,9 +140,8 @@ func NewCollections(config Config) *Collections {
 		all:         map[Resource]*running{},
 		counts:      map[Resource]*spanCounts{},
 
-		budgets: map[schema.GroupVersionResource]*budget.Bound{},
-		eager:   map[Resource]struct{}{},
-		bans:    bans{},
+		eager: map[Resource]struct{}{},
+		bans:  bans{},
 	}
 	c.feeds.Go(c.tidy)
 	if config.SelfCheck > 0 {
@@ -298,25 +289,15 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 	if c.config.Settings != nil {
 		settings = c.config.Settings(r.GroupVersionResource)
 	}
-	limits, idleTimeout, bytes := c.config.Limits, c.config.Idle, c.budget
+	limits := c.config.Limits
 	if settings.History > 0 {
 		limits.History = settings.History
 	}
-	if settings.Idle != nil {
-		idleTimeout = *settings.Idle
-	}
-	if settings.Bytes > 0 {
-		gvr := r.GroupVersionResource
-		if c.budgets[gvr] == nil {
-			c.budgets[gvr] = &budget.Bound{Limit: settings.Bytes, Parent: c.budget}
-		}
-		bytes = c.budgets[gvr]
-	}
-	collection := newCollection(r, limits, bytes, &c.pacer, &c.probes)
+	collection := newCollection(r, limits, c.budget, &c.pacer, &c.probes)
 	collection.life.counts = c.countsLocked(r)
 	c.made++
 	collection.objects = c.made << index.ObjectNumberBits
-	return &running{Collection: collection, stop: stop, idleTimeout: idleTimeout, watches: settings.Watches}
+	return &running{Collection: collection, stop: stop, watches: settings.Watches}
 }
 
 func (c *Collections) list() []*running {

@@ -100,51 +100,25 @@ func TestPeek(t *testing.T) {
 
 func TestSettingsOfAResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		never, soon := time.Duration(0), time.Minute
 		c := newTestCollections(t, func(config *Config) {
 			config.Idle = 10 * time.Minute
 			config.Settings = func(gvr schema.GroupVersionResource) Settings {
-				return map[string]Settings{
-					"short": {History: time.Minute, Bytes: 1000, Idle: &soon},
-					"kept":  {Idle: &never},
-				}[gvr.Resource]
+				return map[string]Settings{"short": {History: time.Minute}}[gvr.Resource]
 			}
 		})
-		use := func(name string, representation media.Representation) *Collection {
-			r := resourceNamed(name)
-			r.Representation = representation
-			collection, absence := c.Use(r)
+		use := func(name string) *Collection {
+			collection, absence := c.Use(resourceNamed(name))
 			if absence != reason.None {
 				t.Fatalf("%s: %q", name, absence)
 			}
 			return collection
 		}
-		short, other, kept := use("short", media.JSON), use("other", media.JSON), use("kept", media.JSON)
+		short, other := use("short"), use("other")
 		if short.limits.History != time.Minute || other.limits.History != time.Hour || short.limits.Staleness != 90*time.Second {
 			t.Errorf("histories of %v and %v", short.limits, other.limits)
 		}
-		if twin := use("short", media.Protobuf); twin.budget != short.budget {
-			t.Error("two representations of a resource do not share its bound")
-		}
-		short.budget.Add(950)
-		if !short.budget.Crowded() || short.budget.Full() || other.budget.Crowded() || c.budget.Used.Load() != 950 {
-			t.Errorf("950 of 1000 bytes: crowded %v, full %v; others crowded %v", short.budget.Crowded(), short.budget.Full(), other.budget.Crowded())
-		}
-		short.budget.Add(51)
-		if !short.budget.Full() || other.budget.Full() {
-			t.Error("the bound of one resource is not its own")
-		}
-		short.budget.Add(-1001)
-
-		time.Sleep(2 * time.Minute)
-		if got := use("short", media.JSON); got == short {
-			t.Error("nobody asked for a minute, and it is still there")
-		}
 		time.Sleep(time.Hour)
-		if got := use("kept", media.JSON); got != kept {
-			t.Error("what is to stay has gone")
-		}
-		if got := use("other", media.JSON); got == other {
+		if got := use("other"); got == other {
 			t.Error("nobody asked for an hour, and it is still there")
 		}
 	})
@@ -153,7 +127,7 @@ func TestSettingsOfAResource(t *testing.T) {
 // TestWhatCannotFit is known by the first objects, but for large ones, or by what was read of it.
 func TestWhatCannotFit(t *testing.T) {
 	all := &budget.Bound{Limit: 1000 << 20}
-	own := &budget.Bound{Limit: 100 << 20, Parent: all}
+	small := &budget.Bound{Limit: 100 << 20}
 	for _, tt := range []struct {
 		is       learned
 		measured int64
@@ -163,7 +137,7 @@ func TestWhatCannotFit(t *testing.T) {
 		{learned{count: misfit * 900, mean: 1 << 20}, 0, all, true},
 		{learned{count: misfit * 900 * 64, mean: 16 << 10}, 0, all, true},
 		{learned{count: misfit*900*64 + 1000, mean: 16 << 10}, 0, all, false},
-		{learned{count: misfit * 900 * 64, mean: 16 << 10}, 0, own, false},
+		{learned{count: misfit * 900 * 64, mean: 16 << 10}, 0, small, false},
 		{learned{count: misfit*900*64 + 1000, mean: 1 << 20}, 0, all, false},
 		{learned{count: 4000, mean: 1 << 20}, 0, all, true}, // the first may be larger than the others
 		{learned{count: 4000, mean: 1 << 20}, 200 << 10, all, true},
@@ -222,13 +196,11 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 func TestWhoGoesForAChange(t *testing.T) {
 	for name, tt := range map[string]struct {
 		idle, used time.Duration // since each was asked for
-		own        bool          // what is full is the bound of the one that is used
 		goes       string
 	}{
 		"the other is idle": {idle: rested, goes: "idle"},
 		"both are used":     {goes: "used"},
 		"both are idle":     {idle: rested, used: rested, goes: "used"},
-		"its own bound":     {idle: rested, own: true, goes: "used"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -242,12 +214,6 @@ func TestWhoGoesForAChange(t *testing.T) {
 					c.Bytes = bound
 					c.Limits = Limits{History: time.Hour, Staleness: time.Hour}
 					c.Client = &http.Client{Transport: byName{"used": used, "idle": idle}}
-					c.Settings = func(gvr schema.GroupVersionResource) Settings {
-						if tt.own && gvr.Resource == "used" {
-							return Settings{Bytes: bound / 2}
-						}
-						return Settings{}
-					}
 				})
 				found := map[string]*Collection{}
 				for name := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
@@ -257,13 +223,7 @@ func TestWhoGoesForAChange(t *testing.T) {
 				for name, since := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
 					found[name].lastUse.Store(time.Now().Add(-since).UnixNano())
 				}
-				if tt.own {
-					own := all.budgets[resourceNamed("used").GroupVersionResource]
-					own.Add(own.Limit - own.Used.Load() - 1)
-					all.budget.Add(bound*19/20 - all.budget.Used.Load())
-				} else {
-					all.budget.Add(bound - all.budget.Used.Load() - 1)
-				}
+				all.budget.Add(bound - all.budget.Used.Load() - 1)
 				time.Sleep(300 * time.Millisecond)
 				synctest.Wait()
 				for name, c := range found {

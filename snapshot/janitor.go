@@ -34,7 +34,7 @@ func (c *Collections) tidy() {
 // endIdle ends the collections that nobody has asked for during their idle timeout.
 func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
-		if r.idleTimeout > 0 && !c.isEager(r) && r.idle(now) > r.idleTimeout {
+		if c.config.Idle > 0 && !c.isEager(r) && r.idle(now) > c.config.Idle {
 			r.life.left()
 			c.end(r, reason.Stopped, reason.Other)
 		}
@@ -59,12 +59,12 @@ func (c *Collections) giveUp(r *running, why reason.Reason, loss reason.Reason) 
 	c.config.Log.Info("collection ended", "collection", r.resource.String(), "reason", why, "idle", r.idle(time.Now()).Round(time.Second))
 }
 
-// makeRoom keeps a tenth of every bound free: first it shortens histories, then it drops the
+// makeRoom keeps a tenth of the bound free: first it shortens histories, then it drops the
 // collection that was not asked for longest. Objects that still do not fit are refused when they
 // come in.
 func (c *Collections) makeRoom(now time.Time) {
 	c.shortenHistories()
-	c.dropIdlest(now, func(*running) bool { return true })
+	c.dropIdlest(now)
 }
 
 // makeRoomFor makes room for what came to a collection that is in use, and reports whether it fits.
@@ -74,8 +74,7 @@ func (c *Collections) makeRoomFor(r *running) bool {
 		return !r.budget.Full()
 	}
 	c.shortenHistories()
-	helps := func(other *running) bool { return other.budget == r.budget || c.budget.Full() }
-	for r.budget.Full() && c.dropIdlest(now, helps) {
+	for r.budget.Full() && c.dropIdlest(now) {
 	}
 	return !r.budget.Full()
 }
@@ -90,10 +89,10 @@ func (c *Collections) shortenHistories() {
 }
 
 // dropIdlest drops one collection: the one that nobody has asked for longest, of those that have
-// little room, are not in use, and help. It reports whether there was one.
-func (c *Collections) dropIdlest(now time.Time, helps func(*running) bool) bool {
+// little room and are not in use. It reports whether there was one.
+func (c *Collections) dropIdlest(now time.Time) bool {
 	all := slices.DeleteFunc(c.list(), func(r *running) bool {
-		return !r.budget.Crowded() || c.isEager(r) || r.idle(now) < rested || !helps(r)
+		return !r.budget.Crowded() || c.isEager(r) || r.idle(now) < rested
 	})
 	if len(all) == 0 {
 		return false

@@ -44,17 +44,27 @@ func New(c Config) http.Handler {
 	port := http.NewServeMux()
 	port.Handle("/", guard(c.Hosts, 16, 10*time.Second, pages))
 	if c.Profiling {
-		profiles := http.NewServeMux()
-		profiles.HandleFunc("/debug/pprof/", pprof.Index)
-		profiles.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		profiles.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		profiles.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		profiles.HandleFunc("/debug/pprof/trace", pprof.Trace)
-		port.Handle("/debug/pprof/", guard(c.Hosts, 2, 5*time.Minute, profiles))
+		port.Handle("/debug/pprof/", guard(c.Hosts, 2, 5*time.Minute, http.HandlerFunc(profile)))
 	}
 	port.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
 	port.HandleFunc("GET /readyz", c.Ready.serve)
 	return hardened(port)
+}
+
+// profile answers as net/http/pprof does on the mux that all packages share.
+func profile(w http.ResponseWriter, r *http.Request) {
+	switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {
+	case "cmdline":
+		pprof.Cmdline(w, r)
+	case "profile":
+		pprof.Profile(w, r)
+	case "symbol":
+		pprof.Symbol(w, r)
+	case "trace":
+		pprof.Trace(w, r)
+	default:
+		pprof.Index(w, r)
+	}
 }
 
 // serve answers /readyz.

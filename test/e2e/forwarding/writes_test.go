@@ -1,12 +1,15 @@
 package forwarding
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,10 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
 // write is one step of a script, and the status that it must have.
@@ -314,5 +319,136 @@ func TestStrangersDoNotDisturb(t *testing.T) {
 	}
 	if len(failures) > 0 {
 		t.Errorf("of %d writes failed: %v", writes, failures)
+	}
+}
+
+// closing is a kube-apiserver that now and then closes the connection of a request (GOAWAY), behind a
+// balancer that counts connections.
+func closing(t *testing.T) (counted *hop.Balancer, configs func(user string) *rest.Config) {
+	t.Helper()
+	server, err := cp.AddAPIServer(t.Context(), cp.Version())
+	expect.NoError(t, err)
+	t.Cleanup(func() { _ = server.Kill() })
+	expect.NoError(t, server.Kill())
+	expect.NoError(t, server.Use(t.Context(), cp.Version(), "--goaway-chance=0.02"))
+	expect.NoError(t, server.Start(t.Context()))
+	counted, err = hop.StartBalancer()
+	expect.NoError(t, err)
+	t.Cleanup(counted.Close)
+	counted.Add(strings.TrimPrefix(server.URL(), "https://"))
+	return counted, func(user string) *rest.Config {
+		config := cp.RESTConfig(user)
+		config.Host = "https://" + counted.Address()
+		return config
+	}
+}
+
+// TestGoAway: kube-apiserver closes connections while reads and writes of all sizes are under way. No
+// more of them fail through listproxy than directly: none, or where there is no room to keep a body,
+// with an answer for which clients repeat the request.
+func TestGoAway(t *testing.T) {
+	harness.Long(t)
+	counted, configs := closing(t)
+	plain, err := harness.BuildPlainProxy(t.Context()) // a fast one, as the API server is
+	expect.NoError(t, err)
+	start := func(args ...string) *door {
+		return startProxy(t, harness.ProxyOptions{Binary: plain, Upstream: configs(controlplane.Feed), Args: append([]string{"--log-level", "info"}, args...)})
+	}
+	ns := newNamespace(t)
+	newConfigMap(t, ns, "one", nil)
+	again := "429, Retry-After 1"
+	for _, side := range []struct {
+		name string
+		door *door
+		may  string // fail
+	}{
+		{"directly", doorOf(t, configs), ""},
+		{"through listproxy", start(), ""},
+		{"through listproxy without room", start("--max-inflight-bytes", "64Ki"), again},
+	} {
+		for _, size := range []int{10 << 10, 300 << 10, 900 << 10} {
+			l := load{door: side.door, path: "/api/v1/namespaces/" + ns + "/configmaps/one"}
+			before := counted.Accepted()
+			l.run(t, size)
+			harness.Log(fmt.Sprintf("goaway, %s, %d KiB: %d reads, %d writes, %d connections, failed: %v", side.name, size>>10, l.reads.Load(), writesUnderGoAway, counted.Accepted()-before, l.failed))
+			delete(l.failed, "PUT "+side.may)
+			if len(l.failed) > 0 {
+				t.Errorf("%s, %d KiB: %v", side.name, size>>10, l.failed)
+			}
+		}
+	}
+}
+
+const writesUnderGoAway = 200
+
+// load reads and writes one object.
+type load struct {
+	door  *door
+	path  string
+	reads atomic.Int64
+
+	mu     sync.Mutex
+	failed map[string]int
+}
+
+// run sends writes of so many bytes, while twenty others read.
+func (l *load) run(t *testing.T, size int) {
+	t.Helper()
+	l.failed = map[string]int{}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var readers, writers sync.WaitGroup
+	for range 20 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				l.send(ctx, call{path: l.path})
+				l.reads.Add(1)
+			}
+		})
+	}
+	var sent atomic.Int64
+	write := jsonBody(http.MethodPut, l.path+"?dryRun=All",
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"},"data":{"a":"`+strings.Repeat("x", size)+`"}}`)
+	for range 4 {
+		writers.Go(func() {
+			for sent.Add(1) <= writesUnderGoAway {
+				l.send(t.Context(), write)
+			}
+		})
+	}
+	writers.Wait()
+	cancel()
+	readers.Wait()
+}
+
+// send sends a request and notes what became of it, unless ctx ended.
+func (l *load) send(ctx context.Context, c call) {
+	failure := func() string {
+		r, err := http.NewRequestWithContext(ctx, c.method, l.door.url+c.path, strings.NewReader(c.body))
+		if err != nil {
+			return err.Error()
+		}
+		r.Header.Set("Authorization", "Bearer "+cp.Token(controlplane.Admin))
+		maps.Copy(r.Header, c.header)
+		res, err := l.door.clients[http2].Do(r)
+		if err != nil {
+			return err.Error()
+		}
+		defer func() { _ = res.Body.Close() }()
+		body, err := io.ReadAll(res.Body)
+		switch {
+		case err != nil:
+			return err.Error()
+		case res.StatusCode == http.StatusOK:
+			return ""
+		case res.Header.Get("Retry-After") != "":
+			return fmt.Sprintf("%d, Retry-After %s", res.StatusCode, res.Header.Get("Retry-After"))
+		}
+		return fmt.Sprint(res.StatusCode, " ", string(body[:min(len(body), 300)]))
+	}()
+	if failure != "" && ctx.Err() == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.failed[cmp.Or(c.method, http.MethodGet)+" "+failure]++
 	}
 }

@@ -161,7 +161,7 @@ func TestHealthOfUpstream(t *testing.T) {
 	p.must(plane.KillAPIServer())
 	p.await(upstream.ConditionUnreachable, true)
 	if a, err := caller.Get(t.Context(), "/api/v1/namespaces/default"); err != nil || a.Code != http.StatusServiceUnavailable ||
-		!strings.Contains(string(a.Body), "listproxy could not get an answer from the Kubernetes API server") {
+		!strings.Contains(string(a.Body), "listproxy could not reach the Kubernetes API server") {
 		t.Errorf("while it is away, %v: %s", err, a)
 	}
 	p.must(plane.StartAPIServer(t.Context()))

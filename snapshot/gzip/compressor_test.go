@@ -407,6 +407,7 @@ func TestPiecesAreUsedAgain(t *testing.T) {
 		first, reused := c.compressed.Load(), int64(0)
 		for range 60 {
 			compressed(t, c, objects)
+			c.segments.Wait() // for what is to be kept
 			if now := c.compressed.Load() - first; now < 400_000 {
 				reused++
 			}

@@ -136,8 +136,8 @@ func TestBringsToken(t *testing.T) {
 	}
 }
 
-// TestShareKey: a share is a known user's, or else that of an address.
-func TestShareKey(t *testing.T) {
+// TestFlowOf: a flow is a known user's, or else that of an address.
+func TestFlowOf(t *testing.T) {
 	identifier := authntest.New(t)
 	alice, bob := authntest.Identify(identifier, "Bearer a"), authntest.Identify(identifier, "Bearer b")
 	const issued = `{"iss":"https://issuer","sub":"system:serviceaccount:a:b","jti":"1"}`
@@ -194,8 +194,8 @@ func TestShareKey(t *testing.T) {
 	}
 }
 
-// BenchmarkShareKey is what a request of an accepted service account costs.
-func BenchmarkShareKey(b *testing.B) {
+// BenchmarkFlowOf is what a request of an accepted service account costs.
+func BenchmarkFlowOf(b *testing.B) {
 	id := authntest.Identify(authntest.New(b), proxytest.WebToken(`{"aud":["https://kubernetes.default.svc.cluster.local"],"exp":1790000000,"iat":1780000000,`+
 		`"iss":"https://kubernetes.default.svc.cluster.local","jti":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c","kubernetes.io":{"namespace":"kube-system",`+
 		`"node":{"name":"node-1","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},"pod":{"name":"a-7d5d3d3c","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},`+

@@ -168,7 +168,9 @@ func (w *modelWorld) service(remote bool) string {
 }
 
 func (w *modelWorld) definition() string {
-	return fmt.Sprintf(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"widgets.example.com","resourceVersion":"%d"}}`, w.told)
+	return fmt.Sprintf(`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",`+
+		`"metadata":{"name":"widgets.example.com","resourceVersion":"%d","generation":%d},`+
+		`"status":{"conditions":[{"type":"Established","status":"True"}]}}`, w.told, w.epochs.Definition)
 }
 
 func (w *modelWorld) lease() string {
@@ -338,13 +340,15 @@ func (w *modelWorld) deafen(path string) {
 	}
 }
 
-// hear ends that nothing is told.
+// hear ends that nothing is told, and waits until what was away is listed again: a change from before is
+// not heard of for as long.
 func (w *modelWorld) hear() {
 	for path := range w.deaf {
 		w.Silence(path, false)
 		w.Flow(path)
 	}
 	clear(w.deaf)
+	time.Sleep(6 * time.Second)
 	synctest.Wait()
 }
 
@@ -362,8 +366,10 @@ func startModelWorld(t testing.TB, settle time.Duration, change ...func(*snapsho
 	t.Helper()
 	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 100, reviews: make(chan struct{}), deaf: map[string]time.Time{}}
 	w.Collections[modelServices] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{w.service(false)}}
-	w.Collections[modelDefinitions] = &proxytest.FakeCollection{Kind: "PartialObjectMetadataList", Objects: []string{w.definition()}}
-	w.Collections[modelLeases] = &proxytest.FakeCollection{Kind: "LeaseList", Objects: []string{w.lease()}}
+	w.Collections[modelDefinitions] = &proxytest.FakeCollection{
+		Kind: "CustomResourceDefinitionList", APIVersion: "apiextensions.k8s.io/v1", Objects: []string{w.definition()},
+	}
+	w.Collections[modelLeases] = &proxytest.FakeCollection{Kind: "LeaseList", APIVersion: "coordination.k8s.io/v1", Objects: []string{w.lease()}}
 	w.Document("/apis/example.com/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1","resources":[`+
 		`{"name":"widgets","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`)
 	w.Document("/version", proxytest.VersionOf("v1.36.3"))
@@ -383,7 +389,7 @@ func startModelWorld(t testing.TB, settle time.Duration, change ...func(*snapsho
 	}
 	collections := snapshot.NewCollections(config)
 	cluster, err := discovery.New(w.Config(), discovery.Config{
-		Invalidate: collections.Invalidate, Settle: settle, Quarantine: time.Minute, Log: proxytest.DiscardLog(),
+		Invalidate: collections.Invalidate, Settle: settle, Log: proxytest.DiscardLog(),
 	})
 	expect.NoError(t, err)
 	bounds, err := limits.New(limits.Config{Requests: 10, Bytes: 10_000, Wait: 24 * time.Hour})

@@ -50,7 +50,7 @@ func TestMayAnswer(t *testing.T) {
 		{"a definition is not vouched for", with(func(g *conditions) { g.schema = reason.Schema }), reason.Schema},
 		{"the catalog does not know it any more", with(func(g *conditions) { g.entry, g.known = discovery.Entry{}, false }), reason.Warming},
 		{"it is another kind of resource", with(func(g *conditions) { g.entry = widgets }), reason.Warming},
-		{"another server answers", with(func(g *conditions) { g.entry.Aggregated = true }), reason.Warming},
+		{"it is of another scope now", with(func(g *conditions) { g.entry.Namespaced = !g.entry.Namespaced }), reason.Warming},
 		{"the state is too old", with(func(g *conditions) { g.at = now.Add(time.Hour) }), reason.Stale},
 		{"the collection was given up", with(func(g *conditions) { g.memory = snapshot.Standing{Absence: reason.Upstream} }), reason.Upstream},
 		{"the revision is let go of", with(func(g *conditions) { g.memory.Spans = []snapshot.Span{{From: 8, To: 9}} }), reason.History},
@@ -74,7 +74,9 @@ const (
 func fakeCluster() *proxytest.FakeAPI {
 	f := proxytest.NewFakeAPI()
 	f.Collections[apiServicesPath] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{coreAPIService}}
-	f.Collections["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"] = &proxytest.FakeCollection{Kind: "PartialObjectMetadataList"}
+	f.Collections["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"] = &proxytest.FakeCollection{
+		Kind: "CustomResourceDefinitionList", APIVersion: "apiextensions.k8s.io/v1",
+	}
 	f.Document("/api/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[`+
 		`{"name":"pods","kind":"Pod","namespaced":true,"verbs":["list","watch"]}]}`)
 	f.Document("/version", `{"gitVersion":"v1.36.3"}`)

@@ -143,7 +143,7 @@ func (o *openWatch) end(t *testing.T, until time.Duration) watch.Ending {
 }
 
 // TestWatchesOutliveReopenings: while the stream of definitions is opened again, which takes an API
-// server with too much to do a while, events wait and watches go on. They end if it takes too long,
+// server with too much to do longer than definitions are trusted, events wait and watches go on. They end if it takes too long,
 // one by one, and if the definition was changed meanwhile: nothing that was in doubt is told then.
 func TestWatchesOutliveReopenings(t *testing.T) {
 	type world = modelWorld
@@ -180,6 +180,7 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 			then: func(w *world, _ *openWatch) {
 				w.mu.Lock()
 				w.told++
+				w.epochs.Definition++
 				changed := w.definition()
 				w.mu.Unlock()
 				w.Mu.Lock()
@@ -208,6 +209,7 @@ func TestWatchesOutliveReopenings(t *testing.T) {
 				o := w.open(t, out, "watch=true&timeoutSeconds=3600&resourceVersion="+now, "")
 				defer o.leave()
 				tt.breaks(w)
+				time.Sleep(snapshot.Skew + time.Second)
 				synctest.Wait()
 				written := time.Since(o.begun)
 				w.write(1)

@@ -163,17 +163,18 @@ func TestInterruptedStatesEndApart(t *testing.T) {
 		room    = 100 << 20
 	)
 	for name, tt := range map[string]struct {
-		happens func(*modelWorld)
-		free    time.Duration // when all their room is
+		before, happens func(*modelWorld)
+		free            time.Duration // when all their room is
 	}{
-		"the state is dropped": {func(w *modelWorld) {
+		"the state is dropped": {func(*modelWorld) {}, func(w *modelWorld) {
 			w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
 		}, reads},
 		"definitions are not known": {func(w *modelWorld) {
 			w.Stall(modelDefinitions)
 			w.End(modelDefinitions)
 			time.AfterFunc(time.Minute, func() { w.Flow(modelDefinitions) })
-		}, reads + 3*time.Second},
+			time.Sleep(snapshot.Skew - reads/2)
+		}, func(*modelWorld) {}, reads + 3*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -184,6 +185,7 @@ func TestInterruptedStatesEndApart(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.load(t)
+				tt.before(w)
 				outs, watches := make([]*slowReader, clients), make([]*openWatch, clients)
 				for i := range watches {
 					outs[i] = &slowReader{httptest.NewRecorder(), reads}
@@ -304,6 +306,7 @@ func TestWatchThatNeverBegan(t *testing.T) {
 		"definitions are not known": {want: reason.Schema, happens: func(w *modelWorld) {
 			w.Stall(modelDefinitions)
 			w.End(modelDefinitions)
+			time.Sleep(snapshot.Skew + time.Second)
 		}},
 		"history is cut": {want: reason.History, happens: func(w *modelWorld) {
 			for range 3 {

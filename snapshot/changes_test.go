@@ -19,22 +19,20 @@ func TestChanges(t *testing.T) {
 	pods := Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: media.JSON}
 	var c changes
 	for at, i := range []Invalidation{
-		{Ground: Sight, Until: Told()},
-		{Ground: Definition, Extent: OfResource(widgets), Until: After(time.Minute)},
-		{Ground: Sight, Until: Over()},
+		{Ground: Definition, Extent: OfResource(widgets), Until: After(time.Minute), What: "one"},
 		{Ground: Servers, Until: After(time.Minute)},
 		{Ground: Servers, Extent: OfResource(widgets), Until: Over()},
 		{Ground: Catalog, Extent: OfVersion(schema.GroupVersion{Group: "example.com", Version: "v1"})},
 		{Ground: Past, Extent: OfCollection(pods)},
-		{Ground: Definition, Extent: OfResource(widgets), Until: After(time.Minute)},
+		{Ground: Definition, Extent: OfResource(widgets), Until: After(time.Minute), What: "another"},
 	} {
 		c = c.with(i, begun.Add(time.Duration(at)))
 	}
 	want := changes{
-		{At: begun.Add(7), Of: "widgets.example.com", Cause: reason.Schema},
-		{At: begun.Add(6), Of: "pods/json", Cause: reason.Mismatch},
-		{At: begun.Add(5), Of: "example.com/v1", Cause: reason.Moved},
-		{At: begun.Add(3), Of: "all", Cause: reason.Upstream},
+		{At: begun.Add(5), Of: "widgets.example.com", What: "another", Cause: reason.Schema},
+		{At: begun.Add(4), Of: "pods/json", Cause: reason.Mismatch},
+		{At: begun.Add(3), Of: "example.com/v1", Cause: reason.Moved},
+		{At: begun.Add(1), Of: "all", Cause: reason.Upstream},
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

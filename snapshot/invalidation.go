@@ -11,6 +11,11 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
+// Skew is how long after a change (of a definition, of the server that answers for a group) one API
+// server may still go by what was before, while others go by what is now: each learns of it by a watch
+// of its own. So does listproxy.
+const Skew = 10 * time.Second
+
 // Ground is one of the things that an answer from memory depends on. Each has a row in consequences.
 type Ground int
 
@@ -26,9 +31,6 @@ const (
 	// resource. Other API servers may write the same objects in other bytes (new defaults, new
 	// fields, another encoding), and no event tells of it.
 	Servers
-	// Sight is whether a change of the API servers would be noticed. Without it, a change between the
-	// first state of a collection and the first look at the API servers could go unnoticed.
-	Sight
 	// Past is the state and history of a collection.
 	Past
 	numGrounds
@@ -47,7 +49,6 @@ var consequences = [numGrounds]consequence{
 	Definition: {ended: reason.Schema, banned: reason.Schema, loss: reason.Schema},
 	Catalog:    {ended: reason.Stopped, banned: reason.Upstream, loss: reason.Moved},
 	Servers:    {ended: reason.Upstream, banned: reason.Upstream, loss: reason.Upstream},
-	Sight:      {ended: reason.Warming, banned: reason.Warming, loss: reason.Upstream},
 	Past:       {ended: reason.Warming, banned: reason.Form, loss: reason.Mismatch},
 }
 
@@ -94,6 +95,8 @@ type Invalidation struct {
 	Ground Ground
 	Extent Extent
 	Until  Until
+	// What has changed, for people; it may be empty.
+	What string
 }
 
 // bans say which collections must not be kept. Collections.mu guards them.
@@ -161,6 +164,9 @@ func (c *Collections) Invalidate(i Invalidation) {
 				delete(c.all, r)
 			}
 		}
+	}
+	if (i.Ground == Definition || i.Ground == Catalog) && c.ctx.Err() == nil {
+		c.feeds.Go(func() { c.verifyAfter(i) })
 	}
 	c.mu.Unlock()
 	is := consequences[i.Ground]

@@ -91,18 +91,6 @@ func TestAPIServersChanged(t *testing.T) {
 	})
 }
 
-// TestNothingIsKeptBeforeTheUpstreamIsKnown.
-func TestNothingIsKeptBeforeTheUpstreamIsKnown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := collectionsOf(t, quiet(), Config{})
-		c.Invalidate(Invalidation{Ground: Sight, Until: Told()})
-		time.Sleep(time.Hour)
-		expectUse(t, "unknown", c, configMaps, reason.Warming)
-		c.Invalidate(Invalidation{Ground: Sight, Until: Over()})
-		expectUse(t, "known", c, configMaps, reason.None)
-	})
-}
-
 // TestDisagreement holds back one resource, in all versions and representations.
 func TestDisagreement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

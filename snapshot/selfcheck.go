@@ -87,11 +87,52 @@ func (c *Collection) newest() (Snapshot, reason.Reason) {
 	return s, absence
 }
 
-// check checks a collection, and drops it if it differs from the upstream.
+// lagging is how long after a change, beyond [Skew], the slowest API server has surely learnt of it.
+const lagging = time.Minute
+
+// verifyAfter compares all of what was loaded since a definition or a route changed, when also an API
+// server that was slow to learn of it has done so.
+func (c *Collections) verifyAfter(i Invalidation) {
+	if !clock.Sleep(c.ctx, i.Until.after+lagging) {
+		return
+	}
+	for _, r := range c.list() {
+		if i.Extent.has(r.resource) {
+			c.verify(r)
+		}
+	}
+}
+
+// verify compares all of a collection, byte by byte and page by page, and drops it if it differs.
+func (c *Collections) verify(r *running) {
+	s, absence := r.newest()
+	if absence != reason.None {
+		return
+	}
+	var err error
+	cmp := &comparison{source: c.source(r.resource)}
+	for from, more := "", true; more && err == nil; {
+		limit, asked := s.tree.PageLimit(from, bytesPage, pageBytes), time.Now()
+		err = cmp.page(c.ctx, s, from, limit)
+		from = s.Page(index.Query{Start: from, Limit: limit}, nil).Next
+		more = from != "" && clock.Sleep(c.ctx, max(leastRest, restFactor*time.Since(asked)))
+	}
+	if wrong, is := errors.AsType[*mismatchError](err); is {
+		err = c.confirm(c.ctx, r, s, wrong)
+	}
+	c.conclude(r, s.Revision, c.checks.Next(r.resource), err)
+}
+
+// check checks a part of a collection, and drops it if it differs from the upstream.
 func (c *Collections) check(r *running) {
 	ctx, cancel := context.WithTimeout(c.ctx, checkTimeout)
 	defer cancel()
 	rev, next, err := c.compare(ctx, r, c.checks.Next(r.resource))
+	c.conclude(r, rev, next, err)
+}
+
+// conclude takes in the result of a check at a revision: the next one begins at next.
+func (c *Collections) conclude(r *running, rev uint64, next checks.Place, err error) {
 	if c.ctx.Err() != nil {
 		return
 	}

@@ -104,6 +104,8 @@ type Change struct {
 	// Of is the resource, the group and version, or the resource and representation that it was about;
 	// "all" for all of them.
 	Of string
+	// What has changed about it; it may be empty.
+	What string
 	// Cause is the one with which the losses are counted.
 	Cause reason.Reason
 }
@@ -113,10 +115,10 @@ type changes []Change
 
 // with returns c with an invalidation of now.
 func (c changes) with(i Invalidation, now time.Time) changes {
-	if i.Ground == Sight || i.Until.over { // that nothing changed
+	if i.Until.over { // that nothing changed
 		return c
 	}
-	is := Change{At: now, Of: i.Extent.String(), Cause: consequences[i.Ground].loss}
+	is := Change{At: now, Of: i.Extent.String(), What: i.What, Cause: consequences[i.Ground].loss}
 	others := slices.DeleteFunc(slices.Clone(c), func(was Change) bool { return was.Of == is.Of && was.Cause == is.Cause })
 	return append(changes{is}, others[:min(len(others), maxChanges-1)]...)
 }

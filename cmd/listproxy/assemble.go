@@ -230,7 +230,6 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 	config := discovery.Config{
 		Invalidate: f.collections.Invalidate,
 		Settle:     o.upstream.settle,
-		Quarantine: o.cache.quarantine,
 		Log:        log,
 	}
 	if cluster, err = discovery.New(api.config, config); err != nil {

@@ -37,9 +37,7 @@ type cacheOptions struct {
 	wait      time.Duration
 	jitter    time.Duration
 	idle      time.Duration
-	// quarantine is how long lists of a custom resource are forwarded after its definition changed.
-	quarantine time.Duration
-	selfCheck  time.Duration
+	selfCheck time.Duration
 
 	// What Validate makes of them.
 	byteBound, compressedBound int64
@@ -61,7 +59,6 @@ func defaultCacheOptions() cacheOptions {
 		wait:           100 * time.Millisecond,
 		jitter:         2 * time.Second,
 		idle:           15 * time.Minute,
-		quarantine:     2 * time.Minute,
 		selfCheck:      5 * time.Minute,
 	}
 }
@@ -89,8 +86,6 @@ func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 		"how long a request waits for a revision that listproxy has not reached, before it is forwarded")
 	fs.DurationVar(&o.jitter, "eager-jitter", o.jitter, "eager resources begin to load at random moments within this time")
 	fs.DurationVar(&o.idle, "idle-timeout", o.idle, "a resource that nobody asked for in this time is dropped from memory; 0 never")
-	fs.DurationVar(&o.quarantine, "schema-quarantine", o.quarantine,
-		"how long a custom resource's lists are forwarded after its definition changed")
 	fs.DurationVar(&o.selfCheck, "self-check-interval", o.selfCheck,
 		"how often each resource in memory is compared with the API server; 0 never")
 }
@@ -126,7 +121,6 @@ func (o *cacheOptions) checkTimes() error {
 		durationFlag{"--consistent-wait", o.consistentWait, 0},
 		durationFlag{"--eager-jitter", o.jitter, 0},
 		durationFlag{"--idle-timeout", o.idle, 0},
-		durationFlag{"--schema-quarantine", o.quarantine, 0},
 	); err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (s *Source) Read() Status {
 		status.Collections = append(status.Collections, s.collection(c, now))
 	}
 	for _, c := range s.Collections.Changes() {
-		status.Changes = append(status.Changes, Change{Of: c.Of, Cause: string(c.Cause), Age: now.Sub(c.At).Seconds()})
+		status.Changes = append(status.Changes, Change{Of: c.Of, Cause: string(c.Cause), What: c.What, Age: now.Sub(c.At).Seconds()})
 	}
 	for r, found := range s.Collections.Mismatched() {
 		status.Mismatches = append(status.Mismatches, Mismatch{

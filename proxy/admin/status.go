@@ -92,9 +92,11 @@ func (c Collection) Name() string { return c.Resource + "/" + c.Representation }
 // Change is something on which what is kept depends: a definition, a route, the API servers.
 type Change struct {
 	// Of is what it was about: a resource, a group and version, or "all".
-	Of    string  `json:"of"`
-	Cause string  `json:"cause"` // as of listproxy_feed_restarts_total
-	Age   float64 `json:"ageSeconds"`
+	Of    string `json:"of"`
+	Cause string `json:"cause"` // as of listproxy_feed_restarts_total
+	// What has changed about it, and which field manager wrote that; absent if it is not known.
+	What string  `json:"what,omitempty"`
+	Age  float64 `json:"ageSeconds"`
 }
 
 // Mismatch is what self-checks found wrong in a collection, which was dropped each time.

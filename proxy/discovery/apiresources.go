@@ -79,13 +79,6 @@ func (c *Catalog) read(ctx context.Context, gv schema.GroupVersion) {
 			"groupVersion", gv.String(), "error", err)
 	}
 
-	if err == nil {
-		for _, resource := range c.rehash(gv, list) {
-			c.log.Info("discovery says that a resource is stored in another version than before", "resource", resource.String())
-			c.rewritten(resource)
-		}
-	}
-
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// If g was replaced meanwhile, because this answer may be from before a change, nobody uses it any
@@ -124,33 +117,6 @@ func (c *Catalog) place(gv schema.GroupVersion, now time.Time) *discovered {
 	g := &discovered{}
 	c.known[gv] = g
 	return g
-}
-
-// rehash remembers the storage version hashes in list, and returns the resources
-// that had others before.
-func (c *Catalog) rehash(gv schema.GroupVersion, list *metav1.APIResourceList) []schema.GroupResource {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.hashes[gv]
-	if before == nil && len(c.hashes) >= maxGroupVersions {
-		for other := range c.hashes { // any: only a comparison is lost
-			delete(c.hashes, other)
-			break
-		}
-	}
-	hashes := make(map[string]string, len(list.APIResources))
-	var changed []schema.GroupResource
-	for _, r := range list.APIResources {
-		if strings.Contains(r.Name, "/") {
-			continue
-		}
-		hashes[r.Name] = r.StorageVersionHash
-		if was, found := before[r.Name]; found && was != r.StorageVersionHash {
-			changed = append(changed, schema.GroupResource{Group: gv.Group, Resource: r.Name})
-		}
-	}
-	c.hashes[gv] = hashes
-	return changed
 }
 
 // servable returns the resources of list that can be served from memory.

@@ -1,96 +1,83 @@
 package discovery
 
 import (
+	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-const (
-	// apiServicesGrace is how long the last known APIServices are valid after their stream last sent
-	// something. A bookmark comes every minute, so they are valid for at least a minute and a half
-	// after the stream breaks. In that time it can be opened again.
-	apiServicesGrace = time.Minute + streamSilence
-	// automanaged is the label of the APIServices that the API server makes for what it serves
-	// itself: "onstart" for what is built in, "true" for what follows CustomResourceDefinitions
-	// (kube-aggregator, autoregister.AutoRegisterManagedLabel).
-	automanaged = "kube-aggregator.kubernetes.io/automanaged"
-)
+// automanaged is the label of the APIServices that the API server makes for what it serves
+// itself: "onstart" for what is built in, "true" for what follows CustomResourceDefinitions
+// (kube-aggregator, autoregister.AutoRegisterManagedLabel).
+const automanaged = "kube-aggregator.kubernetes.io/automanaged"
 
-// server is who answers for a group/version.
+// server is who answers for a group/version. What is not in it, like whether a server is available,
+// changes no answer.
 type server struct {
 	aggregated bool   // another one than the API server
 	custom     bool   // by CustomResourceDefinitions
-	service    string // the Service of another one
+	service    string // of another one: its Service, for people
 }
 
-// ownLocked returns an empty reason if gv is the API server's own.
-func (c *Catalog) ownLocked(gv schema.GroupVersion) reason.Reason {
+// route returns who answers for a group and version, with an empty reason if that is the API server
+// itself.
+func (c *Catalog) route(gv schema.GroupVersion) (server, reason.Reason) {
+	// An APIService's name is version.group: validation demands it, and a version has no dots.
+	is, registered, current := c.apiServices.get(gv.Version + "." + gv.Group)
 	switch {
-	case c.refused && gv == coreV1:
-		return ""
-	case c.refused && gv.Group == "":
-		return reason.UnknownResource
-	case c.refused:
-		return reason.Aggregated
-	case c.servers == nil, !c.heard.within(apiServicesGrace):
-		return reason.Warming
-	}
-	answers, registered := c.servers[gv]
-	switch {
-	case answers.aggregated:
-		return reason.Aggregated
-	case registered, gv == coreV1:
-		return ""
+	case is.aggregated:
+		return is, reason.Aggregated
+	case registered && current, gv == coreV1 && c.Ready():
+		return is, ""
+	case current, gv.Group == "" && c.Ready():
+		return is, reason.UnknownResource
+	case c.apiServices.isRefused():
+		return is, reason.Aggregated
 	default:
-		return reason.UnknownResource
+		return is, reason.Warming
 	}
 }
 
-// streamEnded notes that the stream has ended, and why.
-func (c *Catalog) streamEnded(err error) {
-	if isRefused(err) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.refused = true
+// registered tells that another server than before, or none, answers for a group and version.
+func (c *Catalog) registered(of change[server]) {
+	version, group, _ := strings.Cut(of.name, ".")
+	c.forget(group)
+	switch {
+	case of.was == nil: // nobody answered, so nothing was kept
+	case of.is == nil:
+		c.moved(schema.GroupVersion{Group: group, Version: version}, of.was.String()+" to none")
+	default:
+		c.moved(schema.GroupVersion{Group: group, Version: version}, of.was.String()+" to "+of.is.String()+of.by(""))
 	}
 }
 
-// store returns the store of what follows the APIServices.
-func (c *Catalog) store() store[schema.GroupVersion, server] {
-	return store[schema.GroupVersion, server]{
-		read: readAPIService, known: &c.servers, mu: &c.mu, heard: &c.heard,
-		// What discovery said before is not kept; after a gap, nothing is.
-		also: func(list bool, gv schema.GroupVersion) {
-			delete(c.known, gv)
-			if list {
-				c.refused = false
-				clear(c.known)
-			}
-		},
-		changed: func(is change[schema.GroupVersion, server]) {
-			for gv := range is.was {
-				c.moved(gv)
-			}
-		},
+// String names the server, for people.
+func (s server) String() string {
+	switch {
+	case s.service != "":
+		return "Service " + s.service
+	case s.aggregated:
+		return "another server"
+	case s.custom:
+		return "kube-apiserver, by definitions"
+	default:
+		return "kube-apiserver"
 	}
 }
 
-// readAPIService returns the group/version of an APIService and who answers for
-// it. One that cannot be read, or that does not say what kind of resources it
-// has, counts as one with a service. (Its name is version.group: validation
-// demands it, and a version has no dots.)
-func readAPIService(obj any) (schema.GroupVersion, server, error) {
-	u, ok := obj.(*unstructured.Unstructured)
+// readAPIService reads from an APIService who answers. One that does not say what kind of resources
+// it has counts as one with a service.
+func readAPIService(o runtime.Object) (server, error) {
+	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
-		return schema.GroupVersion{}, server{}, fmt.Errorf("an APIService came as %T", obj)
+		return server{}, fmt.Errorf("an APIService came as %T", o)
 	}
-	version, group, _ := strings.Cut(u.GetName(), ".")
 	spec, ok := u.Object["spec"].(map[string]any)
 	label := u.GetLabels()[automanaged]
 	is := server{
@@ -99,8 +86,21 @@ func readAPIService(obj any) (schema.GroupVersion, server, error) {
 	}
 	service, _ := spec["service"].(map[string]any)
 	if name, _ := service["name"].(string); name != "" {
-		// Another Service is another server, with revisions of its own.
 		is.service = fmt.Sprintf("%v/%s:%v", service["namespace"], name, service["port"])
 	}
-	return schema.GroupVersion{Group: group, Version: version}, is, nil
+	return is, nil
+}
+
+// run follows the APIServices until ctx ends.
+func (c *Catalog) run(ctx context.Context) {
+	c.mu.Lock()
+	c.life = ctx
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.life = nil
+		c.mu.Unlock()
+		c.background.Wait()
+	}()
+	c.apiServices.run(ctx)
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -28,9 +27,6 @@ type Entry struct {
 	Namespaced bool
 	// Custom is true if a CustomResourceDefinition defines it.
 	Custom bool
-	// Aggregated is true if another server answers for it, and the operator vouches that it
-	// shows the same to everyone.
-	Aggregated bool
 }
 
 // Catalog knows what the upstream serves: which group/versions are the API
@@ -50,39 +46,28 @@ type Entry struct {
 // It is safe for concurrent use. Lookups of what is known take a read lock and
 // do no I/O.
 type Catalog struct {
-	apiServices dynamic.NamespaceableResourceInterface
+	apiServices reflector[server] // by name
 	discovery   rest.Interface
-	moved       func(schema.GroupVersion)
-	rewritten   func(schema.GroupResource)
-	heard       heard // of the APIServices
-	log         *slog.Logger
-	background  sync.WaitGroup // what goLocked has started
+	moved       func(of schema.GroupVersion, what string)
+	// serversKnown says whether a change of the API servers would be noticed.
+	serversKnown func() bool
+	log          *slog.Logger
+	background   sync.WaitGroup // what goLocked has started
 
 	mu sync.RWMutex
 	// life is run's context; nil while run does not run.
 	life context.Context
 	// reads has the reads of discovery that are in progress; each channel is closed at the end.
 	reads map[schema.GroupVersion]chan struct{}
-	// servers has every APIService. It is nil until they were read for the
-	// first time.
-	servers map[schema.GroupVersion]server
-	// refused: the APIServices may not be read.
-	refused bool
 	// known has what was read of local group/versions.
 	known map[schema.GroupVersion]*discovered
-	// hashes has the storage version hash of each resource that was read. It is kept longer than
-	// known, to be compared with the next answer.
-	hashes map[schema.GroupVersion]map[string]string
 }
 
 // newCatalog returns a Catalog of the API server that cfg points to, with the
 // proxy's own credentials. It knows nothing until run runs. moved is called
-// when a group/version has another server than before, or none. rewritten is
-// called when discovery says that a resource is now stored in another version.
-// Both are called from the Catalog's own goroutines, and not after run.
-func newCatalog(
-	cfg *rest.Config, config Config, moved func(schema.GroupVersion), rewritten func(schema.GroupResource),
-) (*Catalog, error) {
+// when a group/version has another server than before, or none, from the Catalog's own goroutines, and
+// not after run.
+func newCatalog(cfg *rest.Config, config Config, moved func(of schema.GroupVersion, what string)) (*Catalog, error) {
 	watcher, err := clientOf(cfg, 0, dynamic.NewForConfigAndClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read APIServices: %w", err)
@@ -93,45 +78,28 @@ func newCatalog(
 	if err != nil {
 		return nil, fmt.Errorf("cannot read discovery: %w", err)
 	}
-	return &Catalog{
-		apiServices: watcher.Resource(schema.GroupVersionResource{
+	c := &Catalog{
+		discovery:    reader.RESTClient(),
+		moved:        moved,
+		serversKnown: func() bool { return true },
+		log:          config.Log,
+		reads:        make(map[schema.GroupVersion]chan struct{}),
+		known:        make(map[schema.GroupVersion]*discovered),
+	}
+	c.apiServices = reflector[server]{
+		resource: "apiservices",
+		source: listWatchOf(watcher.Resource(schema.GroupVersionResource{
 			Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
-		}),
-		discovery: reader.RESTClient(),
-		moved:     moved,
-		rewritten: rewritten,
-		log:       config.Log,
-		reads:     make(map[schema.GroupVersion]chan struct{}),
-		known:     make(map[schema.GroupVersion]*discovered),
-		hashes:    make(map[schema.GroupVersion]map[string]string),
-	}, nil
-}
-
-// run follows the APIServices until ctx ends.
-func (c *Catalog) run(ctx context.Context) {
-	c.mu.Lock()
-	c.life = ctx
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		c.life = nil
-		c.mu.Unlock()
-		c.background.Wait()
-	}()
-	follower{
-		name:         "apiservices",
-		listWatch:    listWatchOf(c.apiServices),
-		expectedType: &unstructured.Unstructured{},
-		store:        c.store(),
-		heard:        &c.heard,
-		ended:        c.streamEnded,
+		})),
+		read:    readAPIService,
+		changed: c.registered,
 		refusal: "APIServices may not be read, so it is not known which API groups another server answers: only lists of the core " +
 			"group are answered from memory",
+		level: slog.LevelWarn,
 		grant: "list and watch on apiservices.apiregistration.k8s.io",
-		// As that of the API servers' Leases: collections are back within seconds.
-		soon: true,
-		log:  c.log,
-	}.follow(ctx)
+		log:   config.Log,
+	}
+	return c, nil
 }
 
 // goLocked makes run wait for do, which gets its context. It does nothing, and returns false, while
@@ -147,18 +115,14 @@ func (c *Catalog) goLocked(do func(context.Context)) bool {
 
 // Ready says whether it is known which group/versions are aggregated, or that
 // it cannot be known.
-func (c *Catalog) Ready() bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.servers != nil || c.refused
-}
+func (c *Catalog) Ready() bool { return c.apiServices.ready() }
 
 // Lookup returns what is known of a resource, with an empty reason if it is
-// one of the API server's own, or vouched for, that can be listed and watched;
+// one of the API server's own that can be listed and watched;
 // else why it is to be forwarded:
 //
 //   - [reason.UnknownResource]: not served, or without list or watch, or a subresource
-//   - [reason.Aggregated]: another server answers for it, or may do so, and nobody vouches for that
+//   - [reason.Aggregated]: another server answers for it, or may do so
 //   - [reason.Warming]: not known yet, or not any more
 //   - [reason.NotPermitted]: the proxy may not read discovery
 //
@@ -240,12 +204,16 @@ const (
 
 // look is Lookup without I/O.
 func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, reason.Reason, lookupNeed) {
+	if !c.serversKnown() {
+		return Entry{}, reason.Warming, readNothing
+	}
+	answers, why := c.route(gv)
+	if why != "" {
+		return Entry{}, why, readNothing
+	}
 	now := time.Now()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if why := c.ownLocked(gv); why != "" {
-		return Entry{}, why, readNothing
-	}
 	g := c.known[gv]
 	if g == nil {
 		return Entry{}, reason.Warming, readNow
@@ -253,8 +221,7 @@ func (c *Catalog) look(gv schema.GroupVersion, resource string) (Entry, reason.R
 	resting := now.Before(g.rest)
 	age := clock.Age(g.read, now)
 	entry, found := g.resources[resource]
-	answers := c.servers[gv]
-	entry.Custom, entry.Aggregated = answers.custom && !answers.aggregated, answers.aggregated
+	entry.Custom = answers.custom
 	switch {
 	case found && (age < discoveryRefresh || age < discoveryForget && resting):
 		return entry, "", readNothing

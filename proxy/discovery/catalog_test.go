@@ -17,6 +17,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
@@ -85,7 +86,7 @@ func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
 // runCatalog runs a catalog of f in the bubble.
 func runCatalog(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *Catalog {
 	t.Helper()
-	c, err := newCatalog(f.Config(), Config{Log: log}, func(schema.GroupVersion) {}, func(schema.GroupResource) {})
+	c, err := newCatalog(f.Config(), Config{Log: log}, func(schema.GroupVersion, string) {})
 	if err != nil {
 		t.Fatalf("NewCatalog: %v", err)
 	}
@@ -253,7 +254,8 @@ func TestCatalogFollowsAPIServices(t *testing.T) {
 	})
 }
 
-// APIServices are believed for a while without their stream, not for ever.
+// APIServices are believed for a while without their stream, not for ever. The core group is the API
+// server's own, as far as anybody knows.
 func TestCatalogWithoutItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
@@ -261,59 +263,19 @@ func TestCatalogWithoutItsStream(t *testing.T) {
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 		f.Answer(http.StatusServiceUnavailable, "list "+apiServicesPath, "watch "+apiServicesPath)
 		f.Cut(apiServicesPath)
-		time.Sleep(apiServicesGrace / 2)
+		time.Sleep(snapshot.Skew)
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-		time.Sleep(apiServicesGrace)
+		time.Sleep(time.Second)
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Warming))
-		expectLookup(t, c, "", "v1", "pods", forwardedAs(reason.Warming))
+		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.Aggregated))
+		expectLookup(t, c, "", "v1", "pods", foundPods)
 
-		// What changed in the gap is not known, so nothing from before it is used.
-		f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", false, "list", "watch")))
+		f.Mu.Lock()
+		f.Collections[apiServicesPath].Objects[1] = apiService("v1", "apps", someService, 1)
+		f.Mu.Unlock()
 		f.Answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
-		time.Sleep(2 * time.Minute)
-		expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{}})
-	})
-}
-
-// TestCatalogOfASilentStream: that the stream is open, or was opened again, is no sign that its
-// changes are heard.
-func TestCatalogOfASilentStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeCluster(t)
-		c := runCatalog(t, f, proxytest.DiscardLog())
-		for range 2 {
-			time.Sleep(2 * apiServicesGrace)
-			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-			f.Silence(apiServicesPath, true)
-			f.Stall(apiServicesPath) // what comes in its place tells nothing either
-			time.Sleep(apiServicesGrace + time.Second)
-			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Warming))
-			f.Silence(apiServicesPath, false)
-			f.Flow(apiServicesPath)
-			synctest.Wait()
-		}
-		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-	})
-}
-
-// While nobody can be reached the Reflector tries to open the stream for ever, without an end: the
-// APIServices are not believed for longer for that. It goes on where it was soon after.
-func TestCatalogOutOfReach(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeCluster(t)
-		c := runCatalog(t, f, proxytest.DiscardLog())
-		for range 2 {
-			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-			f.Refuse(true)
-			f.Cut(apiServicesPath)
-			time.Sleep(apiServicesGrace / 2)
-			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-			time.Sleep(apiServicesGrace/2 + time.Second)
-			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Warming))
-			f.Refuse(false)
-			time.Sleep(soonest * 3 / 2)
-		}
-		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		time.Sleep(time.Minute)
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Aggregated))
 	})
 }
 
@@ -333,27 +295,10 @@ func TestCatalogOfMadeUpGroups(t *testing.T) {
 	})
 }
 
-// The stores of reflectors are not asked to do anything with objects of other
-// types, nor with events before a list.
-func TestCatalogStoreOfTheUnexpected(t *testing.T) {
-	c := &Catalog{known: make(map[schema.GroupVersion]*discovered)}
-	s := c.store()
-	for name, err := range map[string]error{
-		"Add": s.Add("x"), "Update": s.Update(1), "Delete": s.Delete(nil), "Replace": s.Replace([]any{"x"}, "1"),
-	} {
-		if err == nil {
-			t.Errorf("%s took an object of another type", name)
-		}
-	}
-	if c.Ready() {
-		t.Error("ready after nothing but errors")
-	}
-}
-
 func BenchmarkCatalogLookup(b *testing.B) {
 	c := &Catalog{
-		servers: map[schema.GroupVersion]server{{Group: "apps", Version: "v1"}: {}},
-		moved:   func(schema.GroupVersion) {},
+		apiServices:  reflector[server]{known: map[string]server{"v1.apps": {}}, open: true, heard: time.Now().Add(time.Hour)},
+		serversKnown: func() bool { return true },
 		known: map[schema.GroupVersion]*discovered{{Group: "apps", Version: "v1"}: {
 			resources: map[string]Entry{"deployments": {Namespaced: true}},
 			read:      time.Now().Add(time.Hour),
@@ -368,42 +313,35 @@ func BenchmarkCatalogLookup(b *testing.B) {
 // TestCatalogTellsWhatMoved: who keeps objects of a group/version must let go of them when
 // another server answers for it.
 func TestCatalogTellsWhatMoved(t *testing.T) {
-	service := func(name string, remote bool) any {
-		spec := map[string]any{}
-		if remote {
-			spec["service"] = map[string]any{"name": "s"}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		told := &told{}
+		c, err := newCatalog(f.Config(), Config{Log: proxytest.DiscardLog()}, func(gv schema.GroupVersion, what string) {
+			told.mu.Lock()
+			defer told.mu.Unlock()
+			told.what = append(told.what, gv.String()+": "+what)
+		})
+		expect.NoError(t, err)
+		proxytest.RunInBubble(t, c.run)
+		unavailable := strings.Replace(apiService("v1beta1", "metrics.k8s.io", someService, 2), `,"spec"`,
+			`,"status":{"conditions":[{"type":"Available","status":"False"}]},"spec"`, 1)
+		for _, step := range []struct {
+			name, event, object string
+			want                []string
+		}{
+			{"the first list", "BOOKMARK", apiService("v1", "apps", "", 1), nil},
+			{"a condition", "MODIFIED", unavailable, nil},
+			{"a new one", "ADDED", apiService("v1", "new", "", 2), nil},
+			{"to another server", "MODIFIED", apiService("v1", "apps", someService, 3), []string{"apps/v1: kube-apiserver to Service kube-system/metrics-server:443"}},
+			{"and back", "MODIFIED", apiService("v1", "apps", "", 4), []string{"apps/v1: Service kube-system/metrics-server:443 to kube-apiserver"}},
+			{"gone", "DELETED", apiService("v1", "example.com", "", 5), []string{"example.com/v1: kube-apiserver, by definitions to none"}},
+		} {
+			f.Event(apiServicesPath, step.event, step.object)
+			if diff := cmp.Diff(step.want, told.take()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", step.name, diff)
+			}
 		}
-		return &unstructured.Unstructured{Object: map[string]any{
-			"metadata": map[string]any{"name": name, "labels": map[string]any{automanaged: "onstart"}}, "spec": spec,
-		}}
-	}
-	var got []string
-	store := (&Catalog{
-		known: map[schema.GroupVersion]*discovered{},
-		moved: func(gv schema.GroupVersion) { got = append(got, gv.String()) },
-	}).store()
-	for _, step := range []struct {
-		name string
-		do   func() error
-		want []string
-	}{
-		{"the first list", func() error { return store.Replace([]any{service("v1.a", false), service("v1.b", true)}, "") }, nil},
-		{"nothing of interest", func() error { return store.Update(service("v1.a", false)) }, nil},
-		{"a new one", func() error { return store.Add(service("v1.c", false)) }, nil},
-		{"to another server", func() error { return store.Update(service("v1.a", true)) }, []string{"a/v1"}},
-		{"and back", func() error { return store.Update(service("v1.a", false)) }, []string{"a/v1"}},
-		{"gone", func() error { return store.Delete(service("v1.c", false)) }, []string{"c/v1"}},
-		{"a gap in which one moved", func() error { return store.Replace([]any{service("v1.a", false), service("v1.b", false)}, "") }, []string{"b/v1"}},
-		{"a gap in which one went", func() error { return store.Replace([]any{service("v1.b", false)}, "") }, []string{"a/v1"}},
-	} {
-		got = nil
-		if err := step.do(); err != nil {
-			t.Fatalf("%s: %v", step.name, err)
-		}
-		if diff := cmp.Diff(step.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", step.name, diff)
-		}
-	}
+	})
 }
 
 // TestWhoAnswers: what kind of resources a group/version has is said by the API server's own label.
@@ -422,12 +360,12 @@ func TestWhoAnswers(t *testing.T) {
 		{"true", map[string]any{}, server{aggregated: true, custom: true}},
 		{"", map[string]any{"namespace": "ns", "name": "n", "port": int64(443)}, server{aggregated: true, service: "ns/n:443"}},
 	} {
-		gv, got, err := readAPIService(&unstructured.Unstructured{Object: map[string]any{
+		got, err := readAPIService(&unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": "v1.a.b", "labels": map[string]any{automanaged: tt.label}},
 			"spec":     map[string]any{"service": tt.service},
 		}})
-		if err != nil || got != tt.want || gv != (schema.GroupVersion{Group: "a.b", Version: "v1"}) {
-			t.Errorf("label %q, service %v: %v, %+v, %v, want %+v", tt.label, tt.service, gv, got, err, tt.want)
+		if err != nil || got != tt.want {
+			t.Errorf("label %q, service %v: %+v, %v, want %+v", tt.label, tt.service, got, err, tt.want)
 		}
 	}
 }

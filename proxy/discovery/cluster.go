@@ -30,32 +30,29 @@ type Config struct {
 	// Invalidate is called for every change, from several goroutines. When it returns, no answer may
 	// use what was learned before the change.
 	Invalidate func(snapshot.Invalidation)
-	// Settle is how long nothing is kept after the API servers of the upstream changed, or the
-	// server of a group and version.
+	// Settle is how long nothing is kept after the API servers of the upstream changed.
 	Settle time.Duration
-	// Quarantine is how long nothing is kept of a resource whose definition changed.
-	Quarantine time.Duration
-	Log        *slog.Logger
+	Log    *slog.Logger
 }
 
-// New returns a Cluster that knows nothing until Run runs. It calls Invalidate at once, since until
-// then nothing may be kept. cfg has listproxy's own credentials.
+// New returns a Cluster that knows nothing until Run runs. cfg has listproxy's own credentials.
 func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	c := &Cluster{config: config}
 	var err error
-	if c.Catalog, err = newCatalog(cfg, config, c.moved, c.rewritten); err != nil {
+	if c.Catalog, err = newCatalog(cfg, config, c.moved); err != nil {
 		return nil, err
 	}
 	if c.Schemas, err = newSchemas(cfg, c.redefined, config.Log); err != nil {
 		return nil, err
 	}
-	if c.Servers, err = newServers(cfg, config, c.seen, c.replaced); err != nil {
+	if c.Servers, err = newServers(cfg, config, c.replaced); err != nil {
 		return nil, err
 	}
-	if c.versions, err = newStorageVersions(cfg, c.disagree, c.rewritten, config.Log); err != nil {
+	// Before, a change of the API servers could go unnoticed.
+	c.Catalog.serversKnown = c.Servers.Ready
+	if c.versions, err = newStorageVersions(cfg, c.disagree, config.Log); err != nil {
 		return nil, err
 	}
-	config.Invalidate(snapshot.Invalidation{Ground: snapshot.Sight, Until: snapshot.Told()})
 	return c, nil
 }
 
@@ -76,10 +73,7 @@ func (c *Cluster) Fields(ctx context.Context, gvr schema.GroupVersionResource) (
 	case why != "":
 		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), why)
 	case entry.Custom:
-		return c.Schemas.fields(ctx, gvr)
-	case entry.Aggregated:
-		// Whose server may have the group and the names of a built-in resource.
-		return nil, nil
+		return c.Schemas.fields(gvr)
 	}
 	return wire.BuiltinFields(gvr), nil
 }
@@ -90,29 +84,33 @@ func (c *Cluster) Fields(ctx context.Context, gvr schema.GroupVersionResource) (
 // moved: another server, or none, answers for a group and version from now on. Each API server
 // learns of that by itself; until then it still passes requests, for objects and for discovery, to
 // the former server.
-func (c *Cluster) moved(gv schema.GroupVersion) {
+func (c *Cluster) moved(gv schema.GroupVersion, what string) {
+	c.config.Log.Info("another server answers for a group and version: what is kept of it is dropped",
+		"groupVersion", gv.String(), "change", what, "again", snapshot.Skew)
 	c.config.Invalidate(snapshot.Invalidation{
-		Ground: snapshot.Catalog, Extent: snapshot.OfVersion(gv), Until: snapshot.After(c.config.Settle),
+		Ground: snapshot.Catalog, Extent: snapshot.OfVersion(gv), Until: snapshot.After(snapshot.Skew), What: what,
 	})
-	c.Catalog.forgetAfter(c.config.Settle, gv.Group)
+	c.Catalog.forgetAfter(snapshot.Skew, gv.Group)
 }
 
-// redefined: a CustomResourceDefinition appeared, changed or went.
-func (c *Cluster) redefined(gr schema.GroupResource) {
+// redefined: a CustomResourceDefinition has appeared, changed or gone. Each API server learns of that
+// by itself, and its watches from before go on with the old schema for a while.
+func (c *Cluster) redefined(gr schema.GroupResource, what string, served bool) {
 	c.Catalog.forget(gr.Group)
+	if !served {
+		return // so nothing was kept
+	}
+	c.config.Log.Info("a CustomResourceDefinition changed: what is kept of its resource is dropped",
+		"definition", gr.String(), "change", what, "again", snapshot.Skew)
 	c.config.Invalidate(snapshot.Invalidation{
-		Ground: snapshot.Definition, Extent: snapshot.OfResource(gr), Until: snapshot.After(c.config.Quarantine),
+		Ground: snapshot.Definition, Extent: snapshot.OfResource(gr), Until: snapshot.After(snapshot.Skew), What: what,
 	})
-}
-
-// seen: from now on a change of the API servers would be noticed.
-func (c *Cluster) seen() {
-	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Sight, Until: snapshot.Over()})
 }
 
 // replaced: other API servers than before stand behind the upstream.
-func (c *Cluster) replaced() {
-	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Servers, Until: snapshot.After(c.config.Settle)})
+func (c *Cluster) replaced(what string) {
+	c.versions.serversChanged()
+	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Servers, Until: snapshot.After(c.config.Settle), What: what})
 }
 
 // disagree: the API servers begin or cease to disagree in which version they write a resource.
@@ -122,12 +120,6 @@ func (c *Cluster) disagree(gr schema.GroupResource, disagree bool) {
 		until = snapshot.Told()
 	}
 	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Servers, Extent: snapshot.OfResource(gr), Until: until})
-}
-
-// rewritten: the API servers write a resource in another version than before. It may be loaded
-// again at once.
-func (c *Cluster) rewritten(gr schema.GroupResource) {
-	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Servers, Extent: snapshot.OfResource(gr)})
 }
 
 // clientOf returns a client with listproxy's own credentials, which are for the upstream only: it

@@ -2,12 +2,15 @@ package discovery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/cache"
 )
 
 const (
@@ -17,50 +20,41 @@ const (
 	serverLeaseSelector  = "apiserver.kubernetes.io/identity=kube-apiserver"
 )
 
-// store returns the store of what follows the Leases: it keeps the holders only.
-func (s *Servers) store(heard *heard) store[string, string] {
-	return store[string, string]{
-		read: readServerLease, known: &s.holders, mu: &s.mu, heard: heard,
-		also:    func(list bool, _ string) { s.refused = s.refused && !list },
-		changed: s.take,
+// serverLeases lists and watches the Leases of API servers.
+func serverLeases(all coordination.LeaseInterface) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = serverLeaseSelector
+			return all.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector = serverLeaseSelector
+			return all.Watch(ctx, options)
+		},
 	}
 }
 
-// take reports what changed. Mostly a Lease is renewed, which is no change; and the first list only
-// tells what there is.
-func (s *Servers) take(c change[string, string]) {
-	switch {
-	case c.first:
-	case c.list && len(c.was)+len(c.is) > 0:
-		s.serverStarted()
-		s.report("other API servers than before the stream of their Leases broke")
-	case c.list:
-	case len(c.is) > 0:
-		for name := range c.is {
-			s.serverStarted()
-			s.report("an API server announced itself", "lease", name)
-		}
-	default:
-		for name := range c.was {
-			s.report("an API server took its leave", "lease", name)
-		}
-	}
-	if c.list {
-		s.look()
-	}
-}
-
-// readServerLease returns the name of a Lease and who holds it.
-func readServerLease(obj any) (name, holder string, err error) {
-	u, ok := obj.(*unstructured.Unstructured)
+// readHolder returns who holds a Lease. Mostly a Lease is renewed, which is no change.
+func readHolder(o runtime.Object) (string, error) {
+	lease, ok := o.(*coordinationv1.Lease)
 	if !ok {
-		return "", "", fmt.Errorf("a Lease came as %T", obj)
+		return "", fmt.Errorf("a Lease came as %T", o)
 	}
-	holder, _, err = unstructured.NestedString(u.Object, "spec", "holderIdentity")
-	if err != nil {
-		return "", "", errors.New("a Lease whose holderIdentity is not a string")
+	if lease.Spec.HolderIdentity == nil {
+		return "", nil
 	}
-	return u.GetName(), holder, nil
+	return *lease.Spec.HolderIdentity, nil
+}
+
+// leaseChanged reports a change.
+func (s *Servers) leaseChanged(c change[string]) {
+	what := "an API server announced itself"
+	if c.is == nil {
+		what = "an API server took its leave"
+	} else {
+		s.serverStarted()
+	}
+	s.report(what, "lease", c.name)
 }
 
 // Same reports whether the API servers are still those that were known before, and none of them was
@@ -68,26 +62,25 @@ func readServerLease(obj any) (name, holder string, err error) {
 // because the Leases may not be read or there are none. (Kubernetes' procedure stops all API
 // servers before etcd is restored, so with the same servers it was not.)
 func (s *Servers) Same(ctx context.Context) (bool, error) {
-	s.mu.Lock()
-	known, refused := maps.Clone(s.holders), s.refused
-	s.mu.Unlock()
-	if len(known) == 0 || refused {
+	known := s.leases.all()
+	if len(known) == 0 || s.leases.isRefused() {
 		return false, nil
 	}
-	list, err := s.leases.List(ctx, metav1.ListOptions{LabelSelector: serverLeaseSelector})
+	now := map[string]string{}
+	_, _, err := s.leases.page(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		holder, err := readHolder(o)
+		if err != nil {
+			return err
+		}
+		name, err := cache.MetaNamespaceKeyFunc(o)
+		now[name] = holder
+		return err
+	})
 	switch {
 	case isRefused(err):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("the API servers' Leases could not be read: %w", err)
-	}
-	now := make(map[string]string, len(list.Items))
-	for i := range list.Items {
-		name, holder, err := readServerLease(&list.Items[i])
-		if err != nil {
-			return false, err
-		}
-		now[name] = holder
 	}
 	return maps.Equal(known, now), nil
 }

@@ -7,14 +7,8 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/proxy/upstream"
 )
@@ -39,19 +33,14 @@ import (
 //
 // It is safe for concurrent use.
 type Servers struct {
-	leases  dynamic.ResourceInterface
-	prober  *upstream.Prober // for /version
-	known   func()
-	changed func()
+	leases  reflector[string] // their holders
+	prober  *upstream.Prober  // for /version, of the address in the client configuration
+	changed func(what string)
 	log     *slog.Logger
-	// reopened gets a value when there is a new stream of Leases.
-	reopened chan struct{}
+	// started gets a value when an API server has started.
+	startedNow chan struct{}
 
 	mu sync.Mutex
-	// holders of the Leases, by name; nil until they were listed.
-	holders map[string]string
-	// refused: the Leases may not be read.
-	refused bool
 	// started is when a Lease last showed another API server.
 	started time.Time
 	// asked: /version was asked for, with whatever result.
@@ -61,29 +50,37 @@ type Servers struct {
 	// said is what prober was told. mu does not guard it: one goroutine asks.
 	said versions
 
-	knownOnce, versionOnce sync.Once
+	versionOnce sync.Once
 }
 
-// newServers returns Servers that call known once, as soon as they would notice a change, and
-// changed at each change. They do nothing until run runs. cfg has listproxy's own credentials.
-func newServers(cfg *rest.Config, config Config, known, changed func()) (*Servers, error) {
+// newServers returns Servers that call changed at each change. They do nothing until run runs. cfg has
+// listproxy's own credentials.
+func newServers(cfg *rest.Config, config Config, changed func(what string)) (*Servers, error) {
 	prober, err := upstream.NewProber(cfg, versionTimeout)
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask for the API server's version: %w", err)
 	}
-	leases, err := clientOf(cfg, 0, dynamic.NewForConfigAndClient)
+	leases, err := clientOf(cfg, 0, coordination.NewForConfigAndClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch the API servers' Leases: %w", err)
 	}
-	gvr := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
-	return &Servers{
-		leases:   leases.Resource(gvr).Namespace(serverLeaseNamespace),
-		prober:   prober,
-		known:    known,
-		changed:  changed,
+	s := &Servers{
+		prober:     prober,
+		changed:    changed,
+		log:        config.Log,
+		startedNow: make(chan struct{}, 1),
+	}
+	s.leases = reflector[string]{
+		resource: "the API servers' leases",
+		source:   serverLeases(leases.Leases(serverLeaseNamespace)),
+		read:     readHolder,
+		changed:  s.leaseChanged,
+		refusal:  "the API servers' Leases may not be read: only /version tells that API servers changed",
+		level:    slog.LevelWarn,
+		grant:    "list and watch on leases.coordination.k8s.io in " + serverLeaseNamespace,
 		log:      config.Log,
-		reopened: make(chan struct{}, 1),
-	}, nil
+	}
+	return s, nil
 }
 
 // run follows the Leases and asks for /version until ctx ends.
@@ -91,33 +88,7 @@ func (s *Servers) run(ctx context.Context) {
 	var asking sync.WaitGroup
 	asking.Go(func() { s.pollVersion(ctx) })
 	defer asking.Wait()
-	heard := &heard{}
-	follower{
-		name: "the API servers' leases",
-		listWatch: &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-				options.LabelSelector = serverLeaseSelector
-				return s.leases.List(ctx, options)
-			},
-			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-				options.LabelSelector = serverLeaseSelector
-				stream, err := s.leases.Watch(ctx, options)
-				if err == nil {
-					s.askAgain()
-				}
-				return stream, err
-			},
-		},
-		expectedType: &unstructured.Unstructured{},
-		store:        s.store(heard),
-		heard:        heard,
-		ended:        s.streamEnded,
-		refusal:      "the API servers' Leases may not be read: only /version and discovery tell that API servers changed",
-		grant:        "list and watch on leases.coordination.k8s.io in " + serverLeaseNamespace,
-		// After a restart collections are back within seconds, and this should be, too.
-		soon: true,
-		log:  s.log,
-	}.follow(ctx)
+	s.leases.run(ctx)
 }
 
 // Ready says whether a change would be noticed: the Leases are known; or they cannot be read, but
@@ -125,7 +96,7 @@ func (s *Servers) run(ctx context.Context) {
 func (s *Servers) Ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.holders != nil || s.refused && s.asked
+	return s.leases.ready() && (s.asked || !s.leases.isRefused())
 }
 
 // Versions returns the versions of the API servers that may answer now, in order: more than one
@@ -136,29 +107,12 @@ func (s *Servers) Versions() []string {
 	return s.serving
 }
 
-// look calls known as soon as Ready is true.
-func (s *Servers) look() {
-	if s.Ready() {
-		s.knownOnce.Do(s.known)
-	}
-}
-
 // askAgain makes /version be asked for now: the server at the other end may be another one.
 func (s *Servers) askAgain() {
 	select {
-	case s.reopened <- struct{}{}:
+	case s.startedNow <- struct{}{}:
 	default: // it will be
 	}
-}
-
-func (s *Servers) streamEnded(err error) {
-	if !isRefused(err) {
-		return
-	}
-	s.mu.Lock()
-	s.refused = true
-	s.mu.Unlock()
-	s.look()
 }
 
 // serverStarted makes /version be asked for more often for a while, beginning now.
@@ -173,5 +127,5 @@ func (s *Servers) serverStarted() {
 func (s *Servers) report(what string, args ...any) {
 	s.log.Info("the API servers behind the upstream changed: what is known is dropped, and loaded again when they have settled",
 		append([]any{"change", what}, args...)...)
-	s.changed()
+	s.changed(what)
 }

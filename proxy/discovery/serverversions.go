@@ -105,7 +105,7 @@ func (s *Servers) pollVersion(ctx context.Context) {
 		s.lookAtVersion(ctx)
 		select {
 		case <-ctx.Done():
-		case <-s.reopened:
+		case <-s.startedNow:
 		case <-time.After(wait.Jitter(s.untilVersion(time.Now()), 0.2)):
 		}
 	}
@@ -151,10 +151,9 @@ func (s *Servers) lookAtVersion(ctx context.Context) {
 		s.report("another version", "from", before.GitVersion, "to", said.GitVersion)
 	case s.said.unsettled(now):
 		// Also if nobody answered, for example while an API server is being replaced.
-		s.changed()
+		s.changed("API servers of more than one version answer")
 	}
 	s.serve(s.said.serving(now))
-	s.look()
 }
 
 // serve notes which versions may answer from now on.

@@ -22,7 +22,7 @@ import (
 func TestServersTellOfVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
-		f.Answer(http.StatusForbidden, "list "+serverLeases, "watch "+serverLeases)
+		f.Answer(http.StatusForbidden, "list "+leasesPath, "watch "+leasesPath)
 		var logged logbuffer.Buffer
 		s, heard := runServers(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
 		if !s.Ready() {
@@ -155,8 +155,8 @@ func TestLeastSettle(t *testing.T) {
 		begun, told, longest := time.Now(), time.Time{}, time.Duration(0)
 		busy := &proxytest.BusyVersions{Versions: []string{"v1.35.4", "v1.36.3"}, LateAt: "/version", Patience: versionTimeout}
 		s := &Servers{
-			prober: proberOf(t, busy), log: proxytest.DiscardLog(), known: func() {},
-			changed: func() {
+			prober: proberOf(t, busy), log: proxytest.DiscardLog(),
+			changed: func(string) {
 				now := time.Now()
 				if now.Sub(begun) > 10*time.Minute { // both have been heard
 					longest = max(longest, now.Sub(told))
@@ -187,8 +187,8 @@ func TestSlowestNews(t *testing.T) {
 			return proxytest.JSONResponse(r, http.StatusOK, proxytest.VersionOf(said)), nil
 		}
 		s := &Servers{
-			prober: proberOf(t, proxytest.Transport(answer)), log: proxytest.DiscardLog(), known: func() {},
-			changed: func() {
+			prober: proberOf(t, proxytest.Transport(answer)), log: proxytest.DiscardLog(),
+			changed: func(string) {
 				if !changed.IsZero() {
 					longest = max(longest, time.Since(changed))
 				}

@@ -5,25 +5,26 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
+	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/snapshot"
 )
 
-// storageVersions follows the StorageVersion objects where the upstream has them (feature gate
+// storageVersions reads the StorageVersion objects where the upstream has them (feature gate
 // StorageVersionAPI, off by default). There each API server says in which version it writes a
-// resource. While they disagree, or have said nothing yet, nothing is kept of the resource; when
-// they agree on another version than before, it is loaded again. That they agree does not prove
-// that the bytes are the same: another release can write the same version in other bytes.
+// resource. While they disagree, or have said nothing yet, nothing is kept of the resource. That they
+// agree does not prove that the bytes are the same: another release can write the same version in
+// other bytes.
 //
-// When the stream breaks, a resource that was not kept stays so until the next list. The same holds
-// if the objects may no longer be read, since an API server that has just started refuses
-// everybody. A disagreement ends when the API servers agree, when the object is deleted, or when
-// StorageVersions are no longer served.
+// They are read when the API servers have changed, once more after [snapshot.Skew] (one that has just
+// started may not have said anything yet), and again and again while there is a disagreement. It ends
+// when the API servers agree, when the object is deleted, or when StorageVersions are no longer served.
 //
 // Resources that are stored together under several groups have one object, for one of these
 // groups; kube-apiserver 1.36 has only Events of that kind, which are never kept.
@@ -31,110 +32,107 @@ type storageVersions struct {
 	objects dynamic.ResourceInterface
 	// disagree is told when API servers begin and cease to disagree about a resource.
 	disagree func(schema.GroupResource, bool)
-	// rewritten is told when they agree on another version than before.
-	rewritten func(schema.GroupResource)
-	log       *slog.Logger
-	// agreed is the version of each resource, empty while they do not agree; nil until it was
-	// listed. Only the goroutine of run uses it.
-	agreed  map[schema.GroupResource]string
-	refused sync.Once
+	log      *slog.Logger
+	// servers gets a value when the API servers have changed.
+	servers chan struct{}
+	// disputed are the resources about which they disagree. Only the goroutine of run uses it.
+	disputed map[schema.GroupResource]bool
 }
 
-// newStorageVersions returns storageVersions, which do nothing until run runs. disagree and
-// rewritten are called from there. cfg has the proxy's own credentials.
-func newStorageVersions(
-	cfg *rest.Config, disagree func(schema.GroupResource, bool), rewritten func(schema.GroupResource), log *slog.Logger,
-) (*storageVersions, error) {
-	client, err := clientOf(cfg, 0, dynamic.NewForConfigAndClient)
+// newStorageVersions returns storageVersions, which do nothing until run runs. disagree is called from
+// there. cfg has the proxy's own credentials.
+func newStorageVersions(cfg *rest.Config, disagree func(schema.GroupResource, bool), log *slog.Logger) (*storageVersions, error) {
+	client, err := clientOf(cfg, listTimeout, dynamic.NewForConfigAndClient)
 	if err != nil {
-		return nil, fmt.Errorf("cannot watch StorageVersions: %w", err)
+		return nil, fmt.Errorf("cannot read StorageVersions: %w", err)
 	}
 	gvr := schema.GroupVersionResource{Group: "internal.apiserver.k8s.io", Version: "v1alpha1", Resource: "storageversions"}
-	return &storageVersions{objects: client.Resource(gvr), disagree: disagree, rewritten: rewritten, log: log}, nil
+	return &storageVersions{
+		objects: client.Resource(gvr), disagree: disagree, log: log,
+		servers: make(chan struct{}, 1), disputed: map[schema.GroupResource]bool{},
+	}, nil
 }
 
-// run follows the objects until ctx ends.
-func (s *storageVersions) run(ctx context.Context) {
-	heard := &heard{}
-	follower{
-		name:         "storageversions",
-		listWatch:    listWatchOf(s.objects),
-		expectedType: &unstructured.Unstructured{},
-		store:        s.store(heard),
-		heard:        heard,
-		ended:        s.ended,
-		log:          s.log,
-	}.follow(ctx)
-}
-
-func (s *storageVersions) ended(err error) {
-	switch {
-	case apierrors.IsForbidden(err):
-		// Mostly they are not served either, which only those may know who may read them.
-		s.refused.Do(func() {
-			s.log.Info("objects of type StorageVersion may not be read: where API servers have them, their disagreement is not heard of",
-				"grant", "list and watch on storageversions.internal.apiserver.k8s.io", "error", err)
-		})
-	case isRefused(err): // not served
-		s.take(change[schema.GroupResource, string]{was: s.agreed})
-		s.agreed = nil
+// serversChanged makes them be read.
+func (s *storageVersions) serversChanged() {
+	select {
+	case s.servers <- struct{}{}:
+	default: // they will be
 	}
 }
 
-// store returns the store of what follows the StorageVersions.
-func (s *storageVersions) store(heard *heard) store[schema.GroupResource, string] {
-	return store[schema.GroupResource, string]{read: readStorageVersion, known: &s.agreed, mu: &sync.Mutex{}, changed: s.take, heard: heard}
-}
-
-// take tells what changed: on which versions the API servers agree now, or that they do not; and
-// about which resources none of them says anything any more.
-func (s *storageVersions) take(c change[schema.GroupResource, string]) {
-	for resource, was := range c.was {
-		if _, found := c.is[resource]; !found && was == "" {
-			s.disagree(resource, false)
+// run reads the objects now, and whenever there is a reason, until ctx ends.
+func (s *storageVersions) run(ctx context.Context) {
+	for again := true; ; {
+		list, err := s.objects.List(ctx, metav1.ListOptions{})
+		if ctx.Err() != nil {
+			return
+		}
+		var soon <-chan time.Time
+		switch {
+		case err == nil:
+			s.take(list.Items)
+		case isRefused(err):
+			s.log.Debug("objects of type StorageVersion are not served, or may not be read", "error", err)
+			s.take(nil)
+		default:
+			again = true
+		}
+		if again || len(s.disputed) > 0 {
+			soon = time.After(snapshot.Skew)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.servers:
+			again = true
+		case <-soon:
+			again = false
 		}
 	}
-	for resource, version := range c.is {
-		was, found := c.was[resource]
-		switch {
-		case version == "":
+}
+
+// take tells about which resources the API servers begin and cease to disagree.
+func (s *storageVersions) take(objects []unstructured.Unstructured) {
+	disputed := map[schema.GroupResource]bool{}
+	for i := range objects {
+		if resource, agreed := readStorageVersion(&objects[i]); !agreed {
+			disputed[resource] = true
+		}
+	}
+	for resource := range disputed {
+		if !s.disputed[resource] {
 			s.log.Info("the API servers do not agree in which version they write a resource: it is forwarded until they do",
 				"resource", resource.String())
 			s.disagree(resource, true)
-		case found && was == "":
-			s.log.Info("the API servers agree again in which version they write a resource", "resource", resource.String(), "version", version)
-			s.disagree(resource, false)
-		case found:
-			s.log.Info("the API servers write a resource in another version than before", "resource", resource.String(), "version", version)
-			s.rewritten(resource)
 		}
 	}
+	for resource := range s.disputed {
+		if !disputed[resource] {
+			s.log.Info("the API servers agree again in which version they write a resource", "resource", resource.String())
+			s.disagree(resource, false)
+		}
+	}
+	s.disputed = disputed
 }
 
-// readStorageVersion returns the resource that a StorageVersion is about, and the version on which
-// the API servers agree; none if they do not. Its name is group.resource, with core for the group
-// that has no name (k8s.io/apiserver/pkg/storageversion); a resource's name has no dots.
-func readStorageVersion(obj any) (schema.GroupResource, string, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return schema.GroupResource{}, "", fmt.Errorf("a StorageVersion came as %T", obj)
-	}
-	name := u.GetName()
-	dot := strings.LastIndexByte(name, '.')
-	if dot < 0 {
-		return schema.GroupResource{}, "", fmt.Errorf("a StorageVersion with the name %q, which is not group.resource", name)
-	}
-	resource := schema.GroupResource{Group: name[:dot], Resource: name[dot+1:]}
-	if resource.Group == "core" {
-		resource.Group = ""
+// readStorageVersion returns the resource that a StorageVersion is about, and whether the API servers
+// agree on a version. Its name is group.resource, with core for the group that has no name
+// (k8s.io/apiserver/pkg/storageversion); a resource's name has no dots.
+func readStorageVersion(o *unstructured.Unstructured) (of schema.GroupResource, agreed bool) {
+	dot := strings.LastIndexByte(o.GetName(), '.')
+	of = schema.GroupResource{Group: o.GetName()[:max(0, dot)], Resource: o.GetName()[dot+1:]}
+	if of.Group == "core" {
+		of.Group = ""
 	}
 	// A version that cannot be read is not an agreement.
-	version, _, _ := unstructured.NestedString(u.Object, "status", "commonEncodingVersion")
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	version, _, _ := unstructured.NestedString(o.Object, "status", "commonEncodingVersion")
+	agreed = version != ""
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, c := range conditions {
 		if condition, ok := c.(map[string]any); ok && condition["type"] == "AllEncodingVersionsEqual" && condition["status"] == "False" {
-			version = ""
+			agreed = false
 		}
 	}
-	return resource, version, nil
+	return of, agreed
 }

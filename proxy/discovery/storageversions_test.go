@@ -2,10 +2,8 @@ package discovery
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/harness/logbuffer"
 )
 
 const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
@@ -58,15 +56,13 @@ func (h *storageVersionsHeard) expect(t *testing.T, when string, want ...string)
 	h.told = nil
 }
 
-func runStorageVersions(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *storageVersionsHeard {
+func runStorageVersions(t *testing.T, f *proxytest.FakeAPI) (*storageVersions, *storageVersionsHeard) {
 	t.Helper()
 	heard := &storageVersionsHeard{}
-	s, err := newStorageVersions(f.Config(),
-		func(gr schema.GroupResource, disagree bool) { heard.tell("%s disagree %v", gr, disagree) },
-		func(gr schema.GroupResource) { heard.tell("%s rewritten", gr) }, log)
+	s, err := newStorageVersions(f.Config(), func(gr schema.GroupResource, disagree bool) { heard.tell("%s disagree %v", gr, disagree) }, proxytest.DiscardLog())
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, s.run)
-	return heard
+	return s, heard
 }
 
 func TestStorageVersions(t *testing.T) {
@@ -80,70 +76,67 @@ func TestStorageVersions(t *testing.T) {
 			storageVersionStatus("batch.cronjobs", `{"commonEncodingVersion":"batch/v1","conditions":[{"type":"Other","status":"False"}]}`),
 		}}
 		f.Collections[storageVersionsPath] = c
-		heard := runStorageVersions(t, f, proxytest.DiscardLog())
-		heard.expect(t, "the first list", "deployments.apps disagree true", "ingresses.networking.k8s.io disagree true", "jobs.batch disagree true")
-
-		for _, step := range []struct {
-			name, event, object string
-			want                []string
-		}{
-			{"nothing new", "MODIFIED", storageVersion("core.configmaps", "v1"), nil},
-			{"still disagreement", "MODIFIED", storageVersion("apps.deployments", ""), nil},
-			{"agreement", "MODIFIED", storageVersion("apps.deployments", "apps/v1"), []string{"deployments.apps disagree false"}},
-			{"another version without a disagreement", "MODIFIED", storageVersion("core.configmaps", "v2"), []string{"configmaps rewritten"}},
-			{"disagreement", "MODIFIED", storageVersion("core.configmaps", ""), []string{"configmaps disagree true"}},
-			{"a disagreement goes", "DELETED", storageVersion("core.configmaps", ""), []string{"configmaps disagree false"}},
-			{"a new agreement", "ADDED", storageVersion("core.configmaps", "v1"), nil},
-			{"an agreement goes", "DELETED", storageVersion("core.configmaps", "v1"), nil},
-			{"a new disagreement", "ADDED", storageVersion("core.configmaps", ""), []string{"configmaps disagree true"}},
-		} {
-			f.Event(storageVersionsPath, step.event, step.object)
-			heard.expect(t, step.name, step.want...)
+		s, heard := runStorageVersions(t, f)
+		heard.expect(t, "at the start", "deployments.apps disagree true", "ingresses.networking.k8s.io disagree true", "jobs.batch disagree true")
+		say := func(objects ...string) {
+			f.Mu.Lock()
+			defer f.Mu.Unlock()
+			c.Objects = objects
 		}
+		say(storageVersion("apps.deployments", "apps/v1"), storageVersion("core.configmaps", "v2"), storageVersion("batch.jobs", ""))
+		time.Sleep(snapshot.Skew + time.Second)
+		heard.expect(t, "some agree, or are gone", "deployments.apps disagree false", "ingresses.networking.k8s.io disagree false")
+		time.Sleep(time.Minute)
+		say()
+		time.Sleep(snapshot.Skew)
+		heard.expect(t, "none is left", "jobs.batch disagree false")
 
-		// While the stream is away nothing changes; then the list is held against what there was.
-		f.Answer(http.StatusForbidden, "watch "+storageVersionsPath)
-		f.Answer(http.StatusForbidden, "list "+storageVersionsPath)
-		f.Cut(storageVersionsPath)
+		// Nobody asks while there is no reason to.
+		asked := f.Asked("list " + storageVersionsPath)
+		say(storageVersion("core.configmaps", ""))
 		time.Sleep(time.Hour)
-		heard.expect(t, "the stream is away")
-		f.Mu.Lock()
-		c.Objects = []string{
-			storageVersion("apps.deployments", "apps/v2"),              // another version
-			storageVersion("networking.k8s.io.ingresses", ""),          // as before
-			storageVersion("core.configmaps", "v1"),                    // agreed
-			storageVersion("core.pods", ""),                            // new
-			storageVersion("batch.cronjobs", "batch/v1"),               // as before
-			storageVersion("internal.apiserver.k8s.io.things", "v1/a"), // of no interest
-		} // batch.jobs went
-		f.Mu.Unlock()
-		f.Answer(0, "watch "+storageVersionsPath, "list "+storageVersionsPath)
-		time.Sleep(2 * refusedRetry)
-		heard.expect(t, "the stream is back", "configmaps disagree false", "deployments.apps rewritten", "jobs.batch disagree false", "pods disagree true")
+		heard.expect(t, "nobody asks")
+		if got := f.Asked("list "+storageVersionsPath) - asked; got != 0 {
+			t.Errorf("asked %d times", got)
+		}
+		s.serversChanged()
+		synctest.Wait()
+		heard.expect(t, "the servers changed", "configmaps disagree true")
+
+		// What cannot be asked now is asked again, and says nothing.
+		f.Answer(http.StatusServiceUnavailable, "list "+storageVersionsPath)
+		time.Sleep(time.Hour)
+		heard.expect(t, "nobody answers")
+		f.Answer(0, "list "+storageVersionsPath)
+		say(storageVersion("core.configmaps", "v1"))
+		time.Sleep(time.Minute)
+		heard.expect(t, "agreement", "configmaps disagree false")
+
+		// A server that has just started may say what it does a little later.
+		s.serversChanged()
+		time.Sleep(time.Second)
+		say(storageVersion("core.configmaps", ""))
+		time.Sleep(snapshot.Skew)
+		heard.expect(t, "a late disagreement", "configmaps disagree true")
 
 		// An upstream that does not serve them any more has nothing to say.
-		f.Answer(http.StatusNotFound, "watch "+storageVersionsPath, "list "+storageVersionsPath)
-		f.Cut(storageVersionsPath)
+		f.Answer(http.StatusNotFound, "list "+storageVersionsPath)
 		time.Sleep(time.Hour)
-		heard.expect(t, "not served", "ingresses.networking.k8s.io disagree false", "pods disagree false")
+		heard.expect(t, "not served", "configmaps disagree false")
 	})
 }
 
-// TestStorageVersionsNotServed: most upstreams have none, and need not hear of it.
+// TestStorageVersionsNotServed: most upstreams have none.
 func TestStorageVersionsNotServed(t *testing.T) {
-	for status, lines := range map[int]int{http.StatusNotFound: 0, http.StatusForbidden: 1} {
+	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
 		synctest.Test(t, func(t *testing.T) {
 			f := proxytest.NewFakeAPI()
 			f.Collections[storageVersionsPath] = &proxytest.FakeCollection{Kind: "StorageVersionList"}
-			f.Answer(status, "list "+storageVersionsPath, "watch "+storageVersionsPath)
-			var logged logbuffer.Buffer
-			heard := runStorageVersions(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
+			f.Answer(status, "list "+storageVersionsPath)
+			_, heard := runStorageVersions(t, f)
 			time.Sleep(time.Hour)
 			heard.expect(t, "not there")
-			if got := strings.Count(logged.String(), "\n"); got != lines {
-				t.Errorf("%d: want %d lines, got:\n%s", status, lines, logged.String())
-			}
-			if got := f.Asked("list " + storageVersionsPath); got > 21 {
+			if got := f.Asked("list " + storageVersionsPath); got != 2 {
 				t.Errorf("asked %d times in an hour", got)
 			}
 		})

@@ -82,7 +82,7 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	door.Add(strings.TrimPrefix(own.Host, "https://"))
 	own.Host = "https://" + door.Address()
 	listproxy := harness.RunProxy(t, harness.ProxyOptions{Upstream: own, Binary: *binary, Args: []string{
-		"--staleness-bound", load.Bound.String(), "--schema-quarantine", "1s", "--self-check-interval", "0",
+		"--staleness-bound", load.Bound.String(), "--self-check-interval", "0",
 	}})
 	via := ask.MustNew(t, listproxy.RESTConfig(plane.RESTConfig(controlplane.Admin)), requestTimeout)
 	// same asks for the newest state: it must come from memory and be what kube-apiserver says of

@@ -96,7 +96,7 @@ func (s *scene) start() {
 		s.since = uint64(now) // #nosec G115 -- a revision
 	}
 	_, err := s.proxies.Start(s.Context(), harness.ProxyOptions{Upstream: own, Binary: s.binary, Args: append([]string{
-		"--staleness-bound", load.Bound.String(), "--schema-quarantine", "1s", "--consistent-lists=always", "--watches",
+		"--staleness-bound", load.Bound.String(), "--consistent-lists=always", "--watches",
 	}, s.args...)}, s.viaConfig)
 	s.must(err)
 }

@@ -142,9 +142,9 @@ func text(s admin.Status) string {
 	}
 	for i, c := range s.Changes {
 		if i == 0 {
-			line("\nCHANGED LATELY\tCAUSE\tAGE")
+			line("\nCHANGED LATELY\tCAUSE\tAGE\tWHAT")
 		}
-		line("%s\t%s\t%s", c.Of, c.Cause, admin.Seconds(c.Age))
+		line("%s\t%s\t%s\t%s", c.Of, c.Cause, admin.Seconds(c.Age), c.What)
 	}
 	return b.String()
 }

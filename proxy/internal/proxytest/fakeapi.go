@@ -1,6 +1,7 @@
 package proxytest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,11 +32,12 @@ type FakeAPI struct {
 
 // FakeCollection is what can be listed and watched at a path.
 type FakeCollection struct {
-	Kind    string // of the list
-	Objects []string
-	watches []*io.PipeWriter
-	silent  bool          // watches have no bookmarks by themselves
-	stalls  chan struct{} // closed when what is listed is sent; nil: at once
+	Kind       string // of the list
+	APIVersion string // meta.k8s.io/v1 if it is empty
+	Objects    []string
+	watches    []*io.PipeWriter
+	silent     bool          // watches have no bookmarks by themselves
+	stalls     chan struct{} // closed when what is listed is sent; nil: at once
 }
 
 // NewFakeAPI returns an API server that serves nothing yet.
@@ -92,9 +94,8 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 				return nil, r.Context().Err()
 			}
 		}
-		apiVersion := "meta.k8s.io/v1"
 		return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[%s]}`,
-			collection.Kind, apiVersion, strings.Join(collection.Objects, ","))), nil
+			collection.Kind, collection.apiVersion(), strings.Join(collection.Objects, ","))), nil
 	case ok:
 		f.Mu.Unlock() // others go on while this one waits
 		defer f.Mu.Lock()
@@ -108,6 +109,8 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	return JSONResponse(r, http.StatusNotFound, statusBody(http.StatusNotFound)), nil
 }
 
+func (c *FakeCollection) apiVersion() string { return cmp.Or(c.APIVersion, "meta.k8s.io/v1") }
+
 // watch answers with a stream that lasts until the request or cut ends it, with a bookmark every
 // minute.
 func (c *FakeCollection) watch(r *http.Request, initial bool, silent func() bool) *http.Response {
@@ -118,8 +121,8 @@ func (c *FakeCollection) watch(r *http.Request, initial bool, silent func() bool
 	resp.Body = body
 	bookmark := func(annotations string) error {
 		_, err := io.WriteString(events,
-			watchEvent("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"%s}}`,
-				strings.TrimSuffix(c.Kind, "List"), annotations)))
+			watchEvent("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"%s}}`,
+				strings.TrimSuffix(c.Kind, "List"), c.apiVersion(), annotations)))
 		return err
 	}
 	stalls := c.stalls

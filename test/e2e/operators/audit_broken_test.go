@@ -27,7 +27,7 @@ func startAudited(t *testing.T, path string) *audited {
 	t.Helper()
 	running := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{
-			"--audit-log-path", path, "--eager", "pods,configmaps", "--schema-quarantine", "1s",
+			"--audit-log-path", path, "--eager", "pods,configmaps",
 			// Some are asked for at one revision, late in a test.
 			"--history-window", "1h",
 		},

@@ -63,7 +63,7 @@ func (tr *truth) judge(path string, asked time.Time, body []byte) error {
 	return nil
 }
 
-// Rule 9, under load: while objects are written and listed all the time, in both versions and all
+// Rule 8, under load: while objects are written and listed all the time, in both versions and all
 // representations, a definition gets new defaults, loses a selectable field, and loses a version.
 // No answer from memory is of before.
 func TestSchemaChangesUnderLoad(t *testing.T) {
@@ -75,7 +75,7 @@ func TestSchemaChangesUnderLoad(t *testing.T) {
 	is := jars{selectable: true, second: true}
 	shared.define(t, first, is.versions()...)
 	expect.NoError(t, shared.served(t.Context(), second))
-	r := newRig(t, shared, rigOptions{args: []string{"--schema-quarantine", "2s"}})
+	r := newRig(t, shared, rigOptions{})
 	ns := r.namespace(t, "schema-load")
 	for i := range 5 {
 		r.create(t, first, ns, fmt.Sprintf("object-%d", i))

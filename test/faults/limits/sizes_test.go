@@ -67,7 +67,7 @@ func TestLargeObjects(t *testing.T) {
 	harness.Long(t)
 	const size = 1_500_000
 	n := scale(40, 8)
-	r := newRig(t, "--schema-quarantine", "1s")
+	r := newRig(t)
 	giants := custom("Giant")
 	r.define(giants)
 	path := giants.Path("")
@@ -139,7 +139,7 @@ func TestNamespaces(t *testing.T) {
 func TestCollections(t *testing.T) {
 	harness.Long(t)
 	n := scale(500, 20)
-	r := newRig(t, "--schema-quarantine", "1s")
+	r := newRig(t)
 	all := make([]kinds.Kind, n)
 	for i := range all {
 		all[i] = custom(fmt.Sprintf("K%03d", i))
@@ -169,7 +169,7 @@ func TestByteBound(t *testing.T) {
 	harness.Long(t)
 	const bound, size, objects = 32 * mib, 100 << 10, 80
 	rounds := scale(40, 8)
-	r := newRig(t, "--cache-bytes", fmt.Sprint(bound), "--schema-quarantine", "1s")
+	r := newRig(t, "--cache-bytes", fmt.Sprint(bound))
 	text := strings.Repeat("x", size)
 	r.must(inParallel(objects, func(i int) error {
 		return r.direct.Ensure(t.Context(), "/api/v1/namespaces/team-b/configmaps", configMap(fmt.Sprintf("bound-%02d", i), text))

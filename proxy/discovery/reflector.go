@@ -1,0 +1,347 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
+)
+
+const (
+	// streamSilence is how long a watch may be silent. kube-apiserver sends a bookmark about every
+	// minute; after a minute and a half the watch is cut off.
+	streamSilence = 90 * time.Second
+	// watchLeast is how long a watch is asked for, at least; at most it is twice as long. client-go's
+	// reflectors do the same.
+	watchLeast = 5 * time.Minute
+	// listPage is how many objects are listed at a time, and listTimeout how long that may take.
+	listPage    = 500
+	listTimeout = time.Minute
+	// A stream that has lasted for followHealthy has not failed: the next attempt is made soon.
+	followHealthy = time.Minute
+	// refusedRetry is the longest pause after a stream was refused, until somebody grants the right.
+	refusedRetry = 5 * time.Minute
+)
+
+// reflector keeps what it reads of the objects of one resource, and tells what changes. It lists
+// them, and then follows watches, each from where the last one came to its timeout. After anything
+// else it lists again, and tells what has changed meanwhile: etcd may have been restored.
+//
+// It is not one of client-go's, since those do not say whether their watch is open
+// (so that a change would be heard of), and wait for up to a minute before they open it again
+// (https://github.com/kubernetes/kubernetes/issues/136943).
+type reflector[V any] struct {
+	// resource is its name, for the log.
+	resource string
+	source   *cache.ListWatch
+	// read reads what is kept of an object.
+	read func(runtime.Object) (V, error)
+	// changed is called after each change, but not for what the first list has.
+	changed func(change[V])
+	// refusal, unless it is empty, is logged once, at a level, if the resource may not be followed, or is not
+	// there: what follows from that. grant is the right that would help.
+	refusal, grant string
+	level          slog.Level
+	log            *slog.Logger
+
+	mu sync.RWMutex
+	// known is what was read, by name (namespace/name); nil until there was a list.
+	known map[string]V
+	// refused: it may not be listed, or not be watched, or it is not there.
+	refused bool
+	// open: there is a watch. heard is when the upstream last said something, closed when the last watch
+	// ended.
+	open          bool
+	heard, closed time.Time
+}
+
+// change is what has changed about an object.
+type change[V any] struct {
+	name string
+	// was is nil if the object came, is if it went.
+	was, is *V
+	// object is the object now, or as it was last; nil if it has gone, and no watch has told of it.
+	object metav1.Object
+}
+
+// by says which field manager has written the object, or its subresource; "" if that is not known.
+func (c change[V]) by(subresource string) (text string) {
+	if c.object == nil {
+		return ""
+	}
+	var last metav1.Time
+	for _, f := range c.object.GetManagedFields() {
+		if f.Subresource == subresource && f.Time != nil && !f.Time.Before(&last) {
+			text, last = ", by "+f.Manager, *f.Time
+		}
+	}
+	return text
+}
+
+// run follows the resource until ctx ends.
+func (r *reflector[V]) run(ctx context.Context) {
+	var retry, refusals wait.Backoff
+	said := r.refusal == ""
+	for healthy := true; ; {
+		if healthy {
+			// An API server that has just started refuses everybody until it has read its roles; one that goes on
+			// refusing is to be left alone.
+			retry = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 4, Cap: 4 * time.Second}
+			refusals = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: refusedRetry}
+		}
+		began := time.Now()
+		err := r.follow(ctx)
+		healthy = time.Since(began) >= followHealthy
+		if ctx.Err() != nil {
+			return
+		}
+		refused, pause := isRefused(err), &retry
+		if refused {
+			pause = &refusals
+			r.mu.Lock()
+			r.refused = true
+			r.mu.Unlock()
+		}
+		delay := pause.Step()
+		switch {
+		case refused && !said:
+			r.log.Log(ctx, r.level, r.refusal, "grant", r.grant, "error", err)
+			said = true
+		case !refused:
+			r.log.WarnContext(ctx, "a stream ended and will be opened again", "stream", r.resource, "in", delay, "error", err)
+		}
+		if !clock.Sleep(ctx, delay) {
+			return
+		}
+	}
+}
+
+// follow lists, and watches until something is amiss.
+func (r *reflector[V]) follow(ctx context.Context) error {
+	revision, err := r.list(ctx)
+	for err == nil {
+		revision, err = r.watch(ctx, revision)
+	}
+	return err
+}
+
+// list takes in the newest state, and returns its revision.
+func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
+	listed := map[string]V{}
+	var changes []change[V]
+	for options := (metav1.ListOptions{Limit: listPage}); ; {
+		revision, options.Continue, err = r.page(ctx, options, func(o runtime.Object) error {
+			c, err := r.compare(o)
+			if err == nil {
+				listed[c.name] = *c.is
+				changes = append(changes, c)
+			}
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+		if options.Continue == "" {
+			break
+		}
+	}
+	for name, was := range r.known { // which only this goroutine changes
+		if _, there := listed[name]; !there {
+			changes = append(changes, change[V]{name: name, was: &was})
+		}
+	}
+	first := r.known == nil
+	r.mu.Lock()
+	r.known, r.heard = listed, time.Now()
+	r.mu.Unlock()
+	if !first {
+		for _, c := range changes {
+			r.tell(c)
+		}
+	}
+	return revision, nil
+}
+
+// page reads a page of a list, and returns its revision and where the next page begins.
+func (r *reflector[V]) page(
+	ctx context.Context, options metav1.ListOptions, each func(runtime.Object) error,
+) (revision, next string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	page, err := r.source.ListWithContext(ctx, options)
+	if err != nil {
+		return "", "", err
+	}
+	of, err := meta.ListAccessor(page)
+	if err != nil {
+		return "", "", err
+	}
+	return of.GetResourceVersion(), of.GetContinue(), meta.EachListItem(page, each)
+}
+
+var (
+	errSilent = errors.New("the watch was silent for too long")
+	errEarly  = errors.New("the watch ended before its time")
+)
+
+// watch follows what happens after a revision until the watch comes to its timeout, and returns the
+// revision up to which it has told everything.
+func (r *reflector[V]) watch(ctx context.Context, revision string) (string, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(streamSilence, func() { cancel(errSilent) })
+	defer silence.Stop()
+	seconds := int64((watchLeast + rand.N(watchLeast)) / time.Second) // #nosec G404 -- no secret
+	asked := time.Now()
+	w, err := r.source.WatchWithContext(ctx, metav1.ListOptions{
+		ResourceVersion: revision, AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
+	})
+	if err != nil {
+		return "", errors.Join(context.Cause(ctx), err)
+	}
+	defer w.Stop()
+	r.hear(true)
+	defer r.hear(false)
+	for event := range w.ResultChan() {
+		silence.Reset(streamSilence)
+		if revision, err = r.take(event); err != nil {
+			return "", errors.Join(context.Cause(ctx), err)
+		}
+		r.hear(true)
+	}
+	// What the upstream counts by is another clock.
+	if early := time.Since(asked) < time.Duration(seconds-1)*time.Second; early || ctx.Err() != nil {
+		return "", errors.Join(context.Cause(ctx), errEarly)
+	}
+	return revision, nil
+}
+
+// take takes in an event, and returns its revision.
+func (r *reflector[V]) take(event watch.Event) (revision string, err error) {
+	if event.Type == watch.Error {
+		return "", apierrors.FromObject(event.Object)
+	}
+	m, err := meta.Accessor(event.Object)
+	if err != nil {
+		return "", err
+	}
+	if event.Type == watch.Bookmark {
+		return m.GetResourceVersion(), nil
+	}
+	c, err := r.compare(event.Object)
+	if err != nil {
+		return "", err
+	}
+	r.mu.Lock()
+	if event.Type == watch.Deleted {
+		c.is = nil
+		delete(r.known, c.name)
+	} else {
+		r.known[c.name] = *c.is
+	}
+	r.mu.Unlock()
+	r.tell(c)
+	return m.GetResourceVersion(), nil
+}
+
+// compare reads an object, and says what was known of it before.
+func (r *reflector[V]) compare(o runtime.Object) (c change[V], err error) {
+	is, err := r.read(o)
+	if err != nil {
+		return c, err
+	}
+	if c.object, err = meta.Accessor(o); err != nil {
+		return c, err
+	}
+	c.name, c.is = cache.MetaObjectToName(c.object).String(), &is
+	if was, found := r.known[c.name]; found { // which only this goroutine changes
+		c.was = &was
+	}
+	return c, nil
+}
+
+// tell calls changed, if anything has changed of what is kept.
+func (r *reflector[V]) tell(c change[V]) {
+	if (c.was != nil || c.is != nil) && (c.was == nil || c.is == nil || !reflect.DeepEqual(*c.was, *c.is)) {
+		r.changed(c)
+	}
+}
+
+// hear notes that the upstream has said something now, or that its watch has ended.
+func (r *reflector[V]) hear(open bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open = open; open {
+		r.heard, r.refused = time.Now(), false
+	} else {
+		r.closed = time.Now()
+	}
+}
+
+// ready says whether there was a list, or the resource may not be followed.
+func (r *reflector[V]) ready() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.known != nil || r.refused
+}
+
+// get returns what is known of an object. current: a change of before [snapshot.Skew] would be known.
+func (r *reflector[V]) get(name string) (v V, found, current bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	v, found = r.known[name]
+	now := time.Now()
+	// By both clocks: after a machine was suspended its connections may be dead.
+	heard := clock.Age(r.heard, now) <= streamSilence
+	follows := r.open || clock.Age(r.closed, now) <= snapshot.Skew
+	return v, found, r.known != nil && heard && follows
+}
+
+// all returns a copy of all that is known.
+func (r *reflector[V]) all() map[string]V {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return maps.Clone(r.known)
+}
+
+// isRefused says whether the resource may not be followed, or is not there.
+func (r *reflector[V]) isRefused() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.refused
+}
+
+// isRefused says whether the upstream answered that this is not ours to read,
+// or not there to be read: trying again soon will not change it.
+func isRefused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// listWatchOf lists and watches the objects of a client.
+func listWatchOf[L runtime.Object](objects interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+},
+) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return objects.List(ctx, options)
+		},
+		WatchFuncWithContext: objects.Watch,
+	}
+}

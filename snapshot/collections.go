@@ -111,6 +111,8 @@ type Collections struct {
 	changes changes
 
 	checks selfChecks
+	// verifying is held while all of a collection is compared.
+	verifying sync.Mutex
 	// pacer spreads the ends of the watches of all.
 	pacer watch.Pacer
 	// probes numbers the probes of all.

@@ -145,9 +145,9 @@ func (b bans) why(r Resource, now time.Time) reason.Reason {
 	return reason.None
 }
 
-// forget removes what is over.
+// forget removes what is over, when verifyAfter needs it no longer.
 func (b bans) forget(now time.Time) {
-	maps.DeleteFunc(b, func(_ banKey, is ban) bool { return is.over(now) })
+	maps.DeleteFunc(b, func(_ banKey, is ban) bool { return is.over(now.Add(-lagging)) })
 }
 
 // Invalidate drops what i says. When it returns, nothing that was learned before is given any more.
@@ -166,7 +166,7 @@ func (c *Collections) Invalidate(i Invalidation) {
 		}
 	}
 	if (i.Ground == Definition || i.Ground == Catalog) && c.ctx.Err() == nil {
-		c.feeds.Go(func() { c.verifyAfter(i) })
+		c.feeds.Go(func() { c.verifyAfter(i, now) })
 	}
 	c.mu.Unlock()
 	is := consequences[i.Ground]

@@ -91,16 +91,25 @@ func (c *Collection) newest() (Snapshot, reason.Reason) {
 const lagging = time.Minute
 
 // verifyAfter compares all of what was loaded since a definition or a route changed, when also an API
-// server that was slow to learn of it has done so.
-func (c *Collections) verifyAfter(i Invalidation) {
+// server that was slow to learn of it has done so. One collection is verified at a time.
+func (c *Collections) verifyAfter(i Invalidation, changed time.Time) {
 	if !clock.Sleep(c.ctx, i.Until.after+lagging) {
 		return
 	}
 	for _, r := range c.list() {
-		if i.Extent.has(r.resource) {
+		if i.Extent.has(r.resource) && !c.changedSince(i, changed) {
+			c.verifying.Lock()
 			c.verify(r)
+			c.verifying.Unlock()
 		}
 	}
+}
+
+// changedSince says whether the same has changed again, so that it will be verified once more anyway.
+func (c *Collections) changedSince(i Invalidation, changed time.Time) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.bans[banKey{i.Ground, i.Extent}].until.After(changed.Add(i.Until.after))
 }
 
 // verify compares all of a collection, byte by byte and page by page, and drops it if it differs.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
@@ -28,6 +29,7 @@ func TestAccessLineIsOptIn(t *testing.T) {
 		var out bytes.Buffer
 		h := &Handler{
 			Authenticator: identifier, Log: telemetry.NewLogger(&out, telemetry.FormatText, level),
+			Observer:    observetest.Unread(),
 			Collections: &snapshot.Collections{}, Draining: func() bool { return false },
 		}
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)

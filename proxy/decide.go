@@ -183,7 +183,7 @@ func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes
 	if h.left(had, time.Now()) > 0 {
 		return had, reason.None
 	}
-	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanReview)
+	ctx, span := observe.Step(ctx, observe.SpanReview)
 	defer span.End()
 	right, err := h.Authorizer.Review(ctx, who.asked(), asked)
 	switch {
@@ -224,7 +224,7 @@ func (h *Handler) snapshot(
 			if !want.watch && collection.Spare() {
 				return nil, snapshot.Snapshot{}, reason.Warming
 			}
-			_, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
+			_, span := observe.Step(ctx, observe.SpanSnapshot)
 			why = collection.AwaitFirst(ctx, left)
 			span.End()
 			if why != reason.None {
@@ -248,7 +248,7 @@ func (h *Handler) state(
 		}
 		return h.proven(ctx, collection, want)
 	}
-	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanSnapshot)
+	ctx, span := observe.Step(ctx, observe.SpanSnapshot)
 	defer span.End()
 	switch {
 	case want.watch:

@@ -25,6 +25,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/snapshot"
@@ -407,6 +408,7 @@ func startModelWorld(t testing.TB, settle time.Duration, change ...func(*snapsho
 		Authorizer:  reviews,
 		Collections: collections,
 		Limits:      bounds,
+		Observer:    observetest.Unread(),
 		Log:         proxytest.DiscardLog(),
 	}
 	ctx, stop := context.WithCancel(t.Context())

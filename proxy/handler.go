@@ -23,7 +23,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Handler has the parts that handle a request. [Handler.Chain] has their order.
+// Handler has the parts that handle a request. [Handler.Chain] has their order. Those that may be nil say
+// so.
 type Handler struct {
 	// Draining says whether the process is about to end.
 	Draining func() bool
@@ -40,7 +41,7 @@ type Handler struct {
 	Limits        *limits.Limits
 	Upstream      *upstream.Transports
 	Forward       *forward.Forwarder
-	// Policy says what is kept. It must not be nil.
+	// Policy says what is kept.
 	Policy     *policy.Config
 	Catalog    *discovery.Catalog
 	Schemas    *discovery.Schemas
@@ -53,7 +54,6 @@ type Handler struct {
 	Compressor   *gzip.Compressor
 	// AuditLog has what is answered from memory; nil if there is none.
 	AuditLog *audit.Log
-	// Observer is nil if requests are not observed.
 	Observer *observe.Observer
 	Log      *slog.Logger
 
@@ -112,15 +112,13 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 // such work in functions of their own: what these need on the stack is not kept there while the rest
 // of the chain is running, which is hours for a watch.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
-	record := observe.RecordOf(r.Context())
 	who := &caller{lastProbe: h.Collections.LastProbe()}
 	var refusal *authn.Refusal
 	if who.identity, refusal = h.Authenticator.Authenticate(r); refusal == nil {
 		who.verdict, who.flow = h.Upstream.Caller(who.identity, r.RemoteAddr)
 	}
-	r = record.Trace(r, who.accepted()) // a caller's trace is continued only if kube-apiserver knows the caller
 	if refusal != nil {
-		record.Refused(w.Header(), observe.RefusedIdentity)
+		observe.RecordOf(r.Context()).Refused(observe.RefusedIdentity)
 		refusal.Write(w, r)
 		return nil
 	}

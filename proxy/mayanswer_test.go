@@ -22,6 +22,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -113,6 +114,7 @@ func decider(t *testing.T, f *proxytest.FakeAPI, bodies int64) *Handler {
 		Authorizer:  authorizerOf(t, sayYes),
 		Collections: collections,
 		Limits:      bounds,
+		Observer:    observetest.Unread(),
 		Log:         proxytest.DiscardLog(),
 	}
 }

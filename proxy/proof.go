@@ -14,15 +14,11 @@ import (
 func (h *Handler) proven(
 	ctx context.Context, collection *snapshot.Collection, want wanted,
 ) (snapshot.Snapshot, reason.Reason) {
-	ctx, span := observe.RecordOf(ctx).Step(ctx, observe.SpanProof)
+	ctx, span := observe.Step(ctx, observe.SpanProof)
 	defer span.End()
-	begun, told := time.Now(), h.Observer.Proving(ctx)
+	over := h.Observer.Proving(ctx)
 	snap, why := collection.Fresh(ctx, want.lastProbe, h.proofWait(want))
-	sent, answered := snap.Heard, snap.Answered
-	if why != reason.None {
-		sent, answered = collection.Probing(), time.Now()
-	}
-	span.SetAttributes(observe.Proof(told(why), begun, sent, answered)...)
+	span.SetAttributes(observe.Proof(over(why)))
 	return snap, why
 }
 

@@ -27,7 +27,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	h.rarely("too much is in flight", err)
-	observe.RecordOf(r.Context()).Refused(w.Header(), refusalReason(err))
+	observe.RecordOf(r.Context()).Refused(refusalReason(err))
 	kubehttp.WriteTooManyRequests(w, r)
 }
 

@@ -74,7 +74,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				record := observe.RecordOf(r.Context())
 				record.Decided(policy.Request{}, "", reason.NotList)
-				record.SetCacheStatus(w.Header(), kubehttp.CacheForwarded(reason.NotList))
+				w.Header().Set(kubehttp.CacheStatusHeader, kubehttp.CacheForwarded(reason.NotList))
 				forwarder.ServeAs(w, r, caller, nil)
 			})
 			bounded := server.LimitBodies(handler, 10, 0)

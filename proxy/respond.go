@@ -40,7 +40,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		found = answer{semantics: found.semantics}
 		record.Decided(list, found.semantics, why)
 	}
-	record.SetCacheStatus(w.Header(), kubehttp.CacheForwarded(why))
+	w.Header().Set(kubehttp.CacheStatusHeader, kubehttp.CacheForwarded(why))
 	code := 0
 	if found.semantics == policy.MostRecent && !list.Watch {
 		newest := h.forwardNewest(w, list, who.accepted())
@@ -61,9 +61,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		defer short.Finish()
 		w = short
 	}
-	out, end := record.Forwarding(r)
-	defer end()
-	code = h.Forward.ServeAs(w, out, who.identity, h.keep(who))
+	code = h.Forward.ServeAs(w, r, who.identity, h.keep(who))
 	return nil
 }
 
@@ -129,9 +127,9 @@ func (h *Handler) serve(
 	record.Serving(observe.Served{
 		Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size,
 	})
-	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.semantics))
+	w.Header().Set(kubehttp.CacheStatusHeader, kubehttp.CacheHit(a.semantics))
 	defer w.Finish()
-	_, span := record.Step(r.Context(), observe.SpanWrite)
+	_, span := observe.Step(r.Context(), observe.SpanWrite)
 	defer span.End()
 	if event == nil {
 		h.writePage(w, r, list, page)

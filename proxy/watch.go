@@ -88,7 +88,7 @@ func (h *Handler) beginWatch(
 		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects),
 	}
 	record := observe.RecordOf(r.Context())
-	record.SetCacheStatus(w.Header(), kubehttp.CacheHit(a.semantics))
+	w.Header().Set(kubehttp.CacheStatusHeader, kubehttp.CacheHit(a.semantics))
 	record.Serving(s.told)
 	setHeaders(w.Header(), r, form.Frame, form.ContentType)
 	if s.compressed {
@@ -103,7 +103,7 @@ func (h *Handler) beginWatch(
 		a.snapshot, a.collection = snapshot.Snapshot{}, nil
 		s.conclude = h.concludingAudit(r, who, list, *a, said)
 	}
-	_, s.span = record.Step(r.Context(), observe.SpanWatch)
+	_, s.span = observe.Step(r.Context(), observe.SpanWatch)
 	return s, reason.None
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
-	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
@@ -100,7 +99,6 @@ func (w *modelWorld) open(t *testing.T, out http.ResponseWriter, query, encoding
 	r.Header.Set("Accept-Encoding", encoding)
 	who := w.caller(t)
 	handler := w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		r = observe.RecordOf(r.Context()).Trace(r, true)
 		list, found, why := w.handler.decide(r, who)
 		if o.why = why; why == reason.None {
 			o.why = serveWhole(w.handler, out, r, who, list, &found)

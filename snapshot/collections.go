@@ -53,9 +53,6 @@ type Config struct {
 	// ContinueToken makes the upstream's token for a page at a revision, from a key on. Comparisons
 	// need it.
 	ContinueToken func(revision uint64, start string) string
-	// Reopened, if it is not nil, is called when a resource has a state again, with how long it had
-	// none and why it had lost the one before. It must be quick.
-	Reopened func(r Resource, gap time.Duration, cause reason.Reason)
 	// Compressor, if there is one, writes lists of the collections; self-checks compare what it
 	// writes.
 	Compressor *gzip.Compressor
@@ -259,7 +256,6 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, reaso
 		sameServers: c.config.SameServers,
 		watches:     entry.watches,
 		makeRoom:    func() bool { return c.makeRoomFor(entry) },
-		reopened:    c.config.Reopened,
 		log:         c.config.Log.With("collection", r.String()),
 	}
 	c.feeds.Go(func() { f.run(ctx, delay) })

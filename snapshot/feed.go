@@ -43,8 +43,6 @@ type feed struct {
 	watches bool
 	// makeRoom has others go for what came to the collection, and reports whether there is room then.
 	makeRoom func() bool
-	// reopened is Config.Reopened.
-	reopened func(Resource, time.Duration, reason.Reason)
 	log      *slog.Logger
 	// refusals gives the pause after the next 403, misfits the pause after the next state that does
 	// not fit.
@@ -173,9 +171,7 @@ func (f *feed) session(ctx context.Context) error {
 	f.collection.open(loaded.state, loaded.size, loaded.revision, is.frame, form, loaded.Probe)
 	f.collection.trouble.Store(nil)
 	f.frame = is.frame
-	if gap, cause := f.collection.life.opened(time.Now()); cause != "" && f.reopened != nil {
-		f.reopened(f.source.Resource, gap, cause)
-	}
+	f.collection.life.opened()
 	f.refusals = refusalBackoff()
 	f.log.Info("collection loaded", "revision", loaded.revision, "objects", loaded.state.Len(), "bytes", loaded.size)
 	if form != nil {

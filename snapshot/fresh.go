@@ -54,8 +54,5 @@ func (c *Collection) announceWaiter(number uint64) {
 	}
 }
 
-// Probing is when the probe was sent that is under way; zero if none is.
-func (c *Collection) Probing() time.Time { return c.outlook.Load().Probing() }
-
 // publish makes a copy of the feed's state machine available to requests for the newest state.
 func (c *Collection) publish(f freshness.Machine) { c.outlook.Store(&f) }

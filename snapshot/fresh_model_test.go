@@ -337,7 +337,7 @@ func (w *barrierWorld) prove() {
 	defer w.c.mu.Unlock()
 	if v := w.c.view.Load(); v.absence == reason.None {
 		w.c.publishLocked(&View{
-			spans: v.spans, heard: answeredProbe{freshness.Probe{Number: w.c.probes.Last() + 1, Sent: time.Now()}, time.Now()},
+			spans: v.spans, heard: freshness.Probe{Number: w.c.probes.Last() + 1, Sent: time.Now()},
 			newest: v.newest, frame: v.frame, watches: v.watches,
 		})
 	}

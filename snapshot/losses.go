@@ -67,9 +67,8 @@ type spanCounts struct {
 	FeedStats
 	// watches are the clients that have followed the spans.
 	watches watch.Counts
-	// lost is when the last span was lost, if none was opened since, and cause why; else zero.
-	lost  time.Time
-	cause reason.Reason
+	// lost is when the last span was lost, if none was opened since; else zero.
+	lost time.Time
 }
 
 func (c *spanCounts) stats() FeedStats {
@@ -89,21 +88,14 @@ type spanLife struct {
 	live, closed bool
 }
 
-// opened notes that a state was loaded, and says since when and why there was none, if there was
-// one before.
-func (l *spanLife) opened(now time.Time) (gap time.Duration, cause reason.Reason) {
+// opened notes that a state was loaded.
+func (l *spanLife) opened() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
-	if l.closed {
-		return 0, ""
+	if !l.closed {
+		l.live, l.counts.lost = true, time.Time{}
+		l.counts.Loads++
 	}
-	l.live = true
-	l.counts.Loads++
-	if !l.counts.lost.IsZero() {
-		gap, cause = now.Sub(l.counts.lost), l.counts.cause
-	}
-	l.counts.lost, l.counts.cause = time.Time{}, ""
-	return gap, cause
 }
 
 func (l *spanLife) resumed() {
@@ -136,7 +128,7 @@ func (l *spanLife) endLocked(why reason.Reason, now time.Time) {
 		l.counts.Losses = map[reason.Reason]uint64{}
 	}
 	l.counts.Losses[why]++
-	l.counts.lost, l.counts.cause = now, why
+	l.counts.lost = now
 }
 
 // lost is when the last span was lost, if none was opened since; else zero.
@@ -152,7 +144,7 @@ func (l *spanLife) left() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	l.live, l.closed = false, true
-	l.counts.lost, l.counts.cause = time.Time{}, ""
+	l.counts.lost = time.Time{}
 }
 
 // countsLocked returns what counts for a resource. Those of resources that have no collection now

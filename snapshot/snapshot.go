@@ -20,9 +20,8 @@ type Snapshot struct {
 	// Frame is how the upstream writes a list of this collection.
 	Frame *wire.Frame
 	// Heard is how new a newest state is: it has everything that was written by then. It is the time
-	// when the upstream was asked for its current revision, and Answered the time when it answered.
-	// Both are zero for a state at an exact revision.
-	Heard, Answered time.Time
+	// when the upstream was asked for its current revision. It is zero for a state at an exact revision.
+	Heard time.Time
 
 	// epoch is the one in which it was learned.
 	epoch uint64

@@ -34,7 +34,7 @@ type View struct {
 	// heard is how new the newest state is: it has everything that was written by then. It is the time
 	// when the upstream was asked for its current revision, for the last answer that the live span has
 	// reached.
-	heard answeredProbe
+	heard freshness.Probe
 	// versions of all spans, by revision.
 	versions index.History
 	// newest is the state at the live span's To.
@@ -56,15 +56,9 @@ func (v *View) with(change func(*View)) *View {
 	return &next
 }
 
-// answeredProbe is a probe, and when the upstream answered it.
-type answeredProbe struct {
-	freshness.Probe
-	answered time.Time
-}
-
 // goal is a revision that the upstream had when it was asked, or later.
 type goal struct {
-	answeredProbe
+	freshness.Probe
 	revision uint64
 }
 
@@ -108,7 +102,7 @@ func (v *View) notOlder(now time.Time, bound time.Duration, rev uint64) (Snapsho
 func (v *View) state() Snapshot {
 	return Snapshot{
 		Revision: v.to(), Frame: v.frame, epoch: v.epoch, tree: v.newest, watches: v.watches,
-		Heard: v.heard.Sent, Answered: v.heard.answered,
+		Heard: v.heard.Sent,
 	}
 }
 

@@ -82,7 +82,7 @@ func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.
 	c.accounts = append(c.accounts, size)
 	c.publishLocked(&View{
 		spans:   append(slices.Clone(old.spans), Span{From: rev, To: rev}),
-		heard:   answeredProbe{asked, now},
+		heard:   asked,
 		newest:  state,
 		frame:   frame,
 		watches: c.newWatches(form, rev),
@@ -184,7 +184,7 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	heard, reached := v.heard, 0
 	for reached < len(c.goals) && c.goals[reached].revision <= rev {
 		if goal := c.goals[reached]; goal.Number > heard.Number {
-			heard = goal.answeredProbe
+			heard = goal.Probe
 		}
 		reached++
 	}
@@ -248,7 +248,7 @@ func (c *Collection) expect(p probed) bool {
 	if v.absence != reason.None {
 		return false
 	}
-	next := goal{answeredProbe{p.Probe, time.Now()}, p.revision}
+	next := goal{p.Probe, p.revision}
 	if v.to() >= p.revision && c.confirmed >= p.revision {
 		c.goals = append(c.goals[:0], next) // those before it are lower
 		c.advanceLocked(v, v.to(), v.newest)

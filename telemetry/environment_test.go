@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/pem"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -33,9 +34,9 @@ func collector(t *testing.T, tls bool) (*httptest.Server, <-chan *http.Request) 
 }
 
 // recorded returns one span that is still to be sent, with what the environment says.
-func recorded(t *testing.T) *Traces {
+func recorded(t *testing.T) *sdktrace.TracerProvider {
 	t.Helper()
-	traces, err := NewTraces(t.Context(), resource.Empty())
+	traces, err := NewTraces(t.Context(), "v1.2.3", slog.New(slog.DiscardHandler))
 	expect.NoError(t, err)
 	_, span := traces.Tracer("test").Start(t.Context(), "span")
 	span.End()

@@ -9,15 +9,19 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
+	semconv "go.opentelemetry.io/otel/semconv/v1.39.0"
 	"golang.org/x/time/rate"
 )
+
+// serviceName is the service's name in traces and metrics; for traces, OTEL_SERVICE_NAME or
+// OTEL_RESOURCE_ATTRIBUTES may give another.
+const serviceName = "listproxy"
 
 // The variables of the environment that are read here. All others of OpenTelemetry's specification
 // are read by its exporters and its SDK: endpoints, headers, certificates, time-outs, the sizes of
@@ -42,39 +46,21 @@ const (
 // errorsEvery is how often the log says that traces cannot be sent.
 const errorsEvery = time.Minute
 
-// Traces is where spans go.
-type Traces struct {
-	trace.TracerProvider
-	shutdown func(context.Context) error
-	sampler  string // in words
-}
-
-// Enabled says whether spans go anywhere at all. If not, nothing of a trace is made or changed.
-func (t *Traces) Enabled() bool { return t.shutdown != nil }
-
-// Sampler says in words by which sampler spans are chosen.
-func (t *Traces) Sampler() string { return t.sampler }
-
-// Shutdown sends what is left, within ctx. Nothing is recorded after it.
-func (t *Traces) Shutdown(ctx context.Context) error {
-	if t.shutdown == nil {
-		return nil
-	}
-	return t.shutdown(ctx)
-}
-
 // NewTraces makes of the environment what OpenTelemetry's specification says
 // (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables), with one
-// other default: without OTEL_TRACES_EXPORTER=otlp and without an endpoint nothing is sent. The
-// specification's default would look for a collector on localhost that nobody has set up. The
-// protocol is grpc by default. An error names the variable and never its value's secrets: headers
-// are not in it.
-func NewTraces(ctx context.Context, res *resource.Resource) (*Traces, error) {
+// other default: without OTEL_TRACES_EXPORTER=otlp and without an endpoint nothing is sent, and nil
+// is returned. The specification's default would look for a collector on localhost that nobody has
+// set up. The protocol is grpc by default. An error names the variable and never its value's secrets:
+// headers are not in it.
+//
+// What OpenTelemetry's libraries cannot do, such as to send traces, is said in log from then on, once
+// a minute at most. That is one for the process, like klog's logger: the libraries have no other way.
+func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	wanted, err := tracesWanted()
 	if err != nil || !wanted {
-		return &Traces{TracerProvider: noop.NewTracerProvider()}, err
+		return nil, err
 	}
-	sampler, err := newSampler(os.Getenv(envSampler), os.Getenv(envSamplerArg))
+	res, err := newResource(ctx, version)
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +68,37 @@ func NewTraces(ctx context.Context, res *resource.Resource) (*Traces, error) {
 	if err != nil {
 		return nil, err
 	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res), sdktrace.WithSampler(sampler))
-	return &Traces{TracerProvider: provider, shutdown: provider.Shutdown, sampler: sampler.words}, nil
+	var wrong error // the SDK tells only the handler of errors what is wrong with the sampler, and samples all
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { wrong = err }))
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))
+	sometimes := rate.Sometimes{First: 1, Interval: errorsEvery}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		sometimes.Do(func() { log.Warn("telemetry", "error", err) })
+	}))
+	if sampler := os.Getenv(envSampler); wrong != nil && sampler != "" {
+		return nil, errors.Join(provider.Shutdown(ctx), fmt.Errorf(
+			"%s=%q, %s=%q: %w: choose always_on, always_off or traceidratio, or one of these with parentbased_ before it; "+
+				"a ratio is a number from 0 to 1", envSampler, sampler, envSamplerArg, os.Getenv(envSamplerArg), wrong))
+	}
+	return provider, nil
+}
+
+// newResource says which process traces come from: its name, its version, and an ID of its own.
+// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to these, and take precedence.
+func newResource(ctx context.Context, version string) (*resource.Resource, error) {
+	res, err := resource.New(ctx,
+		resource.WithTelemetrySDK(),
+		resource.WithAttributes(
+			semconv.ServiceName(serviceName),
+			semconv.ServiceVersion(version),
+			semconv.ServiceInstanceID(uuid.NewString()),
+		),
+		resource.WithFromEnv(), // last: the later counts
+	)
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES cannot be read, write key=value,key=value: %w", err)
+	}
+	return res, nil
 }
 
 // tracesWanted says whether the environment asks for traces.
@@ -123,14 +138,4 @@ func newExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 		return nil, errors.New("the OTLP exporter for traces cannot be made: check the variables OTEL_EXPORTER_OTLP_*")
 	}
 	return exporter, nil
-}
-
-// LogErrors makes OpenTelemetry's libraries say in log what they cannot do, such as to send traces,
-// once a minute at most. It is one for the process, like klog's logger: the libraries have no other
-// way.
-func LogErrors(log *slog.Logger) {
-	sometimes := rate.Sometimes{First: 1, Interval: errorsEvery}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		sometimes.Do(func() { log.Warn("telemetry", "error", err) })
-	}))
 }

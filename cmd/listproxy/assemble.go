@@ -219,7 +219,6 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		},
 		SameServers:   func(ctx context.Context) (bool, error) { return cluster.Servers.Same(ctx) },
 		HeardWithin:   discovery.SlowestNews,
-		Reopened:      observing.Reopened,
 		ContinueToken: policy.EncodeContinue,
 		Compressor:    f.compressor,
 		Log:           log,

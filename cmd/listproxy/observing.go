@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
-	"go.opentelemetry.io/otel/trace"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -54,31 +54,30 @@ const flushTimeout = 5 * time.Second
 // variables of the environment configure it.
 type observing struct {
 	*observe.Observer
-	traces  *telemetry.Traces
+	traces  *sdktrace.TracerProvider // nil: none are wanted
 	metrics *prometheus.Registry
 }
 
 func newObserving(ctx context.Context, log *slog.Logger) (*observing, error) {
-	telemetry.LogErrors(log)
-	resource, err := telemetry.NewResource(ctx, version())
+	traces, err := telemetry.NewTraces(ctx, version(), log)
 	if err != nil {
-		return nil, err
-	}
-	o := &observing{metrics: telemetry.NewMetrics(version())}
-	if o.traces, err = telemetry.NewTraces(ctx, resource); err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
-	var provider trace.TracerProvider
-	if o.traces.Enabled() {
-		log.Info("traces are sent")
-		provider = o.traces
+	o := &observing{traces: traces, metrics: telemetry.NewMetrics(version())}
+	if traces == nil {
+		o.Observer = observe.New(nil, o.metrics)
+		return o, nil
 	}
-	o.Observer = observe.New(provider, o.metrics)
+	log.Info("traces are sent")
+	o.Observer = observe.New(traces, o.metrics)
 	return o, nil
 }
 
 // close sends the last traces.
 func (o *observing) close(log *slog.Logger) {
+	if o.traces == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	if err := o.traces.Shutdown(ctx); err != nil {

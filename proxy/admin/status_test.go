@@ -132,7 +132,7 @@ func troubled(t *testing.T) *Source {
 		}
 	}
 	observetest.Request(o, httptest.NewRequest(http.MethodGet, list, nil), func(rec *observe.Record, w http.ResponseWriter) {
-		rec.Refused(w.Header(), "time-out")
+		rec.Refused("time-out")
 		w.WriteHeader(http.StatusTooManyRequests)
 	})
 	return s

@@ -176,7 +176,7 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")
 		if tooLarge, ok := errors.AsType[*http.MaxBytesError](failed); ok {
-			observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedBody)
+			refused(w, r, observe.RefusedBody)
 			kubehttp.WriteBodyTooLarge(w, r, tooLarge.Limit)
 			return
 		}

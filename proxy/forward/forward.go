@@ -97,9 +97,11 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 		r = r.WithContext(ctx)
 	}
 	r = r.WithContext(x.traced(r.Context()))
+	transport, end := observe.RecordOf(r.Context()).Forwarding(x)
+	defer end()
 	reverse := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
-		Transport:      x,
+		Transport:      transport,
 		FlushInterval:  flushes,
 		ErrorLog:       log.New(x, "", 0),
 		BufferPool:     &f.buffers,
@@ -131,8 +133,14 @@ func (f *Forwarder) malformed(r *http.Request, id authn.Identity) (reason, messa
 	return "", ""
 }
 
+// refused is called where listproxy says no itself: such an answer has no Cache-Status (RFC 9211, 2).
+func refused(w http.ResponseWriter, r *http.Request, reason string) {
+	w.Header().Del(kubehttp.CacheStatusHeader)
+	observe.RecordOf(r.Context()).Refused(reason)
+}
+
 // refuse answers a request that cannot be forwarded.
 func refuse(w http.ResponseWriter, r *http.Request, reason, message string) {
-	observe.RecordOf(r.Context()).Refused(w.Header(), reason)
+	refused(w, r, reason)
 	kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -33,14 +34,13 @@ func (rec *Record) log(log *slog.Logger) {
 	if kubehttp.Of(r).Watch {
 		attrs = append(attrs, slog.Bool("watch", true)) // its target says list, unless its path says watch
 	}
-	switch {
-	case rec.labels.decision == DecisionRefuse:
+	switch rec.labels.decision {
+	case DecisionRefuse:
 		attrs = append(attrs, slog.String("refused", rec.labels.reason))
-	case rec.cacheStatus != "":
-		attrs = append(attrs, slog.String("cacheStatus", rec.cacheStatus))
-		if rec.served.Revision > 0 {
-			attrs = append(attrs, slog.Uint64("revision", rec.served.Revision))
-		}
+	case DecisionForward:
+		attrs = append(attrs, slog.String("cacheStatus", kubehttp.CacheForwarded(reason.Reason(rec.labels.reason))))
+	case DecisionServe:
+		attrs = append(attrs, slog.String("cacheStatus", kubehttp.CacheHit(rec.labels.semantics)), slog.Uint64("revision", rec.served.Revision))
 	}
 	if !rec.whole {
 		attrs = append(attrs, slog.Bool("broken", true))

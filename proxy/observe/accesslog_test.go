@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -28,7 +29,6 @@ func TestAccessLog(t *testing.T) {
 			then: func(s *Record) {
 				s.Decided(pods, policy.Any, "")
 				s.Serving(Served{Revision: 7})
-				s.SetCacheStatus(s.answer.Header(), "listproxy; hit; detail=any")
 				_, _ = s.answer.Write(make([]byte, 100))
 			},
 			want: map[string]any{
@@ -37,13 +37,13 @@ func TestAccessLog(t *testing.T) {
 		},
 		"refused": {
 			method: "BREW", target: "/" + secret,
-			then: func(s *Record) { s.Refused(s.answer.Header(), "time-out"); answerWith(s, http.StatusTooManyRequests) },
+			then: func(s *Record) { s.Refused("time-out"); answerWith(s, http.StatusTooManyRequests) },
 			want: map[string]any{"method": "_OTHER", "target": "other", "code": 429.0, "bytes": 0.0, "refused": "time-out"},
 		},
 		"broken off": {
 			target: "/healthz?" + secret,
 			then: func(s *Record) {
-				s.SetCacheStatus(s.answer.Header(), "listproxy; fwd=bypass; detail=not-list")
+				s.Decided(policy.Request{}, "", reason.NotList)
 				panic(http.ErrAbortHandler)
 			},
 			want: map[string]any{
@@ -52,34 +52,32 @@ func TestAccessLog(t *testing.T) {
 			},
 		},
 	} {
-		for whose, observer := range map[string]*Observer{"observed": o, "not observed": nil} {
-			t.Run(name+"/"+whose, func(t *testing.T) {
-				var out bytes.Buffer
-				log := telemetry.NewLogger(&out, telemetry.FormatJSON, telemetry.LevelAccess)
-				r := httptest.NewRequest(tt.method, tt.target, nil)
-				r.Header.Set("Authorization", "Bearer "+secret)
-				r.Header.Set("User-Agent", "kubectl/v1 "+secret)
-				func() {
-					defer func() { _ = recover() }()
-					observer.Observe(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-						tt.then(RecordOf(r.Context()))
-					}), log).ServeHTTP(httptest.NewRecorder(), r)
-				}()
-				if strings.Contains(out.String(), secret) {
-					t.Errorf("the line has what it should not: %s", &out)
-				}
-				var got map[string]any
-				if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-					t.Fatalf("%v: %q", err, &out)
-				}
-				if _, ok := got["duration"]; !ok || got["level"] != "ACCESS" || got["msg"] != "request" || got["userAgent"] != "kubectl/v1" {
-					t.Errorf("the line is %s", &out)
-				}
-				for _, also := range []string{"time", "duration", "level", "msg", "userAgent", "door"} {
-					delete(got, also)
-				}
-				expect.Same(t, tt.want, got)
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			log := telemetry.NewLogger(&out, telemetry.FormatJSON, telemetry.LevelAccess)
+			r := httptest.NewRequest(tt.method, tt.target, nil)
+			r.Header.Set("Authorization", "Bearer "+secret)
+			r.Header.Set("User-Agent", "kubectl/v1 "+secret)
+			func() {
+				defer func() { _ = recover() }()
+				o.Observe(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					tt.then(RecordOf(r.Context()))
+				}), log).ServeHTTP(httptest.NewRecorder(), r)
+			}()
+			if strings.Contains(out.String(), secret) {
+				t.Errorf("the line has what it should not: %s", &out)
+			}
+			var got map[string]any
+			if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+				t.Fatalf("%v: %q", err, &out)
+			}
+			if _, ok := got["duration"]; !ok || got["level"] != "ACCESS" || got["msg"] != "request" || got["userAgent"] != "kubectl/v1" {
+				t.Errorf("the line is %s", &out)
+			}
+			for _, also := range []string{"time", "duration", "level", "msg", "userAgent", "door"} {
+				delete(got, also)
+			}
+			expect.Same(t, tt.want, got)
+		})
 	}
 }

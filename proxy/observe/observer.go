@@ -2,56 +2,70 @@ package observe
 
 import (
 	"context"
+	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/telemetry"
 )
-
-// instrumentation is the name of the scope of all spans.
-const instrumentation = "github.com/listproxy/listproxy/proxy"
 
 // Observer tells what becomes of requests: in metrics, and where traces are wanted, in a span for
 // each. It holds no request up, and nothing of it depends on what a caller makes up: labels and
 // names of spans have few values. No credential, no caller's name, no object's name, no selector
-// and no other query is in either.
-//
-// A nil Observer observes nothing. It is safe for concurrent use.
+// and no other query is in either. It is safe for concurrent use.
 type Observer struct {
-	tracer  trace.Tracer // nil: nothing of a trace is made or changed
 	metrics *metrics
+	spans   *spans // nil: nothing of a trace is made or changed
 	served  servedResources
-	trails  feedTrails
 
 	// Serves says, without asking anyone, whether the upstream is known to have a resource. It is
 	// set before the first request; nil knows none.
 	Serves func(group, version, resource string) bool
 }
 
-// propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context).
-// Baggage passes as it came: it is the caller's.
-var propagator propagation.TraceContext
-
 // New returns an Observer that counts in registry, which has none of its metrics yet. A nil traces
 // means that no traces are wanted: then a caller's traceparent passes untouched.
 func New(traces trace.TracerProvider, registry prometheus.Registerer) *Observer {
 	o := &Observer{metrics: newMetrics(registry)}
 	if traces != nil {
-		o.tracer = traces.Tracer(instrumentation)
+		o.spans = newSpans(traces)
 	}
 	return o
+}
+
+// Observe returns next, observed: each request has a [Record] and a span, is counted at its end, and
+// has its line in the access log if log wants one.
+func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		record := o.begin(w, r)
+		if log.Enabled(r.Context(), telemetry.LevelAccess) {
+			defer record.log(log)
+		}
+		handle := func(r *http.Request) {
+			record.request = r
+			defer record.end() // also of an answer that is broken off by a panic
+			next.ServeHTTP(&record.answer, r)
+			record.whole = true
+		}
+		if o.spans == nil || r.Method == http.MethodConnect { // the requests in a tunnel have spans
+			handle(record.request)
+			return
+		}
+		o.spans.serve(record.request, func(r *http.Request) int {
+			handle(r)
+			return record.answer.Code
+		})
+	})
 }
 
 // Proving begins the wait of a list of the newest state for the proof that memory has it; ctx is the
 // request's. The function that it returns must be called when the wait is over, with the reason why
 // there is no proof, or None. It returns the result.
 func (o *Observer) Proving(ctx context.Context) (over func(why reason.Reason) string) {
-	if o == nil {
-		return func(why reason.Reason) string { return string(why) }
-	}
 	begun := time.Now()
 	return func(why reason.Reason) string {
 		result := string(why)

@@ -36,8 +36,7 @@ func observe(o *Observer, r *http.Request, then func(*Record)) {
 
 func observeOn(o *Observer, w http.ResponseWriter, r *http.Request, then func(*Record, *http.Request)) {
 	o.Observe(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		record := RecordOf(r.Context())
-		then(record, record.Trace(r, true))
+		then(RecordOf(r.Context()), r)
 	}), proxytest.DiscardLog()).ServeHTTP(w, r)
 }
 
@@ -69,7 +68,7 @@ func TestRequestsAreCounted(t *testing.T) {
 		s.Answered(http.StatusSwitchingProtocols) // and the connection is taken over
 	})
 	observe(o, r, func(s *Record) {
-		s.Refused(s.answer.Header(), "time-out")
+		s.Refused("time-out")
 		answerWith(s, http.StatusTooManyRequests)
 	})
 	func() {
@@ -207,7 +206,7 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 func TestRefusedHasNoResource(t *testing.T) {
 	o, metrics := newMetered(nil)
 	observe(o, httptest.NewRequest(http.MethodGet, "/apis/apps/v1/deployments", nil), func(s *Record) {
-		s.Refused(s.answer.Header(), RefusedIdentity)
+		s.Refused(RefusedIdentity)
 		answerWith(s, http.StatusForbidden)
 	})
 	if got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"]); len(got) != 1 || !strings.Contains(got[0], "resource=other,") {
@@ -238,29 +237,23 @@ func TestResourceLabelsAreBounded(t *testing.T) {
 // BenchmarkObserve is what observing adds to a list from memory.
 func BenchmarkObserve(b *testing.B) {
 	for _, bb := range []struct {
-		name    string
-		traces  trace.TracerProvider
-		metered bool
+		name   string
+		traces trace.TracerProvider
 	}{
-		{"nothing", nil, false},
-		{"metrics", nil, true},
-		{"metrics and traces, none sampled", sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())), true},
-		{"metrics and traces, all sampled", sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample())), true},
+		{"metrics", nil},
+		{"metrics and traces, none sampled", sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))},
+		{"metrics and traces, all sampled", sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()))},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
-			var o *Observer
-			if bb.metered {
-				o, _ = newMetered(bb.traces)
-			}
+			o, _ := newMetered(bb.traces)
 			r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
 			r.Header.Set("Authorization", "Bearer x")
 			list, page := policy.Request{Version: "v1", Resource: "pods"}, Served{Bytes: 1000}
 			w, log := uncountedWriter{}, proxytest.DiscardLog()
 			handler := o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				s := RecordOf(r.Context())
-				r = s.Trace(r, true)
 				for _, step := range []string{SpanReview, SpanSnapshot, SpanWrite} {
-					_, span := s.Step(r.Context(), step)
+					_, span := Step(r.Context(), step)
 					span.End()
 				}
 				s.Decided(list, policy.Any, "")

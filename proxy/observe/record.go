@@ -2,30 +2,27 @@ package observe
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.4.0"
 	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/telemetry"
 )
 
-// Record is what is known of one request: what was decided about it, what was sent, its span.
+// Record is what is known of one request: what was decided about it, and what was sent.
 // [Observer.Observe] puts it into the request's context and counts it at the end. It belongs to the
-// request's goroutine. A nil Record takes everything and records nothing.
+// request's goroutine.
 type Record struct {
-	observer *Observer // nil: the record is for the access log only
+	observer *Observer // nil: nobody wants to know
 	answer   CountingWriter
-	// request is the one that came. Its context has the record, and the span if there is one.
-	request *http.Request
-	span    trace.Span // nil unless it records
-	// unsampled is the context of a span that does not record.
-	unsampled trace.SpanContext
+	request  *http.Request // its context has the record and the span
 
 	begun   time.Time
 	labels  requestLabels // without the code
@@ -36,8 +33,6 @@ type Record struct {
 
 	list   policy.Request
 	served Served
-
-	cacheStatus string // for the log; empty until it was decided
 }
 
 // Served is an answer from memory.
@@ -64,32 +59,16 @@ func (c *recordContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// RecordOf returns the record of the request that ctx belongs to, or nil.
+// RecordOf returns the record of the request that ctx belongs to; if it has none, one that nobody
+// reads.
 func RecordOf(ctx context.Context) *Record {
-	record, _ := ctx.Value(recordKey{}).(*Record)
-	return record
+	if record, ok := ctx.Value(recordKey{}).(*Record); ok {
+		return record
+	}
+	return &Record{begun: time.Now()}
 }
 
-// Observe returns next, observed: each request has a [Record], is counted at its end, and has its
-// line in the access log if log wants one.
-func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		logged := log.Enabled(r.Context(), telemetry.LevelAccess)
-		if o == nil && !logged {
-			next.ServeHTTP(w, r)
-			return
-		}
-		record := o.begin(w, r)
-		defer record.end() // also of an answer that is broken off by a panic
-		if logged {
-			defer record.log(log)
-		}
-		next.ServeHTTP(&record.answer, record.request)
-		record.whole = true
-	})
-}
-
-// begin begins a record. Its end must be deferred.
+// begin begins a record. It must be ended.
 func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
 	ctx := &recordContext{r.Context(), Record{observer: o, begun: time.Now(), answer: CountingWriter{ResponseWriter: w}}}
 	s := &ctx.record
@@ -99,45 +78,22 @@ func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
 }
 
 // Begun returns when the request came.
-func (rec *Record) Begun() time.Time {
-	if rec == nil {
-		return time.Now()
-	}
-	return rec.begun
-}
+func (rec *Record) Begun() time.Time { return rec.begun }
 
 // LongRunning notes whether the request may take as long as its client likes. Its duration is not
 // counted then.
-func (rec *Record) LongRunning(long bool) {
-	if rec != nil {
-		rec.long = long
-	}
-}
+func (rec *Record) LongRunning(long bool) { rec.long = long }
 
 // Ignore makes the request one that is neither counted nor logged.
-func (rec *Record) Ignore() {
-	if rec != nil {
-		rec.ignored = true
-	}
-}
+func (rec *Record) Ignore() { rec.ignored = true }
 
-// Refused notes that listproxy says no to the request, whatever was decided before. h is the header
-// of the answer. It loses its Cache-Status: an answer that an intermediary makes by itself should
-// have none (RFC 9211, 2).
-func (rec *Record) Refused(h http.Header, reason string) {
-	h.Del(kubehttp.CacheStatusHeader)
-	if rec == nil {
-		return
-	}
+// Refused notes that listproxy says no to the request, whatever was decided before.
+func (rec *Record) Refused(reason string) {
 	rec.labels.decision, rec.labels.reason, rec.labels.semantics = DecisionRefuse, reason, ""
-	rec.cacheStatus = ""
 }
 
 // Decided notes what was found out about a request. With a reason it is forwarded.
 func (rec *Record) Decided(list policy.Request, semantics policy.Semantics, reason reason.Reason) {
-	if rec == nil {
-		return
-	}
 	rec.decided, rec.list, rec.served = true, list, Served{}
 	rec.labels.decision, rec.labels.reason, rec.labels.semantics = DecisionServe, string(reason), semantics
 	if reason != "" {
@@ -146,63 +102,97 @@ func (rec *Record) Decided(list policy.Request, semantics policy.Semantics, reas
 }
 
 // Serving notes what is about to be written from memory.
-func (rec *Record) Serving(answer Served) {
-	if rec != nil {
-		rec.served = answer
+func (rec *Record) Serving(answer Served) { rec.served = answer }
+
+// Forwarding returns what sends the request to the upstream: by via, in a span. end is to be called
+// when the answer is over.
+func (rec *Record) Forwarding(via http.RoundTripper) (_ http.RoundTripper, end func()) {
+	if rec.observer == nil || rec.observer.spans == nil {
+		return via, func() {}
+	}
+	f := &forwarding{spans: rec.observer.spans, via: via}
+	return f, func() {
+		if f.end != nil {
+			f.end()
+		}
 	}
 }
 
-// SetCacheStatus says in h, the header of the answer, and in the access log where the answer comes
-// from.
-func (rec *Record) SetCacheStatus(h http.Header, value string) {
-	h.Set(kubehttp.CacheStatusHeader, value)
-	if rec != nil {
-		rec.cacheStatus = value
-	}
+// forwarding is an [http.RoundTripper] for one request.
+type forwarding struct {
+	spans *spans
+	via   http.RoundTripper
+	end   func()
 }
 
-// ToldOtherReason notes that Cache-Status tells the caller another reason for a forward than was
-// noted, since the caller may not know that one. Metrics and traces get it too, unless it is
-// review-failed.
-func (rec *Record) ToldOtherReason(why reason.Reason, cacheStatus string) {
-	if rec == nil {
-		return
+func (f *forwarding) RoundTrip(r *http.Request) (res *http.Response, err error) {
+	if f.end != nil { // it is sent again
+		f.end()
 	}
-	rec.cacheStatus = cacheStatus
-	if why != reason.ReviewFailed {
-		rec.labels.reason = string(why)
-	}
+	res, f.end, err = f.spans.send(SpanForward, f.via, r)
+	return res, err
 }
 
 // Answered notes that the upstream has begun to answer a request that was forwarded. The writer
 // does not hear of the 101 of a connection that is taken over.
 func (rec *Record) Answered(code int) {
-	if rec != nil && code == http.StatusSwitchingProtocols {
+	if code == http.StatusSwitchingProtocols {
 		rec.answer.Code = code
 	}
 }
 
 // Sent notes an answer that was not written with the ResponseWriter, but on the connection.
-func (rec *Record) Sent(code int, bytes int64) {
-	if rec != nil {
-		rec.answer.Code, rec.answer.Bytes = code, bytes
-	}
-}
+func (rec *Record) Sent(code int, bytes int64) { rec.answer.Code, rec.answer.Bytes = code, bytes }
 
-// end counts the request, and ends its span.
+// end counts the request, and says in its span what became of it.
 func (rec *Record) end() {
-	if rec.observer == nil || rec.ignored {
+	if rec.ignored {
 		return
 	}
 	if rec.whole && rec.answer.Code == 0 {
 		rec.answer.Code = http.StatusOK // as net/http says for a handler that wrote nothing
 	}
-	rec.Trace(rec.request, false) // of a request that was refused before anybody asked who sends it
 	rec.labels.resource, rec.labels.verb, rec.labels.code = rec.resource(rec.answer.Code), verbOf(rec.request), rec.answer.Code
 	rec.observer.metrics.count(rec.labels, time.Since(rec.begun), rec.long, rec.answer.Bytes, rec.served)
-	if rec.span != nil {
-		rec.endSpan()
+	if span := trace.SpanFromContext(rec.request.Context()); span.IsRecording() {
+		rec.describe(span)
 	}
+}
+
+// describe says in the request's span what became of it.
+func (rec *Record) describe(span trace.Span) {
+	_, name := methodName(rec.request.Method)
+	attributes := []attribute.KeyValue{attrDecision.String(rec.labels.decision), attrBytes.Int64(rec.answer.Bytes)}
+	add := func(key attribute.Key, value string) {
+		if value != "" && value != OtherLabel {
+			attributes = append(attributes, key.String(value))
+		}
+	}
+	add(attrReason, rec.labels.reason)
+	add(attrSemantics, string(rec.labels.semantics))
+	add(attrResource, rec.labels.resource)
+	if rec.labels.decision == DecisionServe {
+		add(attrRepresentation, string(rec.served.Representation))
+		attributes = append(attributes,
+			attrRevision.Int64(int64(rec.served.Revision)), // #nosec G115 -- etcd's revisions are int64
+			attrItems.Int(rec.served.Items))
+	}
+	if path := route(rec.request, rec.serves); path != "" {
+		add(semconv.HTTPRouteKey, path)
+		name += " " + path
+	}
+	span.SetName(name)
+	span.SetAttributes(attributes...)
+	if !rec.whole {
+		span.SetStatus(codes.Error, "the answer was broken off")
+	}
+}
+
+// serves says whether the upstream is known to have a resource, from the catalog or from what it
+// has answered. The catalog counts for what was decided about.
+func (rec *Record) serves(gvr schema.GroupVersionResource) bool {
+	_, served := rec.observer.served.of(gvr)
+	return served || rec.decided && rec.observer.serves(gvr)
 }
 
 // CountingWriter counts what is written. It knows nothing of who wants to know.

@@ -28,7 +28,7 @@ func LimitBodies(next http.Handler, limit int64, within time.Duration) http.Hand
 			next.ServeHTTP(w, r)
 			return
 		case limit > 0 && r.ContentLength > limit:
-			observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedBody)
+			observe.RecordOf(r.Context()).Refused(observe.RefusedBody)
 			kubehttp.WriteBodyTooLarge(w, r, limit)
 			return
 		case limit > 0 && r.ContentLength < 0: // a known length cannot be exceeded

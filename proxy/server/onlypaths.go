@@ -66,12 +66,12 @@ func newGoproxy(log *slog.Logger) *goproxy.ProxyHttpServer {
 func forThisServer(inner http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.RequestURI, "/") {
-			observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedTarget)
+			observe.RecordOf(r.Context()).Refused(observe.RefusedTarget)
 			kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "The request target must be a path.")
 			return
 		}
 		if kubehttp.Misdirected(r) {
-			observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedMisdirected)
+			observe.RecordOf(r.Context()).Refused(observe.RefusedMisdirected)
 			kubehttp.WriteStatus(w, r, http.StatusMisdirectedRequest, metav1.StatusReasonBadRequest,
 				"This tunnel leads to the API server only: the Host of a request must be the host that the CONNECT was for.")
 			return
@@ -85,7 +85,7 @@ func forThisServer(inner http.Handler) http.Handler {
 func refusal(r *http.Request, why string, code int, reason metav1.StatusReason, message string) *http.Response {
 	body := kubehttp.EncodeStatus(code, reason, message)
 	record := observe.RecordOf(r.Context())
-	record.Refused(http.Header{}, why)
+	record.Refused(why)
 	if r.Method == http.MethodConnect && r.ProtoMajor == 1 {
 		record.Sent(code, int64(len(body))) // goproxy takes the connection over
 	}

@@ -200,7 +200,7 @@ func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // NewConnect returns the server for the port of CONNECT: HTTP/1.1, over TLS if there is a tlsConfig
 // (see [TLS.ConnectConfig]). A CONNECT to one of the targets of tunnels becomes a tunnel, whoever
 // asks: callers are authenticated by the requests inside. Every other CONNECT is refused with 403,
-// and every other request with 400. The observer, which may be nil, counts refusals, and log has
+// and every other request with 400. The observer counts refusals, and log has
 // their access lines. The server never opens a connection.
 func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Observer, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
@@ -226,7 +226,7 @@ func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 		"the server, take its other port."
 	front := newGoproxy(log)
 	front.NonproxyHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedNoConnect)
+		observe.RecordOf(r.Context()).Refused(observe.RefusedNoConnect)
 		kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, onlyConnect)
 	})
 	front.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
@@ -253,7 +253,7 @@ func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {
 			if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 				// One reader may read these bytes as the body, another as bytes in the tunnel.
 				w.Header().Set("Connection", "close")
-				observe.RecordOf(r.Context()).Refused(w.Header(), observe.RefusedConnect)
+				observe.RecordOf(r.Context()).Refused(observe.RefusedConnect)
 				kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, "A CONNECT has no body.")
 				return
 			}

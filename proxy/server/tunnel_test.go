@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
@@ -60,7 +61,7 @@ func openPorts(t *testing.T, handler http.Handler, plain bool) *ports {
 	d.tunnels = NewTunnels(targets, shared.Config(certificate.Get))
 	d.server = New(OnlyPaths(handler, log), shared.Config(serving.Get), log)
 	d.drain = NewDrain(d.server, func(time.Duration) {})
-	d.connect = NewConnect(d.tunnels, shared.ConnectConfig(serving.Get), nil, log)
+	d.connect = NewConnect(d.tunnels, shared.ConnectConfig(serving.Get), observetest.Unread(), log)
 	mainListener, connectListener := proxytest.Listen(t), proxytest.Listen(t)
 	d.main, d.tunnel = mainListener.Addr().String(), connectListener.Addr().String()
 	go func() { _ = d.server.ServeTLS(mainListener, "", "") }()
@@ -357,7 +358,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 		expect.NoError(t, err)
 		tunnels := NewTunnels(targets, TLS{}.Config(certificate.Get))
 		server := New(OnlyPaths(http.NotFoundHandler(), slog.New(slog.DiscardHandler)), TLS{}.Config(certificate.Get), slog.New(slog.DiscardHandler))
-		connect := NewConnect(tunnels, nil, nil, slog.New(slog.DiscardHandler))
+		connect := NewConnect(tunnels, nil, observetest.Unread(), slog.New(slog.DiscardHandler))
 		port := proxytest.NewPipeListener()
 		go func() { _ = server.Serve(tunnels) }()
 		go func() { _ = connect.Serve(port) }()
@@ -503,7 +504,7 @@ func TestNobodyIsHeldByARefusal(t *testing.T) {
 func TestConnectPortWaitsForNoBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		server := NewConnect(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, nil, log)
+		server := NewConnect(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, observetest.Unread(), log)
 		listener := proxytest.NewPipeListener()
 		done := make(chan struct{})
 		go func() {

@@ -118,14 +118,6 @@ func (m *Machine) SparedUntil() time.Time { return m.spared }
 // Told is when the stream last told something, or was opened.
 func (m *Machine) Told() time.Time { return m.told }
 
-// Probing is when the probe was sent that is under way; zero if none is.
-func (m *Machine) Probing() time.Time {
-	if !m.probing {
-		return time.Time{}
-	}
-	return m.probe.Sent
-}
-
 // Pause is how long to wait at least after a probe that was refused.
 func (m *Machine) Pause() time.Duration { return m.rhythm.everyIfOld }
 

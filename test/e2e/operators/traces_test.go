@@ -99,7 +99,7 @@ func find(spans []span, service, name string) (span, bool) {
 	return spans[i], true
 }
 
-// askTraced sends a request under a trace of its own, and returns the trace's ID.
+// askTraced sends a request as part of a trace, and returns that trace's ID.
 func askTraced(t *testing.T, user, path string) (traceID string, status string) {
 	t.Helper()
 	client := ask.MustNew(t, traced.RESTConfig(cp.RESTConfig(user)), patience)
@@ -111,6 +111,29 @@ func askTraced(t *testing.T, user, path string) (traceID string, status string) 
 		Do(t.Context(), http.MethodGet, path, nil)
 	expect.NoError(t, err)
 	return traceID, a.Source()
+}
+
+// ours returns the ID of the trace that listproxy began for a request, whose span has that name and is
+// linked with the caller's trace.
+func ours(t *testing.T, callers, name string) (id string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), arrival)
+	defer cancel()
+	return id, cp.AwaitTraces(ctx, "listproxy", name, func(traces []byte) bool {
+		for _, s := range spansOf(traces) {
+			if s.OperationName == name && s.linked(callers, "") {
+				id = s.TraceID
+			}
+		}
+		return id != ""
+	})
+}
+
+// linked says whether a span is linked with a trace, or with one span of it.
+func (s span) linked(trace, span string) bool {
+	return slices.ContainsFunc(s.References, func(r reference) bool {
+		return r.RefType == "FOLLOWS_FROM" && strings.TrimLeft(r.TraceID, "0") == strings.TrimLeft(trace, "0") && (span == "" || r.SpanID == span)
+	})
 }
 
 // has tells whether spans of a service have arrived, each by its name. Spans that are sent together
@@ -166,6 +189,9 @@ func TestOneTree(t *testing.T) {
 		if status != "listproxy; fwd=bypass; detail=most-recent" {
 			t.Errorf("Cache-Status: %s", status)
 		}
+		if id, err = ours(t, id, name); err != nil {
+			return err
+		}
 		spans, err = await(t, id, func(spans []span) bool {
 			return has(spans, "listproxy", name, "forward") && has(spans, "apiserver", name)
 		})
@@ -179,7 +205,7 @@ func TestOneTree(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		"listproxy.decision": "forward", "listproxy.reason": "most-recent", "listproxy.semantics": "most-recent",
-		"http.response.status_code": "200", "listproxy.door": "server",
+		"http.response.status_code": "200",
 	} {
 		if got := request.tag(key); got != want {
 			t.Errorf("%s=%s, want %s", key, got, want)
@@ -204,6 +230,9 @@ func TestFromMemory(t *testing.T) {
 		})
 		if status != "listproxy; hit; detail=any" {
 			t.Fatalf("Cache-Status: %s", status)
+		}
+		if id, err = ours(t, id, name); err != nil {
+			return err
 		}
 		tries++
 		namespace = fmt.Sprintf("again-%d", tries) // where nothing was reviewed yet
@@ -237,7 +266,11 @@ func TestAnotherTrace(t *testing.T) {
 	// Names as kube-apiserver has them: with a colon in the placeholder.
 	theirs := strings.ReplaceAll(name, "{namespace}", "{:namespace}")
 	untilWhole(t, func() error {
-		id, _ := askTraced(t, controlplane.Alice, "/api/v1/namespaces/team-a/pods")
+		callers, _ := askTraced(t, controlplane.Alice, "/api/v1/namespaces/team-a/pods")
+		id, err := ours(t, callers, name)
+		if err != nil {
+			return err
+		}
 		spans, err := await(t, id, func(spans []span) bool { return has(spans, "listproxy", "forward") })
 		if err != nil {
 			return err
@@ -249,11 +282,7 @@ func TestAnotherTrace(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), arrival)
 		defer cancel()
 		if err := cp.AwaitTraces(ctx, "apiserver", theirs, func(traces []byte) bool {
-			return slices.ContainsFunc(spansOf(traces), func(s span) bool {
-				return slices.ContainsFunc(s.References, func(r reference) bool {
-					return r.RefType == "FOLLOWS_FROM" && strings.TrimLeft(r.TraceID, "0") == strings.TrimLeft(id, "0") && r.SpanID == forward.SpanID
-				})
-			})
+			return slices.ContainsFunc(spansOf(traces), func(s span) bool { return s.linked(id, forward.SpanID) })
 		}); err != nil {
 			return fmt.Errorf("no trace of kube-apiserver is linked with %s: %w", id, err)
 		}
@@ -261,16 +290,21 @@ func TestAnotherTrace(t *testing.T) {
 	})
 }
 
-// TestFeedsAreTraced: feeds have traces of their own, each linked with the one before.
+// TestFeedsAreTraced: feeds have traces of their own, and kube-apiserver continues them, or begins
+// others that are linked with them.
 func TestFeedsAreTraced(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	err := cp.AwaitTraces(ctx, "listproxy", "feed list", func(traces []byte) bool {
-		return slices.ContainsFunc(spansOf(traces), func(s span) bool {
-			return s.tag("listproxy.resource") == "pods" && s.parent() == "" && len(s.References) > 0
-		})
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	var feed span
+	expect.NoError(t, cp.AwaitTraces(ctx, "listproxy", "feed list", func(traces []byte) bool {
+		spans := spansOf(traces)
+		i := slices.IndexFunc(spans, func(s span) bool { return s.tag("listproxy.resource") == "pods" && s.parent() == "" })
+		if i >= 0 {
+			feed = spans[i]
+		}
+		return i >= 0
+	}))
+	expect.NoError(t, cp.AwaitTraces(ctx, "apiserver", "GET /api/v1/pods", func(traces []byte) bool {
+		return slices.ContainsFunc(spansOf(traces), func(s span) bool { return s.linked(feed.TraceID, feed.SpanID) })
+	}))
 }

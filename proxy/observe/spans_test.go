@@ -3,6 +3,7 @@ package observe
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,30 +13,24 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.opentelemetry.io/otel/trace"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/source"
-	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
 // traced returns an Observer, and the spans that have ended so far.
-func traced(t *testing.T, sampler sdktrace.Sampler) (*Observer, func() tracetest.SpanStubs) {
-	t.Helper()
+func traced(sampler sdktrace.Sampler) (*Observer, func() tracetest.SpanStubs) {
 	spans := tracetest.NewInMemoryExporter()
 	o, _ := newMetered(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sampler)))
 	return o, spans.GetSpans
@@ -50,12 +45,12 @@ func attributesOf(s tracetest.SpanStub) map[string]string {
 }
 
 func TestSpanOfAList(t *testing.T) {
-	o, ended := traced(t, sdktrace.ParentBased(sdktrace.NeverSample())) // the caller says yes
+	o, ended := traced(sdktrace.AlwaysSample())
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes", nil)
 	r.Header.Set("Traceparent", proxytest.CallersTrace)
 	observe(o, r, func(s *Record) {
 		for _, step := range []string{SpanReview, SpanSnapshot} {
-			_, span := s.Step(s.request.Context(), step)
+			_, span := Step(s.request.Context(), step)
 			span.End()
 		}
 		s.Decided(policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"},
@@ -65,14 +60,14 @@ func TestSpanOfAList(t *testing.T) {
 	})
 	spans := ended()
 	request := proxytest.SpanNamed(t, spans, "GET /api/v1/namespaces/{namespace}/pods")
-	if request.SpanContext.TraceID().String() != proxytest.CallersTraceID || request.Parent.SpanID().String() != proxytest.CallersSpanID {
-		t.Errorf("it is in trace %v below %v", request.SpanContext.TraceID(), request.Parent.SpanID())
+	if request.Parent.IsValid() || len(request.Links) != 1 || request.Links[0].SpanContext.SpanID().String() != proxytest.CallersSpanID {
+		t.Errorf("it is below %v, with links to %v", request.Parent.SpanID(), request.Links)
 	}
 	if diff := cmp.Diff(map[string]string{
 		"http.request.method": "GET", "http.route": "/api/v1/namespaces/{namespace}/pods", "http.response.status_code": "200",
-		"url.scheme": "https", "network.protocol.version": "1.1",
-		"listproxy.door": "server", "listproxy.decision": "serve", "listproxy.semantics": "any",
-		"listproxy.resource": "pods", "listproxy.scope": "namespace", "listproxy.representation": "json",
+		"url.scheme": "http", "server.address": "listproxy", "network.protocol.version": "1.1",
+		"listproxy.decision": "serve", "listproxy.semantics": "any",
+		"listproxy.resource": "pods", "listproxy.representation": "json",
 		"listproxy.revision": "42", "listproxy.items": "3", "listproxy.bytes": "5",
 	}, attributesOf(request)); diff != "" {
 		t.Errorf("attributes (-want +got):\n%s", diff)
@@ -86,14 +81,14 @@ func TestSpanOfAList(t *testing.T) {
 
 // TestReviewIsTraced: the review's request is below the request that first asked for it.
 func TestReviewIsTraced(t *testing.T) {
-	o, ended := traced(t, sdktrace.AlwaysSample())
+	o, ended := traced(sdktrace.AlwaysSample())
 	var sent http.Header
 	send := Reviews(o, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
 		sent = r.Header
 		return &http.Response{StatusCode: http.StatusCreated}, nil
 	})
 	observe(o, httptest.NewRequest(http.MethodGet, "/", nil), func(s *Record) {
-		ctx, span := s.Step(s.request.Context(), SpanReview)
+		ctx, span := Step(s.request.Context(), SpanReview)
 		defer span.End()
 		r := httptest.NewRequest(http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", nil)
 		if _, err := send(context.WithoutCancel(ctx), struct{}{}, r); err != nil {
@@ -118,14 +113,14 @@ func TestReviewTellsThatNothingIsSampled(t *testing.T) {
 		sent    string
 		want    string // a part of what the upstream gets
 	}{
-		"not sampled":      {sdktrace.NeverSample(), proxytest.CallersTrace, "00-" + proxytest.CallersTraceID},
+		"not sampled":      {sdktrace.NeverSample(), proxytest.CallersTrace, "00-"},
 		"new, not sampled": {sdktrace.NeverSample(), "", "00-"},
 		"no traces":        {nil, proxytest.CallersTrace, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, _ := newMetered(nil)
 			if tt.sampler != nil {
-				o, _ = traced(t, tt.sampler)
+				o, _ = traced(tt.sampler)
 			}
 			var sent http.Header
 			send := Reviews(o, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
@@ -137,7 +132,7 @@ func TestReviewTellsThatNothingIsSampled(t *testing.T) {
 				request.Header.Set("Traceparent", tt.sent)
 			}
 			observe(o, request, func(s *Record) {
-				ctx, span := s.Step(s.request.Context(), SpanReview)
+				ctx, span := Step(s.request.Context(), SpanReview)
 				defer span.End()
 				if _, err := send(context.WithoutCancel(ctx), struct{}{}, httptest.NewRequest(http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", nil)); err != nil {
 					t.Error(err)
@@ -151,23 +146,40 @@ func TestReviewTellsThatNothingIsSampled(t *testing.T) {
 	}
 }
 
-// TestStrangersHaveNoSay: only a caller whom the upstream accepts makes spans by asking for them.
-func TestStrangersHaveNoSay(t *testing.T) {
-	for _, accepted := range []bool{false, true} {
-		t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
-		t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
-		provider, err := telemetry.NewTraces(t.Context(), resource.Empty())
-		expect.NoError(t, err)
-		o, _ := newMetered(provider)
+// TestCallersHaveNoSay: whoever sends a traceparent does not decide what is recorded.
+func TestCallersHaveNoSay(t *testing.T) {
+	for _, tt := range []struct {
+		root  sdktrace.Sampler
+		flags string
+		want  int
+	}{{sdktrace.NeverSample(), "-01", 0}, {sdktrace.AlwaysSample(), "-00", 1}} {
+		o, ended := traced(sdktrace.ParentBased(tt.root))
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
-		r.Header.Set("Traceparent", proxytest.CallersTrace)
-		seen := o.begin(httptest.NewRecorder(), r)
-		seen.Trace(seen.request, accepted)
-		if recorded := seen.span != nil; recorded != accepted {
-			t.Errorf("accepted %v: recorded %v", accepted, recorded)
+		r.Header.Set("Traceparent", strings.TrimSuffix(proxytest.CallersTrace, "-01")+tt.flags)
+		observe(o, r, func(*Record) {})
+		expect.Same(t, tt.want, len(ended()))
+	}
+}
+
+// TestCodesOfSpans: those that no ResponseWriter has seen, too; and a tunnel has no span.
+func TestCodesOfSpans(t *testing.T) {
+	for code, then := range map[string]func(*Record){
+		"101": func(s *Record) { s.Answered(http.StatusSwitchingProtocols) },
+		"200": func(*Record) {},
+		"403": func(s *Record) { s.Sent(http.StatusForbidden, 10) },
+		"418": func(s *Record) { s.answer.WriteHeader(http.StatusContinue); s.answer.WriteHeader(http.StatusTeapot) },
+		"":    func(*Record) { panic(http.ErrAbortHandler) },
+	} {
+		o, ended := traced(sdktrace.AlwaysSample())
+		for _, method := range []string{http.MethodGet, http.MethodConnect} {
+			func() {
+				defer func() { _ = recover() }()
+				observe(o, httptest.NewRequest(method, "/api/v1/pods", nil), then)
+			}()
 		}
-		if id := trace.SpanContextFromContext(seen.request.Context()).TraceID().String(); accepted && id != proxytest.CallersTraceID {
-			t.Errorf("in trace %s", id)
+		spans := ended()
+		if len(spans) != 1 || attributesOf(spans[0])["http.response.status_code"] != code || (spans[0].Status.Code == codes.Error) != (code == "") {
+			t.Errorf("%s: %v", code, spans)
 		}
 	}
 }
@@ -207,9 +219,6 @@ func TestFeedsAreObserved(t *testing.T) {
 	ask(source.ForWatch, "application/json", json)
 	ask(source.ForProbe, "application/json", json)
 	ask(source.ForLearn, "application/json", json)
-	o.Reopened(snapshot.Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Representation: media.JSON,
-	}, time.Minute, reason.Expired)
 	ask(source.ForLoad, "application/json", json)
 	frames := string([]byte{0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 0, 0, 0, 1, 'c'})
 	protobuf := o.FeedTransport(feedAnswer{"application/vnd.kubernetes.protobuf;stream=watch", frames}, base)
@@ -241,18 +250,13 @@ func TestFeedsAreObserved(t *testing.T) {
 	}
 
 	ended := spans.GetSpans()
-	if diff := cmp.Diff([]string{"feed list", "feed load", "feed watch", "feed probe", "feed learn", "gap", "feed load", "feed watch"}, proxytest.SpanNames(ended)); diff != "" {
+	if diff := cmp.Diff([]string{"feed list", "feed load", "feed watch", "feed probe", "feed learn", "feed load", "feed watch"}, proxytest.SpanNames(ended)); diff != "" {
 		t.Fatalf("spans (-want +got):\n%s", diff)
 	}
-	for i, before := range map[int]int{1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 6: 5} {
-		links := ended[i].Links
-		if ended[i].Parent.IsValid() || len(links) != 1 || links[0].SpanContext.SpanID() != ended[before].SpanContext.SpanID() {
-			t.Errorf("%s is not linked with the request before: %v", ended[i].Name, links)
+	for _, span := range ended {
+		if got := attributesOf(span); span.Parent.IsValid() || got["listproxy.resource"] != "deployments.apps" || got["listproxy.representation"] == "" {
+			t.Errorf("%s is below %v, and has %v", span.Name, span.Parent, got)
 		}
-	}
-	gap := ended[5]
-	if lasted := gap.EndTime.Sub(gap.StartTime); lasted < time.Minute || attributesOf(gap)["listproxy.cause"] != "expired" || attributesOf(gap)["listproxy.resource"] != "deployments.apps" {
-		t.Errorf("the gap lasted %v, and has %v", lasted, attributesOf(gap))
 	}
 }
 
@@ -311,7 +315,7 @@ func TestCompressedFeedsAreObserved(t *testing.T) {
 
 // TestSpansTellNoSecrets: credentials, names and selectors of a request are in no span.
 func TestSpansTellNoSecrets(t *testing.T) {
-	o, ended := traced(t, sdktrace.AlwaysSample())
+	o, ended := traced(sdktrace.AlwaysSample())
 	const secret = "hunter2"
 	r := httptest.NewRequest("X"+secret, "/api/v1/namespaces/"+secret+"/pods/"+secret+"/exec?command="+secret+"&labelSelector="+secret, nil)
 	r.Header.Set("Authorization", "Bearer "+secret)
@@ -319,8 +323,10 @@ func TestSpansTellNoSecrets(t *testing.T) {
 	r.Header.Set("Impersonate-User", secret)
 	observe(o, r, func(s *Record) {
 		s.Decided(policy.Request{Group: secret, Version: secret, Resource: secret, Namespace: secret, Name: secret}, "", reason.Watch)
-		_, end := s.Forwarding(s.request)
+		forward, end := s.Forwarding(sender(func(*http.Request) (*http.Response, error) { return nil, errors.New(secret) }))
+		_, err := forward.RoundTrip(s.request)
 		end()
+		expect.Same(t, secret, err.Error())
 	})
 	var text bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&text, nil))

@@ -4,11 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"testing"
-	"time"
-
-	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
@@ -26,26 +22,6 @@ func TestProving(t *testing.T) {
 	expect.Same(t, "gone", left(reason.NotProven))
 	expect.Same(t, []string{"result=gone 1", "result=not-proven 1", "result=proven 1"},
 		proxytest.Series(proxytest.Gather(t, metrics)["listproxy_proof_duration_seconds"]))
-}
-
-// TestProof: the span says what became of a proof, and how long the probe took or has taken so far. A
-// probe that was sent before the wait began has not queued.
-func TestProof(t *testing.T) {
-	begun := time.Now()
-	at := func(ms int) time.Time { return begun.Add(time.Duration(ms) * time.Millisecond) }
-	for name, tt := range map[string]struct {
-		sent, answered time.Time
-		want           []attribute.KeyValue
-	}{
-		"proven":                     {at(2), at(7), []attribute.KeyValue{attrQueued.Float64(2), attrProbe.Float64(5)}},
-		"sent before the wait began": {at(-3), at(7), []attribute.KeyValue{attrQueued.Float64(0), attrProbe.Float64(10)}},
-		"no probe":                   {time.Time{}, at(1500), nil},
-	} {
-		want := append([]attribute.KeyValue{attrProofResult.String(name)}, tt.want...)
-		if got := Proof(name, begun, tt.sent, tt.answered); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", name, got, want)
-		}
-	}
 }
 
 // TestQuestionsWhoACallerIsAreCounted by their purpose, and are no reviews.

@@ -115,11 +115,13 @@ networkPolicy: {enabled: false}`)
 // should make one think.
 func TestNotes(t *testing.T) {
 	const secrets, image = "WARNING: the policy keeps all Secrets", "NOTE: image.repository is the chart's default"
+	const pods = "clients: {namespaces: [team-a], caBundle: '-----BEGIN CERTIFICATE----- MIIB -----END CERTIFICATE-----'}"
 	for name, tt := range map[string]struct {
 		values         string
 		want, wantLess []string
 	}{
-		"default":       {"{}", []string{"try --kubeconfig proxy.kubeconfig '/api/v1/namespaces?resourceVersion=0'", image}, []string{secrets}},
+		"default":       {"{}", []string{"try --kubeconfig proxy.kubeconfig '/api/v1/namespaces?resourceVersion=0'", image, "name their namespaces in clients.namespaces"}, []string{secrets}},
+		"pods":          {pods, []string{"Pods in team-a mount the ConfigMap listproxy-client"}, []string{"name their namespaces"}},
 		"our own image": {"image: {repository: registry.example.com/listproxy}", nil, []string{image}},
 		"only nodes":    {"{eager: [nodes], policy: {resources: [{group: '', resource: nodes, cache: onDemand}]}}", []string{"'/api/v1/nodes?resourceVersion=0'"}, nil},
 		"only jobs":     {"{eager: [], policy: {resources: [{group: batch, resource: jobs, cache: onDemand}]}}", []string{"'/apis/batch/v1/namespaces/proxies/jobs?resourceVersion=0'"}, nil},

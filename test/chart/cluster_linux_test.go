@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -132,7 +131,7 @@ func (r *release) deployment(t *testing.T) *appsv1.Deployment {
 func (r *release) run(t *testing.T) *container {
 	t.Helper()
 	pod := r.deployment(t).Spec.Template.Spec
-	c := r.c.start(t, r.namespace, pod, "listproxy", buildImage(t, runtime.GOARCH, imageVersion))
+	c := r.c.start(t, r.namespace, pod, "listproxy", buildImage(t))
 	c.awaitReady(t, pod.Containers[0])
 	return c
 }

@@ -156,11 +156,11 @@ func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spe
 	expect.NoError(t, err)
 	put(t, root, "/program", binary, 0o555, pod.SecurityContext)
 	// In place of the cluster's DNS: all Services are on this machine.
-	services, err := k.client.CoreV1().Services(namespace).List(t.Context(), metav1.ListOptions{})
+	services, err := k.client.CoreV1().Services(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err)
 	var hosts strings.Builder
 	for _, service := range services.Items {
-		fmt.Fprintf(&hosts, "127.0.0.1 %s.%s.svc\n", service.Name, namespace)
+		fmt.Fprintf(&hosts, "127.0.0.1 %s.%s.svc\n", service.Name, service.Namespace)
 	}
 	put(t, root, "/etc/hosts", []byte(hosts.String()), 0o444, pod.SecurityContext)
 	for _, mount := range spec.VolumeMounts {

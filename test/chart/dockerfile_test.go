@@ -74,22 +74,21 @@ func all(stage []instruction, word string) []string {
 	return found
 }
 
-// images are the programs that were built so far, by platform and version.
-var images struct {
+// image is the program, once it was built.
+var image struct {
 	sync.Mutex
-	paths map[string]string
+	path string
 }
 
-// buildImage runs the Dockerfile's own command to build the program, for a platform and with a
-// version, and returns where it is.
-func buildImage(t *testing.T, arch, version string) string {
+// buildImage runs the Dockerfile's own command to build the program, for this machine's platform and
+// with [imageVersion], and returns where it is.
+func buildImage(t *testing.T) string {
 	t.Helper()
 	harness.Long(t)
-	images.Lock()
-	defer images.Unlock()
-	key := arch + "-" + version
-	if path := images.paths[key]; path != "" {
-		return path
+	image.Lock()
+	defer image.Unlock()
+	if image.path != "" {
+		return image.path
 	}
 	var compile string
 	for _, run := range all(readDockerfile(t)[buildStage], "RUN") {
@@ -99,28 +98,25 @@ func buildImage(t *testing.T, arch, version string) string {
 	}
 	bin, err := filepath.Abs(filepath.Join(repository, "bin"))
 	expect.NoError(t, err)
-	out := filepath.Join(bin, "listproxy-image-"+key)
+	out := filepath.Join(bin, "listproxy-image")
 	moved := regexp.MustCompile(` -o /listproxy `).ReplaceAllLiteralString(compile, " -o '"+out+"' ")
 	if moved == compile {
 		t.Fatalf("the Dockerfile does not build /listproxy: %q", compile)
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", moved) // #nosec G204 -- the repository's own command
 	cmd.Dir = repository
-	cmd.Env = append(os.Environ(), "TARGETOS=linux", "TARGETARCH="+arch, "VERSION="+version, "GOFLAGS=-buildvcs=false")
+	cmd.Env = append(os.Environ(), "TARGETOS=linux", "TARGETARCH="+runtime.GOARCH, "VERSION="+imageVersion, "GOFLAGS=-buildvcs=false")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", moved, err, output)
 	}
-	if images.paths == nil {
-		images.paths = map[string]string{}
-	}
-	images.paths[key] = out
+	image.path = out
 	return out
 }
 
 // TestImageIsStatic: the program needs no other file, since there is none in the image; and it says
 // the version that it was built with.
 func TestImageIsStatic(t *testing.T) {
-	path := buildImage(t, runtime.GOARCH, imageVersion)
+	path := buildImage(t)
 	program, err := elf.Open(path)
 	expect.NoError(t, err)
 	defer func() { _ = program.Close() }()

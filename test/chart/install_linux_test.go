@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -47,7 +46,7 @@ func TestInstall(t *testing.T) {
 			rest = after
 		}
 	})
-	if err := verify(r.certificate(t), "listproxy", "listproxy.proxies.svc", "listproxy.proxies.svc.cluster.local", "localhost", "127.0.0.1"); err != nil {
+	if err := verify(r.certificate(t), "listproxy", "listproxy.proxies.svc", "listproxy.proxies.svc.cluster.local", "kubernetes.default.svc", "localhost", "127.0.0.1"); err != nil {
 		t.Error(err)
 	}
 	t.Run("rights", func(t *testing.T) { checkRights(t, r) })
@@ -203,7 +202,7 @@ func checkHelmTest(t *testing.T, r *release) {
 			t.Errorf("rights of helm test in %s (-want +got):\n%s", namespace, diff)
 		}
 	}
-	printed := r.c.runToEnd(t, r.namespace, pod.Spec, buildImage(t, runtime.GOARCH, imageVersion))
+	printed := r.c.runToEnd(t, r.namespace, pod.Spec, buildImage(t))
 	want := map[string][]string{
 		"list": {"from memory", "Cache-Status: listproxy; hit; detail=any"},
 	}

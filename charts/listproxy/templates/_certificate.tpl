@@ -2,7 +2,7 @@
 {{- define "listproxy.certHosts" -}}
 {{- $name := include "listproxy.fullname" . -}}
 {{- $host := include "listproxy.host" . -}}
-{{- $hosts := list $name (printf "%s.%s" $name .Release.Namespace) $host (printf "%s.cluster.local" $host) "localhost" "127.0.0.1" "::1" -}}
+{{- $hosts := list $name (printf "%s.%s" $name .Release.Namespace) $host (printf "%s.cluster.local" $host) "kubernetes.default.svc" "localhost" "127.0.0.1" "::1" -}}
 {{- $hosts = concat $hosts .Values.tls.extraHosts -}}
 {{- if .Values.ingress.enabled -}}
 {{- $hosts = concat $hosts .Values.ingress.hosts -}}

@@ -35,6 +35,7 @@ func NewCommand() *cobra.Command {
 	var kubeconfig, contextName string
 	var caPaths []string
 	var to pointing
+	var pods inCluster
 	cmd := &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Print a kubeconfig for the current context that points at the proxy",
@@ -50,9 +51,18 @@ It has your credentials in it, so let nobody else read it:
 
   (umask 077; listproxy kubeconfig > proxy.kubeconfig)
   listproxy try --kubeconfig proxy.kubeconfig
-  kubectl --kubeconfig proxy.kubeconfig get --raw '/api/v1/namespaces?resourceVersion=0'`,
+  kubectl --kubeconfig proxy.kubeconfig get --raw '/api/v1/namespaces?resourceVersion=0'
+
+With --in-cluster it is one for pods, each of which uses the token of its own service account.
+Nothing in it is secret. Name the CAs of listproxy and of the API servers:
+
+  listproxy kubeconfig --in-cluster --server https://listproxy.listproxy.svc \
+    --certificate-authority listproxy-ca.crt --certificate-authority cluster-ca.crt`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := pods.check(cmd); err != nil {
+				return err
+			}
 			for flag, via := range map[string]string{"server": viaServer, "proxy-url": viaProxyURL} {
 				if cmd.Flags().Changed(flag) && to.via != via {
 					return fmt.Errorf("--%s goes with --via=%s", flag, via)
@@ -61,18 +71,13 @@ It has your credentials in it, so let nobody else read it:
 			return to.check()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			loaded, err := Load(kubeconfig, "")
-			if err != nil {
-				return err
+			var pointed *api.Config
+			var err error
+			if pods.wanted {
+				pointed, err = pods.config(to.server, caPaths)
+			} else {
+				pointed, err = pointFile(kubeconfig, contextName, to, caPaths)
 			}
-			if to.ca, err = readCAs(caPaths); err != nil {
-				return err
-			}
-			cfg, err := loaded.RawConfig()
-			if err != nil {
-				return fmt.Errorf("the kubeconfig to take the context from (--kubeconfig): %w", err)
-			}
-			pointed, err := pointAt(&cfg, contextName, to)
 			if err != nil {
 				return err
 			}
@@ -94,7 +99,12 @@ It has your credentials in it, so let nobody else read it:
 	fs.StringVar(&to.proxyURL, "proxy-url", "https://127.0.0.1:8444",
 		"`URL` of the proxy's --connect-port, with --via=proxy-url; http:// for one with --connect-plain-http")
 	fs.StringArrayVar(&caPaths, "certificate-authority", []string{DefaultCA()},
-		"`file` with the CA of the proxy's certificate; with --via=proxy-url also of the one inside tunnels:\nrepeat it if they are not the same")
+		"`file` with the CA of the proxy's certificate; with --via=proxy-url also of the one inside tunnels:\nrepeat it if they are not the same;\nwith --in-cluster also the cluster's own, for the bypass")
+	fs.BoolVar(&pods.wanted, "in-cluster", false, "print one for pods, instead of taking a context from a kubeconfig")
+	fs.StringVar(&pods.tlsServerName, "tls-server-name", apiServerName,
+		"`name` that the certificate must have, with --in-cluster: API servers have this one, so that the kubeconfig also\n"+
+			"fits where the Service leads to them (bypass); empty for the name in --server")
+	fs.StringVar(&pods.namespace, "namespace", "", "`namespace` of the context, with --in-cluster")
 	cli.Complete(cmd, "via", viaServer, viaProxyURL)
 	return cmd
 }
@@ -127,6 +137,23 @@ func readCAs(paths []string) ([]byte, error) {
 		all = append(all, ca...)
 	}
 	return all, nil
+}
+
+// pointFile is pointAt for the kubeconfig in a file, or the default one if path is empty, with the
+// CAs in files.
+func pointFile(path, contextName string, to pointing, caPaths []string) (*api.Config, error) {
+	loaded, err := Load(path, "")
+	if err != nil {
+		return nil, err
+	}
+	if to.ca, err = readCAs(caPaths); err != nil {
+		return nil, err
+	}
+	cfg, err := loaded.RawConfig()
+	if err != nil {
+		return nil, fmt.Errorf("the kubeconfig to take the context from (--kubeconfig): %w", err)
+	}
+	return pointAt(&cfg, contextName, to)
 }
 
 // pointAt returns one context of cfg, pointed at the proxy.

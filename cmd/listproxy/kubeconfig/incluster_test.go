@@ -1,0 +1,81 @@
+package kubeconfig
+
+import (
+	"encoding/pem"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
+	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/test/expect"
+)
+
+// TestInCluster: the kubeconfig of pods needs none to begin with, has a path in place of a token,
+// and of the files with CAs only the certificates.
+func TestInCluster(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	dir := t.TempDir()
+	if _, _, err := certs.ServingFromDir(dir, nil, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt")) // #nosec G304 -- of this test
+	expect.NoError(t, err)
+	key, err := os.ReadFile(filepath.Join(dir, "ca.key")) // #nosec G304 -- of this test
+	expect.NoError(t, err)
+	withKey := filepath.Join(dir, "with-key.pem")
+	expect.NoError(t, os.WriteFile(withKey, append(key, ca...), 0o600))
+	block, _ := pem.Decode(ca)
+	want := string(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes}))
+
+	args := []string{
+		"--in-cluster", "--server=https://listproxy.proxies.svc", "--certificate-authority", withKey,
+		"--certificate-authority", filepath.Join(dir, "ca.crt"),
+	}
+	for _, tt := range []struct {
+		args     []string
+		name, ns string
+	}{
+		{name: "kubernetes.default.svc"},
+		{args: []string{"--tls-server-name=", "--namespace=team-a"}, ns: "team-a"},
+	} {
+		_, out, err := clitest.Execute(t, NewCommand(), append(args, tt.args...)...)
+		expect.NoError(t, err)
+		if strings.Contains(out, "KEY") {
+			t.Errorf("a key is in it:\n%s", out)
+		}
+		got, err := clientcmd.Load([]byte(out))
+		expect.NoError(t, err)
+		cluster := &api.Cluster{Server: "https://listproxy.proxies.svc", CertificateAuthorityData: []byte(want + want), TLSServerName: tt.name}
+		user := &api.AuthInfo{TokenFile: "/var/run/secrets/kubernetes.io/serviceaccount/token"}
+		context := &api.Context{Cluster: "listproxy", AuthInfo: "pod", Namespace: tt.ns}
+		for _, x := range []struct{ want, got any }{
+			{map[string]*api.Cluster{"listproxy": cluster}, got.Clusters},
+			{map[string]*api.AuthInfo{"pod": user}, got.AuthInfos},
+			{map[string]*api.Context{got.CurrentContext: context}, got.Contexts},
+		} {
+			if diff := cmp.Diff(x.want, x.got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%v (-want +got):\n%s", tt.args, diff)
+			}
+		}
+	}
+	for says, args := range map[string][]string{
+		"--in-cluster needs --server":                  {"--in-cluster"},
+		"--context does not go with --in-cluster":      append(args, "--context=me"),
+		"--kubeconfig does not go with --in-cluster":   append(args, "--kubeconfig=me"),
+		"--via does not go with --in-cluster":          append(args, "--via=server"),
+		"--namespace goes with --in-cluster":           {"--namespace=team-a"},
+		"--tls-server-name goes with --in-cluster":     {"--tls-server-name=me"},
+		`--server "http://me" is not a URL that begin`: append(args, "--server=http://me"),
+	} {
+		_, _, err := clitest.Execute(t, NewCommand(), args...)
+		clitest.Refused(t, err, says)
+	}
+}

@@ -34,7 +34,6 @@ type cacheOptions struct {
 	watches   bool
 	history   time.Duration
 	staleness time.Duration
-	wait      time.Duration
 	jitter    time.Duration
 	idle      time.Duration
 	selfCheck time.Duration
@@ -44,6 +43,11 @@ type cacheOptions struct {
 	policy                     *policy.Config
 	eagerly                    []proxy.EagerCollection
 }
+
+// freshWait is how long a request waits for a revision that listproxy has not reached, before it is
+// forwarded. The upstream's events are here a few milliseconds after it has answered a write; what
+// takes longer than this is soon answered by the upstream itself.
+const freshWait = 100 * time.Millisecond
 
 // maxConsistentWait is longer than any proof takes that still comes.
 const maxConsistentWait = time.Minute
@@ -56,7 +60,6 @@ func defaultCacheOptions() cacheOptions {
 		consistentWait: 1500 * time.Millisecond,
 		history:        150 * time.Second,
 		staleness:      90 * time.Second,
-		wait:           100 * time.Millisecond,
 		jitter:         2 * time.Second,
 		idle:           15 * time.Minute,
 		selfCheck:      5 * time.Minute,
@@ -82,8 +85,6 @@ func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness,
 		"how old the newest state may be: an answer contains everything that the API server had this long ago")
-	fs.DurationVar(&o.wait, "fresh-wait", o.wait,
-		"how long a request waits for a revision that listproxy has not reached, before it is forwarded")
 	fs.DurationVar(&o.jitter, "eager-jitter", o.jitter, "eager resources begin to load at random moments within this time")
 	fs.DurationVar(&o.idle, "idle-timeout", o.idle, "a resource that nobody asked for in this time is dropped from memory; 0 never")
 	fs.DurationVar(&o.selfCheck, "self-check-interval", o.selfCheck,
@@ -117,7 +118,6 @@ func (o *cacheOptions) checkTimes() error {
 	if err := checkDurations(
 		durationFlag{"--history-window", o.history, time.Second},
 		durationFlag{"--staleness-bound", o.staleness, 6 * time.Second},
-		durationFlag{"--fresh-wait", o.wait, 0},
 		durationFlag{"--consistent-wait", o.consistentWait, 0},
 		durationFlag{"--eager-jitter", o.jitter, 0},
 		durationFlag{"--idle-timeout", o.idle, 0},
@@ -135,7 +135,7 @@ func (o *cacheOptions) checkTimes() error {
 
 // ApplyTo says to collections what the flags and the policy say about them.
 func (o *cacheOptions) ApplyTo(c *snapshot.Config) {
-	c.Limits = snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: o.wait}
+	c.Limits = snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: freshWait}
 	c.Bytes, c.Idle, c.Jitter, c.SelfCheck = o.byteBound, o.idle, o.jitter, o.selfCheck
 	c.Settings = o.settings
 }

@@ -100,7 +100,6 @@ func TestWrongOptions(t *testing.T) {
 		{[]string{"--admin-bind-address", "8081"}, []string{"--admin-bind-address", "address:port"}},
 		{[]string{"--history-window", "0s"}, []string{"--history-window 0s", "at least 1s"}},
 		{[]string{"--staleness-bound", "1s"}, []string{"--staleness-bound 1s", "at least"}},
-		{[]string{"--fresh-wait", "-1s"}, []string{"--fresh-wait -1s"}},
 		{[]string{"--consistent-lists=maybe"}, []string{`--consistent-lists "maybe"`, "true, always or false"}},
 		{[]string{"--consistent-lists="}, []string{`--consistent-lists ""`, "true, always or false"}},
 		{[]string{"--consistent-wait", "-1s"}, []string{"--consistent-wait -1s is too short", "at least 0s"}},

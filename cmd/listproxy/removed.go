@@ -9,5 +9,6 @@ func removed() map[string]string {
 		"--upstream":          "listproxy uses the one address in --kubeconfig: name a load balancer, a virtual IP or a Service there",
 		"status --output":     "curl 'http://ADDRESS/statusz?format=json', at its --admin-bind-address, gives the JSON",
 		"--schema-quarantine": "nothing: lists of a custom resource are forwarded for ten seconds after its definition has changed",
+		"--fresh-wait":        "a list waits 100 ms for a revision that is not here yet, and is then forwarded: leave the flag out",
 	}
 }

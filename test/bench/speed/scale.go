@@ -222,7 +222,7 @@ func (v *vast) history(ctx context.Context, s settings, r *report.Report) error 
 	for time.Since(begun) < time.Duration(s.seconds)*time.Second {
 		o, err := v.bench.ask(load{Server: c.server, Path: list(v.nothing()), Accept: acceptJSON, Clients: 1, Each: 1, Hit: true})
 		if err != nil {
-			late++ // than --fresh-wait
+			late++ // than a list waits for its revision
 		} else {
 			delays = append(delays, o.median())
 		}
@@ -248,7 +248,7 @@ func (v *vast) history(ctx context.Context, s settings, r *report.Report) error 
 	t := &report.Table{Caption: fmt.Sprintf("%d pods of %s, %d changes a second for %d s. "+
 		"listproxy must know the pods and all changed versions.",
 		s.pods, report.Size(int64(s.large)), s.rate, s.seconds), Head: []string{
-		"changes", "a second", "CPU for each", "known after, median", "99%", "later than --fresh-wait",
+		"changes", "a second", "CPU for each", "known after, median", "99%", "later than 100 ms",
 		"memory", "at most", "must be known", "memory/known",
 	}}
 	t.Add(strconv.FormatUint(events, 10), fmt.Sprintf("%.0f", float64(events)/elapsed.Seconds()),

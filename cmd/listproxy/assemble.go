@@ -54,8 +54,8 @@ type app struct {
 	health    *upstream.Health
 	handler   http.Handler
 	forward   *forward.Forwarder
-	clientCAs []*certs.ClientCA
-	auditLog  *audit.Log // nil: none
+	clientCA  *certs.ClientCA // nil: none
+	auditLog  *audit.Log      // nil: none
 	metrics   http.Handler
 	ready     admin.Readiness
 	operators admin.Config
@@ -64,7 +64,7 @@ type app struct {
 
 // assemble makes the parts and wires them. Its caller must close the app.
 func (o *options) assemble(api apiServer, ports *ports, observing *observing, log *slog.Logger) (_ *app, err error) {
-	a := &app{apiServer: api, log: log, ports: ports, clientCAs: o.callers.cas(), metrics: telemetry.MetricsHandler(observing.metrics, log)}
+	a := &app{apiServer: api, log: log, ports: ports, clientCA: o.callers.clientCA, metrics: telemetry.MetricsHandler(observing.metrics, log)}
 	defer func() {
 		if err != nil {
 			a.close()
@@ -172,7 +172,7 @@ func (o *options) newRights(api apiServer, observing *observing, log *slog.Logge
 		return r, err
 	}
 	flush := r.authorizer.Flush
-	if len(o.callers.cas()) > 0 {
+	if o.callers.clientCA != nil {
 		if err := api.transports.Impersonate(api.config); err != nil {
 			return r, err
 		}

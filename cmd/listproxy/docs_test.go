@@ -73,6 +73,7 @@ func TestMentionedFlags(t *testing.T) {
 	// Of kubectl, curl, and kube-apiserver.
 	maps.Copy(known, map[string]bool{
 		"as": true, "as-group": true, "enable-priority-and-fairness": true, "proxy-header": true, "watch-cache-sizes": true,
+		"requestheader-client-ca-file": true, "requestheader-username-headers": true,
 	})
 	mention := regexp.MustCompile("`--([a-z][a-z-]*[a-z])")
 	for _, file := range []string{

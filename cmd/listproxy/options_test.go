@@ -132,7 +132,6 @@ func newCA(t *testing.T) string {
 // TestWrongIdentityLimitAndAuditOptions: each value that cannot be meant stops the start, and the
 // message names its flag and says what would be right.
 func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
-	ca := newCA(t)
 	noPEM := filepath.Join(t.TempDir(), "no.pem")
 	expect.NoError(t, os.WriteFile(noPEM, []byte("not a certificate"), 0o600))
 	missing := filepath.Join(t.TempDir(), "missing")
@@ -142,17 +141,6 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 	}{
 		{[]string{"--client-ca-file", missing}, []string{"--client-ca-file", missing, "PEM"}},
 		{[]string{"--client-ca-file", noPEM}, []string{"--client-ca-file", noPEM, "PEM"}},
-		{[]string{"--requestheader-client-ca-file", ca}, []string{"--requestheader-client-ca-file", "--requestheader-allowed-names"}},
-		{[]string{"--requestheader-client-ca-file", missing, "--requestheader-allowed-names", "front"}, []string{"--requestheader-client-ca-file", missing, "PEM"}},
-		{[]string{"--requestheader-client-ca-file", noPEM, "--requestheader-allowed-names", "front"}, []string{"--requestheader-client-ca-file", noPEM, "PEM"}},
-		{[]string{"--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front, "}, []string{"--requestheader-allowed-names", "empty"}},
-		{[]string{"--requestheader-client-ca-file", ca, "--requestheader-allowed-names", ""}, []string{"--requestheader-allowed-names"}},
-		{[]string{"--requestheader-allowed-names", "front"}, []string{"--requestheader-allowed-names", "--requestheader-client-ca-file", "both or none"}},
-		{[]string{"--requestheader-username-headers", "X-Remote-User"}, []string{"--requestheader-username-headers", "--requestheader-client-ca-file", "both or none"}},
-		{[]string{"--requestheader-uid-headers", "X-Uid"}, []string{"--requestheader-uid-headers", "--requestheader-client-ca-file", "both or none"}},
-		{[]string{"--requestheader-group-headers", "X-Group"}, []string{"--requestheader-group-headers", "--requestheader-client-ca-file", "both or none"}},
-		{[]string{"--requestheader-extra-headers-prefix", "X-Extra-"}, []string{"--requestheader-extra-headers-prefix", "--requestheader-client-ca-file", "both or none"}},
-		{[]string{"--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front", "--requestheader-username-headers", ""}, []string{"--requestheader-username-headers", "empty"}},
 
 		{[]string{"--max-requests-inflight", "-1"}, []string{"--max-requests-inflight -1", "0 for no bound"}},
 		{[]string{"--max-requests-inflight", "9223372036854775807"}, []string{"--max-requests-inflight", "0 for no bound"}},
@@ -185,30 +173,14 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 	}
 }
 
-// TestWrongHeaderNames: what only the making of an identifier finds names the flags too.
-func TestWrongHeaderNames(t *testing.T) {
-	ca := newCA(t)
-	for _, flag := range []string{
-		"--requestheader-username-headers", "--requestheader-uid-headers", "--requestheader-group-headers", "--requestheader-extra-headers-prefix",
-	} {
-		o, err := parse("--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front", flag, `"  "`)
-		if err == nil {
-			_, err = o.callers.authenticator()
-		}
-		if err == nil || !strings.Contains(err.Error(), "--requestheader-") {
-			t.Errorf("%s with an empty name: %v", flag, err)
-		}
-	}
-}
-
 // TestIdentityLimitAndAuditOptions: what the flags mean.
 func TestIdentityLimitAndAuditOptions(t *testing.T) {
 	ca := newCA(t)
-	o, err := parse("--client-ca-file", ca, "--requestheader-client-ca-file", ca, "--requestheader-allowed-names", "front",
+	o, err := parse("--client-ca-file", ca,
 		"--max-inflight-bytes", "64Mi", "--max-body-bytes", "0", "--stall-timeout", "0", "--audit-log-path", "-")
 	expect.NoError(t, err)
-	if got := len(o.callers.cas()); got != 2 {
-		t.Errorf("%d CAs of clients", got)
+	if o.callers.clientCA == nil {
+		t.Error("no CA of clients")
 	}
 	if _, err := o.callers.authenticator(); err != nil {
 		t.Error(err)

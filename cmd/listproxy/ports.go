@@ -35,7 +35,9 @@ func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slo
 		}
 	}()
 	// Both ports ask for client certificates: inside tunnels as well.
-	p.tls.ClientCAs = certs.ClientCAs(o.callers.cas()...)
+	if ca := o.callers.clientCA; ca != nil {
+		p.tls.ClientCAs = certs.ClientCAs(ca)
+	}
 	p.clientBound, p.adminBound = limits.NewConnections(o.limits.connections), limits.NewConnections(adminConnections)
 	clients, err := net.Listen("tcp", net.JoinHostPort(o.serving.bindAddress, strconv.Itoa(o.serving.port)))
 	if err != nil {

@@ -4,11 +4,18 @@ package main
 // what to do instead. A command line with one of them is refused: what it wanted would silently not
 // be so.
 func removed() map[string]string {
-	return map[string]string{
+	gone := map[string]string{
 		"policy explain":      "listproxy try PATH, with the kubeconfig of a client, asks the running listproxy and says why a list is forwarded",
 		"--upstream":          "listproxy uses the one address in --kubeconfig: name a load balancer, a virtual IP or a Service there",
 		"status --output":     "curl 'http://ADDRESS/statusz?format=json', at its --admin-bind-address, gives the JSON",
 		"--schema-quarantine": "nothing: lists of a custom resource are forwarded for ten seconds after its definition has changed",
 		"--fresh-wait":        "a list waits 100 ms for a revision that is not here yet, and is then forwarded: leave the flag out",
 	}
+	for _, of := range []string{
+		"client-ca-file", "allowed-names", "username-headers", "uid-headers", "group-headers", "extra-headers-prefix",
+	} {
+		gone["--requestheader-"+of] = "listproxy believes no proxy in front of it: let callers use a token of their own or, " +
+			"with --client-ca-file, a client certificate"
+	}
+	return gone
 }

@@ -122,8 +122,8 @@ func (a *app) start(ctx context.Context, fail func(error), clients, operators *h
 			}
 		})
 	}
-	for _, ca := range a.clientCAs {
-		parts.Go(func() { ca.Run(ctx) })
+	if a.clientCA != nil {
+		parts.Go(func() { a.clientCA.Run(ctx) })
 	}
 	parts.Go(func() { a.transports.Run(ctx, a.log) })
 	parts.Go(func() { a.health.Run(ctx) })

@@ -166,8 +166,8 @@ func (a *app) expiries() []certs.Expiry {
 	if a.ports.connect != nil {
 		all = append(all, a.ports.connect.certificate.Expiry())
 	}
-	for _, ca := range a.clientCAs {
-		all = append(all, ca.Expiry())
+	if a.clientCA != nil {
+		all = append(all, a.clientCA.Expiry())
 	}
 	return all
 }

@@ -1,16 +1,13 @@
 package authn
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -25,26 +22,13 @@ type Config struct {
 	// ClientCA verifies the certificates of clients, as kube-apiserver does with --client-ca-file. If
 	// nil, certificates are not accepted.
 	ClientCA certs.VerifyOptions
-	// FrontProxy, if not nil, is an authenticating proxy in front of listproxy.
-	FrontProxy *FrontProxy
-}
-
-// FrontProxy is an authenticating proxy in front of listproxy, as in kube-apiserver's
-// --requestheader-* flags: a client with a certificate from CA and one of the names may say in
-// headers who the caller is.
-type FrontProxy struct {
-	CA certs.VerifyOptions
-	// AllowedNames are common names of certificates. At least one.
-	AllowedNames []string
-	// The headers with the user's name, uid and groups, and the prefixes of those with extra.
-	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
 }
 
 // Authenticator says who sends a request.
 //
-//   - A certificate that ClientCA verifies, or headers from a FrontProxy, give the same user as at
-//     kube-apiserver. A token in the same request does not count, since kube-apiserver also tries
-//     certificates and headers first (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
+//   - A certificate that ClientCA verifies gives the same user as at kube-apiserver. A token in the
+//     same request does not count, since kube-apiserver also tries certificates first
+//     (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
 //   - Else, if a request has exactly one Authorization header, that identifies the caller, unless
 //     its token is written in an unusual way ([policy.ReadAuthorization]).
 //   - Else the caller is unknown.
@@ -52,11 +36,7 @@ type FrontProxy struct {
 // It is safe for concurrent use.
 type Authenticator struct {
 	secret identitySecret
-	// A nil one verifies nothing.
-	clientChains *certs.ChainVerifier
-	frontChains  *certs.ChainVerifier
-	front        *FrontProxy
-	frontHeaders authenticator.Request
+	chains *certs.ChainVerifier // nil: certificates are not accepted
 }
 
 // New returns an Authenticator. Its keys are random, so identities are comparable only within this
@@ -66,19 +46,9 @@ func New(cfg Config) (*Authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Authenticator{secret: secret, front: cfg.FrontProxy}
+	a := &Authenticator{secret: secret}
 	if cfg.ClientCA != nil {
-		a.clientChains = certs.NewChainVerifier(cfg.ClientCA)
-	}
-	if f := cfg.FrontProxy; f != nil {
-		if len(f.AllowedNames) == 0 {
-			return nil, errors.New("a front proxy is believed by the name in its certificate: name at least one")
-		}
-		a.frontHeaders, err = headerrequest.New(f.UsernameHeaders, f.UIDHeaders, f.GroupHeaders, f.ExtraHeaderPrefixes)
-		if err != nil {
-			return nil, fmt.Errorf("the headers of a front proxy: %w", err)
-		}
-		a.frontChains = certs.NewChainVerifier(f.CA)
+		a.chains = certs.NewChainVerifier(cfg.ClientCA)
 	}
 	return a, nil
 }
@@ -109,21 +79,23 @@ func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 const (
 	unverifiedMessage = "The client certificate is not one that listproxy accepts: it must be valid now, be for client authentication, " +
 		"and be signed by a CA in listproxy's --client-ca-file, and no more than ten may be shown. Use such a certificate, or a token."
-	impersonateMessage = "A caller whom listproxy knows by a client certificate, or by a proxy's word, cannot " +
-		"impersonate others through listproxy: the API server would ask for listproxy's right to do so, and not for yours. " +
+	impersonateMessage = "A caller whom listproxy knows by a client certificate cannot impersonate others " +
+		"through listproxy: the API server would ask for listproxy's right to do so, and not for yours. " +
 		"Use a token with listproxy, or impersonate (--as) at the API server itself."
 	unimpersonableMessage = "The user of this client certificate cannot be passed on: its name, uid, groups and extra must be neither " +
 		"empty nor hold control characters or outer spaces, and it must not be system:anonymous. Use another certificate, or a token."
 )
 
-// Authenticate returns the identity of r's caller, or the refusal to answer. It removes the headers
-// of a front proxy from r, whether they were believed or not, so that they are not forwarded.
+// errNameless is of a certificate that names nobody. A kube-apiserver refuses it if it believes front
+// proxies too, as nearly all do: it is no front proxy's either.
+var errNameless = errors.New("the client certificate names nobody")
+
+// Authenticate returns the identity of r's caller, or the refusal to answer.
 func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
-	if a.clientChains == nil && a.frontChains == nil {
+	if a.chains == nil {
 		return a.byAuthorization(r), nil
 	}
 	verified, err := a.verified(r)
-	a.removeFrontHeaders(r.Header)
 	switch {
 	case verified != nil:
 		return a.impersonate(r, verified)
@@ -134,42 +106,16 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 	return a.byAuthorization(r), nil
 }
 
-// verified returns the user whom a certificate or a front proxy names; nil if none does. An error
-// means that the client showed a certificate that could not be verified.
+// verified returns the user whom a certificate names; nil if none does. An error means that the
+// client showed a certificate that could not be verified, or that names nobody.
 func (a *Authenticator) verified(r *http.Request) (user.Info, error) {
-	byFront, frontErr := a.byFront(r)
-	if byFront != nil {
-		return byFront, nil
-	}
-	if a.clientChains == nil {
-		return nil, frontErr
-	}
-	chain, err := a.clientChains.Chain(r)
+	chain, err := a.chains.Chain(r)
 	if chain == nil {
-		return nil, errors.Join(frontErr, err)
+		return nil, err
 	}
 	response, ok, err := x509request.CommonNameUserConversion.User(chain)
 	if !ok {
-		return nil, errors.Join(frontErr, err)
-	}
-	return response.User, nil
-}
-
-// byFront returns the user whom a front proxy names; nil if none does.
-func (a *Authenticator) byFront(r *http.Request) (user.Info, error) {
-	if a.frontChains == nil {
-		return nil, nil
-	}
-	chain, err := a.frontChains.Chain(r)
-	if chain == nil {
-		return nil, err
-	}
-	if !slices.Contains(a.front.AllowedNames, chain[0].Subject.CommonName) {
-		return nil, errors.New("the certificate's common name is not one of a front proxy")
-	}
-	response, ok, err := a.frontHeaders.AuthenticateRequest(r)
-	if !ok {
-		return nil, err
+		return nil, cmp.Or(err, errNameless)
 	}
 	return response.User, nil
 }
@@ -212,22 +158,6 @@ func (a *Authenticator) impersonate(r *http.Request, info user.Info) (Identity, 
 		return Identity{}, &Refusal{http.StatusForbidden, metav1.StatusReasonForbidden, unimpersonableMessage}
 	}
 	return a.OfUser(impersonated), nil
-}
-
-// removeFrontHeaders removes what only a front proxy may say.
-func (a *Authenticator) removeFrontHeaders(h http.Header) {
-	if a.front == nil {
-		return
-	}
-	for name := range h {
-		alike := kubehttp.ReadAlike(name)
-		is := func(known string) bool { return alike == kubehttp.ReadAlike(known) }
-		begins := func(prefix string) bool { return strings.HasPrefix(alike, kubehttp.ReadAlike(prefix)) }
-		if slices.ContainsFunc(a.front.UsernameHeaders, is) || slices.ContainsFunc(a.front.UIDHeaders, is) ||
-			slices.ContainsFunc(a.front.GroupHeaders, is) || slices.ContainsFunc(a.front.ExtraHeaderPrefixes, begins) {
-			delete(h, name)
-		}
-	}
 }
 
 // OfUser returns the identity of a verified user.

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -17,23 +16,14 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestIdentify: who a caller is, by certificate, by a front proxy's word, by token.
+// TestIdentify: who a caller is, by certificate or by token.
 func TestIdentify(t *testing.T) {
-	clients, fronts, others := proxytest.NewCA(t), proxytest.NewCA(t), proxytest.NewCA(t)
+	clients, others := proxytest.NewCA(t), proxytest.NewCA(t)
 	alice := clients.Issue(t, pkix.Name{CommonName: "alice", Organization: []string{"team-a", "team-b"}}, nil)
-	front := fronts.Issue(t, pkix.Name{CommonName: "front"}, nil)
-	identifier, err := New(Config{
-		ClientCA: clients.Options,
-		FrontProxy: &FrontProxy{
-			CA: fronts.Options, AllowedNames: []string{"front"},
-			UsernameHeaders: []string{"X-Remote-User"}, UIDHeaders: []string{"X-Remote-Uid"},
-			GroupHeaders: []string{"X-Remote-Group"}, ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
-		},
-	})
+	identifier, err := New(Config{ClientCA: clients.Options})
 	expect.NoError(t, err)
 	says := func(pairs ...string) http.Header {
 		h := http.Header{}
@@ -49,40 +39,32 @@ func TestIdentify(t *testing.T) {
 		token       bool   // the caller is its Authorization header
 		code        int    // of the refusal, or 0
 	}{
-		"nothing":                                   {},
-		"a token":                                   {header: says("Authorization", "Bearer t"), token: true},
-		"two tokens":                                {header: says("Authorization", "Bearer t", "Authorization", "Bearer u")},
-		"a certificate":                             {certificate: alice, user: "alice [team-a team-b system:authenticated]"},
-		"a certificate and a token":                 {certificate: alice, header: says("Authorization", "Bearer t"), user: "alice [team-a team-b system:authenticated]"},
-		"a certificate and --as":                    {certificate: alice, header: says("Impersonate-User", "root"), code: 403},
-		"a certificate and a group":                 {certificate: alice, header: says("Impersonate-Group", "system:masters"), code: 403},
-		"a certificate and an underscore":           {certificate: alice, header: says("Impersonate_user", "root"), code: 403},
-		"a certificate and a name to come":          {certificate: alice, header: says("Impersonate-Tomorrow", "x"), code: 403},
-		"a token and --as":                          {header: says("Authorization", "Bearer t", "Impersonate-User", "root"), token: true},
-		"a certificate that says who it is not":     {certificate: alice, header: says("X-Remote-User", "root"), user: "alice [team-a team-b system:authenticated]"},
-		"another CA's":                              {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), code: 401},
-		"another CA's and a token":                  {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer t"), token: true},
-		"another CA's and no bearer":                {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Basic eA=="), code: 401},
-		"another CA's and an empty token":           {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer "), code: 401},
-		"expired":                                   {certificate: clients.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), code: 401},
-		"for servers":                               {certificate: clients.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), code: 401},
-		"no name":                                   {certificate: clients.Issue(t, pkix.Name{Organization: []string{"x"}}, nil), code: 401}, // it is no front proxy's either
-		"a service account without groups":          {certificate: clients.Issue(t, pkix.Name{CommonName: "system:serviceaccount:kube-system:x"}, nil), user: "system:serviceaccount:kube-system:x [system:authenticated]"},
-		"anonymous by certificate":                  {certificate: clients.Issue(t, pkix.Name{CommonName: user.Anonymous}, nil), code: 403},
-		"a name with outer spaces":                  {certificate: clients.Issue(t, pkix.Name{CommonName: "root "}, nil), code: 403},
-		"a name with a line end":                    {certificate: clients.Issue(t, pkix.Name{CommonName: "a\r\nImpersonate-Group: system:masters"}, nil), code: 403},
-		"a group with a line end":                   {certificate: clients.Issue(t, pkix.Name{CommonName: "a", Organization: []string{"b\nc"}}, nil), code: 403},
-		"an empty group":                            {certificate: clients.Issue(t, pkix.Name{CommonName: "a", Organization: []string{""}}, nil), code: 403},
-		"the front proxy's word":                    {certificate: front, header: says("X-Remote-User", "bob", "X-Remote-Group", "g", "X-Remote-Group", "h"), user: "bob [g h system:authenticated]"},
-		"the front proxy's word and a token":        {certificate: front, header: says("X-Remote-User", "bob", "Authorization", "Bearer t"), user: "bob [system:authenticated]"},
-		"the front proxy's word and --as":           {certificate: front, header: says("X-Remote-User", "bob", "Impersonate-User", "root"), code: 403},
-		"the front proxy for itself":                {certificate: front, code: 401},
-		"the front proxy with a caller's token":     {certificate: front, header: says("Authorization", "Bearer t"), token: true},
-		"a name that is not allowed":                {certificate: fronts.Issue(t, pkix.Name{CommonName: "other"}, nil), header: says("X-Remote-User", "bob"), code: 401},
-		"the front proxy's name by another CA":      {certificate: others.Issue(t, pkix.Name{CommonName: "front"}, nil), header: says("X-Remote-User", "bob"), code: 401},
-		"the front proxy's name by the clients' CA": {certificate: clients.Issue(t, pkix.Name{CommonName: "front"}, nil), header: says("X-Remote-User", "bob"), user: "front [system:authenticated]"},
-		"headers without a certificate":             {header: says("X-Remote-User", "bob", "x-remote-extra-a", "b")},
-		"headers and a token":                       {header: says("X-Remote-User", "bob", "Authorization", "Bearer t"), token: true},
+		"nothing":                               {},
+		"a token":                               {header: says("Authorization", "Bearer t"), token: true},
+		"two tokens":                            {header: says("Authorization", "Bearer t", "Authorization", "Bearer u")},
+		"a certificate":                         {certificate: alice, user: "alice [team-a team-b system:authenticated]"},
+		"a certificate and a token":             {certificate: alice, header: says("Authorization", "Bearer t"), user: "alice [team-a team-b system:authenticated]"},
+		"a certificate and --as":                {certificate: alice, header: says("Impersonate-User", "root"), code: 403},
+		"a certificate and a group":             {certificate: alice, header: says("Impersonate-Group", "system:masters"), code: 403},
+		"a certificate and an underscore":       {certificate: alice, header: says("Impersonate_user", "root"), code: 403},
+		"a certificate and a name to come":      {certificate: alice, header: says("Impersonate-Tomorrow", "x"), code: 403},
+		"a token and --as":                      {header: says("Authorization", "Bearer t", "Impersonate-User", "root"), token: true},
+		"a certificate that says who it is not": {certificate: alice, header: says("X-Remote-User", "root"), user: "alice [team-a team-b system:authenticated]"},
+		"another CA's":                          {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), code: 401},
+		"another CA's and a token":              {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer t"), token: true},
+		"another CA's and no bearer":            {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Basic eA=="), code: 401},
+		"another CA's and an empty token":       {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer "), code: 401},
+		"expired":                               {certificate: clients.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), code: 401},
+		"for servers":                           {certificate: clients.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), code: 401},
+		"no name":                               {certificate: clients.Issue(t, pkix.Name{Organization: []string{"x"}}, nil), code: 401},
+		"a service account without groups":      {certificate: clients.Issue(t, pkix.Name{CommonName: "system:serviceaccount:kube-system:x"}, nil), user: "system:serviceaccount:kube-system:x [system:authenticated]"},
+		"anonymous by certificate":              {certificate: clients.Issue(t, pkix.Name{CommonName: user.Anonymous}, nil), code: 403},
+		"a name with outer spaces":              {certificate: clients.Issue(t, pkix.Name{CommonName: "root "}, nil), code: 403},
+		"a name with a line end":                {certificate: clients.Issue(t, pkix.Name{CommonName: "a\r\nImpersonate-Group: system:masters"}, nil), code: 403},
+		"a group with a line end":               {certificate: clients.Issue(t, pkix.Name{CommonName: "a", Organization: []string{"b\nc"}}, nil), code: 403},
+		"an empty group":                        {certificate: clients.Issue(t, pkix.Name{CommonName: "a", Organization: []string{""}}, nil), code: 403},
+		"headers without a certificate":         {header: says("X-Remote-User", "bob", "x-remote-extra-a", "b")},
+		"headers and a token":                   {header: says("X-Remote-User", "bob", "Authorization", "Bearer t"), token: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &http.Request{Header: test.header, TLS: &tls.ConnectionState{}}
@@ -113,17 +95,12 @@ func TestIdentify(t *testing.T) {
 			if got := id.Known(); got != (test.token || test.user != "") {
 				t.Errorf("known: %t", got)
 			}
-			for name := range r.Header {
-				if strings.HasPrefix(kubehttp.ReadAlike(name), "x-remote-") {
-					t.Errorf("%s goes on", name)
-				}
-			}
 		})
 	}
 }
 
-// TestNoCertificatesWithoutCA: by default a certificate means nothing, and the headers of a
-// front proxy neither ([forward.Forwarder] removes them).
+// TestNoCertificatesWithoutCA: by default a certificate means nothing, and X-Remote-* headers never do
+// ([forward.Forwarder] removes them).
 func TestNoCertificatesWithoutCA(t *testing.T) {
 	ca := proxytest.NewCA(t)
 	r := &http.Request{
@@ -134,39 +111,6 @@ func TestNoCertificatesWithoutCA(t *testing.T) {
 	expect.NoError(t, err)
 	if id, refusal := tokensOnly.Authenticate(r); id.Known() || refusal != nil {
 		t.Errorf("known: %t, refused: %v", id.Known(), refusal)
-	}
-}
-
-// TestFrontHeadersGoNoFurther, in no spelling, from nobody.
-func TestFrontHeadersGoNoFurther(t *testing.T) {
-	i, err := New(Config{FrontProxy: &FrontProxy{
-		CA: proxytest.NewCA(t).Options, AllowedNames: []string{"front"},
-		UsernameHeaders: []string{"X-Front-User"}, UIDHeaders: []string{"x-front-uid"},
-		GroupHeaders: []string{"X_Front_Group"}, ExtraHeaderPrefixes: []string{"X-Front-Extra-"},
-	}})
-	expect.NoError(t, err)
-	r := httptest.NewRequest(http.MethodGet, "/version", http.NoBody)
-	for _, name := range []string{
-		"X-Front-User", "x-front-user", "X_Front_User", "X-FRONT-UID", "X-Front-Group", "X_front_GROUP",
-		"X-Front-Extra-Scopes", "x_front_extra_", "X-Front-Extra-A_b",
-		"X-Front", "X-Front-Users", "X-Front-Extra", // these are others
-	} {
-		r.Header[name] = []string{"root"}
-	}
-	if _, refusal := i.Authenticate(r); refusal != nil {
-		t.Fatal(refusal.Message)
-	}
-	want := http.Header{"X-Front": {"root"}, "X-Front-Users": {"root"}, "X-Front-Extra": {"root"}}
-	if diff := cmp.Diff(want, r.Header); diff != "" {
-		t.Errorf("what goes on (-want +got):\n%s", diff)
-	}
-}
-
-func TestFrontProxyNeedsNames(t *testing.T) {
-	ca := proxytest.NewCA(t)
-	_, err := New(Config{FrontProxy: &FrontProxy{CA: ca.Options, UsernameHeaders: []string{"X-Remote-User"}}})
-	if err == nil || !strings.Contains(err.Error(), "name at least one") {
-		t.Errorf("got %v", err)
 	}
 }
 

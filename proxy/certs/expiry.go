@@ -11,8 +11,7 @@ import (
 // Expiry says when a certificate in use ends; for a chain, or a file with several CAs, when the
 // first of them ends.
 type Expiry struct {
-	// Name is "serving", "tunnel", or that of the flag for CAs: "client-ca",
-	// "requestheader-client-ca".
+	// Name is "serving", "tunnel", or that of the flag for CAs, "client-ca".
 	Name     string
 	NotAfter time.Time
 }

@@ -30,15 +30,6 @@
 {{- if .Values.clientCertificates.enabled }}
 - --client-ca-file=/etc/listproxy/client-ca/ca.crt
 {{- end }}
-{{- if .Values.requestHeader.enabled }}
-- --requestheader-client-ca-file=/etc/listproxy/requestheader-ca/ca.crt
-{{- if not .Values.requestHeader.allowedNames }}
-{{- fail "requestHeader.allowedNames: name the proxies that are believed" }}
-{{- end }}
-{{- range .Values.requestHeader.allowedNames }}
-- {{ printf "--requestheader-allowed-names=%s" . | quote }}
-{{- end }}
-{{- end }}
 {{- $memory := dict }}
 {{- if .Values.resources.limits.memory }}
 {{- $memory = include "listproxy.memory" . | fromYaml }}

@@ -28,13 +28,4 @@
       - {key: {{ .key }}, path: ca.crt}
     {{- end }}
 {{- end }}
-{{- if .Values.requestHeader.enabled }}
-- name: requestheader-ca
-  configMap:
-    {{- with .Values.requestHeader.caConfigMap }}
-    name: {{ required "requestHeader.caConfigMap.name: name the ConfigMap with the CA of the proxy's certificates" .name }}
-    items:
-      - {key: {{ .key }}, path: ca.crt}
-    {{- end }}
-{{- end }}
 {{- end -}}

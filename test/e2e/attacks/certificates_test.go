@@ -39,10 +39,8 @@ const (
 	// It is of the right CA but names nobody; that it is not of the front proxies' CA counts then.
 	namelessCert = "nameless by certificate"
 
-	frontCert        = "a front proxy"
-	frontExpiredCert = "an expired front proxy"
-	frontOtherCert   = "a front proxy of another name"
-	frontClientCert  = "a front proxy's name by certificate" // of the clients' CA
+	frontCert       = "a front proxy"
+	frontClientCert = "a front proxy's name by certificate" // of the clients' CA
 )
 
 // badCerts are those that no server believes.
@@ -59,7 +57,7 @@ const (
 
 // certificateRights are those of who is known by certificate, of who may only review, and of
 // listproxy to state users: the rules of docs/rbac-impersonation.yaml, and what it says to add for
-// uids and for a front proxy's extras.
+// uids.
 func certificateRights() []controlplane.Grant {
 	const authentication = "authentication.k8s.io"
 	return []controlplane.Grant{
@@ -69,8 +67,7 @@ func certificateRights() []controlplane.Grant {
 		{To: []string{controlplane.TeamA + "/" + reviewer}, Rules: controlplane.ReviewsAs(reader)},
 		{To: []string{controlplane.FeedUserName}, Rules: controlplane.Impersonation()},
 		{To: []string{controlplane.FeedUserName}, Rules: []rbacv1.PolicyRule{
-			controlplane.Rule("impersonate", authentication, "uids", certificateUID, "u"),
-			controlplane.Rule("impersonate", authentication, "userextras/scopes,userextras/example.org/role"),
+			controlplane.Rule("impersonate", authentication, "uids", certificateUID),
 		}},
 	}
 }
@@ -125,10 +122,8 @@ func furnishCertificates(ctx context.Context, front *controlplane.Authority) err
 		foreignCert: {foreign, boss, nil, false},
 		serverCert:  {clients, boss, server, false},
 
-		frontCert:        {front, proxy, nil, true}, // who it speaks for may be anybody
-		frontExpiredCert: {front, proxy, expired, false},
-		frontOtherCert:   {front, pkix.Name{CommonName: "another-" + frontName}, nil, false},
-		frontClientCert:  {clients, proxy, nil, false},
+		frontCert:       {front, proxy, nil, true}, // the API server lets it speak for anybody
+		frontClientCert: {clients, proxy, nil, false},
 	} {
 		cert, key, err := c.by.Issue(c.subject, c.but)
 		if err != nil {
@@ -146,13 +141,9 @@ func furnishCertificates(ctx context.Context, front *controlplane.Authority) err
 	return nil
 }
 
-const (
-	frontName = "front-proxy"
-	// frontPrefix begins, in lower case, the headers that a front proxy has beside the usual ones.
-	frontPrefix = "x-front-"
-)
+const frontName = "front-proxy"
 
-// frontAuthority is the CA of front proxies.
+// frontAuthority is the CA of the front proxies that the API server believes.
 type frontAuthority struct {
 	authority *controlplane.Authority
 	path      string
@@ -167,14 +158,14 @@ func newFrontAuthority(dir string) (frontAuthority, error) {
 	return frontAuthority{authority, path}, os.WriteFile(path, authority.PEM(), 0o600)
 }
 
-// flags are kube-apiserver's and listproxy's.
+// flags are kube-apiserver's.
 func (f frontAuthority) flags() []string {
 	return []string{
 		"--requestheader-client-ca-file=" + f.path,
 		"--requestheader-allowed-names=" + frontName,
-		"--requestheader-username-headers=X-Remote-User,X-Front-User",
-		"--requestheader-group-headers=X-Remote-Group,X-Front-Group",
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-uid-headers=X-Remote-Uid",
-		"--requestheader-extra-headers-prefix=X-Remote-Extra-,X-Front-Extra-",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 	}
 }

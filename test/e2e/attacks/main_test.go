@@ -94,9 +94,8 @@ func setUp(s *harness.Suite) error {
 	})
 	running, err = s.Proxy(harness.ProxyOptions{
 		Upstream: upstream,
-		Args: append(front.flags(), "--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(),
-			"--connect-hosts", host),
-		Connect: true,
+		Args:     []string{"--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(), "--connect-hosts", host},
+		Connect:  true,
 	})
 	if err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -425,54 +424,5 @@ func TestClientCAReplaced(t *testing.T) {
 	poll.Until(t, patience, "listproxy says what it cannot use", func() bool { return strings.Contains(p.Log(), file) })
 	if !in(news) {
 		t.Error("a file that cannot be read ended what was in force")
-	}
-}
-
-// TestFrontProxy has a proxy before listproxy say who the caller is.
-func TestFrontProxy(t *testing.T) {
-	harness.Long(t)
-	ca := newClientCA(t)
-	file := filepath.Join(t.TempDir(), "front.crt")
-	expect.NoError(t, os.WriteFile(file, ca.pem(), 0o600))
-	p := startProcess(t, harness.ProxyOptions{
-		Upstream: impersonator(t), Connect: true, Args: []string{
-			"--requestheader-client-ca-file", file, "--requestheader-allowed-names", "front-door-7", "--eager", "pods",
-		},
-	})
-	newPending(t, controlplane.TeamA, 1)
-	says := http.Header{
-		"X-Remote-User": {controlplane.Alice}, "X-Remote-Uid": {"uid-alice"}, "X-Remote-Group": {"one", "two"},
-		"X-Remote-Extra-" + url.PathEscape(credentialID): {"it"},
-	}
-	const teamA, all = "/api/v1/namespaces/team-a/pods?resourceVersion=0", "/api/v1/pods?resourceVersion=0"
-	for name, configs := range ways(p) {
-		front := certDoor(t, name, configs, ca.issueTo(t, "front-door-7", ""))
-		want := authenticationv1.UserInfo{
-			Username: controlplane.Alice, UID: "uid-alice", Groups: []string{"one", "two", "system:authenticated"},
-			Extra: map[string]authenticationv1.ExtraValue{credentialID: {"it"}},
-		}
-		if diff := cmp.Diff(want, whoami(t, front, says.Clone()).Status.UserInfo); diff != "" {
-			t.Errorf("%s: who the API server sees (-want +got):\n%s", name, diff)
-		}
-		poll.Until(t, patience, "alice gets her pods from memory", func() bool {
-			return isHit(front.do(t, call{path: teamA, user: controlplane.Anonymous, header: says}))
-		})
-		if got := front.do(t, call{path: all, user: controlplane.Anonymous, header: says}); got.Status != http.StatusForbidden ||
-			got.Body != direct.do(t, call{path: all, user: controlplane.Alice}).Body {
-			t.Errorf("%s: all pods: %d: %s", name, got.Status, got.Body)
-		}
-
-		// Whoever is not that proxy may say what they like.
-		unallowed := certDoor(t, name, configs, ca.issue(t, "not-the-front", ""))
-		if got := unallowed.do(t, call{path: teamA, user: controlplane.Anonymous, header: says}); got.Status != http.StatusUnauthorized {
-			t.Errorf("%s: another name: %d: %s", name, got.Status, got.Body)
-		}
-		for _, user := range []string{controlplane.Anonymous, controlplane.Carol} {
-			without := doorOf(t, configs)
-			want, got := direct.do(t, call{path: all, user: user}), without.do(t, call{path: all, user: user, header: says})
-			if want.Status != got.Status || want.Body != got.Body {
-				t.Errorf("%s: %s without a certificate: %d: %s", name, user, got.Status, got.Body)
-			}
-		}
 	}
 }

@@ -87,6 +87,10 @@ func sessionBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 30 * time.Second}
 }
 
+// lastingAttempt is the attempt at which an answer that may be about all resources or only about
+// this one is told of, once: by then it was no momentary one.
+const lastingAttempt = 4
+
 // run feeds the collection until ctx ends. It waits for delay first.
 func (f *feed) run(ctx context.Context, delay time.Duration) {
 	defer f.collection.retire(reason.Stopped)
@@ -111,7 +115,11 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 		f.collection.life.ended(lossOf(err), time.Now())
 		f.collection.trouble.Store(&err)
 		pause, least := f.settle(err, &backoff)
-		f.log.Warn("collection cannot be followed", "error", err, "attempt", attempt, "retry", max(pause, least).Round(time.Millisecond))
+		level := slog.LevelWarn
+		if source.IsTrouble(err) && (attempt != lastingAttempt || !source.Troubled(err)) {
+			level = slog.LevelDebug // upstream.Health tells of it, once for all
+		}
+		f.log.Log(ctx, level, "collection cannot be followed", "error", err, "attempt", attempt, "retry", max(pause, least).Round(time.Millisecond))
 		f.collection.pause(ctx, pause, least)
 	}
 }

@@ -94,7 +94,7 @@ func (f *feed) resume(ctx context.Context, how ending, over time.Time, retry *wa
 			return nil, err
 		}
 		pause := retry.Step()
-		f.log.Info("watch not resumed yet", "error", err, "retry", source.Wanted(pause, err).Round(time.Millisecond))
+		f.log.Debug("watch not resumed yet", "error", err, "retry", source.Wanted(pause, err).Round(time.Millisecond))
 		if !f.pause(ctx, pause, err) {
 			return nil, ctx.Err()
 		}

@@ -45,13 +45,13 @@ func (f *feed) probeOver(a outcome[probed]) (ending, error) {
 	case source.Troubled(a.err):
 		// Opening watches again would not help the upstream. The state gets older meanwhile, as it
 		// should.
-		f.log.Info("probe refused", "error", a.err)
+		f.log.Debug("probe refused", "error", a.err)
 		f.fresh.Refused(now, source.Wanted(f.fresh.Pause(), a.err))
 	case source.IsAnswer(a.err):
-		f.log.Info("probe refused, the watch is resumed", "error", a.err)
+		f.log.Debug("probe refused, the watch is resumed", "error", a.err)
 		return broken, nil // the watch would not be permitted either, or somebody else answers
 	default:
-		f.log.Info("probe not answered", "error", a.err)
+		f.log.Debug("probe not answered", "error", a.err)
 		f.fresh.Unanswered(now)
 	}
 	return ended, nil

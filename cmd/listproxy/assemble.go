@@ -28,7 +28,9 @@ import (
 
 // apiServer is how listproxy reaches the API server.
 type apiServer struct {
-	config     *rest.Config         // with listproxy's own credentials
+	config     *rest.Config // with listproxy's own credentials
+	own        *rest.Config // the same, and health hears of the requests
+	health     *upstream.Health
 	transports *upstream.Transports // with those of callers
 }
 
@@ -51,7 +53,6 @@ type app struct {
 	closers
 	log       *slog.Logger
 	ports     *ports
-	health    *upstream.Health
 	handler   http.Handler
 	forward   *forward.Forwarder
 	clientCA  *certs.ClientCA // nil: none
@@ -74,22 +75,15 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 	if a.auditLog, err = o.audit.open(&a.closers, log); err != nil {
 		return nil, err
 	}
-	a.health, err = upstream.NewHealth(api.config, upstream.HealthConfig{Callers: api.transports.Probe, Log: log})
-	if err != nil {
+	if a.rights, err = o.newRights(api, observing, log); err != nil {
 		return nil, err
 	}
-	quiet := a.health.Quiet(log) // for all others who ask the upstream
-	if a.rights, err = o.newRights(api, observing, quiet); err != nil {
+	if a.feeds, err = o.newFeeds(api, observing, &a.closers, log); err != nil {
 		return nil, err
 	}
-	if a.feeds, err = o.newFeeds(api, observing, &a.closers, quiet); err != nil {
-		return nil, err
-	}
-	a.health.Needs = func() []schema.GroupVersionResource { return a.needed(o.cache.eagerly) }
-	a.health.Versions = a.cluster.Servers.Versions
 	observing.Serves = a.cluster.Catalog.Serves
-	a.forward = forward.New(api.transports, quiet)
-	handler, err := o.newHandler(a, observing, quiet)
+	a.forward = forward.New(api.transports, log)
+	handler, err := o.newHandler(a, observing, log)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +175,7 @@ func (o *options) newRights(api apiServer, observing *observing, log *slog.Logge
 		}
 		flush = func() { r.authorizer.Flush(); r.impersonator.Flush() }
 	}
-	r.watchRBAC = func(ctx context.Context) error { return discovery.WatchRBAC(ctx, api.config, flush, log) }
+	r.watchRBAC = func(ctx context.Context) error { return discovery.WatchRBAC(ctx, api.own, flush, log) }
 	if o.audit.config.Enabled() {
 		if r.whoAmI, err = authz.NewWhoAmI(observing.whoAmI(send), api.transports.URL(), reviews); err != nil {
 			return r, err
@@ -199,7 +193,7 @@ type feeds struct {
 }
 
 func (o *options) newFeeds(api apiServer, observing *observing, closing *closers, log *slog.Logger) (f feeds, err error) {
-	own, err := upstream.Client(api.config)
+	own, err := upstream.Client(api.own)
 	if err != nil {
 		return f, fmt.Errorf("the proxy's own way to the API server: %w", err)
 	}
@@ -231,22 +225,10 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		Settle:     o.upstream.settle,
 		Log:        log,
 	}
-	if cluster, err = discovery.New(api.config, config); err != nil {
+	if cluster, err = discovery.New(api.own, config); err != nil {
 		return f, err
 	}
 	f.cluster = cluster
 	f.warmup = proxy.NewWarmup(o.cache.eagerly, cluster.Catalog, cluster.Schemas, f.collections, log)
 	return f, nil
-}
-
-// needed returns the resources that listproxy keeps, or should keep.
-func (f feeds) needed(eager []proxy.EagerCollection) []schema.GroupVersionResource {
-	var needed []schema.GroupVersionResource
-	for _, e := range eager {
-		needed = append(needed, e.GroupVersionResource)
-	}
-	for _, c := range f.collections.Stats() {
-		needed = append(needed, c.Resource.GroupVersionResource)
-	}
-	return needed
 }

@@ -56,7 +56,10 @@ func TestFeedsFollowNoRedirect(t *testing.T) {
 	config := &rest.Config{Host: server.URL, BearerToken: "own", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 	transports, err := upstream.New(config)
 	expect.NoError(t, err)
-	a, err := o.assemble(apiServer{config: config, transports: transports}, &ports{}, observing, discard)
+	health, err := upstream.NewHealth(config, discard)
+	expect.NoError(t, err)
+	way := apiServer{config: config, own: health.Watch(config), health: health, transports: transports}
+	a, err := o.assemble(way, &ports{}, observing, discard)
 	expect.NoError(t, err)
 	defer a.close()
 	go a.cluster.Run(t.Context())

@@ -38,7 +38,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if err := setOwnPings(); err != nil {
 		return err
 	}
-	api, err := o.upstream.reach()
+	api, err := o.upstream.reach(log)
 	if err != nil {
 		return err
 	}

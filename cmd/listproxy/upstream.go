@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -33,12 +34,18 @@ func (o *upstreamOptions) AddFlags(fs *pflag.FlagSet) {
 func (o *upstreamOptions) Validate() error { return o.checkSettle() }
 
 // reach returns the ways to the API server that the flags name.
-func (o *upstreamOptions) reach() (api apiServer, err error) {
+func (o *upstreamOptions) reach(log *slog.Logger) (api apiServer, err error) {
 	if api.config, err = o.clientConfig(); err != nil {
 		return api, err
 	}
-	api.transports, err = upstream.New(api.config)
-	return api, err
+	if api.transports, err = upstream.New(api.config); err != nil {
+		return api, err
+	}
+	if api.health, err = upstream.NewHealth(api.config, log); err != nil {
+		return api, err
+	}
+	api.own = api.health.Watch(api.config)
+	return api, nil
 }
 
 // clientConfig says where the API server is, and has listproxy's own credentials.

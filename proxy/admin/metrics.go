@@ -81,10 +81,6 @@ var (
 		"When a certificate in use ends, in Unix time; for a chain or a file with several CAs, the first to end.", "certificate")
 	upstreamOK = gauge("listproxy_upstream_ok",
 		"1 if the API server answers listproxy's own account as it should, else 0 and what is wrong (state).", "state")
-	loginBegin = gauge("listproxy_login_not_before_timestamp_seconds",
-		"When the token or client certificate with which listproxy logs in at the API server was issued, in Unix time.", "login")
-	loginEnd = gauge("listproxy_login_not_after_timestamp_seconds",
-		"When the token or client certificate with which listproxy logs in at the API server ends, in Unix time.", "login")
 )
 
 // State is a [prometheus.Collector] of what is read when somebody scrapes; between two scrapes it
@@ -114,7 +110,7 @@ func (s State) Describe(to chan<- *prometheus.Desc) {
 		collectionLive, collectionObjects, collectionSize, collectionHistory, feedLag, feedRestarts, watches, watchEvents, watchEnds,
 		stored, storedLimit, compressionSize, compressionLookups, reviewLookups, selfChecks,
 		inflightRequests, inflightBytes, inflightWaiting, inflightRefusals, connections, connectionsLimit,
-		certificateEnd, upstreamOK, loginBegin, loginEnd,
+		certificateEnd, upstreamOK,
 	} {
 		to <- m.desc
 	}
@@ -155,12 +151,6 @@ func (s State) Collect(scrape chan<- prometheus.Metric) {
 	}
 	health := s.Health()
 	of(to, upstreamOK, one(health.Condition == upstream.ConditionOK), string(health.Condition))
-	for _, login := range health.Logins {
-		of(to, loginEnd, login.Until.Unix(), login.Kind)
-		if !login.From.IsZero() {
-			of(to, loginBegin, login.From.Unix(), login.Kind)
-		}
-	}
 }
 
 // collection reads what is known of one collection.

@@ -86,7 +86,7 @@ func wholeState(t *testing.T) State {
 		Inflight:    bounds.Stats,
 		Connections: map[string]*limits.Connections{"clients": limits.NewConnections(1)},
 		Health: func() upstream.HealthStats {
-			return upstream.HealthStats{Condition: upstream.ConditionSlow, Answered: now, Logins: []upstream.Login{{Kind: "token", From: now, Until: now}}}
+			return upstream.HealthStats{Condition: upstream.ConditionNotReady, Answered: now}
 		},
 		Certificates: func() []certs.Expiry { return []certs.Expiry{{Name: "serving", NotAfter: now}, {Name: "unknown"}} },
 	}

@@ -80,7 +80,7 @@ func troubleOf(s upstream.HealthStats) string {
 	if s.Condition == upstream.ConditionOK {
 		return ""
 	}
-	words := "kube-apiserver: " + s.Condition.Meaning()
+	words := "kube-apiserver is " + s.Condition.Meaning()
 	if s.Problem != "" {
 		words += " (" + s.Problem + ")"
 	}

@@ -30,8 +30,8 @@ func TestReady(t *testing.T) {
 		"discovery":           {func(r *Readiness) { r.Discovery = no }, "", 503, "[-]discovery not ready: the API server has not said yet which resources it has: see whether it can be reached, and the log\nnot ready"},
 		"schemas":             {func(r *Readiness) { r.Schemas = no }, "", 503, "[-]schemas not ready: the definitions of custom resources are not read yet: see whether the API server can be reached, and the log\nnot ready"},
 		"servers":             {func(r *Readiness) { r.Servers = no }, "", 503, "[-]servers not ready: the API servers behind the upstream are not known yet: see whether it can be reached, and the log\nnot ready"},
-		"own fault":           {func(r *Readiness) { r.Upstream = health(true) }, "", 503, "[-]upstream not ready: kube-apiserver: " + upstream.ConditionUnauthorized.Meaning() + " (401)\nnot ready"},
-		"no fault of its own": {func(r *Readiness) { r.Upstream = health(false) }, "?verbose", 200, "[+]serving ok\n[+]discovery ok\n[+]schemas ok\n[+]servers ok\n[+]upstream ok: kube-apiserver: " + upstream.ConditionUnauthorized.Meaning() + " (401)\n[+]collection/pods ok\n" + "ok"},
+		"own fault":           {func(r *Readiness) { r.Upstream = health(true) }, "", 503, "[-]upstream not ready: kube-apiserver is " + upstream.ConditionUnauthorized.Meaning() + " (401)\nnot ready"},
+		"no fault of its own": {func(r *Readiness) { r.Upstream = health(false) }, "?verbose", 200, "[+]serving ok\n[+]discovery ok\n[+]schemas ok\n[+]servers ok\n[+]upstream ok: kube-apiserver is " + upstream.ConditionUnauthorized.Meaning() + " (401)\n[+]collection/pods ok\n" + "ok"},
 		"loading": {func(r *Readiness) {
 			r.Eager = func() []proxy.EagerStats { return []proxy.EagerStats{{Name: "pods", Waits: "warming"}} }
 		}, "", 503, "[-]collection/pods not ready: warming\nnot ready"},

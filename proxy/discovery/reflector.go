@@ -3,9 +3,11 @@ package discovery
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"reflect"
 	"sync"
 	"time"
@@ -123,7 +125,7 @@ func (r *reflector[V]) run(ctx context.Context) {
 			r.log.Log(ctx, r.level, r.refusal, "grant", r.grant, "error", err)
 			said = true
 		case !refused:
-			r.log.WarnContext(ctx, "a stream ended and will be opened again", "stream", r.resource, "in", delay, "error", err)
+			r.log.Log(ctx, levelOf(err), "a stream ended and will be opened again", "stream", r.resource, "in", delay, "error", err)
 		}
 		if !clock.Sleep(ctx, delay) {
 			return
@@ -344,4 +346,16 @@ func listWatchOf[L runtime.Object](objects interface {
 		},
 		WatchFuncWithContext: objects.Watch,
 	}
+}
+
+// levelOf is the level for an error after which the upstream is asked again. What says how the
+// upstream or the way to it is, and nothing of what was asked for, is told once for all
+// ([upstream.Health]).
+func levelOf(err error) slog.Level {
+	_, network := errors.AsType[net.Error](err)
+	if network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || apierrors.IsUnauthorized(err) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err) {
+		return slog.LevelDebug
+	}
+	return slog.LevelWarn
 }

@@ -45,8 +45,6 @@ type Servers struct {
 	started time.Time
 	// asked: /version was asked for, with whatever result.
 	asked bool
-	// serving are the versions that may answer now, as far as is known.
-	serving []string
 	// said is what prober was told. mu does not guard it: one goroutine asks.
 	said versions
 
@@ -97,14 +95,6 @@ func (s *Servers) Ready() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.leases.ready() && (s.asked || !s.leases.isRefused())
-}
-
-// Versions returns the versions of the API servers that may answer now, in order: more than one
-// during an upgrade, none where they are not known.
-func (s *Servers) Versions() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.serving
 }
 
 // askAgain makes /version be asked for now: the server at the other end may be another one.

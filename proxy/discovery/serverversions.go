@@ -3,10 +3,7 @@ package discovery
 import (
 	"context"
 	"fmt"
-	"iter"
-	"maps"
 	"net/http"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -68,27 +65,6 @@ func (v *versions) unsettled(now time.Time) bool {
 		}
 	}
 	return false
-}
-
-// serving are the versions that may answer now, each once and in order.
-func (v *versions) serving(now time.Time) []string {
-	if !v.unsettled(now) {
-		if v.latest.GitVersion == "" {
-			return nil
-		}
-		return []string{v.latest.GitVersion}
-	}
-	return namesOf(maps.Keys(v.heard))
-}
-
-// namesOf returns the names of versions, each once and in order.
-func namesOf(versions iter.Seq[version.Info]) []string {
-	var names []string
-	for v := range versions {
-		names = append(names, v.GitVersion)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // pause is how long to wait before the next look.
@@ -153,14 +129,6 @@ func (s *Servers) lookAtVersion(ctx context.Context) {
 		// Also if nobody answered, for example while an API server is being replaced.
 		s.changed("API servers of more than one version answer")
 	}
-	s.serve(s.said.serving(now))
-}
-
-// serve notes which versions may answer from now on.
-func (s *Servers) serve(serving []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.serving = serving
 }
 
 const (

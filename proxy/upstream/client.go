@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"time"
 
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 
@@ -26,9 +25,9 @@ func Client(cfg *rest.Config) (*http.Client, error) {
 	return &http.Client{Transport: client.Transport, Timeout: client.Timeout, CheckRedirect: kubehttp.NoRedirect}, nil
 }
 
-// Prober asks an API server about itself, with listproxy's own credentials. It speaks HTTP/1.1, so
-// that each check can make a connection of its own: over an old one an API server may answer that
-// accepts no new ones, and a balancer chooses by connection which API server answers.
+// Prober asks for the version of the API server, with listproxy's own credentials. It speaks HTTP/1.1,
+// so that each question can make a connection of its own: a balancer chooses by connection which API
+// server answers.
 type Prober struct {
 	base   *url.URL
 	client *http.Client
@@ -44,36 +43,13 @@ func NewProber(cfg *rest.Config, timeout time.Duration) (*Prober, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout, cfg.NextProtos = timeout, []string{"http/1.1"}
 	client, err := Client(cfg)
-	return &Prober{base, client}, err
-}
-
-// closeIdle closes the connection that was used last.
-func (p *Prober) closeIdle() { utilnet.CloseIdleConnectionsFor(p.client.Transport) }
-
-// maxAnswer is how many bytes of an answer [Prober.ask] reads.
-const maxAnswer = 64 << 10
-
-// ask reads the answer at a path that is not a resource's. last: the connection is closed
-// afterwards, so that the next question may reach another API server.
-func (p *Prober) ask(ctx context.Context, path string, last bool) (status int, body []byte, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.base.JoinPath(path).String(), nil)
-	if err != nil {
-		return 0, nil, err
-	}
-	r.Close = last
-	res, err := p.client.Do(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	return res.StatusCode, body, err
+	return &Prober{base: base, client: client}, err
 }
 
 // Version reads /version, and closes the connection. If the status is not 200, there is no error,
 // but the version is not known.
 func (p *Prober) Version(ctx context.Context) (said version.Info, status int, err error) {
-	status, body, err := p.ask(ctx, "version", true)
+	status, body, err := read(ctx, p.client, p.base.JoinPath("version"), true)
 	if err != nil || status != http.StatusOK {
 		return said, status, err
 	}
@@ -81,4 +57,24 @@ func (p *Prober) Version(ctx context.Context) (said version.Info, status int, er
 		return version.Info{}, status, fmt.Errorf("/version: %w", err)
 	}
 	return said, status, nil
+}
+
+// maxAnswer is how many bytes of an answer are read.
+const maxAnswer = 64 << 10
+
+// read returns the answer at an address that is not a resource's. last: the connection is closed
+// afterwards.
+func read(ctx context.Context, client *http.Client, at *url.URL, last bool) (status int, body []byte, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Close = last
+	res, err := client.Do(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	return res.StatusCode, body, err
 }

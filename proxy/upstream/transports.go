@@ -92,22 +92,6 @@ func (t *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Requ
 	return res, err
 }
 
-// Probe sends a request without credentials in the way in which the first request of a new caller
-// goes. Any answer will do.
-func (t *Transports) Probe(ctx context.Context) error {
-	// kube-apiserver answers this also when it has much to do.
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.base.JoinPath("livez").String(), http.NoBody)
-	if err != nil {
-		return err
-	}
-	r.Header.Set("User-Agent", t.cfg.UserAgent)
-	res, err := t.current.Load().anonymous.unknown.RoundTrip(r)
-	if err != nil {
-		return err
-	}
-	return res.Body.Close()
-}
-
 // RoundTripper returns the transport for a request of a caller. It uses HTTP/1.1 for requests that
 // ask to take the connection over (upgrade), and HTTP/2 for others if the API server speaks it; for
 // callers whom the API server has not accepted see unknownCallers. The transport follows no

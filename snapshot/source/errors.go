@@ -2,6 +2,8 @@ package source
 
 import (
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -37,6 +39,13 @@ func Wanted(pause time.Duration, err error) time.Duration {
 func Troubled(err error) bool {
 	answer, ok := errors.AsType[*wire.AnswerError](err)
 	return ok && (answer.Code == http.StatusTooManyRequests || answer.Code >= http.StatusInternalServerError && answer.Message != "")
+}
+
+// IsTrouble reports whether err says how the upstream or the way to it is, and nothing of what was
+// asked for.
+func IsTrouble(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || Troubled(err) || Answered(err, http.StatusUnauthorized)
 }
 
 // Backoff is how long to wait between tries.

@@ -448,6 +448,11 @@ func (r record) audit(seen map[string]accounts) string {
 		}
 	}
 	expect := want.completed
+	// A read whose connection to the API server ends before the answer is sent once more; the API
+	// server notes the first one as timed out. Another attack may have ended that connection.
+	got.completed = slices.CompactFunc(got.completed, func(a, b account) bool {
+		return a.Code == http.StatusGatewayTimeout && cmp.Equal(a, b)
+	})
 	attacks := func(a account) bool { return a.ID == "1" }
 	if r.reset {
 		expect = slices.DeleteFunc(slices.Clone(expect), attacks)

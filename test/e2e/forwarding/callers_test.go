@@ -54,7 +54,7 @@ func TestMadeUpTokensLearnNothing(t *testing.T) {
 		"/api/v1/no-such-things?resourceVersion=0":                          "unknown-resource",
 		"/apis/apps/v9/deployments?resourceVersion=0":                       "unknown-resource",
 		"/apis/authentication.k8s.io/v1/tokenreviews?resourceVersion=0":     "unknown-resource",
-		"/apis/elsewhere.test/v1/gadgets?resourceVersion=0":                 "schema",
+		"/apis/elsewhere.test/v1/gadgets?resourceVersion=0":                 "any",
 		"/apis/no.such.group/v1/things?resourceVersion=0":                   "unknown-resource",
 		"/apis/elsewhere.example/v1/things?resourceVersion=0":               "aggregated",
 		"/api/v1/namespaces/no-such-namespace/configmaps?resourceVersion=0": "any",

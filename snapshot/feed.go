@@ -119,7 +119,8 @@ func (f *feed) run(ctx context.Context, delay time.Duration) {
 		if source.IsTrouble(err) && (attempt != lastingAttempt || !source.Troubled(err)) {
 			level = slog.LevelDebug // upstream.Health tells of it, once for all
 		}
-		f.log.Log(ctx, level, "collection cannot be followed", "error", err, "attempt", attempt, "retry", max(pause, least).Round(time.Millisecond))
+		f.log.Log(ctx, level, "collection cannot be followed",
+			"error", err, "attempt", attempt, "retry", max(pause, least).Round(time.Millisecond))
 		f.collection.pause(ctx, pause, least)
 	}
 }

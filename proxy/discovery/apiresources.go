@@ -75,7 +75,8 @@ func (c *Catalog) read(ctx context.Context, gv schema.GroupVersion) {
 		return // nobody wants to know any more
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		c.log.Log(ctx, levelOf(err), "discovery could not be read: lists of this group/version are forwarded unless it is known from before",
+		c.log.Log(ctx, levelOf(err),
+			"discovery could not be read: lists of this group/version are forwarded unless it is known from before",
 			"groupVersion", gv.String(), "error", err)
 	}
 

@@ -3,11 +3,9 @@ package discovery
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"reflect"
 	"sync"
 	"time"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 const (
@@ -352,9 +351,8 @@ func listWatchOf[L runtime.Object](objects interface {
 // upstream or the way to it is, and nothing of what was asked for, is told once for all
 // ([upstream.Health]).
 func levelOf(err error) slog.Level {
-	_, network := errors.AsType[net.Error](err)
-	if network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || apierrors.IsUnauthorized(err) ||
-		apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err) {
+	if wire.IsCut(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err) {
 		return slog.LevelDebug
 	}
 	return slog.LevelWarn

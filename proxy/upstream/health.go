@@ -146,7 +146,8 @@ func (h *Health) become(c Condition, cause error, own bool) {
 	switch {
 	case before.Condition == c:
 	case c != ConditionOK:
-		h.log.Warn("kube-apiserver is "+c.Meaning(), "state", string(c), "before", string(before.Condition), "error", after.Problem, "do", after.Advice)
+		h.log.Warn("kube-apiserver is "+c.Meaning(), "state", string(c), "before", string(before.Condition),
+			"error", after.Problem, "do", after.Advice)
 	case before.Condition == ConditionUnknown:
 		h.log.Info("kube-apiserver answers", "state", string(c))
 	default:

@@ -2,8 +2,6 @@ package source
 
 import (
 	"errors"
-	"io"
-	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -44,8 +42,7 @@ func Troubled(err error) bool {
 // IsTrouble reports whether err says how the upstream or the way to it is, and nothing of what was
 // asked for.
 func IsTrouble(err error) bool {
-	_, network := errors.AsType[net.Error](err)
-	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || Troubled(err) || Answered(err, http.StatusUnauthorized)
+	return wire.IsCut(err) || Troubled(err) || Answered(err, http.StatusUnauthorized)
 }
 
 // Backoff is how long to wait between tries.

@@ -2,8 +2,10 @@ package wire
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -21,6 +23,12 @@ type AnswerError struct {
 
 func (e *AnswerError) Error() string {
 	return fmt.Sprintf("the upstream answered %d %s: %s", e.Code, http.StatusText(e.Code), e.Message)
+}
+
+// IsCut reports whether err is one of the network: no answer came, or it broke off.
+func IsCut(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // ReadAnswerError makes one of an answer, and reads its body as far as that may matter.

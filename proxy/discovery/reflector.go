@@ -24,9 +24,11 @@ import (
 )
 
 const (
-	// streamSilence is how long a watch may be silent. kube-apiserver sends a bookmark about every
-	// minute; after a minute and a half the watch is cut off.
-	streamSilence = 90 * time.Second
+	// streamSilence is how long a watch may be silent before the resource is listed again. kube-apiserver
+	// sends a bookmark about every minute, but none while its cache is where the watch began
+	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process): a silent watch need not be a dead one, so
+	// what is known counts until the list has had [snapshot.Skew].
+	streamSilence = 80 * time.Second
 	// watchLeast is how long a watch is asked for, at least; at most it is twice as long. client-go's
 	// reflectors do the same.
 	watchLeast = 5 * time.Minute
@@ -308,7 +310,7 @@ func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	v, found = r.known[name]
 	now := time.Now()
 	// By both clocks: after a machine was suspended its connections may be dead.
-	heard := clock.Age(r.heard, now) <= streamSilence
+	heard := clock.Age(r.heard, now) <= streamSilence+snapshot.Skew
 	follows := r.open || clock.Age(r.closed, now) <= snapshot.Skew
 	return v, found, r.known != nil && heard && follows
 }

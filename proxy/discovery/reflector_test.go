@@ -167,10 +167,15 @@ func TestReflectorIsCurrent(t *testing.T) {
 			f.Event(thingsPath, "BOOKMARK", thing("", "", 7))
 			expect("with a bookmark every minute", true)
 		}
+		for range 3600 {
+			time.Sleep(time.Second)
+			expect("without a bookmark for an hour", true)
+		}
+		f.Event(thingsPath, "BOOKMARK", thing("", "", 7))
 		f.Stall(thingsPath) // what comes in its place tells nothing either
-		time.Sleep(streamSilence - time.Nanosecond)
+		time.Sleep(streamSilence + snapshot.Skew - time.Nanosecond)
 		expect("silent for a while", true)
-		time.Sleep(snapshot.Skew + time.Second)
+		time.Sleep(time.Second)
 		expect("silent for too long", false)
 		f.Flow(thingsPath)
 		expect("listed again", true)

@@ -29,7 +29,7 @@ packages_with  = git grep -lE --untracked '$(1)' -- '*_test.go' ':!test' | xargs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-all test-tools test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits attacks programs mutants chart chart-update test-page alerts dashboard soak release release-check tools fmt clean FORCE
+.PHONY: help build test test-all test-tools test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits attacks programs mutants chart chart-update test-page alerts soak release release-check tools fmt clean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -157,9 +157,6 @@ test-page: tools ## Look at the status page with a real browser, pictures into b
 
 alerts: ## Test the alert rules and the dashboard with the real promtool
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart -run '^Test(Rules|Runbooks|Dashboard|Faults)'
-
-dashboard: tools ## Draw docs/dashboard.svg from a real listproxy under load (PODS=3000), about 6 minutes
-	$(GO) run ./test/bench/dashboard --pods $(PODS) --output docs/dashboard.svg
 
 release: bin/cyclonedx-gomod ## Make a release in dist/: programs, chart, SBOMs, checksums (VERSION=v1.2.3, else git describe)
 	@$(GO) run ./test/controlplane/cmd/tool helm >/dev/null

@@ -133,7 +133,7 @@ soak: tools build ## Run everything together for a long time, faults too: no wro
 	$(GO) test -count 1 -v -timeout 0 ./test/faults -run '^TestSoak$$' -faults.soak $(or $(DURATION),2m) \
 		-faults.seed $(SEED) -faults.listproxy $(CURDIR)/bin/listproxy
 
-limits: tools ## Drive listproxy to the limits that docs/reliability.md states, and print the figures
+limits: tools ## Drive listproxy to the limits that docs/results/faults.md states, and print the figures
 	$(GO) test -count 1 -v -timeout 60m ./test/faults/limits -limits.full
 
 # Without the race detector: CPU and memory are measured. Linux only, for its loopback addresses and /proc.

@@ -77,7 +77,7 @@ func TestMentionedFlags(t *testing.T) {
 	})
 	mention := regexp.MustCompile("`--([a-z][a-z-]*[a-z])")
 	for _, file := range []string{
-		"../../README.md", "../../docs/operations.md", "../../docs/security.md", "../../docs/architecture.md",
+		"../../README.md", "../../docs/operations.md", "../../docs/security.md", "../../docs/design.md",
 		"../../docs/audit.md", "../../docs/clients.md", "../../docs/policy.md", "../../docs/rbac.yaml", "../../docs/analyze.md",
 	} {
 		text, err := os.ReadFile(file)
@@ -90,13 +90,23 @@ func TestMentionedFlags(t *testing.T) {
 	}
 }
 
-// TestNamedTests: docs/security.md says which tests show what; they exist.
+// pages are all texts for people.
+func pages(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/results/*.md", "charts/listproxy/*.md"} {
+		files, err := filepath.Glob(filepath.Join("../..", pattern))
+		expect.NoError(t, err)
+		found = append(found, files...)
+	}
+	return found
+}
+
+// TestNamedTests: the tests that pages name exist. The changelog tells of those of its time.
 func TestNamedTests(t *testing.T) {
-	text, err := os.ReadFile("../../docs/security.md")
-	expect.NoError(t, err)
 	known := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	err = filepath.WalkDir("../..", func(file string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir("../..", func(file string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(file, "_test.go") {
 			return err
 		}
@@ -107,13 +117,64 @@ func TestNamedTests(t *testing.T) {
 		return err
 	})
 	expect.NoError(t, err)
-	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`").FindAllSubmatch(text, -1)
-	if len(named) == 0 {
+	named := map[string]int{}
+	for _, page := range pages(t) {
+		if filepath.Base(page) == "CHANGELOG.md" {
+			continue
+		}
+		text, err := os.ReadFile(page)
+		expect.NoError(t, err)
+		for _, m := range regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`").FindAllSubmatch(text, -1) {
+			named[filepath.Base(page)]++
+			if !known[string(m[1])] {
+				t.Errorf("%s names %s, which is no test", page, m[1])
+			}
+		}
+	}
+	if named["security.md"] == 0 {
 		t.Error("docs/security.md names no tests")
 	}
-	for _, m := range named {
-		if !known[string(m[1])] {
-			t.Errorf("docs/security.md names %s, which is no test", m[1])
+}
+
+// TestLinksInPages: what a page links to in this repository is there, and so is the heading.
+func TestLinksInPages(t *testing.T) {
+	link, heading := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile(`(?m)^#+ (.*)$|<a name=(\S+)></a>`)
+	block, other := regexp.MustCompile("(?ms)^ *```.*?^ *```$"), regexp.MustCompile(`[^\pL\pN _-]`)
+	read := func(file string) string {
+		text, err := os.ReadFile(file) // #nosec G304 -- of this repository
+		if err != nil {
+			t.Error(err)
+		}
+		return block.ReplaceAllString(string(text), "")
+	}
+	known := map[string]map[string]bool{}
+	anchors := func(file string) map[string]bool {
+		if known[file] != nil {
+			return known[file]
+		}
+		found := map[string]bool{}
+		known[file] = found
+		for _, m := range heading.FindAllStringSubmatch(read(file), -1) {
+			found[strings.Trim(m[2], `"`)] = true
+			found[strings.ReplaceAll(strings.ToLower(other.ReplaceAllString(m[1], "")), " ", "-")] = true
+		}
+		return found
+	}
+	for _, page := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(read(page), -1) {
+			file, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(file, "://") {
+				continue
+			}
+			target := page
+			if file != "" {
+				target = filepath.Join(filepath.Dir(page), file)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s, which is not there", page, m[1])
+			} else if anchor != "" && filepath.Ext(target) == ".md" && !anchors(target)[anchor] {
+				t.Errorf("%s links to %s, and there is no such heading", page, m[1])
+			}
 		}
 	}
 }
@@ -123,14 +184,11 @@ func TestNamedTests(t *testing.T) {
 func TestCommandsInPages(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	expect.NoError(t, err)
-	pages, err := filepath.Glob("../../docs/*.md")
-	expect.NoError(t, err)
-	pages = append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../charts/listproxy/README.md", "../../charts/listproxy/templates/NOTES.txt")
 	command := regexp.MustCompile(`(?m)^ *(?:\$ )?\(?(?:umask 077; *)?(?:[^|\n]*\| *)?(?:bin/)?(listproxy|make) +([a-z-][^\n]*)$`)
 	blocks := regexp.MustCompile("(?s)\n```[a-z]*\n(.*?)\n```")
 	word, value := regexp.MustCompile(`'[^']*'|\S+`), regexp.MustCompile(`\{\{.*?\}\}`)
 	found := map[string]int{}
-	for _, page := range pages {
+	for _, page := range append(pages(t), "../../charts/listproxy/templates/NOTES.txt") {
 		text, err := os.ReadFile(page)
 		expect.NoError(t, err)
 		code := string(text)

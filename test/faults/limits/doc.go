@@ -1,5 +1,5 @@
 // Package limits drives listproxy to its limits and measures what that costs. The figures are in
-// docs/reliability.md; the tests check that what is promised there holds.
+// docs/results/faults.md; the tests check that what is promised there holds.
 //
 //	make limits
 //

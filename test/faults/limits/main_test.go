@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	full = flag.Bool("limits.full", false, "go to the limits that docs/reliability.md states, not only near them")
+	full = flag.Bool("limits.full", false, "go to the limits that docs/results/faults.md states, not only near them")
 
 	plane  *controlplane.ControlPlane
 	binary string

@@ -95,7 +95,7 @@ func (q Question) choose(all []ask.Identity) (chosen []ask.Identity, more bool) 
 		case q.Namespace != "" && o.Namespace != q.Namespace:
 		case q.Generation != "" && o.Namespace != q.Generation:
 		// Until listproxy has heard of a replaced past, a walk that began in the new one may go on
-		// in the old one (docs/reliability.md): a token says after which key.
+		// in the old one (docs/design.md): a token says after which key.
 		case !first && key(o) <= key(q.After):
 		case q.Limit > 0 && len(chosen) == q.Limit:
 			return chosen, true

@@ -78,7 +78,7 @@ func TestMentionedFlags(t *testing.T) {
 	mention := regexp.MustCompile("`--([a-z][a-z-]*[a-z])")
 	for _, file := range []string{
 		"../../README.md", "../../docs/operations.md", "../../docs/security.md", "../../docs/design.md",
-		"../../docs/audit.md", "../../docs/clients.md", "../../docs/policy.md", "../../docs/rbac.yaml", "../../docs/analyze.md",
+		"../../docs/clients.md", "../../docs/policy.md", "../../docs/rbac.yaml", "../../docs/analyze.md",
 	} {
 		text, err := os.ReadFile(file)
 		expect.NoError(t, err)

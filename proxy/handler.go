@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -28,6 +29,8 @@ import (
 type Handler struct {
 	// Draining says whether the process is about to end.
 	Draining func() bool
+	// GoawayChance is the part of requests over HTTP/2 after which the client is told to connect again.
+	GoawayChance float64
 	// StallTimeout is how long a client may read nothing of an answer before it is cut off, unless it is a
 	// forwarded stream; 0 is never.
 	StallTimeout time.Duration
@@ -68,6 +71,7 @@ func (h *Handler) Chain() http.Handler {
 	return through(http.HandlerFunc(h.respond),
 		kubehttp.WithRequestInfo, // what the request asks for, read once for all
 		h.withConnectionClose,    // while the process ends, each answer gives up its connection
+		h.withGoaway,             // now and then, an answer makes its client connect again
 		h.withRecord,             // metrics, the trace and the access log
 		h.withOnlyPaths,          // only a path, and only for this API server
 		h.withBodyLimit,          // no body is too long, or comes too slowly
@@ -89,6 +93,20 @@ func through(end http.Handler, filters ...filter) http.Handler {
 
 func (h *Handler) withConnectionClose(next http.Handler) http.Handler {
 	return server.CloseWhileDraining(next, h.Draining)
+}
+
+// withGoaway is kube-apiserver's WithProbabilisticGoaway, whose package would bring all of priority and
+// fairness with it. For the header, net/http sends a GOAWAY; what is under way goes on.
+func (h *Handler) withGoaway(next http.Handler) http.Handler {
+	if h.GoawayChance == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 2 && rand.Float64() < h.GoawayChance { // #nosec G404 -- only spreads clients
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (h *Handler) withRecord(next http.Handler) http.Handler { return h.Observer.Observe(next, h.Log) }

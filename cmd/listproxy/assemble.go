@@ -112,6 +112,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 	}
 	return &proxy.Handler{
 		Draining:       a.draining.Load,
+		GoawayChance:   o.serving.goawayChance,
 		StallTimeout:   o.limits.stall,
 		MaxBodyBytes:   o.limits.bodyBytes,
 		ConsistentWait: o.cache.consistentWait,

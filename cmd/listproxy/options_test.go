@@ -80,6 +80,9 @@ func TestWrongOptions(t *testing.T) {
 		says []string
 	}{
 		{[]string{"--shutdown-delay-duration", "-1s"}, []string{"--shutdown-delay-duration", "too short"}},
+		{[]string{"--goaway-chance", "0.03"}, []string{"--goaway-chance 0.03", "from 0 (never) to 0.02"}},
+		{[]string{"--goaway-chance=-0.01"}, []string{"--goaway-chance -0.01"}},
+		{[]string{"--goaway-chance", "NaN"}, []string{"--goaway-chance NaN"}},
 		{[]string{"--tls-cert-file", "x"}, []string{"--tls-private-key-file", "both or none"}},
 		{[]string{"--tls-private-key-file", "x"}, []string{"--tls-cert-file", "both or none"}},
 		{[]string{"--tls-min-version", "VersionTLS11"}, []string{"--tls-min-version", "VersionTLS12 or VersionTLS13"}},

@@ -28,11 +28,15 @@ type servingOptions struct {
 	certHosts       []string
 	tlsMinVersion   string
 	tlsCipherSuites []string
+	goawayChance    float64
 	delay           time.Duration
 	drain           time.Duration
 
 	tls server.TLS // by Validate
 }
+
+// maxGoawayChance is kube-apiserver's.
+const maxGoawayChance = 0.02
 
 func defaultServingOptions() servingOptions {
 	return servingOptions{
@@ -56,6 +60,9 @@ func (o *servingOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.tlsMinVersion, "tls-min-version", o.tlsMinVersion, "lowest `version` of TLS: "+strings.Join(tlsVersions(), " or "))
 	fs.StringSliceVar(&o.tlsCipherSuites, "tls-cipher-suites", o.tlsCipherSuites,
 		"cipher `suites` of TLS 1.2, with the names that kube-apiserver uses; without it, Go's own choice")
+	fs.Float64Var(&o.goawayChance, "goaway-chance", o.goawayChance,
+		"part of the requests over HTTP/2 after which their client is told to connect again, so that clients spread over\n"+
+			"replicas; up to 0.02; 0 none, 0.001 is a good beginning")
 	fs.DurationVar(&o.delay, "shutdown-delay-duration", o.delay,
 		"how long listproxy serves as before after SIGTERM, while /readyz already fails, so that load balancers notice")
 	fs.DurationVar(&o.drain, "shutdown-timeout", o.drain,
@@ -72,6 +79,9 @@ func (o *servingOptions) Validate() error {
 	}
 	if err := checkBindAddress(o.bindAddress); err != nil {
 		return err
+	}
+	if !(o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance) { // nor NaN
+		return fmt.Errorf("--goaway-chance %v: give a number from 0 (never) to %v", o.goawayChance, maxGoawayChance)
 	}
 	if err := o.completeTLS(); err != nil {
 		return err

@@ -51,9 +51,10 @@ func TestHelmInPages(t *testing.T) {
 	file := values(t, string(example[1]))
 	ran := map[string]int{}
 	for _, line := range commandsOf(t, "helm") {
+		line, _, _ = strings.Cut(line, " | ")
 		args := strings.Fields(line)[1:]
 		i := slices.IndexFunc(args, func(a string) bool {
-			return slices.Contains([]string{"install", "upgrade", "test", "uninstall"}, a)
+			return slices.Contains([]string{"install", "upgrade", "template", "test", "uninstall"}, a)
 		})
 		if i < 0 {
 			t.Errorf("this test does not know %q", line)
@@ -66,20 +67,27 @@ func TestHelmInPages(t *testing.T) {
 				args[j] = chart
 			case "values.yaml":
 				args[j] = file
+			case "--dry-run=server":
+				args[j] = "--dry-run=client"
 			}
 		}
 		switch args[i] {
 		case "install", "upgrade":
 			args[i] = "install"
 			args = append(args, "--dry-run=client")
+		case "template":
 		default:
 			args = append(args, "--help") // after what it does not know
 		}
-		if out, err := helm(t, args...); err != nil || out == "" {
+		out, err := helm(t, args...)
+		if slices.Contains(args, "bypass=true") && err != nil && strings.Contains(err.Error(), "no EndpointSlice of the Service kubernetes") {
+			continue // TestBypass runs it
+		}
+		if err != nil || out == "" {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	for _, verb := range []string{"install", "upgrade", "test", "uninstall"} {
+	for _, verb := range []string{"install", "upgrade", "template", "test", "uninstall"} {
 		if ran[verb] == 0 {
 			t.Errorf("no page tells helm %s", verb)
 		}

@@ -19,7 +19,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -155,14 +157,7 @@ func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spe
 	binary, err := os.ReadFile(program) // #nosec G304 -- built by this test
 	expect.NoError(t, err)
 	put(t, root, "/program", binary, 0o555, pod.SecurityContext)
-	// In place of the cluster's DNS: all Services are on this machine.
-	services, err := k.client.CoreV1().Services(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
-	expect.NoError(t, err)
-	var hosts strings.Builder
-	for _, service := range services.Items {
-		fmt.Fprintf(&hosts, "127.0.0.1 %s.%s.svc\n", service.Name, service.Namespace)
-	}
-	put(t, root, "/etc/hosts", []byte(hosts.String()), 0o444, pod.SecurityContext)
+	put(t, root, "/etc/hosts", []byte(k.hosts(t)), 0o444, pod.SecurityContext)
 	for _, mount := range spec.VolumeMounts {
 		if !mount.ReadOnly {
 			t.Errorf("%s can be written to", mount.MountPath)
@@ -190,6 +185,54 @@ func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spe
 		}
 	}
 	return root
+}
+
+// apiServer is the address of the API server in EndpointSlices, which take none of loopback.
+const apiServer = "192.0.2.1"
+
+// hosts are in place of the cluster's DNS and network: the name of each Service, with the address of
+// what its selector finds, and those of its EndpointSlices. The port is the Service's own.
+func (k *kubelet) hosts(t *testing.T) string {
+	t.Helper()
+	services, err := k.client.CoreV1().Services(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	expect.NoError(t, err)
+	deployments, err := k.client.AppsV1().Deployments(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	expect.NoError(t, err)
+	slicesOf, err := k.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	expect.NoError(t, err)
+	var hosts strings.Builder
+	for _, service := range services.Items {
+		leadsTo := func(address string) {
+			fmt.Fprintf(&hosts, "%s %s.%s.svc\n", address, service.Name, service.Namespace)
+		}
+		for _, d := range deployments.Items {
+			pods := d.Spec.Template
+			if d.Namespace == service.Namespace && service.Spec.Selector != nil && labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pods.Labels)) {
+				leadsTo(bindAddress(pods.Spec.Containers[0]))
+			}
+		}
+		for _, s := range slicesOf.Items {
+			if s.Namespace != service.Namespace || s.Labels[discoveryv1.LabelServiceName] != service.Name {
+				continue
+			}
+			for _, endpoint := range s.Endpoints {
+				for _, address := range endpoint.Addresses {
+					leadsTo(strings.Replace(address, apiServer, "127.0.0.1", 1))
+				}
+			}
+		}
+	}
+	return hosts.String()
+}
+
+// bindAddress is where listproxy's containers are, all of them on this machine.
+func bindAddress(listproxy corev1.Container) string {
+	for _, arg := range listproxy.Args {
+		if address, ok := strings.CutPrefix(arg, "--bind-address="); ok {
+			return address
+		}
+	}
+	return ""
 }
 
 // token is that of a pod of an account, the same for all containers of a pod.
@@ -275,7 +318,7 @@ func (c *container) awaitReady(t *testing.T, spec corev1.Container) {
 	t.Helper()
 	probe := spec.ReadinessProbe.HTTPGet
 	i := slices.IndexFunc(spec.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.Port.StrVal })
-	address := fmt.Sprintf("http://127.0.0.1:%d%s", spec.Ports[i].ContainerPort, probe.Path)
+	address := fmt.Sprintf("http://%s:%d%s", bindAddress(spec), spec.Ports[i].ContainerPort, probe.Path)
 	poll.Until(t, patience, "ready: "+address, func() bool {
 		select {
 		case <-c.exited:

@@ -80,6 +80,8 @@ func TestRefused(t *testing.T) {
 		},
 		"clients without their CAs":         {"clients: {namespaces: [team-a]}", []string{"kube-root-ca.crt", "clients.caBundle"}},
 		"clients of another's certificate":  {"{clients: {namespaces: [team-a]}, tls: {mode: existing, existingSecret: s}}", []string{"no ca.crt in the Secret s", "clients.caBundle"}},
+		"a bypass to nowhere":               {"bypass: true", []string{"no EndpointSlice of the Service kubernetes", "--dry-run=server"}},
+		"clients that seldom stay":          {"goawayChance: 0.5", []string{"/goawayChance", "0.02"}},
 		"clients in all namespaces":         {"clients: {namespaces: ['*']}", []string{"/clients/namespaces/0"}},
 		"a key among the CAs of clients":    {"clients: {caBundle: '-----BEGIN EC PRIVATE KEY-----'}", []string{"/clients/caBundle"}},
 		"another distribution of traffic":   {"service: {trafficDistribution: PreferFar}", []string{"/service/trafficDistribution", "PreferSameZone"}},

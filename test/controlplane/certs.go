@@ -55,7 +55,7 @@ func newAuthority(commonName string) (*authority, error) {
 func (a *authority) serving() (keyPair, error) {
 	return a.issue(pkix.Name{CommonName: "kube-apiserver"}, func(c *x509.Certificate) {
 		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-		c.DNSNames = []string{"localhost"}
+		c.DNSNames = []string{"localhost", "kubernetes.default.svc"}
 		c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 	})
 }

@@ -18,6 +18,9 @@
 {{- with .Values.consistentWait }}
 - --consistent-wait={{ . }}
 {{- end }}
+{{- with .Values.goawayChance }}
+- --goaway-chance={{ . }}
+{{- end }}
 - --shutdown-delay-duration={{ .Values.drainSeconds }}s
 {{- if .Values.connect.enabled }}
 - --connect-port={{ .Values.ports.connect }}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,8 +19,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/kubeconfig"
+	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -29,21 +32,20 @@ import (
 // the ConfigMap goes.
 func TestClients(t *testing.T) {
 	c := newCluster(t)
-	const team, other = "team-pods", "team-others"
-	c.robot(t, team)
+	const other = "team-others"
+	c.robot(t)
 	c.namespace(t, other)
 	r := c.newRelease(t, "listproxy", "proxies")
 	if _, err := r.tryApply(t, "clients: {namespaces: ["+team+"]}"); err == nil || !strings.Contains(err.Error(), "clients.caBundle") {
 		t.Fatalf("without the cluster's CA: %v", err)
 	}
-	c.rootCA(t)
+	c.rootCA(t, "default")
 	r.apply(t, "clients: {namespaces: ["+team+"]}")
 	pod := r.run(t)
 
-	client := r.clientPod(t, "try", "--wait=2m", listOf(team))
-	printed := c.runToEnd(t, team, client, buildImage(t))
-	if !strings.Contains(printed["client"], "; hit") {
-		t.Errorf("the pod's list:\n%s", printed["client"])
+	client := r.documented(t, "KUBECONFIG", "try", "--wait=2m", listOfTeam)
+	if printed := c.runToEnd(t, team, client, buildImage(t))[robot]; !strings.Contains(printed, "; hit") {
+		t.Errorf("the pod's list:\n%s", printed)
 	}
 	pod.stop(t)
 	checkClientsConfigMap(t, r, team)
@@ -59,12 +61,10 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// robot is the account of pods that are clients, in a namespace of their own, where it may list pods.
-const robot = "robot"
+// Pods that are clients: robot is their account, which may list the pods of its namespace, team.
+const robot, team = "robot", "team-pods"
 
-func listOf(namespace string) string {
-	return "/api/v1/namespaces/" + namespace + "/pods?resourceVersion=0"
-}
+const listOfTeam = "/api/v1/namespaces/" + team + "/pods?resourceVersion=0"
 
 func (c *cluster) namespace(t *testing.T, name string) {
 	t.Helper()
@@ -73,7 +73,7 @@ func (c *cluster) namespace(t *testing.T, name string) {
 	expect.NoError(t, err)
 }
 
-func (c *cluster) robot(t *testing.T, namespace string) {
+func (c *cluster) robot(t *testing.T) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: robot}}
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: robot}, Rules: []rbacv1.PolicyRule{
@@ -82,68 +82,92 @@ func (c *cluster) robot(t *testing.T, namespace string) {
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: robot},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: robot},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: robot, Namespace: namespace}},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: robot, Namespace: team}},
 	}
-	c.namespace(t, namespace)
-	_, err := c.admin.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{})
+	c.namespace(t, team)
+	_, err := c.admin.CoreV1().ServiceAccounts(team).Create(t.Context(), account, metav1.CreateOptions{})
 	expect.NoError(t, err)
-	_, err = c.admin.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{})
+	_, err = c.admin.RbacV1().Roles(team).Create(t.Context(), role, metav1.CreateOptions{})
 	expect.NoError(t, err)
-	_, err = c.admin.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{})
+	_, err = c.admin.RbacV1().RoleBindings(team).Create(t.Context(), binding, metav1.CreateOptions{})
 	expect.NoError(t, err)
 	c.settle(t)
 }
 
 // rootCA makes the ConfigMap that kube-controller-manager makes in each namespace.
-func (c *cluster) rootCA(t *testing.T) {
+func (c *cluster) rootCA(t *testing.T, namespace string) {
 	t.Helper()
 	ca := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": string(c.cp.CA())}}
-	_, err := c.admin.CoreV1().ConfigMaps("default").Create(t.Context(), ca, metav1.CreateOptions{})
+	_, err := c.admin.CoreV1().ConfigMaps(namespace).Create(t.Context(), ca, metav1.CreateOptions{})
 	expect.NoError(t, err)
 }
 
-// clientPod has a client with client-go's own loading, as docs/clients.md has it: KUBECONFIG is all that
-// it is told.
-func (r *release) clientPod(t *testing.T, args ...string) corev1.PodSpec {
+// documented is the pod in docs/clients.md that has some words: its only container gets these arguments,
+// and the port of the release's Service.
+func (r *release) documented(t *testing.T, words string, args ...string) corev1.PodSpec {
 	t.Helper()
-	automount := true
-	return corev1.PodSpec{
-		ServiceAccountName:           robot,
-		AutomountServiceAccountToken: &automount,
-		SecurityContext:              r.deployment(t).Spec.Template.Spec.SecurityContext,
-		Volumes: []corev1.Volume{{Name: "listproxy", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-			LocalObjectReference: corev1.LocalObjectReference{Name: "listproxy-client"},
-		}}}},
-		Containers: []corev1.Container{{
-			Name:         "client",
-			Args:         args,
-			Env:          []corev1.EnvVar{{Name: "KUBECONFIG", Value: "/etc/listproxy/kubeconfig"}},
-			VolumeMounts: []corev1.VolumeMount{{Name: "listproxy", MountPath: "/etc/listproxy", ReadOnly: true}},
-		}},
+	page, err := os.ReadFile(repository + "/docs/clients.md")
+	expect.NoError(t, err)
+	for _, block := range regexp.MustCompile("(?s)\n```yaml\n(spec:.*?)```").FindAllStringSubmatch(string(page), -1) {
+		if !strings.Contains(block[1], words) {
+			continue
+		}
+		var pod struct{ Spec corev1.PodSpec }
+		expect.NoError(t, yaml.UnmarshalStrict([]byte(block[1]), &pod))
+		pod.Spec.SecurityContext = r.deployment(t).Spec.Template.Spec.SecurityContext
+		c := &pod.Spec.Containers[0]
+		c.Args = args
+		for i := range c.Env {
+			if c.Env[i].Name == "KUBERNETES_SERVICE_PORT" {
+				c.Env[i].Value = strconv.Itoa(r.https)
+			}
+		}
+		return pod.Spec
 	}
+	t.Fatalf("no pod in docs/clients.md has %q", words)
+	return corev1.PodSpec{}
 }
 
-// TestBypass: when all replicas are away, a pod goes on with what it has, past listproxy, and comes
-// back to it. The API server and listproxy have two addresses and one port, which is the Service's.
-func TestBypass(t *testing.T) {
-	const team = "team-pods"
-	c := newCluster(t)
-	c.robot(t, team)
-	c.rootCA(t)
-	c.settle(t)
-	_, text, err := net.SplitHostPort(strings.TrimPrefix(c.cp.URL(), "https://"))
-	expect.NoError(t, err)
-	port, err := strconv.Atoi(text)
-	expect.NoError(t, err)
-	r := c.newRelease(t, "listproxy", "proxies")
-	with := func(bypass bool) string {
-		return fmt.Sprintf("{bypass: %t, bindAddress: 127.0.0.2, ports: {https: %[2]d}, service: {port: %[2]d}, clients: {namespaces: [%s]}}", bypass, port, team)
+// injected is a pod that knows nothing of listproxy, with a label, as kube-apiserver makes it.
+func (r *release) injected(t *testing.T, labels map[string]string, args ...string) corev1.PodSpec {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "robot-", Labels: labels},
+		Spec: corev1.PodSpec{
+			ServiceAccountName: robot,
+			SecurityContext:    r.deployment(t).Spec.Template.Spec.SecurityContext,
+			InitContainers:     []corev1.Container{{Name: "first", Image: "first", Args: args}},
+			Containers:         []corev1.Container{{Name: robot, Image: robot, Args: args, Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}},
+		},
 	}
-	r.apply(t, with(false))
-	if _, err := r.tryApply(t, with(true)); err == nil || !strings.Contains(err.Error(), "no EndpointSlice of the Service kubernetes") {
+	made, err := r.c.admin.CoreV1().Pods(team).Create(t.Context(), pod, metav1.CreateOptions{})
+	expect.NoError(t, err)
+	return made.Spec
+}
+
+// TestWays: the pods of docs/clients.md, and those that the chart's policy changes, have lists from
+// memory. When all replicas are away, they go on with what they have, past listproxy, and come back to
+// it. The API server and listproxy have two addresses and one port, which is the Service's.
+func TestWays(t *testing.T) {
+	c := newClusterWith(t, controlplane.Options{ServiceAccounts: true})
+	c.robot(t)
+	c.rootCA(t, "default")
+	c.rootCA(t, team)
+	c.settle(t)
+	r := c.newRelease(t, "listproxy", "listproxy") // as in the page
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(c.cp.URL(), "https://"))
+	expect.NoError(t, err)
+	r.https, err = strconv.Atoi(port)
+	expect.NoError(t, err)
+	with := func(more string) string {
+		return fmt.Sprintf("{bindAddress: 127.0.0.2, ports: {https: %[1]d}, service: {port: %[1]d, clusterIP: 10.0.0.100}, %[2]s}", r.https, more)
+	}
+	inject := "clients: {inject: true, namespaces: [" + team + "]}"
+	r.apply(t, with(inject))
+	if _, err := r.tryApply(t, with(inject+", bypass: true")); err == nil || !strings.Contains(err.Error(), "no EndpointSlice of the Service kubernetes") {
 		t.Fatalf("a bypass to API servers that nobody knows: %v", err)
 	}
-	name, number, ready := "https", int32(port), true // #nosec G115 -- a port
+	name, number, ready := "https", int32(r.https), true // #nosec G115 -- a port
 	kubernetes := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -153,28 +177,62 @@ func TestBypass(t *testing.T) {
 	_, err = c.admin.DiscoveryV1().EndpointSlices("default").Create(t.Context(), kubernetes, metav1.CreateOptions{})
 	expect.NoError(t, err)
 
-	// kubectl prints the headers of what comes.
-	list := func() string {
-		return c.runToEnd(t, team, r.clientPod(t, "get", "--raw", listOf(team), "-v=8"), c.cp.Binaries().Kubectl)["client"]
+	// kubectl has client-go's own loading, rest.InClusterConfig too. It prints the headers of what comes.
+	ask := []string{"get", "--raw", listOfTeam, "-v=8"}
+	list := func(pod corev1.PodSpec) string { return c.runToEnd(t, team, pod, c.cp.Binaries().Kubectl)[robot] }
+	fromMemory := func(pod corev1.PodSpec) {
+		t.Helper()
+		poll.Until(t, patience, "a list from memory", func() bool { return strings.Contains(list(pod), "; hit") })
 	}
+	straight := func(pod corev1.PodSpec) {
+		t.Helper()
+		if printed := list(pod); !strings.Contains(printed, "PodList") || strings.Contains(printed, "Cache-Status") {
+			t.Errorf("not from the API server itself:\n%s", printed)
+		}
+	}
+	labelled := map[string]string{"listproxy.io/client": "true"}
+	ways := []corev1.PodSpec{r.documented(t, "KUBECONFIG", ask...), r.documented(t, "projected:", ask...)}
+	poll.Until(t, patience, "kube-apiserver knows the policy", func() bool { return len(r.injected(t, labelled, ask...).HostAliases) > 0 })
+	ways = append(ways, r.injected(t, labelled, ask...))
 	for range 2 {
 		pod := r.run(t)
-		poll.Until(t, patience, "a list from memory", func() bool { return strings.Contains(list(), "; hit") })
+		for _, way := range ways {
+			fromMemory(way)
+		}
+		straight(r.injected(t, nil, ask...))
 		pod.stop(t)
-		if notes := r.apply(t, with(true)); !strings.Contains(notes, "WARNING: bypass is on") {
+		if notes := r.apply(t, with(inject+", bypass: true")); !strings.Contains(notes, "WARNING: bypass is on") {
 			t.Errorf("the notes:\n%s", notes)
 		}
-		if hosts := c.hosts(t); strings.Contains(hosts, "127.0.0.2 ") {
+		if hosts := c.hosts(t); strings.Contains(hosts, "127.0.0.2 listproxy.listproxy.svc") {
 			t.Errorf("the Service still leads to listproxy's pods:\n%s", hosts)
 		}
-		if printed := list(); !strings.Contains(printed, "PodList") || strings.Contains(printed, "Cache-Status") {
-			t.Errorf("without a replica:\n%s", printed)
+		for _, way := range ways {
+			straight(way)
 		}
-		r.apply(t, with(false))
+		r.apply(t, with(inject))
 	}
+
+	// A certificate of the cluster's own CA: pods trust it by themselves.
+	cert, key, err := c.cp.IssueServingCert("listproxy.listproxy.svc", "kubernetes.default.svc")
+	expect.NoError(t, err)
+	own := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: ownSecret}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{"tls.crt": cert, "tls.key": key},
+	}
+	_, err = c.admin.CoreV1().Secrets(r.namespace).Create(t.Context(), own, metav1.CreateOptions{})
+	expect.NoError(t, err)
+	r.apply(t, with("tls: {mode: existing, existingSecret: "+ownSecret+"}"))
+	pod := r.run(t)
+	fromMemory(r.documented(t, "# nothing else", ask...))
+	pod.stop(t)
+
 	if left, err := c.admin.DiscoveryV1().EndpointSlices(r.namespace).List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) > 0 {
 		t.Errorf("left behind: %v, %v", left.Items, err)
 	}
+	poll.Until(t, patience, "without clients.inject the label means nothing", func() bool {
+		return len(r.injected(t, labelled, ask...).HostAliases) == 0
+	})
 }
 
 // checkClientsConfigMap: what the chart wrote is what listproxy kubeconfig --in-cluster prints, with

@@ -36,8 +36,13 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
+	return newClusterWith(t, controlplane.Options{})
+}
+
+func newClusterWith(t *testing.T, o controlplane.Options) *cluster {
+	t.Helper()
 	harness.Long(t)
-	cp := harness.RunControlPlane(t, controlplane.Options{})
+	cp := harness.RunControlPlane(t, o)
 	admin, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
 	expect.NoError(t, err)
 	return &cluster{cp: cp, admin: admin, kubelet: kubelet{cp: cp, client: admin}}

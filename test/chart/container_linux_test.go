@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -157,7 +158,7 @@ func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spe
 	binary, err := os.ReadFile(program) // #nosec G304 -- built by this test
 	expect.NoError(t, err)
 	put(t, root, "/program", binary, 0o555, pod.SecurityContext)
-	put(t, root, "/etc/hosts", []byte(k.hosts(t)), 0o444, pod.SecurityContext)
+	put(t, root, "/etc/hosts", []byte(k.hosts(t, pod.HostAliases...)), 0o444, pod.SecurityContext)
 	for _, mount := range spec.VolumeMounts {
 		if !mount.ReadOnly {
 			t.Errorf("%s can be written to", mount.MountPath)
@@ -166,7 +167,7 @@ func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spe
 		if i < 0 {
 			t.Fatalf("no volume %s", mount.Name)
 		}
-		for file, content := range k.content(t, namespace, pod.Volumes[i]) {
+		for file, content := range k.content(t, namespace, pod, pod.Volumes[i].VolumeSource) {
 			mode := os.FileMode(0o444)
 			if pod.Volumes[i].Secret != nil {
 				if *pod.Volumes[i].Secret.DefaultMode != 0o400 {
@@ -178,7 +179,9 @@ func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spe
 			put(t, root, filepath.Join(mount.MountPath, file), content, mode, pod.SecurityContext)
 		}
 	}
-	if *pod.AutomountServiceAccountToken {
+	// As kube-apiserver adds it, unless the pod has it already.
+	mounts := func(m corev1.VolumeMount) bool { return m.MountPath == accountDir }
+	if automount := pod.AutomountServiceAccountToken; (automount == nil || *automount) && !slices.ContainsFunc(spec.VolumeMounts, mounts) {
 		token := k.token(t, namespace, pod.ServiceAccountName)
 		for file, content := range map[string][]byte{"token": []byte(token), "ca.crt": k.cp.CA(), "namespace": []byte(namespace)} {
 			put(t, root, filepath.Join(accountDir, file), content, 0o440, pod.SecurityContext)
@@ -190,20 +193,31 @@ func (k *kubelet) rootOf(t *testing.T, namespace string, pod corev1.PodSpec, spe
 // apiServer is the address of the API server in EndpointSlices, which take none of loopback.
 const apiServer = "192.0.2.1"
 
-// hosts are in place of the cluster's DNS and network: the name of each Service, with the address of
-// what its selector finds, and those of its EndpointSlices. The port is the Service's own.
-func (k *kubelet) hosts(t *testing.T) string {
+// hosts are in place of the cluster's DNS and network: the name of each Service, and each alias of its
+// address, with the address of what its selector finds, and those of its EndpointSlices. The port is the
+// Service's own.
+func (k *kubelet) hosts(t *testing.T, aliases ...corev1.HostAlias) string {
 	t.Helper()
 	services, err := k.client.CoreV1().Services(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err)
 	deployments, err := k.client.AppsV1().Deployments(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err)
-	slicesOf, err := k.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	endpoints, err := k.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err)
 	var hosts strings.Builder
 	for _, service := range services.Items {
+		names := []string{service.Name + "." + service.Namespace + ".svc"}
+		for _, alias := range aliases {
+			if alias.IP == service.Spec.ClusterIP {
+				names = append(names, alias.Hostnames...)
+			} else if slices.Contains(alias.Hostnames, names[0]) {
+				names[0] = "" // DNS is not asked
+			}
+		}
 		leadsTo := func(address string) {
-			fmt.Fprintf(&hosts, "%s %s.%s.svc\n", address, service.Name, service.Namespace)
+			for _, name := range names {
+				fmt.Fprintln(&hosts, address, name)
+			}
 		}
 		for _, d := range deployments.Items {
 			pods := d.Spec.Template
@@ -211,7 +225,7 @@ func (k *kubelet) hosts(t *testing.T) string {
 				leadsTo(bindAddress(pods.Spec.Containers[0]))
 			}
 		}
-		for _, s := range slicesOf.Items {
+		for _, s := range endpoints.Items {
 			if s.Namespace != service.Namespace || s.Labels[discoveryv1.LabelServiceName] != service.Name {
 				continue
 			}
@@ -253,8 +267,8 @@ func (k *kubelet) token(t *testing.T, namespace, account string) string {
 	return k.tokens[of.UID]
 }
 
-// content is what a volume has, by the paths in it.
-func (k *kubelet) content(t *testing.T, namespace string, volume corev1.Volume) map[string][]byte {
+// content is what a volume of a pod has, by the paths in it.
+func (k *kubelet) content(t *testing.T, namespace string, pod corev1.PodSpec, volume corev1.VolumeSource) map[string][]byte {
 	t.Helper()
 	data := map[string][]byte{}
 	var items []corev1.KeyToPath
@@ -270,6 +284,21 @@ func (k *kubelet) content(t *testing.T, namespace string, volume corev1.Volume) 
 		s, err := k.client.CoreV1().Secrets(namespace).Get(t.Context(), volume.Secret.SecretName, metav1.GetOptions{})
 		expect.NoError(t, err)
 		data, items = s.Data, volume.Secret.Items
+	case volume.Projected != nil:
+		for _, source := range volume.Projected.Sources {
+			switch {
+			case source.ServiceAccountToken != nil:
+				data[source.ServiceAccountToken.Path] = []byte(k.token(t, namespace, pod.ServiceAccountName))
+			case source.ConfigMap != nil:
+				maps.Copy(data, k.content(t, namespace, pod, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+					LocalObjectReference: source.ConfigMap.LocalObjectReference, Items: source.ConfigMap.Items,
+				}}))
+			case source.DownwardAPI != nil && source.DownwardAPI.Items[0].FieldRef.FieldPath == "metadata.namespace":
+				data[source.DownwardAPI.Items[0].Path] = []byte(namespace)
+			default:
+				t.Fatalf("a source that this kubelet does not know: %v", source)
+			}
+		}
 	default:
 		t.Fatalf("a volume that this kubelet does not know: %v", volume)
 	}
@@ -280,7 +309,7 @@ func (k *kubelet) content(t *testing.T, namespace string, volume corev1.Volume) 
 	for _, item := range items {
 		content, ok := data[item.Key]
 		if !ok {
-			t.Fatalf("the volume %s has no %s", volume.Name, item.Key)
+			t.Fatalf("the volume %v has no %s", volume, item.Key)
 		}
 		chosen[item.Path] = content
 	}

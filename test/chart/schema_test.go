@@ -82,6 +82,8 @@ func TestRefused(t *testing.T) {
 		"clients of another's certificate":  {"{clients: {namespaces: [team-a]}, tls: {mode: existing, existingSecret: s}}", []string{"no ca.crt in the Secret s", "clients.caBundle"}},
 		"a bypass to nowhere":               {"bypass: true", []string{"no EndpointSlice of the Service kubernetes", "--dry-run=server"}},
 		"clients that seldom stay":          {"goawayChance: 0.5", []string{"/goawayChance", "0.02"}},
+		"pods nowhere":                      {"clients: {inject: true}", []string{"clients.inject", "clients.namespaces"}},
+		"pods by an API that is not there":  {"clients: {inject: true, namespaces: [team-a], caBundle: '-----BEGIN CERTIFICATE----- MIIB -----END CERTIFICATE-----'}", []string{"clients.inject: this cluster has no MutatingAdmissionPolicy", "1.36"}},
 		"clients in all namespaces":         {"clients: {namespaces: ['*']}", []string{"/clients/namespaces/0"}},
 		"a key among the CAs of clients":    {"clients: {caBundle: '-----BEGIN EC PRIVATE KEY-----'}", []string{"/clients/caBundle"}},
 		"another distribution of traffic":   {"service: {trafficDistribution: PreferFar}", []string{"/service/trafficDistribution", "PreferSameZone"}},

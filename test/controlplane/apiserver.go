@@ -15,7 +15,7 @@ const apiserverGrace = 15 * time.Second
 // apiserverArgs are the usual arguments of an API server on a port of its own.
 func (cp *ControlPlane) apiserverArgs(own *port) []string {
 	file := func(name string) string { return filepath.Join(cp.dir, name) }
-	return []string{
+	args := []string{
 		"--etcd-servers=" + cp.EtcdURL(),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", own.number),
@@ -32,14 +32,16 @@ func (cp *ControlPlane) apiserverArgs(own *port) []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + file(accountPublicFile),
 		"--service-account-signing-key-file=" + file(accountKeyFile),
-		// Nothing here makes the default service accounts that pods would need.
-		"--disable-admission-plugins=ServiceAccount",
 		"--allow-privileged=true",
 		// A year is never: tests compact by hand, so that old revisions go when they say so.
 		// Zero would also turn off that the watch caches follow a compaction.
 		"--etcd-compaction-interval=8760h",
 		"--v=1",
 	}
+	if !cp.options.ServiceAccounts {
+		args = append(args, "--disable-admission-plugins=ServiceAccount")
+	}
+	return args
 }
 
 // startAPIServer starts the API server, unless it runs, and waits until it is ready and announced.

@@ -51,11 +51,11 @@ func newAuthority(commonName string) (*authority, error) {
 	return &authority{cert: cert, key: key, pem: certPEM(der)}, nil
 }
 
-// serving issues a server certificate for this machine's loopback names.
-func (a *authority) serving() (keyPair, error) {
-	return a.issue(pkix.Name{CommonName: "kube-apiserver"}, func(c *x509.Certificate) {
+// serving issues a server certificate for names, and for this machine's loopback address.
+func (a *authority) serving(names ...string) (keyPair, error) {
+	return a.issue(pkix.Name{CommonName: names[0]}, func(c *x509.Certificate) {
 		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-		c.DNSNames = []string{"localhost", "kubernetes.default.svc"}
+		c.DNSNames = names
 		c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 	})
 }

@@ -72,6 +72,16 @@ func (cp *ControlPlane) IssueCert(user string, groups ...string) (cert, key []by
 	return pair.cert, pair.key, nil
 }
 
+// IssueServingCert issues a serving certificate of the cluster's own CA, with its key.
+func (cp *ControlPlane) IssueServingCert(names ...string) (cert, key []byte, err error) {
+	pair, err := cp.credentials.issuer.serving(names...)
+	if err != nil {
+		return nil, nil, err
+	}
+	secrets.Suite.AddKey("the key of "+names[0], pair.key)
+	return pair.cert, pair.key, nil
+}
+
 func (cp *ControlPlane) anonymousConfig() *rest.Config {
 	return &rest.Config{
 		Host:            cp.URL(),

@@ -39,6 +39,9 @@ type Options struct {
 	// when it is first asked for. Default: what the environment's [VersionEnv] says, else what
 	// tools/ pins.
 	Version string
+	// ServiceAccounts is for tests of pods: kube-apiserver gives each the token of its service account,
+	// and refuses pods without one. Nothing here makes default service accounts.
+	ServiceAccounts bool
 	// Jaeger starts one too, and makes kube-apiserver send it the spans of all requests.
 	Jaeger bool
 	// Log receives a line now and then: what is built, what is started. Default: nothing. It

@@ -45,7 +45,7 @@ func newCredentials(dir string) (*credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	serving, err := ca.serving()
+	serving, err := ca.serving("localhost", "kubernetes.default.svc")
 	if err != nil {
 		return nil, err
 	}

@@ -2,17 +2,12 @@
 
 # Of the environment or the command line:
 PODS         ?= 3000
-PAGE         ?= 500
-ROUNDS       ?= 3
-REQUESTS     ?= 200
+MEASURE      ?= lists forward newest watches crowd restart load
+OPTIONS      ?=
 WRITE        ?=
-SCALE        ?=
-START        ?= 20000
-WATCHES      ?=
 FAULTS       ?=
 ATTACKS      ?=
 ONCE         ?=
-JAEGER       ?=
 FUZZTIME     ?= 60s
 TEST_TIMEOUT ?= 20m
 BENCH        ?= .
@@ -29,7 +24,7 @@ packages_with  = git grep -lE --untracked '$(1)' -- '*_test.go' ':!test' | xargs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-all test-tools test-versions bench bench-scale bench-go bench-upstream demo lint fuzz controlplane faults limits attacks programs mutants chart chart-update test-page alerts soak release release-check tools fmt clean FORCE
+.PHONY: help build test test-all test-tools test-versions bench bench-go demo lint fuzz controlplane faults limits attacks programs mutants chart chart-update test-page alerts soak release release-check tools fmt clean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,8 +43,7 @@ test-all: test-tools ## Run the suites in full, with the cases that make test le
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/...
 
 test-tools: tools
-	@$(GO) run ./test/controlplane/cmd/tool helm >/dev/null
-	@$(GO) run ./test/controlplane/cmd/tool promtool >/dev/null
+	@$(GO) run ./test/controlplane/cmd/tool helm promtool >/dev/null
 
 # Each version twice: the second time states are loaded page by page, and the comparisons alone are
 # made. Then what only some versions have.
@@ -80,25 +74,15 @@ test-versions: ## Run the differential tests against other kube-apiservers too (
 		tell 'what some have'; \
 	done; printf "\nkube-apiserver\n$$summary"; exit $$failed
 
-bench: tools bin/bench ## Measure beside kube-apiserver and a bare handler (PODS=3000 PAGE=500 ROUNDS=3 REQUESTS=200 WATCHES="--informers=100"; WRITE=1 into docs)
-	bin/bench lists --pods $(PODS) --page $(PAGE) --rounds $(ROUNDS) --requests $(REQUESTS) $(if $(WRITE),--write)
-	bin/bench forward --rounds $(ROUNDS) --requests $(REQUESTS) $(if $(WRITE),--write)
-	bin/bench newest --rounds $(ROUNDS) --requests 20 $(if $(WRITE),--write)
-	bin/bench watches --pods 5000 $(WATCHES) $(if $(WRITE),--write)
-
-bench-scale: tools bin/bench ## Measure many pods and changes, from a replaying upstream (SCALE="--sizes=10000,1000000 --rate=1000" START=20000)
-	bin/bench scale $(SCALE) $(if $(WRITE),--write)
-	bin/bench start --pods $(START) $(if $(WRITE),--write)
+bench: tools bin/bench ## Measure beside kube-apiserver, all or some (MEASURE="lists crowd" OPTIONS="--pods 20000"; WRITE=1 into docs/results)
+	@set -e; for measure in $(MEASURE); do bin/bench $$measure $(OPTIONS) $(if $(WRITE),--write); done
 
 bench-go: ## Run the Go benchmarks (BENCH=regexp)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem \
 		$$($(call packages_with,^func Benchmark))
 
-bench-upstream: tools ## Measure probes and freshness with a real kube-apiserver (BENCH=regexp)
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 20x -timeout 60m ./test/bench
-
-demo: bin/demo ## See it work on a real kube-apiserver (PODS=3000; ONCE=1 ends by itself; JAEGER=1 with traces)
-	@exec bin/demo --pods $(PODS) $(if $(ONCE),--once) $(if $(JAEGER),--jaeger)
+demo: tools bin/bench ## See it work on a real kube-apiserver (PODS=3000; ONCE=1 ends by itself)
+	@exec bin/bench demo --pods $(PODS) $(if $(ONCE),--once)
 
 lint: bin/golangci-lint ## Check style: golangci-lint, gofmt, go mod tidy
 	bin/golangci-lint run --allow-parallel-runners ./...
@@ -166,8 +150,8 @@ release-check: bin/cyclonedx-gomod ## Make a release of the last commit twice, a
 	@$(GO) run ./test/controlplane/cmd/tool helm >/dev/null
 	@test/release/check
 
-tools: bin/demo ## Build etcd, kube-apiserver, kubectl and Jaeger into bin/, once
-	@bin/demo --build-only
+tools: ## Build etcd, kube-apiserver, kubectl and Jaeger into bin/, once
+	@$(GO) run ./test/controlplane/cmd/tool kube-apiserver jaeger >/dev/null
 
 fmt: bin/golangci-lint ## Format all Go code
 	bin/golangci-lint fmt ./...
@@ -179,11 +163,8 @@ clean: ## Remove what was built
 bin/listproxy: FORCE
 	$(GO) build -o $@ ./cmd/listproxy
 
-bin/demo: FORCE
-	@$(GO) build -o $@ ./test/bench/demo
-
 bin/bench: FORCE
-	@$(GO) build -o $@ ./test/bench/speed
+	@$(GO) build -o $@ ./test/bench
 
 bin/controlplane: FORCE
 	@$(GO) build -o $@ ./test/controlplane/cmd/controlplane

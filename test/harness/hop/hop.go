@@ -50,6 +50,7 @@ type Hop struct {
 	line      func(r *http.Request, line []byte) ([]byte, error)
 	body      func(r *http.Request, body []byte) []byte
 	delay     func(r *http.Request) time.Duration
+	answered  func(resp *http.Response)
 }
 
 // Start starts a hop before the upstream, whose certificate ca signed.
@@ -167,6 +168,13 @@ func (h *Hop) OnDelay(f func(r *http.Request) time.Duration) {
 	h.delay = f
 }
 
+// OnAnswer sets what sees the head of each answer from the upstream. nil: none.
+func (h *Hop) OnAnswer(f func(resp *http.Response)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.answered = f
+}
+
 // Freeze holds back everything, both what comes in and what goes on, until Thaw. Connections
 // stay open: the other side just hears nothing.
 func (h *Hop) Freeze() { h.gate.Shut() }
@@ -226,6 +234,12 @@ func keepBody(r *http.Request) error {
 
 func (h *Hop) modify(resp *http.Response) error {
 	r := resp.Request
+	h.mu.Lock()
+	change, answered := h.body, h.answered
+	h.mu.Unlock()
+	if answered != nil {
+		answered(resp)
+	}
 	if resp.StatusCode != http.StatusOK {
 		return nil
 	}
@@ -244,9 +258,6 @@ func (h *Hop) modify(resp *http.Response) error {
 		}{pr, closer{pr, from}}
 		return nil
 	}
-	h.mu.Lock()
-	change := h.body
-	h.mu.Unlock()
 	if change == nil {
 		return nil
 	}

@@ -1,9 +1,11 @@
-// Command tool makes sure that a tool which tests use is in bin/, and prints its path: helm,
-// promtool, other projects' tests, or another kube-apiserver, as kube-apiserver-1.35.4.
+// Command tool makes sure that tools which tests use are in bin/, and prints their paths:
+// kube-apiserver with etcd and kubectl, jaeger, helm, promtool, other projects' tests, or another
+// kube-apiserver, as kube-apiserver-1.35.4.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -19,19 +21,28 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("say which tool: helm, promtool, kubernetes.test, controller-runtime-PACKAGE.test or kube-apiserver-VERSION, not %q", args)
+	if len(args) == 0 {
+		return errors.New("say which tools: kube-apiserver (with etcd and kubectl), jaeger, helm, promtool, kubernetes.test, " +
+			"controller-runtime-PACKAGE.test or kube-apiserver-VERSION")
 	}
-	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
-	var path string
-	var err error
-	if version, is := strings.CutPrefix(args[0], "kube-apiserver-"); is {
-		path, err = binaries.KubeAPIServer(ctx, log, version)
-	} else {
-		path, err = binaries.Tool(ctx, log, args[0])
-	}
-	if err == nil {
+	for _, name := range args {
+		path, err := tool(ctx, name)
+		if err != nil {
+			return err
+		}
 		fmt.Println(path)
 	}
-	return err
+	return nil
+}
+
+func tool(ctx context.Context, name string) (string, error) {
+	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
+	if name == "kube-apiserver" {
+		paths, err := binaries.Build(ctx, log)
+		return paths.KubeAPIServer, err
+	}
+	if version, is := strings.CutPrefix(name, "kube-apiserver-"); is {
+		return binaries.KubeAPIServer(ctx, log, version)
+	}
+	return binaries.Tool(ctx, log, name)
 }

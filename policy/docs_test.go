@@ -1,4 +1,4 @@
-package main
+package policy_test
 
 import (
 	"os"
@@ -21,7 +21,7 @@ func TestDocsExplainEveryReason(t *testing.T) {
 	}
 	firstCell := regexp.MustCompile("(?m)^\\| ((?:`[a-z-]+`(?:, )?)+) \\|")
 	word := regexp.MustCompile("`([a-z-]+)`")
-	text, err := os.ReadFile("../../../docs/operations.md")
+	text, err := os.ReadFile("../docs/operations.md")
 	expect.NoError(t, err)
 	_, section, found := strings.Cut(string(text), "\n## Reasons\n")
 	if !found {
@@ -43,9 +43,9 @@ func TestDocsExplainEveryReason(t *testing.T) {
 
 // The documented policy file is the one in the repository, and is right.
 func TestDocsPolicy(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/policy.md")
+	text, err := os.ReadFile("../docs/policy.md")
 	expect.NoError(t, err)
-	example, err := os.ReadFile("../../../docs/policy.example.yaml")
+	example, err := os.ReadFile("../docs/policy.example.yaml")
 	expect.NoError(t, err)
 	blocks := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllSubmatch(text, -1)
 	if len(blocks) != 1 || string(blocks[0][1]) != string(example) {

@@ -1,0 +1,139 @@
+// Command bench measures listproxy beside kube-apiserver: the same requests at both, in turn, in one
+// run, with a real etcd and kube-apiserver on this machine. make bench runs it, docs/benchmarks.md
+// says what came out, and with --write the tables of a run go to docs/results. make demo is it, too.
+//
+// Each measurement has a file of its own; rig.go starts what runs, client.go is the load, and
+// report.go writes the tables.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/listproxy/listproxy/test/harness"
+)
+
+const usage = `Usage: bench MEASUREMENT [options]
+
+  lists     lists and streaming lists from memory
+  forward   what listproxy adds to what it forwards
+  newest    lists of the newest state (--consistent-lists)
+  watches   events for many watches (--watches)
+  crowd     many clients that ask at the same moment
+  restart   a restart of kube-apiserver before informers and pollers
+  load      loads, a start, and memory for objects and for what has changed
+  demo      some of it, with a check of each answer; then it stays up
+
+`
+
+// fewestPods is how many there must be so that each label and namespace that is asked for has some.
+const fewestPods = 200
+
+// settings are the command line.
+type settings struct {
+	pods, page, rounds, requests, clients, crowd, changes, seconds int
+
+	objects []int
+	write   bool
+	once    bool
+	args    []string // more for listproxy
+}
+
+// measurements are what there is, by name.
+func measurements() map[string]func(context.Context, *bench) error {
+	return map[string]func(context.Context, *bench) error{
+		"lists": lists, "forward": forward, "newest": newest, "watches": watches,
+		"crowd": crowd, "restart": restarts, "load": loads, "demo": demo,
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+		_, _ = fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run is main with its surroundings as arguments.
+func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
+	s, err := parse(args, progress)
+	if err != nil {
+		return err
+	}
+	name := args[0]
+	begun := time.Now()
+	b := &bench{settings: s, report: &report{name: name, args: args[1:], out: out}, log: func(format string, args ...any) {
+		_, _ = fmt.Fprintf(progress, "%6s  %s\n", time.Since(begun).Round(time.Second), fmt.Sprintf(format, args...))
+	}}
+	if err := b.open(ctx); err != nil {
+		return errors.Join(err, b.close())
+	}
+	err = measurements()[name](ctx, b)
+	if err = errors.Join(err, b.close()); err != nil {
+		return err
+	}
+	if harness.Verdict(0) != 0 {
+		return errors.New("listproxy did not end as it should")
+	}
+	if s.write {
+		return b.report.write(ctx)
+	}
+	return nil
+}
+
+func parse(args []string, complaints io.Writer) (s settings, err error) {
+	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
+	flags.SetOutput(complaints)
+	flags.Usage = func() { _, _ = fmt.Fprint(complaints, usage, flags.FlagUsages()) }
+	counts := map[string]*int{}
+	count := func(value *int, name string, usual int, text string) {
+		flags.IntVar(value, name, usual, text)
+		counts[name] = value
+	}
+	count(&s.pods, "pods", 3000, "how many pods there are, of 7 to 8 kB in JSON")
+	count(&s.page, "page", 500, "how many a page has, at most half of them")
+	count(&s.rounds, "rounds", 3, "how often each request is measured at each side, in turn")
+	count(&s.requests, "requests", 50, "how often it is sent in a round, if it is small; at least three times")
+	count(&s.clients, "clients", 4, "forward: how many ask at a time")
+	count(&s.crowd, "crowd", 300, "crowd, watches, restart: how many clients there are (restart: informers)")
+	count(&s.changes, "changes", 25, "watches, restart, load: how many pods change a second")
+	count(&s.seconds, "seconds", 20, "watches, restart, load: for how long")
+	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
+	flags.BoolVar(&s.write, "write", false, "write the tables to docs/results, too")
+	flags.BoolVar(&s.once, "once", false, "demo: end by itself")
+	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, as --listproxy=--log-level=debug")
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	if flags.NArg() != 1 || args[0] != flags.Arg(0) || measurements()[args[0]] == nil {
+		return s, fmt.Errorf("say first what to measure (one of lists, forward, newest, watches, crowd, restart, load, demo), not %q: see bench --help",
+			strings.Join(flags.Args(), " "))
+	}
+	for name, n := range counts {
+		if *n < 1 {
+			return s, fmt.Errorf("--%s %d is too few: give at least 1", name, *n)
+		}
+	}
+	if len(s.objects) == 0 || slices.Min(s.objects) < 1 {
+		return s, fmt.Errorf("--objects %v: give numbers of at least 1", s.objects)
+	}
+	if s.pods < fewestPods {
+		return s, fmt.Errorf("--pods %d is too few: give at least %d", s.pods, fewestPods)
+	}
+	s.page = min(s.page, s.pods/2) // else there would be no page in the middle
+	return s, nil
+}

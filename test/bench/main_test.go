@@ -1,9 +1,0 @@
-package bench
-
-import (
-	"testing"
-
-	"github.com/listproxy/listproxy/test/harness"
-)
-
-func TestMain(m *testing.M) { harness.Main(m, harness.Options{}) }

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/listproxy/listproxy/test/harness"
+)
+
+// result is a row: what was asked of a side, and what came of it.
+type result struct {
+	asked, of string
+
+	answers, hits, refused int
+	bytes                  int64           // of one answer as sent
+	kube, proxy            time.Duration   // CPU, for all answers
+	times                  []time.Duration // of each answer
+	lists                  int             // whole lists that reached kube-apiserver, listproxy's too
+	memory                 int64           // resident, of what the caption says
+	known                  int64           // bytes that the memory is for
+}
+
+// take adds an answer.
+func (r *result) take(a answer) {
+	r.answers++
+	r.refused += a.refused
+	if a.hit {
+		r.hits++
+	}
+	if a.bytes > 0 {
+		r.bytes = a.bytes
+	}
+	r.times = append(r.times, a.took)
+}
+
+// quantile of the times.
+func (r *result) quantile(q float64) time.Duration {
+	if len(r.times) == 0 {
+		return 0
+	}
+	slices.Sort(r.times)
+	return r.times[min(len(r.times)-1, int(q*float64(len(r.times))))]
+}
+
+// column is one of a table's. A cell is empty where there is nothing to say; first is the row of the
+// same request at kube-apiserver, or the row itself.
+type column struct {
+	head string
+	cell func(r, first *result) string
+}
+
+func columns() []column {
+	each := func(d time.Duration, r *result) time.Duration { return d / time.Duration(max(1, r.answers)) }
+	millisOf := func(of func(r *result) time.Duration) func(r, _ *result) string {
+		return func(r, _ *result) string {
+			if of(r) <= 0 {
+				return ""
+			}
+			return millis(of(r))
+		}
+	}
+	return []column{
+		{"asked", func(r, _ *result) string { return r.asked }},
+		{"of", func(r, _ *result) string { return r.of }},
+		{"answers", func(r, _ *result) string { return number(r.answers) }},
+		{"from memory", func(r, first *result) string {
+			if r == first {
+				return ""
+			}
+			return strconv.Itoa(100*r.hits/max(1, r.answers)) + "%"
+		}},
+		{"refused", func(r, _ *result) string { return number(r.refused) }},
+		{"bytes", func(r, _ *result) string { return size(r.bytes) }},
+		{"kube-apiserver, CPU", millisOf(func(r *result) time.Duration { return each(r.kube, r) })},
+		{"listproxy", millisOf(func(r *result) time.Duration { return each(r.proxy, r) })},
+		{"both, less", func(r, first *result) string {
+			if r == first {
+				return ""
+			}
+			return ratio(float64(each(first.kube+first.proxy, first)), float64(each(r.kube+r.proxy, r)))
+		}},
+		{"median", millisOf(func(r *result) time.Duration { return r.quantile(0.5) })},
+		{"99%", millisOf(func(r *result) time.Duration { return r.quantile(0.99) })},
+		{"median, less", func(r, first *result) string {
+			if r == first {
+				return ""
+			}
+			return ratio(float64(first.quantile(0.5)), float64(r.quantile(0.5)))
+		}},
+		{"whole lists at kube-apiserver", func(r, _ *result) string { return strconv.Itoa(r.lists) }},
+		{"memory", func(r, _ *result) string { return size(r.memory) }},
+		{"for", func(r, _ *result) string { return size(r.known) }},
+		{"memory/for", func(r, _ *result) string { return ratio(float64(r.memory), float64(r.known)) }},
+	}
+}
+
+// table is one of results. Columns in which nothing stands are left out.
+type table struct {
+	caption string
+	rows    []*result
+	firsts  []*result
+}
+
+// add adds what came of one request at several sides, of which the first is kube-apiserver.
+func (t *table) add(rows ...*result) {
+	for _, r := range rows {
+		t.rows, t.firsts = append(t.rows, r), append(t.firsts, rows[0])
+	}
+}
+
+// String is the table in Markdown, readable as plain text as well.
+func (t *table) String() string {
+	var shown [][]string // by column
+	for _, c := range columns() {
+		cells, said := []string{c.head}, false
+		for i, r := range t.rows {
+			cell := c.cell(r, t.firsts[i])
+			said = said || cell != "" && cell != "0" && cell != "0%"
+			cells = append(cells, cell)
+		}
+		if said {
+			shown = append(shown, cells)
+		}
+	}
+	var b strings.Builder
+	_, _ = fmt.Fprintf(&b, "%s\n\n", t.caption)
+	for line := range len(t.rows) + 1 {
+		rule := "|"
+		for i, cells := range shown {
+			width := utf8.RuneCountInString(slices.MaxFunc(cells, func(a, b string) int {
+				return cmp.Compare(utf8.RuneCountInString(a), utf8.RuneCountInString(b))
+			}))
+			fill := strings.Repeat(" ", width-utf8.RuneCountInString(cells[line]))
+			if i < 2 { // words
+				b.WriteString("| " + cells[line] + fill + " ")
+				rule += " " + strings.Repeat("-", width) + " |"
+				continue
+			}
+			b.WriteString("| " + fill + cells[line] + " ")
+			rule += " " + strings.Repeat("-", width-1) + ": |"
+		}
+		b.WriteString("|\n")
+		if line == 0 {
+			b.WriteString(rule + "\n")
+		}
+	}
+	return b.String()
+}
+
+// report is what comes out of a run.
+type report struct {
+	name  string
+	args  []string
+	out   io.Writer
+	parts []string // Markdown
+}
+
+// add prints a table and keeps it.
+func (r *report) add(t *table) {
+	r.parts = append(r.parts, t.String())
+	_, _ = fmt.Fprintf(r.out, "\n%s\n", t)
+}
+
+// write puts the tables into docs/results.
+func (r *report) write(ctx context.Context) error {
+	root, err := harness.ModuleDir(ctx)
+	if err != nil {
+		return err
+	}
+	revision, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty").Output() // #nosec G204
+	if err != nil {
+		return fmt.Errorf("which state of the code was measured: %w", err)
+	}
+	text := fmt.Sprintf("# %s\n\nWritten by `bin/bench %s` on %s, from commit %s, with %s on %s/%s with %d cores.\n\n%s",
+		r.name, strings.Join(append([]string{r.name}, r.args...), " "), time.Now().UTC().Format(time.DateOnly),
+		strings.TrimSpace(string(revision)), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), strings.Join(r.parts, "\n"))
+	folder := filepath.Join(root, "docs", "results")
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, r.name+".md"), []byte(text), 0o644) // #nosec G306 -- a document
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// millis writes a duration in milliseconds, with three digits that count.
+func millis(d time.Duration) string {
+	ms := float64(d) / 1e6
+	for digits, from := range []float64{100, 10, 1} {
+		if ms >= from {
+			return fmt.Sprintf("%.*f ms", digits, ms)
+		}
+	}
+	return fmt.Sprintf("%.3f ms", ms)
+}
+
+// size writes a number of bytes.
+func size(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.2f GB", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	case n >= 1e3:
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	case n == 0:
+		return ""
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// ratio writes how many times b a is.
+func ratio(a, b float64) string {
+	switch {
+	case a <= 0 || b <= 0:
+		return ""
+	case a/b >= 100:
+		return fmt.Sprintf("%.0f×", a/b)
+	}
+	return fmt.Sprintf("%.2f×", a/b)
+}

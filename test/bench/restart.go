@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/hop"
+	"github.com/listproxy/listproxy/test/harness/informers"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
+
+// pollersPer is for how many informers there is a poller, which lists once a second.
+const pollersPer = 5
+
+// restarts measures a restart of kube-apiserver, alone and as one of two behind a TCP balancer, while
+// nothing is written and while pods are: whole lists that reach it, and whether lists come from
+// memory. It fails if an informer does not end with the true state.
+func restarts(ctx context.Context, b *bench) error {
+	if err := b.fill(ctx); err != nil {
+		return err
+	}
+	t := &table{caption: fmt.Sprintf("kube-apiserver is ended with SIGTERM and started again before %d informers of %d pods and %d pollers, who list all at "+
+		"resourceVersion=0 once a second; written: %d pods change a second. Counted is from the end of the old process to %d s after the new one is ready. "+
+		"Answers are the pollers'; refused is what failed. Whole lists are those of informers and of listproxy: streaming lists, and lists without a limit and a selector.",
+		b.settings.crowd, b.settings.pods, max(1, b.settings.crowd/pollersPer), b.settings.changes, b.settings.seconds)}
+	balancer, err := hop.StartBalancer()
+	if err != nil {
+		return err
+	}
+	defer balancer.Close()
+	balancer.Add(strings.TrimPrefix(b.cp.URL(), "https://"))
+	for _, name := range []string{"alone", "one of two"} {
+		if name != "alone" {
+			second, err := b.cp.AddAPIServer(ctx, "")
+			if err != nil {
+				return err
+			}
+			balancer.Add(strings.TrimPrefix(second.URL(), "https://"))
+		}
+		for _, writing := range []bool{false, true} {
+			asked := name + ", quiet"
+			if writing {
+				asked = name + ", written"
+			}
+			var rows []*result
+			for _, of := range []string{straight, "listproxy"} {
+				r := &result{asked: asked, of: of}
+				if err := b.restart(ctx, "https://"+balancer.Address(), writing, r); err != nil {
+					return fmt.Errorf("%s: %s: %w", asked, of, err)
+				}
+				rows = append(rows, r)
+				b.log("%s, %s: %d whole lists, %d of %d lists from memory", asked, of, r.lists, r.hits, r.answers)
+			}
+			t.add(rows...)
+		}
+	}
+	b.report.add(t)
+	return nil
+}
+
+// restart measures one restart at the side that the row names.
+func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *result) (err error) {
+	before, err := hop.Start(upstream, b.cp.CA())
+	if err != nil {
+		return err
+	}
+	defer before.Close()
+	var whole atomic.Int64
+	before.OnAnswer(func(resp *http.Response) {
+		if resp.StatusCode == http.StatusOK && isWhole(resp.Request) && resp.Request.UserAgent() != userAgent {
+			whole.Add(1)
+		}
+	})
+	cfg := before.RESTConfig(b.cp.RESTConfig(controlplane.Admin))
+	if r.of != straight {
+		p, err := b.start(ctx, before.RESTConfig(b.cp.RESTConfig(controlplane.Feed)), "--eager", "pods", "--watches", "--consistent-lists=true")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, b.stop()) }()
+		cfg = p.RESTConfig(b.cp.RESTConfig(controlplane.Admin))
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	all, err := b.informers(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	pods, err := b.some(ctx, controlplane.TeamA, 10)
+	if err != nil {
+		return err
+	}
+
+	whole.Store(0)
+	load, stop := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	defer working.Wait()
+	defer stop()
+	var wrote error
+	if writing {
+		working.Go(func() { _, wrote = b.change(load, pods, b.settings.changes, 0) })
+	}
+	if err := b.poll(load, cfg, &working, r); err != nil {
+		return err
+	}
+	if err := b.cp.StopAPIServer(); err != nil {
+		return err
+	}
+	if err := b.cp.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	poll.Pause(ctx, time.Duration(b.settings.seconds)*time.Second)
+	stop()
+	working.Wait()
+	r.lists = int(whole.Load())
+	if wrote != nil {
+		return wrote
+	}
+	truth, err := b.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	want := map[string]string{}
+	for _, pod := range truth.Items {
+		want[pod.Namespace+"/"+pod.Name] = pod.ResourceVersion
+	}
+	for i, informer := range all {
+		if err := poll.Try(ctx, patience, lookEvery, fmt.Sprintf("informer %d", i), func() error { return knows(informer, want) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isWhole says whether a request is for the whole state of pods.
+func isWhole(r *http.Request) bool {
+	q := r.URL.Query()
+	if r.Method != http.MethodGet || r.URL.Path != "/api/v1/pods" {
+		return false
+	}
+	if q.Get("watch") == "true" {
+		return q.Get("sendInitialEvents") == "true"
+	}
+	return !q.Has("limit") && !q.Has("continue") && !q.Has("fieldSelector") && !q.Has("labelSelector")
+}
+
+// informers starts informers, each over a connection of its own, which keep nothing of a pod but its
+// revision, and waits until all know all.
+func (b *bench) informers(ctx context.Context, cfg *rest.Config) ([]cache.SharedIndexInformer, error) {
+	var all []cache.SharedIndexInformer
+	for range b.settings.crowd {
+		own := rest.CopyConfig(cfg)
+		own.Dial = (&net.Dialer{}).DialContext // client-go shares connections of those that have none
+		clients, err := informers.NewClients(own)
+		if err != nil {
+			return nil, err
+		}
+		informer := clients.Listers(corev1.SchemeGroupVersion.WithResource("pods"), "")["typed"].Informer(false, "", "")
+		if err := informer.SetTransform(func(object any) (any, error) {
+			m, err := meta.Accessor(object)
+			if err != nil {
+				return nil, err
+			}
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.GetNamespace(), Name: m.GetName(), ResourceVersion: m.GetResourceVersion()}}, nil
+		}); err != nil {
+			return nil, err
+		}
+		if err := informers.Start(ctx, informer); err != nil {
+			return nil, err
+		}
+		all = append(all, informer)
+	}
+	for _, informer := range all {
+		if err := poll.Try(ctx, patience, lookEvery, "an informer", func() error {
+			if !informer.HasSynced() {
+				return errors.New("it has not synced")
+			}
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// knows says in what an informer differs from the truth.
+func knows(informer cache.SharedIndexInformer, want map[string]string) error {
+	got := informers.Stored(informer)
+	if len(got) != len(want) {
+		return fmt.Errorf("it knows %d pods of %d", len(got), len(want))
+	}
+	for key, revision := range want {
+		m, err := meta.Accessor(got[key])
+		if err != nil || m.GetResourceVersion() != revision {
+			return fmt.Errorf("it does not know %s at %s", key, revision)
+		}
+	}
+	return nil
+}
+
+// poll has pollers list until ctx ends.
+func (b *bench) poll(ctx context.Context, cfg *rest.Config, working *sync.WaitGroup, r *result) error {
+	q := in("", podsPath+ask.AnyVersion, false, goClients)[0]
+	var mu sync.Mutex
+	for range max(1, b.settings.crowd/pollersPer) {
+		over, err := newConnection(cfg, false)
+		if err != nil {
+			return err
+		}
+		working.Go(func() {
+			for range poll.Ticks(ctx, time.Second) {
+				begun := time.Now()
+				one, _, err := q.once(ctx, over, cfg)
+				one.took = time.Since(begun)
+				mu.Lock()
+				switch {
+				case ctx.Err() != nil: // cut off
+				case err != nil:
+					r.refused++
+				default:
+					r.take(one)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	return nil
+}

@@ -104,13 +104,10 @@ func TestParse(t *testing.T) {
 		"lists --pods 199":            "--pods 199 is too few",
 	} {
 		_, err := parse(strings.Fields(line), io.Discard)
-		if got := ""; err != nil {
-			got = err.Error()
-			if want == "" || !strings.HasPrefix(got, want) {
-				t.Errorf("%q: %s", line, got)
-			}
-		} else if want != "" {
-			t.Errorf("%q: no error", line)
+		if want == "" {
+			expect.NoError(t, err)
+		} else if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, not %q", line, err, want)
 		}
 	}
 }

@@ -25,7 +25,7 @@ import (
 
 const usage = `Usage: bench MEASUREMENT [options]
 
-  lists     lists and streaming lists from memory
+  lists     whole lists, pages and streaming lists from memory
   forward   what listproxy adds to what it forwards
   newest    lists of the newest state (--consistent-lists)
   watches   events for many watches (--watches)

@@ -133,10 +133,10 @@ func (t *table) String() string {
 			shown = append(shown, cells)
 		}
 	}
-	var b strings.Builder
+	var b, rule strings.Builder
 	_, _ = fmt.Fprintf(&b, "%s\n\n", t.caption)
 	for line := range len(t.rows) + 1 {
-		rule := "|"
+		rule.Reset()
 		for i, cells := range shown {
 			width := utf8.RuneCountInString(slices.MaxFunc(cells, func(a, b string) int {
 				return cmp.Compare(utf8.RuneCountInString(a), utf8.RuneCountInString(b))
@@ -144,15 +144,15 @@ func (t *table) String() string {
 			fill := strings.Repeat(" ", width-utf8.RuneCountInString(cells[line]))
 			if i < 2 { // words
 				b.WriteString("| " + cells[line] + fill + " ")
-				rule += " " + strings.Repeat("-", width) + " |"
+				rule.WriteString("| " + strings.Repeat("-", width) + " ")
 				continue
 			}
 			b.WriteString("| " + fill + cells[line] + " ")
-			rule += " " + strings.Repeat("-", width-1) + ": |"
+			rule.WriteString("| " + strings.Repeat("-", width-1) + ": ")
 		}
 		b.WriteString("|\n")
 		if line == 0 {
-			b.WriteString(rule + "\n")
+			b.WriteString(rule.String() + "|\n")
 		}
 	}
 	return b.String()

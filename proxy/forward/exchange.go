@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/http/httputil"
+	"os"
 	"strings"
 
 	"github.com/listproxy/listproxy/proxy/authn"
@@ -158,8 +159,9 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 
 // fail ends an exchange to which the API server gave no usable answer.
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
-	r := x.request
-	gone := r.Context().Err() != nil
+	r, failed := x.request, x.body.failure()
+	late := errors.Is(failed, os.ErrDeadlineExceeded) // net/http ends the context for that, too
+	gone := r.Context().Err() != nil && !late
 	if gone || x.switched {
 		// The client has gone, or must not repeat what it has asked for, or the connection no longer
 		// speaks HTTP.
@@ -172,7 +174,7 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		kubehttp.WriteShuttingDown(w, r)
 		return
 	}
-	if failed := x.body.failure(); failed != nil || !x.sent {
+	if failed != nil || !x.sent {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")
 		if tooLarge, ok := errors.AsType[*http.MaxBytesError](failed); ok {
@@ -180,8 +182,13 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 			kubehttp.WriteBodyTooLarge(w, r, tooLarge.Limit)
 			return
 		}
+		if late {
+			refused(w, r, observe.RefusedMalformed)
+			kubehttp.WriteTimeout(w, r)
+			return
+		}
 		refuse(w, r, observe.RefusedMalformed,
-			"The request's header or body is malformed, ended early or came too slowly, so it could not be forwarded.")
+			"The request's header or body is malformed or ended early, so it could not be forwarded.")
 		return
 	}
 	x.report(false, err.Error())

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -143,5 +145,25 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 			}
 			<-done
 		})
+	}
+}
+
+// TestSlowBody: a body that takes too long gets what kube-apiserver says then. (Over HTTP/1.1 net/http ends
+// what is passed on at the same time, so there may be no answer.)
+func TestSlowBody(t *testing.T) {
+	upstream := func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
+	for _, test := range []struct {
+		http2  bool
+		length int64
+	}{{false, 10}, {true, 10}, {true, -1}} {
+		forwarder := newForwarder(t, proxytest.StartUpstream(t, true, upstream).Config())
+		front := startProxy(t, kubehttp.WithRequestInfo(server.LimitBodies(forwarder, 0, 100*time.Millisecond)), test.http2)
+		body, stuck := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, body)
+		expect.NoError(t, err)
+		r.ContentLength = test.length
+		go func() { _, _ = io.WriteString(stuck, "abc") }()
+		proxytest.AssertStatus(t, proxytest.Do(t, front.Client(), r), http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
+		_ = stuck.Close()
 	}
 }

@@ -119,3 +119,10 @@ func WriteBodyTooLarge(w http.ResponseWriter, r *http.Request, limit int64) {
 	WriteStatus(w, r, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
 		fmt.Sprintf("Request entity too large: limit is %d", limit))
 }
+
+// WriteTimeout answers a request whose body took too long, as kube-apiserver does
+// (WithTimeoutForNonLongRunningRequests in k8s.io/apiserver/pkg/server/filters).
+func WriteTimeout(w http.ResponseWriter, r *http.Request) {
+	WriteStatus(w, r, http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
+		"Timeout: request did not complete within the allotted timeout")
+}

@@ -23,7 +23,8 @@ const (
 	// RefusedUpgrade: an upgrade to something that no API server of Kubernetes speaks, in a request
 	// with listproxy's own credentials (400).
 	RefusedUpgrade = "upgrade"
-	// RefusedMalformed: the request's header or body is malformed, ended early or came too slowly (400).
+	// RefusedMalformed: the request's header or body is malformed or ended early (400), or
+	// the body came too slowly (504).
 	RefusedMalformed = "malformed"
 )
 

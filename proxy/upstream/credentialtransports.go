@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"k8s.io/client-go/rest"
 )
@@ -27,7 +28,7 @@ func newWays(cfg *rest.Config, base *url.URL, impersonate bool) (*ways, error) {
 		return nil, fmt.Errorf("TLS configuration for the API server at %s: %w", base.Host, err)
 	}
 	w := &ways{config: cfg, anonymous: newWay(cfg, base, tlsConfig)}
-	if err := verifyAnonymous(w.anonymous.transports()); err != nil {
+	if err := verifyAnonymous(w.anonymous.below); err != nil {
 		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
 	}
 	if impersonate {
@@ -40,9 +41,9 @@ func newWays(cfg *rest.Config, base *url.URL, impersonate bool) (*ways, error) {
 
 // transports are all transports.
 func (w *ways) transports() []*http.Transport {
-	all := w.anonymous.transports()
+	all := slices.Clone(w.anonymous.below)
 	if w.impersonated != nil {
-		all = append(all, w.impersonated.transports()...)
+		all = append(all, w.impersonated.below...)
 	}
 	return all
 }
@@ -55,13 +56,18 @@ func (w *ways) closeIdle() {
 	}
 }
 
+// lanes is over how many connections, or more if these have no room, the callers' requests are spread.
+// What ends one of them ends the watches on it: for example a balancer behind listproxy that closes a
+// connection when a client gives up a request. So whoever gives up many costs only a few others theirs.
+const lanes = 16
+
 // way sends requests to the API server with one kind of credentials, or none.
 type way struct {
-	requests http.RoundTripper
-	upgrades http.RoundTripper // HTTP/1.1 only: an upgrade takes the connection over
-	own      http.RoundTripper // for SendAs
-	unknown  http.RoundTripper // for callers who bring no token that the API server has accepted
-	below    [4]*http.Transport
+	requests [lanes]http.RoundTripper // each caller's are on one of them, by its flow
+	upgrades http.RoundTripper        // HTTP/1.1 only: an upgrade takes the connection over
+	own      http.RoundTripper        // for SendAs
+	unknown  http.RoundTripper        // for callers who bring no token that the API server has accepted
+	below    []*http.Transport
 }
 
 // unknownCallers sends requests of callers who are not known. After every 401 and every anonymous
@@ -80,17 +86,18 @@ func (u unknownCallers) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // newWay returns a way without credentials, except what tlsConfig has.
 func newWay(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *way {
-	requests, http1, own, bodies := newTransport(cfg, base, tlsConfig), newTransport(cfg, base, tlsConfig),
-		newTransport(cfg, base, tlsConfig), newTransport(cfg, base, tlsConfig)
-	http1.IdleConnTimeout = idleHTTP1Timeout
-	enableHTTP2(requests)
-	enableHTTP2(own)
-	enableHTTP2(bodies)
-	giveUpSoon(own)
-	return &way{
-		requests: requests, upgrades: http1, own: own, unknown: unknownCallers{http1: http1, http2: bodies},
-		below: [...]*http.Transport{requests, http1, own, bodies},
+	w := &way{}
+	add := func() *http.Transport {
+		t := newTransport(cfg, base, tlsConfig)
+		w.below = append(w.below, t)
+		return t
 	}
+	http1 := add()
+	http1.IdleConnTimeout = idleHTTP1Timeout
+	w.upgrades, w.own = http1, overHTTP2(add(), ownPingTimeout, ownPingTimeout)
+	w.unknown = unknownCallers{http1: http1, http2: overHTTP2(add(), sendPingTimeout, pingTimeout)}
+	for i := range w.requests {
+		w.requests[i] = overHTTP2(add(), sendPingTimeout, pingTimeout)
+	}
+	return w
 }
-
-func (w *way) transports() []*http.Transport { return w.below[:] }

@@ -45,7 +45,11 @@ func newImpersonatedWay(cfg *rest.Config, base *url.URL) (*way, error) {
 		own.Dial = transportConfig.DialHolder.Dial
 	}
 	w := newWay(own, base, tlsConfig)
-	for _, next := range []*http.RoundTripper{&w.requests, &w.upgrades, &w.own} {
+	all := []*http.RoundTripper{&w.upgrades, &w.own}
+	for i := range w.requests {
+		all = append(all, &w.requests[i])
+	}
+	for _, next := range all {
 		if *next, err = transport.HTTPWrappersForConfig(transportConfig, *next); err != nil {
 			return nil, fmt.Errorf("its credentials: %w", err)
 		}

@@ -94,52 +94,52 @@ func (t *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Requ
 
 // RoundTripper returns the transport for a request of a caller. It uses HTTP/1.1 for requests that
 // ask to take the connection over (upgrade), and HTTP/2 for others if the API server speaks it; for
-// callers whom the API server has not accepted see unknownCallers. The transport follows no
-// redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
+// callers whom the API server has not accepted see unknownCallers, and for others lanes. The transport
+// follows no redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
 // credentials for an impersonated user.
 func (t *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
-	ways := t.current.Load()
+	way := t.way(id)
+	verdict, flow := t.Caller(id, "")
 	switch {
-	case id.Impersonated() != nil && ways.impersonated == nil:
+	case way == nil:
 		return noWay{}
-	case id.Impersonated() != nil && upgrade:
-		return ways.impersonated.upgrades
-	case id.Impersonated() != nil:
-		return ways.impersonated.requests
 	case upgrade:
-		return ways.anonymous.upgrades
-	case t.accepts(id):
-		return ways.anonymous.requests
+		return way.upgrades
+	case verdict != Accepted:
+		return way.unknown
 	}
-	return ways.anonymous.unknown
+	return way.requests[flow[0]%lanes]
 }
 
 // ownRoundTripper returns the transport for a request of listproxy's own making as a caller.
 func (t *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
-	ways := t.current.Load()
+	way := t.way(id)
+	verdict, _ := t.Caller(id, "")
 	switch {
-	case id.Impersonated() != nil && ways.impersonated == nil:
+	case way == nil:
 		return noWay{}
-	case id.Impersonated() != nil:
-		return ways.impersonated.own
-	case t.accepts(id):
-		return ways.anonymous.own
+	case verdict != Accepted:
+		return way.unknown
 	}
-	return ways.anonymous.unknown
+	return way.own
 }
 
-func enableHTTP2(t *http.Transport) {
+// way returns the way for a caller; nil: there is none.
+func (t *Transports) way(id authn.Identity) *way {
+	if id.Impersonated() != nil {
+		return t.current.Load().impersonated
+	}
+	return t.current.Load().anonymous
+}
+
+// overHTTP2 returns a transport over t that speaks HTTP/2 if the API server does. It sends a ping when a
+// connection was silent for so long, and closes it if none comes back.
+func overHTTP2(t *http.Transport, silent, answer time.Duration) http.RoundTripper {
 	t.Protocols.SetHTTP2(true)
 	t.HTTP2 = &http.HTTP2Config{
-		SendPingTimeout:           sendPingTimeout,
-		PingTimeout:               pingTimeout,
-		MaxReceiveBufferPerStream: streamReceiveBuffer,
+		SendPingTimeout: silent, PingTimeout: answer, MaxReceiveBufferPerStream: streamReceiveBuffer,
 	}
-}
-
-// giveUpSoon makes t close a silent connection after twice ownPingTimeout.
-func giveUpSoon(t *http.Transport) {
-	t.HTTP2.SendPingTimeout, t.HTTP2.PingTimeout = ownPingTimeout, ownPingTimeout
+	return shareDials(t)
 }
 
 // anonymousTLSConfig returns how to verify the API server, and nothing to

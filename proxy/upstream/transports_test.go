@@ -5,10 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/net/http/httpproxy"
@@ -84,6 +86,53 @@ func TestSentAsTheCaller(t *testing.T) {
 		expect.NoError(t, res.Body.Close())
 		if has := [3]string{got.Get("Authorization"), got.Get("Impersonate-User"), got.Get("Impersonate-Group")}; has != tt.want {
 			t.Errorf("%s: %q", name, has)
+		}
+	}
+}
+
+// TestCallersAreSpread: each caller's requests are on one connection, and those of others mostly on
+// other ones.
+func TestCallersAreSpread(t *testing.T) {
+	const callers = 64 // of a few lanes, so many use more than half
+	var connections sync.Map
+	api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { connections.Store(r.RemoteAddr, true) })
+	cfg := api.Config()
+	cfg.BearerToken = "of-listproxy"
+	up, err := New(cfg)
+	expect.NoError(t, err)
+	expect.NoError(t, up.Impersonate(cfg))
+	identities := authntest.New(t)
+	tokenOf := func(subject, signature string) authn.Identity {
+		return authntest.Identify(identities, proxytest.WebToken(fmt.Sprintf(`{"iss":"us","sub":%q}`, subject), signature))
+	}
+	for name, tt := range map[string]struct {
+		caller   func(i int) authn.Identity
+		min, max int
+	}{
+		"tokens":      {func(i int) authn.Identity { return authntest.Identify(identities, fmt.Sprint("Bearer ", i)) }, lanes / 2, lanes},
+		"subjects":    {func(i int) authn.Identity { return tokenOf(fmt.Sprint(i), "x") }, lanes / 2, lanes},
+		"one subject": {func(i int) authn.Identity { return tokenOf("one", fmt.Sprint(i)) }, 1, 1},
+		"certificates": {func(i int) authn.Identity {
+			return identities.OfUser(&user.DefaultInfo{Name: fmt.Sprint(i), Groups: []string{"g"}})
+		}, lanes / 2, lanes},
+	} {
+		connections.Clear()
+		for i := range callers {
+			id := tt.caller(i)
+			up.Answered(id, false, http.MethodGet, http.StatusOK)
+			for range 2 {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String(), http.NoBody)
+				expect.NoError(t, err)
+				id.Present(r.Header)
+				res, err := up.RoundTripper(id, false).RoundTrip(r)
+				expect.NoError(t, err)
+				expect.NoError(t, res.Body.Close())
+			}
+		}
+		var used int
+		connections.Range(func(any, any) bool { used++; return true })
+		if used < tt.min || used > tt.max {
+			t.Errorf("%s: %d callers use %d connections, want %d to %d", name, callers, used, tt.min, tt.max)
 		}
 	}
 }

@@ -330,7 +330,7 @@ func closing(t *testing.T) (counted *hop.Balancer, configs func(user string) *re
 	expect.NoError(t, err)
 	t.Cleanup(func() { _ = server.Kill() })
 	expect.NoError(t, server.Kill())
-	expect.NoError(t, server.Use(t.Context(), cp.Version(), "--goaway-chance=0.02"))
+	expect.NoError(t, server.Use(t.Context(), cp.Version(), fmt.Sprint("--goaway-chance=", goAwayChance)))
 	expect.NoError(t, server.Start(t.Context()))
 	counted, err = hop.StartBalancer()
 	expect.NoError(t, err)
@@ -345,7 +345,8 @@ func closing(t *testing.T) (counted *hop.Balancer, configs func(user string) *re
 
 // TestGoAway: kube-apiserver closes connections while reads and writes of all sizes are under way. No
 // more of them fail through listproxy than directly: none, or where there is no room to keep a body,
-// with an answer for which clients repeat the request.
+// with an answer for which clients repeat the request. And listproxy opens about one connection for each
+// that is closed, though many requests wait for it.
 func TestGoAway(t *testing.T) {
 	harness.Long(t)
 	counted, configs := closing(t)
@@ -358,28 +359,38 @@ func TestGoAway(t *testing.T) {
 	newConfigMap(t, ns, "one", nil)
 	again := "429, Retry-After 1"
 	for _, side := range []struct {
-		name string
-		door *door
-		may  string // fail
+		name  string
+		door  *door
+		may   string  // fail
+		dials float64 // for a GOAWAY at most; more than there are even if the machine is busy; 0: not looked at
 	}{
-		{"directly", doorOf(t, configs), ""},
-		{"through listproxy", start(), ""},
-		{"through listproxy without room", start("--max-inflight-bytes", "64Ki"), again},
+		{"directly", doorOf(t, configs), "", 0},
+		{"through listproxy", start(), "", 4},
+		{"through listproxy without room", start("--max-inflight-bytes", "64Ki"), again, 4},
 	} {
+		var goAways, dials float64
 		for _, size := range []int{10 << 10, 300 << 10, 900 << 10} {
 			l := load{door: side.door, path: "/api/v1/namespaces/" + ns + "/configmaps/one"}
 			before := counted.Accepted()
 			l.run(t, size)
-			harness.Log(fmt.Sprintf("goaway, %s, %d KiB: %d reads, %d writes, %d connections, failed: %v", side.name, size>>10, l.reads.Load(), writesUnderGoAway, counted.Accepted()-before, l.failed))
+			opened := counted.Accepted() - before
+			harness.Log(fmt.Sprintf("goaway, %s, %d KiB: %d reads, %d writes, %d connections, failed: %v", side.name, size>>10, l.reads.Load(), writesUnderGoAway, opened, l.failed))
+			goAways, dials = goAways+goAwayChance*float64(l.reads.Load()+writesUnderGoAway), dials+float64(opened)
 			delete(l.failed, "PUT "+side.may)
 			if len(l.failed) > 0 {
 				t.Errorf("%s, %d KiB: %v", side.name, size>>10, l.failed)
 			}
 		}
+		if side.dials > 0 && dials > side.dials*goAways {
+			t.Errorf("%s: %v connections for %v GOAWAYs", side.name, dials, goAways)
+		}
 	}
 }
 
-const writesUnderGoAway = 200
+const (
+	writesUnderGoAway = 200
+	goAwayChance      = 0.02 // of a request
+)
 
 // load reads and writes one object.
 type load struct {

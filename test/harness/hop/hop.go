@@ -43,7 +43,8 @@ type Hop struct {
 	dir      string
 	forward  *httputil.ReverseProxy
 
-	gate Gate // shut while frozen
+	gate   Gate        // shut while frozen
+	severe atomic.Bool // a reset ends the connection
 
 	mu        sync.Mutex
 	intercept func(w http.ResponseWriter, r *http.Request) bool
@@ -97,7 +98,12 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 		return nil, err
 	}
 	h.listener = &trackingListener{Listener: l, conns: map[*trackedConn]struct{}{}}
-	h.server = &http.Server{Handler: h, TLSConfig: server.TLS{}.Config(pair.Get), ReadHeaderTimeout: time.Minute, ErrorLog: silence()}
+	h.server = &http.Server{
+		Handler: h, TLSConfig: server.TLS{}.Config(pair.Get), ReadHeaderTimeout: time.Minute, ErrorLog: silence(),
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conn)
+		},
+	}
 	go func() { _ = h.server.ServeTLS(h.listener, "", "") }()
 	return h, nil
 }
@@ -185,6 +191,12 @@ func (h *Hop) Thaw() { h.gate.Open() }
 // CutAll breaks every connection to the hop.
 func (h *Hop) CutAll() { h.listener.cut() }
 
+type connKey struct{} // of a request's connection, in its context
+
+// CloseAtResets makes the hop close a whole connection when the client gives up a request on it, as
+// some balancers do.
+func (h *Hop) CloseAtResets() { h.severe.Store(true) }
+
 // Connections is how many there are to the hop.
 func (h *Hop) Connections() int {
 	h.listener.mu.Lock()
@@ -200,6 +212,9 @@ func (h *Hop) SwallowAll() { h.listener.swallow() }
 func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.gate.Pass(r.Context()) != nil {
 		return
+	}
+	if conn, ok := r.Context().Value(connKey{}).(*tls.Conn); ok && h.severe.Load() {
+		defer context.AfterFunc(r.Context(), func() { _ = conn.NetConn().Close() })()
 	}
 	h.mu.Lock()
 	intercept, body := h.intercept, h.body

@@ -31,6 +31,8 @@ type request struct {
 	clients int
 	// user of the control plane; "": the admin.
 	user string
+	// tokens, if there are any, are the clients' own.
+	tokens []string
 }
 
 const (
@@ -94,6 +96,11 @@ func (b *bench) ask(ctx context.Context, at side, q request, clients, each int, 
 	var mu sync.Mutex
 	var failed error
 	for number := range clients {
+		cfg := cfg
+		if len(q.tokens) > 0 {
+			cfg = rest.CopyConfig(cfg)
+			cfg.BearerToken = q.tokens[number]
+		}
 		over, err := b.client.connection(cfg, q.http1, number)
 		if err != nil {
 			return err

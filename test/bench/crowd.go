@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	dto "github.com/prometheus/client_model/go"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -37,7 +40,12 @@ func crowd(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for _, q := range append(append(anyState, informers...), in("lists, newest", "/api/v1/pods", false, goClients)...) {
+	const agent = controlplane.TeamB + "/" + agentName
+	if err := b.cp.GrantAll(ctx, controlplane.Grant{To: []string{agent}, Role: "view"}); err != nil {
+		return errors.Join(err, stop())
+	}
+	agents := in(ofAgents, podsPath+ask.AnyVersion, false, goClients)
+	for _, q := range slices.Concat(anyState, agents, informers, in("lists, newest", "/api/v1/pods", false, goClients)) {
 		rows := []*result{{asked: q.name, of: straight}, {asked: q.name, of: warm.name}, {asked: q.name, of: "listproxy, cold"}}
 		for range b.settings.rounds {
 			cold, err := b.through(ctx, "listproxy, cold", both...)
@@ -62,6 +70,12 @@ func crowd(ctx context.Context, b *bench) error {
 
 // atOnce has the crowd ask a side once.
 func (b *bench) atOnce(ctx context.Context, at side, q request, r *result) error {
+	if strings.HasPrefix(q.name, ofAgents) {
+		var err error
+		if q.tokens, err = b.newTokens(ctx); err != nil {
+			return err
+		}
+	}
 	before, err := b.wholeLists(ctx)
 	if err != nil {
 		return err
@@ -72,6 +86,26 @@ func (b *bench) atOnce(ctx context.Context, at side, q request, r *result) error
 	after, err := b.wholeLists(ctx)
 	r.lists += after - before
 	return err
+}
+
+const (
+	agentName = "agent"
+	ofAgents  = "the same, each with a token of its own"
+)
+
+// newTokens returns a token for each of the crowd that nobody has seen, all of one service account, as
+// the pods of a DaemonSet have them.
+func (b *bench) newTokens(ctx context.Context) ([]string, error) {
+	tokens := make([]string, b.settings.crowd)
+	making, ctx := errgroup.WithContext(ctx)
+	making.SetLimit(8)
+	for i := range tokens {
+		making.Go(func() (err error) {
+			tokens[i], err = b.cp.CreateServiceAccountToken(ctx, controlplane.TeamB, agentName)
+			return err
+		})
+	}
+	return tokens, making.Wait()
 }
 
 // wholeLists is how many lists of all pods kube-apiserver has answered so far, streaming lists and

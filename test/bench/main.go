@@ -18,7 +18,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
 
 	"github.com/listproxy/listproxy/test/harness"
 )
@@ -59,7 +61,8 @@ func measurements() map[string]func(context.Context, *bench) error {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
+	context.AfterFunc(ctx, stop)   // a second Ctrl-C does not wait
+	klog.SetLogger(logr.Discard()) // client-go complains of what is cut off at the end of a row
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -80,13 +81,15 @@ func demo(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// same holds listproxy's answer against kube-apiserver's at the same revision.
+// same holds listproxy's answer against kube-apiserver's at the same revision: the newest that there
+// is, of which listproxy may hear a moment later.
 func (b *bench) same(ctx context.Context, at side, q request) error {
+	q.path = strings.Replace(q.path, ask.AnyVersion, "resourceVersion="+newestRevision+"&resourceVersionMatch=Exact", 1)
+	now, err := b.current(ctx, q)
+	if err != nil {
+		return err
+	}
 	return poll.Try(ctx, patience, lookEvery, q.name, func() error {
-		now, err := b.current(ctx, q)
-		if err != nil {
-			return err
-		}
 		user := q.user
 		if user == "" {
 			user = controlplane.Admin
@@ -120,7 +123,10 @@ func differ(ours, theirs ask.Answer) error {
 
 // invite writes what is needed to try it by hand, with listproxy's own command, and says how.
 func (b *bench) invite(ctx context.Context, at side) error {
-	ca := filepath.Join(at.proxy.Dir(), "ca.crt")
+	ca := filepath.Join(b.cp.Dir(), "listproxy-ca.crt")
+	if err := os.WriteFile(ca, at.proxy.CA(), 0o600); err != nil {
+		return fmt.Errorf("keep listproxy's CA: %w", err)
+	}
 	command := exec.CommandContext(ctx, b.binary, "kubeconfig", // #nosec G204 -- our own program
 		"--kubeconfig", b.cp.KubeconfigPath(controlplane.Admin), "--server", at.proxy.URL(), "--certificate-authority", ca)
 	text, err := command.Output()

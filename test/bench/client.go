@@ -33,6 +33,8 @@ type request struct {
 	user string
 	// tokens, if there are any, are the clients' own.
 	tokens []string
+	// within is over how long the clients begin; 0: at once.
+	within time.Duration
 }
 
 const (
@@ -106,6 +108,9 @@ func (b *bench) ask(ctx context.Context, at side, q request, clients, each int, 
 			return err
 		}
 		all.Go(func() {
+			if q.within > 0 && !poll.Pause(ctx, q.within*time.Duration(number)/time.Duration(clients)) {
+				return
+			}
 			for range each {
 				one, err := q.untilAnswered(ctx, over, cfg)
 				mu.Lock()

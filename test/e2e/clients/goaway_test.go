@@ -1,4 +1,4 @@
-package forwarding
+package clients
 
 import (
 	"net/http"
@@ -27,8 +27,8 @@ func TestGoawayChance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			replicas := harness.NewReplicas(t)
 			t.Cleanup(func() { replicas.Stop(t) })
-			options := harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Args: test.args}
-			user := cp.RESTConfig(controlplane.Admin)
+			options := harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: test.args}
+			user := plane.RESTConfig(controlplane.Admin)
 			var clients []*http.Client
 			round := func() {
 				t.Helper()

@@ -160,7 +160,11 @@ func TestLinksInPages(t *testing.T) {
 		}
 		return found
 	}
+	broken := regexp.MustCompile(`\]\n *\([^)\s]+\)`)
 	for _, page := range pages(t) {
+		if found := broken.FindString(read(page)); found != "" {
+			t.Errorf("%s has a link on two lines, which is none: %q", page, found)
+		}
 		for _, m := range link.FindAllStringSubmatch(read(page), -1) {
 			file, anchor, _ := strings.Cut(m[1], "#")
 			if strings.Contains(file, "://") {

@@ -61,16 +61,23 @@ func TestNewUpstreamAddress(t *testing.T) {
 	}
 }
 
-// TestSentAsTheCaller: a request of listproxy's own making has the caller's credentials and none of
-// listproxy's; or listproxy's, and names the user.
-func TestSentAsTheCaller(t *testing.T) {
-	var got http.Header
-	api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Clone() })
+// impersonating returns Transports to api that impersonate users with the token "of-listproxy".
+func impersonating(t *testing.T, api proxytest.UpstreamServer) *Transports {
+	t.Helper()
 	cfg := api.Config()
 	cfg.BearerToken = "of-listproxy"
 	up, err := New(cfg)
 	expect.NoError(t, err)
 	expect.NoError(t, up.Impersonate(cfg))
+	return up
+}
+
+// TestSentAsTheCaller: a request of listproxy's own making has the caller's credentials and none of
+// listproxy's; or listproxy's, and names the user.
+func TestSentAsTheCaller(t *testing.T) {
+	var got http.Header
+	api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Clone() })
+	up := impersonating(t, api)
 	identities := authntest.New(t)
 	for name, tt := range map[string]struct {
 		id   authn.Identity
@@ -96,11 +103,7 @@ func TestCallersAreSpread(t *testing.T) {
 	const callers = 64 // of a few lanes, so many use more than half
 	var connections sync.Map
 	api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { connections.Store(r.RemoteAddr, true) })
-	cfg := api.Config()
-	cfg.BearerToken = "of-listproxy"
-	up, err := New(cfg)
-	expect.NoError(t, err)
-	expect.NoError(t, up.Impersonate(cfg))
+	up := impersonating(t, api)
 	identities := authntest.New(t)
 	tokenOf := func(subject, signature string) authn.Identity {
 		return authntest.Identify(identities, proxytest.WebToken(fmt.Sprintf(`{"iss":"us","sub":%q}`, subject), signature))

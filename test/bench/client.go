@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -91,9 +90,6 @@ func newConnection(cfg *rest.Config, http1 bool) (*http.Client, error) {
 // ask has so many clients send a request so often each, and adds what came of it to a result.
 func (b *bench) ask(ctx context.Context, at side, q request, clients, each int, r *result) error {
 	cfg := b.config(at, q.user)
-	if q.user == "" {
-		cfg = b.config(at, controlplane.Admin)
-	}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
@@ -160,7 +156,7 @@ func (q request) once(ctx context.Context, over *http.Client, cfg *rest.Config) 
 		return a, q.stream, err
 	}
 	defer resp.Body.Close()
-	a.hit = fromMemory(resp)
+	a.hit = ask.FromMemory(resp.Header)
 	counted := &counting{from: resp.Body}
 	switch {
 	case resp.StatusCode != http.StatusOK:
@@ -190,10 +186,6 @@ func (q request) open(ctx context.Context, over *http.Client, cfg *rest.Config) 
 		req.Header.Set("Accept-Encoding", "gzip")
 	}
 	return over.Do(req)
-}
-
-func fromMemory(resp *http.Response) bool {
-	return strings.HasPrefix(resp.Header.Get("Cache-Status"), "listproxy; hit")
 }
 
 // counting counts what is read.

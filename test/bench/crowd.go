@@ -53,7 +53,7 @@ func crowd(ctx context.Context, b *bench) error {
 		for range b.settings.rounds {
 			cold, err := b.through(ctx, "listproxy, cold", both...)
 			if err != nil {
-				return err
+				return errors.Join(err, stop())
 			}
 			for i, at := range []side{{name: straight}, warm, cold} {
 				if err := b.atOnce(ctx, at, q, rows[i]); err != nil {

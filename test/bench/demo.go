@@ -90,13 +90,9 @@ func (b *bench) same(ctx context.Context, at side, q request) error {
 		return err
 	}
 	return poll.Try(ctx, patience, lookEvery, q.name, func() error {
-		user := q.user
-		if user == "" {
-			user = controlplane.Admin
-		}
 		var both [2]ask.Answer
 		for i, of := range []side{at, {name: straight}} {
-			c, err := ask.New(b.config(of, user), patience)
+			c, err := ask.New(b.config(of, q.user), patience)
 			if err != nil {
 				return err
 			}

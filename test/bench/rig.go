@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,9 +125,9 @@ func (b *bench) through(ctx context.Context, name string, args ...string) (side,
 	return side{name, p}, err
 }
 
-// config is that of a user's client.
+// config is that of a user's client; of the admin's, if user is "".
 func (b *bench) config(at side, user string) *rest.Config {
-	cfg := b.cp.RESTConfig(user)
+	cfg := b.cp.RESTConfig(cmp.Or(user, controlplane.Admin))
 	if at.proxy != nil {
 		return at.proxy.RESTConfig(cfg)
 	}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -140,7 +141,7 @@ func (a *audience) join(ctx context.Context, b *bench, at side, q request) error
 	if resp.StatusCode != http.StatusOK {
 		return errors.Join(errors.New(resp.Status), resp.Body.Close())
 	}
-	if fromMemory(resp) {
+	if ask.FromMemory(resp.Header) {
 		a.hits++
 	}
 	a.all.Go(func() {

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -217,7 +216,7 @@ func (w *watcher) watch(ctx context.Context, revision uint64, more string, take 
 	if resp.StatusCode != http.StatusOK {
 		return revision, errors.New(resp.Status)
 	}
-	if strings.HasPrefix(resp.Header.Get("Cache-Status"), "listproxy; hit") {
+	if ask.FromMemory(resp.Header) {
 		w.mu.Lock()
 		w.hits++
 		w.mu.Unlock()

@@ -82,7 +82,7 @@ func (o *origins) wrap(next http.RoundTripper) http.RoundTripper {
 			of = &o.streams
 		}
 		of.all.Add(1)
-		if strings.HasPrefix(resp.Header.Get("Cache-Status"), "listproxy; hit") {
+		if ask.FromMemory(resp.Header) {
 			of.hits.Add(1)
 		}
 		return resp, err

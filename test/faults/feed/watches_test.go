@@ -3,7 +3,6 @@ package feed
 import (
 	"errors"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +20,7 @@ func (r *rig) follow(t *testing.T, k kind, namespace, revision string) <-chan ev
 	var resp *http.Response
 	r.until("a watch from memory", func() (err error) {
 		resp, err = r.admin.Open(t.Context(), http.MethodGet, k.Path(namespace)+"?watch=true&timeoutSeconds=600&resourceVersion="+revision, nil)
-		if err == nil && !strings.HasPrefix(resp.Header.Get("Cache-Status"), "listproxy; hit") {
+		if err == nil && !ask.FromMemory(resp.Header) {
 			resp.Body.Close()
 			err = errors.New(resp.Header.Get("Cache-Status"))
 		}

@@ -27,7 +27,12 @@ func (a Answer) String() string {
 func (a Answer) Source() string { return a.Header.Get("Cache-Status") }
 
 // FromMemory reports whether listproxy answered by itself.
-func (a Answer) FromMemory() bool { return strings.HasPrefix(a.Source(), "listproxy; hit") }
+func (a Answer) FromMemory() bool { return FromMemory(a.Header) }
+
+// FromMemory is [Answer.FromMemory] of a header.
+func FromMemory(header http.Header) bool {
+	return strings.HasPrefix(header.Get("Cache-Status"), "listproxy; hit")
+}
 
 // NotThereYet reports whether kube-apiserver said that its watch cache did not come to the demanded
 // revision within the 3 seconds for which it waits (blockTimeout in

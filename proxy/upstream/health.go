@@ -127,10 +127,9 @@ func (h *Health) await(ctx context.Context, pause time.Duration, early bool) boo
 	return true
 }
 
-// become makes c the state, and logs the one line about a change.
+// become logs the one line about a change, and makes c the state: who sees it finds it in the log, too.
 func (h *Health) become(c Condition, cause error, own bool) {
-	h.mu.Lock()
-	before := h.stats
+	before := h.Stats()
 	after := HealthStats{Condition: c, Since: before.Since, Own: own, Advice: conditionWords[c].advice}
 	if own {
 		after.Advice = cmp.Or(conditionWords[c].ownAdvice, after.Advice)
@@ -141,8 +140,6 @@ func (h *Health) become(c Condition, cause error, own bool) {
 	if before.Condition != c {
 		after.Since = time.Now()
 	}
-	h.stats = after
-	h.mu.Unlock()
 	switch {
 	case before.Condition == c:
 	case c != ConditionOK:
@@ -154,6 +151,9 @@ func (h *Health) become(c Condition, cause error, own bool) {
 		h.log.Info("kube-apiserver is as it should be again", "state", string(c), "before", string(before.Condition),
 			"after", after.Since.Sub(before.Since).Round(100*time.Millisecond))
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stats = after
 }
 
 // ask asks the upstream whether it is ready. What else is heard of it meanwhile counts, too.

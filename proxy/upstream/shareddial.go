@@ -12,117 +12,157 @@ import (
 	"time"
 )
 
-// dialPatience is how long a request waits for the connection that another one dials.
-const dialPatience = 2 * time.Second
+const (
+	// dialPatience is how long a request waits for the dials of others.
+	dialPatience = 2 * time.Second
+	// dialSettle is how long after a handshake the next one may dial: by then net/http has given the new
+	// connection to all that it has room for.
+	dialSettle = 20 * time.Millisecond
+)
 
 type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// sharedDial sends requests over HTTP/2, and lets those that wait for a connection wait for one dial.
-// net/http, which does not know yet that they can share a connection, dials for each of them, and
-// throws away all connections but one: dozens after a GOAWAY.
+// sharedDial sends requests over HTTP/2, and lets those that wait for a connection dial one after
+// another. net/http, which does not know yet that they can share a connection, dials for each of
+// them, and throws away all connections but one: dozens after a GOAWAY.
 //
-//	A  getConn   dial ............ connected, A sends
-//	B     getConn   dial: waits ...B is given A's connection, sends; its dial returns errServed to nobody
+//	A  dial ...... handshake done, A sends
+//	B     waits .. net/http gives it A's connection, B sends; its dial returns errServed to nobody
+//	C     waits .. A's connection has no room: C dials next
 //
-// If A's dial brings nothing that B can use, since it fails, takes longer than dialPatience, or the
-// upstream speaks HTTP/1.1, B dials itself.
+// If a dial fails, or its request is given up, the next one dials. A request that has waited for
+// dialPatience dials out of turn. Nobody waits for a turn once the upstream was found to speak
+// HTTP/1.1, where each request needs a connection of its own.
 type sharedDial struct {
 	next http.RoundTripper
 	dial dialFunc
-
-	mu sync.Mutex
-	// underWay is the dial that others wait for: it is closed if they wait in vain. nil: there is none.
-	underWay chan struct{}
+	// turn has a value while somebody dials.
+	turn chan struct{}
+	// alone: the upstream speaks HTTP/1.1, as far as is known.
+	alone atomic.Bool
 }
 
 // shareDials returns t with shared dials.
 func shareDials(t *http.Transport) *sharedDial {
-	s := &sharedDial{next: t, dial: t.DialContext}
+	s := &sharedDial{next: t, dial: t.DialContext, turn: make(chan struct{}, 1)}
 	t.DialContext = s.dialContext
 	return s
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (s *sharedDial) RoundTrip(r *http.Request) (*http.Response, error) {
-	w := &waits{}
-	w.begin()
-	defer w.end(nil)
-	ctx := context.WithValue(r.Context(), waitsKey{}, w) // net/http dials with the values of the request's context
+	w := &waiter{}
+	w.wait()
+	defer w.end()
+	ctx := context.WithValue(r.Context(), waiterKey{}, w) // net/http dials with the values of the request's context
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { w.begin() },
-		GotConn: func(got httptrace.GotConnInfo) {
-			if conn, isTLS := got.Conn.(*tls.Conn); isTLS && conn.ConnectionState().NegotiatedProtocol == "h2" {
-				w.end(errServed)
-			} else {
-				w.end(nil)
+		GetConn: func(string) { w.wait() },
+		GotConn: func(httptrace.GotConnInfo) { w.served() },
+		TLSHandshakeDone: func(state tls.ConnectionState, err error) {
+			shared := err == nil && state.NegotiatedProtocol == "h2"
+			if err == nil {
+				s.alone.Store(!shared)
 			}
+			w.dialed(shared)
 		},
 	})
 	return s.next.RoundTrip(r.WithContext(ctx))
 }
 
-// dialContext dials for one request, or waits for the dial of another.
+// dialContext dials for one request when it is its turn.
 func (s *sharedDial) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	w, ok := ctx.Value(waitsKey{}).(*waits)
-	if !ok {
+	w, ok := ctx.Value(waiterKey{}).(*waiter)
+	if !ok || s.alone.Load() {
 		return s.dial(ctx, network, address)
 	}
-	over := w.last.Load().over
-	for patience := time.After(dialPatience); over.Err() == nil; {
-		other, first := s.join()
-		if first {
-			context.AfterFunc(over, func() { s.leave(errors.Is(context.Cause(over), errServed)) })
-			return s.dial(ctx, network, address)
-		}
-		select {
-		case <-over.Done():
-		case <-other:
-		case <-patience:
-			return s.dial(ctx, network, address)
-		}
+	waiting := w.waiting()
+	patience := time.NewTimer(dialPatience)
+	defer patience.Stop()
+	select {
+	case <-waiting.Done():
+		return nil, errServed
+	case <-patience.C:
+		return s.dial(ctx, network, address)
+	case s.turn <- struct{}{}:
 	}
-	return nil, errServed
+	leave := sync.OnceFunc(func() { <-s.turn })
+	if !w.take(waiting, leave) {
+		leave()
+		return nil, errServed
+	}
+	if s.alone.Load() { // as somebody has found meanwhile
+		leave()
+	}
+	time.AfterFunc(dialPatience, leave)
+	return s.dial(ctx, network, address)
 }
 
-// join returns the dial under way. first: there was none, and the caller is to dial.
-func (s *sharedDial) join() (underWay <-chan struct{}, first bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if first = s.underWay == nil; first {
-		s.underWay = make(chan struct{})
-	}
-	return s.underWay, first
-}
-
-// leave ends the dial under way. shared: net/http gives its connection to all that wait.
-func (s *sharedDial) leave(shared bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !shared {
-		close(s.underWay)
-	}
-	s.underWay = nil
-}
-
-// errServed is why a request waits no more that has got a connection which others can use too.
+// errServed is why a request that has got a connection dials no more.
 var errServed = errors.New("a connection was found")
 
-type waitsKey struct{}
+type waiterKey struct{}
 
-// waits are the times that a request waits for a connection: again if the one ends that it was given.
-type waits struct{ last atomic.Pointer[oneWait] }
-
-type oneWait struct {
-	over context.Context // when it is over; its cause says why
-	end  context.CancelCauseFunc
+// waiter is a request that may wait for a connection, more than once if the one ends that it was given.
+type waiter struct {
+	mu    sync.Mutex
+	found context.Context // ends when there is a connection
+	serve context.CancelFunc
+	leave func() // ends its turn; nil: it had none
 }
 
-func (w *waits) begin() {
-	if last := w.last.Load(); last != nil && last.over.Err() == nil {
-		return
+// wait notes that the request waits for a connection, unless it does already.
+func (w *waiter) wait() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.found == nil || w.found.Err() != nil {
+		w.found, w.serve = context.WithCancel(context.Background())
 	}
-	over, end := context.WithCancelCause(context.Background())
-	w.last.Store(&oneWait{over: over, end: end})
 }
 
-func (w *waits) end(why error) { w.last.Load().end(why) }
+func (w *waiter) waiting() context.Context {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.found
+}
+
+func (w *waiter) served() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.serve()
+}
+
+// take notes that it is the request's turn, and what ends it. It returns false if the request does not
+// wait any more.
+func (w *waiter) take(waiting context.Context, leave func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if waiting.Err() != nil {
+		return false
+	}
+	w.leave = leave
+	return true
+}
+
+// dialed ends the turn; a moment later, if others may be given the connection first.
+func (w *waiter) dialed(shared bool) {
+	w.mu.Lock()
+	leave := w.leave
+	w.mu.Unlock()
+	switch {
+	case leave == nil:
+	case shared:
+		time.AfterFunc(dialSettle, leave)
+	default:
+		leave()
+	}
+}
+
+// end ends what is left when the request is over, also if its dial goes on.
+func (w *waiter) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.serve()
+	if w.leave != nil {
+		w.leave()
+	}
+}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -25,6 +26,9 @@ func TestSharedDial(t *testing.T) {
 		"a dial hangs":        {takes: time.Minute, dials: dialers, within: dialPatience},
 		"who dials goes away": {takes: time.Minute, leaves: true, failed: 1, dials: 2},
 		"it speaks HTTP/1.1":  {takes: dialPatience / 2, http1: true, dials: dialers, within: dialPatience / 2},
+		"one has no room for all": {
+			requests: 1000, streams: 100, takes: dialPatience / 2, dials: 10, within: dialPatience/2 + 9*dialSettle,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, test.run)
@@ -32,15 +36,17 @@ func TestSharedDial(t *testing.T) {
 	}
 }
 
-// dialers is how many requests wait for a connection at a time.
+// dialers is how many requests wait for a connection at a time, where a test does not say it.
 const dialers = 20
 
 // sharedDialTest says how the first dial goes, and what is to come of it.
 type sharedDialTest struct {
-	http1  bool
-	takes  time.Duration
-	fails  bool
-	leaves bool // the request that dials
+	requests int32 // 0: dialers
+	streams  int   // how many a connection has room for; 0: more than requests
+	http1    bool
+	takes    time.Duration
+	fails    bool
+	leaves   bool // the request that dials
 
 	failed, dials int32
 	within        time.Duration // all are answered or have failed
@@ -49,8 +55,9 @@ type sharedDialTest struct {
 func (test sharedDialTest) run(t *testing.T) {
 	all := make(chan struct{}) // closed when all requests have come: none waits for another's answer
 	var come, failed, dials atomic.Int32
+	requests := cmp.Or(test.requests, dialers)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		if come.Add(1) == dialers-test.failed {
+		if come.Add(1) == requests-test.failed {
 			close(all)
 		}
 		select {
@@ -59,6 +66,7 @@ func (test sharedDialTest) run(t *testing.T) {
 		}
 	}))
 	server.EnableHTTP2 = !test.http1
+	server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: test.streams}
 	pipes := proxytest.StartInPipes(t, server)
 	cfg := proxytest.UpstreamServer{Server: server}.Config()
 	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -94,14 +102,14 @@ func (test sharedDialTest) run(t *testing.T) {
 	defer leave()
 	go send(ctx)
 	synctest.Wait() // it dials
-	for range dialers - 1 {
+	for range requests - 1 {
 		go send(t.Context())
 	}
 	synctest.Wait()
 	if test.leaves {
 		leave()
 	}
-	for range dialers {
+	for range requests {
 		<-done
 	}
 	if took := time.Since(began); dials.Load() != test.dials || failed.Load() != test.failed || took != test.within {

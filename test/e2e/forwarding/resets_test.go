@@ -155,5 +155,8 @@ func TestResets(t *testing.T) {
 		if felt > side.may {
 			t.Errorf("%s: %d of %d callers felt the resets of another", side.name, felt, visitors)
 		}
+		if failed, all := sum.badReads.Load(), sum.reads.Load(); failed > all/50 { // each is sent once more
+			t.Errorf("%s: of %d reads %d failed", side.name, all, failed)
+		}
 	}
 }

@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
@@ -188,6 +192,19 @@ func TestSchemaChange(t *testing.T) {
 	})
 	if !r.backInNewSchema(t, k, ns, known) && !quarantined {
 		t.Error("nothing was forwarded because of the schema")
+	}
+
+	// The page and the log say of which definition what has changed, and who wrote it.
+	written := regexp.MustCompile(`generation 1 to 2, by \S`)
+	status, err := r.proxy.Status(t.Context())
+	expect.NoError(t, err)
+	if !slices.ContainsFunc(status.Changes, func(c admin.Change) bool {
+		return strings.Contains(c.Of, k.Plural) && written.MatchString(c.What)
+	}) {
+		t.Errorf("the status page has %+v", status.Changes)
+	}
+	if !regexp.MustCompile(`definition=` + k.Plural + `\S* change="` + written.String()).MatchString(r.proxy.Log()) {
+		t.Error("the log does not name the change")
 	}
 }
 

@@ -77,7 +77,7 @@ func (c *cluster) robot(t *testing.T) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: robot}}
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: robot}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch"}},
 	}}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: robot},
@@ -129,7 +129,7 @@ func (r *release) documented(t *testing.T, words string, args ...string) corev1.
 }
 
 // injected is a pod that knows nothing of listproxy, with a label, as kube-apiserver makes it.
-func (r *release) injected(t *testing.T, labels map[string]string, args ...string) corev1.PodSpec {
+func (r *release) injected(t *testing.T, labels map[string]string, args ...string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "robot-", Labels: labels},
@@ -142,7 +142,39 @@ func (r *release) injected(t *testing.T, labels map[string]string, args ...strin
 	}
 	made, err := r.c.admin.CoreV1().Pods(team).Create(t.Context(), pod, metav1.CreateOptions{})
 	expect.NoError(t, err)
-	return made.Spec
+	return made
+}
+
+// checkPrometheus: promtool, with Prometheus' own discovery and the configuration in docs/clients.md, finds a
+// pod, and has asked listproxy for it.
+func (r *release) checkPrometheus(t *testing.T, listproxy *container) {
+	t.Helper()
+	page, err := os.ReadFile(repository + "/docs/clients.md")
+	expect.NoError(t, err)
+	block := regexp.MustCompile("(?s)\n```yaml\n(scrape_configs:.*?)```").FindSubmatch(page)
+	if block == nil {
+		t.Fatal("docs/clients.md has no scrape_configs")
+	}
+	const address = "192.0.2.9"
+	found := r.injected(t, nil)
+	found.Status.PodIP, found.Status.PodIPs = address, []corev1.PodIP{{IP: address}}
+	_, err = r.c.admin.CoreV1().Pods(team).UpdateStatus(t.Context(), found, metav1.UpdateOptions{})
+	expect.NoError(t, err)
+	mine := strings.Replace(string(block[1]), "role: pod\n", "role: pod\n        namespaces: {names: ["+team+"]}\n", 1) // whose pods the account may list
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "prometheus"}, Data: map[string]string{"prometheus.yml": mine}}
+	_, err = r.c.admin.CoreV1().ConfigMaps(team).Create(t.Context(), config, metav1.CreateOptions{})
+	expect.NoError(t, err)
+	pod := r.documented(t, "KUBECONFIG", "check", "service-discovery", "--timeout=3s", "/etc/prometheus/prometheus.yml", "pods")
+	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: config.Name},
+	}}})
+	c := &pod.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "config", MountPath: "/etc/prometheus", ReadOnly: true})
+	if printed := r.c.runToEnd(t, team, pod, promtool)[robot]; !strings.Contains(printed, address) {
+		t.Errorf("Prometheus finds:\n%s", printed)
+	}
+	hit := regexp.MustCompile(`"userAgent":"Prometheus/[^\n]*; hit`)
+	poll.Until(t, patience, "what Prometheus has from memory is in the log", func() bool { return hit.MatchString(listproxy.log.String()) })
 }
 
 // TestWays: the pods of docs/clients.md, and those that the chart's policy changes, have lists from
@@ -162,7 +194,7 @@ func TestWays(t *testing.T) {
 	with := func(more string) string {
 		return fmt.Sprintf("{bindAddress: 127.0.0.2, ports: {https: %[1]d}, service: {port: %[1]d, clusterIP: 10.0.0.100}, %[2]s}", r.https, more)
 	}
-	inject := "clients: {inject: true, namespaces: [" + team + "]}"
+	inject := "watches: true, log: {level: access}, clients: {inject: true, namespaces: [" + team + "]}"
 	r.apply(t, with(inject))
 	if _, err := r.tryApply(t, with(inject+", bypass: true")); err == nil || !strings.Contains(err.Error(), "no EndpointSlice of the Service kubernetes") {
 		t.Fatalf("a bypass to API servers that nobody knows: %v", err)
@@ -192,14 +224,17 @@ func TestWays(t *testing.T) {
 	}
 	labelled := map[string]string{"listproxy.io/client": "true"}
 	ways := []corev1.PodSpec{r.documented(t, "KUBECONFIG", ask...), r.documented(t, "projected:", ask...)}
-	poll.Until(t, patience, "kube-apiserver knows the policy", func() bool { return len(r.injected(t, labelled, ask...).HostAliases) > 0 })
-	ways = append(ways, r.injected(t, labelled, ask...))
-	for range 2 {
+	poll.Until(t, patience, "kube-apiserver knows the policy", func() bool { return len(r.injected(t, labelled, ask...).Spec.HostAliases) > 0 })
+	ways = append(ways, r.injected(t, labelled, ask...).Spec)
+	for round := range 2 {
 		pod := r.run(t)
 		for _, way := range ways {
 			fromMemory(way)
 		}
-		straight(r.injected(t, nil, ask...))
+		if round == 0 {
+			r.checkPrometheus(t, pod)
+		}
+		straight(r.injected(t, nil, ask...).Spec)
 		pod.stop(t)
 		if notes := r.apply(t, with(inject+", bypass: true")); !strings.Contains(notes, "WARNING: bypass is on") {
 			t.Errorf("the notes:\n%s", notes)
@@ -231,7 +266,7 @@ func TestWays(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left.Items, err)
 	}
 	poll.Until(t, patience, "without clients.inject the label means nothing", func() bool {
-		return len(r.injected(t, labelled, ask...).HostAliases) == 0
+		return len(r.injected(t, labelled, ask...).Spec.HostAliases) == 0
 	})
 }
 

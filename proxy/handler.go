@@ -34,8 +34,6 @@ type Handler struct {
 	// StallTimeout is how long a client may read nothing of an answer before it is cut off, unless it is a
 	// forwarded stream; 0 is never.
 	StallTimeout time.Duration
-	// MaxBodyBytes bounds the body of a request; 0 is no bound.
-	MaxBodyBytes int64
 
 	// ConsistentWait is how long a list of the newest state may wait for the proof.
 	ConsistentWait time.Duration
@@ -114,7 +112,7 @@ func (h *Handler) withRecord(next http.Handler) http.Handler { return h.Observer
 func (h *Handler) withOnlyPaths(next http.Handler) http.Handler { return server.OnlyPaths(next, h.Log) }
 
 func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
-	return server.LimitBodies(next, h.MaxBodyBytes, server.BodyTime)
+	return server.LimitBodies(next, server.BodyTime)
 }
 
 // withAuthentication finds out who calls, and puts the caller into the request's context.

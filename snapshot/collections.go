@@ -3,7 +3,6 @@ package snapshot
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"sync"
@@ -39,9 +38,6 @@ type Config struct {
 	// metadata.name and metadata.namespace; nil is none. What the upstream does not accept is
 	// left out. It is called at each start of a feed.
 	Fields func(context.Context, schema.GroupVersionResource) ([]wire.Field, error)
-	// Jitter spreads the start of eager collections, so that replicas that start together do
-	// not load together.
-	Jitter time.Duration
 	// SameServers asks the upstream, and reports whether the API servers are still the same as before.
 	// An error means that it could not be asked now. nil: this cannot be known.
 	SameServers func(context.Context) (bool, error)
@@ -163,7 +159,7 @@ func (c *Collections) Use(r Resource) (*Collection, reason.Reason) {
 	if found := c.find(r); found != nil {
 		return found.Collection, reason.None
 	}
-	return c.start(r, 0)
+	return c.start(r)
 }
 
 // find returns the collection of a resource; nil if it is not there.
@@ -216,17 +212,13 @@ func (c *Collections) Forward(r Resource, q index.Query) *pace.Forwarded {
 
 // Keep starts a collection that stays, whether it is asked for or not.
 func (c *Collections) Keep(r Resource) (*Collection, reason.Reason) {
-	delay := time.Duration(0)
-	if c.config.Jitter > 0 {
-		delay = rand.N(c.config.Jitter)
-	}
 	c.mu.Lock()
 	c.eager[r] = struct{}{}
 	c.mu.Unlock()
-	return c.start(r, delay)
+	return c.start(r)
 }
 
-func (c *Collections) start(r Resource, delay time.Duration) (*Collection, reason.Reason) {
+func (c *Collections) start(r Resource) (*Collection, reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if found := c.all[r]; found != nil {
@@ -258,7 +250,7 @@ func (c *Collections) start(r Resource, delay time.Duration) (*Collection, reaso
 		makeRoom:    func() bool { return c.makeRoomFor(entry) },
 		log:         c.config.Log.With("collection", r.String()),
 	}
-	c.feeds.Go(func() { f.run(ctx, delay) })
+	c.feeds.Go(func() { f.run(ctx) })
 	return collection, reason.None
 }
 

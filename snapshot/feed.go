@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
@@ -91,12 +90,9 @@ func sessionBackoff() wait.Backoff {
 // this one is told of, once: by then it was no momentary one.
 const lastingAttempt = 4
 
-// run feeds the collection until ctx ends. It waits for delay first.
-func (f *feed) run(ctx context.Context, delay time.Duration) {
+// run feeds the collection until ctx ends.
+func (f *feed) run(ctx context.Context) {
 	defer f.collection.retire(reason.Stopped)
-	if !clock.Sleep(ctx, delay) {
-		return
-	}
 	backoff := sessionBackoff()
 	f.refusals, f.misfits = refusalBackoff(), misfitBackoff()
 	f.fresh = freshness.New(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret

@@ -167,7 +167,7 @@ func (c *Collections) conclude(r *running, rev uint64, next checks.Place, err er
 func (c *Collections) restart(r *running, pause time.Duration) {
 	used := r.lastUse.Load()
 	c.Invalidate(Invalidation{Ground: Past, Extent: OfCollection(r.resource), Until: After(pause)})
-	if again, absence := c.start(r.resource, 0); absence == reason.None {
+	if again, absence := c.start(r.resource); absence == reason.None {
 		again.lastUse.Store(used)
 	}
 }

@@ -114,7 +114,6 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 		Draining:       a.draining.Load,
 		GoawayChance:   o.serving.goawayChance,
 		StallTimeout:   o.limits.stall,
-		MaxBodyBytes:   o.limits.bodyBytes,
 		ConsistentWait: o.cache.consistentWait,
 		Authenticator:  authenticator,
 		Limits:         bounds,

@@ -34,7 +34,6 @@ type cacheOptions struct {
 	watches   bool
 	history   time.Duration
 	staleness time.Duration
-	jitter    time.Duration
 	idle      time.Duration
 	selfCheck time.Duration
 
@@ -60,7 +59,6 @@ func defaultCacheOptions() cacheOptions {
 		consistentWait: 1500 * time.Millisecond,
 		history:        150 * time.Second,
 		staleness:      90 * time.Second,
-		jitter:         2 * time.Second,
 		idle:           15 * time.Minute,
 		selfCheck:      5 * time.Minute,
 	}
@@ -85,7 +83,6 @@ func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness,
 		"how old the newest state may be: an answer contains everything that the API server had this long ago")
-	fs.DurationVar(&o.jitter, "eager-jitter", o.jitter, "eager resources begin to load at random moments within this time")
 	fs.DurationVar(&o.idle, "idle-timeout", o.idle, "a resource that nobody asked for in this time is dropped from memory; 0 never")
 	fs.DurationVar(&o.selfCheck, "self-check-interval", o.selfCheck,
 		"how often each resource in memory is compared with the API server; 0 never")
@@ -119,7 +116,6 @@ func (o *cacheOptions) checkTimes() error {
 		durationFlag{"--history-window", o.history, time.Second},
 		durationFlag{"--staleness-bound", o.staleness, 6 * time.Second},
 		durationFlag{"--consistent-wait", o.consistentWait, 0},
-		durationFlag{"--eager-jitter", o.jitter, 0},
 		durationFlag{"--idle-timeout", o.idle, 0},
 	); err != nil {
 		return err
@@ -136,7 +132,7 @@ func (o *cacheOptions) checkTimes() error {
 // ApplyTo says to collections what the flags and the policy say about them.
 func (o *cacheOptions) ApplyTo(c *snapshot.Config) {
 	c.Limits = snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: freshWait}
-	c.Bytes, c.Idle, c.Jitter, c.SelfCheck = o.byteBound, o.idle, o.jitter, o.selfCheck
+	c.Bytes, c.Idle, c.SelfCheck = o.byteBound, o.idle, o.selfCheck
 	c.Settings = o.settings
 }
 

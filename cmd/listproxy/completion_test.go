@@ -57,7 +57,7 @@ func TestCompletionInBash(t *testing.T) {
 		{"listproxy po", []string{"policy"}},
 		{"listproxy completion ba", []string{"bash"}},
 		{"listproxy policy ", []string{"check"}},
-		{"listproxy --debug-p", []string{"--debug-pprof"}},
+		{"listproxy --admin-b", []string{"--admin-bind-address"}},
 		{"listproxy --log-level ", []string{"access", "debug", "error", "info", "warn"}},
 		{"listproxy --log-level a", []string{"access"}},
 		{"listproxy --tls-min-version ", tlsVersions()},

@@ -16,12 +16,10 @@ type limitOptions struct {
 	longRunning int
 	connections int
 	answers     string
-	body        string
 	wait        time.Duration
 	stall       time.Duration
 
-	// What Validate makes of them.
-	answerBytes, bodyBytes int64
+	answerBytes int64 // by Validate
 }
 
 func defaultLimitOptions() limitOptions {
@@ -30,7 +28,6 @@ func defaultLimitOptions() limitOptions {
 		longRunning: 20000,
 		connections: 20000,
 		answers:     "1Gi",
-		body:        "1Gi",
 		wait:        5 * time.Second,
 		stall:       time.Minute,
 	}
@@ -51,8 +48,6 @@ func (o *limitOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.connections, "max-connections", o.connections,
 		"how many connections --secure-port and --connect-port have at a time, tunnels included; at the limit,\n"+
 			"new ones wait; 0 any number")
-	fs.StringVar(&o.body, "max-body-bytes", o.body,
-		"how long a request's body may be (`quantity`), except for execs, uploads by proxy and the like;\n0 leaves that to the API server")
 	fs.DurationVar(&o.stall, "stall-timeout", o.stall,
 		"a client that reads nothing of an answer for this long is cut off, unless it is a forwarded stream; 0 never")
 }
@@ -78,12 +73,7 @@ func (o *limitOptions) Validate() error {
 	if o.stall != 0 && o.stall < time.Second {
 		return fmt.Errorf("--stall-timeout %v is too short: at least 1s, or 0 for none", o.stall)
 	}
-	for _, q := range []byteFlag{{"--max-inflight-bytes", o.answers, &o.answerBytes}, {"--max-body-bytes", o.body, &o.bodyBytes}} {
-		if err := q.parse(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return byteFlag{"--max-inflight-bytes", o.answers, &o.answerBytes}.parse()
 }
 
 func (o *limitOptions) limits() (*limits.Limits, error) {

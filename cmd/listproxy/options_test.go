@@ -4,10 +4,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -152,8 +150,6 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 		{[]string{"--max-connections", "-1"}, []string{"--max-connections -1", "0 for no bound"}},
 		{[]string{"--max-inflight-bytes", "much"}, []string{"--max-inflight-bytes", "512Mi"}},
 		{[]string{"--max-inflight-bytes", "-1"}, []string{"--max-inflight-bytes", "512Mi"}},
-		{[]string{"--max-body-bytes", "much"}, []string{"--max-body-bytes", "512Mi"}},
-		{[]string{"--max-body-bytes", "-1Mi"}, []string{"--max-body-bytes", "512Mi"}},
 		{[]string{"--overload-wait", "-1s"}, []string{"--overload-wait -1s", "0 to let nobody wait"}},
 		{[]string{"--overload-wait", "5"}, []string{"--overload-wait", "unit"}},
 		{[]string{"--self-check-interval", "-1s"}, []string{"--self-check-interval -1s", "at least 1s"}},
@@ -180,7 +176,7 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 func TestIdentityLimitAndAuditOptions(t *testing.T) {
 	ca := newCA(t)
 	o, err := parse("--client-ca-file", ca,
-		"--max-inflight-bytes", "64Mi", "--max-body-bytes", "0", "--stall-timeout", "0", "--audit-log-path", "-")
+		"--max-inflight-bytes", "64Mi", "--stall-timeout", "0", "--audit-log-path", "-")
 	expect.NoError(t, err)
 	if o.callers.clientCA == nil {
 		t.Error("no CA of clients")
@@ -188,7 +184,7 @@ func TestIdentityLimitAndAuditOptions(t *testing.T) {
 	if _, err := o.callers.authenticator(); err != nil {
 		t.Error(err)
 	}
-	if o.limits.answerBytes != 64<<20 || o.limits.bodyBytes != 0 || o.limits.stall != 0 {
+	if o.limits.answerBytes != 64<<20 || o.limits.stall != 0 {
 		t.Errorf("limits: %+v", o.limits)
 	}
 	if !o.audit.config.Enabled() {
@@ -234,22 +230,6 @@ func TestDocumentedSettle(t *testing.T) {
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("it does not say %q", want)
-		}
-	}
-}
-
-func TestAdminHosts(t *testing.T) {
-	for _, host := range []string{"http://a.example.com", "a.example.com:8081", "*.example.com", "a b", "a/b", "-a"} {
-		if _, err := parse("--admin-hosts", host); err == nil || !strings.Contains(err.Error(), "--admin-hosts") || !strings.Contains(err.Error(), "write it") {
-			t.Errorf("%q: %v", host, err)
-		}
-	}
-	o, err := parse("--admin-hosts", "a.example.com,B.example.com")
-	expect.NoError(t, err)
-	names := o.admin.names(&url.URL{Scheme: "https", Host: "api.example.com:6443"})
-	for _, want := range []string{"a.example.com", "B.example.com", "api.example.com"} {
-		if !slices.Contains(names, want) {
-			t.Errorf("%s is not among %q", want, names)
 		}
 	}
 }

@@ -10,6 +10,11 @@ func removed() map[string]string {
 		"status --output":     "curl 'http://ADDRESS/statusz?format=json', at its --admin-bind-address, gives the JSON",
 		"--schema-quarantine": "nothing: lists of a custom resource are forwarded for ten seconds after its definition has changed",
 		"--fresh-wait":        "a list waits 100 ms for a revision that is not here yet, and is then forwarded: leave the flag out",
+		"--eager-jitter":      "eager resources begin to load at once: leave the flag out",
+		"--max-body-bytes":    "the API server says how long a request's body may be: leave the flag out",
+		"--admin-hosts": "ask the admin port by an IP address, localhost or a Service's name (NAME.NAMESPACE.svc), or let the " +
+			"proxy before it send one of these as the host",
+		"--debug-pprof": "/debug/pprof/ is always there for who is on listproxy's machine or in its pod: kubectl port-forward",
 	}
 	for _, of := range []string{
 		"client-ca-file", "allowed-names", "username-headers", "uid-headers", "group-headers", "extra-headers-prefix",

@@ -22,8 +22,8 @@ func guard(hosts []string, atATime int, patience time.Duration, pages http.Handl
 	readers := make(chan struct{}, atATime)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if name := hostName(r.Host); !slices.Contains(known, name) && !isInside(name) {
-			writeText(w, http.StatusForbidden, "listproxy's admin port is not known by the name in this address: use an IP address or "+
-				"localhost, or start listproxy with --admin-hosts and the name.\n")
+			writeText(w, http.StatusForbidden, "listproxy's admin port is not known by the name in this address: use an IP address, localhost "+
+				"or a Service's name (NAME.NAMESPACE.svc).\n")
 			return
 		}
 		select {

@@ -19,7 +19,7 @@ func guardedAdmin(t *testing.T, hosts ...string) http.Handler {
 	t.Helper()
 	s, _, _ := newSource(t)
 	said := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "said") })
-	return New(Config{Ready: s.Ready, Metrics: said, Status: s, Profiling: true, Hosts: hosts})
+	return New(Config{Ready: s.Ready, Metrics: said, Status: s, Hosts: hosts})
 }
 
 // guardedPaths are those that tell something.
@@ -44,12 +44,12 @@ func TestAdminIsNotRebound(t *testing.T) {
 		for _, path := range guardedPaths {
 			w := httptest.NewRecorder()
 			r := httptest.NewRequest(http.MethodGet, path, nil)
-			r.Host = host
+			r.Host, r.RemoteAddr = host, "127.0.0.1:1"
 			admin.ServeHTTP(w, r)
 			if w.Code != want {
 				t.Errorf("%s by the name %q: %d, want %d", path, host, w.Code, want)
 			}
-			if want == 403 && !strings.Contains(w.Body.String(), "--admin-hosts") {
+			if want == 403 && !strings.Contains(w.Body.String(), "NAME.NAMESPACE.svc") {
 				t.Errorf("what to do is not said: %s", w.Body)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"strings"
 	"time"
 )
@@ -15,8 +16,6 @@ type Config struct {
 	Status  *Source
 	// Flags are all flags in force, as name=value. None has a secret for a value.
 	Flags []string
-	// Profiling turns on /debug/pprof/.
-	Profiling bool
 	// Hosts are further names by which the port may be asked (guard).
 	Hosts []string
 }
@@ -28,7 +27,7 @@ type Config struct {
 //     right; with ?verbose, a line for every check in any case;
 //   - /metrics is for Prometheus;
 //   - / leads to /statusz, the status page, also as JSON;
-//   - /flagz and, if it is turned on, /debug/pprof/.
+//   - /flagz; and, for who is on this machine, /debug/pprof/.
 //
 // The answers hold no secrets and need no authentication. All but the probes are for those who know
 // the port by its name (guard).
@@ -43,16 +42,19 @@ func New(c Config) http.Handler {
 	})
 	port := http.NewServeMux()
 	port.Handle("/", guard(c.Hosts, 16, 10*time.Second, pages))
-	if c.Profiling {
-		port.Handle("/debug/pprof/", guard(c.Hosts, 2, 5*time.Minute, http.HandlerFunc(profile)))
-	}
+	port.Handle("/debug/pprof/", guard(c.Hosts, 2, 5*time.Minute, http.HandlerFunc(profile)))
 	port.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
 	port.HandleFunc("GET /readyz", c.Ready.serve)
 	return hardened(port)
 }
 
-// profile answers as net/http/pprof does on the mux that all packages share.
+// profile answers as net/http/pprof does on the mux that all packages share, but only to who is on
+// this machine, as kubectl port-forward is: a profile takes CPU.
 func profile(w http.ResponseWriter, r *http.Request) {
+	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
+		writeText(w, http.StatusForbidden, "Profiles are for who is on this machine: use kubectl port-forward.\n")
+		return
+	}
 	switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {
 	case "cmdline":
 		pprof.Cmdline(w, r)

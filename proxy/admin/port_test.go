@@ -7,47 +7,59 @@ import (
 	"testing"
 )
 
-// adminRequest is one as a person sends it who has forwarded the port.
+// adminRequest is one as a person sends it who has forwarded the port (kubectl port-forward).
 func adminRequest(method, target string) *http.Request {
 	r := httptest.NewRequest(method, target, http.NoBody)
-	r.Host = "localhost:8081"
+	r.Host, r.RemoteAddr = "localhost:8081", "[::1]:40000"
 	return r
 }
 
-// TestPort: what is where, and profiles only where they are asked for.
+// TestPort: what is where.
 func TestPort(t *testing.T) {
 	s, _, _ := newSource(t)
 	config := Config{
 		Ready: s.Ready, Status: s, Flags: []string{"config=policy.yaml", "secure-port=8443"},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "up 1") }),
 	}
-	profiling := config
-	profiling.Profiling = true
 	for _, tt := range []struct {
-		config       Config
 		method, path string
 		code         int
 		says         string
 	}{
-		{config, http.MethodGet, "/", 302, "statusz"},
-		{config, http.MethodGet, "/livez", 200, "ok"},
-		{config, http.MethodGet, "/metrics", 200, "up 1"},
-		{config, http.MethodGet, "/statusz", 200, "✓ healthy"},
-		{config, http.MethodPost, "/statusz", 405, ""},
-		{config, http.MethodGet, "/flagz", 200, "listproxy flagz\n\nconfig=policy.yaml\nsecure-port=8443\n"},
-		{config, http.MethodGet, "/api", 404, ""},
-		{config, http.MethodGet, "/debug/pprof/", 404, ""},
-		{config, http.MethodGet, "/debug/pprof/heap", 404, ""},
-		{profiling, http.MethodGet, "/debug/pprof/", 200, "goroutine"},
-		{profiling, http.MethodGet, "/debug/pprof/goroutine?debug=1", 200, "goroutine profile:"},
-		{profiling, http.MethodGet, "/debug/pprof/cmdline", 200, "admin.test"},
-		{profiling, http.MethodPost, "/debug/pprof/symbol", 200, "num_symbols"},
-		{profiling, http.MethodGet, "/debug/pprof/none", 404, ""},
+		{http.MethodGet, "/", 302, "statusz"},
+		{http.MethodGet, "/livez", 200, "ok"},
+		{http.MethodGet, "/metrics", 200, "up 1"},
+		{http.MethodGet, "/statusz", 200, "✓ healthy"},
+		{http.MethodPost, "/statusz", 405, ""},
+		{http.MethodGet, "/flagz", 200, "listproxy flagz\n\nconfig=policy.yaml\nsecure-port=8443\n"},
+		{http.MethodGet, "/api", 404, ""},
+		{http.MethodGet, "/debug/pprof/", 200, "goroutine"},
+		{http.MethodGet, "/debug/pprof/goroutine?debug=1", 200, "goroutine profile:"},
+		{http.MethodGet, "/debug/pprof/cmdline", 200, "admin.test"},
+		{http.MethodPost, "/debug/pprof/symbol", 200, "num_symbols"},
+		{http.MethodGet, "/debug/pprof/none", 404, ""},
 	} {
 		w := httptest.NewRecorder()
-		New(tt.config).ServeHTTP(w, adminRequest(tt.method, tt.path))
+		New(config).ServeHTTP(w, adminRequest(tt.method, tt.path))
 		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.says) {
 			t.Errorf("%s %s: %d %s", tt.method, tt.path, w.Code, w.Body)
+		}
+	}
+}
+
+// TestProfilesAreForTheMachine: a profile takes CPU, so nobody gets one from elsewhere.
+func TestProfilesAreForTheMachine(t *testing.T) {
+	port := guardedAdmin(t)
+	for from, want := range map[string]int{
+		"127.0.0.1:40000": 200, "[::1]:40000": 200, "[::ffff:127.0.0.1]:40000": 200,
+		"10.1.2.3:40000": 403, "[fd00::1]:40000": 403, "[::ffff:10.1.2.3]:40000": 403, "": 403, "localhost": 403,
+	} {
+		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
+			w, r := httptest.NewRecorder(), adminRequest(http.MethodGet, path)
+			r.RemoteAddr = from
+			if port.ServeHTTP(w, r); w.Code != want {
+				t.Errorf("%s from %q: %d, want %d", path, from, w.Code, want)
+			}
 		}
 	}
 }

@@ -177,11 +177,6 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	if failed != nil || !x.sent {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")
-		if tooLarge, ok := errors.AsType[*http.MaxBytesError](failed); ok {
-			refused(w, r, observe.RefusedBody)
-			kubehttp.WriteBodyTooLarge(w, r, tooLarge.Limit)
-			return
-		}
 		if late {
 			refused(w, r, observe.RefusedMalformed)
 			kubehttp.WriteTimeout(w, r)

@@ -133,7 +133,7 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 			front := startProxy(t, kubehttp.WithRequestInfo(server.LimitBodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer close(done)
 				forwarder.ServeAs(w, r, authn.Identity{}, nil) // nobody
-			}), 0, 100*time.Millisecond)), false)
+			}), 100*time.Millisecond)), false)
 			conn := proxytest.DialTLS(t, front)
 			if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {
 				t.Fatal(err)

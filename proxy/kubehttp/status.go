@@ -2,7 +2,6 @@ package kubehttp
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strconv"
 
@@ -111,13 +110,6 @@ func WriteUnavailable(w http.ResponseWriter, r *http.Request, message string, ag
 // (waitGroupWriteRetryAfterToResponse in k8s.io/apiserver/pkg/server/filters).
 func WriteShuttingDown(w http.ResponseWriter, r *http.Request) {
 	WriteUnavailable(w, r, "listproxy is shutting down", true)
-}
-
-// WriteBodyTooLarge answers as kube-apiserver does (k8s.io/apiserver,
-// pkg/endpoints/handlers, limitedReadBody).
-func WriteBodyTooLarge(w http.ResponseWriter, r *http.Request, limit int64) {
-	WriteStatus(w, r, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
-		fmt.Sprintf("Request entity too large: limit is %d", limit))
 }
 
 // WriteTimeout answers a request whose body took too long, as kube-apiserver does

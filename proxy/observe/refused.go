@@ -14,8 +14,6 @@ const (
 	RefusedConnect = "connect"
 	// RefusedNoConnect: something else than CONNECT at the port for that (400).
 	RefusedNoConnect = "no-connect"
-	// RefusedBody: the body is longer than --max-body-bytes (413).
-	RefusedBody = "body-too-large"
 	// RefusedConnection: the Connection header lists a header that says who the caller is (400).
 	RefusedConnection = "connection-header"
 	// RefusedSegments: dot segments, in a request with listproxy's own credentials (400).
@@ -32,7 +30,7 @@ const (
 // documentation and tests.
 func RefusalReasons() []string {
 	return []string{
-		RefusedIdentity, RefusedTarget, RefusedMisdirected, RefusedConnect, RefusedNoConnect, RefusedBody,
-		RefusedConnection, RefusedSegments, RefusedUpgrade, RefusedMalformed,
+		RefusedIdentity, RefusedTarget, RefusedMisdirected, RefusedConnect, RefusedNoConnect, RefusedConnection,
+		RefusedSegments, RefusedUpgrade, RefusedMalformed,
 	}
 }

@@ -7,39 +7,24 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/proxy/observe"
 )
 
 // BodyTime is how long the body of a short request may take. kube-apiserver gives such a request as
 // long in all (--request-timeout).
 const BodyTime = time.Minute
 
-// LimitBodies returns next with bounds on request bodies, in bytes and in time. 0 is none; long-running
-// requests have none either, since they send a stream and no object.
-//
-// A request that says that its body is longer gets 413, in the words of kube-apiserver, whose own
-// bound is 3 MiB (MaxRequestBodyBytes; aggregated API servers may have others). A body of unknown
-// length is cut off at the bound: reading it then fails with an [http.MaxBytesError], and the
-// forwarder answers with the same 413.
-func LimitBodies(next http.Handler, limit int64, within time.Duration) http.Handler {
+// LimitBodies returns next with a bound on the time that request bodies take. Long-running requests have
+// none, since they send a stream and no object. How long a body may be, the API server says (413).
+func LimitBodies(next http.Handler, within time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Body == nil || r.Body == http.NoBody || kubehttp.Of(r).LongRunning:
+		if r.Body == nil || r.Body == http.NoBody || kubehttp.Of(r).LongRunning {
 			next.ServeHTTP(w, r)
 			return
-		case limit > 0 && r.ContentLength > limit:
-			observe.RecordOf(r.Context()).Refused(observe.RefusedBody)
-			kubehttp.WriteBodyTooLarge(w, r, limit)
-			return
-		case limit > 0 && r.ContentLength < 0: // a known length cannot be exceeded
-			r.Body = http.MaxBytesReader(w, r.Body, limit)
 		}
-		if within > 0 {
-			body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
-			_ = body.control.SetReadDeadline(time.Now().Add(within)) // fails only if the connection is gone
-			defer body.handled()
-			r.Body = body
-		}
+		body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
+		_ = body.control.SetReadDeadline(time.Now().Add(within)) // fails only if the connection is gone
+		defer body.handled()
+		r.Body = body
 		next.ServeHTTP(w, r)
 	})
 }

@@ -19,7 +19,7 @@ const bodyLimit = 10 * time.Second
 
 // bounded serves handler behind the bounds on bodies.
 func bounded(handler http.HandlerFunc) http.Handler {
-	return kubehttp.WithRequestInfo(LimitBodies(handler, 0, bodyLimit))
+	return kubehttp.WithRequestInfo(LimitBodies(handler, bodyLimit))
 }
 
 // TestBodyTime: the body of a short request comes in time, or it is not read any more. The limit is not

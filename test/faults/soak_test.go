@@ -63,7 +63,7 @@ func TestSoak(t *testing.T) {
 	s := newScene(t, plane, "soak", *binary)
 	mend(s)
 	defer s.proxies.Stop(s)
-	s.args = []string{"--eager", eager(), "--history-window", soakHistory.String(), "--self-check-interval", "10s", "--idle-timeout", idleTimeout.String(), "--debug-pprof"}
+	s.args = []string{"--eager", eager(), "--history-window", soakHistory.String(), "--self-check-interval", "10s", "--idle-timeout", idleTimeout.String()}
 	s.start()
 	s.follow()
 	quiet, end := s.load()

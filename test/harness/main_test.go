@@ -59,7 +59,7 @@ func standIn() error {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	dir := flags.String("cert-dir", "", "")
 	for _, name := range []string{
-		"kubeconfig", "bind-address", "secure-port", "admin-bind-address", "log-level", "eager-jitter",
+		"kubeconfig", "bind-address", "secure-port", "admin-bind-address", "log-level",
 		"shutdown-timeout", "upstream-settle",
 	} {
 		flags.String(name, "", "")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -301,52 +300,33 @@ func TestStall(t *testing.T) {
 	}
 }
 
-var digits = regexp.MustCompile(`[0-9]+`)
-
-// TestMaxBodyBytes: a body that is too long gets the 413 that kube-apiserver would give it at its
-// own limit of 3 MiB.
-func TestMaxBodyBytes(t *testing.T) {
+// TestLongBody: how long a body may be, kube-apiserver says, in its own words.
+func TestLongBody(t *testing.T) {
 	harness.Long(t)
-	p := startProcess(t, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--max-body-bytes", "1Mi"},
-	})
-	json := func(megabytes int) string {
-		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"x":"` + strings.Repeat("x", megabytes<<20) + `"}}`
-	}
-	post := call{
-		method: http.MethodPost, path: "/api/v1/namespaces/team-a/configmaps?dryRun=All",
-		header: http.Header{"Content-Type": {"application/json"}},
-	}
+	p := startProcess(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Connect: true})
+	const most = 3 << 20 // kube-apiserver's own
 	for name, configs := range ways(p) {
 		d := doorOf(t, configs)
 		for _, proto := range []string{http1, http2} {
 			for _, chunked := range []bool{false, true} {
-				ask := func(d *door, megabytes int) reply {
-					c := post
-					c.proto, c.body = proto, json(megabytes)
+				ask := func(d *door, bytes int) reply {
+					c := call{
+						proto: proto, method: http.MethodPost, path: "/api/v1/namespaces/team-a/configmaps?dryRun=All",
+						header: http.Header{"Content-Type": {"application/json"}},
+						body:   `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"x":"` + strings.Repeat("x", bytes) + `"}}`,
+					}
 					if !chunked {
 						return d.do(t, c)
 					}
 					body := struct{ io.Reader }{strings.NewReader(c.body)}
 					return d.read(t, d.sendBody(t.Context(), t, c, body))
 				}
-				want, got := ask(direct, 4), ask(d, 2)
-				if want.Status != http.StatusRequestEntityTooLarge {
-					t.Fatalf("the API server: %d: %s", want.Status, want.Body)
+				want, got := ask(direct, most), ask(d, most)
+				if want.Status != http.StatusRequestEntityTooLarge || got.Status != want.Status {
+					t.Errorf("status %d, the API server's is %d: %s", got.Status, want.Status, want.Body)
 				}
-				if want.Status != got.Status {
-					t.Errorf("status %d, want %d", got.Status, want.Status)
-				}
-				if diff := cmp.Diff(digits.ReplaceAllString(want.Body, "N"), digits.ReplaceAllString(got.Body, "N")); diff != "" {
+				if diff := cmp.Diff(want.Body, got.Body); diff != "" {
 					t.Errorf("%s, %s, chunked %v (-direct +via):\n%s", name, proto, chunked, diff)
-				}
-				for _, header := range []string{"Content-Type", "Cache-Control"} {
-					if want, got := want.Header.Get(header), got.Header.Get(header); want != got {
-						t.Errorf("%s %q, want %q", header, got, want)
-					}
-				}
-				if !strings.Contains(got.Body, fmt.Sprint("limit is ", 1<<20)) {
-					t.Errorf("the limit is not named: %s", got.Body)
 				}
 				if small := ask(d, 0); small.Status != http.StatusCreated {
 					t.Errorf("a small body: %d: %s", small.Status, small.Body)

@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 		}
 		own := cp.RESTConfig(controlplane.Feed)
 		paged, err = s.Proxy(harness.ProxyOptions{
-			Upstream: own, Args: []string{"--eager", "namespaces", "--debug-pprof", "--log-level", "access"},
+			Upstream: own, Args: []string{"--eager", "namespaces", "--log-level", "access"},
 		})
 		if err != nil {
 			return err

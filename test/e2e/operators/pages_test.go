@@ -115,7 +115,7 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 // The flags in force are those of the process, and there is no secret among them.
 func TestFlagz(t *testing.T) {
 	flags := look(t, paged, "/flagz")
-	for _, line := range []string{"\neager=[namespaces]\n", "\ndebug-pprof=true\n", "\nhistory-window=2m30s\n"} {
+	for _, line := range []string{"\neager=[namespaces]\n", "\nlog-level=access\n", "\nhistory-window=2m30s\n"} {
 		if !strings.Contains(string(flags.Body), line) {
 			t.Errorf("/flagz does not say %q: %s", line, flags)
 		}

@@ -31,9 +31,6 @@ type Handler struct {
 	Draining func() bool
 	// GoawayChance is the part of requests over HTTP/2 after which the client is told to connect again.
 	GoawayChance float64
-	// StallTimeout is how long a client may read nothing of an answer before it is cut off, unless it is a
-	// forwarded stream; 0 is never.
-	StallTimeout time.Duration
 
 	// ConsistentWait is how long a list of the newest state may wait for the proof.
 	ConsistentWait time.Duration

@@ -17,6 +17,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
+// stallTime is how long a client may read nothing of an answer before it is cut off, unless it is a
+// forwarded stream: until then what is read is held in memory.
+const stallTime = time.Minute
+
 // respond is the last handler of the chain.
 func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 	if s := h.answer(w, r); s != nil {
@@ -57,7 +61,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		w = watch
 	}
 	if !kubehttp.Of(r).LongRunning {
-		short := server.NewAnswerWriter(w, r, h.StallTimeout, h.Log)
+		short := server.NewAnswerWriter(w, r, stallTime, h.Log)
 		defer short.Finish()
 		w = short
 	}
@@ -101,7 +105,7 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 			return nil, reason.None
 		}
 	}
-	answer := server.NewAnswerWriter(w, r, h.StallTimeout, h.Log)
+	answer := server.NewAnswerWriter(w, r, stallTime, h.Log)
 	if list.Watch {
 		return h.beginWatch(answer, r, who, list, a, event, page)
 	}

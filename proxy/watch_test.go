@@ -372,7 +372,7 @@ func watchesOfBench(b *testing.B, w *modelWorld) (chain http.Handler, path strin
 	b.Helper()
 	w.answerReviews(b)
 	h := w.handler
-	h.Authenticator, h.Draining, h.StallTimeout = authntest.New(b), func() bool { return false }, time.Minute
+	h.Authenticator, h.Draining = authntest.New(b), func() bool { return false }
 	h.Observer, _ = observetest.New(nil)
 	var err error
 	if h.Upstream, err = upstream.New(&rest.Config{Host: "https://upstream.example"}); err != nil {

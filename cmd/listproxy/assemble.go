@@ -113,8 +113,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 	return &proxy.Handler{
 		Draining:       a.draining.Load,
 		GoawayChance:   o.serving.goawayChance,
-		StallTimeout:   o.limits.stall,
-		ConsistentWait: o.cache.consistentWait,
+		ConsistentWait: consistentWait,
 		Authenticator:  authenticator,
 		Limits:         bounds,
 		Upstream:       a.transports,
@@ -198,7 +197,7 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		return f, fmt.Errorf("the proxy's own way to the API server: %w", err)
 	}
 	own.Transport = observing.FeedTransport(own.Transport, api.transports.URL())
-	if f.compressor, err = gzip.NewCompressor(o.cache.compressedBound); err != nil {
+	if f.compressor, err = gzip.NewCompressor(compressedBound(o.cache.byteBound)); err != nil {
 		return f, err
 	}
 	closing.add(f.compressor.Close)

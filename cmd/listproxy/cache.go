@@ -22,14 +22,11 @@ import (
 type cacheOptions struct {
 	flags *pflag.FlagSet // to tell what was given
 
-	config     string
-	eager      []string
-	bytes      string
-	compressed string
-	// consistent says which lists of the newest state are answered from memory, and consistentWait how
-	// long they wait for the proof.
-	consistent     string
-	consistentWait time.Duration
+	config string
+	eager  []string
+	bytes  string
+	// consistent says which lists of the newest state are answered from memory.
+	consistent string
 	// watches: watches and streaming lists are answered from memory.
 	watches   bool
 	history   time.Duration
@@ -38,9 +35,9 @@ type cacheOptions struct {
 	selfCheck time.Duration
 
 	// What Validate makes of them.
-	byteBound, compressedBound int64
-	policy                     *policy.Config
-	eagerly                    []proxy.EagerCollection
+	byteBound int64
+	policy    *policy.Config
+	eagerly   []proxy.EagerCollection
 }
 
 // freshWait is how long a request waits for a revision that listproxy has not reached, before it is
@@ -48,19 +45,18 @@ type cacheOptions struct {
 // takes longer than this is soon answered by the upstream itself.
 const freshWait = 100 * time.Millisecond
 
-// maxConsistentWait is longer than any proof takes that still comes.
-const maxConsistentWait = time.Minute
+// consistentWait is how long a list of the newest state waits for the proof, before it is forwarded. It
+// is longer than the proof takes where nothing is amiss.
+const consistentWait = 1500 * time.Millisecond
 
 func defaultCacheOptions() cacheOptions {
 	return cacheOptions{
-		bytes:          "2Gi",
-		compressed:     "256Mi",
-		consistent:     string(policy.ConsistentNever),
-		consistentWait: 1500 * time.Millisecond,
-		history:        150 * time.Second,
-		staleness:      90 * time.Second,
-		idle:           15 * time.Minute,
-		selfCheck:      5 * time.Minute,
+		bytes:      "2Gi",
+		consistent: string(policy.ConsistentNever),
+		history:    150 * time.Second,
+		staleness:  90 * time.Second,
+		idle:       15 * time.Minute,
+		selfCheck:  5 * time.Minute,
 	}
 }
 
@@ -69,15 +65,11 @@ func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 	o.flags = fs
 	fs.StringVar(&o.config, "config", o.config, "policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
 	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes, and to keep: pods,pods/protobuf,deployments.v1.apps")
-	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none): at the bound,\n"+
-		"history is shortened, then idle resources are dropped, then lists are forwarded")
-	fs.StringVar(&o.compressed, "compression-cache-bytes", o.compressed,
-		"bound on the compressed lists that are kept (`quantity`); 0 compresses every list again")
+	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none), beside which compressed lists may take an eighth of it:\n"+
+		"at the bound, history is shortened, then idle resources are dropped, then lists are forwarded")
 	cli.AddConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory "+
 		"holds\neverything written before the list came. true: where that is faster than kube-apiserver; always: all;\n"+
 		"false: none. The policy can say otherwise for a resource")
-	fs.DurationVar(&o.consistentWait, "consistent-wait", o.consistentWait,
-		"how long a list of the newest state waits for the proof (--consistent-lists), before it is forwarded; at most 1m")
 	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any "+
 		"number of clients;\nthe policy can say otherwise for a resource")
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
@@ -93,10 +85,8 @@ func (o *cacheOptions) Validate() (err error) {
 	if err := o.checkTimes(); err != nil {
 		return err
 	}
-	for _, q := range []byteFlag{{"--cache-bytes", o.bytes, &o.byteBound}, {"--compression-cache-bytes", o.compressed, &o.compressedBound}} {
-		if err := q.parse(); err != nil {
-			return err
-		}
+	if err := (byteFlag{"--cache-bytes", o.bytes, &o.byteBound}).parse(); err != nil {
+		return err
 	}
 	if err := cli.CheckConsistentLists(o.consistent); err != nil {
 		return err
@@ -115,13 +105,9 @@ func (o *cacheOptions) checkTimes() error {
 	if err := checkDurations(
 		durationFlag{"--history-window", o.history, time.Second},
 		durationFlag{"--staleness-bound", o.staleness, 6 * time.Second},
-		durationFlag{"--consistent-wait", o.consistentWait, 0},
 		durationFlag{"--idle-timeout", o.idle, 0},
 	); err != nil {
 		return err
-	}
-	if o.consistentWait > maxConsistentWait {
-		return fmt.Errorf("--consistent-wait %v is too long: at most %v", o.consistentWait, maxConsistentWait)
 	}
 	if o.selfCheck != 0 && o.selfCheck < time.Second {
 		return fmt.Errorf("--self-check-interval %v is too short: at least 1s, or 0 for no checks", o.selfCheck)

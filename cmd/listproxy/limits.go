@@ -14,23 +14,15 @@ import (
 type limitOptions struct {
 	requests    int
 	longRunning int
-	connections int
 	answers     string
-	wait        time.Duration
-	stall       time.Duration
-
 	answerBytes int64 // by Validate
 }
 
+// overloadWait is how long a request waits for its turn, before it is refused.
+const overloadWait = 5 * time.Second
+
 func defaultLimitOptions() limitOptions {
-	return limitOptions{
-		requests:    1000,
-		longRunning: 20000,
-		connections: 20000,
-		answers:     "1Gi",
-		wait:        5 * time.Second,
-		stall:       time.Minute,
-	}
+	return limitOptions{requests: 1000, longRunning: 20000, answers: "1Gi"}
 }
 
 // AddFlags implements optionGroup.
@@ -43,13 +35,6 @@ func (o *limitOptions) AddFlags(fs *pflag.FlagSet) {
 		"how many bytes of large answers from memory are being written, and of large bodies of requests kept to be sent\n"+
 			"again, at a time (`quantity`), shared fairly between callers; answers and bodies of up to a thousandth of it\n"+
 			"do not count; 0 any number")
-	fs.DurationVar(&o.wait, "overload-wait", o.wait,
-		"how long a request waits for its turn before it gets 429 Too Many Requests; 0 not at all")
-	fs.IntVar(&o.connections, "max-connections", o.connections,
-		"how many connections --secure-port and --connect-port have at a time, tunnels included; at the limit,\n"+
-			"new ones wait; 0 any number")
-	fs.DurationVar(&o.stall, "stall-timeout", o.stall,
-		"a client that reads nothing of an answer for this long is cut off, unless it is a forwarded stream; 0 never")
 }
 
 // Validate implements optionGroup.
@@ -58,7 +43,7 @@ func (o *limitOptions) Validate() error {
 		flag  string
 		value int
 	}{
-		{"--max-requests-inflight", o.requests}, {"--max-long-running-requests", o.longRunning}, {"--max-connections", o.connections},
+		{"--max-requests-inflight", o.requests}, {"--max-long-running-requests", o.longRunning},
 	} {
 		if n.value < 0 {
 			return fmt.Errorf("%s %d is negative: give a number, or 0 for no bound", n.flag, n.value)
@@ -67,17 +52,11 @@ func (o *limitOptions) Validate() error {
 			return fmt.Errorf("%s %d is more than any machine can serve: give a smaller number, or 0 for no bound", n.flag, n.value)
 		}
 	}
-	if o.wait < 0 {
-		return fmt.Errorf("--overload-wait %v is negative: give a duration, or 0 to let nobody wait", o.wait)
-	}
-	if o.stall != 0 && o.stall < time.Second {
-		return fmt.Errorf("--stall-timeout %v is too short: at least 1s, or 0 for none", o.stall)
-	}
 	return byteFlag{"--max-inflight-bytes", o.answers, &o.answerBytes}.parse()
 }
 
 func (o *limitOptions) limits() (*limits.Limits, error) {
 	return limits.New(limits.Config{
-		Requests: o.requests, LongRunning: o.longRunning, Bytes: o.answerBytes, Wait: o.wait,
+		Requests: o.requests, LongRunning: o.longRunning, Bytes: o.answerBytes, Wait: overloadWait,
 	})
 }

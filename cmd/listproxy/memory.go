@@ -13,7 +13,28 @@ const (
 	gcPercent = 50
 	// otherMemory is for all but what is stored: requests, connections, stacks.
 	otherMemory = 512 << 20
+	// compressedPart is which part of what is stored compressed lists may take beside it.
+	compressedPart = 8
+	// compressedAnyway is what they may take if storage has no bound.
+	compressedAnyway = 256 << 20
+	// connectionMemory is what may be spent on each connection, of all memory: eight times what one takes
+	// at most.
+	connectionMemory                  = 1 << 20
+	leastConnections, mostConnections = 256, 20_000
 )
+
+// compressedBound returns how many bytes of compressed lists are kept, by the bound on what is stored.
+func compressedBound(stored int64) int64 {
+	if stored <= 0 {
+		return compressedAnyway
+	}
+	return stored / compressedPart
+}
+
+// connectionBound returns how many connections clients may have, by the limit of the process's memory.
+func connectionBound(limit int64) int {
+	return int(min(max(limit/connectionMemory, leastConnections), mostConnections))
+}
 
 // tuneMemory sets how the Go runtime uses memory, by the bounds on what is stored, unless GOGC or
 // GOMEMLIMIT do. The limit is a soft one: near it garbage is collected more often.
@@ -23,7 +44,7 @@ func (o *cacheOptions) tuneMemory(log *slog.Logger) {
 		percent = gcPercent
 		debug.SetGCPercent(percent)
 	}
-	limit := memoryLimit(o.byteBound, o.compressedBound)
+	limit := memoryLimit(o.byteBound)
 	if limit < math.MaxInt64 && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(limit)
 	}
@@ -32,9 +53,9 @@ func (o *cacheOptions) tuneMemory(log *slog.Logger) {
 
 // memoryLimit returns a limit for the process that leaves room for the garbage of what may be
 // stored. If storage has no bound, the process has none either.
-func memoryLimit(stored, compressed int64) int64 {
-	if stored <= 0 || stored > math.MaxInt64/4 || compressed > math.MaxInt64/4 {
+func memoryLimit(stored int64) int64 {
+	if stored <= 0 || stored > math.MaxInt64/4 {
 		return math.MaxInt64
 	}
-	return (stored+compressed)/100*(100+gcPercent) + otherMemory
+	return (stored+compressedBound(stored))/100*(100+gcPercent) + otherMemory
 }

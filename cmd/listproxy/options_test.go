@@ -103,9 +103,6 @@ func TestWrongOptions(t *testing.T) {
 		{[]string{"--staleness-bound", "1s"}, []string{"--staleness-bound 1s", "at least"}},
 		{[]string{"--consistent-lists=maybe"}, []string{`--consistent-lists "maybe"`, "true, always or false"}},
 		{[]string{"--consistent-lists="}, []string{`--consistent-lists ""`, "true, always or false"}},
-		{[]string{"--consistent-wait", "-1s"}, []string{"--consistent-wait -1s is too short", "at least 0s"}},
-		{[]string{"--consistent-wait", "2m"}, []string{"--consistent-wait 2m0s is too long", "at most 1m0s"}},
-		{[]string{"--consistent-wait", "soon"}, []string{"--consistent-wait"}},
 		{[]string{"--review-ttl", "-1s"}, []string{"--review-ttl -1s"}},
 		{[]string{"--cache-bytes", "much"}, []string{"--cache-bytes", "512Mi"}},
 		{[]string{"--cache-bytes", "-1"}, []string{"--cache-bytes", "512Mi"}},
@@ -147,15 +144,10 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 		{[]string{"--max-requests-inflight", "9223372036854775807"}, []string{"--max-requests-inflight", "0 for no bound"}},
 		{[]string{"--max-requests-inflight", "many"}, []string{"--max-requests-inflight"}},
 		{[]string{"--max-long-running-requests", "-1"}, []string{"--max-long-running-requests -1", "0 for no bound"}},
-		{[]string{"--max-connections", "-1"}, []string{"--max-connections -1", "0 for no bound"}},
 		{[]string{"--max-inflight-bytes", "much"}, []string{"--max-inflight-bytes", "512Mi"}},
 		{[]string{"--max-inflight-bytes", "-1"}, []string{"--max-inflight-bytes", "512Mi"}},
-		{[]string{"--overload-wait", "-1s"}, []string{"--overload-wait -1s", "0 to let nobody wait"}},
-		{[]string{"--overload-wait", "5"}, []string{"--overload-wait", "unit"}},
 		{[]string{"--self-check-interval", "-1s"}, []string{"--self-check-interval -1s", "at least 1s"}},
 		{[]string{"--self-check-interval", "10ms"}, []string{"--self-check-interval 10ms", "or 0"}},
-		{[]string{"--stall-timeout", "-1s"}, []string{"--stall-timeout -1s", "at least 1s"}},
-		{[]string{"--stall-timeout", "999ms"}, []string{"--stall-timeout 999ms", "at least 1s"}},
 
 		{[]string{"--audit-log-path", "x", "--audit-log-maxsize", "-1"}, []string{"--audit-log-maxsize=-1", "negative"}},
 		{[]string{"--audit-log-path", "x", "--audit-log-maxbackup", "-1"}, []string{"--audit-log-maxbackup=-1", "negative"}},
@@ -176,7 +168,7 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 func TestIdentityLimitAndAuditOptions(t *testing.T) {
 	ca := newCA(t)
 	o, err := parse("--client-ca-file", ca,
-		"--max-inflight-bytes", "64Mi", "--stall-timeout", "0", "--audit-log-path", "-")
+		"--max-inflight-bytes", "64Mi", "--audit-log-path", "-")
 	expect.NoError(t, err)
 	if o.callers.clientCA == nil {
 		t.Error("no CA of clients")
@@ -184,7 +176,7 @@ func TestIdentityLimitAndAuditOptions(t *testing.T) {
 	if _, err := o.callers.authenticator(); err != nil {
 		t.Error(err)
 	}
-	if o.limits.answerBytes != 64<<20 || o.limits.stall != 0 {
+	if o.limits.answerBytes != 64<<20 {
 		t.Errorf("limits: %+v", o.limits)
 	}
 	if !o.audit.config.Enabled() {

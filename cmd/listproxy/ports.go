@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"runtime/debug"
 	"strconv"
 
 	"github.com/listproxy/listproxy/proxy/certs"
@@ -38,7 +39,7 @@ func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slo
 	if ca := o.callers.clientCA; ca != nil {
 		p.tls.ClientCAs = certs.ClientCAs(ca)
 	}
-	p.clientBound, p.adminBound = limits.NewConnections(o.limits.connections), limits.NewConnections(adminConnections)
+	p.clientBound, p.adminBound = limits.NewConnections(connectionBound(debug.SetMemoryLimit(-1))), limits.NewConnections(adminConnections)
 	clients, err := net.Listen("tcp", net.JoinHostPort(o.serving.bindAddress, strconv.Itoa(o.serving.port)))
 	if err != nil {
 		return nil, fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)

@@ -263,8 +263,8 @@ var forwarding = []struct {
 	{
 		NotProven,
 		"the state at this moment, which could not be proven in time",
-		"It asks for the state at this moment, and listproxy could not prove within " +
-			"--consistent-wait that it has that state.",
+		"It asks for the state at this moment, and listproxy could not prove in time that " +
+			"it has that state.",
 	},
 }
 

@@ -38,7 +38,7 @@ const (
 	// follows each that ends, so that bookmarks keep coming.
 	besideKept = 3 * time.Second
 	// awaitedKept: until this long after the last request for the newest state came, a probe that got
-	// no answer is sent again. No request waits longer (--consistent-wait is a minute at most).
+	// no answer is sent again. No request waits longer.
 	awaitedKept = time.Minute
 )
 

@@ -16,16 +16,16 @@ import (
 // TestMemory: bounds follow from the memory limit, and leave what listproxy needs beside them.
 func TestMemory(t *testing.T) {
 	for limit, want := range map[string]map[string]string{
-		"1Gi":   {"GOMEMLIMIT": "921MiB", "cache-bytes": "242Mi", "compression-cache-bytes": "30Mi", "max-inflight-bytes": "128Mi", "max-connections": "1024", "max-long-running-requests": "1024"},
-		"4Gi":   {"GOMEMLIMIT": "3686MiB", "cache-bytes": "1881Mi", "compression-cache-bytes": "235Mi", "max-inflight-bytes": "512Mi", "max-connections": "4096", "max-long-running-requests": "4096"},
-		"1.5Gi": {"GOMEMLIMIT": "1382MiB", "cache-bytes": "516Mi", "compression-cache-bytes": "64Mi", "max-inflight-bytes": "192Mi", "max-connections": "1536", "max-long-running-requests": "1536"},
-		"64G":   {"GOMEMLIMIT": "54931MiB", "cache-bytes": "32248Mi", "compression-cache-bytes": "4031Mi", "max-inflight-bytes": "7629Mi", "max-connections": "20000", "max-long-running-requests": "20000"},
+		"1Gi":   {"GOMEMLIMIT": "921MiB", "cache-bytes": "242Mi", "max-inflight-bytes": "128Mi", "max-long-running-requests": "1024"},
+		"4Gi":   {"GOMEMLIMIT": "3686MiB", "cache-bytes": "1881Mi", "max-inflight-bytes": "512Mi", "max-long-running-requests": "4096"},
+		"1.5Gi": {"GOMEMLIMIT": "1382MiB", "cache-bytes": "516Mi", "max-inflight-bytes": "192Mi", "max-long-running-requests": "1536"},
+		"64G":   {"GOMEMLIMIT": "54931MiB", "cache-bytes": "32248Mi", "max-inflight-bytes": "7629Mi", "max-long-running-requests": "20000"},
 		"''":    {},
 	} {
 		t.Run(limit, func(t *testing.T) {
 			got := memoryOf(t, "resources: {limits: {memory: "+limit+"}}")
 			// As where helm upgrade reuses the values of a chart that did not have these yet.
-			without := memoryOf(t, "{maxConnections: null, maxLongRunningRequests: null, resources: {limits: {memory: "+limit+"}}}")
+			without := memoryOf(t, "{maxLongRunningRequests: null, resources: {limits: {memory: "+limit+"}}}")
 			if diff := cmp.Diff(got, without); diff != "" {
 				t.Errorf("without values (-want +got):\n%s", diff)
 			}
@@ -41,24 +41,25 @@ func TestMemory(t *testing.T) {
 			}
 			all, runtime := mebi(limit), mebi(got["GOMEMLIMIT"])
 			// cmd/listproxy/memory.go
-			needs := (mebi(got["cache-bytes"])+mebi(got["compression-cache-bytes"]))*3/2 + 512
+			kept := mebi(got["cache-bytes"]) * 9 / 8 // compressed lists too
+			needs := kept*3/2 + 512
 			if needs > runtime || runtime > all*9/10 {
 				t.Errorf("%d MiB are needed, of %d for Go and %d in all", needs, runtime, all)
 			}
 			// The most that connections, heads that are not whole, requests in flight and watches take,
 			// by test/faults/limits, beside what is stored, if there is hardly any garbage.
-			connections, err1 := strconv.ParseInt(got["max-connections"], 10, 64)
-			watches, err2 := strconv.ParseInt(got["max-long-running-requests"], 10, 64)
+			connections := min(runtime, 20_000)
+			watches, err := strconv.ParseInt(got["max-long-running-requests"], 10, 64)
 			watches += watches / 8 // of callers who are not accepted yet
-			held := mebi(got["cache-bytes"]) + mebi(got["compression-cache-bytes"]) + connections/8 + 128 + 320 + watches*61>>10
-			if err1 != nil || err2 != nil || held > runtime {
-				t.Errorf("%d MiB may be held, of %d for Go: %v, %v", held, runtime, err1, err2)
+			held := kept + connections/8 + 128 + 320 + watches*61>>10
+			if err != nil || held > runtime {
+				t.Errorf("%d MiB may be held, of %d for Go: %v", held, runtime, err)
 			}
 		})
 	}
 	t.Run("given", func(t *testing.T) {
-		got := memoryOf(t, "{resources: {limits: {memory: 1Gi}}, cache: {bytes: 64Mi, compressionBytes: 1Mi, inflightBytes: 2Mi}, maxConnections: 0, maxLongRunningRequests: 30000}")
-		want := map[string]string{"GOMEMLIMIT": "921MiB", "cache-bytes": "64Mi", "compression-cache-bytes": "1Mi", "max-inflight-bytes": "2Mi", "max-connections": "0", "max-long-running-requests": "30000"}
+		got := memoryOf(t, "{resources: {limits: {memory: 1Gi}}, cache: {bytes: 64Mi, inflightBytes: 2Mi}, maxLongRunningRequests: 30000}")
+		want := map[string]string{"GOMEMLIMIT": "921MiB", "cache-bytes": "64Mi", "max-inflight-bytes": "2Mi", "max-long-running-requests": "30000"}
 		expect.Same(t, want, got)
 	})
 }
@@ -72,7 +73,7 @@ func memoryOf(t *testing.T, text string) map[string]string {
 		got[env.Name] = env.Value
 	}
 	for _, arg := range pod.Containers[0].Args {
-		if flag, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "="); strings.HasSuffix(flag, "-bytes") || flag == "max-connections" || flag == "max-long-running-requests" {
+		if flag, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "="); strings.HasSuffix(flag, "-bytes") || flag == "max-long-running-requests" {
 			got[flag] = value
 		}
 	}
@@ -82,9 +83,7 @@ func memoryOf(t *testing.T, text string) map[string]string {
 // TestBytesAsNumbers: Helm reads numbers without a unit as floats.
 func TestBytesAsNumbers(t *testing.T) {
 	args := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "{resources: {limits: {memory: 4294967296}}, cache: {bytes: 1500000000}}")), nil).Spec.Template.Spec.Containers[0].Args
-	for _, want := range []string{"--cache-bytes=1500000000", "--compression-cache-bytes=235Mi"} {
-		if !slices.Contains(args, want) {
-			t.Errorf("%s is not among %q", want, args)
-		}
+	if want := "--cache-bytes=1500000000"; !slices.Contains(args, want) {
+		t.Errorf("%s is not among %q", want, args)
 	}
 }

@@ -48,17 +48,12 @@ func TestRefused(t *testing.T) {
 		"a subresource":           {"policy: {resources: [{group: '', resource: pods/log}]}", []string{"/policy/resources/0/resource"}},
 
 		"lists that may be consistent": {"consistentLists: maybe", []string{"/consistentLists", "always"}},
-		"a wait without a unit":        {"consistentWait: 2", []string{"/consistentWait", "string"}},
-		"a wait that is negative":      {"consistentWait: -1s", []string{"/consistentWait"}},
-		"a wait of more than a minute": {"consistentWait: 999m", []string{"/consistentWait"}},
-		"one of 61 seconds":            {"consistentWait: 61s", []string{"/consistentWait"}},
-		"one of 60001 ms":              {"consistentWait: 60001ms", []string{"/consistentWait"}},
 		"consistent in words":          {"policy: {resources: [{group: '', resource: pods, consistentLists: 'yes'}]}", []string{"/policy/resources/0/consistentLists", "always"}},
 
 		"a label that pods are selected by": {"podLabels: {app.kubernetes.io/name: other}", []string{"/podLabels/app.kubernetes.io"}},
 		"a volume in place of the chart's":  {"extraVolumes: [{name: policy}]", []string{"/extraVolumes/0/name"}},
 		"a mount over the chart's":          {"extraVolumeMounts: [{name: x, mountPath: /etc/listproxy/tls}]", []string{"/extraVolumeMounts/0/mountPath"}},
-		"more to keep than fits":            {"{resources: {limits: {memory: 4Gi}}, cache: {bytes: 8Gi}}", []string{"cache.bytes", "8427 MiB together", "may use 3686 MiB"}},
+		"more to keep than fits":            {"{resources: {limits: {memory: 4Gi}}, cache: {bytes: 8Gi}}", []string{"cache.bytes", "is 9216 MiB", "may use 3686 MiB"}},
 
 		"memory without a bound":        {"cache: {bytes: 0}", []string{"cache.bytes 0", "1Mi or more"}},
 		"bytes without a unit":          {"cache: {inflightBytes: 512}", []string{"cache.inflightBytes 512", "1Mi or more"}},

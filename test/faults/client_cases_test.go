@@ -38,7 +38,7 @@ func clientCases() []faultCase {
 			}
 			return time.Now()
 		}},
-		{name: "memory_tight", shell: "export GOMEMLIMIT=24MiB", args: []string{"--cache-bytes", "256Ki", "--compression-cache-bytes", "0"}, mayForward: true, fault: func(s *scene) time.Time {
+		{name: "memory_tight", shell: "export GOMEMLIMIT=24MiB", args: []string{"--cache-bytes", "256Ki"}, mayForward: true, fault: func(s *scene) time.Time {
 			s.hold()
 			return time.Now()
 		}},

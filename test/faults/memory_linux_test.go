@@ -32,7 +32,6 @@ const (
 	memoryLimit   = 1 << 30
 	memorySoft    = "921MiB"
 	memoryStored  = "242Mi"
-	memoryPressed = "30Mi"
 	memoryWritten = "128Mi"
 )
 
@@ -64,7 +63,7 @@ func memoryCases() []faultCase {
 		name: "memory_bounded", plain: true,
 		shell: fmt.Sprintf("ulimit -d %d\nexport GOMEMLIMIT=%s", memoryLimit>>10, memorySoft),
 		args: []string{
-			"--cache-bytes", memoryStored, "--compression-cache-bytes", memoryPressed, "--max-inflight-bytes", memoryWritten,
+			"--cache-bytes", memoryStored, "--max-inflight-bytes", memoryWritten,
 		},
 		before: (*scene).createLarge,
 		fault:  (*scene).largeLists,

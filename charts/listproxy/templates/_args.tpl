@@ -15,9 +15,6 @@
 {{- if .Values.watches }}
 - --watches
 {{- end }}
-{{- with .Values.consistentWait }}
-- --consistent-wait={{ . }}
-{{- end }}
 {{- with .Values.goawayChance }}
 - --goaway-chance={{ . }}
 {{- end }}
@@ -37,37 +34,31 @@
 {{- if .Values.resources.limits.memory }}
 {{- $memory = include "listproxy.memory" . | fromYaml }}
 {{- end }}
-{{- range $flag, $bound := dict "cache-bytes" (list .Values.cache.bytes "stored") "compression-cache-bytes" (list .Values.cache.compressionBytes "compressed") "max-inflight-bytes" (list .Values.cache.inflightBytes "inflight") }}
+{{- range $flag, $bound := dict "cache-bytes" (list .Values.cache.bytes "stored") "max-inflight-bytes" (list .Values.cache.inflightBytes "inflight") }}
 {{- if ne (toString (first $bound)) "" }}
 - --{{ $flag }}={{ include "listproxy.quantity" (first $bound) }}
 {{- else if $memory }}
 - --{{ $flag }}={{ get $memory (last $bound) }}Mi
 {{- end }}
 {{- end }}
-{{- range $flag, $bound := dict "max-connections" .Values.maxConnections "max-long-running-requests" .Values.maxLongRunningRequests }}
-{{- if and (not (kindIs "invalid" $bound)) (ne (toString $bound) "") }}
-- --{{ $flag }}={{ int64 $bound }}
+{{- $longRunning := .Values.maxLongRunningRequests }}
+{{- if and (not (kindIs "invalid" $longRunning)) (ne (toString $longRunning) "") }}
+- --max-long-running-requests={{ int64 $longRunning }}
 {{- else if $memory }}
-- --{{ $flag }}={{ get $memory "oneEach" }}
-{{- end }}
+- --max-long-running-requests={{ get $memory "oneEach" }}
 {{- end }}
 {{- if $memory }}
-{{- $kept := 0 }}
 {{- range $name, $bound := dict "bytes" .Values.cache.bytes "inflightBytes" .Values.cache.inflightBytes }}
 {{- if and (ne (toString $bound) "") (eq (include "listproxy.mebibytes" $bound | int64) 0) }}
 {{- fail (printf "cache.%s %v: with resources.limits.memory it must be 1Mi or more, since 0 is no bound; leave it empty for what fits the limit" $name $bound) }}
 {{- end }}
 {{- end }}
-{{- range $bound := list (list .Values.cache.bytes "stored") (list .Values.cache.compressionBytes "compressed") }}
-{{- if ne (toString (first $bound)) "" }}
-{{- $kept = add $kept (include "listproxy.mebibytes" (first $bound) | int64) }}
-{{- else }}
-{{- $kept = add $kept (get $memory (last $bound) | int64) }}
-{{- end }}
-{{- end }}
+{{- if ne (toString .Values.cache.bytes) "" }}
+{{- $kept := div (mul (include "listproxy.mebibytes" .Values.cache.bytes | int64) 9) 8 }}
 {{- $needed := add (div (mul $kept 3) 2) 512 }}
 {{- if gt $needed (add (get $memory "go" | int64) 2) }}
-{{- fail (printf "cache.bytes and cache.compressionBytes are %d MiB together, for which listproxy needs %d MiB (half as much again, and 512 MiB for requests); of resources.limits.memory it may use %d MiB: give less, or raise the limit" $kept $needed (get $memory "go" | int64)) }}
+{{- fail (printf "cache.bytes, with an eighth of it for compressed lists, is %d MiB, for which listproxy needs %d MiB (half as much again, and 512 MiB for requests); of resources.limits.memory it may use %d MiB: give less, or raise the limit" $kept $needed (get $memory "go" | int64)) }}
+{{- end }}
 {{- end }}
 {{- end }}
 - --shutdown-timeout={{ .Values.shutdownSeconds }}s

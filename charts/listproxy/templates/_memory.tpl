@@ -15,9 +15,9 @@
 {{/*
 Bounds that follow from the memory limit, in MiB, as YAML. listproxy takes what is stored and
 compressed, half as much again for garbage, and 512 MiB for requests (docs/operations.md); that
-is to fit into GOMEMLIMIT, which leaves a tenth for what Go does not count. A connection takes 128 KiB at most, so one
-for each MiB of the limit takes an eighth of it: garbage is collected more often then. A watch takes 61 KiB, so one for
-each MiB, and the eighth more of callers whom kube-apiserver has not accepted, take a fifteenth.
+is to fit into GOMEMLIMIT, which leaves a tenth for what Go does not count. A connection takes 128 KiB at most, and
+listproxy takes one for each MiB of GOMEMLIMIT, so they take an eighth of it: garbage is collected more often then. A
+watch takes 61 KiB, so one for each MiB of the limit takes a seventeenth of it.
 */}}
 {{- define "listproxy.memory" -}}
 {{- $limit := include "listproxy.mebibytes" .Values.resources.limits.memory | int64 -}}
@@ -26,10 +26,8 @@ each MiB, and the eighth more of callers whom kube-apiserver has not accepted, t
 {{- end -}}
 {{- $go := div (mul $limit 9) 10 -}}
 {{- $kept := div (mul (sub $go 512) 2) 3 -}}
-{{- $compressed := div $kept 9 -}}
 go: {{ $go }}
-stored: {{ sub $kept $compressed }}
-compressed: {{ $compressed }}
+stored: {{ sub $kept (div $kept 9) }}
 inflight: {{ div $limit 8 }}
 oneEach: {{ min $limit 20000 }}
 {{- end -}}

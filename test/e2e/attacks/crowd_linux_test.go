@@ -90,14 +90,14 @@ func crowdings() []crowding {
 			what: fmt.Sprintf("%d creates with two tokens of one account, whose bodies trickle, for %d places",
 				2*requests, requests),
 			args: []string{
-				"--max-requests-inflight", strconv.Itoa(requests), "--overload-wait", "1s", "--stall-timeout", stall.String(),
+				"--max-requests-inflight", strconv.Itoa(requests),
 			},
 			attack: uploads(requests, often, http.MethodPost, "/api/v1/namespaces/team-a/configmaps", greedy),
 		},
 		{
 			name:   "two tokens' bytes",
 			what:   fmt.Sprintf("lists with two tokens of one account that does not read them, for %d KiB", bodies>>10),
-			args:   []string{"--max-inflight-bytes", strconv.Itoa(bodies), "--overload-wait", "1s"},
+			args:   []string{"--max-inflight-bytes", strconv.Itoa(bodies)},
 			attack: stalled(crowdScale(200, 40), onePod, greedy),
 			always: true,
 		},

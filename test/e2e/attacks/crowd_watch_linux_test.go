@@ -37,7 +37,7 @@ func watchCrowdings() []crowding {
 		streams = crowdScale(400, 40)
 		rate    = crowdScale(740, 100)
 		args    = []string{
-			"--watches", "--consistent-lists=true", "--overload-wait", "1s", "--max-long-running-requests", strconv.Itoa(places),
+			"--watches", "--consistent-lists=true", "--max-long-running-requests", strconv.Itoa(places),
 			"--max-inflight-bytes", strconv.Itoa(crowdScale(256<<20, 2<<20)),
 		}
 		all = []crowding{

@@ -73,7 +73,7 @@ func TestForecast(t *testing.T) {
 
 	p := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed),
-		Args:     []string{"--consistent-lists=always", "--consistent-wait", "30s", "--watches"},
+		Args:     []string{"--consistent-lists=always", "--watches"},
 	})
 	through := p.RESTConfig(own)
 	clients(t, through, kubeconfigOf(t, p, dir))

@@ -54,7 +54,7 @@ func TestMisfit(t *testing.T) {
 			c.createSized(t, k, ns, fmt.Sprintf("object-%03d", i), size)
 		}
 	}
-	r := newRig(t, c, rigOptions{args: []string{"--cache-bytes", misfitBound, "--compression-cache-bytes", "0"}})
+	r := newRig(t, c, rigOptions{args: []string{"--cache-bytes", misfitBound}})
 	sent := r.countBytes()
 	var reads reads
 	r.onFault(func(_ http.ResponseWriter, req *http.Request) bool {

@@ -30,7 +30,7 @@ func TestOneOfTwoIsSlow(t *testing.T) {
 	r.cas = before.CA()
 	both, url := r.behind(one)
 	both.Add(strings.TrimPrefix(before.URL(), "https://"))
-	r.start(url, "--consistent-wait", "20s")
+	r.start(url)
 	quiet := r.load()
 	defer quiet()
 

@@ -37,11 +37,10 @@
 // [Parse] reports the first that applies:
 //
 //  1. what is asked for: not-list, watch
-//  2. how it is written: not-canonical, parameter
-//  3. how it is sent: not-canonical
-//  4. who asks: impersonation, credentials, anonymous
-//  5. which objects: selector
-//  6. in which form: not-canonical for several Accept headers, representation; only
+//  2. how it is written, and how it is sent: not-canonical
+//  3. who asks: credentials
+//  4. which objects: not-canonical
+//  5. in which form: not-canonical for several Accept headers, representation; only
 //     if no kind of resource could be answered in that form
 //
 // The order never changes whether a request is forwarded.

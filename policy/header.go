@@ -98,7 +98,7 @@ func BringsToken(authorization string) bool {
 func checkIdentity(h http.Header, by Credentials) reason.Reason {
 	for name := range h {
 		if NamesImpersonation(name) {
-			return reason.Impersonation
+			return reason.Credentials
 		}
 	}
 	for name := range h {
@@ -110,7 +110,7 @@ func checkIdentity(h http.Header, by Credentials) reason.Reason {
 	}
 	switch by {
 	case NoToken:
-		return reason.Anonymous
+		return reason.Credentials
 	case UnclearToken:
 		return reason.Credentials
 	case PlainToken, Impersonated:

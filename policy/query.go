@@ -17,7 +17,7 @@ import (
 func parseQuery(raw string, req *Request) reason.Reason {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return reason.Parameter
+		return reason.NotCanonical
 	}
 	// Before all others: a watch has parameters that a list does not know.
 	watch, usual := asksToWatch(values)
@@ -32,11 +32,11 @@ func parseQuery(raw string, req *Request) reason.Reason {
 	}
 	for name, value := range values {
 		if len(value) != 1 || !set(name, value[0]) {
-			return reason.Parameter
+			return reason.NotCanonical
 		}
 	}
 	if values.Has("pretty") && !strings.Contains(raw, "pretty") {
-		return reason.Parameter // escaped, the API server would not see it
+		return reason.NotCanonical // escaped, the API server would not see it
 	}
 	*req = parsed
 	return ""

@@ -180,7 +180,7 @@ func FuzzAuthorization(f *testing.F) {
 		want := reason.Reason("")
 		switch {
 		case !asked:
-			want = reason.Anonymous
+			want = reason.Credentials
 		case by != PlainToken:
 			want = reason.Credentials // there are more ways to write it
 		case token != seen:
@@ -190,7 +190,7 @@ func FuzzAuthorization(f *testing.F) {
 			t.Errorf("%q: the reason is %q, want %q", value, why, want)
 		}
 		h["Impersonate-User"] = []string{"x"}
-		if why := checkIdentity(h, by); why != reason.Impersonation {
+		if why := checkIdentity(h, by); why != reason.Credentials {
 			t.Errorf("%q with impersonation: %q", value, why)
 		}
 		h = http.Header{"Authorization": {value, value}}

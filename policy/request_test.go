@@ -252,8 +252,6 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods", alice, "Connection: close\r\nConnection: X-Remote-User\r\n"),
 			get("/api/v1/pods", alice, "Origin: https://example.com\r\n"),
 			get("/api/v1/pods", alice, "Accept: application/json\r\nAccept: application/json\r\n"),
-		},
-		reason.Parameter: {
 			get("/api/v1/pods?foo=bar", alice),
 			get("/api/v1/pods?=", alice),
 			get("/api/v1/pods?a;b", alice),
@@ -291,8 +289,13 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods?pretty=1&pretty=1", alice),
 			get("/api/v1/pods?pr%65tty=1", alice),
 			get("/api/v1/pods?pr%65tty=1&labelSelector=pr%65tty", alice),
+			get("/api/v1/pods?labelSelector=a%3D%3D%3Db", alice),
+			get("/api/v1/pods?labelSelector=%20", alice),
+			get("/api/v1/pods?fieldSelector=!!", alice),
+			get("/api/v1/pods?fieldSelector=metadata.name%3D", alice),
+			get("/api/v1/pods?fieldSelector=metadata.name%3Da/b", alice),
 		},
-		reason.Impersonation: {
+		reason.Credentials: {
 			get("/api/v1/pods", alice, "Impersonate-User: bob\r\n"),
 			get("/api/v1/pods", alice, "impersonate-group: system:masters\r\n"),
 			get("/api/v1/pods", alice, "Impersonate-Extra-Scopes: x\r\n"),
@@ -300,29 +303,18 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods", alice, "Impersonate-Whatever:\r\n"),
 			get("/api/v1/pods", alice, "Impersonate_User: bob\r\n"),
 			get("/api/v1/pods", "Impersonate-User: bob\r\n"),
-		},
-		reason.Anonymous: {
 			get("/api/v1/pods"),
 			get("/api/v1/pods", "Authorization:\r\n"),
 			get("/api/v1/pods", "Authorization: \t\r\n"),
 			get("/api/v1/pods", "Authorization: Basic YTpi\r\n"),
 			get("/api/v1/pods", "Authorization: Bearer\r\n"),
 			get("/api/v1/pods", "Authorization: Bearer  x\r\n"),
-		},
-		reason.Credentials: {
 			get("/api/v1/pods", alice, alice),
 			get("/api/v1/pods", alice, "Authorization:\r\n"),
 			get("/api/v1/pods", "Authorization:\r\n", "authorization: Bearer b\r\n"),
 			get("/api/v1/pods", "Authorization: Bearer b c\r\n"),
 			get("/api/v1/pods", "Authorization: Bearer b\tc\r\n"),
 			get("/api/v1/pods", "Authorization: Bearer b\u00a0\r\n"),
-		},
-		reason.Selector: {
-			get("/api/v1/pods?labelSelector=a%3D%3D%3Db", alice),
-			get("/api/v1/pods?labelSelector=%20", alice),
-			get("/api/v1/pods?fieldSelector=!!", alice),
-			get("/api/v1/pods?fieldSelector=metadata.name%3D", alice),
-			get("/api/v1/pods?fieldSelector=metadata.name%3Da/b", alice),
 		},
 		reason.Representation: {
 			get("/api/v1/pods", alice, "Accept: application/yaml\r\n"),
@@ -357,12 +349,12 @@ func TestParseOrder(t *testing.T) {
 		{get(path+"/name"+query+"&foo", framing, acting, accepts, human), reason.NotList},
 		{get(path+"/"+query+"&foo", framing, acting, accepts, human), reason.NotCanonical},
 		{get(path+query+"&foo&watch", framing, acting, accepts, human), reason.Watch},
-		{get(path+query+"&foo&pretty", framing, acting, accepts, human), reason.Parameter},
+		{get(path+query+"&foo&pretty", framing, acting, accepts, human), reason.NotCanonical},
 		{get(path+query+"&pretty", framing, acting, accepts, human), reason.NotCanonical},
-		{get(path+query, acting, alice, alice, accepts, human), reason.Impersonation},
+		{get(path+query, acting, alice, alice, accepts, human), reason.Credentials},
 		{get(path+query, alice, alice, accepts, human), reason.Credentials},
-		{get(path+query, accepts, human), reason.Anonymous},
-		{get(path+query, alice, accepts, human), reason.Selector},
+		{get(path+query, accepts, human), reason.Credentials},
+		{get(path+query, alice, accepts, human), reason.NotCanonical},
 		{get(path, alice, accepts, human), reason.Representation},
 		{get(path, alice, human), ""},
 	} {
@@ -391,7 +383,7 @@ func TestParseOtherThanFromTheServer(t *testing.T) {
 	}{
 		"unchanged":              {func(*http.Request) {}, ""},
 		"no URL":                 {func(r *http.Request) { r.URL = nil }, reason.NotList},
-		"no headers":             {func(r *http.Request) { r.Header = nil }, reason.Anonymous},
+		"no headers":             {func(r *http.Request) { r.Header = nil }, reason.Credentials},
 		"no request URI":         {func(r *http.Request) { r.RequestURI = "" }, ""},
 		"other request URI":      {func(r *http.Request) { r.RequestURI = "/api/v1/secrets" }, reason.NotCanonical},
 		"other query":            {func(r *http.Request) { r.RequestURI = "/api/v1/pods?limit=1" }, reason.NotCanonical},
@@ -399,7 +391,7 @@ func TestParseOtherThanFromTheServer(t *testing.T) {
 		"raw path":               {func(r *http.Request) { r.URL.RawPath = "/api/v1/%70ods" }, reason.NotCanonical},
 		"length not known":       {func(r *http.Request) { r.ContentLength = -1 }, reason.NotCanonical},
 		"header not canonical":   {func(r *http.Request) { r.Header["authorization"] = []string{"Bearer b"} }, reason.NotCanonical},
-		"impersonation likewise": {func(r *http.Request) { r.Header["IMPERSONATE-USER"] = []string{"bob"} }, reason.Impersonation},
+		"impersonation likewise": {func(r *http.Request) { r.Header["IMPERSONATE-USER"] = []string{"bob"} }, reason.Credentials},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := read(t, get("/api/v1/pods", alice))

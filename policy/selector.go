@@ -32,16 +32,16 @@ func parseSelectors(req *Request) reason.Reason {
 	parsed := *req
 	var ok bool
 	if parsed.Labels, ok = parseLabels(req.LabelSelector); !ok {
-		return reason.Selector
+		return reason.NotCanonical
 	}
 	if parsed.Fields, ok = parseFields(req.FieldSelector); !ok {
-		return reason.Selector
+		return reason.NotCanonical
 	}
 	if name, ok := parsed.Fields.RequiresExactMatch(nameField); ok {
 		// An object with such a name cannot exist, but the API server then authorizes the list without a
 		// name, and reads the whole range for nothing.
 		if name == "" || len(content.IsPathSegmentName(name)) > 0 {
-			return reason.Selector
+			return reason.NotCanonical
 		}
 		parsed.Name = name
 	}
@@ -132,7 +132,7 @@ func (r Request) Single(namespaced bool) (namespace, name string, ok bool) {
 // atZero is what a limit at resourceVersion=0 means.
 func (r Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Reason {
 	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
-		return reason.Selector
+		return reason.NotCanonical
 	}
 	if r.Watch {
 		return "" // its events are all held against the selectors
@@ -143,12 +143,12 @@ func (r Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Reas
 	limited := o.Limit > 0 && (!atAny || atZero == LimitHonoured)
 	if _, _, single := r.Single(namespaced); single {
 		if limited && !atAny && o.ResourceVersion != "" && o.ResourceVersionMatch == "" {
-			return reason.Selector
+			return reason.NotCanonical
 		}
 		return ""
 	}
 	if _, exact := r.Fields.RequiresExactMatch(namespaceField); exact && r.Namespace == "" && (limited || o.Continue != "") {
-		return reason.Selector
+		return reason.NotCanonical
 	}
 	return ""
 }

@@ -55,25 +55,25 @@ func TestSelectorName(t *testing.T) {
 		"metadata.name=x,metadata.name==y":     {"y", ""},
 		"metadata.name=x,metadata.name!=x":     {"x", ""},
 		"metadata.name=x,metadata.name=y/z":    {"x", ""},
-		"metadata.name=x,metadata.name=":       {"", reason.Selector},
-		"metadata.name=":                       {"", reason.Selector},
-		"metadata.name==":                      {"", reason.Selector},
-		"metadata.name=.":                      {"", reason.Selector},
-		"metadata.name=..":                     {"", reason.Selector},
-		"metadata.name=a/b":                    {"", reason.Selector},
-		"metadata.name=100%":                   {"", reason.Selector},
-		"=":                                    {"", reason.Selector},
-		",":                                    {"", reason.Selector},
-		" ":                                    {"", reason.Selector},
-		"x":                                    {"", reason.Selector},
-		"metadata.name=x=y":                    {"", reason.Selector},
-		`metadata.name=x\`:                     {"", reason.Selector},
-		"metadata.name=\xff":                   {"", reason.Selector},
+		"metadata.name=x,metadata.name=":       {"", reason.NotCanonical},
+		"metadata.name=":                       {"", reason.NotCanonical},
+		"metadata.name==":                      {"", reason.NotCanonical},
+		"metadata.name=.":                      {"", reason.NotCanonical},
+		"metadata.name=..":                     {"", reason.NotCanonical},
+		"metadata.name=a/b":                    {"", reason.NotCanonical},
+		"metadata.name=100%":                   {"", reason.NotCanonical},
+		"=":                                    {"", reason.NotCanonical},
+		",":                                    {"", reason.NotCanonical},
+		" ":                                    {"", reason.NotCanonical},
+		"x":                                    {"", reason.NotCanonical},
+		"metadata.name=x=y":                    {"", reason.NotCanonical},
+		`metadata.name=x\`:                     {"", reason.NotCanonical},
+		"metadata.name=\xff":                   {"", reason.NotCanonical},
 		"a=" + strings.Repeat("b", 4094):       {"", ""},
-		"a=" + strings.Repeat("b", 4095):       {"", reason.Selector},
+		"a=" + strings.Repeat("b", 4095):       {"", reason.NotCanonical},
 		strings.Repeat("a=b,", 63) + "a=b":     {"", ""},
-		strings.Repeat("a=b,", 64) + "a=b":     {"", reason.Selector},
-		strings.Repeat("a!=b,", 64) + "c!=d, ": {"", reason.Selector},
+		strings.Repeat("a=b,", 64) + "a=b":     {"", reason.NotCanonical},
+		strings.Repeat("a!=b,", 64) + "c!=d, ": {"", reason.NotCanonical},
 	} {
 		for _, path := range []string{"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/namespaces", "/apis/example.com/v1/things"} {
 			r := read(t, selecting(path, "", selector))
@@ -129,7 +129,7 @@ func TestLabelSelector(t *testing.T) {
 		strings.Repeat("a,", 64) + "a",
 		"a in (" + strings.Repeat("b,", 2048) + "b)",
 	} {
-		if _, why := parse(read(t, selecting("/api/v1/pods", selector, ""))); why != reason.Selector {
+		if _, why := parse(read(t, selecting("/api/v1/pods", selector, ""))); why != reason.NotCanonical {
 			t.Errorf("%q: reason %q", selector, why)
 		}
 	}
@@ -152,14 +152,14 @@ func TestCheckSelectorsOfHonouredLimits(t *testing.T) {
 		options        []string
 		want           reason.Reason
 	}{
-		{"/api/v1/pods", "metadata.namespace=ns", []string{"limit=5", "resourceVersion=0"}, reason.Selector},
+		{"/api/v1/pods", "metadata.namespace=ns", []string{"limit=5", "resourceVersion=0"}, reason.NotCanonical},
 		{"/api/v1/pods", "metadata.namespace=ns", []string{"resourceVersion=0"}, ""},
 		{"/api/v1/namespaces/ns/pods", "metadata.namespace=ns", []string{"limit=5", "resourceVersion=0"}, ""},
 		{"/api/v1/pods", "spec.nodeName=n", []string{"limit=5", "resourceVersion=0"}, ""},
 		// Never exact, so not odd.
 		{"/api/v1/namespaces/ns/pods", "metadata.name=x", []string{"limit=1", "resourceVersion=0"}, ""},
 		{"/api/v1/pods", "metadata.name=x,metadata.namespace=ns", []string{"limit=1", "resourceVersion=0"}, ""},
-		{"/api/v1/namespaces/ns/pods", "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, reason.Selector},
+		{"/api/v1/namespaces/ns/pods", "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, reason.NotCanonical},
 	} {
 		t.Run(test.path+" "+test.selector+" "+strings.Join(test.options, " "), func(t *testing.T) {
 			r, reason := parse(read(t, selecting(test.path, "", test.selector, test.options...)))
@@ -188,7 +188,7 @@ func TestCheckSelectors(t *testing.T) {
 		{one, "metadata.name=x", []string{"limit=1", "resourceVersion=5", "resourceVersionMatch=NotOlderThan"}, true, "ns/x", ""},
 		{one, "metadata.name=x", []string{"limit=1", "resourceVersion=0"}, true, "ns/x", ""},
 		{one, "metadata.name=x", []string{"resourceVersion=5"}, true, "ns/x", ""},
-		{one, "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, true, "ns/x", reason.Selector},
+		{one, "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, true, "ns/x", reason.NotCanonical},
 		{one, "metadata.name=x", []string{token}, true, "", ""},
 		{one, "metadata.name=x,metadata.namespace=other", nil, true, "ns/x", ""},
 		{one, "metadata.name=x,metadata.name=y", nil, true, "ns/x", ""},
@@ -197,8 +197,8 @@ func TestCheckSelectors(t *testing.T) {
 		{all, "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, true, "", ""},
 		{all, both, nil, true, "ns/x", ""},
 		{all, both, []string{"limit=1", "resourceVersion=5", "resourceVersionMatch=Exact"}, true, "ns/x", ""},
-		{all, both, []string{"limit=1", "resourceVersion=5"}, true, "ns/x", reason.Selector},
-		{all, both, []string{token}, true, "", reason.Selector},
+		{all, both, []string{"limit=1", "resourceVersion=5"}, true, "ns/x", reason.NotCanonical},
+		{all, both, []string{token}, true, "", reason.NotCanonical},
 		{all, "metadata.name=x,metadata.namespace=n1,metadata.namespace=n2", nil, true, "n1/x", ""},
 		{all, "metadata.name=x,metadata.namespace=NS", nil, true, "", ""},
 		{all, "metadata.name=x,metadata.namespace=", nil, true, "", ""},
@@ -208,25 +208,25 @@ func TestCheckSelectors(t *testing.T) {
 		{all, "metadata.namespace=ns", nil, true, "", ""},
 		{all, "metadata.namespace=ns", []string{"resourceVersion=5"}, true, "", ""},
 		{all, "metadata.namespace=ns", []string{"limit=5", "resourceVersion=0"}, true, "", ""},
-		{all, "metadata.namespace=ns", []string{"limit=5"}, true, "", reason.Selector},
-		{all, "metadata.namespace=ns", []string{"limit=5", "resourceVersion=5"}, true, "", reason.Selector},
-		{all, "metadata.namespace=ns", []string{token}, true, "", reason.Selector},
-		{all, "metadata.namespace=NS", []string{"limit=5"}, true, "", reason.Selector},
+		{all, "metadata.namespace=ns", []string{"limit=5"}, true, "", reason.NotCanonical},
+		{all, "metadata.namespace=ns", []string{"limit=5", "resourceVersion=5"}, true, "", reason.NotCanonical},
+		{all, "metadata.namespace=ns", []string{token}, true, "", reason.NotCanonical},
+		{all, "metadata.namespace=NS", []string{"limit=5"}, true, "", reason.NotCanonical},
 		{all, "metadata.namespace!=ns", []string{"limit=5"}, true, "", ""},
 		{one, "metadata.namespace=ns", []string{"limit=5", token}, true, "", ""},
 		{one, "metadata.namespace=other", []string{"limit=5"}, true, "", ""},
 
 		// Resources without namespaces, and such as refuse the field.
 		{nodes, "metadata.name=x", nil, false, "/x", ""},
-		{nodes, "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, false, "/x", reason.Selector},
+		{nodes, "metadata.name=x", []string{"limit=1", "resourceVersion=5"}, false, "/x", reason.NotCanonical},
 		{nodes, "metadata.name=x", []string{token}, false, "", ""},
-		{nodes, "metadata.namespace=", nil, false, "", reason.Selector},
-		{nodes, "metadata.namespace!=ns", nil, false, "", reason.Selector},
-		{nodes, "metadata.namespace=ns", nil, false, "", reason.Selector},
-		{nodes, both, nil, false, "/x", reason.Selector},
+		{nodes, "metadata.namespace=", nil, false, "", reason.NotCanonical},
+		{nodes, "metadata.namespace!=ns", nil, false, "", reason.NotCanonical},
+		{nodes, "metadata.namespace=ns", nil, false, "", reason.NotCanonical},
+		{nodes, both, nil, false, "/x", reason.NotCanonical},
 		{nodes, "spec.unschedulable=true", []string{"limit=5", token}, false, "", ""},
 		{one, "metadata.name=x", nil, false, "", ""},
-		{"/apis/certificates.k8s.io/v1beta1/podcertificaterequests", "metadata.namespace=ns", nil, true, "", reason.Selector},
+		{"/apis/certificates.k8s.io/v1beta1/podcertificaterequests", "metadata.namespace=ns", nil, true, "", reason.NotCanonical},
 		{"/apis/certificates.k8s.io/v1beta1/podcertificaterequests", "metadata.name=x", nil, true, "", ""},
 		{"/apis/example.com/v1/podcertificaterequests", "metadata.namespace=ns", nil, true, "", ""},
 	} {

@@ -84,15 +84,15 @@ func decideList(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) D
 	switch {
 	// What the upstream refuses.
 	case match != "" && match != matchNotOlderThan && match != matchExact:
-		return forward(reason.Invalid)
+		return forward(reason.NotCanonical)
 	case match != "" && (rv == "" || token):
-		return forward(reason.Invalid)
+		return forward(reason.NotCanonical)
 	case match == matchExact && rv == "0":
-		return forward(reason.Invalid)
+		return forward(reason.NotCanonical)
 	case token && rv != "" && rv != "0":
-		return forward(reason.Invalid)
+		return forward(reason.NotCanonical)
 	case o.Limit < 0:
-		return forward(reason.Parameter)
+		return forward(reason.NotCanonical)
 
 	// A continuation is an exact read, unless its token says otherwise. Together with
 	// resourceVersion=0 it is valid, but kube-apiserver's cache and its storage disagree about the
@@ -113,7 +113,7 @@ func decideList(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) D
 		// miss objects without noticing.
 		return Decision{Serve: true, Semantics: Any}
 	case !isRV:
-		return forward(reason.Parameter)
+		return forward(reason.NotCanonical)
 	case match == matchExact:
 		return Decision{Serve: true, Semantics: Exact, Revision: revision, Limit: o.Limit}
 	case match == "" && o.Limit > 0:

@@ -47,37 +47,37 @@ var table = map[string]map[string][2]Decision{
 		"":     {forward(reason.MostRecent), forward(reason.MostRecent)},
 		"0":    {serve(Any, 0, 0), serve(Any, 0, 0)},
 		"5000": {serve(NotOlderThan, 5000, 0), serve(Exact, 5000, 3)},
-		"00":   {forward(reason.Parameter), forward(reason.Parameter)},
-		"-1":   {forward(reason.Parameter), forward(reason.Parameter)},
-		"x":    {forward(reason.Parameter), forward(reason.Parameter)},
-		huge:   {forward(reason.Parameter), forward(reason.Parameter)},
+		"00":   {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"-1":   {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"x":    {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		huge:   {forward(reason.NotCanonical), forward(reason.NotCanonical)},
 	},
 	"NotOlderThan": {
-		"":     {forward(reason.Invalid), forward(reason.Invalid)},
+		"":     {forward(reason.NotCanonical), forward(reason.NotCanonical)},
 		"0":    {serve(Any, 0, 0), serve(Any, 0, 0)},
 		"5000": {serve(NotOlderThan, 5000, 0), serve(NotOlderThan, 5000, 3)},
-		"00":   {forward(reason.Parameter), forward(reason.Parameter)},
-		"-1":   {forward(reason.Parameter), forward(reason.Parameter)},
-		"x":    {forward(reason.Parameter), forward(reason.Parameter)},
-		huge:   {forward(reason.Parameter), forward(reason.Parameter)},
+		"00":   {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"-1":   {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"x":    {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		huge:   {forward(reason.NotCanonical), forward(reason.NotCanonical)},
 	},
 	"Exact": {
-		"":     {forward(reason.Invalid), forward(reason.Invalid)},
-		"0":    {forward(reason.Invalid), forward(reason.Invalid)},
+		"":     {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"0":    {forward(reason.NotCanonical), forward(reason.NotCanonical)},
 		"5000": {serve(Exact, 5000, 0), serve(Exact, 5000, 3)},
-		"00":   {forward(reason.Parameter), forward(reason.Parameter)},
-		"-1":   {forward(reason.Parameter), forward(reason.Parameter)},
-		"x":    {forward(reason.Parameter), forward(reason.Parameter)},
-		huge:   {forward(reason.Parameter), forward(reason.Parameter)},
+		"00":   {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"-1":   {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"x":    {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		huge:   {forward(reason.NotCanonical), forward(reason.NotCanonical)},
 	},
 	"Bogus": {
-		"":     {forward(reason.Invalid), forward(reason.Invalid)},
-		"0":    {forward(reason.Invalid), forward(reason.Invalid)},
-		"5000": {forward(reason.Invalid), forward(reason.Invalid)},
-		"00":   {forward(reason.Invalid), forward(reason.Invalid)},
-		"-1":   {forward(reason.Invalid), forward(reason.Invalid)},
-		"x":    {forward(reason.Invalid), forward(reason.Invalid)},
-		huge:   {forward(reason.Invalid), forward(reason.Invalid)},
+		"":     {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"0":    {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"5000": {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"00":   {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"-1":   {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		"x":    {forward(reason.NotCanonical), forward(reason.NotCanonical)},
+		huge:   {forward(reason.NotCanonical), forward(reason.NotCanonical)},
 	},
 }
 
@@ -108,7 +108,7 @@ func TestDecideTable(t *testing.T) {
 			for name, token := range tokens(t) {
 				for i, limit := range limits {
 					options := ListOptions{ResourceVersion: version, ResourceVersionMatch: match, Continue: token, Limit: limit}
-					want := forward(reason.Invalid)
+					want := forward(reason.NotCanonical)
 					if token == "" {
 						want = table[match][version][i]
 					} else if rows, ok := continuations[version]; ok && match == "" {
@@ -144,11 +144,12 @@ func checkWithUpstream(t *testing.T, o ListOptions, got Decision) {
 		Recursive:            true,
 	})
 
-	if refused && got.Reason != reason.Invalid {
+	if refused && got.Reason != reason.NotCanonical {
 		t.Errorf("the upstream refuses the combination, the reason is %q", got.Reason)
 	}
-	if got.Reason == reason.Invalid && !refused && err == nil {
-		t.Error("the upstream accepts what we call invalid")
+	_, plain := parseDecimal(o.ResourceVersion)
+	if got.Reason == reason.NotCanonical && !refused && err == nil && o.Continue == "" && (plain || o.ResourceVersion == "") {
+		t.Error("the upstream accepts what is written plainly, and we do not")
 	}
 	if err != nil && got.Serve {
 		t.Errorf("served, but the upstream's storage says: %v", err)
@@ -182,28 +183,28 @@ func TestDecideEdges(t *testing.T) {
 			ListOptions{ResourceVersion: "9223372036854775807"}, serve(NotOlderThan, math.MaxInt64, 0),
 		},
 		"largest uint64": {
-			ListOptions{ResourceVersion: "18446744073709551615"}, forward(reason.Parameter),
+			ListOptions{ResourceVersion: "18446744073709551615"}, forward(reason.NotCanonical),
 		},
 		"plus sign": {
-			ListOptions{ResourceVersion: "+5"}, forward(reason.Parameter),
+			ListOptions{ResourceVersion: "+5"}, forward(reason.NotCanonical),
 		},
 		"underscore": {
-			ListOptions{ResourceVersion: "5_000"}, forward(reason.Parameter),
+			ListOptions{ResourceVersion: "5_000"}, forward(reason.NotCanonical),
 		},
 		"space": {
-			ListOptions{ResourceVersion: " 5"}, forward(reason.Parameter),
+			ListOptions{ResourceVersion: " 5"}, forward(reason.NotCanonical),
 		},
 		"leading zero": {
-			ListOptions{ResourceVersion: "05"}, forward(reason.Parameter),
+			ListOptions{ResourceVersion: "05"}, forward(reason.NotCanonical),
 		},
 		"other digits": {
-			ListOptions{ResourceVersion: "٥"}, forward(reason.Parameter),
+			ListOptions{ResourceVersion: "٥"}, forward(reason.NotCanonical),
 		},
 		"match in the wrong case": {
-			ListOptions{ResourceVersion: "5", ResourceVersionMatch: "exact"}, forward(reason.Invalid),
+			ListOptions{ResourceVersion: "5", ResourceVersionMatch: "exact"}, forward(reason.NotCanonical),
 		},
 		"negative limit": {
-			ListOptions{ResourceVersion: "0", Limit: -1}, forward(reason.Parameter),
+			ListOptions{ResourceVersion: "0", Limit: -1}, forward(reason.NotCanonical),
 		},
 		"token of revision 0": {
 			ListOptions{Continue: upstreamToken(t, goodStart, 0)}, forward(reason.MostRecent),

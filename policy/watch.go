@@ -70,13 +70,13 @@ func decideWatch(o ListOptions, w WatchOptions) Decision {
 	said := w.SendInitialEvents != ""
 	switch {
 	case said != (o.ResourceVersionMatch == matchNotOlderThan), !said && o.ResourceVersionMatch != "":
-		return forward(reason.Invalid)
+		return forward(reason.NotCanonical)
 	case o.ResourceVersion == "":
 		return Decision{Serve: true, Semantics: MostRecent, Initial: w.SendInitialEvents != "false"}
 	case o.ResourceVersion == "0":
 		return Decision{Serve: true, Semantics: Any, Initial: w.SendInitialEvents != "false"}
 	case !isRevision:
-		return forward(reason.Parameter)
+		return forward(reason.NotCanonical)
 	case w.SendInitialEvents == "true":
 		return Decision{Serve: true, Semantics: NotOlderThan, Revision: revision, Initial: true}
 	}

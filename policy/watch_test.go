@@ -44,7 +44,7 @@ func TestParseWatch(t *testing.T) {
 		"watch=true&timeoutSeconds=5&timeoutSeconds=5",
 	} {
 		r := read(t, get("/api/v1/pods?"+query, alice))
-		if got, why := parse(r); why != reason.Parameter || !got.Watch {
+		if got, why := parse(r); why != reason.NotCanonical || !got.Watch {
 			t.Errorf("%s: %q, a watch: %t", query, why, got.Watch)
 		}
 	}

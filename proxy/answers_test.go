@@ -60,8 +60,8 @@ func TestWhoAnswers(t *testing.T) {
 		{query: "resourceVersion=0", refused: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=not-allowed"},
 		{query: "resourceVersion=0", refused: true, code: http.StatusForbidden, want: "listproxy; fwd=bypass; detail=not-allowed"},
 		{query: "resourceVersion=0", unaudited: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=audit"},
-		{query: "limit=x", code: http.StatusBadRequest, want: "listproxy; fwd=bypass; detail=parameter"},
-		{query: "nobody=knows", code: http.StatusOK, want: "listproxy; fwd=bypass; detail=parameter"},
+		{query: "limit=x", code: http.StatusBadRequest, want: "listproxy; fwd=bypass; detail=not-canonical"},
+		{query: "nobody=knows", code: http.StatusOK, want: "listproxy; fwd=bypass; detail=not-canonical"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newModelWorld(t)

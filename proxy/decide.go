@@ -64,7 +64,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		return list, found, why
 	}
 	if !snap.Frame.Selects(list.Fields) {
-		return list, found, reason.Selector
+		return list, found, reason.NotCanonical
 	}
 	// The wait for the state may have taken longer than the yes is valid.
 	if found.rights, why = h.review(r.Context(), who, asked, found.rights); why != reason.None {
@@ -200,7 +200,7 @@ func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes
 	case authz.Unauthenticated:
 		return rights{}, reason.UnknownCaller
 	case authz.Warned:
-		return rights{}, reason.Warned
+		return rights{}, reason.Credentials
 	}
 	return rights{}, reason.NotAllowed
 }
@@ -285,7 +285,7 @@ func (h *Handler) lends(ctx context.Context, who caller, a authz.Attributes) (*a
 		h.rarely("listproxy's own right to impersonate could not be reviewed", err)
 		return nil, reason.ReviewFailed
 	case lent != nil && lent.Decision() != authz.Yes:
-		return nil, reason.NotLent
+		return nil, reason.NotPermitted
 	}
 	return lent, reason.None
 }

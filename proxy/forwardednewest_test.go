@@ -67,7 +67,7 @@ func TestIndentedListsAreMeasured(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		f.ended(true)
 		_, plain, _ := w.handler.newest(parsed(t, widgets))
-		for want, q := range map[reason.Reason]index.Query{reason.None: f.q, reason.FasterForwarded: plain} {
+		for want, q := range map[reason.Reason]index.Query{reason.None: f.q, reason.MostRecent: plain} {
 			if got := collection.NoFresh(q, w.handler.Collections.LastProbe(), time.Minute, false); got != want {
 				t.Errorf("%+v: %q, want %q", q, got, want)
 			}
@@ -91,7 +91,7 @@ func TestASlowReaderMakesNobodyWait(t *testing.T) {
 					t.Error(err)
 				}
 				f.ended(true)
-				if got := collection.NoFresh(f.q, w.handler.Collections.LastProbe(), time.Minute, false); got != reason.FasterForwarded {
+				if got := collection.NoFresh(f.q, w.handler.Collections.LastProbe(), time.Minute, false); got != reason.MostRecent {
 					t.Errorf("got %q", got)
 				}
 			})

@@ -121,7 +121,7 @@ func TestUnfitToBeIndented(t *testing.T) {
 			}
 		})
 	}
-	if reason.Pretty.Explain() == "" {
+	if reason.Representation.Explain() == "" {
 		t.Error("the reason to forward it is not explained")
 	}
 }

@@ -118,7 +118,7 @@ func (h *Handler) serve(
 	w *server.AnswerWriter, r *http.Request, list policy.Request, a *answer, event *audit.Entry, page *body,
 ) reason.Reason {
 	if page.unfit {
-		return reason.Pretty
+		return reason.Representation
 	}
 	if why := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); why != reason.None {
 		return why

@@ -425,7 +425,7 @@ func TestNoFresh(t *testing.T) {
 		f.Answered(now.Add(probe), 0, there)
 		c.publish(f)
 	}
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.MostRecent {
 		t.Errorf("a small list: %q", got)
 	}
 	if got := c.NoFresh(index.Query{}, c.probes.Last()-1, wait, false); got != reason.None {
@@ -433,7 +433,7 @@ func TestNoFresh(t *testing.T) {
 	}
 	unknown := index.Query{Fields: fields.OneTermEqualSelector("spec.unknown", "x")}
 	for _, after := range []uint64{c.probes.Last() - 1, c.probes.Last()} {
-		if got := c.NoFresh(unknown, after, wait, true); got != reason.Selector {
+		if got := c.NoFresh(unknown, after, wait, true); got != reason.NotCanonical {
 			t.Errorf("one by a field that memory does not know: %q", got)
 		}
 	}
@@ -454,7 +454,7 @@ func TestNoFresh(t *testing.T) {
 		}
 	}
 	proofTakes(30*time.Millisecond, true)
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.MostRecent {
 		t.Errorf("one that takes the upstream less time: %q", got)
 	}
 	var others []*pace.Forwarded
@@ -468,14 +468,14 @@ func TestNoFresh(t *testing.T) {
 		t.Errorf("that delay is an estimate, and no reason not to wait: %q", got)
 	}
 	proofTakes(50*time.Millisecond, true)
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.MostRecent {
 		t.Errorf("while they delay the proof as well: %q", got)
 	}
 	proofTakes(30*time.Millisecond, true)
 	for _, other := range others {
 		other.End(0)
 	}
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.MostRecent {
 		t.Errorf("when that is over: %q", got)
 	}
 	app := func(q index.Query, op selection.Operator, values ...string) index.Query {
@@ -489,14 +489,14 @@ func TestNoFresh(t *testing.T) {
 		for range 3 {
 			c.forward(slow).End(4 * time.Second)
 		}
-		if got := c.NoFresh(few, c.probes.Last(), wait, false); got != reason.FasterForwarded {
+		if got := c.NoFresh(few, c.probes.Last(), wait, false); got != reason.MostRecent {
 			t.Errorf("because of another selector, or an indented list: %q", got)
 		}
 		if got := c.NoFresh(slow, c.probes.Last(), wait, false); got != reason.None {
 			t.Errorf("what was slow itself: %q", got)
 		}
 	}
-	if got := c.NoFresh(index.Query{Limit: 1, Name: "a"}, c.probes.Last(), wait, false); got != reason.FasterForwarded {
+	if got := c.NoFresh(index.Query{Limit: 1, Name: "a"}, c.probes.Last(), wait, false); got != reason.MostRecent {
 		t.Errorf("another kind of list: %q", got)
 	}
 	c.drop(reason.Schema)

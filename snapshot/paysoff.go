@@ -22,7 +22,7 @@ func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration, 
 	case v.absence != reason.None:
 		return v.absence
 	case q.Fields != nil && !v.frame.Selects(q.Fields):
-		return reason.Selector
+		return reason.NotCanonical
 	case outlook.NoBookmarks():
 		return reason.NotProven
 	case clock.Age(v.heard.Sent, now) >= c.limits.Staleness:
@@ -35,7 +35,7 @@ func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration, 
 		kind, guess := pace.KindOf(v.newest, q)
 		list, delay := c.costs.Now(kind, guess, now)
 		if proof+delay >= list {
-			return reason.FasterForwarded
+			return reason.MostRecent
 		}
 	}
 	if proof > atMost {

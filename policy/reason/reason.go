@@ -17,25 +17,16 @@ const (
 	NotList        Reason = "not-list"
 	Watch          Reason = "watch"
 	NotCanonical   Reason = "not-canonical"
-	Parameter      Reason = "parameter"
-	Invalid        Reason = "invalid"
 	MostRecent     Reason = "most-recent"
-	Selector       Reason = "selector"
 	Representation Reason = "representation"
-	Impersonation  Reason = "impersonation"
-	Anonymous      Reason = "anonymous"
 	Credentials    Reason = "credentials"
 
 	UnknownCaller   Reason = "unknown-caller"
 	NotAllowed      Reason = "not-allowed"
-	NotLent         Reason = "not-lent"
 	ReviewFailed    Reason = "review-failed"
-	Warned          Reason = "warned"
 	NotCached       Reason = "not-cached"
 	UnknownResource Reason = "unknown-resource"
 	Audit           Reason = "audit"
-	Aggregated      Reason = "aggregated"
-	Pretty          Reason = "pretty"
 
 	Warming      Reason = "warming"
 	NotPermitted Reason = "not-permitted"
@@ -48,8 +39,7 @@ const (
 	Upstream     Reason = "upstream"
 	Stopped      Reason = "stopped"
 
-	FasterForwarded Reason = "faster-forwarded"
-	NotProven       Reason = "not-proven"
+	NotProven Reason = "not-proven"
 )
 
 // Why a state was lost, besides [Form], [Memory], [NotPermitted], [Schema] and [Upstream].
@@ -94,53 +84,30 @@ var forwarding = []struct {
 	},
 	{
 		NotCanonical,
-		"written in a form that kube-apiserver might read differently",
-		"Its path, query, headers or continue token are not in the one form that " +
-			"listproxy takes, so kube-apiserver might read them differently.",
-	},
-	{
-		Parameter,
-		"a query parameter is unknown, given twice, or unusual",
-		"A query parameter is unknown, given twice, or has a value in an unusual form.",
-	},
-	{
-		Invalid,
-		"parameters that contradict each other: kube-apiserver refuses them",
-		"Its parameters contradict each other; kube-apiserver refuses it.",
+		"written in a way that kube-apiserver refuses or might read differently",
+		"Its path, query, selectors, headers or continue token are written in a way that " +
+			"kube-apiserver refuses, or might read differently from listproxy.",
 	},
 	{
 		MostRecent,
-		"the state at this moment, where --consistent-lists is not on: what kubectl and " +
-			"plain clients ask for",
-		"It asks for the state at this moment, and --consistent-lists is not on for this resource.",
-	},
-	{
-		Selector,
-		"a selector that listproxy might read differently from kube-apiserver",
-		"Its selector does not parse, is too large, or is one that kube-apiserver reads in an " +
-			"unusual way.",
+		"the state at this moment, where --consistent-lists is not on, or kube-apiserver is faster: " +
+			"what kubectl and plain clients ask for",
+		"It asks for the state at this moment, and --consistent-lists is not on for this resource, or " +
+			"kube-apiserver answers it sooner than listproxy could prove that it has that state.",
 	},
 	{
 		Representation,
-		"a form that is not kept: tables (kubectl get), YAML, CBOR",
+		"a form that is not kept: tables (kubectl get), YAML, CBOR, indented JSON of very deep objects",
 		"It prefers a form that is not kept, such as a table or YAML, or one that " +
-			"kube-apiserver does not have.",
-	},
-	{
-		Impersonation,
-		"the caller impersonates somebody",
-		"It has Impersonate-* headers.",
-	},
-	{
-		Anonymous,
-		"no bearer token, and no certificate that listproxy accepts",
-		"It has neither an Authorization header with a bearer token, nor a certificate that " +
-			"listproxy accepts.",
+			"kube-apiserver does not have, or indented JSON of objects that are nested very deeply.",
 	},
 	{
 		Credentials,
-		"several credentials, or some that are written in an unusual way",
-		"It has several Authorization headers, or a token that is written in an unusual way.",
+		"no bearer token and no certificate that listproxy accepts, several credentials, " +
+			"impersonation, or a warning of kube-apiserver with every answer",
+		"It has no bearer token and no certificate that listproxy accepts, or several credentials, or " +
+			"Impersonate-* headers, or kube-apiserver warns this caller with every answer, of the token for " +
+			"example.",
 	},
 	{
 		UnknownCaller,
@@ -153,12 +120,6 @@ var forwarding = []struct {
 		"kube-apiserver did not say that this caller may list this.",
 	},
 	{
-		NotLent,
-		"listproxy's own account may not list it as the caller",
-		"listproxy's own account may not list this as the caller, whom it would have to " +
-			"impersonate.",
-	},
-	{
 		ReviewFailed,
 		"kube-apiserver could not be asked whether the caller may list it, or its answer " +
 			"came too late or said neither yes nor no",
@@ -167,20 +128,15 @@ var forwarding = []struct {
 			"answer does not show whether the caller may list this.",
 	},
 	{
-		Warned,
-		"kube-apiserver warns the caller with every answer, of its token for example",
-		"kube-apiserver sends this caller a warning with every answer, of its token for example, " +
-			"which an answer from memory would lack.",
-	},
-	{
 		NotCached,
 		"the policy does not keep it: Secrets and Events by default",
 		"The policy keeps this resource out of memory.",
 	},
 	{
 		UnknownResource,
-		"not a resource that kube-apiserver itself is known to list and watch",
-		"Discovery has no such resource that can be listed and watched.",
+		"not a resource that kube-apiserver itself is known to list and watch: another API server's, for example",
+		"Discovery has no such resource of kube-apiserver's own that can be listed and watched; another " +
+			"API server may show each caller something else.",
 	},
 	{
 		Audit,
@@ -189,25 +145,15 @@ var forwarding = []struct {
 			"caller is.",
 	},
 	{
-		Aggregated,
-		"another API server answers for it",
-		"Another API server answers for it, which may show each caller something else.",
-	},
-	{
-		Pretty,
-		"indented JSON of objects nested so deeply that the answer would be many times as long",
-		"Its answer is indented JSON, and the objects are nested so deeply that the answer " +
-			"would be many times as long as they are.",
-	},
-	{
 		Warming,
 		"it was still being read: for the first time, or again after a loss",
 		"The resource is being read for the first time, or again after a loss.",
 	},
 	{
 		NotPermitted,
-		"listproxy's own account may not list and watch it",
-		"listproxy's own account may not list and watch the resource.",
+		"listproxy's own account may not list and watch it, or not as the caller",
+		"listproxy's own account may not list and watch the resource, or not as the caller, whom it " +
+			"would have to impersonate.",
 	},
 	{
 		Form,
@@ -255,12 +201,6 @@ var forwarding = []struct {
 			"listproxy is ending.",
 	},
 	{
-		FasterForwarded,
-		"the state at this moment, which kube-apiserver sends before listproxy could prove it",
-		"It asks for the state at this moment, and kube-apiserver answers it sooner than " +
-			"listproxy could prove that it has that state.",
-	},
-	{
 		NotProven,
 		"the state at this moment, which could not be proven in time",
 		"It asks for the state at this moment, and listproxy could not prove in time that " +
@@ -299,7 +239,7 @@ func (r Reason) Explain() string {
 // Passes says whether this reason to forward is gone soon by itself, so that it pays to ask again.
 func (r Reason) Passes() bool {
 	switch r {
-	case UnknownCaller, Warming, ReviewFailed, Stale, Ahead, Schema, Upstream, Stopped, NotProven, Aggregated, UnknownResource:
+	case UnknownCaller, Warming, ReviewFailed, Stale, Ahead, Schema, Upstream, Stopped, NotProven, UnknownResource:
 		return true
 	}
 	return false

@@ -32,13 +32,13 @@ func (c *Catalog) route(gv schema.GroupVersion) (server, reason.Reason) {
 	is, registered, current := c.apiServices.get(gv.Version + "." + gv.Group)
 	switch {
 	case is.aggregated:
-		return is, reason.Aggregated
+		return is, reason.UnknownResource
 	case registered && current, gv == coreV1 && c.Ready():
 		return is, ""
 	case current, gv.Group == "" && c.Ready():
 		return is, reason.UnknownResource
 	case c.apiServices.isRefused():
-		return is, reason.Aggregated
+		return is, reason.UnknownResource
 	default:
 		return is, reason.Warming
 	}

@@ -121,8 +121,8 @@ func (c *Catalog) Ready() bool { return c.apiServices.ready() }
 // one of the API server's own that can be listed and watched;
 // else why it is to be forwarded:
 //
-//   - [reason.UnknownResource]: not served, or without list or watch, or a subresource
-//   - [reason.Aggregated]: another server answers for it, or may do so
+//   - [reason.UnknownResource]: not served, or without list or watch, or a subresource, or another
+//     server answers for it, or may do so
 //   - [reason.Warming]: not known yet, or not any more
 //   - [reason.NotPermitted]: the proxy may not read discovery
 //

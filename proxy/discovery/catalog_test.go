@@ -135,9 +135,9 @@ func TestCatalogLookup(t *testing.T) {
 		{"", "", "pods", forwardedAs(reason.UnknownResource)},
 		{"apps", "v2", "deployments", forwardedAs(reason.UnknownResource)},
 		{"none.example.com", "v1", "widgets", forwardedAs(reason.UnknownResource)},
-		{"metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.Aggregated)},
-		{"metrics.k8s.io", "v1beta1", "none", forwardedAs(reason.Aggregated)},
-		{"empty.example.com", "v1", "none", forwardedAs(reason.Aggregated)},
+		{"metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.UnknownResource)},
+		{"metrics.k8s.io", "v1beta1", "none", forwardedAs(reason.UnknownResource)},
+		{"empty.example.com", "v1", "none", forwardedAs(reason.UnknownResource)},
 	} {
 		t.Run(fmt.Sprintf("%s %s %s", test.group, test.version, test.resource), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestCatalogOfAnAggregatedCore(t *testing.T) {
 		f := newFakeCluster(t)
 		f.Collections[apiServicesPath].Objects[0] = apiService("v1", "", someService, 1)
 		c := runCatalog(t, f, proxytest.DiscardLog())
-		expectLookup(t, c, "", "v1", "pods", forwardedAs(reason.Aggregated))
+		expectLookup(t, c, "", "v1", "pods", forwardedAs(reason.UnknownResource))
 	})
 }
 
@@ -183,7 +183,7 @@ func TestCatalogOfAnUnreadableAPIService(t *testing.T) {
 		f := newFakeCluster(t)
 		f.Collections[apiServicesPath].Objects[1] = `{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.apps"},"spec":[]}`
 		c := runCatalog(t, f, proxytest.DiscardLog())
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Aggregated))
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
 		expectLookup(t, c, "", "v1", "pods", foundPods)
 	})
 }
@@ -202,8 +202,8 @@ func TestCatalogWithoutAPIServices(t *testing.T) {
 				expectLookup(t, c, "", "v1", "pods", foundPods)
 				expectLookup(t, c, "", "v1", "none", forwardedAs(reason.UnknownResource))
 				expectLookup(t, c, "", "v2", "pods", forwardedAs(reason.UnknownResource))
-				expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Aggregated))
-				expectLookup(t, c, "none.example.com", "v1", "x", forwardedAs(reason.Aggregated))
+				expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
+				expectLookup(t, c, "none.example.com", "v1", "x", forwardedAs(reason.UnknownResource))
 				time.Sleep(time.Hour)
 				if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "list and watch on apiservices") {
 					t.Errorf("want one line that says what to grant, got:\n%s", got)
@@ -222,7 +222,7 @@ func TestCatalogThatMayNotWatch(t *testing.T) {
 		f := newFakeCluster(t)
 		f.Answer(http.StatusForbidden, "watch "+apiServicesPath)
 		c := runCatalog(t, f, proxytest.DiscardLog())
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Aggregated))
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
 		expectLookup(t, c, "", "v1", "pods", foundPods)
 	})
 }
@@ -234,7 +234,7 @@ func TestCatalogFollowsAPIServices(t *testing.T) {
 		expectLookup(t, c, "example.com", "v1", "widgets", foundWidgets)
 
 		f.Event(apiServicesPath, "MODIFIED", apiService("v1", "example.com", someService, 2))
-		expectLookup(t, c, "example.com", "v1", "widgets", forwardedAs(reason.Aggregated))
+		expectLookup(t, c, "example.com", "v1", "widgets", forwardedAs(reason.UnknownResource))
 
 		// What was known from before is not believed any more.
 		f.Document("/apis/example.com/v1", discoveryOf(t, "example.com/v1", apiResource("widgets", "Widget", false, "list", "watch")))
@@ -267,7 +267,7 @@ func TestCatalogWithoutItsStream(t *testing.T) {
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 		time.Sleep(time.Second)
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Warming))
-		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.Aggregated))
+		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.UnknownResource))
 		expectLookup(t, c, "", "v1", "pods", foundPods)
 
 		f.Mu.Lock()
@@ -275,7 +275,7 @@ func TestCatalogWithoutItsStream(t *testing.T) {
 		f.Mu.Unlock()
 		f.Answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
 		time.Sleep(time.Minute)
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Aggregated))
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
 	})
 }
 

@@ -74,7 +74,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	func() {
 		defer func() { _ = recover() }()
 		observe(o, r, func(s *Record) {
-			s.Decided(pods, "", reason.Pretty)
+			s.Decided(pods, "", reason.Representation)
 			panic(http.ErrAbortHandler)
 		})
 	}()
@@ -85,7 +85,7 @@ func TestRequestsAreCounted(t *testing.T) {
 			"code=200,decision=serve,reason=none,resource=pods,semantics=any,verb=list 1",
 			"code=410,decision=forward,reason=history,resource=pods,semantics=exact,verb=list 1",
 			"code=429,decision=refuse,reason=time-out,resource=other,semantics=none,verb=list 1",
-			"code=none,decision=forward,reason=pretty,resource=pods,semantics=none,verb=list 1",
+			"code=none,decision=forward,reason=representation,resource=pods,semantics=none,verb=list 1",
 		},
 		"listproxy_request_duration_seconds": {
 			"decision=forward,resource=pods,semantics=exact 1",

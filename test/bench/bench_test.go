@@ -23,7 +23,7 @@ func TestDiffer(t *testing.T) {
 	}{
 		"the same from memory": {of(http.StatusOK, "listproxy; hit; detail=any", "a, b"), ""},
 		"an object missing":    {of(http.StatusOK, "listproxy; hit; detail=any", "a"), "listproxy's answer of 1 bytes is not kube-apiserver's of 4"},
-		"not from memory":      {of(http.StatusOK, "listproxy; fwd=bypass; detail=selector", "a, b"), "not from memory but listproxy; fwd=bypass; detail=selector"},
+		"not from memory":      {of(http.StatusOK, "listproxy; fwd=bypass; detail=not-canonical", "a, b"), "not from memory but listproxy; fwd=bypass; detail=not-canonical"},
 		"no word where from":   {of(http.StatusOK, "", "a, b"), "not from memory but "},
 		"refused":              {of(http.StatusForbidden, "listproxy; hit", "a, b"), "listproxy answers 403, kube-apiserver 200"},
 	} {

@@ -126,7 +126,7 @@ func TestIndentedNested(t *testing.T) {
 		want   string
 	}{
 		{"short", 1_000, "listproxy; hit; detail=exact"},
-		{"long", 30_000, "listproxy; fwd=bypass; detail=pretty"},
+		{"long", 30_000, "listproxy; fwd=bypass; detail=representation"},
 	} {
 		nested := strings.Repeat("[", levels) + strings.Repeat("1,", test.number) + "1" + strings.Repeat("]", levels)
 		revision, err := shared.Create(t.Context(), gadgets, namespace, test.name, map[string]any{

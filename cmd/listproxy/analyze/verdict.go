@@ -82,7 +82,7 @@ func (j *judge) verdict(e *auditEvent) verdict {
 	case !succeeded(e.ResponseStatus.Code):
 		v.by, v.why = byAPIServer, whyRefused
 	case v.by != byAPIServer && aggregated(list):
-		v.by, v.why = byAPIServer, reason.Aggregated
+		v.by, v.why = byAPIServer, reason.UnknownResource
 	}
 	return v
 }
@@ -122,7 +122,7 @@ func forwarded(p *policy.Config, list policy.Request) reason.Reason {
 // reason to forward it.
 func formOf(list policy.Request, why reason.Reason) string {
 	switch why {
-	case reason.NotList, reason.Watch, reason.NotCanonical, reason.Parameter:
+	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // the query was not read
 	}
 	decision := list.Decide(policy.LimitIgnored, policy.ConsistentAlways)

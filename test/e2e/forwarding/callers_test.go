@@ -56,7 +56,7 @@ func TestMadeUpTokensLearnNothing(t *testing.T) {
 		"/apis/authentication.k8s.io/v1/tokenreviews?resourceVersion=0":     "unknown-resource",
 		"/apis/elsewhere.test/v1/gadgets?resourceVersion=0":                 "any",
 		"/apis/no.such.group/v1/things?resourceVersion=0":                   "unknown-resource",
-		"/apis/elsewhere.example/v1/things?resourceVersion=0":               "aggregated",
+		"/apis/elsewhere.example/v1/things?resourceVersion=0":               "unknown-resource",
 		"/api/v1/namespaces/no-such-namespace/configmaps?resourceVersion=0": "any",
 	} {
 		eachDoor(t, func(t *testing.T, d *door) {

@@ -114,7 +114,7 @@ func TestWhoSeesWhat(t *testing.T) {
 					case user == stranger:
 						wantRefused(t, got, http.StatusUnauthorized, "unknown-caller")
 					case user == controlplane.Anonymous:
-						wantRefused(t, got, http.StatusForbidden, "anonymous")
+						wantRefused(t, got, http.StatusForbidden, "credentials")
 					default:
 						wantRefused(t, got, http.StatusForbidden, "not-allowed")
 					}
@@ -145,7 +145,7 @@ func TestOtherRequestsOfEverybody(t *testing.T) {
 			reason := "not-cached"
 			switch user {
 			case controlplane.Anonymous:
-				reason = "anonymous"
+				reason = "credentials"
 			case stranger:
 				reason = "unknown-caller"
 			}
@@ -236,7 +236,7 @@ func TestClaims(t *testing.T) {
 		reason := "not-allowed"
 		switch user {
 		case controlplane.Anonymous:
-			reason = "anonymous"
+			reason = "credentials"
 		case stranger:
 			reason = "unknown-caller"
 		}
@@ -278,7 +278,7 @@ func TestImpersonation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, user := range []string{controlplane.Admin, controlplane.Alice, controlplane.Carol, controlplane.Anonymous} {
 				for _, list := range []string{"/api/v1/pods", "/api/v1/namespaces/team-a/pods"} {
-					same(t, call{path: list + "?resourceVersion=0", user: user, header: header}, "impersonation")
+					same(t, call{path: list + "?resourceVersion=0", user: user, header: header}, "credentials")
 				}
 				sameReview(t, call{user: user, header: header})
 			}
@@ -305,7 +305,7 @@ func TestConstrainedImpersonation(t *testing.T) {
 	if r := via.do(t, call{path: list, user: controlplane.Alice}); !isHit(r) {
 		t.Errorf("alice herself: %s", r.cacheStatus)
 	}
-	r := same(t, call{path: list, user: controlplane.Carol, header: asAlice}, "impersonation")
+	r := same(t, call{path: list, user: controlplane.Carol, header: asAlice}, "credentials")
 	if r.Status != http.StatusForbidden {
 		t.Errorf("status %d: %s", r.Status, r.Body)
 	}

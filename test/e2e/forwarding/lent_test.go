@@ -55,11 +55,11 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 			if isHit(r) {
 				t.Fatalf("%s: from memory: %s", name, r.Body)
 			}
-			return strings.HasSuffix(r.cacheStatus, "detail=not-lent")
+			return strings.HasSuffix(r.cacheStatus, "detail=not-permitted")
 		})
 		for range 10 {
 			r := d.do(t, list)
-			wantRefused(t, r, http.StatusForbidden, "not-lent")
+			wantRefused(t, r, http.StatusForbidden, "not-permitted")
 		}
 	}
 	grant(t, controlplane.Grant{To: []string{own}, Rules: []rbacv1.PolicyRule{

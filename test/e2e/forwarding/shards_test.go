@@ -78,7 +78,7 @@ func (b beside) followShard(t *testing.T, sharded string, objects int) {
 	watch := sharded + "&" + ask.StreamingList
 	want, _ := b.initialEvents(t, b.server, watch)
 	got, from := b.initialEvents(t, b.proxy, watch)
-	wantForwarded(t, reply{cacheStatus: from}, "parameter")
+	wantForwarded(t, reply{cacheStatus: from}, "not-canonical")
 	if d := cmp.Diff(want, got); d != "" || len(got) != objects+1 {
 		t.Errorf("%d events (-direct +via):\n%s", len(got), d)
 	}
@@ -108,7 +108,7 @@ func (b beside) followShardSince(t *testing.T, sharded string, since uint64, map
 	}
 	want, _ := follow(b.server)
 	got, from := follow(b.proxy)
-	wantForwarded(t, reply{cacheStatus: from}, "parameter")
+	wantForwarded(t, reply{cacheStatus: from}, "not-canonical")
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("a watch since %d (-direct +via):\n%s", since, d)
 	}
@@ -155,7 +155,7 @@ func (b beside) forwarded(t *testing.T, as, target string) (got ask.Answer) {
 		if !bytes.Equal(before.Body, after.Body) {
 			return false
 		}
-		wantForwarded(t, reply{cacheStatus: got.Source()}, "parameter")
+		wantForwarded(t, reply{cacheStatus: got.Source()}, "not-canonical")
 		if d := cmp.Diff(string(before.Body), string(got.Body)); d != "" || got.Code != before.Code {
 			t.Errorf("%s: %d, not %d (-direct +via):\n%s", target, got.Code, before.Code, d)
 		}

@@ -39,7 +39,7 @@ func TestWarnedCaller(t *testing.T) {
 				}
 				return to.do(t, bearer(token, path))
 			})
-			wantForwarded(t, got, "warned")
+			wantForwarded(t, got, "credentials")
 			if len(got.Header.Values("Warning")) != 1 {
 				t.Errorf("%s: Warning: %q", path, got.Header.Values("Warning"))
 			}

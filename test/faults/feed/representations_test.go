@@ -89,7 +89,7 @@ func (r *rig) same(t *testing.T, accept, list string, q url.Values) {
 	}
 }
 
-const fwdSelector = "listproxy; fwd=bypass; detail=selector"
+const fwdSelector = "listproxy; fwd=bypass; detail=not-canonical"
 
 var paints = namespaced("paints.feed.test/v1", "Paint", "paints", "")
 

@@ -290,7 +290,7 @@ const (
 	fwdStale        = "listproxy; fwd=stale; detail=stale"
 	fwdForm         = "listproxy; fwd=bypass; detail=form"
 	fwdNotPermitted = "listproxy; fwd=bypass; detail=not-permitted"
-	fwdAggregated   = "listproxy; fwd=bypass; detail=aggregated"
+	fwdAggregated   = "listproxy; fwd=bypass; detail=unknown-resource"
 )
 
 // gaveUp returns what the rig's listproxy says of having given up a collection because the upstream

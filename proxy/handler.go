@@ -68,7 +68,7 @@ func (h *Handler) Chain() http.Handler {
 		h.withConnectionClose,    // while the process ends, each answer gives up its connection
 		h.withGoaway,             // now and then, an answer makes its client connect again
 		h.withRecord,             // metrics, the trace and the access log
-		h.withOnlyPaths,          // only a path, and only for this API server
+		server.OnlyPaths,         // only a path, and only for this API server
 		h.withBodyLimit,          // no body is too long, or comes too slowly
 		h.withAuthentication,     // who calls
 		h.withTurn,               // the request's turn: bounded, and shared between callers
@@ -105,8 +105,6 @@ func (h *Handler) withGoaway(next http.Handler) http.Handler {
 }
 
 func (h *Handler) withRecord(next http.Handler) http.Handler { return h.Observer.Observe(next, h.Log) }
-
-func (h *Handler) withOnlyPaths(next http.Handler) http.Handler { return server.OnlyPaths(next, h.Log) }
 
 func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
 	return server.LimitBodies(next, server.BodyTime)

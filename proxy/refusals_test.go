@@ -76,7 +76,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 				forwarder.ServeAs(w, r, caller, nil)
 			})
 			front := httptest.NewUnstartedServer(nil)
-			front.Config = server.New(o.Observe(server.OnlyPaths(handler, log), log), nil, slog.New(slog.DiscardHandler))
+			front.Config = server.New(o.Observe(server.OnlyPaths(handler), log), nil, slog.New(slog.DiscardHandler))
 			if tt.connect {
 				front.Config = server.NewConnect(server.NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log)
 			}
@@ -138,7 +138,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 func TestMisdirectedIsSeen(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	log := slog.New(slog.DiscardHandler)
-	front := o.Observe(server.OnlyPaths(http.NotFoundHandler(), log), log)
+	front := o.Observe(server.OnlyPaths(http.NotFoundHandler()), log)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Host = "elsewhere.example"
 	ctx := kubehttp.WithTunnel(t.Context(), tunnelTargets(t).AllowHost)

@@ -16,7 +16,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authz"
-	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -55,8 +54,7 @@ type app struct {
 	ports     *ports
 	handler   http.Handler
 	forward   *forward.Forwarder
-	clientCA  *certs.ClientCA // nil: none
-	auditLog  *audit.Log      // nil: none
+	auditLog  *audit.Log // nil: none
 	metrics   http.Handler
 	ready     admin.Readiness
 	operators admin.Config
@@ -65,7 +63,7 @@ type app struct {
 
 // assemble makes the parts and wires them. Its caller must close the app.
 func (o *options) assemble(api apiServer, ports *ports, observing *observing, log *slog.Logger) (_ *app, err error) {
-	a := &app{apiServer: api, log: log, ports: ports, clientCA: o.callers.clientCA, metrics: telemetry.MetricsHandler(observing.metrics, log)}
+	a := &app{apiServer: api, log: log, ports: ports, metrics: telemetry.MetricsHandler(observing.metrics, log)}
 	defer func() {
 		if err != nil {
 			a.close()
@@ -144,7 +142,7 @@ func (o *options) showState(a *app, handler *proxy.Handler, observing *observing
 		Inflight:     handler.Limits.Stats,
 		Health:       a.health.Stats,
 		Connections:  a.ports.connections(),
-		Certificates: a.expiries,
+		Certificates: a.ports.certificates.Expiries,
 	}
 	observing.metrics.MustRegister(state)
 	a.operators = o.operatorsPort(a, observing)

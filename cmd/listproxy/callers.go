@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -34,9 +35,11 @@ func (o *callerOptions) Validate() (err error) {
 		return err
 	}
 	if o.clientCAFile != "" {
-		o.clientCA, err = certs.LoadClientCA("--client-ca-file", o.clientCAFile)
+		if o.clientCA, err = certs.LoadClientCA(o.clientCAFile); err != nil {
+			return fmt.Errorf("--client-ca-file %w", err)
+		}
 	}
-	return err
+	return nil
 }
 
 // authenticator says who sends a request, as the flags have it.

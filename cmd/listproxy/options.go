@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -93,10 +92,6 @@ func (o *options) Validate() error {
 	}
 	if o.connect.port > 0 && o.connect.port == o.serving.port {
 		return fmt.Errorf("--connect-port %d is --secure-port too: the port for CONNECT is one of its own", o.connect.port)
-	}
-	if o.serving.certDir == "" && (o.serving.certFile == "" || o.connect.port >= 0 && o.connect.caFile == "") {
-		return errors.New("--cert-dir is not given, and there is no home directory for it: give a directory of " +
-			"listproxy's own, or the certificates")
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/proxy/server"
 )
 
 // ports are the listeners, open and with bounds on their connections, and what clients are shown
@@ -20,8 +19,7 @@ type ports struct {
 	clients, admin          net.Listener
 	connect                 *connectListener // nil: not opened
 	clientBound, adminBound *limits.Connections
-	certificate             *certs.Certificate
-	tls                     server.TLS
+	certificates            *certs.Certificates
 }
 
 // adminConnections bounds the connections of the admin port, where a few probes and scrapers come.
@@ -29,15 +27,15 @@ const adminConnections = 512
 
 // listen opens the ports. Its caller must close them.
 func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slog.Logger) (_ *ports, err error) {
-	p := &ports{tls: o.serving.tls}
+	p := &ports{}
 	defer func() {
 		if err != nil {
 			p.close()
 		}
 	}()
-	// Both ports ask for client certificates: inside tunnels as well.
-	if ca := o.callers.clientCA; ca != nil {
-		p.tls.ClientCAs = certs.ClientCAs(ca)
+	targets, err := o.connect.targets(upstream)
+	if err != nil {
+		return nil, err
 	}
 	p.clientBound, p.adminBound = limits.NewConnections(connectionBound(debug.SetMemoryLimit(-1))), limits.NewConnections(adminConnections)
 	clients, err := net.Listen("tcp", net.JoinHostPort(o.serving.bindAddress, strconv.Itoa(o.serving.port)))
@@ -50,11 +48,10 @@ func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slo
 		return nil, fmt.Errorf("serving health checks (--admin-bind-address): %w", err)
 	}
 	p.admin = p.adminBound.Listen(operators)
-	o.serving.warnOfTLS(log)
-	if p.certificate, err = o.serving.certificate(log); err != nil {
+	if p.certificates, err = o.serving.certificates(targets.Hosts(), o.callers.clientCA, log); err != nil {
 		return nil, err
 	}
-	p.connect, err = o.openConnect(upstream, p, observer, log)
+	p.connect, err = o.openConnect(targets, p, observer, log)
 	return p, err
 }
 

@@ -20,7 +20,13 @@ func removed() map[string]string {
 		"--stall-timeout": "a client that reads nothing of an answer is cut off after a minute: leave the flag out",
 		"--admin-hosts": "ask the admin port by an IP address, localhost or a Service's name (NAME.NAMESPACE.svc), or let the " +
 			"proxy before it send one of these as the host",
-		"--debug-pprof": "/debug/pprof/ is always there for who is on listproxy's machine or in its pod: kubectl port-forward",
+		"--debug-pprof":        "/debug/pprof/ is always there for who is on listproxy's machine or in its pod: kubectl port-forward",
+		"--connect-plain-http": "--connect-port always has TLS: write https:// in proxy-url",
+		"--tls-cipher-suites":  "Go chooses among the suites of TLS 1.2 that are secure; --tls-min-version VersionTLS13 leaves these out",
+	}
+	for _, flag := range []string{"--connect-ca-file", "--connect-ca-key-file"} {
+		gone[flag] = "--connect-port shows the certificate of --tls-cert-file inside tunnels too: put the API server's names into it " +
+			"(docs/operations.md#two-ways-in)"
 	}
 	for _, of := range []string{
 		"client-ca-file", "allowed-names", "username-headers", "uid-headers", "group-headers", "extra-headers-prefix",

@@ -85,7 +85,7 @@ func (a *app) serve(ctx context.Context, end ending) error {
 	defer stop()
 	broken, fail := context.WithCancelCause(context.WithoutCancel(ctx)) // its cause is the first failure
 	defer fail(nil)
-	clients := server.New(a.handler, a.ports.tls.Config(a.ports.certificate.Get), a.log)
+	clients := server.New(a.handler, a.ports.certificates.TLS(), a.log)
 	drain := server.NewDrain(clients, func(within time.Duration) {
 		a.forward.EndWatches(within)     // those that are forwarded
 		a.collections.EndWatches(within) // those from memory
@@ -122,17 +122,13 @@ func (a *app) start(ctx context.Context, fail func(error), clients, operators *h
 			}
 		})
 	}
-	if a.clientCA != nil {
-		parts.Go(func() { a.clientCA.Run(ctx) })
-	}
 	parts.Go(func() { a.transports.Run(ctx, a.log) })
 	parts.Go(func() { a.health.Run(ctx) })
 	parts.Go(func() { a.cluster.Run(ctx) })
 	parts.Go(func() { a.warmup.Run(ctx) })
 	run("watching RBAC", func() error { return a.watchRBAC(ctx) })
-	parts.Go(func() { a.ports.certificate.Run(ctx) })
+	parts.Go(func() { a.ports.certificates.Run(ctx) })
 	if connect := a.ports.connect; connect != nil {
-		parts.Go(func() { connect.certificate.Run(ctx) })
 		run("serving CONNECT", connect.serve)
 		run("serving tunnels", func() error { return clients.Serve(connect.tunnels) })
 	}

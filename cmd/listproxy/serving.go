@@ -1,12 +1,10 @@
 package main
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,24 +13,22 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/listproxy/listproxy/proxy/certs"
-	"github.com/listproxy/listproxy/proxy/server"
 )
 
 // servingOptions say where clients connect to, what they are shown there, and how serving ends.
 type servingOptions struct {
-	bindAddress     string
-	port            int
-	certFile        string
-	keyFile         string
-	certDir         string
-	certHosts       []string
-	tlsMinVersion   string
-	tlsCipherSuites []string
-	goawayChance    float64
-	delay           time.Duration
-	drain           time.Duration
+	bindAddress   string
+	port          int
+	certFile      string
+	keyFile       string
+	certDir       string
+	certHosts     []string
+	tlsMinVersion string
+	goawayChance  float64
+	delay         time.Duration
+	drain         time.Duration
 
-	tls server.TLS // by Validate
+	minVersion uint16 // by Validate
 }
 
 // maxGoawayChance is kube-apiserver's.
@@ -55,11 +51,9 @@ func (o *servingOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "`file` with the serving certificate, PEM; made in --cert-dir if not given")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "`file` with its key, PEM")
 	fs.StringVar(&o.certDir, "cert-dir", o.certDir,
-		"`directory` for the certificate that listproxy makes if none is given, and its CA (ca.crt)")
+		"`directory` for the certificate that listproxy makes if none is given: tls.crt, for clients to trust, and its key")
 	fs.StringSliceVar(&o.certHosts, "cert-hosts", o.certHosts, "more `names` or addresses for the certificate that listproxy makes")
 	fs.StringVar(&o.tlsMinVersion, "tls-min-version", o.tlsMinVersion, "lowest `version` of TLS: "+strings.Join(tlsVersions(), " or "))
-	fs.StringSliceVar(&o.tlsCipherSuites, "tls-cipher-suites", o.tlsCipherSuites,
-		"cipher `suites` of TLS 1.2, with the names that kube-apiserver uses; without it, Go's own choice")
 	fs.Float64Var(&o.goawayChance, "goaway-chance", o.goawayChance,
 		"part of the requests over HTTP/2 after which their client is told to connect again, so that clients spread over\n"+
 			"replicas; up to 0.02; 0 none, 0.001 is a good beginning")
@@ -71,8 +65,12 @@ func (o *servingOptions) AddFlags(fs *pflag.FlagSet) {
 
 // Validate implements optionGroup.
 func (o *servingOptions) Validate() error {
-	if (o.certFile == "") != (o.keyFile == "") {
+	switch {
+	case (o.certFile == "") != (o.keyFile == ""):
 		return errors.New("--tls-cert-file and --tls-private-key-file go together: give both or none")
+	case o.certFile == "" && o.certDir == "":
+		return errors.New("--cert-dir is not given, and there is no home directory for it: give a directory of " +
+			"listproxy's own, or a certificate (--tls-cert-file, --tls-private-key-file)")
 	}
 	if o.port < 0 || o.port > 65535 {
 		return fmt.Errorf("--secure-port %d: a port is a number from 0 (any free one) to 65535", o.port)
@@ -83,8 +81,12 @@ func (o *servingOptions) Validate() error {
 	if !(o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance) { // nor NaN
 		return fmt.Errorf("--goaway-chance %v: give a number from 0 (never) to %v", o.goawayChance, maxGoawayChance)
 	}
-	if err := o.completeTLS(); err != nil {
-		return err
+	if !slices.Contains(tlsVersions(), o.tlsMinVersion) {
+		return fmt.Errorf("--tls-min-version %q: choose %s", o.tlsMinVersion, strings.Join(tlsVersions(), " or "))
+	}
+	var err error
+	if o.minVersion, err = cliflag.TLSVersion(o.tlsMinVersion); err != nil {
+		return fmt.Errorf("--tls-min-version: %w", err)
 	}
 	return checkDurations(durationFlag{"--shutdown-delay-duration", o.delay, 0}, durationFlag{"--shutdown-timeout", o.drain, 0})
 }
@@ -105,79 +107,27 @@ func checkBindAddress(address string) error {
 // kube-apiserver speaks 1.2.
 func tlsVersions() []string { return []string{"VersionTLS12", "VersionTLS13"} }
 
-// completeTLS makes server.TLS of the flags, which are kube-apiserver's.
-func (o *servingOptions) completeTLS() error {
-	if !slices.Contains(tlsVersions(), o.tlsMinVersion) {
-		return fmt.Errorf("--tls-min-version %q: choose %s", o.tlsMinVersion, strings.Join(tlsVersions(), " or "))
-	}
-	version, err := cliflag.TLSVersion(o.tlsMinVersion)
-	if err != nil {
-		return fmt.Errorf("--tls-min-version: %w", err)
-	}
-	o.tls.MinVersion = version
-	if len(o.tlsCipherSuites) == 0 {
-		return nil
-	}
-	o.tls.CipherSuites, err = cliflag.TLSCipherSuites(o.tlsCipherSuites)
-	if err != nil {
-		return fmt.Errorf("--tls-cipher-suites: %w: choose among %s", err, strings.Join(cliflag.PreferredTLSCipherNames(), ", "))
-	}
-	// net/http would say so too, once the listeners are there (RFC 9113, 9.2.2).
-	if version < tls.VersionTLS13 &&
-		!slices.Contains(o.tls.CipherSuites, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256) &&
-		!slices.Contains(o.tls.CipherSuites, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256) {
-		return errors.New("--tls-cipher-suites has none that HTTP/2 needs: add TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 or " +
-			"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, or set --tls-min-version VersionTLS13")
-	}
-	return nil
-}
-
-// warnOfTLS says what kube-apiserver warns of too.
-func (o *servingOptions) warnOfTLS(log *slog.Logger) {
-	insecure := cliflag.InsecureTLSCiphers()
-	for _, name := range o.tlsCipherSuites {
-		if _, ok := insecure[name]; ok {
-			log.Warn("--tls-cipher-suites has an insecure cipher suite", "suite", name)
+// certificates returns those of both ports. hosts are more names that a made one is for.
+func (o *servingOptions) certificates(hosts []string, clientCA *certs.ClientCA, log *slog.Logger) (*certs.Certificates, error) {
+	config := certs.Config{CertFile: o.certFile, KeyFile: o.keyFile, ClientCA: clientCA, MinVersion: o.minVersion}
+	flags := "--tls-cert-file, --tls-private-key-file"
+	if o.certFile == "" {
+		flags = "--cert-dir, --cert-hosts"
+		var err error
+		if config.CertFile, config.KeyFile, err = certs.SelfSigned(o.certDir, slices.Concat(o.certHosts, hosts)); err != nil {
+			return nil, fmt.Errorf("%s: %w", flags, err)
 		}
+		log.Info("serving with a certificate made here: clients need it", "file", config.CertFile)
 	}
-}
-
-// certificate returns the one that clients see at both ports.
-func (o *servingOptions) certificate(log *slog.Logger) (*certs.Certificate, error) {
-	if o.certFile != "" {
-		warnOfKey(log, "--tls-private-key-file", o.keyFile)
-		c, err := certs.ServingFromFiles(o.certFile, o.keyFile, log)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
-		}
-		return c, nil
-	}
-	c, ca, err := certs.ServingFromDir(o.certDir, o.certHosts, log)
-	if err != nil {
-		return nil, fmt.Errorf("--cert-dir, --cert-hosts: %w", err)
-	}
-	warnOfKey(log, "--cert-dir", filepath.Join(o.certDir, "ca.key"))
-	log.Info("serving with a certificate made here: clients need its CA", "ca", ca)
-	return c, nil
-}
-
-// warnOfKey says if everybody on the machine can read a private key. It is used all the same: a
-// mounted Secret is like that unless its volume has a defaultMode, in a container of one user.
-func warnOfKey(log *slog.Logger, flag, path string) {
-	if certs.KeyReadableByOthers(path) {
+	// It is used all the same: a mounted Secret is like that unless its volume has a defaultMode, in a
+	// container of one user.
+	if certs.KeyReadableByOthers(config.KeyFile) {
 		log.Warn("a private key is readable by everybody on this machine: take that away (chmod o-r, defaultMode of a Secret's volume)",
-			"flag", flag, "file", path)
+			"file", config.KeyFile)
 	}
-}
-
-// expiries says when the certificates end that clients are shown, and the CAs of theirs.
-func (a *app) expiries() []certs.Expiry {
-	all := []certs.Expiry{a.ports.certificate.Expiry()}
-	if a.ports.connect != nil {
-		all = append(all, a.ports.connect.certificate.Expiry())
+	made, err := certs.New(config, log)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flags, err)
 	}
-	if a.clientCA != nil {
-		all = append(all, a.clientCA.Expiry())
-	}
-	return all
+	return made, nil
 }

@@ -47,7 +47,7 @@ func newDraining(forward known, http2 bool) (front *httptest.Server, drain *serv
 	log := slog.New(slog.DiscardHandler)
 	ending = make(chan time.Duration, 1)
 	front = httptest.NewUnstartedServer(nil)
-	front.Config = server.New(server.OnlyPaths(forward, log), nil, log)
+	front.Config = server.New(server.OnlyPaths(forward), nil, log)
 	drain = server.NewDrain(front.Config, func(within time.Duration) {
 		forward.EndWatches(within)
 		ending <- within

@@ -14,6 +14,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 func TestRequestHeaders(t *testing.T) {
@@ -128,17 +129,16 @@ func TestNothingOfTheProxysOwnIdentity(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) {
 		got <- seen{r.Header, len(r.TLS.PeerCertificates)}
 	})
+	certPath, keyPath, err := certs.SelfSigned(t.TempDir(), nil)
+	expect.NoError(t, err)
 	dir := t.TempDir()
-	if _, _, err := certs.ServingFromDir(dir, nil, proxytest.DiscardLog()); err != nil {
-		t.Fatal(err)
-	}
 	ran := filepath.Join(dir, "plugin-ran")
 	certificate := func(c *rest.Config) {
-		c.CertFile, c.KeyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+		c.CertFile, c.KeyFile = certPath, keyPath
 	}
 	tests := map[string]func(*rest.Config){
 		"bearer token":       func(c *rest.Config) { c.BearerToken = "proxys-own" },
-		"bearer token file":  func(c *rest.Config) { c.BearerTokenFile = filepath.Join(dir, "tls.crt") },
+		"bearer token file":  func(c *rest.Config) { c.BearerTokenFile = certPath },
 		"basic":              func(c *rest.Config) { c.Username, c.Password = "proxy", "own" },
 		"client certificate": certificate,
 		"impersonation":      func(c *rest.Config) { c.Impersonate.UserName = "system:admin" },

@@ -47,7 +47,7 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	return proxytest.Serve(t, server.New(server.OnlyPaths(handler, log), nil, log), http2)
+	return proxytest.Serve(t, server.New(server.OnlyPaths(handler), nil, log), http2)
 }
 
 // overAllProtocols runs test for HTTP/1.1 and HTTP/2 on either side.

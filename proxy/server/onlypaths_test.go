@@ -21,10 +21,9 @@ func TestProxyRequestsAreRefused(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "https_proxy"} {
 		t.Setenv(name, "http://"+target)
 	}
-	var records proxytest.Recorder
 	server := proxytest.Serve(t, New(OnlyPaths(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a proxy request came through")
-	}), slog.New(&records)), nil, slog.New(slog.DiscardHandler)), false)
+	})), nil, slog.New(slog.DiscardHandler)), false)
 
 	tests := map[string]struct {
 		request string
@@ -45,9 +44,6 @@ func TestProxyRequestsAreRefused(t *testing.T) {
 			res, _, _ := proxytest.SendRaw(t, server, test.request+"Proxy-Authorization: Basic aHVudGVyMg==\r\n\r\n")
 			proxytest.AssertStatus(t, res, test.code, test.reason)
 		})
-	}
-	for _, text := range records.Above(slog.LevelDebug - 1) {
-		proxytest.AssertNotContains(t, text, "aHVudGVyMg")
 	}
 	if n := stop(); n != 0 {
 		t.Errorf("listproxy made %d connections", n)
@@ -71,7 +67,7 @@ func TestProxyRequestsAreRefusedOverHTTP2(t *testing.T) {
 	r = httptest.NewRequest(http.MethodGet, "http://"+target+"/x", nil)
 	r.ProtoMajor, r.ProtoMinor, r.Proto = 2, 0, "HTTP/2.0"
 	w := httptest.NewRecorder()
-	OnlyPaths(inner, slog.New(slog.DiscardHandler)).ServeHTTP(w, r)
+	OnlyPaths(inner).ServeHTTP(w, r)
 	proxytest.AssertStatus(t, w.Result(), 400, metav1.StatusReasonBadRequest)
 	if n := stop(); n != 0 {
 		t.Errorf("listproxy made %d connections", n)

@@ -1,15 +1,21 @@
 package server
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -48,6 +54,34 @@ func TestServerAnnouncesHeaderBound(t *testing.T) {
 	}
 }
 
+// TestServerWithCertificate serves as the command does, with a made pair.
+func TestServerWithCertificate(t *testing.T) {
+	certPath, keyPath, err := certs.SelfSigned(t.TempDir(), nil)
+	expect.NoError(t, err)
+	certificates, err := certs.New(certs.Config{CertFile: certPath, KeyFile: keyPath}, proxytest.DiscardLog())
+	expect.NoError(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	expect.NoError(t, err)
+	server := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
+		certificates.TLS(), slog.New(slog.DiscardHandler))
+	go func() { _ = server.ServeTLS(listener, "", "") }()
+	t.Cleanup(func() { _ = server.Close() })
+
+	caPEM, err := os.ReadFile(certPath)
+	expect.NoError(t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(caPEM)
+	for _, http2 := range []bool{false, true} {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: http2}
+		t.Cleanup(transport.CloseIdleConnections)
+		res := proxytest.Get(t, &http.Client{Transport: transport}, "https://"+listener.Addr().String()+"/")
+		want := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
+		if got := proxytest.ReadAll(t, res.Body); got != want {
+			t.Errorf("spoke %s, want %s", got, want)
+		}
+	}
+}
+
 func TestServerHasNoTimeLimitOnAnswers(t *testing.T) {
 	server := New(http.NotFoundHandler(), nil, slog.New(slog.DiscardHandler))
 	if server.WriteTimeout != 0 || server.ReadTimeout != 0 {
@@ -76,5 +110,5 @@ func TestServerErrorLog(t *testing.T) {
 func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	return proxytest.Serve(t, New(OnlyPaths(handler, log), nil, log), http2)
+	return proxytest.Serve(t, New(OnlyPaths(handler), nil, log), http2)
 }

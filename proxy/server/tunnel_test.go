@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,21 +46,19 @@ func openPorts(t *testing.T, handler http.Handler, plain bool) *ports {
 	t.Helper()
 	d := &ports{records: &proxytest.Recorder{}, ca: x509.NewCertPool()}
 	log := slog.New(d.records)
-	dir := t.TempDir()
-	serving, _, err := certs.ServingFromDir(dir, nil, log)
-	expect.NoError(t, err)
 	targets := mustTargets(t, "https://"+upstreamName, "kubernetes.default.svc", "fd00::a")
-	certificate, err := certs.TunnelFromDir(dir, targets.Hosts(), log)
+	certPath, keyPath, err := certs.SelfSigned(t.TempDir(), targets.Hosts())
 	expect.NoError(t, err)
-	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	certificates, err := certs.New(certs.Config{CertFile: certPath, KeyFile: keyPath}, log)
+	expect.NoError(t, err)
+	ca, err := os.ReadFile(certPath)
 	expect.NoError(t, err)
 	d.ca.AppendCertsFromPEM(ca)
 
-	shared := TLS{}
-	d.tunnels = NewTunnels(targets, shared.Config(certificate.Get))
-	d.server = New(OnlyPaths(handler, log), shared.Config(serving.Get), log)
+	d.tunnels = NewTunnels(targets, certificates.TLS())
+	d.server = New(OnlyPaths(handler), certificates.TLS(), log)
 	d.drain = NewDrain(d.server, func(time.Duration) {})
-	d.connect = NewConnect(d.tunnels, shared.ConnectConfig(serving.Get), observetest.Unread(), log)
+	d.connect = NewConnect(d.tunnels, certificates.ConnectTLS(), observetest.Unread(), log)
 	mainListener, connectListener := proxytest.Listen(t), proxytest.Listen(t)
 	d.main, d.tunnel = mainListener.Addr().String(), connectListener.Addr().String()
 	go func() { _ = d.server.ServeTLS(mainListener, "", "") }()
@@ -351,13 +348,13 @@ func TestNoTLSInATunnel(t *testing.T) {
 
 // TestIdleTunnelEnds: a tunnel in which nobody begins TLS does not stay.
 func TestIdleTunnelEnds(t *testing.T) {
-	dir := t.TempDir()
+	certPath, keyPath, err := certs.SelfSigned(t.TempDir(), nil)
+	expect.NoError(t, err)
+	certificates, err := certs.New(certs.Config{CertFile: certPath, KeyFile: keyPath}, slog.New(slog.DiscardHandler))
+	expect.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
-		targets := mustTargets(t, "https://"+upstreamName)
-		certificate, err := certs.TunnelFromDir(dir, targets.Hosts(), slog.New(slog.DiscardHandler))
-		expect.NoError(t, err)
-		tunnels := NewTunnels(targets, TLS{}.Config(certificate.Get))
-		server := New(OnlyPaths(http.NotFoundHandler(), slog.New(slog.DiscardHandler)), TLS{}.Config(certificate.Get), slog.New(slog.DiscardHandler))
+		tunnels := NewTunnels(mustTargets(t, "https://"+upstreamName), certificates.TLS())
+		server := New(OnlyPaths(http.NotFoundHandler()), certificates.TLS(), slog.New(slog.DiscardHandler))
 		connect := NewConnect(tunnels, nil, observetest.Unread(), slog.New(slog.DiscardHandler))
 		port := proxytest.NewPipeListener()
 		go func() { _ = server.Serve(tunnels) }()
@@ -440,48 +437,38 @@ func (d *ports) dialTLS(t *testing.T) net.Conn {
 	return conn
 }
 
-func TestTunnelsBound(t *testing.T) {
-	tunnels := NewTunnels(Targets{}, nil)
-	closed := 0
-	for range tunnelBacklog + 3 {
+// TestTunnelsEnd: a tunnel that nobody has accepted ends with the listener.
+func TestTunnelsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tunnels := NewTunnels(Targets{}, nil)
 		server, client := net.Pipe()
-		tunnels.offer(&tunnelConn{Conn: server})
-		_ = client.SetReadDeadline(time.Unix(1, 0))
-		if _, err := client.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
-			closed++
+		go tunnels.open(nil, &tunnelConn{Conn: server, in: server}, nil)
+		answer := make([]byte, len(tunnelOpened))
+		_, err := io.ReadFull(client, answer)
+		expect.NoError(t, err)
+		synctest.Wait() // it waits to be accepted
+		if err := errors.Join(tunnels.Close(), tunnels.Close()); err != nil {
+			t.Error(err)
 		}
-	}
-	if closed != 3 {
-		t.Errorf("%d tunnels were refused, want 3", closed)
-	}
-	if err := errors.Join(tunnels.Close(), tunnels.Close()); err != nil {
-		t.Error(err)
-	}
-	if n := len(tunnels.waiting); n != 0 {
-		t.Errorf("%d tunnels wait after the end", n)
-	}
-	server, client := net.Pipe()
-	tunnels.offer(&tunnelConn{Conn: server})
-	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("offered after the end: %v", err)
-	}
-	if _, err := tunnels.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept: %v", err)
-	}
+		if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the tunnel goes on: %v", err)
+		}
+		if _, err := tunnels.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept: %v", err)
+		}
+	})
 }
 
-// TestNobodyIsHeldByARefusal: neither by one that its client does not read, nor by the rest of what
-// was refused.
-func TestNobodyIsHeldByARefusal(t *testing.T) {
+// TestNobodyIsHeldByAnAnswer to a CONNECT that its client does not read.
+func TestNobodyIsHeldByAnAnswer(t *testing.T) {
 	targets := mustTargets(t, "https://"+upstreamName)
 	log := slog.New(slog.DiscardHandler)
 	for name, test := range map[string]struct {
 		handler http.Handler
 		request string
 	}{
-		"CONNECT at the main port": {OnlyPaths(nil, log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
-		"a CONNECT elsewhere":      {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
-		"a granted CONNECT":        {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName + "\r\n\r\n"},
+		"a CONNECT elsewhere": {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n"},
+		"a granted CONNECT":   {newConnectHandler(NewTunnels(targets, nil), log), "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName + "\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

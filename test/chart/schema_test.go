@@ -66,7 +66,7 @@ func TestRefused(t *testing.T) {
 		"certificates without a CA":  {"{clientCertificates: {enabled: true}, impersonation: {users: [jane]}}", []string{"clientCertificates.caConfigMap.name"}},
 		"existing without a Secret":  {"tls: {mode: existing}", []string{"tls.existingSecret"}},
 		"cert-manager no issuer":     {"tls: {mode: cert-manager}", []string{"tls.certManager.issuerRef.name"}},
-		"tunnels without a CA":       {"{tls: {mode: existing, existingSecret: s}, connect: {enabled: true}}", []string{"connect.existingCASecret"}},
+		"a CA for tunnels":           {"connect: {enabled: true, existingCASecret: s}", []string{"existingCASecret"}},
 		"too little memory":          {"resources: {limits: {memory: 512Mi}}", []string{"resources.limits.memory 512Mi", "1Gi"}},
 		"an ingress to nowhere":      {"ingress: {enabled: true}", []string{"ingress.hosts"}},
 		"a service account by certificate": {

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/listproxy/listproxy/proxy/admin"
+	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/secrets"
@@ -43,7 +44,7 @@ type ProxyOptions struct {
 	Upstream *rest.Config
 	// Args are added to the command line.
 	Args []string
-	// Connect opens the port for CONNECT, with TLS unless Args have --connect-plain-http.
+	// Connect opens the port for CONNECT.
 	Connect bool
 	// Binary is what to run; built by BuildProxy if empty.
 	Binary string
@@ -70,7 +71,7 @@ type Proxy struct {
 
 var (
 	servingLine = regexp.MustCompile(`msg=serving address=(\S+) admin=(\S+)`)
-	connectLine = regexp.MustCompile(`msg="serving CONNECT" address=(\S+) tls=(\S+)`)
+	connectLine = regexp.MustCompile(`msg="serving CONNECT" address=(\S+)`)
 )
 
 // StartProxy runs listproxy on free loopback ports and returns when it is ready.
@@ -102,6 +103,10 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if err := WriteKubeconfig(kubeconfig, o.Upstream); err != nil {
+		return nil, err
+	}
+	certPath, _, err := certs.SelfSigned(dir, nil) // as if it had been made at another start
+	if err != nil {
 		return nil, err
 	}
 	args := append([]string{
@@ -142,7 +147,7 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 		if m := servingLine.FindStringSubmatch(p.Log()); m != nil {
 			p.address, p.admin = m[1], m[2]
 			if m := connectLine.FindStringSubmatch(p.Log()); m != nil { // it comes first
-				p.connect = &url.URL{Scheme: map[string]string{"true": "https", "false": "http"}[m[2]], Host: m[1]}
+				p.connect = &url.URL{Scheme: "https", Host: m[1]}
 			}
 			break
 		}
@@ -151,8 +156,7 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 			return nil, err
 		}
 	}
-	// Where all certificates are given in Args, there is no CA of listproxy's own.
-	if p.ca, err = os.ReadFile(filepath.Join(dir, "ca.crt")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if p.ca, err = os.ReadFile(certPath); err != nil { // #nosec G304 -- what listproxy took from its directory, or has made there
 		p.Kill()
 		return nil, err
 	}
@@ -217,13 +221,13 @@ func (p *Proxy) URL() string { return "https://" + p.address }
 // AdminURL is where health checks go.
 func (p *Proxy) AdminURL() string { return "http://" + p.admin }
 
-// CA is the PEM of the authority that signed the serving certificate.
+// CA is what clients are to trust, PEM, unless Args have a certificate.
 func (p *Proxy) CA() []byte { return p.ca }
 
 // ConnectURL is where clients go that have listproxy as their proxy-url.
 func (p *Proxy) ConnectURL() *url.URL { return p.connect }
 
-// Dir holds ca.crt and the made certificates.
+// Dir is the --cert-dir: tls.crt is the CA's file.
 func (p *Proxy) Dir() string { return p.dir }
 
 // TunnelConfig returns a client's configuration with the proxy as its proxy-url. From then on the

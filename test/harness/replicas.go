@@ -2,7 +2,6 @@ package harness
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -33,9 +32,9 @@ func NewReplicas(t testing.TB) *Replicas {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Balancer.Close)
-	_, caPath, err := certs.ServingFromDir(r.dir, nil, slog.New(slog.DiscardHandler))
+	certPath, _, err := certs.SelfSigned(r.dir, nil)
 	expect.NoError(t, err)
-	if r.ca, err = os.ReadFile(caPath); err != nil {
+	if r.ca, err = os.ReadFile(certPath); err != nil {
 		t.Fatal(err)
 	}
 	return r

@@ -21,8 +21,6 @@
 - --shutdown-delay-duration={{ .Values.drainSeconds }}s
 {{- if .Values.connect.enabled }}
 - --connect-port={{ .Values.ports.connect }}
-- --connect-ca-file=/etc/listproxy/connect-ca/ca.crt
-- --connect-ca-key-file=/etc/listproxy/connect-ca/ca.key
 {{- range .Values.connect.hosts }}
 - {{ printf "--connect-hosts=%s" . | quote }}
 {{- end }}

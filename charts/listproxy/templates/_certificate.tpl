@@ -7,6 +7,12 @@
 {{- if .Values.ingress.enabled -}}
 {{- $hosts = concat $hosts .Values.ingress.hosts -}}
 {{- end -}}
+{{- if .Values.connect.enabled -}}
+{{- range .Values.connect.hosts -}}
+{{- /* host, host:port, [address]:port, or an address without brackets */ -}}
+{{- $hosts = append $hosts (. | regexReplaceAll "^([^:]+|\\[.*\\]):[0-9]+$" "${1}" | trimPrefix "[" | trimSuffix "]") -}}
+{{- end -}}
+{{- end -}}
 {{- $hosts | uniq | sortAlpha | toYaml -}}
 {{- end -}}
 
@@ -50,17 +56,5 @@ upgrade: pods would wait for it for ever. Arguments are the root, the value and 
 {{- if eq (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $secret) $root.Release.Name -}}
 {{- fail (printf "%s: the Secret %s was made by this release with tls.mode generate, and goes when the mode changes: copy it to another name, and give that" .value .name) -}}
 {{- end -}}
-{{- end -}}
-{{- end -}}
-
-{{/* The Secret with the CA of tunnels. */}}
-{{- define "listproxy.connectCASecret" -}}
-{{- if .Values.connect.existingCASecret -}}
-{{- include "listproxy.refuseMade" (dict "root" . "value" "connect.existingCASecret" "name" .Values.connect.existingCASecret) -}}
-{{- .Values.connect.existingCASecret -}}
-{{- else if eq .Values.tls.mode "generate" -}}
-{{- printf "%s-ca" (include "listproxy.fullname" .) -}}
-{{- else -}}
-{{- fail (printf "connect.enabled with tls.mode %s: replicas need one CA for tunnels, name a Secret with ca.crt and ca.key in connect.existingCASecret" .Values.tls.mode) -}}
 {{- end -}}
 {{- end -}}

@@ -10,15 +10,6 @@
     items:
       - {key: tls.crt, path: tls.crt}
       - {key: tls.key, path: tls.key}
-{{- if .Values.connect.enabled }}
-- name: connect-ca
-  secret:
-    secretName: {{ include "listproxy.connectCASecret" . }}
-    defaultMode: 0400
-    items:
-      - {key: ca.crt, path: ca.crt}
-      - {key: ca.key, path: ca.key}
-{{- end }}
 {{- if .Values.clientCertificates.enabled }}
 - name: client-ca
   configMap:

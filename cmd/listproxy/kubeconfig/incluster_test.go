@@ -1,8 +1,6 @@
 package kubeconfig
 
 import (
-	"encoding/pem"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,21 +21,19 @@ import (
 func TestInCluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	dir := t.TempDir()
-	if _, _, err := certs.ServingFromDir(dir, nil, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
-	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt")) // #nosec G304 -- of this test
+	caPath, keyPath, err := certs.SelfSigned(dir, nil)
 	expect.NoError(t, err)
-	key, err := os.ReadFile(filepath.Join(dir, "ca.key")) // #nosec G304 -- of this test
+	ca, err := os.ReadFile(caPath) // #nosec G304 -- of this test
+	expect.NoError(t, err)
+	key, err := os.ReadFile(keyPath) // #nosec G304 -- of this test
 	expect.NoError(t, err)
 	withKey := filepath.Join(dir, "with-key.pem")
 	expect.NoError(t, os.WriteFile(withKey, append(key, ca...), 0o600))
-	block, _ := pem.Decode(ca)
-	want := string(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes}))
+	want := string(ca)
 
 	args := []string{
 		"--in-cluster", "--server=https://listproxy.proxies.svc", "--certificate-authority", withKey,
-		"--certificate-authority", filepath.Join(dir, "ca.crt"),
+		"--certificate-authority", caPath,
 	}
 	for _, tt := range []struct {
 		args     []string

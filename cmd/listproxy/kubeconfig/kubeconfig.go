@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
@@ -97,9 +96,9 @@ Nothing in it is secret. Name the CAs of listproxy and of the API servers:
 	fs.StringVar(&to.via, "via", viaServer, "`way` to the proxy: server or proxy-url")
 	fs.StringVar(&to.server, "server", "https://127.0.0.1:8443", "`URL` of the proxy, with --via=server")
 	fs.StringVar(&to.proxyURL, "proxy-url", "https://127.0.0.1:8444",
-		"`URL` of the proxy's --connect-port, with --via=proxy-url; http:// for one with --connect-plain-http")
+		"`URL` of the proxy's --connect-port, with --via=proxy-url")
 	fs.StringArrayVar(&caPaths, "certificate-authority", []string{DefaultCA()},
-		"`file` with the CA of the proxy's certificate; with --via=proxy-url also of the one inside tunnels:\nrepeat it if they are not the same;\nwith --in-cluster also the cluster's own, for the bypass")
+		"`file` with the CA of the proxy's certificate, which is the same inside tunnels; repeat it for several,\nas while a CA is replaced by another;\nwith --in-cluster also the cluster's own, for the bypass")
 	fs.BoolVar(&pods.wanted, "in-cluster", false, "print one for pods, instead of taking a context from a kubeconfig")
 	fs.StringVar(&pods.tlsServerName, "tls-server-name", apiServerName,
 		"`name` that the certificate must have, with --in-cluster: API servers have this one, so that the kubeconfig also\n"+
@@ -113,9 +112,9 @@ Nothing in it is secret. Name the CAs of listproxy and of the API servers:
 func (to pointing) check() error {
 	switch to.via {
 	case viaServer:
-		return checkURL("--server", to.server, "https")
+		return checkURL("--server", to.server)
 	case viaProxyURL:
-		return checkURL("--proxy-url", to.proxyURL, "https", "http")
+		return checkURL("--proxy-url", to.proxyURL)
 	}
 	return fmt.Errorf("--via %q: choose %s or %s", to.via, viaServer, viaProxyURL)
 }
@@ -176,7 +175,7 @@ func pointAt(cfg *api.Config, contextName string, to pointing) (*api.Config, err
 		cluster.Server, cluster.ProxyURL = to.server, ""
 	case viaProxyURL:
 		// A tunnel is asked for only where there is TLS to put into it.
-		if err := checkURL("the context's server", cluster.Server, "https"); err != nil {
+		if err := checkURL("the context's server", cluster.Server); err != nil {
 			return nil, err
 		}
 		cluster.ProxyURL = to.proxyURL
@@ -189,13 +188,12 @@ func pointAt(cfg *api.Config, contextName string, to pointing) (*api.Config, err
 	return cfg, nil
 }
 
-// checkURL says what is wrong with a URL that must have one of the schemes and a host.
-func checkURL(what, s string, schemes ...string) error {
-	u, err := url.Parse(s)
-	if err == nil && u.Host != "" && slices.Contains(schemes, u.Scheme) {
+// checkURL says what is wrong with a URL that must be for TLS, and have a host.
+func checkURL(what, s string) error {
+	if u, err := url.Parse(s); err == nil && u.Host != "" && u.Scheme == "https" {
 		return nil
 	}
-	return fmt.Errorf("%s %q is not a URL that begins with %s:// and names a host", what, s, schemes[0])
+	return fmt.Errorf("%s %q is not a URL that begins with https:// and names a host", what, s)
 }
 
 // hintAtCertificate tells whose certificate needs the proxy's help.

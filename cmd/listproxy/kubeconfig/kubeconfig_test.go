@@ -1,7 +1,6 @@
 package kubeconfig
 
 import (
-	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -95,11 +94,10 @@ func TestPointAtNothing(t *testing.T) {
 // TestKubeconfigCommand: a user with a certificate gets a kubeconfig, and a hint beside it.
 func TestKubeconfigCommand(t *testing.T) {
 	dir := t.TempDir()
-	source, ca := filepath.Join(dir, "config"), filepath.Join(dir, "certs", "ca.crt")
+	source, ca := filepath.Join(dir, "config"), filepath.Join(dir, "certs", "tls.crt")
 	expect.NoError(t, clientcmd.WriteToFile(*twoContexts(), source))
-	if _, _, err := certs.ServingFromDir(filepath.Dir(ca), nil, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := certs.SelfSigned(filepath.Dir(ca), nil)
+	expect.NoError(t, err)
 	run := func(args ...string) (out, errs string, err error) {
 		var o, e strings.Builder
 		cmd := NewCommand()
@@ -118,14 +116,14 @@ func TestKubeconfigCommand(t *testing.T) {
 		}
 		cfg, err := clientcmd.Load([]byte(out))
 		expect.NoError(t, err)
-		if n := strings.Count(string(cfg.Clusters[context].CertificateAuthorityData), "BEGIN CERTIFICATE"); n != 2 {
-			t.Errorf("%d CAs, want 2", n)
+		if n := strings.Count(string(cfg.Clusters[context].CertificateAuthorityData), "BEGIN CERTIFICATE"); n != 4 { // twice one and its CA
+			t.Errorf("%d certificates, want 4", n)
 		}
 	}
 	for says, args := range map[string][]string{
 		`--via "socks": choose server or proxy-url`: {"--via=socks"},
 		`--server "http://proxy"`:                   {"--server=http://proxy"},
-		`--proxy-url "socks5://proxy"`:              {"--via=proxy-url", "--proxy-url=socks5://proxy"},
+		`--proxy-url "http://proxy"`:                {"--via=proxy-url", "--proxy-url=http://proxy"},
 		"--server goes with --via=server":           {"--via=proxy-url", "--server=https://proxy", "--certificate-authority", ca},
 		"--proxy-url goes with --via=proxy-url":     {"--proxy-url=https://proxy", "--certificate-authority", ca},
 		"start listproxy once":                      {"--certificate-authority", filepath.Join(dir, "none")},

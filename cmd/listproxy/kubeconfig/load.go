@@ -3,7 +3,6 @@ package kubeconfig
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -15,8 +14,8 @@ import (
 // for kube-apiserver.
 const AnswerTimeout = time.Minute
 
-// DefaultCA is the file with the CA that listproxy makes if a person starts it.
-func DefaultCA() string { return filepath.Join(certs.DefaultDir(), "ca.crt") }
+// DefaultCA is the file with the certificate that listproxy makes if a person starts it.
+func DefaultCA() string { return certs.SelfSignedFile(certs.DefaultDir()) }
 
 // Load reads the kubeconfig that a command is given, or $KUBECONFIG or ~/.kube/config if path is
 // empty, for one of its contexts, or for the current one.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -23,7 +22,6 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/listproxy/listproxy/proxy/certs"
-	"github.com/listproxy/listproxy/proxy/server"
 )
 
 // A wiretap is between listproxy and the API server: it ends the TLS of both, passes on every byte,
@@ -44,16 +42,22 @@ type wiretap struct {
 
 // newWiretap listens before the API server at upstream, whose certificate ca has signed.
 func newWiretap(dir, upstream string, ca []byte, own string) (*wiretap, error) {
-	pair, caPath, err := certs.ServingFromDir(filepath.Join(dir, "wiretap"), nil, slog.New(slog.DiscardHandler))
+	certPath, keyPath, err := certs.SelfSigned(filepath.Join(dir, "wiretap"), nil)
+	if err != nil {
+		return nil, err
+	}
+	serving, err := tls.LoadX509KeyPair(certPath, keyPath)
 	if err != nil {
 		return nil, err
 	}
 	w := &wiretap{upstream: strings.TrimPrefix(upstream, "https://"), roots: x509.NewCertPool(), own: "Bearer " + own}
 	w.roots.AppendCertsFromPEM(ca)
-	if w.ca, err = os.ReadFile(caPath); err != nil { // #nosec G304 -- just written
+	if w.ca, err = os.ReadFile(certPath); err != nil { // #nosec G304 -- just written
 		return nil, err
 	}
-	if w.listener, err = tls.Listen("tcp", "127.0.0.1:0", server.TLS{}.Config(pair.Get)); err != nil {
+	if w.listener, err = tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{serving}, NextProtos: []string{http2, "http/1.1"}, MinVersion: tls.VersionTLS12,
+	}); err != nil {
 		return nil, err
 	}
 	go w.serve()

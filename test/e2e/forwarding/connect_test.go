@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -124,21 +123,18 @@ func TestMisdirected(t *testing.T) {
 	}
 }
 
-// TestCurl has curl ask for the same lists straight and through both doors, with and without TLS to
-// the port for CONNECT; and for the newest state and a watch, where these come from memory.
+// TestCurl has curl ask for the same lists straight and through both doors; and for the newest state
+// and a watch, where these come from memory.
 func TestCurl(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	for i := range 3 {
 		newConfigMap(t, ns, fmt.Sprintf("map-%d", i), map[string]string{"i": fmt.Sprint(i)})
 	}
-	plain := doorOf(t, throughTunnel(startProcess(t, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--connect-plain-http", "--consistent-lists=always", "--watches"},
+	newest := doorOf(t, throughTunnel(startProcess(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--consistent-lists=always", "--watches"},
 	})))
-	if plain.proxy.Scheme != "http" {
-		t.Errorf("--connect-plain-http has %s", plain.proxy)
-	}
-	for _, d := range []*door{via, tunnel, plain} {
+	for _, d := range []*door{via, tunnel, newest} {
 		sameByCurl(t, d, "/api/v1/namespaces/"+ns+"/configmaps?limit=2")
 		list := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
 		poll.Until(t, patience, "curl gets a list from memory", func() bool {
@@ -152,9 +148,9 @@ func TestCurl(t *testing.T) {
 	}
 	list := "/api/v1/namespaces/" + ns + "/configmaps"
 	poll.Until(t, patience, "curl as itself gets the newest state from memory", func() bool {
-		return strings.Contains(plain.curl(t, list, "--include", "--user-agent", "curl/8.5.0"), "listproxy; hit; detail=most-recent")
+		return strings.Contains(newest.curl(t, list, "--include", "--user-agent", "curl/8.5.0"), "listproxy; hit; detail=most-recent")
 	})
-	sameByCurl(t, plain, list, "--user-agent", "curl/8.5.0")
+	sameByCurl(t, newest, list, "--user-agent", "curl/8.5.0")
 	watch := "/api/v1/namespaces/" + ns + "/configmaps?watch=true&resourceVersion=" + newConfigMap(t, ns, "map-x", nil)
 	newConfigMap(t, ns, "map-y", nil)
 	_, want := direct.curlWatch(t, watch)
@@ -162,7 +158,7 @@ func TestCurl(t *testing.T) {
 		t.Fatalf("curl, straight: %s", want)
 	}
 	poll.Until(t, patience, "curl as itself gets a watch from memory", func() bool {
-		from, got := plain.curlWatch(t, watch)
+		from, got := newest.curlWatch(t, watch)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("curl, the first event of a watch, with Cache-Status %q (-direct +via):\n%s", from, diff)
 		}
@@ -241,10 +237,7 @@ func (d *door) curlCommand(ctx context.Context, t *testing.T, path string, args 
 		"--write-out", "\n%{http_code} %{http_version}", "--config", "-", d.url + path,
 	}, args...)
 	if d.proxy != nil {
-		args = append(args, "--proxy", d.proxy.String(), "--proxytunnel", "--suppress-connect-headers")
-		if d.proxy.Scheme == "https" {
-			args = append(args, "--proxy-cacert", ca)
-		}
+		args = append(args, "--proxy", d.proxy.String(), "--proxytunnel", "--suppress-connect-headers", "--proxy-cacert", ca)
 	}
 	cmd := exec.CommandContext(ctx, "curl", args...) // #nosec G204 -- of the test's own words
 	// A token is nothing for a command line.
@@ -288,7 +281,7 @@ func TestKubeconfigs(t *testing.T) {
 		t.Run(way[0], func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), binary, append([]string{ // #nosec G204 -- the program under test
 				"kubeconfig", "--kubeconfig", direct.kubeconfig(controlplane.Admin),
-				"--certificate-authority", filepath.Join(running.Dir(), "ca.crt"),
+				"--certificate-authority", filepath.Join(running.Dir(), "tls.crt"),
 			}, way...)...)
 			text, err := cmd.Output()
 			expect.NoError(t, err)
@@ -330,7 +323,8 @@ func useClient(t *testing.T, config *rest.Config, ns string) {
 	}
 }
 
-// TestReload replaces the certificates of a running listproxy, at both doors.
+// TestReload replaces the certificate of a running listproxy, which is the same at the port, at the
+// one for CONNECT, and inside a tunnel.
 func TestReload(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -338,21 +332,19 @@ func TestReload(t *testing.T) {
 	upstream, err := url.Parse(cp.URL())
 	expect.NoError(t, err)
 	for _, d := range []string{dir, next} {
-		if _, _, err := certs.ServingFromDir(d, nil, slog.New(slog.DiscardHandler)); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := certs.SelfSigned(d, []string{upstream.Hostname()})
+		expect.NoError(t, err)
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
 	p := startProcess(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{
 			"--tls-cert-file", file("tls.crt"), "--tls-private-key-file", file("tls.key"),
-			"--connect-ca-file", file("ca.crt"), "--connect-ca-key-file", file("ca.key"),
 		},
 	})
-	// trusted says whether a client that trusts only the CA in d is served at the port, and inside
-	// a tunnel.
+	// trusted says whether a client that trusts only what is in d is served at the port, at the one for
+	// CONNECT, and inside a tunnel.
 	trusted := func(d string) (doors [3]bool) {
-		pem, err := os.ReadFile(filepath.Join(d, "ca.crt"))
+		pem, err := os.ReadFile(filepath.Join(d, "tls.crt"))
 		expect.NoError(t, err)
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(pem)
@@ -378,15 +370,15 @@ func TestReload(t *testing.T) {
 	}
 	all := [3]bool{true, true, true}
 	if trusted(dir) != all || trusted(next) != [3]bool{} {
-		t.Fatalf("the certificates at first: %v, %v", trusted(dir), trusted(next))
+		t.Fatalf("the certificate at first: %v, %v", trusted(dir), trusted(next))
 	}
 	kept := t.TempDir()
-	copyFiles(t, kept, dir, "ca.crt")
-	copyFiles(t, dir, next, "tls.crt", "ca.crt") // without their keys
+	copyFiles(t, kept, dir, "tls.crt")
+	copyFiles(t, dir, next, "tls.crt") // without its key
 	poll.Until(t, patience, "listproxy says what it cannot use", func() bool {
-		return strings.Count(p.Log(), "a new certificate cannot be used") == 2
+		return strings.Count(p.Log(), "a new certificate cannot be used") == 1
 	})
-	for _, name := range []string{"tls.crt", "tls.key", "ca.crt", "ca.key"} {
+	for _, name := range []string{"tls.crt", "tls.key"} {
 		if !strings.Contains(p.Log(), file(name)) {
 			t.Errorf("the log does not name %s", file(name))
 		}
@@ -394,8 +386,8 @@ func TestReload(t *testing.T) {
 	if got := trusted(kept); got != all {
 		t.Errorf("with half of a new pair: %v", got)
 	}
-	copyFiles(t, dir, next, "tls.key", "ca.key")
-	poll.Until(t, patience, "the new certificates are in use", func() bool { return trusted(next) == all && trusted(kept) == [3]bool{} })
+	copyFiles(t, dir, next, "tls.key")
+	poll.Until(t, patience, "the new certificate is in use", func() bool { return trusted(next) == all && trusted(kept) == [3]bool{} })
 	if strings.Contains(p.Log(), "PRIVATE KEY") {
 		t.Error("a key is in the log")
 	}

@@ -2,8 +2,7 @@ package forwarding
 
 import (
 	"context"
-	"log/slog"
-	"path/filepath"
+	"crypto/tls"
 	"testing"
 	"time"
 
@@ -56,18 +55,18 @@ func setUp(s *harness.Suite) error {
 		return err
 	}
 	// One pair for both ends: it serves the stand-in, and the API server shows it there.
-	serving, ca, err := certs.ServingFromDir(dir, nil, slog.New(slog.DiscardHandler))
+	certPath, keyPath, err := certs.SelfSigned(dir, nil)
 	if err != nil {
 		return err
 	}
-	pair, err := serving.Get(nil)
+	serving, err := tls.LoadX509KeyPair(certPath, keyPath)
 	if err != nil {
 		return err
 	}
 	cp, err = s.ControlPlane(controlplane.Options{APIServerArgs: []string{
-		"--kubelet-certificate-authority=" + ca,
-		"--kubelet-client-certificate=" + filepath.Join(dir, "tls.crt"),
-		"--kubelet-client-key=" + filepath.Join(dir, "tls.key"),
+		"--kubelet-certificate-authority=" + certPath,
+		"--kubelet-client-certificate=" + certPath,
+		"--kubelet-client-key=" + keyPath,
 		"--strict-transport-security-directives=max-age=3600",
 	}})
 	if err != nil {
@@ -93,7 +92,7 @@ func setUp(s *harness.Suite) error {
 	if admin, err = kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin)); err != nil {
 		return err
 	}
-	kubelet = startStandIn(*pair)
+	kubelet = startStandIn(serving)
 	s.Cleanup(func() error { kubelet.close(); return nil })
 	return registerNode(s.Context(), kubelet.port())
 }

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -27,7 +26,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/certs"
-	"github.com/listproxy/listproxy/proxy/server"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/events"
 )
@@ -64,11 +62,15 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 	if err != nil {
 		return nil, err
 	}
-	pair, caPath, err := certs.ServingFromDir(dir, nil, slog.New(slog.DiscardHandler))
+	certPath, keyPath, err := certs.SelfSigned(dir, nil)
 	if err != nil {
 		return nil, err
 	}
-	own, err := os.ReadFile(caPath) // #nosec G304 -- just written
+	serving, err := tls.LoadX509KeyPair(certPath, keyPath)
+	if err != nil {
+		return nil, err
+	}
+	own, err := os.ReadFile(certPath) // #nosec G304 -- just written
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +101,8 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 	}
 	h.listener = &trackingListener{Listener: l, conns: map[*trackedConn]struct{}{}}
 	h.server = &http.Server{
-		Handler: h, TLSConfig: server.TLS{}.Config(pair.Get), ReadHeaderTimeout: time.Minute, ErrorLog: silence(),
+		Handler: h, TLSConfig: &tls.Config{Certificates: []tls.Certificate{serving}, MinVersion: tls.VersionTLS12},
+		ReadHeaderTimeout: time.Minute, ErrorLog: silence(),
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, conn)
 		},

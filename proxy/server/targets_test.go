@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -82,12 +83,8 @@ func TestParseTarget(t *testing.T) {
 		{strings.Repeat("a", 254) + ":443", "", ""},
 	} {
 		got := [2]string{}
-		if target, err := parseConnectTarget(tt.in); err == nil {
-			got[0] = target.String()
-		}
-		if target, err := parseTarget(tt.in); err == nil {
-			got[1] = target.String()
-		}
+		got[0], _ = parseTarget(tt.in)
+		got[1], _ = parseHost(tt.in)
 		if diff := cmp.Diff([2]string{tt.connect, tt.host}, got); diff != "" {
 			t.Errorf("%q: in a CONNECT, as a Host (-want +got):\n%s", tt.in, diff)
 		}
@@ -155,18 +152,18 @@ func FuzzConnectTarget(f *testing.F) {
 	}
 	targets := mustTargets(f, "https://api.example:6443", "fd00::a", "10.0.0.1")
 	f.Fuzz(func(t *testing.T, s string) {
-		target, err := parseConnectTarget(s)
+		target, err := parseTarget(s)
 		if err != nil {
 			if targets.allowConnect(s) {
 				t.Fatalf("%q cannot be read and is allowed", s)
 			}
 			return
 		}
-		again, err := parseConnectTarget(target.String())
+		again, err := parseTarget(target)
 		if err != nil || again != target {
 			t.Fatalf("%q is %v, which is %v (%v)", s, target, again, err)
 		}
-		if host, err := parseTarget(s); err != nil || host != target {
+		if host, err := parseHost(s); err != nil || host != target {
 			t.Fatalf("%q is %v in a CONNECT and %v as a Host", s, target, host)
 		}
 		if !targets.allowConnect(s) {
@@ -180,7 +177,7 @@ func FuzzConnectTarget(f *testing.F) {
 		if address, err := netip.ParseAddr(name); err == nil {
 			name = address.String()
 		}
-		if !cmp.Equal(Target{name, target.Port}, target) || u.Port() != map[string]string{"api.example": "6443", "fd00::a": "443", "10.0.0.1": "443"}[name] {
+		if net.JoinHostPort(name, u.Port()) != target || u.Port() != map[string]string{"api.example": "6443", "fd00::a": "443", "10.0.0.1": "443"}[name] {
 			t.Fatalf("%q is allowed as %v and net/url reads %q, %q", s, target, name, u.Port())
 		}
 	})

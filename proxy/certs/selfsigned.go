@@ -1,0 +1,144 @@
+package certs
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+const (
+	certFile = "tls.crt"
+	keyFile  = "tls.key"
+
+	// selfSignedLifetime is that of a pair made here: its clients hold a copy of the certificate, so it
+	// should not change. client-go's CAs last as long.
+	selfSignedLifetime = 10 * 365 * 24 * time.Hour
+	// renewBefore is how long a pair that was made before must still be valid to be used.
+	renewBefore = 30 * 24 * time.Hour
+)
+
+// ownHosts are in every pair made here: those of this machine, and the name that API servers have and
+// kubeconfigs of pods ask for.
+func ownHosts() []string { return []string{"localhost", "127.0.0.1", "::1", "kubernetes.default.svc"} }
+
+// SelfSigned returns the files of a serving pair for localhost, the loopback addresses, the machine's
+// name, kubernetes.default.svc and hosts (names or IP addresses). They are in dir, tls.crt and tls.key
+// (0600). Clients that trust what is in tls.crt accept the pair.
+//
+// A pair in dir is used again if it covers all hosts and is valid for another 30 days; else one is
+// made, which clients do not know yet. It is for trying listproxy out: several replicas need one
+// pair, which somebody gives to all of them. Only one process may use dir at a time.
+func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error) {
+	if dir == "" {
+		return "", "", errors.New("no TLS certificate was given, and no directory to keep a self-signed one in")
+	}
+	for _, host := range hosts {
+		if net.ParseIP(host) == nil && !ValidName(host) {
+			return "", "", fmt.Errorf("%q is neither a DNS name nor an IP address, so no certificate can be made for it", host)
+		}
+	}
+	hosts = append(ownHosts(), hosts...)
+	certPath, keyPath = filepath.Join(dir, certFile), filepath.Join(dir, keyFile)
+	pair, err := tls.LoadX509KeyPair(certPath, keyPath)
+	if errors.Is(err, fs.ErrPermission) {
+		return "", "", fmt.Errorf("the self-signed certificate: %w: let this user read it, or take another directory", err)
+	}
+	if err == nil && usable(pair.Leaf, hosts, time.Now()) {
+		return certPath, keyPath, nil
+	}
+	if name, err := os.Hostname(); err == nil && ValidName(name) {
+		hosts = append(hosts, name)
+	}
+	certPEM, keyPEM, err := makePair(hosts, time.Now())
+	if err == nil {
+		err = errors.Join(cert.WriteCert(certPath, certPEM), keyutil.WriteKey(keyPath, keyPEM))
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("making a self-signed certificate: %w", err)
+	}
+	return certPath, keyPath, nil
+}
+
+// usable says whether a pair that was made before is good for hosts.
+func usable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
+	lacks := func(host string) bool { return leaf.VerifyHostname(host) != nil }
+	return now.Add(renewBefore).Before(leaf.NotAfter) && !slices.ContainsFunc(hosts, lacks)
+}
+
+// makePair is client-go's GenerateSelfSignedCertKey with ECDSA keys in place of RSA, with which each
+// handshake costs a twentieth of the time: a certificate for hosts, then the CA that signed it, whose
+// key is forgotten.
+func makePair(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error) {
+	caKey, err1 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err2 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, nil, err
+	}
+	begin := now.Add(-time.Hour) // clocks differ
+	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: fmt.Sprintf("listproxy-ca-%d", now.Unix()), NotBefore: begin}, caKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "listproxy"},
+		NotBefore: begin, NotAfter: now.Add(selfSignedLifetime),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), caKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	certPEM, err1 = cert.EncodeCertificates(&x509.Certificate{Raw: signed}, ca)
+	keyPEM, err2 = keyutil.MarshalPrivateKeyToPEM(key)
+	return certPEM, keyPEM, errors.Join(err1, err2)
+}
+
+// hostPattern is what crypto/x509 compares with a certificate's names.
+var hostPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)*$`)
+
+// ValidName says whether host can be a name in a certificate.
+func ValidName(host string) bool { return len(host) <= 253 && hostPattern.MatchString(host) }
+
+// DefaultDir is where listproxy keeps the certificate that it makes, if a person starts it. In a
+// container without a home it is empty: a directory that others can write to is no place for a key.
+func DefaultDir() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "listproxy")
+}
+
+// SelfSignedFile is the file in dir that clients are to trust.
+func SelfSignedFile(dir string) string { return filepath.Join(dir, certFile) }
+
+// KeyReadableByOthers says whether anybody on the machine may read the file at path. That its group
+// may read the file does not count: in this way Kubernetes gives a mounted Secret to a process that
+// is not root.
+func KeyReadableByOthers(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().Perm()&0o004 != 0
+}

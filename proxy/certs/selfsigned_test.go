@@ -1,0 +1,158 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/expect"
+)
+
+// made is the pair in dir, and the file that clients are to trust.
+func made(t *testing.T, dir string, hosts ...string) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	certPath, keyPath, err := SelfSigned(dir, hosts)
+	expect.NoError(t, err)
+	pair, err := tls.LoadX509KeyPair(certPath, keyPath)
+	expect.NoError(t, err)
+	text, err := os.ReadFile(certPath)
+	expect.NoError(t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(text)
+	return pair, roots
+}
+
+func TestSelfSigned(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "folder")
+	pair, roots := made(t, dir, "proxy.example", "10.1.2.3", "localhost")
+	hosts := []string{"localhost", "127.0.0.1", "[::1]", "kubernetes.default.svc", "proxy.example", "10.1.2.3"}
+	if name, err := os.Hostname(); err == nil && ValidName(name) {
+		hosts = append(hosts, name)
+	}
+	verify := func(host string, after time.Duration) error {
+		_, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: time.Now().Add(after), DNSName: host})
+		return err
+	}
+	for _, host := range hosts {
+		if err := verify(host, selfSignedLifetime-24*time.Hour); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	if pair.Leaf.PublicKeyAlgorithm != x509.ECDSA {
+		t.Errorf("the key is %s: handshakes with it cost many times as much", pair.Leaf.PublicKeyAlgorithm)
+	}
+	if verify("other.example", 0) == nil {
+		t.Error("the certificate covers another host")
+	}
+	got := map[string]os.FileMode{}
+	entries, err := os.ReadDir(dir)
+	expect.NoError(t, err)
+	for _, entry := range entries {
+		info, err := entry.Info()
+		expect.NoError(t, err)
+		got[entry.Name()] = info.Mode()
+	}
+	if diff := cmp.Diff(map[string]os.FileMode{"tls.crt": 0o644, "tls.key": 0o600}, got); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func TestUsable(t *testing.T) {
+	certPath, keyPath := newPair(t, "a.example", "fd00::a")
+	given, err := tls.LoadX509KeyPair(certPath, keyPath)
+	expect.NoError(t, err)
+	const day = 24 * time.Hour
+	for name, test := range map[string]struct {
+		hosts []string
+		after time.Duration
+		want  bool
+	}{
+		"next start":      {hosts: []string{"a.example", "fd00::a", "127.0.0.1"}, want: true},
+		"fewer hosts":     {want: true},
+		"after years":     {after: 3619 * day, want: true},
+		"a month left":    {after: 3621 * day},
+		"expired":         {after: 3651 * day},
+		"another host":    {hosts: []string{"a.example", "b.example"}},
+		"another address": {hosts: []string{"10.0.0.1"}},
+	} {
+		if got := usable(given.Leaf, test.hosts, time.Now().Add(test.after)); got != test.want {
+			t.Errorf("%s: usable %t, want %t", name, got, test.want)
+		}
+	}
+}
+
+// TestSelfSignedIsUsedAgain, unless it cannot be: then another one is made.
+func TestSelfSignedIsUsedAgain(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, dir string){
+		"next start": nil,
+		"key of another": func(t *testing.T, dir string) {
+			_, other := newPair(t)
+			proxytest.CopyFile(t, other, filepath.Join(dir, "tls.key"))
+		},
+		"no key": func(t *testing.T, dir string) { proxytest.Remove(t, filepath.Join(dir, "tls.key")) },
+		"garbage": func(t *testing.T, dir string) {
+			expect.NoError(t, os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("garbage"), 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			certPath, keyPath, err := SelfSigned(dir, nil)
+			expect.NoError(t, err)
+			first, err := tls.LoadX509KeyPair(certPath, keyPath)
+			expect.NoError(t, err)
+			if change != nil {
+				change(t, dir)
+			}
+			second, _ := made(t, dir)
+			if again := bytes.Equal(first.Certificate[0], second.Certificate[0]); again != (change == nil) {
+				t.Errorf("used again: %t", again)
+			}
+		})
+	}
+}
+
+// TestSelfSignedRefusals: the error says what is wrong, and nothing that clients trust is replaced.
+func TestSelfSignedRefusals(t *testing.T) {
+	dir := t.TempDir()
+	for name, test := range map[string]struct {
+		dir   string
+		hosts []string
+		want  string
+	}{
+		"nothing":            {want: "no directory"},
+		"no folder":          {dir: "/dev/null/folder", want: "/dev/null"},
+		"a host with a port": {dir: dir, hosts: []string{"a:443"}, want: `"a:443"`},
+		"an empty host":      {dir: dir, hosts: []string{""}, want: `""`},
+		"a wildcard":         {dir: dir, hosts: []string{"*.example"}, want: `"*.example"`},
+	} {
+		if _, _, err := SelfSigned(test.dir, test.hosts); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("made for wrong hosts: %v, %v", entries, err)
+	}
+}
+
+func TestKeyReadableByOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	if KeyReadableByOthers(path) {
+		t.Error("a file that is not there is readable")
+	}
+	expect.NoError(t, os.WriteFile(path, nil, 0o600))
+	for mode, want := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o400: false, 0o644: true, 0o604: true} {
+		expect.NoError(t, os.Chmod(path, mode))
+		if got := KeyReadableByOthers(path); got != want {
+			t.Errorf("%v: %t", mode, got)
+		}
+	}
+}

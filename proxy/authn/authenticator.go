@@ -3,6 +3,7 @@ package authn
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"net/http"
 
@@ -13,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
@@ -21,7 +21,7 @@ import (
 type Config struct {
 	// ClientCA verifies the certificates of clients, as kube-apiserver does with --client-ca-file. If
 	// nil, certificates are not accepted.
-	ClientCA certs.VerifyOptions
+	ClientCA x509request.VerifyOptionFunc
 }
 
 // Authenticator says who sends a request.
@@ -35,8 +35,8 @@ type Config struct {
 //
 // It is safe for concurrent use.
 type Authenticator struct {
-	secret identitySecret
-	chains *certs.ChainVerifier // nil: certificates are not accepted
+	secret       identitySecret
+	certificates *x509request.Authenticator // nil: certificates are not accepted
 }
 
 // New returns an Authenticator. Its keys are random, so identities are comparable only within this
@@ -48,7 +48,7 @@ func New(cfg Config) (*Authenticator, error) {
 	}
 	a := &Authenticator{secret: secret}
 	if cfg.ClientCA != nil {
-		a.chains = certs.NewChainVerifier(cfg.ClientCA)
+		a.certificates = x509request.NewDynamic(cfg.ClientCA, x509request.CommonNameUserConversion)
 	}
 	return a, nil
 }
@@ -78,7 +78,8 @@ func (f *Refusal) Write(w http.ResponseWriter, r *http.Request) {
 
 const (
 	unverifiedMessage = "The client certificate is not one that listproxy accepts: it must be valid now, be for client authentication, " +
-		"and be signed by a CA in listproxy's --client-ca-file, and no more than ten may be shown. Use such a certificate, or a token."
+		"and be signed by a CA in listproxy's --client-ca-file. Up to five certificates may be shown, each with another subject. " +
+		"Use such a certificate, or a token."
 	impersonateMessage = "A caller whom listproxy knows by a client certificate cannot impersonate others " +
 		"through listproxy: the API server would ask for listproxy's right to do so, and not for yours. " +
 		"Use a token with listproxy, or impersonate (--as) at the API server itself."
@@ -86,13 +87,16 @@ const (
 		"empty nor hold control characters or outer spaces, and it must not be system:anonymous. Use another certificate, or a token."
 )
 
-// errNameless is of a certificate that names nobody. A kube-apiserver refuses it if it believes front
-// proxies too, as nearly all do: it is no front proxy's either.
-var errNameless = errors.New("the client certificate names nobody")
+var (
+	// errNameless is of a certificate that names nobody. A kube-apiserver refuses it if it believes front
+	// proxies too, as nearly all do: it is no front proxy's either.
+	errNameless  = errors.New("the client certificate names nobody")
+	errManyShown = errors.New("the client shows too many certificates, or two with one subject")
+)
 
 // Authenticate returns the identity of r's caller, or the refusal to answer.
 func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
-	if a.chains == nil {
+	if a.certificates == nil {
 		return a.byAuthorization(r), nil
 	}
 	verified, err := a.verified(r)
@@ -107,17 +111,35 @@ func (a *Authenticator) Authenticate(r *http.Request) (Identity, *Refusal) {
 }
 
 // verified returns the user whom a certificate names; nil if none does. An error means that the
-// client showed a certificate that could not be verified, or that names nobody.
+// client showed a certificate that could not be verified, or that names nobody. As at kube-apiserver,
+// certificates are verified at every request: a connection does not outlive its CA.
 func (a *Authenticator) verified(r *http.Request) (user.Info, error) {
-	chain, err := a.chains.Chain(r)
-	if chain == nil {
-		return nil, err
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil, nil
 	}
-	response, ok, err := x509request.CommonNameUserConversion.User(chain)
+	if !quicklyVerified(r.TLS.PeerCertificates) {
+		return nil, errManyShown
+	}
+	response, ok, err := a.certificates.AuthenticateRequest(r)
 	if !ok {
 		return nil, cmp.Or(err, errNameless)
 	}
 	return response.User, nil
+}
+
+// maxShown is how many certificates a client may show: its own, and those up to a CA.
+const maxShown = 5
+
+// quicklyVerified says whether each certificate can have been signed by one other at most, and how
+// many there are: to verify them then takes less than maxShown signatures. Of certificates with one
+// name that may all have signed each other, crypto/x509 would check a hundred, for anybody who
+// connects.
+func quicklyVerified(shown []*x509.Certificate) bool {
+	subjects := map[string]bool{}
+	for _, c := range shown {
+		subjects[string(c.RawSubject)] = true
+	}
+	return len(shown) <= maxShown && len(subjects) == len(shown)
 }
 
 // bringsToken says whether kube-apiserver sees a token in r: as a rule in Authorization, else among

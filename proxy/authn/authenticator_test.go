@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -152,30 +150,42 @@ func TestImpersonatedKeys(t *testing.T) {
 	}
 }
 
-// TestTokenBesideRefusedChain: a token counts beside certificates that are not believed, however
-// many they are. The refusal is remembered for the connection, and tokens count all the same.
-func TestTokenBesideRefusedChain(t *testing.T) {
+// TestShownCertificates: a chain is believed as kube-apiserver believes it, in any order, if it is
+// quickly verified; and a token counts beside one that is not believed.
+func TestShownCertificates(t *testing.T) {
 	ca := proxytest.NewCA(t)
 	i, err := New(Config{ClientCA: ca.Options})
 	expect.NoError(t, err)
-	certificate := ca.Issue(t, pkix.Name{CommonName: "alice"}, nil)
-	for name, shown := range map[string][]*x509.Certificate{
-		"forged":   ca.Naming(t, 10),
-		"too many": slices.Repeat([]*x509.Certificate{certificate}, 11),
+	first := ca.Intermediate(t, "first")
+	second := first.Intermediate(t, "second")
+	third := second.Intermediate(t, "third")
+	fourth := third.Intermediate(t, "fourth")
+	alice := func(by *proxytest.CA) *x509.Certificate { return by.Issue(t, pkix.Name{CommonName: "alice"}, nil) }
+	again, foreign := ca.Intermediate(t, "first"), proxytest.NewCA(t)
+	for name, test := range map[string]struct {
+		shown    []*x509.Certificate
+		believed bool
+	}{
+		"the CA's own":         {[]*x509.Certificate{alice(ca)}, true},
+		"in order":             {[]*x509.Certificate{alice(second), second.Cert, first.Cert}, true},
+		"the other way round":  {[]*x509.Certificate{alice(second), first.Cert, second.Cert}, true},
+		"with the CA, five":    {[]*x509.Certificate{alice(third), third.Cert, second.Cert, first.Cert, ca.Cert}, true},
+		"six":                  {[]*x509.Certificate{alice(fourth), fourth.Cert, third.Cert, second.Cert, first.Cert, ca.Cert}, false},
+		"two of one name":      {[]*x509.Certificate{alice(first), again.Cert, first.Cert}, false},
+		"one is missing":       {[]*x509.Certificate{alice(second), second.Cert}, false},
+		"from nowhere":         {[]*x509.Certificate{alice(foreign), foreign.Cert}, false},
+		"signed by a client":   {[]*x509.Certificate{alice(&proxytest.CA{Cert: alice(second), Key: second.Key}), second.Cert, first.Cert}, false},
+		"the name of a client": {[]*x509.Certificate{alice(foreign), alice(ca)}, false},
 	} {
-		conn := certs.WithConnection(t.Context())
-		for range 2 {
-			if _, refusal := i.Authenticate(proxytest.RequestBy(conn, shown...)); refusal == nil || refusal.Code != http.StatusUnauthorized {
-				t.Errorf("%s: %v", name, refusal)
-			}
-			r := proxytest.RequestBy(conn, shown...)
-			r.Header.Set("Authorization", "Bearer t")
-			if id, refusal := i.Authenticate(r); refusal != nil || id.Impersonated() != nil || !id.BringsToken() {
-				t.Errorf("%s, with a token: %v", name, refusal)
-			}
+		id, refusal := i.Authenticate(proxytest.RequestBy(test.shown...))
+		if believed := refusal == nil && id.Impersonated() != nil; believed != test.believed || !believed && refusal.Code != http.StatusUnauthorized {
+			t.Errorf("%s: %v", name, refusal)
 		}
-	}
-	if id, refusal := i.Authenticate(proxytest.RequestBy(certs.WithConnection(t.Context()), certificate)); refusal != nil || id.Impersonated() == nil {
-		t.Errorf("a good certificate: %v", refusal)
+		r := proxytest.RequestBy(test.shown...)
+		r.Header.Set("Authorization", "Bearer t")
+		id, refusal = i.Authenticate(r)
+		if refusal != nil || (id.Impersonated() != nil) != test.believed || id.BringsToken() == test.believed {
+			t.Errorf("%s, with a token: %v", name, refusal)
+		}
 	}
 }

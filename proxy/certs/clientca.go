@@ -23,5 +23,5 @@ func LoadClientCA(path string) (*ClientCA, error) {
 	return &ClientCA{path: path, content: content}, nil
 }
 
-// VerifyOptions has the type of that name: certificates must be for client authentication.
+// VerifyOptions returns how certificates are verified now: they must be for client authentication.
 func (c *ClientCA) VerifyOptions() (x509.VerifyOptions, bool) { return c.content.VerifyOptions() }

@@ -1,4 +1,3 @@
-// Package certs has the certificates that listproxy shows and the CAs with which it verifies its
-// clients, read again when their files change. [ChainVerifier] is where a client's certificate is
-// verified.
+// Package certs has the certificate that listproxy shows and the CAs of its clients' certificates, read
+// again when their files change.
 package certs

@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/listproxy/listproxy/proxy/certs"
 )
 
 const (
@@ -31,8 +29,8 @@ const (
 // New returns the HTTPS server for clients, with HTTP/1.1 and HTTP/2. It bounds headers, idle
 // connections, streams and their buffers. It does not bound how long a request or an answer takes:
 // watches and uploads take long. Nor does it send pings: as at kube-apiserver, a client that is stopped
-// for a while finds its streams open, and TCP's own keep-alive finds who is gone. Serve clients with ServeTLS(listener, "", ""), since tlsConfig has
-// the certificate, and tunnels with Serve([Tunnels]).
+// for a while finds its streams open, and TCP's own keep-alive finds who is gone. Serve clients with
+// ServeTLS(listener, "", ""), since tlsConfig has the certificate, and tunnels with Serve([Tunnels]).
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -50,10 +48,10 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 	}
 }
 
-// connectionContext is the ConnContext of [New]. It notes the connection, for client certificates and
-// [AnswerWriter], and the tunnel that the connection runs in.
+// connectionContext is the ConnContext of [New]. It notes the connection, for [AnswerWriter], and the
+// tunnel that the connection runs in.
 func connectionContext(ctx context.Context, conn net.Conn) context.Context {
-	return certs.WithConnection(withConnection(withTunnel(ctx, conn), conn))
+	return withConnection(withTunnel(ctx, conn), conn)
 }
 
 // serverErrorLog logs net/http's own messages: at debug level those about failed handshakes, which

@@ -1,14 +1,12 @@
 package proxytest
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"fmt"
 	"math/big"
 	"net/http"
 	"testing"
@@ -28,23 +26,6 @@ func (ca *CA) Intermediate(t testing.TB, name string) *CA {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	return &CA{Cert: Sign(t, template, ca.Cert, key, ca.Key), Key: key}
-}
-
-// Naming are certificates that name the CA as their issuer, which has not signed them.
-func (ca *CA) Naming(t testing.TB, n int) (unsigned []*x509.Certificate) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(ca.Key.Curve, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A copy of the CA's own certificate, with another key.
-	impostor := *ca.Cert
-	impostor.PublicKey = &key.PublicKey
-	forger := &CA{Cert: &impostor, Key: key}
-	for i := range n {
-		unsigned = append(unsigned, forger.Intermediate(t, fmt.Sprint("unsigned ", i)).Cert)
-	}
-	return unsigned
 }
 
 // CA signs client certificates.
@@ -104,7 +85,6 @@ func (ca *CA) Options() (x509.VerifyOptions, bool) {
 }
 
 // RequestBy is a request on a connection that has shown certificates.
-func RequestBy(conn context.Context, certificates ...*x509.Certificate) *http.Request {
-	r := &http.Request{Header: http.Header{}, TLS: &tls.ConnectionState{PeerCertificates: certificates}}
-	return r.WithContext(conn)
+func RequestBy(certificates ...*x509.Certificate) *http.Request {
+	return &http.Request{Header: http.Header{}, TLS: &tls.ConnectionState{PeerCertificates: certificates}}
 }

@@ -26,7 +26,7 @@ import (
 const chainLength = 99
 
 // mostVerified is how many certificates listproxy looks at.
-const mostVerified = 10
+const mostVerified = 5
 
 // newChain makes a chain of certificates, each signed by the next one, of which nobody knows the
 // last.
@@ -120,8 +120,8 @@ func (s *side) price(chain tls.Certificate, connections, often int) time.Duratio
 }
 
 // testChains is for make attacks, since it measures CPU time: to verify a long chain takes this
-// process much, and takes listproxy a small part of that. In make test proxy/chains_test.go counts
-// what is verified.
+// process much, and takes listproxy a small part of that. In make test proxy/authn says what is
+// verified.
 func testChains(t *testing.T, r *crowdRig, c crowding, chain tls.Certificate, tables *crowdTables) {
 	t.Helper()
 	whole := verifying(t, chain)

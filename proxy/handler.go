@@ -17,7 +17,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
@@ -68,7 +68,7 @@ func (h *Handler) Chain() http.Handler {
 		h.withConnectionClose,    // while the process ends, each answer gives up its connection
 		h.withGoaway,             // now and then, an answer makes its client connect again
 		h.withRecord,             // metrics, the trace and the access log
-		server.OnlyPaths,         // only a path, and only for this API server
+		serve.OnlyPaths,          // only a path, and only for this API server
 		h.withBodyLimit,          // no body is too long, or comes too slowly
 		h.withAuthentication,     // who calls
 		h.withTurn,               // the request's turn: bounded, and shared between callers
@@ -87,7 +87,7 @@ func through(end http.Handler, filters ...filter) http.Handler {
 }
 
 func (h *Handler) withConnectionClose(next http.Handler) http.Handler {
-	return server.CloseWhileDraining(next, h.Draining)
+	return serve.CloseWhileDraining(next, h.Draining)
 }
 
 // withGoaway is kube-apiserver's WithProbabilisticGoaway, whose package would bring all of priority and
@@ -107,7 +107,7 @@ func (h *Handler) withGoaway(next http.Handler) http.Handler {
 func (h *Handler) withRecord(next http.Handler) http.Handler { return h.Observer.Observe(next, h.Log) }
 
 func (h *Handler) withBodyLimit(next http.Handler) http.Handler {
-	return server.LimitBodies(next, server.BodyTime)
+	return serve.LimitBodies(next, serve.BodyTime)
 }
 
 // withAuthentication finds out who calls, and puts the caller into the request's context.

@@ -25,7 +25,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/expect"
@@ -76,9 +76,9 @@ func TestRefusalsAreSeen(t *testing.T) {
 				forwarder.ServeAs(w, r, caller, nil)
 			})
 			front := httptest.NewUnstartedServer(nil)
-			front.Config = server.New(o.Observe(server.OnlyPaths(handler), log), nil, slog.New(slog.DiscardHandler))
+			front.Config = serve.New(o.Observe(serve.OnlyPaths(handler), log), nil, slog.New(slog.DiscardHandler))
 			if tt.connect {
-				front.Config = server.NewConnect(server.NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log)
+				front.Config = serve.NewConnect(serve.NewTunnels(targets, &tls.Config{MinVersion: tls.VersionTLS12}), nil, o, log)
 			}
 			observed, served := front.Config.Handler, make(chan struct{})
 			front.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -138,7 +138,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 func TestMisdirectedIsSeen(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	log := slog.New(slog.DiscardHandler)
-	front := o.Observe(server.OnlyPaths(http.NotFoundHandler()), log)
+	front := o.Observe(serve.OnlyPaths(http.NotFoundHandler()), log)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Host = "elsewhere.example"
 	ctx := kubehttp.WithTunnel(t.Context(), tunnelTargets(t).AllowHost)
@@ -151,9 +151,9 @@ func TestMisdirectedIsSeen(t *testing.T) {
 }
 
 // tunnelTargets are what tunnels may lead to: one API server.
-func tunnelTargets(t *testing.T) server.Targets {
+func tunnelTargets(t *testing.T) serve.Targets {
 	t.Helper()
-	targets, err := server.NewTargets(&url.URL{Host: "api.example:6443"}, nil)
+	targets, err := serve.NewTargets(&url.URL{Host: "api.example:6443"}, nil)
 	expect.NoError(t, err)
 	return targets
 }

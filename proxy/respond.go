@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -61,7 +61,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		w = watch
 	}
 	if !kubehttp.Of(r).LongRunning {
-		short := server.NewAnswerWriter(w, r, stallTime, h.Log)
+		short := serve.NewAnswerWriter(w, r, stallTime, h.Log)
 		defer short.Finish()
 		w = short
 	}
@@ -105,7 +105,7 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 			return nil, reason.None
 		}
 	}
-	answer := server.NewAnswerWriter(w, r, stallTime, h.Log)
+	answer := serve.NewAnswerWriter(w, r, stallTime, h.Log)
 	if list.Watch {
 		return h.beginWatch(answer, r, who, list, a, event, page)
 	}
@@ -115,7 +115,7 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 
 // serve writes a list. If it returns a reason, it has written nothing.
 func (h *Handler) serve(
-	w *server.AnswerWriter, r *http.Request, list policy.Request, a *answer, event *audit.Entry, page *body,
+	w *serve.AnswerWriter, r *http.Request, list policy.Request, a *answer, event *audit.Entry, page *body,
 ) reason.Reason {
 	if page.unfit {
 		return reason.Representation

@@ -18,7 +18,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
@@ -54,7 +54,7 @@ func (h *Handler) watchable(list policy.Request, a answer) reason.Reason {
 // beginWatch begins to answer a watch from memory: the watch that it returns must be served. If it
 // returns a reason instead, it has written nothing. It takes over page.
 func (h *Handler) beginWatch(
-	w *server.AnswerWriter, r *http.Request, who caller, list policy.Request, a *answer, event *audit.Entry, page *body,
+	w *serve.AnswerWriter, r *http.Request, who caller, list policy.Request, a *answer, event *audit.Entry, page *body,
 ) (_ *watchStream, why reason.Reason) {
 	form := a.snapshot.WatchForm()
 	s := &watchStream{

@@ -27,7 +27,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/limits"
-	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
@@ -436,7 +436,7 @@ func BenchmarkIdleWatch(b *testing.B) {
 // memoryOfIdle is what one of many streams takes, with its client, whose answer does not end.
 func memoryOfIdle(b *testing.B, handler http.Handler, path, status string) (heap, stacks float64) {
 	b.Helper()
-	at := proxytest.Serve(b, server.New(handler, nil, proxytest.DiscardLog()), true)
+	at := proxytest.Serve(b, serve.New(handler, nil, proxytest.DiscardLog()), true)
 	defer at.Close()
 	before := memoryInUse()
 	streams := openStreams(b, at, path, status, 100)
@@ -467,7 +467,7 @@ func BenchmarkToldEvent(b *testing.B) {
 		"bare":      {bare, "", func() { bare.add(event) }},
 	} {
 		b.Run(name, func(b *testing.B) {
-			at := proxytest.Serve(b, server.New(side.handler, nil, proxytest.DiscardLog()), true)
+			at := proxytest.Serve(b, serve.New(side.handler, nil, proxytest.DiscardLog()), true)
 			defer at.Close()
 			path := path[:strings.LastIndexByte(path, '=')+1] + strconv.Itoa(w.revision)
 			var read sync.WaitGroup

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/serve"
 )
 
 // callerOptions say by what, besides a token, a caller is known, and for how long it is remembered
@@ -16,7 +16,7 @@ type callerOptions struct {
 	clientCAFile string
 	reviewTTL    time.Duration
 
-	clientCA *certs.ClientCA // by Validate; nil: certificates are not accepted
+	clientCA *serve.ClientCA // by Validate; nil: certificates are not accepted
 }
 
 func defaultCallerOptions() callerOptions { return callerOptions{reviewTTL: 10 * time.Second} }
@@ -35,7 +35,7 @@ func (o *callerOptions) Validate() (err error) {
 		return err
 	}
 	if o.clientCAFile != "" {
-		if o.clientCA, err = certs.LoadClientCA(o.clientCAFile); err != nil {
+		if o.clientCA, err = serve.LoadClientCA(o.clientCAFile); err != nil {
 			return fmt.Errorf("--client-ca-file %w", err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/serve"
 )
 
 // connectOptions say whether clients may have listproxy as their proxy-url, and by which names they
@@ -43,18 +43,18 @@ func (o *connectOptions) Validate() error {
 		return errors.New("--connect-hosts is for the port for CONNECT, which is not open: give --connect-port")
 	}
 	// Any upstream will do: only what is given here is of interest.
-	if _, err := server.NewTargets(&url.URL{Host: "localhost"}, o.hosts); err != nil {
+	if _, err := serve.NewTargets(&url.URL{Host: "localhost"}, o.hosts); err != nil {
 		return fmt.Errorf("--connect-hosts %w", err)
 	}
 	return nil
 }
 
 // targets are the names of the API server in a CONNECT; none if there is no port for it.
-func (o *connectOptions) targets(upstream *url.URL) (server.Targets, error) {
+func (o *connectOptions) targets(upstream *url.URL) (serve.Targets, error) {
 	if o.port < 0 {
-		return server.Targets{}, nil
+		return serve.Targets{}, nil
 	}
-	targets, err := server.NewTargets(upstream, o.hosts)
+	targets, err := serve.NewTargets(upstream, o.hosts)
 	if err != nil {
 		return targets, fmt.Errorf("--connect-port, --connect-hosts: %w", err)
 	}
@@ -64,13 +64,13 @@ func (o *connectOptions) targets(upstream *url.URL) (server.Targets, error) {
 // connectListener is the port for CONNECT, if --connect-port opens it.
 type connectListener struct {
 	listener net.Listener
-	tunnels  *server.Tunnels
+	tunnels  *serve.Tunnels
 	server   *http.Server
 }
 
 // openConnect opens the port for CONNECT, which shows the certificate of p and shares its bound on
 // connections. It returns nil if there is to be none.
-func (o *options) openConnect(targets server.Targets, p *ports, observer *observe.Observer, log *slog.Logger) (*connectListener, error) {
+func (o *options) openConnect(targets serve.Targets, p *ports, observer *observe.Observer, log *slog.Logger) (*connectListener, error) {
 	if o.connect.port < 0 {
 		return nil, nil
 	}
@@ -78,8 +78,8 @@ func (o *options) openConnect(targets server.Targets, p *ports, observer *observ
 	if err != nil {
 		return nil, fmt.Errorf("serving CONNECT (--bind-address, --connect-port): %w", err)
 	}
-	c := &connectListener{listener: p.clientBound.Listen(listener), tunnels: server.NewTunnels(targets, p.certificates.TLS())}
-	c.server = server.NewConnect(c.tunnels, p.certificates.ConnectTLS(), observer, log)
+	c := &connectListener{listener: p.clientBound.Listen(listener), tunnels: serve.NewTunnels(targets, p.certificates.TLS())}
+	c.server = serve.NewConnect(c.tunnels, p.certificates.ConnectTLS(), observer, log)
 	log.Info("serving CONNECT", "address", c.listener.Addr().String(), "targets", targets.String())
 	if lacking := p.certificates.Lacking(targets.Hosts()); len(lacking) > 0 {
 		log.Warn("the serving certificate is not for all names of the API server: clients that use another one refuse it inside "+

@@ -18,7 +18,7 @@ import (
 	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy"
-	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -142,7 +142,7 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 
 // TestIdentityLimitAndAuditOptions: what the flags mean.
 func TestIdentityLimitAndAuditOptions(t *testing.T) {
-	ca, _, err := certs.SelfSigned(t.TempDir(), nil)
+	ca, _, err := serve.SelfSigned(t.TempDir(), nil)
 	expect.NoError(t, err)
 	o, err := parse("--client-ca-file", ca,
 		"--max-inflight-bytes", "64Mi", "--audit-log-path", "-")

@@ -8,9 +8,9 @@ import (
 	"runtime/debug"
 	"strconv"
 
-	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/serve"
 )
 
 // ports are the listeners, open and with bounds on their connections, and what clients are shown
@@ -19,7 +19,7 @@ type ports struct {
 	clients, admin          net.Listener
 	connect                 *connectListener // nil: not opened
 	clientBound, adminBound *limits.Connections
-	certificates            *certs.Certificates
+	certificates            *serve.Certificates
 }
 
 // adminConnections bounds the connections of the admin port, where a few probes and scrapers come.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/listproxy/listproxy/proxy/admin"
-	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -85,12 +85,12 @@ func (a *app) serve(ctx context.Context, end ending) error {
 	defer stop()
 	broken, fail := context.WithCancelCause(context.WithoutCancel(ctx)) // its cause is the first failure
 	defer fail(nil)
-	clients := server.New(a.handler, a.ports.certificates.TLS(), a.log)
-	drain := server.NewDrain(clients, func(within time.Duration) {
+	clients := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
+	drain := serve.NewDrain(clients, func(within time.Duration) {
 		a.forward.EndWatches(within)     // those that are forwarded
 		a.collections.EndWatches(within) // those from memory
 	})
-	operators := server.New(admin.New(a.operators), nil, a.log)
+	operators := serve.New(admin.New(a.operators), nil, a.log)
 	parts := a.start(life, fail, clients, operators)
 
 	select {
@@ -138,7 +138,7 @@ func (a *app) start(ctx context.Context, fail func(error), clients, operators *h
 }
 
 // drain lets requests end, within a time, and cuts the others.
-func (a *app) drain(drain *server.Drain, timeout time.Duration) {
+func (a *app) drain(drain *serve.Drain, timeout time.Duration) {
 	begun := time.Now()
 	if a.ports.connect != nil {
 		a.ports.connect.shut()

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/serve"
 )
 
 // servingOptions say where clients connect to, what they are shown there, and how serving ends.
@@ -38,7 +38,7 @@ func defaultServingOptions() servingOptions {
 	return servingOptions{
 		bindAddress:   "0.0.0.0",
 		port:          8443,
-		certDir:       certs.DefaultDir(),
+		certDir:       serve.DefaultDir(),
 		tlsMinVersion: "VersionTLS12",
 		drain:         time.Minute, // kube-apiserver's --request-timeout
 	}
@@ -108,24 +108,24 @@ func checkBindAddress(address string) error {
 func tlsVersions() []string { return []string{"VersionTLS12", "VersionTLS13"} }
 
 // certificates returns those of both ports. hosts are more names that a made one is for.
-func (o *servingOptions) certificates(hosts []string, clientCA *certs.ClientCA, log *slog.Logger) (*certs.Certificates, error) {
-	config := certs.Config{CertFile: o.certFile, KeyFile: o.keyFile, ClientCA: clientCA, MinVersion: o.minVersion}
+func (o *servingOptions) certificates(hosts []string, clientCA *serve.ClientCA, log *slog.Logger) (*serve.Certificates, error) {
+	config := serve.CertificatesConfig{CertFile: o.certFile, KeyFile: o.keyFile, ClientCA: clientCA, MinVersion: o.minVersion}
 	flags := "--tls-cert-file, --tls-private-key-file"
 	if o.certFile == "" {
 		flags = "--cert-dir, --cert-hosts"
 		var err error
-		if config.CertFile, config.KeyFile, err = certs.SelfSigned(o.certDir, slices.Concat(o.certHosts, hosts)); err != nil {
+		if config.CertFile, config.KeyFile, err = serve.SelfSigned(o.certDir, slices.Concat(o.certHosts, hosts)); err != nil {
 			return nil, fmt.Errorf("%s: %w", flags, err)
 		}
 		log.Info("serving with a certificate made here: clients need it", "file", config.CertFile)
 	}
 	// It is used all the same: a mounted Secret is like that unless its volume has a defaultMode, in a
 	// container of one user.
-	if certs.KeyReadableByOthers(config.KeyFile) {
+	if serve.KeyReadableByOthers(config.KeyFile) {
 		log.Warn("a private key is readable by everybody on this machine: take that away (chmod o-r, defaultMode of a Secret's volume)",
 			"file", config.KeyFile)
 	}
-	made, err := certs.New(config, log)
+	made, err := serve.NewCertificates(config, log)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flags, err)
 	}

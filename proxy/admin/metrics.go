@@ -7,9 +7,9 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authz"
-	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/checks"
@@ -99,7 +99,7 @@ type State struct {
 	// Connections are those of the ports, by name.
 	Connections map[string]*limits.Connections
 	// Certificates says when those in use end.
-	Certificates func() []certs.Expiry
+	Certificates func() []serve.Expiry
 	// Health says how the API server is.
 	Health func() upstream.HealthStats
 }

@@ -21,11 +21,11 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authz"
-	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/checks"
@@ -88,7 +88,7 @@ func wholeState(t *testing.T) State {
 		Health: func() upstream.HealthStats {
 			return upstream.HealthStats{Condition: upstream.ConditionNotReady, Answered: now}
 		},
-		Certificates: func() []certs.Expiry { return []certs.Expiry{{Name: "serving", NotAfter: now}, {Name: "unknown"}} },
+		Certificates: func() []serve.Expiry { return []serve.Expiry{{Name: "serving", NotAfter: now}, {Name: "unknown"}} },
 	}
 }
 

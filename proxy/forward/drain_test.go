@@ -15,26 +15,26 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
 const aWatch = "/api/v1/pods?watch=true"
 
-// drained is what [server.Drain.End] returns.
+// drained is what [serve.Drain.End] returns.
 type drained struct {
 	cut   int64
 	clean bool
 }
 
-func endOf(d *server.Drain, timeout time.Duration) drained {
+func endOf(d *serve.Drain, timeout time.Duration) drained {
 	cut, clean := d.End(timeout)
 	return drained{cut, clean}
 }
 
 // startDraining serves as startProxy does, with a Drain; ending gets within what time the watches
 // are to end, when that has begun.
-func startDraining(t *testing.T, forward known) (_ *httptest.Server, _ *server.Drain, ending chan time.Duration) {
+func startDraining(t *testing.T, forward known) (_ *httptest.Server, _ *serve.Drain, ending chan time.Duration) {
 	t.Helper()
 	front, drain, ending := newDraining(forward, false)
 	front.StartTLS()
@@ -43,12 +43,12 @@ func startDraining(t *testing.T, forward known) (_ *httptest.Server, _ *server.D
 }
 
 // newDraining returns what startDraining serves.
-func newDraining(forward known, http2 bool) (front *httptest.Server, drain *server.Drain, ending chan time.Duration) {
+func newDraining(forward known, http2 bool) (front *httptest.Server, drain *serve.Drain, ending chan time.Duration) {
 	log := slog.New(slog.DiscardHandler)
 	ending = make(chan time.Duration, 1)
 	front = httptest.NewUnstartedServer(nil)
-	front.Config = server.New(server.OnlyPaths(forward), nil, log)
-	drain = server.NewDrain(front.Config, func(within time.Duration) {
+	front.Config = serve.New(serve.OnlyPaths(forward), nil, log)
+	drain = serve.NewDrain(front.Config, func(within time.Duration) {
 		forward.EndWatches(within)
 		ending <- within
 	})
@@ -58,7 +58,7 @@ func newDraining(forward known, http2 bool) (front *httptest.Server, drain *serv
 }
 
 // drainingInPipes is startDraining in a bubble, before an upstream that is not started yet.
-func drainingInPipes(t *testing.T, upstream *httptest.Server, up, down bool) (*httptest.Server, *server.Drain) {
+func drainingInPipes(t *testing.T, upstream *httptest.Server, up, down bool) (*httptest.Server, *serve.Drain) {
 	t.Helper()
 	upstream.EnableHTTP2 = up
 	network := proxytest.StartInPipes(t, upstream)

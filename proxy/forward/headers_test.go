@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -129,7 +129,7 @@ func TestNothingOfTheProxysOwnIdentity(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) {
 		got <- seen{r.Header, len(r.TLS.PeerCertificates)}
 	})
-	certPath, keyPath, err := certs.SelfSigned(t.TempDir(), nil)
+	certPath, keyPath, err := serve.SelfSigned(t.TempDir(), nil)
 	expect.NoError(t, err)
 	dir := t.TempDir()
 	ran := filepath.Join(dir, "plugin-ran")

@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/authntest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
-	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -42,12 +42,12 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 	return known{New(up, log), caller, up}
 }
 
-// startProxy serves handler as the command does: behind [server.OnlyPaths], with the
+// startProxy serves handler as the command does: behind [serve.OnlyPaths], with the
 // server's own limits. The returned server's client speaks the same protocol.
 func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	return proxytest.Serve(t, server.New(server.OnlyPaths(handler), nil, log), http2)
+	return proxytest.Serve(t, serve.New(serve.OnlyPaths(handler), nil, log), http2)
 }
 
 // overAllProtocols runs test for HTTP/1.1 and HTTP/2 on either side.

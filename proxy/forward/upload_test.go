@@ -17,7 +17,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/proxy/server"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -130,7 +130,7 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 			})
 			forwarder := newForwarder(t, upstream.Config())
 			done := make(chan struct{})
-			front := startProxy(t, kubehttp.WithRequestInfo(server.LimitBodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			front := startProxy(t, kubehttp.WithRequestInfo(serve.LimitBodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer close(done)
 				forwarder.ServeAs(w, r, authn.Identity{}, nil) // nobody
 			}), 100*time.Millisecond)), false)

@@ -32,7 +32,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/listproxy/listproxy/proxy/admin"
-	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/secrets"
@@ -105,7 +105,7 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 	if err := WriteKubeconfig(kubeconfig, o.Upstream); err != nil {
 		return nil, err
 	}
-	certPath, _, err := certs.SelfSigned(dir, nil) // as if it had been made at another start
+	certPath, _, err := serve.SelfSigned(dir, nil) // as if it had been made at another start
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
@@ -32,7 +32,7 @@ func NewReplicas(t testing.TB) *Replicas {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Balancer.Close)
-	certPath, _, err := certs.SelfSigned(r.dir, nil)
+	certPath, _, err := serve.SelfSigned(r.dir, nil)
 	expect.NoError(t, err)
 	if r.ca, err = os.ReadFile(certPath); err != nil {
 		t.Fatal(err)

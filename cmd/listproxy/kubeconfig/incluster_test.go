@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
-	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -21,7 +21,7 @@ import (
 func TestInCluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	dir := t.TempDir()
-	caPath, keyPath, err := certs.SelfSigned(dir, nil)
+	caPath, keyPath, err := serve.SelfSigned(dir, nil)
 	expect.NoError(t, err)
 	ca, err := os.ReadFile(caPath) // #nosec G304 -- of this test
 	expect.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
-	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -96,7 +96,7 @@ func TestKubeconfigCommand(t *testing.T) {
 	dir := t.TempDir()
 	source, ca := filepath.Join(dir, "config"), filepath.Join(dir, "certs", "tls.crt")
 	expect.NoError(t, clientcmd.WriteToFile(*twoContexts(), source))
-	_, _, err := certs.SelfSigned(filepath.Dir(ca), nil)
+	_, _, err := serve.SelfSigned(filepath.Dir(ca), nil)
 	expect.NoError(t, err)
 	run := func(args ...string) (out, errs string, err error) {
 		var o, e strings.Builder

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/serve"
 )
 
 // AnswerTimeout is how long a listproxy may take to begin its answer, of which it may have to wait
@@ -15,7 +15,7 @@ import (
 const AnswerTimeout = time.Minute
 
 // DefaultCA is the file with the certificate that listproxy makes if a person starts it.
-func DefaultCA() string { return certs.SelfSignedFile(certs.DefaultDir()) }
+func DefaultCA() string { return serve.SelfSignedFile(serve.DefaultDir()) }
 
 // Load reads the kubeconfig that a command is given, or $KUBECONFIG or ~/.kube/config if path is
 // empty, for one of its contexts, or for the current one.

@@ -21,7 +21,7 @@ import (
 	h2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/serve"
 )
 
 // A wiretap is between listproxy and the API server: it ends the TLS of both, passes on every byte,
@@ -42,7 +42,7 @@ type wiretap struct {
 
 // newWiretap listens before the API server at upstream, whose certificate ca has signed.
 func newWiretap(dir, upstream string, ca []byte, own string) (*wiretap, error) {
-	certPath, keyPath, err := certs.SelfSigned(filepath.Join(dir, "wiretap"), nil)
+	certPath, keyPath, err := serve.SelfSigned(filepath.Join(dir, "wiretap"), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
@@ -332,7 +332,7 @@ func TestReload(t *testing.T) {
 	upstream, err := url.Parse(cp.URL())
 	expect.NoError(t, err)
 	for _, d := range []string{dir, next} {
-		_, _, err := certs.SelfSigned(d, []string{upstream.Hostname()})
+		_, _, err := serve.SelfSigned(d, []string{upstream.Hostname()})
 		expect.NoError(t, err)
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }

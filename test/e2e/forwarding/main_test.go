@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
@@ -55,7 +55,7 @@ func setUp(s *harness.Suite) error {
 		return err
 	}
 	// One pair for both ends: it serves the stand-in, and the API server shows it there.
-	certPath, keyPath, err := certs.SelfSigned(dir, nil)
+	certPath, keyPath, err := serve.SelfSigned(dir, nil)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/certs"
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/events"
 )
@@ -62,7 +62,7 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 	if err != nil {
 		return nil, err
 	}
-	certPath, keyPath, err := certs.SelfSigned(dir, nil)
+	certPath, keyPath, err := serve.SelfSigned(dir, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package server
+package serve
 
 import (
 	"errors"
@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/listproxy/listproxy/proxy/certs"
 )
 
 // httpsPort is the port of a host without one: API servers speak HTTPS.
@@ -34,7 +32,7 @@ func parseTarget(s string) (string, error) {
 	switch address, err := netip.ParseAddr(host); {
 	case err == nil && address.Zone() == "":
 		host = address.String()
-	case err == nil || !certs.ValidName(host):
+	case err == nil || !ValidName(host):
 		return "", errNoTarget
 	}
 	return net.JoinHostPort(strings.ToLower(host), port), nil

@@ -1,4 +1,4 @@
-package server
+package serve
 
 import (
 	"bufio"
@@ -58,7 +58,7 @@ type Tunnels struct {
 	close  sync.Once
 }
 
-// NewTunnels returns Tunnels to targets, with TLS by config (see [certs.Certificates.TLS]).
+// NewTunnels returns Tunnels to targets, with TLS by config (see [Certificates.TLS]).
 func NewTunnels(targets Targets, config *tls.Config) *Tunnels {
 	return &Tunnels{targets: targets, config: config, opened: make(chan *tunnelConn), closed: make(chan struct{})}
 }
@@ -150,7 +150,7 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // NewConnect returns the server for the port of CONNECT: HTTP/1.1, over TLS by tlsConfig (see
-// [certs.Certificates.ConnectTLS]), which tests may leave out. A CONNECT to one of the targets of
+// [Certificates.ConnectTLS]), which tests may leave out. A CONNECT to one of the targets of
 // tunnels becomes a tunnel, whoever asks: callers are authenticated by the requests inside. Every
 // other CONNECT is refused with 403, and every other request with 400. The observer counts refusals,
 // and log has their access lines. The server never opens a connection.

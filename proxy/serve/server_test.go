@@ -1,4 +1,4 @@
-package server
+package serve
 
 import (
 	"crypto/tls"
@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -56,9 +55,9 @@ func TestServerAnnouncesHeaderBound(t *testing.T) {
 
 // TestServerWithCertificate serves as the command does, with a made pair.
 func TestServerWithCertificate(t *testing.T) {
-	certPath, keyPath, err := certs.SelfSigned(t.TempDir(), nil)
+	certPath, keyPath, err := SelfSigned(t.TempDir(), nil)
 	expect.NoError(t, err)
-	certificates, err := certs.New(certs.Config{CertFile: certPath, KeyFile: keyPath}, proxytest.DiscardLog())
+	certificates, err := NewCertificates(CertificatesConfig{CertFile: certPath, KeyFile: keyPath}, proxytest.DiscardLog())
 	expect.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	expect.NoError(t, err)

@@ -1,4 +1,4 @@
-package certs
+package serve
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ import (
 // notices every way of replacing them: the kubelet's symlinks, cert-manager, an editor.
 const readEvery = 5 * time.Second
 
-// Config says where certificates come from.
-type Config struct {
+// CertificatesConfig says where certificates come from.
+type CertificatesConfig struct {
 	// CertFile and KeyFile have the serving certificate, followed by those up to its root if clients
 	// need them, and its key, PEM.
 	CertFile, KeyFile string
@@ -45,14 +45,14 @@ type files struct {
 	read func(context.Context) error
 }
 
-// New reads the files of c.
-func New(c Config, log *slog.Logger) (*Certificates, error) {
+// NewCertificates reads the files of c.
+func NewCertificates(c CertificatesConfig, log *slog.Logger) (*Certificates, error) {
 	what := fmt.Sprintf("a certificate in %s and its private key in %s, PEM", c.CertFile, c.KeyFile)
 	serving, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving", c.CertFile, c.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("%w: there must be %s, that this process may read", err, what)
 	}
-	certs := &Certificates{
+	made := &Certificates{
 		serving: serving, clientCA: c.ClientCA, log: log,
 		files: []files{{what: what, read: serving.RunOnce}},
 	}
@@ -68,10 +68,10 @@ func New(c Config, log *slog.Logger) (*Certificates, error) {
 		// A client may answer without a certificate, and none is verified here: the authenticator does so
 		// at every request, so that a connection does not outlive its CA.
 		base.ClientAuth, named = tls.RequestClientCert, ca.content
-		certs.files = append(certs.files, files{what: "CA certificates in " + ca.path + ", PEM", read: ca.content.RunOnce})
+		made.files = append(made.files, files{what: "CA certificates in " + ca.path + ", PEM", read: ca.content.RunOnce})
 	}
-	certs.settings = dynamiccertificates.NewDynamicServingCertificateController(base, named, serving, nil, nil)
-	return certs, certs.settings.RunOnce()
+	made.settings = dynamiccertificates.NewDynamicServingCertificateController(base, named, serving, nil, nil)
+	return made, made.settings.RunOnce()
 }
 
 // TLS returns the settings of the main port and of the tunnels: HTTP/2 preferred.

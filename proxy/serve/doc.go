@@ -1,13 +1,14 @@
-// Package server listens for clients, and limits what they can do with connections, the same for
-// all requests.
+// Package serve takes the requests of clients, and limits what they can do with connections, the same
+// for all requests.
 //
 //   - server.go: the HTTPS server, its timeouts and bounds
+//   - certificates.go, clientca.go, selfsigned.go: what clients are shown over TLS, and the CAs of their
+//     certificates, read again when the files change
 //   - onlypaths.go: the filter that lets in only requests for a path
-//   - tunnel.go, connecttarget.go: the port for CONNECT, and the names of the API server it leads to
-//   - tls.go: the TLS settings of both
+//   - tunnel.go, targets.go: the port for CONNECT, and the names of the API server it leads to
 //   - stall.go, stallbody.go: clients that do not read their answer, or do not send their body, are
 //     cut off
 //   - bodylimit.go: how long a body may be
 //   - drain.go, drainclose.go: graceful shutdown: requests may finish, and clients close their
 //     connections
-package server
+package serve

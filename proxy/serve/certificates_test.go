@@ -1,4 +1,4 @@
-package certs
+package serve
 
 import (
 	"bytes"
@@ -24,9 +24,9 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-func mustLoad(t *testing.T, c Config, log *slog.Logger) *Certificates {
+func mustLoad(t *testing.T, c CertificatesConfig, log *slog.Logger) *Certificates {
 	t.Helper()
-	certificates, err := New(c, log)
+	certificates, err := NewCertificates(c, log)
 	expect.NoError(t, err)
 	return certificates
 }
@@ -58,7 +58,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	records := &proxytest.Recorder{}
 	ca, err := LoadClientCA(caPath)
 	expect.NoError(t, err)
-	certificates := mustLoad(t, Config{CertFile: certPath, KeyFile: keyPath, ClientCA: ca}, slog.New(records))
+	certificates := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath, ClientCA: ca}, slog.New(records))
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -129,7 +129,7 @@ func TestPairsThatCannotBeUsed(t *testing.T) {
 		"a folder instead of it": {certPath, filepath.Dir(keyPath)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := New(Config{CertFile: files[0], KeyFile: files[1]}, proxytest.DiscardLog())
+			_, err := NewCertificates(CertificatesConfig{CertFile: files[0], KeyFile: files[1]}, proxytest.DiscardLog())
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -153,8 +153,8 @@ func TestAskingForCertificates(t *testing.T) {
 	caPath, _ := newPair(t)
 	ca, err := LoadClientCA(caPath)
 	expect.NoError(t, err)
-	with := mustLoad(t, Config{CertFile: certPath, KeyFile: keyPath, ClientCA: ca}, proxytest.DiscardLog())
-	without := mustLoad(t, Config{CertFile: certPath, KeyFile: keyPath}, proxytest.DiscardLog())
+	with := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath, ClientCA: ca}, proxytest.DiscardLog())
+	without := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath}, proxytest.DiscardLog())
 	own, err := tls.LoadX509KeyPair(certPath, keyPath)
 	expect.NoError(t, err)
 	dial := func(server *tls.Config, cache tls.ClientSessionCache) (asked bool, state tls.ConnectionState) {
@@ -208,7 +208,7 @@ func TestAskingForCertificates(t *testing.T) {
 func TestLowestVersion(t *testing.T) {
 	certPath, keyPath := newPair(t)
 	for lowest, refused := range map[uint16]uint16{0: tls.VersionTLS11, tls.VersionTLS12: tls.VersionTLS11, tls.VersionTLS13: tls.VersionTLS12} {
-		c := mustLoad(t, Config{CertFile: certPath, KeyFile: keyPath, MinVersion: lowest}, proxytest.DiscardLog())
+		c := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath, MinVersion: lowest}, proxytest.DiscardLog())
 		for name, settings := range map[string]*tls.Config{"main": c.TLS(), "CONNECT": c.ConnectTLS()} {
 			handshake := func(highest uint16) error {
 				l := proxytest.Listen(t)
@@ -252,7 +252,7 @@ func TestExpiries(t *testing.T) {
 	expect.NoError(t, cert.WriteCert(certPath, chain))
 	clients, err := LoadClientCA(certPath)
 	expect.NoError(t, err)
-	c := mustLoad(t, Config{CertFile: certPath, KeyFile: keyPath, ClientCA: clients}, proxytest.DiscardLog())
+	c := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath, ClientCA: clients}, proxytest.DiscardLog())
 	want := []Expiry{{Name: "serving", NotAfter: ca.Cert.NotAfter}, {Name: "client-ca", NotAfter: ca.Cert.NotAfter}}
 	if diff := cmp.Diff(want, c.Expiries()); diff != "" {
 		t.Errorf("expiries (-want +got):\n%s", diff)
@@ -261,7 +261,7 @@ func TestExpiries(t *testing.T) {
 
 func TestLacking(t *testing.T) {
 	certPath, keyPath := newPair(t, "api.example", "10.0.0.1", "fd00::a")
-	c := mustLoad(t, Config{CertFile: certPath, KeyFile: keyPath}, proxytest.DiscardLog())
+	c := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath}, proxytest.DiscardLog())
 	got := c.Lacking([]string{"api.example", "10.0.0.1", "fd00::a", "fd00::b", "other.example", "10.0.0.2"})
 	if diff := cmp.Diff([]string{"fd00::b", "other.example", "10.0.0.2"}, got); diff != "" {
 		t.Errorf("lacking (-want +got):\n%s", diff)

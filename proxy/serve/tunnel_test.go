@@ -1,4 +1,4 @@
-package server
+package serve
 
 import (
 	"bufio"
@@ -21,7 +21,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/listproxy/listproxy/proxy/certs"
 	"github.com/listproxy/listproxy/proxy/internal/observetest"
 	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -47,9 +46,9 @@ func openPorts(t *testing.T, handler http.Handler, plain bool) *ports {
 	d := &ports{records: &proxytest.Recorder{}, ca: x509.NewCertPool()}
 	log := slog.New(d.records)
 	targets := mustTargets(t, "https://"+upstreamName, "kubernetes.default.svc", "fd00::a")
-	certPath, keyPath, err := certs.SelfSigned(t.TempDir(), targets.Hosts())
+	certPath, keyPath, err := SelfSigned(t.TempDir(), targets.Hosts())
 	expect.NoError(t, err)
-	certificates, err := certs.New(certs.Config{CertFile: certPath, KeyFile: keyPath}, log)
+	certificates, err := NewCertificates(CertificatesConfig{CertFile: certPath, KeyFile: keyPath}, log)
 	expect.NoError(t, err)
 	ca, err := os.ReadFile(certPath)
 	expect.NoError(t, err)
@@ -348,9 +347,9 @@ func TestNoTLSInATunnel(t *testing.T) {
 
 // TestIdleTunnelEnds: a tunnel in which nobody begins TLS does not stay.
 func TestIdleTunnelEnds(t *testing.T) {
-	certPath, keyPath, err := certs.SelfSigned(t.TempDir(), nil)
+	certPath, keyPath, err := SelfSigned(t.TempDir(), nil)
 	expect.NoError(t, err)
-	certificates, err := certs.New(certs.Config{CertFile: certPath, KeyFile: keyPath}, slog.New(slog.DiscardHandler))
+	certificates, err := NewCertificates(CertificatesConfig{CertFile: certPath, KeyFile: keyPath}, slog.New(slog.DiscardHandler))
 	expect.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		tunnels := NewTunnels(mustTargets(t, "https://"+upstreamName), certificates.TLS())

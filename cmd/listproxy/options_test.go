@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"

@@ -157,7 +157,7 @@ func TestSlowBody(t *testing.T) {
 		length int64
 	}{{false, 10}, {true, 10}, {true, -1}} {
 		forwarder := newForwarder(t, proxytest.StartUpstream(t, true, upstream).Config())
-		front := startProxy(t, kubehttp.WithRequestInfo(server.LimitBodies(forwarder, 100*time.Millisecond)), test.http2)
+		front := startProxy(t, kubehttp.WithRequestInfo(serve.LimitBodies(forwarder, 100*time.Millisecond)), test.http2)
 		body, stuck := io.Pipe()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, body)
 		expect.NoError(t, err)

@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/tls"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"

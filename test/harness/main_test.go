@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -67,15 +68,13 @@ func standIn() error {
 	if err := flags.Parse(os.Args[1:]); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(*dir, "ca.crt"), []byte("an authority"), 0o600); err != nil {
-		return err
-	}
 	if key := os.Getenv(keyEnv); key != "" {
 		mode := os.FileMode(0o600)
 		if os.Getenv(modeEnv) != "" {
 			mode = 0o644
 		}
-		if err := os.WriteFile(filepath.Join(*dir, "tls.key"), []byte(key), mode); err != nil {
+		file := filepath.Join(*dir, "tls.key") // where there is one already
+		if err := errors.Join(os.WriteFile(file, []byte(key), mode), os.Chmod(file, mode)); err != nil {
 			return err
 		}
 	}

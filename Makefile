@@ -43,7 +43,7 @@ test-all: test-tools ## Run the suites in full, with the cases that make test le
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/...
 
 test-tools: tools
-	@$(GO) run ./test/controlplane/cmd/tool helm promtool >/dev/null
+	@$(GO) run ./test/controlplane/cmd/tool helm promtool krew cyclonedx-gomod release-image >/dev/null
 
 # Each version twice: the second time states are loaded page by page, and the comparisons alone are
 # made. Then what only some versions have.
@@ -84,11 +84,13 @@ bench-go: ## Run the Go benchmarks (BENCH=regexp)
 demo: tools bin/bench ## See it work on a real kube-apiserver (PODS=3000; ONCE=1 ends by itself)
 	@exec bin/bench demo --pods $(PODS) $(if $(ONCE),--once)
 
-lint: bin/golangci-lint ## Check style: golangci-lint, gofmt, go mod tidy
+lint: bin/golangci-lint ## Check style: golangci-lint, gofmt, go mod tidy, actionlint
 	bin/golangci-lint run --allow-parallel-runners ./...
 	@unformatted=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs gofmt -l) || exit 1; \
 	if [ -n "$$unformatted" ]; then printf 'not as gofmt has it (make fmt):\n%s\n' "$$unformatted"; exit 1; fi
 	$(GO) mod tidy -diff
+	@$(GO) run ./test/controlplane/cmd/tool actionlint >/dev/null
+	bin/actionlint
 
 # By default the go command may spend all of FUZZTIME on making one input smaller.
 # Inputs that reach new code stay in $(go env GOCACHE)/fuzz for the next run; one that fails is
@@ -142,12 +144,12 @@ test-page: tools ## Look at the status page with a real browser, pictures into b
 alerts: ## Test the alert rules and the dashboard with the real promtool
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart -run '^Test(Rules|Runbooks|Dashboard|Faults)'
 
-release: bin/cyclonedx-gomod ## Make a release in dist/: programs, chart, SBOMs, checksums (VERSION=v1.2.3, else git describe)
-	@$(GO) run ./test/controlplane/cmd/tool helm >/dev/null
+release: ## Make a release in dist/: programs, image, chart, SBOMs, manifest for krew, checksums (VERSION=v1.2.3, else git describe)
+	@$(GO) run ./test/controlplane/cmd/tool helm cyclonedx-gomod release-image >/dev/null
 	@test/release/release
 
-release-check: bin/cyclonedx-gomod ## Make a release of the last commit twice, and compare the bytes
-	@$(GO) run ./test/controlplane/cmd/tool helm >/dev/null
+release-check: ## Make a release of the last commit twice, and compare the bytes
+	@$(GO) run ./test/controlplane/cmd/tool helm cyclonedx-gomod release-image >/dev/null
 	@test/release/check
 
 tools: ## Build etcd, kube-apiserver, kubectl and Jaeger into bin/, once
@@ -173,10 +175,5 @@ bin/controlplane: FORCE
 bin/golangci-lint: test/lint/go.mod test/lint/go.sum
 	cd test/lint && GOFLAGS= GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' \
 		-o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-
-# Another module pins what makes the SBOM.
-bin/cyclonedx-gomod: test/release/tools/go.mod test/release/tools/go.sum
-	cd test/release/tools && GOFLAGS= GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' \
-		-o ../../../$@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
 FORCE:

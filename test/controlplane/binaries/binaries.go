@@ -115,6 +115,10 @@ const (
 
 	controllerRuntime = "sigs.k8s.io/controller-runtime"
 	prometheus        = "github.com/prometheus/prometheus"
+
+	cyclonedx  = "github.com/CycloneDX/cyclonedx-gomod"
+	registry   = "github.com/google/go-containerregistry"
+	actionlint = "github.com/rhysd/actionlint"
 )
 
 // ControllerRuntimeTests returns the name of the tests of a package of controller-runtime, as
@@ -123,7 +127,7 @@ func ControllerRuntimeTests(of string) (name, pkg string) {
 	return fmt.Sprintf(controllerRuntimeTests, of), controllerRuntime + "/pkg/" + of
 }
 
-// Tool makes sure that helm, promtool, Jaeger or another project's tests or programs are in bin/, as a module of
+// Tool makes sure that helm, promtool, Jaeger, what makes a release or another project's tests or programs are in bin/, as a module of
 // its own pins it, and returns its path. It builds as [Build] does, and only what is asked for.
 func Tool(ctx context.Context, log func(string), name string) (string, error) {
 	root, err := RepoRoot()
@@ -136,6 +140,13 @@ func Tool(ctx context.Context, log func(string), name string) (string, error) {
 		toolsDir + "-promtool": {{
 			name: "promtool", pkg: prometheus + "/cmd/promtool", module: prometheus, tags: "remove_all_sd",
 		}},
+		toolsDir + "-krew": {{name: "krew", pkg: "sigs.k8s.io/krew/cmd/krew", module: "sigs.k8s.io/krew"}},
+		"test/release/tools": {
+			{name: "cyclonedx-gomod", pkg: cyclonedx + "/cmd/cyclonedx-gomod", module: cyclonedx},
+			{name: "actionlint", pkg: actionlint + "/cmd/actionlint", module: actionlint},
+			{name: "crane", pkg: registry + "/cmd/crane", module: registry},
+			{name: "release-image", pkg: ".", module: registry},
+		},
 		"test/controlplane/jaeger": {{name: "jaeger", pkg: "github.com/jaegertracing/jaeger/cmd/all-in-one", module: "github.com/jaegertracing/jaeger"}},
 		KubernetesModule:           {{name: KubernetesTests, pkg: ".", module: kubernetes, test: true}},
 		clusterCacheModule:         {{name: ClusterCache, pkg: ".", module: "github.com/argoproj/argo-cd/gitops-engine"}},

@@ -1,6 +1,6 @@
 // Command tool makes sure that tools which tests use are in bin/, and prints their paths:
-// kube-apiserver with etcd and kubectl, jaeger, helm, promtool, other projects' tests, or another
-// kube-apiserver, as kube-apiserver-1.35.4.
+// kube-apiserver with etcd and kubectl, jaeger, helm, promtool, what makes a release, other projects'
+// tests, or another kube-apiserver, as kube-apiserver-1.35.4.
 package main
 
 import (
@@ -22,8 +22,8 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("say which tools: kube-apiserver (with etcd and kubectl), jaeger, helm, promtool, kubernetes.test, " +
-			"controller-runtime-PACKAGE.test or kube-apiserver-VERSION")
+		return errors.New("say which tools: kube-apiserver (with etcd and kubectl), jaeger, helm, promtool, krew, crane, actionlint, " +
+			"cyclonedx-gomod, release-image, kubernetes.test, controller-runtime-PACKAGE.test or kube-apiserver-VERSION")
 	}
 	for _, name := range args {
 		path, err := tool(ctx, name)

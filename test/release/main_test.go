@@ -1,0 +1,22 @@
+package release
+
+import (
+	"testing"
+
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
+	"github.com/listproxy/listproxy/test/harness"
+)
+
+// tools are the paths of what makes a release, and of krew.
+var tools = map[string]string{"helm": "", "cyclonedx-gomod": "", "release-image": "", "krew": ""}
+
+func TestMain(m *testing.M) {
+	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) (err error) {
+		for name := range tools {
+			if tools[name], err = binaries.Tool(s.Context(), harness.Log, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+}

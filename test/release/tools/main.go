@@ -1,0 +1,171 @@
+// Command image writes the image of a release, for several platforms, as an OCI layout in a .tar
+// file: what the Dockerfile says, made without Docker from the very programs that are in the
+// archives, and the same to the last byte wherever it is made.
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/spf13/pflag"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	flags := pflag.NewFlagSet("image", pflag.ContinueOnError)
+	output := flags.String("output", "", "the layout's file")
+	version := flags.String("version", "", "of the release")
+	at := flags.String("time", "", "when it was made, as in RFC 3339")
+	license := flags.String("license", "", "the licence's file")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	created, err := time.Parse(time.RFC3339, *at)
+	if err != nil {
+		return fmt.Errorf("--time: %w", err)
+	}
+	text, err := os.ReadFile(*license)
+	if err != nil {
+		return fmt.Errorf("--license: %w", err)
+	}
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arg := range flags.Args() {
+		name, program, ok := strings.Cut(arg, "=")
+		platform, err := v1.ParsePlatform(name)
+		if !ok || err != nil || platform.Architecture == "" {
+			return fmt.Errorf("%q is none of linux/ARCH=PROGRAM", arg)
+		}
+		content, err := os.ReadFile(program)
+		if err != nil {
+			return err
+		}
+		image, err := build(*platform, *version, created, text, content)
+		if err != nil {
+			return err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: platform}})
+	}
+	return write(*output, index, created)
+}
+
+// build makes the image of one platform.
+func build(platform v1.Platform, version string, created time.Time, license, program []byte) (v1.Image, error) {
+	var packed bytes.Buffer
+	archive := tar.NewWriter(&packed)
+	for _, f := range []struct {
+		name    string
+		mode    int64
+		content []byte
+	}{
+		{"etc/ssl/certs/ca-certificates.crt", 0o644, roots()},
+		{"LICENSE", 0o644, license},
+		{"listproxy", 0o755, program},
+	} {
+		if err := add(archive, f.name, f.mode, f.content, created); err != nil {
+			return nil, err
+		}
+	}
+	if err := archive.Close(); err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return nil, err
+	}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err = mutate.AppendLayers(image, layer)
+	if err != nil {
+		return nil, err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Created = platform.OS, platform.Architecture, v1.Time{Time: created}
+	config.Config = v1.Config{
+		User: "65532:65532", Entrypoint: []string{"/listproxy"},
+		ExposedPorts: map[string]struct{}{"8443/tcp": {}, "8444/tcp": {}, "8081/tcp": {}},
+		Labels: map[string]string{
+			"org.opencontainers.image.source":   "https://github.com/listproxy/listproxy",
+			"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.version": version,
+		},
+	}
+	return mutate.ConfigFile(image, config)
+}
+
+func add(archive *tar.Writer, name string, mode int64, content []byte, changed time.Time) error {
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content)), ModTime: changed, Format: tar.FormatUSTAR}
+	if err := archive.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err := archive.Write(content)
+	return err
+}
+
+// roots are the CAs that public servers are verified with, Mozilla's; without those that are trusted
+// under conditions only, which a file of certificates cannot express.
+func roots() []byte {
+	var certs bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint == nil {
+			_ = pem.Encode(&certs, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})
+		}
+	}
+	return certs.Bytes()
+}
+
+// write packs the index and all that it names.
+func write(output string, index v1.ImageIndex, changed time.Time) error {
+	dir, err := os.MkdirTemp("", "image-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	if err := path.AppendIndex(index); err != nil {
+		return err
+	}
+	out, err := os.Create(output)
+	if err != nil {
+		return err
+	}
+	archive := tar.NewWriter(out)
+	root := os.DirFS(dir)
+	err = fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		return add(archive, name, 0o644, content, changed)
+	})
+	return errors.Join(err, archive.Close(), out.Close())
+}

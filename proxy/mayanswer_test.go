@@ -48,7 +48,7 @@ func TestMayAnswer(t *testing.T) {
 	}{
 		{"nothing has changed", firm, ""},
 		{"no ground at all", conditions{}, reason.Warming},
-		{"a definition is not vouched for", with(func(g *conditions) { g.schema = reason.Schema }), reason.Schema},
+		{"a definition is not vouched for", with(func(g *conditions) { g.schema = reason.Upstream }), reason.Upstream},
 		{"the catalog does not know it any more", with(func(g *conditions) { g.entry, g.known = discovery.Entry{}, false }), reason.Warming},
 		{"it is another kind of resource", with(func(g *conditions) { g.entry = widgets }), reason.Warming},
 		{"it is of another scope now", with(func(g *conditions) { g.entry.Namespaced = !g.entry.Namespaced }), reason.Warming},
@@ -57,7 +57,7 @@ func TestMayAnswer(t *testing.T) {
 		{"the revision is let go of", with(func(g *conditions) { g.memory.Spans = []snapshot.Span{{From: 8, To: 9}} }), reason.History},
 		{"an epoch has ended", with(func(g *conditions) { g.memory.Epoch++ }), reason.Warming},
 		{"the review counts no more", with(func(g *conditions) { g.allowed = false }), reason.ReviewFailed},
-		{"all at once", conditions{schema: reason.Schema, memory: snapshot.Standing{Absence: reason.Stale}}, reason.Schema},
+		{"all at once", conditions{schema: reason.Upstream, memory: snapshot.Standing{Absence: reason.Stale}}, reason.Upstream},
 	} {
 		if got := mayAnswer(pods, state, tt.on); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)

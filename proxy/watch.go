@@ -46,7 +46,7 @@ func (h *Handler) watchable(list policy.Request, a answer) reason.Reason {
 	case form.InitialEnd == nil && (a.semantics != policy.After || list.WatchOptions.SendInitialEvents != ""):
 		return reason.Watch // kube-apiserver has no streaming lists
 	case h.Draining != nil && h.Draining():
-		return reason.Stopped
+		return reason.Watch
 	}
 	return reason.None
 }

@@ -174,8 +174,8 @@ func TestStreamingListWaitsForTheProof(t *testing.T) {
 // TestNoWatchBeginsAtTheEnd: while the process ends, watches are forwarded, and lists are not.
 func TestNoWatchBeginsAtTheEnd(t *testing.T) {
 	for query, want := range map[string]reason.Reason{
-		"watch=true&timeoutSeconds=20&resourceVersion=" + now: reason.Stopped,
-		"watch=true&timeoutSeconds=20&resourceVersion=0":      reason.Stopped,
+		"watch=true&timeoutSeconds=20&resourceVersion=" + now: reason.Watch,
+		"watch=true&timeoutSeconds=20&resourceVersion=0":      reason.Watch,
 		"resourceVersion=0": "",
 	} {
 		synctest.Test(t, func(t *testing.T) {

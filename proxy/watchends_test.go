@@ -303,7 +303,7 @@ func TestWatchThatNeverBegan(t *testing.T) {
 		happens func(*modelWorld)
 		want    reason.Reason
 	}{
-		"definitions are not known": {want: reason.Schema, happens: func(w *modelWorld) {
+		"definitions are not known": {want: reason.Upstream, happens: func(w *modelWorld) {
 			w.Stall(modelDefinitions)
 			w.End(modelDefinitions)
 			time.Sleep(snapshot.Skew + time.Second)

@@ -131,15 +131,15 @@ func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, reason.Re
 	return c.reach(ctx, rev, func(v *View) (Snapshot, reason.Reason) { return v.exact(rev) })
 }
 
-// reach asks the view for a revision and, while the answer is Ahead, the views that follow, for a
+// reach asks the view for a revision and, while the answer is NotProven, the views that follow, for a
 // bounded time. Then it requests a probe.
 func (c *Collection) reach(ctx context.Context, rev uint64, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
 	v := c.view.Load()
-	if snap, absence := ask(v); absence != reason.Ahead || v.tooFar(rev) {
+	if snap, absence := ask(v); absence != reason.NotProven || v.tooFar(rev) {
 		return snap, absence
 	}
-	snap, absence, timedOut := c.await(ctx, c.limits.Wait, reason.Ahead, (*View).replaced, ask)
+	snap, absence, timedOut := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
 	if timedOut {
 		c.requestProbe()
 	}
@@ -147,8 +147,8 @@ func (c *Collection) reach(ctx context.Context, rev uint64, ask func(*View) (Sna
 }
 
 // await calls ask with the view and, while the answer is notYet, with the views that follow, at
-// most for atMost. changes returns a channel that is closed when another view may have another
-// answer.
+// most for atMost, or until none can follow. changes returns a channel that is closed when another view
+// may have another answer.
 func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet reason.Reason,
 	changes func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
 ) (snap Snapshot, why reason.Reason, timedOut bool) {
@@ -158,7 +158,7 @@ func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet rea
 	}
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
-	for {
+	for !v.retired {
 		select {
 		case <-changes(v):
 			v = c.view.Load()
@@ -171,6 +171,7 @@ func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet rea
 			return snap, why, false
 		}
 	}
+	return snap, why, false
 }
 
 // replaced is closed when there is another view.
@@ -239,9 +240,6 @@ func (c *Collection) Trouble() error {
 // AwaitFirst waits while the state is loaded, at most for atMost, and returns why there is none.
 func (c *Collection) AwaitFirst(ctx context.Context, atMost time.Duration) reason.Reason {
 	_, why, _ := c.await(ctx, atMost, reason.Warming, (*View).outdated, func(v *View) (Snapshot, reason.Reason) {
-		if v.retired && v.absence == reason.Warming { // nothing will be loaded
-			return Snapshot{}, reason.Stopped
-		}
 		return Snapshot{}, v.absence
 	})
 	return why

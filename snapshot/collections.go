@@ -262,7 +262,7 @@ func (c *Collections) source(r Resource) source.Source {
 // refusesLocked says why a collection must not be started now.
 func (c *Collections) refusesLocked(r Resource) reason.Reason {
 	if c.ctx.Err() != nil {
-		return reason.Stopped
+		return reason.Warming
 	}
 	if why := c.bans.why(r, time.Now()); why != reason.None {
 		return why

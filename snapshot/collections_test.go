@@ -92,7 +92,7 @@ func TestPeek(t *testing.T) {
 			t.Errorf("one that is there: %v, %q", found, why)
 		}
 		c.Invalidate(Invalidation{Ground: Definition, Extent: OfResource(pods.GroupResource()), Until: After(time.Minute)})
-		if found, why := c.Peek(pods); found != nil || why != reason.Schema {
+		if found, why := c.Peek(pods); found != nil || why != reason.Upstream {
 			t.Errorf("one that must not be there: %v, %q", found, why)
 		}
 	})

@@ -92,7 +92,7 @@ const lastingAttempt = 4
 
 // run feeds the collection until ctx ends.
 func (f *feed) run(ctx context.Context) {
-	defer f.collection.retire(reason.Stopped)
+	defer f.collection.retire(reason.Warming)
 	backoff := sessionBackoff()
 	f.refusals, f.misfits = refusalBackoff(), misfitBackoff()
 	f.fresh = freshness.New(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret

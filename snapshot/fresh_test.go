@@ -499,8 +499,8 @@ func TestNoFresh(t *testing.T) {
 	if got := c.NoFresh(index.Query{Limit: 1, Name: "a"}, c.probes.Last(), wait, false); got != reason.MostRecent {
 		t.Errorf("another kind of list: %q", got)
 	}
-	c.drop(reason.Schema)
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, true); got != reason.Schema {
+	c.drop(reason.Upstream)
+	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, true); got != reason.Upstream {
 		t.Errorf("without a state: %q", got)
 	}
 }

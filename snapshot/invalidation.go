@@ -46,8 +46,8 @@ type consequence struct {
 }
 
 var consequences = [numGrounds]consequence{
-	Definition: {ended: reason.Schema, banned: reason.Schema, loss: reason.Schema},
-	Catalog:    {ended: reason.Stopped, banned: reason.Upstream, loss: reason.Moved},
+	Definition: {ended: reason.Upstream, banned: reason.Upstream, loss: reason.Schema},
+	Catalog:    {ended: reason.Upstream, banned: reason.Upstream, loss: reason.Moved},
 	Servers:    {ended: reason.Upstream, banned: reason.Upstream, loss: reason.Upstream},
 	Past:       {ended: reason.Warming, banned: reason.Form, loss: reason.Mismatch},
 }

@@ -36,7 +36,7 @@ func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
 		if c.config.Idle > 0 && !c.isEager(r) && r.idle(now) > c.config.Idle {
 			r.life.left()
-			c.end(r, reason.Stopped, reason.Other)
+			c.end(r, reason.Warming, reason.None)
 		}
 	}
 }
@@ -51,12 +51,13 @@ func (c *Collections) end(r *running, why, loss reason.Reason) {
 	c.giveUp(r, why, loss)
 }
 
-// giveUp stops a collection's feed and forgets what the collection knew.
+// giveUp stops a collection's feed and forgets what the collection knew. It is no loss of what nobody
+// has asked for.
 func (c *Collections) giveUp(r *running, why reason.Reason, loss reason.Reason) {
 	r.life.close(loss, time.Now())
 	r.retire(why)
 	r.stop()
-	c.config.Log.Info("collection ended", "collection", r.resource.String(), "reason", why, "idle", r.idle(time.Now()).Round(time.Second))
+	c.config.Log.Info("collection ended", "collection", r.resource.String(), "reason", cmp.Or(loss, "idle"), "idle", r.idle(time.Now()).Round(time.Second))
 }
 
 // makeRoom keeps a tenth of the bound free: first it shortens histories, then it drops the

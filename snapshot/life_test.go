@@ -127,7 +127,7 @@ func relive(steps []step) (after int, err error) {
 	if err := l.check(all); err != nil {
 		return len(steps) - 1, err
 	}
-	l.c.retire(reason.Stopped)
+	l.c.retire(reason.Warming)
 	l.forget()
 	if err := l.check(all); err != nil {
 		return len(steps) - 1, fmt.Errorf("after the end: %w", err)

@@ -214,7 +214,7 @@ func (l *life) check(revs []uint64) error {
 		}
 		for since, want := range map[uint64]bool{l.to() - 1: true, l.to(): !l.broken, l.to() + 1: false} {
 			switch _, absence := v.notOlder(time.Now(), modelStaleness, since); {
-			case want != (absence == reason.None), absence != reason.None && absence != reason.Ahead:
+			case want != (absence == reason.None), absence != reason.None && absence != reason.NotProven:
 				return fmt.Errorf("the newest state, not older than %d: %q; told was %d, broken is %v", since, absence, l.to(), l.broken)
 			}
 		}
@@ -274,7 +274,7 @@ func (l *life) checkExact(v *View, rev uint64) error {
 		}
 	case known && must:
 		return fmt.Errorf("revision %d is absent: %s", rev, absence)
-	case l.live && rev > l.to() && absence != reason.Ahead:
+	case l.live && rev > l.to() && absence != reason.NotProven:
 		return fmt.Errorf("revision %d is not there yet, and absent as %q", rev, absence)
 	}
 	return nil

@@ -61,7 +61,7 @@ func TestFeedsAreWoken(t *testing.T) {
 		if _, why := c.Latest(t.Context(), 8); why != reason.None {
 			t.Errorf("a state below the newest: %q", why)
 		}
-		if _, why := c.Latest(t.Context(), 9); why != reason.Ahead {
+		if _, why := c.Latest(t.Context(), 9); why != reason.NotProven {
 			t.Errorf("the newest state: %q", why)
 		}
 	}

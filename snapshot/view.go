@@ -82,7 +82,7 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 		return Snapshot{}, reason.Stale
 	}
 	if v.to() < atLeast {
-		return Snapshot{}, reason.Ahead
+		return Snapshot{}, reason.NotProven
 	}
 	return v.state(), reason.None
 }
@@ -93,7 +93,7 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 func (v *View) notOlder(now time.Time, bound time.Duration, rev uint64) (Snapshot, reason.Reason) {
 	snap, absence := v.latest(now, bound, rev)
 	if absence == reason.None && !v.streams && rev == v.to() {
-		return Snapshot{}, reason.Ahead
+		return Snapshot{}, reason.NotProven
 	}
 	return snap, absence
 }
@@ -126,7 +126,7 @@ func (v *View) exact(rev uint64) (Snapshot, reason.Reason) {
 func knows(spans []Span, absence reason.Reason, rev uint64) reason.Reason {
 	switch {
 	case rev > endOf(spans):
-		return cmp.Or(absence, reason.Ahead)
+		return cmp.Or(absence, reason.NotProven)
 	case slices.ContainsFunc(spans, func(s Span) bool { return s.contains(rev) }):
 		return reason.None
 	}

@@ -19,11 +19,11 @@ func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMos
 	c.Touch()
 	ask := func(v *View) (Snapshot, reason.Reason) { return v.follow(time.Now(), c.limits.Staleness, rev, gapless) }
 	v := c.view.Load()
-	if snap, why := ask(v); why != reason.Ahead || v.tooFar(rev) {
+	if snap, why := ask(v); why != reason.NotProven || v.tooFar(rev) {
 		return snap, why
 	}
 	c.requestProbe()
-	snap, why, _ := c.await(ctx, atMost, reason.Ahead, (*View).replaced, ask)
+	snap, why, _ := c.await(ctx, atMost, reason.NotProven, (*View).replaced, ask)
 	return snap, why
 }
 

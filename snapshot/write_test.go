@@ -142,8 +142,8 @@ func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute, Wait: 100 * time.Millisecond})
 		begun := time.Now()
-		if _, absence := c.Latest(t.Context(), 11); absence != reason.Ahead {
-			t.Errorf("got %q, want %q", absence, reason.Ahead)
+		if _, absence := c.Latest(t.Context(), 11); absence != reason.NotProven {
+			t.Errorf("got %q, want %q", absence, reason.NotProven)
 		}
 		if waited := time.Since(begun); waited != c.limits.Wait {
 			t.Errorf("waited %v, want %v", waited, c.limits.Wait)
@@ -168,7 +168,7 @@ func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		begun = time.Now()
-		if _, absence := c.Exact(ctx, 13); absence != reason.Ahead || time.Since(begun) != time.Millisecond {
+		if _, absence := c.Exact(ctx, 13); absence != reason.NotProven || time.Since(begun) != time.Millisecond {
 			t.Errorf("a client that left: %q after %v", absence, time.Since(begun))
 		}
 	})
@@ -223,13 +223,25 @@ func TestRetired(t *testing.T) {
 	if why := c.whyRetired(); why != reason.None {
 		t.Errorf("one that lost its state: %q", why)
 	}
-	c.retire(reason.Schema)
-	c.retire(reason.Stopped)
+	c.retire(reason.Upstream)
+	c.retire(reason.Memory)
 	c.open(index.NewTree(false), 0, 99, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
 	c.drop(reason.Warming)
-	if why := c.whyRetired(); why != reason.Schema {
-		t.Errorf("one that was given up: %q, want %q", why, reason.Schema)
+	if why := c.whyRetired(); why != reason.Upstream {
+		t.Errorf("one that was given up: %q, want %q", why, reason.Upstream)
 	}
+}
+
+// TestNobodyWaitsForWhatWasGivenUp: no state will come.
+func TestNobodyWaitsForWhatWasGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
+		c.retire(reason.Warming)
+		asked := time.Now()
+		if why := c.AwaitFirst(t.Context(), time.Minute); why != reason.Warming || time.Since(asked) != 0 {
+			t.Errorf("%q after %v, want %q at once", why, time.Since(asked), reason.Warming)
+		}
+	})
 }
 
 // TestDoubt: what was taken from a collection, and is still to be written, must be what it would
@@ -257,7 +269,7 @@ func TestDoubt(t *testing.T) {
 		"less than a minute": {func(*Collection) { time.Sleep(time.Minute - 1) }, reason.None, reason.None},
 		"the stream ends":    {func(c *Collection) { c.close() }, reason.Warming, reason.None},
 		"all is dropped":     {func(c *Collection) { c.close(); c.drop(reason.Warming) }, reason.Warming, reason.Warming},
-		"it is given up":     {func(c *Collection) { c.retire(reason.Schema) }, reason.Schema, reason.Schema},
+		"it is given up":     {func(c *Collection) { c.retire(reason.Upstream) }, reason.Upstream, reason.Upstream},
 		"dropped, and read anew": {func(c *Collection) {
 			c.drop(reason.Warming)
 			c.open(index.NewTree(false), 0, 99, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
@@ -293,7 +305,7 @@ func TestFarAhead(t *testing.T) {
 				},
 			} {
 				asked := time.Now()
-				if _, why := ask(t.Context(), rev); (why == reason.Ahead) != (rev > 10) || time.Since(asked) != want {
+				if _, why := ask(t.Context(), rev); (why == reason.NotProven) != (rev > 10) || time.Since(asked) != want {
 					t.Errorf("%s %d: %q after %v, want %v", name, rev, why, time.Since(asked), want)
 				}
 			}

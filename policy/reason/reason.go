@@ -32,17 +32,14 @@ const (
 	NotPermitted Reason = "not-permitted"
 	Form         Reason = "form"
 	Stale        Reason = "stale"
-	Ahead        Reason = "ahead"
 	History      Reason = "history"
 	Memory       Reason = "memory"
-	Schema       Reason = "schema"
 	Upstream     Reason = "upstream"
-	Stopped      Reason = "stopped"
 
 	NotProven Reason = "not-proven"
 )
 
-// Why a state was lost, besides [Form], [Memory], [NotPermitted], [Schema] and [Upstream].
+// Why a state was lost, besides [Form], [Memory], [NotPermitted] and [Upstream].
 const (
 	// Expired: the upstream's history did not reach back to where the watch was to go on (410).
 	Expired Reason = "expired"
@@ -60,6 +57,8 @@ const (
 	Mismatch Reason = "mismatch"
 	// Moved: another server now answers for the resource.
 	Moved Reason = "moved"
+	// Schema: the definition of the custom resource changed.
+	Schema Reason = "schema"
 	// Other: none of these; it should not happen.
 	Other Reason = "other"
 )
@@ -80,7 +79,7 @@ var forwarding = []struct {
 		Watch,
 		"watches and streaming lists, where --watches is not on",
 		"It is a watch, and --watches is not on for this resource, or kube-apiserver has no " +
-			"streaming lists.",
+			"streaming lists, or listproxy is ending.",
 	},
 	{
 		NotCanonical,
@@ -124,8 +123,7 @@ var forwarding = []struct {
 		"kube-apiserver could not be asked whether the caller may list it, or its answer " +
 			"came too late or said neither yes nor no",
 		"kube-apiserver could not be asked whether this caller may list this, or there " +
-			"was no room for the review; or memory had no answer, and kube-apiserver's own " +
-			"answer does not show whether the caller may list this.",
+			"was no room for the review, or its answer came too late or said neither yes nor no.",
 	},
 	{
 		NotCached,
@@ -147,7 +145,8 @@ var forwarding = []struct {
 	{
 		Warming,
 		"it was still being read: for the first time, or again after a loss",
-		"The resource is being read for the first time, or again after a loss.",
+		"The resource is being read for the first time, or again after a loss; or it was just dropped, since " +
+			"nobody had asked for it or listproxy is ending.",
 	},
 	{
 		NotPermitted,
@@ -167,11 +166,6 @@ var forwarding = []struct {
 		"The newest state that listproxy knows is older than --staleness-bound.",
 	},
 	{
-		Ahead,
-		"a revision newer than any that listproxy knows",
-		"The revision is newer than any that listproxy knows.",
-	},
-	{
 		History,
 		"a revision older than the history, or in a gap in it",
 		"The revision is older than the history that is kept, or from a time that " +
@@ -183,28 +177,17 @@ var forwarding = []struct {
 		"--cache-bytes leaves no room.",
 	},
 	{
-		Schema,
-		"the definition of the custom resource had just changed",
-		"The definition of the custom resource changed a moment ago, or listproxy cannot " +
-			"watch the definitions now.",
-	},
-	{
 		Upstream,
-		"the API servers had just changed, or did not agree",
-		"The API servers behind the upstream changed a moment ago, or do not agree in " +
-			"which version they write the resource.",
-	},
-	{
-		Stopped,
-		"the resource was just being dropped from memory",
-		"The resource is just being dropped from memory: it was idle for too long, or " +
-			"listproxy is ending.",
+		"the API servers or the resource's definition had just changed, or did not agree",
+		"The API servers behind the upstream, or the definition of the custom resource, changed a moment " +
+			"ago; or they do not agree, or listproxy cannot watch the definitions now.",
 	},
 	{
 		NotProven,
-		"the state at this moment, which could not be proven in time",
-		"It asks for the state at this moment, and listproxy could not prove in time that " +
-			"it has that state.",
+		"the state at this moment, or one newer than any that listproxy knew, which it could not prove " +
+			"in time to have",
+		"It asks for the state at this moment, or for a revision newer than any that listproxy knows, and " +
+			"listproxy could not prove in time that it has that state.",
 	},
 }
 
@@ -239,7 +222,7 @@ func (r Reason) Explain() string {
 // Passes says whether this reason to forward is gone soon by itself, so that it pays to ask again.
 func (r Reason) Passes() bool {
 	switch r {
-	case UnknownCaller, Warming, ReviewFailed, Stale, Ahead, Schema, Upstream, Stopped, NotProven, UnknownResource:
+	case UnknownCaller, Warming, ReviewFailed, Stale, Upstream, NotProven, UnknownResource:
 		return true
 	}
 	return false

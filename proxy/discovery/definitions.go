@@ -84,7 +84,7 @@ func (s *Schemas) Check(gr schema.GroupResource, entry Entry) reason.Reason {
 	case !s.Ready():
 		return reason.Warming
 	case entry.Custom != defined, entry.Custom && !current:
-		return reason.Schema
+		return reason.Upstream
 	}
 	return reason.None
 }

@@ -106,15 +106,15 @@ func TestSchemasCheck(t *testing.T) {
 		f.Answer(0, "list "+definitionsPath)
 		time.Sleep(time.Minute)
 		check("listed", defined, custom, reason.None)
-		check("listed", defined, builtin, reason.Schema)
+		check("listed", defined, builtin, reason.Upstream)
 		check("listed", undefined, builtin, reason.None)
-		check("listed", undefined, custom, reason.Schema)
+		check("listed", undefined, custom, reason.Upstream)
 		f.Answer(403, "list "+definitionsPath, "watch "+definitionsPath)
 		f.Cut(definitionsPath)
 		time.Sleep(snapshot.Skew)
 		check("no stream for a moment", defined, custom, reason.None)
 		time.Sleep(time.Second)
-		check("no stream", defined, custom, reason.Schema)
+		check("no stream", defined, custom, reason.Upstream)
 		check("no stream", undefined, builtin, reason.None)
 	})
 }
@@ -126,7 +126,7 @@ func TestSchemasRefused(t *testing.T) {
 		f.Answer(403, "list "+definitionsPath)
 		s, _ := runSchemas(t, f, "")
 		pods := schema.GroupResource{Resource: "pods"}
-		if builtin, custom := s.Check(pods, Entry{}), s.Check(pods, Entry{Custom: true}); !s.Ready() || builtin != "" || custom != reason.Schema {
+		if builtin, custom := s.Check(pods, Entry{}), s.Check(pods, Entry{Custom: true}); !s.Ready() || builtin != "" || custom != reason.Upstream {
 			t.Errorf("ready %v, built-in %q, custom %q", s.Ready(), builtin, custom)
 		}
 	})

@@ -20,7 +20,7 @@ func CacheHit(semantics policy.Semantics) string {
 func CacheForwarded(why reason.Reason) string {
 	fwd := "bypass"
 	switch why {
-	case reason.Warming, reason.Ahead, reason.History, reason.NotProven:
+	case reason.Warming, reason.History, reason.NotProven:
 		fwd = "miss"
 	case reason.Stale:
 		fwd = "stale"

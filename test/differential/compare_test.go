@@ -132,8 +132,8 @@ func TestShare(t *testing.T) {
 	}{
 		"none":         {nil, 0},
 		"hits":         {[]string{"hit; detail=any", "hit; detail=exact"}, 1},
-		"behind":       {[]string{"hit; detail=any", "fwd=miss; detail=ahead", "fwd=stale; detail=stale"}, 1},
-		"only behind":  {[]string{"fwd=miss; detail=ahead"}, 0},
+		"behind":       {[]string{"hit; detail=any", "fwd=miss; detail=not-proven", "fwd=stale; detail=stale"}, 1},
+		"only behind":  {[]string{"fwd=miss; detail=not-proven"}, 0},
 		"other misses": {[]string{"hit; detail=any", "fwd=miss; detail=warming", "fwd=miss; detail=history", "fwd=bypass; detail=memory"}, 0.25},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -63,7 +63,7 @@ func (r *Report) compared(q Question, answer Answer) {
 		FromMemory: hit,
 		Answerable: q.Answerable,
 		Missed:     origin + " " + q.Resource.Resource,
-		Behind:     origin == "ahead" || origin == "stale" || origin == "not-proven",
+		Behind:     origin == "stale" || origin == "not-proven",
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -89,7 +89,7 @@ func TestForecast(t *testing.T) {
 		})
 		passing := int64(0)
 		for _, why := range []reason.Reason{
-			reason.UnknownCaller, reason.Warming, reason.Ahead, reason.NotProven, reason.History, reason.Stale, reason.ReviewFailed,
+			reason.UnknownCaller, reason.Warming, reason.NotProven, reason.History, reason.Stale, reason.ReviewFailed,
 		} {
 			passing += count(map[string]string{"reason": string(why)})
 		}

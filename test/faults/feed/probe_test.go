@@ -69,7 +69,7 @@ func TestProbe(t *testing.T) {
 			eightTimes(func() error {
 				return poll.Retry(t.Context(), "an answer", func() error {
 					a, err := r.try(k.Path(""), notOlderThan(revision))
-					if err == nil && a.Source() != fwdAhead {
+					if err == nil && a.Source() != fwdNotProven {
 						others.Add(1)
 					}
 					return err
@@ -327,7 +327,6 @@ func TestWithoutWatchCache(t *testing.T) {
 	r.create(t, configMaps, ns, "one")
 	r.create(t, endpoints, ns, "elsewhere")
 	r.await(hitAny, configMaps.Path(ns), anyVersion())
-	const fwdNotProven = "listproxy; fwd=miss; detail=not-proven"
 	streaming := configMaps.Path(ns) + "?watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	asks := func() (took time.Duration, err error) {
 		begun := time.Now()

@@ -285,7 +285,7 @@ const (
 	hitExact        = "listproxy; hit; detail=exact"
 	hitContinue     = "listproxy; hit; detail=continue"
 	fwdHistory      = "listproxy; fwd=miss; detail=history"
-	fwdAhead        = "listproxy; fwd=miss; detail=ahead"
+	fwdNotProven    = "listproxy; fwd=miss; detail=not-proven"
 	fwdWarming      = "listproxy; fwd=miss; detail=warming"
 	fwdStale        = "listproxy; fwd=stale; detail=stale"
 	fwdForm         = "listproxy; fwd=bypass; detail=form"

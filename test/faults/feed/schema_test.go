@@ -27,7 +27,6 @@ import (
 
 const (
 	fwdUnknown = "listproxy; fwd=bypass; detail=unknown-resource"
-	fwdSchema  = "listproxy; fwd=bypass; detail=schema"
 	// heard is how long after listproxy has heard of a change of a definition what it said before
 	// may still be on its way.
 	heard = time.Second
@@ -151,7 +150,7 @@ func (r *rig) awaitNew(k kind, ns string, known []string) (quarantined bool) {
 	r.t.Helper()
 	try := func(q url.Values) (ask.Answer, error) {
 		a, err := r.tryNew(k.Path(ns), q)
-		quarantined = quarantined || a.Source() == fwdSchema
+		quarantined = quarantined || a.Source() == fwdUpstream
 		return a, err
 	}
 	r.until("answers in the new schema from memory", func() error {
@@ -187,7 +186,7 @@ func TestSchemaChange(t *testing.T) {
 	setDefault(t, r, k)
 	r.hears(k, before, func() error {
 		a, err := r.admin.Get(t.Context(), k.Path(ns)+"?"+anyVersion().Encode())
-		quarantined = quarantined || a.Source() == fwdSchema
+		quarantined = quarantined || a.Source() == fwdUpstream
 		return err
 	})
 	if !r.backInNewSchema(t, k, ns, known) && !quarantined {
@@ -244,7 +243,7 @@ func TestSchemaChangeUnheard(t *testing.T) {
 			for range 20 {
 				r.neverFromMemory(k.Path(ns), ways(known))
 			}
-			r.await(fwdSchema, k.Path(ns), anyVersion())
+			r.await(fwdUpstream, k.Path(ns), anyVersion())
 			away.Store(false)
 			r.backInNewSchema(t, k, ns, known)
 		})

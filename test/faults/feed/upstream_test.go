@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/expect"
@@ -43,20 +42,16 @@ func TestAPIServerRestarted(t *testing.T) {
 	// then could find all loaded again.
 	started := make(chan error, 1)
 	go func() { started <- r.StartAPIServer(t.Context()) }()
-	// Until listproxy hears of definitions again, that is what it says of a custom resource: it may
-	// hear of them only when all else is over.
-	waiting := map[string][]string{
-		configMaps.Path(ns): {fwdUpstream}, limitRanges.Path(ns): {fwdUpstream}, widgets.Path(ns): {fwdUpstream, fwdSchema},
-	}
+	waiting := map[string]bool{configMaps.Path(ns): true, limitRanges.Path(ns): true, widgets.Path(ns): true}
 	r.until("lists to be forwarded because of it", func() error {
-		for list, because := range waiting {
+		for list := range waiting {
 			// What listproxy answers until it has heard of it is held against the API server as
 			// well.
 			a, err := r.try(list, anyVersion())
 			if errors.As(err, new(poll.Wrong)) {
 				return err
 			}
-			if err == nil && slices.Contains(because, a.Source()) {
+			if err == nil && a.Source() == fwdUpstream {
 				delete(waiting, list)
 			}
 		}

@@ -138,6 +138,9 @@ chart: ## Test the Helm chart with the real Helm, and the Dockerfile
 chart-update: ## Write the chart's golden files and the table in its README
 	$(GO) test ./test/chart -run 'TestGolden|TestReadme' -update
 
+reference: ## Write docs/reference.md from the code
+	$(GO) test -p 1 -count 1 ./cmd/listproxy ./policy ./proxy/kubehttp ./proxy/admin ./test/chart -run '^TestReference$$' -reference.update
+
 test-page: tools ## Look at the status page with a real browser, pictures into bin/statusz (CHROMIUM=/path)
 	$(GO) run ./test/e2e/operators/page --chromium $(CHROMIUM)
 

@@ -34,29 +34,46 @@ const (
 	maxHistoryWindow = time.Hour
 )
 
-// document is a policy file.
+// document is a policy file. The comments of its fields are in docs/reference.md (TestReference).
 type document struct {
+	// APIVersion is `listproxy.io/v1alpha1`.
 	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	// Defaults are for every resource without a rule of its own.
-	Defaults  *settings   `json:"defaults"`
+	// Kind is `Policy`.
+	Kind string `json:"kind"`
+	// Defaults is what holds for every resource without a rule of its own.
+	Defaults *settings `json:"defaults"`
+	// Resources is a list of rules, in any order, each for a resource in all its versions.
 	Resources []statement `json:"resources"`
 }
 
 // statement is a rule as it is written.
 type statement struct {
-	Group    *string `json:"group"`
-	Resource string  `json:"resource"`
+	// Group is the API group without its version, required; "" is the core group.
+	Group *string `json:"group"`
+	// Resource is the plural name, required; "*" is every resource of the group.
+	Resource string `json:"resource"`
 	settings
 }
 
-// settings are what a rule says; what it does not say it inherits.
+// settings are what a rule says. What it does not say comes from the rule for "*" of its group, else
+// from defaults, else it is the default.
 type settings struct {
-	Cache           CacheMode   `json:"cache"`
-	HistoryWindow   any         `json:"historyWindow"`
-	LimitAtZero     LimitAtZero `json:"limitAtZero"`
-	ConsistentLists any         `json:"consistentLists"`
-	Watches         *bool       `json:"watches"`
+	// Cache is onDemand (loaded when asked for, dropped when idle) or never (always forwarded,
+	// not-cached). Default: onDemand; never for Secrets, unless a rule names them, and for Events.
+	Cache CacheMode `json:"cache"`
+	// HistoryWindow is how far back a revision can be asked for, 1s to 1h. Default: --history-window.
+	// More costs memory for every object that changes.
+	HistoryWindow any `json:"historyWindow"`
+	// LimitAtZero is what limit means in a list with resourceVersion=0. ignore (default): nothing, the
+	// whole list is written, as kube-apiserver does. honour: a page is written, with a continue token;
+	// gentler, but not what kube-apiserver would answer, and clients that do not ask for the next page
+	// miss objects.
+	LimitAtZero LimitAtZero `json:"limitAtZero"`
+	// ConsistentLists is which lists that name no resourceVersion are answered from memory: true, always
+	// or false, as in --consistent-lists, which is the default.
+	ConsistentLists any `json:"consistentLists"`
+	// Watches is whether watches and streaming lists are answered from memory. Default: --watches.
+	Watches *bool `json:"watches"`
 }
 
 // removedFields are fields of earlier versions, and what to do instead.

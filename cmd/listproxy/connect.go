@@ -83,7 +83,7 @@ func (o *options) openConnect(targets serve.Targets, p *ports, observer *observe
 	log.Info("serving CONNECT", "address", c.listener.Addr().String(), "targets", targets.String())
 	if lacking := p.certificates.Lacking(targets.Hosts()); len(lacking) > 0 {
 		log.Warn("the serving certificate is not for all names of the API server: clients that use another one refuse it inside "+
-			"tunnels (docs/operations.md#two-ways-in)", "missing", strings.Join(lacking, ", "))
+			"tunnels (docs/operate.md#two-ways-in)", "missing", strings.Join(lacking, ", "))
 	}
 	return c, nil
 }

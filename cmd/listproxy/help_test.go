@@ -1,20 +1,14 @@
 package main
 
 import (
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
-
-	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestFlagSections: every flag has its place in help, and docs/operations.md has the same sections
-// with the same flags in the same order.
+// TestFlagSections: every flag has its place in help.
 func TestFlagSections(t *testing.T) {
 	o := defaultOptions()
 	o.AddFlags(pflag.NewFlagSet("listproxy", pflag.ContinueOnError))
@@ -33,17 +27,6 @@ func TestFlagSections(t *testing.T) {
 		}
 	})
 
-	text, err := os.ReadFile("../../docs/operations.md")
-	expect.NoError(t, err)
-	_, flags, _ := strings.Cut(string(text), "\n## Flags\n")
-	flags, _, _ = strings.Cut(flags, "\n## ")
-	var documented []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `--([a-z-]+)` ").FindAllStringSubmatch(flags, -1) {
-		documented = append(documented, row[1])
-	}
-	if diff := cmp.Diff(all, documented); diff != "" {
-		t.Errorf("in help, and in docs/operations.md (-help +docs):\n%s", diff)
-	}
 }
 
 // TestHelp: listproxy --help has sections with lines that fit, and the commands below it have their

@@ -21,7 +21,7 @@ func TestMemoryLimit(t *testing.T) {
 }
 
 // TestBoundsOfMemory: what follows from --cache-bytes and from the limit of memory, as
-// docs/operations.md has it.
+// docs/operate.md has it.
 func TestBoundsOfMemory(t *testing.T) {
 	const gi = 1 << 30
 	for stored, want := range map[int64]int64{0: gi / 4, 2 * gi: gi / 4, 64 << 10: 8 << 10} {

@@ -51,7 +51,7 @@ type optionGroup interface {
 	Validate() error
 }
 
-// namedGroup is a group with its title in help and in docs/operations.md.
+// namedGroup is a group with its title in help and in docs/reference.md.
 type namedGroup struct {
 	name string
 	optionGroup

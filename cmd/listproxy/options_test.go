@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/tls"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -184,20 +183,6 @@ func TestSettle(t *testing.T) {
 	}
 	if _, err := parse(); err != nil {
 		t.Errorf("the default: %v", err)
-	}
-}
-
-// TestDocumentedSettle: docs/operations.md says what is refused.
-func TestDocumentedSettle(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
-	expect.NoError(t, err)
-	page := strings.Join(strings.Fields(string(text)), " ")
-	for _, want := range []string{
-		fmt.Sprintf("%v at least |", leastSettle()), fmt.Sprintf("(`--upstream-settle` must be at least %d s, ", int(leastSettle().Seconds())),
-	} {
-		if !strings.Contains(page, want) {
-			t.Errorf("it does not say %q", want)
-		}
 	}
 }
 

@@ -26,7 +26,7 @@ func removed() map[string]string {
 	}
 	for _, flag := range []string{"--connect-ca-file", "--connect-ca-key-file"} {
 		gone[flag] = "--connect-port shows the certificate of --tls-cert-file inside tunnels too: put the API server's names into it " +
-			"(docs/operations.md#two-ways-in)"
+			"(docs/operate.md#two-ways-in)"
 	}
 	for _, of := range []string{
 		"client-ca-file", "allowed-names", "username-headers", "uid-headers", "group-headers", "extra-headers-prefix",

@@ -78,6 +78,9 @@ func TestEveryReasonIsExplained(t *testing.T) {
 	seen := map[string]Reason{}
 	for _, r := range Forwarding() {
 		sentence, summary := r.Explain(), r.Summary()
+		if r.Remedy() == "" {
+			t.Errorf("%s: nobody knows what to do", r)
+		}
 		if !strings.HasSuffix(sentence, ".") || strings.Contains(sentence, ". ") {
 			t.Errorf("%s: %q is not one sentence", r, sentence)
 		}
@@ -88,7 +91,12 @@ func TestEveryReasonIsExplained(t *testing.T) {
 			seen[text] = r
 		}
 	}
-	if None.Explain() != "" || None.Summary() != "" {
+	if None.Explain() != "" || None.Summary() != "" || None.Remedy() != "" {
 		t.Errorf("no reason is explained as %q and %q", None.Explain(), None.Summary())
+	}
+	for r := range remedies {
+		if seen[r.Explain()] != r {
+			t.Errorf("a remedy against %s, which is no reason to forward", r)
+		}
 	}
 }

@@ -3,17 +3,15 @@ package admin
 import (
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -33,6 +31,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/reference"
 )
 
 // everything lets every metric have a series.
@@ -92,35 +91,21 @@ func wholeState(t *testing.T) State {
 	}
 }
 
-// TestDocumentedMetrics: docs/observability.md has a row for every metric, with its labels and what
-// it says of itself, and for nothing else.
-func TestDocumentedMetrics(t *testing.T) {
-	text, err := os.ReadFile("../../docs/observability.md")
-	expect.NoError(t, err)
-	documented := regexp.MustCompile("(?m)^\\| `listproxy_.*$").FindAllString(string(text), -1)
-	slices.Sort(documented)
-	var gathered []string
-	for name, family := range everything(t) {
+// TestReference: docs/reference.md has every metric, with its labels and what it says of itself.
+func TestReference(t *testing.T) {
+	families := everything(t)
+	table := reference.Head("metric", "type", "labels", "")
+	for _, name := range slices.Sorted(maps.Keys(families)) {
 		labels := map[string]bool{}
-		for _, m := range family.GetMetric() {
+		for _, m := range families[name].GetMetric() {
 			for _, l := range m.GetLabel() {
 				labels["`"+l.GetName()+"`"] = true
 			}
 		}
-		var names []string
-		for label := range labels {
-			names = append(names, label)
-		}
-		slices.Sort(names)
-		kind := strings.ToLower(family.GetType().String())
-		cells := []string{"`" + name + "`", kind, strings.Join(names, ", "), family.GetHelp()}
-		row := "| " + strings.Join(cells, " | ") + " |"
-		gathered = append(gathered, strings.ReplaceAll(row, "|  |", "| |"))
+		kind := strings.ToLower(families[name].GetType().String())
+		table += reference.Row("`"+name+"`", kind, strings.Join(slices.Sorted(maps.Keys(labels)), ", "), families[name].GetHelp())
 	}
-	slices.Sort(gathered)
-	if diff := cmp.Diff(gathered, documented); diff != "" {
-		t.Errorf("metrics (-real +documented):\n%s", diff)
-	}
+	reference.Check(t, "../../docs/reference.md", "metrics", table)
 }
 
 // TestExpiriesAreMeasured: where there is no certificate there is no series.

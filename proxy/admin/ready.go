@@ -32,7 +32,7 @@ func allOK(checks []Check) bool {
 	return !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK })
 }
 
-// Readiness decides whether clients should come (docs/operations.md). Its functions must be safe for
+// Readiness decides whether clients should come (docs/operate.md). Its functions must be safe for
 // concurrent use and must not block.
 type Readiness struct {
 	// Draining says whether shutdown has begun.

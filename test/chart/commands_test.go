@@ -42,11 +42,11 @@ func commandsOf(t *testing.T, command string) []string {
 // What needs a cluster is only read here (TestInstall runs it), and what is installed is not sent
 // anywhere.
 func TestHelmInPages(t *testing.T) {
-	text, err := os.ReadFile(repository + "/docs/install.md")
+	text, err := os.ReadFile(repository + "/docs/operate.md")
 	expect.NoError(t, err)
 	example := regexp.MustCompile("(?s)\n```yaml\n# values.yaml\n(.*?)```").FindSubmatch(text)
 	if example == nil {
-		t.Fatal("docs/install.md has no values.yaml")
+		t.Fatal("docs/operate.md has no values.yaml")
 	}
 	file := values(t, string(example[1]))
 	ran := map[string]int{}

@@ -273,7 +273,7 @@ func checkUpgrade(t *testing.T, r *release) {
 	}
 }
 
-// checkAutoscaling: as docs/install.md has it, Helm leaves alone how many replicas somebody else
+// checkAutoscaling: as docs/operate.md has it, Helm leaves alone how many replicas somebody else
 // has set, when it does not say so any more; and does not take it back unless it is told to.
 func checkAutoscaling(t *testing.T, r *release) {
 	deployments := r.c.admin.AppsV1().Deployments(r.namespace)

@@ -27,11 +27,11 @@ type knowledge struct {
 // ofTargets are labels that Prometheus adds.
 func ofTargets() []string { return []string{"namespace", "job", "instance"} }
 
-// everything is what listproxy has, by docs/observability.md, which another test holds to the code,
+// everything is what listproxy has, by docs/reference.md, which another test holds to the code,
 // and by what a process says of itself.
 func everything(t *testing.T) knowledge {
 	t.Helper()
-	text, err := os.ReadFile(docsFile)
+	text, err := os.ReadFile(repository + "/docs/reference.md")
 	expect.NoError(t, err)
 	k := knowledge{metrics: map[string]map[string]bool{"up": {}}, words: map[string][]string{
 		"decision":  {"serve", "forward", "refuse", "none"},
@@ -59,7 +59,7 @@ func everything(t *testing.T) knowledge {
 		k.add(row[1], row[2] == "histogram", labels)
 	}
 	if len(k.metrics) < 20 {
-		t.Fatalf("only %d metrics in %s", len(k.metrics), docsFile)
+		t.Fatalf("only %d metrics in %s", len(k.metrics), "docs/reference.md")
 	}
 	families, err := telemetry.NewMetrics("").Gather()
 	expect.NoError(t, err)

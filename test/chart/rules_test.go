@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/reference"
 )
 
 // TestRules: Prometheus reads the rules as they are meant.
@@ -73,4 +74,16 @@ func TestRunbooks(t *testing.T) {
 	if diff := cmp.Diff(alerts, explained); diff != "" {
 		t.Errorf("alerts and their sections in docs/observability.md, in one order (-alerts +sections):\n%s", diff)
 	}
+}
+
+// TestReference: docs/reference.md has every alert.
+func TestReference(t *testing.T) {
+	table := reference.Head("alert", "severity", "for", "")
+	for _, r := range rules(t) {
+		if r.Alert != "" {
+			name := "[" + r.Alert + "](observability.md#" + strings.ToLower(r.Alert) + ")"
+			table += reference.Row(name, r.Labels["severity"], r.For, r.Annotations["summary"])
+		}
+	}
+	reference.Check(t, "../../docs/reference.md", "alerts", table)
 }

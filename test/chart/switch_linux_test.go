@@ -19,7 +19,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// The names that docs/install.md gives.
+// The names that docs/operate.md gives.
 const (
 	madeSecret, madeCA = "listproxy-tls", "listproxy-ca"
 	issuedSecret       = "listproxy-cert-manager-tls"
@@ -78,7 +78,7 @@ func TestSwitchCertificates(t *testing.T) {
 
 	made := r.certificate(t)
 	if diff := cmp.Diff(first.Data["ca.crt"], made.Data["ca.crt"]); diff == "" {
-		t.Error("the made CA outlived another mode; docs/install.md says that it does not")
+		t.Error("the made CA outlived another mode; docs/operate.md says that it does not")
 	}
 	_, err := r.tryApply(t, "tls: {mode: existing, existingSecret: "+madeSecret+"}")
 	if err == nil || !strings.Contains(err.Error(), "tls.existingSecret: ") || !strings.Contains(err.Error(), "copy it") {

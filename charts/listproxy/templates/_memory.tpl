@@ -14,7 +14,7 @@
 
 {{/*
 Bounds that follow from the memory limit, in MiB, as YAML. listproxy takes what is stored and
-compressed, half as much again for garbage, and 512 MiB for requests (docs/operations.md); that
+compressed, half as much again for garbage, and 512 MiB for requests (docs/operate.md); that
 is to fit into GOMEMLIMIT, which leaves a tenth for what Go does not count. A connection takes 128 KiB at most, and
 listproxy takes one for each MiB of GOMEMLIMIT, so they take an eighth of it: garbage is collected more often then. A
 watch takes 61 KiB, so one for each MiB of the limit takes a seventeenth of it.

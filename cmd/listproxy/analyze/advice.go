@@ -33,7 +33,7 @@ type Sender struct {
 const mostSenders = 3
 
 // remedies say what to change, for requests that a switch has answered from memory, and for those
-// that are forwarded for a reason. For other reasons docs/operations.md has it.
+// that are forwarded for a reason. For others [reason.Reason.Remedy] has it.
 var remedies = map[string]string{
 	string(withConsistentLists): "Start listproxy with --consistent-lists. With \"true\" it still forwards those that kube-apiserver " +
 		"answers sooner, such as small lists; with \"always\" it answers nearly all. A client that need not see what was written a moment " +
@@ -69,7 +69,7 @@ func advise(rows []Row) []Advice {
 			if found[what] == nil {
 				found[what] = &Advice{
 					What: what, Why: cmp.Or(commons[what], form.Reason.Explain()),
-					Do: cmp.Or(remedies[what], "docs/operations.md says what to do about this reason."),
+					Do: cmp.Or(remedies[what], form.Reason.Remedy()),
 				}
 			}
 			found[what].add(row, form)

@@ -17,7 +17,7 @@ const mostForms = 3
 // limits says what a forecast does not know.
 const limits = `
 This is what the requests themselves and the policy allow. The first lists of a resource while it
-is being loaded are forwarded too; docs/analyze.md says what else a log does not tell.
+is being loaded are forwarded too; docs/operate.md says what else a log does not tell.
 `
 
 // writeText writes the report for people, with the first rows (0: all).

@@ -1,0 +1,43 @@
+package policy
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/reference"
+)
+
+// TestReference: docs/reference.md has the fields of a policy file, with the words of file.go.
+func TestReference(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "file.go", nil, parser.ParseComments)
+	expect.NoError(t, err)
+	structs := map[string]*ast.StructType{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.TypeSpec); ok {
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				structs[spec.Name.Name] = s
+			}
+		}
+		return true
+	})
+	table := reference.Head("field", "")
+	for _, of := range []struct{ name, prefix string }{{"document", ""}, {"statement", "resources[]."}, {"settings", "…."}} {
+		for _, field := range structs[of.name].Fields.List {
+			if field.Tag == nil {
+				continue // what is embedded
+			}
+			name := reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json")
+			_, meaning, ok := strings.Cut(strings.TrimSpace(field.Doc.Text()), " is ")
+			if !ok {
+				t.Errorf("the comment of %s does not begin with its name and is", name)
+			}
+			table += reference.Row("`"+of.prefix+name+"`", meaning)
+		}
+	}
+	reference.Check(t, "../docs/reference.md", "policy", table)
+}

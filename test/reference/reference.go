@@ -1,0 +1,62 @@
+// Package reference holds docs/reference.md to the code: each part of it is made by a test of the
+// package that knows what it is about. make reference writes the page.
+package reference
+
+import (
+	"flag"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("reference.update", false, "write docs/reference.md")
+
+// Check fails unless a part of the page, which lies at path, is text. With -reference.update it
+// writes the part instead.
+func Check(t *testing.T, path, part, text string) {
+	t.Helper()
+	page, err := os.ReadFile(path) // #nosec G304 -- of this repository
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin, end := "<!-- "+part+": make reference writes this -->\n\n", "\n<!-- end of "+part+" -->\n"
+	before, rest, ok := strings.Cut(string(page), begin)
+	old, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no %q … %q", path, begin, end)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(before+begin+text+end+after), 0o600); err != nil { // #nosec G703 -- as above
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(text, old); diff != "" {
+		t.Errorf("make reference writes it; %s (-code +page):\n%s", path, diff)
+	}
+}
+
+// flags are those that a text names.
+var flags = regexp.MustCompile(`--[a-z][a-z-]*[a-z](=\w+)?`)
+
+// Row is a line of a table. In a cell that is plain text, flags become code.
+func Row(cells ...string) string {
+	var line strings.Builder
+	line.WriteString("|")
+	for _, cell := range cells {
+		if cell = strings.Join(strings.Fields(cell), " "); cell != "" {
+			if !strings.Contains(cell, "`") {
+				cell = flags.ReplaceAllString(strings.ReplaceAll(cell, "*", `\*`), "`$0`")
+			}
+			line.WriteString(" " + strings.ReplaceAll(cell, "|", `\|`))
+		}
+		line.WriteString(" |")
+	}
+	return line.String() + "\n"
+}
+
+// Head are the first two lines of a table.
+func Head(cells ...string) string { return Row(cells...) + strings.Repeat("|---", len(cells)) + "|\n" }

@@ -424,7 +424,8 @@ func TestFairness(t *testing.T) {
 		codes[await(t, "the other big lists begin or are turned away", begun)]++
 	}
 	for range lists {
-		if err := await(t, "the big lists end", ends); err != nil {
+		// On a slow machine the small ones take more than the minute after which an answer is ended.
+		if err := await(t, "the big lists end", ends); err != nil && !strings.Contains(p.Log(), "its client does not read it") {
 			t.Error(err)
 		}
 	}

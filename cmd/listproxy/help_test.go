@@ -26,7 +26,6 @@ func TestFlagSections(t *testing.T) {
 			t.Errorf("--%s has no section", flag.Name)
 		}
 	})
-
 }
 
 // TestHelp: listproxy --help has sections with lines that fit, and the commands below it have their

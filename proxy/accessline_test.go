@@ -12,11 +12,11 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/internal/observetest"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/observetest"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestAccessLineIsOptIn: at info requests have no line, and a refused one has its line at access.

@@ -17,12 +17,12 @@ import (
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/forward"
-	"github.com/listproxy/listproxy/proxy/internal/authntest"
-	"github.com/listproxy/listproxy/proxy/internal/observetest"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/observetest"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // saying is an upstream that gives everybody the same answer.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
-	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
+	"github.com/listproxy/listproxy/test/clitest"
 	"github.com/listproxy/listproxy/test/expect"
 )
 

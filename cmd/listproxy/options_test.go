@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/telemetry"
+	"github.com/listproxy/listproxy/test/clitest"
 	"github.com/listproxy/listproxy/test/expect"
 )
 

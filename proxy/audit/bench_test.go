@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // BenchmarkAudit is what the audit log adds to an answer from memory.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // FuzzTokenSubject: what kube-apiserver has accepted may be anything, as far as this parser knows.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/proxy/internal/authntest"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/authntest"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // benchHeader is as long as a service account's token.

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestNoClientFollowsRedirects: listproxy's own credentials are for the upstream only, so nothing

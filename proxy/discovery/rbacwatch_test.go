@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 const rbacPath = "/apis/rbac.authorization.k8s.io/v1/"

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestServersTellOfVersions: also where Leases may not be read.

@@ -10,10 +10,10 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/listproxy/listproxy/proxy/internal/observetest"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/observetest"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestTraceIsHandedOn: what the upstream gets, by what is wanted and what the caller sends.

@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/util/cert"
 
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 func mustLoad(t *testing.T, c CertificatesConfig, log *slog.Logger) *Certificates {

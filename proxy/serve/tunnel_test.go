@@ -21,10 +21,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/listproxy/listproxy/proxy/internal/observetest"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/observetest"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // ports are both ports, as the command builds them, before one handler.

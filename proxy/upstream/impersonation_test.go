@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestImpersonatedOnly: the proxy's credentials are sent with nothing that does not state a user.

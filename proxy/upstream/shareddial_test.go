@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/listproxy/listproxy/proxy/internal/authntest"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestSharedDial: requests that wait for a connection wait for one dial, and dial themselves when that

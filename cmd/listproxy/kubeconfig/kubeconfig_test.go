@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 	"github.com/listproxy/listproxy/proxy/serve"
+	"github.com/listproxy/listproxy/test/clitest"
 	"github.com/listproxy/listproxy/test/expect"
 )
 

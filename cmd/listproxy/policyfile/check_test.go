@@ -3,7 +3,7 @@ package policyfile
 import (
 	"testing"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
+	"github.com/listproxy/listproxy/test/clitest"
 	"github.com/listproxy/listproxy/test/expect"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
 	"github.com/listproxy/listproxy/proxy/admin"
+	"github.com/listproxy/listproxy/test/clitest"
 	"github.com/listproxy/listproxy/test/expect"
 )
 

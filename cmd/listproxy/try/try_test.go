@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
-	"github.com/listproxy/listproxy/cmd/listproxy/cli/clitest"
+	"github.com/listproxy/listproxy/test/clitest"
 )
 
 // TestTryCommand: what is said of where a list came from, and when it is asked for again.

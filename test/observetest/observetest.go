@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
 	"github.com/listproxy/listproxy/proxy/observe"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // New returns an Observer, which knows pods and namespaces, and the metrics that it counts in.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/internal/proxytest"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // New returns an authenticator that knows callers by their Authorization header only.

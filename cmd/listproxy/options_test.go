@@ -58,6 +58,18 @@ func TestTLSOptions(t *testing.T) {
 	}
 }
 
+// TestNamesOfMadeCertificate: it is for the one address to serve on.
+func TestNamesOfMadeCertificate(t *testing.T) {
+	for address, want := range map[string][]string{
+		"0.0.0.0": {"api.example.com"}, "::": {"api.example.com"},
+		"10.1.2.3": {"api.example.com", "10.1.2.3"}, "fd00::1": {"api.example.com", "fd00::1"},
+	} {
+		o, err := parse("--bind-address", address)
+		expect.NoError(t, err)
+		expect.Same(t, want, o.serving.namesOfMade([]string{"api.example.com"}))
+	}
+}
+
 // TestWrongOptions: each names its flag and says what would be right.
 func TestWrongOptions(t *testing.T) {
 	for _, tt := range []struct {

@@ -22,7 +22,9 @@ func removed() map[string]string {
 			"proxy before it send one of these as the host",
 		"--debug-pprof":        "/debug/pprof/ is always there for who is on listproxy's machine or in its pod: kubectl port-forward",
 		"--connect-plain-http": "--connect-port always has TLS: write https:// in proxy-url",
-		"--tls-cipher-suites":  "Go chooses among the suites of TLS 1.2 that are secure; --tls-min-version VersionTLS13 leaves these out",
+		"--cert-hosts": "the certificate that listproxy makes is also for the IP address in --bind-address; for other names give one in " +
+			"--tls-cert-file",
+		"--tls-cipher-suites": "Go chooses among the suites of TLS 1.2 that are secure; --tls-min-version VersionTLS13 leaves these out",
 	}
 	for _, flag := range []string{"--connect-ca-file", "--connect-ca-key-file"} {
 		gone[flag] = "--connect-port shows the certificate of --tls-cert-file inside tunnels too: put the API server's names into it " +

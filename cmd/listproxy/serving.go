@@ -22,7 +22,6 @@ type servingOptions struct {
 	certFile      string
 	keyFile       string
 	certDir       string
-	certHosts     []string
 	tlsMinVersion string
 	goawayChance  float64
 	delay         time.Duration
@@ -52,7 +51,6 @@ func (o *servingOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "`file` with its key, PEM")
 	fs.StringVar(&o.certDir, "cert-dir", o.certDir,
 		"`directory` for the certificate that listproxy makes if none is given: tls.crt, for clients to trust, and its key")
-	fs.StringSliceVar(&o.certHosts, "cert-hosts", o.certHosts, "more `names` or addresses for the certificate that listproxy makes")
 	fs.StringVar(&o.tlsMinVersion, "tls-min-version", o.tlsMinVersion, "lowest `version` of TLS: "+strings.Join(tlsVersions(), " or "))
 	fs.Float64Var(&o.goawayChance, "goaway-chance", o.goawayChance,
 		"part of the requests over HTTP/2 after which their client is told to connect again, so that clients spread over\n"+
@@ -107,14 +105,23 @@ func checkBindAddress(address string) error {
 // kube-apiserver speaks 1.2.
 func tlsVersions() []string { return []string{"VersionTLS12", "VersionTLS13"} }
 
+// namesOfMade are the names and addresses for a certificate made here, besides those of each: hosts, and
+// the address to serve on, if it is one.
+func (o *servingOptions) namesOfMade(hosts []string) []string {
+	if ip := net.ParseIP(o.bindAddress); ip == nil || ip.IsUnspecified() {
+		return hosts
+	}
+	return append(slices.Clip(hosts), o.bindAddress)
+}
+
 // certificates returns those of both ports. hosts are more names that a made one is for.
 func (o *servingOptions) certificates(hosts []string, clientCA *serve.ClientCA, log *slog.Logger) (*serve.Certificates, error) {
 	config := serve.CertificatesConfig{CertFile: o.certFile, KeyFile: o.keyFile, ClientCA: clientCA, MinVersion: o.minVersion}
 	flags := "--tls-cert-file, --tls-private-key-file"
 	if o.certFile == "" {
-		flags = "--cert-dir, --cert-hosts"
+		flags = "--cert-dir"
 		var err error
-		if config.CertFile, config.KeyFile, err = serve.SelfSigned(o.certDir, slices.Concat(o.certHosts, hosts)); err != nil {
+		if config.CertFile, config.KeyFile, err = serve.SelfSigned(o.certDir, o.namesOfMade(hosts)); err != nil {
 			return nil, fmt.Errorf("%s: %w", flags, err)
 		}
 		log.Info("serving with a certificate made here: clients need it", "file", config.CertFile)

@@ -32,7 +32,7 @@ const (
 // for a while finds its streams open, and TCP's own keep-alive finds who is gone. Serve clients with
 // ServeTLS(listener, "", ""), since tlsConfig has the certificate, and tunnels with Serve([Tunnels]).
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
-	return &http.Server{
+	return takeHeaderValues(&http.Server{
 		Handler:           handler,
 		TLSConfig:         tlsConfig,
 		ConnContext:       connectionContext,
@@ -45,7 +45,7 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 			MaxReceiveBufferPerConnection: uploadBufferPerConnection,
 		},
 		ErrorLog: serverErrorLog(log),
-	}
+	})
 }
 
 // connectionContext is the ConnContext of [New]. It notes the connection, for [AnswerWriter], and the

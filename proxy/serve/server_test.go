@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -26,6 +28,34 @@ func TestServerBoundsHeaders(t *testing.T) {
 	res, _, _ := proxytest.SendRaw(t, server, "GET / HTTP/1.1\r\nHost: x\r\nX-Large: "+strings.Repeat("x", most+8<<10)+"\r\n\r\n")
 	if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("status %s, want 431", res.Status)
+	}
+}
+
+// TestManyHeaderValues: both servers take more than the 500 at which net/http stops from Go 1.27 on.
+func TestManyHeaderValues(t *testing.T) {
+	many := strings.Repeat("X-Value: x\r\n", 1000)
+	server := startProxy(t, http.NotFoundHandler(), false)
+	res, _, _ := proxytest.SendRaw(t, server, "GET / HTTP/1.1\r\nHost: x\r\n"+many+"\r\n")
+	if res.StatusCode != http.StatusNotFound {
+		t.Errorf("over HTTP/1.1: %s", res.Status)
+	}
+
+	server = startProxy(t, http.NotFoundHandler(), true)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
+	expect.NoError(t, err)
+	req.Header["X-Value"] = slices.Repeat([]string{"x"}, 1000)
+	res, err = server.Client().Do(req)
+	expect.NoError(t, err)
+	expect.NoError(t, res.Body.Close())
+	if res.StatusCode != http.StatusNotFound || res.ProtoMajor != 2 {
+		t.Errorf("over %s: %s", res.Proto, res.Status)
+	}
+
+	log := slog.New(slog.DiscardHandler)
+	connect := proxytest.Serve(t, NewConnect(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, observetest.Unread(), log), false)
+	res, _, _ = proxytest.SendRaw(t, connect, "CONNECT elsewhere:443 HTTP/1.1\r\nHost: elsewhere:443\r\n"+many+"\r\n")
+	if res.StatusCode != http.StatusForbidden {
+		t.Errorf("CONNECT: %s", res.Status)
 	}
 }
 

@@ -157,7 +157,7 @@ func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Observer, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	return &http.Server{
+	return takeHeaderValues(&http.Server{
 		Handler:           observer.Observe(newConnectHandler(tunnels, log), log),
 		TLSConfig:         tlsConfig,
 		Protocols:         protocols,
@@ -170,7 +170,7 @@ func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Obser
 		ErrorLog:       serverErrorLog(log),
 
 		DisableGeneralOptionsHandler: true, // it would answer OPTIONS *
-	}
+	})
 }
 
 func newConnectHandler(tunnels *Tunnels, log *slog.Logger) http.Handler {

@@ -24,7 +24,7 @@ packages_with  = git grep -lE --untracked '$(1)' -- '*_test.go' ':!test' | xargs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-all test-tools test-versions bench bench-go demo lint fuzz controlplane faults limits attacks programs mutants chart chart-update test-page alerts soak release release-check tools fmt clean FORCE
+.PHONY: help build test test-all test-tools test-versions bench bench-go demo lint fuzz controlplane faults programs mutants chart chart-update test-page alerts soak release release-check tools fmt clean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,7 +70,7 @@ test-versions: ## Run the differential tests against other kube-apiservers too (
 		log=bin/test-versions-$$version-own.log; \
 		echo "kube-apiserver $$version, what some versions have (in full: $$log)"; \
 		$(GO) test -count 1 -timeout $(TEST_TIMEOUT) -v ./test/e2e/forwarding ./test/e2e/clients \
-			-run '^Test(Shapes|Compressed(StreamingList|Load)|Shards|LaggingCache|TokensOfTheQuiet|PriceOfAProbe)$$' >$$log 2>&1 || bad=1; \
+			-run '^Test(Shapes|Shards|TokensOfTheQuiet|PriceOfAProbe)$$' >$$log 2>&1 || bad=1; \
 		tell 'what some have'; \
 	done; printf "\nkube-apiserver\n$$summary"; exit $$failed
 
@@ -118,13 +118,6 @@ faults: tools ## Run every fault case, and print the result of each, about 30 mi
 soak: tools build ## Run everything together for a long time, faults too: no wrong answer, no growth (DURATION=2m SEED=)
 	$(GO) test -count 1 -v -timeout 0 ./test/faults -run '^TestSoak$$' -faults.soak $(or $(DURATION),2m) \
 		-faults.seed $(SEED) -faults.listproxy $(CURDIR)/bin/listproxy
-
-limits: tools ## Drive listproxy to the limits that docs/results/faults.md states, and print the figures
-	$(GO) test -count 1 -v -timeout 60m ./test/faults/limits -limits.full
-
-# Without the race detector: CPU and memory are measured. Linux only, for its loopback addresses and /proc.
-attacks: tools ## Let callers crowd out others, and print what that costs with listproxy and without, a quarter of an hour (ATTACKS="-run TestCrowding/headers")
-	$(GO) test -count 1 -v -timeout 60m ./test/e2e/attacks $(or $(ATTACKS),-run '^TestCrowding$$') -attacks.crowd
 
 programs: tools ## Run controller-runtime's and Kubernetes' own tests, and the caches of Argo CD and Prometheus, directly and through listproxy, about 45 minutes (PROGRAMS="-run TestControllerRuntime/client")
 	$(GO) test -count 1 -v -timeout 120m ./test/e2e/programs -programs $(PROGRAMS)

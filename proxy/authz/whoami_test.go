@@ -3,7 +3,6 @@ package authz
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -30,20 +28,6 @@ type whoAmIUpstream struct {
 	mu     sync.Mutex
 	asked  int
 	answer func(*http.Request) (*http.Response, error) // nil for the usual one
-}
-
-// askedYet returns how often it was asked, while it still may be.
-func (u *whoAmIUpstream) askedYet() int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.asked
-}
-
-// answerAsUsual from now on.
-func (u *whoAmIUpstream) answerAsUsual() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.answer = nil
 }
 
 // send is a SendAs.
@@ -213,104 +197,5 @@ func TestWhoAmIRemembers(t *testing.T) {
 		if u.asked != 3 {
 			t.Error("an answer was used after its time")
 		}
-	})
-}
-
-// TestWhoAmICountsFromTheQuestion lets the answer take as long as it may be used.
-func TestWhoAmICountsFromTheQuestion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := &whoAmIUpstream{answer: func(r *http.Request) (*http.Response, error) {
-			time.Sleep(time.Second)
-			return answerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
-		}}
-		w := newWhoAmI(t, u, Config{TTL: time.Second})
-		id := authntest.Identify(authntest.New(t), "alice")
-		wantUser(t, w, id, "alice")
-		wantUser(t, w, id, "alice")
-		if u.asked != 2 {
-			t.Errorf("asked %d times", u.asked)
-		}
-	})
-}
-
-// TestWhoAmIWithoutTTL remembers nothing.
-func TestWhoAmIWithoutTTL(t *testing.T) {
-	u := &whoAmIUpstream{}
-	w := newWhoAmI(t, u, Config{})
-	id := authntest.Identify(authntest.New(t), "alice")
-	wantUser(t, w, id, "alice")
-	wantUser(t, w, id, "alice")
-	if u.asked != 2 {
-		t.Errorf("asked %d times", u.asked)
-	}
-}
-
-// TestWhoAmIShares has many callers of one identity wait for one answer, the first of whom leaves.
-func TestWhoAmIShares(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		u := &whoAmIUpstream{answer: func(r *http.Request) (*http.Response, error) {
-			select {
-			case <-release:
-			case <-r.Context().Done():
-				return nil, r.Context().Err()
-			}
-			return answerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
-		}}
-		w := newWhoAmI(t, u, Config{TTL: time.Minute})
-		id := authntest.Identify(authntest.New(t), "alice")
-		ctx, leave := context.WithCancel(t.Context())
-		left := make(chan error)
-		go func() {
-			_, err := w.User(ctx, known(id))
-			left <- err
-		}()
-		synctest.Wait()
-		var others sync.WaitGroup
-		for range 10 {
-			others.Go(func() { wantUser(t, w, id, "alice") })
-		}
-		synctest.Wait()
-		leave()
-		if err := <-left; !errors.Is(err, context.Canceled) {
-			t.Errorf("who left got %v", err)
-		}
-		close(release)
-		others.Wait()
-		if u.asked != 1 {
-			t.Errorf("asked %d times", u.asked)
-		}
-	})
-}
-
-// TestWhoAmIIsBounded keeps the upstream silent and asks about more callers than may wait.
-func TestWhoAmIIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := &whoAmIUpstream{answer: func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}}
-		w := newWhoAmI(t, u, Config{TTL: time.Minute, Timeout: time.Second})
-		identifier := authntest.New(t)
-		var all sync.WaitGroup
-		for i := range maxAtOnce + maxWaiting {
-			id := authntest.Identify(identifier, fmt.Sprint(i))
-			all.Go(func() {
-				_, err := w.User(t.Context(), known(id))
-				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, limits.OverloadTimeOut) {
-					t.Errorf("a question in vain: %v", err)
-				}
-			})
-		}
-		synctest.Wait()
-		if n := u.askedYet(); n != maxAtOnce {
-			t.Errorf("%d questions are with the upstream", n)
-		}
-		if _, err := w.User(t.Context(), known(authntest.Identify(identifier, "one more"))); !errors.Is(err, limits.OverloadQueueFull) {
-			t.Errorf("one more: %v", err)
-		}
-		all.Wait()
-		u.answerAsUsual()
-		wantUser(t, w, authntest.Identify(identifier, "later"), "later")
 	})
 }

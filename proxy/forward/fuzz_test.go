@@ -102,6 +102,11 @@ func FuzzForward(f *testing.F) {
 		"GET /? HTTP/1.1\r\nHost: x\r\nConnection: close, x-own\r\nX-Own: a\r\nImpersonate-Extra-a%2fb: c\r\n",
 		"GET /a HTTP/1.1\r\nHost: x\r\nForwarded: for=a\r\nX-Forwarded-For: a\r\nX-Real-Ip: b\r\nX_Remote_User: c\r\n",
 		"GET /a HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\nImpersonate_User: x\r\n",
+		"GET /a HTTP/1.1\r\nHost: x\r\nUser-Agent: kubectl/v1.36.3\r\nAccept-Encoding: gzip\r\nAudit-Id: 1\r\nX-Custom: a\r\nX-Custom: b\r\n",
+		"GET /a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nImpersonate-User: b\r\nImpersonate-Group: c\r\nImpersonate-Group: d\r\nImpersonate-Uid: 1\r\n",
+		"GET /a HTTP/1.1\r\nHost: x\r\nX-REMOTE-EXTRA-Scopes: x\r\nX-Remote-Uid: 1\r\nX-Forwarded-Host: a\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Uri: /\r\n",
+		"GET /a HTTP/1.1\r\nHost: x\r\nConnection: X-Forwarded-For, Host, User-Agent\r\nKeep-Alive: 5\r\nProxy-Authorization: Basic eA==\r\nProxy-Connection: keep-alive\r\n",
+		"GET /a HTTP/1.1\r\nHost: x\r\nX-Remotely: 1\r\nX-Forward: 2\r\nForwarded-By: 3\r\nTe: gzip\r\n",
 		"GET http://other/a HTTP/1.1\r\nHost: x\r\n", "OPTIONS * HTTP/1.1\r\nHost: x\r\n", "GET /a\\b|c\"<> HTTP/1.1\r\nHost: x\r\nTe: trailers\r\n",
 		"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: Authorization\r\nCookie: a=b\r\n",
 	} {

@@ -17,63 +17,6 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-func TestRequestHeaders(t *testing.T) {
-	const hop = "X-Forwarded-For" // on every forwarded request
-	tests := map[string]struct {
-		send []string
-		want http.Header // besides X-Forwarded-For: 127.0.0.1
-	}{
-		"nothing is added": {want: http.Header{}},
-		"ordinary headers pass": {
-			send: []string{"User-Agent: kubectl/v1.36.3", "Accept: application/json;as=Table", "Accept-Encoding: gzip", "Audit-Id: 1", "X-Custom: a", "X-Custom: b"},
-			want: http.Header{"User-Agent": {"kubectl/v1.36.3"}, "Accept": {"application/json;as=Table"}, "Accept-Encoding": {"gzip"}, "Audit-Id": {"1"}, "X-Custom": {"a", "b"}},
-		},
-		"the caller's identity passes": {
-			send: []string{"Authorization: Bearer alice", "Impersonate-User: bob", "Impersonate-Group: a", "Impersonate-Group: b", "Impersonate-Extra-Scopes: x"},
-			want: http.Header{"Authorization": {"Bearer alice"}, "Impersonate-User": {"bob"}, "Impersonate-Group": {"a", "b"}, "Impersonate-Extra-Scopes": {"x"}},
-		},
-		"a front proxy's word does not": {
-			send: []string{"X-Remote-User: admin", "x-remote-group: system:masters", "X-REMOTE-EXTRA-Scopes: x", "X-Remote-Uid: 1"},
-			want: http.Header{},
-		},
-		"addresses do not": {
-			send: []string{"Forwarded: for=1.2.3.4", "X-Forwarded-For: 1.2.3.4", "x-forwarded-for: 5.6.7.8", "X-Forwarded-Host: a", "X-Forwarded-Proto: http", "X-Forwarded-Uri: /", "X-Real-Ip: 1.2.3.4"},
-			want: http.Header{},
-		},
-		"hop-by-hop headers do not": {
-			send: []string{"Connection: keep-alive, X-Mine", "X-Mine: 1", "Keep-Alive: 5", "Proxy-Authorization: Basic eA==", "Proxy-Connection: keep-alive", "TE: gzip"},
-			want: http.Header{},
-		},
-		"TE: trailers does":                      {send: []string{"TE: trailers"}, want: http.Header{"Te": {"trailers"}}},
-		"Connection cannot remove what is set":   {send: []string{"Connection: X-Forwarded-For, Host, User-Agent"}, want: http.Header{}},
-		"similar names pass":                     {send: []string{"X-Remotely: 1", "X-Forward: 2", "Forwarded-By: 3"}, want: http.Header{"X-Remotely": {"1"}, "X-Forward": {"2"}, "Forwarded-By": {"3"}}},
-		"several Authorization headers all pass": {send: []string{"Authorization: Bearer a", "Authorization: Bearer b"}, want: http.Header{"Authorization": {"Bearer a", "Bearer b"}}},
-	}
-	got := make(chan *http.Request, 1)
-	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { got <- r })
-	front := startProxy(t, newForwarder(t, upstream.Config()), false)
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			request := "GET /api HTTP/1.1\r\nHost: listproxy\r\n"
-			for _, line := range test.send {
-				request += line + "\r\n"
-			}
-			res, _, _ := proxytest.SendRaw(t, front, request+"\r\n")
-			if res.StatusCode != http.StatusOK {
-				t.Fatalf("status %s", res.Status)
-			}
-			r := <-got
-			test.want.Set(hop, "127.0.0.1")
-			if diff := cmp.Diff(test.want, r.Header); diff != "" {
-				t.Errorf("header at the upstream (-want +got):\n%s", diff)
-			}
-			if want := upstream.Listener.Addr().String(); r.Host != want {
-				t.Errorf("Host at the upstream is %q, want %q", r.Host, want)
-			}
-		})
-	}
-}
-
 func TestConnectionMustNotListIdentity(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {
 		t.Error("the request was forwarded")

@@ -70,19 +70,6 @@ func TestSpaceInTarget(t *testing.T) {
 	}
 }
 
-func TestPathPrefixIsPrepended(t *testing.T) {
-	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
-	config := upstream.Config()
-	config.Host += "/k8s/clusters%2F/c-1/"
-	front := startProxy(t, newForwarder(t, config), false)
-	for _, target := range []string{"/", "/api/v1//x/%2f?a;b&c=%zz", "//x", "//x\"?y"} {
-		res, _, _ := proxytest.SendRaw(t, front, "GET "+target+" HTTP/1.1\r\nHost: x\r\n\r\n")
-		if got, want := proxytest.ReadAll(t, res.Body), "/k8s/clusters%2F/c-1"+target; got != want {
-			t.Errorf("the upstream saw %q, want %q", got, want)
-		}
-	}
-}
-
 // TestRefusedAccountIsNotTheCallers: a 401 about listproxy's own credentials is not told to those
 // whom it impersonates, as if it were theirs. A caller with a token gets the answer as it is.
 func TestRefusedAccountIsNotTheCallers(t *testing.T) {

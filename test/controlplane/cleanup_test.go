@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -91,43 +90,6 @@ func TestStop(t *testing.T) {
 		if !errors.Is(err, errStopped) {
 			t.Errorf("%s after Stop: %v", name, err)
 		}
-	}
-}
-
-func TestFailedStartSaysWhyAndCleansUp(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "made")
-	_, err := Start(t.Context(), Options{Dir: dir, APIServerArgs: []string{"--no-such-flag"}})
-	if err == nil || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") {
-		t.Errorf("got %v", err)
-	}
-	if exists(t, dir) {
-		t.Errorf("%s exists after a failed start", dir)
-	}
-}
-
-func TestStartRefusesDirectoryInUse(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "precious")
-	expect.NoError(t, os.WriteFile(file, nil, 0o600))
-	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil {
-		t.Error("started in a directory that is not empty")
-	}
-	if !exists(t, file) {
-		t.Error("removed a file of somebody else")
-	}
-}
-
-// A process that is started while the reaper is at work must not slip through.
-func TestNoProcessStartsUnderTheReaper(t *testing.T) {
-	dir := t.TempDir()
-	p, err := startProcess(dir, "late", "/bin/echo", []string{"started"})
-	expect.NoError(t, err)
-	<-p.done
-	log, err := os.ReadFile(p.logFile)
-	expect.NoError(t, err)
-	if p.exit == nil || len(log) > 0 {
-		t.Errorf("it ran: %v, %q", p.exit, log)
 	}
 }
 

@@ -2,18 +2,12 @@ package controlplane
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -66,120 +60,6 @@ func TestUsersGetWhatTheyMay(t *testing.T) {
 	}
 	if code, _ := call(t, shared, Feed, http.MethodPost, teamA, map[string]any{}); code != no {
 		t.Errorf("feed creates a pod: %d, want 403", code)
-	}
-}
-
-func TestLogins(t *testing.T) {
-	for name, tt := range map[string]struct {
-		config *rest.Config
-		want   string
-		fails  string
-	}{
-		"admin's token":       {config: shared.RESTConfig(Admin), want: "admin"},
-		"feed's token":        {config: shared.RESTConfig(Feed), want: FeedUserName},
-		"admin's certificate": {config: shared.CertConfig(Admin), want: "admin"},
-		"user's certificate":  {config: shared.CertConfig(CertUser), want: "certuser"},
-		"anonymous":           {config: shared.RESTConfig(Anonymous), fails: "HTTP 403"},
-		"a user without one":  {config: shared.RESTConfig(CertUser), fails: `user "certuser" has no token`},
-		"a mistyped user":     {config: shared.RESTConfig("adnim"), fails: `user "adnim" has no token`},
-		"no certificate":      {config: shared.CertConfig(Alice), fails: `user "alice" has no client certificate`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := whoAmI(t, tt.config)
-			if tt.fails != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.fails) {
-					t.Fatalf("got %q, %v; want an error with %q", got, err, tt.fails)
-				}
-				return
-			}
-			expect.NoError(t, err)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
-func TestServiceAccountToken(t *testing.T) {
-	token, err := shared.CreateServiceAccountToken(t.Context(), TeamB, "robot")
-	expect.NoError(t, err)
-	again, err := shared.CreateServiceAccountToken(t.Context(), TeamB, "robot")
-	expect.NoError(t, err)
-	for _, token := range []string{token, again} {
-		config := shared.RESTConfig(Anonymous)
-		config.BearerToken = token
-		got, err := whoAmI(t, config)
-		expect.NoError(t, err)
-		if diff := cmp.Diff("system:serviceaccount:team-b:robot", got); diff != "" {
-			t.Error(diff)
-		}
-	}
-	if _, err := shared.CreateServiceAccountToken(t.Context(), "no-such", "robot"); err == nil {
-		t.Error("a token in a namespace that does not exist")
-	}
-}
-
-func TestKubectl(t *testing.T) {
-	out, err := shared.Kubectl(t.Context(), Alice, "get", "pods", "-n", TeamA, "-o", "name")
-	if err != nil || out != "" {
-		t.Errorf("alice in team-a: %q, %v; want nothing and no error", out, err)
-	}
-	_, err = shared.Kubectl(t.Context(), Alice, "get", "pods", "-n", TeamB)
-	if err == nil || !strings.Contains(err.Error(), "Forbidden") {
-		t.Errorf("alice in team-b: %v; want Forbidden", err)
-	}
-	if _, err := shared.Kubectl(t.Context(), "bob", "version"); err == nil {
-		t.Error("kubectl as a user who does not exist")
-	}
-	out, err = shared.Kubectl(t.Context(), CertUser, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
-	expect.NoError(t, err)
-	if diff := cmp.Diff(CertUser, out); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestVersionIsThePinnedOne(t *testing.T) {
-	_, body := get(t, shared, Carol, "/version")
-	var got struct{ GitVersion, Major, Minor, GitTreeState string }
-	expect.NoError(t, json.Unmarshal(body, &got))
-	want := got
-	want.GitVersion, want.GitTreeState = "v"+shared.Version(), "clean"
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	if v := "v" + got.Major + "." + got.Minor + "."; !strings.HasPrefix(got.GitVersion, v) {
-		t.Errorf("version %s does not begin with %s", got.GitVersion, v)
-	}
-}
-
-func TestAPIServerPID(t *testing.T) {
-	pid, err := shared.APIServerPID()
-	expect.NoError(t, err)
-	if err := syscall.Kill(pid, 0); err != nil {
-		t.Errorf("process %d: %v", pid, err)
-	}
-}
-
-func TestFilesArePrivate(t *testing.T) {
-	var files []string
-	for _, u := range Users() {
-		files = append(files, shared.KubeconfigPath(u.Name))
-	}
-	for _, name := range []string{servingKeyFile, accountKeyFile, tokenFile} {
-		files = append(files, filepath.Join(shared.Dir(), name))
-	}
-	for _, name := range files {
-		info, err := os.Stat(name)
-		if err != nil {
-			t.Error(err)
-		} else if info.Mode().Perm() != 0o600 {
-			t.Errorf("%s has mode %v", name, info.Mode())
-		}
-	}
-	info, err := os.Stat(shared.Dir())
-	expect.NoError(t, err)
-	if info.Mode().Perm() != 0o700 {
-		t.Errorf("the directory has mode %v", info.Mode())
 	}
 }
 
@@ -295,22 +175,4 @@ func TestCompactionForgets(t *testing.T) {
 	if err := shared.CompactEtcdAt(t.Context(), head+1000); err == nil {
 		t.Error("compacted at a revision of the future")
 	}
-}
-
-// whoAmI returns the name that the API server knows a configuration's user by.
-func whoAmI(t *testing.T, config *rest.Config) (string, error) {
-	t.Helper()
-	client, err := rest.HTTPClientFor(config)
-	expect.NoError(t, err)
-	answer, err := send(t.Context(), client, http.MethodPost,
-		config.Host+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
-		map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
-	if err != nil {
-		return "", err
-	}
-	var review struct {
-		Status struct{ UserInfo struct{ Username string } }
-	}
-	expect.NoError(t, json.Unmarshal(answer, &review))
-	return review.Status.UserInfo.Username, nil
 }

@@ -48,16 +48,3 @@ func TestEtcdFaults(t *testing.T) {
 		t.Errorf("alice's rights after the emptying: %d %s", code, body)
 	}
 }
-
-func TestPortsAreReserved(t *testing.T) {
-	seen := map[int]bool{}
-	for range 20 {
-		p, err := reservePort()
-		expect.NoError(t, err)
-		defer p.release()
-		if seen[p.number] {
-			t.Errorf("port %d was given twice", p.number)
-		}
-		seen[p.number] = true
-	}
-}

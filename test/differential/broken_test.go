@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -88,110 +87,6 @@ func TestNoticesDroppedEvent(t *testing.T) {
 			notices(t, side, onlyConfigMaps, differential.Body)
 		})
 	}
-}
-
-func TestNoticesSwappedKeys(t *testing.T) {
-	harness.Long(t)
-	t.Parallel()
-	h := feedHop(t)
-	swap := strings.NewReplacer(`"name":"left-one"`, `"name":"right-on"`, `"name":"right-on"`, `"name":"left-one"`)
-	h.OnLine(func(_ *http.Request, line []byte) ([]byte, error) {
-		return []byte(swap.Replace(string(line))), nil
-	})
-	side := startBehind(t, h, "configmaps")
-	shared.ChangeUntilEnd(t, 20)
-	create(t, "team-b", "left-one")
-	create(t, "team-b", "right-on")
-	notices(t, side, onlyConfigMaps, differential.Body)
-}
-
-func TestNoticesOtherNamespace(t *testing.T) {
-	harness.Long(t)
-	t.Parallel()
-	front := hop.Run(t, shared.Healthy.URL(), shared.Healthy.CA())
-	front.OnRequest(func(_ http.ResponseWriter, r *http.Request) bool {
-		r.URL.Path = strings.Replace(r.URL.Path, "/namespaces/team-a/", "/namespaces/team-b/", 1)
-		return false
-	})
-	shared.ChangeUntilEnd(t, 20)
-	notices(t, differential.NewSide("listproxy", front.URL(), front.CA()), onlyConfigMaps)
-}
-
-// TestNoticesSelectors: a front that selects by something else than what is asked for.
-func TestNoticesSelectors(t *testing.T) {
-	harness.Long(t)
-	t.Parallel()
-	shared.ChangeUntilEnd(t, 20)
-	swapped := strings.NewReplacer("web", "db", "db", "web")
-	without := func(name string) func(url.Values) {
-		return func(query url.Values) { query.Del(name) }
-	}
-	for name, test := range map[string]struct {
-		selector differential.Selector
-		change   func(url.Values)
-	}{
-		"labels-swapped": {differential.Labels, func(query url.Values) {
-			query.Set("labelSelector", swapped.Replace(query.Get("labelSelector")))
-		}},
-		"labels-ignored":   {differential.Labels, without("labelSelector")},
-		"metadata-ignored": {differential.Metadata, without("fieldSelector")},
-		"fields-ignored":   {differential.Fields, without("fieldSelector")},
-		"fields-negated": {differential.Fields, func(query url.Values) {
-			query.Set("fieldSelector", strings.ReplaceAll(query.Get("fieldSelector"), "!=", "="))
-		}},
-		"half-ignored": {differential.Both, without("labelSelector")},
-		"not-repeated": {differential.Labels, func(query url.Values) {
-			if query.Get("continue") != "" {
-				query.Del("labelSelector")
-			}
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			noticesFront(t, []string{"pods", "gadgets"}, func(c differential.Class) bool { return c.Selector == test.selector }, func(r *http.Request) {
-				query := r.URL.Query()
-				test.change(query)
-				r.URL.RawQuery = query.Encode()
-			})
-		})
-	}
-}
-
-// TestNoticesRepresentation: a front that asks for the whole where the metadata are wanted, and the
-// other way round; only the bytes tell. And one that gives JSON for protobuf.
-func TestNoticesRepresentation(t *testing.T) {
-	harness.Long(t)
-	t.Parallel()
-	shared.ChangeUntilEnd(t, 20)
-	for name, test := range map[string]struct {
-		asked differential.Representation
-		given string
-	}{
-		"whole-for-metadata":    {differential.MetadataJSON, "application/json"},
-		"metadata-for-whole":    {differential.JSON, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"},
-		"protobuf-for-metadata": {differential.MetadataProtobuf, "application/vnd.kubernetes.protobuf"},
-		"json-for-protobuf":     {differential.Protobuf, "application/json"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			noticesFront(t, []string{"pods"}, func(c differential.Class) bool { return c.Representation == test.asked }, func(r *http.Request) {
-				r.Header.Set("Accept", test.given)
-			})
-		})
-	}
-}
-
-// noticesFront puts a hop in front of listproxy that changes requests, and demands that a
-// comparison of some classes notices, by whatever it sees first.
-func noticesFront(t *testing.T, resources []string, only func(differential.Class) bool, change func(*http.Request)) {
-	t.Helper()
-	front := hop.Run(t, shared.Healthy.URL(), shared.Healthy.CA())
-	front.OnRequest(func(_ http.ResponseWriter, r *http.Request) bool {
-		change(r)
-		return false
-	})
-	options := differential.Options{Bound: patience, Resources: resources, Only: only}
-	notices(t, differential.NewSide("listproxy", front.URL(), front.CA()), options)
 }
 
 // freezer holds back the lines of all watches, and nothing else.

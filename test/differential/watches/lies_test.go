@@ -140,64 +140,6 @@ func TestNoticesLies(t *testing.T) {
 	})
 }
 
-// TestNoticesOtherQuestions: a front that asks for something else than it was asked for.
-func TestNoticesOtherQuestions(t *testing.T) {
-	harness.Long(t)
-	needsStreamingLists(t)
-	churn(t, 60)
-	warm(t)
-	selecting := func(f *form) { resuming(f) }
-	add := func(by int) func(r *http.Request) {
-		return func(r *http.Request) {
-			query := r.URL.Query()
-			if revision, err := strconv.Atoi(query.Get("resourceVersion")); err == nil && revision > 0 {
-				query.Set("resourceVersion", strconv.Itoa(revision+by))
-			}
-			r.URL.RawQuery = query.Encode()
-		}
-	}
-	t.Run("all", func(t *testing.T) {
-		for name, test := range map[string]struct {
-			form   func(*form)
-			change func(r *http.Request)
-			follow bool
-		}{
-			"too-early":   {resuming, add(-10), false},
-			"too-late":    {resuming, add(10), false},
-			"resumed-off": {resuming, add(2), true},
-			"resumed-on":  {resuming, add(-2), true},
-			"unselected": {selecting, func(r *http.Request) {
-				query := r.URL.Query()
-				query.Del("labelSelector")
-				r.URL.RawQuery = query.Encode()
-			}, false},
-			"without-bookmarks": {listing, func(r *http.Request) {
-				query := r.URL.Query()
-				query.Del("allowWatchBookmarks")
-				r.URL.RawQuery = query.Encode()
-			}, false},
-			"not-initial": {listing, func(r *http.Request) {
-				query := r.URL.Query()
-				query.Set("sendInitialEvents", "false")
-				r.URL.RawQuery = query.Encode()
-			}, false},
-			"whole-metadata": {func(f *form) { resuming(f); f.representation = differential.MetadataJSON }, func(r *http.Request) {
-				r.Header.Set("Accept", "application/json")
-			}, false},
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				front := front(t)
-				front.OnRequest(func(_ http.ResponseWriter, r *http.Request) bool {
-					test.change(r)
-					return false
-				})
-				notices(t, front, test.form, test.follow, Events, Bookmarks, differential.Header)
-			})
-		}
-	})
-}
-
 // needsStreamingLists skips a test of lies that are told in a streaming list.
 func needsStreamingLists(t *testing.T) {
 	t.Helper()

@@ -2,192 +2,197 @@ package attacks
 
 import (
 	"context"
-	"flag"
-	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
-// crowdFull is for make attacks.
-var crowdFull = flag.Bool("attacks.crowd", false,
-	"measure what callers who crowd others out cost, beside kube-apiserver's own, and print a table")
+const (
+	// crowdLength is how long the other caller works beside an attack.
+	crowdLength = 2 * time.Second
+	// crowdPatience ends a wait; no test passes because of it, and nothing depends on how fast the
+	// machine is.
+	crowdPatience = 5 * time.Minute
+	// crowdPlaces and crowdBytes are listproxy's bounds, of which one caller may have half.
+	crowdPlaces = 200
+	crowdBytes  = 2 << 20
+	// leastFromMemory is the part of what the other caller asks for that comes from memory, whatever
+	// others do. A review can fail by itself on a machine that stands still.
+	leastFromMemory = 0.98
+)
 
-// crowdScale is a number for make attacks, and a smaller one for make test-all.
-func crowdScale(whole, some int) int {
-	if *crowdFull {
-		return whole
-	}
-	return some
-}
-
-// crowdLength is how long the other caller works beside an attack.
-func crowdLength() time.Duration { return time.Duration(crowdScale(20, 3)) * time.Second }
-
-// A crowdAttack attacks a side until its context ends. It calls ready when all of it is in place.
-type crowdAttack func(ctx context.Context, s *side, ready func()) pressed
+// A crowdAttack attacks until its context ends. It calls ready when all of it is in place.
+type crowdAttack func(ctx context.Context, s *side, ready func(), counts *tally)
 
 // A crowding is an attack that could take from others what they need.
 type crowding struct {
-	name, what string
-	// args are listproxy's.
-	args []string
-	// slow says whose reviews kube-apiserver does not answer, where nothing is measured: so whether
-	// they take others' places does not depend on how fast the machine is.
+	name string
+	// slow says whose reviews kube-apiserver does not answer: so whether they take others' places
+	// does not depend on how fast the machine is.
 	slow   func(r *crowdRig, token string) bool
 	attack crowdAttack
-	// always: make test-all has it, too. What the others require is held there by unit tests,
-	// test/e2e/forwarding and test/faults/limits.
-	always bool
-	// holds requires what else must be true of listproxy.
-	holds func(*testing.T, *side, figures)
+	// holds requires what else must be true.
+	holds func(t *testing.T, counts *tally, asked upstreamCounts)
 }
 
-// crowdings are the attacks that are measured in the same way.
 func crowdings() []crowding {
-	var (
-		requests = 100
-		headers  = 1000
-		streams  = 400
-		// A pod is about 8 kB, and the other caller's lists are of several.
-		bodies = crowdScale(2<<20, 256<<10)
-		// The bound of a stall, and how often a byte comes that keeps below it.
-		stall  = time.Minute
-		often  = stall * 3 / 4
-		greedy = func(s *side) []string { return s.rig.greedy[:] }
-		// kube-apiserver does not queue the admin's requests: what they hold takes nothing of the
-		// other caller's there.
-		exempt = func(s *side) []string { return []string{s.rig.plane.Token(admin)} }
-	)
-	const (
-		madeUpLists  = 740 // a second
-		strangeLists = 770
-		fewer        = 300 // where nothing is measured
-	)
+	const aSecond, streams = 300, 40
 	return []crowding{
-		{name: "none", what: "none", always: true},
 		{
-			name:   "made-up tokens",
-			what:   fmt.Sprintf("%d lists/s with made-up tokens, each reset after %v", madeUpLists, givenUp),
-			attack: storm(crowdScale(madeUpLists, fewer), madeUp, anyList),
-			slow:   func(_ *crowdRig, token string) bool { return strings.HasPrefix(token, madeUpPrefix) },
-			holds:  reviewedOnce,
-			always: true,
+			name: "made-up tokens", attack: storm(aSecond, madeUp, anyList), holds: reviewedOnce,
+			slow: func(_ *crowdRig, token string) bool { return strings.HasPrefix(token, madeUpPrefix) },
 		},
 		{
-			name:   "no rights",
-			what:   fmt.Sprintf("%d lists/s of an account without rights, each another one, reset after %v", strangeLists, givenUp),
-			attack: storm(crowdScale(strangeLists, fewer), withoutRights, anotherList),
-			slow:   func(r *crowdRig, token string) bool { return token == r.bare },
-			always: true,
+			name: "no rights", attack: storm(aSecond, withoutRights, anotherList),
+			slow: func(r *crowdRig, token string) bool { return token == r.bare },
 		},
+		{name: "two tokens' lists that nobody reads", attack: stalled(streams, someList)},
+		{name: "streams that stay", attack: staying(crowdPlaces * 5 / 4), holds: halfOfThePlaces},
 		{
-			name: "two tokens",
-			what: fmt.Sprintf("%d creates with two tokens of one account, whose bodies trickle, for %d places",
-				2*requests, requests),
-			args: []string{
-				"--max-requests-inflight", strconv.Itoa(requests),
-			},
-			attack: uploads(requests, often, http.MethodPost, "/api/v1/namespaces/team-a/configmaps", greedy),
+			name:   "streams given up",
+			attack: storm(aSecond, greedyToken, func(*side, int) string { return watched("/api/v1/namespaces/shop/pods", "resourceVersion=0"+fewPods) }),
 		},
-		{
-			name:   "two tokens' bytes",
-			what:   fmt.Sprintf("lists with two tokens of one account that does not read them, for %d KiB", bodies>>10),
-			args:   []string{"--max-inflight-bytes", strconv.Itoa(bodies)},
-			attack: stalled(crowdScale(200, 40), onePod, greedy),
-			always: true,
-		},
-		{
-			name:   "windows",
-			what:   fmt.Sprintf("%d streams of /openapi/v2 with a window of 0", streams),
-			attack: stalled(streams, openAPI, exempt),
-			holds:  boundedMemory(384 << 10),
-		},
-		{
-			name:   "headers",
-			what:   fmt.Sprintf("%d unfinished headers, nearly as long as they may be", headers),
-			attack: unfinished(headers),
-			holds:  boundedMemory(400 << 10),
-		},
+		{name: "nobody reads wide events", attack: besideWide(stalled(streams, func(s *side) string {
+			return watched("/api/v1/namespaces/"+wideNamespace+"/pods", "resourceVersion="+strconv.FormatUint(s.revision(), 10))
+		}))},
+		{name: "nobody reads streaming lists", attack: stalled(streams, func(*side) string {
+			return watched("/api/v1/pods", "resourceVersion=0&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+		})},
+		{name: "made-up revisions", attack: madeUpRevisions(aSecond)},
 	}
 }
 
-// reviewedOnce requires that a made-up token costs kube-apiserver one review at most, beside the list
-// itself.
-func reviewedOnce(t *testing.T, _ *side, f figures) {
+// upstreamCounts is what kube-apiserver has counted.
+type upstreamCounts struct{ authentications, reviews float64 }
+
+// reviewedOnce requires that a made-up token costs kube-apiserver one review at most beside the list
+// itself, and so two authentications. The other caller's reviews come on top.
+func reviewedOnce(t *testing.T, counts *tally, asked upstreamCounts) {
 	t.Helper()
-	if most := f.attack.sent + 2*(len(f.work.lists)+len(f.work.connections)); f.reviews > float64(most) {
-		t.Errorf("%d lists with made-up tokens, and %.0f reviews", f.attack.sent, f.reviews)
+	const others = 500
+	if asked.reviews > float64(counts.sent+others) || asked.authentications > float64(2*counts.sent+2*others) {
+		t.Errorf("%d lists with made-up tokens cost %.0f reviews, %.0f authentications", counts.sent, asked.reviews, asked.authentications)
 	}
 }
 
-// onePod is a list of one pod.
-func onePod(*side) string {
-	return "/api/v1/namespaces/shop/pods?resourceVersion=0&fieldSelector=metadata.name%3D" + crowdPods.Pod(0, "shop").Name
-}
-
-func openAPI(*side) string { return "/openapi/v2" }
-
-// spare is memory that a process takes for this and that, whoever asks.
-const spare = 24 << 20
-
-// boundedMemory requires that what an attack sends costs no more than so much memory each.
-func boundedMemory(each int64) func(*testing.T, *side, figures) {
-	return func(t *testing.T, _ *side, f figures) {
-		if most := spare + each*int64(f.attack.sent); f.peak-f.rss > most {
-			t.Errorf("%s: %d MiB resident, and at most %d MiB: more than %d MiB more", f.attack, f.rss>>20, f.peak>>20, most>>20)
+// halfOfThePlaces requires that an attack has no more than half of them.
+func halfOfThePlaces(t *testing.T, counts *tally, _ upstreamCounts) {
+	t.Helper()
+	held := 0
+	for said, n := range counts.counts {
+		if strings.HasPrefix(said, strconv.Itoa(http.StatusOK)) {
+			held += n
 		}
 	}
+	if held == 0 || held > crowdPlaces/2 {
+		t.Errorf("the attack has %d of %d places", held, crowdPlaces)
+	}
 }
 
-// TestCrowding lets one caller try to crowd out another: what the other caller asks for must come,
-// and from memory what listproxy keeps. With -attacks.crowd it measures what that costs, and the
-// same at kube-apiserver itself.
+// TestCrowding lets one caller try to crowd out another: all that the other caller asks for meanwhile
+// must come, and from memory what listproxy keeps. Of the attack nothing stays.
 func TestCrowding(t *testing.T) {
 	harness.Long(t)
-	r := newCrowdRig(t)
-	var tables crowdTables
+	s := newCrowdRig(t)
 	for _, c := range crowdings() {
-		if !c.always && !*crowdFull {
-			continue
-		}
-		t.Run(c.name, func(t *testing.T) { testCrowding(t, r, c, &tables) })
+		t.Run(c.name, func(t *testing.T) {
+			s := &side{T: t, crowdRig: s}
+			other := newOtherCaller(s)
+			// What happens once is over: the connection is open, the token is accepted.
+			warmUp, cancel := context.WithTimeout(t.Context(), time.Second)
+			other.work(warmUp)
+			cancel()
+
+			held, asked := s.held(), s.asked()
+			attacking, stop := context.WithCancel(t.Context())
+			defer stop()
+			if c.slow != nil {
+				s.slow.Store(&heldUp{is: c.slow, until: attacking})
+			}
+			var counts tally
+			ready, ended := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(ended) // also where the test has failed
+				c.attack(attacking, s, func() { close(ready) }, &counts)
+			}()
+			select {
+			case <-ready:
+			case <-ended:
+				t.Fatal("the attack has ended before it was in place")
+			case <-time.After(crowdPatience):
+				t.Fatal("the attack does not begin")
+			}
+			working, cancel := context.WithTimeout(t.Context(), crowdLength)
+			done := other.work(working)
+			cancel()
+			stop()
+			<-ended
+			s.slow.Store(nil)
+			t.Logf("lists: %s; watches: %s; events: %s; the attack: %s",
+				reasons(done.lists), reasons(done.watches), reasons(done.events), counted(counts.counts))
+			done.served(t)
+			if c.holds != nil {
+				now := s.asked()
+				c.holds(t, &counts, upstreamCounts{now.authentications - asked.authentications, now.reviews - asked.reviews})
+			}
+			const spare = 40 // connections to kube-apiserver that idle for a while, and the like
+			poll.Until(t, crowdPatience, "what the attack took is given back", func() bool {
+				now := s.held()
+				return now.goroutines <= held.goroutines+spare && now.descriptors <= held.descriptors+spare
+			})
+		})
 	}
-	t.Run("watches", func(t *testing.T) { testWatchCrowdings(t, r, &tables) })
-	t.Run("price", func(t *testing.T) { testPrice(t, r, &tables) })
-	if !*crowdFull {
-		return
-	}
-	chain := newChain(t, chainLength)
-	c := crowding{
-		name: "chains", what: fmt.Sprintf("connections with %d certificates, two at a time", chainLength),
-		args: []string{"--client-ca-file", r.plane.CAPath()}, attack: chains(chain),
-	}
-	t.Run(c.name, func(t *testing.T) {
-		testCrowding(t, r, c, &tables)
-		testChains(t, r, c, chain, &tables)
-		testChains(t, r, c, newChain(t, mostVerified), &tables)
-	})
-	tables.print()
 }
 
-// testCrowding makes one attack on listproxy, and if it is measured the same on kube-apiserver.
-func testCrowding(t *testing.T, r *crowdRig, c crowding, tables *crowdTables) {
+// served requires that the other caller got all it asked for, and from memory what listproxy keeps.
+func (w work) served(t *testing.T) {
 	t.Helper()
-	s := r.through(t, c)
-	via := s.measure(c.attack, crowdLength())
-	via.work.served(t)
-	if c.holds != nil {
-		c.holds(t, s, via)
+	for what, answers := range map[string][]crowdAnswer{
+		// New connections are too few for a part of them to be told.
+		"lists": slices.Concat(w.lists, w.connections), "watches": w.watches, "events": w.events,
+	} {
+		if n := failed(answers); n > 0 || len(answers) == 0 || len(w.connections) == 0 {
+			t.Errorf("the other caller: %d of %d %s failed: %s", n, len(answers), what, reasons(answers))
+		}
+		if share := fromMemory(answers); share < leastFromMemory {
+			t.Errorf("the other caller: %.2f of the %s came from memory: %s", share, what, reasons(answers))
+		}
 	}
-	t.Logf("lists: %s; watches: %s; %s; %.0f authentications, %.0f reviews; %d to %d MiB",
-		reasons(via.work.lists), reasons(via.work.watches), via.attack,
-		via.authentications, via.reviews, via.rss>>20, via.peak>>20)
-	if *crowdFull {
-		tables.crowding(c.what, via, r.directly(t).measure(c.attack, crowdLength()))
+}
+
+// heldBy is what a process holds.
+type heldBy struct{ goroutines, descriptors float64 }
+
+// held is what listproxy holds.
+func (s *side) held() heldBy {
+	s.Helper()
+	at := s.proxy.AdminURL() + "/metrics"
+	return heldBy{s.sum(http.DefaultClient, at, "go_goroutines", nil), s.sum(http.DefaultClient, at, "process_open_fds", nil)}
+}
+
+// asked is what kube-apiserver was asked until now.
+func (s *side) asked() upstreamCounts {
+	s.Helper()
+	client, at := s.upstreamClient(controlplane.Admin), s.plane.URL()+"/metrics"
+	defer client.CloseIdleConnections()
+	return upstreamCounts{
+		authentications: s.sum(client, at, "authentication_attempts", nil),
+		reviews:         s.sum(client, at, "apiserver_request_total", map[string]string{"resource": "selfsubjectaccessreviews"}),
 	}
+}
+
+// sum adds up the series of a metric that have these labels.
+func (s *side) sum(client *http.Client, url, name string, labels map[string]string) float64 {
+	s.Helper()
+	sum, _, err := soak.Sum(s.Context(), client, url, name, labels)
+	s.must(err)
+	return sum
 }

@@ -6,15 +6,16 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
+	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
@@ -22,18 +23,12 @@ import (
 const (
 	// The other caller asks so often. A request that takes long holds up none that comes after it.
 	otherEvery = 50 * time.Millisecond
-	// anewEvery is the time between two lists over a new connection, and between two watches.
-	anewEvery = time.Second
+	// anewEvery is the time between two lists over a new connection, watchEvery that between two
+	// watches, and stampEvery that between two changes of the pod that is followed.
+	anewEvery  = time.Second
+	watchEvery = 200 * time.Millisecond
+	stampEvery = 50 * time.Millisecond
 )
-
-// otherPatience is how long the other caller waits for an answer. It is longer where nothing is
-// measured, since nothing may depend on the machine's speed there.
-func otherPatience() time.Duration {
-	if *crowdFull {
-		return 15 * time.Second
-	}
-	return time.Minute
-}
 
 // otherCaller is a service account with rights that does its work beside an attack.
 type otherCaller struct {
@@ -54,7 +49,7 @@ type work struct {
 }
 
 func newOtherCaller(s *side) *otherCaller {
-	o := &otherCaller{side: s, warm: s.client(otherAddress, nil)}
+	o := &otherCaller{side: s, warm: s.client(otherAddress)}
 	s.Cleanup(o.warm.CloseIdleConnections)
 	return o
 }
@@ -63,9 +58,9 @@ func newOtherCaller(s *side) *otherCaller {
 // those of a caller who begins to work do.
 func (o *otherCaller) target() string {
 	n := o.counts.Add(1)
-	var hundredths []string // about seven pods
-	for i := range crowdScale(1, 10) {
-		hundredths = append(hundredths, strconv.FormatInt((n+int64(i))%100, 10))
+	var hundredths []string
+	for i := range int64(10) { // about thirty pods
+		hundredths = append(hundredths, strconv.FormatInt((n+i)%100, 10))
 	}
 	selector := workload.HundredthLabel + " in (" + strings.Join(hundredths, ",") + "),other!=n" + strconv.FormatInt(n, 10)
 	return "/api/v1/namespaces/shop/pods?resourceVersion=0&labelSelector=" + url.QueryEscape(selector)
@@ -83,17 +78,13 @@ func (o *otherCaller) work(ctx context.Context) work {
 	loops.Go(func() { every(otherEvery, func() { o.note(&o.figures.lists, o.list(o.warm)) }) })
 	loops.Go(func() {
 		every(anewEvery, func() {
-			client := o.side.client(otherAddress, nil)
+			client := o.side.client(otherAddress)
 			defer client.CloseIdleConnections()
 			o.note(&o.figures.connections, o.list(client))
 		})
 	})
-	watches := anewEvery
-	if o.side.follows {
-		watches = watchEvery
-		loops.Go(func() { o.figures.events = o.follow(ctx) })
-	}
-	loops.Go(func() { every(watches, func() { o.note(&o.figures.watches, o.watch()) }) })
+	loops.Go(func() { o.figures.events = o.follow(ctx) })
+	loops.Go(func() { every(watchEvery, func() { o.note(&o.figures.watches, o.watch()) }) })
 	loops.Wait()
 	o.all.Wait()
 	o.mu.Lock()
@@ -107,33 +98,6 @@ func (o *otherCaller) note(where *[]crowdAnswer, a crowdAnswer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	*where = append(*where, a)
-}
-
-// list outlives the end of the work, so that its answer counts.
-func (o *otherCaller) list(client *http.Client) crowdAnswer {
-	ctx, cancel := context.WithTimeout(context.Background(), otherPatience())
-	defer cancel()
-	return o.side.get(ctx, client, o.side.rig.worker, o.target())
-}
-
-// watch opens one, and closes it when the first event has come.
-func (o *otherCaller) watch() (a crowdAnswer) {
-	ctx, cancel := context.WithTimeout(context.Background(), otherPatience())
-	defer cancel()
-	begun := time.Now()
-	defer func() { a.took = time.Since(begun) }()
-	const target = "/api/v1/namespaces/shop/pods?watch=true&resourceVersion=0" +
-		"&labelSelector=bench.listproxy.io%2Fhundredth%3D3"
-	res, err := o.side.open(ctx, o.warm, o.side.rig.worker, target)
-	if err != nil {
-		return crowdAnswer{err: err}
-	}
-	defer func() { _ = res.Body.Close() }()
-	a.code, a.source = res.StatusCode, res.Header.Get("Cache-Status")
-	if a.code == http.StatusOK {
-		_, a.err = io.ReadFull(res.Body, make([]byte, 1))
-	}
-	return a
 }
 
 // failed counts those that are no list and no watch.
@@ -161,19 +125,6 @@ func fromMemory(answers []crowdAnswer) float64 {
 		return 0
 	}
 	return float64(hits) / float64(all)
-}
-
-// percentile of how long all took, those included that failed.
-func percentile(answers []crowdAnswer, p float64) time.Duration {
-	if len(answers) == 0 {
-		return 0
-	}
-	took := make([]time.Duration, len(answers))
-	for i, a := range answers {
-		took[i] = a.took
-	}
-	slices.Sort(took)
-	return took[min(len(took)-1, int(p*float64(len(took))))]
 }
 
 // reasons says how often what was answered, and what was not.
@@ -208,24 +159,58 @@ func counted(counts map[string]int) string {
 	return strings.Join(words, ", ")
 }
 
-// served requires that the other caller got all it asked for, and from memory what listproxy keeps.
-func (w work) served(t *testing.T) {
-	t.Helper()
-	for what, answers := range map[string][]crowdAnswer{
-		"lists": w.lists, "lists over new connections": w.connections, "watches": w.watches,
-	} {
-		if n := failed(answers); n > 0 || len(answers) == 0 {
-			t.Errorf("the other caller: %d of %d %s failed: %s", n, len(answers), what, reasons(answers))
-		}
-	}
-	// Together, since there are too few new connections in a few seconds for a part of them to be
-	// told.
-	lists := slices.Concat(w.lists, w.connections)
-	if share := fromMemory(lists); share < leastFromMemory {
-		t.Errorf("the other caller: %.2f of the lists came from memory: %s", share, reasons(lists))
-	}
+// list outlives the end of the work, so that its answer counts.
+func (o *otherCaller) list(client *http.Client) crowdAnswer {
+	ctx, cancel := context.WithTimeout(context.Background(), crowdPatience)
+	defer cancel()
+	return o.side.get(ctx, client, o.side.worker, o.target())
 }
 
-// leastFromMemory is the part of the other caller's lists that come from memory, whatever others
-// do. A review can fail by itself on a machine that stands still.
-const leastFromMemory = 0.98
+// watch opens one, and closes it when the first event has come.
+func (o *otherCaller) watch() (a crowdAnswer) {
+	ctx, cancel := context.WithTimeout(context.Background(), crowdPatience)
+	defer cancel()
+	res, err := o.side.open(ctx, o.warm, o.side.worker, watched("/api/v1/namespaces/shop/pods", "resourceVersion=0"+fewPods))
+	if err != nil {
+		return crowdAnswer{err: err}
+	}
+	defer func() { _ = res.Body.Close() }()
+	a.code, a.source = res.StatusCode, res.Header.Get("Cache-Status")
+	if a.code == http.StatusOK {
+		_, a.err = io.ReadFull(res.Body, make([]byte, 1))
+	}
+	return a
+}
+
+// follow watches one pod, which it changes until ctx ends, and waits for the last of these changes.
+// What it returns has an entry for each change: that it was told, or that it was not.
+func (o *otherCaller) follow(ctx context.Context) (told []crowdAnswer) {
+	outlives, cancel := context.WithTimeout(context.Background(), crowdPatience)
+	defer cancel()
+	target := watched("/api/v1/namespaces/shop/pods", "resourceVersion=0&fieldSelector=metadata.name%3D"+crowdPods.Pod(0, "shop").Name)
+	res, err := o.side.open(outlives, o.warm, o.side.worker, target)
+	if err != nil {
+		return []crowdAnswer{{err: err}}
+	}
+	defer func() { _ = res.Body.Close() }()
+	var written []string
+	admin := o.side.admin()
+	for poll.Pause(ctx, stampEvery) {
+		stamp := strconv.FormatInt(o.counts.Add(1), 10)
+		a, err := admin.Send(context.Background(), http.MethodPatch, podPath("shop", 0), kinds.Touch(stamp))
+		if err == nil && a.Code == http.StatusOK {
+			written = append(written, stamp)
+		}
+	}
+	for in := events.NewReader(res.Body, ask.JSON); len(written) > 0; {
+		e, err := in.Next()
+		if err != nil {
+			return append(told, crowdAnswer{err: fmt.Errorf("%d changes were not told: %w", len(written), err)})
+		}
+		if e.Meta.Annotations["touched"] == written[0] {
+			written = written[1:]
+			told = append(told, crowdAnswer{code: res.StatusCode, source: res.Header.Get("Cache-Status")})
+		}
+	}
+	return told
+}

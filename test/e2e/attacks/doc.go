@@ -47,22 +47,12 @@
 //
 // # Crowding out
 //
-// TestCrowding (Linux only: it needs all of 127.0.0.0/8, and /proc) has a control plane of its own,
-// and callers who ask for more than their share: made-up tokens, connections, bodies that do not
-// come, answers that nobody reads, long headers, long chains of certificates. During each attack
-// another caller works, from another address. It must get everything that it asks for, and its
-// lists from memory. That holds on any machine: nothing depends on how fast something is. make
-// test-all runs the attacks that need many callers at the same time (the field always of crowding);
-// unit tests, test/e2e/forwarding and test/faults/limits cover the rest.
-//
-//	make attacks
-//
-// runs all of them, for longer, and with more of each; then does the same to kube-apiserver itself;
-// and prints for both how long the other caller's lists took, how many came from memory and how
-// many failed, what CPU time and memory the attack cost, and how often kube-apiserver had to
-// authenticate and to review. An attack is an entry of crowdings.
-//
-// Attacks on watches from memory are entries of watchCrowdings. During these the other caller also
-// follows a pod that changes all the time, and begins more watches: all must come from memory, with
-// every event. Afterwards the numbers of goroutines and descriptors must go back to what they were.
+// TestCrowding (Linux only: it needs all of 127.0.0.0/8) has a control plane of its own, and callers
+// who ask for more than their share: with made-up tokens, without rights, with streams that stay, that
+// are given up at once, or that nobody reads. During each attack another caller works, from another
+// address: it lists, watches, and follows a pod that changes all the time. It must get everything that
+// it asks for, from memory, with every event. That holds on any machine: nothing depends on how fast
+// something is. Afterwards the numbers of goroutines and descriptors must go back to what they were.
+// An attack is an entry of crowdings; unit tests and test/faults/limits cover bodies that trickle, long
+// headers, answers with a window of 0, and chains of certificates.
 package attacks

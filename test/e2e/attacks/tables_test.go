@@ -129,6 +129,7 @@ func credentialAttacks() []attack {
 	say("not UTF-8", "Authorization: Bearer "+alice+"\xff")
 	say("no-break space", "Authorization: Bearer\u00a0"+alice)
 	say("reader, admin", "Authorization: Bearer "+alice, "Authorization: Bearer "+boss)
+	say("twice the same", "Authorization: Bearer "+alice, "Authorization: Bearer "+alice)
 	say("admin, reader", "Authorization: Bearer "+boss, "Authorization: Bearer "+alice)
 	say("empty, admin", "Authorization:", "Authorization: Bearer "+boss)
 	say("basic, admin", "Authorization: Basic eDp5", "Authorization: Bearer "+boss)

@@ -14,8 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
@@ -27,13 +25,6 @@ func TestClients(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	k := &walker{ledgers: map[schema.GroupVersionResource]*ledger{}}
-	for _, r := range changing {
-		var err error
-		if k.ledgers[r], err = startLedger(ctx, r); err != nil {
-			t.Fatal(err)
-		}
-	}
 	sides := []*side{direct, via}
 	following := map[*side]map[string]followed{}
 	breakers := map[*side]*breaker{}
@@ -53,23 +44,12 @@ func TestClients(t *testing.T) {
 	all.Go(func() {
 		defer rest()
 		poll.Pause(busy, *duration)
-		for begun := time.Now(); time.Since(begun) < patience && (writes.Load() < least || !k.turned()) && poll.Pause(busy, 20*time.Millisecond); {
+		for begun := time.Now(); time.Since(begun) < patience && writes.Load() < least && poll.Pause(busy, 20*time.Millisecond); {
 		}
 	})
 	all.Go(func() { churn(busy, &writes) })
-	lists := make([]int, len(sides))
-	for i, s := range sides {
+	for _, s := range sides {
 		all.Go(func() { breakers[s].run(busy, max(4*time.Second, *duration/10)) })
-		for j := range 2 {
-			rng := rand.New(rand.NewPCG(*seed, uint64(100+10*i+j)))
-			all.Go(func() { k.run(busy, s, rng) })
-		}
-		command := newKubectl(t, s)
-		all.Go(func() {
-			if err := command.whileChanging(busy, &lists[i]); err != nil {
-				t.Errorf("%s: %v", s.name, err)
-			}
-		})
 	}
 	all.Wait()
 	t.Logf("%d writes", writes.Load())
@@ -78,10 +58,6 @@ func TestClients(t *testing.T) {
 	}
 
 	// At rest.
-	for r, l := range k.ledgers {
-		end := touch(t, r)
-		poll.Until(t, patience, "the ledger of "+r.Resource+" is at the end", func() bool { return l.now() >= end })
-	}
 	t.Run("informers", func(t *testing.T) {
 		for name, f := range following[direct] {
 			straight, through := f.check(t, "direct", direct), following[via][name].check(t, "via", direct)
@@ -101,72 +77,16 @@ func TestClients(t *testing.T) {
 			}
 		}
 	})
-	t.Run("pages", func(t *testing.T) {
-		long, err := k.check()
-		t.Logf("%d walks, %d with more than one page, %d expired", len(k.walks), long, k.expired)
-		if err != nil {
-			t.Error(err)
-		}
-		for _, s := range sides {
-			informers := followers[s].origins
-			t.Logf("%s: from memory %v lists of pagers; of informers %v lists, %v streaming lists, %v watches", s.name,
-				&s.origins.lists, &informers.lists, &informers.streams, &informers.watches)
-		}
-		informers := followers[via].origins
-		for what, o := range map[string]*origin{
-			"list of pagers": &via.origins.lists, "list of informers": &informers.lists,
-			"streaming list": &informers.streams, "watch": &informers.watches,
-		} {
-			if o.hits.Load() == 0 {
-				t.Errorf("no %s came from memory", what)
-			}
-		}
-		if long == 0 || k.expired > len(k.walks)/10 {
-			t.Error("too few walks")
-		}
-	})
-	t.Run("kubectl", func(t *testing.T) {
-		t.Logf("lists while objects changed: %v", lists)
-		straight, through := newKubectl(t, direct), newKubectl(t, via)
-		for _, args := range atRest() {
-			want, err1 := straight.run(t.Context(), args...)
-			got, err2 := through.run(t.Context(), args...)
-			if err1 != nil || err2 != nil {
-				t.Fatal(err1, err2)
-			}
-			if args[1] == "--raw" { // a cache may have come further by now
-				want, got = collection.ReplaceAllString(want, "$1~"), collection.ReplaceAllString(got, "$1~")
-			}
-			if d := cmp.Diff(lasting(want), lasting(got)); d != "" {
-				t.Errorf("kubectl %v (-direct +via):\n%s", args, d)
-			}
-		}
-	})
-}
-
-// revisionOf returns the revision of an object.
-func revisionOf(t *testing.T, o *unstructured.Unstructured) (revision uint64) {
-	t.Helper()
-	if _, err := fmt.Sscan(o.GetResourceVersion(), &revision); err != nil {
-		t.Fatal(err)
+	for _, s := range sides {
+		informers := followers[s].origins
+		t.Logf("%s: from memory %v lists, %v streaming lists, %v watches", s.name, &informers.lists, &informers.streams, &informers.watches)
 	}
-	return revision
-}
-
-// last is the object that is written last.
-const last = "zz-last"
-
-// touch writes the last object of a resource.
-func touch(t *testing.T, r schema.GroupVersionResource) uint64 {
-	t.Helper()
-	client := direct.Dynamic.Resource(r).Namespace(namespaces[0])
-	o, err := client.Create(t.Context(), object(rand.New(rand.NewPCG(1, 1)), r, last), metav1.CreateOptions{})
-	expect.NoError(t, err)
-	t.Cleanup(func() {
-		now := int64(0)
-		_ = client.Delete(context.Background(), last, metav1.DeleteOptions{GracePeriodSeconds: &now})
-	})
-	return revisionOf(t, o)
+	informers := followers[via].origins
+	for what, o := range map[string]*origin{"list": &informers.lists, "streaming list": &informers.streams, "watch": &informers.watches} {
+		if o.hits.Load() == 0 {
+			t.Errorf("no %s came from memory", what)
+		}
+	}
 }
 
 // TestKubectlWatches has kubectl watch, straight and through listproxy, while objects are created.

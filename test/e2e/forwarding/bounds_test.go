@@ -2,10 +2,7 @@ package forwarding
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -21,8 +18,6 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
-	"github.com/listproxy/listproxy/test/harness/poll"
-	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 // held is a hop before the API server that holds back requests for /held until they are let go.
@@ -165,145 +160,6 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestOverloadWait: a request that waits gets the place that becomes free.
-func TestOverloadWait(t *testing.T) {
-	harness.Long(t)
-	h := startHeld(t)
-	p := startProcess(t, harness.ProxyOptions{Upstream: h.upstream(), Args: []string{"--max-requests-inflight", "1"}})
-	d := doorOf(t, throughProxy(p))
-	// On a machine that stands still for five seconds it is turned away: then once more.
-	poll.Until(t, patience, "one that waited is served", func() bool {
-		release := h.fill(t, d, controlplane.Admin)
-		answered := make(chan reply, 1)
-		go func() { answered <- d.doWithin(t, longPatience, call{path: "/version", user: controlplane.Alice}) }()
-		poll.Until(t, patience, "it waits, or has waited in vain", func() bool {
-			n, _, err := soak.Sum(t.Context(), http.DefaultClient, p.AdminURL()+"/metrics", "listproxy_inflight_waiting", map[string]string{"kind": "short"})
-			return err == nil && n == 1 || len(answered) == 1
-		})
-		release()
-		switch r := await(t, "it is answered", answered); r.Status {
-		case http.StatusOK:
-			return true
-		case http.StatusTooManyRequests:
-			return false
-		default:
-			t.Fatalf("status %d: %s", r.Status, r.Body)
-			return false
-		}
-	})
-}
-
-// TestMaxLongRunning: watches have a bound of their own, and a place that is given up can be taken.
-func TestMaxLongRunning(t *testing.T) {
-	harness.Long(t)
-	p := startProcess(t, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--max-long-running-requests", "1"},
-	})
-	const watch = "/api/v1/configmaps?watch=true&resourceVersion=0"
-	for name, configs := range ways(p) {
-		t.Run(name, func(t *testing.T) {
-			d := doorOf(t, configs)
-			ctx, cancel := context.WithTimeout(t.Context(), longPatience)
-			defer cancel()
-			var first *http.Response
-			poll.Until(t, patience, "there is a place", func() bool {
-				first = d.send(ctx, t, call{path: watch})
-				if first.StatusCode != http.StatusOK {
-					_ = first.Body.Close()
-				}
-				return first.StatusCode == http.StatusOK
-			})
-			for _, proto := range []string{http1, http2} {
-				for _, path := range []string{watch, "/api/v1/watch/pods", "/api/v1/namespaces/team-a/pods/none/log?follow=true", "/api/v1/namespaces/team-a/pods/none/exec?command=true"} {
-					wantTooMany(t, d.do(t, call{proto: proto, path: path}))
-				}
-				if r := d.do(t, call{proto: proto, path: "/api/v1/configmaps?limit=1"}); r.Status != http.StatusOK {
-					t.Errorf("a list beside: %d: %s", r.Status, r.Body)
-				}
-			}
-			_ = first.Body.Close()
-			poll.Until(t, patience, "the place is free again", func() bool {
-				again := d.send(ctx, t, call{path: watch})
-				_ = again.Body.Close()
-				return again.StatusCode == http.StatusOK
-			})
-		})
-	}
-}
-
-// bigList makes config maps of so many megabytes that no buffer between two processes holds them,
-// and returns their list, and a revision that has them all.
-func bigList(t *testing.T) (list, revision string) {
-	t.Helper()
-	return bigListOf(t, strings.Repeat("0123456789abcde\n", 50_000)) // 800 kB
-}
-
-// bigListOf is bigList with a text that each of the objects has.
-func bigListOf(t *testing.T, text string) (list, revision string) {
-	t.Helper()
-	ns := newNamespace(t)
-	for i := range bigObjects {
-		revision = newConfigMap(t, ns, fmt.Sprintf("big-%d", i), map[string]string{"text": text})
-	}
-	t.Cleanup(func() {
-		// Other tests watch all config maps.
-		err := admin.CoreV1().ConfigMaps(ns).DeleteCollection(context.WithoutCancel(t.Context()), metav1.DeleteOptions{}, metav1.ListOptions{})
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	return "/api/v1/namespaces/" + ns + "/configmaps", revision
-}
-
-// bigObjects are in a bigList: some 24 MB.
-const bigObjects = 30
-
-// TestStall: the answer to a list whose client stops reading is ended after a minute, from memory or
-// forwarded, and others go on, on the same connection too.
-func TestStall(t *testing.T) {
-	harness.Long(t)
-	p := startProcess(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Connect: true})
-	big, revision := bigList(t)
-	const (
-		small = "/api/v1/namespaces/team-a/configmaps?resourceVersion="
-		said  = "its client does not read it"
-	)
-	type unread struct {
-		what string
-		door *door
-		res  *http.Response
-		call call
-	}
-	var all []unread
-	for name, configs := range ways(p) {
-		d := doorOf(t, configs)
-		// A few of the same resource tell it: were this test to read the big list, and stand
-		// still meanwhile, it would be the client that does not read.
-		poll.Until(t, patience, "the list is in memory", func() bool { return isHit(d.do(t, call{path: small + revision})) })
-		for path, from := range map[string]string{big + "?resourceVersion=0": "hit", big: "fwd=bypass"} {
-			for _, proto := range []string{http1, http2} {
-				u := unread{what: name + ", " + from + ", " + proto, door: d, call: call{proto: proto, path: path}}
-				u.res = d.send(t.Context(), t, u.call)
-				if got := u.res.Header.Get(cacheStatus); u.res.StatusCode != http.StatusOK || !strings.Contains(got, from) {
-					t.Errorf("%s: %s, %s", u.what, u.res.Status, got)
-				}
-				all = append(all, u)
-			}
-		}
-	}
-	poll.Until(t, patience, "listproxy ends the answers", func() bool { return strings.Count(p.Log(), said) == len(all) })
-	for _, u := range all {
-		if r := u.door.do(t, call{proto: u.call.proto, path: small + "0"}); r.Status != http.StatusOK {
-			t.Errorf("%s: another list, then: %d", u.what, r.Status)
-		}
-		n, err := io.Copy(io.Discard, u.res.Body)
-		_ = u.res.Body.Close()
-		if err == nil || n >= bigObjects*800_000 {
-			t.Errorf("%s: the client read %d bytes, %v: it must not take that for the whole", u.what, n, err)
-		}
-	}
-}
-
 // TestLongBody: how long a body may be, kube-apiserver says, in its own words.
 func TestLongBody(t *testing.T) {
 	harness.Long(t)
@@ -337,99 +193,5 @@ func TestLongBody(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// TestMaxConnections: one too many waits until another one is closed.
-func TestMaxConnections(t *testing.T) {
-	harness.Long(t)
-	t.Setenv("GOMEMLIMIT", "64MiB") // of listproxy
-	const most = 256                // that is the least
-	p := startProcess(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed)})
-	d := doorOf(t, throughProxy(p))
-	open := func() float64 {
-		n, _, err := soak.Sum(t.Context(), http.DefaultClient, p.AdminURL()+"/metrics", "listproxy_connections", map[string]string{"port": "clients"})
-		expect.NoError(t, err)
-		return n
-	}
-	var conns []io.Closer
-	for range most {
-		conn, err := net.Dial("tcp", p.Address())
-		expect.NoError(t, err)
-		defer func() { _ = conn.Close() }()
-		conns = append(conns, conn)
-	}
-	answered := make(chan reply, 1)
-	go func() { answered <- d.do(t, call{path: "/version"}) }()
-	poll.Until(t, patience, "all connections are open", func() bool { return open() == most })
-	select {
-	case r := <-answered:
-		t.Errorf("there was one too many: %d", r.Status)
-	default:
-	}
-	_ = conns[0].Close()
-	if r := <-answered; r.Status != http.StatusOK {
-		t.Errorf("status %d: %s", r.Status, r.Body)
-	}
-}
-
-// TestFairness: a client with 50 big lists at a time, which it does not even read, leaves room for
-// another's small ones: not one of them is turned away or forwarded. Of its own, those for whose bytes
-// no room comes are turned away.
-func TestFairness(t *testing.T) {
-	harness.Long(t)
-	p := startProcess(t, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{
-			"--max-inflight-bytes", "128Mi", "--max-requests-inflight", "120", "--eager", "pods",
-		},
-	})
-	list, _ := bigList(t)
-	big := list + "?resourceVersion=0" // two of them fit into the half that one caller may hold
-	newPending(t, controlplane.TeamA, 3)
-	greedy, modest := doorOf(t, throughProxy(p)), doorOf(t, throughTunnel(p))
-	const small = "/api/v1/namespaces/team-a/pods?resourceVersion=0"
-	poll.Until(t, patience, "both lists are in memory", func() bool {
-		return isHit(greedy.do(t, call{path: big})) && isHit(modest.do(t, call{path: small, user: controlplane.Alice}))
-	})
-
-	const lists = 50
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	begun, ends := make(chan int, lists), make(chan error, lists)
-	read := make(chan struct{})
-	for range lists {
-		go func() {
-			res := greedy.send(ctx, t, call{path: big})
-			begun <- res.StatusCode
-			<-read
-			_, err := io.Copy(io.Discard, res.Body)
-			ends <- errors.Join(err, res.Body.Close())
-		}()
-	}
-	codes, told := map[int]int{}, 0
-	for codes[http.StatusOK] < 2 {
-		if told == lists {
-			t.Fatalf("not even two of the big lists begin: %v", codes)
-		}
-		codes[await(t, "the first big lists begin", begun)]++
-		told++
-	}
-	for i := range 100 {
-		if r := modest.do(t, call{path: small, user: controlplane.Alice}); r.Status != http.StatusOK || !isHit(r) {
-			t.Fatalf("small list %d: %d, %s: %s", i, r.Status, r.cacheStatus, r.Body)
-		}
-	}
-	close(read)
-	for range lists - told {
-		codes[await(t, "the other big lists begin or are turned away", begun)]++
-	}
-	for range lists {
-		// On a slow machine the small ones take more than the minute after which an answer is ended.
-		if err := await(t, "the big lists end", ends); err != nil && !strings.Contains(p.Log(), "its client does not read it") {
-			t.Error(err)
-		}
-	}
-	if codes[http.StatusOK]+codes[http.StatusTooManyRequests] != lists {
-		t.Errorf("the big lists: %v", codes)
 	}
 }

@@ -1,7 +1,6 @@
 package forwarding
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -126,67 +125,5 @@ func TestFirstListOfAToken(t *testing.T) {
 		for range 2 { // once reviewed, once remembered
 			wantRefused(t, d.do(t, bearer(stranger+"x", path)), http.StatusUnauthorized, "unknown-caller")
 		}
-	}
-}
-
-// TestMemoryIsForTheAllowed: why memory has no answer is told to who may list, and nobody else.
-func TestMemoryIsForTheAllowed(t *testing.T) {
-	harness.Long(t)
-	// From before listproxy's first list, and not compacted.
-	ns := newNamespace(t)
-	before := newConfigMap(t, ns, "a", nil)
-	newConfigMap(t, ns, "b", nil)
-	d := startProxy(t, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--eager", "configmaps"},
-	})
-	path := "/api/v1/configmaps?resourceVersionMatch=Exact&resourceVersion=" + before
-	if got := d.do(t, call{path: path}); got.Status != http.StatusOK || !strings.HasSuffix(got.cacheStatus, "detail=history") {
-		t.Errorf("as admin: %d, %s", got.Status, got.cacheStatus)
-	}
-	wantRefused(t, d.do(t, call{path: path, user: controlplane.Carol}), http.StatusForbidden, "not-allowed")
-}
-
-// TestSharesAreUsers: two tokens of one service account have one share of the places for watches,
-// and another account has its own.
-func TestSharesAreUsers(t *testing.T) {
-	harness.Long(t)
-	d := startProxy(t, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--max-long-running-requests", "4"},
-	})
-	ns := newNamespace(t)
-	if err := cp.GrantAll(t.Context(), controlplane.Grant{
-		To: []string{"group:system:serviceaccounts:" + ns}, Namespace: ns, Role: "cluster-admin",
-	}); err != nil {
-		t.Fatal(err)
-	}
-	tokens := map[string]string{}
-	for name, account := range map[string]string{"one": "a", "two": "a", "other": "b"} {
-		token, err := cp.CreateServiceAccountToken(t.Context(), ns, account)
-		expect.NoError(t, err)
-		tokens[name] = token
-		if r := d.do(t, bearer(token, "/version")); r.Status != http.StatusOK {
-			t.Fatalf("%s: %d", name, r.Status)
-		}
-	}
-	if tokens["one"] == tokens["two"] {
-		t.Fatal("the same token twice")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), longPatience)
-	defer cancel()
-	watch := "/api/v1/namespaces/" + ns + "/configmaps?watch=true"
-	awaitDirect(t, bearer(tokens["one"], strings.TrimSuffix(watch, "?watch=true")), http.StatusOK)
-	for _, step := range []struct {
-		who    string
-		status int
-	}{{"one", http.StatusOK}, {"two", http.StatusOK}, {"one", http.StatusTooManyRequests}, {"two", http.StatusTooManyRequests}, {"other", http.StatusOK}} {
-		res := d.send(ctx, t, bearer(tokens[step.who], watch))
-		if res.StatusCode != step.status {
-			t.Errorf("%s: %d, want %d", step.who, res.StatusCode, step.status)
-		}
-		if res.StatusCode != http.StatusOK {
-			_ = res.Body.Close()
-			continue
-		}
-		defer func() { _ = res.Body.Close() }()
 	}
 }

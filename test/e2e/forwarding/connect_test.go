@@ -2,17 +2,11 @@ package forwarding
 
 import (
 	"bufio"
-	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/textproto"
 	"net/url"
 	"os"
 	"os/exec"
@@ -20,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,216 +27,6 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
-
-// TestConnectElsewhere: a CONNECT to anything but the API server opens nothing, and connects to
-// nothing.
-func TestConnectElsewhere(t *testing.T) {
-	t.Parallel()
-	target, err := net.Listen("tcp", "127.0.0.1:0")
-	expect.NoError(t, err)
-	t.Cleanup(func() { _ = target.Close() })
-	go func() {
-		for {
-			conn, err := target.Accept()
-			if err != nil {
-				return
-			}
-			t.Errorf("somebody connected from %s", conn.RemoteAddr())
-			_ = conn.Close()
-		}
-	}()
-	elsewhere := target.Addr().String()
-	upstream := strings.TrimPrefix(cp.URL(), "https://")
-	host, port, _ := net.SplitHostPort(upstream)
-	for line, code := range map[string]int{
-		"CONNECT " + upstream:                        http.StatusOK,
-		"CONNECT " + elsewhere:                       http.StatusForbidden,
-		"CONNECT localhost:" + port:                  http.StatusForbidden, // --connect-hosts does not name it
-		"CONNECT " + host + ":443":                   http.StatusForbidden,
-		"CONNECT " + host:                            http.StatusForbidden,
-		"CONNECT " + host + ":0" + port:              http.StatusForbidden,
-		"CONNECT 0177.0.0.1:" + port:                 http.StatusForbidden,
-		"CONNECT 2130706433:" + port:                 http.StatusForbidden,
-		"CONNECT [::ffff:127.0.0.1]:" + port:         http.StatusForbidden,
-		"CONNECT " + host + ".:" + port:              http.StatusForbidden,
-		"CONNECT " + upstream + "@" + elsewhere:      http.StatusForbidden,
-		"CONNECT " + elsewhere + "@" + upstream:      http.StatusForbidden,
-		"CONNECT 169.254.169.254:80":                 http.StatusForbidden,
-		"CONNECT metadata.google.internal:443":       http.StatusForbidden,
-		"CONNECT /api":                               http.StatusForbidden,
-		"GET http://" + elsewhere + "/":              http.StatusBadRequest,
-		"GET https://" + upstream + "/api":           http.StatusBadRequest,
-		"GET /api":                                   http.StatusBadRequest,
-		"OPTIONS *":                                  http.StatusBadRequest,
-		"DELETE /api/v1/namespaces/default/pods/all": http.StatusBadRequest,
-	} {
-		conn, err := tls.Dial("tcp", tunnel.proxy.Host, &tls.Config{RootCAs: tunnel.roots, MinVersion: tls.VersionTLS12})
-		expect.NoError(t, err)
-		_ = conn.SetDeadline(time.Now().Add(patience))
-		_, _ = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", line, upstream, cp.Token(controlplane.Admin))
-		res, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: strings.Fields(line)[0]})
-		if err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
-		if res.StatusCode != code {
-			t.Errorf("%s: %s, want %d", line, res.Status, code)
-		}
-		if code != http.StatusOK {
-			var status metav1.Status
-			if err := json.NewDecoder(res.Body).Decode(&status); err != nil || int(status.Code) != code || status.Kind != "Status" {
-				t.Errorf("%s: %v, %+v", line, err, status)
-			}
-		}
-		_ = res.Body.Close()
-		_ = conn.Close()
-	}
-}
-
-// TestMisdirected: in a tunnel there is no other host than the API server.
-func TestMisdirected(t *testing.T) {
-	t.Parallel()
-	for _, proto := range []string{http1, http2} {
-		for host, code := range map[string]int{
-			"":                                       http.StatusOK,
-			strings.TrimPrefix(cp.URL(), "https://"): http.StatusOK,
-			"evil.example":                           http.StatusMisdirectedRequest,
-			"localhost":                              http.StatusMisdirectedRequest,
-			"127.0.0.1":                              http.StatusMisdirectedRequest, // that is port 443
-		} {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, tunnel.url+"/version", http.NoBody)
-			expect.NoError(t, err)
-			req.Host = host
-			res, err := tunnel.clients[proto].Do(req)
-			expect.NoError(t, err)
-			_ = res.Body.Close()
-			if res.StatusCode != code || res.Proto != proto {
-				t.Errorf("Host %q: %s over %s, want %d over %s", host, res.Status, res.Proto, code, proto)
-			}
-		}
-	}
-}
-
-// TestCurl has curl ask for the same lists straight and through both doors; and for the newest state
-// and a watch, where these come from memory.
-func TestCurl(t *testing.T) {
-	t.Parallel()
-	ns := newNamespace(t)
-	for i := range 3 {
-		newConfigMap(t, ns, fmt.Sprintf("map-%d", i), map[string]string{"i": fmt.Sprint(i)})
-	}
-	newest := doorOf(t, throughTunnel(startProcess(t, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{"--consistent-lists=always", "--watches"},
-	})))
-	for _, d := range []*door{via, tunnel, newest} {
-		sameByCurl(t, d, "/api/v1/namespaces/"+ns+"/configmaps?limit=2")
-		list := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
-		poll.Until(t, patience, "curl gets a list from memory", func() bool {
-			return strings.Contains(d.curl(t, list, "--include"), "listproxy; hit; detail=any")
-		})
-		poll.Until(t, patience, "curl as itself gets it indented from memory", func() bool {
-			got := d.curl(t, list, "--include", "--user-agent", "curl/8.5.0")
-			return strings.Contains(got, "listproxy; hit; detail=any") &&
-				strings.Contains(got, "\n{\n  \"kind\": \"ConfigMapList\",\n  \"apiVersion\": \"v1\",\n")
-		})
-	}
-	list := "/api/v1/namespaces/" + ns + "/configmaps"
-	poll.Until(t, patience, "curl as itself gets the newest state from memory", func() bool {
-		return strings.Contains(newest.curl(t, list, "--include", "--user-agent", "curl/8.5.0"), "listproxy; hit; detail=most-recent")
-	})
-	sameByCurl(t, newest, list, "--user-agent", "curl/8.5.0")
-	watch := "/api/v1/namespaces/" + ns + "/configmaps?watch=true&resourceVersion=" + newConfigMap(t, ns, "map-x", nil)
-	newConfigMap(t, ns, "map-y", nil)
-	_, want := direct.curlWatch(t, watch)
-	if !strings.Contains(want, `"name":"map-y"`) {
-		t.Fatalf("curl, straight: %s", want)
-	}
-	poll.Until(t, patience, "curl as itself gets a watch from memory", func() bool {
-		from, got := newest.curlWatch(t, watch)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("curl, the first event of a watch, with Cache-Status %q (-direct +via):\n%s", from, diff)
-		}
-		return from == "listproxy; hit; detail=after"
-	})
-}
-
-// sameByCurl requires that curl gets the same list straight and through a door. As same does, it
-// asks straight before and after, since any write makes another list of it.
-func sameByCurl(t *testing.T, d *door, path string, args ...string) {
-	t.Helper()
-	for range 50 {
-		want := direct.curl(t, path, args...)
-		if !strings.HasSuffix(want, "\n200 2") {
-			t.Fatalf("curl, straight: %s", want)
-		}
-		got := d.curl(t, path, args...)
-		if direct.curl(t, path, args...) != want {
-			continue
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("curl, %s, by %v (-direct +via):\n%s", d.name, d.proxy, diff)
-		}
-		return
-	}
-	t.Fatalf("curl %s: the API server's own answers keep changing", path)
-}
-
-// curl gets a path as the admin, and returns the body, the status and the version of HTTP.
-func (d *door) curl(t *testing.T, path string, args ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := d.curlCommand(ctx, t, path, args...)
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("curl, %s: %v: %s", d.name, err, errs.String())
-	}
-	return string(out)
-}
-
-// curlWatch begins a watch as curl itself does, and returns Cache-Status and the first line.
-func (d *door) curlWatch(t *testing.T, path string) (from, line string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	cmd := d.curlCommand(ctx, t, path, "--include", "--no-buffer", "--user-agent", "curl/8.5.0")
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	expect.NoError(t, err)
-	defer func() {
-		cancel()
-		_ = cmd.Wait()
-	}()
-	in := textproto.NewReader(bufio.NewReader(out))
-	status, err1 := in.ReadLine()
-	header, err2 := in.ReadMIMEHeader()
-	line, err3 := in.ReadLine()
-	if err := errors.Join(err1, err2, err3); err != nil || !strings.Contains(status, " 200") {
-		t.Fatalf("curl, %s: %s %v", d.name, status, err)
-	}
-	return header.Get(cacheStatus), line
-}
-
-// curlCommand is curl with a path as the admin.
-func (d *door) curlCommand(ctx context.Context, t *testing.T, path string, args ...string) *exec.Cmd {
-	t.Helper()
-	ca := filepath.Join(d.dir, "curl-ca.crt")
-	expect.NoError(t, os.WriteFile(ca, d.configs(controlplane.Admin).CAData, 0o600))
-	args = append([]string{
-		"--silent", "--show-error", "--cacert", ca, "--user-agent", "client", "--noproxy", "",
-		"--write-out", "\n%{http_code} %{http_version}", "--config", "-", d.url + path,
-	}, args...)
-	if d.proxy != nil {
-		args = append(args, "--proxy", d.proxy.String(), "--proxytunnel", "--suppress-connect-headers", "--proxy-cacert", ca)
-	}
-	cmd := exec.CommandContext(ctx, "curl", args...) // #nosec G204 -- of the test's own words
-	// A token is nothing for a command line.
-	cmd.Stdin = strings.NewReader(fmt.Sprintf("header = \"Authorization: Bearer %s\"\n", cp.Token(controlplane.Admin)))
-	return cmd
-}
 
 // protoNoter notes over which protocol answers come.
 type protoNoter struct {

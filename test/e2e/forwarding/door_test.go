@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -121,16 +120,6 @@ func (d *door) close() {
 	}
 }
 
-// dial opens a connection for what a client of net/http would not send.
-func (d *door) dial(t *testing.T) net.Conn {
-	t.Helper()
-	conn, err := tls.Dial("tcp", strings.TrimPrefix(d.url, "https://"), &tls.Config{RootCAs: d.roots, MinVersion: tls.VersionTLS12})
-	expect.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(longPatience))
-	return conn
-}
-
 // call is a request as a test writes it.
 type call struct {
 	proto  string // default HTTP/2
@@ -139,12 +128,6 @@ type call struct {
 	user   string // whose token is sent; default admin
 	header http.Header
 	body   string
-}
-
-// as returns the same request of another user.
-func (c call) as(user string) call {
-	c.user = user
-	return c
 }
 
 // reply is an answer, all of it.

@@ -5,20 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // eachUpgrade runs a test through both doors and with both protocols that kubectl speaks, with a
@@ -82,36 +75,6 @@ func TestKubectlExec(t *testing.T) {
 	})
 }
 
-// TestKubectlExecByTurns has a process and its user wait for each other.
-func TestKubectlExecByTurns(t *testing.T) {
-	eachUpgrade(t, func(t *testing.T, via *door, env []string, ns, pod string) {
-		k := via.start(t, env, "exec", verbose, "-i", "-n", ns, pod, "--", "sh", "-c",
-			`echo ready; while read line; do echo "got $line"; done; echo end`)
-		k.want("ready")
-		for i := range 5 {
-			k.say(fmt.Sprint("line ", i))
-			k.want(fmt.Sprint("got line ", i))
-		}
-		_ = k.stdin.Close()
-		k.want("end")
-		k.end()
-		k.wantUpgrade()
-	})
-}
-
-func TestKubectlAttach(t *testing.T) {
-	eachUpgrade(t, func(t *testing.T, via *door, env []string, ns, pod string) {
-		k := via.start(t, env, "attach", verbose, "-i", "-q", "-n", ns, pod)
-		for i := range 5 {
-			k.say(fmt.Sprint("line ", i))
-			k.want(fmt.Sprint("heard line ", i))
-		}
-		_ = k.stdin.Close()
-		k.end()
-		k.wantUpgrade()
-	})
-}
-
 func TestKubectlPortForward(t *testing.T) {
 	// What listens in the pod answers by lines.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -158,133 +121,5 @@ func TestKubectlPortForward(t *testing.T) {
 		}
 		k.kill()
 		k.wantUpgrade()
-	})
-}
-
-func TestKubectlCopy(t *testing.T) {
-	eachUpgrade(t, func(t *testing.T, via *door, env []string, ns, pod string) {
-		// The pod's files are this machine's.
-		here, there, back := t.TempDir(), t.TempDir(), t.TempDir()
-		want := map[string]string{
-			"small":      "hello\n",
-			"empty":      "",
-			"all/bytes":  string(allBytes()),
-			"all/larger": strings.Repeat("0123456789abcdef", 20<<16), // 20 MiB: more than unfinished requests may have
-		}
-		for name, content := range want {
-			path := filepath.Join(here, "files", name)
-			expect.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
-			expect.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-		}
-		for _, args := range [][]string{
-			{"cp", filepath.Join(here, "files"), ns + "/" + pod + ":" + there},
-			{"cp", ns + "/" + pod + ":" + filepath.Join(there, "files"), filepath.Join(back, "files")},
-		} {
-			if o := via.run(t, env, "", args...); o.Code != 0 {
-				t.Fatalf("kubectl %v: %s", args, o.Err)
-			}
-		}
-		for name, content := range want {
-			got, err := os.ReadFile(filepath.Join(back, "files", name))
-			if err != nil || string(got) != content {
-				t.Errorf("%s: %v, %d bytes of %d", name, err, len(got), len(content))
-			}
-		}
-	})
-}
-
-// TestStoppedKubectl: a kubectl that is stopped, or whose pager is not read, for longer than answers
-// from memory wait, finds its stream where it was, as at kube-apiserver.
-func TestStoppedKubectl(t *testing.T) {
-	harness.Long(t)
-	const lines, longer = 20_000, time.Minute + 5*time.Second
-	p := startProcess(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed)})
-	d := doorOf(t, throughProxy(p))
-	ns := newNamespace(t)
-	line := func(i int) string { return fmt.Sprintf("%d %s", i, strings.Repeat("x", 1000)) }
-	type flood struct {
-		what    string
-		kubectl *interactive
-		stopped bool
-		sent    atomic.Int64
-		last    int64
-		since   time.Time
-	}
-	var floods []*flood
-	for name, env := range map[string][]string{"HTTP/2": nil, "HTTP/1.1": {"DISABLE_HTTP2=true"}} {
-		for _, stopped := range []bool{true, false} {
-			pod := fmt.Sprintf("flood-%s-%t", name[5:6], stopped)
-			newPod(t, ns, pod)
-			log := kubelet.grow(pod)
-			f := &flood{what: fmt.Sprintf("%s, SIGSTOP %t", name, stopped), kubectl: d.start(t, env, "logs", "-n", ns, pod, "-f"), stopped: stopped}
-			for line := range strings.Lines(oldLog) {
-				f.kubectl.want(strings.TrimSuffix(line, "\n"))
-			}
-			if stopped {
-				expect.NoError(t, f.kubectl.cmd.Process.Signal(syscall.SIGSTOP))
-			}
-			go func() {
-				defer close(log.lines)
-				for i := range lines {
-					select {
-					case log.lines <- line(i):
-						f.sent.Add(1)
-					case <-t.Context().Done():
-						return
-					}
-				}
-			}()
-			floods = append(floods, f)
-		}
-	}
-	poll.Until(t, patience, "nothing more is read for longer than the bound", func() bool {
-		stuck := 0
-		for _, f := range floods {
-			if now := f.sent.Load(); now == 0 || now != f.last {
-				f.last, f.since = now, time.Now()
-			}
-			if time.Since(f.since) > longer {
-				stuck++
-			}
-		}
-		return stuck == len(floods)
-	})
-	for _, f := range floods {
-		if f.last == lines {
-			t.Fatalf("%s: all lines are on their way: more are needed", f.what)
-		}
-		if f.stopped {
-			expect.NoError(t, f.kubectl.cmd.Process.Signal(syscall.SIGCONT))
-		}
-		for i := range lines {
-			f.kubectl.want(line(i))
-		}
-		f.kubectl.end()
-	}
-}
-
-// TestStoppedKubectlWatch: a watch whose kubectl is stopped for longer than most servers wait for the
-// answer to a ping goes on where it was, as at kube-apiserver, which sends none.
-func TestStoppedKubectlWatch(t *testing.T) {
-	harness.Long(t)
-	const stopped = 50 * time.Second
-	eachDoor(t, func(t *testing.T, via *door) {
-		t.Parallel()
-		for name, env := range map[string][]string{"HTTP/2": nil, "HTTP/1.1": {"DISABLE_HTTP2=true"}} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				ns := newNamespace(t)
-				newConfigMap(t, ns, "before", nil)
-				k := via.start(t, env, "get", "configmaps", "-n", ns, "--watch", "-o", "name")
-				k.want("configmap/before")
-				expect.NoError(t, k.cmd.Process.Signal(syscall.SIGSTOP))
-				newConfigMap(t, ns, "meanwhile", nil)
-				poll.Pause(t.Context(), stopped)
-				expect.NoError(t, k.cmd.Process.Signal(syscall.SIGCONT))
-				k.want("configmap/meanwhile")
-				newConfigMap(t, ns, "after", nil)
-				k.want("configmap/after")
-			})
-		}
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -355,35 +354,12 @@ func (k *interactive) want(line string) {
 	}
 }
 
-// say writes a line of input.
-func (k *interactive) say(line string) {
-	k.t.Helper()
-	if _, err := io.WriteString(k.stdin, line+"\n"); err != nil {
-		k.t.Fatal(err)
-	}
-}
-
 // end waits for kubectl to end by itself.
 func (k *interactive) end() {
 	k.t.Helper()
 	if err := k.wait(); err != nil {
 		k.t.Fatalf("kubectl: %v: %s", err, k.errs.String())
 	}
-}
-
-// TestKubectlWatch changes objects by turns with kubectl's lines.
-func TestKubectlWatch(t *testing.T) { eachDoor(t, testKubectlWatch) }
-
-func testKubectlWatch(t *testing.T, via *door) {
-	t.Parallel()
-	ns := newNamespace(t)
-	newConfigMap(t, ns, "first", nil)
-	k := via.start(t, nil, "get", "configmaps", "-n", ns, "--watch", "-o", "name")
-	k.want("configmap/first")
-	newConfigMap(t, ns, "second", nil)
-	k.want("configmap/second")
-	newConfigMap(t, ns, "third", nil)
-	k.want("configmap/third")
 }
 
 // TestKubectlLogsFollow lets a log grow by turns with kubectl's lines; it ends by the end of the
@@ -412,25 +388,5 @@ func testKubectlLogsFollow(t *testing.T, via *door) {
 			k.end()
 		}
 		await(t, "the kubelet's request ended", log.ended)
-	}
-}
-
-// TestKubectlProxy asks through kubectl's own proxy.
-func TestKubectlProxy(t *testing.T) { eachDoor(t, testKubectlProxy) }
-
-func testKubectlProxy(t *testing.T, via *door) {
-	t.Parallel()
-	k := via.start(t, nil, "proxy", "--port=0")
-	said, ok := strings.CutPrefix(<-k.lines, "Starting to serve on ")
-	if !ok {
-		t.Fatalf("kubectl said %q: %s", said, k.errs.String())
-	}
-	for _, args := range [][]string{{"get", "nodes", "-o", "name"}, {"version"}, {"get", "--raw", "/readyz"}} {
-		want := direct.run(t, nil, "", args...)
-		got := via.run(t, []string{"KUBECONFIG=" + filepath.Join(t.TempDir(), "none")}, "",
-			append(args, "--server=http://"+said)...)
-		if d := cmp.Diff(want.lasting(), got.lasting()); d != "" {
-			t.Errorf("kubectl %v (-direct +via):\n%s", args, d)
-		}
 	}
 }

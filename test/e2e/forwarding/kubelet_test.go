@@ -1,7 +1,6 @@
 package forwarding
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -47,7 +46,6 @@ func startStandIn(pair tls.Certificate) *standIn {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.serveLogs)
 	mux.HandleFunc("/exec/{namespace}/{pod}/{container}", k.serveExec)
-	mux.HandleFunc("/attach/{namespace}/{pod}/{container}", k.serveAttach)
 	mux.HandleFunc("/portForward/{namespace}/{pod}", k.servePortForward)
 	k.server = httptest.NewUnstartedServer(mux)
 	k.server.TLS = &tls.Config{
@@ -226,19 +224,6 @@ func (k *standIn) serveExec(w http.ResponseWriter, r *http.Request) {
 		err = cmd.Run()
 	}
 	p.end(err)
-}
-
-// serveAttach attaches to a process that answers every line that it reads.
-func (k *standIn) serveAttach(w http.ResponseWriter, r *http.Request) {
-	p := openProcess(w, r)
-	if p == nil {
-		return
-	}
-	lines := bufio.NewScanner(p.stdin)
-	for lines.Scan() {
-		_, _ = fmt.Fprintf(p.stdout, "heard %s\n", lines.Text())
-	}
-	p.end(lines.Err())
 }
 
 // portForwardProtocol is the kubelet's.

@@ -3,11 +3,14 @@ package forwarding
 import (
 	"context"
 	"crypto/tls"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/events"
 )
 
 const (
@@ -190,5 +194,35 @@ func await[T any](t *testing.T, what string, from <-chan T) T {
 	case <-time.After(patience):
 		t.Fatalf("still not: %s", what)
 		panic("not reached")
+	}
+}
+
+// isSince reports whether the API server is of a version, as "1.37", or newer.
+func isSince(wanted string) bool {
+	return version.MustParseGeneric(cp.Version()).AtLeast(version.MustParseGeneric(wanted))
+}
+
+// eventsOf returns what reads the next event of a watch.
+func eventsOf(res *http.Response) (next func() (string, error)) {
+	in := events.NewReader(res.Body, res.Header.Get("Content-Type"))
+	return func() (string, error) {
+		event, err := in.Frame()
+		return string(event), err
+	}
+}
+
+// initialEvents reads a streaming list up to the bookmark at its end, whose revision is that of the
+// moment.
+func initialEvents(t *testing.T, next func() (string, error)) (all []string) {
+	t.Helper()
+	for {
+		event, err := next()
+		if err != nil {
+			t.Fatalf("%q, %v", event, err)
+		}
+		if strings.Contains(event, metav1.InitialEventsAnnotationKey) {
+			return append(all, reply{Body: event}.impersonal().Body)
+		}
+		all = append(all, event)
 	}
 }

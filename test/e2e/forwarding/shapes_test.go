@@ -258,20 +258,6 @@ func TestShapes(t *testing.T) {
 					})
 				}
 			}
-			if d.door.proxy != nil {
-				return
-			}
-			t.Run("fabric8 watches over a WebSocket first", func(t *testing.T) {
-				target := path + "?allowWatchBookmarks=true&resourceVersion=" + revision + "&timeoutSeconds=600&watch=true"
-				_, want := openWebSocket(t, direct, target)
-				header, got := openWebSocket(t, d.door, target)
-				wantForwarded(t, reply{cacheStatus: header.Get(cacheStatus)}, [2]string{"watch", "not-canonical"}[d.switches])
-				for i := range 2 {
-					if d := cmp.Diff(nextMessage(t, want), nextMessage(t, got)); d != "" {
-						t.Errorf("event %d (-direct +via):\n%s", i, d)
-					}
-				}
-			})
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package limits
 
 import (
-	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -15,8 +14,6 @@ import (
 )
 
 var (
-	full = flag.Bool("limits.full", false, "go to the limits that docs/results/faults.md states, not only near them")
-
 	plane  *controlplane.ControlPlane
 	binary string
 )
@@ -32,14 +29,6 @@ func TestMain(m *testing.M) {
 		plane, err = s.ControlPlane(controlplane.Options{})
 		return err
 	}})
-}
-
-// scale is a number for make limits, and a smaller one for make test-all.
-func scale(whole, some int) int {
-	if *full {
-		return whole
-	}
-	return some
 }
 
 // rig is a listproxy behind a hop.
@@ -75,7 +64,7 @@ func (r *rig) sample() soak.Sample {
 	return s
 }
 
-// say prints a figure for the documentation.
+// say prints a figure.
 func (r *rig) say(format string, args ...any) { harness.Log("limits: " + fmt.Sprintf(format, args...)) }
 
 const mib = 1 << 20

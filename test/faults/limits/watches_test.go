@@ -21,7 +21,7 @@ const watchesPerClient = 100
 // costs.
 func TestForwardedWatches(t *testing.T) {
 	harness.Long(t)
-	n := scale(10_000, 1000)
+	n := 1000
 	r := newRig(t)
 	tell := make(chan struct{})
 	r.hop.OnRequest(func(w http.ResponseWriter, req *http.Request) bool {

@@ -1,10 +1,8 @@
 package hop
 
 import (
-	"errors"
 	"io"
 	"net"
-	"syscall"
 	"testing"
 	"time"
 
@@ -56,19 +54,4 @@ func TestReset(t *testing.T) {
 			return len(b.conns) == 0
 		})
 	}
-}
-
-// TestRefuse: connections are refused while the port is closed, and accepted when it is open again.
-func TestRefuse(t *testing.T) {
-	b, err := StartBalancer()
-	expect.NoError(t, err)
-	defer b.Close()
-	expect.NoError(t, b.Refuse())
-	if conn, err := net.Dial("tcp", b.Address()); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("refused: %v, %v", conn, err)
-	}
-	expect.NoError(t, b.Listen())
-	conn, err := net.Dial("tcp", b.Address())
-	expect.NoError(t, err)
-	_ = conn.Close()
 }

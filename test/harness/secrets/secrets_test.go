@@ -104,20 +104,3 @@ func TestShortSecretsAreRefused(t *testing.T) {
 	var r secrets.Registry
 	r.Add("a letter", "a")
 }
-
-// BenchmarkSearch is what a soak does at its end.
-func BenchmarkSearch(b *testing.B) {
-	var r secrets.Registry
-	for i := range 50 {
-		r.Add(fmt.Sprint("token ", i), rand.Text())
-		r.AddIdentity(fmt.Sprint("user ", i), fmt.Sprint("certuser-", i))
-	}
-	line := `time=2026-01-01T00:00:00Z level=DEBUG msg="request answered" path=/api/v1/namespaces/n/pods user=system:serviceaccount:n:caller took=1ms` + "\n"
-	text := strings.Repeat(line, (64<<20)/len(line))
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		if leaks := r.Search("its log", text); len(leaks) > 0 {
-			b.Fatal(leaks)
-		}
-	}
-}

@@ -112,35 +112,6 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestScatter: what half an hour was once measured to have at rest, before garbage was collected
-// until nothing more went, is not told from chance; with a leak it is.
-func TestScatter(t *testing.T) {
-	for _, floors := range [][]float64{{16.7, 18.4, 15.8, 17.6, 19.9}, {18.2, 17.5, 19.3, 17.7, 20.1}} {
-		for each, want := range map[float64]bool{0: false, 0.2: false, 1: true, 5: true} {
-			var samples []Sample
-			for i, floor := range floors {
-				at := time.Unix(0, 0).Add(time.Duration(i) * 5 * time.Minute)
-				samples = append(samples, Sample{At: at, Rest: i + 1, Heap: (floor + each*float64(i)) * mib})
-			}
-			all, err := Grown(samples)
-			expect.NoError(t, err)
-			for _, g := range all {
-				if g.Grows() != (want && g.Name == "heap") {
-					t.Errorf("with a leak of %.1f MiB from rest to rest: %v", each, g)
-				}
-			}
-		}
-	}
-	for _, floors := range [][]float64{nil, {1}, {1, 9}, {1, 2, 3, 4}, {7, 7, 7}} {
-		if got := scatter(floors); got > 1e-9 {
-			t.Errorf("%v strays by %f", floors, got)
-		}
-	}
-	if got := scatter([]float64{1, -1, -1, 1}); math.Abs(got-math.Sqrt2) > 1e-9 {
-		t.Errorf("it strays by %f", got)
-	}
-}
-
 // TestNothingToTell: without two rests nothing is flat.
 func TestNothingToTell(t *testing.T) {
 	for name, samples := range map[string][]Sample{"nothing": nil, "no rest": make([]Sample, 9), "one rest": {{}, {Rest: 1}, {Rest: 1}, {}}} {

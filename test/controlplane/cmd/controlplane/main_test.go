@@ -13,31 +13,6 @@ import (
 	"testing"
 )
 
-func TestHelpAndMistakes(t *testing.T) {
-	for name, tt := range map[string]struct {
-		args           []string
-		code           int
-		stdout, stderr string
-	}{
-		"help":         {args: []string{"--help"}, code: exitOK, stdout: usage},
-		"unknown flag": {args: []string{"--directory=x"}, code: exitUsage, stderr: "-directory"},
-		"argument":     {args: []string{"start"}, code: exitUsage, stderr: `unexpected argument "start"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
-			if got := run(t.Context(), tt.args, &stdout, &stderr); got != tt.code {
-				t.Errorf("exit code %d, want %d", got, tt.code)
-			}
-			if stdout.String() != tt.stdout {
-				t.Errorf("stdout: %s", &stdout)
-			}
-			if !strings.Contains(stderr.String(), tt.stderr) {
-				t.Errorf("stderr: %s", &stderr)
-			}
-		})
-	}
-}
-
 func TestRunUntilStopped(t *testing.T) {
 	if testing.Short() {
 		t.Skip("make test-all runs it")

@@ -105,26 +105,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func BenchmarkParse(b *testing.B) {
-	token := EncodeContinue(123456789, goodStart)
-	for name, text := range map[string]string{
-		"forwarded":  get("/api/v1/namespaces/ns/pods/name", alice),
-		"reflector":  get("/api/v1/pods?limit=500&resourceVersion=0", alice, "Accept: application/json, */*\r\nAccept-Encoding: gzip\r\n"),
-		"continue":   get("/apis/apps/v1/namespaces/ns/deployments?limit=500&continue="+token, alice, "Accept: application/json\r\n"),
-		"no options": get("/api/v1/pods", alice),
-		"typed":      get("/api/v1/pods?limit=500&resourceVersion=0", alice, "Accept: application/vnd.kubernetes.protobuf,application/json\r\n"),
-		"selectors":  get("/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3dn&labelSelector=app%3dweb", alice, "Accept: application/json\r\n"),
-	} {
-		r := read(b, text)
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				parse(r)
-			}
-		})
-	}
-}
-
 // FuzzTarget mutates path and query by themselves: of most mutations of whole requests nothing is
 // left to be parsed.
 func FuzzTarget(f *testing.F) {

@@ -241,18 +241,3 @@ func TestHonouredLimit(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkDecideList(b *testing.B) {
-	for name, options := range map[string]ListOptions{
-		"any":      {ResourceVersion: "0", Limit: 500},
-		"exact":    {ResourceVersion: "123456789", ResourceVersionMatch: "Exact"},
-		"continue": {Continue: upstreamToken(b, goodStart, 123456789), Limit: 500},
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				decide(options)
-			}
-		})
-	}
-}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,13 +17,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/limits"
-	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
@@ -364,182 +361,6 @@ func TestCrowdAtAColdResource(t *testing.T) {
 			})
 		})
 	}
-}
-
-// watchesOfBench returns the whole chain of filters, with the resource in memory, and the path of a
-// watch that is answered from memory.
-func watchesOfBench(b *testing.B, w *modelWorld) (chain http.Handler, path string) {
-	b.Helper()
-	w.answerReviews(b)
-	h := w.handler
-	h.Authenticator, h.Draining = authntest.New(b), func() bool { return false }
-	h.Observer, _ = observetest.New(nil)
-	var err error
-	if h.Upstream, err = upstream.New(&rest.Config{Host: "https://upstream.example"}); err != nil {
-		b.Fatal(err)
-	}
-	h.Upstream.Answered(authntest.Identify(h.Authenticator, "Bearer a"), false, http.MethodGet, http.StatusOK)
-	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		collection, why := h.Collections.Use(modelWidgets)
-		if why == reason.None {
-			if _, why = collection.Latest(b.Context(), 0); why == reason.None {
-				break
-			}
-		}
-		if time.Since(begun) > time.Minute {
-			b.Fatalf("not in memory: %s", why)
-		}
-	}
-	return h.Chain(), fmt.Sprintf(
-		"/apis/example.com/v1/widgets?watch=true&allowWatchBookmarks=true&timeoutSeconds=3000&resourceVersion=%d", w.revision)
-}
-
-// openStreams opens 1,000 streams, so many on each connection. They close when the benchmark ends.
-func openStreams(b *testing.B, at *httptest.Server, path, status string, each int) []io.ReadCloser {
-	b.Helper()
-	var streams []io.ReadCloser
-	for range 1000 / each {
-		transport := at.Client().Transport.(*http.Transport).Clone()
-		b.Cleanup(transport.CloseIdleConnections)
-		for range each {
-			r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, at.URL+path, nil)
-			expect.NoError(b, err)
-			r.Header.Set("Authorization", "Bearer a")
-			r.Header.Set("Accept", "application/json")
-			answer, err := transport.RoundTrip(r)
-			expect.NoError(b, err)
-			if got := answer.Header.Get("Cache-Status"); !strings.HasPrefix(got, status) {
-				b.Fatalf("Cache-Status %q", got)
-			}
-			streams = append(streams, answer.Body)
-		}
-	}
-	return streams
-}
-
-// BenchmarkIdleWatch shows how much more memory a watch takes that is told nothing than a stream of
-// a handler that only waits: on the heap, and of stacks, which grow in steps.
-func BenchmarkIdleWatch(b *testing.B) {
-	chain, path := watchesOfBench(b, startModelWorld(b, time.Millisecond))
-	waits := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-	})
-	for b.Loop() {
-		bareHeap, bareStacks := memoryOfIdle(b, waits, path, "")
-		heap, stacks := memoryOfIdle(b, chain, path, "listproxy; hit")
-		b.ReportMetric(heap-bareHeap, "heap-B/watch")
-		b.ReportMetric(stacks-bareStacks, "stack-B/watch")
-	}
-}
-
-// memoryOfIdle is what one of many streams takes, with its client, whose answer does not end.
-func memoryOfIdle(b *testing.B, handler http.Handler, path, status string) (heap, stacks float64) {
-	b.Helper()
-	at := proxytest.Serve(b, serve.New(handler, nil, proxytest.DiscardLog()), true)
-	defer at.Close()
-	before := memoryInUse()
-	streams := openStreams(b, at, path, status, 100)
-	after := memoryInUse()
-	n := float64(len(streams))
-	for _, stream := range streams {
-		_ = stream.Close()
-	}
-	return float64(after.HeapAlloc-before.HeapAlloc) / n, float64(after.StackInuse-before.StackInuse) / n
-}
-
-// BenchmarkToldEvent tells 1,000 clients, each on a connection of its own, an event of 3 KB; and so
-// does a handler that only writes the same bytes. The time is that of all clients, which read in this
-// process.
-func BenchmarkToldEvent(b *testing.B) {
-	w := startModelWorld(b, time.Millisecond)
-	w.bulk, w.revision = strings.Repeat("x", 3000), 1_000_000 // all events have the same length
-	chain, path := watchesOfBench(b, w)
-	path = strings.Replace(path, "allowWatchBookmarks=true&", "", 1)
-	event := []byte(modelEvent("MODIFIED", w.item()))
-	bare := &bareWatches{more: make(chan struct{})}
-	for name, side := range map[string]struct {
-		handler http.Handler
-		status  string
-		tell    func()
-	}{
-		"listproxy": {chain, "listproxy; hit", func() { w.write(1) }},
-		"bare":      {bare, "", func() { bare.add(event) }},
-	} {
-		b.Run(name, func(b *testing.B) {
-			at := proxytest.Serve(b, serve.New(side.handler, nil, proxytest.DiscardLog()), true)
-			defer at.Close()
-			path := path[:strings.LastIndexByte(path, '=')+1] + strconv.Itoa(w.revision)
-			var read sync.WaitGroup
-			for _, stream := range openStreams(b, at, path, side.status, 1) {
-				defer stream.Close()
-				go func() {
-					into := make([]byte, len(event))
-					for {
-						if _, err := io.ReadFull(stream, into); err != nil {
-							return
-						}
-						read.Done()
-					}
-				}()
-			}
-			for b.Loop() {
-				read.Add(1000)
-				side.tell()
-				read.Wait()
-			}
-		})
-	}
-}
-
-// bareWatches tells each client each event.
-type bareWatches struct {
-	mu     sync.Mutex
-	events [][]byte
-	more   chan struct{} // closed and made anew with each event
-}
-
-func (l *bareWatches) add(event []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.events = append(l.events, event)
-	close(l.more)
-	l.more = make(chan struct{})
-}
-
-// ServeHTTP implements http.Handler.
-func (l *bareWatches) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	out := http.NewResponseController(w)
-	l.mu.Lock()
-	told := len(l.events)
-	l.mu.Unlock()
-	for out.Flush() == nil {
-		l.mu.Lock()
-		fresh, more := l.events[told:], l.more
-		l.mu.Unlock()
-		if len(fresh) == 0 {
-			select {
-			case <-more:
-				continue
-			case <-r.Context().Done():
-				return
-			}
-		}
-		for _, event := range fresh {
-			_, _ = w.Write(event) // Flush returns the error
-		}
-		told += len(fresh)
-	}
-}
-
-// memoryInUse is without garbage, and after stacks that were needed have shrunk, which one
-// collection does by half.
-func memoryInUse() (m runtime.MemStats) {
-	for range 5 {
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&m)
-	return m
 }
 
 // TestManyWatchesAreReviewed: where thousands of watches of one caller begin at once, each with a

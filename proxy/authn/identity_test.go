@@ -193,16 +193,3 @@ func TestFlowOf(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkFlowOf is what a request of an accepted service account costs.
-func BenchmarkFlowOf(b *testing.B) {
-	id := authntest.Identify(authntest.New(b), proxytest.WebToken(`{"aud":["https://kubernetes.default.svc.cluster.local"],"exp":1790000000,"iat":1780000000,`+
-		`"iss":"https://kubernetes.default.svc.cluster.local","jti":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c","kubernetes.io":{"namespace":"kube-system",`+
-		`"node":{"name":"node-1","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},"pod":{"name":"a-7d5d3d3c","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},`+
-		`"serviceaccount":{"name":"a","uid":"7d5d3d3c-7d1e-4e5e-9b1c-0d4e7d4a3b2c"},"warnafter":1780003607},"nbf":1780000000,`+
-		`"sub":"system:serviceaccount:kube-system:a"}`, strings.Repeat("x", 342)))
-	b.ReportAllocs()
-	for b.Loop() {
-		authn.FlowOf(id, true, "192.0.2.1:1")
-	}
-}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -233,47 +232,6 @@ func TestResourceLabelsAreBounded(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkObserve is what observing adds to a list from memory.
-func BenchmarkObserve(b *testing.B) {
-	for _, bb := range []struct {
-		name   string
-		traces trace.TracerProvider
-	}{
-		{"metrics", nil},
-		{"metrics and traces, none sampled", sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))},
-		{"metrics and traces, all sampled", sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.AlwaysSample()))},
-	} {
-		b.Run(bb.name, func(b *testing.B) {
-			o, _ := newMetered(bb.traces)
-			r := httptest.NewRequest(http.MethodGet, "/api/v1/pods?resourceVersion=0", nil)
-			r.Header.Set("Authorization", "Bearer x")
-			list, page := policy.Request{Version: "v1", Resource: "pods"}, Served{Bytes: 1000}
-			w, log := uncountedWriter{}, proxytest.DiscardLog()
-			handler := o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				s := RecordOf(r.Context())
-				for _, step := range []string{SpanReview, SpanSnapshot, SpanWrite} {
-					_, span := Step(r.Context(), step)
-					span.End()
-				}
-				s.Decided(list, policy.Any, "")
-				s.Serving(page)
-				w.WriteHeader(http.StatusOK)
-			}), log)
-			b.ReportAllocs()
-			for b.Loop() {
-				handler.ServeHTTP(w, r)
-			}
-		})
-	}
-}
-
-// uncountedWriter is an http.ResponseWriter that costs nothing.
-type uncountedWriter struct{}
-
-func (uncountedWriter) Header() http.Header         { return nil }
-func (uncountedWriter) Write(p []byte) (int, error) { return len(p), nil }
-func (uncountedWriter) WriteHeader(int)             {}
 
 // TestSeriesOfHostiles: who may list everything there is makes a bounded number of series, and what is
 // counted then has its reason still.

@@ -88,70 +88,58 @@ func wantTooMany(t *testing.T, r reply) {
 func TestMaxRequestsInflight(t *testing.T) {
 	harness.Long(t)
 	h := startHeld(t)
-	p := startProcess(t, harness.ProxyOptions{
-		Upstream: h.upstream(), Connect: true, Args: []string{"--max-requests-inflight", "2"},
-	})
-	for name, configs := range map[string]func(user string) *rest.Config{
-		"server": throughProxy(p),
-		"proxy-url": func(user string) *rest.Config {
-			config := cp.RESTConfig(user)
-			config.Host = h.URL() // that is the API server, to this listproxy
-			return p.TunnelConfig(config)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := doorOf(t, configs)
-			// A watch is none of them, and not bounded by them.
-			ctx, cancel := context.WithTimeout(t.Context(), longPatience)
-			defer cancel()
-			watch := d.send(ctx, t, call{path: "/api/v1/configmaps?watch=true"})
-			defer func() { _ = watch.Body.Close() }()
+	p := startProcess(t, harness.ProxyOptions{Upstream: h.upstream(), Args: []string{"--max-requests-inflight", "2"}})
+	configs := throughProxy(p)
+	d := doorOf(t, configs)
+	// A watch is none of them, and not bounded by them.
+	ctx, cancel := context.WithTimeout(t.Context(), longPatience)
+	defer cancel()
+	watch := d.send(ctx, t, call{path: "/api/v1/configmaps?watch=true"})
+	defer func() { _ = watch.Body.Close() }()
 
-			release := h.fill(t, d, controlplane.Admin, controlplane.Carol)
-			var turned sync.WaitGroup // each waits for five seconds first
-			for _, proto := range []string{http1, http2} {
-				turned.Go(func() { wantTooMany(t, d.do(t, call{proto: proto, path: "/api/v1/pods?resourceVersion=0"})) })
-				turned.Go(func() {
-					wantTooMany(t, d.do(t, call{proto: proto, path: "/api/v1/namespaces/default/configmaps", method: http.MethodPost, body: "{}"}))
-				})
-			}
-			turned.Wait()
-			second := d.send(ctx, t, call{path: "/api/v1/configmaps?watch=true"})
-			_ = second.Body.Close()
-			if second.StatusCode != http.StatusOK {
-				t.Errorf("a watch beside: %s", second.Status)
-			}
-
-			// kubectl and controllers are client-go.
-			config := configs(controlplane.Admin)
-			refusals := make(chan struct{}, 100)
-			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				return roundTripper(func(r *http.Request) (*http.Response, error) {
-					res, err := next.RoundTrip(r)
-					if err == nil && res.StatusCode == http.StatusTooManyRequests {
-						refusals <- struct{}{}
-					}
-					return res, err
-				})
-			})
-			client, err := kubernetes.NewForConfig(config)
-			expect.NoError(t, err)
-			answered := make(chan error, 1)
-			go func() {
-				_, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
-				answered <- err
-			}()
-			await(t, "client-go is turned away", refusals)
-			// And what gives up says why.
-			err = client.CoreV1().RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
-			if seconds, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || seconds != 1 {
-				t.Errorf("client-go makes of it: %v, %d", err, seconds)
-			}
-			release()
-			if err := await(t, "client-go is answered", answered); err != nil {
-				t.Error(err)
-			}
+	release := h.fill(t, d, controlplane.Admin, controlplane.Carol)
+	var turned sync.WaitGroup // each waits for five seconds first
+	for _, proto := range []string{http1, http2} {
+		turned.Go(func() { wantTooMany(t, d.do(t, call{proto: proto, path: "/api/v1/pods?resourceVersion=0"})) })
+		turned.Go(func() {
+			wantTooMany(t, d.do(t, call{proto: proto, path: "/api/v1/namespaces/default/configmaps", method: http.MethodPost, body: "{}"}))
 		})
+	}
+	turned.Wait()
+	second := d.send(ctx, t, call{path: "/api/v1/configmaps?watch=true"})
+	_ = second.Body.Close()
+	if second.StatusCode != http.StatusOK {
+		t.Errorf("a watch beside: %s", second.Status)
+	}
+
+	// kubectl and controllers are client-go.
+	config := configs(controlplane.Admin)
+	refusals := make(chan struct{}, 100)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			res, err := next.RoundTrip(r)
+			if err == nil && res.StatusCode == http.StatusTooManyRequests {
+				refusals <- struct{}{}
+			}
+			return res, err
+		})
+	})
+	client, err := kubernetes.NewForConfig(config)
+	expect.NoError(t, err)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		answered <- err
+	}()
+	await(t, "client-go is turned away", refusals)
+	// And what gives up says why.
+	err = client.CoreV1().RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
+	if seconds, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || seconds != 1 {
+		t.Errorf("client-go makes of it: %v, %d", err, seconds)
+	}
+	release()
+	if err := await(t, "client-go is answered", answered); err != nil {
+		t.Error(err)
 	}
 }
 

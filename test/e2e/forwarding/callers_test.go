@@ -82,7 +82,7 @@ func TestMadeUpTokensLearnNothing(t *testing.T) {
 // TestFirstListOfAToken: the first list of a new token comes from memory if its caller may have it,
 // also right after listproxy's start, as when a DaemonSet is rolled out. Others are told why not.
 func TestFirstListOfAToken(t *testing.T) {
-	const agents, atOnce = 300, 20
+	const agents, atOnce = 100, 20
 	ns := newNamespace(t)
 	newConfigMap(t, ns, "a", nil)
 	expect.NoError(t, cp.GrantAll(t.Context(), controlplane.Grant{

@@ -125,7 +125,7 @@ func readCAs(paths []string) ([]byte, error) {
 	for _, path := range paths {
 		ca, err := os.ReadFile(path)
 		if err != nil {
-			return nil, fmt.Errorf("the proxy's CA: %w: start listproxy once, or give --certificate-authority", err)
+			return nil, fmt.Errorf("the proxy's CA: %w: name its file in --certificate-authority, or start listproxy here once and leave the flag out", err)
 		}
 		if !x509.NewCertPool().AppendCertsFromPEM(ca) {
 			return nil, fmt.Errorf("--certificate-authority %s: there is no certificate (PEM) in it", path)

@@ -126,7 +126,7 @@ func TestKubeconfigCommand(t *testing.T) {
 		`--proxy-url "http://proxy"`:                {"--via=proxy-url", "--proxy-url=http://proxy"},
 		"--server goes with --via=server":           {"--via=proxy-url", "--server=https://proxy", "--certificate-authority", ca},
 		"--proxy-url goes with --via=proxy-url":     {"--proxy-url=https://proxy", "--certificate-authority", ca},
-		"start listproxy once":                      {"--certificate-authority", filepath.Join(dir, "none")},
+		"name its file in --certificate-authority":  {"--certificate-authority", filepath.Join(dir, "none")},
 		"there is no certificate":                   {"--certificate-authority", source},
 	} {
 		if out, _, err := run(args...); err == nil || !strings.Contains(err.Error(), says) || out != "" {

@@ -14,7 +14,6 @@ BENCH        ?= .
 VERSIONS     ?= 1.32.13 1.34.4 1.36.3 1.37.2
 DURATION     ?=
 SEED         ?= 0
-CHROMIUM     ?= chromium
 PROGRAMS     ?=
 MUTANTS      ?=
 
@@ -24,7 +23,7 @@ packages_with  = git grep -lE --untracked '$(1)' -- '*_test.go' ':!test' | xargs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-all test-tools test-versions bench bench-go demo lint fuzz controlplane faults programs mutants chart chart-update test-page alerts soak release release-check tools fmt clean FORCE
+.PHONY: help build test test-all test-tools test-versions bench bench-go demo lint fuzz controlplane faults programs mutants chart chart-update alerts soak release release-check tools fmt clean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,9 +132,6 @@ chart-update: ## Write the chart's golden files and the table in its README
 
 reference: ## Write docs/reference.md from the code
 	$(GO) test -p 1 -count 1 ./cmd/listproxy ./policy ./proxy/kubehttp ./proxy/admin ./test/chart -run '^TestReference$$' -reference.update
-
-test-page: tools ## Look at the status page with a real browser, pictures into bin/statusz (CHROMIUM=/path)
-	$(GO) run ./test/e2e/operators/page --chromium $(CHROMIUM)
 
 alerts: ## Test the alert rules and the dashboard with the real promtool
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/chart -run '^Test(Rules|Runbooks|Dashboard|Faults)'

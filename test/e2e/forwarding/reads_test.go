@@ -156,29 +156,3 @@ func TestConditionalRead(t *testing.T) {
 		t.Errorf("status %d", got.Status)
 	}
 }
-
-// TestResponseHeaders looks for the headers that only the API server can have set.
-func TestResponseHeaders(t *testing.T) {
-	got := same(t, call{path: "/api/v1/endpoints"}, "most-recent")
-	for _, name := range []string{
-		"Audit-Id", "Warning", "Cache-Control", "Content-Type",
-		"X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid",
-	} {
-		if got.Header.Get(name) == "" {
-			t.Errorf("no %s", name)
-		}
-	}
-}
-
-// TestMetrics compares the names only: the numbers never stand still.
-func TestMetrics(t *testing.T) {
-	c := call{path: "/metrics"}
-	want, got := direct.do(t, c), via.do(t, c)
-	wantForwarded(t, got, "not-list")
-	want.Header.Del("Content-Length")
-	got.Header.Del("Content-Length")
-	want.Body, got.Body = "", ""
-	if d := diff(want, got); d != "" {
-		t.Errorf("(-direct +via):\n%s", d)
-	}
-}

@@ -71,9 +71,9 @@ type Rule struct {
 	Source string
 }
 
-// Form returns the representation in which a list is answered, which depends on the kind of
+// Representation returns the representation in which a list is answered, which depends on the kind of
 // resource, or the reason why it is not.
-func (r Rule) Form(list Request, namespaced, custom bool) (media.Representation, reason.Reason) {
+func (r Rule) Representation(list Request, namespaced, custom bool) (media.Representation, reason.Reason) {
 	if list.Namespace != "" && !namespaced {
 		return "", reason.UnknownResource
 	}
@@ -160,9 +160,9 @@ func isEvents(group, resource string) bool {
 	return (group == "" || group == "events.k8s.io") && resource == "events"
 }
 
-// Outline is what a request and the policy say about an answer from memory, before anybody is
+// Evaluation is what a request and the policy say about an answer from memory, before anybody is
 // asked.
-type Outline struct {
+type Evaluation struct {
 	// Decision follows from the request and the rule's switches. Semantics is MostRecent also if the
 	// request is forwarded for that reason.
 	Decision
@@ -173,11 +173,11 @@ type Outline struct {
 	Rule Rule
 }
 
-// Outline returns the outline of a list or watch as [Parse] has read it; why is Parse's reason to
+// Evaluate evaluates a list or watch as [Parse] has read it; why is Parse's reason to
 // forward it, or empty. Where watches are not answered, each is forwarded because it is one, whatever
 // else stands in the way.
-func (c *Config) Outline(list Request, why reason.Reason) Outline {
-	o := Outline{Rule: c.For(list.Group, list.Resource)}
+func (c *Config) Evaluate(list Request, why reason.Reason) Evaluation {
+	o := Evaluation{Rule: c.For(list.Group, list.Resource)}
 	switch {
 	case list.Watch && !o.Rule.AnswersWatches():
 		o.Decision = forward(reason.Watch)

@@ -291,7 +291,7 @@ func TestOutlineOfWhatIsForwarded(t *testing.T) {
 	} {
 		list, why := parse(read(t, get(target, alice, table)))
 		for i, on := range []bool{false, true} {
-			o := DefaultConfig().With(Switches{Watches: on}).Outline(list, why)
+			o := DefaultConfig().With(Switches{Watches: on}).Evaluate(list, why)
 			if o.Reason != want[i] || o.Serve {
 				t.Errorf("%s, watches answered: %t: %+v, want %s", target, on, o.Decision, want[i])
 			}

@@ -12,7 +12,7 @@
 //   - [Request.Decide] applies the API server's own table of list semantics to the list
 //     options of the [Request].
 //
-// A [Config] says what the operator wants: which resources are kept, and how. [Config.Outline] puts
+// A [Config] says what the operator wants: which resources are kept, and how. [Config.Evaluate] puts
 // both together: the handler and listproxy analyze decide by it.
 //
 // # Invariants

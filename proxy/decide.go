@@ -30,12 +30,12 @@ import (
 // to callers who may list the resource.
 func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, reason.Reason) {
 	list, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.Credentials())
-	outline := h.Policy.Outline(list, why)
-	found := answer{semantics: outline.Semantics, watch: list.Watch, initial: outline.Initial}
+	evaluation := h.Policy.Evaluate(list, why)
+	found := answer{semantics: evaluation.Semantics, watch: list.Watch, initial: evaluation.Initial}
 	asked := attributesFor(list)
 	switch {
-	case outline.Reason != reason.None:
-		return list, found, outline.Reason
+	case evaluation.Reason != reason.None:
+		return list, found, evaluation.Reason
 	case who.verdict == upstream.Refused, who.verdict == upstream.Anonymous:
 		return list, found, reason.UnknownCaller
 	case who.verdict == upstream.Unasked:
@@ -43,14 +43,14 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 			return list, found, why
 		}
 	}
-	if outline.NotKept != reason.None {
-		return list, found, outline.NotKept
+	if evaluation.NotKept != reason.None {
+		return list, found, evaluation.NotKept
 	}
 	entry, why := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource)
 	if why != reason.None {
 		return list, found, why
 	}
-	representation, why := h.form(list, outline.Rule, entry)
+	representation, why := h.representation(list, evaluation.Rule, entry)
 	if why != reason.None {
 		return list, found, why
 	}
@@ -58,7 +58,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		return list, found, why
 	}
 	resource := collectionOf(list, entry, representation)
-	want := wanted{outline, query(list, entry, outline.Decision), list.Watch, who.lastProbe}
+	want := wanted{evaluation, query(list, entry, evaluation.Decision), list.Watch, who.lastProbe}
 	collection, snap, why := h.snapshot(r.Context(), resource, want)
 	if why != reason.None {
 		return list, found, why
@@ -81,15 +81,15 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 
 // wanted is what a list asks of memory.
 type wanted struct {
-	policy.Outline
+	policy.Evaluation
 	query index.Query
 	watch bool
 	// lastProbe is the last probe that was sent before the request came.
 	lastProbe uint64
 }
 
-// anyway: the newest state is proven even where the list would be forwarded sooner.
-func (w wanted) anyway() bool { return w.watch || w.Rule.ConsistentLists == policy.ConsistentAlways }
+// mustProve: the newest state is proven even where the list would be forwarded sooner.
+func (w wanted) mustProve() bool { return w.watch || w.Rule.ConsistentLists == policy.ConsistentAlways }
 
 // streamingList says that it is a watch that begins with the state.
 func (w wanted) streamingList() bool { return w.watch && w.Initial }
@@ -125,10 +125,10 @@ type answer struct {
 	rights     rights
 }
 
-// form returns the representation to answer in, which depends on the kind of resource, or the
+// representation returns the representation to answer in, which depends on the kind of resource, or the
 // reason why there is none.
-func (h *Handler) form(list policy.Request, rule policy.Rule, entry discovery.Entry) (media.Representation, reason.Reason) {
-	representation, why := rule.Form(list, entry.Namespaced, entry.Custom)
+func (h *Handler) representation(list policy.Request, rule policy.Rule, entry discovery.Entry) (media.Representation, reason.Reason) {
+	representation, why := rule.Representation(list, entry.Namespaced, entry.Custom)
 	if why == reason.None { // nor is a feed begun that could not be used
 		why = h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, entry)
 	}
@@ -187,7 +187,7 @@ func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes
 	defer span.End()
 	right, err := h.Authorizer.Review(ctx, who.asked(), asked)
 	switch {
-	case errors.Is(err, authz.ErrNoPlace):
+	case errors.Is(err, authz.ErrNoSeat):
 		return rights{}, reason.UnknownCaller
 	case err != nil:
 		h.rarely("a caller's right could not be reviewed", err)
@@ -195,8 +195,8 @@ func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes
 	}
 	switch right.Decision() {
 	case authz.Yes:
-		lent, why := h.lends(ctx, who, asked)
-		return rights{right, lent}, why
+		impersonation, why := h.reviewImpersonation(ctx, who, asked)
+		return rights{callers: right, impersonation: impersonation}, why
 	case authz.Unauthenticated:
 		return rights{}, reason.UnknownCaller
 	case authz.Warned:
@@ -243,7 +243,7 @@ func (h *Handler) state(
 	ctx context.Context, collection *snapshot.Collection, want wanted,
 ) (snap snapshot.Snapshot, why reason.Reason) {
 	if want.Semantics == policy.MostRecent {
-		if why = collection.NoFresh(want.query, want.lastProbe, h.proofWait(want), want.anyway()); why != reason.None {
+		if why = collection.NoFresh(want.query, want.lastProbe, h.proofWait(want), want.mustProve()); why != reason.None {
 			return snapshot.Snapshot{}, why
 		}
 		return h.proven(ctx, collection, want)
@@ -263,29 +263,29 @@ func (h *Handler) state(
 // listproxy has verified itself, the right of listproxy's own account to send the request as this
 // user.
 type rights struct {
-	callers authz.Right
-	lent    *authz.Right // nil: the caller brings its own credentials
+	callers       authz.Right
+	impersonation *authz.Right // nil: the caller brings its own credentials
 }
 
 // left is for how long the rights are still valid.
 func (h *Handler) left(r rights, now time.Time) time.Duration {
 	left := h.Authorizer.Left(r.callers, now)
-	if r.lent != nil {
-		left = min(left, h.Impersonator.Left(*r.lent, now))
+	if r.impersonation != nil {
+		left = min(left, h.Impersonator.Left(*r.impersonation, now))
 	}
 	return left
 }
 
-// lends asks whether listproxy's account could forward this request as the caller; the caller's own
+// reviewImpersonation asks whether listproxy's account could forward this request as the caller; the caller's own
 // review has allowed it already.
-func (h *Handler) lends(ctx context.Context, who caller, a authz.Attributes) (*authz.Right, reason.Reason) {
-	lent, err := h.Impersonator.Lends(ctx, who.asked(), a)
+func (h *Handler) reviewImpersonation(ctx context.Context, who caller, a authz.Attributes) (*authz.Right, reason.Reason) {
+	impersonation, err := h.Impersonator.Review(ctx, who.asked(), a)
 	switch {
 	case err != nil:
 		h.rarely("listproxy's own right to impersonate could not be reviewed", err)
 		return nil, reason.ReviewFailed
-	case lent != nil && lent.Decision() != authz.Yes:
+	case impersonation != nil && impersonation.Decision() != authz.Yes:
 		return nil, reason.NotPermitted
 	}
-	return lent, reason.None
+	return impersonation, reason.None
 }

@@ -207,7 +207,7 @@ func (w *modelWorld) step() string {
 			time.Sleep(modelSilence)
 			return "silence"
 		case 1:
-			w.hear()
+			w.answered()
 			return "heard again"
 		}
 	}
@@ -343,7 +343,7 @@ func (w *modelWorld) deafen(path string) {
 
 // hear ends that nothing is told, and waits until what was away is listed again: a change from before is
 // not heard of for as long.
-func (w *modelWorld) hear() {
+func (w *modelWorld) answered() {
 	for path := range w.deaf {
 		w.Silence(path, false)
 		w.Flow(path)
@@ -417,7 +417,7 @@ func startModelWorld(t testing.TB, settle time.Duration, change ...func(*snapsho
 	t.Cleanup(func() {
 		stop()
 		if len(w.deaf) > 0 {
-			w.hear()
+			w.answered()
 		}
 		running.Wait()
 		collections.Close()
@@ -575,7 +575,7 @@ func TestDecisionModel(t *testing.T) {
 				w.failing = w.failing && rand.IntN(3) > 0
 				w.mu.Unlock()
 				if rand.IntN(3) > 0 {
-					w.hear()
+					w.answered()
 				}
 				time.Sleep(time.Duration(rand.IntN(80)) * time.Second) // it may settle, and load
 				query := w.query()

@@ -71,7 +71,7 @@ func (h *Handler) Chain() http.Handler {
 		serve.OnlyPaths,          // only a path, and only for this API server
 		h.withBodyLimit,          // no body is too long, or comes too slowly
 		h.withAuthentication,     // who calls
-		h.withTurn,               // the request's turn: bounded, and shared between callers
+		h.withSeat,               // one seat each: bounded, and shared fairly between callers
 	)
 }
 
@@ -143,7 +143,7 @@ type caller struct {
 	verdict upstream.Verdict
 	flow    limits.Flow
 	// lastProbe is the number of the last probe that was sent before the request came: a later one
-	// proves the newest state for it, even one that was sent while the request waited for its turn.
+	// proves the newest state for it, even one that was sent while the request waited for its seat.
 	lastProbe uint64
 }
 
@@ -169,17 +169,17 @@ func callerOf(ctx context.Context) caller {
 	return caller{}
 }
 
-// withTurn passes a request on when its turn comes, and answers 429 if the turn does not come.
-func (h *Handler) withTurn(next http.Handler) http.Handler {
+// withSeat passes a request on when it has a seat, and answers 429 if it gets none in time.
+func (h *Handler) withSeat(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if turn := h.admit(w, r); turn != nil {
-			defer turn.Release()
+		if seat := h.admit(w, r); seat != nil {
+			defer seat.Release()
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// admit lets a request in when its turn comes; it returns nil if it has refused it.
+// admit returns the request's seat; nil if it has refused the request.
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request) *limits.Grant {
 	long, who := kubehttp.Of(r).LongRunning, callerOf(r.Context())
 	observe.RecordOf(r.Context()).LongRunning(long)
@@ -187,12 +187,12 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) *limits.Grant {
 	if long {
 		limiter = h.Limits.LongRunning
 	}
-	turn, err := limiter.Acquire(r.Context(), who.flow, 1)
+	seat, err := limiter.Acquire(r.Context(), who.flow, 1)
 	if err != nil {
 		h.refuse(w, r, err)
 		return nil
 	}
-	return &turn
+	return &seat
 }
 
 // rarely logs an error that callers can cause, at a limited rate.

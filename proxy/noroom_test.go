@@ -62,7 +62,7 @@ func TestProofWhileTheTurnIsAwaited(t *testing.T) {
 				expect.NoError(t, err)
 				h.Upstream = up
 				up.Answered(authntest.Identify(h.Authenticator, "Bearer a"), false, http.MethodGet, http.StatusOK)
-				chain := through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withAuthentication, h.withTurn)
+				chain := through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withAuthentication, h.withSeat)
 				var taken []limits.Grant
 				for i := range byte(10) {
 					place, err := h.Limits.Requests.Acquire(t.Context(), limits.Flow{i}, 1)

@@ -19,7 +19,7 @@ func RefusalReasons() []string {
 	return reasons
 }
 
-// refuse answers a request whose turn did not come.
+// refuse answers a request that got no seat, or no part of the byte budget.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		// The caller has gone. Or it has only closed its half of the connection: without the panic it

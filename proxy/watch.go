@@ -139,7 +139,7 @@ func (s *watchStream) serve() {
 func (s *watchStream) tellState() (end watch.Ending) {
 	if s.initial {
 		if end = s.writeInitial(); end == "" {
-			s.cursor.StateTold()
+			s.cursor.InitialSent()
 		}
 	}
 	s.release()

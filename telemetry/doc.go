@@ -1,5 +1,5 @@
-// Package telemetry tells operators what listproxy does: its log, its traces and
-// metrics. The status page is telemetry/statusz.
+// Package telemetry has the process's log, metrics registry and tracer. What they say of requests is
+// in proxy/observe; the status page is in proxy/admin.
 //
 // # Design
 //

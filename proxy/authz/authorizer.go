@@ -98,7 +98,7 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 
 // Review returns what the upstream says about whether the caller may do what a describes. An error
 // means that the upstream could not be asked or gave no answer (a transport error, a 5xx, a 429, ctx
-// ended), or [ErrNoPlace]; it comes with a no and does not contain the credential.
+// ended), or [ErrNoSeat]; it comes with a no and does not contain the credential.
 func (r *Authorizer) Review(ctx context.Context, who Caller, a Attributes) (Right, error) {
 	// In a review, unlike in a request, an empty version means all versions.
 	if !who.Identity.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {

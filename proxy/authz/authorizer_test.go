@@ -906,7 +906,7 @@ func TestNewcomers(t *testing.T) {
 			asked.Go(func() {
 				who := Caller{Identity: authntest.Identify(i, fmt.Sprintf("Bearer %d/%d", address, n)), Flow: limits.Flow{address}}
 				right, err := r.Review(t.Context(), who, listPods())
-				if errors.Is(err, ErrNoPlace) {
+				if errors.Is(err, ErrNoSeat) {
 					refused.Add(1)
 				} else if err != nil || right.Decision() != Yes {
 					t.Errorf("got %v, %v", right, err)

@@ -55,7 +55,7 @@ func NewImpersonator(cfg *rest.Config, observe func(SendAs) SendAs, reviews Conf
 	return &Impersonator{rights}, nil
 }
 
-// Left is for how long a yes of [Impersonator.Lends] still counts.
+// Left is for how long a yes of [Impersonator.Review] still counts.
 func (i *Impersonator) Left(yes Right, now time.Time) time.Duration { return i.rights.Left(yes, now) }
 
 // Flush forgets all answers.
@@ -64,22 +64,22 @@ func (i *Impersonator) Flush() { i.rights.Flush() }
 // ownIdentity stands for listproxy's own account, the only one that an Impersonator asks about.
 var ownIdentity = authn.As(&user.DefaultInfo{})
 
-// Lends says whether the upstream would let listproxy's account do what a describes as the caller.
+// Review says whether the upstream would let listproxy's account do what a describes as the caller.
 // The caller was verified here, and its own review has said yes. For a caller with credentials of
 // its own it returns nil, since that caller does not use listproxy's. The questions count to the
 // caller.
-func (i *Impersonator) Lends(ctx context.Context, who Caller, a Attributes) (*Right, error) {
+func (i *Impersonator) Review(ctx context.Context, who Caller, a Attributes) (*Right, error) {
 	if i == nil || who.Identity.Impersonated() == nil {
 		return nil, nil
 	}
 	asked := Caller{Identity: ownIdentity, Accepted: true, Flow: who.Flow}
-	lent, err := i.legacy(ctx, asked, who.Identity.Impersonated())
-	if err == nil && lent.value != Yes {
+	right, err := i.legacy(ctx, asked, who.Identity.Impersonated())
+	if err == nil && right.value != Yes {
 		onBehalf := a
 		onBehalf.Verb = "impersonate-on:user-info:" + a.Verb
-		lent, err = i.rights.Review(ctx, asked, onBehalf)
+		right, err = i.rights.Review(ctx, asked, onBehalf)
 	}
-	return &lent, err
+	return &right, err
 }
 
 // legacy says whether the account may impersonate the user's name, groups, uid and extras, for any

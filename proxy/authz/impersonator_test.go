@@ -20,9 +20,9 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestImpersonatorLends goes through what listproxy's own account may hold: the rules of
+// TestImpersonatorReview goes through what listproxy's own account may hold: the rules of
 // kube-apiserver's filter.
-func TestImpersonatorLends(t *testing.T) {
+func TestImpersonatorReview(t *testing.T) {
 	jane := &user.DefaultInfo{Name: "jane", UID: "7", Groups: []string{"team", user.AllAuthenticated}, Extra: map[string][]string{"example.com/key": {"a", "b"}}}
 	robot := &user.DefaultInfo{Name: "system:serviceaccount:ns:robot", Groups: []string{user.AllAuthenticated}}
 	list := Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: "team-a", LabelSelector: "a=b"}
@@ -74,8 +74,8 @@ func TestImpersonatorLends(t *testing.T) {
 			rights, err := NewAuthorizer(send, &url.URL{Scheme: "https", Host: "upstream"}, Config{TTL: time.Minute}, proxytest.DiscardLog())
 			expect.NoError(t, err)
 			i := &Impersonator{rights}
-			got, err := i.Lends(t.Context(), Caller{Identity: authn.As(tt.user)}, list)
-			if lends := got == nil || got.Decision() == Yes; err != nil || lends != tt.want || (got == nil) != (tt.user == nil) {
+			got, err := i.Review(t.Context(), Caller{Identity: authn.As(tt.user)}, list)
+			if allowed := got == nil || got.Decision() == Yes; err != nil || allowed != tt.want || (got == nil) != (tt.user == nil) {
 				t.Errorf("%v, %v", got, err)
 			}
 		})
@@ -85,7 +85,7 @@ func TestImpersonatorLends(t *testing.T) {
 	}
 	rights, err := NewAuthorizer(away, &url.URL{Scheme: "https", Host: "upstream"}, Config{}, proxytest.DiscardLog())
 	expect.NoError(t, err)
-	if lent, err := (&Impersonator{rights}).Lends(t.Context(), Caller{Identity: authn.As(jane)}, list); err == nil {
-		t.Errorf("nobody could be asked: %v, %v", lent, err)
+	if right, err := (&Impersonator{rights}).Review(t.Context(), Caller{Identity: authn.As(jane)}, list); err == nil {
+		t.Errorf("nobody could be asked: %v, %v", right, err)
 	}
 }

@@ -36,9 +36,9 @@ const (
 	maxOfNewcomers = 128
 )
 
-// ErrNoPlace is the error of a question about a caller who is not known yet, when as many such
+// ErrNoSeat is the error of a question about a caller who is not known yet, when as many such
 // questions are with the upstream as may be.
-var ErrNoPlace = errors.New("too many callers who are not known yet are being asked about")
+var ErrNoSeat = errors.New("too many callers who are not known yet are being asked about")
 
 // errOvertaken is the end of a wait for an answer that can still be used.
 var errOvertaken = errors.New("what the upstream answered was out of date each time")
@@ -101,7 +101,7 @@ func newQuestions[V any](cfg Config, answers int) (*questions[V], error) {
 
 // get returns the answer to the question that key stands for: a remembered one, or what ask gets
 // from the upstream. The context of ask does not end with ctx. An error is that of ask or of ctx,
-// [ErrNoPlace], an [limits.Overload], or errOvertaken.
+// [ErrNoSeat], an [limits.Overload], or errOvertaken.
 func (q *questions[V]) get(ctx context.Context, who Caller, key string, ask func(context.Context) (V, error)) (answer[V], error) {
 	began := time.Now()
 	if known, ok := q.remembered(key, began); ok {
@@ -184,7 +184,7 @@ func (q *questions[V]) place(ctx context.Context, who Caller) (limits.Grant, err
 	if !who.Accepted {
 		place, err := q.newcomers.Acquire(ctx, who.Flow, 1)
 		if err != nil {
-			err = ErrNoPlace
+			err = ErrNoSeat
 		}
 		return place, err
 	}

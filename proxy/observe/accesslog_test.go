@@ -74,7 +74,7 @@ func TestAccessLog(t *testing.T) {
 			if _, ok := got["duration"]; !ok || got["level"] != "ACCESS" || got["msg"] != "request" || got["userAgent"] != "kubectl/v1" {
 				t.Errorf("the line is %s", &out)
 			}
-			for _, also := range []string{"time", "duration", "level", "msg", "userAgent", "door"} {
+			for _, also := range []string{"time", "duration", "level", "msg", "userAgent", "listener"} {
 				delete(got, also)
 			}
 			expect.Same(t, tt.want, got)

@@ -4,7 +4,8 @@
 //
 //   - record.go: what is known of one request
 //   - metrics.go, labels.go: what is counted, and by which labels
-//   - tracing.go, spanname.go: spans and their names
+//   - spans.go, spanname.go: spans and their names
+//   - reviews.go: the requests that ask about callers
 //   - accesslog.go: the access log
 //   - feedtransport.go: the requests of feeds to the upstream
 //   - refused.go: why listproxy itself refuses requests

@@ -10,37 +10,37 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ways are all transports to the API server, for one content of the files that the client
+// transportSets are all transports to the API server, for one content of the files that the client
 // configuration names. When the content changes, they are replaced as a whole: no new request uses
 // a connection that was made with another CA or client certificate. What is open on such
 // connections goes on.
-type ways struct {
+type transportSets struct {
 	config *rest.Config // with the files' content in place of their names
 
-	anonymous    *way
-	impersonated *way // nil unless users may be impersonated
+	anonymous    *transportSet
+	impersonated *transportSet // nil unless users may be impersonated
 }
 
-// newWays returns the ways that cfg describes, which names no TLS files.
-func newWays(cfg *rest.Config, base *url.URL, impersonate bool) (*ways, error) {
+// newTransportSets returns the sets that cfg describes, which names no TLS files.
+func newTransportSets(cfg *rest.Config, base *url.URL, impersonate bool) (*transportSets, error) {
 	tlsConfig, err := anonymousTLSConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("TLS configuration for the API server at %s: %w", base.Host, err)
 	}
-	w := &ways{config: cfg, anonymous: newWay(cfg, base, tlsConfig)}
+	w := &transportSets{config: cfg, anonymous: newTransportSet(cfg, base, tlsConfig)}
 	if err := verifyAnonymous(w.anonymous.below); err != nil {
 		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
 	}
 	if impersonate {
-		if w.impersonated, err = newImpersonatedWay(cfg, base); err != nil {
-			return nil, fmt.Errorf("the way to the API server with the proxy's own credentials: %w", err)
+		if w.impersonated, err = newImpersonatedSet(cfg, base); err != nil {
+			return nil, fmt.Errorf("the transports to the API server with listproxy's own credentials: %w", err)
 		}
 	}
 	return w, nil
 }
 
 // transports are all transports.
-func (w *ways) transports() []*http.Transport {
+func (w *transportSets) transports() []*http.Transport {
 	all := slices.Clone(w.anonymous.below)
 	if w.impersonated != nil {
 		all = append(all, w.impersonated.below...)
@@ -50,7 +50,7 @@ func (w *ways) transports() []*http.Transport {
 
 // closeIdle closes the connections that no request uses, and each other one when its requests have
 // ended.
-func (w *ways) closeIdle() {
+func (w *transportSets) closeIdle() {
 	for _, transport := range w.transports() {
 		transport.CloseIdleConnections()
 	}
@@ -61,8 +61,8 @@ func (w *ways) closeIdle() {
 // connection when a client gives up a request. So whoever gives up many costs only a few others theirs.
 const lanes = 16
 
-// way sends requests to the API server with one kind of credentials, or none.
-type way struct {
+// transportSet sends requests to the API server with one kind of credentials, or none.
+type transportSet struct {
 	requests [lanes]http.RoundTripper // each caller's are on one of them, by its flow
 	upgrades http.RoundTripper        // HTTP/1.1 only: an upgrade takes the connection over
 	own      http.RoundTripper        // for SendAs
@@ -84,9 +84,9 @@ func (u unknownCallers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u.http2.RoundTrip(r)
 }
 
-// newWay returns a way without credentials, except what tlsConfig has.
-func newWay(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *way {
-	w := &way{}
+// newTransportSet returns a set without credentials, except what tlsConfig has.
+func newTransportSet(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *transportSet {
+	w := &transportSet{}
 	add := func() *http.Transport {
 		t := newTransport(cfg, base, tlsConfig)
 		w.below = append(w.below, t)

@@ -81,7 +81,7 @@ func (h *Health) Stats() HealthStats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	stats := h.stats
-	stats.Answered = h.traffic.lastHeard()
+	stats.Answered = h.traffic.lastAnswer()
 	return stats
 }
 
@@ -156,7 +156,7 @@ func (h *Health) become(c Condition, cause error, own bool) {
 	h.stats = after
 }
 
-// ask asks the upstream whether it is ready. What else is heard of it meanwhile counts, too.
+// ask asks the upstream whether it is ready. An answer to another request that comes meanwhile counts, too.
 func (h *Health) ask(ctx context.Context) (Condition, error) {
 	select {
 	case <-h.traffic.news: // it is from before
@@ -168,8 +168,8 @@ func (h *Health) ask(ctx context.Context) (Condition, error) {
 	status, body, err := read(within, h.client, h.base.JoinPath("readyz"), false)
 	switch {
 	case err == nil:
-		h.traffic.hear()
-	case h.traffic.lastHeard().After(asked):
+		h.traffic.answered()
+	case h.traffic.lastAnswer().After(asked):
 		return ConditionOK, nil // it is busy, and not away
 	case errors.Is(err, context.DeadlineExceeded):
 		return ConditionUnreachable, fmt.Errorf("no answer within %v", questionTimeout)

@@ -77,7 +77,7 @@ func run(t *testing.T, how answer, test func(*testing.T, *healthRig)) {
 			log: slog.New(slog.NewTextHandler(rig.log, nil)), traffic: traffic{news: make(chan struct{}, 1)},
 			stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
 		}
-		rig.own = &http.Client{Transport: witness{rig, rig.Health}}
+		rig.own = &http.Client{Transport: healthTransport{rig, rig.Health}}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {

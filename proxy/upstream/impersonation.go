@@ -20,9 +20,9 @@ func (t *Transports) Impersonate(cfg *rest.Config) error {
 	return err
 }
 
-// newImpersonatedWay returns a way that sends requests with listproxy's own credentials, which are
+// newImpersonatedSet returns a set that sends requests with listproxy's own credentials, which are
 // those of cfg. It sends only requests that name a user in Impersonate-* headers.
-func newImpersonatedWay(cfg *rest.Config, base *url.URL) (*way, error) {
+func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
 	if cfg.Impersonate.UserName != "" {
 		return nil, errors.New("it is to impersonate somebody (as in the kubeconfig), and cannot be two at a time: leave that out")
 	}
@@ -44,7 +44,7 @@ func newImpersonatedWay(cfg *rest.Config, base *url.URL) (*way, error) {
 		// When a plugin brings another certificate, client-go closes what was dialed here.
 		own.Dial = transportConfig.DialHolder.Dial
 	}
-	w := newWay(own, base, tlsConfig)
+	w := newTransportSet(own, base, tlsConfig)
 	all := []*http.RoundTripper{&w.upgrades, &w.own}
 	for i := range w.requests {
 		all = append(all, &w.requests[i])
@@ -71,16 +71,16 @@ type impersonatedOnly struct{ next http.RoundTripper }
 func (s impersonatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	users := r.Header["Impersonate-User"]
 	if len(users) != 1 || users[0] == "" || len(r.Header["Impersonate-Group"]) == 0 || r.Header["Authorization"] != nil {
-		return noWay{}.RoundTrip(r)
+		return noTransport{}.RoundTrip(r)
 	}
 	return s.next.RoundTrip(r)
 }
 
-// noWay sends nothing.
-type noWay struct{}
+// noTransport sends nothing.
+type noTransport struct{}
 
 // RoundTrip implements [http.RoundTripper].
-func (noWay) RoundTrip(r *http.Request) (*http.Response, error) {
+func (noTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		_ = r.Body.Close()
 	}

@@ -32,7 +32,7 @@ func (t *Transports) Run(ctx context.Context, log *slog.Logger) {
 	}, filesEvery)
 }
 
-// update replaces the ways if the content of the files has changed, or there are none yet.
+// update replaces the transports if the content of the files has changed, or there are none yet.
 func (t *Transports) update() (changed bool, err error) {
 	cfg, err := withFiles(t.cfg)
 	if err != nil {
@@ -42,7 +42,7 @@ func (t *Transports) update() (changed bool, err error) {
 	if before != nil && before.madeOf(cfg) {
 		return false, nil
 	}
-	made, err := newWays(cfg, t.base, t.impersonates)
+	made, err := newTransportSets(cfg, t.base, t.impersonates)
 	if err != nil {
 		return false, err
 	}
@@ -69,7 +69,7 @@ func withFiles(cfg *rest.Config) (*rest.Config, error) {
 }
 
 // madeOf says whether w was made of a configuration with the same files' content.
-func (w *ways) madeOf(cfg *rest.Config) bool {
+func (w *transportSets) madeOf(cfg *rest.Config) bool {
 	return bytes.Equal(w.config.CAData, cfg.CAData) && bytes.Equal(w.config.CertData, cfg.CertData) &&
 		bytes.Equal(w.config.KeyData, cfg.KeyData)
 }

@@ -271,7 +271,7 @@ func TestFilesAreFollowed(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go up.Run(ctx, slog.New(slog.NewTextHandler(&log, nil)))
-		now := func() *ways {
+		now := func() *transportSets {
 			time.Sleep(2*filesEvery + time.Millisecond)
 			synctest.Wait()
 			return up.current.Load()

@@ -16,8 +16,8 @@ import (
 
 // traffic is what listproxy's own requests find at the upstream.
 type traffic struct {
-	// heard is when something last came from the upstream, in Unix nanoseconds; 0: never.
-	heard atomic.Int64
+	// last is when a byte last came from the upstream, in Unix nanoseconds; 0: never.
+	last atomic.Int64
 	// refused: the last answer about a resource was a 403. reading: how many other answers about
 	// resources are being read; watches are, as long as they are open.
 	refused atomic.Bool
@@ -26,11 +26,11 @@ type traffic struct {
 	news chan struct{}
 }
 
-func (t *traffic) hear() { t.heard.Store(time.Now().UnixNano()) }
+func (t *traffic) answered() { t.last.Store(time.Now().UnixNano()) }
 
-func (t *traffic) lastHeard() time.Time {
-	if heard := t.heard.Load(); heard != 0 {
-		return time.Unix(0, heard)
+func (t *traffic) lastAnswer() time.Time {
+	if last := t.last.Load(); last != 0 {
+		return time.Unix(0, last)
 	}
 	return time.Time{}
 }
@@ -40,24 +40,24 @@ func (t *traffic) lastHeard() time.Time {
 // nothing to worry about.
 func (t *traffic) isRefused(now bool) bool { return (now || t.refused.Load()) && t.reading.Load() == 0 }
 
-// Watch returns cfg for clients of listproxy's own. h hears of what becomes of their requests.
+// Watch returns cfg for clients of listproxy's own. h learns what becomes of their requests.
 func (h *Health) Watch(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return witness{next, h} })
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return healthTransport{next, h} })
 	return cfg
 }
 
-// witness tells of the requests that it sends.
-type witness struct {
+// healthTransport tells health what becomes of the requests that it sends.
+type healthTransport struct {
 	http.RoundTripper
 	health *Health
 }
 
 // WrappedRoundTripper lets client-go find what closes connections.
-func (w witness) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
+func (w healthTransport) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
-func (w witness) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w healthTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := w.RoundTripper.RoundTrip(r)
 	found, t := ConditionOK, &w.health.traffic
 	switch {
@@ -71,7 +71,7 @@ func (w witness) RoundTrip(r *http.Request) (*http.Response, error) {
 	case res.StatusCode >= http.StatusInternalServerError:
 		found = ConditionNotReady
 	}
-	t.hear()
+	t.answered()
 	if w.health.isOfResource(r) {
 		switch {
 		case res.StatusCode == http.StatusForbidden:
@@ -128,7 +128,7 @@ type readBody struct {
 func (b *readBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		b.traffic.hear()
+		b.traffic.answered()
 	}
 	return n, err
 }

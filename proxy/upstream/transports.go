@@ -49,7 +49,7 @@ type Transports struct {
 	base         *url.URL     // path prefix without a trailing slash
 	cfg          *rest.Config // without credentials unless impersonates
 	impersonates bool
-	current      atomic.Pointer[ways]
+	current      atomic.Pointer[transportSets]
 	tokens       tokens
 }
 
@@ -98,34 +98,34 @@ func (t *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Requ
 // follows no redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
 // credentials for an impersonated user.
 func (t *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
-	way := t.way(id)
+	set := t.set(id)
 	verdict, flow := t.Caller(id, "")
 	switch {
-	case way == nil:
-		return noWay{}
+	case set == nil:
+		return noTransport{}
 	case upgrade:
-		return way.upgrades
+		return set.upgrades
 	case verdict != Accepted:
-		return way.unknown
+		return set.unknown
 	}
-	return way.requests[flow[0]%lanes]
+	return set.requests[flow[0]%lanes]
 }
 
 // ownRoundTripper returns the transport for a request of listproxy's own making as a caller.
 func (t *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
-	way := t.way(id)
+	set := t.set(id)
 	verdict, _ := t.Caller(id, "")
 	switch {
-	case way == nil:
-		return noWay{}
+	case set == nil:
+		return noTransport{}
 	case verdict != Accepted:
-		return way.unknown
+		return set.unknown
 	}
-	return way.own
+	return set.own
 }
 
-// way returns the way for a caller; nil: there is none.
-func (t *Transports) way(id authn.Identity) *way {
+// set returns the transports for a caller; nil if nobody may be impersonated and the caller would be.
+func (t *Transports) set(id authn.Identity) *transportSet {
 	if id.Impersonated() != nil {
 		return t.current.Load().impersonated
 	}

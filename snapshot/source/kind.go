@@ -29,8 +29,8 @@ func KindOf(ctx context.Context) Kind {
 	return kind
 }
 
-// unsaid is [With], unless the caller has said a kind.
-func unsaid(ctx context.Context, kind Kind) context.Context {
+// withDefault is [With], unless ctx has a kind already.
+func withDefault(ctx context.Context, kind Kind) context.Context {
 	if KindOf(ctx) != "" {
 		return ctx
 	}

@@ -68,7 +68,7 @@ type List struct {
 
 // List reads a whole list into memory.
 func (s *Source) List(ctx context.Context, namespace string, query url.Values) (l List, err error) {
-	ctx, cancel := context.WithTimeout(unsaid(ctx, ForList), AnswerTimeout)
+	ctx, cancel := context.WithTimeout(withDefault(ctx, ForList), AnswerTimeout)
 	defer cancel()
 	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptList(), query)
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *Source) Probe(ctx context.Context, fieldNames ...string) (body []byte, 
 	for _, name := range fieldNames {
 		selector.WriteString("," + name + "=")
 	}
-	l, err := s.List(unsaid(ctx, ForProbe), namespace, url.Values{"fieldSelector": {selector.String()}})
+	l, err := s.List(withDefault(ctx, ForProbe), namespace, url.Values{"fieldSelector": {selector.String()}})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -139,7 +139,7 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	// The timeout is always sent: without it, the upstream chooses how long a watch lasts.
 	timeout = timeout.Truncate(time.Second)
 	query.Set("timeoutSeconds", strconv.Itoa(int(timeout/time.Second)))
-	ctx, cancel := context.WithCancel(unsaid(ctx, ForWatch))
+	ctx, cancel := context.WithCancel(withDefault(ctx, ForWatch))
 	asked, late := time.Now(), time.AfterFunc(AnswerTimeout, cancel)
 	resp, err := s.get(ctx, namespace, s.Resource.Representation.AcceptWatch(), query)
 	if !late.Stop() && err == nil {

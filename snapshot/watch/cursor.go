@@ -280,9 +280,9 @@ func (c *Cursor) Interrupted(ctx context.Context) Ending {
 	}
 }
 
-// StateTold says that the client has been told all of the state that its watch begins with: from now
+// InitialSent says that the client has been told all of the state that its watch begins with: from now
 // on it follows.
-func (c *Cursor) StateTold() {
+func (c *Cursor) InitialSent() {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
 	c.begun = time.Now()

@@ -509,7 +509,7 @@ func TestEndsAfterTheState(t *testing.T) {
 				ends := make(chan time.Time, clients)
 				for _, w := range all {
 					go func() {
-						w.StateTold()
+						w.InitialSent()
 						for w.end == "" {
 							if !w.take(t.Context()) && w.end == "" {
 								w.Wait(t.Context())

@@ -110,10 +110,10 @@ func (j *judge) answerer(list policy.Request, why reason.Reason) (answerer, reas
 // cluster. A resource may have namespaces or not; if the list could be answered in either case, it
 // counts as answered.
 func forwarded(p *policy.Config, list policy.Request) reason.Reason {
-	o := p.Outline(list, "")
-	_, unkept := o.Rule.Form(list, true, false)
+	o := p.Evaluate(list, "")
+	_, unkept := o.Rule.Representation(list, true, false)
 	if unkept != "" && list.Namespace == "" {
-		_, unkept = o.Rule.Form(list, false, false)
+		_, unkept = o.Rule.Representation(list, false, false)
 	}
 	return cmp.Or(o.Reason, o.NotKept, unkept)
 }

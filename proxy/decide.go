@@ -125,8 +125,8 @@ type answer struct {
 	rights     rights
 }
 
-// representation returns the representation to answer in, which depends on the kind of resource, or the
-// reason why there is none.
+// representation returns the one to answer in, which depends on the kind of resource, or the reason
+// why there is none.
 func (h *Handler) representation(list policy.Request, rule policy.Rule, entry discovery.Entry) (media.Representation, reason.Reason) {
 	representation, why := rule.Representation(list, entry.Namespaced, entry.Custom)
 	if why == reason.None { // nor is a feed begun that could not be used
@@ -276,8 +276,8 @@ func (h *Handler) left(r rights, now time.Time) time.Duration {
 	return left
 }
 
-// reviewImpersonation asks whether listproxy's account could forward this request as the caller; the caller's own
-// review has allowed it already.
+// reviewImpersonation asks whether listproxy's account could forward this request as the caller; the
+// caller's own review has allowed it already.
 func (h *Handler) reviewImpersonation(ctx context.Context, who caller, a authz.Attributes) (*authz.Right, reason.Reason) {
 	impersonation, err := h.Impersonator.Review(ctx, who.asked(), a)
 	switch {

@@ -59,13 +59,13 @@ func (b *Batch) Parts(yield func([]byte) bool) {
 	}
 }
 
-// written is an event as clients are told it.
-type written struct {
+// encodedEvent is an event as it is sent, encoded once for all clients that get it.
+type encodedEvent struct {
 	kind     string
 	object   *index.Object
 	revision uint64
 	bytes    []byte
-	next     *written // another kind of event for the same change
+	next     *encodedEvent // another kind of event for the same change
 }
 
 // addNewest adds the newest event to an empty batch. If it is small, it is written for the first
@@ -92,7 +92,7 @@ func (h *Hub) addNewest(b *Batch, f *Form, kind string, o *index.Object, revisio
 			_, err := b.add(f, kind, o, revision)
 			return err
 		}
-		w = &written{kind, o, revision, alone.copied, others}
+		w = &encodedEvent{kind: kind, object: o, revision: revision, bytes: alone.copied, next: others}
 		h.newest.CompareAndSwap(newest, w)
 	}
 	b.newest, b.Events = w.bytes, 1

@@ -19,8 +19,8 @@ const (
 	bookmarkJitter = 1300 * time.Millisecond
 	beforeDeadline = 2 * time.Second
 
-	// lastWords is for how long a cursor whose time is over is told what is left.
-	lastWords = 10 * time.Second
+	// drainFor is for how long a cursor whose time is over still gets what is left in the log.
+	drainFor = 10 * time.Second
 
 	// doubtFor is how long events wait while it is not certain that their resource is still served
 	// and defined as before; then the cursor ends. An API server must be asked, and one with too much
@@ -73,13 +73,24 @@ type Options struct {
 }
 
 // Cursor is where one client is in the log. Take, Wait and Close are for one goroutine.
+//
+// A watch after revision 10 whose filter chooses the changes at 11 and 14, in a log that is at 12 when
+// it begins:
+//
+//	log at   woken   due   Take gives           delivered
+//	12       yes     11    the change at 11     12
+//	13       no      0                          12
+//	14       yes     14    the change at 14     14
+//	20       timer   0     a bookmark at 20     14
+//
+// The bookmark may say 20: changes up to there were dispatched, and none was for this cursor.
 type Cursor struct {
 	hub       *Hub
 	filter    index.Filter
 	after     uint64
 	bookmarks bool // the client wants them
-	// told is the revision up to which the client was told everything.
-	told uint64
+	// delivered is the revision up to which the client got everything that its filter chooses.
+	delivered uint64
 	// ended is set when it has been told the last that it is told.
 	ended Ending
 
@@ -109,7 +120,7 @@ type Cursor struct {
 func (h *Hub) Watch(o Options) *Cursor {
 	now := time.Now()
 	c := &Cursor{
-		hub: h, filter: o.Filter, after: o.After, bookmarks: o.Bookmarks, told: o.After, wake: make(chan struct{}, 1),
+		hub: h, filter: o.Filter, after: o.After, bookmarks: o.Bookmarks, delivered: o.After, wake: make(chan struct{}, 1),
 		bucket: o.Filter.Bucket(), begun: now, deadline: now.Add(o.Timeout), ending: EndTimeout,
 	}
 	if o.Bookmarks {
@@ -141,28 +152,28 @@ func (c *Cursor) nextTime() time.Time {
 	return c.deadline
 }
 
-// ring does what is due, and returns when the cursor is due again.
-func (c *Cursor) ring(now time.Time) time.Time {
+// timer does what is due at a time, and returns when the cursor is due again.
+func (c *Cursor) timer(now time.Time) time.Time {
 	if !now.Before(c.deadline) {
 		c.last.Store(c.over.Load())
 		c.over.Store(true)
-		c.rouse()
-		return now.Add(lastWords)
+		c.wakeUp()
+		return now.Add(drainFor)
 	}
 	c.bookmarkDue.Store(true)
-	c.rouse()
+	c.wakeUp()
 	c.bookmark = nextBookmark(now, c.deadline)
 	return c.nextTime()
 }
 
-// look tells the cursor that something happened at a revision that may be for it.
-func (c *Cursor) look(revision uint64) {
+// changed tells the cursor of a change at a revision that may be for it.
+func (c *Cursor) changed(revision uint64) {
 	if c.due.CompareAndSwap(0, revision) { // else it looks at all that follows an earlier one
-		c.rouse()
+		c.wakeUp()
 	}
 }
 
-func (c *Cursor) rouse() {
+func (c *Cursor) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
 	default: // it is awake, or about to be
@@ -199,7 +210,7 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 		}
 		// A last bookmark lets the client resume at what is newest, which others have in memory too.
 		if span != nil && !more && (over && c.bookmarks || c.bookmarkDue.Swap(false)) {
-			if plain, at := c.hub.Form().Plain, max(c.told, dispatched); plain != nil && at > c.after {
+			if plain, at := c.hub.Form().Plain, max(c.delivered, dispatched); plain != nil && at > c.after {
 				b.copied = plain.AppendTo(b.copied, at)
 				b.Events++
 			}
@@ -318,7 +329,7 @@ func (c *Cursor) why() Ending {
 func (c *Cursor) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
 	form := c.hub.Form()
 	versions := &span.Versions
-	after := max(c.told, from-1)
+	after := max(c.delivered, from-1)
 	if after < span.Kept() {
 		return false, EndBehind
 	}
@@ -340,9 +351,9 @@ func (c *Cursor) replay(b *Batch, span *Span, from uint64) (more bool, end Endin
 				return true, ""
 			}
 		}
-		c.told = v.Revision
+		c.delivered = v.Revision
 	}
-	c.told = max(c.told, span.To)
+	c.delivered = max(c.delivered, span.To)
 	return false, ""
 }
 

@@ -57,7 +57,7 @@ type Hub struct {
 	form atomic.Pointer[Form]
 	span atomic.Pointer[published]
 	// newest is the newest event, if it is small and a client was told it.
-	newest atomic.Pointer[written]
+	newest atomic.Pointer[encodedEvent]
 	counts *Counts
 	pacer  *Pacer
 	// signal tells run that there is something to do.
@@ -304,7 +304,7 @@ func (h *Hub) turn(timer *time.Timer) bool {
 		next = h.askAgain.Sub(now)
 	}
 	for c := h.times.first(); c != nil && !c.at.After(now); c = h.times.first() {
-		h.times.set(c, c.ring(now))
+		h.times.set(c, c.timer(now))
 	}
 	if c := h.times.first(); c != nil {
 		next = min(next, c.at.Sub(now))
@@ -339,7 +339,7 @@ func (h *Hub) doubtLocked(now time.Time, over bool) (waiting bool) {
 			case over:
 				c.waits = time.Time{}
 				if waits {
-					c.rouse()
+					c.wakeUp()
 				}
 			case !pending:
 			case c.waits.IsZero():
@@ -369,7 +369,7 @@ func (h *Hub) dispatchLocked() {
 		v := versions.At(i)
 		wake := func(b index.Bucket) {
 			for _, c := range h.buckets[b] {
-				c.look(v.Revision)
+				c.changed(v.Revision)
 			}
 		}
 		for _, o := range []*index.Object{v.Change.Before, v.Change.After} {
@@ -388,7 +388,7 @@ func (h *Hub) wakeLocked(revision uint64, of func(index.Bucket) bool) {
 			continue
 		}
 		for _, c := range cursors {
-			c.look(revision)
+			c.changed(revision)
 		}
 	}
 }

@@ -1049,7 +1049,7 @@ func TestLastWords(t *testing.T) {
 			w.take(t.Context())
 			time.Sleep(2 * time.Second)
 		}
-		if took := time.Since(begun); took > lastWords+4*time.Second || w.end != EndLost {
+		if took := time.Since(begun); took > drainFor+4*time.Second || w.end != EndLost {
 			t.Errorf("ended with %q after %v", w.end, took)
 		}
 		if n := len(w.events); n == 0 || n == 100 {

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -90,18 +89,8 @@ func (h *Handler) withConnectionClose(next http.Handler) http.Handler {
 	return serve.CloseWhileDraining(next, h.Draining)
 }
 
-// withGoaway is kube-apiserver's WithProbabilisticGoaway, whose package would bring all of priority and
-// fairness with it. For the header, net/http sends a GOAWAY; what is under way goes on.
 func (h *Handler) withGoaway(next http.Handler) http.Handler {
-	if h.GoawayChance == 0 {
-		return next
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor == 2 && rand.Float64() < h.GoawayChance { // #nosec G404 -- only spreads clients
-			w.Header().Set("Connection", "close")
-		}
-		next.ServeHTTP(w, r)
-	})
+	return serve.Goaway(next, h.GoawayChance)
 }
 
 func (h *Handler) withRecord(next http.Handler) http.Handler { return h.Observer.Observe(next, h.Log) }

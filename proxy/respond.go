@@ -44,7 +44,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		found = answer{semantics: found.semantics}
 		record.Decided(list, found.semantics, why)
 	}
-	w.Header().Set(kubehttp.CacheStatusHeader, kubehttp.CacheForwarded(why))
+	kubehttp.SetCacheForwarded(w.Header(), why)
 	code := 0
 	if found.semantics == policy.MostRecent && !list.Watch {
 		newest := h.forwardNewest(w, list, who.accepted())
@@ -131,7 +131,7 @@ func (h *Handler) serve(
 	record.Serving(observe.Served{
 		Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size,
 	})
-	w.Header().Set(kubehttp.CacheStatusHeader, kubehttp.CacheHit(a.semantics))
+	kubehttp.SetCacheHit(w.Header(), a.semantics)
 	defer w.Finish()
 	_, span := observe.Step(r.Context(), observe.SpanWrite)
 	defer span.End()

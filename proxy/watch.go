@@ -88,7 +88,7 @@ func (h *Handler) beginWatch(
 		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects),
 	}
 	record := observe.RecordOf(r.Context())
-	w.Header().Set(kubehttp.CacheStatusHeader, kubehttp.CacheHit(a.semantics))
+	kubehttp.SetCacheHit(w.Header(), a.semantics)
 	record.Serving(s.told)
 	setHeaders(w.Header(), r, form.Frame, form.ContentType)
 	if s.compressed {

@@ -1,6 +1,7 @@
 package kubehttp
 
 import (
+	"net/http"
 	"strings"
 
 	"github.com/listproxy/listproxy/policy"
@@ -9,6 +10,16 @@ import (
 
 // CacheStatusHeader says where an answer came from (RFC 9211).
 const CacheStatusHeader = "Cache-Status"
+
+// SetCacheHit sets the header of an answer from memory.
+func SetCacheHit(h http.Header, semantics policy.Semantics) {
+	h.Set(CacheStatusHeader, CacheHit(semantics))
+}
+
+// SetCacheForwarded sets the header of an answer to a request that went upstream.
+func SetCacheForwarded(h http.Header, why reason.Reason) {
+	h.Set(CacheStatusHeader, CacheForwarded(why))
+}
 
 // CacheHit is the header's value for an answer from memory.
 func CacheHit(semantics policy.Semantics) string {

@@ -6,9 +6,8 @@
 //     certificates, read again when the files change
 //   - onlypaths.go: the filter that lets in only requests for a path
 //   - tunnel.go, targets.go: the port for CONNECT, and the names of the API server it leads to
-//   - stall.go, stallbody.go: clients that do not read their answer, or do not send their body, are
-//     cut off
-//   - bodylimit.go: how long a body may be
-//   - drain.go, drainclose.go: graceful shutdown: requests may finish, and clients close their
-//     connections
+//   - stall.go: clients that do not read their answer are cut off
+//   - bodylimit.go: how long a body may take
+//   - drain.go: graceful shutdown: requests may finish
+//   - goaway.go: answers that make clients close their connections
 package serve

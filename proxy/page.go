@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/google/uuid"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/limits"
@@ -36,6 +36,7 @@ type body struct {
 	unfit      bool // to be indented: it would grow too much, or is nested too deeply
 	pooled     *[]*index.Object
 	room       limits.Grant
+	auditID    string // of the answer
 }
 
 // newBody finds the objects that are written. The body must be released.
@@ -106,9 +107,9 @@ func (b *body) release() {
 }
 
 // writePage writes the answer to r.
-func (h *Handler) writePage(w http.ResponseWriter, r *http.Request, list policy.Request, b *body) {
+func (h *Handler) writePage(w http.ResponseWriter, list policy.Request, b *body) {
 	compress := list.Gzip && b.size > gzipAbove
-	setHeaders(w.Header(), r, b.frame, b.frame.ContentType)
+	setHeaders(w.Header(), b.auditID, b.frame, b.frame.ContentType)
 	if compress {
 		setCompressed(w.Header())
 	}
@@ -170,14 +171,10 @@ func writeIndented(out *bufio.Writer, b *body) error {
 }
 
 // setHeaders sets what kube-apiserver sends with a list or a watch.
-func setHeaders(h http.Header, r *http.Request, frame *wire.Frame, contentType string) {
-	auditID := r.Header.Get("Audit-Id")
-	if auditID == "" {
-		auditID = uuid.NewString()
-	}
-	h.Set("Audit-Id", auditID)
+func setHeaders(h http.Header, auditID string, frame *wire.Frame, contentType string) {
+	h.Set(auditv1.HeaderAuditID, auditID)
 	for range frame.AuditIDs - 1 {
-		h.Add("Audit-Id", auditID)
+		h.Add(auditv1.HeaderAuditID, auditID)
 	}
 	h.Set("Cache-Control", "no-cache, private")
 	for name, values := range frame.Headers {

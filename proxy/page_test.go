@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
@@ -55,7 +56,8 @@ var pageHandler = func() *Handler {
 func writeAnswer(w http.ResponseWriter, r *http.Request, list policy.Request, a answer) {
 	b := newBody(a)
 	defer b.release()
-	pageHandler.writePage(w, r, list, b)
+	b.auditID = kubehttp.AuditID(r)
+	pageHandler.writePage(w, list, b)
 }
 
 func TestWritePage(t *testing.T) {

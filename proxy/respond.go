@@ -91,35 +91,34 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 			return nil, why
 		}
 	}
-	event, why := h.announce(r, who, list, a)
-	if why != reason.None {
-		return nil, why
-	}
-	defer event.Abandon()
 	page := newBody(*a)
-	if !page.unfit {
-		var err error
-		if page.room, err = h.Limits.Answer(r.Context(), who.flow, page.size); err != nil {
-			page.release()
-			h.refuse(w, r, err)
-			return nil, reason.None
-		}
+	page.auditID = kubehttp.AuditID(r)
+	if page.unfit {
+		page.release()
+		return nil, reason.Representation
+	}
+	var err error
+	if page.room, err = h.Limits.Answer(r.Context(), who.flow, page.size); err != nil {
+		page.release()
+		h.refuse(w, r, err)
+		return nil, reason.None
+	}
+	if why := h.audit(r, who, list, a, page); why != reason.None {
+		page.release()
+		return nil, why
 	}
 	answer := serve.NewAnswerWriter(w, r, stallTime, h.Log)
 	if list.Watch {
-		return h.beginWatch(answer, r, who, list, a, event, page)
+		return h.beginWatch(answer, r, list, a, page)
 	}
 	defer page.release()
-	return nil, h.serve(answer, r, list, a, event, page)
+	return nil, h.serve(answer, r, list, a, page)
 }
 
 // serve writes a list. If it returns a reason, it has written nothing.
 func (h *Handler) serve(
-	w *serve.AnswerWriter, r *http.Request, list policy.Request, a *answer, event *audit.Entry, page *body,
+	w *serve.AnswerWriter, r *http.Request, list policy.Request, a *answer, page *body,
 ) reason.Reason {
-	if page.unfit {
-		return reason.Representation
-	}
 	if why := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); why != reason.None {
 		return why
 	}
@@ -135,37 +134,32 @@ func (h *Handler) serve(
 	defer w.Finish()
 	_, span := observe.Step(r.Context(), observe.SpanWrite)
 	defer span.End()
-	if event == nil {
-		h.writePage(w, r, list, page)
-		return reason.None
-	}
-	counted := &observe.CountingWriter{ResponseWriter: w}
-	defer func() {
-		event.Complete(audit.Answer{
-			ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation,
-			Revision: revision, Items: len(page.objects),
-			Bytes: counted.Bytes, Broken: counted.Broken || r.Context().Err() != nil,
-		})
-	}()
-	h.writePage(counted, r, list, page)
+	h.writePage(w, list, page)
 	return reason.None
 }
 
-// announce tells the audit log, if there is one, that an answer is going to come from memory. If it
-// returns a reason, the answer must not come from memory. It sets the caller's user in a.
-func (h *Handler) announce(r *http.Request, who caller, list policy.Request, a *answer) (event *audit.Entry, _ reason.Reason) {
+// audit writes into the audit log, if there is one, that an answer comes from memory. If it returns a
+// reason, the answer must not. It sets the caller's user in a. Since it may wait, what it looks at
+// before is looked at once more before the answer is written.
+func (h *Handler) audit(r *http.Request, who caller, list policy.Request, a *answer, page *body) reason.Reason {
 	if h.AuditLog == nil {
-		return nil, reason.None
+		return reason.None
 	}
 	err := h.findUser(r.Context(), who, a)
 	if err == nil {
-		event, err = h.AuditLog.Begin(r, list, a.user, observe.RecordOf(r.Context()).Begun())
+		if why := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); why != reason.None {
+			return why
+		}
+		err = h.AuditLog.Write(r, list, a.user, observe.RecordOf(r.Context()).Begun(), audit.Answer{
+			ID: page.auditID, Semantics: a.semantics, Representation: a.representation,
+			Revision: a.snapshot.Revision, Items: len(page.objects),
+		})
 	}
 	if err != nil {
 		h.rarely("an answer from memory could not be audited", err)
-		return nil, reason.Audit
+		return reason.Audit
 	}
-	return event, reason.None
+	return reason.None
 }
 
 // findUser sets the caller's user in a, if it is not known yet.

@@ -14,12 +14,10 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/serve"
-	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -54,7 +52,7 @@ func (h *Handler) watchable(list policy.Request, a answer) reason.Reason {
 // beginWatch begins to answer a watch from memory: the watch that it returns must be served. If it
 // returns a reason instead, it has written nothing. It takes over page.
 func (h *Handler) beginWatch(
-	w *serve.AnswerWriter, r *http.Request, who caller, list policy.Request, a *answer, event *audit.Entry, page *body,
+	w *serve.AnswerWriter, r *http.Request, list policy.Request, a *answer, page *body,
 ) (_ *watchStream, why reason.Reason) {
 	form := a.snapshot.WatchForm()
 	s := &watchStream{
@@ -90,33 +88,12 @@ func (h *Handler) beginWatch(
 	record := observe.RecordOf(r.Context())
 	kubehttp.SetCacheHit(w.Header(), a.semantics)
 	record.Serving(s.told)
-	setHeaders(w.Header(), r, form.Frame, form.ContentType)
+	setHeaders(w.Header(), page.auditID, form.Frame, form.ContentType)
 	if s.compressed {
 		setCompressed(w.Header())
 	}
-	if event != nil {
-		said := audit.Answer{
-			ID: w.Header().Get("Audit-Id"), Semantics: a.semantics, Representation: a.representation, Revision: s.told.Revision,
-			Items: len(page.objects), Started: true,
-		}
-		event.Complete(said)
-		a.snapshot, a.collection = snapshot.Snapshot{}, nil
-		s.conclude = h.concludingAudit(r, who, list, *a, said)
-	}
 	_, s.span = observe.Step(r.Context(), observe.SpanWatch)
 	return s, reason.None
-}
-
-// concludingAudit returns what writes the event for the end of a watch that was answered from
-// memory. If the log cannot be written then, it has only the watch's beginning. kube-apiserver is
-// not asked who the caller is: a has the user since [Handler.announce], and the client may have gone.
-func (h *Handler) concludingAudit(r *http.Request, who caller, list policy.Request, a answer, said audit.Answer) func(*watchStream) {
-	return func(s *watchStream) {
-		said.Started, said.Items, said.Bytes, said.Broken = false, s.events, s.Bytes, s.err != nil || r.Context().Err() != nil
-		if event, why := h.announce(r, who, list, &a); why == reason.None {
-			event.Complete(said)
-		}
-	}
 }
 
 // serve writes what the watch is told until it ends. It waits most of the time, so it is called
@@ -151,9 +128,6 @@ func (s *watchStream) report() {
 	s.told.Items, s.told.Bytes = s.events, s.plain
 	observe.RecordOf(s.request.Context()).Serving(s.told)
 	s.span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
-	if s.conclude != nil {
-		s.conclude(s)
-	}
 }
 
 // timeLeft is how long a watch with that timeout, 0 if its client did not say, still lasts: for the
@@ -179,7 +153,6 @@ type watchStream struct {
 
 	initial, bookmarks bool
 	span               trace.Span
-	conclude           func(*watchStream) // writes the end into the audit log; nil if there is none
 
 	compressed    bool
 	events, plain int // written: events, and their bytes before compression

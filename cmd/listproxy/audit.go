@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/audit"
 )
 
-// auditEnd is how long the last events may take to be written.
+// auditEnd is how long the last event may take to be written.
 const auditEnd = 5 * time.Second
 
 // auditOptions say where the audit log is written. The flags are kube-apiserver's of the same names.
@@ -25,15 +25,12 @@ func (o *auditOptions) AddFlags(fs *pflag.FlagSet) {
 		"`file` for an audit log of lists and watches answered from memory (audit.k8s.io/v1, JSON lines); - is standard output")
 	fs.IntVar(&c.MaxSize, "audit-log-maxsize", c.MaxSize, "`megabytes` at which the audit log is rotated; 0 never")
 	fs.IntVar(&c.MaxBackups, "audit-log-maxbackup", c.MaxBackups, "how many rotated files are kept; 0 all")
-	fs.IntVar(&c.MaxAge, "audit-log-maxage", c.MaxAge, "`days` for which rotated files are kept; 0 for ever")
-	fs.BoolVar(&c.Compress, "audit-log-compress", c.Compress, "compress rotated files")
 }
 
 // Validate implements optionGroup.
 func (o *auditOptions) Validate() error { return o.config.Validate() }
 
-// open opens the audit log, or returns nil if there is to be none. When it is closed, it writes what
-// is not written yet.
+// open opens the audit log, or returns nil if there is to be none.
 func (o *auditOptions) open(closing *closers, log *slog.Logger) (*audit.Log, error) {
 	if !o.config.Enabled() {
 		return nil, nil
@@ -46,7 +43,7 @@ func (o *auditOptions) open(closing *closers, log *slog.Logger) (*audit.Log, err
 		ctx, cancel := context.WithTimeout(context.Background(), auditEnd)
 		defer cancel()
 		if err := events.Close(ctx); err != nil {
-			log.Error("the audit log is not complete", "error", err)
+			log.Error("the audit log cannot be closed", "error", err)
 		}
 	})
 	return events, nil

@@ -136,11 +136,8 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 
 		{[]string{"--audit-log-path", "x", "--audit-log-maxsize", "-1"}, []string{"--audit-log-maxsize=-1", "negative"}},
 		{[]string{"--audit-log-path", "x", "--audit-log-maxbackup", "-1"}, []string{"--audit-log-maxbackup=-1", "negative"}},
-		{[]string{"--audit-log-path", "x", "--audit-log-maxage", "-1"}, []string{"--audit-log-maxage=-1", "negative"}},
 		{[]string{"--audit-log-maxsize", "1"}, []string{"--audit-log-maxsize=1", "--audit-log-path"}},
 		{[]string{"--audit-log-maxbackup", "1"}, []string{"--audit-log-maxbackup=1", "--audit-log-path"}},
-		{[]string{"--audit-log-maxage", "1"}, []string{"--audit-log-maxage=1", "--audit-log-path"}},
-		{[]string{"--audit-log-compress"}, []string{"--audit-log-compress", "--audit-log-path"}},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			_, err := parse(tt.args...)

@@ -26,6 +26,9 @@ func removed() map[string]string {
 			"--tls-cert-file",
 		"--tls-cipher-suites": "Go chooses among the suites of TLS 1.2 that are secure; --tls-min-version VersionTLS13 leaves these out",
 	}
+	for _, flag := range []string{"--audit-log-maxage", "--audit-log-compress"} {
+		gone[flag] = "--audit-log-maxbackup says how many rotated files of the audit log are kept: leave the flag out"
+	}
 	for _, flag := range []string{"--connect-ca-file", "--connect-ca-key-file"} {
 		gone[flag] = "--connect-port shows the certificate of --tls-cert-file inside tunnels too: put the API server's names into it " +
 			"(docs/operate.md#two-ways-in)"

@@ -5,7 +5,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
+	"path/filepath"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+)
+
+const (
+	fileMode   = 0o600
+	folderMode = 0o700
 )
 
 // Config says where the audit log is written and how much of it is kept. The fields and
@@ -17,10 +26,6 @@ type Config struct {
 	MaxSize int
 	// MaxBackups is how many rotated files are kept. Zero means all.
 	MaxBackups int
-	// MaxAge is for how many days rotated files are kept. Zero means for ever.
-	MaxAge int
-	// Compress says that rotated files are compressed with gzip.
-	Compress bool
 }
 
 // Enabled says whether there is to be an audit log.
@@ -36,7 +41,6 @@ func (c Config) Validate() error {
 	}{
 		{"--audit-log-maxsize", c.MaxSize, "never to rotate the file"},
 		{"--audit-log-maxbackup", c.MaxBackups, "to keep every rotated file"},
-		{"--audit-log-maxage", c.MaxAge, "to keep rotated files for ever"},
 	} {
 		switch {
 		case f.value < 0:
@@ -46,15 +50,12 @@ func (c Config) Validate() error {
 				"--audit-log-path too, or remove it", f.flag, f.value))
 		}
 	}
-	if c.Compress && !c.Enabled() {
-		problems = append(problems, errors.New("--audit-log-compress says how an audit log is kept, but there is none: set "+
-			"--audit-log-path too, or remove it"))
-	}
 	return errors.Join(problems...)
 }
 
 // Open opens the audit log that c describes; c must be valid and enabled. A file that does not
-// exist is created, readable by its owner only; an existing file keeps its mode and content.
+// exist is created, readable by its owner only; an existing file keeps its mode and content. No
+// other process may write to the file.
 //
 // The log must be closed in the end.
 func Open(c Config, log *slog.Logger) (*Log, error) {
@@ -69,5 +70,16 @@ func openOutput(c Config) (io.WriteCloser, error) {
 	if c.Path == "-" {
 		return duplicate(os.Stdout)
 	}
-	return openFile(c)
+	if err := os.MkdirAll(filepath.Dir(c.Path), folderMode); err != nil {
+		return nil, fmt.Errorf("make its folder: %w", err)
+	}
+	file, err := os.OpenFile(c.Path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, fileMode)
+	if err != nil {
+		return nil, err
+	}
+	size := c.MaxSize
+	if size == 0 {
+		size = math.MaxInt32 // lumberjack's own zero means 100
+	}
+	return &lumberjack.Logger{Filename: c.Path, MaxSize: size, MaxBackups: c.MaxBackups}, file.Close()
 }

@@ -51,15 +51,17 @@ func writeStatusBody(w http.ResponseWriter, r *http.Request, code int, body []by
 	_, _ = w.Write(body)
 }
 
-// SetAuditID gives the answer to r the Audit-Id that r has, or one of its own, as kube-apiserver
-// does with whatever it answers, a 401 and a 429 included (k8s.io/apiserver, WithAuditInit). What
-// listproxy answers for itself is in no audit log of kube-apiserver's.
-func SetAuditID(h http.Header, r *http.Request) {
-	id := r.Header.Get(auditv1.HeaderAuditID)
-	if id == "" {
-		id = uuid.NewString()
+// SetAuditID gives the answer to r its [AuditID].
+func SetAuditID(h http.Header, r *http.Request) { h.Set(auditv1.HeaderAuditID, AuditID(r)) }
+
+// AuditID is the Audit-Id of the answer to r: the one that r has, or a new one at each call, as
+// kube-apiserver gives it to whatever it answers, a 401 and a 429 included (k8s.io/apiserver,
+// WithAuditInit). What listproxy answers for itself is in no audit log of kube-apiserver's.
+func AuditID(r *http.Request) string {
+	if id := r.Header.Get(auditv1.HeaderAuditID); id != "" {
+		return id
 	}
-	h.Set(auditv1.HeaderAuditID, id)
+	return uuid.NewString()
 }
 
 // EncodeStatus returns the JSON of a failure, with the newline at its end that

@@ -198,9 +198,8 @@ func (rec *Record) serves(gvr schema.GroupVersionResource) bool {
 // CountingWriter counts what is written. It knows nothing of who wants to know.
 type CountingWriter struct {
 	http.ResponseWriter
-	Code   int // of the final answer; 0 until it has begun
-	Bytes  int64
-	Broken bool // a Write has failed
+	Code  int // of the final answer; 0 until it has begun
+	Bytes int64
 }
 
 // WriteHeader implements [http.ResponseWriter].
@@ -219,7 +218,6 @@ func (w *CountingWriter) Write(p []byte) (int, error) {
 	}
 	n, err := w.ResponseWriter.Write(p)
 	w.Bytes += int64(n)
-	w.Broken = w.Broken || err != nil
 	return n, err
 }
 

@@ -1,10 +1,15 @@
 package operators
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -58,63 +63,67 @@ func (a *audited) until(t *testing.T, q question, cacheStatus string, tell func(
 	})
 }
 
-// TestLogThatCannotBeWritten takes the log's folder away and gives it back, and fills the disk:
-// lists are forwarded meanwhile, are in the API server's log, and come from memory again
-// afterwards.
-func TestLogThatCannotBeWritten(t *testing.T) {
+// TestFullDisk: what is written to this device fails as on a disk that is full. All lists are
+// forwarded, and so are in the API server's log.
+func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	folder := filepath.Join(t.TempDir(), "logs")
-	a := startAudited(t, filepath.Join(folder, "audit.log"))
-	q := question{name: "pods", token: cp.Token(controlplane.Alice), agent: "test", path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"}
-	lineOf(t, a.log, a.hit(t, q))
-
-	for name, breaks := range map[string]struct{ begin, end func() error }{
-		// In its place is a file, so that it cannot be made anew.
-		"the folder is gone": {
-			func() error { return replace(folder, func() error { return os.WriteFile(folder, nil, 0o600) }) },
-			func() error { return replace(folder, func() error { return os.Mkdir(folder, 0o700) }) },
-		},
-		// What is written to this device fails as on a disk that is full.
-		"the disk is full": {
-			func() error { return replace(a.log, func() error { return os.Symlink("/dev/full", a.log) }) },
-			func() error { return os.Remove(a.log) },
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := a.hit(t, q)
-			lineOf(t, a.log, before)
-			expect.NoError(t, breaks.begin())
-			// The answer with which it is noticed is under way, and its event is kept.
-			noticed := uuid.NewString()
-			if source := q.ask(t, a.client, noticed).Source(); !strings.HasPrefix(source, "listproxy; hit; ") {
-				t.Errorf("Cache-Status: %s", source)
-			}
-			a.until(t, q, "listproxy; fwd=bypass; detail=audit", func(id string) { lineOf(t, upstreamLog, id) })
-			expect.NoError(t, breaks.end())
-			after := a.hit(t, q)
-			for _, id := range []string{noticed, after} {
-				lineOf(t, a.log, id)
-			}
-			for _, id := range []string{noticed, after} {
-				if lines := linesOf(t, upstreamLog, id); len(lines) > 0 {
-					t.Errorf("in the API server's log, too: %s", lines)
-				}
-			}
-		})
+	path := filepath.Join(t.TempDir(), "audit.log")
+	expect.NoError(t, os.Symlink("/dev/full", path))
+	a := startAudited(t, path)
+	for range 2 {
+		a.until(t, podsOfAlice(), forwardedUnaudited, func(id string) { lineOf(t, upstreamLog, id) })
 	}
-	for _, line := range []string{"the audit log cannot be written: lists are forwarded until it can", "the audit log can be written again"} {
-		if n := strings.Count(a.Log(), line); n != 2 {
-			t.Errorf("%q is in the log %d times", line, n)
+	wantOnce(t, a, "the audit log cannot be written: lists are forwarded until it can")
+}
+
+// TestLogThatNobodyReads: a pipe is full after some events. Lists are forwarded until it is read, and
+// then come from memory again.
+func TestLogThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "audit.log")
+	expect.NoError(t, syscall.Mkfifo(path, 0o600))
+	pipe, err := os.OpenFile(path, os.O_RDWR, 0) // #nosec G304 -- the test's own
+	expect.NoError(t, err)
+	t.Cleanup(func() { _ = pipe.Close() })
+	a := startAudited(t, path)
+	q := podsOfAlice()
+	first := a.hit(t, q)
+	a.until(t, q, forwardedUnaudited, func(id string) { lineOf(t, upstreamLog, id) })
+	wantOnce(t, a, "writing to the audit log takes too long: lists are forwarded until it is done")
+
+	var read bytes.Buffer
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(&read, pipe)
+		done <- err
+	}()
+	last := a.hit(t, q)
+	expect.NoError(t, pipe.SetReadDeadline(time.Now().Add(time.Second)))
+	if err := <-done; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	for _, id := range []string{first, last} {
+		if strings.Count(read.String(), id) != 1 {
+			t.Errorf("%s is not in the log once", id)
+		}
+		if lines := linesOf(t, upstreamLog, id); len(lines) > 0 {
+			t.Errorf("in the API server's log, too: %s", lines)
 		}
 	}
 }
 
-// replace puts something else where a file or a folder was.
-func replace(path string, put func() error) error {
-	if err := os.RemoveAll(path); err != nil {
-		return err
+// forwardedUnaudited begins the Cache-Status of a list that could not be audited.
+const forwardedUnaudited = "listproxy; fwd=bypass; detail=audit"
+
+func podsOfAlice() question {
+	return question{name: "pods", token: cp.Token(controlplane.Alice), agent: "test", path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"}
+}
+
+func wantOnce(t *testing.T, a *audited, line string) {
+	t.Helper()
+	if n := strings.Count(a.Log(), line); n != 1 {
+		t.Errorf("%q is in the log %d times", line, n)
 	}
-	return put()
 }
 
 // TestPathThatCannotBeWritten: it does not start with a log that could never be written.

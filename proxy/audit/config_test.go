@@ -1,0 +1,74 @@
+package audit
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
+)
+
+func TestValidate(t *testing.T) {
+	for want, config := range map[string]Config{
+		"":                              {},
+		"--audit-log-maxsize=-1":        {Path: "a", MaxSize: -1},
+		"--audit-log-maxbackup=-1":      {Path: "a", MaxBackups: -1},
+		"--audit-log-maxsize=1 says":    {MaxSize: 1},
+		"set --audit-log-path too":      {MaxBackups: 1},
+		"use 0 to keep every rotated f": {Path: "a", MaxBackups: -2},
+	} {
+		if err := config.Validate(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", config, err, want)
+		}
+	}
+	expect.NoError(t, Config{Path: "-", MaxSize: 1, MaxBackups: 1}.Validate())
+}
+
+// TestFile: the file and its folder are made for their owner only, and are appended to; at
+// --audit-log-maxsize the file is rotated, and so many are kept.
+func TestFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "logs")
+	path := filepath.Join(dir, "audit.log")
+	long := strings.Repeat("x", 600_000)
+	for _, maxSize := range []int{0, 1} {
+		for _, id := range []string{"one", "two", "three"} {
+			l, err := Open(Config{Path: path, MaxSize: maxSize, MaxBackups: 1}, proxytest.DiscardLog())
+			expect.NoError(t, err)
+			expect.NoError(t, write(l, id+long))
+			expect.NoError(t, l.Close(t.Context()))
+		}
+		if maxSize == 0 {
+			content, err := os.ReadFile(path) // #nosec G304 -- the test's own
+			expect.NoError(t, err)
+			expect.Same(t, 3, strings.Count(string(content), "\n"))
+		}
+	}
+	files, err := os.ReadDir(dir)
+	expect.NoError(t, err)
+	for _, file := range files {
+		info, err := file.Info()
+		expect.NoError(t, err)
+		expect.Same(t, os.FileMode(0o600), info.Mode())
+	}
+	info, err := os.Stat(dir)
+	expect.NoError(t, err)
+	expect.Same(t, os.FileMode(0o700)|os.ModeDir, info.Mode())
+	content, err := os.ReadFile(path) // #nosec G304 -- the test's own
+	expect.NoError(t, err)
+	if len(files) < 2 || strings.Count(string(content), "\n") != 1 {
+		t.Errorf("not rotated: %v, %d bytes", files, len(content))
+	}
+}
+
+// TestFileCannotBeMade: what is wrong is said with the flag.
+func TestFileCannotBeMade(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	expect.NoError(t, os.WriteFile(file, nil, 0o600))
+	for _, path := range []string{filepath.Join(file, "audit.log"), filepath.Dir(file)} {
+		if _, err := Open(Config{Path: path}, proxytest.DiscardLog()); err == nil || !strings.Contains(err.Error(), "--audit-log-path="+path+" cannot be written") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

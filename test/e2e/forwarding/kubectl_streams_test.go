@@ -6,12 +6,15 @@ import (
 	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // eachUpgrade runs a test through both doors and with both protocols that kubectl speaks, with a
@@ -121,5 +124,31 @@ func TestKubectlPortForward(t *testing.T) {
 		}
 		k.kill()
 		k.wantUpgrade()
+	})
+}
+
+// TestStoppedKubectlWatch: a watch whose kubectl is stopped for longer than most servers wait for the
+// answer to a ping goes on where it was, as at kube-apiserver, which sends none.
+func TestStoppedKubectlWatch(t *testing.T) {
+	harness.Long(t)
+	const stopped = 50 * time.Second
+	eachDoor(t, func(t *testing.T, via *door) {
+		t.Parallel()
+		for name, env := range map[string][]string{"HTTP/2": nil, "HTTP/1.1": {"DISABLE_HTTP2=true"}} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				ns := newNamespace(t)
+				newConfigMap(t, ns, "before", nil)
+				k := via.start(t, env, "get", "configmaps", "-n", ns, "--watch", "-o", "name")
+				k.want("configmap/before")
+				expect.NoError(t, k.cmd.Process.Signal(syscall.SIGSTOP))
+				newConfigMap(t, ns, "meanwhile", nil)
+				poll.Pause(t.Context(), stopped)
+				expect.NoError(t, k.cmd.Process.Signal(syscall.SIGCONT))
+				k.want("configmap/meanwhile")
+				newConfigMap(t, ns, "after", nil)
+				k.want("configmap/after")
+			})
+		}
 	})
 }

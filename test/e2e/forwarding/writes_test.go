@@ -29,6 +29,46 @@ func jsonBody(method, path, body string) call {
 	return call{method: method, path: path, body: body, header: http.Header{"Content-Type": {"application/json"}}}
 }
 
+// TestLargeUploads sends as much as an object may hold, and more than the API server reads.
+func TestLargeUploads(t *testing.T) {
+	harness.Long(t)
+	maps := "/api/v1/namespaces/" + newNamespace(t) + "/configmaps"
+	payload := func(size int) string { return strings.Repeat("0123456789abcdef", size/16) }
+	large := func(size int) call {
+		return jsonBody("POST", maps, fmt.Sprintf(
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large"},"data":{"it":%q}}`, payload(size)))
+	}
+	// The payload comes back; it is compared here, where that is cheap.
+	short := func(r reply) reply {
+		r.Body = strings.Replace(r.Body, payload(1000<<10), "PAYLOAD", 1)
+		return r.impersonal()
+	}
+	for _, proto := range []string{http1, http2} {
+		for _, test := range []struct {
+			status int
+			call   call
+		}{
+			{201, large(1000 << 10)},
+			{422, large(1100 << 10)}, // more than a ConfigMap may hold
+			{413, large(3200 << 10)}, // more than a request may hold
+		} {
+			test.call.proto = proto
+			remove := call{method: "DELETE", path: maps + "/large"}
+			want := direct.do(t, test.call)
+			direct.do(t, remove)
+			got := via.do(t, test.call)
+			direct.do(t, remove)
+			if d := diff(short(want), short(got)); d != "" {
+				t.Errorf("%s, %d bytes (-direct +via):\n%s", proto, len(test.call.body), d)
+			}
+			if got.Status != test.status {
+				t.Errorf("%s, %d bytes: status %d, want %d: %.300s", proto, len(test.call.body), got.Status, test.status, got.Body)
+			}
+			wantForwarded(t, got, "not-list")
+		}
+	}
+}
+
 // TestProtobufWrite writes and reads what is not text.
 func TestProtobufWrite(t *testing.T) {
 	ns := newNamespace(t)

@@ -33,7 +33,7 @@ func TestMayAnswer(t *testing.T) {
 	pods, widgets := discovery.Entry{Namespaced: true}, discovery.Entry{Namespaced: true, Custom: true}
 	now := time.Now()
 	state := snapshot.Snapshot{Revision: 7, Heard: now.Add(-time.Minute)}
-	memory := snapshot.Standing{Spans: []snapshot.Span{{From: 7, To: 9}}, Staleness: time.Hour}
+	memory := snapshot.Standing{Interval: snapshot.Interval{From: 7, To: 9}, Staleness: time.Hour}
 	firm := conditions{at: now, entry: pods, known: true, memory: memory, allowed: true}
 	with := func(change func(*conditions)) conditions {
 		on := firm
@@ -53,7 +53,7 @@ func TestMayAnswer(t *testing.T) {
 		{"it is of another scope now", with(func(g *conditions) { g.entry.Namespaced = !g.entry.Namespaced }), reason.Warming},
 		{"the state is too old", with(func(g *conditions) { g.at = now.Add(time.Hour) }), reason.Stale},
 		{"the collection was given up", with(func(g *conditions) { g.memory = snapshot.Standing{Absence: reason.Upstream} }), reason.Upstream},
-		{"the revision is let go of", with(func(g *conditions) { g.memory.Spans = []snapshot.Span{{From: 8, To: 9}} }), reason.History},
+		{"the revision is let go of", with(func(g *conditions) { g.memory.Interval = snapshot.Interval{From: 8, To: 9} }), reason.History},
 		{"an epoch has ended", with(func(g *conditions) { g.memory.Epoch++ }), reason.Warming},
 		{"the review counts no more", with(func(g *conditions) { g.allowed = false }), reason.ReviewFailed},
 		{"all at once", conditions{schema: reason.Upstream, memory: snapshot.Standing{Absence: reason.Stale}}, reason.Upstream},
@@ -86,7 +86,7 @@ func fakeCluster() *proxytest.FakeAPI {
 // runCluster runs a Cluster of f in the bubble.
 func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Invalidation)) *discovery.Cluster {
 	t.Helper()
-	cluster, err := discovery.New(f.Config(), discovery.Config{Invalidate: invalidate, Settle: 15 * time.Second, Log: proxytest.DiscardLog()})
+	cluster, err := discovery.New(f.Config(), discovery.Config{Invalidate: invalidate, Verify: func(string) {}, Log: proxytest.DiscardLog()})
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, cluster.Run)
 	if _, reason := cluster.Catalog.Lookup(t.Context(), "", "v1", "pods"); reason != "" {

@@ -253,20 +253,16 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 				w := newModelWorld(t)
 				w.answerReviews(t)
 				w.away, w.probeTakes = tt.away, tt.takes
-				lose := func() {
-					w.cut(func() { w.over, w.failing = true, true })
-					time.AfterFunc(tt.again, func() { w.cut(func() { w.failing = false }) })
-				}
 				if tt.lost || tt.loses > 0 {
 					w.load(t)
 				}
 				time.Sleep(time.Minute) // all but the resource is known
 				switch {
 				case tt.lost:
-					lose()
+					w.lose(tt.again)
 					synctest.Wait()
 				case tt.loses > 0:
-					time.AfterFunc(tt.loses, lose)
+					time.AfterFunc(tt.loses, func() { w.lose(tt.again) })
 				}
 				for i, want := range tt.want {
 					out := &told{ResponseRecorder: httptest.NewRecorder()}
@@ -329,7 +325,7 @@ func TestCrowdAtAColdResource(t *testing.T) {
 				}
 				time.Sleep(time.Minute) // all but the resource is known
 				if tt.lost {
-					w.cut(func() { w.over, w.failing = true, true })
+					w.lose(time.Hour)
 					synctest.Wait()
 				}
 				w.probeTakes = time.Second // so the load takes some seconds

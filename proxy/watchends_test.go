@@ -70,7 +70,7 @@ func TestInterruptedStates(t *testing.T) {
 		}},
 		"the client leaves": {timeout: 3600, end: watch.EndGone, happens: func(_ *modelWorld, o *openWatch) { o.leave() }},
 		"the span is lost": {timeout: 3600, end: watch.EndLost, happens: func(w *modelWorld, _ *openWatch) {
-			w.cut(func() { w.over = true; w.revision++ })
+			w.cut(func() { w.revision++ })
 		}},
 		"the state is dropped": {timeout: 3600, end: watch.EndLost, happens: func(w *modelWorld, _ *openWatch) {
 			w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})

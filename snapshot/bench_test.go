@@ -30,7 +30,7 @@ func benchCollectionOf(n int, indexed bool) *Collection {
 	for i := range n {
 		state.Set(&index.Object{Key: benchKey(i), Revision: 1, Bytes: body, Fields: benchFields(i)})
 	}
-	c.open(state, 0, 1, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
+	c.load(state, 1)
 	return c
 }
 

@@ -72,7 +72,7 @@ func (f *feed) besideOver(a outcome[attested]) (attested, error) {
 	// In doubt, the watch may be of another past than the stream, which is then about to be closed.
 	switch doubt := f.fresh.InDoubt(now); {
 	case a.err == nil && !doubt:
-		f.fresh.BesideOver(now, a.value.revision > f.collection.confirmedTo())
+		f.fresh.BesideOver(now, a.value.revision > f.collection.view.Load().To)
 		return a.value, nil
 	case a.err == nil:
 		f.fresh.BesideOver(now, false)
@@ -89,28 +89,23 @@ func (f *feed) besideOver(a outcome[attested]) (attested, error) {
 	return attested{}, nil
 }
 
-// accept advances the live span to the revision that a short watch has shown, once the stream has
-// told all changes that the watch has shown. Otherwise it returns a, to be accepted later.
+// accept advances the interval to the revision that a short watch has shown, once the stream has told
+// all changes that the watch has shown. Otherwise it returns a, to be accepted later.
 func (c *Collection) accept(a attested) (attested, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	switch {
-	case a.revision <= c.confirmed, a.revision < v.to(), v.absence != reason.None:
+	case a.revision <= v.To, v.absence != reason.None:
 		return attested{}, nil
-	case a.last() > c.confirmed:
+	case a.last() > v.To:
 		return a, nil
 	}
-	if next := c.nextDeletionLocked(); next != nil && next.revision <= a.revision {
-		return a, wire.Inconsistent("a watch leaves out the deletion at revision %d: the upstream has another past", next.revision)
-	}
-	opened := v.spans[len(v.spans)-1].From
 	for _, rev := range a.changes {
-		if rev > opened && v.versions.Find(rev).Revision != rev {
+		if rev > v.From && v.versions.Find(rev).Revision != rev {
 			return a, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", rev)
 		}
 	}
-	c.confirmed = a.revision
 	c.advanceLocked(v, a.revision, v.newest)
 	return attested{}, nil
 }

@@ -72,7 +72,7 @@ func TestOnlyProbesSayHowNewAStateIs(t *testing.T) {
 					if _, got := c.Latest(t.Context(), 0); got != s.want {
 						t.Errorf("step %d: %q, want %q", i, got, s.want)
 					}
-					if to := c.view.Load().to(); s.tell > 0 {
+					if to := c.view.Load().To; s.tell > 0 {
 						if _, got := c.Exact(t.Context(), to); got != reason.None {
 							t.Errorf("step %d: exactly revision %d: %q", i, to, got)
 						}
@@ -130,9 +130,7 @@ func TestGoalsAreBounded(t *testing.T) {
 func TestLoadedStatesAreNew(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Hour})
 	c.expect(probed{1000, c.at(time.Now())})
-	c.close()
-	state := index.NewTree(false)
-	c.open(state, 0, 2000, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
+	c.load(index.NewTree(false), 2000)
 	if len(c.goals) > 0 {
 		t.Errorf("still to be caught up with: %v", c.goals)
 	}
@@ -194,8 +192,8 @@ func TestALongLoadIsNotNew(t *testing.T) {
 				}}
 				c := fed(t, slowPages{u, tt.takes, max(30, tt.told)}, 2*tt.takes+time.Second)
 				v := c.view.Load()
-				if v.to() != tt.told {
-					t.Fatalf("the span has come to %d, the watch told %d", v.to(), tt.told)
+				if v.To != tt.told {
+					t.Fatalf("the state has come to %d, the watch told %d", v.To, tt.told)
 				}
 				if _, got := v.latest(time.Now(), c.limits.Staleness, 0); got != tt.want {
 					t.Errorf("revision %d of 30, heard of %v ago: %q, want %q", tt.told, time.Since(v.heard.Sent), got, tt.want)

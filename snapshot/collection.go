@@ -37,10 +37,12 @@ type Collection struct {
 	view atomic.Pointer[View]
 	// lastUse is when a request last asked, in Unix nanoseconds.
 	lastUse atomic.Int64
-	// life counts what becomes of the span.
-	life *spanLife
+	// life counts how often the state is loaded and lost.
+	life *stateLife
 	// probeRequests gets a value when somebody waits for a revision that the feed has not reached.
 	probeRequests chan struct{}
+	// outOfDate gets a value when the state must be loaded anew.
+	outOfDate chan struct{}
 	// probes numbers the probes of all collections. awaited is the number of the earliest one that
 	// satisfies everybody who waits; newWaiters gets a value when it grows.
 	probes     *freshness.Numbers
@@ -70,25 +72,12 @@ type Collection struct {
 	epoch uint64
 	// highest is the highest revision ever heard of from this storage.
 	highest uint64
-	// goals are the upstream's revisions, ascending, that the live span has not reached and confirmed
-	// yet.
+	// goals are the upstream's revisions, ascending, that the interval has not reached yet.
 	goals []goal
-	// closed is when the last span was closed.
-	closed time.Time
-	// confirmed is how far the upstream has shown that it has the past of the live span. That is the
-	// span's end, except after a stream was resumed at the resume point: until the stream, or a watch
-	// beside it, has told what comes after that, the upstream may have other changes there. Meanwhile
-	// no probe makes the state any newer.
-	confirmed uint64
-	// resumeAt is the resume point of the live span.
-	resumeAt resumePoint
 	// versions is the writers' handle; views hold copies.
 	versions index.History
-	// accounts are the bytes of each span of the current view.
-	accounts []int64
-	// leaving are hubs that have ended, of the spans that are kept: for some seconds more clients are
-	// told what is left in them.
-	leaving []*watch.Hub
+	// account is how many bytes of the budget they use.
+	account int64
 	// marks record which revision was reached when, so that history can be cut by time.
 	marks []mark
 }
@@ -106,8 +95,9 @@ func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pace
 		begun:         time.Now(),
 		pacer:         pacer,
 		probes:        probes,
-		life:          &spanLife{counts: &spanCounts{}},
+		life:          &stateLife{counts: &feedCounts{}},
 		probeRequests: make(chan struct{}, 1),
+		outOfDate:     make(chan struct{}, 1),
 		newWaiters:    make(chan struct{}, 1),
 	}
 	c.Touch()
@@ -187,7 +177,7 @@ func (c *Collection) continues(q index.Query) bool {
 	if v.absence != reason.None || !v.frame.Selects(q.Fields) {
 		return false
 	}
-	newest := Snapshot{Revision: v.to(), Frame: v.frame, tree: v.newest}
+	newest := Snapshot{Revision: v.To, Frame: v.frame, tree: v.newest}
 	// Objects are first counted without selectors, and looked at only if there are more than one page
 	// can hold.
 	if q.Limit <= 0 || newest.tree.Count(q.Scope.Prefix()+q.Start, q.Scope.End()) <= q.Limit {
@@ -201,6 +191,14 @@ func (c *Collection) requestProbe() {
 	select {
 	case c.probeRequests <- struct{}{}:
 	default: // it knows already
+	}
+}
+
+// loadAnew has the feed load the state anew, beside the one that is known.
+func (c *Collection) loadAnew() {
+	select {
+	case c.outOfDate <- struct{}{}:
+	default: // it will
 	}
 }
 

@@ -38,14 +38,8 @@ type Config struct {
 	// metadata.name and metadata.namespace; nil is none. What the upstream does not accept is
 	// left out. It is called at each start of a feed.
 	Fields func(context.Context, schema.GroupVersionResource) ([]wire.Field, error)
-	// SameServers asks the upstream, and reports whether the API servers are still the same as before.
-	// An error means that it could not be asked now. nil: this cannot be known.
-	SameServers func(context.Context) (bool, error)
 	// SelfCheck is how often each live collection is compared with the upstream; 0 is never.
 	SelfCheck time.Duration
-	// HeardWithin is how long, at most, a change of the API servers goes unnoticed. A difference that
-	// a self-check finds is compared again after that time, since such a change can be the reason.
-	HeardWithin time.Duration
 	// ContinueToken makes the upstream's token for a page at a revision, from a key on. Comparisons
 	// need it.
 	ContinueToken func(revision uint64, start string) string
@@ -83,19 +77,19 @@ const (
 type Collections struct {
 	config Config
 	budget *budget.Bound
-	// loads and comparisons bound how many feeds load, or compare all they have, at the same time.
-	loads, comparisons chan struct{}
-	starts             *rate.Limiter
-	ctx                context.Context
-	stop               context.CancelFunc
-	feeds              sync.WaitGroup
+	// loads bounds how many feeds load at the same time.
+	loads  chan struct{}
+	starts *rate.Limiter
+	ctx    context.Context
+	stop   context.CancelFunc
+	feeds  sync.WaitGroup
 
 	mu  sync.RWMutex
 	all map[Resource]*running
 	// made counts all collections since the start.
 	made uint64
-	// counts has the counters of every resource that ever had a span.
-	counts map[Resource]*spanCounts
+	// counts has the counters of every resource that ever had a state.
+	counts map[Resource]*feedCounts
 	// eager are the resources that stay, also after a collection of theirs was dropped.
 	eager map[Resource]struct{}
 	// bans say which collections must not be kept now.
@@ -104,8 +98,8 @@ type Collections struct {
 	changes changes
 
 	checks selfChecks
-	// verifying is held while all of a collection is compared.
-	verifying sync.Mutex
+	// doubts gets values when there are collections to verify.
+	doubts chan struct{}
 	// pacer spreads the ends of the watches of all.
 	pacer watch.Pacer
 	// probes numbers the probes of all.
@@ -118,6 +112,7 @@ type running struct {
 	stop context.CancelFunc
 	// watches: clients may follow it.
 	watches bool
+	doubt   doubtful
 }
 
 // NewCollections returns an empty set. Close ends it.
@@ -127,18 +122,21 @@ func NewCollections(config Config) *Collections {
 		config: config,
 		budget: &budget.Bound{Limit: config.Bytes},
 		loads:  make(chan struct{}, maxLoads),
+		doubts: make(chan struct{}, maxVerifying),
 
-		comparisons: make(chan struct{}, maxLoads),
-		starts:      rate.NewLimiter(startsPerSecond, startsAtOnce),
-		ctx:         ctx,
-		stop:        stop,
-		all:         map[Resource]*running{},
-		counts:      map[Resource]*spanCounts{},
+		starts: rate.NewLimiter(startsPerSecond, startsAtOnce),
+		ctx:    ctx,
+		stop:   stop,
+		all:    map[Resource]*running{},
+		counts: map[Resource]*feedCounts{},
 
 		eager: map[Resource]struct{}{},
 		bans:  bans{},
 	}
 	c.feeds.Go(c.tidy)
+	for range maxVerifying {
+		c.feeds.Go(c.verifyDoubtful)
+	}
 	if config.SelfCheck > 0 {
 		c.feeds.Go(func() { c.selfCheck(config.SelfCheck) })
 	}
@@ -243,12 +241,10 @@ func (c *Collections) start(r Resource) (*Collection, reason.Reason) {
 			}
 			return c.config.Fields(ctx, r.GroupVersionResource)
 		},
-		loads:       c.loads,
-		comparisons: c.comparisons,
-		sameServers: c.config.SameServers,
-		watches:     entry.watches,
-		makeRoom:    func() bool { return c.makeRoomFor(entry) },
-		log:         c.config.Log.With("collection", r.String()),
+		loads:    c.loads,
+		watches:  entry.watches,
+		makeRoom: func() bool { return c.makeRoomFor(entry) },
+		log:      c.config.Log.With("collection", r.String()),
 	}
 	c.feeds.Go(func() { f.run(ctx) })
 	return collection, reason.None

@@ -37,6 +37,8 @@ type comparison struct {
 // nothing of what they hold.
 type mismatchError struct {
 	differences []string
+	// onlyBytes: both have the same objects at the same revisions.
+	onlyBytes bool
 	// again compares the page again on which the difference is; nil if the upstream was not asked
 	// to find it.
 	again func(context.Context) error
@@ -59,7 +61,7 @@ func (c *comparison) names(ctx context.Context, s Snapshot, from string, atMost,
 		return s.Page(index.Query{Start: from, Limit: limit}, nil).Next, err
 	}
 	if found := s.tree.Differences(from, next, theirs); len(found) > 0 {
-		return from, &mismatchError{found, func(ctx context.Context) error {
+		return from, &mismatchError{differences: found, again: func(ctx context.Context) error {
 			_, err := c.names(ctx, s, from, atMost, atMostBytes)
 			return err
 		}}
@@ -120,9 +122,19 @@ func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit in
 	if s.writes(ours, theirs, headers) {
 		return nil
 	}
-	return &mismatchError{index.DifferentBytes(ours.Objects, theirs.Items), func(ctx context.Context) error {
-		return c.page(ctx, s, from, limit)
-	}}
+	return &mismatchError{
+		differences: index.DifferentBytes(ours.Objects, theirs.Items),
+		onlyBytes:   c.same(ours.Objects, theirs.Items) && ours.Remaining == theirs.Meta.Remaining,
+		again:       func(ctx context.Context) error { return c.page(ctx, s, from, limit) },
+	}
+}
+
+// same reports whether items are of the same objects, at the same revisions.
+func (c *comparison) same(objects []*index.Object, items [][]byte) bool {
+	return slices.EqualFunc(objects, items, func(o *index.Object, item []byte) bool {
+		m, err := c.source.Encoding().Item(item)
+		return err == nil && index.JoinKey(m.Namespace, m.Name) == o.Key && m.Revision == o.Revision
+	})
 }
 
 // read reads a list that the upstream must answer at exactly the given revision.
@@ -135,7 +147,7 @@ func (c *comparison) read(
 	}
 	l, err := read(ctx, namespace, query)
 	if err == nil && l.Meta.Revision != revision {
-		err = fmt.Errorf("%w: a list at revision %d that was asked for at %d", wire.ErrForm, l.Meta.Revision, revision)
+		err = wire.Inconsistent("a list at revision %d that was asked for at %d", l.Meta.Revision, revision)
 	}
 	return l, err
 }

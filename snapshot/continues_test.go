@@ -43,7 +43,7 @@ func TestWantNext(t *testing.T) {
 				tt.q.Fields = fields.Everything()
 			}
 			if tt.view == nil {
-				tt.view = &View{spans: []Span{{1, 7}}, frame: known.Frame, newest: known.tree}
+				tt.view = &View{Interval: Interval{1, 7}, frame: known.Frame, newest: known.tree}
 			}
 			found := newCollection(r, Limits{}, nil, nil, &freshness.Numbers{})
 			found.view.Store(tt.view)

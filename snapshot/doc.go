@@ -2,46 +2,39 @@
 //
 // A [Collection] is one resource in one representation. Its feed (one goroutine) reads the
 // upstream's own bytes: it learns the frame of a list, loads a complete state, follows a
-// watch, and resumes it in place when it breaks. Every change makes a new immutable [View],
+// watch, and opens it again where it had come to. Every change makes a new immutable [View],
 // published through one atomic pointer, so readers take no lock and never wait for the feed.
 //
 // # What is known
 //
-// A span is an interval of revisions [from, to] over which the feed is known to be complete.
-// Invariants, which the tests attack:
+// One interval of revisions, in which the feed has missed nothing. Invariants, which the tests attack:
 //
-//   - A span is opened by one complete state at one revision, never by parts of two.
-//   - Inside a span every change of the resource is in the history, in the order of revisions.
-//     The state at X is the newest version at or before X.
-//   - "to" advances only by an event or a bookmark of a stream that was started at or before "to",
-//     or by a read at the upstream which shows that nothing happened.
-//   - After a stream broke, the span goes on only if the upstream shows the same past
-//     (samepast.go): it sends the newest change again, with the same bytes; or it has the same
-//     names and revisions, and the same newest object, at exactly the span's end. In the second
-//     case the history before that is dropped, unless the API servers are still the same. If the
-//     upstream cannot show the same past, everything is dropped. In the first case, the upstream may
-//     still have other changes between that change and the span's end: until the stream, or a watch
-//     beside it, has told that there are none, Fresh gives no state.
-//   - Losing the stream without resuming it closes the span for ever. Between two spans
-//     nothing is known, and nothing is answered.
+//   - It begins with one complete state at one revision, never with parts of two.
+//   - Every change of the resource in it is in the history, in the order of revisions. The state at X
+//     is the newest version at or before X.
+//   - Its end advances only by an event or a bookmark of a stream that was opened at or before that
+//     end, or by a short watch from there.
+//   - A stream that ended or broke is opened again at the interval's end, after the upstream was asked
+//     for its revision. If the upstream has forgotten what came since (410), a state is loaded beside
+//     the one that is known, which is answered until the new one takes its place. Nothing from before
+//     is known then.
 //   - An event that cannot be decoded, comes out of order or does not fit the state (an object
-//     added twice, an unknown one modified) drops everything that the collection holds. Events at
-//     or below the revision at which the state was loaded, about keys that it does not hold, are
-//     ignored.
-//   - A revision below the highest one seen means that the upstream's storage was replaced:
-//     everything is dropped.
-//   - The newest state (for Any and NotOlderThan) is given only while the span is live and
-//     younger than a bound: the feed has asked the upstream for its current revision, less than the
-//     bound ago, and the state has reached that revision. No event and no bookmark alone makes it
-//     younger. History (for Exact and continuations) stays true when the upstream is silent.
+//     added twice, an unknown one modified) drops everything.
+//   - A revision below the highest one seen, or far above it, means that the upstream's storage was
+//     replaced: everything is dropped.
+//   - The newest state (for Any and NotOlderThan) is given only while it is younger than a bound: the
+//     feed has asked the upstream for its current revision, less than the bound ago, and the state has
+//     reached that revision. No event and no bookmark alone makes it younger. History (for Exact and
+//     continuations) stays true when the upstream is silent.
 //
 // If a state is not known, a [reason.Reason] says why; the request is forwarded for that reason.
 //
 // # Watches
 //
-// A live span has a [watch.Hub] with the clients that follow it. Each view that is published is
-// given to the hub, and the hub ends with the span. How events and bookmarks are written is learned
-// before a state is loaded (learnwatch.go), and compared with each event that comes.
+// A [watch.Hub] has the clients that follow a collection. Each view that is published is given to the
+// hub. It ends with the state, but goes on over one that was loaded anew and is the same. How events and
+// bookmarks are written is learned before a state is loaded (learnwatch.go), and compared with each
+// event that comes.
 //
 // # Bytes
 //

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -25,31 +24,34 @@ import (
 // which lists again after every failed watch, and continues after events that its store refused;
 // with either, the history would have gaps.
 //
-//	run ──► session: learn the frame ► load a state ► prove it ► follow the watch
-//	  ▲                                                            │    ▲
-//	  └── the span is closed or dropped ◄── 410, contradiction ────┘    └─ resume in place
+//	load ──► read the stream ──► it ends or breaks: open it again where it had come to
+//	 ▲             │                                    │
+//	 └─────────────┴── 410, or what cannot be ──────────┘
 type feed struct {
 	source     source.Source
 	collection *Collection
 	// fields are those that a selector may name, if the upstream accepts them.
 	fields func(context.Context) ([]wire.Field, error)
-	// loads is how many feeds may load at the same time, and comparisons how many may compare all
-	// they have.
-	loads, comparisons chan struct{}
-	// sameServers is Config.SameServers.
-	sameServers func(context.Context) (bool, error)
+	// loads is how many feeds may load at the same time.
+	loads chan struct{}
 	// watches is Settings.Watches.
 	watches bool
 	// makeRoom has others go for what came to the collection, and reports whether there is room then.
 	makeRoom func() bool
 	log      *slog.Logger
-	// refusals gives the pause after the next 403, misfits the pause after the next state that does
-	// not fit.
-	refusals, misfits wait.Backoff
+	// retries gives the pause before the next try, refusals after a 403, and misfits after a state that
+	// does not fit.
+	retries, refusals, misfits wait.Backoff
+	// refused is since when the upstream has answered 403; zero if the last answer was none.
+	refused time.Time
+	// anew: the state must be loaded, even if there is one.
+	anew bool
+	// broken: the last stream did not end at its timeout.
+	broken bool
 	// measured is how many bytes an object had on average in the last state that did not fit; 0 if
 	// none was read.
 	measured int64
-	// frame is that of the live span.
+	// frame is that of the newest state.
 	frame *wire.Frame
 	// fresh says when to ask the upstream for its current revision.
 	fresh freshness.Machine
@@ -63,14 +65,21 @@ const (
 	unlikelyRetry = 2 * time.Minute
 	// longestMisfit is the longest pause after a state that did not fit.
 	longestMisfit = 20 * time.Minute
-	// refusalGrace is how long a watch that was permitted is tried again after a 403: an API
-	// server that has just started refuses everybody until it has read its roles.
+	// refusalGrace is for how long a state is kept after a 403: an API server that has just started
+	// refuses everybody until it has read its roles.
 	refusalGrace = 15 * time.Second
+	// aMoment: if a stream ends sooner than this, the next one is opened only after a pause. After a load
+	// it must last until it is steady, or the pauses get longer: loads are expensive.
+	aMoment = time.Second
+	steady  = time.Minute
 )
 
 // errObject is the first object of a collection that was empty, if the item form could not be
 // learned from it.
 var errObject = errors.New("the first object of an empty collection: its form could not be learned")
+
+// errOutOfDate says that the state was found to be another one than the API servers answer now.
+var errOutOfDate = errors.New("other API servers answer, or they write it differently now")
 
 func refusalBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: unlikelyRetry}
@@ -82,8 +91,8 @@ func misfitBackoff() wait.Backoff {
 	return wait.Backoff{Duration: unlikelyRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestMisfit}
 }
 
-func sessionBackoff() wait.Backoff {
-	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 30 * time.Second}
+func retryBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 20 * time.Second}
 }
 
 // lastingAttempt is the attempt at which an answer that may be about all resources or only about
@@ -93,100 +102,163 @@ const lastingAttempt = 4
 // run feeds the collection until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	defer f.collection.retire(reason.Warming)
-	backoff := sessionBackoff()
-	f.refusals, f.misfits = refusalBackoff(), misfitBackoff()
+	f.retries, f.refusals, f.misfits = retryBackoff(), refusalBackoff(), misfitBackoff()
 	f.fresh = freshness.New(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
-	for attempt := 1; ctx.Err() == nil; attempt++ {
-		begun := time.Now()
-		err := f.session(ctx)
+	f.anew = true
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		loads := f.anew
+		lasted, err := f.live(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(begun) > time.Minute {
-			backoff, attempt = sessionBackoff(), 1
+		if lasted >= steady || lasted >= aMoment && !loads {
+			f.retries, attempt = retryBackoff(), 0
 		}
-		if time.Since(begun) > longestMisfit { // it did fit
+		if lasted >= longestMisfit { // it did fit
 			f.misfits = misfitBackoff()
 		}
-		f.collection.life.ended(lossOf(err), time.Now())
-		f.collection.trouble.Store(&err)
-		pause, least := f.settle(err, &backoff)
-		level := slog.LevelWarn
-		if source.IsTrouble(err) && (attempt != lastingAttempt || !source.Troubled(err)) {
-			level = slog.LevelDebug // upstream.Health tells of it, once for all
+		if err == nil && lasted >= aMoment {
+			continue
 		}
-		f.log.Log(ctx, level, "collection cannot be followed",
-			"error", err, "attempt", attempt, "retry", max(pause, least).Round(time.Millisecond))
-		f.collection.pause(ctx, pause, least)
+		pause, least := f.settle(err, time.Now())
+		says := "watch not resumed yet"
+		if f.anew {
+			says = "collection cannot be followed"
+		}
+		f.log.Log(ctx, f.level(err, attempt+1), says,
+			"error", err, "attempt", attempt+1, "retry", max(pause, least).Round(time.Millisecond))
+		f.pause(ctx, pause, least)
 	}
 }
 
-// settle sets why the collection has no state after the end of a session, and returns how long to
-// wait before the next session, and for how long at least, even if a request needs a newer state.
-func (f *feed) settle(err error, backoff *wait.Backoff) (pause, least time.Duration) {
-	c := f.collection
-	var contradiction wire.InconsistencyError
-	var back wentBackError
+// level is how much an error matters that ended a stream, or kept one from being opened.
+func (f *feed) level(err error, attempt int) slog.Level {
 	switch {
-	case errors.As(err, &contradiction), errors.As(err, &back), errors.Is(err, errUnproven),
-		source.Answered(err, http.StatusNotFound):
-		c.drop(reason.Warming)
-	case errors.Is(err, wire.ErrForm), source.Answered(err, http.StatusNotAcceptable):
-		c.drop(reason.Form)
+	case err == nil, source.IsTrouble(err) && (attempt != lastingAttempt || !source.Troubled(err)):
+		return slog.LevelDebug // upstream.Health tells of trouble, once for all
+	case f.collection.known():
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
+}
+
+// live opens a stream, with a new state where one is needed, and reads it until it ends. It returns for
+// how long it was read, and why it did not end at its timeout.
+func (f *feed) live(ctx context.Context) (lasted time.Duration, err error) {
+	open := f.again
+	if f.anew {
+		open = f.begin
+	}
+	s, err := open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	f.refused = time.Time{}
+	begun := time.Now()
+	err = f.drain(ctx, s)
+	s.Stop()
+	f.broken = err != nil
+	return time.Since(begun), err
+}
+
+// settle decides what becomes of the state after an error, and returns how long to wait before the next
+// try, and for how long at least, even if a request needs a newer state. What is known stays, and is
+// given for as long as it is not too old, unless the error puts it in doubt.
+func (f *feed) settle(err error, now time.Time) (pause, least time.Duration) {
+	var contradiction wire.InconsistencyError
+	var other anotherPastError
+	besides := f.anew && f.collection.known() // it was loaded beside the state that there is
+	if !source.Answered(err, http.StatusForbidden) {
+		f.refused = time.Time{}
+	} else if f.refused.IsZero() {
+		f.refused = now
+	}
+	switch {
+	case errors.As(err, &other):
+		f.drop(reason.Warming, err)
+		least = Skew
+	case errors.As(err, &contradiction) && !besides, source.Answered(err, http.StatusNotFound):
+		f.drop(reason.Warming, err)
+	case errors.Is(err, wire.ErrForm) && !besides, source.Answered(err, http.StatusNotAcceptable):
+		f.drop(reason.Form, err)
 		least = wait.Jitter(unlikelyRetry, 1)
 	case errors.Is(err, errFull):
-		c.drop(reason.Memory)
-		least = f.misfits.Step()
+		if f.drop(reason.Memory, err); !besides { // else there is more room now
+			least = f.misfits.Step()
+		}
 	case source.Answered(err, http.StatusForbidden):
-		// Dropped, not only closed: the right may have been lost when etcd was restored, and be given
-		// again in another past.
-		c.drop(reason.NotPermitted)
-		least = f.refusals.Step()
-	case errors.Is(err, errSlow):
-		c.close()
-		least = unlikelyRetry
-	default:
-		c.close()
+		if now.Sub(f.refused) >= refusalGrace || !f.collection.known() {
+			f.drop(reason.NotPermitted, err)
+			least = f.refusals.Step()
+		}
+	case errors.Is(err, errSlow), errors.Is(err, wire.ErrForm):
+		least = wait.Jitter(unlikelyRetry, 1)
+	case source.Answered(err, http.StatusGone), errors.Is(err, errObject), errors.Is(err, errOutOfDate):
+		f.anew = true
+		f.collection.life.ended(lossOf(err), now)
 	}
 	if least == 0 {
-		pause = backoff.Step()
+		pause = f.retries.Step()
 	}
 	return pause, source.Wanted(least, err)
 }
 
-// session loads a state, opens a span with it and follows the watch until the span is lost.
-func (f *feed) session(ctx context.Context) error {
+// drop forgets the state, if there is one, and says why nothing is known.
+func (f *feed) drop(why reason.Reason, cause error) {
+	f.anew = true
+	f.collection.life.ended(lossOf(cause), time.Now())
+	f.collection.drop(why)
+}
+
+// begin loads a state, and returns the stream that goes on from it.
+func (f *feed) begin(ctx context.Context) (*stream, error) {
+	select {
+	case <-f.collection.outOfDate:
+	default:
+	}
+	s, err := f.loadState(ctx)
+	if err != nil {
+		f.collection.trouble.Store(&err)
+		return nil, err
+	}
+	f.collection.trouble.Store(nil)
+	f.anew = false
+	f.collection.life.opened()
+	f.refusals = refusalBackoff()
+	if s == nil {
+		return f.again(ctx)
+	}
+	return s, nil
+}
+
+// loadState loads a state and begins with it. The stream is nil if it came in pages.
+func (f *feed) loadState(ctx context.Context) (*stream, error) {
+	floor := f.collection.floor()
 	is, err := f.learn(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	form, err := f.learnWatch(ctx, is)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	loaded, err := f.load(ctx, is)
+	l, err := f.load(ctx, is)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := f.prove(ctx, is.frame, loaded); err != nil {
-		loaded.discard(f.collection.budget)
-		return err
+	if err = f.collection.observe(l.revision, floor); err == nil {
+		err = f.prove(ctx, is.frame, l)
 	}
-	f.doubtPast(ctx, loaded.Sent)
-	f.collection.open(loaded.state, loaded.size, loaded.revision, is.frame, form, loaded.Probe)
-	f.collection.trouble.Store(nil)
+	if err != nil {
+		l.discard(f.collection.budget)
+		return nil, err
+	}
+	f.collection.open(complete{
+		state: l.state, size: l.size, revision: l.revision, frame: is.frame, form: form, Probe: l.Probe,
+	})
 	f.frame = is.frame
-	f.collection.life.opened()
-	f.refusals = refusalBackoff()
-	f.log.Info("collection loaded", "revision", loaded.revision, "objects", loaded.state.Len(), "bytes", loaded.size)
-	if form != nil {
-		// Its bookmark tells how bookmarks are written; the stream's own may take a minute.
-		ctx, stop := context.WithCancel(ctx)
-		var asking sync.WaitGroup
-		asking.Go(func() { _, _ = f.attest(ctx, loaded.revision) })
-		defer func() { stop(); asking.Wait() }()
-	}
-	return f.follow(ctx, loaded.stream)
+	f.log.Info("collection loaded", "revision", l.revision, "objects", l.state.Len(), "bytes", l.size)
+	return l.stream, nil
 }
 
 // change converts an event into a change of the collection.

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -218,23 +217,13 @@ func (u *upstream) list(more, items string) string {
 // fed runs a collection on u for a time and returns it.
 func fed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
 	t.Helper()
-	return fedBy(t, u, d, nil)
+	return fedWith(t, u, d, Settings{}, 90*time.Second)
 }
 
-// fedBy is fed, where somebody knows whether API servers are the same.
-func fedBy(t *testing.T, u http.RoundTripper, d time.Duration, same func(context.Context) (bool, error)) *Collection {
-	t.Helper()
-	return fedWith(t, u, d, same, Settings{}, 90*time.Second)
-}
-
-// fedWith is fedBy, with settings, and a bound on the age of the newest state.
-func fedWith(
-	t *testing.T, u http.RoundTripper, d time.Duration, same func(context.Context) (bool, error), settings Settings, bound time.Duration,
-) *Collection {
+// fedWith is fed, with settings, and a bound on the age of the newest state.
+func fedWith(t *testing.T, u http.RoundTripper, d time.Duration, settings Settings, bound time.Duration) *Collection {
 	t.Helper()
 	collections := NewCollections(Config{
-		SameServers: same,
-
 		Client:   &http.Client{Transport: u},
 		Base:     &url.URL{Scheme: "https", Host: "upstream"},
 		Limits:   Limits{History: time.Hour, Staleness: bound, Wait: 100 * time.Millisecond},
@@ -316,49 +305,6 @@ func TestAWatchThatEndsAtOnceIsNotOpenedInALoop(t *testing.T) {
 	}
 }
 
-// TestAfterDoubtTheUpstreamMustKnowThePast: a watch that goes on after a broken one must begin
-// with the newest event, in the same bytes.
-func TestAfterDoubtTheUpstreamMustKnowThePast(t *testing.T) {
-	other := itemC(8)
-	changed := strings.Replace(itemBAt(8), `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)
-	for _, tt := range []struct {
-		name  string
-		told  []string
-		loads int
-	}{
-		{"the same", []string{inEvent("MODIFIED", itemBAt(8))}, 1},
-		{"another object", []string{inEvent("MODIFIED", other)}, 2},
-		{"other bytes", []string{inEvent("MODIFIED", changed)}, 2},
-		{"its deletion", []string{inEvent("DELETED", itemBAt(8))}, 2},
-		{"a bookmark", []string{bookmark(9, "")}, 2},
-	} {
-		for how, end := range map[string]string{"broken": `{"type":`, "cut": cut} {
-			t.Run(tt.name+", "+how, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					u := &upstream{revision: 7, changes: true}
-					u.watch = func(from uint64) []string {
-						switch {
-						case u.watches == 1:
-							return []string{end} // goes on from the load's end
-						case u.loads > 1:
-							return []string{bookmark(9, "")}
-						case u.watches == 2 && from != 7:
-							t.Errorf("the watch begins at %d, want one before the newest event, 7", from)
-						case u.watches > 2:
-							return nil
-						}
-						return tt.told
-					}
-					fed(t, u, 1500*time.Millisecond)
-					if u.loads != tt.loads {
-						t.Errorf("loaded %d times, want %d", u.loads, tt.loads)
-					}
-				})
-			})
-		}
-	}
-}
-
 // TestAWatchThatEndsAtItsTimeout goes on where it was, and nothing is in doubt.
 func TestAWatchThatEndsAtItsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -377,66 +323,6 @@ func TestAWatchThatEndsAtItsTimeout(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	})
-}
-
-// TestAWatchThatIsOpenedLate: where there was no watch for long, the next must begin with the
-// newest event, however well the last one ended.
-func TestAWatchThatIsOpenedLate(t *testing.T) {
-	itemB := itemBAt(8)
-	changed := strings.Replace(itemB, `"resourceVersion"`, `"uid":"1","resourceVersion"`, 1)
-	for _, tt := range []struct {
-		name string
-		// opens is how long a watch waits for its answer; overstays, how long after its timeout its
-		// end is heard.
-		opens, overstays time.Duration
-		newest           string
-		doubt            bool
-		loads            int
-	}{
-		{"in time", clock.Orderly / 2, 0, itemB, false, 1},
-		{"slow to open, the same past", 4 * clock.Orderly, 0, itemB, true, 1},
-		{"slow to open, another past", 4 * clock.Orderly, 0, changed, true, 2},
-		{"its end heard late, the same past", 0, 4 * clock.Orderly, itemB, true, 1},
-		{"its end heard late, another past", 0, 4 * clock.Orderly, changed, true, 2},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 7, changes: true, overstays: tt.overstays}
-				doubted := false
-				u.watch = func(from uint64) []string {
-					if from != 7 || u.loads > 1 {
-						return []string{bookmark(9, "")}
-					}
-					doubted = true
-					return []string{inEvent("MODIFIED", tt.newest), bookmark(9, "")}
-				}
-				c := fed(t, slowToOpen{u, tt.opens}, 2*watchTimeout+8*clock.Orderly)
-				u.mu.Lock()
-				defer u.mu.Unlock()
-				if doubted != tt.doubt || u.loads != tt.loads {
-					t.Errorf("the past was in doubt: %v, want %v; loaded %d times, want %d", doubted, tt.doubt, u.loads, tt.loads)
-				}
-				if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
-					t.Errorf("in the end: %q", absence)
-				}
-			})
-		})
-	}
-}
-
-// slowToOpen is an upstream that answers watches late that go on from the end of another. (Those
-// that begin with the newest object it answers at once: what is tried ends there.)
-type slowToOpen struct {
-	*upstream
-	by time.Duration
-}
-
-// RoundTrip implements http.RoundTripper.
-func (u slowToOpen) RoundTrip(r *http.Request) (*http.Response, error) {
-	if q := r.URL.Query(); q.Get("watch") != "" && q.Get("resourceVersion") == "9" && !clock.Sleep(r.Context(), u.by) {
-		return nil, r.Context().Err()
-	}
-	return u.upstream.RoundTrip(r)
 }
 
 // TestProbesWhateverTheStreamTells: a stream that tells something all the time is probed all the
@@ -482,21 +368,13 @@ func TestProbesWhateverTheStreamTells(t *testing.T) {
 	}
 }
 
-// TestSomebodyElseRefuses: a balancer, or an aggregator, whose API server may be another one by
-// now.
+// TestSomebodyElseRefuses: a balancer, or an aggregator, whose API server may be another one by now. The
+// stream is left, and opened again as after a break.
 func TestSomebodyElseRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{revision: 7, changes: true, tells: bookmark(9, ""), refusal: "no server is available"}
-		u.watch = func(from uint64) []string {
-			if u.loads == 1 && u.watches == 2 && from != 7 {
-				t.Errorf("the watch begins at %d, want one before the newest event, 7", from)
-			}
-			if from == 9 {
-				return nil
-			}
-			return []string{inEvent("MODIFIED", itemBAt(8))}
-		}
-		fed(t, u, time.Second)
+		u := &upstream{revision: 9, tells: bookmark(9, ""), refusal: "no server is available"}
+		u.watch = func(uint64) []string { return nil }
+		c := fed(t, u, time.Second)
 		u.mu.Lock()
 		u.refuses = http.StatusServiceUnavailable
 		u.mu.Unlock()
@@ -506,8 +384,8 @@ func TestSomebodyElseRefuses(t *testing.T) {
 		u.mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if u.watches != 2 || u.loads != 1 {
-			t.Errorf("%d watches, %d loads", u.watches, u.loads)
+		if u.watches != 2 || u.loads != 1 || c.life.counts.stats().Resumes != 1 {
+			t.Errorf("%d watches, %d loads, %+v", u.watches, u.loads, c.life.counts.stats())
 		}
 	})
 }
@@ -517,7 +395,7 @@ func TestTheFirstProbeIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{revision: 9, watch: func(uint64) []string { return []string{bookmark(30, "")} }}
 		c := fed(t, afterTheLoad{u}, time.Minute)
-		if to := c.view.Load().to(); to != 30 || u.watches != 1 || u.probes == 0 {
+		if to := c.view.Load().To; to != 30 || u.watches != 1 || u.probes == 0 {
 			t.Errorf("come to %d with %d watches and %d probes", to, u.watches, u.probes)
 		}
 	})

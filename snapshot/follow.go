@@ -3,155 +3,62 @@ package snapshot
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
-	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// aMoment: if a stream ends sooner than this, the next one is opened only after a pause.
-const aMoment = time.Second
-
-var errLate = fmt.Errorf("the next watch was not open %v after the end of the last", clock.Orderly)
-
-// stream is the watch that keeps the live span.
+// stream is the watch that keeps the newest state new.
 type stream struct {
 	*source.Stream
 	// from is the revision that it begins after.
 	from uint64
 }
 
-// ending is how a stream ended.
-type ending int
-
-const (
-	ended  ending = iota // at its timeout
-	broken               // otherwise: whoever answers next may be another upstream
-)
-
-// follow keeps the span live: it reads the stream (nil if there is none yet), and resumes it in
-// place when it ends. It returns only when the span cannot go on.
-func (f *feed) follow(ctx context.Context, s *stream) (err error) {
-	retry := source.Backoff()
-	if s == nil {
-		if s, err = f.resume(ctx, ended, time.Now(), &retry); err != nil {
-			return err
-		}
-	}
-	for {
-		begun := time.Now()
-		how, err := f.drain(ctx, s)
-		s.Stop()
-		if err != nil {
-			return err
-		}
-		if time.Since(begun) >= aMoment {
-			retry = source.Backoff()
-		} else if !f.pause(ctx, retry.Step(), nil) {
-			return ctx.Err()
-		}
-		over := time.Now()
-		if how == ended {
-			over, _ = s.Ended(over)
-		}
-		if s, err = f.resume(ctx, how, over, &retry); err != nil {
-			return err
-		}
-	}
-}
-
-// resume opens a watch that goes on from the live span, and tries until it has one or the span
-// is lost. over is when the last one ended. An answer that the API server is busy shows that it is
-// still the same one, so it puts nothing in doubt.
-func (f *feed) resume(ctx context.Context, how ending, over time.Time, retry *wait.Backoff) (*stream, error) {
-	var refused time.Time // since when the upstream has said 403
-	for {
-		s, err := f.reopen(ctx, how, over)
-		if err == nil {
-			if how == broken {
-				f.collection.life.resumed()
-			}
-			return s, nil
-		}
-		if !source.Troubled(err) {
-			how = broken
-		}
-		if !source.Answered(err, http.StatusForbidden) {
-			refused = time.Time{}
-		} else if refused.IsZero() {
-			refused = time.Now()
-		}
-		if lost(err) || ctx.Err() != nil || !refused.IsZero() && time.Since(refused) > refusalGrace {
-			return nil, err
-		}
-		pause := retry.Step()
-		f.log.Debug("watch not resumed yet", "error", err, "retry", source.Wanted(pause, err).Round(time.Millisecond))
-		if !f.pause(ctx, pause, err) {
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// pause waits before the next stream is opened, after an error of the last try if there was one. No
-// request need wait for a proof meanwhile.
-func (f *feed) pause(ctx context.Context, d time.Duration, err error) bool {
-	f.fresh.Refused(time.Now(), source.Wanted(d, err))
-	f.collection.publish(f.fresh)
-	defer func() { f.fresh.Retry(time.Now()) }()
-	return f.collection.pause(ctx, d, source.Wanted(0, err))
-}
-
-// lost reports whether an error ends the span at once: the history is gone upstream, or there
-// is doubt. After all other errors the watch is resumed in place.
-func lost(err error) bool {
-	why := lossOf(err)
-	return why != reason.Other && why != reason.NotPermitted
-}
-
-// reopen opens a watch that goes on from the live span. If the last one ended at its timeout, and
-// the next is answered soon after that, nothing is in doubt. Otherwise the upstream may have
-// another past than the one known here. Then it is first asked for its current revision, since a
-// watch from a revision in the future stays silent; and it must show that it has the same past.
-func (f *feed) reopen(ctx context.Context, how ending, over time.Time) (*stream, error) {
+// again opens a watch that goes on where the last one had come to. The upstream is first asked for its
+// revision: with another past than the one that is known here, a watch from a revision in the future
+// would stay silent. A worked example, the interval being [100, 120]:
+//
+//	asked  answer  then
+//	  1     130    a watch from 120 on: what happened since is told, and the interval grows
+//	  2     130    that watch is answered 410: what happened since is forgotten; load anew
+//	  3     110    another past: drop everything
+func (f *feed) again(ctx context.Context) (*stream, error) {
 	if !clock.Sleep(ctx, time.Until(f.fresh.SparedUntil())) {
 		return nil, ctx.Err()
 	}
-	if how == broken {
-		f.fresh.Await(time.Now(), f.collection.awaited.Load())
-		sent := f.collection.probes.Next()
-		f.fresh.ProbeSent(sent)
-		f.collection.publish(f.fresh)
-		now, err := f.probe(ctx, sent)
-		f.fresh.Stop()
-		if err != nil {
-			return nil, err
-		}
-		s, err := f.recognise(ctx)
-		if err != nil {
-			return nil, err
-		}
-		f.collection.expect(now)
-		return s, nil
+	c := f.collection
+	f.fresh.Await(time.Now(), c.awaited.Load())
+	sent := c.probes.Next()
+	f.fresh.ProbeSent(sent)
+	c.publish(f.fresh)
+	now, err := f.probe(ctx, sent)
+	f.fresh.Stop()
+	if err != nil {
+		return nil, err
 	}
-	late := func() bool { return clock.InDoubt(over, time.Now()) }
-	if late() {
-		return nil, errLate
+	s, err := f.goOn(ctx, c.view.Load().To, watchTimeout+rand.N(watchTimeout))
+	if err != nil {
+		return nil, err
 	}
-	s, err := f.goOn(ctx, f.collection.confirmedTo(), watchTimeout+rand.N(watchTimeout))
-	if err == nil && late() {
-		s.Stop()
-		return nil, errLate
+	c.expect(now)
+	if f.broken {
+		c.life.resumed()
 	}
-	return s, err
+	return s, nil
+}
+
+// pause waits before the next try. No request need wait for a proof meanwhile.
+func (f *feed) pause(ctx context.Context, d, least time.Duration) {
+	f.fresh.Refused(time.Now(), max(d, least))
+	f.collection.publish(f.fresh)
+	f.collection.pause(ctx, d, least)
+	f.fresh.Retry(time.Now())
 }
 
 // goOn opens a watch from a revision on.
@@ -166,9 +73,12 @@ func (f *feed) goOn(ctx context.Context, from uint64, timeout time.Duration) (*s
 	return &stream{Stream: s, from: from}, nil
 }
 
-// drain applies the events of the stream, until it ends or must be closed. The error is not nil
-// only if the span is lost. [freshness.Machine] decides what the feed asks meanwhile, and when.
-func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
+// errLeft says that a stream is not read any more, though it has not ended.
+var errLeft = errors.New("the stream is silent, or others are refused beside it")
+
+// drain applies the events of the stream, until it ends or must be left. It returns nil if the stream
+// has ended at its timeout. [freshness.Machine] decides what the feed asks meanwhile, and when.
+func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 	var probe call[probed]
 	var beside call[attested]
 	defer probe.stop()
@@ -184,24 +94,31 @@ func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
 		c.publish(*fresh)
 	}()
 	fresh.Follow(time.Now())
+	attest := func() {
+		from := c.view.Load().To
+		fresh.BesideOpened(time.Now())
+		beside.start(ctx, func(ctx context.Context) (attested, error) { return f.attest(ctx, from) })
+	}
+	if f.lacksBookmark() { // the stream's own may take a minute
+		attest()
+	}
 	for {
 		if shown, err = c.accept(shown); err != nil {
-			return broken, err
+			return err
 		}
-		now, v, confirmed := time.Now(), c.view.Load(), c.confirmedTo()
-		fresh.Reached(confirmed)
+		now, v := time.Now(), c.view.Load()
+		fresh.Reached(v.To)
 		fresh.Await(now, c.awaited.Load())
 		switch do := fresh.Next(now, v.heard.Sent); {
 		case do.Leave:
-			return broken, nil
+			return errLeft
 		case do.Probe:
 			sent := c.probes.Next()
 			fresh.ProbeSent(sent)
 			probe.start(ctx, func(ctx context.Context) (probed, error) { return f.probe(ctx, sent) })
 			continue
 		case do.Beside:
-			fresh.BesideOpened(now)
-			beside.start(ctx, func(ctx context.Context) (attested, error) { return f.attest(ctx, confirmed) })
+			attest()
 			continue
 		case do.Wake.IsZero():
 			timer.Stop()
@@ -215,49 +132,47 @@ func (f *feed) drain(ctx context.Context, s *stream) (_ ending, err error) {
 				return f.howEnded(s)
 			}
 			if err := f.take(ctx, s, ev); err != nil {
-				return broken, err
+				return err
 			}
-			fresh.StreamTold(ev.Came, c.confirmedTo())
+			fresh.StreamTold(ev.Came, c.view.Load().To)
+			if ev.Kind == wire.Bookmarked {
+				fresh.StreamBookmark(ev.Came)
+			}
+		case <-c.outOfDate:
+			return errOutOfDate
 		case <-c.newWaiters:
 		case <-c.probeRequests:
 			fresh.RequestProbe()
 		case a := <-probe.outcome:
 			probe.clear()
-			if how, err := f.probeOver(a); how != ended {
-				return how, err
+			if err := f.probeOver(a); err != nil {
+				return err
 			}
 		case a := <-beside.outcome:
 			beside.clear()
 			if shown, err = f.besideOver(a); err != nil {
-				return broken, err
+				return err
 			}
 		case <-timer.C:
 		case <-ctx.Done():
-			return broken, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
 
-// howEnded says how a stream ended.
-func (f *feed) howEnded(s *stream) (ending, error) {
-	if lost(s.Err) {
-		return broken, s.Err
-	}
-	f.log.Debug("watch ended", "error", s.Err)
+// howEnded says how a stream ended; nil: at its timeout.
+func (f *feed) howEnded(s *stream) error {
 	if s.InOrder(time.Now()) {
-		return ended, nil
+		return nil
 	}
-	return broken, nil
+	return s.Err
 }
 
 // take applies one event.
 func (f *feed) take(ctx context.Context, s *stream, ev wire.Event) error {
 	f.checkForm(ev)
 	if ev.Kind == wire.Bookmarked {
-		if _, err := f.collection.repeats(ev.Meta.Revision, nil); err != nil {
-			return err
-		}
-		if rev := ev.Meta.Revision; s.from <= rev && rev < f.collection.view.Load().to() {
+		if rev := ev.Meta.Revision; s.from <= rev && rev < f.collection.view.Load().To {
 			return nil // another API server, which is not as far yet
 		}
 		return f.collection.progress(ev.Meta.Revision)
@@ -267,9 +182,6 @@ func (f *feed) take(ctx context.Context, s *stream, ev wire.Event) error {
 	}
 	ch, err := f.change(f.frame, ev)
 	if err != nil {
-		return err
-	}
-	if again, err := f.collection.repeats(ch.revision, &ch); err != nil || again {
 		return err
 	}
 	if err = f.collection.apply(ch); errors.Is(err, errFull) && f.makeRoom() {

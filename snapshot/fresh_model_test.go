@@ -206,7 +206,7 @@ func (w *barrierWorld) probe(r *http.Request) (*http.Response, error) {
 	case becomes == isForbidden:
 		return tooBusy(r, http.StatusForbidden), nil
 	}
-	if w.c != nil && (w.broken == goalsForgotten || w.broken == oneTooEarly && w.c.view.Load().to() >= is) {
+	if w.c != nil && (w.broken == goalsForgotten || w.broken == oneTooEarly && w.c.view.Load().To >= is) {
 		w.prove()
 	}
 	body := fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[]}`+"\n", is)
@@ -336,10 +336,9 @@ func (w *barrierWorld) prove() {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	if v := w.c.view.Load(); v.absence == reason.None {
-		w.c.publishLocked(&View{
-			spans: v.spans, heard: freshness.Probe{Number: w.c.probes.Last() + 1, Sent: time.Now()},
-			newest: v.newest, frame: v.frame, watches: v.watches,
-		})
+		w.c.publishLocked(v.with(func(v *View) {
+			v.heard = freshness.Probe{Number: w.c.probes.Last() + 1, Sent: time.Now()}
+		}))
 	}
 }
 
@@ -389,29 +388,30 @@ func (w *barrierWorld) cutAll(away bool) {
 
 // restore puts another past in place of the last few changes. The API server is stopped for that, which
 // takes its time. One with a watch cache remembers nothing from before; one without, every other time,
-// tells what etcd has of it. Writes go on in the other past, to where the old one was (every fourth
-// time exactly there), or further.
+// tells what etcd has of it. The revision is lower than one that the feed has seen, or a number was
+// added to it that is larger than what etcd writes in a day. (What cannot be told from its revision is
+// found by comparing.)
 func (w *barrierWorld) restore() {
 	w.cutAll(true)
-	time.Sleep(clock.Orderly + time.Second)
+	time.Sleep(Skew + time.Second)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	was := w.revision
-	back := was - rand.Uint64N(min(8, was-9))
+	if seen := w.c.floor(); seen > 0 {
+		was = min(was, seen)
+	}
+	back := was - min(was-8, 1+rand.Uint64N(8))
 	i := slices.IndexFunc(w.past(), func(w pastWrite) bool { return w.revision > back })
 	if i < 0 {
 		i = len(w.past())
 	}
 	w.pasts, w.revision = append(w.pasts, slices.Clone(w.past()[:i])), back
-	if rand.IntN(2) == 0 {
-		w.start = back
+	if back == was || rand.IntN(4) == 0 {
+		w.revision += aDay + 20
+		w.writeLocked(true)
 	}
-	writes := rand.Uint64N(16)
-	if rand.IntN(4) == 0 {
-		writes = was - back
-	}
-	for range writes {
-		w.writeLocked(rand.IntN(4) == 0)
+	if w.start = min(w.start, w.revision); rand.IntN(2) == 0 {
+		w.start = w.revision
 	}
 	w.begun = append(w.begun, time.Now())
 	w.away, w.slow = false, time.Now().Add(10*time.Second)
@@ -438,7 +438,7 @@ func (w *barrierWorld) step(asking *sync.WaitGroup) {
 		w.cutAll(false)
 	case n < 83:
 		w.mu.Lock()
-		w.start = w.revision // and a resumed watch is told so
+		w.start = w.revision // and a watch from before is told so
 		w.cuts++
 		w.tellLocked()
 		w.mu.Unlock()
@@ -449,7 +449,10 @@ func (w *barrierWorld) step(asking *sync.WaitGroup) {
 		w.ask(asking, 1500*time.Millisecond, false)
 		time.Sleep(rand.N(3 * time.Second))
 		w.restore()
-		for range 100 { // and again when the feed is there
+		for range 1000 { // until the feed is there, and has noticed
+			if w.c.view.Load().streams {
+				break
+			}
 			w.ask(asking, 1500*time.Millisecond, false)
 			w.askAny()
 			time.Sleep(rand.N(200 * time.Millisecond))
@@ -539,7 +542,7 @@ func (w *barrierWorld) live() int {
 	}
 	w.pasts, w.changed = []pastWrites{{{}, {revision: 7, b: itemB}}}, make(chan struct{})
 	w.begun, w.bound = []time.Time{time.Now()}, []time.Duration{time.Second, 90 * time.Second}[rand.IntN(2)]
-	c := fedWith(w.t, w, time.Second, nil, Settings{}, w.bound)
+	c := fedWith(w.t, w, time.Second, Settings{}, w.bound)
 	w.mu.Lock()
 	w.c = c
 	w.mu.Unlock()

@@ -181,8 +181,8 @@ type Standing struct {
 	Epoch uint64
 	// Absence is why there is no newest state; None if there is one.
 	Absence reason.Reason
-	// Spans are the revisions whose states are known, oldest first.
-	Spans []Span
+	// Interval is that of the revisions whose states are known.
+	Interval
 	// Staleness is the age from which on the newest state is not given any more.
 	Staleness time.Duration
 }
@@ -190,7 +190,7 @@ type Standing struct {
 // Standing returns what the collection stands on now.
 func (c *Collection) Standing() Standing {
 	v := c.view.Load()
-	return Standing{Epoch: v.epoch, Absence: v.absence, Spans: v.spans, Staleness: c.limits.Staleness}
+	return Standing{Epoch: v.epoch, Absence: v.absence, Interval: v.Interval, Staleness: c.limits.Staleness}
 }
 
 // Doubt says why a state that was taken from the collection before must not be given at now; None
@@ -204,7 +204,7 @@ func (s Standing) Doubt(found Snapshot, now time.Time) reason.Reason {
 	case newest && clock.Age(found.Heard, now) >= s.Staleness:
 		return reason.Stale
 	}
-	if absence := knows(s.Spans, s.Absence, found.Revision); absence != reason.None {
+	if absence := s.knows(found.Revision, s.Absence); absence != reason.None {
 		return absence
 	}
 	if s.Epoch != found.epoch {

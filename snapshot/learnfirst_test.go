@@ -68,7 +68,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 						return 0, nil
 					}
 					return 0, &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Body: body, Request: r}
-				}}, 3*time.Second, nil, Settings{Watches: true}, 90*time.Second)
+				}}, 3*time.Second, Settings{Watches: true}, 90*time.Second)
 				snap, why := c.Latest(t.Context(), 0)
 				if why != reason.None {
 					t.Fatal(why)

@@ -73,7 +73,13 @@ func (f *feed) initialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark
 	}
 }
 
-// checkForm compares an event of the live span with how listproxy would write it. If the bytes differ,
+// lacksBookmark says that watches are served, and it is not known yet how bookmarks are written.
+func (f *feed) lacksBookmark() bool {
+	hub := f.collection.view.Load().watches
+	return hub != nil && hub.Form().Plain == nil
+}
+
+// checkForm compares an event of the stream with how listproxy would write it. If the bytes differ,
 // neither this event nor later ones are sent to clients.
 func (f *feed) checkForm(ev wire.Event) {
 	hub := f.collection.view.Load().watches

@@ -51,8 +51,8 @@ const (
 	elsewhere                      // another resource changes
 	tellBookmark                   // the stream tells how far it is
 	passTime                       // and history is cut by time
-	loseStream                     // it ends, and cannot be resumed
-	loadState                      // a complete state, if nothing is live
+	breakStream                    // no stream is read from now on, or one is again, from where the last had come to
+	loadState                      // a complete state, if nothing is known, or beside what is
 	doubt                          // all is dropped
 	tellTwice                      // an event comes again
 	tellNonsense                   // an event comes that does not fit the state
@@ -62,19 +62,18 @@ const (
 	restoreEarlier                 // the upstream's storage is what it was before
 	probeUpstream                  // a read says how far the upstream is
 	slowStream                     // what the stream tells is late from now on, ever more or less
-	breakStream                    // no stream is read from now on, or one is again
 	stepKinds
 )
 
 // weights are how often random histories have each step.
 var weights = [stepKinds]int{
-	write: 40, elsewhere: 6, tellBookmark: 10, passTime: 12, loseStream: 5, loadState: 10, doubt: 1, tellTwice: 1,
-	tellNonsense: 1, takeMemory: 3, boundMemory: 2, writeAnew: 2, restoreEarlier: 2, probeUpstream: 6, slowStream: 8, breakStream: 4,
+	write: 40, elsewhere: 6, tellBookmark: 10, passTime: 12, breakStream: 6, loadState: 8, doubt: 1, tellTwice: 1,
+	tellNonsense: 1, takeMemory: 3, boundMemory: 2, writeAnew: 2, restoreEarlier: 2, probeUpstream: 6, slowStream: 8,
 }
 
 var stepNames = [stepKinds]string{
-	"write", "elsewhere", "bookmark", "time", "lose the stream", "load", "doubt", "tell twice", "tell nonsense",
-	"take memory", "bound memory", "write anew", "restore", "probe", "slow", "break",
+	"write", "elsewhere", "bookmark", "time", "break", "load", "doubt", "tell twice", "tell nonsense",
+	"take memory", "bound memory", "write anew", "restore", "probe", "slow",
 }
 
 func (s step) String() string { return fmt.Sprintf("%s(%d,%d)", stepNames[s.kind], s.a, s.b) }
@@ -115,7 +114,7 @@ func relive(steps []step) (after int, err error) {
 		if err := l.do(s); err != nil {
 			return after, err
 		}
-		some := []uint64{l.to(), l.to() + 1, modelStart - 1 + uint64(l.dice)%(l.head-modelStart+4)}
+		some := []uint64{l.told.To, l.told.To + 1, modelStart - 1 + uint64(l.dice)%(l.head-modelStart+4)}
 		if err := l.check(some); err != nil {
 			return after, err
 		}
@@ -143,7 +142,7 @@ func (l *life) do(s step) error {
 	case elsewhere:
 		l.move(l.head + 1 + uint64(s.a%3))
 	case tellBookmark:
-		if rev := l.tellable(); l.live {
+		if rev := l.tellable(); l.streams() {
 			l.reach(rev)
 			return l.c.progress(rev)
 		}
@@ -153,26 +152,25 @@ func (l *life) do(s step) error {
 			l.c.trim(time.Now())
 			l.trimmed = time.Now()
 		}
-	case loseStream:
-		l.lose()
+	case breakStream:
+		l.broken = l.known && s.a%2 == 0
+		l.c.follows(!l.broken)
 	case loadState:
-		l.load(s)
+		return l.load(s)
 	case doubt:
 		l.drop(reason.Warming)
 	case tellTwice, tellNonsense:
 		return l.contradict(s)
 	case takeMemory:
 		l.c.shorten()
-		if l.cut = l.to(); !l.live {
-			l.cut++ // what has ended may go as a whole
-		}
+		l.cut = l.told.To
 	case boundMemory:
 		l.b.Limit = 0
 		if s.a%2 == 0 {
 			l.b.Limit = max(1, l.b.Used.Load()+int64(s.b)*64)
 		}
 	case writeAnew:
-		l.lose()
+		l.other = true
 		l.past = slices.Clone(l.past)
 		for i, h := range l.past {
 			if h.object != nil {
@@ -182,7 +180,7 @@ func (l *life) do(s step) error {
 			}
 		}
 	case restoreEarlier:
-		l.lose()
+		l.other = true
 		l.heads = nil
 		l.move(max(modelStart, l.head-min(l.head-modelStart, uint64(s.a%16))))
 		l.past = slices.DeleteFunc(slices.Clone(l.past), func(h happening) bool { return h.revision > l.head })
@@ -190,9 +188,6 @@ func (l *life) do(s step) error {
 		return l.probe(s)
 	case slowStream:
 		return l.slowDown(s)
-	case breakStream:
-		l.broken = l.live && s.a%2 == 0
-		l.c.follows(!l.broken)
 	case stepKinds:
 	}
 	return nil
@@ -219,6 +214,9 @@ func (l *life) happen(s step) change {
 // slowDown makes what is live slow, or makes it tell some of what is late.
 func (l *life) slowDown(s step) error {
 	for range 1 + s.a%4 {
+		if !l.streams() {
+			break
+		}
 		if len(l.untold) == 0 {
 			l.slow = s.b%2 == 0
 			break
@@ -242,7 +240,7 @@ func (l *life) tellable() uint64 {
 
 // tell makes a live feed tell of a change, now or later.
 func (l *life) tell(ch change) error {
-	if l.live && (l.slow || len(l.untold) > 0) {
+	if l.known && (l.slow || l.broken || len(l.untold) > 0) {
 		l.untold = append(l.untold, ch)
 		return nil
 	}
@@ -250,13 +248,13 @@ func (l *life) tell(ch change) error {
 }
 
 func (l *life) tellNow(ch change) error {
-	if !l.live {
+	if !l.streams() {
 		return nil
 	}
 	err := l.c.apply(ch)
 	l.reach(ch.revision)
 	if l.b.Limit > 0 {
-		l.cut = l.to() // it may have been shortened
+		l.cut = l.told.To // it may have been shortened
 	}
 	if !errors.Is(err, errFull) {
 		if err == nil && l.b.Full() {
@@ -271,25 +269,20 @@ func (l *life) tellNow(ch change) error {
 	return nil
 }
 
+// streams says whether a stream tells what happens.
+func (l *life) streams() bool { return l.known && !l.broken && !l.other }
+
 // drop forgets all that was told.
 func (l *life) drop(why reason.Reason) {
 	l.c.drop(why)
 	l.forget()
-	l.highest = 0
 }
 
-// lose ends the stream for good.
-func (l *life) lose() {
-	if l.live {
-		l.c.close()
-		l.end()
-	}
-}
-
-// load opens a span with the upstream's state, of when it was asked for.
-func (l *life) load(s step) {
-	if l.live {
-		return
+// load begins with the upstream's state, of when it was asked for, in place of what was known. A
+// revision that went back is noticed.
+func (l *life) load(s step) error {
+	if back, err := l.observe(); back || err != nil {
+		return err
 	}
 	state, size := index.NewTree(true), int64(0)
 	for _, o := range l.past.replay(l.head) {
@@ -303,22 +296,39 @@ func (l *life) load(s step) {
 		time.Sleep(time.Duration(s.b) * time.Second)
 	}
 	l.b.Add(size)
-	l.c.open(state, size, l.head, l.frame, &watch.Form{}, l.c.at(asked))
+	l.c.open(complete{state: state, size: size, revision: l.head, frame: l.frame, form: &watch.Form{}, Probe: l.c.at(asked)})
 	l.open(asked)
+	l.c.follows(true)
+	return nil
+}
+
+// observe reads the upstream's revision, and drops everything if it went back.
+func (l *life) observe() (back bool, _ error) {
+	err := l.c.observe(l.head, l.c.floor())
+	_, back = errors.AsType[anotherPastError](err)
+	switch {
+	case back != (l.head < l.highest):
+		return back, fmt.Errorf("revision %d, after %d was seen, is of another past: %v", l.head, l.highest, back)
+	case back:
+		l.drop(reason.Warming)
+		return true, nil
+	}
+	l.highest = l.head
+	return false, err
 }
 
 // contradict tells what must not come. The collection refuses it, shows nothing of it, and is
 // dropped as its feed would do.
 func (l *life) contradict(s step) error {
-	if !l.live {
+	if !l.streams() {
 		return nil
 	}
 	key := int(s.a) % len(modelKeys)
-	there := l.past.replay(l.to())[key] != nil
+	there := l.past.replay(l.told.To)[key] != nil
 	ch := change{kind: wire.Added, key: modelKeys[key], revision: l.head + 1, object: l.modelObject(key, l.head+1, s.b)}
 	switch {
 	case s.kind == tellTwice:
-		ch.revision = l.to() - uint64(s.b%4)
+		ch.revision = l.told.To - uint64(s.b%4)
 		if there {
 			ch.kind = wire.Modified
 		}
@@ -335,7 +345,7 @@ func (l *life) contradict(s step) error {
 	case !errors.As(err, &contradiction):
 		return err
 	}
-	if err := l.check([]uint64{l.to(), l.to() + 1, l.head + 1}); err != nil {
+	if err := l.check([]uint64{l.told.To, l.told.To + 1, l.head + 1}); err != nil {
 		return fmt.Errorf("after a contradiction: %w", err)
 	}
 	l.drop(reason.Warming)
@@ -344,32 +354,23 @@ func (l *life) contradict(s step) error {
 
 // probe is a read of the upstream's revision, which may take its time.
 func (l *life) probe(s step) error {
-	if !l.live {
+	if !l.known || l.broken {
 		return nil
 	}
-	err := l.c.observe(l.head, l.c.floor())
-	_, back := errors.AsType[wentBackError](err)
-	switch {
-	case back != (l.head < l.highest):
-		return fmt.Errorf("a probe at %d, after %d was seen, is a step back: %v", l.head, l.highest, back)
-	case back:
-		l.drop(reason.Warming)
-		return nil
-	case err != nil:
+	if back, err := l.observe(); back || err != nil || l.other {
 		return err
 	}
-	l.highest = l.head
 	asked := time.Now()
 	if s.a%4 == 0 {
 		time.Sleep(10 * time.Second * time.Duration(s.b%16))
 	}
-	covered := l.to() >= l.head
+	covered := l.told.To >= l.head
 	l.goals = append(l.goals, mark{asked, l.head})
 	if covered {
-		l.reach(l.to())
+		l.reach(l.told.To)
 	}
 	if got := l.c.expect(probed{l.head, l.c.at(asked)}); got != covered {
-		return fmt.Errorf("a probe at %d is covered: %v; told was %d", l.head, got, l.to())
+		return fmt.Errorf("a probe at %d is covered: %v; told was %d", l.head, got, l.told.To)
 	}
 	return nil
 }
@@ -486,7 +487,7 @@ func TestShrink(t *testing.T) {
 	for len(steps) < 20 {
 		steps = append(steps, randomSteps(uint64(len(steps)))...)
 	}
-	first, second := step{write, 251, 1}, step{loseStream, 252, 2}
+	first, second := step{write, 251, 1}, step{breakStream, 252, 2}
 	steps = slices.Insert(slices.Insert(steps, 14, second), 3, first)
 	got := shrink(steps, func(steps []step) bool {
 		i := slices.Index(steps, first)

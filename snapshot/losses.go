@@ -16,16 +16,16 @@ import (
 // lossOf returns the reason for an error that ends a feed's session.
 func lossOf(err error) reason.Reason {
 	var contradiction wire.InconsistencyError
-	var back wentBackError
+	var back anotherPastError
 	switch {
 	case errors.Is(err, errObject):
 		return reason.FirstObject
+	case errors.Is(err, errOutOfDate):
+		return reason.Upstream
 	case errors.As(err, &back):
 		return reason.WentBack
 	case errors.As(err, &contradiction):
 		return reason.Contradiction
-	case errors.Is(err, errUnproven):
-		return reason.Unproven
 	case errors.Is(err, wire.ErrForm):
 		return reason.Form
 	case errors.Is(err, errFull):
@@ -40,15 +40,16 @@ func lossOf(err error) reason.Reason {
 	return reason.Other
 }
 
-// FeedStats counts what happened to the spans of a resource in one representation, in all its
+// FeedStats counts what happened to the states of a resource in one representation, in all its
 // collections since Collections was made. (If there are too many resources, those without a
 // collection are forgotten.)
 type FeedStats struct {
-	// Loads are the states that were loaded, each of which opened a span.
+	// Loads are the states that were loaded.
 	Loads uint64
-	// Resumes are watches that broke and were resumed in place: their span went on.
+	// Resumes are watches that broke and were opened again where they had come to.
 	Resumes uint64
-	// Losses counts live spans that ended, except those of collections that nobody asked for any more.
+	// Losses counts how often a state was lost, or had to be loaded anew, by cause; except those of
+	// collections that nobody asked for any more.
 	Losses map[reason.Reason]uint64
 }
 
@@ -61,17 +62,17 @@ func (s FeedStats) Restarts() uint64 {
 	return total
 }
 
-// spanCounts counts for FeedStats. It is safe for concurrent use.
-type spanCounts struct {
+// feedCounts counts for FeedStats. It is safe for concurrent use.
+type feedCounts struct {
 	mu sync.Mutex
 	FeedStats
-	// watches are the clients that have followed the spans.
+	// watches are the clients that have followed the collections.
 	watches watch.Counts
-	// lost is when the last span was lost, if none was opened since; else zero.
+	// lost is when the last state was lost, if none was loaded since; else zero.
 	lost time.Time
 }
 
-func (c *spanCounts) stats() FeedStats {
+func (c *feedCounts) stats() FeedStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stats := c.FeedStats
@@ -79,17 +80,17 @@ func (c *spanCounts) stats() FeedStats {
 	return stats
 }
 
-// spanLife says whether one collection has a live span. A collection may be ended at the same time
-// as its feed finds out that the span cannot go on: only the first of both is counted.
-type spanLife struct {
-	counts *spanCounts
-	// counts.mu guards these. closed: the collection was dropped, and has no span any more, even if its
+// stateLife says whether one collection has a state. A collection may be ended at the same time as its
+// feed finds out that the state is lost: only the first of both is counted.
+type stateLife struct {
+	counts *feedCounts
+	// counts.mu guards these. closed: the collection was dropped, and has no state any more, even if its
 	// feed still reports one.
 	live, closed bool
 }
 
 // opened notes that a state was loaded.
-func (l *spanLife) opened() {
+func (l *stateLife) opened() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	if !l.closed {
@@ -98,28 +99,28 @@ func (l *spanLife) opened() {
 	}
 }
 
-func (l *spanLife) resumed() {
+func (l *stateLife) resumed() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	l.counts.Resumes++
 }
 
-// ended notes that the span is lost, if there is one.
-func (l *spanLife) ended(why reason.Reason, now time.Time) {
+// ended notes that the state is lost, or must be loaded anew, if there is one.
+func (l *stateLife) ended(why reason.Reason, now time.Time) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	l.endLocked(why, now)
 }
 
 // close notes that the collection is given up.
-func (l *spanLife) close(why reason.Reason, now time.Time) {
+func (l *stateLife) close(why reason.Reason, now time.Time) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	l.endLocked(why, now)
 	l.closed = true
 }
 
-func (l *spanLife) endLocked(why reason.Reason, now time.Time) {
+func (l *stateLife) endLocked(why reason.Reason, now time.Time) {
 	if !l.live {
 		return
 	}
@@ -131,8 +132,8 @@ func (l *spanLife) endLocked(why reason.Reason, now time.Time) {
 	l.counts.lost = now
 }
 
-// lost is when the last span was lost, if none was opened since; else zero.
-func (l *spanLife) lost() time.Time {
+// lost is when the last state was lost, if none was loaded since; else zero.
+func (l *stateLife) lost() time.Time {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	return l.counts.lost
@@ -140,7 +141,7 @@ func (l *spanLife) lost() time.Time {
 
 // left records that the collection was dropped because nobody wants it, which does not count as a
 // loss.
-func (l *spanLife) left() {
+func (l *stateLife) left() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	l.live, l.closed = false, true
@@ -149,14 +150,14 @@ func (l *spanLife) left() {
 
 // countsLocked returns what counts for a resource. Those of resources that have no collection now
 // are forgotten where there are too many.
-func (c *Collections) countsLocked(r Resource) *spanCounts {
+func (c *Collections) countsLocked(r Resource) *feedCounts {
 	if counts := c.counts[r]; counts != nil {
 		return counts
 	}
 	if len(c.counts) >= 2*maxCollections {
-		maps.DeleteFunc(c.counts, func(other Resource, _ *spanCounts) bool { return c.all[other] == nil })
+		maps.DeleteFunc(c.counts, func(other Resource, _ *feedCounts) bool { return c.all[other] == nil })
 	}
-	counts := &spanCounts{}
+	counts := &feedCounts{}
 	c.counts[r] = counts
 	return counts
 }

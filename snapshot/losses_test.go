@@ -31,9 +31,8 @@ func TestLossesAreCounted(t *testing.T) {
 		want  FeedStats
 	}{
 		{name: "nothing", want: FeedStats{Loads: 1}},
-		{name: "a watch that breaks", told: [][]string{{broken}, {inEvent("MODIFIED", itemBAt(8))}}, want: FeedStats{Loads: 1, Resumes: 1}},
+		{name: "a watch that breaks", told: [][]string{{broken}, nil}, want: FeedStats{Loads: 1, Resumes: 1}},
 		{name: "a watch that ends", told: [][]string{nil, nil}, want: FeedStats{Loads: 1}},
-		{name: "another past", told: [][]string{{broken}, {bookmark(9, "")}}, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Contradiction: 1}}},
 		{name: "expired", told: [][]string{{gone}}, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}},
 		{name: "expired, page by page", told: [][]string{{gone}}, pages: true, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}},
 		{name: "an outage after it", told: [][]string{{gone}}, down: 4, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}},
@@ -137,7 +136,7 @@ func TestLossesFromOutside(t *testing.T) {
 // TestCollectionThatIsOverOpensNothing: its feed may not know yet.
 func TestCollectionThatIsOverOpensNothing(t *testing.T) {
 	now := time.Now()
-	life := &spanLife{counts: &spanCounts{}}
+	life := &stateLife{counts: &feedCounts{}}
 	life.close(reason.Upstream, now)
 	life.opened()
 	life.ended(reason.Contradiction, now)
@@ -158,15 +157,14 @@ func TestCountsAreBounded(t *testing.T) {
 	}
 }
 
-// TestLossOf: every error that ends a span has a cause.
+// TestLossOf: every error after which a state is lost, or loaded anew, has a cause.
 func TestLossOf(t *testing.T) {
 	for want, err := range map[reason.Reason]error{
 		reason.Expired:       &wire.AnswerError{Code: http.StatusGone},
 		reason.NotFound:      fmt.Errorf("asking: %w", &wire.AnswerError{Code: http.StatusNotFound}),
 		reason.NotPermitted:  &wire.AnswerError{Code: http.StatusForbidden},
 		reason.Contradiction: wire.Inconsistent("that"),
-		reason.WentBack:      wentBackError{9, 4},
-		reason.Unproven:      fmt.Errorf("%w: %w", errUnproven, &wire.AnswerError{Code: http.StatusGone}),
+		reason.WentBack:      anotherPastError{9, 4},
 		reason.FirstObject:   errObject,
 		reason.Form:          fmt.Errorf("%w: no", wire.ErrForm),
 		reason.Memory:        errFull,

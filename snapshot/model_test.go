@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,7 +17,7 @@ import (
 
 // The model is the trivial truth about one resource upstream: the list of all that ever happened to
 // it. The state at a revision is what comes of replaying the list so far. Beside it stands what
-// the feed has told the collection: intervals of revisions, as the rules of doc.go say, and when.
+// the feed has told the collection: one interval of revisions, as the rules of doc.go say, and when.
 // A life (life_test.go) moves both, step by step, and asks the collection for what it knows.
 
 const (
@@ -52,9 +51,9 @@ func (p past) replay(rev uint64) (state [16]*index.Object) {
 	return state
 }
 
-// told is an interval that the feed has told, and the past that was true then.
+// told is what the feed has told, and the past that was true then.
 type told struct {
-	Span
+	Interval
 	past past
 }
 
@@ -71,8 +70,9 @@ type model struct {
 	past past
 	head uint64 // the upstream's newest revision
 
-	live     bool
-	told     []told
+	// known: there is a state. told is what the feed has told of it.
+	known    bool
+	told     told
 	advances []advance
 	// heard is when the last probe was asked, or the state, whose revision was told; goals are all
 	// that were asked since the state was.
@@ -80,11 +80,12 @@ type model struct {
 	goals []mark
 	// heads are the upstream's newest revisions since its storage was restored, and from when on.
 	heads []mark
-	// untold are changes that a slow stream has not told yet.
-	slow   bool
-	untold []change
-	// broken: no stream is read.
-	broken bool
+	// untold are changes that the stream has not told yet, because it is slow, or broken.
+	slow, broken bool
+	untold       []change
+	// other: the upstream has another past than what was told, or writes its objects in other bytes. The
+	// feed has not noticed yet, and its stream tells nothing more.
+	other bool
 	// highest is the highest revision seen since all was dropped.
 	highest uint64
 	// cut is the revision before which the byte bound may have taken all, trimmed when history was
@@ -93,22 +94,14 @@ type model struct {
 	trimmed time.Time
 }
 
-// to is the newest revision that was told, or 0.
-func (m *model) to() uint64 {
-	if len(m.told) == 0 {
-		return 0
-	}
-	return m.told[len(m.told)-1].To
-}
-
 // forget is what doubt does.
 func (m *model) forget() {
-	m.told, m.advances, m.cut = nil, nil, 0
-	m.end()
+	m.known, m.told, m.advances, m.cut, m.highest = false, told{}, nil, 0, 0
+	m.anew()
 }
 
-// end is that of a stream.
-func (m *model) end() { m.live, m.slow, m.untold, m.broken = false, false, nil, false }
+// anew is a stream that begins with a state.
+func (m *model) anew() { m.slow, m.broken, m.untold, m.other = false, false, nil, false }
 
 // move says where the upstream is now.
 func (m *model) move(head uint64) {
@@ -128,35 +121,18 @@ func (m *model) had(ago time.Duration) (rev uint64) {
 
 // open is a complete state at head.
 func (m *model) open(asked time.Time) {
-	if to := m.to(); to > 0 && (to >= m.head || !m.agrees(to)) {
-		m.forget()
-	}
-	m.told = append(m.told, told{Span{m.head, m.head}, m.past})
-	m.live, m.heard, m.goals = true, asked, nil
-	m.highest = max(m.highest, m.head)
-	m.advances = append(m.advances, advance{m.head, time.Now(), true})
-}
-
-// agrees reports whether what is there now, and is not newer than to, was there then.
-func (m *model) agrees(to uint64) bool {
-	before := m.told[len(m.told)-1].past.replay(to)
-	for key, o := range m.past.replay(m.head) {
-		if o != nil && o.Revision <= to {
-			was := before[key]
-			if was == nil || was.Revision != o.Revision || !bytes.Equal(was.Bytes, o.Bytes) {
-				return false
-			}
-		}
-	}
-	return true
+	m.anew()
+	m.known, m.told = true, told{Interval{m.head, m.head}, m.past}
+	m.heard, m.goals = asked, nil
+	m.highest, m.cut = max(m.highest, m.head), 0
+	m.advances = []advance{{m.head, time.Now(), true}}
 }
 
 // reach is an event or a bookmark at rev.
 func (m *model) reach(rev uint64) {
 	now := time.Now()
 	m.highest = max(m.highest, rev)
-	last := &m.told[len(m.told)-1]
-	last.To, last.past = rev, m.past
+	m.told.To, m.told.past = rev, m.past
 	n := len(m.advances)
 	m.advances = append(m.advances, advance{rev, now, n == 0 || m.advances[n-1].at.Before(now)})
 	for _, g := range m.goals {
@@ -164,16 +140,6 @@ func (m *model) reach(rev uint64) {
 			m.heard = g.at
 		}
 	}
-}
-
-// at returns the past that was told of a revision.
-func (m *model) at(rev uint64) (past, bool) {
-	for _, t := range m.told {
-		if t.contains(rev) {
-			return t.past, true
-		}
-	}
-	return nil, false
 }
 
 // wanted says whether a revision that was told must still be known, or must be forgotten; between
@@ -199,27 +165,27 @@ func (l *life) check(revs []uint64) error {
 			return err
 		}
 	}
-	fresh := l.live && time.Since(l.heard) < modelStaleness
-	s, absence := v.latest(time.Now(), modelStaleness, l.to())
+	fresh := l.known && time.Since(l.heard) < modelStaleness
+	s, absence := v.latest(time.Now(), modelStaleness, l.told.To)
 	switch {
 	case fresh != (absence == reason.None):
-		return fmt.Errorf("the newest state: %q; live is %v, heard %v ago", absence, l.live, time.Since(l.heard))
-	case fresh && s.Revision < l.had(modelStaleness):
+		return fmt.Errorf("the newest state: %q; known is %v, heard %v ago", absence, l.known, time.Since(l.heard))
+	case fresh && !l.other && s.Revision < l.had(modelStaleness):
 		return fmt.Errorf("the newest state is at %d, the upstream was at %d before the bound", s.Revision, l.had(modelStaleness))
-	case fresh && s.Revision != l.to():
-		return fmt.Errorf("the newest state is at %d, told was %d", s.Revision, l.to())
+	case fresh && s.Revision != l.told.To:
+		return fmt.Errorf("the newest state is at %d, told was %d", s.Revision, l.told.To)
 	case fresh:
-		if err := l.same(s, l.past.replay(l.to())); err != nil {
+		if err := l.same(s, l.told.past.replay(l.told.To)); err != nil {
 			return fmt.Errorf("the newest state: %w", err)
 		}
-		for since, want := range map[uint64]bool{l.to() - 1: true, l.to(): !l.broken, l.to() + 1: false} {
+		for since, want := range map[uint64]bool{l.told.To - 1: true, l.told.To: !l.broken, l.told.To + 1: false} {
 			switch _, absence := v.notOlder(time.Now(), modelStaleness, since); {
 			case want != (absence == reason.None), absence != reason.None && absence != reason.NotProven:
-				return fmt.Errorf("the newest state, not older than %d: %q; told was %d, broken is %v", since, absence, l.to(), l.broken)
+				return fmt.Errorf("the newest state, not older than %d: %q; told was %d, broken is %v", since, absence, l.told.To, l.broken)
 			}
 		}
 	}
-	if l.live {
+	if l.known {
 		if err := l.checkKept(v); err != nil {
 			return err
 		}
@@ -231,9 +197,9 @@ func (l *life) check(revs []uint64) error {
 }
 
 // checkKept: who follows from Kept on is told all that happened after it, and nothing that happened
-// before the live span was loaded. Where nothing happens, Kept stays where it is.
+// before the state was loaded. Where nothing happens, Kept stays where it is.
 func (l *life) checkKept(v *View) error {
-	live, last := v.live(), l.told[len(l.told)-1]
+	live, last := v.live(), l.told
 	kept, latest := live.Kept(), last.From
 	var want, got []uint64
 	for _, h := range last.past {
@@ -251,13 +217,13 @@ func (l *life) checkKept(v *View) error {
 		}
 	}
 	if !slices.Equal(want, got) || kept < last.From || kept > latest {
-		return fmt.Errorf("after %d, changes are kept at %d, not at %d; the span was loaded at %d, and begins at %d", kept, got, want, last.From, live.From)
+		return fmt.Errorf("after %d, changes are kept at %d, not at %d; the state was loaded at %d, and the interval begins at %d", kept, got, want, last.From, live.From)
 	}
 	return nil
 }
 
 func (l *life) checkExact(v *View, rev uint64) error {
-	p, known := l.at(rev)
+	known := l.known && l.told.contains(rev)
 	s, absence := v.exact(rev)
 	must, mustNot := l.wanted(rev)
 	switch {
@@ -269,34 +235,31 @@ func (l *life) checkExact(v *View, rev uint64) error {
 		if s.Revision != rev {
 			return fmt.Errorf("revision %d is answered as %d", rev, s.Revision)
 		}
-		if err := l.same(s, p.replay(rev)); err != nil {
+		if err := l.same(s, l.told.past.replay(rev)); err != nil {
 			return fmt.Errorf("at revision %d: %w", rev, err)
 		}
 	case known && must:
 		return fmt.Errorf("revision %d is absent: %s", rev, absence)
-	case l.live && rev > l.to() && absence != reason.NotProven:
+	case l.known && rev > l.told.To && absence != reason.NotProven:
 		return fmt.Errorf("revision %d is not there yet, and absent as %q", rev, absence)
 	}
 	return nil
 }
 
-// size is what the account must say: the objects at the beginning of each span, and what came
+// size is what the account must say: the objects at the beginning of the interval, and what came
 // since.
 func (l *life) size(v *View) int64 {
 	size := int64(0)
-	for _, span := range v.spans {
-		p, _ := l.at(span.From)
-		for _, o := range p.replay(span.From) {
-			if o != nil {
-				size += o.Size()
-			}
+	for _, o := range l.told.past.replay(v.From) {
+		if o != nil {
+			size += o.Size()
 		}
-		for _, h := range p {
-			if span.From < h.revision && h.revision <= span.To {
-				size += versionOverhead
-				if h.object != nil {
-					size += h.object.Size()
-				}
+	}
+	for _, h := range l.told.past {
+		if v.From < h.revision && h.revision <= v.To {
+			size += versionOverhead
+			if h.object != nil {
+				size += h.object.Size()
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/freshness"
@@ -32,29 +33,25 @@ func (f *feed) probe(ctx context.Context, sent freshness.Probe) (probed, error) 
 	return probed{rev, sent}, f.collection.observe(rev, floor)
 }
 
-// probeOver handles the outcome of a probe. The stream goes on if it returns ended.
-func (f *feed) probeOver(a outcome[probed]) (ending, error) {
+// probeOver handles the outcome of a probe. The stream goes on unless it returns an error.
+func (f *feed) probeOver(a outcome[probed]) error {
 	now := time.Now()
-	if a.err == nil {
-		f.fresh.Answered(now, a.value.revision, f.collection.expect(a.value))
-		return ended, nil
-	}
+	_, past := errors.AsType[anotherPastError](a.err)
 	switch {
-	case lost(a.err):
-		return broken, a.err
+	case a.err == nil:
+		f.fresh.Answered(now, a.value.revision, f.collection.expect(a.value))
 	case source.Troubled(a.err):
 		// Opening watches again would not help the upstream. The state gets older meanwhile, as it
 		// should.
 		f.log.Debug("probe refused", "error", a.err)
 		f.fresh.Refused(now, source.Wanted(f.fresh.Pause(), a.err))
-	case source.IsAnswer(a.err):
-		f.log.Debug("probe refused, the watch is resumed", "error", a.err)
-		return broken, nil // the watch would not be permitted either, or somebody else answers
+	case past, source.IsAnswer(a.err):
+		return a.err // the watch would not be permitted either, or somebody else answers
 	default:
 		f.log.Debug("probe not answered", "error", a.err)
 		f.fresh.Unanswered(now)
 	}
-	return ended, nil
+	return nil
 }
 
 // call is a request to the upstream that is made while a stream is being read, at most one at a

@@ -166,8 +166,8 @@ func TestWhereMemoryIsShort(t *testing.T) {
 		time.Sleep(later + 30*time.Second) // before a watch comes to its timeout
 		synctest.Wait()
 		for name, c := range found {
-			if v := c.view.Load(); v.to() != 12 {
-				t.Fatalf("%s is at %d", name, v.to())
+			if v := c.view.Load(); v.To != 12 {
+				t.Fatalf("%s is at %d", name, v.To)
 			} else if _, absence := v.exact(9); absence != reason.None {
 				t.Fatalf("%s at its first revision: %q", name, absence)
 			}

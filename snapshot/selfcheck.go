@@ -35,9 +35,6 @@ const (
 	checkRetry = 2 * time.Second
 	// checkTimeout bounds one check.
 	checkTimeout = 2 * time.Minute
-	// confirmMargin: a difference is compared again this long after a change of the upstream would
-	// have been noticed ([Config].HeardWithin).
-	confirmMargin = 3 * time.Second
 )
 
 // selfChecks are the results of all checks.
@@ -85,51 +82,6 @@ func (c *Collection) newest() (Snapshot, reason.Reason) {
 	s, absence := c.view.Load().latest(time.Now(), c.limits.Staleness, 0)
 	s.Heard = time.Time{}
 	return s, absence
-}
-
-// lagging is how long after a change, beyond [Skew], the slowest API server has surely learnt of it.
-const lagging = time.Minute
-
-// verifyAfter compares all of what was loaded since a definition or a route changed, when also an API
-// server that was slow to learn of it has done so. One collection is verified at a time.
-func (c *Collections) verifyAfter(i Invalidation, changed time.Time) {
-	if !clock.Sleep(c.ctx, i.Until.after+lagging) {
-		return
-	}
-	for _, r := range c.list() {
-		if i.Extent.has(r.resource) && !c.changedSince(i, changed) {
-			c.verifying.Lock()
-			c.verify(r)
-			c.verifying.Unlock()
-		}
-	}
-}
-
-// changedSince says whether the same has changed again, so that it will be verified once more anyway.
-func (c *Collections) changedSince(i Invalidation, changed time.Time) bool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.bans[banKey{i.Ground, i.Extent}].until.After(changed.Add(i.Until.after))
-}
-
-// verify compares all of a collection, byte by byte and page by page, and drops it if it differs.
-func (c *Collections) verify(r *running) {
-	s, absence := r.newest()
-	if absence != reason.None {
-		return
-	}
-	var err error
-	cmp := &comparison{source: c.source(r.resource)}
-	for from, more := "", true; more && err == nil; {
-		limit, asked := s.tree.PageLimit(from, bytesPage, pageBytes), time.Now()
-		err = cmp.page(c.ctx, s, from, limit)
-		from = s.Page(index.Query{Start: from, Limit: limit}, nil).Next
-		more = from != "" && clock.Sleep(c.ctx, max(leastRest, restFactor*time.Since(asked)))
-	}
-	if wrong, is := errors.AsType[*mismatchError](err); is {
-		err = c.confirm(c.ctx, r, s, wrong)
-	}
-	c.conclude(r, s.Revision, c.checks.Next(r.resource), err)
 }
 
 // check checks a part of a collection, and drops it if it differs from the upstream.
@@ -247,19 +199,23 @@ func (c *comparison) checkObjects(frame *wire.Frame, objects []*index.Object) (f
 	return found[:min(len(found), index.MaxDifferences)]
 }
 
-// confirm compares again after a time. If something changed at the upstream (a definition, an API
-// server, the server of a group), listproxy has noticed it by then, and has dropped the state for
-// that reason. A difference within memory needs no confirmation.
+// confirm compares again after a time: in which bytes an object is written may have changed, and
+// listproxy hears of that as late as any API server does. A difference within memory needs no
+// confirmation.
 func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong *mismatchError) error {
 	if wrong.again != nil {
-		if !clock.Sleep(ctx, c.config.HeardWithin+confirmMargin) {
+		pause := checkRetry
+		if wrong.onlyBytes {
+			pause = Skew
+		}
+		if !clock.Sleep(ctx, pause) {
 			return ctx.Err()
 		}
 		err := wrong.again(ctx)
 		if err == nil {
 			return fmt.Errorf("a mismatch was none the second time: %s", wrong.Error())
 		}
-		if !isMismatch(err) {
+		if !errors.As(err, &wrong) {
 			return err
 		}
 	}

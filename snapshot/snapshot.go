@@ -26,7 +26,7 @@ type Snapshot struct {
 	// epoch is the one in which it was learned.
 	epoch uint64
 	tree  index.Tree
-	// watches are those of the live span that a newest state is from; nil if there are none.
+	// watches are those who follow the collection that a newest state is from; nil if nobody may.
 	watches *watch.Hub
 }
 

@@ -21,8 +21,8 @@ type CollectionStats struct {
 	Versions int
 	// Bytes is how many bytes of the byte bound it uses.
 	Bytes int64
-	// Spans, oldest first. Between two of them there is a gap.
-	Spans []Span
+	// Interval is that of the revisions whose states are known.
+	Interval
 	// Oldest is when the beginning of the history was the newest state; zero if there is none.
 	Oldest time.Time
 	// Heard is how new the newest state is: it has everything that the upstream had at that time; zero
@@ -32,24 +32,13 @@ type CollectionStats struct {
 	NoBookmarks bool
 	// Used is when a request last asked for it.
 	Used time.Time
-	// Feed counts its spans, and those of earlier collections of the same Resource.
+	// Feed counts its states, and those of earlier collections of the same Resource.
 	Feed FeedStats
 	// Watches counts the clients that follow it, and how earlier ones ended.
 	Watches watch.Stats
 	// Check is the result of self-checks of it, and of earlier collections of the same Resource.
 	Check checks.Stats
 }
-
-// Revision is the newest that is known, 0 if none is.
-func (s CollectionStats) Revision() uint64 {
-	if len(s.Spans) == 0 {
-		return 0
-	}
-	return s.Spans[len(s.Spans)-1].To
-}
-
-// Gaps is how many intervals within the history are not known.
-func (s CollectionStats) Gaps() int { return max(0, len(s.Spans)-1) }
 
 // Stats returns what each collection holds, in no order.
 func (c *Collections) Stats() []CollectionStats {
@@ -78,7 +67,8 @@ func (c *Collection) stats() CollectionStats {
 		Resource:    c.resource,
 		Absence:     v.absence,
 		Versions:    v.versions.Len(),
-		Spans:       v.spans, // never written again
+		Interval:    v.Interval,
+		Bytes:       c.account,
 		Heard:       v.heard.Sent,
 		NoBookmarks: c.outlook.Load().NoBookmarks(),
 		Used:        time.Unix(0, c.lastUse.Load()),
@@ -86,10 +76,7 @@ func (c *Collection) stats() CollectionStats {
 	if v.absence == reason.None {
 		s.Objects = v.newest.Len()
 	}
-	for _, bytes := range c.accounts {
-		s.Bytes += bytes
-	}
-	if len(v.spans) > 0 && len(c.marks) > 0 {
+	if len(c.marks) > 0 {
 		s.Oldest = c.marks[0].at
 	}
 	return s

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/index"
 )
 
 // versionOverhead is how many bytes one version needs in addition to its objects: the paths that it
@@ -52,7 +51,7 @@ func (c *Collection) shortenLocked() {
 	half := len(c.marks) / 2
 	rev := c.marks[half].revision
 	if half == 0 {
-		rev = c.view.Load().to()
+		rev = c.view.Load().To
 	}
 	c.cutLocked(rev)
 	c.marks = slices.Delete(c.marks, 0, half)
@@ -65,57 +64,24 @@ func (c *Collection) shorten() {
 	c.shortenLocked()
 }
 
-// forgetPast forgets all that was before the live span's end, at which the state is what it was, as
-// if it had been loaded there. Nobody is told more of what was before.
-func (c *Collection) forgetPast() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v := c.view.Load()
-	if v.absence != reason.None {
-		return
-	}
-	for _, hub := range c.leaving {
-		hub.End(true)
-	}
-	rev := v.to()
-	c.cutLocked(rev)
-	c.marks = slices.DeleteFunc(c.marks, func(m mark) bool { return m.revision < rev })
-	c.versions.Forget(c.versions.Len())
-	c.versions.Append(index.Version{Revision: rev, Tree: v.newest})
-	c.publishLocked(c.view.Load().with(func(*View) {}))
-}
-
-// cutLocked forgets what was before rev. A span that ended at or before rev is dropped as a whole;
-// the live one keeps its state at rev.
+// cutLocked forgets what was before rev, but not the newest state.
 func (c *Collection) cutLocked(rev uint64) {
 	v := c.view.Load()
-	spans := slices.Clone(v.spans)
-	changed := false
-	for len(spans) > 0 && (len(spans) > 1 || v.absence != reason.None) && spans[0].To <= rev {
-		c.versions.Forget(c.versions.FirstAfter(spans[0].To))
-		c.accountLocked(0, -c.accounts[0])
-		c.accounts = slices.Delete(c.accounts, 0, 1)
-		spans = slices.Delete(spans, 0, 1)
-		changed = true
+	if rev = min(rev, v.To); v.absence != reason.None || rev <= v.From {
+		return
 	}
-	if len(spans) > 0 && spans[0].From < rev {
-		spans[0].From = min(rev, spans[0].To)
-		freed := int64(0)
-		before := c.versions.FirstAfter(spans[0].From) - 1 // the newest at From stays
-		for i := range before {
-			freed += c.versions.At(i + 1).Superseded
-		}
-		c.versions.Forget(before)
-		c.accountLocked(0, -freed)
-		changed = true
+	freed := int64(0)
+	before := c.versions.FirstAfter(rev) - 1 // the newest at rev stays
+	for i := range before {
+		freed += c.versions.At(i + 1).Superseded
 	}
-	if changed {
-		c.publishLocked(v.with(func(v *View) { v.spans = spans }))
-	}
+	c.versions.Forget(before)
+	c.accountLocked(-freed)
+	c.publishLocked(v.with(func(v *View) { v.From = rev }))
 }
 
-// accountLocked adds bytes to the part of the budget that a span uses.
-func (c *Collection) accountLocked(span int, bytes int64) {
-	c.accounts[span] += bytes
+// accountLocked adds bytes to the part of the budget that the collection uses.
+func (c *Collection) accountLocked(bytes int64) {
+	c.account += bytes
 	c.budget.Add(bytes)
 }

@@ -1,8 +1,6 @@
 package snapshot
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -13,41 +11,43 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Span is an interval of revisions [From, To] over which a feed is known to be complete.
-type Span struct {
-	From, To uint64
-}
-
-// contains reports whether the state at rev is known in this span.
-func (s Span) contains(rev uint64) bool { return s.From <= rev && rev <= s.To }
-
 // View is what a collection knows at one moment. It is immutable.
 type View struct {
-	// absence is why there is no newest state; [reason.None] while a span is live.
+	// absence is why there is no newest state; [reason.None] if there is one.
 	absence reason.Reason
 	// retired: there will be no other view.
 	retired bool
 	// epoch is the one in which it was learned.
 	epoch uint64
-	// spans, oldest first. While absence is [reason.None] the last one is live.
-	spans []Span
+	// Interval is what is known: every state in it. It is empty without a newest state.
+	Interval
 	// heard is how new the newest state is: it has everything that was written by then. It is the time
-	// when the upstream was asked for its current revision, for the last answer that the live span has
+	// when the upstream was asked for its current revision, for the last answer that the interval has
 	// reached.
 	heard freshness.Probe
-	// versions of all spans, by revision.
+	// loaded is when the upstream was asked for the state with which the interval began.
+	loaded time.Time
+	// versions, by revision, of the whole interval.
 	versions index.History
-	// newest is the state at the live span's To.
+	// newest is the state at the interval's end.
 	newest index.Tree
 	frame  *wire.Frame
-	// watches are the clients that follow the live span; nil if none may.
+	// watches are the clients that follow the collection; nil if none may.
 	watches *watch.Hub
-	// streams: a stream is being read that goes on from the live span.
+	// streams: a stream is being read that goes on from the interval's end.
 	streams bool
 	// next is closed when there is another view; newer is closed when there is one with a later heard, or
 	// without a state.
 	next, newer chan struct{}
 }
+
+// Interval is one of revisions, from the first to the last; 0 is none.
+type Interval struct {
+	From, To uint64
+}
+
+// contains reports whether a revision is in it.
+func (i Interval) contains(rev uint64) bool { return i.From <= rev && rev <= i.To }
 
 // with returns a copy with a change.
 func (v *View) with(change func(*View)) *View {
@@ -62,17 +62,6 @@ type goal struct {
 	revision uint64
 }
 
-// to is the end of the newest span, or 0.
-func (v *View) to() uint64 { return endOf(v.spans) }
-
-// endOf is the end of the newest of spans, or 0.
-func endOf(spans []Span) uint64 {
-	if len(spans) == 0 {
-		return 0
-	}
-	return spans[len(spans)-1].To
-}
-
 // latest returns the newest state if it is at least atLeast, and as new as bound before now.
 func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snapshot, reason.Reason) {
 	switch {
@@ -81,7 +70,7 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 	case clock.Age(v.heard.Sent, now) >= bound:
 		return Snapshot{}, reason.Stale
 	}
-	if v.to() < atLeast {
+	if v.To < atLeast {
 		return Snapshot{}, reason.NotProven
 	}
 	return v.state(), reason.None
@@ -92,7 +81,7 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 // then the upstream must answer, or the same state would be given, and refused, again and again.
 func (v *View) notOlder(now time.Time, bound time.Duration, rev uint64) (Snapshot, reason.Reason) {
 	snap, absence := v.latest(now, bound, rev)
-	if absence == reason.None && !v.streams && rev == v.to() {
+	if absence == reason.None && !v.streams && rev == v.To {
 		return Snapshot{}, reason.NotProven
 	}
 	return snap, absence
@@ -101,7 +90,7 @@ func (v *View) notOlder(now time.Time, bound time.Duration, rev uint64) (Snapsho
 // state is the newest state.
 func (v *View) state() Snapshot {
 	return Snapshot{
-		Revision: v.to(), Frame: v.frame, epoch: v.epoch, tree: v.newest, watches: v.watches,
+		Revision: v.To, Frame: v.frame, epoch: v.epoch, tree: v.newest, watches: v.watches,
 		Heard: v.heard.Sent,
 	}
 }
@@ -111,30 +100,26 @@ func (v *View) state() Snapshot {
 const farAhead = 1 << 22
 
 // tooFar says that a revision is so far ahead that it is not worth to wait for it.
-func (v *View) tooFar(rev uint64) bool { return rev > v.to() && rev-v.to() > farAhead }
+func (v *View) tooFar(rev uint64) bool { return rev > v.To && rev-v.To > farAhead }
 
 // exact returns the state at rev.
 func (v *View) exact(rev uint64) (Snapshot, reason.Reason) {
-	if absence := knows(v.spans, v.absence, rev); absence != reason.None {
+	if absence := v.knows(rev, v.absence); absence != reason.None {
 		return Snapshot{}, absence
 	}
-	return v.stateAt(rev), reason.None
+	return Snapshot{Revision: rev, Frame: v.frame, epoch: v.epoch, tree: v.versions.Find(rev).Tree}, reason.None
 }
 
-// knows says why spans do not have the state at rev; None if they do. absence is why there is no
-// newest state, or None.
-func knows(spans []Span, absence reason.Reason, rev uint64) reason.Reason {
+// knows says why the state at rev is not known; None if it is. absence is why there is no newest state,
+// or None.
+func (i Interval) knows(rev uint64, absence reason.Reason) reason.Reason {
 	switch {
-	case rev > endOf(spans):
-		return cmp.Or(absence, reason.NotProven)
-	case slices.ContainsFunc(spans, func(s Span) bool { return s.contains(rev) }):
-		return reason.None
+	case absence != reason.None:
+		return absence
+	case rev > i.To:
+		return reason.NotProven
+	case rev < i.From:
+		return reason.History
 	}
-	return reason.History
-}
-
-// stateAt returns the state at a revision that one of the spans contains. The newest version
-// at or before it is in the same span, since every span begins with a version.
-func (v *View) stateAt(rev uint64) Snapshot {
-	return Snapshot{Revision: rev, Frame: v.frame, epoch: v.epoch, tree: v.versions.Find(rev).Tree}
+	return reason.None
 }

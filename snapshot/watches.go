@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -35,8 +34,8 @@ func (c *Collection) NoFollow(rev uint64, gapless bool) reason.Reason {
 	return absence
 }
 
-// follow returns the newest state, if it is at rev or later, and if the live span has what came
-// after that where it must.
+// follow returns the newest state, if it is at rev or later, and if it is known what came after that
+// where it must be.
 func (v *View) follow(now time.Time, bound time.Duration, rev uint64, gapless bool) (Snapshot, reason.Reason) {
 	if !gapless {
 		return v.notOlder(now, bound, rev)
@@ -50,10 +49,9 @@ func (v *View) follow(now time.Time, bound time.Duration, rev uint64, gapless bo
 	return snap, absence
 }
 
-// live is the live span, as those see it who follow it.
+// live is what is known, as those see it who follow it.
 func (v *View) live() watch.Span {
-	span := v.spans[len(v.spans)-1]
-	return watch.Span{Versions: v.versions, From: span.From, To: span.To}
+	return watch.Span{Versions: v.versions, From: v.From, To: v.To}
 }
 
 // WatchForm returns how the upstream writes the events of a newest state's collection; nil if no
@@ -65,7 +63,7 @@ func (s Snapshot) WatchForm() *watch.Form {
 	return s.watches.Form()
 }
 
-// Watch follows the span of a newest state, from o.After on. The filter is that of q. It returns
+// Watch follows the collection of a newest state, from o.After on. The filter is that of q. It returns
 // nil if that is not possible any more. The cursor must be closed.
 func (s Snapshot) Watch(q index.Query, o watch.Options) *watch.Cursor {
 	if s.watches == nil {
@@ -75,8 +73,7 @@ func (s Snapshot) Watch(q index.Query, o watch.Options) *watch.Cursor {
 	return s.watches.Watch(o)
 }
 
-// newWatches returns the clients that follow a span which begins with a revision: none yet; nil if
-// none may.
+// newWatches returns the clients that follow what begins with a revision: none yet; nil if none may.
 func (c *Collection) newWatches(form *watch.Form, rev uint64) *watch.Hub {
 	if form == nil {
 		return nil
@@ -84,23 +81,11 @@ func (c *Collection) newWatches(form *watch.Form, rev uint64) *watch.Hub {
 	return watch.NewHub(*form, watch.Span{From: rev, To: rev}, &c.life.counts.watches, c.pacer)
 }
 
-// tellWatchesLocked tells those who follow the live span that there is more of it, or that it is
-// lost. Hubs of lost spans may tell only what is still kept; if nothing is, they tell nothing more.
+// tellWatchesLocked tells those who follow the collection that there is more, or that others follow it
+// now: they end, and are told what is left; or, if nothing is known any more, nothing.
 func (c *Collection) tellWatchesLocked(v, old *View) {
-	inDoubt := len(v.spans) == 0
 	if old.watches != nil && old.watches != v.watches {
-		old.watches.End(inDoubt)
-		c.leaving = append(c.leaving, old.watches)
-	}
-	for _, hub := range c.leaving {
-		if inDoubt {
-			hub.End(inDoubt)
-		} else {
-			hub.Forget(v.spans[0].From)
-		}
-	}
-	if inDoubt {
-		c.leaving = nil
+		old.watches.End(v.absence != reason.None)
 	}
 	if v.watches != nil {
 		v.watches.Publish(v.live())
@@ -112,12 +97,8 @@ func (c *Collection) tellWatchesLocked(v, old *View) {
 // longer than a bookmark takes, and no probe has shown that nothing happened. Another API server
 // may tell these clients more. That the state is old is no reason to end them: nobody promises that
 // a watch is up to date, and an upstream that is too busy for probes would have to answer each
-// watch that ends here. While there are watches, the collection is in use. tendWatches also lets go
-// of hubs that all clients have left.
+// watch that ends here. While there are watches, the collection is in use.
 func (c *Collection) tendWatches(now time.Time) {
-	c.mu.Lock()
-	c.leaving = slices.DeleteFunc(c.leaving, func(hub *watch.Hub) bool { return hub.Cursors() == 0 })
-	c.mu.Unlock()
 	v := c.view.Load()
 	if v.watches == nil || v.watches.Cursors() == 0 {
 		return
@@ -129,7 +110,7 @@ func (c *Collection) tendWatches(now time.Time) {
 	}
 }
 
-// endWatches ends those who follow the live span, if they are still these. Others may begin, if goOn
+// endWatches ends those who follow the collection, if they are still these. Others may begin, if goOn
 // is set; else what was not told yet is in doubt.
 func (c *Collection) endWatches(these *watch.Hub, goOn bool) {
 	c.mu.Lock()
@@ -143,7 +124,7 @@ func (c *Collection) endWatches(these *watch.Hub, goOn bool) {
 	if goOn {
 		form = these.Form()
 	}
-	c.publishLocked(v.with(func(v *View) { v.watches = c.newWatches(form, v.to()) }))
+	c.publishLocked(v.with(func(v *View) { v.watches = c.newWatches(form, v.To) }))
 }
 
 // EndWatches ends all clients that follow a collection, in order, within a time, since the process

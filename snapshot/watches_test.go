@@ -3,12 +3,10 @@ package snapshot
 import (
 	"fmt"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-	"weak"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -57,12 +55,12 @@ func follow(t *testing.T, c *Collection) *follower {
 }
 
 // TestFollowWhereNothingHappens: a history that was cut by time has all changes after the newest one
-// that is older. One that was loaded anew, or that nobody knows for certain, has none from before.
+// that is older. One that was loaded anew has none from before.
 func TestFollowWhereNothingHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
 		load := func(rev uint64) {
-			c.open(index.NewTree(false), 0, rev, wire.FixedFrame("PodList", "v1"), &watch.Form{}, c.probes.Next())
+			c.open(complete{state: index.NewTree(false), revision: rev, frame: wire.FixedFrame("PodList", "v1"), form: &watch.Form{}, Probe: c.probes.Next()})
 		}
 		quiet := func(rev uint64) {
 			time.Sleep(time.Second)
@@ -76,8 +74,8 @@ func TestFollowWhereNothingHappens(t *testing.T) {
 		}
 		check := func(when string, first uint64) {
 			t.Helper()
-			got := map[uint64]reason.Reason{first - 1: c.NoFollow(first-1, true), first: c.NoFollow(first, true), c.view.Load().to(): c.NoFollow(c.view.Load().to(), true)}
-			want := map[uint64]reason.Reason{first - 1: reason.History, first: reason.None, c.view.Load().to(): reason.None}
+			got := map[uint64]reason.Reason{first - 1: c.NoFollow(first-1, true), first: c.NoFollow(first, true), c.view.Load().To: c.NoFollow(c.view.Load().To, true)}
+			want := map[uint64]reason.Reason{first - 1: reason.History, first: reason.None, c.view.Load().To: reason.None}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", when, diff)
 			}
@@ -89,108 +87,126 @@ func TestFollowWhereNothingHappens(t *testing.T) {
 		write(wire.Modified, 40)
 		quiet(50)
 		check("nothing has changed since", 30) // the change at 40 is there
-		c.forgetPast()
-		check("the past is not certain", 50)
-		write(wire.Modified, 60)
-		quiet(70)
-		check("and then nothing has changed", 50)
-		c.close()
 		load(80)
 		quiet(90)
 		check("loaded anew", 80)
 	})
 }
 
-// TestLostSpanIsForgotten: those who are still told what is left of a lost span are told no more of
-// it than is kept, and nothing if it is in doubt; and they hold none of its memory.
-func TestLostSpanIsForgotten(t *testing.T) {
+// TestWatchesOverALoad: where a state is loaded that is the one from before, those who follow it go on,
+// and are told what happens next, but nobody can follow from before it. Else they end, are told what
+// is left, and hold no memory longer than that. Nothing more is told of what is in doubt.
+func TestWatchesOverALoad(t *testing.T) {
+	object := func(key string, rev uint64) *index.Object {
+		return index.NewObject(0, key, rev, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, rev))
+	}
+	frame, other := wire.FixedFrame("PodList", "v1"), wire.FixedFrame("PodList", "v2")
 	for name, tt := range map[string]struct {
-		then func(*Collection)
-		end  watch.Ending
+		then   func(c *Collection, load func(frame *wire.Frame, rev uint64, objects ...*index.Object))
+		told   int // of the two changes before
+		after  int // of the change after
+		ending watch.Ending
 	}{
-		"nothing happens":  {func(*Collection) {}, ""},
-		"memory is needed": {func(c *Collection) { c.cutLocked(41) }, watch.EndBehind},
-		"a part is cut":    {func(c *Collection) { c.cutLocked(40) }, watch.EndBehind},
-		"all is in doubt":  {func(c *Collection) { c.dropLocked(reason.Warming) }, watch.EndLost},
+		"nothing happens": {told: 2, after: 1, then: func(*Collection, func(*wire.Frame, uint64, ...*index.Object)) {}},
+		"the same state": {told: 2, after: 1, then: func(_ *Collection, load func(*wire.Frame, uint64, ...*index.Object)) {
+			load(frame, 50, object("a", 20), object("b", 30))
+		}},
+		"another revision": {told: 2, ending: watch.EndLost, then: func(_ *Collection, load func(*wire.Frame, uint64, ...*index.Object)) {
+			load(frame, 50, object("a", 20), object("b", 40))
+		}},
+		"one less": {told: 2, ending: watch.EndLost, then: func(_ *Collection, load func(*wire.Frame, uint64, ...*index.Object)) {
+			load(frame, 50, object("a", 20))
+		}},
+		"another one": {told: 2, ending: watch.EndLost, then: func(_ *Collection, load func(*wire.Frame, uint64, ...*index.Object)) {
+			load(frame, 50, object("a", 20), object("c", 30))
+		}},
+		"another frame": {told: 2, ending: watch.EndLost, then: func(_ *Collection, load func(*wire.Frame, uint64, ...*index.Object)) {
+			load(other, 50, object("a", 20), object("b", 30))
+		}},
+		"all is in doubt": {told: 2, ending: watch.EndLost, then: func(c *Collection, load func(*wire.Frame, uint64, ...*index.Object)) {
+			c.drop(reason.Warming)
+			load(frame, 50, object("a", 20), object("b", 30))
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
-			frame := wire.FixedFrame("PodList", "v1")
-			form := &watch.Form{Frame: frame}
-			c.open(index.NewTree(false), 0, 10, frame, form, c.probes.Next())
-			snap, why := c.Latest(t.Context(), 0)
-			if why != reason.None {
-				t.Fatal(why)
-			}
-			cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour, Stands: func() bool { return true }})
-			write := func(key string, rev uint64) weak.Pointer[index.Object] {
-				o := index.NewObject(0, key, rev, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, rev))
-				ch := change{kind: wire.Added, key: key, revision: rev, object: o}
-				if _, found := c.view.Load().newest.Get(key); found {
-					ch.kind = wire.Modified
+			synctest.Test(t, func(t *testing.T) {
+				c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
+				load := func(frame *wire.Frame, rev uint64, objects ...*index.Object) {
+					state := index.NewTree(false)
+					for _, o := range objects {
+						state.Set(o)
+					}
+					c.open(complete{state: state, revision: rev, frame: frame, form: &watch.Form{Frame: frame}, Probe: c.probes.Next()})
 				}
-				expect.NoError(t, c.apply(ch))
-				return weak.Make(o)
-			}
-			first := write("a", 20)
-			write("a", 30)
-			write("b", 40)
-			c.close()
-			c.open(index.NewTree(false), 0, 50, frame, form, c.probes.Next())
-			c.mu.Lock()
-			tt.then(c)
-			c.mu.Unlock()
-			runtime.GC()
-			if kept := first.Value() != nil; kept != (tt.end == "") {
-				t.Errorf("an object of the lost span is in memory: %t", kept)
-			}
-			var b watch.Batch
-			end := cursor.Take(t.Context(), &b)
-			if end == "" && b.Events == 0 {
-				end = cursor.Interrupted(t.Context())
-			}
-			if end != tt.end || (b.Events == 3) != (end == "") {
-				t.Errorf("told of %d changes, ended as %q", b.Events, end)
-			}
-			cursor.Close(watch.EndGone)
-			c.tendWatches(time.Now())
-			if n := len(c.leaving); n > 0 {
-				t.Errorf("%d hubs that all have left are kept", n)
-			}
+				load(frame, 10)
+				snap, why := c.Latest(t.Context(), 0)
+				if why != reason.None {
+					t.Fatal(why)
+				}
+				cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour, Stands: func() bool { return true }})
+				take := func() (events int, end watch.Ending) {
+					for b := (watch.Batch{}); ; {
+						synctest.Wait()
+						if end = cursor.Take(t.Context(), &b); end != "" || b.Events == 0 {
+							return events, end
+						}
+						events += b.Events
+					}
+				}
+				write := func(kind, key string, rev uint64) {
+					expect.NoError(t, c.apply(change{kind: kind, key: key, revision: rev, object: object(key, rev)}))
+				}
+				write(wire.Added, "a", 20)
+				write(wire.Added, "b", 30)
+				if told, end := take(); told != tt.told || end != "" {
+					t.Errorf("told of %d changes: %q", told, end)
+				}
+				tt.then(c, load)
+				if at := c.view.Load().To; at == 50 && (c.NoFollow(30, true) != reason.History || c.NoFollow(50, true) != reason.None) {
+					t.Errorf("from before the load: %q, from there: %q", c.NoFollow(30, true), c.NoFollow(50, true))
+				}
+				write(wire.Modified, "a", 60)
+				if told, end := take(); told != tt.after || end != "" {
+					t.Errorf("told of %d changes after it: %q", told, end)
+				}
+				time.Sleep(longestEndOfAll)
+				if _, end := take(); end != tt.ending {
+					t.Errorf("ended as %q, want %q", end, tt.ending)
+				}
+				cursor.Close(watch.EndGone)
+			})
 		})
 	}
 }
 
-// TestStatesOfADoubtfulPast: where only the newest state is certain any more, nobody is told more of an
-// older one, be it of the live span or of one that is lost. The newest is told.
-func TestStatesOfADoubtfulPast(t *testing.T) {
+// longestEndOfAll is more than those take to end whose state was lost, and who are told what is left.
+const longestEndOfAll = 25 * time.Second
+
+// TestWatchesBehindALoad: who has still to be told something of the state before ends: what it misses is
+// not kept.
+func TestWatchesBehindALoad(t *testing.T) {
 	c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
 	frame := wire.FixedFrame("PodList", "v1")
-	load := func(rev uint64) {
-		c.open(index.NewTree(false), 0, rev, frame, &watch.Form{Frame: frame}, c.probes.Next())
-	}
-	reads := func() *watch.Cursor {
-		snap, why := c.Latest(t.Context(), 0)
-		if why != reason.None {
-			t.Fatal(why)
+	load := func(rev uint64, objects ...*index.Object) {
+		state := index.NewTree(false)
+		for _, o := range objects {
+			state.Set(o)
 		}
-		return snap.Watch(index.Query{}, watch.Options{After: snap.Revision, Timeout: time.Hour, Stands: func() bool { return true }})
+		c.open(complete{state: state, revision: rev, frame: frame, form: &watch.Form{Frame: frame}, Probe: c.probes.Next()})
 	}
 	load(10)
-	lost := reads()
-	c.close()
-	load(20)
-	older := reads()
-	expect.NoError(t, c.apply(change{kind: wire.Added, key: "a", revision: 30, object: index.NewObject(0, "a", 30, nil)}))
-	newest := reads()
-	c.forgetPast()
-	var ends []watch.Ending
-	for _, cursor := range []*watch.Cursor{lost, older, newest} {
-		ends = append(ends, cursor.Interrupted(t.Context()))
-		cursor.Close(watch.EndGone)
+	snap, why := c.Latest(t.Context(), 0)
+	if why != reason.None {
+		t.Fatal(why)
 	}
-	if diff := cmp.Diff([]watch.Ending{watch.EndLost, watch.EndLost, ""}, ends); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+	cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour, Stands: func() bool { return true }})
+	defer cursor.Close(watch.EndGone)
+	o := index.NewObject(0, "a", 20, []byte(`{"metadata":{"resourceVersion":"20"}}`))
+	expect.NoError(t, c.apply(change{kind: wire.Added, key: "a", revision: 20, object: o}))
+	load(50, o)
+	var b watch.Batch
+	if end := cursor.Take(t.Context(), &b); end != watch.EndBehind || b.Events > 0 {
+		t.Errorf("told of %d changes: %q", b.Events, end)
 	}
 }
 
@@ -206,7 +222,7 @@ func TestBookmarksAreLearnedAfterTheLoad(t *testing.T) {
 			c := fedWith(t, &quietResource{
 				upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }},
 				beside:   func(string) string { return bookmark(9, annotations) },
-			}, 3*time.Second, nil, Settings{Watches: true}, 90*time.Second)
+			}, 3*time.Second, Settings{Watches: true}, 90*time.Second)
 			if v := c.view.Load(); (v.watches != nil && v.watches.Form().Plain != nil) != known {
 				t.Errorf("a bookmark with %q: it is known: %t", annotations, !known)
 			}
@@ -219,10 +235,11 @@ func TestBookmarksAreLearnedAfterTheLoad(t *testing.T) {
 func TestEventsOfAnotherForm(t *testing.T) {
 	for form, known := range map[string]bool{`{"type":"MODIFIED",`: true, `{"type": "MODIFIED",`: false} {
 		synctest.Test(t, func(t *testing.T) {
-			u := &upstream{revision: 12, watch: func(uint64) []string {
-				return []string{strings.Replace(inEvent("MODIFIED", itemBAt(13)), `{"type":"MODIFIED",`, form, 1)}
-			}}
-			c := fedWith(t, u, 3*time.Second, nil, Settings{Watches: true}, 90*time.Second)
+			u := &upstream{
+				revision: 12, watch: func(uint64) []string { return nil },
+				tells: strings.Replace(inEvent("MODIFIED", itemBAt(13)), `{"type":"MODIFIED",`, form, 1), // after a second
+			}
+			c := fedWith(t, u, 1500*time.Millisecond, Settings{Watches: true}, 90*time.Second)
 			snap, why := c.Latest(t.Context(), 13)
 			if why != reason.None {
 				t.Fatalf("%s: %s", form, why)
@@ -266,7 +283,7 @@ func TestWatchesOutliveProbes(t *testing.T) {
 						return tt.probes(r)
 					}
 					return 0, nil
-				}}, 2*time.Second, nil, Settings{Watches: true}, 90*time.Second)
+				}}, 2*time.Second, Settings{Watches: true}, 90*time.Second)
 				f := follow(t, c)
 				time.Sleep(4*time.Minute + 30*time.Second) // before the stream's own timeout
 				synctest.Wait()

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -25,11 +24,11 @@ type change struct {
 	gone *index.Object
 }
 
-// wentBackError is a revision below one that was seen before.
-type wentBackError struct{ highest, now uint64 }
+// anotherPastError is a revision that cannot follow the highest one that was seen before.
+type anotherPastError struct{ highest, now uint64 }
 
-func (e wentBackError) Error() string {
-	return fmt.Sprintf("the upstream's revision went back from %d to %d: its storage was restored or replaced", e.highest, e.now)
+func (e anotherPastError) Error() string {
+	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.highest, e.now)
 }
 
 var errFull = errors.New("the byte bound leaves no room for this collection")
@@ -53,70 +52,78 @@ func (ch change) apply(state index.Tree) (*index.Object, error) {
 	return old, nil
 }
 
-// open begins a new span with a complete state at rev. The state's size is on the budget's account
-// already. The state is as new as the moment when it was asked for (asked): reading it may have taken
-// minutes. Earlier spans stay if the new state agrees with them. Form is how events are written, nil
-// if no watches are served.
-func (c *Collection) open(state index.Tree, size int64, rev uint64, frame *wire.Frame, form *watch.Form, asked freshness.Probe) {
+// complete is a state that was loaded as a whole.
+type complete struct {
+	state    index.Tree
+	size     int64 // bytes of all its objects
+	revision uint64
+	frame    *wire.Frame
+	// form is how events are written; nil if no watches are served.
+	form *watch.Form
+	// Probe is the request for the state, which is as new as that: reading it may have taken minutes.
+	freshness.Probe
+}
+
+// open begins with a complete state, in place of what was known before. Its size is on the budget's
+// account already. If it has the same objects at the same revisions as the newest state before, those
+// who follow the collection go on: only what was created and deleted in between is told to nobody, as
+// after any list. Else they end.
+func (c *Collection) open(l complete) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
-		c.budget.Add(-size)
+		c.budget.Add(-l.size)
 		return
 	}
 	old := c.view.Load()
-	if n := len(old.spans); n == 0 {
-		c.marks = nil // their revisions may be those of another past, and higher than what comes
-	} else {
-		to := old.spans[n-1].To
-		if to >= rev || !old.frame.Equal(frame) || !agrees(old.stateAt(to).tree, to, state) {
-			c.forgetLocked()
-			old = c.view.Load()
-		}
-	}
+	c.epoch++
+	c.highest, c.goals = max(c.highest, l.revision), nil
+	c.accountLocked(-c.account)
+	c.account = l.size
+	c.versions = index.History{}
+	c.versions.Append(index.Version{Revision: l.revision, Tree: l.state})
 	now := time.Now()
-	c.highest, c.goals = max(c.highest, rev), nil
-	c.confirmed, c.resumeAt = rev, resumePoint{}
-	c.versions.Append(index.Version{Revision: rev, Tree: state})
-	c.marks = append(c.marks, mark{at: now, revision: rev})
-	c.accounts = append(c.accounts, size)
-	c.publishLocked(&View{
-		spans:   append(slices.Clone(old.spans), Span{From: rev, To: rev}),
-		heard:   asked,
-		newest:  state,
-		frame:   frame,
-		watches: c.newWatches(form, rev),
-		streams: true,
-	})
+	c.marks = []mark{{at: now, revision: l.revision}}
+	v := &View{
+		Interval: Interval{From: l.revision, To: l.revision},
+		heard:    l.Probe,
+		loaded:   l.Probe.Sent,
+		versions: c.versions,
+		newest:   l.state,
+		frame:    l.frame,
+	}
+	if old.watches != nil && l.form != nil && old.frame.Equal(l.frame) && sameRevisions(old.newest, l.state) {
+		v.watches = old.watches
+		v.watches.Renew(*l.form, v.live())
+	} else {
+		v.watches = c.newWatches(l.form, l.revision)
+	}
+	c.publishLocked(v)
 }
 
-// agrees reports whether a state can follow the state before, of revision to: an object that
-// was last changed at or before to must have been there then, in the same bytes. If one was
-// not, there are two causes. Either the storage has another past than the one that is kept: etcd
-// was restored from an older state, and then written to until its revision passed ours. Or the
-// upstream writes the same objects differently now: another schema, another version.
-func agrees(before index.Tree, to uint64, state index.Tree) bool {
-	ok := true
-	state.Ascend("", "", func(o *index.Object) bool {
-		if o.Revision <= to {
-			was, found := before.Get(o.Key)
-			ok = found && was.Revision == o.Revision && bytes.Equal(was.Bytes, o.Bytes)
-		}
-		return ok
-	})
-	return ok
+// sameRevisions reports whether two states have the same objects at the same revisions.
+func sameRevisions(a, b index.Tree) bool {
+	same := a.Len() == b.Len()
+	if same {
+		b.Ascend("", "", func(o *index.Object) bool {
+			was, found := a.Get(o.Key)
+			same = found && was.Revision == o.Revision
+			return same
+		})
+	}
+	return same
 }
 
-// apply advances the live span by one change. After errFull it has, but all does not fit.
+// apply advances the newest state by one change. After errFull it has, but all does not fit.
 func (c *Collection) apply(ch change) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.absence != reason.None {
-		return wire.Inconsistent("a change outside a span")
+		return wire.Inconsistent("a change of a state that is not known")
 	}
-	if to := v.to(); ch.revision <= to {
-		return wire.Inconsistent("a change at revision %d comes after revision %d", ch.revision, to)
+	if ch.revision <= v.To {
+		return wire.Inconsistent("a change at revision %d comes after revision %d", ch.revision, v.To)
 	}
 	state := v.newest.Clone()
 	old, err := ch.apply(state)
@@ -139,13 +146,7 @@ func (c *Collection) apply(ch change) error {
 		next.Change = index.Change{Before: old, After: cmp.Or(ch.object, ch.gone), Deleted: ch.kind == wire.Deleted}
 	}
 	c.versions.Append(next)
-	c.accountLocked(len(c.accounts)-1, size)
-	if ch.kind == wire.Deleted {
-		c.resumeAt = c.resumeAt.then(deletion{ch.revision, ch.key})
-	} else {
-		c.resumeAt = resumePoint{object: ch.object}
-	}
-	c.confirmed = ch.revision
+	c.accountLocked(size)
 	c.advanceLocked(v, ch.revision, state)
 	if c.budget.Full() {
 		c.shortenLocked()
@@ -156,31 +157,28 @@ func (c *Collection) apply(ch change) error {
 	return nil
 }
 
-// progress advances the live span to rev, which a bookmark has proved.
+// progress advances the interval to rev, which a bookmark has proved.
 func (c *Collection) progress(rev uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.absence != reason.None {
-		return wire.Inconsistent("a bookmark outside a span")
+		return wire.Inconsistent("a bookmark of a state that is not known")
 	}
-	if to := v.to(); rev < to {
-		return wentBackError{highest: to, now: rev}
+	if rev < v.To {
+		return anotherPastError{highest: v.To, now: rev}
 	}
-	c.confirmed = rev
 	c.advanceLocked(v, rev, v.newest)
 	return nil
 }
 
-// advanceLocked publishes that the live span reaches rev with this state, and is as new as the last
+// advanceLocked publishes that the interval reaches rev with this state, and is as new as the last
 // of the goals that it has reached. Nothing else says how new it is: an event or a bookmark may be
 // old when it comes, because the upstream lags, or because the connection or this process was
 // suspended.
 func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	c.highest = max(c.highest, rev)
 	c.markLocked(time.Now(), rev)
-	spans := slices.Clone(v.spans)
-	spans[len(spans)-1].To = rev
 	heard, reached := v.heard, 0
 	for reached < len(c.goals) && c.goals[reached].revision <= rev {
 		if goal := c.goals[reached]; goal.Number > heard.Number {
@@ -189,10 +187,10 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 		reached++
 	}
 	c.goals = slices.Delete(c.goals, 0, reached)
-	c.publishLocked(v.with(func(v *View) { v.spans, v.heard, v.newest = spans, heard, state }))
+	c.publishLocked(v.with(func(v *View) { v.To, v.heard, v.newest = rev, heard, state }))
 }
 
-// reframe replaces the frame of the live span by one that also knows the form of items.
+// reframe replaces the frame by one that also knows the form of items.
 func (c *Collection) reframe(frame *wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +204,7 @@ func (c *Collection) reframe(frame *wire.Frame) {
 	c.publishLocked(v.with(func(v *View) { v.frame = frame }))
 }
 
-// follows notes whether a stream is being read that goes on from the live span.
+// follows notes whether a stream is being read that goes on from the interval's end.
 func (c *Collection) follows(stream bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,11 +220,15 @@ func (c *Collection) floor() uint64 {
 	return c.highest
 }
 
-// observe takes in the revision that a read of the upstream gave, and the floor from before
-// that read.
+// aDay is more revisions than an etcd writes in a day (10,000 a second).
+const aDay = 864_000_000
+
+// observe takes in the revision that a read of the upstream gave, and the floor from before that read.
+// A revision below the floor is of another past; so is one that is far above: whoever restores etcd
+// may add a number to its revisions so that they do not seem to go back.
 func (c *Collection) observe(rev, floor uint64) error {
-	if rev < floor {
-		return wentBackError{highest: floor, now: rev}
+	if rev < floor || floor > 0 && rev-floor > aDay {
+		return anotherPastError{highest: floor, now: rev}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,9 +240,8 @@ func (c *Collection) observe(rev, floor uint64) error {
 // new as the second when it comes there.
 const maxGoals = 256
 
-// expect records that the upstream had reached p.revision. It reports whether the live span has
-// reached it too, and that is confirmed; if not, the span counts as that new once it is. The caller
-// follows a stream that it knows to belong to the span.
+// expect records that the upstream had reached p.revision. It reports whether the interval has reached
+// it too; if not, the newest state counts as that new once it has. The caller follows a stream.
 func (c *Collection) expect(p probed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,9 +250,9 @@ func (c *Collection) expect(p probed) bool {
 		return false
 	}
 	next := goal{p.Probe, p.revision}
-	if v.to() >= p.revision && c.confirmed >= p.revision {
+	if v.To >= p.revision {
 		c.goals = append(c.goals[:0], next) // those before it are lower
-		c.advanceLocked(v, v.to(), v.newest)
+		c.advanceLocked(v, v.To, v.newest)
 		return true
 	}
 	if n := len(c.goals); n > 0 && (n == maxGoals || c.goals[n-1].revision == p.revision) {
@@ -263,47 +264,8 @@ func (c *Collection) expect(p probed) bool {
 	return false
 }
 
-// confirmedTo is how far the upstream has shown that it has the past of the live span.
-func (c *Collection) confirmedTo() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.confirmed
-}
-
-// confirm says how far the upstream has shown that it has the past of the live span, when a stream
-// is resumed.
-func (c *Collection) confirm(rev uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.confirmed = rev
-}
-
-// close ends the live span, if there is one: the newest state is to be loaded again. What is known
-// of the past stays for as long as the history lasts.
-func (c *Collection) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.retired {
-		return
-	}
-	v := c.view.Load()
-	if v.absence == reason.None {
-		c.closed = time.Now()
-		c.marks = append(c.marks, mark{at: c.closed, revision: v.to()})
-	}
-	c.publishLocked(&View{absence: reason.Warming, spans: v.spans, heard: v.heard, frame: v.frame})
-}
-
-// closedSince is when the span before was closed of a collection that has no live one; zero if none
-// is kept.
-func (c *Collection) closedSince() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if v := c.view.Load(); v.absence == reason.None || len(v.spans) == 0 {
-		return time.Time{}
-	}
-	return c.closed
-}
+// known reports whether there is a state, however old.
+func (c *Collection) known() bool { return c.view.Load().absence == reason.None }
 
 // drop forgets everything, and says why nothing is known.
 func (c *Collection) drop(why reason.Reason) {
@@ -323,25 +285,13 @@ func (c *Collection) retire(why reason.Reason) {
 	}
 	c.retired = true
 	c.dropLocked(why)
-	c.publishLocked(&View{absence: why, retired: true})
 }
 
 func (c *Collection) dropLocked(why reason.Reason) {
-	c.highest, c.goals = 0, nil
-	c.forgetLocked()
-	c.publishLocked(&View{absence: why})
-}
-
-// forgetLocked removes all spans. The caller publishes what is true instead.
-func (c *Collection) forgetLocked() {
 	c.epoch++
-	c.versions = index.History{}
-	c.marks = nil
-	for i, bytes := range c.accounts {
-		c.accountLocked(i, -bytes)
-	}
-	c.accounts = nil
-	c.publishLocked(&View{absence: reason.Warming})
+	c.highest, c.goals, c.marks, c.versions = 0, nil, nil, index.History{}
+	c.accountLocked(-c.account)
+	c.publishLocked(&View{absence: why, retired: c.retired})
 }
 
 // publishLocked makes a view the current one.

@@ -20,8 +20,14 @@ func liveCollection(limits Limits) *Collection {
 	c := newCollection(Resource{}, limits, &budget.Bound{}, nil, &freshness.Numbers{})
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
-	c.open(state, 0, 10, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
+	c.load(state, 10)
 	return c
+}
+
+// load begins with a state, whose stream is read then.
+func (c *Collection) load(state index.Tree, rev uint64) {
+	c.open(complete{state: state, revision: rev, frame: wire.FixedFrame("PodList", "v1"), Probe: c.probes.Next()})
+	c.follows(true)
 }
 
 // at is a probe that was sent at a time.
@@ -60,13 +66,19 @@ func TestContradictionsArePoison(t *testing.T) {
 
 func TestRevisionsThatGoBack(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-	var back wentBackError
+	var back anotherPastError
 	if err := c.progress(9); !errors.As(err, &back) {
-		t.Errorf("a bookmark before the span's end: got %v", err)
+		t.Errorf("a bookmark before the newest state: got %v", err)
 	}
-	if err := c.observe(9, c.floor()); !errors.As(err, &back) {
-		t.Errorf("a read below the floor: got %v", err)
+	for _, rev := range []uint64{9, 10 + aDay + 1} {
+		if err := c.observe(rev, c.floor()); !errors.As(err, &back) {
+			t.Errorf("a read of revision %d: got %v", rev, err)
+		}
 	}
+	if err := c.observe(10+aDay, 10); err != nil {
+		t.Errorf("a read after a day: %v", err)
+	}
+	c = liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	floor := c.floor()
 	expect.NoError(t, c.progress(20))
 	// The stream may pass a read that is under way; that is no step back.
@@ -81,37 +93,41 @@ func TestRevisionsThatGoBack(t *testing.T) {
 	}
 }
 
-// TestAnotherPast: after an etcd was restored and written to, its revision can be higher than
-// all that was seen. The objects give it away.
-func TestAnotherPast(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		object *index.Object
-		keeps  bool
-	}{
-		{"unchanged", &index.Object{Key: "ns/a", Revision: 10}, true},
-		{"changed since", &index.Object{Key: "ns/a", Revision: 13}, true},
-		{"another one since", &index.Object{Key: "ns/b", Revision: 13}, true},
-		{"changed at another revision in the past", &index.Object{Key: "ns/a", Revision: 9}, false},
-		{"the same revision in other bytes", &index.Object{Key: "ns/a", Revision: 10, Bytes: []byte("{}")}, false},
-		{"another one in the past", &index.Object{Key: "ns/b", Revision: 8}, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-			c.close()
-			state := index.NewTree(false)
-			state.Set(tt.object)
-			c.open(state, 0, 20, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
-			if _, absence := c.view.Load().exact(10); (absence == reason.None) != tt.keeps {
-				t.Errorf("the old span: %q, want kept %v", absence, tt.keeps)
-			}
-			if _, absence := c.view.Load().exact(15); absence != reason.History {
-				t.Errorf("the gap: %q, want %q", absence, reason.History)
-			}
-			if _, absence := c.view.Load().exact(20); absence != reason.None {
-				t.Errorf("the new span: %q", absence)
-			}
-		})
+// TestLoadedAnew: a state that is loaded takes the place of all that was known, and of its bytes.
+func TestLoadedAnew(t *testing.T) {
+	b := &budget.Bound{}
+	c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Minute}, b, nil, &freshness.Numbers{})
+	frame := wire.FixedFrame("PodList", "v1")
+	load := func(rev uint64) {
+		o := index.NewObject(0, "ns/a", rev, make([]byte, rev))
+		state := index.NewTree(false)
+		state.Set(o)
+		b.Add(o.Size())
+		c.open(complete{state: state, size: o.Size(), revision: rev, frame: frame, Probe: c.probes.Next()})
+	}
+	load(10)
+	expect.NoError(t, c.apply(change{kind: wire.Added, key: "ns/b", revision: 12, object: index.NewObject(0, "ns/b", 12, nil)}))
+	found, _ := c.view.Load().latest(time.Now(), time.Minute, 0)
+	load(20)
+	for rev, want := range map[uint64]reason.Reason{10: reason.History, 12: reason.History, 19: reason.History, 20: reason.None, 21: reason.NotProven} {
+		if _, got := c.view.Load().exact(rev); got != want {
+			t.Errorf("revision %d: %q, want %q", rev, got, want)
+		}
+	}
+	if why := c.Standing().Doubt(found, time.Now()); why != reason.History {
+		t.Errorf("what was found before: %q", why)
+	}
+	found, _ = c.view.Load().latest(time.Now(), time.Minute, 0)
+	load(20)
+	if why := c.Standing().Doubt(found, time.Now()); why != reason.Warming {
+		t.Errorf("what was found before, at the same revision: %q", why)
+	}
+	if o, _ := c.view.Load().newest.Get("ns/a"); c.view.Load().newest.Len() != 1 || b.Used.Load() != o.Size() {
+		t.Errorf("%d bytes are on the account", b.Used.Load())
+	}
+	c.drop(reason.Warming)
+	if used := b.Used.Load(); used != 0 {
+		t.Errorf("%d bytes are on the account of nothing", used)
 	}
 }
 
@@ -181,7 +197,7 @@ func TestByteBound(t *testing.T) {
 		o := &index.Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
 		state.Set(o)
 		c.budget.Add(o.Size())
-		c.open(state, o.Size(), 1, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
+		c.open(complete{state: state, size: o.Size(), revision: 1, frame: wire.FixedFrame("PodList", "v1"), Probe: c.probes.Next()})
 		for rev := uint64(2); rev < 500; rev++ {
 			time.Sleep(time.Minute)
 			err := c.apply(change{kind: wire.Modified, key: "ns/a", revision: rev, object: &index.Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
@@ -193,7 +209,7 @@ func TestByteBound(t *testing.T) {
 				t.Fatalf("revision %d: %s", rev, absence)
 			}
 		}
-		if from := c.view.Load().spans[0].From; from == 1 {
+		if from := c.view.Load().From; from == 1 {
 			t.Error("the history was never shortened")
 		}
 		big := &index.Object{Key: "ns/a", Revision: 600, Bytes: make([]byte, 200_000)}
@@ -218,14 +234,13 @@ func TestRetired(t *testing.T) {
 	if why := c.whyRetired(); why != reason.None {
 		t.Errorf("a live one: %q", why)
 	}
-	c.close()
 	c.drop(reason.Warming)
 	if why := c.whyRetired(); why != reason.None {
 		t.Errorf("one that lost its state: %q", why)
 	}
 	c.retire(reason.Upstream)
 	c.retire(reason.Memory)
-	c.open(index.NewTree(false), 0, 99, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
+	c.load(index.NewTree(false), 99)
 	c.drop(reason.Warming)
 	if why := c.whyRetired(); why != reason.Upstream {
 		t.Errorf("one that was given up: %q, want %q", why, reason.Upstream)
@@ -267,13 +282,15 @@ func TestDoubt(t *testing.T) {
 		"a change":           {func(c *Collection) { _ = c.apply(newer) }, reason.None, reason.None},
 		"a minute":           {func(*Collection) { time.Sleep(time.Minute) }, reason.Stale, reason.None},
 		"less than a minute": {func(*Collection) { time.Sleep(time.Minute - 1) }, reason.None, reason.None},
-		"the stream ends":    {func(c *Collection) { c.close() }, reason.Warming, reason.None},
-		"all is dropped":     {func(c *Collection) { c.close(); c.drop(reason.Warming) }, reason.Warming, reason.Warming},
+		"the stream ends":    {func(c *Collection) { c.follows(false) }, reason.None, reason.None},
+		"all is dropped":     {func(c *Collection) { c.drop(reason.Warming) }, reason.Warming, reason.Warming},
 		"it is given up":     {func(c *Collection) { c.retire(reason.Upstream) }, reason.Upstream, reason.Upstream},
 		"dropped, and read anew": {func(c *Collection) {
 			c.drop(reason.Warming)
-			c.open(index.NewTree(false), 0, 99, wire.FixedFrame("PodList", "v1"), nil, c.probes.Next())
+			c.load(index.NewTree(false), 99)
 		}, reason.History, reason.History},
+		"read anew":                      {func(c *Collection) { c.load(index.NewTree(false), 99) }, reason.History, reason.History},
+		"read anew at the same revision": {func(c *Collection) { c.load(index.NewTree(false), 10) }, reason.Warming, reason.Warming},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

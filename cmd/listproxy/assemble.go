@@ -208,8 +208,6 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 			return cluster.Fields(ctx, gvr)
 		},
-		SameServers:   func(ctx context.Context) (bool, error) { return cluster.Servers.Same(ctx) },
-		HeardWithin:   discovery.SlowestNews,
 		ContinueToken: policy.EncodeContinue,
 		Compressor:    f.compressor,
 		Log:           log,
@@ -219,7 +217,7 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 	closing.add(f.collections.Close)
 	config := discovery.Config{
 		Invalidate: f.collections.Invalidate,
-		Settle:     o.upstream.settle,
+		Verify:     f.collections.Verify,
 		Log:        log,
 	}
 	if cluster, err = discovery.New(api.own, config); err != nil {

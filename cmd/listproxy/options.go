@@ -31,7 +31,6 @@ type options struct {
 
 func defaultOptions() *options {
 	return &options{
-		upstream:  defaultUpstreamOptions(),
 		cache:     defaultCacheOptions(),
 		serving:   defaultServingOptions(),
 		connect:   connectOptions{port: -1},

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
@@ -164,34 +163,6 @@ func TestIdentityLimitAndAuditOptions(t *testing.T) {
 	}
 	if !o.audit.config.Enabled() {
 		t.Error("no audit log")
-	}
-}
-
-// TestSettle: what is shorter than safe is refused, and the message says what would be right; what
-// is safe is not, and the default is.
-func TestSettle(t *testing.T) {
-	for settle, says := range map[string][]string{ // none: it is taken
-		"0s":     {"--upstream-settle 0s is too short", "different versions", "at least 9s", "leave it out (15s)"},
-		"8.999s": {"--upstream-settle 8.999s", "at least 9s"},
-		"-1s":    {"--upstream-settle -1s", "at least 9s"},
-		"9s":     nil,
-		"15s":    nil,
-	} {
-		o, err := parse("--upstream-settle", settle)
-		if (err != nil) != (len(says) > 0) {
-			t.Errorf("%s: %v", settle, err)
-		}
-		for _, word := range says {
-			if err != nil && !strings.Contains(err.Error(), word) {
-				t.Errorf("%q does not say %q", err, word)
-			}
-		}
-		if want, _ := time.ParseDuration(settle); err == nil && o.upstream.settle != want {
-			t.Errorf("%s is %v", settle, o.upstream.settle)
-		}
-	}
-	if _, err := parse(); err != nil {
-		t.Errorf("the default: %v", err)
 	}
 }
 

@@ -49,8 +49,6 @@ const (
 	Contradiction Reason = "contradiction"
 	// WentBack: a revision is below one that was seen before.
 	WentBack Reason = "went-back"
-	// Unproven: after a watch broke, the upstream could not show that its past is the same.
-	Unproven Reason = "unproven"
 	// FirstObject: an empty collection got its first object, and its form could not be learned.
 	FirstObject Reason = "first-object"
 	// Mismatch: a self-check found that the state is not the upstream's.
@@ -203,7 +201,7 @@ func Forwarding() []Reason {
 // Losses returns every reason for which a state is lost. The slice is the caller's.
 func Losses() []Reason {
 	return []Reason{
-		Expired, NotFound, Contradiction, WentBack, Unproven, FirstObject, Mismatch, Moved,
+		Expired, NotFound, Contradiction, WentBack, FirstObject, Mismatch, Moved,
 		Form, Memory, NotPermitted, Schema, Upstream, Other,
 	}
 }

@@ -71,7 +71,7 @@ func wholeState(t *testing.T) State {
 		Collections: func() []snapshot.CollectionStats {
 			return []snapshot.CollectionStats{{
 				Resource: snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: media.JSON},
-				Spans:    []snapshot.Span{{From: 1, To: 2}, {From: 4, To: 5}}, Oldest: now, Heard: now,
+				Interval: snapshot.Interval{From: 1, To: 5}, Oldest: now, Heard: now,
 				Watches: watch.Stats{Open: 1, Ended: map[watch.Ending]uint64{watch.EndTimeout: 1}},
 				Feed:    snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}},
 			}}

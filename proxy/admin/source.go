@@ -89,14 +89,11 @@ func (s *Source) collection(c snapshot.CollectionStats, now time.Time) Collectio
 	gvr := c.Resource.GroupVersionResource
 	is := Collection{
 		Resource: gvr.GroupResource().String(), Version: gvr.Version, Representation: string(c.Resource.Representation),
-		State: StateLive, Objects: c.Objects, Bytes: c.Bytes, Watches: c.Watches.Open,
+		State: StateLive, From: c.From, To: c.To, Objects: c.Objects, Bytes: c.Bytes, Watches: c.Watches.Open,
 		Idle: now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
 	}
 	if absence := absenceOf(c, now, s.Staleness); absence != reason.None {
 		is.State = string(absence)
-	}
-	if n := len(c.Spans); n > 0 {
-		is.From, is.To = c.Spans[n-1].From, c.Spans[n-1].To
 	}
 	if !c.Heard.IsZero() {
 		is.Age = new(clock.Age(c.Heard, now).Seconds())

@@ -61,7 +61,7 @@ func named(group, name string, form media.Representation) snapshot.Resource {
 func live(r snapshot.Resource, heard time.Duration) snapshot.CollectionStats {
 	now := time.Now()
 	return snapshot.CollectionStats{
-		Resource: r, Objects: 3, Bytes: 24 << 20, Spans: []snapshot.Span{{From: 1, To: 4}, {From: 6, To: 9}},
+		Resource: r, Objects: 3, Bytes: 24 << 20, Interval: snapshot.Interval{From: 6, To: 9},
 		Heard: now.Add(-heard), Oldest: now.Add(-75 * time.Second), Used: now.Add(-time.Second), Watches: watch.Stats{Open: 12},
 	}
 }

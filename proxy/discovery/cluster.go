@@ -30,8 +30,8 @@ type Config struct {
 	// Invalidate is called for every change, from several goroutines. When it returns, no answer may
 	// use what was learned before the change.
 	Invalidate func(snapshot.Invalidation)
-	// Settle is how long nothing is kept after the API servers of the upstream changed.
-	Settle time.Duration
+	// Verify is called when other API servers than before stand behind the upstream.
+	Verify func(what string)
 	Log    *slog.Logger
 }
 
@@ -110,7 +110,7 @@ func (c *Cluster) redefined(gr schema.GroupResource, what string, served bool) {
 // replaced: other API servers than before stand behind the upstream.
 func (c *Cluster) replaced(what string) {
 	c.versions.serversChanged()
-	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Servers, Until: snapshot.After(c.config.Settle), What: what})
+	c.config.Verify(what)
 }
 
 // disagree: the API servers begin or cease to disagree in which version they write a resource.

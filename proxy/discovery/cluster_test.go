@@ -39,7 +39,7 @@ func TestNoClientFollowsRedirects(t *testing.T) {
 				return answer, nil
 			})}
 		log := proxytest.DiscardLog()
-		cluster, err := New(config, Config{Invalidate: func(snapshot.Invalidation) {}, Log: log})
+		cluster, err := New(config, Config{Invalidate: func(snapshot.Invalidation) {}, Verify: func(string) {}, Log: log})
 		if err != nil {
 			t.Fatal(err)
 		}

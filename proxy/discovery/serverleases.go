@@ -3,7 +3,6 @@ package discovery
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,35 +51,7 @@ func (s *Servers) leaseChanged(c change[string]) {
 	if c.is == nil {
 		what = "an API server took its leave"
 	} else {
-		s.serverStarted()
+		s.askAgain()
 	}
 	s.report(what, "lease", c.name)
-}
-
-// Same reports whether the API servers are still those that were known before, and none of them was
-// restarted: it reads their Leases now and compares them. It is false if that cannot be known,
-// because the Leases may not be read or there are none. (Kubernetes' procedure stops all API
-// servers before etcd is restored, so with the same servers it was not.)
-func (s *Servers) Same(ctx context.Context) (bool, error) {
-	known := s.leases.all()
-	if len(known) == 0 || s.leases.isRefused() {
-		return false, nil
-	}
-	now := map[string]string{}
-	_, _, err := s.leases.page(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		holder, err := readHolder(o)
-		if err != nil {
-			return err
-		}
-		name, err := cache.MetaNamespaceKeyFunc(o)
-		now[name] = holder
-		return err
-	})
-	switch {
-	case isRefused(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("the API servers' Leases could not be read: %w", err)
-	}
-	return maps.Equal(known, now), nil
 }

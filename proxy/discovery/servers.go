@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -20,16 +19,14 @@ import (
 // Each API server holds a Lease. Its name is made from the host's name, and its holder changes with
 // every start: kube-apiserver deletes the Lease when it shuts down and when it starts, and makes a
 // new one. Older versions use the Lease of the same host again and leave the holder as it is; then
-// only /version shows a change. So a restart is seen as a change, twice within a second: all is
-// dropped once and loaded again when it has settled. A server that was killed and does not come
-// back leaves its Lease to be collected when it has expired, an hour later: that is a change as
-// well, and costs as much as a restart.
+// only /version shows a change. So a restart is seen as a change, twice within a second. A server that
+// was killed and does not come back leaves its Lease to be collected when it has expired, an hour later:
+// that is a change as well.
 //
 // The servers that are found first are not a change. If that is in the middle of a rolling upgrade,
 // each server that is still to be replaced will be one. To lose the stream of the Leases is not a
 // change either: what was missed shows when it is opened again. While neither the stream can be
-// opened nor /version be read, nothing is dropped, since feeds themselves ask for the upstream's
-// revision.
+// opened nor /version be read, nothing is told, since feeds themselves ask for the upstream's revision.
 //
 // It is safe for concurrent use.
 type Servers struct {
@@ -38,11 +35,9 @@ type Servers struct {
 	changed func(what string)
 	log     *slog.Logger
 	// started gets a value when an API server has started.
-	startedNow chan struct{}
+	started chan struct{}
 
 	mu sync.Mutex
-	// started is when a Lease last showed another API server.
-	started time.Time
 	// asked: /version was asked for, with whatever result.
 	asked bool
 	// said is what prober was told. mu does not guard it: one goroutine asks.
@@ -63,10 +58,11 @@ func newServers(cfg *rest.Config, config Config, changed func(what string)) (*Se
 		return nil, fmt.Errorf("cannot watch the API servers' Leases: %w", err)
 	}
 	s := &Servers{
-		prober:     prober,
-		changed:    changed,
-		log:        config.Log,
-		startedNow: make(chan struct{}, 1),
+		prober:  prober,
+		changed: changed,
+		log:     config.Log,
+		started: make(chan struct{}, 1),
+		said:    versions{},
 	}
 	s.leases = reflector[string]{
 		resource: "the API servers' leases",
@@ -100,22 +96,14 @@ func (s *Servers) Ready() bool {
 // askAgain makes /version be asked for now: the server at the other end may be another one.
 func (s *Servers) askAgain() {
 	select {
-	case s.startedNow <- struct{}{}:
+	case s.started <- struct{}{}:
 	default: // it will be
 	}
 }
 
-// serverStarted makes /version be asked for more often for a while, beginning now.
-func (s *Servers) serverStarted() {
-	s.mu.Lock()
-	s.started = time.Now()
-	s.mu.Unlock()
-	s.askAgain()
-}
-
 // report logs a change, and calls changed.
 func (s *Servers) report(what string, args ...any) {
-	s.log.Info("the API servers behind the upstream changed: what is known is dropped, and loaded again when they have settled",
+	s.log.Info("the API servers behind the upstream changed: what is known is compared with what they answer",
 		append([]any{"change", what}, args...)...)
 	s.changed(what)
 }

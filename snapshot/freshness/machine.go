@@ -49,7 +49,7 @@ const (
 //	           due, or somebody waits             the upstream is further
 //	in touch ────────────────────────► probing ───────────────────────► behind
 //	   ▲                                 │                                │  │ it lasts, or
-//	   ├──── the span is there already ──┘                                │  │ somebody waits
+//	   ├──── it is there already ───────┘                                │  │ somebody waits
 //	   ├───────────────── the stream has told it ─────────────────────────┘  ▼
 //	   └───────────────── a bookmark has told it ◄─────────────────── a watch beside
 //
@@ -83,10 +83,10 @@ type Machine struct {
 
 	// told is when the stream last sent something, silent when a probe last got no answer.
 	told, silent time.Time
-	// first and last are the first and the last revision that the upstream has given and the span has
+	// first and last are the first and the last revision that the upstream has given and the state has
 	// not reached, and when they came. Those between are not kept.
 	first, last said
-	// urgent: somebody waits until the span reaches them.
+	// urgent: somebody waits until the state reaches them.
 	urgent bool
 
 	// beside: a short watch is open, since opened. useful: the last one showed something that the stream
@@ -228,7 +228,7 @@ func (m *Machine) ProbeSent(sent Probe) {
 	m.probe, m.probing, m.requested, m.owed = sent, true, false, false
 }
 
-// Answered is told the upstream's revision, and whether the span has reached it.
+// Answered is told the upstream's revision, and whether the state has reached it.
 func (m *Machine) Answered(now time.Time, revision uint64, there bool) {
 	m.probing = false
 	m.pace.Answered(now.Sub(m.probe.Sent), there)
@@ -257,7 +257,7 @@ func (m *Machine) Unanswered(now time.Time) {
 	m.probing, m.silent, m.spared = false, now, later(m.spared, now.Add(probePause))
 }
 
-// StreamTold says that the stream has sent something, and the revision that the span has reached.
+// StreamTold says that the stream has sent something, and the revision that the state has reached.
 func (m *Machine) StreamTold(at time.Time, to uint64) {
 	m.pace.Gap.Add(max(0, at.Sub(m.told)))
 	m.told = at
@@ -266,7 +266,14 @@ func (m *Machine) StreamTold(at time.Time, to uint64) {
 	}
 }
 
-// Reached is told the revision that the span has reached.
+// StreamBookmark says that the stream has sent a bookmark: so a short watch may have one again, too.
+func (m *Machine) StreamBookmark(now time.Time) {
+	if m.NoBookmarks() {
+		m.rested = now
+	}
+}
+
+// Reached is told the revision that the state has reached.
 func (m *Machine) Reached(to uint64) {
 	switch {
 	case m.first.revision > to:

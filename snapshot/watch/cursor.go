@@ -275,13 +275,12 @@ func (c *Cursor) timedOut(ctx context.Context) Ending {
 func (c *Cursor) Interrupted(ctx context.Context) Ending {
 	for begun := time.Now(); ; clock.Sleep(ctx, doubtPause) {
 		stands, end := c.hub.stands(), c.timedOut(ctx)
-		kept, loaded := c.hub.span.Load().kept()
 		switch {
 		case end != "":
 			return end
-		case c.muted(), kept > c.after && loaded:
+		case c.muted():
 			return EndLost
-		case kept > c.after && time.Since(c.begun) >= stateFor:
+		case c.hub.span.Load().Kept() > c.after && time.Since(c.begun) >= stateFor:
 			return EndBehind
 		case stands:
 			return ""

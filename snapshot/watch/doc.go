@@ -14,7 +14,8 @@
 //     revisions, and nothing else.
 //   - A bookmark's revision is at most the newest that the hub knows, and the cursor has got all
 //     changes up to that revision that its filter chooses.
-//   - A cursor never goes from one span to another. When the span is lost, all cursors of its hub
+//   - A cursor goes on in a span that begins anew only if it has been told all of the one before, and
+//     both states are the same. When the state is lost, all cursors of its hub
 //     end, spread over some seconds, with those of all hubs that have the same [Pacer].
 //   - Nothing is told before [Options].Stands was true, asked after the change was there. One answer is
 //     for all cursors that are told the same. While it is not true, the hub asks again for all.

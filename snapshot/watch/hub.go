@@ -20,23 +20,16 @@ type Span struct {
 // it, is still there. If it was loaded, changes are known from its revision on. If a change made it,
 // changes are known from the version before it on, even if that version was forgotten.
 func (s *Span) Kept() uint64 {
-	kept, _ := s.kept()
-	return kept
-}
-
-// kept also says whether it is the revision of a version that was loaded. A version counts as loaded,
-// too, if it is certain and what was before it is not.
-func (s *Span) kept() (revision uint64, loaded bool) {
 	i := s.Versions.FirstAfter(s.From) - 1
 	switch {
 	case i < 0:
-		return s.From, false
+		return s.From
 	case s.Versions.At(i).Change.After == nil:
-		return s.Versions.At(i).Revision, true
+		return s.Versions.At(i).Revision
 	case i == 0:
-		return s.Versions.Forgotten(), false
+		return s.Versions.Forgotten()
 	}
-	return s.Versions.At(i - 1).Revision, false
+	return s.Versions.At(i - 1).Revision
 }
 
 // Form is how the upstream writes the events of a collection. It is immutable.
@@ -132,20 +125,24 @@ func (h *Hub) Publish(span Span) {
 	h.nudge()
 }
 
-// Forget forgets what was before a revision. A cursor that had still to be told it ends as
-// [EndBehind].
-func (h *Hub) Forget(before uint64) {
-	span := h.span.Load().Span
-	switch {
-	case before <= span.From:
-		return
-	case before > span.To:
-		span = Span{From: span.To, To: span.To}
-	default:
-		span.From = before
-		span.Versions.Forget(max(0, span.Versions.FirstAfter(before)-1))
+// Renew makes a span the current one that begins anew, with the state that was the newest: what
+// happened between the two is told to nobody. A cursor that has still to be told something of the span
+// before ends as [EndBehind]; all others go on. Form is how events are written now.
+func (h *Hub) Renew(form Form, span Span) {
+	h.change(func(f *Form) {
+		plain := f.Plain
+		if *f = form; f.Plain == nil {
+			f.Plain = plain
+		}
+	})
+	h.mu.Lock()
+	if h.running {
+		h.dispatchLocked()
 	}
-	h.Publish(span)
+	h.span.Store(&published{Span: span})
+	h.dispatched.Store(span.To)
+	h.mu.Unlock()
+	h.nudge()
 }
 
 func (h *Hub) nudge() {

@@ -120,12 +120,12 @@ func (c *cluster) trim(keep int) {
 	}
 }
 
-// forgetPast makes only the newest state certain.
-func (c *cluster) forgetPast() {
-	c.span.From = c.span.To
-	c.span.Versions.Forget(c.span.Versions.Len())
-	c.span.Versions.Append(index.Version{Revision: c.span.To, Tree: c.state.Clone()})
-	c.hub.Publish(c.span)
+// renew loads the newest state anew, some revisions later.
+func (c *cluster) renew() {
+	rev := c.span.To + 10
+	c.span = Span{From: rev, To: rev}
+	c.span.Versions.Append(index.Version{Revision: rev, Tree: c.state.Clone()})
+	c.hub.Renew(*c.hub.Form(), c.span)
 }
 
 // queries are the kinds of watches.
@@ -438,7 +438,7 @@ func TestNothingBeforeTheSpan(t *testing.T) {
 			t.Errorf("a watch after %d began in [%d, %d]", after, c.span.From, c.span.To)
 		}
 	}
-	c.forgetPast()
+	c.renew()
 	if c.hub.Watch(Options{After: c.span.To - 1, Filter: filter, Timeout: time.Hour}) != nil {
 		t.Error("a watch began before the state that was loaded")
 	}
@@ -449,8 +449,7 @@ func TestNothingBeforeTheSpan(t *testing.T) {
 }
 
 // TestBehindItsState: who reads its state until what came after it is forgotten is told all of it
-// nevertheless, if that does not take too long. If the state turns out to be of a past that is in
-// doubt, no more of it is told.
+// nevertheless, if that does not take too long. If the state is in doubt, no more of it is told.
 func TestBehindItsState(t *testing.T) {
 	for name, tt := range map[string]struct {
 		happens func(*cluster)
@@ -458,11 +457,10 @@ func TestBehindItsState(t *testing.T) {
 		late    Ending
 		newest  Ending // of who reads the newest state
 	}{
-		"nothing is forgotten":   {happens: func(*cluster) {}},
-		"the next change is":     {happens: func(c *cluster) { c.trim(2) }, late: EndBehind},
-		"all is":                 {happens: func(c *cluster) { c.hub.Forget(c.span.To + 1) }, late: EndBehind},
-		"the past is in doubt":   {happens: (*cluster).forgetPast, early: EndLost, late: EndLost},
-		"all is, and it is lost": {happens: func(c *cluster) { c.hub.Forget(c.span.To + 1); c.hub.End(true) }, early: EndLost, late: EndLost, newest: EndLost},
+		"nothing is forgotten":     {happens: func(*cluster) {}},
+		"the next change is":       {happens: func(c *cluster) { c.trim(2) }, late: EndBehind},
+		"the state is loaded anew": {happens: (*cluster).renew, late: EndBehind, newest: EndBehind},
+		"it is in doubt":           {happens: func(c *cluster) { c.hub.End(true) }, early: EndLost, late: EndLost, newest: EndLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

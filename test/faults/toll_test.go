@@ -145,7 +145,7 @@ func TestToll(t *testing.T) {
 	changed := toll{name: "a", collection: collection{Kind: configMaps, Form: load.AsJSON}, since: 1, lost: map[string]int{"expired": 1}, asked: 2, known: 2}
 	quiet := toll{name: "a", collection: collection{Kind: quotas, Form: load.AsProtobuf}, quiet: true, atFirst: 1, asked: 2, known: 2}
 	lost := quiet
-	lost.since, lost.lost, lost.known = 2, map[string]int{"unproven": 1, "other": 3}, 1
+	lost.since, lost.lost, lost.known = 2, map[string]int{"went-back": 1, "other": 3}, 1
 	var got []int
 	var book tollBook
 	for _, c := range []toll{changed, quiet, lost, {}} {
@@ -153,7 +153,7 @@ func TestToll(t *testing.T) {
 		book.add(c)
 	}
 	expect.Same(t, []int{0, 0, 3, 1}, got)
-	if row := "| a | resourcequotas, protobuf | no | 1 | 2 | 3 × other, 1 × unproven | 1 of 2 |"; !strings.Contains(book.table(), row) {
+	if row := "| a | resourcequotas, protobuf | no | 1 | 2 | 3 × other, 1 × went-back | 1 of 2 |"; !strings.Contains(book.table(), row) {
 		t.Errorf("%s is not in\n%s", row, book.table())
 	}
 	expect.Same(t, map[string]int{"a": 2, "c": 1}, less(map[string]int{"a": 3, "b": 1, "c": 1}, map[string]int{"a": 1, "b": 1}))

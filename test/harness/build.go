@@ -10,9 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/test/controlplane/filelock"
 )
 
@@ -35,32 +33,12 @@ func (o *once) do(build func() (string, error)) (string, error) {
 	return path, err
 }
 
-// made reports whether path is what was built.
-func (o *once) made(path string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return path == o.path
-}
-
-// anySettle makes a listproxy take an --upstream-settle that is shorter than is safe for operators.
-const anySettle = "-X main.anySettle=yes"
-
-// settleOf is the --upstream-settle of a program, unless its arguments have one. It is short where
-// the program takes that, so that mistakes after a change of API servers show, and do not pass
-// while all is forwarded; else the shortest that there is.
-func settleOf(program string) time.Duration {
-	if build.made(program) || buildJumping.made(program) {
-		return time.Second
-	}
-	return discovery.LeastSettle(discovery.SlowestLook)
-}
-
 var build once
 
 // BuildProxy compiles the command with the race detector, once in a process, and returns its path
 // in bin/. The go command's cache makes further builds cheap.
 func BuildProxy(ctx context.Context) (string, error) {
-	return build.do(func() (string, error) { return compile(ctx, "listproxy-race", "-race", "-ldflags", anySettle) })
+	return build.do(func() (string, error) { return compile(ctx, "listproxy-race", "-race") })
 }
 
 // BuildPlainProxy compiles the command into bin/ as it is shipped, but without a version: no race

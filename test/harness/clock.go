@@ -46,7 +46,7 @@ func BuildJumpingProxy(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return compile(ctx, "listproxy-jumping", "-race", "-ldflags", anySettle, "-overlay", overlay)
+		return compile(ctx, "listproxy-jumping", "-race", "-overlay", overlay)
 	})
 }
 

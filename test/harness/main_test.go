@@ -61,7 +61,7 @@ func standIn() error {
 	dir := flags.String("cert-dir", "", "")
 	for _, name := range []string{
 		"kubeconfig", "bind-address", "secure-port", "admin-bind-address", "log-level",
-		"shutdown-timeout", "upstream-settle",
+		"shutdown-timeout",
 	} {
 		flags.String(name, "", "")
 	}

@@ -113,7 +113,6 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 		"--kubeconfig", kubeconfig,
 		"--bind-address", "127.0.0.1", "--secure-port", "0", "--admin-bind-address", "127.0.0.1:0",
 		"--cert-dir", dir, "--log-level", "debug", "--shutdown-timeout", "3s",
-		"--upstream-settle", settleOf(o.Binary).String(),
 	}, o.Args...)
 	if o.Connect {
 		args = append(args, "--connect-port", "0")

@@ -302,7 +302,6 @@ func (r *rig) gaveUp(k kind) []string {
 			continue
 		}
 		for _, cause := range []string{
-			"a resumed watch does not tell the change at revision", // within five seconds
 			"the loaded state could not be compared with the upstream's",
 			"context deadline exceeded",
 		} {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const (
@@ -19,15 +18,17 @@ const (
 	storageVersions = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 )
 
-// settle is an --upstream-settle that is long enough to be seen, also where one look takes seconds.
-var settle = rigOptions{args: []string{"--upstream-settle", "10s"}}
+// compared is true for a page of a comparison, and not for the one that belongs to a load.
+func compared(q url.Values) bool {
+	return q.Get("resourceVersionMatch") == "Exact" && q.Get("limit") != "2"
+}
 
-// Rule 8: after an API server was restarted all is forwarded for a while, and then loaded again,
-// without anybody having asked where it is eager.
+// Rules 6 and 7: when an API server is restarted, lists come from memory as soon as it answers anything,
+// and nothing is loaded more than once.
 func TestAPIServerRestarted(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	r := newRig(t, ownCluster(t), rigOptions{args: []string{"--eager", "configmaps", "--upstream-settle", "10s"}})
+	r := newRig(t, ownCluster(t), rigOptions{})
 	ns := r.namespace(t, "restarted")
 	kinds := []kind{configMaps, limitRanges, widgets}
 	for _, k := range kinds {
@@ -36,96 +37,67 @@ func TestAPIServerRestarted(t *testing.T) {
 		}
 		r.await(hitAny, k.Path(ns), anyVersion())
 	}
-	loads := r.count(configMaps, fullLoad)
 	expect.NoError(t, r.StopAPIServer())
-	// It announces itself before it is ready, and on a slow machine long before: who looked only
-	// then could find all loaded again.
 	started := make(chan error, 1)
 	go func() { started <- r.StartAPIServer(t.Context()) }()
-	waiting := map[string]bool{configMaps.Path(ns): true, limitRanges.Path(ns): true, widgets.Path(ns): true}
-	r.until("lists to be forwarded because of it", func() error {
-		for list := range waiting {
-			// What listproxy answers until it has heard of it is held against the API server as
-			// well.
-			a, err := r.try(list, anyVersion())
-			if errors.As(err, new(poll.Wrong)) {
-				return err
+	for _, k := range kinds[:2] { // definitions are listed again before widgets come from memory
+		r.until(k.Path(ns)+" to be answered", func() error {
+			a, err := r.try(k.Path(ns), anyVersion())
+			switch {
+			case err == nil && a.Code == http.StatusOK && a.Source() != hitAny:
+				t.Errorf("the first answer is of %q", a.Source())
+			case err == nil && a.Code != http.StatusOK:
+				err = errors.New(a.String())
 			}
-			if err == nil && a.Source() == fwdUpstream {
-				delete(waiting, list)
-			}
-		}
-		if len(waiting) > 0 {
-			return fmt.Errorf("not yet: %v", waiting)
-		}
-		return nil
-	})
+			return err
+		})
+	}
 	expect.NoError(t, <-started)
-	r.until("the eager resource to be loaded again", func() error {
-		if r.count(configMaps, fullLoad) == loads {
-			return errors.New("nothing was loaded")
-		}
-		return nil
-	})
 	for _, k := range kinds {
-		tries := 0
-		r.until(k.Path(ns)+" to be answered from memory again", func() error {
-			// A new revision each time: it may have been loaded before the restart was heard of,
-			// and dropped with all that was known then.
-			tries++
-			later := r.touch(t, k, ns, "object-0", fmt.Sprint("later-", tries))
-			for _, wanted := range []struct {
-				source string
-				query  url.Values
-			}{{hitAny, anyVersion()}, {hitNotOlderThan, notOlderThan(later)}, {hitExact, exactly(later)}} {
-				switch a, err := r.try(k.Path(ns), wanted.query); {
-				case err != nil:
-					return err
-				case a.Source() != wanted.source:
-					return fmt.Errorf("%v came from %q, not %q", wanted.query, a.Source(), wanted.source)
-				}
+		later := r.touch(t, k, ns, "object-0", "later")
+		r.await(hitNotOlderThan, k.Path(ns), notOlderThan(later))
+		r.expect(hitExact, k.Path(ns), exactly(later))
+		if got := r.count(k, fullLoad); got > 2 {
+			t.Errorf("%s were loaded %d times", k.Plural, got)
+		}
+	}
+}
+
+// Rule 7: the Leases of the API servers tell that there is another one, or one less, or that one
+// was started again. Then all is compared, and goes on to be answered. That a Lease is renewed is no
+// news.
+func TestAPIServersComeAndGo(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	r := newRig(t, ownCluster(t), rigOptions{})
+	ns := r.namespace(t, "come-and-go")
+	r.create(t, configMaps, ns, "one")
+	list := configMaps.Path(ns)
+	r.await(hitAny, list, anyVersion())
+	verified := func(because string, after int) {
+		r.until("a comparison because of "+because, func() error {
+			r.expect(hitAny, list, anyVersion())
+			if r.count(configMaps, compared) <= after {
+				return errors.New("nothing was compared")
 			}
 			return nil
 		})
 	}
-}
-
-// Rule 8: the Leases of the API servers tell that there is another one, or one less, or that one
-// was started again. That one is renewed is no news.
-func TestAPIServersComeAndGo(t *testing.T) {
-	harness.Long(t)
-	t.Parallel()
-	r := newRig(t, ownCluster(t), settle)
-	r.unhurried(t, configMaps, r.namespace(t, "come-and-go"), func(r *rig, ns string) error { return comeAndGo(t, r, ns) })
-}
-
-// comeAndGo returns an error if all is not loaded again once for each change.
-func comeAndGo(t *testing.T, r *rig, ns string) error {
-	t.Helper()
-	r.create(t, configMaps, ns, "one")
-	list := configMaps.Path(ns)
 	held := func(holder string) fieldsOf { return serverLease(ns, holder) }
 	for _, step := range []struct {
 		name, method, path string
 		object             any
 	}{
 		{"another API server", http.MethodPost, serverLeases, held("another_1")},
-		{"that is started again", http.MethodPatch, serverLeases + "/" + ns, held("another_2")},
-		{"that ends", http.MethodDelete, serverLeases + "/" + ns, nil},
+		{"one that is started again", http.MethodPatch, serverLeases + "/" + ns, held("another_2")},
+		{"one that ends", http.MethodDelete, serverLeases + "/" + ns, nil},
+		{"one more", http.MethodPost, serverLeases, held("another_3")},
 	} {
-		r.await(hitAny, list, anyVersion())
-		loads := r.count(configMaps, fullLoad)
+		before := r.count(configMaps, compared)
 		r.write(t, step.method, step.path, step.object)
-		r.await(fwdUpstream, list, anyVersion())
-		r.await(hitAny, list, anyVersion())
-		if got := r.count(configMaps, fullLoad); got != loads+1 {
-			return fmt.Errorf("%s: loaded %d times, not once", step.name, got-loads)
-		}
+		verified(step.name, before)
 	}
-	r.write(t, http.MethodPost, serverLeases, held("another_3"))
-	r.await(fwdUpstream, list, anyVersion())
-	r.await(hitAny, list, anyVersion())
-	loads := r.count(configMaps, fullLoad)
+	before := r.count(configMaps, compared)
 	renewed := held("another_3")
 	renewed["spec"] = fieldsOf{"renewTime": "2100-01-01T00:00:10.000000Z"}
 	r.write(t, http.MethodPatch, serverLeases+"/"+ns, renewed)
@@ -137,10 +109,10 @@ func comeAndGo(t *testing.T, r *rig, ns string) error {
 		later := r.touch(t, configMaps, ns, "one", "later")
 		r.await(hitNotOlderThan, list, notOlderThan(later))
 	}
-	if got := r.count(configMaps, fullLoad); got != loads {
-		return errors.New("a renewal was taken for a change")
+	if got := r.count(configMaps, compared); got != before {
+		t.Error("a renewal was taken for a change")
 	}
-	return nil
+	expect.NoError(t, r.loaded(configMaps, 1))
 }
 
 // serverLease is the Lease of an API server that does not exist.
@@ -152,11 +124,11 @@ func serverLease(name, holder string) fieldsOf {
 	}
 }
 
-// Rule 8: /version tells of other API servers as well.
+// Rule 7: /version tells of other API servers as well.
 func TestVersionChanges(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	r := newRig(t, shared, settle)
+	r := newRig(t, shared, rigOptions{})
 	ns := r.namespace(t, "version")
 	r.create(t, configMaps, ns, "one")
 	r.await(hitAny, configMaps.Path(ns), anyVersion())
@@ -168,8 +140,13 @@ func TestVersionChanges(t *testing.T) {
 		_, _ = fmt.Fprint(w, `{"major":"1","minor":"99","gitVersion":"v1.99.0"}`)
 		return true
 	})
-	r.await(fwdUpstream, configMaps.Path(ns), anyVersion())
-	r.await(hitAny, configMaps.Path(ns), anyVersion())
+	r.until("a comparison because of it", func() error {
+		r.expect(hitAny, configMaps.Path(ns), anyVersion())
+		if r.count(configMaps, compared) == 0 {
+			return errors.New("nothing was compared")
+		}
+		return nil
+	})
 }
 
 // Rule 9: while the API servers do not agree in which version they store a resource, it is
@@ -181,7 +158,7 @@ func TestStorageVersions(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	r := newRig(t, ownCluster(t, "--feature-gates=StorageVersionAPI=true,APIServerIdentity=true",
-		"--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"), settle)
+		"--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"), rigOptions{})
 	r.unhurried(t, configMaps, r.namespace(t, "storage-versions"), func(r *rig, ns string) error {
 		return storageVersionsMove(t, r, ns)
 	})

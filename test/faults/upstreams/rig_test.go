@@ -156,7 +156,7 @@ func (r *rig) start(upstream string, args ...string) *harness.Proxy {
 	own := r.plane.RESTConfig(controlplane.Feed)
 	own.Host, own.CAData = upstream, slices.Concat(own.CAData, r.cas)
 	p, err := r.proxies.Start(r.Context(), harness.ProxyOptions{Upstream: own, Args: append([]string{
-		"--eager", "configmaps,pods", "--upstream-settle", "3s", "--staleness-bound", load.Bound.String(),
+		"--eager", "configmaps,pods", "--staleness-bound", load.Bound.String(),
 		"--consistent-lists=always", "--watches",
 	}, args...)}, r.callers...)
 	r.must(err)

@@ -1,0 +1,197 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
+)
+
+const (
+	// lagging is how long after a change, beyond [Skew], the slowest API server has surely learnt of it.
+	lagging = time.Minute
+	// maxVerifying is how many collections are verified at the same time.
+	maxVerifying = 2
+	// verifyFor is after how long a collection is loaded anew that could not be verified.
+	verifyFor = 10 * time.Minute
+)
+
+// doubtful says that a collection may not be what the upstream would answer. It is answered meanwhile: an
+// upgrade or a restart of an API server is when memory is needed most. Collections.mu guards it.
+type doubtful struct {
+	// since is when it began; zero: there is none.
+	since time.Time
+	// next is when the collection may be compared next, and underWay: it is being compared.
+	next     time.Time
+	underWay bool
+	retries  wait.Backoff
+}
+
+// Verify says that other API servers than before may answer: they may write the same objects in other
+// bytes, or have another past. All that was loaded before is compared with what they answer, page by
+// page, and is answered meanwhile. What differs is loaded anew; so is what cannot be compared for ten
+// minutes.
+func (c *Collections) Verify(what string) {
+	now := time.Now()
+	c.mu.Lock()
+	c.changes = c.changes.with(Invalidation{Ground: Servers, What: what}, now)
+	c.mu.Unlock()
+	c.doubt(Extent{}, now)
+}
+
+// verifyAfter verifies what was loaded since a definition or a route changed, when also an API server
+// that was slow to learn of it has done so.
+func (c *Collections) verifyAfter(i Invalidation, changed time.Time) {
+	if !clock.Sleep(c.ctx, i.Until.after+lagging) {
+		return
+	}
+	c.mu.RLock()
+	again := c.bans[banKey{i.Ground, i.Extent}].until.After(changed.Add(i.Until.after)) // so it will be verified later
+	c.mu.RUnlock()
+	if !again {
+		c.doubt(i.Extent, time.Now())
+	}
+}
+
+// doubt has what was loaded before now verified.
+func (c *Collections) doubt(of Extent, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for r, running := range c.all {
+		if of.has(r) {
+			running.doubt.since, running.doubt.next, running.doubt.retries = now, now, retryBackoff()
+		}
+	}
+	for range maxVerifying {
+		select {
+		case c.doubts <- struct{}{}:
+		default: // all know already
+		}
+	}
+}
+
+// verifyDoubtful verifies one collection after the other until the process ends.
+func (c *Collections) verifyDoubtful() {
+	for c.ctx.Err() == nil {
+		r, pause := c.nextDoubtful(time.Now())
+		if r != nil {
+			since, revision, err := c.verify(r)
+			c.endDoubt(r, since, revision, err)
+			continue
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-c.doubts:
+		case <-timer.C:
+		case <-c.ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// nextDoubtful returns the collection that is to be verified next, eager ones first, and takes it; or for
+// how long there is none.
+func (c *Collections) nextDoubtful(now time.Time) (found *running, pause time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	foundEager := false
+	pause = time.Hour
+	for of, r := range c.all {
+		_, eager := c.eager[of]
+		switch {
+		case r.doubt.since.IsZero() || r.doubt.underWay:
+		case r.doubt.next.After(now):
+			pause = min(pause, r.doubt.next.Sub(now))
+		case found == nil || eager && !foundEager:
+			found, foundEager = r, eager
+		}
+	}
+	if found != nil {
+		found.doubt.underWay = true
+	}
+	return found, pause
+}
+
+func (c *Collections) doubtfulSince(r *running) time.Time {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return r.doubt.since
+}
+
+// verify compares all of a collection, byte by byte: each page of the newest state that there is when it
+// comes to that page. It begins again when there is more doubt meanwhile. It returns of which doubt the
+// outcome is, and the last revision. What was loaded after the doubt began needs no comparison.
+func (c *Collections) verify(r *running) (since time.Time, revision uint64, err error) {
+	cmp := &comparison{source: c.source(r.resource)}
+	from, tries := "", 0
+	for {
+		if now := c.doubtfulSince(r); now != since {
+			since, from = now, ""
+		}
+		v := r.view.Load()
+		switch {
+		case v.absence != reason.None:
+			return since, 0, absenceError{v.absence}
+		case v.loaded.After(since):
+			return since, v.To, nil
+		}
+		s, asked := v.state(), time.Now()
+		limit := s.tree.PageLimit(from, bytesPage, pageBytes)
+		err = cmp.page(c.ctx, s, from, limit)
+		if wrong, is := errors.AsType[*mismatchError](err); is {
+			s.Heard = time.Time{} // how old it is does not matter
+			err = c.confirm(c.ctx, r, s, wrong)
+		}
+		switch {
+		case source.Answered(err, http.StatusGone, http.StatusGatewayTimeout) && tries < checkTries:
+			tries++ // the upstream does not have that revision any more, or yet
+		case err != nil:
+			return since, s.Revision, err
+		default:
+			tries = 0
+			if from = s.Page(index.Query{Start: from, Limit: limit}, nil).Next; from == "" {
+				return since, s.Revision, nil
+			}
+		}
+		if !clock.Sleep(c.ctx, max(leastRest, restFactor*time.Since(asked))) {
+			return since, s.Revision, context.Cause(c.ctx)
+		}
+	}
+}
+
+// endDoubt decides what follows from a comparison.
+func (c *Collections) endDoubt(r *running, since time.Time, revision uint64, err error) {
+	if c.ctx.Err() != nil {
+		return
+	}
+	wrong, differs := errors.AsType[*mismatchError](err)
+	again := err != nil && !differs && time.Since(since) < verifyFor
+	c.mu.Lock()
+	r.doubt.underWay = false
+	switch {
+	case again:
+		r.doubt.next = time.Now().Add(source.Wanted(r.doubt.retries.Step(), err))
+	case r.doubt.since.Equal(since):
+		r.doubt.since = time.Time{}
+	}
+	c.mu.Unlock()
+	log := c.config.Log.With("collection", r.resource.String(), "revision", revision)
+	switch {
+	case err == nil:
+		log.Debug("verified")
+	case again:
+		log.Debug("not verified yet", "error", err)
+	case differs && !wrong.onlyBytes:
+		c.conclude(r, revision, c.checks.Next(r.resource), err)
+	default:
+		log.Info("the API servers write it differently now, or it could not be verified: it is loaded anew", "error", err)
+		r.loadAnew()
+	}
+}

@@ -1,9 +1,11 @@
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -19,8 +21,9 @@ const besideTimeout = 15 * time.Second
 // revision.
 type attested struct {
 	from, revision uint64
-	// changes are the revisions of the changes between the two, in order.
+	// changes are the revisions of the changes between the two, in order, and first is the first of them.
 	changes []uint64
+	first   wire.Event
 }
 
 // last is the revision of the last change, or where the watch began.
@@ -50,6 +53,9 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 			a.revision = rev
 			return a, nil
 		default:
+			if len(a.changes) == 0 {
+				a.first = ev
+			}
 			a.changes = append(a.changes, rev)
 		}
 	}
@@ -57,6 +63,36 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 		return a, errNoBookmark
 	}
 	return a, fmt.Errorf("a short watch broke before its bookmark: %w", s.Err)
+}
+
+// samePast returns nil if the upstream has the past that is known here. After etcd was restored from an
+// older snapshot, and written to until its revision had passed ours, a watch can begin where the last one
+// had come to, as if nothing had happened. So a short watch from just before the newest change that is no
+// deletion (which another past can have, too) must tell that change again, byte for byte, and then the
+// deletions that followed, and nothing else up to the interval's end. With [errUnproven] it does not, or
+// there was no such change since the load.
+func (f *feed) samePast(ctx context.Context) error {
+	v := f.collection.view.Load()
+	last, revisions := v.lastChange()
+	if last == nil {
+		return errUnproven
+	}
+	a, err := f.attest(ctx, last.Revision-1)
+	switch {
+	case err != nil && !errors.Is(err, errNoBookmark):
+		return err
+	case err == nil && a.revision < v.To:
+		return fmt.Errorf("the upstream is at revision %d, and not at %d yet", a.revision, v.To)
+	}
+	told, _ := slices.BinarySearch(a.changes, v.To+1)
+	if !slices.Equal(a.changes[:told], revisions) {
+		return errUnproven
+	}
+	first, err := f.change(f.frame, a.first)
+	if err != nil || first.key != last.Key || first.object == nil || !bytes.Equal(first.object.Bytes, last.Bytes) {
+		return errUnproven
+	}
+	return nil
 }
 
 // errNoBookmark says that a short watch has lasted until its timeout.

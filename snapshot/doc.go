@@ -15,9 +15,9 @@
 //   - Its end advances only by an event or a bookmark of a stream that was opened at or before that
 //     end, or by a short watch from there.
 //   - A stream that ended or broke is opened again at the interval's end, after the upstream was asked
-//     for its revision. If the upstream has forgotten what came since (410), a state is loaded beside
-//     the one that is known, which is answered until the new one takes its place. Nothing from before
-//     is known then.
+//     for its revision. After a break it must also tell the newest change again. If it does not, or has
+//     forgotten what came since (410), a state is loaded beside the one that is known. Nothing from before
+//     is known then. Until there is a stream, only those are answered who ask for any state.
 //   - An event that cannot be decoded, comes out of order or does not fit the state (an object
 //     added twice, an unknown one modified) drops everything.
 //   - A revision below the highest one seen, or far above it, means that the upstream's storage was
@@ -25,7 +25,7 @@
 //   - The newest state (for Any and NotOlderThan) is given only while it is younger than a bound: the
 //     feed has asked the upstream for its current revision, less than the bound ago, and the state has
 //     reached that revision. No event and no bookmark alone makes it younger. History (for Exact and
-//     continuations) stays true when the upstream is silent.
+//     continuations) stays true when the stream is silent.
 //
 // If a state is not known, a [reason.Reason] says why; the request is forwarded for that reason.
 //

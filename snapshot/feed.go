@@ -39,15 +39,16 @@ type feed struct {
 	// makeRoom has others go for what came to the collection, and reports whether there is room then.
 	makeRoom func() bool
 	log      *slog.Logger
-	// retries gives the pause before the next try, refusals after a 403, and misfits after a state that
-	// does not fit.
-	retries, refusals, misfits wait.Backoff
+	// retries gives the pause before the next try, refusals after a 403, misfits after a state that does
+	// not fit, and doubts before a load because the past was not shown to be the same.
+	retries, refusals, misfits, doubts wait.Backoff
 	// refused is since when the upstream has answered 403; zero if the last answer was none.
 	refused time.Time
 	// anew: the state must be loaded, even if there is one.
 	anew bool
-	// broken: the last stream did not end at its timeout.
-	broken bool
+	// ended is when the last stream ended at its timeout; zero if it did not, and whoever answers next may
+	// have another past.
+	ended time.Time
 	// measured is how many bytes an object had on average in the last state that did not fit; 0 if
 	// none was read.
 	measured int64
@@ -78,8 +79,11 @@ const (
 // learned from it.
 var errObject = errors.New("the first object of an empty collection: its form could not be learned")
 
-// errOutOfDate says that the state was found to be another one than the API servers answer now.
-var errOutOfDate = errors.New("other API servers answer, or they write it differently now")
+// errOutOfDate says that the API servers may have another state than the one that is known.
+var errOutOfDate = errors.New("the API servers write it differently now")
+
+// errUnproven says that a stream could go on, but nothing shows that the upstream has the same past.
+var errUnproven = errors.New("the upstream may have another past")
 
 func refusalBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: unlikelyRetry}
@@ -89,6 +93,11 @@ func refusalBackoff() wait.Backoff {
 // a whole list.
 func misfitBackoff() wait.Backoff {
 	return wait.Backoff{Duration: unlikelyRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestMisfit}
+}
+
+// doubtBackoff grows: where streams break again and again, loading anew must not be the rule.
+func doubtBackoff() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 4, Jitter: 0.5, Steps: 10, Cap: longestMisfit}
 }
 
 func retryBackoff() wait.Backoff {
@@ -102,7 +111,7 @@ const lastingAttempt = 4
 // run feeds the collection until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	defer f.collection.retire(reason.Warming)
-	f.retries, f.refusals, f.misfits = retryBackoff(), refusalBackoff(), misfitBackoff()
+	f.retries, f.refusals, f.misfits, f.doubts = retryBackoff(), refusalBackoff(), misfitBackoff(), doubtBackoff()
 	f.fresh = freshness.New(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
 	f.anew = true
 	for attempt := 0; ctx.Err() == nil; attempt++ {
@@ -114,8 +123,8 @@ func (f *feed) run(ctx context.Context) {
 		if lasted >= steady || lasted >= aMoment && !loads {
 			f.retries, attempt = retryBackoff(), 0
 		}
-		if lasted >= longestMisfit { // it did fit
-			f.misfits = misfitBackoff()
+		if v := f.collection.view.Load(); v.absence == reason.None && time.Since(v.loaded) >= longestMisfit { // it did fit
+			f.misfits, f.doubts = misfitBackoff(), doubtBackoff()
 		}
 		if err == nil && lasted >= aMoment {
 			continue
@@ -134,7 +143,7 @@ func (f *feed) run(ctx context.Context) {
 // level is how much an error matters that ended a stream, or kept one from being opened.
 func (f *feed) level(err error, attempt int) slog.Level {
 	switch {
-	case err == nil, source.IsTrouble(err) && (attempt != lastingAttempt || !source.Troubled(err)):
+	case err == nil, errors.Is(err, errUnproven), source.IsTrouble(err) && (attempt != lastingAttempt || !source.Troubled(err)):
 		return slog.LevelDebug // upstream.Health tells of trouble, once for all
 	case f.collection.known():
 		return slog.LevelInfo
@@ -151,13 +160,17 @@ func (f *feed) live(ctx context.Context) (lasted time.Duration, err error) {
 	}
 	s, err := open(ctx)
 	if err != nil {
+		f.collection.follows(false)
 		return 0, err
 	}
 	f.refused = time.Time{}
 	begun := time.Now()
 	err = f.drain(ctx, s)
 	s.Stop()
-	f.broken = err != nil
+	f.ended = time.Time{}
+	if err == nil {
+		f.ended, _ = s.Ended(time.Now())
+	}
 	return time.Since(begun), err
 }
 
@@ -196,6 +209,9 @@ func (f *feed) settle(err error, now time.Time) (pause, least time.Duration) {
 	case source.Answered(err, http.StatusGone), errors.Is(err, errObject), errors.Is(err, errOutOfDate):
 		f.anew = true
 		f.collection.life.ended(lossOf(err), now)
+	case errors.Is(err, errUnproven):
+		f.anew, least = true, f.doubts.Step()
+		f.collection.life.ended(lossOf(err), now)
 	}
 	if least == 0 {
 		pause = f.retries.Step()
@@ -222,7 +238,7 @@ func (f *feed) begin(ctx context.Context) (*stream, error) {
 		return nil, err
 	}
 	f.collection.trouble.Store(nil)
-	f.anew = false
+	f.anew, f.ended = false, time.Now()
 	f.collection.life.opened()
 	f.refusals = refusalBackoff()
 	if s == nil {

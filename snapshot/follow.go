@@ -28,6 +28,8 @@ type stream struct {
 //	  1     130    a watch from 120 on: what happened since is told, and the interval grows
 //	  2     130    that watch is answered 410: what happened since is forgotten; load anew
 //	  3     110    another past: drop everything
+//
+// After a break, 130 may be of another past, too: then [feed.samePast] must hold.
 func (f *feed) again(ctx context.Context) (*stream, error) {
 	if !clock.Sleep(ctx, time.Until(f.fresh.SparedUntil())) {
 		return nil, ctx.Err()
@@ -46,10 +48,14 @@ func (f *feed) again(ctx context.Context) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.expect(now)
-	if f.broken {
+	if f.ended.IsZero() || clock.InDoubt(f.ended, time.Now()) {
+		if err := f.samePast(ctx); err != nil {
+			s.Stop()
+			return nil, err
+		}
 		c.life.resumed()
 	}
+	c.expect(now)
 	return s, nil
 }
 

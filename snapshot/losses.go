@@ -20,7 +20,7 @@ func lossOf(err error) reason.Reason {
 	switch {
 	case errors.Is(err, errObject):
 		return reason.FirstObject
-	case errors.Is(err, errOutOfDate):
+	case errors.Is(err, errOutOfDate), errors.Is(err, errUnproven):
 		return reason.Upstream
 	case errors.As(err, &back):
 		return reason.WentBack

@@ -178,7 +178,7 @@ func (l *life) check(revs []uint64) error {
 		if err := l.same(s, l.told.past.replay(l.told.To)); err != nil {
 			return fmt.Errorf("the newest state: %w", err)
 		}
-		for since, want := range map[uint64]bool{l.told.To - 1: true, l.told.To: !l.broken, l.told.To + 1: false} {
+		for since, want := range map[uint64]bool{0: true, l.told.To - 1: !l.broken, l.told.To: !l.broken, l.told.To + 1: false} {
 			switch _, absence := v.notOlder(time.Now(), modelStaleness, since); {
 			case want != (absence == reason.None), absence != reason.None && absence != reason.NotProven:
 				return fmt.Errorf("the newest state, not older than %d: %q; told was %d, broken is %v", since, absence, l.told.To, l.broken)
@@ -223,7 +223,7 @@ func (l *life) checkKept(v *View) error {
 }
 
 func (l *life) checkExact(v *View, rev uint64) error {
-	known := l.known && l.told.contains(rev)
+	known := l.known && !l.broken && l.told.contains(rev)
 	s, absence := v.exact(rev)
 	must, mustNot := l.wanted(rev)
 	switch {

@@ -53,16 +53,16 @@ func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
 	}
 }
 
-// TestFeedsAreWoken: who names the newest state while no stream is read gets it from the upstream,
-// and wakes the feed, unless the upstream wants to be spared. So does a 410 to somebody's watch.
+// TestFeedsAreWoken: who names a revision while no stream is read gets it from the upstream, and wakes the
+// feed, unless the upstream wants to be spared. So does a 410 to somebody's watch.
 func TestFeedsAreWoken(t *testing.T) {
 	names := func(t *testing.T, c *Collection) {
 		t.Helper()
-		if _, why := c.Latest(t.Context(), 8); why != reason.None {
-			t.Errorf("a state below the newest: %q", why)
+		if _, why := c.Latest(t.Context(), 0); why != reason.None {
+			t.Errorf("any state: %q", why)
 		}
-		if _, why := c.Latest(t.Context(), 9); why != reason.NotProven {
-			t.Errorf("the newest state: %q", why)
+		if _, why := c.Latest(t.Context(), 8); why != reason.NotProven {
+			t.Errorf("a state below the newest: %q", why)
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -77,12 +77,12 @@ func TestFeedsAreWoken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const down = 50 * time.Second
-				u, begun := quiet(), time.Now()
+				u, begun := &upstream{revision: 7, changes: true}, time.Now()
 				u.watch = func(uint64) []string {
 					if time.Since(begun) < down {
 						return []string{cut}
 					}
-					return nil
+					return []string{bookmark(9, "")}
 				}
 				c := fed(t, &busy{upstream: u, after: tt.after, refuses: func(r *http.Request) bool {
 					return kindOf(r) == "watch" && time.Since(begun) < down

@@ -77,13 +77,13 @@ func TestTroubleIsNotLoss(t *testing.T) {
 			return 0, nil
 		}},
 		"429 when a watch is opened again": {meddle: func(r *http.Request, kind string, n int, _ time.Duration) (time.Duration, *http.Response) {
-			if kind == "watch" && n%2 == 1 {
+			if kind == "watch" && n%3 == 1 {
 				return 0, tooBusy(r, http.StatusTooManyRequests)
 			}
 			return 0, nil
 		}},
 		"503 when a watch is opened again": {meddle: func(r *http.Request, kind string, n int, _ time.Duration) (time.Duration, *http.Response) {
-			if kind == "watch" && n%3 != 0 {
+			if kind == "watch" && n%6 < 4 {
 				return 0, tooBusy(r, http.StatusServiceUnavailable)
 			}
 			return 0, nil
@@ -110,15 +110,15 @@ func TestTroubleIsNotLoss(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 9}
+				u := &upstream{revision: 7, changes: true}
 				u.watch = func(from uint64) []string {
 					switch {
-					case from < 9:
+					case from < 8:
 						return []string{expired, cut}
 					case tt.cuts && u.watches == 1:
 						return []string{cut}
 					}
-					return nil
+					return []string{bookmark(9, "")}
 				}
 				begun, n := time.Now(), map[string]int{}
 				c := fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {

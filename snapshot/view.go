@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"slices"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -34,7 +35,8 @@ type View struct {
 	frame  *wire.Frame
 	// watches are the clients that follow the collection; nil if none may.
 	watches *watch.Hub
-	// streams: a stream is being read that goes on from the interval's end.
+	// streams: a stream is being read that goes on from the interval's end, from an upstream with the same
+	// past. Without one, only those are answered who ask for any state.
 	streams bool
 	// next is closed when there is another view; newer is closed when there is one with a later heard, or
 	// without a state.
@@ -76,12 +78,12 @@ func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snaps
 	return v.state(), reason.None
 }
 
-// notOlder is latest for those who ask for a state that is not older than a revision. Who names the
-// newest one while no stream is read may have been told by the upstream that it is too old (410):
-// then the upstream must answer, or the same state would be given, and refused, again and again.
+// notOlder is latest for those who ask for a state that is not older than a revision, or for any (0).
+// While no stream is read, revisions mean nothing: the upstream may have another past, or may have told
+// who names the newest one that it is too old (410).
 func (v *View) notOlder(now time.Time, bound time.Duration, rev uint64) (Snapshot, reason.Reason) {
 	snap, absence := v.latest(now, bound, rev)
-	if absence == reason.None && !v.streams && rev == v.To {
+	if absence == reason.None && !v.streams && rev > 0 {
 		return Snapshot{}, reason.NotProven
 	}
 	return snap, absence
@@ -95,6 +97,17 @@ func (v *View) state() Snapshot {
 	}
 }
 
+// lastChange returns the object of the newest change that is no deletion, and the revisions of that change
+// and of the deletions that followed; nil if there was none since the state was loaded.
+func (v *View) lastChange() (last *index.Object, revisions []uint64) {
+	for i := v.versions.Len() - 1; i >= 0 && last == nil; i-- {
+		version := v.versions.At(i)
+		last, revisions = version.Put, append(revisions, version.Revision)
+	}
+	slices.Reverse(revisions)
+	return last, revisions
+}
+
 // farAhead is more revisions than an etcd writes in any time for which a feed may be behind:
 // minutes.
 const farAhead = 1 << 22
@@ -106,6 +119,9 @@ func (v *View) tooFar(rev uint64) bool { return rev > v.To && rev-v.To > farAhea
 func (v *View) exact(rev uint64) (Snapshot, reason.Reason) {
 	if absence := v.knows(rev, v.absence); absence != reason.None {
 		return Snapshot{}, absence
+	}
+	if !v.streams { // as for notOlder
+		return Snapshot{}, reason.NotProven
 	}
 	return Snapshot{Revision: rev, Frame: v.frame, epoch: v.epoch, tree: v.versions.Find(rev).Tree}, reason.None
 }

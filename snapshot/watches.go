@@ -37,16 +37,17 @@ func (c *Collection) NoFollow(rev uint64, gapless bool) reason.Reason {
 // follow returns the newest state, if it is at rev or later, and if it is known what came after that
 // where it must be.
 func (v *View) follow(now time.Time, bound time.Duration, rev uint64, gapless bool) (Snapshot, reason.Reason) {
-	if !gapless {
-		return v.notOlder(now, bound, rev)
-	}
 	snap, absence := v.latest(now, bound, rev)
-	if absence == reason.None {
-		if live := v.live(); live.Kept() > rev {
-			return Snapshot{}, reason.History
-		}
+	if absence != reason.None {
+		return Snapshot{}, absence
 	}
-	return snap, absence
+	if live := v.live(); gapless && live.Kept() > rev {
+		return Snapshot{}, reason.History
+	}
+	if !v.streams {
+		return Snapshot{}, reason.NotProven
+	}
+	return snap, reason.None
 }
 
 // live is what is known, as those see it who follow it.

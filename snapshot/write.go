@@ -88,6 +88,7 @@ func (c *Collection) open(l complete) {
 		Interval: Interval{From: l.revision, To: l.revision},
 		heard:    l.Probe,
 		loaded:   l.Probe.Sent,
+		streams:  true, // in a moment, if it came in pages
 		versions: c.versions,
 		newest:   l.state,
 		frame:    l.frame,
@@ -131,7 +132,7 @@ func (c *Collection) apply(ch change) error {
 		return err
 	}
 	size := int64(versionOverhead)
-	next := index.Version{Revision: ch.revision, Tree: state, Superseded: size}
+	next := index.Version{Revision: ch.revision, Tree: state, Superseded: size, Put: ch.object}
 	if old != nil {
 		next.Superseded += old.Size()
 	}

@@ -25,7 +25,7 @@ func removed() map[string]string {
 		"--cert-hosts": "the certificate that listproxy makes is also for the IP address in --bind-address; for other names give one in " +
 			"--tls-cert-file",
 		"--tls-cipher-suites": "Go chooses among the suites of TLS 1.2 that are secure; --tls-min-version VersionTLS13 leaves these out",
-		"--upstream-settle":    "nothing is forwarded any more because API servers changed: leave the flag out",
+		"--upstream-settle":   "nothing is forwarded any more because API servers changed: leave the flag out",
 	}
 	for _, flag := range []string{"--audit-log-maxage", "--audit-log-compress"} {
 		gone[flag] = "--audit-log-maxbackup says how many rotated files of the audit log are kept: leave the flag out"

@@ -47,7 +47,7 @@ var (
 		"asked for the revision that the state has reached. It grows between two probes, and on a quiet resource between two bookmarks.",
 		ofCollections()...)
 	feedRestarts = counter("listproxy_feed_restarts_total",
-		"How often a state was lost and had to be loaded again, and why (cause). Each time leaves a gap.", ofCollections("cause")...)
+		"How often a state was lost, or had to be loaded anew, and why (cause). History begins anew each time.", ofCollections("cause")...)
 
 	watches     = gauge("listproxy_watches", "Watches that are answered from memory now, streaming lists among them.", ofCollections()...)
 	watchEvents = counter("listproxy_watch_events_total",

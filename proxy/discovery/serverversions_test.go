@@ -10,8 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/version"
 
-	"github.com/listproxy/listproxy/proxy/upstream"
-	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/proxytest"
 )

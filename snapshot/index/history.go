@@ -12,6 +12,8 @@ type Version struct {
 	// Change is what made this version of the one before it; the zero Change for a state that was
 	// loaded as a whole.
 	Change Change
+	// Put is the object that made this version; nil for a deletion, and for a state that was loaded.
+	Put *Object
 	// Superseded is what is freed when the version before this one is forgotten: the object
 	// that this one replaced or removed, and the path of the trees.
 	Superseded int64

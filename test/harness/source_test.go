@@ -143,7 +143,7 @@ const (
 
 var largePackages = map[string]struct{ lines, files int }{
 	// A collection's feed, interval and state change together, under one lock.
-	"snapshot": {lines: 4000, files: filesOfFolder},
+	"snapshot": {lines: 4050, files: filesOfFolder},
 }
 
 // TestPackagesStaySmall: a package that one person can keep in mind has one job.

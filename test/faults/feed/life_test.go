@@ -136,7 +136,7 @@ func TestRevokedToken(t *testing.T) {
 		t.Errorf("an answer from memory %v after the feed's token was refused", late)
 	}
 	r.expect(fwdStale, list, anyVersion())
-	r.expect(hitExact, list, exactly(known))
+	r.expect(fwdNotProven, list, exactly(known))
 	missed := r.create(t, k, ns, "missed")
 	r.expect(fwdStale, list, notOlderThan(missed))
 }

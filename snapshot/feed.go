@@ -66,6 +66,8 @@ const (
 	unlikelyRetry = 2 * time.Minute
 	// longestMisfit is the longest pause after a state that did not fit.
 	longestMisfit = 20 * time.Minute
+	// longestDoubt is the longest pause before a load that is due because streams break.
+	longestDoubt = 5 * time.Minute
 	// refusalGrace is for how long a state is kept after a 403: an API server that has just started
 	// refuses everybody until it has read its roles.
 	refusalGrace = 15 * time.Second
@@ -97,7 +99,7 @@ func misfitBackoff() wait.Backoff {
 
 // doubtBackoff grows: where streams break again and again, loading anew must not be the rule.
 func doubtBackoff() wait.Backoff {
-	return wait.Backoff{Duration: time.Second, Factor: 4, Jitter: 0.5, Steps: 10, Cap: longestMisfit}
+	return wait.Backoff{Duration: time.Second, Factor: 4, Jitter: 0.5, Steps: 10, Cap: longestDoubt}
 }
 
 func retryBackoff() wait.Backoff {

@@ -37,6 +37,8 @@ type upstream struct {
 	// changes: right after the first load, at revision 7, b changes at revision 8, and the upstream is at 9
 	// then. So there is an event from which a watch can be resumed.
 	changes bool
+	// past is what a watch tells that begins before that change; nil: the same once more.
+	past []string
 	// tells is what watches that last tell every second, or after each of these pauses.
 	tells  string
 	pauses time.Duration
@@ -68,6 +70,9 @@ const aStatus = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Fail
 func (u *upstream) again(from uint64) []string {
 	if !u.changes || from >= 8 {
 		return nil
+	}
+	if u.past != nil {
+		return u.past
 	}
 	return []string{inEvent("MODIFIED", itemBAt(8)), bookmark(9, "")}
 }
@@ -400,6 +405,46 @@ func TestSomebodyElseRefuses(t *testing.T) {
 			t.Errorf("%d watches, %d loads, %+v", u.watches, u.loads, c.life.counts.stats())
 		}
 	})
+}
+
+// TestAnotherPastIsLoaded: after a break the newest change, of b at 8, must be told again as it was, and
+// nothing else up to 9. If it is not, the state is loaded anew, and not before.
+func TestAnotherPastIsLoaded(t *testing.T) {
+	for name, test := range map[string]struct {
+		past  []string
+		loads int
+	}{
+		"the same":            {nil, 1},
+		"the same, and later": {[]string{inEvent("MODIFIED", itemBAt(8)), inEvent("MODIFIED", itemBAt(12)), bookmark(12, "")}, 1},
+		"other bytes": {[]string{
+			inEvent("MODIFIED", strings.Replace(itemBAt(8), `"namespace":"n",`, `"namespace":"n","uid":"u",`, 1)), bookmark(9, ""),
+		}, 2},
+		"another object": {[]string{inEvent("MODIFIED", strings.Replace(itemBAt(8), `"b"`, `"c"`, 1)), bookmark(9, "")}, 2},
+		"a deletion":     {[]string{inEvent("DELETED", itemBAt(8)), bookmark(9, "")}, 2},
+		"one more":       {[]string{inEvent("MODIFIED", itemBAt(8)), inEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, 2},
+		"another one":    {[]string{inEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, 2},
+		"nothing":        {[]string{bookmark(9, "")}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := &upstream{revision: 7, changes: true, tells: bookmark(9, ""), past: test.past}
+				u.watch = func(uint64) []string { return nil }
+				fed(t, u, time.Second)
+				u.mu.Lock()
+				u.refuses = http.StatusServiceUnavailable
+				u.mu.Unlock()
+				time.Sleep(time.Minute)
+				u.mu.Lock()
+				u.refuses = 0
+				u.mu.Unlock()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if u.loads != test.loads {
+					t.Errorf("%d loads, want %d", u.loads, test.loads)
+				}
+			})
+		})
+	}
 }
 
 // TestTheFirstProbeIsRefused: the watch that came with the state goes on.

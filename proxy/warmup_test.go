@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,8 @@ func TestWarmup(t *testing.T) {
 			fails(step.fails)
 			if all := warmup.Stats(); len(all) != 1 || (all[0].Waits == "") != step.warm {
 				t.Errorf("loads fail: %t: %+v", step.fails, all)
+			} else if !step.warm && !strings.Contains(all[0].Waits, "EOF") {
+				t.Errorf("an operator reads %q, not why the load failed", all[0].Waits)
 			}
 		}
 	})

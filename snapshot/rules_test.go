@@ -56,9 +56,9 @@ func TestWhatAFeedDoesNotBelieve(t *testing.T) {
 			case q.Get("resourceVersionMatch") == "Exact":
 				return answered(r, http.StatusOK, fmt.Sprintf(quiet, q.Get("resourceVersion"), "", itemA+","+itemB))
 			case q.Get("continue") != "":
-				return answered(r, http.StatusOK, fmt.Sprintf(quiet, "10", "", itemB))
+				return answered(r, http.StatusOK, fmt.Sprintf(quiet, "9", "", itemB))
 			case q.Get("limit") == fmt.Sprint(initialLimit):
-				return answered(r, http.StatusOK, fmt.Sprintf(quiet, "9", `,"continue":"x"`, itemA))
+				return answered(r, http.StatusOK, fmt.Sprintf(quiet, "8", `,"continue":"x"`, itemA))
 			}
 			return nil
 		}},

@@ -225,7 +225,7 @@ func (w *modelWorld) step() string {
 		w.epochs.Checked++
 		w.revision++
 		w.mu.Unlock()
-		w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
+		w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.Mismatch, Scope: snapshot.OfCollection(modelWidgets)})
 		return "self-check"
 	case n == 4:
 		w.putBack(1)

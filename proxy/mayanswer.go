@@ -17,7 +17,7 @@ type conditions struct {
 	// schema is why definitions forbid an answer, or empty.
 	schema reason.Reason
 	// memory is what the collection depends on, with its epoch.
-	memory snapshot.Standing
+	memory snapshot.Validity
 	// allowed: the review's yes still counts.
 	allowed bool
 }
@@ -32,8 +32,8 @@ func mayAnswer(entry discovery.Entry, state snapshot.Snapshot, on conditions) re
 	case !on.known || on.entry != entry:
 		return reason.Warming
 	}
-	if doubt := on.memory.Doubt(state, on.at); doubt != reason.None {
-		return doubt
+	if why := on.memory.WhyNot(state, on.at); why != reason.None {
+		return why
 	}
 	if !on.allowed {
 		return reason.ReviewFailed

@@ -33,7 +33,7 @@ func TestMayAnswer(t *testing.T) {
 	pods, widgets := discovery.Entry{Namespaced: true}, discovery.Entry{Namespaced: true, Custom: true}
 	now := time.Now()
 	state := snapshot.Snapshot{Revision: 7, Heard: now.Add(-time.Minute)}
-	memory := snapshot.Standing{Interval: snapshot.Interval{From: 7, To: 9}, Staleness: time.Hour}
+	memory := snapshot.Validity{Interval: snapshot.Interval{From: 7, To: 9}, Staleness: time.Hour}
 	firm := conditions{at: now, entry: pods, known: true, memory: memory, allowed: true}
 	with := func(change func(*conditions)) conditions {
 		on := firm
@@ -46,17 +46,17 @@ func TestMayAnswer(t *testing.T) {
 		want reason.Reason
 	}{
 		{"nothing has changed", firm, ""},
-		{"no ground at all", conditions{}, reason.Warming},
+		{"nothing is known", conditions{}, reason.Warming},
 		{"a definition is not vouched for", with(func(g *conditions) { g.schema = reason.Upstream }), reason.Upstream},
 		{"the catalog does not know it any more", with(func(g *conditions) { g.entry, g.known = discovery.Entry{}, false }), reason.Warming},
 		{"it is another kind of resource", with(func(g *conditions) { g.entry = widgets }), reason.Warming},
 		{"it is of another scope now", with(func(g *conditions) { g.entry.Namespaced = !g.entry.Namespaced }), reason.Warming},
 		{"the state is too old", with(func(g *conditions) { g.at = now.Add(time.Hour) }), reason.Stale},
-		{"the collection was given up", with(func(g *conditions) { g.memory = snapshot.Standing{Absence: reason.Upstream} }), reason.Upstream},
+		{"the collection was given up", with(func(g *conditions) { g.memory = snapshot.Validity{Absence: reason.Upstream} }), reason.Upstream},
 		{"the revision is let go of", with(func(g *conditions) { g.memory.Interval = snapshot.Interval{From: 8, To: 9} }), reason.History},
 		{"an epoch has ended", with(func(g *conditions) { g.memory.Epoch++ }), reason.Warming},
 		{"the review counts no more", with(func(g *conditions) { g.allowed = false }), reason.ReviewFailed},
-		{"all at once", conditions{schema: reason.Upstream, memory: snapshot.Standing{Absence: reason.Stale}}, reason.Upstream},
+		{"all at once", conditions{schema: reason.Upstream, memory: snapshot.Validity{Absence: reason.Stale}}, reason.Upstream},
 	} {
 		if got := mayAnswer(pods, state, tt.on); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)

@@ -178,7 +178,7 @@ func (h *Handler) conditions(list policy.Request, a answer) conditions {
 	on := conditions{
 		at:      now,
 		schema:  h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, a.entry),
-		memory:  a.collection.Standing(),
+		memory:  a.collection.Validity(),
 		allowed: h.left(a.rights, now) > 0,
 	}
 	on.entry, on.known = h.Catalog.Known(list.Group, list.Version, list.Resource)

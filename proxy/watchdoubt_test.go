@@ -251,7 +251,7 @@ func TestNothingIsToldOfALostState(t *testing.T) {
 		asked := 0
 		s.cursor = state.Watch(index.Query{}, watch.Options{After: state.Revision, Timeout: time.Hour, Stands: func() bool {
 			asked++
-			w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
+			w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.Mismatch, Scope: snapshot.OfCollection(modelWidgets)})
 			return true
 		}})
 		w.write(1)

@@ -73,7 +73,7 @@ func TestInterruptedStates(t *testing.T) {
 			w.cut(func() { w.revision++ })
 		}},
 		"the state is dropped": {timeout: 3600, end: watch.EndLost, happens: func(w *modelWorld, _ *openWatch) {
-			w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
+			w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.Mismatch, Scope: snapshot.OfCollection(modelWidgets)})
 		}},
 		"the definition changed": {timeout: 3600, end: watch.EndLost, happens: func(w *modelWorld, _ *openWatch) {
 			w.tell(modelDefinitions, w.definition, func() { w.epochs.Definition++ })
@@ -166,7 +166,7 @@ func TestInterruptedStatesEndApart(t *testing.T) {
 		free            time.Duration // when all their room is
 	}{
 		"the state is dropped": {func(*modelWorld) {}, func(w *modelWorld) {
-			w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
+			w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.Mismatch, Scope: snapshot.OfCollection(modelWidgets)})
 		}, reads},
 		"definitions are not known": {func(w *modelWorld) {
 			w.Stall(modelDefinitions)
@@ -314,7 +314,7 @@ func TestWatchThatNeverBegan(t *testing.T) {
 			}
 		}},
 		"the state is dropped": {want: reason.Warming, happens: func(w *modelWorld) {
-			w.handler.Collections.Invalidate(snapshot.Invalidation{Ground: snapshot.Past, Extent: snapshot.OfCollection(modelWidgets)})
+			w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.Mismatch, Scope: snapshot.OfCollection(modelWidgets)})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

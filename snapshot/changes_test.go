@@ -19,12 +19,12 @@ func TestChanges(t *testing.T) {
 	pods := Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: media.JSON}
 	var c changes
 	for at, i := range []Invalidation{
-		{Ground: Definition, Extent: OfResource(widgets), Until: After(time.Minute), What: "one"},
-		{Ground: Servers, Until: After(time.Minute)},
-		{Ground: Servers, Extent: OfResource(widgets), Until: Over()},
-		{Ground: Catalog, Extent: OfVersion(schema.GroupVersion{Group: "example.com", Version: "v1"})},
-		{Ground: Past, Extent: OfCollection(pods)},
-		{Ground: Definition, Extent: OfResource(widgets), Until: After(time.Minute), What: "another"},
+		{Cause: Definition, Scope: OfResource(widgets), Until: For(time.Minute), What: "one"},
+		{Cause: Servers, Until: For(time.Minute)},
+		{Cause: Servers, Scope: OfResource(widgets), Until: Lift()},
+		{Cause: Catalog, Scope: OfVersion(schema.GroupVersion{Group: "example.com", Version: "v1"})},
+		{Cause: Mismatch, Scope: OfCollection(pods)},
+		{Cause: Definition, Scope: OfResource(widgets), Until: For(time.Minute), What: "another"},
 	} {
 		c = c.with(i, begun.Add(time.Duration(at)))
 	}
@@ -38,7 +38,7 @@ func TestChanges(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for i := range 2 * maxChanges {
-		c = c.with(Invalidation{Ground: Definition, Extent: OfResource(schema.GroupResource{Resource: fmt.Sprint(i)})}, begun)
+		c = c.with(Invalidation{Cause: Definition, Scope: OfResource(schema.GroupResource{Resource: fmt.Sprint(i)})}, begun)
 	}
 	if len(c) != maxChanges || c[0].Of != fmt.Sprint(2*maxChanges-1) {
 		t.Errorf("%d changes, the latest %+v", len(c), c[0])

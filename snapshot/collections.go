@@ -98,8 +98,8 @@ type Collections struct {
 	changes changes
 
 	checks selfChecks
-	// doubts gets values when there are collections to verify.
-	doubts chan struct{}
+	// toVerify gets values when there are collections to verify.
+	toVerify chan struct{}
 	// pacer spreads the ends of the watches of all.
 	pacer watch.Pacer
 	// probes numbers the probes of all.
@@ -111,18 +111,18 @@ type running struct {
 	*Collection
 	stop context.CancelFunc
 	// watches: clients may follow it.
-	watches bool
-	doubt   doubtful
+	watches      bool
+	verification verification
 }
 
 // NewCollections returns an empty set. Close ends it.
 func NewCollections(config Config) *Collections {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Collections{
-		config: config,
-		budget: &budget.Bound{Limit: config.Bytes},
-		loads:  make(chan struct{}, maxLoads),
-		doubts: make(chan struct{}, maxVerifying),
+		config:   config,
+		budget:   &budget.Bound{Limit: config.Bytes},
+		loads:    make(chan struct{}, maxLoads),
+		toVerify: make(chan struct{}, maxVerifying),
 
 		starts: rate.NewLimiter(startsPerSecond, startsAtOnce),
 		ctx:    ctx,
@@ -135,7 +135,7 @@ func NewCollections(config Config) *Collections {
 	}
 	c.feeds.Go(c.tidy)
 	for range maxVerifying {
-		c.feeds.Go(c.verifyDoubtful)
+		c.feeds.Go(c.verifyLoop)
 	}
 	if config.SelfCheck > 0 {
 		c.feeds.Go(func() { c.selfCheck(config.SelfCheck) })

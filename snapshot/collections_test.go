@@ -91,7 +91,7 @@ func TestPeek(t *testing.T) {
 		if found, why := c.Peek(pods); found != used || why != reason.None {
 			t.Errorf("one that is there: %v, %q", found, why)
 		}
-		c.Invalidate(Invalidation{Ground: Definition, Extent: OfResource(pods.GroupResource()), Until: After(time.Minute)})
+		c.Invalidate(Invalidation{Cause: Definition, Scope: OfResource(pods.GroupResource()), Until: For(time.Minute)})
 		if found, why := c.Peek(pods); found != nil || why != reason.Upstream {
 			t.Errorf("one that must not be there: %v, %q", found, why)
 		}

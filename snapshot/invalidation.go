@@ -16,113 +16,112 @@ import (
 // of its own. So does listproxy.
 const Skew = 10 * time.Second
 
-// Ground is one of the things that an answer from memory depends on. Each has a row in consequences.
-type Ground int
-
+// What an answer from memory depends on, named by the reason with which losses are counted that are caused
+// by a change of it.
 const (
 	// Definition is how a resource is defined. After a change the upstream writes its objects in
 	// other bytes. Not all API servers see the change at the same time, and watches from before go
 	// on with the old form.
-	Definition Ground = iota
+	Definition = reason.Schema
 	// Catalog is which server answers for a group and version. Another server has other objects,
 	// and revisions of its own.
-	Catalog
+	Catalog = reason.Moved
 	// Servers are the API servers behind the upstream, and the version in which they write a
 	// resource. Other API servers may write the same objects in other bytes (new defaults, new
 	// fields, another encoding), and no event tells of it.
-	Servers
-	// Past is the state and history of a collection.
-	Past
-	numGrounds
+	Servers = reason.Upstream
+	// Mismatch is a difference that was found between a collection and the upstream.
+	Mismatch = reason.Mismatch
 )
 
-// consequence says what follows when a Ground has moved.
-type consequence struct {
-	// ended is the reason for requests that had already found a state.
-	ended reason.Reason
-	// banned is the reason for requests while nothing is kept.
-	banned reason.Reason
-	loss   reason.Reason
+// Scope says which collections an [Invalidation] is about. The zero Scope is all of them.
+type Scope struct{ of any } // nil, schema.GroupVersion, schema.GroupResource or Resource
+
+// OfVersion is the Scope of all resources of a group and version.
+func OfVersion(gv schema.GroupVersion) Scope { return Scope{gv} }
+
+// OfResource is the Scope of one resource, in all its versions and representations.
+func OfResource(gr schema.GroupResource) Scope { return Scope{gr} }
+
+// OfCollection is the Scope of one resource in one version and representation.
+func OfCollection(r Resource) Scope { return Scope{r} }
+
+// scopesOf returns every Scope that has r in it.
+func scopesOf(r Resource) [4]Scope {
+	return [...]Scope{{}, {r.GroupVersion()}, {r.GroupResource()}, {r}}
 }
 
-var consequences = [numGrounds]consequence{
-	Definition: {ended: reason.Upstream, banned: reason.Upstream, loss: reason.Schema},
-	Catalog:    {ended: reason.Upstream, banned: reason.Upstream, loss: reason.Moved},
-	Servers:    {ended: reason.Upstream, banned: reason.Upstream, loss: reason.Upstream},
-	Past:       {ended: reason.Warming, banned: reason.Form, loss: reason.Mismatch},
-}
-
-// Extent says which collections an [Invalidation] is about. The zero Extent is all of them.
-type Extent struct{ of any } // nil, schema.GroupVersion, schema.GroupResource or Resource
-
-// OfVersion is the Extent of all resources of a group and version.
-func OfVersion(gv schema.GroupVersion) Extent { return Extent{gv} }
-
-// OfResource is the Extent of one resource, in all its versions and representations.
-func OfResource(gr schema.GroupResource) Extent { return Extent{gr} }
-
-// OfCollection is the Extent of one resource in one version and representation.
-func OfCollection(r Resource) Extent { return Extent{r} }
-
-// extentsOf returns every Extent that has r in it.
-func extentsOf(r Resource) [4]Extent {
-	return [...]Extent{{}, {r.GroupVersion()}, {r.GroupResource()}, {r}}
-}
-
-func (e Extent) has(r Resource) bool {
-	extents := extentsOf(r)
-	return slices.Contains(extents[:], e)
+func (s Scope) has(r Resource) bool {
+	scopes := scopesOf(r)
+	return slices.Contains(scopes[:], s)
 }
 
 // Until says when something may be kept again after an [Invalidation]. The zero Until is at once.
 type Until struct {
-	after      time.Duration
-	told, over bool
+	after                 time.Duration
+	untilLifted, liftsNow bool
 }
 
-// After lasts until d has passed in which the same Ground and Extent was not invalidated again.
-func After(d time.Duration) Until { return Until{after: d} }
+// For lasts until d has passed in which the same Cause and Scope was not invalidated again.
+func For(d time.Duration) Until { return Until{after: d} }
 
-// Told lasts until another Invalidation of the same Ground and Extent has Over.
-func Told() Until { return Until{told: true} }
+// UntilLifted lasts until another Invalidation of the same Cause and Scope has [Lift].
+func UntilLifted() Until { return Until{untilLifted: true} }
 
-// Over ends an Invalidation with Told. It drops nothing.
-func Over() Until { return Until{over: true} }
+// Lift ends an Invalidation with [UntilLifted]. It drops nothing.
+func Lift() Until { return Until{liftsNow: true} }
 
-// Invalidation says that a Ground has moved: what is kept of some resources is dropped at once, and
-// nothing is kept of them for a while.
+// Invalidation says that something has changed on which answers depend: what is kept of some resources is
+// dropped at once, and nothing is kept of them for a while.
 type Invalidation struct {
-	Ground Ground
-	Extent Extent
-	Until  Until
+	// Cause is Definition, Catalog, Servers or Mismatch.
+	Cause reason.Reason
+	Scope Scope
+	Until Until
 	// What has changed, for people; it may be empty.
 	What string
+}
+
+// ended is the reason for requests that had already found a state, and banned for those that come while
+// nothing is kept.
+func (i Invalidation) ended() reason.Reason {
+	if i.Cause == Mismatch {
+		return reason.Warming
+	}
+	return reason.Upstream
+}
+
+func banned(cause reason.Reason) reason.Reason {
+	if cause == Mismatch {
+		return reason.Form
+	}
+	return reason.Upstream
 }
 
 // bans say which collections must not be kept. Collections.mu guards them.
 type bans map[banKey]ban
 
 type banKey struct {
-	ground Ground
-	extent Extent
+	cause reason.Reason
+	scope Scope
 }
 
 type ban struct {
-	told  bool
-	until time.Time
+	untilLifted bool
+	until       time.Time
 }
 
-func (b ban) over(now time.Time) bool { return !b.told && !now.Before(b.until) }
+func (b ban) over(now time.Time) bool { return !b.untilLifted && !now.Before(b.until) }
 
 // take applies an invalidation.
 func (b bans) take(i Invalidation, now time.Time) {
-	key := banKey{i.Ground, i.Extent}
+	key := banKey{i.Cause, i.Scope}
 	is := b[key]
 	switch {
-	case i.Until.told:
-		is.told = true
-	case i.Until.over:
-		is.told = false
+	case i.Until.untilLifted:
+		is.untilLifted = true
+	case i.Until.liftsNow:
+		is.untilLifted = false
 	default:
 		is.until = now.Add(i.Until.after)
 	}
@@ -134,11 +133,10 @@ func (b bans) why(r Resource, now time.Time) reason.Reason {
 	if len(b) == 0 {
 		return reason.None
 	}
-	extents := extentsOf(r)
-	for g := range numGrounds {
-		for _, e := range extents {
-			if is, found := b[banKey{g, e}]; found && !is.over(now) {
-				return consequences[g].banned
+	for _, cause := range [...]reason.Reason{Definition, Catalog, Servers, Mismatch} {
+		for _, scope := range scopesOf(r) {
+			if is, found := b[banKey{cause, scope}]; found && !is.over(now) {
+				return banned(cause)
 			}
 		}
 	}
@@ -157,26 +155,25 @@ func (c *Collections) Invalidate(i Invalidation) {
 	now := time.Now()
 	c.bans.take(i, now)
 	c.changes = c.changes.with(i, now)
-	if !i.Until.over {
+	if !i.Until.liftsNow {
 		for r, running := range c.all {
-			if i.Extent.has(r) {
+			if i.Scope.has(r) {
 				ended = append(ended, running)
 				delete(c.all, r)
 			}
 		}
 	}
-	if (i.Ground == Definition || i.Ground == Catalog) && c.ctx.Err() == nil {
+	if (i.Cause == Definition || i.Cause == Catalog) && c.ctx.Err() == nil {
 		c.feeds.Go(func() { c.verifyAfter(i, now) })
 	}
 	c.mu.Unlock()
-	is := consequences[i.Ground]
 	for _, r := range ended {
-		c.giveUp(r, is.ended, is.loss)
+		c.giveUp(r, i.ended(), i.Cause)
 	}
 }
 
-// Standing is what the answers of a collection depend on, at one moment.
-type Standing struct {
+// Validity is what the answers of a collection depend on, at one moment.
+type Validity struct {
 	// Epoch is that of what the collection knows.
 	Epoch uint64
 	// Absence is why there is no newest state; None if there is one.
@@ -187,27 +184,27 @@ type Standing struct {
 	Staleness time.Duration
 }
 
-// Standing returns what the collection stands on now.
-func (c *Collection) Standing() Standing {
+// Validity returns what the collection's answers depend on now.
+func (c *Collection) Validity() Validity {
 	v := c.view.Load()
-	return Standing{Epoch: v.epoch, Absence: v.absence, Interval: v.Interval, Staleness: c.limits.Staleness}
+	return Validity{Epoch: v.epoch, Absence: v.absence, Interval: v.Interval, Staleness: c.limits.Staleness}
 }
 
-// Doubt says why a state that was taken from the collection before must not be given at now; None
+// WhyNot says why a state that was taken from the collection before must not be given at now; None
 // if it may be. Its epoch must not have ended, its revision must still be known, and a newest
 // state must not have become too old.
-func (s Standing) Doubt(found Snapshot, now time.Time) reason.Reason {
+func (on Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
 	newest := !found.Heard.IsZero()
 	switch {
-	case newest && s.Absence != reason.None:
-		return s.Absence
-	case newest && clock.Age(found.Heard, now) >= s.Staleness:
+	case newest && on.Absence != reason.None:
+		return on.Absence
+	case newest && clock.Age(found.Heard, now) >= on.Staleness:
 		return reason.Stale
 	}
-	if absence := s.knows(found.Revision, s.Absence); absence != reason.None {
+	if absence := on.knows(found.Revision, on.Absence); absence != reason.None {
 		return absence
 	}
-	if s.Epoch != found.epoch {
+	if on.Epoch != found.epoch {
 		return reason.Warming // what was known has been dropped, and loaded again since
 	}
 	return reason.None

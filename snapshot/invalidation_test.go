@@ -52,12 +52,12 @@ func expectUse(t *testing.T, when string, c *Collections, r Resource, want reaso
 
 // apiServers is that other API servers stand behind the upstream.
 func apiServers(settle time.Duration) Invalidation {
-	return Invalidation{Ground: Servers, Until: After(settle)}
+	return Invalidation{Cause: Servers, Until: For(settle)}
 }
 
 // stored is that API servers do not agree in which version they write config maps, or do again.
 func stored(until Until) Invalidation {
-	return Invalidation{Ground: Servers, Extent: OfResource(configMaps.GroupResource()), Until: until}
+	return Invalidation{Cause: Servers, Scope: OfResource(configMaps.GroupResource()), Until: until}
 }
 
 // TestAPIServersChanged: everything is dropped at once, and nothing starts before a time without
@@ -97,7 +97,7 @@ func TestDisagreement(t *testing.T) {
 		u := quiet()
 		c := collectionsOf(t, u, Config{})
 		before := expectUse(t, "at first", c, configMaps, reason.None)
-		c.Invalidate(stored(Told()))
+		c.Invalidate(stored(UntilLifted()))
 		if _, absence := before.Exact(t.Context(), 9); absence != reason.Upstream {
 			t.Errorf("what somebody had looked up before: %q", absence)
 		}
@@ -112,7 +112,7 @@ func TestDisagreement(t *testing.T) {
 
 		// Both have to be over.
 		c.Invalidate(apiServers(time.Second))
-		c.Invalidate(stored(Over()))
+		c.Invalidate(stored(Lift()))
 		expectUse(t, "agreement, but not settled", c, configMaps, reason.Upstream)
 		time.Sleep(time.Second)
 		expectUse(t, "agreement", c, configMaps, reason.None)
@@ -125,7 +125,7 @@ func TestRebuild(t *testing.T) {
 		u := quiet()
 		c := collectionsOf(t, u, Config{})
 		before := expectUse(t, "at first", c, configMaps, reason.None)
-		c.Invalidate(Invalidation{Ground: Servers, Extent: OfResource(otherMaps.GroupResource())})
+		c.Invalidate(Invalidation{Cause: Servers, Scope: OfResource(otherMaps.GroupResource())})
 		if _, absence := before.Exact(t.Context(), 9); absence != reason.None {
 			t.Errorf("after another resource was rebuilt: %q", absence)
 		}
@@ -149,7 +149,7 @@ func TestMovedIsHeldForAWhile(t *testing.T) {
 		if absence != reason.None {
 			t.Fatal(absence)
 		}
-		c.Invalidate(Invalidation{Ground: Catalog, Extent: OfVersion(configMaps.GroupVersion()), Until: After(15 * time.Second)})
+		c.Invalidate(Invalidation{Cause: Catalog, Scope: OfVersion(configMaps.GroupVersion()), Until: For(15 * time.Second)})
 		if why := before.whyRetired(); why == reason.None {
 			t.Error("what was the other server's is still there")
 		}

@@ -108,10 +108,10 @@ func TestLossesFromOutside(t *testing.T) {
 	}{
 		{"the upstream changed", func(c *Collections) { c.Invalidate(apiServers(time.Second)) }, map[reason.Reason]uint64{reason.Upstream: 1}},
 		{"the schema changed", func(c *Collections) {
-			c.Invalidate(Invalidation{Ground: Definition, Extent: OfResource(configMaps.GroupResource()), Until: After(time.Second)})
+			c.Invalidate(Invalidation{Cause: Definition, Scope: OfResource(configMaps.GroupResource()), Until: For(time.Second)})
 		}, map[reason.Reason]uint64{reason.Schema: 1}},
 		{"it moved", func(c *Collections) {
-			c.Invalidate(Invalidation{Ground: Catalog, Extent: OfVersion(configMaps.GroupVersion()), Until: After(time.Second)})
+			c.Invalidate(Invalidation{Cause: Catalog, Scope: OfVersion(configMaps.GroupVersion()), Until: For(time.Second)})
 		}, map[reason.Reason]uint64{reason.Moved: 1}},
 		{"rebuilt twice", func(c *Collections) { c.Invalidate(stored(Until{})); c.Invalidate(stored(Until{})) }, map[reason.Reason]uint64{reason.Upstream: 1}},
 		{"a mismatch", func(c *Collections) { c.restart(c.list()[0], 0) }, map[reason.Reason]uint64{reason.Mismatch: 1}},

@@ -118,7 +118,7 @@ func (c *Collections) conclude(r *running, rev uint64, next checks.Place, err er
 // restart drops a collection for ever and starts another in its place, if it may be started now.
 func (c *Collections) restart(r *running, pause time.Duration) {
 	used := r.lastUse.Load()
-	c.Invalidate(Invalidation{Ground: Past, Extent: OfCollection(r.resource), Until: After(pause)})
+	c.Invalidate(Invalidation{Cause: Mismatch, Scope: OfCollection(r.resource), Until: For(pause)})
 	if again, absence := c.start(r.resource); absence == reason.None {
 		again.lastUse.Store(used)
 	}
@@ -219,8 +219,8 @@ func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong
 			return err
 		}
 	}
-	if doubt := r.Standing().Doubt(s, time.Now()); doubt != reason.None {
-		return absenceError{doubt} // nobody gets it any more
+	if why := r.Validity().WhyNot(s, time.Now()); why != reason.None {
+		return absenceError{why} // nobody gets it any more
 	}
 	return wrong
 }

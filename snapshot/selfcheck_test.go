@@ -182,7 +182,7 @@ func newCheckedEvery(t *testing.T, l *library, every time.Duration) *checked {
 
 // definitionChanged is that the resource is defined in another way.
 func (c *checked) definitionChanged() Invalidation {
-	return Invalidation{Ground: Definition, Extent: OfResource(c.resource.GroupResource()), Until: After(time.Minute)}
+	return Invalidation{Cause: Definition, Scope: OfResource(c.resource.GroupResource()), Until: For(time.Minute)}
 }
 
 func (c *checked) use(t *testing.T) *Collection {

@@ -102,17 +102,17 @@ type changes []Change
 
 // with returns c with an invalidation of now.
 func (c changes) with(i Invalidation, now time.Time) changes {
-	if i.Until.over { // that nothing changed
+	if i.Until.liftsNow { // that nothing changed
 		return c
 	}
-	is := Change{At: now, Of: i.Extent.String(), What: i.What, Cause: consequences[i.Ground].loss}
+	is := Change{At: now, Of: i.Scope.String(), What: i.What, Cause: i.Cause}
 	others := slices.DeleteFunc(slices.Clone(c), func(was Change) bool { return was.Of == is.Of && was.Cause == is.Cause })
 	return append(changes{is}, others[:min(len(others), maxChanges-1)]...)
 }
 
 // String names what is meant, for people.
-func (e Extent) String() string {
-	switch of := e.of.(type) {
+func (s Scope) String() string {
+	switch of := s.of.(type) {
 	case nil:
 		return "all"
 	case Resource:

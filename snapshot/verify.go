@@ -23,9 +23,9 @@ const (
 	verifyFor = 10 * time.Minute
 )
 
-// doubtful says that a collection may not be what the upstream would answer. It is answered meanwhile: an
+// verification says that a collection is to be compared with the upstream, since it may not be what that would answer. It is answered meanwhile: an
 // upgrade or a restart of an API server is when memory is needed most. Collections.mu guards it.
-type doubtful struct {
+type verification struct {
 	// since is when it began; zero: there is none.
 	since time.Time
 	// next is when the collection may be compared next, and underWay: it is being compared.
@@ -41,9 +41,9 @@ type doubtful struct {
 func (c *Collections) Verify(what string) {
 	now := time.Now()
 	c.mu.Lock()
-	c.changes = c.changes.with(Invalidation{Ground: Servers, What: what}, now)
+	c.changes = c.changes.with(Invalidation{Cause: Servers, What: what}, now)
 	c.mu.Unlock()
-	c.doubt(Extent{}, now)
+	c.mustVerify(Scope{}, now)
 }
 
 // verifyAfter verifies what was loaded since a definition or a route changed, when also an API server
@@ -53,42 +53,42 @@ func (c *Collections) verifyAfter(i Invalidation, changed time.Time) {
 		return
 	}
 	c.mu.RLock()
-	again := c.bans[banKey{i.Ground, i.Extent}].until.After(changed.Add(i.Until.after)) // so it will be verified later
+	again := c.bans[banKey{i.Cause, i.Scope}].until.After(changed.Add(i.Until.after)) // so it will be verified later
 	c.mu.RUnlock()
 	if !again {
-		c.doubt(i.Extent, time.Now())
+		c.mustVerify(i.Scope, time.Now())
 	}
 }
 
-// doubt has what was loaded before now verified.
-func (c *Collections) doubt(of Extent, now time.Time) {
+// mustVerify has what was loaded before now verified.
+func (c *Collections) mustVerify(of Scope, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for r, running := range c.all {
 		if of.has(r) {
-			running.doubt.since, running.doubt.next, running.doubt.retries = now, now, retryBackoff()
+			running.verification.since, running.verification.next, running.verification.retries = now, now, retryBackoff()
 		}
 	}
 	for range maxVerifying {
 		select {
-		case c.doubts <- struct{}{}:
+		case c.toVerify <- struct{}{}:
 		default: // all know already
 		}
 	}
 }
 
-// verifyDoubtful verifies one collection after the other until the process ends.
-func (c *Collections) verifyDoubtful() {
+// verifyLoop verifies one collection after the other until the process ends.
+func (c *Collections) verifyLoop() {
 	for c.ctx.Err() == nil {
-		r, pause := c.nextDoubtful(time.Now())
+		r, pause := c.nextToVerify(time.Now())
 		if r != nil {
 			since, revision, err := c.verify(r)
-			c.endDoubt(r, since, revision, err)
+			c.endVerification(r, since, revision, err)
 			continue
 		}
 		timer := time.NewTimer(pause)
 		select {
-		case <-c.doubts:
+		case <-c.toVerify:
 		case <-timer.C:
 		case <-c.ctx.Done():
 		}
@@ -96,9 +96,9 @@ func (c *Collections) verifyDoubtful() {
 	}
 }
 
-// nextDoubtful returns the collection that is to be verified next, eager ones first, and takes it; or for
+// nextToVerify returns the collection that is to be verified next, eager ones first, and takes it; or for
 // how long there is none.
-func (c *Collections) nextDoubtful(now time.Time) (found *running, pause time.Duration) {
+func (c *Collections) nextToVerify(now time.Time) (found *running, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	foundEager := false
@@ -106,33 +106,33 @@ func (c *Collections) nextDoubtful(now time.Time) (found *running, pause time.Du
 	for of, r := range c.all {
 		_, eager := c.eager[of]
 		switch {
-		case r.doubt.since.IsZero() || r.doubt.underWay:
-		case r.doubt.next.After(now):
-			pause = min(pause, r.doubt.next.Sub(now))
+		case r.verification.since.IsZero() || r.verification.underWay:
+		case r.verification.next.After(now):
+			pause = min(pause, r.verification.next.Sub(now))
 		case found == nil || eager && !foundEager:
 			found, foundEager = r, eager
 		}
 	}
 	if found != nil {
-		found.doubt.underWay = true
+		found.verification.underWay = true
 	}
 	return found, pause
 }
 
-func (c *Collections) doubtfulSince(r *running) time.Time {
+func (c *Collections) verificationSince(r *running) time.Time {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return r.doubt.since
+	return r.verification.since
 }
 
 // verify compares all of a collection, byte by byte: each page of the newest state that there is when it
-// comes to that page. It begins again when there is more doubt meanwhile. It returns of which doubt the
-// outcome is, and the last revision. What was loaded after the doubt began needs no comparison.
+// comes to that page. It begins again if it must be verified once more meanwhile. It returns since when it had
+// to be verified, and the last revision. What was loaded since then needs no comparison.
 func (c *Collections) verify(r *running) (since time.Time, revision uint64, err error) {
 	cmp := &comparison{source: c.source(r.resource)}
 	from, tries := "", 0
 	for {
-		if now := c.doubtfulSince(r); now != since {
+		if now := c.verificationSince(r); now != since {
 			since, from = now, ""
 		}
 		v := r.view.Load()
@@ -166,20 +166,20 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 	}
 }
 
-// endDoubt decides what follows from a comparison.
-func (c *Collections) endDoubt(r *running, since time.Time, revision uint64, err error) {
+// endVerification decides what follows from a comparison.
+func (c *Collections) endVerification(r *running, since time.Time, revision uint64, err error) {
 	if c.ctx.Err() != nil {
 		return
 	}
 	wrong, differs := errors.AsType[*mismatchError](err)
 	again := err != nil && !differs && time.Since(since) < verifyFor
 	c.mu.Lock()
-	r.doubt.underWay = false
+	r.verification.underWay = false
 	switch {
 	case again:
-		r.doubt.next = time.Now().Add(source.Wanted(r.doubt.retries.Step(), err))
-	case r.doubt.since.Equal(since):
-		r.doubt.since = time.Time{}
+		r.verification.next = time.Now().Add(source.Wanted(r.verification.retries.Step(), err))
+	case r.verification.since.Equal(since):
+		r.verification.since = time.Time{}
 	}
 	c.mu.Unlock()
 	log := c.config.Log.With("collection", r.resource.String(), "revision", revision)

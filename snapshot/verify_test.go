@@ -76,7 +76,7 @@ func TestVerify(t *testing.T) {
 				tt.happens(c)
 				begun := time.Now()
 				if tt.ago > 0 {
-					c.collections.doubt(Extent{}, time.Now().Add(-tt.ago))
+					c.collections.mustVerify(Scope{}, time.Now().Add(-tt.ago))
 				} else {
 					c.collections.Verify("an API server announced itself")
 				}
@@ -176,32 +176,32 @@ func TestVerifiedAfterADefinitionChanged(t *testing.T) {
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Collections{
-			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)}, checks: checks.Memory[Resource]{}, doubts: make(chan struct{}, maxVerifying), eager: map[Resource]struct{}{},
+			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)}, checks: checks.Memory[Resource]{}, toVerify: make(chan struct{}, maxVerifying), eager: map[Resource]struct{}{},
 		}
 		eager := resourceNamed("eager")
 		c.eager[eager], c.all = struct{}{}, map[Resource]*running{}
 		for _, r := range []Resource{resourceNamed("a"), eager, resourceNamed("b")} {
 			c.all[r] = &running{Collection: &Collection{resource: r}}
 		}
-		c.doubt(Extent{}, time.Now())
-		first, _ := c.nextDoubtful(time.Now())
-		second, _ := c.nextDoubtful(time.Now())
-		third, _ := c.nextDoubtful(time.Now())
+		c.mustVerify(Scope{}, time.Now())
+		first, _ := c.nextToVerify(time.Now())
+		second, _ := c.nextToVerify(time.Now())
+		third, _ := c.nextToVerify(time.Now())
 		if first.resource != eager || second == third || second == first {
 			t.Errorf("%v, %v and %v", first.resource, second.resource, third.resource)
 		}
-		if more, pause := c.nextDoubtful(time.Now()); more != nil || pause < time.Minute {
+		if more, pause := c.nextToVerify(time.Now()); more != nil || pause < time.Minute {
 			t.Errorf("one too many, in %v", pause)
 		}
-		since := first.doubt.since
+		since := first.verification.since
 		time.Sleep(time.Second)
-		c.doubt(OfCollection(eager), time.Now())
-		c.endDoubt(first, since, 1, nil)
-		if again, _ := c.nextDoubtful(time.Now()); again != first {
+		c.mustVerify(OfCollection(eager), time.Now())
+		c.endVerification(first, since, 1, nil)
+		if again, _ := c.nextToVerify(time.Now()); again != first {
 			t.Error("there was more doubt meanwhile, and nothing follows")
 		}
-		c.endDoubt(second, second.doubt.since, 1, nil)
-		if again, _ := c.nextDoubtful(time.Now()); again != nil {
+		c.endVerification(second, second.verification.since, 1, nil)
+		if again, _ := c.nextToVerify(time.Now()); again != nil {
 			t.Errorf("%v is verified again, and nothing was wrong", again.resource)
 		}
 	})

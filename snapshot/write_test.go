@@ -114,12 +114,12 @@ func TestLoadedAnew(t *testing.T) {
 			t.Errorf("revision %d: %q, want %q", rev, got, want)
 		}
 	}
-	if why := c.Standing().Doubt(found, time.Now()); why != reason.History {
+	if why := c.Validity().WhyNot(found, time.Now()); why != reason.History {
 		t.Errorf("what was found before: %q", why)
 	}
 	found, _ = c.view.Load().latest(time.Now(), time.Minute, 0)
 	load(20)
-	if why := c.Standing().Doubt(found, time.Now()); why != reason.Warming {
+	if why := c.Validity().WhyNot(found, time.Now()); why != reason.Warming {
 		t.Errorf("what was found before, at the same revision: %q", why)
 	}
 	if o, _ := c.view.Load().newest.Get("ns/a"); c.view.Load().newest.Len() != 1 || b.Used.Load() != o.Size() {
@@ -297,10 +297,10 @@ func TestDoubt(t *testing.T) {
 				c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 				latest, exact := at(c, false), at(c, true)
 				tt.then(c)
-				if got := c.Standing().Doubt(latest, time.Now()); got != tt.latest {
+				if got := c.Validity().WhyNot(latest, time.Now()); got != tt.latest {
 					t.Errorf("the newest state: %q, want %q", got, tt.latest)
 				}
-				if got := c.Standing().Doubt(exact, time.Now()); got != tt.exact {
+				if got := c.Validity().WhyNot(exact, time.Now()); got != tt.exact {
 					t.Errorf("an exact one: %q, want %q", got, tt.exact)
 				}
 			})

@@ -88,7 +88,7 @@ func (c *Cluster) moved(gv schema.GroupVersion, what string) {
 	c.config.Log.Info("another server answers for a group and version: what is kept of it is dropped",
 		"groupVersion", gv.String(), "change", what, "again", snapshot.Skew)
 	c.config.Invalidate(snapshot.Invalidation{
-		Ground: snapshot.Catalog, Extent: snapshot.OfVersion(gv), Until: snapshot.After(snapshot.Skew), What: what,
+		Cause: snapshot.Catalog, Scope: snapshot.OfVersion(gv), Until: snapshot.For(snapshot.Skew), What: what,
 	})
 	c.Catalog.forgetAfter(snapshot.Skew, gv.Group)
 }
@@ -103,7 +103,7 @@ func (c *Cluster) redefined(gr schema.GroupResource, what string, served bool) {
 	c.config.Log.Info("a CustomResourceDefinition changed: what is kept of its resource is dropped",
 		"definition", gr.String(), "change", what, "again", snapshot.Skew)
 	c.config.Invalidate(snapshot.Invalidation{
-		Ground: snapshot.Definition, Extent: snapshot.OfResource(gr), Until: snapshot.After(snapshot.Skew), What: what,
+		Cause: snapshot.Definition, Scope: snapshot.OfResource(gr), Until: snapshot.For(snapshot.Skew), What: what,
 	})
 }
 
@@ -115,11 +115,11 @@ func (c *Cluster) replaced(what string) {
 
 // disagree: the API servers begin or cease to disagree in which version they write a resource.
 func (c *Cluster) disagree(gr schema.GroupResource, disagree bool) {
-	until := snapshot.Over()
+	until := snapshot.Lift()
 	if disagree {
-		until = snapshot.Told()
+		until = snapshot.UntilLifted()
 	}
-	c.config.Invalidate(snapshot.Invalidation{Ground: snapshot.Servers, Extent: snapshot.OfResource(gr), Until: until})
+	c.config.Invalidate(snapshot.Invalidation{Cause: snapshot.Servers, Scope: snapshot.OfResource(gr), Until: until})
 }
 
 // clientOf returns a client with listproxy's own credentials, which are for the upstream only: it

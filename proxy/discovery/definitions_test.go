@@ -193,8 +193,8 @@ func TestClusterDropsWhatWasServed(t *testing.T) {
 	of := schema.GroupResource{Group: "x.io", Resource: "a"}
 	c.redefined(of, "made", false)
 	c.redefined(of, "deleted", true)
-	if len(got) != 1 || got[0].Ground != snapshot.Definition || got[0].Extent != snapshot.OfResource(of) || got[0].What != "deleted" ||
-		got[0].Until != snapshot.After(snapshot.Skew) {
+	if len(got) != 1 || got[0].Cause != snapshot.Definition || got[0].Scope != snapshot.OfResource(of) || got[0].What != "deleted" ||
+		got[0].Until != snapshot.For(snapshot.Skew) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // The upstream's JSON is taken apart, never decoded and encoded again: these functions find
 // where values begin and end. They are for input that validJSON has accepted; on anything
-// else they return errShape or a wrong extent, never out of bounds.
+// else they return errShape or a wrong scope, never out of bounds.
 
 var errShape = errors.New("not in the expected form")
 

@@ -1,0 +1,670 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/listproxy/listproxy/proxy/serve"
+	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
+)
+
+const (
+	// modelBound is the staleness bound, with what an answer takes.
+	modelBound = 90*time.Second + 5*time.Second
+	// modelSkew is for how long a definition counts after it has changed: an API server learns of that after
+	// some seconds, and so does listproxy.
+	modelSkew = 30 * time.Second
+	// modelVerified is how long it takes, at most, until what other API servers write is what is kept.
+	modelVerified = 12 * time.Minute
+	// modelReview is for how long a right counts after it was taken away, and modelReviewed for how long a
+	// watch goes on.
+	modelReview   = 10*time.Second + 2*time.Second
+	modelReviewed = 2 * time.Minute
+)
+
+// model is listproxy as main assembles it, between clients and a control plane in memory.
+type model struct {
+	t      *testing.T
+	plane  *inmemory.ControlPlane
+	front  *inmemory.Listener
+	client *http.Client
+
+	mu       sync.Mutex
+	happened []string
+	// restored is when the last restored etcd could be reached; zero until it can.
+	restored time.Time
+	seen     map[string]int
+	releases int // so far; only steps use it
+}
+
+func (m *model) note(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.happened = append(m.happened, fmt.Sprintf("%8.1fs ", time.Since(modelBegin).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (m *model) count(what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen[what]++
+}
+
+// wrong ends the test with what has happened before.
+func (m *model) wrong(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.t.Failed() {
+		return
+	}
+	last := m.happened[max(0, len(m.happened)-40):]
+	m.t.Errorf("%8.1fs "+format+"\nbefore:\n  %s", append([]any{time.Since(modelBegin).Seconds()}, append(args, strings.Join(last, "\n  "))...)...)
+}
+
+// modelBegin is when a bubble begins.
+var modelBegin = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// newModel starts listproxy before a control plane with so many servers.
+func newModel(t *testing.T, servers int) *model {
+	m := &model{t: t, plane: inmemory.New(t), front: inmemory.NewListener(), seen: map[string]int{}}
+	for range servers {
+		m.plane.AddServer("v1.36.0").Start("v1.36.0")
+	}
+	m.plane.Allow("alice", true)
+	m.plane.Allow("carol", true)
+	o, err := parse("--watches", "--consistent-lists=always", "--self-check-interval=0", "--idle-timeout=0")
+	expect.NoError(t, err)
+	discard := slog.New(slog.DiscardHandler)
+	ctx, stop := context.WithCancel(context.Background())
+	observing, err := newObserving(ctx, discard)
+	expect.NoError(t, err)
+	config := m.plane.Config()
+	transports, err := upstream.New(config)
+	expect.NoError(t, err)
+	health, err := upstream.NewHealth(config, discard)
+	expect.NoError(t, err)
+	a, err := o.assemble(apiServer{config: config, own: health.Watch(config), health: health, transports: transports}, &ports{}, observing, discard)
+	expect.NoError(t, err)
+	var parts sync.WaitGroup
+	parts.Go(func() { transports.Run(ctx, discard) })
+	parts.Go(func() { health.Run(ctx) })
+	parts.Go(func() { a.cluster.Run(ctx) })
+	parts.Go(func() { _ = a.watchRBAC(ctx) })
+	server := serve.New(a.handler, nil, discard)
+	parts.Go(func() { _ = server.Serve(m.front) })
+	transport := &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return m.front.Dial(ctx) },
+		DisableCompression: true, MaxIdleConnsPerHost: 100,
+	}
+	m.client = &http.Client{Transport: transport}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		stop()
+		_ = server.Close()
+		a.close()
+		observing.close(discard)
+		for _, s := range m.plane.Servers() {
+			s.Stop()
+		}
+		parts.Wait()
+		time.Sleep(time.Hour) // what has been given up ends
+	})
+	return m
+}
+
+// get sends a request as a user.
+func (m *model) get(ctx context.Context, user, path string, q url.Values) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://listproxy"+path+"?"+q.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+user)
+	r.Header.Set("Accept", "application/json")
+	return m.client.Do(r)
+}
+
+// fromMemory reports whether an answer is from memory.
+func fromMemory(r *http.Response) bool {
+	return strings.Contains(r.Header.Get("Cache-Status"), "; hit")
+}
+
+var (
+	modelForm  = regexp.MustCompile(`"spec":\{"definition":(\d+),"release":"([^"]*)"`)
+	modelFrame = regexp.MustCompile(`"kind":"WidgetList","metadata":\{"continue":"([^"]*)",(?:"remainingItemCount":\d+,)?"resourceVersion":"(\d+)"\}\}\n$`)
+	modelEvent = regexp.MustCompile(`^\{"type":"([A-Z]+)",.*"resourceVersion":"(\d+)"`)
+)
+
+// formsOf are the forms of the items of an answer.
+func formsOf(body string) (forms []inmemory.Form) {
+	for _, found := range modelForm.FindAllStringSubmatch(body, -1) {
+		generation, _ := strconv.Atoi(found[1])
+		forms = append(forms, inmemory.Form{Definition: generation, Release: found[2]})
+	}
+	return forms
+}
+
+// asked is a list that was asked for.
+type asked struct {
+	inmemory.List
+	semantics string // Any, NotOlderThan, Exact, MostRecent or Continue
+	revision  int64
+	user      string
+	at        time.Time
+	head      int64
+	pasts     int
+}
+
+func (m *model) path(namespace string) string {
+	if namespace == "" {
+		return inmemory.Widgets.Path
+	}
+	return "/apis/example.com/v1/namespaces/" + namespace + "/widgets"
+}
+
+// query is the request for a list.
+func (a asked) query(token string) url.Values {
+	q := url.Values{}
+	if a.Color != "" {
+		q.Set("labelSelector", "color="+a.Color)
+	}
+	if a.Limit > 0 {
+		q.Set("limit", strconv.Itoa(a.Limit))
+	}
+	switch a.semantics {
+	case "Any":
+		q.Set("resourceVersion", "0")
+	case "NotOlderThan", "Exact":
+		q.Set("resourceVersion", strconv.FormatInt(a.revision, 10))
+		q.Set("resourceVersionMatch", a.semantics)
+	case "Continue":
+		q.Set("continue", token)
+	}
+	return q
+}
+
+// ask sends a list, and holds the answer against the truth if it is from memory. It returns the revision and
+// the token of the answer; 0 if there was none.
+func (m *model) ask(ctx context.Context, a asked, token string) (revision int64, next string) {
+	a.at, a.head, a.pasts = time.Now(), m.plane.Revision(), m.plane.Pasts()
+	r, err := m.get(ctx, a.user, m.path(a.Namespace), a.query(token))
+	if err != nil {
+		m.count("no answer")
+		return 0, ""
+	}
+	defer func() { _ = r.Body.Close() }()
+	body, err := io.ReadAll(r.Body)
+	frame := modelFrame.FindStringSubmatch(string(body))
+	memory := fromMemory(r)
+	switch {
+	case memory && (err != nil || frame == nil || r.StatusCode != http.StatusOK):
+		m.wrong("%+v: from memory: %d, %v: %s", a, r.StatusCode, err, body)
+		return 0, ""
+	case frame == nil:
+		m.count("no list")
+		return 0, ""
+	}
+	revision, _ = strconv.ParseInt(frame[2], 10, 64)
+	if memory {
+		m.count(a.semantics)
+		if a.semantics == "Any" { // the watch cache pages nothing there
+			a.Limit = 0
+		}
+		m.judge(a, revision, string(body))
+	} else {
+		m.count("forwarded " + a.semantics)
+		_, why, _ := strings.Cut(r.Header.Get("Cache-Status"), "detail=")
+		m.count("why: " + why)
+	}
+	return revision, frame[1]
+}
+
+// judge holds a list from memory against the truth.
+func (m *model) judge(a asked, revision int64, body string) {
+	now := time.Now()
+	forms := formsOf(body)
+	form := func(i int) inmemory.Form {
+		if i < len(forms) {
+			return forms[i]
+		}
+		return inmemory.Form{}
+	}
+	past := -1
+	for p := m.plane.Pasts() - 1; p >= 0 && past < 0; p-- {
+		if m.plane.WriteList(p, inmemory.Widgets, revision, a.List, form) == body {
+			past = p
+		}
+	}
+	m.mu.Lock()
+	restored := m.restored
+	m.mu.Unlock()
+	current := past == m.plane.Pasts()-1
+	switch {
+	case past < 0:
+		m.wrong("%+v: there never was such a list at revision %d: %s\nright: %s", a, revision, body,
+			m.plane.WriteList(m.plane.Pasts()-1, inmemory.Widgets, revision, a.List, form))
+	case !current && restored.IsZero(): // nobody could be asked yet
+	case !current && a.semantics == "Any" && now.Sub(restored) < modelBound:
+	case !current && a.at.Before(restored):
+	case !current:
+		m.wrong("%+v: a list of the past before etcd was restored (%v ago), at revision %d: %s", a, now.Sub(restored), revision, body)
+	case a.semantics == "Any" && revision < m.plane.HeadAt(now.Add(-modelBound)):
+		m.wrong("%+v: the list at revision %d is older than the bound; then it was at %d", a, revision, m.plane.HeadAt(now.Add(-modelBound)))
+	case a.semantics == "NotOlderThan" && revision < a.revision, a.semantics == "MostRecent" && a.pasts == m.plane.Pasts() && revision < a.head,
+		(a.semantics == "Exact" || a.semantics == "Continue") && revision != a.revision:
+		m.wrong("%+v: answered at revision %d", a, revision)
+	}
+	m.judgeForms(fmt.Sprintf("%+v", a), forms)
+	if !m.plane.AllowedSince(a.user, now.Add(-modelReview)) {
+		m.wrong("%+v: answered though it was forbidden %v ago", a, modelReview)
+	}
+}
+
+func (m *model) judgeForms(what string, forms []inmemory.Form) {
+	now := time.Now()
+	for _, f := range forms {
+		if !m.plane.MayWrite(f, now.Add(-modelSkew), now.Add(-modelVerified)) {
+			m.wrong("%s: no server writes %+v any more", what, f)
+			return
+		}
+	}
+}
+
+// lister asks for lists until ctx ends.
+func (m *model) lister(ctx context.Context, user string) {
+	var last int64
+	for ctx.Err() == nil {
+		time.Sleep(time.Duration(rand.IntN(20_000)) * time.Millisecond)
+		a := asked{user: user, List: inmemory.List{Select: inmemory.Select{
+			Namespace: []string{"", "", "one", "two"}[rand.IntN(4)], Color: []string{"", "", "red"}[rand.IntN(3)],
+		}}}
+		a.semantics = []string{"Any", "Any", "NotOlderThan", "Exact", "MostRecent", "MostRecent"}[rand.IntN(6)]
+		if rand.IntN(3) == 0 {
+			a.Limit = 1 + rand.IntN(4)
+		}
+		if a.revision = last; last == 0 && (a.semantics == "NotOlderThan" || a.semantics == "Exact") {
+			continue
+		}
+		at, token := m.ask(ctx, a, "")
+		if at > 0 {
+			last = at
+		}
+		for token != "" && ctx.Err() == nil {
+			start := inmemory.Start(token)
+			if a.Namespace != "" {
+				start = a.Namespace + "/" + start
+			}
+			time.Sleep(time.Duration(rand.IntN(30_000)) * time.Millisecond)
+			page := a
+			page.semantics, page.revision, page.Start = "Continue", at, start
+			_, token = m.ask(ctx, page, token)
+		}
+	}
+}
+
+// watcher lists and watches until ctx ends, as an informer does.
+func (m *model) watcher(ctx context.Context, user string) {
+	for ctx.Err() == nil {
+		time.Sleep(time.Duration(rand.IntN(5000)) * time.Millisecond)
+		s := inmemory.Select{Namespace: []string{"", "", "one"}[rand.IntN(3)], Color: []string{"", "", "red"}[rand.IntN(3)]}
+		if rand.IntN(2) == 0 {
+			m.follow(ctx, user, s, 0)
+			continue
+		}
+		semantics := []string{"Any", "MostRecent"}[rand.IntN(2)]
+		at, _ := m.ask(ctx, asked{user: user, List: inmemory.List{Select: s}, semantics: semantics}, "")
+		for at > 0 && ctx.Err() == nil {
+			time.Sleep(time.Duration(rand.IntN(3000)) * time.Millisecond)
+			at = m.follow(ctx, user, s, at)
+		}
+	}
+}
+
+// follow watches from a revision on, or with the state at the beginning (0), and holds each event against
+// the truth. It returns where to go on; 0 if that is not known.
+func (m *model) follow(ctx context.Context, user string, s inmemory.Select, after int64) int64 {
+	q := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "timeoutSeconds": {strconv.Itoa(5 + rand.IntN(600))}}
+	if s.Color != "" {
+		q.Set("labelSelector", "color="+s.Color)
+	}
+	if after > 0 {
+		q.Set("resourceVersion", strconv.FormatInt(after, 10))
+	} else {
+		q.Set("sendInitialEvents", "true")
+		q.Set("resourceVersionMatch", "NotOlderThan")
+	}
+	head, pasts := m.plane.Revision(), m.plane.Pasts()
+	r, err := m.get(ctx, user, m.path(s.Namespace), q)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = r.Body.Close() }()
+	if r.StatusCode != http.StatusOK {
+		if fromMemory(r) {
+			m.wrong("a watch from memory: %d", r.StatusCode)
+		}
+		return 0
+	}
+	memory := fromMemory(r)
+	w := &follower{model: m, user: user, Select: s, memory: memory, past: m.plane.Pasts() - 1, head: head, first: after, at: after}
+	if pasts != m.plane.Pasts() {
+		w.head = 0
+	}
+	what := "watch"
+	if after == 0 {
+		what = "streaming list"
+	}
+	if !memory {
+		what = "forwarded " + what
+	}
+	m.count(what)
+	in := bufio.NewReader(r.Body)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			if memory && !errors.Is(err, io.EOF) && ctx.Err() == nil {
+				m.wrong("%+v: a watch from memory did not end in order: %v", w, err)
+			}
+			return w.at
+		}
+		if !w.take(line) {
+			return 0
+		}
+		if m.t.Failed() {
+			return 0
+		}
+	}
+}
+
+// follower is a client that watches.
+type follower struct {
+	*model
+	user string
+	inmemory.Select
+	memory bool
+	past   int
+	head   int64 // when it was asked for
+	first  int64
+	at     int64
+	// initial are the lines of the beginning, until its bookmark.
+	initial strings.Builder
+	told    int // events since first
+}
+
+func (w *follower) String() string {
+	return fmt.Sprintf("%s watches %+v from %d, memory %t, now at %d", w.user, w.Select, w.first, w.memory, w.at)
+}
+
+// take takes one line; it returns false if the watch cannot go on.
+func (w *follower) take(line string) bool {
+	found := modelEvent.FindStringSubmatch(line)
+	if found == nil {
+		if w.memory {
+			w.wrong("%v: told of %s", w, line)
+		}
+		return false // a 410
+	}
+	revision, _ := strconv.ParseInt(found[2], 10, 64)
+	forms := formsOf(line)
+	form := inmemory.Form{}
+	if len(forms) > 0 {
+		form = forms[0]
+	}
+	if w.memory {
+		w.judgeForms(w.String(), forms)
+		if !w.plane.AllowedSince(w.user, time.Now().Add(-modelReviewed)) {
+			w.wrong("%v: told though it was forbidden %v ago", w, modelReviewed)
+		}
+	}
+	if w.first == 0 {
+		return w.begin(line, found[1], revision)
+	}
+	if found[1] == "BOOKMARK" {
+		if want := inmemory.Bookmark(inmemory.Widgets, revision, false); line != want {
+			w.wrong("%v: a bookmark %s, want %s", w, line, want)
+		}
+		if missed := w.plane.Events(w.past, inmemory.Widgets, w.at, revision, w.Select); len(missed) > 0 || revision < w.at {
+			w.wrong("%v: a bookmark at revision %d, but not told of %+v", w, revision, missed)
+		}
+		w.at = revision
+		return true
+	}
+	events := w.plane.Events(w.past, inmemory.Widgets, w.at, revision, w.Select)
+	if len(events) != 1 || events[0].Write(inmemory.Widgets, form) != line {
+		right := make([]string, len(events))
+		for i, ev := range events {
+			right[i] = ev.Write(inmemory.Widgets, form)
+		}
+		w.wrong("%v: told %s, right would be %q", w, line, right)
+		return false
+	}
+	w.at = revision
+	w.told++
+	if w.memory {
+		w.count("events")
+	}
+	return true
+}
+
+// begin takes what comes before the bookmark that ends the initial events.
+func (w *follower) begin(line, kind string, revision int64) bool {
+	if kind != "BOOKMARK" {
+		w.initial.WriteString(line)
+		return true
+	}
+	var want strings.Builder
+	forms := formsOf(w.initial.String())
+	for i, o := range w.plane.List(w.past, inmemory.Widgets, revision, w.Select) {
+		f := inmemory.Form{}
+		if i < len(forms) {
+			f = forms[i]
+		}
+		want.WriteString(inmemory.Event{Type: "ADDED", Object: o, Revision: o.Revision}.Write(inmemory.Widgets, f))
+	}
+	switch {
+	case line != inmemory.Bookmark(inmemory.Widgets, revision, true):
+		w.wrong("%v: a bookmark %s", w, line)
+	case revision < w.head:
+		w.wrong("%v: a streaming list at revision %d, and it was %d when it was asked for", w, revision, w.head)
+	case w.initial.String() != want.String():
+		w.wrong("%v: a streaming list at revision %d: %s\nright: %s", w, revision, w.initial.String(), want.String())
+	}
+	w.first, w.at = revision, revision
+	return true
+}
+
+// writer writes until ctx ends, and rests now and then.
+func (m *model) writer(ctx context.Context) {
+	for ctx.Err() == nil {
+		for range 1 + rand.IntN(20) {
+			m.write()
+			time.Sleep(time.Duration(rand.IntN(3000)) * time.Millisecond)
+		}
+		if rand.IntN(3) == 0 {
+			time.Sleep(time.Duration(rand.IntN(300)) * time.Second)
+		}
+	}
+}
+
+// write writes or deletes one widget, if etcd has a server.
+func (m *model) write() {
+	if m.plane.Up() == 0 {
+		return
+	}
+	o := inmemory.Object{
+		Namespace: []string{"one", "two", "two-b"}[rand.IntN(3)], Name: strconv.Itoa(rand.IntN(6)), Color: []string{"", "red", "green"}[rand.IntN(3)],
+	}
+	if rand.IntN(4) == 0 {
+		m.plane.Delete(inmemory.Widgets, o)
+	} else {
+		m.plane.Put(inmemory.Widgets, o)
+	}
+}
+
+func pause(most time.Duration) { time.Sleep(rand.N(most)) }
+
+// step makes something happen.
+func (m *model) step() {
+	servers := m.plane.Servers()
+	s := servers[rand.IntN(len(servers))]
+	switch n := rand.IntN(12); n {
+	case 0, 1:
+		release := "v1.36.0"
+		if rand.IntN(2) == 0 {
+			m.releases++
+			release = fmt.Sprintf("v1.36.%d", m.releases)
+		}
+		m.note("a server ends, and comes as %s", release)
+		s.Stop()
+		pause(20 * time.Second)
+		s.Start(release)
+	case 2:
+		m.note("a server stands still")
+		s.Freeze()
+		pause(3 * time.Minute)
+		s.Heal()
+	case 3:
+		m.note("a server hangs")
+		s.Hang()
+		pause(time.Minute)
+		s.Heal()
+	case 4:
+		status := []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError}[rand.IntN(3)]
+		m.note("a server answers %d", status)
+		s.Refuse(status)
+		pause(time.Minute)
+		s.Heal()
+	case 5:
+		m.note("the definition changes")
+		m.plane.Define()
+	case 6:
+		m.restore()
+	case 7, 8:
+		allowed := !m.plane.Allowed("carol")
+		m.note("carol is allowed: %t", allowed)
+		m.plane.Allow("carol", allowed)
+		if !allowed {
+			pause(30 * time.Second)
+			m.plane.Allow("carol", true)
+		}
+	case 9:
+		m.note("all servers are replaced, one after the other")
+		m.releases++
+		for _, s := range servers {
+			s.Stop()
+			pause(5 * time.Second)
+			s.Start(fmt.Sprintf("v1.36.%d", m.releases))
+			pause(time.Minute)
+		}
+	case 10:
+		m.note("much is written")
+		for range 50 {
+			m.write()
+		}
+	}
+	pause(4 * time.Minute)
+}
+
+// restore ends all servers, takes etcd back, and starts them.
+func (m *model) restore() {
+	servers := m.plane.Servers()
+	for _, s := range servers {
+		s.Stop()
+	}
+	head := m.plane.Revision()
+	to := max(head-int64(rand.IntN(30)), 102)
+	m.mu.Lock()
+	m.restored = time.Time{}
+	m.mu.Unlock()
+	m.plane.Restore(to)
+	pause(30 * time.Second)
+	for _, s := range servers {
+		s.Start("v1.36.0")
+		if rand.IntN(2) == 0 { // until it has passed the revision of before
+			for range rand.IntN(60) {
+				m.write()
+			}
+		}
+	}
+	m.mu.Lock()
+	m.restored = time.Now()
+	m.mu.Unlock()
+	m.note("etcd was restored from %d to %d, and is at %d", head, to, m.plane.Revision())
+}
+
+// TestModel runs listproxy, whole, between clients and a control plane in memory, while servers end, lag,
+// hang, refuse and are replaced, etcd is restored, definitions and rights change. Each list and each event
+// from memory is held against all that ever happened.
+func TestModel(t *testing.T) {
+	seen, worlds := map[string]int{}, 12
+	if testing.Short() {
+		worlds = 3
+	}
+	for range worlds {
+		synctest.Test(t, func(t *testing.T) {
+			m := newModel(t, 1+rand.IntN(3))
+			for range 20 {
+				m.write()
+			}
+			ctx, stop := context.WithCancel(context.Background())
+			var all sync.WaitGroup
+			for _, user := range []string{"alice", "carol", "alice"} {
+				all.Go(func() { m.lister(ctx, user) })
+				all.Go(func() { m.watcher(ctx, user) })
+			}
+			all.Go(func() { m.writer(ctx) })
+			time.Sleep(15 * time.Second) // what a definition was before listproxy began, it cannot know
+			for range 25 {
+				if !t.Failed() {
+					m.step()
+				}
+			}
+			m.heal()
+			stop()
+			all.Wait()
+			for what, n := range m.seen {
+				seen[what] += n
+			}
+		})
+		if t.Failed() {
+			break
+		}
+	}
+	t.Log(seen)
+	for _, what := range []string{"Any", "NotOlderThan", "Exact", "MostRecent", "Continue", "streaming list", "watch", "events"} {
+		if seen[what] == 0 && !t.Failed() {
+			t.Errorf("nothing of this was from memory: %s", what)
+		}
+	}
+}
+
+// heal ends all that is wrong, and checks that memory answers again.
+func (m *model) heal() {
+	if m.t.Failed() {
+		return
+	}
+	for _, s := range m.plane.Servers() {
+		s.Heal()
+	}
+	time.Sleep(20 * time.Minute)
+	before := m.seen["Any"]
+	m.ask(context.Background(), asked{user: "alice", semantics: "Any"}, "")
+	if m.seen["Any"] == before {
+		m.wrong("twenty minutes after all was well again, lists are still forwarded: %v", m.seen)
+	}
+}

@@ -1,0 +1,269 @@
+package inmemory
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+)
+
+// Server is an API server. Its methods are safe for concurrent use.
+type Server struct {
+	name  string
+	plane *ControlPlane
+
+	// plane.mu guards listener: nil if the server is not up.
+	listener *Listener
+
+	mu   sync.Mutex
+	http *http.Server
+	// began is the revision at which its watch cache began, and generation the definition that it knows.
+	began      int64
+	generation int
+	release    string
+	starts     int
+	// frozen is the revision at which its watch cache stands still; 0: it does not.
+	frozen int64
+	// status is what it answers to all requests, and hangs is closed when it answers again.
+	status int
+	hangs  chan struct{}
+	// changed is closed when something of this has changed.
+	changed chan struct{}
+}
+
+// AddServer adds a server, which is not up yet.
+func (c *ControlPlane) AddServer(release string) *Server {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &Server{name: fmt.Sprintf("apiserver-%d", len(c.servers)), plane: c, release: release, changed: make(chan struct{})}
+	c.servers = append(c.servers, s)
+	return s
+}
+
+// IsUp reports whether it accepts connections.
+func (s *Server) IsUp() bool {
+	s.plane.mu.Lock()
+	defer s.plane.mu.Unlock()
+	return s.listener != nil
+}
+
+func (s *Server) form() (f Form, up bool) {
+	up = s.IsUp()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Form{s.generation, s.release}, up
+}
+
+// Start starts it as a process of a release: its watch cache begins now.
+func (s *Server) Start(release string) {
+	s.plane.mu.Lock()
+	generation := s.plane.definition
+	s.plane.mu.Unlock()
+	s.mu.Lock()
+	s.starts++
+	s.began, s.release, s.generation, s.frozen, s.status, s.hangs = s.plane.Revision(), release, generation, 0, 0, nil
+	listener := NewListener()
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	server := &http.Server{
+		Handler: http.HandlerFunc(s.serve), ErrorLog: log.New(io.Discard, "", 0), Protocols: protocols, ReadHeaderTimeout: time.Minute,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{s.plane.certificate}, MinVersion: tls.VersionTLS13},
+	}
+	s.http = server
+	holder := fmt.Sprintf("%s_%d", s.name, s.starts)
+	s.mu.Unlock()
+	go func() { _ = server.ServeTLS(listener, "", "") }()
+	s.plane.mu.Lock()
+	s.listener = listener
+	s.plane.mu.Unlock()
+	s.plane.noteForms()
+	s.plane.Put(leases, Object{Name: s.name, more: fmt.Sprintf(`,"spec":{"holderIdentity":%q}`, holder)})
+}
+
+// Stop ends it at once, and all its connections.
+func (s *Server) Stop() {
+	s.plane.mu.Lock()
+	listener := s.listener
+	s.listener = nil
+	s.plane.mu.Unlock()
+	if listener == nil {
+		return
+	}
+	s.mu.Lock()
+	server := s.http
+	s.mu.Unlock()
+	_ = server.Close()
+	s.change(func() { s.hangs = nil })
+	s.plane.noteForms()
+}
+
+func (s *Server) change(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hangs != nil {
+		close(s.hangs)
+		s.hangs = nil
+	}
+	do()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Heal ends all that is wrong with it.
+func (s *Server) Heal() { s.change(func() { s.frozen, s.status = 0, 0 }) }
+
+// Freeze makes its watch cache stand still.
+func (s *Server) Freeze() { at := s.plane.Revision(); s.change(func() { s.frozen = at }) }
+
+// Hang makes it accept requests and not answer them.
+func (s *Server) Hang() { s.change(func() { s.hangs = make(chan struct{}) }) }
+
+// Refuse makes it answer all requests with a status.
+func (s *Server) Refuse(status int) { s.change(func() { s.status = status }) }
+
+// learn says that it has learned of a definition.
+func (s *Server) learn(generation int) {
+	s.change(func() { s.generation = max(s.generation, generation) })
+	s.plane.noteForms()
+}
+
+// seen is how far its watch cache is.
+func (s *Server) seen() (revision int64, changed <-chan struct{}, generation int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if revision = s.frozen; revision == 0 {
+		revision = s.plane.Revision()
+	}
+	return revision, s.changed, s.generation
+}
+
+// reaches waits until its watch cache has come to a revision.
+func (s *Server) reaches(ctx context.Context, revision int64, within time.Duration) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	for {
+		s.plane.Etcd.mu.Lock()
+		written := s.plane.written
+		s.plane.Etcd.mu.Unlock()
+		at, changed, _ := s.seen()
+		if at >= revision {
+			return true
+		}
+		select {
+		case <-written:
+		case <-changed:
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// serve answers a request.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	hangs, status := s.hangs, s.status
+	s.mu.Unlock()
+	if hangs != nil {
+		select {
+		case <-hangs:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	s.plane.mu.Lock()
+	s.plane.audits++
+	w.Header().Set("Audit-Id", fmt.Sprintf("%08d-0000-4000-8000-000000000000", s.plane.audits))
+	s.plane.mu.Unlock()
+	w.Header().Set("Cache-Control", "no-cache, private")
+	w.Header().Set("Content-Type", "application/json")
+	user, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	switch {
+	case status != 0:
+		w.Header().Set("Retry-After", "1")
+		fail(w, status, "")
+	case user == "" || strings.HasPrefix(user, "nobody"):
+		fail(w, http.StatusUnauthorized, "Unauthorized")
+	case r.Method == http.MethodPost:
+		s.review(w, r, user)
+	default:
+		s.get(w, r, user)
+	}
+}
+
+func (s *Server) get(w http.ResponseWriter, r *http.Request, user string) {
+	for _, kind := range []Kind{Widgets, definitions, services, leases} {
+		namespace, within := namespaceOf(r.URL.Path, kind)
+		if !within {
+			continue
+		}
+		if kind == Widgets && !s.plane.Allowed(user) || kind != Widgets && user != Own {
+			fail(w, http.StatusForbidden, "Forbidden")
+			return
+		}
+		q, err := readQuery(r, kind, namespace)
+		switch {
+		case err != nil:
+			fail(w, http.StatusBadRequest, "BadRequest")
+		case r.URL.Query().Get("watch") == "true":
+			s.watch(w, r, kind, q)
+		default:
+			s.list(w, r, kind, q)
+		}
+		return
+	}
+	switch document := documents[r.URL.Path]; {
+	case r.URL.Path == "/version":
+		s.mu.Lock()
+		document = fmt.Sprintf(`{"major":"1","minor":"36","gitVersion":%q}`, s.release)
+		s.mu.Unlock()
+		fallthrough
+	case document != "":
+		_, _ = io.WriteString(w, document)
+	default:
+		fail(w, http.StatusNotFound, "NotFound")
+	}
+}
+
+// documents are what does not change.
+var documents = map[string]string{
+	"/readyz": "ok",
+	"/api":    `{"kind":"APIVersions","versions":["v1"]}`,
+	"/apis/example.com/v1": `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1","resources":[` +
+		`{"name":"widgets","singularName":"widget","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`,
+}
+
+func fail(w http.ResponseWriter, status int, reason string) {
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, statusOf(status, reason)+"\n")
+}
+
+func statusOf(code int, reason string) string {
+	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":%q,"code":%d}`, reason, code)
+}
+
+// review answers whether the caller may list widgets.
+func (s *Server) review(w http.ResponseWriter, r *http.Request, user string) {
+	if !strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews") {
+		fail(w, http.StatusNotFound, "NotFound")
+		return
+	}
+	var asked authorizationv1.SelfSubjectAccessReview
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		fail(w, http.StatusBadRequest, "BadRequest")
+		return
+	}
+	asked.Status.Allowed = s.plane.Allowed(user)
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(asked)
+}

@@ -1,0 +1,127 @@
+package inmemory
+
+import (
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+const (
+	// bookmarkEvery is the time between two bookmarks, and beforeEnd how long before its end a watch has
+	// the last one.
+	bookmarkEvery = time.Minute
+	beforeEnd     = 2 * time.Second
+	// oldForm is for how long watches go on after a changed definition, in the old form.
+	oldForm = time.Minute
+)
+
+// Bookmark is the line of a watch that says that it has told everything up to a revision.
+func Bookmark(k Kind, revision int64, endsInitial bool) string {
+	annotations := ""
+	if endsInitial {
+		annotations = `"annotations":{"k8s.io/initial-events-end":"true"},`
+	}
+	return fmt.Sprintf(`{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{%s"resourceVersion":"%d"}}}`+"\n",
+		k.APIVersion, k.Kind, annotations, revision)
+}
+
+// watch answers a watch.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) {
+	values := r.URL.Query()
+	timeout := time.Hour
+	if seconds, err := strconv.Atoi(values.Get("timeoutSeconds")); err == nil {
+		timeout = time.Duration(seconds) * time.Second
+	}
+	begun, ends := time.Now(), time.Now().Add(timeout)
+	initial, bookmarks := values.Get("sendInitialEvents") == "true", values.Get("allowWatchBookmarks") == "true"
+	say := func(line string) {
+		_, _ = io.WriteString(w, line)
+		_ = http.NewResponseController(w).Flush()
+	}
+	w.WriteHeader(http.StatusOK)
+	say("")
+	s.mu.Lock()
+	began, generation, release := s.began, s.generation, s.release
+	s.mu.Unlock()
+	form := Form{generation, release}
+	at := q.revision
+	if initial || at <= 0 {
+		need := at
+		if at < 0 { // what etcd has
+			need = s.plane.Revision()
+		}
+		if !s.reaches(r.Context(), need, timeout) {
+			return
+		}
+		at, _, _ = s.seen()
+		for _, o := range s.plane.List(s.plane.Pasts()-1, k, at, q.Select) {
+			say(Event{"ADDED", o, o.Revision}.Write(k, form))
+		}
+		if initial && bookmarks {
+			say(Bookmark(k, at, true))
+		}
+	} else if at < max(began, s.plane.compacted()) {
+		say(fmt.Sprintf(`{"type":"ERROR","object":%s}`+"\n", statusOf(http.StatusGone, "Expired")))
+		return
+	}
+	told, last := at, false // of the last bookmark
+	next := begun.Add(bookmarkEvery + mathrand.N(5*time.Second))
+	if !bookmarks {
+		next = ends
+	}
+	left := time.Time{} // when a watch of the old form ends
+	for {
+		s.plane.Etcd.mu.Lock()
+		written := s.plane.written
+		s.plane.Etcd.mu.Unlock()
+		seen, changed, known := s.seen()
+		s.mu.Lock()
+		frozen := s.frozen != 0
+		s.mu.Unlock()
+		if seen > at {
+			for _, ev := range s.plane.Events(s.plane.Pasts()-1, k, at, seen, q.Select) {
+				say(ev.Write(k, form))
+			}
+			at = seen
+		}
+		now := time.Now()
+		if k == Widgets && known != generation && left.IsZero() {
+			left = now.Add(mathrand.N(oldForm))
+		}
+		switch nearEnd := !now.Before(ends.Add(-beforeEnd)); {
+		case !now.Before(ends), !left.IsZero() && !now.Before(left):
+			return
+		case frozen || !bookmarks:
+		case nearEnd && !last, !now.Before(next):
+			last = last || nearEnd
+			next = now.Add(bookmarkEvery)
+			if at >= told {
+				say(Bookmark(k, at, false))
+				told = at
+			}
+		}
+		wake := min(time.Until(ends), time.Until(next))
+		if until := time.Until(ends.Add(-beforeEnd)); !last && until > 0 {
+			wake = min(wake, until)
+		}
+		if !left.IsZero() {
+			wake = min(wake, time.Until(left))
+		}
+		if frozen && wake <= 0 {
+			wake = time.Second
+		}
+		timer := time.NewTimer(wake)
+		select {
+		case <-written:
+		case <-changed:
+		case <-timer.C:
+		case <-r.Context().Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}

@@ -52,9 +52,9 @@ func (r Readiness) Checks() []Check {
 		check("discovery", r.Discovery(), "the API server has not said yet which resources it has: see whether it can be reached, and the log"),
 		check("schemas", r.Schemas(), "the definitions of custom resources are not read yet: see whether the API server can be reached, and the log"),
 		check("servers", r.Servers(), "the API servers behind the upstream are not known yet: see whether it can be reached, and the log"),
-		// If only this replica has a trouble with the upstream, clients should use others. A trouble that
-		// all replicas share, like an account that was deleted, does not count: if all were taken out,
-		// clients could not even connect, and would not be told why.
+		// A replica that never was of use keeps out: its address, CA or account may be wrong, and a rollout
+		// should stop. Later trouble is mostly that of all replicas: if all were taken out, clients could not
+		// even connect, and would not be told why.
 		{Name: upstreamCheck, OK: !health.Own, Message: troubleOf(health)},
 	}
 	for _, e := range r.Eager() {

@@ -1,13 +1,5 @@
 package upstream
 
-import (
-	"crypto/x509"
-	"errors"
-	"net"
-	"syscall"
-	"time"
-)
-
 // Condition is the state of the upstream, as listproxy's own account finds it.
 type Condition string
 
@@ -27,15 +19,14 @@ const (
 	ConditionNotReady Condition = "not-ready"
 )
 
-// conditionWords is what is said of each condition: its meaning in plain words, and what to do about
-// it; ownAdvice is what to do if the fault is this replica's own, where that is something else.
-var conditionWords = map[Condition]struct{ meaning, advice, ownAdvice string }{
+// conditionWords is what is said of each condition: its meaning in plain words, and what to do about it.
+var conditionWords = map[Condition]struct{ meaning, advice string }{
 	ConditionUnknown: {meaning: "not known yet"},
 	ConditionOK:      {meaning: "ok"},
 	ConditionUnreachable: {
-		meaning:   "not reachable",
-		advice:    "see whether it runs, and whether a firewall or a NetworkPolicy is between",
-		ownAdvice: "correct listproxy's way to it: the address and the CA in the kubeconfig, name resolution, routes, the network proxy",
+		meaning: "not reachable",
+		advice: "see whether it runs, and correct what is between: the address and the CA in the kubeconfig, name resolution, " +
+			"routes, the network proxy, a firewall, a NetworkPolicy",
 	},
 	ConditionUnauthorized: {
 		meaning: "of no use: it refuses listproxy's credentials (401)",
@@ -54,59 +45,15 @@ var conditionWords = map[Condition]struct{ meaning, advice, ownAdvice string }{
 // Meaning says in plain words what the upstream is in a condition.
 func (c Condition) Meaning() string { return conditionWords[c].meaning }
 
-// trouble is a row of questions that found the upstream in a condition other than ok.
-type trouble struct {
-	condition Condition // what the last one found
-	questions int
-	since     time.Time // when the first one began
-}
-
-// after adds a question that found a condition and began at began. If the upstream is known to be in
-// another trouble, the condition counts only after it was found for long enough itself.
-func (t trouble) after(known, found Condition, began time.Time) trouble {
-	if t.questions == 0 || t.condition != found && known != ConditionOK && known != ConditionUnknown {
-		return trouble{condition: found, questions: 1, since: began}
-	}
-	return trouble{condition: found, questions: t.questions + 1, since: t.since}
-}
-
-// counts says whether the trouble has become the upstream's condition by now. A momentary one, like
-// a load balancer's change of API servers, does not; and an API server that has just started refuses
-// everybody until it has read the roles.
-func (t trouble) counts(now time.Time) bool {
-	lasting := 3 * time.Second
-	if t.condition == ConditionForbidden {
-		lasting = 5 * time.Second
-	}
-	return t.questions >= 2 && now.Sub(t.since) >= lasting
-}
-
-// isOwnFault says whether probably only this replica has a trouble, so that others may work: its own
-// network path fails, or its account has never worked. In contrast, an account that was deleted or
-// has lost its rights fails for all replicas that share it; and an upstream that refuses connections,
-// does not answer, or is not ready, fails for all replicas.
-func isOwnFault(c Condition, err error, worked bool) bool {
-	switch c {
-	case ConditionUnauthorized, ConditionForbidden:
-		return !worked
-	case ConditionUnreachable:
-		return isOwnPath(err)
-	}
-	return false
-}
-
-// isOwnPath says whether the upstream was not reached for a reason on this side: a wrong CA, a name
-// that is not resolved, no route, a network proxy.
-func isOwnPath(err error) bool {
-	var unknown x509.UnknownAuthorityError
-	var name x509.HostnameError
-	var dns *net.DNSError
-	var op *net.OpError
-	switch {
-	case errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &dns):
-		return true
-	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETDOWN):
+// isCertain says whether what the last two questions have found is the upstream's condition: a momentary
+// trouble, like a load balancer's change of API servers, is not; and an API server that has just started
+// refuses everybody until it has read the roles. known is the condition so far.
+func isCertain(known, before, is Condition) bool {
+	if is == ConditionOK || is == before {
 		return true
 	}
-	return errors.As(err, &op) && op.Op == "proxyconnect"
+	return known.isWell() && !before.isWell()
 }
+
+// isWell: nothing is known to be wrong.
+func (c Condition) isWell() bool { return c == ConditionOK || c == ConditionUnknown }

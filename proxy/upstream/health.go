@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,23 +18,21 @@ import (
 )
 
 const (
-	// questionEvery is the time from one question to the next, and up to a tenth more; questionAgain is
-	// the time while a trouble was found that does not count yet.
-	questionEvery = 10 * time.Second
-	questionAgain = time.Second
-	// questionTimeout bounds one question. With the times above and those of [trouble.counts], a trouble
-	// is told within twenty seconds.
-	questionTimeout = 3 * time.Second
+	// questionEvery is the time from one question to the next, and a little more; questionAgain is the time
+	// after a trouble was found that is not certain yet. With questionTimeout, which bounds one question, a
+	// trouble is told within twenty seconds.
+	questionEvery   = 10 * time.Second
+	questionAgain   = 5 * time.Second
+	questionTimeout = 2 * time.Second
 )
 
-// Health knows the state of the upstream: from what listproxy's own requests find there
-// ([Health.Watch]), and from one question every ten seconds: GET /readyz, with listproxy's own
-// credentials. If its requests find something else than the state says, the next question is
-// asked at once, but never two in a row that change nothing; and an upstream that is not ready is
-// not asked more. The log has one line for each change of the [Condition].
+// Health knows the state of the upstream from one question every ten seconds, GET /readyz with
+// listproxy's own credentials, and from what listproxy's own requests find there ([Health.Watch]): an
+// upstream from which something comes is not away, and an account that may read nothing is of no use.
+// The log has one line for each change of the [Condition].
 //
-// A trouble counts when two questions have found it and it has lasted for some seconds; the first
-// good answer ends it. Health is safe for concurrent use.
+// A trouble counts when two questions have found it, five seconds apart; the first good answer ends it.
+// Health is safe for concurrent use.
 type Health struct {
 	client  *http.Client
 	base    *url.URL
@@ -55,7 +52,7 @@ type HealthStats struct {
 	Answered time.Time
 	// Problem is why it is not ok, without what looks like a credential, and Advice what to do.
 	Problem, Advice string
-	// Own: the fault is only this replica's, so others may work.
+	// Own: it has never been ok for this replica, so others may be better.
 	Own bool
 }
 
@@ -71,7 +68,7 @@ func NewHealth(cfg *rest.Config, log *slog.Logger) (*Health, error) {
 		return nil, fmt.Errorf("cannot ask the API server how it is: %w", err)
 	}
 	return &Health{
-		client: client, base: base, log: log, traffic: traffic{news: make(chan struct{}, 1)},
+		client: client, base: base, log: log,
 		stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
 	}, nil
 }
@@ -87,53 +84,32 @@ func (h *Health) Stats() HealthStats {
 
 // Run asks until ctx ends.
 func (h *Health) Run(ctx context.Context) {
-	var found trouble
-	worked, early := false, true // early: news may bring the next question forward
-	for ctx.Err() == nil {
-		asked := time.Now()
+	worked, before := false, ConditionUnknown
+	for {
 		is, err := h.ask(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		pause, known := wait.Jitter(questionEvery, 0.1), h.Stats().Condition
-		if is == ConditionOK {
-			found, worked = trouble{}, true
-			h.become(is, nil, false)
+		worked = worked || is == ConditionOK
+		pause := wait.Jitter(questionEvery, 0.05)
+		if isCertain(h.Stats().Condition, before, is) {
+			h.become(is, err, !worked)
 		} else {
-			found = found.after(known, is, asked)
-			switch {
-			case found.counts(time.Now()):
-				h.become(is, err, isOwnFault(is, err, worked))
-			case is != known:
-				pause = questionAgain
-			}
+			pause = questionAgain
 		}
-		early = h.await(ctx, pause, early || h.Stats().Condition != known)
+		before = is
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
 	}
-}
-
-// await waits until the next question, and returns whether the one after it may be early.
-func (h *Health) await(ctx context.Context, pause time.Duration, early bool) bool {
-	news := h.traffic.news
-	if !early {
-		news = nil
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(pause):
-	case <-news:
-		return false
-	}
-	return true
 }
 
 // become logs the one line about a change, and makes c the state: who sees it finds it in the log, too.
 func (h *Health) become(c Condition, cause error, own bool) {
 	before := h.Stats()
 	after := HealthStats{Condition: c, Since: before.Since, Own: own, Advice: conditionWords[c].advice}
-	if own {
-		after.Advice = cmp.Or(conditionWords[c].ownAdvice, after.Advice)
-	}
 	if cause != nil {
 		after.Problem = telemetry.MaskText(cause.Error())
 	}
@@ -158,10 +134,6 @@ func (h *Health) become(c Condition, cause error, own bool) {
 
 // ask asks the upstream whether it is ready. An answer to another request that comes meanwhile counts, too.
 func (h *Health) ask(ctx context.Context) (Condition, error) {
-	select {
-	case <-h.traffic.news: // it is from before
-	default:
-	}
 	asked := time.Now()
 	within, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()

@@ -74,7 +74,7 @@ func run(t *testing.T, how answer, test func(*testing.T, *healthRig)) {
 		rig.set(how)
 		rig.Health = &Health{
 			client: &http.Client{Transport: rig}, base: &url.URL{Scheme: "https", Host: "api", Path: "/at"},
-			log: slog.New(slog.NewTextHandler(rig.log, nil)), traffic: traffic{news: make(chan struct{}, 1)},
+			log:   slog.New(slog.NewTextHandler(rig.log, nil)),
 			stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
 		}
 		rig.own = &http.Client{Transport: healthTransport{rig, rig.Health}}
@@ -116,27 +116,26 @@ func (rig *healthRig) get(t *testing.T, path string) io.ReadCloser {
 
 const told = 20 * time.Second
 
-// TestHealthTellsEachTroubleOnce: whatever happens is told within twenty seconds, even if nobody asks
-// anything; the log has one line for it however long it lasts, and one for its end; it is not asked
-// more meanwhile; and only what is this replica's own fault takes it out of its balancer.
+// TestHealthTellsEachTroubleOnce: whatever happens is told within twenty seconds; the log has one line for
+// it however long it lasts, and one for its end; it is not asked more meanwhile; and a replica that has
+// been of use stays in its balancer.
 func TestHealthTellsEachTroubleOnce(t *testing.T) {
 	unready := "[+]ping ok\n[-]etcd failed: reason withheld\n[-]etcd-readiness failed\nreadyz check failed"
 	for name, tt := range map[string]struct {
 		how     answer
 		want    Condition
-		own     bool
 		problem string
 	}{
-		"ended":          {failing(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}), ConditionUnreachable, false, "connection refused"},
-		"frozen":         {frozen, ConditionUnreachable, false, "no answer within 3s"},
-		"another CA":     {failing(x509.UnknownAuthorityError{}), ConditionUnreachable, true, "unknown authority"},
-		"no name":        {failing(&net.DNSError{Err: "no such host", Name: "api", IsNotFound: true}), ConditionUnreachable, true, "no such host"},
-		"no route":       {failing(os.NewSyscallError("connect", syscall.EHOSTUNREACH)), ConditionUnreachable, true, "no route"},
-		"no account":     {saying(http.StatusUnauthorized, ""), ConditionUnauthorized, false, "401"},
-		"no rights":      {saying(http.StatusForbidden, ""), ConditionForbidden, false, "allows nothing"},
-		"no etcd":        {saying(http.StatusInternalServerError, unready), ConditionNotReady, false, "/readyz answers 500: etcd, etcd-readiness"},
-		"sent elsewhere": {saying(http.StatusFound, "<html></html>"), ConditionNotReady, false, "302, which no kube-apiserver does"},
-		"another path":   {saying(http.StatusNotFound, ""), ConditionNotReady, false, "404, which no kube-apiserver does"},
+		"ended":          {failing(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}), ConditionUnreachable, "connection refused"},
+		"frozen":         {frozen, ConditionUnreachable, "no answer within 2s"},
+		"another CA":     {failing(x509.UnknownAuthorityError{}), ConditionUnreachable, "unknown authority"},
+		"no name":        {failing(&net.DNSError{Err: "no such host", Name: "api", IsNotFound: true}), ConditionUnreachable, "no such host"},
+		"no route":       {failing(os.NewSyscallError("connect", syscall.EHOSTUNREACH)), ConditionUnreachable, "no route"},
+		"no account":     {saying(http.StatusUnauthorized, ""), ConditionUnauthorized, "401"},
+		"no rights":      {saying(http.StatusForbidden, ""), ConditionForbidden, "allows nothing"},
+		"no etcd":        {saying(http.StatusInternalServerError, unready), ConditionNotReady, "/readyz answers 500: etcd, etcd-readiness"},
+		"sent elsewhere": {saying(http.StatusFound, "<html></html>"), ConditionNotReady, "302, which no kube-apiserver does"},
+		"another path":   {saying(http.StatusNotFound, ""), ConditionNotReady, "404, which no kube-apiserver does"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
@@ -149,7 +148,7 @@ func TestHealthTellsEachTroubleOnce(t *testing.T) {
 				if n := rig.asked.Load() - before; n < 40 || n > 60 {
 					t.Errorf("it was asked %d times in ten minutes", n)
 				}
-				if s := rig.Stats(); s.Condition != tt.want || s.Own != tt.own || !strings.Contains(s.Problem, tt.problem) || s.Advice == "" ||
+				if s := rig.Stats(); s.Condition != tt.want || s.Own || !strings.Contains(s.Problem, tt.problem) || s.Advice == "" ||
 					time.Since(s.Since) < 10*time.Minute {
 					t.Errorf("it is %+v", s)
 				}
@@ -176,26 +175,26 @@ func TestHealthOfAMoment(t *testing.T) {
 	for _, moment := range []struct {
 		how     answer
 		lasting time.Duration
-	}{{failing(io.EOF), 2900 * time.Millisecond}, {saying(http.StatusForbidden, ""), 4900 * time.Millisecond}, {saying(http.StatusTooManyRequests, ""), time.Hour}} {
+	}{{failing(io.EOF), 4900 * time.Millisecond}, {saying(http.StatusForbidden, ""), 4900 * time.Millisecond}, {saying(http.StatusTooManyRequests, ""), time.Hour}} {
 		run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 			rig.await(t, ConditionOK, time.Second)
 			for range 100 {
 				rig.set(moment.how)
-				_ = rig.get(t, "/api/v1/pods") // which brings a question forward
+				_ = rig.get(t, "/api/v1/pods")
 				time.Sleep(moment.lasting)
 				if c := rig.Stats().Condition; c != ConditionOK {
 					t.Fatalf("it is %s", c)
 				}
 				rig.set(saying(http.StatusOK, "ok"))
 				expect.NoError(t, rig.get(t, "/api/v1/pods").Close())
-				time.Sleep(2 * questionEvery)
+				time.Sleep(2*questionEvery + 777*time.Millisecond)
 			}
 		})
 	}
 }
 
-// TestHealthFromTheStart: that nobody answers is told, also if nobody ever did; and an account that
-// never did any work here is this replica's own trouble.
+// TestHealthFromTheStart: that nobody answers is told, also if nobody ever did; and where an upstream
+// was never ok, that may be this replica's own trouble.
 func TestHealthFromTheStart(t *testing.T) {
 	for want, how := range map[Condition]answer{
 		ConditionUnreachable: failing(io.EOF), ConditionUnauthorized: saying(http.StatusUnauthorized, ""), ConditionForbidden: saying(http.StatusForbidden, ""),
@@ -203,7 +202,7 @@ func TestHealthFromTheStart(t *testing.T) {
 		run(t, how, func(t *testing.T, rig *healthRig) {
 			rig.await(t, want, 6*time.Second)
 			s := rig.Stats()
-			if s.Own == (want == ConditionUnreachable) || s.Answered.IsZero() != (want == ConditionUnreachable) {
+			if !s.Own || s.Answered.IsZero() != (want == ConditionUnreachable) {
 				t.Errorf("it is %+v", s)
 			}
 			if n := strings.Count(rig.log.String(), "\n"); n != 1 {
@@ -213,49 +212,7 @@ func TestHealthFromTheStart(t *testing.T) {
 	}
 }
 
-// TestHealthHearsOfTraffic: what listproxy's own requests find is told sooner, and so is that it is
-// over. They bring a question forward, but never two in a row, and none where an API server that is
-// not ready answers something else.
-func TestHealthHearsOfTraffic(t *testing.T) {
-	run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
-		rig.await(t, ConditionOK, time.Second)
-		for range 10 {
-			time.Sleep(2 * questionEvery)
-			rig.set(failing(io.EOF))
-			_ = rig.get(t, "/api/v1/pods")
-			rig.await(t, ConditionUnreachable, 5*time.Second)
-			time.Sleep(2 * questionEvery)
-			rig.set(saying(http.StatusOK, "ok"))
-			expect.NoError(t, rig.get(t, "/version").Close())
-			rig.await(t, ConditionOK, time.Second)
-		}
-		busy := func() int64 {
-			before := rig.asked.Load()
-			for range 600 {
-				if body := rig.get(t, "/api/v1/pods"); body != nil {
-					_ = body.Close()
-				}
-				time.Sleep(time.Second)
-			}
-			return rig.asked.Load() - before
-		}
-		oneFails := saying(http.StatusInternalServerError, "") // of one resource
-		rig.others.Store(&oneFails)
-		if n := busy(); n > 120 || rig.Stats().Condition != ConditionOK {
-			t.Errorf("while one resource fails it is %s, and was asked %d times", rig.Stats().Condition, n)
-		}
-		rig.set(saying(http.StatusInternalServerError, ""))
-		rig.await(t, ConditionNotReady, told)
-		ok := saying(http.StatusOK, "")
-		rig.others.Store(&ok)
-		if n := busy(); n > 60 || rig.Stats().Condition != ConditionNotReady {
-			t.Errorf("while it is not ready, but answers, it is %s, and was asked %d times", rig.Stats().Condition, n)
-		}
-	})
-}
-
-// TestHealthOfTheBusy: while bytes come, a late answer to a question is no trouble. Who has given up
-// has heard of none either.
+// TestHealthOfTheBusy: while bytes come, a late answer to a question is no trouble.
 func TestHealthOfTheBusy(t *testing.T) {
 	run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 		rig.await(t, ConditionOK, time.Second)
@@ -276,23 +233,6 @@ func TestHealthOfTheBusy(t *testing.T) {
 		}
 		expect.NoError(t, body.Close())
 		rig.await(t, ConditionUnreachable, told)
-
-		rig.questions.Store(new(saying(http.StatusOK, "ok")))
-		rig.await(t, ConditionOK, told)
-		rig.others.Store(&late)
-		before := rig.asked.Load()
-		ctx, giveUp := context.WithTimeout(t.Context(), time.Second)
-		defer giveUp()
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api/at/api/v1/pods", nil)
-		expect.NoError(t, err)
-		if res, err := rig.own.Do(r); err == nil {
-			_ = res.Body.Close()
-			t.Error("there is an answer")
-		}
-		time.Sleep(2 * time.Second)
-		if n := rig.asked.Load() - before; n > 1 {
-			t.Errorf("it was asked %d times", n)
-		}
 	})
 }
 

@@ -22,8 +22,6 @@ type traffic struct {
 	// resources are being read; watches are, as long as they are open.
 	refused atomic.Bool
 	reading atomic.Int64
-	// news has a value if a request found something else than the state says.
-	news chan struct{}
 }
 
 func (t *traffic) answered() { t.last.Store(time.Now().UnixNano()) }
@@ -59,23 +57,14 @@ func (w healthTransport) WrappedRoundTripper() http.RoundTripper { return w.Roun
 // RoundTrip implements [http.RoundTripper].
 func (w healthTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := w.RoundTripper.RoundTrip(r)
-	found, t := ConditionOK, &w.health.traffic
-	switch {
-	case err != nil && r.Context().Err() != nil:
-		return res, err // who asked has given up
-	case err != nil:
-		w.health.found(ConditionUnreachable)
+	if err != nil {
 		return res, err
-	case res.StatusCode == http.StatusUnauthorized:
-		found = ConditionUnauthorized
-	case res.StatusCode >= http.StatusInternalServerError:
-		found = ConditionNotReady
 	}
+	t := &w.health.traffic
 	t.answered()
 	if w.health.isOfResource(r) {
 		switch {
 		case res.StatusCode == http.StatusForbidden:
-			found = ConditionForbidden
 			t.refused.Store(true)
 		case res.StatusCode < http.StatusMultipleChoices:
 			t.refused.Store(false)
@@ -83,38 +72,13 @@ func (w healthTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 			res.Body = &readBody{ReadCloser: res.Body, traffic: t}
 		}
 	}
-	w.health.found(found)
-	return res, err
+	return res, nil
 }
 
 // isOfResource says whether a request is about a resource, and so needs rights.
 func (h *Health) isOfResource(r *http.Request) bool {
 	at := &url.URL{Path: strings.TrimPrefix(r.URL.Path, h.base.Path)}
 	return kubehttp.Parse(&http.Request{Method: r.Method, URL: at}).Info.IsResourceRequest
-}
-
-// found makes the next question come at once, if the state is another one. What only an API server
-// that is not ready answers does not.
-func (h *Health) found(c Condition) {
-	h.mu.Lock()
-	known := h.stats.Condition
-	h.mu.Unlock()
-	switch well := c == ConditionOK; known {
-	case ConditionNotReady:
-		return
-	case ConditionOK, ConditionUnknown:
-		if well {
-			return
-		}
-	default:
-		if !well {
-			return
-		}
-	}
-	select {
-	case h.traffic.news <- struct{}{}:
-	default: // it is known already
-	}
 }
 
 // readBody is the body of an answer that is being read.

@@ -139,7 +139,7 @@ func overHTTP2(t *http.Transport, silent, answer time.Duration) http.RoundTrippe
 	t.HTTP2 = &http.HTTP2Config{
 		SendPingTimeout: silent, PingTimeout: answer, MaxReceiveBufferPerStream: streamReceiveBuffer,
 	}
-	return shareDials(t)
+	return t
 }
 
 // anonymousTLSConfig returns how to verify the API server, and nothing to

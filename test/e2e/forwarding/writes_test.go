@@ -129,8 +129,8 @@ func closing(t *testing.T) (counted *hop.Balancer, configs func(user string) *re
 
 // TestGoAway: kube-apiserver closes connections while reads and writes of all sizes are under way. No
 // more of them fail through listproxy than directly: none, or where there is no room to keep a body,
-// with an answer for which clients repeat the request. And listproxy opens about one connection for each
-// that is closed, though many requests wait for it.
+// with an answer for which clients repeat the request. And listproxy opens no more connections for each that
+// is closed than a client does that sends as many requests.
 func TestGoAway(t *testing.T) {
 	harness.Long(t)
 	counted, configs := closing(t)
@@ -142,15 +142,15 @@ func TestGoAway(t *testing.T) {
 	ns := newNamespace(t)
 	newConfigMap(t, ns, "one", nil)
 	again := "429, Retry-After 1"
+	var directly float64 // connections for each GOAWAY
 	for _, side := range []struct {
-		name  string
-		door  *door
-		may   string  // fail
-		dials float64 // for a GOAWAY at most; more than there are even if the machine is busy; 0: not looked at
+		name string
+		door *door
+		may  string // fail
 	}{
-		{"directly", doorOf(t, configs), "", 0},
-		{"through listproxy", start(), "", 4},
-		{"through listproxy without room", start("--max-inflight-bytes", "64Ki"), again, 4},
+		{"directly", doorOf(t, configs), ""},
+		{"through listproxy", start(), ""},
+		{"through listproxy without room", start("--max-inflight-bytes", "64Ki"), again},
 	} {
 		var goAways, dials float64
 		for _, size := range []int{10 << 10, 300 << 10} {
@@ -165,8 +165,11 @@ func TestGoAway(t *testing.T) {
 				t.Errorf("%s, %d KiB: %v", side.name, size>>10, l.failed)
 			}
 		}
-		if side.dials > 0 && dials > side.dials*goAways {
-			t.Errorf("%s: %v connections for %v GOAWAYs", side.name, dials, goAways)
+		if directly == 0 {
+			directly = dials / goAways
+		}
+		if dials > 2*directly*goAways { // a busy machine makes a difference
+			t.Errorf("%s: %v connections for %v GOAWAYs, directly %.1f for each", side.name, dials, goAways, directly)
 		}
 	}
 }

@@ -94,6 +94,14 @@ func (w wanted) mustProve() bool { return w.watch || w.Rule.ConsistentLists == p
 // streamingList says that it is a watch that begins with the state.
 func (w wanted) streamingList() bool { return w.watch && w.Initial }
 
+// patience is how long a request waits, at most, for what memory does not have yet.
+func (w wanted) patience() time.Duration {
+	if w.watch {
+		return longestStreamWait
+	}
+	return longestWait
+}
+
 // loading is how long a request waits, at most, until a collection is loaded that was just begun or
 // has just lost its state: 0 if the state that is loaded would not be the one that it asks for, or if
 // it costs the upstream next to nothing.
@@ -103,7 +111,7 @@ func (w wanted) loading(of *snapshot.Collection) time.Duration {
 		w.Semantics != policy.Any && w.Semantics != policy.NotOlderThan && w.Semantics != policy.MostRecent:
 		return 0
 	}
-	return of.Loading(longestWait)
+	return of.Loading(w.patience(), w.Semantics == policy.MostRecent)
 }
 
 // answer is what is written for a list that can be answered from memory, and everything that must
@@ -215,7 +223,7 @@ func (h *Handler) snapshot(
 	}
 	if want.streamingList() { // the load and the proof take no longer together
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, longestWait)
+		ctx, stop = context.WithTimeout(ctx, longestStreamWait)
 		defer stop()
 	}
 	for {
@@ -225,16 +233,16 @@ func (h *Handler) snapshot(
 				return nil, snapshot.Snapshot{}, reason.Warming
 			}
 			_, span := observe.Step(ctx, observe.SpanSnapshot)
-			why = collection.AwaitFirst(ctx, left)
+			why = collection.AwaitLoad(ctx, left, want.Semantics == policy.MostRecent)
 			span.End()
 			if why != reason.None {
 				return nil, snapshot.Snapshot{}, why
 			}
 		}
 		snap, why := h.state(ctx, collection, want)
-		if why != reason.Warming || want.loading(collection) == 0 {
+		if why != reason.Warming && why != reason.NotProven || want.loading(collection) == 0 {
 			return collection, snap, why
-		} // else the state was lost meanwhile
+		} // else the state was lost meanwhile, or is loaded anew
 	}
 }
 

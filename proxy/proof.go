@@ -22,15 +22,19 @@ func (h *Handler) proven(
 	return snap, why
 }
 
-// longestWait is how long a list waits until its resource is loaded, and a streaming list in all: until
-// then and, if it asks for the newest state, for the proof. Where thousands come at the same moment,
-// the upstream would have to encode the whole state for each that is forwarded.
-const longestWait = 10 * time.Second
+// longestWait is how long a list waits, at most, until its resource is loaded, and longestStreamWait a
+// streaming list, with the proof if it asks for the newest state. Where thousands come at the same moment,
+// the upstream would have to encode the whole state for each that is forwarded. A streaming list waits
+// longer: so it does at kube-apiserver, until the watch cache there has come far enough.
+const (
+	longestWait       = 10 * time.Second
+	longestStreamWait = 30 * time.Second
+)
 
 // proofWait is how long a request waits for the proof.
 func (h *Handler) proofWait(want wanted) time.Duration {
 	if want.watch {
-		return longestWait
+		return longestStreamWait
 	}
 	return h.ConsistentWait
 }

@@ -100,7 +100,7 @@ func (w *Warmup) start(ctx context.Context, e EagerCollection) string {
 		GroupVersionResource: e.GroupVersionResource, Namespaced: entry.Namespaced, Representation: e.Representation,
 	})
 	if absence == reason.None {
-		absence = collection.AwaitFirst(ctx, warmupRetry)
+		absence = collection.AwaitLoad(ctx, warmupRetry, false)
 	}
 	if absence == reason.Warming && collection != nil {
 		if err := collection.Trouble(); err != nil {

@@ -234,7 +234,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 	}{
 		"of any state":         {query: streaming + "&resourceVersion=0", want: []reason.Reason{""}, after: 2 * time.Second},
 		"of the newest state":  {query: streaming, want: []reason.Reason{""}, after: 4 * time.Second},
-		"loaded too late":      {query: streaming, away: true, want: []reason.Reason{reason.Warming, reason.Warming}, after: longestWait},
+		"loaded too late":      {query: streaming, away: true, want: []reason.Reason{reason.Warming, reason.Warming}, after: longestStreamWait},
 		"the client leaves":    {query: streaming, away: true, leave: 3 * time.Second, want: cold, after: 3 * time.Second},
 		"a watch, not a state": {query: "watch=true&resourceVersion=" + now, takes: time.Second, want: cold},
 		"a list":               {query: "resourceVersion=0", takes: time.Second, want: cold},
@@ -244,7 +244,7 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 
 		"lost":                          {query: streaming + "&resourceVersion=0", lost: true, again: 2 * time.Second, want: []reason.Reason{""}, after: 8 * time.Second},
 		"lost, of the newest state":     {query: streaming, lost: true, again: 2 * time.Second, want: []reason.Reason{""}, after: 8 * time.Second},
-		"lost for too long":             {query: streaming, lost: true, again: time.Hour, want: []reason.Reason{reason.Warming, reason.Warming}, after: longestWait},
+		"lost for too long":             {query: streaming, lost: true, again: time.Hour, want: []reason.Reason{reason.Warming, reason.Warming}, after: longestStreamWait},
 		"lost, and a list":              {query: "resourceVersion=0", lost: true, again: time.Hour, want: cold},
 		"lost while the proof is asked": {query: streaming, takes: time.Second, loses: 500 * time.Millisecond, again: time.Second, want: []reason.Reason{""}, after: 8 * time.Second},
 	} {

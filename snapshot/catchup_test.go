@@ -327,7 +327,7 @@ func TestLoadsThatTrickle(t *testing.T) {
 				synctest.Wait()
 				quick, _ := c.Keep(configMaps)
 				time.Sleep(turnFor + time.Second)
-				if why := quick.AwaitFirst(t.Context(), 0); why != reason.None {
+				if why := quick.AwaitLoad(t.Context(), 0, false); why != reason.None {
 					t.Errorf("another resource: %q", why)
 				}
 				time.Sleep(loadFor)

@@ -235,27 +235,40 @@ func (c *Collection) Trouble() error {
 	return nil
 }
 
-// AwaitFirst waits while the state is loaded, at most for atMost, and returns why there is none.
-func (c *Collection) AwaitFirst(ctx context.Context, atMost time.Duration) reason.Reason {
-	_, why, _ := c.await(ctx, atMost, reason.Warming, (*View).outdated, func(v *View) (Snapshot, reason.Reason) {
+// AwaitLoad waits while the state is loaded, at most for atMost, and returns why there is none. Who wants
+// the newest state waits for a state that is loaded anew, too.
+func (c *Collection) AwaitLoad(ctx context.Context, atMost time.Duration, newest bool) reason.Reason {
+	_, why, _ := c.await(ctx, atMost, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
+		if newest && v.absence == reason.None && !v.reloads.IsZero() {
+			return Snapshot{}, reason.Warming
+		}
 		return Snapshot{}, v.absence
 	})
 	return why
 }
 
 // Loading is how much is left of a time in which the collection may load its state, since it was
-// begun or lost its last one; 0 if it is not loading, or the time is over.
-func (c *Collection) Loading(within time.Duration) time.Duration {
-	if v := c.view.Load(); v.absence != reason.Warming || v.retired {
+// begun or lost its last one; or, for who wants the newest state, since the collection began to load it
+// anew. It is 0 if it is not loading, or the time is over.
+func (c *Collection) Loading(within time.Duration, newest bool) time.Duration {
+	v, since := c.view.Load(), c.begun
+	switch {
+	case v.retired:
 		return 0
-	}
-	since := c.begun
-	if lost := c.life.lost(); lost.After(since) {
-		since = lost
+	case v.absence == reason.Warming:
+		if lost := c.life.lost(); lost.After(since) {
+			since = lost
+		}
+	case newest && v.absence == reason.None && !v.reloads.IsZero():
+		since = v.reloads
+	default:
+		return 0
 	}
 	return max(0, within-time.Since(since))
 }
 
 // Spare reports whether a list may be forwarded instead of waiting while the state is loaded: a few
-// may, of each load.
-func (c *Collection) Spare() bool { return c.spare.Load() > 0 && c.spare.Add(-1) >= 0 }
+// may, while there is none.
+func (c *Collection) Spare() bool {
+	return c.view.Load().absence == reason.Warming && c.spare.Load() > 0 && c.spare.Add(-1) >= 0
+}

@@ -234,8 +234,10 @@ func (f *feed) begin(ctx context.Context) (*stream, error) {
 	case <-f.collection.outOfDate:
 	default:
 	}
+	f.collection.reloads(time.Now())
 	s, err := f.loadState(ctx)
 	if err != nil {
+		f.collection.reloads(time.Time{})
 		f.collection.trouble.Store(&err)
 		return nil, err
 	}

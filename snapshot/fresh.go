@@ -23,6 +23,9 @@ func (c *Collection) Fresh(ctx context.Context, after uint64, atMost time.Durati
 		return snap, why
 	}
 	c.announceWaiter(after + 1)
+	if !c.view.Load().streams {
+		c.requestProbe() // the upstream may be there again
+	}
 	snap, why, _ := c.await(ctx, atMost, reason.NotProven, (*View).outdated, func(v *View) (Snapshot, reason.Reason) {
 		return v.fresh(after)
 	})

@@ -460,7 +460,7 @@ func (w *barrierWorld) step(asking *sync.WaitGroup) {
 	case n < 86:
 		time.Sleep(rand.N(2 * time.Minute))
 	case n < 92:
-		w.c.AwaitFirst(w.t.Context(), time.Minute)
+		w.c.AwaitLoad(w.t.Context(), time.Minute, false)
 	case w.broken == timeProves:
 		w.prove()
 	}

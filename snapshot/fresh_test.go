@@ -16,10 +16,12 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/pace"
+	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -495,5 +497,36 @@ func TestAccept(t *testing.T) {
 	c.drop(reason.Warming)
 	if left, err := c.accept(attested{from: 10, revision: 20}); err != nil || left.revision > 0 {
 		t.Errorf("without a state: %+v, %v", left, err)
+	}
+}
+
+// TestNewestWaitsForALoadBeside: while the state is loaded anew beside the known one, who wants the newest
+// state waits for it, for a time; who takes any state does not.
+func TestNewestWaitsForALoadBeside(t *testing.T) {
+	for name, ends := range map[string]func(*Collection){
+		"loaded": func(c *Collection) {
+			c.open(complete{state: index.NewTree(false), revision: 20, frame: wire.FixedFrame("PodList", "v1")})
+		},
+		"not loaded": func(c *Collection) { c.reloads(time.Time{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
+				c.open(complete{state: index.NewTree(false), revision: 10, frame: wire.FixedFrame("PodList", "v1")})
+				c.reloads(time.Now())
+				time.Sleep(2 * time.Second)
+				if anyState, newest := c.Loading(10*time.Second, false), c.Loading(10*time.Second, true); anyState != 0 || newest != 8*time.Second {
+					t.Errorf("any state waits for %v, the newest for %v", anyState, newest)
+				}
+				time.AfterFunc(time.Second, func() { ends(c) })
+				asked := time.Now()
+				if why := c.AwaitLoad(t.Context(), 8*time.Second, false); why != reason.None || time.Since(asked) != 0 {
+					t.Errorf("any state: %q after %v", why, time.Since(asked))
+				}
+				if why := c.AwaitLoad(t.Context(), 8*time.Second, true); why != reason.None || time.Since(asked) != time.Second {
+					t.Errorf("the newest state: %q after %v", why, time.Since(asked))
+				}
+			})
+		})
 	}
 }

@@ -38,6 +38,8 @@ type View struct {
 	// streams: a stream is being read that goes on from the interval's end, from an upstream with the same
 	// past. Without one, only those are answered who ask for any state.
 	streams bool
+	// reloads is since when the state is loaded anew beside this one; zero: it is not.
+	reloads time.Time
 	// next is closed when there is another view; newer is closed when there is one with a later heard, or
 	// without a state.
 	next, newer chan struct{}

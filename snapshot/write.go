@@ -214,6 +214,15 @@ func (c *Collection) follows(stream bool) {
 	}
 }
 
+// reloads notes whether the state is being loaded anew, beside the one that is known.
+func (c *Collection) reloads(since time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.view.Load(); v.absence == reason.None {
+		c.publishLocked(v.with(func(v *View) { v.reloads = since }))
+	}
+}
+
 // floor is the revision below which no read of the upstream may fall that begins now.
 func (c *Collection) floor() uint64 {
 	c.mu.Lock()

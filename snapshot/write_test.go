@@ -253,7 +253,7 @@ func TestNobodyWaitsForWhatWasGivenUp(t *testing.T) {
 		c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 		c.retire(reason.Warming)
 		asked := time.Now()
-		if why := c.AwaitFirst(t.Context(), time.Minute); why != reason.Warming || time.Since(asked) != 0 {
+		if why := c.AwaitLoad(t.Context(), time.Minute, false); why != reason.Warming || time.Since(asked) != 0 {
 			t.Errorf("%q after %v, want %q at once", why, time.Since(asked), reason.Warming)
 		}
 	})

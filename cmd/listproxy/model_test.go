@@ -338,7 +338,8 @@ func (m *model) watcher(ctx context.Context, user string) {
 // follow watches from a revision on, or with the state at the beginning (0), and holds each event against
 // the truth. It returns where to go on; 0 if that is not known.
 func (m *model) follow(ctx context.Context, user string, s inmemory.Select, after int64) int64 {
-	q := url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "timeoutSeconds": {strconv.Itoa(5 + rand.IntN(600))}}
+	bookmarks := rand.IntN(4) > 0
+	q := url.Values{"watch": {"true"}, "allowWatchBookmarks": {strconv.FormatBool(bookmarks)}, "timeoutSeconds": {strconv.Itoa(5 + rand.IntN(600))}}
 	if s.Color != "" {
 		q.Set("labelSelector", "color="+s.Color)
 	}
@@ -361,7 +362,7 @@ func (m *model) follow(ctx context.Context, user string, s inmemory.Select, afte
 		return 0
 	}
 	memory := fromMemory(r)
-	w := &follower{model: m, user: user, Select: s, memory: memory, past: m.plane.Pasts() - 1, head: head, first: after, at: after}
+	w := &follower{model: m, user: user, Select: s, memory: memory, bookmarks: bookmarks, past: m.plane.Pasts() - 1, head: head, first: after, at: after}
 	if pasts != m.plane.Pasts() {
 		w.head = 0
 	}
@@ -397,10 +398,12 @@ type follower struct {
 	user string
 	inmemory.Select
 	memory bool
-	past   int
-	head   int64 // when it was asked for
-	first  int64
-	at     int64
+	// bookmarks: it asked for them.
+	bookmarks bool
+	past      int
+	head      int64 // when it was asked for
+	first     int64
+	at        int64
 	// initial are the lines of the beginning, until its bookmark.
 	initial strings.Builder
 	told    int // events since first
@@ -431,7 +434,13 @@ func (w *follower) take(line string) bool {
 			w.wrong("%v: told though it was forbidden %v ago", w, modelReviewed)
 		}
 	}
-	if w.first == 0 {
+	switch {
+	case !w.bookmarks && found[1] == "BOOKMARK":
+		w.wrong("%v: a bookmark that it did not ask for: %s", w, line)
+		return false
+	case !w.bookmarks && w.first == 0: // where its beginning ends cannot be seen
+		return true
+	case w.first == 0:
 		return w.begin(line, found[1], revision)
 	}
 	if found[1] == "BOOKMARK" {

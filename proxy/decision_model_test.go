@@ -107,7 +107,10 @@ func (w *modelWorld) names() string {
 // old. What the newest state is compared with is there as long as nothing has happened since.
 func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	if strings.Contains(r.URL.Query().Get("fieldSelector"), "~") {
-		time.Sleep(w.probeTakes)
+		w.mu.Lock()
+		takes := w.probeTakes
+		w.mu.Unlock()
+		time.Sleep(takes)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -328,7 +328,7 @@ func TestCrowdAtAColdResource(t *testing.T) {
 					w.lose(time.Hour)
 					synctest.Wait()
 				}
-				w.probeTakes = time.Second // so the load takes some seconds
+				w.cut(func() { w.probeTakes = time.Second }) // so the load takes some seconds
 				var all []*openWatch
 				for range crowd {
 					o := w.open(t, &told{ResponseRecorder: httptest.NewRecorder()}, tt.query, "")

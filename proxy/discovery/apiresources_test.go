@@ -339,7 +339,7 @@ func TestCatalogEndsWhatItBegan(t *testing.T) {
 			}
 			return f.RoundTrip(r)
 		})}
-		c, err := newCatalog(config, Config{Log: proxytest.DiscardLog()}, func(schema.GroupVersion, string) {})
+		c, err := newCatalog(config, Config{Log: proxytest.DiscardLog()}, func() bool { return true }, func(schema.GroupVersion, string) {})
 		expect.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup

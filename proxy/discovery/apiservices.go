@@ -53,7 +53,7 @@ func (c *Catalog) registered(of change[server]) {
 	case of.is == nil:
 		c.moved(schema.GroupVersion{Group: group, Version: version}, of.was.String()+" to none")
 	default:
-		c.moved(schema.GroupVersion{Group: group, Version: version}, of.was.String()+" to "+of.is.String()+of.by(""))
+		c.moved(schema.GroupVersion{Group: group, Version: version}, of.was.String()+" to "+of.is.String())
 	}
 }
 

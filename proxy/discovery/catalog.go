@@ -67,7 +67,9 @@ type Catalog struct {
 // proxy's own credentials. It knows nothing until run runs. moved is called
 // when a group/version has another server than before, or none, from the Catalog's own goroutines, and
 // not after run.
-func newCatalog(cfg *rest.Config, config Config, moved func(of schema.GroupVersion, what string)) (*Catalog, error) {
+func newCatalog(
+	cfg *rest.Config, config Config, serversKnown func() bool, moved func(of schema.GroupVersion, what string),
+) (*Catalog, error) {
 	watcher, err := clientOf(cfg, 0, dynamic.NewForConfigAndClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read APIServices: %w", err)
@@ -81,7 +83,7 @@ func newCatalog(cfg *rest.Config, config Config, moved func(of schema.GroupVersi
 	c := &Catalog{
 		discovery:    reader.RESTClient(),
 		moved:        moved,
-		serversKnown: func() bool { return true },
+		serversKnown: serversKnown,
 		log:          config.Log,
 		reads:        make(map[schema.GroupVersion]chan struct{}),
 		known:        make(map[schema.GroupVersion]*discovered),
@@ -95,7 +97,6 @@ func newCatalog(cfg *rest.Config, config Config, moved func(of schema.GroupVersi
 		changed: c.registered,
 		refusal: "APIServices may not be read, so it is not known which API groups another server answers: only lists of the core " +
 			"group are answered from memory",
-		level: slog.LevelWarn,
 		grant: "list and watch on apiservices.apiregistration.k8s.io",
 		log:   config.Log,
 	}

@@ -86,7 +86,7 @@ func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
 // runCatalog runs a catalog of f in the bubble.
 func runCatalog(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *Catalog {
 	t.Helper()
-	c, err := newCatalog(f.Config(), Config{Log: log}, func(schema.GroupVersion, string) {})
+	c, err := newCatalog(f.Config(), Config{Log: log}, func() bool { return true }, func(schema.GroupVersion, string) {})
 	if err != nil {
 		t.Fatalf("NewCatalog: %v", err)
 	}
@@ -316,7 +316,7 @@ func TestCatalogTellsWhatMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
 		told := &told{}
-		c, err := newCatalog(f.Config(), Config{Log: proxytest.DiscardLog()}, func(gv schema.GroupVersion, what string) {
+		c, err := newCatalog(f.Config(), Config{Log: proxytest.DiscardLog()}, func() bool { return true }, func(gv schema.GroupVersion, what string) {
 			told.mu.Lock()
 			defer told.mu.Unlock()
 			told.what = append(told.what, gv.String()+": "+what)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -21,7 +22,7 @@ type Cluster struct {
 	Catalog  *Catalog
 	Schemas  *Schemas
 	Servers  *Servers
-	versions *storageVersions
+	versions reflector[bool] // whether the API servers agree, by name of a StorageVersion
 	config   Config
 }
 
@@ -39,19 +40,22 @@ type Config struct {
 func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	c := &Cluster{config: config}
 	var err error
-	if c.Catalog, err = newCatalog(cfg, config, c.moved); err != nil {
+	if c.Servers, err = newServers(cfg, config, config.Verify); err != nil {
+		return nil, err
+	}
+	if c.Catalog, err = newCatalog(cfg, config, c.Servers.Ready, c.moved); err != nil {
 		return nil, err
 	}
 	if c.Schemas, err = newSchemas(cfg, c.redefined, config.Log); err != nil {
 		return nil, err
 	}
-	if c.Servers, err = newServers(cfg, config, c.replaced); err != nil {
-		return nil, err
+	objects, err := clientOf(cfg, 0, dynamic.NewForConfigAndClient)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read StorageVersions: %w", err)
 	}
-	// Before, a change of the API servers could go unnoticed.
-	c.Catalog.serversKnown = c.Servers.Ready
-	if c.versions, err = newStorageVersions(cfg, c.disagree, config.Log); err != nil {
-		return nil, err
+	c.versions = reflector[bool]{
+		resource: "storageversions", source: listWatchOf(objects.Resource(storageVersions)),
+		read: readStorageVersion, changed: c.stored, log: config.Log,
 	}
 	return c, nil
 }
@@ -105,21 +109,6 @@ func (c *Cluster) redefined(gr schema.GroupResource, what string, served bool) {
 	c.config.Invalidate(snapshot.Invalidation{
 		Cause: snapshot.Definition, Scope: snapshot.OfResource(gr), Until: snapshot.For(snapshot.Skew), What: what,
 	})
-}
-
-// replaced: other API servers than before stand behind the upstream.
-func (c *Cluster) replaced(what string) {
-	c.versions.serversChanged()
-	c.config.Verify(what)
-}
-
-// disagree: the API servers begin or cease to disagree in which version they write a resource.
-func (c *Cluster) disagree(gr schema.GroupResource, disagree bool) {
-	until := snapshot.Lift()
-	if disagree {
-		until = snapshot.UntilLifted()
-	}
-	c.config.Invalidate(snapshot.Invalidation{Cause: snapshot.Servers, Scope: snapshot.OfResource(gr), Until: until})
 }
 
 // clientOf returns a client with listproxy's own credentials, which are for the upstream only: it

@@ -38,8 +38,7 @@ type definition struct {
 	generation  int64 // counts changes of the spec
 	names       apiextensionsv1.CustomResourceDefinitionNames
 	established bool
-	served      []string // versions
-	// fields are those that a field selector may name, by version (Kubernetes 1.30 and later).
+	// fields are those that a field selector may name, by served version (Kubernetes 1.30 and later).
 	fields map[string][]wire.Field
 }
 
@@ -60,7 +59,6 @@ func newSchemas(
 		read:     readDefinition,
 		changed:  s.report,
 		refusal:  "CustomResourceDefinitions may not be watched: custom resources are not answered from memory",
-		level:    slog.LevelWarn,
 		grant:    "list and watch on customresourcedefinitions.apiextensions.k8s.io",
 		log:      log,
 	}
@@ -104,21 +102,19 @@ func (s *Schemas) report(c change[definition]) {
 	s.changed(schema.GroupResource{Group: group, Resource: resource}, difference(c), c.was != nil && c.was.established)
 }
 
-// difference says in words what has changed about a definition, and who has written it.
+// difference says in words what has changed about a definition.
 func difference(c change[definition]) string {
 	switch was, is := c.was, c.is; {
 	case is == nil:
 		return "deleted"
 	case was == nil:
-		return "made" + c.by("")
+		return "made"
 	case was.uid != is.uid:
-		return "deleted and made again" + c.by("")
+		return "deleted and made again"
 	case was.generation == is.generation:
-		return "accepted names, or whether it is established" + c.by("status")
-	case !slices.Equal(was.served, is.served):
-		return fmt.Sprintf("generation %d to %d, served versions %v to %v", was.generation, is.generation, was.served, is.served) + c.by("")
+		return "accepted names, or whether it is established"
 	default:
-		return fmt.Sprintf("generation %d to %d", was.generation, is.generation) + c.by("")
+		return fmt.Sprintf("generation %d to %d", was.generation, is.generation)
 	}
 }
 
@@ -135,7 +131,6 @@ func readDefinition(o runtime.Object) (definition, error) {
 	}
 	for _, v := range crd.Spec.Versions {
 		if v.Served {
-			is.served = append(is.served, v.Name)
 			is.fields[v.Name] = selectableFields(v)
 		}
 	}

@@ -46,7 +46,10 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Lo
 				Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource,
 			})),
 			read: readRevision,
-			changed: func(change[string]) {
+			changed: func(c change[string]) {
+				if c.first {
+					return
+				}
 				flush()
 				again.Reset(authorizerLag)
 			},

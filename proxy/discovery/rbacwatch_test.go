@@ -147,8 +147,8 @@ func TestRBACNotPermitted(t *testing.T) {
 		var logged logbuffer.Buffer
 		flushes := watchRBAC(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
 		time.Sleep(time.Hour)
-		if got := strings.Count(logged.String(), "\n"); got != 1 || !strings.Contains(logged.String(), "level=INFO") {
-			t.Errorf("want one line of information, got:\n%s", logged.String())
+		if got := strings.Count(logged.String(), "\n"); got != 1 || !strings.Contains(logged.String(), "level=WARN") {
+			t.Errorf("want one line, got:\n%s", logged.String())
 		}
 		// Eight or nine times in the first five minutes, at doubling distances, then once in five.
 		if got := f.Asked("list " + rbacPath + "roles"); got < 17 || got > 21 {

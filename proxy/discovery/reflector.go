@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"reflect"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/clock"
@@ -31,9 +31,7 @@ const (
 	streamSilence = 80 * time.Second
 	// watchLeast is how long a watch is asked for, at least; at most it is twice as long. client-go's
 	// reflectors do the same.
-	watchLeast = 5 * time.Minute
-	// listPage is how many objects are listed at a time, and listTimeout how long that may take.
-	listPage    = 500
+	watchLeast  = 5 * time.Minute
 	listTimeout = time.Minute
 	// A stream that has lasted for followHealthy has not failed: the next attempt is made soon.
 	followHealthy = time.Minute
@@ -54,12 +52,11 @@ type reflector[V any] struct {
 	source   *cache.ListWatch
 	// read reads what is kept of an object.
 	read func(runtime.Object) (V, error)
-	// changed is called after each change, but not for what the first list has.
+	// changed is called after each change, and for all that the first list has.
 	changed func(change[V])
-	// refusal, unless it is empty, is logged once, at a level, if the resource may not be followed, or is not
-	// there: what follows from that. grant is the right that would help.
+	// refusal, unless it is empty, is logged once if the resource may not be followed, or is not there: what
+	// follows from that. grant is the right that would help.
 	refusal, grant string
-	level          slog.Level
 	log            *slog.Logger
 
 	mu sync.RWMutex
@@ -78,22 +75,8 @@ type change[V any] struct {
 	name string
 	// was is nil if the object came, is if it went.
 	was, is *V
-	// object is the object now, or as it was last; nil if it has gone, and no watch has told of it.
-	object metav1.Object
-}
-
-// by says which field manager has written the object, or its subresource; "" if that is not known.
-func (c change[V]) by(subresource string) (text string) {
-	if c.object == nil {
-		return ""
-	}
-	var last metav1.Time
-	for _, f := range c.object.GetManagedFields() {
-		if f.Subresource == subresource && f.Time != nil && !f.Time.Before(&last) {
-			text, last = ", by "+f.Manager, *f.Time
-		}
-	}
-	return text
+	// first: it was there when the resource was listed for the first time.
+	first bool
 }
 
 // run follows the resource until ctx ends.
@@ -123,7 +106,7 @@ func (r *reflector[V]) run(ctx context.Context) {
 		delay := pause.Step()
 		switch {
 		case refused && !said:
-			r.log.Log(ctx, r.level, r.refusal, "grant", r.grant, "error", err)
+			r.log.WarnContext(ctx, r.refusal, "grant", r.grant, "error", err)
 			said = true
 		case !refused:
 			r.log.Log(ctx, levelOf(err), "a stream ended and will be opened again", "stream", r.resource, "in", delay, "error", err)
@@ -145,23 +128,27 @@ func (r *reflector[V]) follow(ctx context.Context) error {
 
 // list takes in the newest state, and returns its revision.
 func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	all, _, err := pager.New(r.source.ListWithContext).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	of, err := meta.ListAccessor(all)
+	if err != nil {
+		return "", err
+	}
 	listed := map[string]V{}
 	var changes []change[V]
-	for options := (metav1.ListOptions{Limit: listPage}); ; {
-		revision, options.Continue, err = r.page(ctx, options, func(o runtime.Object) error {
-			c, err := r.compare(o)
-			if err == nil {
-				listed[c.name] = *c.is
-				changes = append(changes, c)
-			}
-			return err
-		})
-		if err != nil {
-			return "", err
+	if err := meta.EachListItem(all, func(o runtime.Object) error {
+		c, err := r.compare(o)
+		if err == nil {
+			listed[c.name] = *c.is
+			changes = append(changes, c)
 		}
-		if options.Continue == "" {
-			break
-		}
+		return err
+	}); err != nil {
+		return "", err
 	}
 	for name, was := range r.known { // which only this goroutine changes
 		if _, there := listed[name]; !there {
@@ -172,29 +159,11 @@ func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
 	r.mu.Lock()
 	r.known, r.heard = listed, time.Now()
 	r.mu.Unlock()
-	if !first {
-		for _, c := range changes {
-			r.tell(c)
-		}
+	for _, c := range changes {
+		c.first = first
+		r.tell(c)
 	}
-	return revision, nil
-}
-
-// page reads a page of a list, and returns its revision and where the next page begins.
-func (r *reflector[V]) page(
-	ctx context.Context, options metav1.ListOptions, each func(runtime.Object) error,
-) (revision, next string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	page, err := r.source.ListWithContext(ctx, options)
-	if err != nil {
-		return "", "", err
-	}
-	of, err := meta.ListAccessor(page)
-	if err != nil {
-		return "", "", err
-	}
-	return of.GetResourceVersion(), of.GetContinue(), meta.EachListItem(page, each)
+	return of.GetResourceVersion(), nil
 }
 
 var (
@@ -268,10 +237,11 @@ func (r *reflector[V]) compare(o runtime.Object) (c change[V], err error) {
 	if err != nil {
 		return c, err
 	}
-	if c.object, err = meta.Accessor(o); err != nil {
+	m, err := meta.Accessor(o)
+	if err != nil {
 		return c, err
 	}
-	c.name, c.is = cache.MetaObjectToName(c.object).String(), &is
+	c.name, c.is = cache.MetaObjectToName(m).String(), &is
 	if was, found := r.known[c.name]; found { // which only this goroutine changes
 		c.was = &was
 	}
@@ -313,13 +283,6 @@ func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	heard := clock.Age(r.heard, now) <= streamSilence+snapshot.Skew
 	follows := r.open || clock.Age(r.closed, now) <= snapshot.Skew
 	return v, found, r.known != nil && heard && follows
-}
-
-// all returns a copy of all that is known.
-func (r *reflector[V]) all() map[string]V {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return maps.Clone(r.known)
 }
 
 // isRefused says whether the resource may not be followed, or is not there.

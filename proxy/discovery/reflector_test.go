@@ -83,7 +83,11 @@ func runThings(t *testing.T, f *proxytest.FakeAPI, objects ...string) (*reflecto
 			if c.is != nil {
 				is = *c.is
 			}
-			h.what = append(h.what, fmt.Sprintf("%s %s to %s", c.name, was, is))
+			said := fmt.Sprintf("%s %s to %s", c.name, was, is)
+			if c.first {
+				said += ", at first"
+			}
+			h.what = append(h.what, said)
 		},
 		log: proxytest.DiscardLog(),
 	}
@@ -117,7 +121,7 @@ func TestReflectorTellsWhatChanges(t *testing.T) {
 			do   func()
 			want []string
 		}{
-			{"the first list", func() {}, nil},
+			{"the first list", func() {}, []string{"n/a none to 1, at first", "n/b none to 1, at first"}},
 			{"what is not read", event("MODIFIED", thing("a", "1", 2)), nil},
 			{"a bookmark", event("BOOKMARK", thing("a", "2", 3)), nil},
 			{"a change", event("MODIFIED", thing("a", "2", 4)), []string{"n/a 1 to 2"}},
@@ -135,7 +139,7 @@ func TestReflectorTellsWhatChanges(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", step.name, diff)
 			}
 		}
-		if got, want := fmt.Sprint(r.all()), "map[n/a:3 n/d:2]"; got != want {
+		if got, want := fmt.Sprint(r.known), "map[n/a:3 n/d:2]"; got != want {
 			t.Errorf("known are %s, want %s", got, want)
 		}
 	})
@@ -272,7 +276,7 @@ func TestReflectorGoesOn(t *testing.T) {
 		{"cut at once, again and again", []answer{{}, {lives: 1}, {}, {lives: 1}, {}}, []string{"list", "watch 7", "list", "watch 9", "list"}},
 		{"a failed list", []answer{{err: true}, {}, {}}, []string{"list", "list", "watch 8"}},
 		{"a failed watch", []answer{{}, {err: true}, {}, {}}, []string{"list", "watch 7", "list", "watch 9"}},
-		{"pages", []answer{{next: "p"}, {next: "q"}, {}, {}}, []string{"list", "list p", "list q", "watch 9"}},
+		{"pages", []answer{{next: "p"}, {next: "q"}, {}, {}}, []string{"list", "list p", "list q", "watch 7"}},
 		{"pages that fail", []answer{{next: "p"}, {err: true}, {}, {}}, []string{"list", "list p", "list", "watch 9"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,14 +2,39 @@ package discovery
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
-	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/snapshot/clock"
+)
+
+const (
+	// API servers keep a Lease each, in this namespace and with this label
+	// (k8s.io/kubernetes/pkg/controlplane/apiserver, server.go).
+	serverLeaseNamespace = metav1.NamespaceSystem
+	serverLeaseSelector  = "apiserver.kubernetes.io/identity=kube-apiserver"
+
+	// versionEvery is the time between two reads of /version, and up to a fifth more. versionTimeout bounds
+	// one.
+	versionEvery   = 10 * time.Second
+	versionTimeout = 5 * time.Second
+	// versionRest is the least time between two changes of the version, while two versions answer in turn.
+	versionRest = 2 * time.Minute
 )
 
 // Servers watches which API servers stand behind the upstream, and which version they are. When
@@ -31,79 +56,146 @@ import (
 // It is safe for concurrent use.
 type Servers struct {
 	leases  reflector[string] // their holders
-	prober  *upstream.Prober  // for /version, of the address in the client configuration
+	version rest.Interface    // for /version, each time over another connection: a balancer chooses by connection who answers
 	changed func(what string)
 	log     *slog.Logger
-	// started gets a value when an API server has started.
-	started chan struct{}
-
-	mu sync.Mutex
-	// asked: /version was asked for, with whatever result.
-	asked bool
-	// said is what prober was told. mu does not guard it: one goroutine asks.
-	said versions
-
-	versionOnce sync.Once
 }
 
 // newServers returns Servers that call changed at each change. They do nothing until run runs. cfg has
 // listproxy's own credentials.
 func newServers(cfg *rest.Config, config Config, changed func(what string)) (*Servers, error) {
-	prober, err := upstream.NewProber(cfg, versionTimeout)
-	if err != nil {
-		return nil, fmt.Errorf("cannot ask for the API server's version: %w", err)
-	}
 	leases, err := clientOf(cfg, 0, coordination.NewForConfigAndClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch the API servers' Leases: %w", err)
 	}
-	s := &Servers{
-		prober:  prober,
-		changed: changed,
-		log:     config.Log,
-		started: make(chan struct{}, 1),
-		said:    versions{},
+	each := rest.CopyConfig(cfg)
+	each.NextProtos = []string{"http/1.1"}
+	each.Wrap(func(next http.RoundTripper) http.RoundTripper { return closing{next} })
+	asks, err := clientOf(each, versionTimeout, discovery.NewDiscoveryClientForConfigAndClient)
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask for the API server's version: %w", err)
 	}
+	s := &Servers{version: asks.RESTClient(), changed: changed, log: config.Log}
 	s.leases = reflector[string]{
 		resource: "the API servers' leases",
 		source:   serverLeases(leases.Leases(serverLeaseNamespace)),
 		read:     readHolder,
 		changed:  s.leaseChanged,
 		refusal:  "the API servers' Leases may not be read: only /version tells that API servers changed",
-		level:    slog.LevelWarn,
 		grant:    "list and watch on leases.coordination.k8s.io in " + serverLeaseNamespace,
 		log:      config.Log,
 	}
 	return s, nil
 }
 
+// closing sends each request over a connection of its own, with HTTP/1.1.
+type closing struct{ http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (c closing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Close = true
+	return c.RoundTripper.RoundTrip(r)
+}
+
 // run follows the Leases and asks for /version until ctx ends.
 func (s *Servers) run(ctx context.Context) {
 	var asking sync.WaitGroup
-	asking.Go(func() { s.pollVersion(ctx) })
+	asking.Go(func() { s.followVersion(ctx) })
 	defer asking.Wait()
 	s.leases.run(ctx)
 }
 
-// Ready says whether a change would be noticed: the Leases are known; or they cannot be read, but
-// /version was asked.
-func (s *Servers) Ready() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.leases.ready() && (s.asked || !s.leases.isRefused())
+// Ready says whether the Leases are known, or that they cannot be read.
+func (s *Servers) Ready() bool { return s.leases.ready() }
+
+// report logs a change, and calls changed.
+func (s *Servers) report(what string) {
+	s.log.Info("the API servers behind the upstream changed: what is known is compared with what they answer", "change", what)
+	s.changed(what)
 }
 
-// askAgain makes /version be asked for now: the server at the other end may be another one.
-func (s *Servers) askAgain() {
-	select {
-	case s.started <- struct{}{}:
-	default: // it will be
+// serverLeases lists and watches the Leases of API servers.
+func serverLeases(all coordination.LeaseInterface) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = serverLeaseSelector
+			return all.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector = serverLeaseSelector
+			return all.Watch(ctx, options)
+		},
 	}
 }
 
-// report logs a change, and calls changed.
-func (s *Servers) report(what string, args ...any) {
-	s.log.Info("the API servers behind the upstream changed: what is known is compared with what they answer",
-		append([]any{"change", what}, args...)...)
-	s.changed(what)
+// readHolder returns who holds a Lease. Mostly a Lease is renewed, which is no change.
+func readHolder(o runtime.Object) (string, error) {
+	lease, ok := o.(*coordinationv1.Lease)
+	if !ok {
+		return "", fmt.Errorf("a Lease came as %T", o)
+	}
+	if lease.Spec.HolderIdentity == nil {
+		return "", nil
+	}
+	return *lease.Spec.HolderIdentity, nil
+}
+
+// leaseChanged reports a change.
+func (s *Servers) leaseChanged(c change[string]) {
+	switch {
+	case c.first:
+	case c.is == nil:
+		s.report("an API server took its leave: " + c.name)
+	default:
+		s.report("an API server announced itself: " + c.name)
+	}
+}
+
+// followVersion asks for /version again and again until ctx ends.
+func (s *Servers) followVersion(ctx context.Context) {
+	var heard versions
+	for {
+		if said, err := s.askVersion(ctx); err != nil {
+			s.log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
+		} else if heard.hear(said, time.Now()) {
+			s.report("version " + said.GitVersion + " answers")
+		}
+		if !clock.Sleep(ctx, wait.Jitter(versionEvery, 0.2)) {
+			return
+		}
+	}
+}
+
+func (s *Servers) askVersion(ctx context.Context) (said version.Info, err error) {
+	body, err := s.version.Get().AbsPath("/version").DoRaw(ctx)
+	if err != nil {
+		return said, err
+	}
+	return said, json.Unmarshal(body, &said)
+}
+
+// versions says when the version behind one address changes.
+type versions struct {
+	known version.Info // as of the last change
+	since time.Time    // zero: there was none
+}
+
+// hear takes in the version that was said, and says whether that is a change. While two versions answer
+// in turn, there is one every versionRest, and a last one when they are done.
+//
+//	v1.36   the first, no change
+//	v1.37   a change
+//	v1.36   v1.37   v1.36  ...  for versionRest: none
+//	v1.36   a change, if it still answers
+func (v *versions) hear(said version.Info, now time.Time) bool {
+	if said == v.known || !v.since.IsZero() && clock.Age(v.since, now) < versionRest {
+		return false
+	}
+	first := v.known == version.Info{}
+	v.known = said
+	if !first {
+		v.since = now
+	}
+	return !first
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,111 +31,65 @@ func storageVersionStatus(name, status string) string {
 	return fmt.Sprintf(`{"kind":"StorageVersion","apiVersion":"internal.apiserver.k8s.io/v1alpha1","metadata":{"name":%q,"resourceVersion":"1"},"spec":{},"status":%s}`, name, status)
 }
 
-// storageVersionsHeard is what StorageVersions told.
-type storageVersionsHeard struct {
-	mu   sync.Mutex
-	told []string
-}
-
-func (h *storageVersionsHeard) tell(format string, args ...any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.told = append(h.told, fmt.Sprintf(format, args...))
-}
-
-// expect holds what was told since the last call against what should have been, in any order.
-func (h *storageVersionsHeard) expect(t *testing.T, when string, want ...string) {
-	t.Helper()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	slices.Sort(h.told)
-	if diff := cmp.Diff(want, h.told); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", when, diff)
-	}
-	h.told = nil
-}
-
-func runStorageVersions(t *testing.T, f *proxytest.FakeAPI) (*storageVersions, *storageVersionsHeard) {
-	t.Helper()
-	heard := &storageVersionsHeard{}
-	s, err := newStorageVersions(f.Config(), func(gr schema.GroupResource, disagree bool) { heard.tell("%s disagree %v", gr, disagree) }, proxytest.DiscardLog())
-	expect.NoError(t, err)
-	proxytest.RunInBubble(t, s.run)
-	return s, heard
-}
-
+// TestStorageVersions: what API servers do not agree about is not kept, from the first list on, until they
+// agree or say nothing of it any more.
 func TestStorageVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
-		c := &proxytest.FakeCollection{Kind: "StorageVersionList", Objects: []string{
+		f.Collections[storageVersionsPath] = &proxytest.FakeCollection{Kind: "StorageVersionList", APIVersion: "internal.apiserver.k8s.io/v1alpha1", Objects: []string{
 			storageVersion("core.configmaps", "v1"),
 			storageVersion("apps.deployments", ""),
 			storageVersionStatus("networking.k8s.io.ingresses", `{}`),
 			storageVersionStatus("batch.jobs", `{"commonEncodingVersion":"batch/v1","conditions":[{"type":"Other","status":"False"},{"type":"AllEncodingVersionsEqual","status":"False"}]}`),
 			storageVersionStatus("batch.cronjobs", `{"commonEncodingVersion":"batch/v1","conditions":[{"type":"Other","status":"False"}]}`),
 		}}
-		f.Collections[storageVersionsPath] = c
-		s, heard := runStorageVersions(t, f)
-		heard.expect(t, "at the start", "deployments.apps disagree true", "ingresses.networking.k8s.io disagree true", "jobs.batch disagree true")
-		say := func(objects ...string) {
-			f.Mu.Lock()
-			defer f.Mu.Unlock()
-			c.Objects = objects
+		told := &told{}
+		c, err := New(f.Config(), Config{Log: proxytest.DiscardLog(), Verify: func(string) {}, Invalidate: func(i snapshot.Invalidation) {
+			told.mu.Lock()
+			defer told.mu.Unlock()
+			told.what = append(told.what, fmt.Sprintf("%s %v %v", i.Cause, i.Scope, i.Until == snapshot.UntilLifted()))
+		}})
+		expect.NoError(t, err)
+		proxytest.RunInBubble(t, c.Run)
+		said := func(group, resource string, disagree bool) string {
+			return fmt.Sprintf("%s %v %v", snapshot.Servers, snapshot.OfResource(schema.GroupResource{Group: group, Resource: resource}), disagree)
 		}
-		say(storageVersion("apps.deployments", "apps/v1"), storageVersion("core.configmaps", "v2"), storageVersion("batch.jobs", ""))
-		time.Sleep(snapshot.Skew + time.Second)
-		heard.expect(t, "some agree, or are gone", "deployments.apps disagree false", "ingresses.networking.k8s.io disagree false")
-		time.Sleep(time.Minute)
-		say()
-		time.Sleep(snapshot.Skew)
-		heard.expect(t, "none is left", "jobs.batch disagree false")
-
-		// Nobody asks while there is no reason to.
-		asked := f.Asked("list " + storageVersionsPath)
-		say(storageVersion("core.configmaps", ""))
-		time.Sleep(time.Hour)
-		heard.expect(t, "nobody asks")
-		if got := f.Asked("list "+storageVersionsPath) - asked; got != 0 {
-			t.Errorf("asked %d times", got)
+		expectTold := func(when string, want ...string) {
+			t.Helper()
+			slices.Sort(want)
+			if diff := cmp.Diff(want, told.take()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
 		}
-		s.serversChanged()
-		synctest.Wait()
-		heard.expect(t, "the servers changed", "configmaps disagree true")
-
-		// What cannot be asked now is asked again, and says nothing.
-		f.Answer(http.StatusServiceUnavailable, "list "+storageVersionsPath)
+		expectTold("at the start", said("apps", "deployments", true), said("networking.k8s.io", "ingresses", true), said("batch", "jobs", true))
+		event := func(kind, object string) { f.Event(storageVersionsPath, kind, object) }
+		event("MODIFIED", storageVersion("apps.deployments", "apps/v1"))
+		event("MODIFIED", storageVersion("core.configmaps", "v2"))
+		expectTold("some agree", said("apps", "deployments", false))
+		event("DELETED", storageVersion("batch.jobs", ""))
+		event("DELETED", storageVersion("batch.cronjobs", "batch/v1"))
+		expectTold("some are gone", said("batch", "jobs", false))
+		event("MODIFIED", storageVersion("core.configmaps", ""))
+		expectTold("a disagreement", said("", "configmaps", true))
+		f.Answer(http.StatusServiceUnavailable, "list "+storageVersionsPath, "watch "+storageVersionsPath)
+		f.Cut(storageVersionsPath)
 		time.Sleep(time.Hour)
-		heard.expect(t, "nobody answers")
-		f.Answer(0, "list "+storageVersionsPath)
-		say(storageVersion("core.configmaps", "v1"))
-		time.Sleep(time.Minute)
-		heard.expect(t, "agreement", "configmaps disagree false")
-
-		// A server that has just started may say what it does a little later.
-		s.serversChanged()
-		time.Sleep(time.Second)
-		say(storageVersion("core.configmaps", ""))
-		time.Sleep(snapshot.Skew)
-		heard.expect(t, "a late disagreement", "configmaps disagree true")
-
-		// An upstream that does not serve them any more has nothing to say.
-		f.Answer(http.StatusNotFound, "list "+storageVersionsPath)
-		time.Sleep(time.Hour)
-		heard.expect(t, "not served", "configmaps disagree false")
+		expectTold("nobody answers")
 	})
 }
 
-// TestStorageVersionsNotServed: most upstreams have none.
+// TestStorageVersionsNotServed: most upstreams have none, and are asked seldom.
 func TestStorageVersionsNotServed(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
 		synctest.Test(t, func(t *testing.T) {
 			f := proxytest.NewFakeAPI()
 			f.Collections[storageVersionsPath] = &proxytest.FakeCollection{Kind: "StorageVersionList"}
 			f.Answer(status, "list "+storageVersionsPath)
-			_, heard := runStorageVersions(t, f)
+			c, err := New(f.Config(), Config{Log: proxytest.DiscardLog(), Verify: func(string) {}, Invalidate: func(i snapshot.Invalidation) { t.Errorf("%+v", i) }})
+			expect.NoError(t, err)
+			proxytest.RunInBubble(t, c.Run)
 			time.Sleep(time.Hour)
-			heard.expect(t, "not there")
-			if got := f.Asked("list " + storageVersionsPath); got != 2 {
+			if got := f.Asked("list " + storageVersionsPath); got > 22 {
 				t.Errorf("asked %d times in an hour", got)
 			}
 		})

@@ -137,7 +137,7 @@ func (h *Health) ask(ctx context.Context) (Condition, error) {
 	asked := time.Now()
 	within, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
-	status, body, err := read(within, h.client, h.base.JoinPath("readyz"), false)
+	status, body, err := read(within, h.client, h.base.JoinPath("readyz"))
 	switch {
 	case err == nil:
 		h.traffic.answered()

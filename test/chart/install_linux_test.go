@@ -103,10 +103,7 @@ func checkRights(t *testing.T, r *release) {
 	config := readPolicy(t, objects(t, r.manifest(t)))
 	var reads []string
 	for _, name := range append(kept(config), fixed...) {
-		reads = append(reads, "list "+name)
-		if name != "internal.apiserver.k8s.io/storageversions" {
-			reads = append(reads, "watch "+name)
-		}
+		reads = append(reads, "list "+name, "watch "+name)
 	}
 	leases := []string{"list coordination.k8s.io/leases", "watch coordination.k8s.io/leases"}
 	for namespace, want := range map[string][]string{

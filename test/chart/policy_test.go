@@ -46,17 +46,12 @@ func kept(c *policy.Config) []string {
 	return slices.Compact(names)
 }
 
-// granted are the resources in a role, each of which is to be listed and watched, and nothing else;
-// StorageVersions are only listed.
+// granted are the resources in a role, each of which is to be listed and watched, and nothing else.
 func granted(t *testing.T, rules []rbacv1.PolicyRule) []string {
 	t.Helper()
 	var names []string
 	for _, rule := range rules {
-		verbs := []string{"list", "watch"}
-		if slices.Equal(rule.Resources, []string{"storageversions"}) {
-			verbs = verbs[:1]
-		}
-		if diff := cmp.Diff(verbs, rule.Verbs); diff != "" || rule.NonResourceURLs != nil || rule.ResourceNames != nil {
+		if diff := cmp.Diff([]string{"list", "watch"}, rule.Verbs); diff != "" || rule.NonResourceURLs != nil || rule.ResourceNames != nil {
 			t.Errorf("not just list and watch: %v", rule)
 		}
 		for _, group := range rule.APIGroups {

@@ -42,10 +42,10 @@ type ConsistentLists string
 const (
 	// ConsistentNever: all are forwarded.
 	ConsistentNever ConsistentLists = "false"
-	// ConsistentFaster: those for which the proof that memory has the newest state is likely to
-	// take less time than kube-apiserver's own answer.
-	ConsistentFaster ConsistentLists = "true"
-	// ConsistentAlways: all, even where kube-apiserver would have answered sooner.
+	// ConsistentOn: all but small ones, which kube-apiserver answers sooner than a proof comes that memory
+	// has the newest state. (Where many small ones come at once, only a few are forwarded.)
+	ConsistentOn ConsistentLists = "true"
+	// ConsistentAlways: small ones, too.
 	ConsistentAlways ConsistentLists = "always"
 )
 

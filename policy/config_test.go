@@ -81,7 +81,7 @@ func TestEveryField(t *testing.T) {
 			}
 		})
 	}
-	for text, want := range map[string]ConsistentLists{"true": ConsistentFaster, "false": ConsistentNever, "always": ConsistentAlways} {
+	for text, want := range map[string]ConsistentLists{"true": ConsistentOn, "false": ConsistentNever, "always": ConsistentAlways} {
 		if got := parsed(t, "defaults: {consistentLists: "+text+"}\n").Defaults().ConsistentLists; got != want {
 			t.Errorf("consistentLists: %s is %q", text, got)
 		}

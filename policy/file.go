@@ -213,10 +213,10 @@ func (s settings) validate(path *field.Path) field.ErrorList {
 			fmt.Sprintf("write a duration with its unit, 2m30s, from %v to %v", minHistoryWindow, maxHistoryWindow)))
 	}
 	switch consistent := s.consistent(); consistent {
-	case "", ConsistentNever, ConsistentFaster, ConsistentAlways:
+	case "", ConsistentNever, ConsistentOn, ConsistentAlways:
 	default:
 		faults = append(faults, field.NotSupported(path.Child("consistentLists"), consistent,
-			[]ConsistentLists{ConsistentNever, ConsistentFaster, ConsistentAlways}))
+			[]ConsistentLists{ConsistentNever, ConsistentOn, ConsistentAlways}))
 	}
 	return faults
 }

@@ -102,7 +102,7 @@ func decideList(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) D
 	case token:
 		return decideContinue(o)
 
-	case rv == "" && (consistent == ConsistentFaster || consistent == ConsistentAlways):
+	case rv == "" && (consistent == ConsistentOn || consistent == ConsistentAlways):
 		return Decision{Serve: true, Semantics: MostRecent, Limit: o.Limit}
 	case rv == "":
 		return forward(reason.MostRecent)

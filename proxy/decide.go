@@ -58,7 +58,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		return list, found, why
 	}
 	resource := collectionOf(list, entry, representation)
-	want := wanted{evaluation, query(list, entry, evaluation.Decision), list.Watch, who.lastProbe}
+	want := wanted{evaluation, query(list, entry, evaluation.Decision), list.Watch, who.lastProbe, &found.forwarded}
 	collection, snap, why := h.snapshot(r.Context(), resource, want)
 	if why != reason.None {
 		return list, found, why
@@ -86,9 +86,11 @@ type wanted struct {
 	watch bool
 	// lastProbe is the last probe that was sent before the request came.
 	lastProbe uint64
+	// forwarded is set to what is to be called when the list was forwarded.
+	forwarded *func()
 }
 
-// mustProve: the newest state is proven even where the list would be forwarded sooner.
+// mustProve: the newest state is proven even for a list that is small.
 func (w wanted) mustProve() bool { return w.watch || w.Rule.ConsistentLists == policy.ConsistentAlways }
 
 // streamingList says that it is a watch that begins with the state.
@@ -119,6 +121,8 @@ func (w wanted) loading(of *snapshot.Collection) time.Duration {
 type answer struct {
 	// semantics are those of the request.
 	semantics policy.Semantics
+	// forwarded is called when the list was forwarded, unless it is nil.
+	forwarded func()
 	// user is who asks, for the audit log; nil if there is none.
 	user           user.Info
 	representation media.Representation
@@ -251,8 +255,14 @@ func (h *Handler) state(
 	ctx context.Context, collection *snapshot.Collection, want wanted,
 ) (snap snapshot.Snapshot, why reason.Reason) {
 	if want.Semantics == policy.MostRecent {
-		if why = collection.NoFresh(want.query, want.lastProbe, h.proofWait(want), want.mustProve()); why != reason.None {
+		if why = collection.NoFresh(want.query, want.lastProbe, h.proofWait(want)); why != reason.None {
 			return snapshot.Snapshot{}, why
+		}
+		if !want.mustProve() {
+			if over, forward := collection.ForwardSmall(want.query, want.lastProbe); forward {
+				*want.forwarded = over
+				return snapshot.Snapshot{}, reason.MostRecent
+			}
 		}
 		return h.proven(ctx, collection, want)
 	}

@@ -45,11 +45,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		record.Decided(list, found.semantics, why)
 	}
 	kubehttp.SetCacheForwarded(w.Header(), why)
-	code := 0
-	if found.semantics == policy.MostRecent && !list.Watch {
-		newest := h.forwardNewest(w, list, who.accepted())
-		defer func() { newest.ended(code == http.StatusOK) }()
-		w = newest
+	if found.forwarded != nil {
+		defer found.forwarded()
 	}
 	if list.Watch {
 		watch := &forwardedWatch{ResponseWriter: w}
@@ -65,7 +62,7 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		defer short.Finish()
 		w = short
 	}
-	code = h.Forward.ServeAs(w, r, who.identity, h.keep(who))
+	h.Forward.ServeAs(w, r, who.identity, h.keep(who))
 	return nil
 }
 

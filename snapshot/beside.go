@@ -108,10 +108,10 @@ func (f *feed) besideOver(a outcome[attested]) (attested, error) {
 	// In doubt, the watch may be of another past than the stream, which is then about to be closed.
 	switch doubt := f.fresh.InDoubt(now); {
 	case a.err == nil && !doubt:
-		f.fresh.BesideOver(now, a.value.revision > f.collection.view.Load().To)
+		f.fresh.BesideOver(a.value.revision > f.collection.view.Load().To)
 		return a.value, nil
 	case a.err == nil:
-		f.fresh.BesideOver(now, false)
+		f.fresh.BesideOver(false)
 	case errors.Is(a.err, errNoBookmark):
 		was := f.fresh.NoBookmarks()
 		if f.fresh.BesideUnmarked(now); !was && f.fresh.NoBookmarks() {

@@ -11,7 +11,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/pace"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
@@ -48,10 +47,10 @@ type Collection struct {
 	probes     *freshness.Numbers
 	awaited    atomic.Uint64
 	newWaiters chan struct{}
-	// outlook is a copy of the feed's state machine, and costs has the times of forwarded lists:
-	// together they say whether it pays to wait for the newest state.
+	// outlook is a copy of the feed's state machine: it says whether a proof can come.
 	outlook atomic.Pointer[freshness.Machine]
-	costs   pace.Costs
+	// small is how many small lists of the newest state are being forwarded.
+	small atomic.Int32
 	// spare is how many lists are still forwarded while the state is loaded, and do not wait.
 	spare atomic.Int32
 	// trouble is why the last try to load a state has failed; nil once one was loaded.
@@ -129,9 +128,9 @@ func (c *Collection) reach(ctx context.Context, rev uint64, ask func(*View) (Sna
 	if snap, absence := ask(v); absence != reason.NotProven || v.tooFar(rev) {
 		return snap, absence
 	}
-	snap, absence, timedOut := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
-	if timedOut {
-		c.requestProbe()
+	snap, absence := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
+	if absence == reason.NotProven {
+		c.requestProbe() // others may ask for that revision, too
 	}
 	return snap, absence
 }
@@ -141,10 +140,10 @@ func (c *Collection) reach(ctx context.Context, rev uint64, ask func(*View) (Sna
 // may have another answer.
 func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet reason.Reason,
 	changes func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
-) (snap Snapshot, why reason.Reason, timedOut bool) {
+) (snap Snapshot, why reason.Reason) {
 	v := c.view.Load()
 	if snap, why = ask(v); why != notYet {
-		return snap, why, false
+		return snap, why
 	}
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()
@@ -153,15 +152,15 @@ func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet rea
 		case <-changes(v):
 			v = c.view.Load()
 			if snap, why = ask(v); why != notYet {
-				return snap, why, false
+				return snap, why
 			}
 		case <-timer.C:
-			return snap, why, true
+			return snap, why
 		case <-ctx.Done():
-			return snap, why, false
+			return snap, why
 		}
 	}
-	return snap, why, false
+	return snap, why
 }
 
 // replaced is closed when there is another view.
@@ -169,22 +168,6 @@ func (v *View) replaced() <-chan struct{} { return v.next }
 
 // outdated is closed when a probe has proven a newer state, or when the state is lost.
 func (v *View) outdated() <-chan struct{} { return v.newer }
-
-// continues says whether another page follows the page of the newest state that q asks for. It uses
-// the last known state; even if that is old, it is rarely wrong.
-func (c *Collection) continues(q index.Query) bool {
-	v := c.view.Load()
-	if v.absence != reason.None || !v.frame.Selects(q.Fields) {
-		return false
-	}
-	newest := Snapshot{Revision: v.To, Frame: v.frame, tree: v.newest}
-	// Objects are first counted without selectors, and looked at only if there are more than one page
-	// can hold.
-	if q.Limit <= 0 || newest.tree.Count(q.Scope.Prefix()+q.Start, q.Scope.End()) <= q.Limit {
-		return false
-	}
-	return newest.Page(q, nil).Next != ""
-}
 
 // requestProbe tells the feed that somebody waits for a newer revision, or is about to.
 func (c *Collection) requestProbe() {
@@ -238,7 +221,7 @@ func (c *Collection) Trouble() error {
 // AwaitLoad waits while the state is loaded, at most for atMost, and returns why there is none. Who wants
 // the newest state waits for a state that is loaded anew, too.
 func (c *Collection) AwaitLoad(ctx context.Context, atMost time.Duration, newest bool) reason.Reason {
-	_, why, _ := c.await(ctx, atMost, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
+	_, why := c.await(ctx, atMost, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
 		if newest && v.absence == reason.None && !v.reloads.IsZero() {
 			return Snapshot{}, reason.Warming
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/pace"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -179,16 +178,6 @@ func (c *Collections) Peek(r Resource) (*Collection, reason.Reason) {
 	return nil, c.refusesLocked(r)
 }
 
-// WantNext says that the upstream has just answered q with its newest state. If another page
-// follows, it will be asked for at a revision of now. So on a quiet resource the feed asks at once
-// whether anything has happened, instead of waiting for the next bookmark. WantNext starts no
-// collection.
-func (c *Collections) WantNext(r Resource, q index.Query) {
-	if found := c.find(r); found != nil && found.continues(q) {
-		found.requestProbe()
-	}
-}
-
 // Expired says that the upstream has ended somebody's watch of a resource with a 410: it has made its
 // watch cache anew. Feeds that wait before they ask again need not wait any longer.
 func (c *Collections) Expired(gvr schema.GroupVersionResource) {
@@ -197,15 +186,6 @@ func (c *Collections) Expired(gvr schema.GroupVersionResource) {
 			r.requestProbe()
 		}
 	}
-}
-
-// Forward says that q is sent to the upstream for its newest state. It starts no collection, and
-// returns nil if there is none.
-func (c *Collections) Forward(r Resource, q index.Query) *pace.Forwarded {
-	if found := c.find(r); found != nil {
-		return found.forward(q)
-	}
-	return nil
 }
 
 // Keep starts a collection that stays, whether it is asked for or not.

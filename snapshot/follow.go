@@ -102,7 +102,7 @@ func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 	fresh.Follow(time.Now())
 	attest := func() {
 		from := c.view.Load().To
-		fresh.BesideOpened(time.Now())
+		fresh.BesideOpened()
 		beside.start(ctx, func(ctx context.Context) (attested, error) { return f.attest(ctx, from) })
 	}
 	if f.lacksBookmark() { // the stream's own may take a minute
@@ -140,7 +140,7 @@ func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 			if err := f.take(ctx, s, ev); err != nil {
 				return err
 			}
-			fresh.StreamTold(ev.Came, c.view.Load().To)
+			fresh.StreamTold(ev.Came)
 			if ev.Kind == wire.Bookmarked {
 				fresh.StreamBookmark(ev.Came)
 			}

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,7 +21,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/pace"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
@@ -237,7 +237,7 @@ func TestNobodyWaitsWhileTheStreamIsBroken(t *testing.T) {
 			tells: `{"type":"ERROR","object":` + aStatus + "}\n", pauses: 5 * time.Second,
 		}}
 		c := fed(t, e, time.Second)
-		if got := c.NoFresh(index.Query{}, c.probes.Last(), 2*time.Second, true); got != reason.None {
+		if got := c.NoFresh(index.Query{}, c.probes.Last(), 2*time.Second); got != reason.None {
 			t.Fatalf("with a stream: %q", got)
 		}
 		e.answers(func(r *http.Request) (time.Duration, *http.Response) {
@@ -246,12 +246,12 @@ func TestNobodyWaitsWhileTheStreamIsBroken(t *testing.T) {
 			return 0, busy
 		})
 		time.Sleep(8 * time.Second) // the stream has ended, and is not opened again before 20 s are over
-		if got := c.NoFresh(index.Query{}, c.probes.Last(), 2*time.Second, true); got != reason.NotProven {
+		if got := c.NoFresh(index.Query{}, c.probes.Last(), 2*time.Second); got != reason.NotProven {
 			t.Errorf("without a stream: %q", got)
 		}
 		e.answers(nil)
 		time.Sleep(20 * time.Second)
-		if got := c.NoFresh(index.Query{}, c.probes.Last(), 2*time.Second, true); got != reason.None {
+		if got := c.NoFresh(index.Query{}, c.probes.Last(), 2*time.Second); got != reason.None {
 			t.Errorf("with a stream again: %q", got)
 		}
 	})
@@ -270,7 +270,7 @@ func TestNobodyWaitsBetweenShortStreams(t *testing.T) {
 		c := fed(t, u, 30*time.Second)
 		inVain := 0
 		for range 30 {
-			if c.NoFresh(index.Query{}, c.probes.Last(), 1500*time.Millisecond, true) == reason.None {
+			if c.NoFresh(index.Query{}, c.probes.Last(), 1500*time.Millisecond) == reason.None {
 				if _, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond); why != reason.None {
 					inVain++
 				}
@@ -301,7 +301,7 @@ func TestShortWatchesThatFail(t *testing.T) {
 				inVain := 0
 				for i := range uint64(20) {
 					e.write(10 + i)
-					if c.NoFresh(index.Query{}, c.probes.Last(), 1500*time.Millisecond, true) == reason.None {
+					if c.NoFresh(index.Query{}, c.probes.Last(), 1500*time.Millisecond) == reason.None {
 						inVain++
 						if _, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond); why != reason.NotProven {
 							t.Errorf("%q", why)
@@ -328,7 +328,7 @@ func TestWithoutBookmarks(t *testing.T) {
 		asked := e.answers(nil)
 		waits := func(revision uint64) bool {
 			e.write(revision)
-			if c.NoFresh(index.Query{}, c.probes.Last(), 1500*time.Millisecond, true) != reason.None {
+			if c.NoFresh(index.Query{}, c.probes.Last(), 1500*time.Millisecond) != reason.None {
 				return false
 			}
 			_, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond)
@@ -364,96 +364,88 @@ func TestWithoutBookmarks(t *testing.T) {
 	})
 }
 
-// TestNoFresh: what the upstream answers sooner is forwarded, unless all are to be proven, and so
-// is what has no state.
+// TestNoFresh: nobody waits for a proof that cannot come.
 func TestNoFresh(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	const wait = time.Second
-	proofTakes := func(probe time.Duration, there bool) {
-		var f freshness.Machine
-		now := time.Now()
-		f.Follow(now)
-		f.ProbeSent(freshness.Probe{Number: 1, Sent: now})
-		f.Answered(now.Add(probe), 0, there)
-		c.publish(f)
-	}
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.MostRecent {
-		t.Errorf("a small list: %q", got)
-	}
-	if got := c.NoFresh(index.Query{}, c.probes.Last()-1, wait, false); got != reason.None {
-		t.Errorf("one that came before the last proof's probe: %q", got)
+	last := c.probes.Last()
+	if got := c.NoFresh(index.Query{}, last, wait); got != reason.None {
+		t.Errorf("a list: %q", got)
 	}
 	unknown := index.Query{Fields: fields.OneTermEqualSelector("spec.unknown", "x")}
-	for _, after := range []uint64{c.probes.Last() - 1, c.probes.Last()} {
-		if got := c.NoFresh(unknown, after, wait, true); got != reason.NotCanonical {
+	for _, after := range []uint64{last - 1, last} {
+		if got := c.NoFresh(unknown, after, wait); got != reason.NotCanonical {
 			t.Errorf("one by a field that memory does not know: %q", got)
 		}
 	}
 	if got, _ := c.view.Load().fresh(0); got.Frame != nil {
 		t.Error("one of which nobody knows when it came is answered")
 	}
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), 2*wait, true); got != reason.None {
-		t.Errorf("a small list, always: %q", got)
+	var f freshness.Machine
+	f.Follow(time.Now())
+	f.Refused(time.Now(), time.Minute)
+	c.publish(f)
+	if got := c.NoFresh(index.Query{}, last, wait); got != reason.NotProven {
+		t.Errorf("where the upstream wants no question: %q", got)
 	}
-	proofTakes(10*time.Millisecond, true)
-	c.forward(index.Query{}).End(20 * time.Millisecond)
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.None {
-		t.Errorf("one that takes the upstream longer: %q", got)
-	}
-	for _, always := range []bool{true, false} {
-		if got := c.NoFresh(index.Query{}, c.probes.Last(), time.Millisecond, always); got != reason.NotProven {
-			t.Errorf("one for whose proof nobody waits that long: %q", got)
-		}
-	}
-	proofTakes(30*time.Millisecond, true)
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.MostRecent {
-		t.Errorf("one that takes the upstream less time: %q", got)
-	}
-	var others []*pace.Forwarded
-	for range 80 { // no list takes less than a millisecond
-		others = append(others, c.forward(index.Query{}))
-	}
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.None {
-		t.Errorf("while many others are forwarded: %q", got)
-	}
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), 35*time.Millisecond, false); got != reason.None {
-		t.Errorf("that delay is an estimate, and no reason not to wait: %q", got)
-	}
-	proofTakes(50*time.Millisecond, true)
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.MostRecent {
-		t.Errorf("while they delay the proof as well: %q", got)
-	}
-	proofTakes(30*time.Millisecond, true)
-	for _, other := range others {
-		other.End(0)
-	}
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, false); got != reason.MostRecent {
-		t.Errorf("when that is over: %q", got)
-	}
-	app := func(q index.Query, op selection.Operator, values ...string) index.Query {
-		app, err := labels.NewRequirement("app", op, values)
-		expect.NoError(t, err)
-		q.Labels = labels.NewSelector().Add(*app)
-		return q
-	}
-	few := app(index.Query{}, selection.Equals, "x")
-	for _, slow := range []index.Query{app(index.Query{}, selection.Exists), app(index.Query{Indented: true}, selection.Equals, "x")} {
-		for range 3 {
-			c.forward(slow).End(4 * time.Second)
-		}
-		if got := c.NoFresh(few, c.probes.Last(), wait, false); got != reason.MostRecent {
-			t.Errorf("because of another selector, or an indented list: %q", got)
-		}
-		if got := c.NoFresh(slow, c.probes.Last(), wait, false); got != reason.None {
-			t.Errorf("what was slow itself: %q", got)
-		}
-	}
-	if got := c.NoFresh(index.Query{Limit: 1, Name: "a"}, c.probes.Last(), wait, false); got != reason.MostRecent {
-		t.Errorf("another kind of list: %q", got)
+	if got := c.NoFresh(index.Query{}, last-1, wait); got != reason.None {
+		t.Errorf("one that came before the last proof's probe: %q", got)
 	}
 	c.drop(reason.Upstream)
-	if got := c.NoFresh(index.Query{}, c.probes.Last(), wait, true); got != reason.Upstream {
+	if got := c.NoFresh(index.Query{}, last, wait); got != reason.Upstream {
 		t.Errorf("without a state: %q", got)
+	}
+}
+
+// TestForwardSmall: small lists are forwarded, a few at a time, unless they are proven already.
+func TestForwardSmall(t *testing.T) {
+	c := newCollection(Resource{}, Limits{History: time.Hour, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
+	state := index.NewTree(false)
+	for i := range 1000 {
+		state.Set(index.NewObject(uint64(i), fmt.Sprintf("n/%04d", i), 1, bytes.Repeat([]byte("x"), 1000)))
+	}
+	c.open(complete{state: state, revision: 10, frame: wire.FixedFrame("PodList", "v1"), Probe: c.probes.Next()})
+	last := c.probes.Last()
+	app, err := labels.NewRequirement("app", selection.Equals, []string{"x"})
+	expect.NoError(t, err)
+	for name, tt := range map[string]struct {
+		q     index.Query
+		after uint64
+		want  bool
+	}{
+		"all":               {q: index.Query{}, after: last},
+		"a page":            {q: index.Query{Limit: 100}, after: last, want: true},
+		"a large page":      {q: index.Query{Limit: 500}, after: last},
+		"of no namespace":   {q: index.Query{Scope: index.Scope{Namespace: "m"}}, after: last, want: true},
+		"one object":        {q: index.Query{Name: "0001"}, after: last, want: true},
+		"by a label":        {q: index.Query{Labels: labels.NewSelector().Add(*app)}, after: last, want: true},
+		"a page, proven":    {q: index.Query{Limit: 100}, after: last - 1},
+		"the end of a list": {q: index.Query{Start: "n/0900"}, after: last, want: true},
+	} {
+		over, forward := c.ForwardSmall(tt.q, tt.after)
+		if forward != tt.want {
+			t.Errorf("%s: forwarded %t", name, forward)
+		}
+		if forward {
+			over()
+		}
+	}
+	var overs []func()
+	for range 300 {
+		if over, forward := c.ForwardSmall(index.Query{Limit: 1}, last); forward {
+			overs = append(overs, over)
+		}
+	}
+	if len(overs) != smallAtOnce {
+		t.Errorf("%d of 300 small lists at once are forwarded, want %d", len(overs), smallAtOnce)
+	}
+	overs[0]()
+	if _, forward := c.ForwardSmall(index.Query{Limit: 1}, last); !forward {
+		t.Error("when one is over, no other is forwarded")
+	}
+	c.drop(reason.Upstream)
+	if _, forward := c.ForwardSmall(index.Query{Limit: 1}, last); forward {
+		t.Error("without a state")
 	}
 }
 

@@ -22,8 +22,7 @@ func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMos
 		return snap, why
 	}
 	c.requestProbe()
-	snap, why, _ := c.await(ctx, atMost, reason.NotProven, (*View).replaced, ask)
-	return snap, why
+	return c.await(ctx, atMost, reason.NotProven, (*View).replaced, ask)
 }
 
 // NoFollow says why Follow could not answer now; None if it could. It does not wait, and does not count

@@ -68,7 +68,7 @@ func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none), beside which compressed lists may take an eighth of it:\n"+
 		"at the bound, history is shortened, then idle resources are dropped, then lists are forwarded")
 	cli.AddConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory "+
-		"holds\neverything written before the list came. true: where that is faster than kube-apiserver; always: all;\n"+
+		"holds\neverything written before the list came. true: all but small ones; always: these, too;\n"+
 		"false: none. The policy can say otherwise for a resource")
 	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any "+
 		"number of clients;\nthe policy can say otherwise for a resource")

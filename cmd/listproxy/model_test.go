@@ -677,9 +677,11 @@ func (m *model) heal() {
 		s.Heal()
 	}
 	time.Sleep(20 * time.Minute)
-	before := m.counted("Any")
-	m.ask(context.Background(), asked{user: "alice", semantics: "Any"}, "")
-	if m.counted("Any") == before {
-		m.wrong("twenty minutes after all was well again, lists are still forwarded")
+	for _, semantics := range []string{"Any", "MostRecent"} {
+		before := m.counted(semantics)
+		m.ask(context.Background(), asked{user: "alice", semantics: semantics}, "")
+		if m.counted(semantics) == before {
+			m.wrong("twenty minutes after all was well again, lists (%s) are still forwarded", semantics)
+		}
 	}
 }

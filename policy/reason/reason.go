@@ -87,10 +87,10 @@ var forwarding = []struct {
 	},
 	{
 		MostRecent,
-		"the state at this moment, where --consistent-lists is not on, or kube-apiserver is faster: " +
+		"the state at this moment, where --consistent-lists is not on, or the list is small: " +
 			"what kubectl and plain clients ask for",
 		"It asks for the state at this moment, and --consistent-lists is not on for this resource, or " +
-			"kube-apiserver answers it sooner than listproxy could prove that it has that state.",
+			"the list is so small that kube-apiserver answers it sooner than listproxy could prove that it has that state.",
 	},
 	{
 		Representation,

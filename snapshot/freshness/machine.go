@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/pace"
 )
 
 const (
@@ -64,7 +63,6 @@ const (
 // is closed, and the next one must show that the past is the same.
 type Machine struct {
 	rhythm rhythm
-	pace   pace.Feed
 	// probe is the last one that was sent. It is under way while probing.
 	probe   Probe
 	probing bool
@@ -89,11 +87,10 @@ type Machine struct {
 	// urgent: somebody waits until the state reaches them.
 	urgent bool
 
-	// beside: a short watch is open, since opened. useful: the last one showed something that the stream
+	// beside: a short watch is open. useful: the last one showed something that the stream
 	// had not sent. failed is how many failed since then, and rested is when the next may be opened.
 	// unmarked is how many ended without a bookmark since one had one.
 	beside   bool
-	opened   time.Time
 	useful   bool
 	failed   int
 	rested   time.Time
@@ -136,7 +133,7 @@ type Action struct {
 // Follow begins with another stream.
 func (m *Machine) Follow(now time.Time) {
 	*m = Machine{
-		rhythm: m.rhythm, pace: m.pace, probe: m.probe, spared: m.spared,
+		rhythm: m.rhythm, probe: m.probe, spared: m.spared,
 		awaited: m.awaited, awaitedAt: m.awaitedAt, owed: m.owed, told: now, failed: m.failed, rested: m.rested,
 		unmarked: m.unmarked,
 	}
@@ -231,7 +228,6 @@ func (m *Machine) ProbeSent(sent Probe) {
 // Answered is told the upstream's revision, and whether the state has reached it.
 func (m *Machine) Answered(now time.Time, revision uint64, there bool) {
 	m.probing = false
-	m.pace.Answered(now.Sub(m.probe.Sent), there)
 	if there {
 		return
 	}
@@ -257,19 +253,13 @@ func (m *Machine) Unanswered(now time.Time) {
 	m.probing, m.silent, m.spared = false, now, later(m.spared, now.Add(probePause))
 }
 
-// StreamTold says that the stream has sent something, and the revision that the state has reached.
-func (m *Machine) StreamTold(at time.Time, to uint64) {
-	m.pace.Gap.Add(max(0, at.Sub(m.told)))
-	m.told = at
-	if m.first.revision > 0 && m.first.revision <= to {
-		m.pace.CaughtUp(max(0, at.Sub(m.first.at)), besideDelay)
-	}
-}
+// StreamTold says that the stream has sent something.
+func (m *Machine) StreamTold(at time.Time) { m.told = at }
 
-// StreamBookmark says that the stream has sent a bookmark: so a short watch may have one again, too.
+// StreamBookmark says that the stream has sent a bookmark: so the upstream sends bookmarks.
 func (m *Machine) StreamBookmark(now time.Time) {
 	if m.NoBookmarks() {
-		m.rested = now
+		m.unmarked, m.rested = 0, now
 	}
 }
 
@@ -285,13 +275,12 @@ func (m *Machine) Reached(to uint64) {
 }
 
 // BesideOpened says that a short watch is opened.
-func (m *Machine) BesideOpened(now time.Time) { m.beside, m.opened = true, now }
+func (m *Machine) BesideOpened() { m.beside = true }
 
 // BesideOver says that the short watch has ended. useful: it showed something that the stream had
 // not sent.
-func (m *Machine) BesideOver(now time.Time, useful bool) {
+func (m *Machine) BesideOver(useful bool) {
 	m.beside, m.useful, m.failed, m.unmarked = false, useful, 0, 0
-	m.pace.Beside.Add(now.Sub(m.opened))
 }
 
 // BesideFailed says that the short watch has shown nothing, and how long the upstream wants to be
@@ -310,21 +299,9 @@ func (m *Machine) BesideUnmarked(now time.Time) {
 	}
 }
 
-// Proof returns how long the proof of the newest state is likely to take for a request that comes
-// now.
-func (m *Machine) Proof(now time.Time) time.Duration {
-	probe := m.pace.Probe.Or(pace.UsualProbe) + max(0, m.spared.Sub(now))
-	if m.probing {
-		// A probe that takes longer than usual may take as long again: nobody should wait for it
-		// without success.
-		probe = max(probe, now.Sub(m.probe.Sent))
-	}
-	delay := m.rested.Sub(now)
-	if m.beside {
-		delay = now.Sub(m.opened) - m.pace.Beside.Or(pace.UsualBeside) // as for a probe
-	}
-	return probe + m.pace.Wait(now.Sub(m.told), max(delay, besideDelay))
-}
+// Earliest is when a proof may come again: before, the upstream wants no question, or no short watch is
+// opened, since the last ones have failed. Only the stream can prove something until then.
+func (m *Machine) Earliest() time.Time { return later(m.spared, m.rested) }
 
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {

@@ -122,17 +122,17 @@ func TestFreshness(t *testing.T) {
 			happens: func(f *Machine) { behind(f, start, false) }, now: besideDelay, want: Action{Wake: at(18 * time.Second)},
 		},
 		"behind, nobody waits, and the state is old": {
-			happens: func(f *Machine) { behind(f, start, false); f.StreamTold(at(80*time.Second), 0) },
+			happens: func(f *Machine) { behind(f, start, false); f.StreamTold(at(80 * time.Second)) },
 			now:     84 * time.Second, want: Action{Beside: true},
 		},
 		"a watch beside is open": {
-			happens: func(f *Machine) { behind(f, start, true); f.BesideOpened(start) },
+			happens: func(f *Machine) { behind(f, start, true); f.BesideOpened() },
 			now:     besideDelay, want: Action{Wake: at(18 * time.Second)},
 		},
 		"the watch beside has failed": {
 			happens: func(f *Machine) {
 				behind(f, start, true)
-				f.BesideOpened(start)
+				f.BesideOpened()
 				f.BesideFailed(start, 0)
 			}, now: besideDelay, want: Action{Wake: at(besidePause)},
 		},
@@ -162,7 +162,7 @@ func TestFreshness(t *testing.T) {
 			happens: func(f *Machine) {
 				behind(f, start, true)
 				f.BesideFailed(start, 0)
-				f.BesideOver(start, false)
+				f.BesideOver(false)
 				f.BesideFailed(start, 0)
 			}, now: besideDelay, want: Action{Wake: at(besidePause)},
 		},
@@ -173,7 +173,7 @@ func TestFreshness(t *testing.T) {
 			happens: func(f *Machine) { unmarked(f, start, 3); f.Await(start, 9); f.RequestProbe() }, want: Action{Wake: at(unmarkedPause)},
 		},
 		"three had none, then it is tried again": {
-			happens: func(f *Machine) { unmarked(f, start, 3); f.StreamTold(at(unmarkedPause), 0) }, now: unmarkedPause, want: Action{Probe: true},
+			happens: func(f *Machine) { unmarked(f, start, 3); f.StreamTold(at(unmarkedPause)) }, now: unmarkedPause, want: Action{Probe: true},
 		},
 		"beside one stream after the other": {
 			happens: func(f *Machine) {
@@ -187,7 +187,7 @@ func TestFreshness(t *testing.T) {
 			happens: func(f *Machine) { unmarked(f, start, 100) }, want: Action{Wake: at(longestUnmarked)},
 		},
 		"one had one again": {
-			happens: func(f *Machine) { unmarked(f, start, 100); f.BesideOver(start, false); f.Await(start, 9) }, want: Action{Probe: true},
+			happens: func(f *Machine) { unmarked(f, start, 100); f.BesideOver(false); f.Await(start, 9) }, want: Action{Probe: true},
 		},
 		"the upstream wants to be spared for longer than a stream's pause": {
 			happens: func(f *Machine) {
@@ -199,16 +199,16 @@ func TestFreshness(t *testing.T) {
 		"the watch beside told what the stream had not, and lists keep coming": {
 			happens: func(f *Machine) {
 				behind(f, start, true)
-				f.BesideOpened(start)
-				f.BesideOver(start, true)
+				f.BesideOpened()
+				f.BesideOver(true)
 				f.Reached(30)
 			}, want: Action{Beside: true},
 		},
 		"and they have ended": {
 			happens: func(f *Machine) {
 				behind(f, start, true)
-				f.BesideOpened(start)
-				f.BesideOver(start, true)
+				f.BesideOpened()
+				f.BesideOver(true)
 				f.Reached(30)
 			}, now: besideKept, want: Action{Wake: at(18 * time.Second)},
 		},
@@ -223,7 +223,7 @@ func TestFreshness(t *testing.T) {
 			happens: func(f *Machine) {
 				f.ProbeSent(Probe{8, start})
 				f.Unanswered(at(1))
-				f.StreamTold(at(2), 0)
+				f.StreamTold(at(2))
 				behind(f, start, true)
 			}, now: time.Second, want: Action{Beside: true},
 		},
@@ -253,7 +253,7 @@ func behind(f *Machine, now time.Time, awaited bool) {
 // unmarked makes short watches end without a bookmark.
 func unmarked(f *Machine, now time.Time, n int) {
 	for range n {
-		f.BesideOpened(now)
+		f.BesideOpened()
 		f.BesideUnmarked(now)
 	}
 }
@@ -276,7 +276,7 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 				f.RequestProbe()
 			case 2:
 				to += uint64(rng.IntN(3))
-				f.StreamTold(now, to)
+				f.StreamTold(now)
 				f.Reached(to)
 			case 3, 4, 5:
 				if f.probing {
@@ -301,7 +301,7 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 					case 1:
 						f.BesideUnmarked(now)
 					default:
-						f.BesideOver(now, rng.IntN(2) == 0)
+						f.BesideOver(rng.IntN(2) == 0)
 					}
 				}
 			case 7:
@@ -322,7 +322,7 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 						t.Fatalf("seed %d: a watch beside, while another is %v, in doubt %v", seed, beside, f.InDoubt(now))
 					}
 					beside = true
-					f.BesideOpened(now)
+					f.BesideOpened()
 					continue
 				case do.Probe:
 					if f.probing || now.Before(f.spared) || f.NoBookmarks() && now.Before(f.rested) {

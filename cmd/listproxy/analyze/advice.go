@@ -35,8 +35,8 @@ const mostSenders = 3
 // remedies say what to change, for requests that a switch has answered from memory, and for those
 // that are forwarded for a reason. For others [reason.Reason.Remedy] has it.
 var remedies = map[string]string{
-	string(withConsistentLists): "Start listproxy with --consistent-lists. With \"true\" it still forwards those that kube-apiserver " +
-		"answers sooner, such as small lists; with \"always\" it answers nearly all. A client that need not see what was written a moment " +
+	string(withConsistentLists): "Start listproxy with --consistent-lists. With \"true\" it still forwards small lists; " +
+		"with \"always\" it answers nearly all. A client that need not see what was written a moment " +
 		"ago can send resourceVersion=0: its lists are then answered without the switch.",
 	string(withWatches): "Start listproxy with --watches.",
 	string(reason.Representation): "Let programs ask for JSON or protobuf. (Audit logs do not name the form: for kubectl with limit=500 a " +

@@ -65,7 +65,7 @@ func everyTime() []string {
 	return []string{
 		"apiserver_killed", "apiserver_paused", "etcd_compacted", "etcd_restored_and_written_past",
 		"slow", "refusing", "connections_cut", "upstream_silent", "watches_delayed_unevenly", "watches_delayed_ever_more", "watches_told_410", "watches_garbled",
-		"listproxy_killed", "memory_tight", // replicas are rolled in test/faults/upstreams
+		"listproxy_killed", "listproxies_rolled", "memory_tight",
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/faults/crowd"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -23,9 +22,7 @@ import (
 var (
 	soakFor  = flag.Duration("faults.soak", 0, "for how long TestSoak runs; 0: not at all")
 	soakSeed = flag.Uint64("faults.seed", 0, "which faults TestSoak chooses, in which order; 0: of the clock")
-	// soakWatchers: two thousand of them are a load that two cores bear beside the faults.
-	soakWatchers = flag.Int("faults.watchers", 2000, "how many watchers TestSoak has at a time")
-	binary       = flag.String("faults.listproxy", "", "a listproxy to test instead of one with the race detector")
+	binary   = flag.String("faults.listproxy", "", "a listproxy to test instead of one with the race detector")
 )
 
 // soakFaults are the cases that TestSoak chooses from: those that leave the past as it is, and
@@ -73,9 +70,8 @@ func TestSoak(t *testing.T) {
 	turnover, wait := s.turnOver(turning)
 	defer wait()
 	defer turned()
-	defer func() { turnover.leave() }()
 	m := &meter{
-		scene: s, crowd: turnover.crowd, began: time.Now(), first: map[string]soak.Stacks{}, more: map[string]string{},
+		scene: s, began: time.Now(), first: map[string]soak.Stacks{}, more: map[string]string{},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var measuring sync.WaitGroup
@@ -93,7 +89,6 @@ func TestSoak(t *testing.T) {
 
 	cancel()
 	measuring.Wait()
-	turnover.leave()
 	turned()
 	wait()
 	quiet()
@@ -179,10 +174,6 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 		len(s.followers)*(m.rests+1), last.Checks, last.Agreements)
 	_, _ = fmt.Fprintf(&report, "  %d lists from memory named no revision, and had to hold all that was written before\n", r.Recent)
 	_, _ = fmt.Fprintf(&report, "  %s\n", turned.judge())
-	_, _ = fmt.Fprintf(&report, "  %v\n  forwarded, or not answered: %s\n", turned.crowd, turned.crowd.Why())
-	if err := turned.crowd.Judge(); err != nil {
-		s.Error(err)
-	}
 	total := 0
 	for _, name := range soakFaults() {
 		total += faults[name]
@@ -209,7 +200,6 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 // meter measures listproxy beside all that goes on. Safe for concurrent use.
 type meter struct {
 	scene *scene
-	crowd *crowd.Crowd
 	began time.Time
 
 	mu      sync.Mutex
@@ -296,10 +286,9 @@ func (m *meter) inRest() int {
 
 func (m *meter) tell(s soak.Sample) {
 	r := m.scene.Tally.Counts(load.Window{})
-	w := m.crowd.Counts()
-	harness.Log(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, %d watches (%.0f %%; %d strict), "+
+	harness.Log(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, "+
 		"%.0f MiB resident, %.1f MiB of heap, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
-		s.At.Sub(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), w.Begun, w.Share(), w.Judged, s.RSS/(1<<20), s.Heap/(1<<20), s.Goroutines, s.FDs, s.Upstream))
+		s.At.Sub(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), s.RSS/(1<<20), s.Heap/(1<<20), s.Goroutines, s.FDs, s.Upstream))
 }
 
 func (m *meter) taken() []soak.Sample {

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/faults/crowd"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
@@ -42,8 +41,6 @@ const (
 	idleTimeout = requestTimeout + 5*time.Second
 	// goneFor is how long nobody asks for a collection that was given up.
 	goneFor = 5 * time.Second
-	// watchersUsers is how many users the crowd of watchers has.
-	watchersUsers = 8
 	// unusedFor is how long listproxy keeps a connection to the API server that nobody uses.
 	unusedFor = 90 * time.Second
 	// restFor is how long a rest is, once all is gone that goes.
@@ -56,12 +53,9 @@ func idling() []kind { return []kind{pods, widgets} }
 
 // turnover is what comes and goes while a soak runs: callers, each with a token and a connection of
 // its own; namespaces and values of labels; and collections, which idle out and come again.
-// Beside them is a crowd of watchers.
 // Whatever is kept by one of these, and never let go, grows. Safe for concurrent use.
 type turnover struct {
 	*scene
-	crowd *crowd.Crowd
-	leave func() // ends the crowd
 
 	mu   sync.Mutex
 	live []string // namespaces, the newest last
@@ -74,45 +68,13 @@ func (s *scene) turnOver(ctx context.Context) (*turnover, func()) {
 	s.Helper()
 	t := &turnover{scene: s}
 	s.must(t.permit(ctx))
-	t.crowd = &crowd.Crowd{Options: crowd.Options{
-		Watchers: *soakWatchers, Kinds: changing, Pods: pods,
-		Collections: append(collections(), collection{Kind: configMaps, Form: load.AsBinaryMetadata}),
-		Namespaces:  s.namespaces, Names: names,
-		Direct: s.direct, Load: s.Load, Writing: s.writing.RLocker(), Connect: t.watcher,
-	}}
 	var all sync.WaitGroup
-	all.Go(func() {
-		if err := t.crowd.History.Follow(ctx, s.plane.EtcdURL(), changing...); err != nil {
-			s.Tally.Wrong("etcd's history is not known: %v", err)
-		}
-	})
-	all.Go(func() { t.crowd.Change(ctx) })
-	t.come()
 	all.Go(func() { t.generate(ctx) })
 	for range lanes {
 		all.Go(func() { t.callAll(ctx) })
 	}
 	all.Go(func() { t.comeAndGo(ctx) })
 	return t, all.Wait
-}
-
-// come lets the crowd of watchers come.
-func (t *turnover) come() {
-	t.Helper()
-	leave, err := t.crowd.Start(t.Context())
-	t.must(err)
-	t.leave = leave
-}
-
-// watcher is a client of one of the crowd's connections, with a token of its own.
-func (t *turnover) watcher(connections *http.Transport) (via *ask.Client, leave func(), err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), requestTimeout)
-	defer cancel()
-	token, err := t.plane.CreateServiceAccountToken(ctx, t.namespaces[0], "watcher-"+strconv.Itoa(rand.IntN(watchersUsers)))
-	if err != nil {
-		return nil, nil, err
-	}
-	return t.stranger(token, connections)
 }
 
 // permit lets every service account list and watch what there is.
@@ -303,11 +265,6 @@ func (t *turnover) rest(at func(bool)) {
 	defer t.asking.Unlock()
 	t.resting.Lock()
 	defer t.resting.Unlock()
-	if err := t.crowd.Settle(t.Context()); err != nil {
-		t.Tally.Wrong("a watcher waits for what was written: %v", err)
-	}
-	t.leave()
-	defer t.come()
 	// A follower's watch may be forwarded, on a connection of its own.
 	t.settled()
 	t.stop()
@@ -325,18 +282,19 @@ func (t *turnover) rest(at func(bool)) {
 // rest and not yet in another.
 func (t *turnover) keepUsed() (end func()) {
 	t.Helper()
+	used := append(collections(), collection{Kind: configMaps, Form: load.AsBinaryMetadata})
 	use := func(c collection) error {
 		_, err := t.fromMemory(t.Context(), question{Collection: c, Query: ask.AnyVersion})
 		return err
 	}
-	for _, c := range t.crowd.Collections {
+	for _, c := range used {
 		t.must(poll.Retry(t.Context(), "an answer from memory", func() error { return use(c) }))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var using sync.WaitGroup
 	using.Go(func() {
 		for poll.Pause(ctx, idleTimeout/3) {
-			for _, c := range t.crowd.Collections {
+			for _, c := range used {
 				_ = use(c) // the next one will do
 			}
 		}

@@ -9,7 +9,8 @@
 // it asks, and what Cache-Status must say there.
 //
 // Tests wait for conditions; deadlines only end what does not come. A test that something does not
-// happen, or that counts what happens, has to look for some time: TestSchemaChangeHeldBack looks 60
-// times, 50 ms apart; TestMisfit and TestSelfCheck for as long as -feed.misfit and -feed.selfcheck
-// say.
+// happen has to look for some time: TestSelfCheck for as long as -feed.selfcheck says.
+//
+// What a feed makes of a slow, lying or restored upstream is held by the model in cmd/listproxy and
+// by the tests of package snapshot; here is what only a real kube-apiserver shows.
 package feed

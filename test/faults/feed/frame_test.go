@@ -3,7 +3,6 @@ package feed
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
@@ -81,33 +80,6 @@ func TestWarnings(t *testing.T) {
 		if len(a.Header.Values("Warning")) == 0 { // that it is the right one has been compared
 			t.Errorf("%s: an answer from memory without a Warning, which the API server sends", k.Plural)
 		}
-	}
-}
-
-// An empty collection does not show what its items look like. It is answered all the same, and
-// so are the first objects that appear.
-func TestEmptyCollections(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, shared, rigOptions{})
-	for _, k := range []kind{runtimeClasses, blanks} {
-		empty := r.await(hitAny, k.Path(""), anyVersion()).Meta().ResourceVersion
-		r.expect(hitExact, k.Path(""), exactly(empty))
-		first := r.create(t, k, "", "object-0")
-		r.await(hitNotOlderThan, k.Path(""), notOlderThan(first))
-		r.expect(hitExact, k.Path(""), exactly(first))
-		r.expect(hitExact, k.Path(""), exactly(empty))
-		for i := 1; i < 3; i++ {
-			revision := r.create(t, k, "", fmt.Sprintf("object-%d", i))
-			r.await(hitNotOlderThan, k.Path(""), notOlderThan(revision))
-			r.expect(hitExact, k.Path(""), exactly(revision))
-			r.expect(hitExact, k.Path(""), firstPage(revision))
-		}
-		for i := range 3 {
-			r.remove(t, k, "", fmt.Sprintf("object-%d", i))
-		}
-		again := r.create(t, k, "", "again")
-		r.await(hitNotOlderThan, k.Path(""), notOlderThan(again))
-		r.expect(hitExact, k.Path(""), exactly(empty))
 	}
 }
 

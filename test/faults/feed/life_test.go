@@ -18,83 +18,6 @@ import (
 // on its way when the feed went silent, may still be heard then.
 const slack = time.Second
 
-// Rule 5: a feed that hears nothing, with its connections open, gives no newest state after the
-// bound. What it knows of the past stays true.
-func TestSilence(t *testing.T) {
-	t.Parallel()
-	k := configMaps
-	r := newRig(t, shared, rigOptions{bound: shortestBound})
-	ns := r.namespace(t, "silence")
-	r.unhurried(t, k, ns, func(r *rig, ns string) error {
-		list := k.Path(ns)
-		r.create(t, k, ns, "first")
-		r.await(hitAny, list, anyVersion())
-		known := r.create(t, k, ns, "second")
-		r.await(hitNotOlderThan, list, notOlderThan(known))
-
-		// The state may be nearly as old as the bound when the feed falls silent. Then it is to be
-		// again.
-		var frozen time.Time
-		missed, tries := "", 0
-		r.until("an answer from memory while the feed is silent", func() error {
-			r.freeze()
-			frozen = time.Now()
-			tries++
-			missed = r.create(t, k, ns, fmt.Sprint("missed-", tries))
-			a := r.ask(list, anyVersion())
-			if a.Source() == hitAny {
-				return nil
-			}
-			r.thaw()
-			r.await(hitNotOlderThan, list, notOlderThan(missed))
-			return fmt.Errorf("it came from %q", a.Source())
-		})
-		last := r.lastHit(list)
-		if late := last.Sub(frozen); late > shortestBound+slack {
-			t.Errorf("an answer from memory %v after the feed fell silent", late)
-		}
-		r.expect(fwdStale, list, anyVersion())
-		r.expect(fwdStale, list, notOlderThan(known))
-		r.expect(fwdStale, k.Path(""), notOlderThan(missed))
-		if err := r.known(list, known); err != nil {
-			return err
-		}
-		if _, err := r.comes(hitExact, list, firstPage(known)); err != nil {
-			return err
-		}
-
-		r.thaw()
-		r.await(hitAny, list, anyVersion())
-		r.await(hitNotOlderThan, list, notOlderThan(missed))
-		if err := r.known(list, missed, known); err != nil {
-			return err
-		}
-		return r.loaded(k, 1)
-	})
-}
-
-// lastHit asks for Any until it is forwarded because of its age, and returns when the last one was
-// asked for that came from memory.
-func (r *rig) lastHit(list string) time.Time {
-	r.t.Helper()
-	var last time.Time
-	r.until("waiting for "+fwdStale, func() error {
-		asked := time.Now()
-		a, err := r.try(list, anyVersion())
-		switch {
-		case err != nil:
-			return err
-		case a.Source() == hitAny:
-			last = asked
-			return fmt.Errorf("%s is still answered from memory", list)
-		case a.Source() != fwdStale: // as where a review broke off, which says nothing about age
-			return fmt.Errorf("%s came from %q", list, a.Source())
-		}
-		return nil
-	})
-	return last
-}
-
 // Rule 5: a token of the feed that is not valid any more shows within the bound, although the
 // API server lets the feed's watches go on.
 func TestRevokedToken(t *testing.T) {
@@ -184,4 +107,26 @@ func feedAccount(t *testing.T, name string) (token string, revoke func(context.C
 	})
 	expect.NoError(t, err)
 	return token, revoke
+}
+
+// lastHit asks for Any until it is forwarded because of its age, and returns when the last one was
+// asked for that came from memory.
+func (r *rig) lastHit(list string) time.Time {
+	r.t.Helper()
+	var last time.Time
+	r.until("waiting for "+fwdStale, func() error {
+		asked := time.Now()
+		a, err := r.try(list, anyVersion())
+		switch {
+		case err != nil:
+			return err
+		case a.Source() == hitAny:
+			last = asked
+			return fmt.Errorf("%s is still answered from memory", list)
+		case a.Source() != fwdStale: // as where a review broke off, which says nothing about age
+			return fmt.Errorf("%s came from %q", list, a.Source())
+		}
+		return nil
+	})
+	return last
 }

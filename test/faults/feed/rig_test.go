@@ -141,10 +141,6 @@ func (r *rig) onLine(req *http.Request, line []byte) ([]byte, error) {
 	return change(req, line)
 }
 
-// freeze holds back all that listproxy asks for itself, and all that it would hear, with the
-// connections open. Callers' requests go on.
-func (r *rig) freeze() { r.gate.Shut() }
-
 func (r *rig) thaw() { r.gate.Open() }
 
 // cutOff ends the feed's connections, and refuses what it asks until back is called.
@@ -156,19 +152,6 @@ func (r *rig) cutOff() (back func()) {
 	})
 	r.hop.CutAll()
 	return func() { away.Store(false) }
-}
-
-// showsAway waits until a list does not come from memory any more: until the bound has passed,
-// listproxy can only believe what it knows.
-func (r *rig) showsAway(list string) {
-	r.t.Helper()
-	r.until("the feed's being away to show", func() error {
-		a, err := r.admin.Get(r.t.Context(), list+"?"+anyVersion().Encode())
-		if err == nil && strings.Contains(a.Source(), "hit") {
-			err = errors.New(a.Source())
-		}
-		return err
-	})
 }
 
 // onFault sets what may answer a request of the feed in the API server's place. nil: nothing.

@@ -366,3 +366,35 @@ func TestDefinitionsComeAndGo(t *testing.T) {
 		t.Errorf("the resource that came again: %s", a)
 	}
 }
+
+// follow watches what comes after a revision, which must come from memory. The channel is closed
+// when the watch ends.
+func (r *rig) follow(t *testing.T, k kind, namespace, revision string) <-chan events.Event {
+	t.Helper()
+	var resp *http.Response
+	r.until("a watch from memory", func() (err error) {
+		resp, err = r.admin.Open(t.Context(), http.MethodGet, k.Path(namespace)+"?watch=true&timeoutSeconds=600&resourceVersion="+revision, nil)
+		if err == nil && !ask.FromMemory(resp.Header) {
+			resp.Body.Close()
+			err = errors.New(resp.Header.Get("Cache-Status"))
+		}
+		return err
+	})
+	told := make(chan events.Event)
+	go func() {
+		defer close(told)
+		defer resp.Body.Close()
+		for in := events.NewReader(resp.Body, ask.JSON); ; {
+			e, err := in.Next()
+			if err != nil {
+				return
+			}
+			select {
+			case told <- e:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	return told
+}

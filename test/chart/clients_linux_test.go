@@ -1,65 +1,24 @@
 package chart
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/kubeconfig"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
-
-// TestClients: a pod in a namespace that clients.namespaces names has a list from memory, with
-// nothing but its account's directory and the ConfigMap; and from a namespace that is named no more
-// the ConfigMap goes.
-func TestClients(t *testing.T) {
-	c := newCluster(t)
-	const other = "team-others"
-	c.robot(t)
-	c.namespace(t, other)
-	r := c.newRelease(t, "listproxy", "proxies")
-	if _, err := r.tryApply(t, "clients: {namespaces: ["+team+"]}"); err == nil || !strings.Contains(err.Error(), "clients.caBundle") {
-		t.Fatalf("without the cluster's CA: %v", err)
-	}
-	c.rootCA(t, "default")
-	r.apply(t, "clients: {namespaces: ["+team+"]}")
-	pod := r.run(t)
-
-	client := r.documented(t, "KUBECONFIG", "try", "--wait=2m", listOfTeam)
-	if printed := c.runToEnd(t, team, client, buildImage(t))[robot]; !strings.Contains(printed, "; hit") {
-		t.Errorf("the pod's list:\n%s", printed)
-	}
-	pod.stop(t)
-	checkClientsConfigMap(t, r, team)
-
-	for _, named := range []string{other, ""} {
-		r.apply(t, "clients: {namespaces: ["+named+"]}")
-		for _, namespace := range []string{team, other} {
-			_, err := c.admin.CoreV1().ConfigMaps(namespace).Get(t.Context(), "listproxy-client", metav1.GetOptions{})
-			if namespace == named && err != nil || namespace != named && !apierrors.IsNotFound(err) {
-				t.Errorf("with namespaces [%s], that of %s: %v", named, namespace, err)
-			}
-		}
-	}
-}
 
 // Pods that are clients: robot is their account, which may list the pods of its namespace, team.
 const robot, team = "robot", "team-pods"
@@ -91,7 +50,6 @@ func (c *cluster) robot(t *testing.T) {
 	expect.NoError(t, err)
 	_, err = c.admin.RbacV1().RoleBindings(team).Create(t.Context(), binding, metav1.CreateOptions{})
 	expect.NoError(t, err)
-	c.settle(t)
 }
 
 // rootCA makes the ConfigMap that kube-controller-manager makes in each namespace.
@@ -185,7 +143,6 @@ func TestWays(t *testing.T) {
 	c.robot(t)
 	c.rootCA(t, "default")
 	c.rootCA(t, team)
-	c.settle(t)
 	r := c.newRelease(t, "listproxy", "listproxy") // as in the page
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(c.cp.URL(), "https://"))
 	expect.NoError(t, err)
@@ -268,36 +225,4 @@ func TestWays(t *testing.T) {
 	poll.Until(t, patience, "without clients.inject the label means nothing", func() bool {
 		return len(r.injected(t, labelled, ask...).Spec.HostAliases) == 0
 	})
-}
-
-// checkClientsConfigMap: what the chart wrote is what listproxy kubeconfig --in-cluster prints, with
-// the CAs in a file beside it.
-func checkClientsConfigMap(t *testing.T, r *release, namespace string) {
-	t.Helper()
-	written, err := r.c.admin.CoreV1().ConfigMaps(namespace).Get(t.Context(), "listproxy-client", metav1.GetOptions{})
-	expect.NoError(t, err)
-	own, err := clientcmd.Load([]byte(written.Data["kubeconfig"]))
-	expect.NoError(t, err)
-	cluster := own.Clusters["listproxy"]
-	if cluster == nil || cluster.CertificateAuthority != "ca.crt" {
-		t.Fatalf("clusters: %v", own.Clusters)
-	}
-	cluster.CertificateAuthority, cluster.CertificateAuthorityData = "", []byte(written.Data["ca.crt"])
-
-	dir := t.TempDir()
-	cmd := kubeconfig.NewCommand()
-	args := []string{"--in-cluster", "--namespace", namespace, "--server", cluster.Server}
-	for file, pem := range map[string][]byte{"listproxy-ca.crt": r.certificate(t).Data["ca.crt"], "cluster-ca.crt": r.c.cp.CA()} {
-		expect.NoError(t, os.WriteFile(filepath.Join(dir, file), pem, 0o600))
-	}
-	args = append(args, "--certificate-authority", filepath.Join(dir, "listproxy-ca.crt"), "--certificate-authority", filepath.Join(dir, "cluster-ca.crt"))
-	var out bytes.Buffer
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	expect.NoError(t, cmd.ExecuteContext(t.Context()))
-	printed, err := clientcmd.Load(out.Bytes())
-	expect.NoError(t, err)
-	if diff := cmp.Diff(printed, own, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("-printed +of the chart:\n%s", diff)
-	}
 }

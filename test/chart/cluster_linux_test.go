@@ -200,10 +200,9 @@ func (r *release) rights(t *testing.T, namespace string) []string {
 }
 
 // rightsOf are all that RBAC allows an account of the release in a namespace, as "verb
-// group/resource[/name]", sorted, with all that has changed so far.
+// group/resource[/name]", sorted, as the authorizer knows them.
 func (r *release) rightsOf(t *testing.T, account, namespace string) []string {
 	t.Helper()
-	r.c.settle(t)
 	token, err := r.c.cp.CreateServiceAccountToken(t.Context(), r.namespace, account)
 	expect.NoError(t, err)
 	cfg := r.c.cp.RESTConfig(controlplane.Anonymous)

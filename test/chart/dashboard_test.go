@@ -56,49 +56,6 @@ func read(t *testing.T) map[string][]panel {
 	return all
 }
 
-// TestDashboardPanels: each panel has a number of its own, a title, a unit and a place that no
-// other has.
-func TestDashboardPanels(t *testing.T) {
-	for file, panels := range read(t) {
-		numbers := map[int]bool{}
-		places := map[[2]int]string{}
-		for _, p := range panels {
-			where := fmt.Sprintf("%s: panel %d, %q", file, p.ID, p.Title)
-			if p.ID == 0 || numbers[p.ID] {
-				t.Errorf("%s: its number is not its own", where)
-			}
-			numbers[p.ID] = true
-			if p.Title == "" {
-				t.Errorf("%s has no title", where)
-			}
-			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
-				for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-					if x >= 24 || places[[2]int{x, y}] != "" {
-						t.Fatalf("%s lies over %q, or beyond the edge", where, places[[2]int{x, y}])
-					}
-					places[[2]int{x, y}] = p.Title
-				}
-			}
-			if p.Type == "row" {
-				continue
-			}
-			if p.FieldConfig.Defaults.Unit == "" {
-				t.Errorf("%s has no unit", where)
-			}
-			if len(p.Targets) == 0 {
-				t.Errorf("%s asks for nothing", where)
-			}
-			letters := map[string]bool{}
-			for _, target := range p.Targets {
-				if target.RefID == "" || letters[target.RefID] {
-					t.Errorf("%s: the letter %q of a query is not its own", where, target.RefID)
-				}
-				letters[target.RefID] = true
-			}
-		}
-	}
-}
-
 // TestDashboardAsks: Prometheus can read every query, and all that they ask for is there.
 func TestDashboardAsks(t *testing.T) {
 	known := everything(t)

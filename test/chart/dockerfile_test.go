@@ -131,43 +131,6 @@ func TestImageIsStatic(t *testing.T) {
 	}
 }
 
-// TestImage: from nothing, as nobody, and compiled on the builder's own platform.
-func TestImage(t *testing.T) {
-	stages := readDockerfile(t)
-	got := map[string][]string{}
-	for _, word := range []string{"FROM", "USER", "ENTRYPOINT", "EXPOSE", "RUN", "COPY"} {
-		got[word] = all(stages[runStage], word)
-	}
-	want := map[string][]string{
-		"FROM":       {"scratch"},
-		"USER":       {"65532:65532"}, // as the chart's securityContext says
-		"ENTRYPOINT": {`["/listproxy"]`},
-		"EXPOSE":     {"8443 8444 8081"},
-		"RUN":        nil,
-		"COPY": {
-			"--from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt",
-			"LICENSE /LICENSE",
-			"--from=build /listproxy /listproxy",
-		},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the image (-want +got):\n%s", diff)
-	}
-	if from := all(stages[buildStage], "FROM"); !strings.HasPrefix(from[0], "--platform=$BUILDPLATFORM $BUILDER ") {
-		t.Errorf("built on %q: not on the builder's own platform", from[0])
-	}
-	builder := all(stages[preamble], "ARG")
-	if len(builder) != 1 || !strings.HasPrefix(builder[0], "BUILDER=golang:") {
-		t.Fatalf("built in %q by default", builder)
-	}
-	mod, err := os.ReadFile(filepath.Join(repository, "go.mod"))
-	expect.NoError(t, err)
-	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(mod)
-	if version == nil || builder[0] != "BUILDER=golang:"+string(version[1]) {
-		t.Errorf("built with %q, and go.mod says %q", builder, version)
-	}
-}
-
 // TestImageHasItsSource: every folder of this repository that the program is made of is copied,
 // .dockerignore lets it through, and no other comes with it.
 func TestImageHasItsSource(t *testing.T) {

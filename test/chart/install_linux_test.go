@@ -1,11 +1,11 @@
 package chart
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +98,20 @@ func checkRestricted(t *testing.T, r *release) {
 	}
 }
 
+// awaitRights waits until an account may do that, and nothing else at all.
+func (r *release) awaitRights(t *testing.T, account, namespace string, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	var diff string
+	err := poll.Retry(t.Context(), "rights of "+account+" in "+namespace, func() error {
+		if diff = cmp.Diff(want, r.rightsOf(t, account, namespace)); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
+	expect.NoError(t, err)
+}
+
 // checkRights: the account may do what it needs, and nothing else at all.
 func checkRights(t *testing.T, r *release) {
 	config := readPolicy(t, objects(t, r.manifest(t)))
@@ -111,10 +125,7 @@ func checkRights(t *testing.T, r *release) {
 		"proxies":     slices.Concat(reads, everybodys),
 		"kube-system": slices.Concat(reads, everybodys, leases),
 	} {
-		slices.Sort(want)
-		if diff := cmp.Diff(want, r.rights(t, namespace)); diff != "" {
-			t.Errorf("rights in %s (-want +got):\n%s", namespace, diff)
-		}
+		r.awaitRights(t, r.name, namespace, want...)
 	}
 }
 
@@ -195,9 +206,7 @@ func checkHelmTest(t *testing.T, r *release) {
 		r.namespace: append(slices.Clone(everybodys), "list /pods"),
 		"default":   everybodys,
 	} {
-		if diff := cmp.Diff(want, r.rightsOf(t, account, namespace)); diff != "" {
-			t.Errorf("rights of helm test in %s (-want +got):\n%s", namespace, diff)
-		}
+		r.awaitRights(t, account, namespace, want...)
 	}
 	printed := r.c.runToEnd(t, r.namespace, pod.Spec, buildImage(t))
 	want := map[string][]string{
@@ -245,11 +254,9 @@ func checkUpgrade(t *testing.T, r *release) {
 	if third.Spec.Template.Annotations[checksum] == second.Spec.Template.Annotations[checksum] {
 		t.Error("another policy has the same checksum, and pods go on with the old one")
 	}
-	for _, right := range r.rights(t, "default") {
-		if right == "list /pods" {
-			t.Error("the right to list pods stays, although they are not kept any more")
-		}
-	}
+	poll.Until(t, patience, "no right to list pods, which are not kept any more", func() bool {
+		return !slices.Contains(r.rights(t, "default"), "list /pods")
+	})
 	pod := r.run(t)
 	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
 	if _, from, _ := reviewed(t, admin, "/api/v1/services?resourceVersion=0"); !strings.Contains(from, "; hit") {
@@ -268,6 +275,23 @@ func checkUpgrade(t *testing.T, r *release) {
 	if diff := cmp.Diff(tls.Data["ca.crt"], renewed.Data["ca.crt"]); diff != "" {
 		t.Error("with another name, the CA is another one, too: no client trusts it")
 	}
+
+	// Another's certificate, and back.
+	_, err := r.tryApply(t, "tls: {mode: existing, existingSecret: "+madeSecret+"}")
+	if err == nil || !strings.Contains(err.Error(), "tls.existingSecret: ") || !strings.Contains(err.Error(), "copy it") {
+		t.Errorf("tls.existingSecret names what goes with the upgrade: %v", err)
+	}
+	own := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: ownSecret}, Type: corev1.SecretTypeTLS, Data: renewed.Data}
+	_, err = r.c.admin.CoreV1().Secrets(r.namespace).Create(t.Context(), own, metav1.CreateOptions{})
+	expect.NoError(t, err)
+	r.apply(t, "tls: {mode: existing, existingSecret: "+ownSecret+"}")
+	r.checkMounted(t, ownSecret)
+	r.helm(t, "rollback")
+	r.checkMounted(t, madeSecret)
+	if diff := cmp.Diff(renewed.Data, r.certificate(t).Data); diff != "" {
+		t.Error("another certificate after a rollback: no client trusts its CA")
+	}
+	expect.NoError(t, r.c.admin.CoreV1().Secrets(r.namespace).Delete(t.Context(), ownSecret, metav1.DeleteOptions{}))
 }
 
 // checkAutoscaling: as docs/operate.md has it, Helm leaves alone how many replicas somebody else
@@ -316,10 +340,9 @@ connect: {enabled: true}
 		"impersonate /users/" + controlplane.CertUser,
 		"impersonate authentication.k8s.io/userextras/authentication.kubernetes.io/credential-id",
 	}
-	rights := slices.DeleteFunc(r.rights(t, "default"), func(right string) bool { return !strings.HasPrefix(right, "impersonate ") })
-	if diff := cmp.Diff(want, rights); diff != "" {
-		t.Errorf("rights to impersonate (-want +got):\n%s", diff)
-	}
+	poll.Until(t, patience, "those rights to impersonate, and no others", func() bool {
+		return slices.Equal(want, slices.DeleteFunc(r.rights(t, "default"), func(right string) bool { return !strings.HasPrefix(right, "impersonate ") }))
+	})
 
 	pod := r.run(t)
 	named := r.client(t, c.cp.CertConfig(controlplane.CertUser))
@@ -347,19 +370,20 @@ connect: {enabled: true}
 	r.helm(t, "uninstall")
 }
 
-// TestInstallInTwoNamespaces: releases of one name do not meet.
-func TestInstallInTwoNamespaces(t *testing.T) {
-	c := newCluster(t)
-	one, other := c.newRelease(t, "listproxy", "one"), c.newRelease(t, "listproxy", "other")
-	one.apply(t, "{}")
-	other.apply(t, "{}")
-	one.helm(t, "uninstall")
-	if rights := other.rights(t, "default"); !slices.Contains(rights, "list /pods") {
-		t.Errorf("the rights of the other release went with the first: %v", rights)
+// The Secrets with the chart's certificate, by the name that docs/operate.md gives, and with another.
+const madeSecret, ownSecret = "listproxy-tls", "our-own"
+
+// checkMounted: pods mount the Secret, which has a certificate for the Service.
+func (r *release) checkMounted(t *testing.T, secret string) {
+	t.Helper()
+	pod := r.deployment(t).Spec.Template.Spec
+	i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "tls" })
+	if got := pod.Volumes[i].Secret.SecretName; got != secret {
+		t.Errorf("mounted is %s, not %s", got, secret)
 	}
-	for _, object := range c.everything(t) {
-		if strings.Contains(object, "one:") || strings.Contains(object, "/one/") && filepath.Base(object) != "one" {
-			t.Errorf("left behind: %s", object)
-		}
+	s, err := r.c.admin.CoreV1().Secrets(r.namespace).Get(t.Context(), secret, metav1.GetOptions{})
+	expect.NoError(t, err)
+	if err := verify(s, r.name+"."+r.namespace+".svc"); err != nil || s.Type != corev1.SecretTypeTLS {
+		t.Errorf("%s is a %s: %v", secret, s.Type, err)
 	}
 }

@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,12 +77,4 @@ func memoryOf(t *testing.T, text string) map[string]string {
 		}
 	}
 	return got
-}
-
-// TestBytesAsNumbers: Helm reads numbers without a unit as floats.
-func TestBytesAsNumbers(t *testing.T) {
-	args := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "{resources: {limits: {memory: 4294967296}}, cache: {bytes: 1500000000}}")), nil).Spec.Template.Spec.Containers[0].Args
-	if want := "--cache-bytes=1500000000"; !slices.Contains(args, want) {
-		t.Errorf("%s is not among %q", want, args)
-	}
 }

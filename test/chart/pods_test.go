@@ -2,7 +2,6 @@ package chart
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,19 +14,6 @@ import (
 
 	"github.com/listproxy/listproxy/test/expect"
 )
-
-// TestEnding: a pod that gets SIGTERM answers until others know of it, and is killed only after all
-// that it allows its requests.
-func TestEnding(t *testing.T) {
-	pod := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "{drainSeconds: 7, shutdownSeconds: 40, terminationGracePeriodSeconds: 62}")), nil).Spec.Template.Spec
-	container := pod.Containers[0]
-	if !slices.Contains(container.Args, "--shutdown-delay-duration=7s") || container.Lifecycle != nil {
-		t.Errorf("drains with %v and %v", container.Args, container.Lifecycle)
-	}
-	if !slices.Contains(container.Args, "--shutdown-timeout=40s") || *pod.TerminationGracePeriodSeconds != 62 {
-		t.Errorf("killed after %d s, with %v", *pod.TerminationGracePeriodSeconds, container.Args)
-	}
-}
 
 // TestHelmTestIsLetIn: clientsFrom keeps others out, not the pod of helm test.
 func TestHelmTestIsLetIn(t *testing.T) {
@@ -106,27 +92,4 @@ func asks(containers []corev1.Container) []string {
 		all = append(all, c.Name+" asks for "+c.Args[len(c.Args)-1])
 	}
 	return all
-}
-
-// TestMemoryLimitOfGoIsGivenOnce: who gives it in extraEnv means it; two of one name are refused by
-// kube-apiserver.
-func TestMemoryLimitOfGoIsGivenOnce(t *testing.T) {
-	got := one[*appsv1.Deployment](t, objects(t, mustTemplate(t, "extraEnv: [{name: GOMEMLIMIT, value: 3GiB}]")), nil).Spec.Template.Spec.Containers[0].Env
-	expect.Same(t, []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "3GiB"}}, got)
-}
-
-// TestCertManagerHosts: what is asked of an issuer can be said, and then nothing else is.
-func TestCertManagerHosts(t *testing.T) {
-	const values = "tls: {mode: cert-manager, certManager: {issuerRef: {name: internal}, hosts: [lists.example.com]}}"
-	for doc := range strings.SplitSeq(mustTemplate(t, values), "\n---") {
-		if !strings.Contains(doc, "kind: Certificate\n") {
-			continue
-		}
-		if !strings.Contains(doc, "dnsNames:\n    - lists.example.com\n") || strings.Contains(doc, "commonName") ||
-			strings.Contains(doc, "localhost") || strings.Contains(doc, "ipAddresses") {
-			t.Errorf("asks for\n%s", doc)
-		}
-		return
-	}
-	t.Error("no Certificate")
 }

@@ -3,8 +3,6 @@ package chart
 import (
 	"strings"
 	"testing"
-
-	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestRefused: values that cannot be meant stop the installation, and the message says where they
@@ -123,25 +121,6 @@ func TestRefusedWithoutSchema(t *testing.T) {
 		}
 		if !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %q is not in: %v", name, tt.says, err)
-		}
-	}
-}
-
-// TestUids: the right to state uids is given only where it is asked for.
-func TestUids(t *testing.T) {
-	certificates := "clientCertificates: {enabled: true, caConfigMap: {name: ca}}, "
-	for name, tt := range map[string]struct {
-		values string
-		want   string // of the rule for uids
-	}{
-		"none":  {"", ""},
-		"named": {", uids: [uid-jane]", "  resources: [uids]\n  verbs: [impersonate]\n  resourceNames:\n    - uid-jane\n- apiGroups"},
-		"any":   {", allowAnyUid: true", "  resources: [uids]\n  verbs: [impersonate]\n- apiGroups"},
-	} {
-		out, err := template(t, "-f", values(t, "{"+certificates+"impersonation: {users: [jane]"+tt.values+"}}"))
-		expect.NoError(t, err)
-		if tt.want == "" && strings.Contains(out, "[uids]") || !strings.Contains(out, tt.want) {
-			t.Errorf("%s: %s", name, out)
 		}
 	}
 }

@@ -7,91 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
-
-func TestUsersGetWhatTheyMay(t *testing.T) {
-	const (
-		teamA   = "/api/v1/namespaces/team-a/pods"
-		teamB   = "/api/v1/namespaces/team-b/pods"
-		all     = "/api/v1/pods"
-		secrets = "/api/v1/secrets"
-		review  = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-		apis    = "/apis"
-	)
-	question := map[string]any{
-		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-		"spec": map[string]any{"resourceAttributes": map[string]any{
-			"verb": "list", "resource": "pods", "namespace": TeamA,
-		}},
-	}
-	const ok, no = http.StatusOK, http.StatusForbidden
-	want := map[string]map[string]int{
-		Admin:     {teamA: ok, teamB: ok, all: ok, secrets: ok, apis: ok, review: ok},
-		Alice:     {teamA: ok, teamB: no, all: no, secrets: no, apis: ok, review: ok},
-		Carol:     {teamA: no, teamB: no, all: no, secrets: no, apis: ok, review: ok},
-		Nobody:    {teamA: no, teamB: no, all: no, secrets: no, apis: no, review: no},
-		Feed:      {teamA: ok, teamB: ok, all: ok, secrets: ok, apis: ok, review: ok},
-		Anonymous: {teamA: no, teamB: no, all: no, secrets: no, apis: no, review: no},
-	}
-	got := map[string]map[string]int{}
-	for user := range want {
-		got[user] = map[string]int{}
-		for _, path := range []string{teamA, teamB, all, secrets, apis} {
-			got[user][path], _ = get(t, shared, user, path)
-		}
-		got[user][review], _ = call(t, shared, user, http.MethodPost, review, question)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-
-	// The feed reads, and only as far as it needs to.
-	const crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/no-such.example.com"
-	if code, _ := get(t, shared, Feed, crds); code != no {
-		t.Errorf("feed gets a CRD: %d, want 403", code)
-	}
-	if code, _ := get(t, shared, Feed, "/api/v1/namespaces/default"); code != no {
-		t.Errorf("feed gets a namespace: %d, want 403", code)
-	}
-	if code, _ := call(t, shared, Feed, http.MethodPost, teamA, map[string]any{}); code != no {
-		t.Errorf("feed creates a pod: %d, want 403", code)
-	}
-}
-
-func TestRestartKeepsDataAndAddress(t *testing.T) {
-	long(t)
-	url := shared.URL()
-	wantAnnounced(t, shared)
-	createConfigMap(t, shared, "kept")
-	for name, end := range map[string]func() error{
-		"stopped": shared.StopAPIServer,
-		"killed":  shared.KillAPIServer,
-	} {
-		expect.NoError(t, end())
-		if _, err := shared.request(t.Context(), Admin, http.MethodGet, "/readyz", nil); err == nil {
-			t.Fatalf("the %s API server answers", name)
-		}
-		if err := end(); !errors.Is(err, errNotRunning) {
-			t.Errorf("a second time: %v, want %v", err, errNotRunning)
-		}
-		expect.NoError(t, shared.StartAPIServer(t.Context()))
-		if code, _ := get(t, shared, Admin, "/api/v1/namespaces/team-a/configmaps/kept"); code != http.StatusOK {
-			t.Errorf("after it was %s: %d", name, code)
-		}
-		wantAnnounced(t, shared)
-	}
-	if err := shared.StartAPIServer(t.Context()); err != nil {
-		t.Errorf("start of a running API server: %v", err)
-	}
-	if diff := cmp.Diff(url, shared.URL()); diff != "" {
-		t.Error(diff)
-	}
-}
 
 func TestPause(t *testing.T) {
 	long(t)

@@ -311,28 +311,3 @@ func TestSoakFaults(t *testing.T) {
 		}
 	}
 }
-
-// TestRests: the first rest comes when a third is over, and each next one after another sixth.
-func TestRests(t *testing.T) {
-	began := time.Now()
-	var got []time.Duration
-	for _, at := range rests(began, 30*time.Minute) {
-		got = append(got, at.Sub(began))
-	}
-	want := []time.Duration{10 * time.Minute, 15 * time.Minute, 20 * time.Minute, 25 * time.Minute}
-	expect.Same(t, want, got)
-	if due(nil) || due([]time.Time{began.Add(time.Hour)}) || !due([]time.Time{began.Add(-time.Hour), began.Add(time.Hour)}) {
-		t.Error("what is to come is due, or what is past is not")
-	}
-}
-
-// TestMeterRests: a sample is of a rest only if it was taken in it.
-func TestMeterRests(t *testing.T) {
-	m := &meter{}
-	for i, want := range []int{1, 0, 2, 0} {
-		m.rest(i%2 == 0)
-		if got := m.inRest(); got != want {
-			t.Errorf("after %d changes it is in rest %d, not %d", i+1, got, want)
-		}
-	}
-}

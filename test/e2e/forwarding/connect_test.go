@@ -1,17 +1,10 @@
 package forwarding
 
 import (
-	"bufio"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -21,7 +14,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
@@ -103,94 +95,5 @@ func useClient(t *testing.T, config *rest.Config, ns string) {
 		if object, ok := event.Object.(metav1.Object); ok && object.GetName() == made.Name {
 			return
 		}
-	}
-}
-
-// TestReload replaces the certificate of a running listproxy, which is the same at the port, at the
-// one for CONNECT, and inside a tunnel.
-func TestReload(t *testing.T) {
-	harness.Long(t)
-	t.Parallel()
-	dir, next := t.TempDir(), t.TempDir()
-	upstream, err := url.Parse(cp.URL())
-	expect.NoError(t, err)
-	for _, d := range []string{dir, next} {
-		_, _, err := serve.SelfSigned(d, []string{upstream.Hostname()})
-		expect.NoError(t, err)
-	}
-	file := func(name string) string { return filepath.Join(dir, name) }
-	p := startProcess(t, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true, Args: []string{
-			"--tls-cert-file", file("tls.crt"), "--tls-private-key-file", file("tls.key"),
-		},
-	})
-	// trusted says whether a client that trusts only what is in d is served at the port, at the one for
-	// CONNECT, and inside a tunnel.
-	trusted := func(d string) (doors [3]bool) {
-		pem, err := os.ReadFile(filepath.Join(d, "tls.crt"))
-		expect.NoError(t, err)
-		roots := x509.NewCertPool()
-		roots.AppendCertsFromPEM(pem)
-		for i, address := range []string{strings.TrimPrefix(p.URL(), "https://"), p.ConnectURL().Host} {
-			conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
-			if err == nil {
-				doors[i] = true
-				_ = conn.Close()
-			}
-		}
-		outer, err := tls.Dial("tcp", p.ConnectURL().Host, &tls.Config{InsecureSkipVerify: true})
-		expect.NoError(t, err)
-		defer func() { _ = outer.Close() }()
-		_, _ = fmt.Fprintf(outer, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", upstream.Host)
-		in := bufio.NewReader(outer)
-		for line := ""; line != "\r\n"; {
-			if line, err = in.ReadString('\n'); err != nil {
-				t.Fatal(err)
-			}
-		}
-		doors[2] = tls.Client(outer, &tls.Config{RootCAs: roots, ServerName: upstream.Hostname(), MinVersion: tls.VersionTLS12}).HandshakeContext(t.Context()) == nil
-		return doors
-	}
-	all := [3]bool{true, true, true}
-	if trusted(dir) != all || trusted(next) != [3]bool{} {
-		t.Fatalf("the certificate at first: %v, %v", trusted(dir), trusted(next))
-	}
-	kept := t.TempDir()
-	copyFiles(t, kept, dir, "tls.crt")
-	copyFiles(t, dir, next, "tls.crt") // without its key
-	poll.Until(t, patience, "listproxy says what it cannot use", func() bool {
-		return strings.Count(p.Log(), "a new certificate cannot be used") == 1
-	})
-	for _, name := range []string{"tls.crt", "tls.key"} {
-		if !strings.Contains(p.Log(), file(name)) {
-			t.Errorf("the log does not name %s", file(name))
-		}
-	}
-	if got := trusted(kept); got != all {
-		t.Errorf("with half of a new pair: %v", got)
-	}
-	copyFiles(t, dir, next, "tls.key")
-	poll.Until(t, patience, "the new certificate is in use", func() bool { return trusted(next) == all && trusted(kept) == [3]bool{} })
-	if strings.Contains(p.Log(), "PRIVATE KEY") {
-		t.Error("a key is in the log")
-	}
-}
-
-// copyFiles copies files from one folder to another, whole or not at all.
-func copyFiles(t *testing.T, to, from string, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		in, err := os.Open(filepath.Join(from, name))
-		expect.NoError(t, err)
-		data, err := io.ReadAll(in)
-		_ = in.Close()
-		fresh := filepath.Join(to, name+".new")
-		if err == nil {
-			err = os.WriteFile(fresh, data, 0o600)
-		}
-		if err == nil {
-			err = os.Rename(fresh, filepath.Join(to, name))
-		}
-		expect.NoError(t, err)
 	}
 }

@@ -12,11 +12,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -67,43 +62,6 @@ func TestLargeUploads(t *testing.T) {
 			wantForwarded(t, got, "not-list")
 		}
 	}
-}
-
-// TestProtobufWrite writes and reads what is not text.
-func TestProtobufWrite(t *testing.T) {
-	ns := newNamespace(t)
-	codec := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
-	want := &corev1.ConfigMap{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Name: "one", Namespace: ns},
-		BinaryData: map[string][]byte{"all": allBytes()},
-	}
-	body, err := runtime.Encode(codec, want)
-	expect.NoError(t, err)
-	got := via.do(t, call{
-		method: http.MethodPost, path: "/api/v1/namespaces/" + ns + "/configmaps", body: string(body),
-		header: http.Header{"Content-Type": {asProtobuf}, "Accept": {asProtobuf}},
-	})
-	if got.Status != http.StatusCreated {
-		t.Fatalf("status %d: %q", got.Status, got.Body)
-	}
-	back := same(t, call{path: "/api/v1/namespaces/" + ns + "/configmaps/one", header: accept(asProtobuf)}, "not-list")
-	if back.Body != got.Body {
-		t.Error("what was written is not what is read")
-	}
-	var decoded corev1.ConfigMap
-	expect.NoError(t, runtime.DecodeInto(codec, []byte(back.Body), &decoded))
-	if string(decoded.BinaryData["all"]) != string(allBytes()) {
-		t.Error("the bytes are not those that were written")
-	}
-}
-
-func allBytes() []byte {
-	bytes := make([]byte, 256)
-	for i := range bytes {
-		bytes[i] = byte(i)
-	}
-	return bytes
 }
 
 // closing is a kube-apiserver that now and then closes the connection of a request (GOAWAY), behind a

@@ -198,13 +198,13 @@ func testCompressedStreamingList(t *testing.T, up, down bool) {
 		}
 		send(strings.Repeat(`{"type":"ADDED"}`+"\n", 10_000))
 		send(`{"type":"BOOKMARK"}` + "\n")
-		time.Sleep(quiet / 2)
+		time.Sleep(100 * time.Millisecond)
 		for i := 0; r.Context().Err() == nil; i++ {
 			send(fmt.Sprintf(`{"type":"MODIFIED","object":%d}`+"\n", i))
 			if i == 5 {
 				close(busy)
 			}
-			time.Sleep(quiet / 20)
+			time.Sleep(10 * time.Millisecond)
 		}
 	}))
 	front, drain := drainingInPipes(t, upstream, up, down)

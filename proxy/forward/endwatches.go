@@ -18,12 +18,6 @@ const (
 	watchEndsPerSecond = 200
 	// lateWatch bounds how long a watch lives that begins while the others are being ended.
 	lateWatch = time.Second
-	// quiet: if nothing comes for this long, a watch whose events cannot be told apart is taken to
-	// be between two events.
-	quiet = 200 * time.Millisecond
-	// quietMember is the same inside a gzip member. kube-apiserver ends its members behind events; the
-	// first has a whole state, which takes a while to write.
-	quietMember = 5 * time.Second
 )
 
 var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
@@ -38,13 +32,10 @@ var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
 // second call does nothing.
 //
 // A watch in the middle of an event ends after that event, and a compressed one after a gzip member:
-// kube-apiserver sends its events in whole members. In media types other than JSON and protobuf, and
-// in what others compress, listproxy cannot tell where an event ends. Such a watch is cut when all
-// that came was passed on and nothing more has come for 200 ms; inside a gzip member, for 5 s. If an
-// event comes with such a pause in it, the cut can be within the event.
-//
-// A watch without an answer yet gets a 503 with Retry-After, as kube-apiserver gives to a watch
-// that begins while it ends.
+// kube-apiserver sends its events in whole members. In media types other than JSON and protobuf
+// listproxy cannot tell where an event ends: such a watch is cut, and so is one whose members another
+// than kube-apiserver makes, when the process ends. A watch without an answer yet gets a 503 with
+// Retry-After.
 func (f *Forwarder) EndWatches(within time.Duration) { f.watches.end(within) }
 
 // openWatches are the forwarded watches that are open. The zero value is ready for use.
@@ -82,17 +73,11 @@ func (o *openWatches) end(within time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ending = true
-	i, slot := 0, endSlot(len(o.known), within)
-	for w := range o.known { // in no order
-		time.AfterFunc(time.Duration(i)*slot+rand.N(max(slot, 1)), w.end)
-		i++
+	spread := min(time.Duration(len(o.known))*time.Second/watchEndsPerSecond, within)
+	for w := range o.known {
+		time.AfterFunc(rand.N(spread+1), w.end)
 	}
 	o.known = nil
-}
-
-// endSlot is the time in which one of n watches ends.
-func endSlot(n int, within time.Duration) time.Duration {
-	return min(time.Second/watchEndsPerSecond, within/time.Duration(max(n, 1)))
 }
 
 // openWatch is a forwarded watch, and the body of its answer.
@@ -102,13 +87,11 @@ type openWatch struct {
 	// Of the answer, once there is one.
 	body io.ReadCloser
 
-	mu      sync.Mutex
-	events  kubehttp.EventFraming // of what was passed on
-	reads   int                   // calls of Read that have begun
-	reading bool                  // the last of them has not returned
-	short   bool                  // the answer is no stream of events
-	ending  bool                  // it is to end, after the event under way
-	over    bool                  // nothing more is passed on
+	mu     sync.Mutex
+	events kubehttp.EventFraming // of what was passed on
+	short  bool                  // the answer is no stream of events
+	ending bool                  // it is to end, after the event under way
+	over   bool                  // nothing more is passed on
 }
 
 // end ends the watch, now or after the event under way.
@@ -116,44 +99,15 @@ func (w *openWatch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ending = true
-	switch {
-	case w.short:
-	case w.body == nil, w.events.Between():
+	framed := w.events.Known() || w.events.Compressed()
+	if !w.short && (w.body == nil || !framed || w.events.Between()) {
 		w.endLocked()
-	default:
-		w.endIfQuietLocked()
 	}
-}
-
-// endIfQuietLocked ends a watch whose events cannot be told apart, if the Read under way gets
-// nothing for a while. Since there is a Read, all that came before was passed on.
-func (w *openWatch) endIfQuietLocked() {
-	if w.events.Known() || !w.reading {
-		return
-	}
-	read, patience := w.reads, quiet
-	if w.events.Compressed() {
-		patience = quietMember
-	}
-	time.AfterFunc(patience, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.reading && w.reads == read {
-			w.endLocked()
-		}
-	})
 }
 
 func (w *openWatch) endLocked() {
 	w.over = true
 	w.cancel() // this ends a Read that waits, too
-}
-
-// ended says whether nothing more is passed on.
-func (w *openWatch) ended() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.over
 }
 
 // answered takes over the body of an answer that is a stream of events. Any other answer is a
@@ -175,15 +129,11 @@ func (w *openWatch) answered(res *http.Response) error {
 
 // Read implements io.Reader. A watch that was ended ends as if the API server had ended it.
 func (w *openWatch) Read(p []byte) (int, error) {
-	if !w.beginRead() {
-		return 0, io.EOF
-	}
 	n, err := w.body.Read(p)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reading = false
 	if w.over {
-		return 0, io.EOF // it was ended meanwhile; the client gets these events with its next watch
+		return 0, io.EOF // the client gets these events with its next watch
 	}
 	for passed := 0; passed < n; {
 		part, whole := w.events.Next(p[passed:n])
@@ -194,21 +144,6 @@ func (w *openWatch) Read(p []byte) (int, error) {
 		}
 	}
 	return n, err
-}
-
-// beginRead notes that a Read begins. It returns false if nothing more is passed on.
-func (w *openWatch) beginRead() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.over {
-		return false
-	}
-	w.reads++
-	w.reading = true
-	if w.ending {
-		w.endIfQuietLocked()
-	}
-	return true
 }
 
 // Close implements io.Closer.

@@ -170,10 +170,6 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	}
 	clear(w.Header())
 	maps.Copy(w.Header(), x.added)
-	if x.watch != nil && x.watch.ended() {
-		kubehttp.WriteShuttingDown(w, r)
-		return
-	}
 	if failed != nil || !x.sent {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")

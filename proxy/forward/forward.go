@@ -74,7 +74,7 @@ func New(up Upstream, log *slog.Logger) *Forwarder {
 // ServeAs forwards r as a request of id. It returns the status of the API server's answer, or 0 if
 // there was no answer that could be used. A nil keep has no room.
 func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Identity, keep Keep) (code int) {
-	if reason, message := f.malformed(r, id); reason != "" {
+	if reason, message := malformed(r, id); reason != "" {
 		refuse(w, r, reason, message)
 		return 0
 	}
@@ -114,16 +114,12 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 
 // malformed says why a request cannot be forwarded, and returns the message for its sender. An
 // empty reason means that it can.
-func (f *Forwarder) malformed(r *http.Request, id authn.Identity) (reason, message string) {
+func malformed(r *http.Request, id authn.Identity) (reason, message string) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		return observe.RefusedTarget, "The request target must be a path: listproxy forwards to one API server only."
 	}
 	if name := kubehttp.IdentityNamedInConnection(r.Header); name != "" {
 		return observe.RefusedConnection, fmt.Sprintf("The Connection header must not list %s, which is meant for the API server.", name)
-	}
-	if id.Impersonated() != nil && f.base.Path != "" && mayLeavePrefix(r.RequestURI) {
-		return observe.RefusedSegments,
-			"The path must not hold .. segments: listproxy's own credentials are for one API server only. Use a path without them, or a token."
 	}
 	if up := kubehttp.Of(r).Upgrade; id.Impersonated() != nil && up != "" &&
 		!strings.EqualFold(up, "websocket") && !strings.EqualFold(up, "SPDY/3.1") {

@@ -31,23 +31,3 @@ func (f *Forwarder) target(requestURI string) *url.URL {
 	}
 	return target
 }
-
-// mayLeavePrefix says whether a server that resolves dot segments may take requestURI for a path
-// outside the API server's base URL. For a request with the caller's own credentials the server may
-// judge that. listproxy's own credentials must reach only the API server that they are for: another
-// server beside it might not know impersonation.
-func mayLeavePrefix(requestURI string) bool {
-	raw, _, _ := strings.Cut(requestURI, "?")
-	path, err := url.PathUnescape(raw)
-	if err != nil {
-		return true
-	}
-	isSlash := func(r rune) bool { return r == '/' || r == '\\' }
-	for segment := range strings.FieldsFuncSeq(path, isSlash) {
-		// Some servers cut off what follows a semicolon.
-		if name, _, _ := strings.Cut(segment, ";"); name == ".." {
-			return true
-		}
-	}
-	return false
-}

@@ -108,12 +108,6 @@ func WriteUnavailable(w http.ResponseWriter, r *http.Request, message string, ag
 	WriteStatus(w, r, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
 }
 
-// WriteShuttingDown answers a watch that cannot begin any more, as kube-apiserver does
-// (waitGroupWriteRetryAfterToResponse in k8s.io/apiserver/pkg/server/filters).
-func WriteShuttingDown(w http.ResponseWriter, r *http.Request) {
-	WriteUnavailable(w, r, "listproxy is shutting down", true)
-}
-
 // WriteTimeout answers a request whose body took too long, as kube-apiserver does
 // (WithTimeoutForNonLongRunningRequests in k8s.io/apiserver/pkg/server/filters).
 func WriteTimeout(w http.ResponseWriter, r *http.Request) {

@@ -16,8 +16,6 @@ const (
 	RefusedNoConnect = "no-connect"
 	// RefusedConnection: the Connection header lists a header that says who the caller is (400).
 	RefusedConnection = "connection-header"
-	// RefusedSegments: dot segments, in a request with listproxy's own credentials (400).
-	RefusedSegments = "dot-segments"
 	// RefusedUpgrade: an upgrade to something that no API server of Kubernetes speaks, in a request
 	// with listproxy's own credentials (400).
 	RefusedUpgrade = "upgrade"
@@ -31,6 +29,6 @@ const (
 func RefusalReasons() []string {
 	return []string{
 		RefusedIdentity, RefusedTarget, RefusedMisdirected, RefusedConnect, RefusedNoConnect, RefusedConnection,
-		RefusedSegments, RefusedUpgrade, RefusedMalformed,
+		RefusedUpgrade, RefusedMalformed,
 	}
 }

@@ -26,6 +26,10 @@ func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) 
 	if cfg.Impersonate.UserName != "" {
 		return nil, errors.New("it is to impersonate somebody (as in the kubeconfig), and cannot be two at a time: leave that out")
 	}
+	if base.Path != "" {
+		return nil, fmt.Errorf("the API server's URL has the path %s, which a caller could leave: they are for one API server only; "+
+			"use an address without a path, or leave out --client-ca-file", base.Path)
+	}
 	own := rest.CopyConfig(cfg)
 	own.UserAgent = "" // the caller's is sent, even if it is none
 	transportConfig, err := own.TransportConfig()

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -39,5 +42,16 @@ func TestImpersonatedOnly(t *testing.T) {
 	}
 	if err := try(http.Header{"Impersonate-User": {"a"}, "Impersonate-Group": {"g"}}); err != nil || sent != 1 {
 		t.Errorf("%v, sent %d", err, sent)
+	}
+}
+
+// TestImpersonateUnderAPath: listproxy's own credentials are for one API server. Behind an address with a
+// path there may be others, which a caller's path could reach.
+func TestImpersonateUnderAPath(t *testing.T) {
+	cfg := &rest.Config{Host: "https://api.example/clusters/a", BearerToken: "own"}
+	up, err := New(cfg)
+	expect.NoError(t, err)
+	if err := up.Impersonate(cfg); err == nil || !strings.Contains(err.Error(), "/clusters/a") {
+		t.Errorf("%v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -172,7 +173,7 @@ func decisionKey(id authn.Identity, a Attributes) string {
 }
 
 // post sends a question to the upstream as a caller. It returns the status, 0 if there was no
-// answer, the headers, and the body, of which it reads one byte more than atMost.
+// answer, the headers, and the body, which has atMost bytes.
 func post(
 	ctx context.Context, send SendAs, id authn.Identity, endpoint string, question any, atMost int64,
 ) (code int, header http.Header, answer []byte, err error) {
@@ -193,8 +194,11 @@ func post(
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, atMost+1))
-	if err != nil {
+	switch {
+	case err != nil:
 		err = fmt.Errorf("its answer broke off: %w", err)
+	case int64(len(answer)) > atMost:
+		err = errors.New("its answer is too long")
 	}
 	return resp.StatusCode, resp.Header, answer, err
 }
@@ -229,17 +233,11 @@ func newReview(a Attributes) *authorizationv1.SelfSubjectAccessReview {
 // if it is one. The review in the answer must equal asked: an upstream that does not know a selector
 // drops it, and bytes that are not UTF-8 come back changed.
 func judgeReview(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) (allowed bool, problem string) {
-	if len(answer) > maxReviewBody {
-		return false, "too long"
-	}
 	var review authorizationv1.SelfSubjectAccessReview
-	if err := utiljson.Unmarshal(answer, &review); err != nil {
+	switch {
+	case utiljson.Unmarshal(answer, &review) != nil:
 		return false, "not JSON of the expected form"
-	}
-	if review.TypeMeta != asked.TypeMeta {
-		return false, "another kind of object"
-	}
-	if !reflect.DeepEqual(review.Spec, asked.Spec) {
+	case review.TypeMeta != asked.TypeMeta || !reflect.DeepEqual(review.Spec, asked.Spec):
 		return false, "another question"
 	}
 	return review.Status.Allowed && !review.Status.Denied, ""

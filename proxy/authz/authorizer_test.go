@@ -177,7 +177,7 @@ func reviewAnswers() []struct {
 		{"a name more", static(201, strings.Replace(good, `"verb"`, `"name":"x","verb"`, 1)), false, false},
 		{"a subresource more", static(201, strings.Replace(good, `"verb"`, `"subresource":"log","verb"`, 1)), false, false},
 		{"a selector more", static(201, strings.Replace(good, `"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`, 1)), false, false},
-		{"huge body", static(201, good+strings.Repeat(" ", maxReviewBody)), false, false},
+		{"huge body", static(201, good+strings.Repeat(" ", maxReviewBody)), false, true},
 		{"large body", static(201, good+strings.Repeat(" ", maxReviewBody-len(good))), true, false},
 		{"allowed, with a warning", func(r *http.Request) (*http.Response, error) {
 			resp, err := answerYes(r)
@@ -856,7 +856,7 @@ func TestAnswersEnd(t *testing.T) {
 	q, err := newQuestions[int](Config{TTL: time.Second}, 8)
 	expect.NoError(t, err)
 	now := time.Now()
-	a := answer[int]{value: 1, counts: validity{now, time.Second}}
+	a := answer[int]{value: 1, from: now, ttl: time.Second}
 	q.answers.Add("key", a, time.Hour)
 	for name, tt := range map[string]struct {
 		at   time.Time

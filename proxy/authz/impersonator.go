@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
@@ -28,8 +27,9 @@ import (
 //   - it may "impersonate:user-info" all of them, and "impersonate-on:user-info:VERB" what is done.
 //
 // (There are two more modes, for users without groups. Listproxy always names groups.) The review
-// of the caller's right was sent in one of these ways, so for the second only one question is left:
-// may the account list on behalf of others?
+// of the caller's right was sent in one of these ways, with all of the user's groups and extras. So only
+// one question is left for each: may the account impersonate somebody of this name, or list on behalf of
+// others?
 //
 // The answers count for as long as those of a [Authorizer], and are flushed with them.
 type Impersonator struct{ rights *Authorizer }
@@ -73,7 +73,7 @@ func (i *Impersonator) Review(ctx context.Context, who Caller, a Attributes) (*R
 		return nil, nil
 	}
 	asked := Caller{Identity: ownIdentity, Accepted: true, Flow: who.Flow}
-	right, err := i.legacy(ctx, asked, who.Identity.Impersonated())
+	right, err := i.rights.Review(ctx, asked, toBe(who.Identity.Impersonated()))
 	if err == nil && right.value != Yes {
 		onBehalf := a
 		onBehalf.Verb = "impersonate-on:user-info:" + a.Verb
@@ -82,44 +82,11 @@ func (i *Impersonator) Review(ctx context.Context, who Caller, a Attributes) (*R
 	return &right, err
 }
 
-// legacy says whether the account may impersonate the user's name, groups, uid and extras, for any
-// request. The answer is valid as long as all its parts are.
-func (i *Impersonator) legacy(ctx context.Context, asked Caller, u *user.DefaultInfo) (all Right, err error) {
-	now := time.Now()
-	for n, part := range partsOf(u) {
-		right, err := i.rights.Review(ctx, asked, part)
-		if err != nil || right.value != Yes {
-			return Right{}, err
-		}
-		if n == 0 || i.rights.Left(right, now) < i.rights.Left(all, now) {
-			all = right
-		}
-	}
-	return all, nil
-}
-
-// partsOf returns what is asked about a user, one question for each part.
-func partsOf(u *user.DefaultInfo) []Attributes {
-	name := Attributes{Verb: "impersonate", Version: "v1", Resource: "users", Name: u.Name}
+// toBe is the question whether somebody may be impersonated for any request.
+func toBe(u *user.DefaultInfo) Attributes {
+	a := Attributes{Verb: "impersonate", Version: "v1", Resource: "users", Name: u.Name}
 	if namespace, account, err := serviceaccount.SplitUsername(u.Name); err == nil {
-		name.Resource, name.Namespace, name.Name = "serviceaccounts", namespace, account
+		a.Resource, a.Namespace, a.Name = "serviceaccounts", namespace, account
 	}
-	parts := []Attributes{name}
-	for _, group := range u.Groups {
-		parts = append(parts, Attributes{Verb: "impersonate", Version: "v1", Resource: "groups", Name: group})
-	}
-	of := Attributes{Verb: "impersonate", Group: authenticationv1.GroupName, Version: "v1"}
-	if u.UID != "" {
-		uid := of
-		uid.Resource, uid.Name = "uids", u.UID
-		parts = append(parts, uid)
-	}
-	for key, values := range u.Extra {
-		for _, value := range values {
-			extra := of
-			extra.Resource, extra.Subresource, extra.Name = "userextras", key, value
-			parts = append(parts, extra)
-		}
-	}
-	return parts
+	return a
 }

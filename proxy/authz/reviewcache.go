@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/limits"
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 const (
@@ -66,8 +67,10 @@ type Caller struct {
 type answer[V any] struct {
 	value V
 	// epoch is that of the questions when it was asked for: it is not valid in a later one.
-	epoch  uint64
-	counts validity
+	epoch uint64
+	// It counts for the ttl from when it was asked for.
+	from time.Time
+	ttl  time.Duration
 }
 
 // questions puts questions to the upstream and remembers the answers. Those who want to know the
@@ -124,8 +127,8 @@ func (q *questions[V]) get(ctx context.Context, who Caller, key string, ask func
 			}
 			got, _ := result.Val.(answer[V])
 			now := time.Now()
-			if own := (validity{now, ownAnswerCounts}); !got.counts.from.Before(began) && got.counts.left(now) < own.ttl {
-				got.counts = own
+			if !got.from.Before(began) && got.ttl-clock.Age(got.from, now) < ownAnswerCounts {
+				got.from, got.ttl = now, ownAnswerCounts
 			}
 			if q.valid(got, now) {
 				return got, nil
@@ -150,7 +153,7 @@ func (q *questions[V]) left(a answer[V], now time.Time) time.Duration {
 	if a.epoch != q.epoch.Load() {
 		return 0
 	}
-	return max(0, a.counts.left(now))
+	return max(0, a.ttl-clock.Age(a.from, now))
 }
 
 // flush makes every answer invalid, those included that the upstream is giving now.
@@ -172,7 +175,7 @@ func (q *questions[V]) ask(
 	if err != nil {
 		return answer[V]{}, err
 	}
-	got := answer[V]{value, epoch, validity{asked, q.ttl}}
+	got := answer[V]{value: value, epoch: epoch, from: asked, ttl: q.ttl}
 	if q.ttl > 0 && len(key) <= maxKey {
 		q.answers.Add(key, got, q.ttl)
 	}

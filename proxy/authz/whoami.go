@@ -87,28 +87,14 @@ func selfSubjectReviewType() metav1.TypeMeta {
 
 // readWhoAmI reads the user from a SelfSubjectReview.
 func readWhoAmI(answer []byte) (*user.DefaultInfo, error) {
-	var problem string
 	var review authenticationv1.SelfSubjectReview
-	switch {
-	case len(answer) > maxWhoAmIBody:
-		problem = "too long"
-	case utiljson.Unmarshal(answer, &review) != nil:
-		problem = "not JSON of the expected form"
-	case review.TypeMeta != selfSubjectReviewType():
-		problem = "another kind of object"
-	case review.Status.UserInfo.Username == "":
-		problem = "without a name"
-	}
-	if problem != "" {
-		return nil, fmt.Errorf("the upstream's answer who a caller is cannot be used: it is %s", problem)
+	if err := utiljson.Unmarshal(answer, &review); err != nil || review.TypeMeta != selfSubjectReviewType() || review.Status.UserInfo.Username == "" {
+		return nil, errors.New("the upstream's answer who a caller is cannot be used: it is no SelfSubjectReview with a name")
 	}
 	info := review.Status.UserInfo
-	u := &user.DefaultInfo{Name: info.Username, UID: info.UID, Groups: info.Groups}
-	if len(info.Extra) > 0 {
-		u.Extra = make(map[string][]string, len(info.Extra))
-		for key, values := range info.Extra {
-			u.Extra[key] = values
-		}
+	u := &user.DefaultInfo{Name: info.Username, UID: info.UID, Groups: info.Groups, Extra: map[string][]string{}}
+	for key, values := range info.Extra {
+		u.Extra[key] = values
 	}
 	return u, nil
 }

@@ -27,8 +27,7 @@ import (
 
 // apiServer is how listproxy reaches the API server.
 type apiServer struct {
-	config     *rest.Config // with listproxy's own credentials
-	own        *rest.Config // the same, and health hears of the requests
+	own        *rest.Config // with listproxy's own credentials; health hears of the requests
 	health     *upstream.Health
 	transports *upstream.Transports // with those of callers
 }
@@ -164,10 +163,7 @@ func (o *options) newRights(api apiServer, observing *observing, log *slog.Logge
 	}
 	flush := r.authorizer.Flush
 	if o.callers.clientCA != nil {
-		if err := api.transports.Impersonate(api.config); err != nil {
-			return r, err
-		}
-		if r.impersonator, err = authz.NewImpersonator(api.config, observing.reviews, reviews, log); err != nil {
+		if r.impersonator, err = authz.NewImpersonator(api.own, observing.reviews, reviews, log); err != nil {
 			return r, err
 		}
 		flush = func() { r.authorizer.Flush(); r.impersonator.Flush() }

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy/media"
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -54,11 +53,8 @@ func TestFeedsFollowNoRedirect(t *testing.T) {
 	defer observing.close(discard)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	config := &rest.Config{Host: server.URL, BearerToken: "own", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
-	transports, err := upstream.New(config)
+	way, err := reach(config, false, discard)
 	expect.NoError(t, err)
-	health, err := upstream.NewHealth(config, discard)
-	expect.NoError(t, err)
-	way := apiServer{config: config, own: health.Watch(config), health: health, transports: transports}
 	a, err := o.assemble(way, &ports{}, observing, discard)
 	expect.NoError(t, err)
 	defer a.close()

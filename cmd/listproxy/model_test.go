@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/serve"
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/inmemory"
 )
@@ -100,16 +99,13 @@ func newModel(t *testing.T, servers int) *model {
 	ctx, stop := context.WithCancel(context.Background())
 	observing, err := newObserving(ctx, discard)
 	expect.NoError(t, err)
-	config := m.plane.Config()
-	transports, err := upstream.New(config)
+	api, err := reach(m.plane.Config(), false, discard)
 	expect.NoError(t, err)
-	health, err := upstream.NewHealth(config, discard)
-	expect.NoError(t, err)
-	a, err := o.assemble(apiServer{config: config, own: health.Watch(config), health: health, transports: transports}, &ports{}, observing, discard)
+	a, err := o.assemble(api, &ports{}, observing, discard)
 	expect.NoError(t, err)
 	var parts sync.WaitGroup
-	parts.Go(func() { transports.Run(ctx, discard) })
-	parts.Go(func() { health.Run(ctx) })
+	parts.Go(func() { api.transports.Run(ctx, discard) })
+	parts.Go(func() { api.health.Run(ctx) })
 	parts.Go(func() { a.cluster.Run(ctx) })
 	parts.Go(func() { _ = a.watchRBAC(ctx) })
 	server := serve.New(a.handler, nil, discard)

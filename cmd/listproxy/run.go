@@ -38,7 +38,11 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	if err := setOwnPings(); err != nil {
 		return err
 	}
-	api, err := o.upstream.reach(log)
+	config, err := o.upstream.clientConfig()
+	if err != nil {
+		return err
+	}
+	api, err := reach(config, o.callers.clientCA != nil, log)
 	if err != nil {
 		return err
 	}
@@ -58,7 +62,7 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer app.close()
 	log.Info("serving", "address", ports.clients.Addr().String(), "admin", ports.admin.Addr().String(),
-		"upstream", api.config.Host, "version", version())
+		"upstream", api.own.Host, "version", version())
 	return app.serve(ctx, ending{o.serving.delay, o.serving.drain})
 }
 

@@ -24,18 +24,21 @@ func (o *upstreamOptions) AddFlags(fs *pflag.FlagSet) {
 // Validate implements optionGroup.
 func (o *upstreamOptions) Validate() error { return nil }
 
-// reach returns the ways to the API server that the flags name.
-func (o *upstreamOptions) reach(log *slog.Logger) (api apiServer, err error) {
-	if api.config, err = o.clientConfig(); err != nil {
+// reach returns the ways to the API server of a client configuration, which has listproxy's own
+// credentials. With impersonates, callers' requests can be sent with these.
+func reach(config *rest.Config, impersonates bool, log *slog.Logger) (api apiServer, err error) {
+	if api.transports, err = upstream.New(config); err != nil {
 		return api, err
 	}
-	if api.transports, err = upstream.New(api.config); err != nil {
+	if impersonates {
+		if err := api.transports.Impersonate(config); err != nil {
+			return api, err
+		}
+	}
+	if api.health, err = upstream.NewHealth(config, log); err != nil {
 		return api, err
 	}
-	if api.health, err = upstream.NewHealth(api.config, log); err != nil {
-		return api, err
-	}
-	api.own = api.health.Watch(api.config)
+	api.own = api.health.Watch(config)
 	return api, nil
 }
 

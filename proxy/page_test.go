@@ -164,20 +164,6 @@ func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 	}
 }
 
-func BenchmarkWritePage(b *testing.B) {
-	for _, n := range []int{1, 500, 20_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			a := listOf(n, 6600)
-			r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
-			b.SetBytes(int64(n) * 6600)
-			b.ReportAllocs()
-			for b.Loop() {
-				writeAnswer(discard{http.Header{}}, r, policy.Request{}, a)
-			}
-		})
-	}
-}
-
 // TestAggregatedHeaders: where two API servers wrote a header, both values are there.
 func TestAggregatedHeaders(t *testing.T) {
 	for _, tt := range []struct {

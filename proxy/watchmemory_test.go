@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -14,7 +12,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
-	"github.com/listproxy/listproxy/test/expect"
 )
 
 // benchHub has so many changes of one object of about that size.
@@ -102,39 +99,6 @@ func TestLargeEventsAreNotCopied(t *testing.T) {
 			telling.Wait()
 			if took := after.TotalAlloc - before.TotalAlloc; took > clients*size/2 {
 				t.Errorf("%d clients that do not read %d bytes each hold %d bytes", clients, size, took)
-			}
-		})
-	}
-}
-
-// BenchmarkWatchReplay is a client over HTTP/2 that is told 1,000 changes.
-func BenchmarkWatchReplay(b *testing.B) {
-	const changes = 1000
-	for _, size := range []int{400, 3000, 7000, 100_000} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			hub := benchHub(changes, size)
-			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				s := hubStream(hub, always, w, r)
-				s.follow()
-				s.close()
-			}))
-			server.EnableHTTP2 = true
-			server.StartTLS()
-			defer server.Close()
-			read := func() {
-				r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, server.URL, nil)
-				expect.NoError(b, err)
-				answer, err := server.Client().Do(r)
-				expect.NoError(b, err)
-				defer answer.Body.Close()
-				if _, err := io.CopyN(io.Discard, answer.Body, int64(changes*size)); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportAllocs()
-			b.SetBytes(int64(changes * size))
-			for b.Loop() {
-				read()
 			}
 		})
 	}

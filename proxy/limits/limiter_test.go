@@ -2,7 +2,6 @@ package limits
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -346,47 +345,4 @@ func TestLimiterRace(t *testing.T) {
 	}
 	all.Wait()
 	wantIdle(t, l)
-}
-
-// BenchmarkLimiter is paid by every request.
-func BenchmarkLimiter(b *testing.B) {
-	take := func(b *testing.B, l *Limiter, of Flow) {
-		grant, err := l.Acquire(b.Context(), of, 1)
-		if err != nil {
-			b.Error(err)
-		}
-		grant.Release()
-	}
-	b.Run("alone", func(b *testing.B) {
-		l := newLimiter(b, LimiterConfig{Capacity: 400, MaxWaiting: 1000, MaxWait: time.Hour})
-		b.ReportAllocs()
-		for b.Loop() {
-			take(b, l, Flow{1})
-		}
-	})
-	b.Run("1000 flows hold", func(b *testing.B) {
-		l := newLimiter(b, LimiterConfig{Capacity: 4000, MaxWaiting: 1000, MaxWait: time.Hour})
-		var of Flow
-		for i := range 1000 {
-			binary.LittleEndian.PutUint32(of[:], uint32(i)+2)
-			if _, err := l.Acquire(b.Context(), of, 1); err != nil {
-				b.Fatal(err)
-			}
-		}
-		b.ReportAllocs()
-		for b.Loop() {
-			take(b, l, Flow{1})
-		}
-	})
-	// Each request waits for another's end.
-	b.Run("contended", func(b *testing.B) {
-		l := newLimiter(b, LimiterConfig{Capacity: 1, MaxWaiting: 8000, MaxWait: time.Hour})
-		b.ReportAllocs()
-		b.SetParallelism(16)
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				take(b, l, Flow{1})
-			}
-		})
-	})
 }

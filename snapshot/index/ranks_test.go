@@ -90,21 +90,6 @@ func TestCountVisitsFewObjects(t *testing.T) {
 	}
 }
 
-func BenchmarkCount(b *testing.B) {
-	for _, n := range []int{10_000, 100_000, 1_000_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			state := NewTree(false)
-			for i := range n {
-				state.Set(&Object{Key: fmt.Sprintf("ns-%03d/p%07d", i%100, i)})
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				state.Count("ns-005/p", "")
-			}
-		})
-	}
-}
-
 func TestPage(t *testing.T) {
 	state := NewTree(false)
 	// '-' sorts before '/': namespace a-b comes before a.

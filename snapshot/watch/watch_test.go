@@ -846,40 +846,6 @@ func TestWhoWakes(t *testing.T) {
 	})
 }
 
-// BenchmarkDispatch is a change of one object, where 1,000 clients follow: all of them the same
-// label; or each the label in a namespace of its own, a namespace of its own, or a name of its own.
-func BenchmarkDispatch(b *testing.B) {
-	label := labels.SelectorFromSet(labels.Set{"app": "1"})
-	for name, query := range map[string]func(i int) index.Query{
-		"label": func(int) index.Query { return index.Query{Labels: label} },
-		"label and namespace": func(i int) index.Query {
-			return index.Query{Labels: label, Scope: index.Scope{Namespace: fmt.Sprint("n", i)}}
-		},
-		"namespace": func(i int) index.Query { return index.Query{Scope: index.Scope{Namespace: fmt.Sprint("n", i)}} },
-		"name": func(i int) index.Query {
-			return index.Query{Fields: fields.OneTermEqualSelector("metadata.name", fmt.Sprint("p", i))}
-		},
-	} {
-		b.Run(name, func(b *testing.B) {
-			c := newCluster(b, 1)
-			for i := range 1000 {
-				w := c.watch(query(i), Options{After: 10})
-				defer w.Close(EndGone)
-			}
-			o := c.object("n1", "p1", "1", "", 11)
-			c.change(11, index.Change{After: o})
-			h := c.hub
-			b.ReportAllocs()
-			for b.Loop() {
-				h.mu.Lock()
-				h.dispatched.Store(10)
-				h.dispatchLocked()
-				h.mu.Unlock()
-			}
-		})
-	}
-}
-
 // TestLargeLabels: a set of labels that is not walked over wakes those who look for one of its labels,
 // and nobody else.
 func TestLargeLabels(t *testing.T) {

@@ -352,12 +352,3 @@ func TestAdvice(t *testing.T) {
 		t.Error(diff)
 	}
 }
-
-func BenchmarkRead(b *testing.B) {
-	log := strings.Repeat(event("/api/v1/pods?resourceVersion=0", nil)+event("/api/v1/namespaces/a/pods/b", func(e *auditv1.Event) { e.Verb = "get" })+
-		event("/api/v1/pods?watch=true&resourceVersion=12", nil), 1000)
-	b.SetBytes(int64(len(log)))
-	for b.Loop() {
-		expect.NoError(b, newAnalyzer(policy.DefaultConfig()).readLog("log", strings.NewReader(log)))
-	}
-}

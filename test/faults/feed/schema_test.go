@@ -193,16 +193,16 @@ func TestSchemaChange(t *testing.T) {
 		t.Error("nothing was forwarded because of the schema")
 	}
 
-	// The page and the log say of which definition what has changed, and who wrote it.
-	written := regexp.MustCompile(`generation 1 to 2, by \S`)
+	// The page and the log say of which definition what has changed.
+	const written = "generation 1 to 2"
 	status, err := r.proxy.Status(t.Context())
 	expect.NoError(t, err)
 	if !slices.ContainsFunc(status.Changes, func(c admin.Change) bool {
-		return strings.Contains(c.Of, k.Plural) && written.MatchString(c.What)
+		return strings.Contains(c.Of, k.Plural) && c.What == written
 	}) {
 		t.Errorf("the status page has %+v", status.Changes)
 	}
-	if !regexp.MustCompile(`definition=` + k.Plural + `\S* change="` + written.String()).MatchString(r.proxy.Log()) {
+	if !regexp.MustCompile(`definition=` + k.Plural + `\S* change="` + written + `"`).MatchString(r.proxy.Log()) {
 		t.Error("the log does not name the change")
 	}
 }

@@ -133,6 +133,7 @@ func (p *patient) judge() {
 // is that it is well again. /readyz says yes, since other replicas would be no better: callers get
 // a 503 where nobody answers. It says no to a new replica whose account is refused.
 func TestHealthOfUpstream(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	plane := harness.RunControlPlane(t, controlplane.Options{}) // its own, for the rights it has
 	token, err := plane.CreateServiceAccountToken(t.Context(), controlplane.TeamB, "patient")
@@ -208,6 +209,7 @@ func readable(group string, resources ...string) []rule {
 // TestHealthOfTheWay: an API server that is not ready is told as that, and so is a CA that is not its
 // own; only that is the replica's own fault.
 func TestHealthOfTheWay(t *testing.T) {
+	harness.Long(t)
 	takeTurn(t)
 	h := hop.Run(t, one.URL(), plane.CA())
 	own := h.RESTConfig(plane.RESTConfig(controlplane.Feed))

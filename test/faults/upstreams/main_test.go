@@ -28,6 +28,9 @@ var (
 
 func TestMain(m *testing.M) {
 	harness.Main(m, harness.Options{Parallel: atOnce, SetUp: func(s *harness.Suite) (err error) {
+		if testing.Short() { // all that needs them is long
+			return nil
+		}
 		if plane, err = s.ControlPlane(controlplane.Options{}); err != nil {
 			return err
 		}

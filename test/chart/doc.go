@@ -3,7 +3,7 @@
 //
 // Without a cluster: what Helm renders is compared with golden files (-update writes them), wrong
 // values are refused, the chart gives exactly the rights that the policy needs, as package policy
-// reads it, and the README has every value.
+// reads it, and values.yaml explains every value.
 //
 // With a real kube-apiserver: the chart is installed, upgraded and removed. There is no kubelet, so
 // a test does what one would: it reads the Deployment that it installed and starts the program of

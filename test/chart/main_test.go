@@ -23,7 +23,7 @@ const (
 )
 
 var (
-	update = flag.Bool("update", false, "write golden files and the README's table")
+	update = flag.Bool("update", false, "write golden files")
 	// binary is Helm.
 	binary string
 )

@@ -73,7 +73,7 @@ func (h *Handler) beginWatch(
 		After:     a.after,
 		Bookmarks: s.bookmarks,
 		Timeout:   timeLeft(r.Context(), list.WatchOptions.Timeout),
-		Stands:    h.standing(list.Group, list.Version, list.Resource, a.entry),
+		Defined:   h.definedAs(list.Group, list.Version, list.Resource, a.entry),
 	})
 	if s.cursor == nil { // its history is forgotten, or the span was lost meanwhile
 		return nil, cmp.Or(a.collection.NoFollow(a.after, true), reason.Warming)
@@ -180,8 +180,8 @@ func (s *watchStream) release() {
 	}
 }
 
-// standing returns what says whether a resource is still served and defined as it was.
-func (h *Handler) standing(group, version, resource string, was discovery.Entry) func() bool {
+// definedAs returns what says whether a resource is still served and defined as it was.
+func (h *Handler) definedAs(group, version, resource string, was discovery.Entry) func() bool {
 	of := schema.GroupResource{Group: group, Resource: resource}
 	return func() bool {
 		return h.Catalog.Stands(group, version, resource, was) && h.Schemas.Check(of, was) == reason.None

@@ -249,7 +249,7 @@ func TestNothingIsToldOfALostState(t *testing.T) {
 		s := &watchStream{request: r, control: http.NewResponseController(out), form: state.WatchForm()}
 		s.ResponseWriter = out
 		asked := 0
-		s.cursor = state.Watch(index.Query{}, watch.Options{After: state.Revision, Timeout: time.Hour, Stands: func() bool {
+		s.cursor = state.Watch(index.Query{}, watch.Options{After: state.Revision, Timeout: time.Hour, Defined: func() bool {
 			asked++
 			w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.Mismatch, Scope: snapshot.OfCollection(modelWidgets)})
 			return true

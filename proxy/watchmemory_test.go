@@ -39,7 +39,7 @@ func hubStream(hub *watch.Hub, stands func() bool, w http.ResponseWriter, r *htt
 		end: watch.EndGone,
 	}
 	s.ResponseWriter = w
-	s.cursor = hub.Watch(watch.Options{After: 1, Timeout: time.Hour, Stands: stands})
+	s.cursor = hub.Watch(watch.Options{After: 1, Timeout: time.Hour, Defined: stands})
 	return s
 }
 

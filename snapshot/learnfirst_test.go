@@ -73,7 +73,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 				if why != reason.None {
 					t.Fatal(why)
 				}
-				cursor := snap.Watch(index.Query{}, watch.Options{After: 9, Timeout: time.Hour, Stands: func() bool { return true }})
+				cursor := snap.Watch(index.Query{}, watch.Options{After: 9, Timeout: time.Hour, Defined: func() bool { return true }})
 				event := inEvent("ADDED", first)
 				if _, err := io.WriteString(tell, event); err != nil {
 					t.Fatal(err)

@@ -33,7 +33,7 @@ func follow(t *testing.T, c *Collection) *follower {
 	if why != reason.None {
 		t.Fatal(why)
 	}
-	cursor := snap.Watch(index.Query{}, watch.Options{After: snap.Revision, Timeout: 24 * time.Hour, Stands: func() bool { return true }})
+	cursor := snap.Watch(index.Query{}, watch.Options{After: snap.Revision, Timeout: 24 * time.Hour, Defined: func() bool { return true }})
 	if cursor == nil {
 		t.Fatal("it cannot be followed")
 	}
@@ -143,7 +143,7 @@ func TestWatchesOverALoad(t *testing.T) {
 				if why != reason.None {
 					t.Fatal(why)
 				}
-				cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour, Stands: func() bool { return true }})
+				cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour, Defined: func() bool { return true }})
 				take := func() (events int, end watch.Ending) {
 					for b := (watch.Batch{}); ; {
 						synctest.Wait()
@@ -199,7 +199,7 @@ func TestWatchesBehindALoad(t *testing.T) {
 	if why != reason.None {
 		t.Fatal(why)
 	}
-	cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour, Stands: func() bool { return true }})
+	cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour, Defined: func() bool { return true }})
 	defer cursor.Close(watch.EndGone)
 	o := index.NewObject(0, "a", 20, []byte(`{"metadata":{"resourceVersion":"20"}}`))
 	expect.NoError(t, c.apply(change{kind: wire.Added, key: "a", revision: 20, object: o}))

@@ -430,6 +430,9 @@ func (w *follower) take(line string) bool {
 	if len(forms) > 0 {
 		form = forms[0]
 	}
+	if now := w.plane.Pasts() - 1; w.past != now && w.plane.SameUpTo(inmemory.Widgets, w.past, now, w.at) {
+		w.past = now // what the restore took away was nothing of this
+	}
 	if w.memory {
 		w.judgeForms(w.String(), forms)
 		if !w.plane.AllowedSince(w.user, time.Now().Add(-modelReviewed)) {

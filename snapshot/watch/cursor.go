@@ -22,13 +22,13 @@ const (
 	// drainFor is for how long a cursor whose time is over still gets what is left in the log.
 	drainFor = 10 * time.Second
 
-	// doubtFor is how long events wait while it is not certain that their resource is still served
-	// and defined as before; then the cursor ends. An API server must be asked, and one with too much
+	// clearFor is how long events wait while it is not known whether their resource is still served and
+	// defined as before; then the cursor ends. An API server must be asked, and one with too much
 	// to do keeps requests in its queue for less than this. Initial events take room for their bytes,
-	// so they wait for initialDoubt only. doubtPause is the time until it is asked again.
-	doubtFor     = 30 * time.Second
-	initialDoubt = 3 * time.Second
-	doubtPause   = 100 * time.Millisecond
+	// so they wait for initialClear only. clearPause is the time until it is asked again.
+	clearFor     = 30 * time.Second
+	initialClear = 3 * time.Second
+	clearPause   = 100 * time.Millisecond
 
 	// stateFor is how long a client may take for the state that its watch begins with, if the history
 	// forgets meanwhile what comes next. Only a client that has got the whole state can go on elsewhere;
@@ -43,7 +43,7 @@ type Ending string
 const (
 	// EndTimeout: the timeout that the client had asked for.
 	EndTimeout Ending = "timeout"
-	// EndLost: the feed has lost the span, or what it knows is in doubt.
+	// EndLost: the feed has lost the span, or what it knows may be wrong.
 	EndLost Ending = "lost"
 	// EndBehind: the history has forgotten what the client was to be told next.
 	EndBehind Ending = "behind"
@@ -66,10 +66,10 @@ type Options struct {
 	Bookmarks bool
 	// Timeout is when its watch ends.
 	Timeout time.Duration
-	// Stands says whether the resource is still served and defined as it was when the client came. It
-	// must be the same for all clients of a hub, and not wait for anything. While it is false, nothing
-	// is told.
-	Stands func() bool
+	// Defined says whether the resource is still served and defined as it was when the client came. It
+	// must be the same for all clients of a hub, and not wait for anything. While it is false, no change is
+	// told that came since it was true.
+	Defined func() bool
 }
 
 // Cursor is where one client is in the log. Take, Wait and Close are for one goroutine.
@@ -109,7 +109,6 @@ type Cursor struct {
 	deadline  time.Time
 	ending    Ending // why it ends at the deadline
 	bookmark  time.Time
-	waits     time.Time // since when a doubt keeps it waiting; zero if none does
 	at        time.Time // when it is due
 	heapIndex int
 	inHeap    bool
@@ -127,7 +126,7 @@ func (h *Hub) Watch(o Options) *Cursor {
 		c.bookmark = nextBookmark(now, c.deadline)
 	}
 	c.due.Store(o.After + 1)
-	if span := h.span.Load(); o.After < span.Kept() || o.After > span.To || !h.add(c, o.Stands) {
+	if span := h.latest.Load(); o.After < span.Kept() || o.After > span.To || !h.add(c, o.Defined) {
 		return nil
 	}
 	return c
@@ -200,23 +199,18 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 	// Of all that was dispatched by now, what is for this cursor is noted in due.
 	dispatched := c.hub.dispatched.Load()
 	due, more := c.due.Swap(0), false
-	if due != 0 || c.bookmarkDue.Load() || over {
-		span := c.hub.certain()
-		switch {
-		case span == nil:
-			c.await(due)
-		case due != 0:
-			more, end = c.replay(b, span, due)
-		}
-		// A last bookmark lets the client resume at what is newest, which others have in memory too.
-		if span != nil && !more && (over && c.bookmarks || c.bookmarkDue.Swap(false)) {
-			if plain, at := c.hub.Form().Plain, max(c.delivered, dispatched); plain != nil && at > c.after {
-				b.copied = plain.AppendTo(b.copied, at)
-				b.Events++
-			}
+	span := c.hub.cleared.Load()
+	if due != 0 {
+		more, end = c.replay(b, span, due)
+	}
+	// A last bookmark lets the client resume at what is newest, which others have in memory too.
+	if !more && dispatched <= span.To && (over && c.bookmarks || c.bookmarkDue.Swap(false)) {
+		if plain, at := c.hub.Form().Plain, max(c.delivered, dispatched); plain != nil && at > c.after {
+			b.copied = plain.AppendTo(b.copied, at)
+			b.Events++
 		}
 	}
-	if c.muted() { // it may have become so while others were asked
+	if c.hub.lost.Load() { // also since a moment
 		b.Reset()
 		more, end = false, ""
 	}
@@ -235,16 +229,6 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 	return end
 }
 
-// await leaves what is due until there is no doubt any more. The hub asks until then.
-func (c *Cursor) await(due uint64) {
-	if due != 0 {
-		c.stillDue(due)
-	}
-	if !c.hub.doubt.Swap(true) {
-		c.hub.nudge()
-	}
-}
-
 // timeOver is why the cursor's time is over, though there may be something left to tell; "" if it is
 // not.
 func (c *Cursor) timeOver(ctx context.Context) Ending {
@@ -257,9 +241,6 @@ func (c *Cursor) timeOver(ctx context.Context) Ending {
 	return ""
 }
 
-// muted says that what the cursor was told last may be wrong, and is not to be told.
-func (c *Cursor) muted() bool { return c.hub.muted.Load() }
-
 // timedOut is the ending of a cursor whose client has gone, or whose time has passed, to which
 // nothing more is told. At a timeout kube-apiserver does not tell either what is left.
 func (c *Cursor) timedOut(ctx context.Context) Ending {
@@ -270,21 +251,21 @@ func (c *Cursor) timedOut(ctx context.Context) Ending {
 }
 
 // Interrupted is why a client may be told nothing more of the state that its watch begins with; ""
-// if it may. While that is in doubt, it waits a little. The whole state is told even if what comes
+// if it may. While that is not known, it waits a little. The whole state is told even if what comes
 // next is forgotten meanwhile, unless that takes too long.
 func (c *Cursor) Interrupted(ctx context.Context) Ending {
-	for begun := time.Now(); ; clock.Sleep(ctx, doubtPause) {
-		stands, end := c.hub.stands(), c.timedOut(ctx)
+	for begun := time.Now(); ; clock.Sleep(ctx, clearPause) {
+		defined, end := c.hub.defined(), c.timedOut(ctx)
 		switch {
 		case end != "":
 			return end
-		case c.muted():
+		case c.hub.lost.Load():
 			return EndLost
-		case c.hub.span.Load().Kept() > c.after && time.Since(c.begun) >= stateFor:
+		case c.hub.latest.Load().Kept() > c.after && time.Since(c.begun) >= stateFor:
 			return EndBehind
-		case stands:
+		case defined:
 			return ""
-		case time.Since(begun) >= initialDoubt:
+		case time.Since(begun) >= initialClear:
 			return EndLost
 		}
 	}
@@ -306,7 +287,7 @@ func (c *Cursor) AwaitEnd(ctx context.Context, why Ending) Ending {
 		return why
 	}
 	if !c.over.Load() {
-		c.hub.lose(c, why)
+		c.hub.endSoon(c, why)
 		for why = c.timeOver(ctx); why == ""; why = c.timeOver(ctx) {
 			c.Wait(ctx)
 		}
@@ -326,6 +307,12 @@ func (c *Cursor) why() Ending {
 // fit. More says that some are left. With an ending they cannot be told: the history has forgotten
 // some, or one cannot be written.
 func (c *Cursor) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
+	if from > span.To { // nothing, or what is not cleared
+		if from <= c.hub.latest.Load().To {
+			c.stillDue(from)
+		}
+		return false, ""
+	}
 	form := c.hub.Form()
 	versions := &span.Versions
 	after := max(c.delivered, from-1)

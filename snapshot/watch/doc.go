@@ -17,8 +17,8 @@
 //   - A cursor goes on in a span that begins anew only if it has been told all of the one before, and
 //     both states are the same. When the state is lost, all cursors of its hub
 //     end, spread over some seconds, with those of all hubs that have the same [Pacer].
-//   - Nothing is told before [Options].Stands was true, asked after the change was there. One answer is
-//     for all cursors that are told the same. While it is not true, the hub asks again for all.
+//   - No change is told before [Options].Defined was true, asked after the change was there. One answer
+//     is for all cursors. While it is not true, the hub asks again for all.
 //   - If the history has forgotten the next change of a cursor, the cursor ends. It never skips a
 //     change.
 package watch

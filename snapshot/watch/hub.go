@@ -48,7 +48,9 @@ type Form struct {
 // safe for concurrent use; only one goroutine may publish.
 type Hub struct {
 	form atomic.Pointer[Form]
-	span atomic.Pointer[published]
+	// latest is the span as it was published last, and cleared the one that cursors may tell: what was asked
+	// when it was there is that its resource is still served and defined as before.
+	latest, cleared atomic.Pointer[Span]
 	// newest is the newest event, if it is small and a client was told it.
 	newest atomic.Pointer[encodedEvent]
 	counts *Counts
@@ -58,13 +60,9 @@ type Hub struct {
 	// dispatched is the revision up to which changes were looked at, and the cursors woken that they
 	// may be for.
 	dispatched atomic.Uint64
-	// muted: what is known is in doubt, and nothing more is told.
-	muted atomic.Bool
-	// doubt: a cursor or run has asked stands, and it was not true.
-	doubt  atomic.Bool
-	stands func() bool // of the first cursor
-	// askAgain is when run, which alone uses it, may ask about a doubt again.
-	askAgain time.Time
+	// lost: what is known may be wrong, and nothing more is told.
+	lost    atomic.Bool
+	defined func() bool // [Options].Defined of the first cursor
 
 	mu      sync.Mutex
 	running bool
@@ -73,13 +71,9 @@ type Hub struct {
 	wanted  [index.BucketKinds]int
 	buckets map[index.Bucket][]*Cursor
 	times   schedule
-}
-
-// published is the span of a hub.
-type published struct {
-	Span
-	// vouched: stands was true, asked when this was the span.
-	vouched atomic.Bool
+	// unclear is since when cursors wait for latest to be cleared; zero: none does. asked is when that was asked
+	// last.
+	unclear, asked time.Time
 }
 
 // NewHub returns the hub of a span. It counts what becomes of its cursors in counts, and spreads
@@ -87,7 +81,8 @@ type published struct {
 func NewHub(form Form, span Span, counts *Counts, pacer *Pacer) *Hub {
 	h := &Hub{counts: counts, pacer: pacer, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Cursor{}}
 	h.form.Store(&form)
-	h.span.Store(&published{Span: span})
+	h.latest.Store(&span)
+	h.cleared.Store(&span)
 	return h
 }
 
@@ -116,13 +111,23 @@ func (h *Hub) change(of func(*Form)) {
 func (h *Hub) Publish(span Span) {
 	if h.dispatched.Load() < span.Kept() { // where memory is tight, history is cut behind each change
 		h.mu.Lock()
-		if h.running {
-			h.dispatchLocked()
-		}
+		h.finishLocked()
 		h.mu.Unlock()
 	}
-	h.span.Store(&published{Span: span})
+	h.latest.Store(&span)
 	h.nudge()
+}
+
+// finishLocked has cursors told what was published until now, unless that is not cleared.
+func (h *Hub) finishLocked() {
+	if !h.running {
+		return
+	}
+	latest := h.latest.Load()
+	if h.unclear.IsZero() {
+		h.cleared.Store(latest)
+	}
+	h.dispatchLocked(latest)
 }
 
 // Renew makes a span the current one that begins anew, with the state that was the newest: what
@@ -136,10 +141,9 @@ func (h *Hub) Renew(form Form, span Span) {
 		}
 	})
 	h.mu.Lock()
-	if h.running {
-		h.dispatchLocked()
-	}
-	h.span.Store(&published{Span: span})
+	h.finishLocked()
+	h.latest.Store(&span)
+	h.cleared.Store(&span)
 	h.dispatched.Store(span.To)
 	h.mu.Unlock()
 	h.nudge()
@@ -153,16 +157,17 @@ func (h *Hub) nudge() {
 }
 
 // End ends all cursors, each at a moment of its own within the next seconds, and lets none begin.
-// They are told what is left in the span first, for a few seconds more at most; or, if that is in
-// doubt, nothing.
-func (h *Hub) End(doubt bool) {
-	if doubt {
-		h.muted.Store(true)
+// They are told what is left in the span first, for a few seconds more at most; or, if what is known may be
+// wrong (lost), nothing.
+func (h *Hub) End(lost bool) {
+	if lost {
+		h.lost.Store(true)
 	}
 	h.EndWithin(longestEnd, EndLost)
-	if doubt { // nobody is told what is in the span, so its memory is let go of
-		to := h.span.Load().To
-		h.span.Store(&published{Span: Span{From: to, To: to}})
+	if lost { // nobody is told what is in the span, so its memory is let go of
+		to := h.latest.Load().To
+		h.latest.Store(&Span{From: to, To: to})
+		h.cleared.Store(&Span{From: to, To: to})
 	}
 }
 
@@ -183,8 +188,8 @@ func (h *Hub) EndWithin(longest time.Duration, why Ending) {
 	h.nudge()
 }
 
-// lose ends a cursor for a reason as if its span were lost, unless that is planned already.
-func (h *Hub) lose(c *Cursor, why Ending) {
+// endSoon ends a cursor for a reason as if its span were lost, unless that is planned already.
+func (h *Hub) endSoon(c *Cursor, why Ending) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c.ending != EndLost {
@@ -214,7 +219,7 @@ func (h *Hub) endLocked(some []*Cursor, longest time.Duration, why Ending) {
 }
 
 // add lets a cursor begin, unless the hub has ended.
-func (h *Hub) add(c *Cursor, stands func() bool) bool {
+func (h *Hub) add(c *Cursor, defined func() bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
@@ -228,8 +233,10 @@ func (h *Hub) add(c *Cursor, stands func() bool) bool {
 	if !h.running {
 		h.running = true
 		// Cursors look by themselves at what is there when they begin.
-		h.dispatched.Store(h.span.Load().To)
-		h.stands = stands
+		latest := h.latest.Load()
+		h.cleared.Store(latest)
+		h.dispatched.Store(latest.To)
+		h.defined, h.unclear = defined, time.Time{}
 		go h.run()
 	} else {
 		h.nudge()
@@ -283,22 +290,20 @@ func (h *Hub) run() {
 // turn wakes the cursors that have something to do, and sets the timer for the next one that will.
 // It says whether there are any left.
 func (h *Hub) turn(timer *time.Timer) bool {
-	doubt := !time.Now().Before(h.askAgain) && h.doubt.Swap(false)
-	stands := doubt && h.certain() != nil
+	latest, isClear := h.latest.Load(), h.mayTell(time.Now())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.cursors == 0 {
 		h.running = false
 		return false
 	}
-	h.dispatchLocked()
 	now, next := time.Now(), time.Hour
-	if doubt && h.doubtLocked(now, stands) {
-		h.doubt.Store(true)
-		h.askAgain = now.Add(doubtPause)
+	if isClear && latest.To >= h.cleared.Load().To && !h.lost.Load() { // else there is a newer one by now
+		h.cleared.Store(latest)
 	}
-	if h.doubt.Load() {
-		next = h.askAgain.Sub(now)
+	h.dispatchLocked(latest)
+	if h.waitLocked(isClear, now) {
+		next = clearPause
 	}
 	for c := h.times.first(); c != nil && !c.at.After(now); c = h.times.first() {
 		h.times.set(c, c.timer(now))
@@ -310,52 +315,50 @@ func (h *Hub) turn(timer *time.Timer) bool {
 	return true
 }
 
-// certain returns the span, if somebody has asked after it was there whether what it tells of is
-// still served and defined as before, and it was; nil if that is in doubt.
-func (h *Hub) certain() *Span {
-	span := h.span.Load()
-	if !span.vouched.Load() {
-		if !h.stands() {
-			return nil
-		}
-		span.vouched.Store(true)
+// mayTell reports whether the newest span may be told. While it may not, that is asked once in a while only.
+func (h *Hub) mayTell(now time.Time) bool {
+	if h.latest.Load() == h.cleared.Load() {
+		return true
 	}
-	return &span.Span
+	h.mu.Lock()
+	early := !h.unclear.IsZero() && now.Sub(h.asked) < clearPause
+	h.asked = now
+	h.mu.Unlock()
+	return !early && h.defined()
 }
 
-// doubtLocked wakes the cursors that a doubt has kept waiting, if it is over. Else those end that
-// have waited for too long. It says whether any goes on waiting.
-func (h *Hub) doubtLocked(now time.Time, over bool) (waiting bool) {
-	var lost []*Cursor
+// waitLocked wakes the cursors that have waited for a clear span, if there is one again. If there was none
+// for long, they end. It returns whether any waits.
+func (h *Hub) waitLocked(isClear bool, now time.Time) bool {
+	if isClear && h.unclear.IsZero() {
+		return false
+	}
+	var waiting []*Cursor
 	for _, bucket := range h.buckets {
 		for _, c := range bucket {
-			pending := c.due.Load() != 0
-			waits := pending || c.bookmarkDue.Load()
-			waiting = waiting || !over && (waits || !c.waits.IsZero())
-			switch {
-			case over:
-				c.waits = time.Time{}
-				if waits {
-					c.wakeUp()
-				}
-			case !pending:
-			case c.waits.IsZero():
-				c.waits = now
-			case now.Sub(c.waits) >= doubtFor:
-				c.waits = now
-				lost = append(lost, c)
+			if c.due.Load() != 0 || c.bookmarkDue.Load() {
+				waiting = append(waiting, c)
 			}
 		}
 	}
-	if len(lost) > 0 {
-		h.endLocked(lost, longestEnd, EndLost)
+	switch {
+	case isClear, len(waiting) == 0:
+		h.unclear = time.Time{}
+		for _, c := range waiting {
+			c.wakeUp()
+		}
+		return false
+	case h.unclear.IsZero():
+		h.unclear = now
+	case now.Sub(h.unclear) >= clearFor:
+		h.unclear = now
+		h.endLocked(waiting, longestEnd, EndLost)
 	}
-	return waiting
+	return true
 }
 
 // dispatchLocked wakes the cursors whose buckets were touched by what came since the last time.
-func (h *Hub) dispatchLocked() {
-	span := h.span.Load()
+func (h *Hub) dispatchLocked(span *Span) {
 	versions := &span.Versions
 	dispatched := h.dispatched.Load()
 	if dispatched < span.Kept() {
@@ -375,7 +378,7 @@ func (h *Hub) dispatchLocked() {
 			}
 		}
 	}
-	h.dispatched.Store(span.To)
+	h.dispatched.Store(max(dispatched, span.To))
 }
 
 // wakeLocked wakes all cursors of some buckets.

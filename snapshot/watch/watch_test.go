@@ -202,8 +202,8 @@ func (c *cluster) watch(q index.Query, o Options) *client {
 	if o.Timeout == 0 {
 		o.Timeout = time.Hour
 	}
-	if o.Stands == nil {
-		o.Stands = always
+	if o.Defined == nil {
+		o.Defined = always
 	}
 	cursor := c.hub.Watch(o)
 	if cursor == nil {
@@ -565,7 +565,9 @@ func TestManyBehind(t *testing.T) {
 
 // TestQuietHistory: where nothing changes, history begins ever later, and nothing is forgotten. Who
 // resumes at the newest change can, and who was told of it goes on.
-func TestQuietHistory(t *testing.T) {
+func TestQuietHistory(t *testing.T) { synctest.Test(t, testQuietHistory) }
+
+func testQuietHistory(t *testing.T) {
 	c := newCluster(t, 1)
 	all := queries(t)["all"]
 	early := c.watch(all, Options{After: 10})
@@ -577,6 +579,7 @@ func TestQuietHistory(t *testing.T) {
 	c.hub.Publish(c.span)
 	resumed, next := c.watch(all, Options{After: 20}), c.object("n1", "x", "2", "", 100)
 	c.change(100, index.Change{Before: o, After: next})
+	synctest.Wait()
 	for w, want := range map[*client]int{early: 2, reading: 1, resumed: 1} {
 		for w.take(t.Context()) {
 		}
@@ -668,7 +671,7 @@ func TestALostSpanIsLetGo(t *testing.T) {
 			c.write()
 		}
 		c.hub.End(true)
-		if span := c.hub.span.Load(); span.Versions.Len() != 0 || span.To != c.span.To {
+		if span := c.hub.latest.Load(); span.Versions.Len() != 0 || span.To != c.span.To {
 			t.Errorf("%d versions are held, up to %d", span.Versions.Len(), span.To)
 		}
 		for w.end == "" {

@@ -270,3 +270,8 @@ func (e *Etcd) Events(past int, k Kind, after, upTo int64, s Select) (found []Ev
 	}
 	return found
 }
+
+// SameUpTo reports whether two pasts have the same changes of a kind up to a revision.
+func (e *Etcd) SameUpTo(k Kind, a, b int, revision int64) bool {
+	return slices.Equal(e.Events(a, k, 0, revision, Select{}), e.Events(b, k, 0, revision, Select{}))
+}

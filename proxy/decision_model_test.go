@@ -38,9 +38,9 @@ const (
 	modelDefinitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	modelLeases      = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 	modelStaleness   = 90 * time.Second
-	// modelVerify is longer than it takes to find that other API servers write the object in other bytes,
+	// modelVerify is longer than it may take to find that other API servers write the object in other bytes,
 	// and to load it again, where they answer.
-	modelVerify = 2 * time.Minute
+	modelVerify = 11 * time.Minute
 	// modelSilence is longer than any stream is believed that tells nothing.
 	modelSilence = 4 * time.Minute
 )

@@ -82,12 +82,12 @@ func (h *Handler) beginWatch(
 		return nil, why
 	}
 	s.end = watch.EndGone // unless serve finds another reason
-	s.told = observe.Served{
+	s.served = observe.Served{
 		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects),
 	}
 	record := observe.RecordOf(r.Context())
 	kubehttp.SetCacheHit(w.Header(), a.semantics)
-	record.Serving(s.told)
+	record.Serving(s.served)
 	setHeaders(w.Header(), page.auditID, form.Frame, form.ContentType)
 	if s.compressed {
 		setCompressed(w.Header())
@@ -125,8 +125,8 @@ func (s *watchStream) tellState() (end watch.Ending) {
 
 // report says at the end what was told.
 func (s *watchStream) report() {
-	s.told.Items, s.told.Bytes = s.events, s.plain
-	observe.RecordOf(s.request.Context()).Serving(s.told)
+	s.served.Items, s.served.Bytes = s.events, s.plain
+	observe.RecordOf(s.request.Context()).Serving(s.served)
 	s.span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
 }
 
@@ -156,7 +156,7 @@ type watchStream struct {
 
 	compressed    bool
 	events, plain int // written: events, and their bytes before compression
-	told          observe.Served
+	served        observe.Served
 	err           error
 	end           watch.Ending
 }
@@ -197,7 +197,7 @@ func (s *watchStream) writeInitial() (end watch.Ending) {
 	defer out.release()
 	var last []byte
 	if s.bookmarks {
-		last = s.form.InitialEnd.AppendTo(nil, s.told.Revision)
+		last = s.form.InitialEnd.AppendTo(nil, s.served.Revision)
 	}
 	may := func() bool { end = s.interrupted(); return end == "" }
 	if s.compressed {

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -171,54 +170,6 @@ func checkWithUpstream(t *testing.T, o ListOptions, got Decision) {
 	}
 	if got.Semantics == Continue && key != "/pods/"+got.Start {
 		t.Errorf("start %q, upstream starts at %q", got.Start, key)
-	}
-}
-
-func TestDecideEdges(t *testing.T) {
-	for name, test := range map[string]struct {
-		options ListOptions
-		want    Decision
-	}{
-		"largest revision": {
-			ListOptions{ResourceVersion: "9223372036854775807"}, serve(NotOlderThan, math.MaxInt64, 0),
-		},
-		"largest uint64": {
-			ListOptions{ResourceVersion: "18446744073709551615"}, forward(reason.NotCanonical),
-		},
-		"plus sign": {
-			ListOptions{ResourceVersion: "+5"}, forward(reason.NotCanonical),
-		},
-		"underscore": {
-			ListOptions{ResourceVersion: "5_000"}, forward(reason.NotCanonical),
-		},
-		"space": {
-			ListOptions{ResourceVersion: " 5"}, forward(reason.NotCanonical),
-		},
-		"leading zero": {
-			ListOptions{ResourceVersion: "05"}, forward(reason.NotCanonical),
-		},
-		"other digits": {
-			ListOptions{ResourceVersion: "٥"}, forward(reason.NotCanonical),
-		},
-		"match in the wrong case": {
-			ListOptions{ResourceVersion: "5", ResourceVersionMatch: "exact"}, forward(reason.NotCanonical),
-		},
-		"negative limit": {
-			ListOptions{ResourceVersion: "0", Limit: -1}, forward(reason.NotCanonical),
-		},
-		"token of revision 0": {
-			ListOptions{Continue: upstreamToken(t, goodStart, 0)}, forward(reason.MostRecent),
-		},
-		"token of etcd's form": {
-			ListOptions{Continue: etcdToken(t, goodStart, 9), Limit: 1},
-			Decision{Serve: true, Semantics: Continue, Revision: 9, Limit: 1, Start: goodStart},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, decide(test.options)); diff != "" {
-				t.Errorf("decideList (-want +got):\n%s", diff)
-			}
-		})
 	}
 }
 

@@ -23,6 +23,9 @@ const patience = 5 * time.Minute
 
 func TestMain(m *testing.M) {
 	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) (err error) {
+		if testing.Short() { // all that needs it is long
+			return nil
+		}
 		if binary, err = harness.BuildPlainProxy(s.Context()); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -41,6 +42,7 @@ func ofCaller(r *http.Request) bool { return !strings.HasPrefix(r.UserAgent(), "
 // TestTooManyForCallers: a caller who is turned away by kube-apiserver hears it as kube-apiserver
 // said it, and listproxy does not ask again in its place.
 func TestTooManyForCallers(t *testing.T) {
+	harness.Long(t)
 	r := newRig(t)
 	bare := client{ask.MustNew(r, r.hop.RESTConfig(plane.RESTConfig(controlplane.Admin)), 0)}
 	const objects = "/api/v1/namespaces/team-a/configmaps"

@@ -1,11 +1,6 @@
 package proxy
 
 import (
-	"bytes"
-	stdgzip "compress/gzip"
-	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,76 +11,12 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
-	"github.com/listproxy/listproxy/test/expect"
 )
 
 // indented is an answer that is to be indented.
 func indented(a answer) answer {
 	a.query.Indented = true
 	return a
-}
-
-// bodyOf reads an answer, and returns it as it is after decoding.
-func bodyOf(t *testing.T, resp *http.Response) string {
-	t.Helper()
-	defer func() { _ = resp.Body.Close() }()
-	var in io.Reader = resp.Body
-	if resp.Header.Get("Content-Encoding") == "gzip" {
-		z, err := stdgzip.NewReader(resp.Body)
-		expect.NoError(t, err)
-		in = z
-	}
-	got, err := io.ReadAll(in)
-	expect.NoError(t, err)
-	return string(got)
-}
-
-// TestWriteIndented: what is indented is what encoding/json makes of the list, without the line
-// break at its end, and its size is known before.
-func TestWriteIndented(t *testing.T) {
-	for name, a := range map[string]answer{
-		"whole":             listOf(3, 0),
-		"page":              {snapshot: listOf(3, 0).snapshot, query: index.Query{Limit: 2}},
-		"no items":          {snapshot: listOf(3, 0).snapshot, query: index.Query{Scope: index.Scope{Namespace: "other"}}},
-		"above the buffers": listOf(3000, 200),
-	} {
-		for _, gzip := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, gzip), func(t *testing.T) {
-				plain := bodyOf(t, write(t, policy.Request{}, a, http.Header{}))
-				var want bytes.Buffer
-				expect.NoError(t, json.Indent(&want, []byte(strings.TrimSpace(plain)), "", "  "))
-				resp := write(t, policy.Request{Gzip: gzip}, indented(a), http.Header{})
-				if compressed := resp.Header.Get("Content-Encoding") == "gzip"; compressed != (gzip && want.Len() > gzipAbove) {
-					t.Errorf("compressed: %t", compressed)
-				}
-				if got := bodyOf(t, resp); got != want.String() {
-					t.Errorf("got\n%.1000s\nwant\n%.1000s", got, want.String())
-				}
-				b := newBody(indented(a))
-				defer b.release()
-				if b.size != want.Len() || b.unfit {
-					t.Errorf("%d bytes, unfit: %t, want %d", b.size, b.unfit, want.Len())
-				}
-			})
-		}
-	}
-}
-
-// TestIndentedGzipThreshold: it is the indented list that is larger than 128 KiB or not.
-func TestIndentedGzipThreshold(t *testing.T) {
-	empty := newBody(indented(listOf(1, 0)))
-	defer empty.release()
-	unpadded := len(listOf(1, 0).snapshot.Page(index.Query{}, nil).Objects[0].Bytes)
-	for extra, want := range map[int]string{0: "", 1: "gzip"} {
-		a := indented(listOf(1, unpadded+gzipAbove-empty.size+extra))
-		resp := write(t, policy.Request{Gzip: true}, a, http.Header{})
-		if got := resp.Header.Get("Content-Encoding"); got != want {
-			t.Errorf("%d bytes above: %q", extra, got)
-		}
-		if got := len(bodyOf(t, resp)); got != gzipAbove+extra {
-			t.Errorf("%d bytes, want %d", got, gzipAbove+extra)
-		}
-	}
 }
 
 // TestUnfitToBeIndented: what json.Indent refuses is not written, nor what would be many times as

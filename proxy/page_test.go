@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	stdgzip "compress/gzip"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,7 +15,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/test/expect"
 )
 
 // listOf is an answer with n objects of size bytes each.
@@ -60,33 +57,6 @@ func writeAnswer(w http.ResponseWriter, r *http.Request, list policy.Request, a 
 	pageHandler.writePage(w, list, b)
 }
 
-func TestWritePage(t *testing.T) {
-	a := listOf(3, 0)
-	item := func(i int) string { return fmt.Sprintf(`{"metadata":{"name":"p%05d"},"x":""}`, i) }
-	token := policy.EncodeContinue(7, "ns/p00001\x00")
-	for _, tt := range []struct {
-		name  string
-		scope string
-		limit int64
-		want  string
-	}{
-		{"whole", "", 0, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[` + item(0) + "," + item(1) + "," + item(2) + "]}\n"},
-		{"page", "", 2, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"` + token + `","remainingItemCount":1},"items":[` + item(0) + "," + item(1) + "]}\n"},
-		{"empty namespace", "other", 0, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}` + "\n"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			a.query = index.Query{Scope: index.Scope{Namespace: tt.scope}, Limit: tt.limit}
-			resp := write(t, policy.Request{}, a, http.Header{})
-			defer func() { _ = resp.Body.Close() }()
-			body, err := io.ReadAll(resp.Body)
-			expect.NoError(t, err)
-			if string(body) != tt.want {
-				t.Errorf("got\n%s\nwant\n%s", body, tt.want)
-			}
-		})
-	}
-}
-
 func TestListHeaders(t *testing.T) {
 	resp := write(t, policy.Request{}, listOf(1, 0), http.Header{"Audit-Id": {"mine"}})
 	for name, want := range map[string]string{
@@ -102,45 +72,6 @@ func TestListHeaders(t *testing.T) {
 	}
 	if got := write(t, policy.Request{}, listOf(1, 0), http.Header{}).Header.Get("Audit-Id"); len(got) != 36 {
 		t.Errorf("an Audit-Id of our own: %q", got)
-	}
-}
-
-// TestGzipThreshold: kube-apiserver compresses what is larger than 128 KiB, and no less.
-func TestGzipThreshold(t *testing.T) {
-	plain := func(extra int) answer {
-		frame := len(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}` + "\n")
-		return listOf(1, gzipAbove-frame+extra)
-	}
-	for _, tt := range []struct {
-		name       string
-		accepted   bool
-		extra      int
-		compressed bool
-	}{
-		{"at the threshold", true, 0, false},
-		{"one byte more", true, 1, true},
-		{"one byte more, not accepted", false, 1, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			resp := write(t, policy.Request{Gzip: tt.accepted}, plain(tt.extra), http.Header{})
-			defer func() { _ = resp.Body.Close() }()
-			if got := resp.Header.Get("Content-Encoding") == "gzip"; got != tt.compressed {
-				t.Fatalf("compressed: %v, want %v", got, tt.compressed)
-			}
-			var body io.Reader = resp.Body
-			if tt.compressed {
-				if got := resp.Header.Get("Vary"); got != "Accept-Encoding" {
-					t.Errorf("Vary: %q", got)
-				}
-				z, err := stdgzip.NewReader(resp.Body)
-				expect.NoError(t, err)
-				body = z
-			}
-			n, err := io.Copy(io.Discard, body)
-			if err != nil || n != int64(gzipAbove+tt.extra) {
-				t.Errorf("%d bytes, %v, want %d", n, err, gzipAbove+tt.extra)
-			}
-		})
 	}
 }
 

@@ -31,7 +31,7 @@ type stream struct {
 //
 // After a break, 130 may be of another past, too: then [feed.samePast] must hold.
 func (f *feed) again(ctx context.Context) (*stream, error) {
-	if !clock.Sleep(ctx, time.Until(f.fresh.SparedUntil())) {
+	if !clock.Sleep(ctx, time.Until(f.fresh.ProbesFrom())) {
 		return nil, ctx.Err()
 	}
 	c := f.collection
@@ -80,16 +80,16 @@ func (f *feed) goOn(ctx context.Context, from uint64, timeout time.Duration) (*s
 }
 
 // errLeft says that a stream is not read any more, though it has not ended.
-var errLeft = errors.New("the stream is silent, or others are refused beside it")
+var errLeft = errors.New("the stream is silent, or may be of another past than the answers")
 
 // drain applies the events of the stream, until it ends or must be left. It returns nil if the stream
 // has ended at its timeout. [freshness.Machine] decides what the feed asks meanwhile, and when.
 func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 	var probe call[probed]
-	var beside call[attested]
+	var progressWatch call[progress]
 	defer probe.stop()
-	defer beside.stop()
-	var shown attested // shown by a watch beside the stream, and not by the stream yet
+	defer progressWatch.stop()
+	var shown progress // shown by a progress watch, and not by the stream yet
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	c, fresh := f.collection, &f.fresh
@@ -100,16 +100,16 @@ func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 		c.publish(*fresh)
 	}()
 	fresh.Follow(time.Now())
-	attest := func() {
+	watchProgress := func() {
 		from := c.view.Load().To
-		fresh.BesideOpened()
-		beside.start(ctx, func(ctx context.Context) (attested, error) { return f.attest(ctx, from) })
+		fresh.ProgressOpened()
+		progressWatch.start(ctx, func(ctx context.Context) (progress, error) { return f.watchProgress(ctx, from) })
 	}
 	if f.lacksBookmark() { // the stream's own may take a minute
-		attest()
+		watchProgress()
 	}
 	for {
-		if shown, err = c.accept(shown); err != nil {
+		if shown, err = c.take(shown); err != nil {
 			return err
 		}
 		now, v := time.Now(), c.view.Load()
@@ -123,8 +123,8 @@ func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 			fresh.ProbeSent(sent)
 			probe.start(ctx, func(ctx context.Context) (probed, error) { return f.probe(ctx, sent) })
 			continue
-		case do.Beside:
-			attest()
+		case do.Progress:
+			watchProgress()
 			continue
 		case do.Wake.IsZero():
 			timer.Stop()
@@ -140,7 +140,7 @@ func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 			if err := f.take(ctx, s, ev); err != nil {
 				return err
 			}
-			fresh.StreamTold(ev.Came)
+			fresh.StreamSent(ev.Came)
 			if ev.Kind == wire.Bookmarked {
 				fresh.StreamBookmark(ev.Came)
 			}
@@ -154,9 +154,9 @@ func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 			if err := f.probeOver(a); err != nil {
 				return err
 			}
-		case a := <-beside.outcome:
-			beside.clear()
-			if shown, err = f.besideOver(a); err != nil {
+		case a := <-progressWatch.outcome:
+			progressWatch.clear()
+			if shown, err = f.progressOver(a); err != nil {
 				return err
 			}
 		case <-timer.C:

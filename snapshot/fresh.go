@@ -86,7 +86,7 @@ func work(newest index.Tree, q index.Query) int64 {
 // Fresh returns the newest state once it is proven. The proof is a probe with a number higher than
 // after: the state then holds everything that was written before that probe was sent. The probe has
 // either loaded the state; or it has asked for the upstream's current revision, and the feed's own
-// stream, or a watch beside it, has sent everything up to that revision. Fresh waits for the proof,
+// stream, or a progress watch, has sent everything up to that revision. Fresh waits for the proof,
 // at most for atMost.
 func (c *Collection) Fresh(ctx context.Context, after uint64, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()

@@ -235,7 +235,7 @@ func (w *barrierWorld) watches(r *http.Request, from uint64) *http.Response {
 	}
 	body, in := io.Pipe()
 	w.mu.Lock()
-	s := &worldStream{barrierWorld: w, in: in, to: from, cut: w.cuts, short: source.KindOf(r.Context()) == source.ForBeside}
+	s := &worldStream{barrierWorld: w, in: in, to: from, cut: w.cuts, short: source.KindOf(r.Context()) == source.ForProgress}
 	if from == 0 {
 		s.to = w.revision
 		for _, item := range w.items(s.to) {

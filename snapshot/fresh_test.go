@@ -458,25 +458,25 @@ func TestAccept(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		told  []uint64
-		a     attested
+		a     progress
 		to    uint64
 		waits bool
 		wrong bool
 	}{
-		"no change":                     {a: attested{from: 10, revision: 20}, to: 20},
-		"a change that is there":        {told: []uint64{15}, a: attested{from: 10, revision: 20, changes: []uint64{15}}, to: 20},
-		"a change that is not there":    {told: []uint64{15}, a: attested{from: 10, revision: 20, changes: []uint64{15, 16}}, to: 15, waits: true},
-		"the stream is further":         {told: []uint64{25}, a: attested{from: 10, revision: 20}, to: 25},
-		"a change that was passed over": {told: []uint64{18}, a: attested{from: 10, revision: 20, changes: []uint64{15, 18}}, to: 18, wrong: true},
+		"no change":                     {a: progress{from: 10, revision: 20}, to: 20},
+		"a change that is there":        {told: []uint64{15}, a: progress{from: 10, revision: 20, changes: []uint64{15}}, to: 20},
+		"a change that is not there":    {told: []uint64{15}, a: progress{from: 10, revision: 20, changes: []uint64{15, 16}}, to: 15, waits: true},
+		"the stream is further":         {told: []uint64{25}, a: progress{from: 10, revision: 20}, to: 25},
+		"a change that was passed over": {told: []uint64{18}, a: progress{from: 10, revision: 20, changes: []uint64{15, 18}}, to: 18, wrong: true},
 		"nothing was told":              {to: 10},
-		"from another server":           {a: attested{from: 7, revision: 9}, to: 10},
+		"from another server":           {a: progress{from: 7, revision: 9}, to: 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 			for _, revision := range tt.told {
 				tell(c, revision)
 			}
-			left, err := c.accept(tt.a)
+			left, err := c.take(tt.a)
 			if (err != nil) != tt.wrong || err == nil && (left.revision > 0) != tt.waits {
 				t.Errorf("%+v is left, %v", left, err)
 			}
@@ -487,7 +487,7 @@ func TestAccept(t *testing.T) {
 	}
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	c.drop(reason.Warming)
-	if left, err := c.accept(attested{from: 10, revision: 20}); err != nil || left.revision > 0 {
+	if left, err := c.take(progress{from: 10, revision: 20}); err != nil || left.revision > 0 {
 		t.Errorf("without a state: %+v, %v", left, err)
 	}
 }

@@ -107,73 +107,73 @@ func TestFreshness(t *testing.T) {
 			}, now: awaitedKept, want: Action{Wake: at(awaitedKept + 18*time.Second)},
 		},
 		"behind, and somebody waits: the stream has a moment to tell": {
-			happens: func(f *Machine) { behind(f, start, true) }, want: Action{Wake: at(besideDelay)},
+			happens: func(f *Machine) { behind(f, start, true) }, want: Action{Wake: at(progressDelay)},
 		},
 		"behind, and somebody waits": {
-			happens: func(f *Machine) { behind(f, start, true) }, now: besideDelay, want: Action{Beside: true},
+			happens: func(f *Machine) { behind(f, start, true) }, now: progressDelay, want: Action{Progress: true},
 		},
 		"the stream has told it": {
-			happens: func(f *Machine) { behind(f, start, true); f.Reached(30) }, now: besideDelay, want: Action{Wake: at(18 * time.Second)},
+			happens: func(f *Machine) { behind(f, start, true); f.Reached(30) }, now: progressDelay, want: Action{Wake: at(18 * time.Second)},
 		},
 		"the stream has told a part": {
-			happens: func(f *Machine) { behind(f, start, true); f.Reached(29) }, now: besideDelay, want: Action{Beside: true},
+			happens: func(f *Machine) { behind(f, start, true); f.Reached(29) }, now: progressDelay, want: Action{Progress: true},
 		},
 		"behind, and nobody waits: not before the state is old": {
-			happens: func(f *Machine) { behind(f, start, false) }, now: besideDelay, want: Action{Wake: at(18 * time.Second)},
+			happens: func(f *Machine) { behind(f, start, false) }, now: progressDelay, want: Action{Wake: at(18 * time.Second)},
 		},
 		"behind, nobody waits, and the state is old": {
-			happens: func(f *Machine) { behind(f, start, false); f.StreamTold(at(80 * time.Second)) },
-			now:     84 * time.Second, want: Action{Beside: true},
+			happens: func(f *Machine) { behind(f, start, false); f.StreamSent(at(80 * time.Second)) },
+			now:     84 * time.Second, want: Action{Progress: true},
 		},
 		"a watch beside is open": {
-			happens: func(f *Machine) { behind(f, start, true); f.BesideOpened() },
-			now:     besideDelay, want: Action{Wake: at(18 * time.Second)},
+			happens: func(f *Machine) { behind(f, start, true); f.ProgressOpened() },
+			now:     progressDelay, want: Action{Wake: at(18 * time.Second)},
 		},
 		"the watch beside has failed": {
 			happens: func(f *Machine) {
 				behind(f, start, true)
-				f.BesideOpened()
-				f.BesideFailed(start, 0)
-			}, now: besideDelay, want: Action{Wake: at(besidePause)},
+				f.ProgressOpened()
+				f.ProgressFailed(start, 0)
+			}, now: progressDelay, want: Action{Wake: at(progressPause)},
 		},
 		"it has failed again": {
 			happens: func(f *Machine) {
 				behind(f, start, true)
-				f.BesideFailed(start, 0)
-				f.BesideFailed(start, 0)
-			}, now: besideDelay, want: Action{Wake: at(2 * besidePause)},
+				f.ProgressFailed(start, 0)
+				f.ProgressFailed(start, 0)
+			}, now: progressDelay, want: Action{Wake: at(2 * progressPause)},
 		},
 		"it has failed for long, beside one stream after the other": {
 			happens: func(f *Machine) {
 				for range 100 {
-					f.BesideFailed(start, 0)
+					f.ProgressFailed(start, 0)
 					f.Follow(start)
 				}
 				behind(f, start, true)
-			}, now: besideDelay, want: Action{Wake: at(9 * time.Second)},
+			}, now: progressDelay, want: Action{Wake: at(9 * time.Second)},
 		},
 		"it was refused for a time": {
 			happens: func(f *Machine) {
 				behind(f, start, true)
-				f.BesideFailed(start, 15*time.Second)
-			}, now: besideDelay, want: Action{Wake: at(15 * time.Second)},
+				f.ProgressFailed(start, 15*time.Second)
+			}, now: progressDelay, want: Action{Wake: at(15 * time.Second)},
 		},
 		"it has failed after one that did not": {
 			happens: func(f *Machine) {
 				behind(f, start, true)
-				f.BesideFailed(start, 0)
-				f.BesideOver(false)
-				f.BesideFailed(start, 0)
-			}, now: besideDelay, want: Action{Wake: at(besidePause)},
+				f.ProgressFailed(start, 0)
+				f.ProgressOver(false)
+				f.ProgressFailed(start, 0)
+			}, now: progressDelay, want: Action{Wake: at(progressPause)},
 		},
 		"two short watches had no bookmark": {
-			happens: func(f *Machine) { unmarked(f, start, 2); behind(f, start, true) }, now: besideDelay, want: Action{Wake: at(2 * besidePause)},
+			happens: func(f *Machine) { unmarked(f, start, 2); behind(f, start, true) }, now: progressDelay, want: Action{Wake: at(2 * progressPause)},
 		},
 		"three had none: nothing is asked for a time": {
 			happens: func(f *Machine) { unmarked(f, start, 3); f.Await(start, 9); f.RequestProbe() }, want: Action{Wake: at(unmarkedPause)},
 		},
 		"three had none, then it is tried again": {
-			happens: func(f *Machine) { unmarked(f, start, 3); f.StreamTold(at(unmarkedPause)) }, now: unmarkedPause, want: Action{Probe: true},
+			happens: func(f *Machine) { unmarked(f, start, 3); f.StreamSent(at(unmarkedPause)) }, now: unmarkedPause, want: Action{Probe: true},
 		},
 		"beside one stream after the other": {
 			happens: func(f *Machine) {
@@ -187,7 +187,7 @@ func TestFreshness(t *testing.T) {
 			happens: func(f *Machine) { unmarked(f, start, 100) }, want: Action{Wake: at(longestUnmarked)},
 		},
 		"one had one again": {
-			happens: func(f *Machine) { unmarked(f, start, 100); f.BesideOver(false); f.Await(start, 9) }, want: Action{Probe: true},
+			happens: func(f *Machine) { unmarked(f, start, 100); f.ProgressOver(false); f.Await(start, 9) }, want: Action{Probe: true},
 		},
 		"the upstream wants to be spared for longer than a stream's pause": {
 			happens: func(f *Machine) {
@@ -199,18 +199,18 @@ func TestFreshness(t *testing.T) {
 		"the watch beside told what the stream had not, and lists keep coming": {
 			happens: func(f *Machine) {
 				behind(f, start, true)
-				f.BesideOpened()
-				f.BesideOver(true)
+				f.ProgressOpened()
+				f.ProgressOver(true)
 				f.Reached(30)
-			}, want: Action{Beside: true},
+			}, want: Action{Progress: true},
 		},
 		"and they have ended": {
 			happens: func(f *Machine) {
 				behind(f, start, true)
-				f.BesideOpened()
-				f.BesideOver(true)
+				f.ProgressOpened()
+				f.ProgressOver(true)
 				f.Reached(30)
-			}, now: besideKept, want: Action{Wake: at(18 * time.Second)},
+			}, now: progressKept, want: Action{Wake: at(18 * time.Second)},
 		},
 		"a probe went without an answer since the stream told something": {
 			happens: func(f *Machine) {
@@ -223,9 +223,9 @@ func TestFreshness(t *testing.T) {
 			happens: func(f *Machine) {
 				f.ProbeSent(Probe{8, start})
 				f.Unanswered(at(1))
-				f.StreamTold(at(2))
+				f.StreamSent(at(2))
 				behind(f, start, true)
-			}, now: time.Second, want: Action{Beside: true},
+			}, now: time.Second, want: Action{Progress: true},
 		},
 		"the stream was silent for longer than bookmarks take": {
 			happens: func(f *Machine) { behind(f, at(70*time.Second), true) }, now: 71 * time.Second, want: Action{Leave: true},
@@ -253,8 +253,8 @@ func behind(f *Machine, now time.Time, awaited bool) {
 // unmarked makes short watches end without a bookmark.
 func unmarked(f *Machine, now time.Time, n int) {
 	for range n {
-		f.BesideOpened()
-		f.BesideUnmarked(now)
+		f.ProgressOpened()
+		f.ProgressUnmarked(now)
 	}
 }
 
@@ -276,7 +276,7 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 				f.RequestProbe()
 			case 2:
 				to += uint64(rng.IntN(3))
-				f.StreamTold(now)
+				f.StreamSent(now)
 				f.Reached(to)
 			case 3, 4, 5:
 				if f.probing {
@@ -297,11 +297,11 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 					beside = false
 					switch rng.IntN(4) {
 					case 0:
-						f.BesideFailed(now, time.Duration(rng.IntN(5))*time.Second)
+						f.ProgressFailed(now, time.Duration(rng.IntN(5))*time.Second)
 					case 1:
-						f.BesideUnmarked(now)
+						f.ProgressUnmarked(now)
 					default:
-						f.BesideOver(rng.IntN(2) == 0)
+						f.ProgressOver(rng.IntN(2) == 0)
 					}
 				}
 			case 7:
@@ -317,21 +317,21 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 					f.Follow(now)
 					beside = false
 					continue
-				case do.Beside:
-					if beside || f.InDoubt(now) {
-						t.Fatalf("seed %d: a watch beside, while another is %v, in doubt %v", seed, beside, f.InDoubt(now))
+				case do.Progress:
+					if beside || f.PastUncertain(now) {
+						t.Fatalf("seed %d: a watch beside, while another is %v, in doubt %v", seed, beside, f.PastUncertain(now))
 					}
 					beside = true
-					f.BesideOpened()
+					f.ProgressOpened()
 					continue
 				case do.Probe:
-					if f.probing || now.Before(f.spared) || f.NoBookmarks() && now.Before(f.rested) {
-						t.Fatalf("seed %d: a probe, while another is %v, spared for %v", seed, f.probing, f.spared.Sub(now))
+					if f.probing || now.Before(f.probesFrom) || f.NoBookmarks() && now.Before(f.progressFrom) {
+						t.Fatalf("seed %d: a probe, while another is %v, spared for %v", seed, f.probing, f.probesFrom.Sub(now))
 					}
 					f.ProbeSent(Probe{f.probe.Number + 1, now})
 					continue
 				}
-				if !f.probing && f.awaited > f.probe.Number && !now.Before(f.spared) && !f.NoBookmarks() {
+				if !f.probing && f.awaited > f.probe.Number && !now.Before(f.probesFrom) && !f.NoBookmarks() {
 					t.Fatalf("seed %d: somebody waits, and nothing is asked", seed)
 				}
 				if !f.probing && do.Wake.IsZero() {

@@ -7,19 +7,19 @@ type rhythm struct {
 	// every is the time from one probe to the next, everyIfOld the same if the state was already too
 	// old when the first was sent.
 	every, everyIfOld time.Duration
-	// beside is the age of the state at which a short watch is opened beside the stream.
-	beside time.Duration
+	// progress is the age of the state at which a progress watch is opened.
+	progress time.Duration
 }
 
 // rhythmOf returns the rhythm that keeps a state younger than bound. variety, from 0 to 1, shifts
 // the times: feeds with different values soon ask at different times.
 func rhythmOf(bound time.Duration, variety float64) rhythm {
 	vary := func(d time.Duration) time.Duration { return d - time.Duration(variety*float64(d/5)) }
-	r := rhythm{every: vary(bound / 5), everyIfOld: vary(bound / 10), beside: bound / 2}
-	// If the stream's own bookmark comes in time, no short watch is needed. The bookmark proves that
+	r := rhythm{every: vary(bound / 5), everyIfOld: vary(bound / 10), progress: bound / 2}
+	// If the stream's own bookmark comes in time, no progress watch is needed. The bookmark proves that
 	// the state has everything from before the last probe.
 	if patient := bound - 2*ShortWatch; patient > BookmarkEvery+r.every {
-		r.beside = patient
+		r.progress = patient
 	}
 	return r
 }
@@ -27,7 +27,7 @@ func rhythmOf(bound time.Duration, variety float64) rhythm {
 // next is when to send the next probe, if the last was sent at that time and the state is as new as
 // heard.
 func (r rhythm) next(sent, heard time.Time) time.Time {
-	old := heard.Add(r.beside)
+	old := heard.Add(r.progress)
 	if !sent.Before(old) {
 		return sent.Add(r.everyIfOld)
 	}

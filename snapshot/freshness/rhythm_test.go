@@ -35,7 +35,7 @@ func testRhythm(t *testing.T, r rhythm, bound, bookmarks time.Duration, leaves b
 			now, heard, bookmark = bookmark, asked, bookmark.Add(bookmarks)
 		} else {
 			now, asked, probes = next, next, probes+1
-			left = now.Sub(heard) >= r.beside
+			left = now.Sub(heard) >= r.progress
 		}
 		if old := now.Sub(heard); old >= bound {
 			t.Errorf("bound %v, bookmarks every %v: a state of %v", bound, bookmarks, old)
@@ -69,7 +69,7 @@ func TestRhythmOfTheStale(t *testing.T) {
 
 // TestRhythmsDiffer, and none is slower than the bound wants it to be.
 func TestRhythmsDiffer(t *testing.T) {
-	got, want := rhythmOf(time.Minute, 0.5), rhythm{every: 10800 * time.Millisecond, everyIfOld: 5400 * time.Millisecond, beside: 30 * time.Second}
+	got, want := rhythmOf(time.Minute, 0.5), rhythm{every: 10800 * time.Millisecond, everyIfOld: 5400 * time.Millisecond, progress: 30 * time.Second}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// besideTimeout bounds a short watch, with the time until it is answered.
-const besideTimeout = 15 * time.Second
+// progressTimeout bounds a progress watch, with the time until it is answered.
+const progressTimeout = 15 * time.Second
 
-// attested is what a short watch beside the stream has shown: all changes after from, up to
+// progress is what a progress watch has shown: all changes after from, up to
 // revision.
-type attested struct {
+type progress struct {
 	from, revision uint64
 	// changes are the revisions of the changes between the two, in order, and first is the first of them.
 	changes []uint64
@@ -27,18 +27,18 @@ type attested struct {
 }
 
 // last is the revision of the last change, or where the watch began.
-func (a attested) last() uint64 {
+func (a progress) last() uint64 {
 	if n := len(a.changes); n > 0 {
 		return a.changes[n-1]
 	}
 	return a.from
 }
 
-// attest opens a short watch from a revision on, and reads it up to its first bookmark.
-func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
-	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForBeside), besideTimeout)
+// watchProgress opens a progress watch from a revision on, and reads it up to its first bookmark.
+func (f *feed) watchProgress(ctx context.Context, from uint64) (progress, error) {
+	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
-	a := attested{from: from}
+	a := progress{from: from}
 	s, err := f.goOn(ctx, from, freshness.ShortWatch)
 	if err != nil {
 		return a, err
@@ -62,12 +62,12 @@ func (f *feed) attest(ctx context.Context, from uint64) (attested, error) {
 	if s.InOrder(time.Now()) {
 		return a, errNoBookmark
 	}
-	return a, fmt.Errorf("a short watch broke before its bookmark: %w", s.Err)
+	return a, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
 }
 
 // samePast returns nil if the upstream has the past that is known here. After etcd was restored from an
 // older snapshot, and written to until its revision had passed ours, a watch can begin where the last one
-// had come to, as if nothing had happened. So a short watch from just before the newest change that is no
+// had come to, as if nothing had happened. So a progress watch from just before the newest change that is no
 // deletion (which another past can have, too) must tell that change again, byte for byte, and then the
 // deletions that followed, and nothing else up to the interval's end. With [errUnproven] it does not, or
 // there was no such change since the load.
@@ -77,7 +77,7 @@ func (f *feed) samePast(ctx context.Context) error {
 	if last == nil {
 		return errUnproven
 	}
-	a, err := f.attest(ctx, last.Revision-1)
+	a, err := f.watchProgress(ctx, last.Revision-1)
 	switch {
 	case err != nil && !errors.Is(err, errNoBookmark):
 		return err
@@ -95,45 +95,45 @@ func (f *feed) samePast(ctx context.Context) error {
 	return nil
 }
 
-// errNoBookmark says that a short watch has lasted until its timeout.
-var errNoBookmark = errors.New("a short watch ended without a bookmark")
+// errNoBookmark says that a progress watch has lasted until its timeout.
+var errNoBookmark = errors.New("a progress watch ended without a bookmark")
 
-// besideOver handles the outcome of a short watch, and returns what it has shown. A watch that
+// progressOver handles the outcome of a progress watch, and returns what it has shown. A watch that
 // fails says nothing about the stream.
-func (f *feed) besideOver(a outcome[attested]) (attested, error) {
+func (f *feed) progressOver(a outcome[progress]) (progress, error) {
 	now := time.Now()
 	if _, contradiction := errors.AsType[wire.InconsistencyError](a.err); contradiction {
-		return attested{}, a.err
+		return progress{}, a.err
 	}
 	// In doubt, the watch may be of another past than the stream, which is then about to be closed.
-	switch doubt := f.fresh.InDoubt(now); {
+	switch doubt := f.fresh.PastUncertain(now); {
 	case a.err == nil && !doubt:
-		f.fresh.BesideOver(a.value.revision > f.collection.view.Load().To)
+		f.fresh.ProgressOver(a.value.revision > f.collection.view.Load().To)
 		return a.value, nil
 	case a.err == nil:
-		f.fresh.BesideOver(false)
+		f.fresh.ProgressOver(false)
 	case errors.Is(a.err, errNoBookmark):
 		was := f.fresh.NoBookmarks()
-		if f.fresh.BesideUnmarked(now); !was && f.fresh.NoBookmarks() {
+		if f.fresh.ProgressUnmarked(now); !was && f.fresh.NoBookmarks() {
 			f.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): nothing is proven " +
 				"to be the newest state, and lists of it are forwarded")
 		}
 	default:
-		f.log.Debug("a watch beside the stream proves nothing", "error", a.err)
-		f.fresh.BesideFailed(now, source.Wanted(0, a.err))
+		f.log.Debug("a progress watch proves nothing", "error", a.err)
+		f.fresh.ProgressFailed(now, source.Wanted(0, a.err))
 	}
-	return attested{}, nil
+	return progress{}, nil
 }
 
-// accept advances the interval to the revision that a short watch has shown, once the stream has told
-// all changes that the watch has shown. Otherwise it returns a, to be accepted later.
-func (c *Collection) accept(a attested) (attested, error) {
+// take advances the interval to the revision that a progress watch has shown, once the stream has told
+// all changes that the watch has shown. Otherwise it returns a, to be taken later.
+func (c *Collection) take(a progress) (progress, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	switch {
 	case a.revision <= v.To, v.absence != reason.None:
-		return attested{}, nil
+		return progress{}, nil
 	case a.last() > v.To:
 		return a, nil
 	}
@@ -143,5 +143,5 @@ func (c *Collection) accept(a attested) (attested, error) {
 		}
 	}
 	c.advanceLocked(v, a.revision, v.newest)
-	return attested{}, nil
+	return progress{}, nil
 }

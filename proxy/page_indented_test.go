@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	stdgzip "compress/gzip"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,12 +13,45 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // indented is an answer that is to be indented.
 func indented(a answer) answer {
 	a.query.Indented = true
 	return a
+}
+
+// bodyOf reads an answer, and returns it as it is after decoding.
+func bodyOf(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	defer func() { _ = resp.Body.Close() }()
+	var in io.Reader = resp.Body
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		z, err := stdgzip.NewReader(resp.Body)
+		expect.NoError(t, err)
+		in = z
+	}
+	got, err := io.ReadAll(in)
+	expect.NoError(t, err)
+	return string(got)
+}
+
+// TestIndentedGzipThreshold: it is the indented list that is larger than 128 KiB or not.
+func TestIndentedGzipThreshold(t *testing.T) {
+	empty := newBody(indented(listOf(1, 0)))
+	defer empty.release()
+	unpadded := len(listOf(1, 0).snapshot.Page(index.Query{}, nil).Objects[0].Bytes)
+	for extra, want := range map[int]string{0: "", 1: "gzip"} {
+		a := indented(listOf(1, unpadded+gzipAbove-empty.size+extra))
+		resp := write(t, policy.Request{Gzip: true}, a, http.Header{})
+		if got := resp.Header.Get("Content-Encoding"); got != want {
+			t.Errorf("%d bytes above: %q", extra, got)
+		}
+		if got := len(bodyOf(t, resp)); got != gzipAbove+extra {
+			t.Errorf("%d bytes, want %d", got, gzipAbove+extra)
+		}
+	}
 }
 
 // TestUnfitToBeIndented: what json.Indent refuses is not written, nor what would be many times as

@@ -62,7 +62,7 @@ type adminOptions struct {
 // AddFlags implements optionGroup.
 func (o *adminOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.bindAddress, "admin-bind-address", o.bindAddress,
-		"`address` of health checks (/livez, /readyz), metrics (/metrics) and\nthe status page (/statusz, /flagz), plain HTTP")
+		"`address` of health checks (/livez, /readyz), metrics (/metrics) and the status page (/statusz, /flagz), plain HTTP")
 }
 
 // Validate implements optionGroup.

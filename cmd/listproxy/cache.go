@@ -65,13 +65,13 @@ func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 	o.flags = fs
 	fs.StringVar(&o.config, "config", o.config, "policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
 	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes, and to keep: pods,pods/protobuf,deployments.v1.apps")
-	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none), beside which compressed lists may take an eighth of it:\n"+
+	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none), beside which compressed lists may take an eighth of it: "+
 		"at the bound, history is shortened, then idle resources are dropped, then lists are forwarded")
 	cli.AddConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory "+
-		"holds\neverything written before the list came. true: all but small ones; always: these, too;\n"+
+		"holds everything written before the list came. true: all but small ones; always: these, too; "+
 		"false: none. The policy can say otherwise for a resource")
 	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any "+
-		"number of clients;\nthe policy can say otherwise for a resource")
+		"number of clients; the policy can say otherwise for a resource")
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
 	fs.DurationVar(&o.staleness, "staleness-bound", o.staleness,
 		"how old the newest state may be: an answer contains everything that the API server had this long ago")

@@ -30,7 +30,7 @@ func (o *connectOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.port, "connect-port", o.port,
 		"`port` for clients that have listproxy as their proxy-url (CONNECT); 0 any free one, -1 none")
 	fs.StringSliceVar(&o.hosts, "connect-hosts", o.hosts,
-		"more `names` under which clients know the API server: host, for port 443, or host:port;\n"+
+		"more `names` under which clients know the API server: host, for port 443, or host:port; "+
 			"the name in --kubeconfig is always known. The serving certificate must be for them")
 }
 

@@ -32,8 +32,8 @@ func (o *limitOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.longRunning, "max-long-running-requests", o.longRunning,
 		"how many watches, logs, execs and the like are open at a time, at most half of them of one caller; 0 any number")
 	fs.StringVar(&o.answers, "max-inflight-bytes", o.answers,
-		"how many bytes of large answers from memory are being written, and of large bodies of requests kept to be sent\n"+
-			"again, at a time (`quantity`), shared fairly between callers; answers and bodies of up to a thousandth of it\n"+
+		"how many bytes of large answers from memory are being written, and of large bodies of requests kept to be sent "+
+			"again, at a time (`quantity`), shared fairly between callers; answers and bodies of up to a thousandth of it "+
 			"do not count; 0 any number")
 }
 

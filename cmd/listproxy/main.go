@@ -52,7 +52,6 @@ make one), and in another terminal:
 	o.AddFlags(cmd.Flags())
 	cmd.AddCommand(kubeconfig.NewCommand(), policyCommand(), status.NewCommand(), try.NewCommand(userAgent("listproxy-try")),
 		analyze.NewCommand())
-	complete(cmd)
 	cli.Root(cmd, removed())
 	showSections(cmd, &o.sections)
 	return cmd

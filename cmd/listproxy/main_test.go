@@ -21,7 +21,7 @@ func execute(t *testing.T, args ...string) (code int, out string, err error) {
 func TestWrongCommandLines(t *testing.T) {
 	for line, says := range map[string]string{
 		"--no-such-flag":   "unknown flag: --no-such-flag",
-		"no-such-command":  `there is no command "no-such-command"`,
+		"no-such-command":  `unknown command "no-such-command"`,
 		"--log-level loud": "--log-level",
 		"--watches=maybe":  "--watches",
 
@@ -31,10 +31,10 @@ func TestWrongCommandLines(t *testing.T) {
 		"kubeconfig --server proxy:8443":                `--server "proxy:8443" is not a URL`,
 		"kubeconfig --via=proxy-url --proxy-url proxy":  `--proxy-url "proxy" is not a URL`,
 		"kubeconfig --via=proxy-url --server https://a": "--server goes with --via=server",
-		"policy nosuch":                                 `there is no command "nosuch"`,
+		"policy nosuch":                                 `unknown command "nosuch"`,
 		"policy --no-such-flag":                         "unknown flag",
-		"policy check":                                  "takes 1 arguments, not 0",
-		"policy check a b":                              "takes 1 arguments, not 2",
+		"policy check":                                  "accepts 1 arg(s), received 0",
+		"policy check a b":                              "accepts 1 arg(s), received 2",
 		"policy check --no-such-flag":                   "unknown flag",
 		"status extra":                                  "extra",
 		"status --output yaml":                          `--output is no longer there: curl`,
@@ -46,11 +46,11 @@ func TestWrongCommandLines(t *testing.T) {
 		"analyze --output yaml x":                       `--output "yaml": choose`,
 		"analyze --top -1 x":                            "--top -1",
 		"analyze --config no-such-file x":               "--config",
-		"completion tcsh":                               `there is no command "tcsh"`,
+		"completion tcsh":                               `unknown command "tcsh"`,
 		"completion bash extra":                         "extra",
 		"completion bash --no-such-flag":                "unknown flag",
-		"help nosuch":                                   `there is no command "nosuch"`,
-		"help policy nosuch":                            "there is no command",
+		"help nosuch":                                   `unknown command "nosuch"`,
+		"help policy nosuch":                            "unknown command",
 	} {
 		if code, out, err := execute(t, strings.Fields(line)...); code != cli.ExitUsage || out != "" || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: exit code %d, %v, want %q\n%s", line, code, err, says, out)

@@ -87,10 +87,10 @@ func (o *observing) close(log *slog.Logger) {
 
 // reviews returns send, observed.
 func (o *observing) reviews(send authz.SendAs) authz.SendAs {
-	return observe.Reviews(o.Observer, send) //nolint:bodyclose // a function is returned, and no response
+	return observe.Asking(o.Observer, observe.PurposeReview, send) //nolint:bodyclose // a function is returned, and no response
 }
 
 // whoAmI returns send, observed.
 func (o *observing) whoAmI(send authz.SendAs) authz.SendAs {
-	return observe.WhoAmI(o.Observer, send) //nolint:bodyclose // a function is returned, and no response
+	return observe.Asking(o.Observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // a function is returned, and no response
 }

@@ -218,12 +218,12 @@ func TestMistakesAreMet(t *testing.T) {
 		clitest.Refused(t, err, tt.says...)
 	}
 	for args, words := range map[string]string{
-		"--nothing-like-it x":   "--help lists the flags",
-		"stauts":                "did you mean status?",
-		"serve":                 `there is no command "serve": --help lists the commands`,
+		"--nothing-like-it x":   "unknown flag: --nothing-like-it",
+		"stauts":                `unknown command "stauts"`,
+		"serve":                 `unknown command "serve"`,
 		"analyze":               "listproxy analyze FILE...",
 		"analyze /nope":         "/nope: no such file",
-		"policy check":          "listproxy policy check FILE",
+		"policy check":          "accepts 1 arg(s)",
 		"policy check " + wrong: `write "pods"`,
 	} {
 		code, out, err := execute(t, strings.Fields(args)...)

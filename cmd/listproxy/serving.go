@@ -53,7 +53,7 @@ func (o *servingOptions) AddFlags(fs *pflag.FlagSet) {
 		"`directory` for the certificate that listproxy makes if none is given: tls.crt, for clients to trust, and its key")
 	fs.StringVar(&o.tlsMinVersion, "tls-min-version", o.tlsMinVersion, "lowest `version` of TLS: "+strings.Join(tlsVersions(), " or "))
 	fs.Float64Var(&o.goawayChance, "goaway-chance", o.goawayChance,
-		"part of the requests over HTTP/2 after which their client is told to connect again, so that clients spread over\n"+
+		"part of the requests over HTTP/2 after which their client is told to connect again, so that clients spread over "+
 			"replicas; up to 0.02; 0 none, 0.001 is a good beginning")
 	fs.DurationVar(&o.delay, "shutdown-delay-duration", o.delay,
 		"how long listproxy serves as before after SIGTERM, while /readyz already fails, so that load balancers notice")
@@ -125,12 +125,6 @@ func (o *servingOptions) certificates(hosts []string, clientCA *serve.ClientCA, 
 			return nil, fmt.Errorf("%s: %w", flags, err)
 		}
 		log.Info("serving with a certificate made here: clients need it", "file", config.CertFile)
-	}
-	// It is used all the same: a mounted Secret is like that unless its volume has a defaultMode, in a
-	// container of one user.
-	if serve.KeyReadableByOthers(config.KeyFile) {
-		log.Warn("a private key is readable by everybody on this machine: take that away (chmod o-r, defaultMode of a Secret's volume)",
-			"file", config.KeyFile)
 	}
 	made, err := serve.NewCertificates(config, log)
 	if err != nil {

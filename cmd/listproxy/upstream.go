@@ -18,7 +18,7 @@ type upstreamOptions struct{ kubeconfig string }
 // AddFlags implements optionGroup.
 func (o *upstreamOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig,
-		"`file` with the API server's address and listproxy's own credentials;\nwithout it, the in-cluster configuration")
+		"`file` with the API server's address and listproxy's own credentials; without it, the in-cluster configuration")
 }
 
 // Validate implements optionGroup.
@@ -54,9 +54,6 @@ func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
 			return nil, fmt.Errorf("the account of this pod: %w", err)
 		}
 		return identified(cfg), nil
-	}
-	if err := checkLogin(o.kubeconfig); err != nil {
-		return nil, err
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {

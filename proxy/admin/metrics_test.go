@@ -49,7 +49,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}\n")),
 		}, nil
 	}
-	send := observe.Reviews(o, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) { return answer(r) })
+	send := observe.Asking(o, observe.PurposeReview, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) { return answer(r) })
 	review, err := send(t.Context(), struct{}{}, httptest.NewRequest(http.MethodPost, "/", nil))
 	expect.NoError(t, err)
 	_ = review.Body.Close()

@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/policy/reason"
 )
 
 // The decisions about a request, in metrics and traces.
@@ -24,12 +23,17 @@ const (
 	VerbWatch = "watch"
 )
 
-// For what the upstream is asked.
+// Purpose is for what the upstream is asked.
+type Purpose string
+
+// The purposes.
 const (
-	purposeForward = "forward"
-	purposeReview  = "review"
-	purposeWhoAmI  = "whoami"
-	purposeFeed    = "feed"
+	purposeForward Purpose = "forward"
+	purposeFeed    Purpose = "feed"
+	// PurposeReview: what may a caller do?
+	PurposeReview Purpose = "review"
+	// PurposeWhoAmI: who is a caller?
+	PurposeWhoAmI Purpose = "whoami"
 )
 
 // What became of a proof of the newest state, beside the reasons.
@@ -37,15 +41,6 @@ const (
 	proofProven = "proven"
 	proofGone   = "gone" // the caller has left
 )
-
-// ProofResults returns every result of a proof of the newest state.
-func ProofResults() []string {
-	all := []string{proofProven, proofGone}
-	for _, why := range reason.Forwarding() {
-		all = append(all, string(why))
-	}
-	return all
-}
 
 // Labels of several metrics.
 const (
@@ -137,13 +132,8 @@ func (m *metrics) count(l requestLabels, took time.Duration, long bool, sent int
 }
 
 // asked counts a request to the API server; code is 0 where there was no answer.
-func (m *metrics) asked(purpose string, code int) {
-	m.upstream.WithLabelValues(purpose, codeLabel(code)).Inc()
-}
-
-func (m *metrics) reviewed(took time.Duration, code int) {
-	m.asked(purposeReview, code)
-	m.reviews.WithLabelValues(codeLabel(code)).Observe(took.Seconds())
+func (m *metrics) asked(purpose Purpose, code int) {
+	m.upstream.WithLabelValues(string(purpose), codeLabel(code)).Inc()
 }
 
 // OrNone returns the value of a label, which is "none" where it does not apply.

@@ -7,9 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	semconv "go.opentelemetry.io/otel/semconv/v1.4.0"
 	"go.opentelemetry.io/otel/trace"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
@@ -29,7 +27,6 @@ type Record struct {
 	long    bool
 	whole   bool // the handler has returned in order
 	ignored bool
-	decided bool
 
 	list   policy.Request
 	served Served
@@ -94,7 +91,7 @@ func (rec *Record) Refused(reason string) {
 
 // Decided notes what was found out about a request. With a reason it is forwarded.
 func (rec *Record) Decided(list policy.Request, semantics policy.Semantics, reason reason.Reason) {
-	rec.decided, rec.list, rec.served = true, list, Served{}
+	rec.list, rec.served = list, Served{}
 	rec.labels.decision, rec.labels.reason, rec.labels.semantics = DecisionServe, string(reason), semantics
 	if reason != "" {
 		rec.labels.decision = DecisionForward
@@ -177,22 +174,14 @@ func (rec *Record) describe(span trace.Span) {
 			attrRevision.Int64(int64(rec.served.Revision)), // #nosec G115 -- etcd's revisions are int64
 			attrItems.Int(rec.served.Items))
 	}
-	if path := route(rec.request, rec.serves); path != "" {
-		add(semconv.HTTPRouteKey, path)
-		name += " " + path
+	if rec.labels.resource != OtherLabel {
+		name += " " + rec.labels.resource
 	}
 	span.SetName(name)
 	span.SetAttributes(attributes...)
 	if !rec.whole {
 		span.SetStatus(codes.Error, "the answer was broken off")
 	}
-}
-
-// serves says whether the upstream is known to have a resource, from the catalog or from what it
-// has answered. The catalog counts for what was decided about.
-func (rec *Record) serves(gvr schema.GroupVersionResource) bool {
-	_, served := rec.observer.served.of(gvr)
-	return served || rec.decided && rec.observer.serves(gvr)
 }
 
 // CountingWriter counts what is written. It knows nothing of who wants to know.

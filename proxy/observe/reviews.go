@@ -6,24 +6,10 @@ import (
 	"time"
 )
 
-// Reviews returns send, observed: it sends reviews of what a caller may do. Each is counted, and
-// has a span below that of the first request that asked for it.
-func Reviews[Caller any](
-	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error),
-) func(context.Context, Caller, *http.Request) (*http.Response, error) {
-	return observed(o, send, o.metrics.reviewed) //nolint:bodyclose // a function is returned, and no response
-}
-
-// WhoAmI is Reviews for questions who a caller is.
-func WhoAmI[Caller any](
-	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error),
-) func(context.Context, Caller, *http.Request) (*http.Response, error) {
-	count := func(_ time.Duration, code int) { o.metrics.asked(purposeWhoAmI, code) }
-	return observed(o, send, count) //nolint:bodyclose // a function is returned, and no response
-}
-
-func observed[Caller any](
-	o *Observer, send func(context.Context, Caller, *http.Request) (*http.Response, error), count func(took time.Duration, code int),
+// Asking returns send, observed: it asks the API server for that purpose about a caller. Each question
+// is counted, and has a span below that of the first request that asked for it.
+func Asking[Caller any](
+	o *Observer, purpose Purpose, send func(context.Context, Caller, *http.Request) (*http.Response, error),
 ) func(context.Context, Caller, *http.Request) (*http.Response, error) {
 	return func(ctx context.Context, caller Caller, r *http.Request) (*http.Response, error) {
 		begun, code := time.Now(), 0
@@ -33,7 +19,10 @@ func observed[Caller any](
 		if err == nil {
 			code = res.StatusCode
 		}
-		count(time.Since(begun), code)
+		o.metrics.asked(purpose, code)
+		if purpose == PurposeReview {
+			o.metrics.reviews.WithLabelValues(codeLabel(code)).Observe(time.Since(begun).Seconds())
+		}
 		return res, err
 	}
 }

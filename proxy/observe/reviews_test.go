@@ -29,7 +29,7 @@ func TestQuestionsWhoACallerIsAreCounted(t *testing.T) {
 	o, metrics := newMetered(nil)
 	answer := &http.Response{StatusCode: http.StatusCreated, Body: http.NoBody}
 	for _, err := range []error{nil, nil, http.ErrHandlerTimeout} {
-		send := WhoAmI(o, func(context.Context, struct{}, *http.Request) (*http.Response, error) { return answer, err })
+		send := Asking(o, PurposeWhoAmI, func(context.Context, struct{}, *http.Request) (*http.Response, error) { return answer, err })
 		if res, got := send(t.Context(), struct{}{}, httptest.NewRequest(http.MethodPost, "/", nil)); got == nil {
 			_ = res.Body.Close()
 		}

@@ -134,11 +134,3 @@ func DefaultDir() string {
 
 // SelfSignedFile is the file in dir that clients are to trust.
 func SelfSignedFile(dir string) string { return filepath.Join(dir, certFile) }
-
-// KeyReadableByOthers says whether anybody on the machine may read the file at path. That its group
-// may read the file does not count: in this way Kubernetes gives a mounted Secret to a process that
-// is not root.
-func KeyReadableByOthers(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().Perm()&0o004 != 0
-}

@@ -142,17 +142,3 @@ func TestSelfSignedRefusals(t *testing.T) {
 		t.Errorf("made for wrong hosts: %v, %v", entries, err)
 	}
 }
-
-func TestKeyReadableByOthers(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "key")
-	if KeyReadableByOthers(path) {
-		t.Error("a file that is not there is readable")
-	}
-	expect.NoError(t, os.WriteFile(path, nil, 0o600))
-	for mode, want := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o400: false, 0o644: true, 0o604: true} {
-		expect.NoError(t, os.Chmod(path, mode))
-		if got := KeyReadableByOthers(path); got != want {
-			t.Errorf("%v: %t", mode, got)
-		}
-	}
-}

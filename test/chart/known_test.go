@@ -36,12 +36,13 @@ func everything(t *testing.T) knowledge {
 	k := knowledge{metrics: map[string]map[string]bool{"up": {}}, words: map[string][]string{
 		"decision":  {"serve", "forward", "refuse", "none"},
 		"purpose":   {"forward", "review", "feed"},
-		"result":    append([]string{"hit", "miss", "agrees", "mismatch", "inconclusive"}, observe.ProofResults()...),
+		"result":    {"hit", "miss", "agrees", "mismatch", "inconclusive", "proven", "gone"},
 		"semantics": {string(policy.MostRecent), string(policy.Any), string(policy.NotOlderThan), string(policy.Exact), string(policy.Continue), "none"},
 		"verb":      {observe.VerbList, observe.VerbWatch, observe.OtherLabel},
 	}}
 	for _, reason := range reason.Forwarding() {
 		k.words["reason"] = append(k.words["reason"], string(reason))
+		k.words["result"] = append(k.words["result"], string(reason))
 	}
 	k.words["reason"] = slices.Concat(k.words["reason"], []string{"none"}, proxy.RefusalReasons())
 	for _, ending := range watch.Endings() {

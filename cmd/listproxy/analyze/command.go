@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
 	"github.com/listproxy/listproxy/policy"
 )
@@ -70,7 +69,6 @@ The exit code is 1 if a file could not be read to its end, or has no list and no
 	fs.StringVarP(&output, "output", "o", outputText, "`form`: text or json")
 	fs.StringVar(&config, "config", "", "policy `file` that listproxy would have; without it, the built-in policy")
 	fs.IntVar(&top, "top", 20, "how `many` rows of clients and resources the text has; 0 all")
-	cli.Complete(cmd, "output", outputText, outputJSON)
 	return cmd
 }
 

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/policy"
@@ -22,10 +21,4 @@ func CheckConsistentLists(value string) error {
 		return nil
 	}
 	return fmt.Errorf("--consistent-lists %q: choose true, always or false", value)
-}
-
-// Complete tells shells what a flag of a command takes: one of the choices, or none of them a file.
-func Complete(cmd *cobra.Command, flag string, choices ...string) {
-	// An error would mean that there is no such flag, or that it was said twice.
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -11,8 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 )
 
 // The ways to point a client at the proxy.
@@ -98,13 +96,12 @@ Nothing in it is secret. Name the CAs of listproxy and of the API servers:
 	fs.StringVar(&to.proxyURL, "proxy-url", "https://127.0.0.1:8444",
 		"`URL` of the proxy's --connect-port, with --via=proxy-url")
 	fs.StringArrayVar(&caPaths, "certificate-authority", []string{DefaultCA()},
-		"`file` with the CA of the proxy's certificate, which is the same inside tunnels; repeat it for several,\nas while a CA is replaced by another;\nwith --in-cluster also the cluster's own, for the bypass")
+		"`file` with the CA of the proxy's certificate, which is the same inside tunnels; repeat it for several, as while a CA is replaced by another; with --in-cluster also the cluster's own, for the bypass")
 	fs.BoolVar(&pods.wanted, "in-cluster", false, "print one for pods, instead of taking a context from a kubeconfig")
 	fs.StringVar(&pods.tlsServerName, "tls-server-name", apiServerName,
-		"`name` that the certificate must have, with --in-cluster: API servers have this one, so that the kubeconfig also\n"+
+		"`name` that the certificate must have, with --in-cluster: API servers have this one, so that the kubeconfig also "+
 			"fits where the Service leads to them (bypass); empty for the name in --server")
 	fs.StringVar(&pods.namespace, "namespace", "", "`namespace` of the context, with --in-cluster")
-	cli.Complete(cmd, "via", viaServer, viaProxyURL)
 	return cmd
 }
 
@@ -201,6 +198,6 @@ func hintAtCertificate(w io.Writer, cfg *api.Config) {
 	name := cfg.Contexts[cfg.CurrentContext].AuthInfo
 	if user := cfg.AuthInfos[name]; user != nil && len(user.ClientCertificateData) > 0 {
 		_, _ = fmt.Fprintf(w, "listproxy: the user %q has a client certificate, which listproxy takes only with --client-ca-file. Without "+
-			"it such a user is anonymous.\n", name)
+			"it such a user is anonymous. ", name)
 	}
 }

@@ -20,7 +20,7 @@ func NewCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what is wrong with a policy file, or print its rules",
-		Args:  cli.WholeArgs(1),
+		Args:  cobra.ExactArgs(1),
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			if args[0] == "" {
 				return errors.New("the name of the policy file is empty")

@@ -60,7 +60,6 @@ For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 		},
 	}
 	cmd.Flags().StringVar(&address, "address", "http://127.0.0.1:8081", "`URL` of the listproxy to ask, at its --admin-bind-address")
-	cli.Complete(cmd, "address")
 	return cmd
 }
 

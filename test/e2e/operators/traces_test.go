@@ -182,7 +182,7 @@ func describe(spans []span) string {
 // TestOneTree: a list that is forwarded for an administrator is one tree of both processes' spans.
 func TestOneTree(t *testing.T) {
 	t.Parallel()
-	const name = "GET /api/v1/pods"
+	const name, theirs = "GET pods", "GET /api/v1/pods"
 	var spans []span
 	untilWhole(t, func() (err error) {
 		id, status := askTraced(t, controlplane.Admin, "/api/v1/pods")
@@ -193,13 +193,13 @@ func TestOneTree(t *testing.T) {
 			return err
 		}
 		spans, err = await(t, id, func(spans []span) bool {
-			return has(spans, "listproxy", name, "forward") && has(spans, "apiserver", name)
+			return has(spans, "listproxy", name, "forward") && has(spans, "apiserver", theirs)
 		})
 		return err
 	})
 	request, _ := find(spans, "listproxy", name)
 	forward, _ := find(spans, "listproxy", "forward")
-	upstream, _ := find(spans, "apiserver", name)
+	upstream, _ := find(spans, "apiserver", theirs)
 	if forward.parent() != request.SpanID || upstream.parent() != forward.SpanID {
 		t.Errorf("it is no tree:\n%s", describe(spans))
 	}
@@ -216,7 +216,7 @@ func TestOneTree(t *testing.T) {
 // TestFromMemory: a list from memory has its steps, and the review that was asked for it.
 func TestFromMemory(t *testing.T) {
 	t.Parallel()
-	const name = "GET /api/v1/namespaces/{namespace}/pods"
+	const name, theirs = "GET pods", "GET /api/v1/namespaces/{namespace}/pods"
 	const review = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	steps := []string{"review", "snapshot", "write"}
 	var spans []span
@@ -253,7 +253,7 @@ func TestFromMemory(t *testing.T) {
 	if post.parent() != ours.SpanID || reviewed.parent() != post.SpanID {
 		t.Errorf("the upstream's review is not below ours:\n%s", describe(spans))
 	}
-	if _, there := find(spans, "apiserver", name); there {
+	if _, there := find(spans, "apiserver", theirs); there {
 		t.Error("kube-apiserver was asked for the list")
 	}
 }

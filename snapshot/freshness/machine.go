@@ -203,7 +203,7 @@ func (m *Machine) nextProgress(now, heard time.Time) time.Time {
 	return later(later(m.first.at.Add(progressDelay), heard.Add(m.rhythm.progress)), m.progressFrom)
 }
 
-// InDoubt reports whether the server that answers now may have another past than the stream.
+// PastUncertain reports whether the server that answers now may have another past than the stream.
 func (m *Machine) PastUncertain(now time.Time) bool {
 	return m.unanswered.After(m.sentAt) || clock.Age(m.sentAt, now) > BookmarkEvery
 }

@@ -61,10 +61,14 @@ func (r *Request) setWatchParameter(name, value string) bool {
 
 // decideWatch maps the options of a watch to semantics as kube-apiserver does, where it has
 // streaming lists (k8s.io/apiserver: storage/cacher, and apimachinery's internalversion defaults
-// and validation). What it does not understand is forwarded.
+// and validation). What it does not understand is forwarded: with sendInitialEvents,
+// resourceVersionMatch must be NotOlderThan; without, it must be empty.
 //
-// Without sendInitialEvents, a watch of the newest state or of any state counts as a streaming
-// list.
+//	resourceVersion  sendInitialEvents    begins with
+//	none or "0"      not given, or true   the state
+//	none or "0"      false                the next event
+//	N                true                 the state at N or later
+//	N                not given, or false  the events after N
 func decideWatch(o ListOptions, w WatchOptions) Decision {
 	revision, isRevision := parseDecimal(o.ResourceVersion)
 	said := w.SendInitialEvents != ""

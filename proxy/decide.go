@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authz"
-	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -46,11 +46,11 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if evaluation.NotKept != reason.None {
 		return list, found, evaluation.NotKept
 	}
-	entry, why := h.Catalog.Lookup(r.Context(), list.Group, list.Version, list.Resource)
+	entry, why := h.Cluster.Lookup(resourceOf(list))
 	if why != reason.None {
 		return list, found, why
 	}
-	representation, why := h.representation(list, evaluation.Rule, entry)
+	representation, why := evaluation.Rule.Representation(list, entry.Namespaced, entry.Custom)
 	if why != reason.None {
 		return list, found, why
 	}
@@ -132,23 +132,18 @@ type answer struct {
 	snapshot       snapshot.Snapshot
 	query          index.Query
 
-	entry      discovery.Entry
+	entry      cluster.Entry
 	collection *snapshot.Collection
 	rights     rights
 }
 
-// representation returns the one to answer in, which depends on the kind of resource, or the reason
-// why there is none.
-func (h *Handler) representation(list policy.Request, rule policy.Rule, entry discovery.Entry) (media.Representation, reason.Reason) {
-	representation, why := rule.Representation(list, entry.Namespaced, entry.Custom)
-	if why == reason.None { // nor is a feed begun that could not be used
-		why = h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, entry)
-	}
-	return representation, why
+// resourceOf names the resource that a list is of.
+func resourceOf(list policy.Request) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: list.Group, Version: list.Version, Resource: list.Resource}
 }
 
 // query says what the page is to hold.
-func query(list policy.Request, entry discovery.Entry, d policy.Decision) index.Query {
+func query(list policy.Request, entry cluster.Entry, d policy.Decision) index.Query {
 	q := index.Query{
 		Scope:  index.Scope{Namespace: list.Namespace},
 		Start:  d.Start,
@@ -166,9 +161,9 @@ func query(list policy.Request, entry discovery.Entry, d policy.Decision) index.
 }
 
 // collectionOf names the collection that has the objects of a list.
-func collectionOf(list policy.Request, entry discovery.Entry, representation media.Representation) snapshot.Resource {
+func collectionOf(list policy.Request, entry cluster.Entry, representation media.Representation) snapshot.Resource {
 	return snapshot.Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: list.Group, Version: list.Version, Resource: list.Resource},
+		GroupVersionResource: resourceOf(list),
 		Namespaced:           entry.Namespaced,
 		Representation:       representation,
 	}

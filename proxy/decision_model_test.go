@@ -23,7 +23,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/authz"
-	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -172,6 +172,7 @@ func (w *modelWorld) service(remote bool) string {
 func (w *modelWorld) definition() string {
 	return fmt.Sprintf(`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",`+
 		`"metadata":{"name":"widgets.example.com","resourceVersion":"%d","generation":%d},`+
+		`"spec":{"group":"example.com","scope":"Namespaced","versions":[{"name":"v1","served":true}]},`+
 		`"status":{"conditions":[{"type":"Established","status":"True"}]}}`, w.told, w.epochs.Definition)
 }
 
@@ -397,13 +398,13 @@ func startModelWorld(t testing.TB, change ...func(*snapshot.Config)) *modelWorld
 	w.Document("/apis/example.com/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1","resources":[`+
 		`{"name":"widgets","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`)
 	w.Document("/version", proxytest.VersionOf("v1.36.3"))
-	var cluster *discovery.Cluster
+	var served *cluster.Cluster
 	config := snapshot.Config{
 		Client: &http.Client{Transport: proxytest.Transport(w.feed)},
 		Base:   &url.URL{Scheme: "https", Host: "upstream.example"},
 		Limits: snapshot.Limits{History: time.Hour, Staleness: modelStaleness, Wait: 100 * time.Millisecond},
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
-			return cluster.Fields(ctx, gvr)
+			return served.Fields(ctx, gvr)
 		},
 		Settings: func(schema.GroupVersionResource) snapshot.Settings { return snapshot.Settings{Watches: true} },
 		Log:      proxytest.DiscardLog(),
@@ -412,7 +413,7 @@ func startModelWorld(t testing.TB, change ...func(*snapshot.Config)) *modelWorld
 		of(&config)
 	}
 	collections := snapshot.NewCollections(config)
-	cluster, err := discovery.New(w.Config(), discovery.Config{
+	served, err := cluster.New(w.Config(), cluster.Config{
 		Invalidate: collections.Invalidate, Verify: collections.Verify, Log: proxytest.DiscardLog(),
 	})
 	expect.NoError(t, err)
@@ -426,8 +427,7 @@ func startModelWorld(t testing.TB, change ...func(*snapshot.Config)) *modelWorld
 
 		ConsistentWait: 3 * time.Second,
 
-		Catalog:     cluster.Catalog,
-		Schemas:     cluster.Schemas,
+		Cluster:     served,
 		Authorizer:  reviews,
 		Collections: collections,
 		Limits:      bounds,
@@ -436,7 +436,7 @@ func startModelWorld(t testing.TB, change ...func(*snapshot.Config)) *modelWorld
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { cluster.Run(ctx) })
+	running.Go(func() { served.Run(ctx) })
 	t.Cleanup(func() {
 		stop()
 		if len(w.deaf) > 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/authz"
-	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/limits"
@@ -40,8 +40,7 @@ type Handler struct {
 	Forward       *forward.Forwarder
 	// Policy says what is kept.
 	Policy     *policy.Config
-	Catalog    *discovery.Catalog
-	Schemas    *discovery.Schemas
+	Cluster    *cluster.Cluster
 	Authorizer *authz.Authorizer
 	// WhoAmI says who callers are; nil if there is no audit log.
 	WhoAmI *authz.WhoAmI

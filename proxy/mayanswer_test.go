@@ -19,7 +19,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/authz"
-	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
@@ -30,11 +30,11 @@ import (
 )
 
 func TestMayAnswer(t *testing.T) {
-	pods, widgets := discovery.Entry{Namespaced: true}, discovery.Entry{Namespaced: true, Custom: true}
+	pods, widgets := cluster.Entry{Namespaced: true}, cluster.Entry{Namespaced: true, Custom: true}
 	now := time.Now()
 	state := snapshot.Snapshot{Revision: 7, Heard: now.Add(-time.Minute)}
 	memory := snapshot.Validity{Interval: snapshot.Interval{From: 7, To: 9}, Staleness: time.Hour}
-	firm := conditions{at: now, entry: pods, known: true, memory: memory, allowed: true}
+	firm := conditions{at: now, entry: pods, memory: memory, allowed: true}
 	with := func(change func(*conditions)) conditions {
 		on := firm
 		change(&on)
@@ -47,8 +47,8 @@ func TestMayAnswer(t *testing.T) {
 	}{
 		{"nothing has changed", firm, ""},
 		{"nothing is known", conditions{}, reason.Warming},
-		{"a definition is not vouched for", with(func(g *conditions) { g.schema = reason.Upstream }), reason.Upstream},
-		{"the catalog does not know it any more", with(func(g *conditions) { g.entry, g.known = discovery.Entry{}, false }), reason.Warming},
+		{"a definition is not vouched for", with(func(g *conditions) { g.unknown = reason.Upstream }), reason.Upstream},
+		{"the catalog does not know it any more", with(func(g *conditions) { g.entry, g.unknown = cluster.Entry{}, reason.UnknownResource }), reason.UnknownResource},
 		{"it is another kind of resource", with(func(g *conditions) { g.entry = widgets }), reason.Warming},
 		{"it is of another scope now", with(func(g *conditions) { g.entry.Namespaced = !g.entry.Namespaced }), reason.Warming},
 		{"the state is too old", with(func(g *conditions) { g.at = now.Add(time.Hour) }), reason.Stale},
@@ -56,7 +56,7 @@ func TestMayAnswer(t *testing.T) {
 		{"the revision is let go of", with(func(g *conditions) { g.memory.Interval = snapshot.Interval{From: 8, To: 9} }), reason.History},
 		{"an epoch has ended", with(func(g *conditions) { g.memory.Epoch++ }), reason.Warming},
 		{"the review counts no more", with(func(g *conditions) { g.allowed = false }), reason.ReviewFailed},
-		{"all at once", conditions{schema: reason.Upstream, memory: snapshot.Validity{Absence: reason.Stale}}, reason.Upstream},
+		{"all at once", conditions{unknown: reason.Upstream, memory: snapshot.Validity{Absence: reason.Stale}}, reason.Upstream},
 	} {
 		if got := mayAnswer(pods, state, tt.on); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
@@ -84,15 +84,16 @@ func fakeCluster() *proxytest.FakeAPI {
 }
 
 // runCluster runs a Cluster of f in the bubble.
-func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Invalidation)) *discovery.Cluster {
+func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Invalidation)) *cluster.Cluster {
 	t.Helper()
-	cluster, err := discovery.New(f.Config(), discovery.Config{Invalidate: invalidate, Verify: func(string) {}, Log: proxytest.DiscardLog()})
+	served, err := cluster.New(f.Config(), cluster.Config{Invalidate: invalidate, Verify: func(string) {}, Log: proxytest.DiscardLog()})
 	expect.NoError(t, err)
-	proxytest.RunInBubble(t, cluster.Run)
-	if _, reason := cluster.Catalog.Lookup(t.Context(), "", "v1", "pods"); reason != "" {
+	proxytest.RunInBubble(t, served.Run)
+	synctest.Wait()
+	if _, reason := served.Lookup(schema.GroupVersionResource{Version: "v1", Resource: "pods"}); reason != "" {
 		t.Fatalf("pods are not served: %s", reason)
 	}
-	return cluster
+	return served
 }
 
 // decider is a Handler that knows of the pods of f, and whose collections have no upstream.
@@ -106,10 +107,8 @@ func decider(t *testing.T, f *proxytest.FakeAPI, bodies int64) *Handler {
 		Log:    proxytest.DiscardLog(),
 	})
 	t.Cleanup(collections.Close)
-	cluster := runCluster(t, f, func(snapshot.Invalidation) {})
 	return &Handler{
-		Catalog:     cluster.Catalog,
-		Schemas:     cluster.Schemas,
+		Cluster:     runCluster(t, f, func(snapshot.Invalidation) {}),
 		Authorizer:  authorizerOf(t, sayYes),
 		Collections: collections,
 		Limits:      bounds,
@@ -134,7 +133,7 @@ func TestLastWordAfterEveryWait(t *testing.T) {
 		})
 		list := policy.Request{Version: "v1", Resource: "pods"}
 		found := listOf(3, 1000)
-		found.entry, found.collection = discovery.Entry{Namespaced: true}, collection
+		found.entry, found.collection = cluster.Entry{Namespaced: true}, collection
 		yes, err := h.Authorizer.Review(t.Context(), who.asked(), authz.Attributes{Verb: "list", Version: "v1", Resource: "pods"})
 		if err != nil || yes.Decision() != authz.Yes {
 			t.Fatalf("the review: %v", err)

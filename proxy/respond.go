@@ -174,10 +174,9 @@ func (h *Handler) conditions(list policy.Request, a answer) conditions {
 	now := time.Now()
 	on := conditions{
 		at:      now,
-		schema:  h.Schemas.Check(schema.GroupResource{Group: list.Group, Resource: list.Resource}, a.entry),
 		memory:  a.collection.Validity(),
 		allowed: h.left(a.rights, now) > 0,
 	}
-	on.entry, on.known = h.Catalog.Known(list.Group, list.Version, list.Resource)
+	on.entry, on.unknown = h.Cluster.Lookup(resourceOf(list))
 	return on
 }

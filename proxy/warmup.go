@@ -11,7 +11,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/snapshot"
 )
 
@@ -29,8 +29,7 @@ const warmupRetry = 2 * time.Second
 // stays ready: if a collection is lost later, its lists are forwarded, and Warmup starts it again
 // as soon as possible, without waiting for a request.
 type Warmup struct {
-	catalog     *discovery.Catalog
-	schemas     *discovery.Schemas
+	cluster     *cluster.Cluster
 	collections *snapshot.Collections
 	log         *slog.Logger
 
@@ -42,12 +41,10 @@ type Warmup struct {
 // NewWarmup returns a Warmup of the eager collections. eager must name each of them once. Call Run
 // to start it.
 func NewWarmup(
-	eager []EagerCollection, catalog *discovery.Catalog, schemas *discovery.Schemas, collections *snapshot.Collections,
-	log *slog.Logger,
+	eager []EagerCollection, served *cluster.Cluster, collections *snapshot.Collections, log *slog.Logger,
 ) *Warmup {
 	w := &Warmup{
-		catalog:     catalog,
-		schemas:     schemas,
+		cluster:     served,
 		collections: collections,
 		log:         log,
 		waiting:     map[EagerCollection]string{},
@@ -86,12 +83,9 @@ func (w *Warmup) warm(ctx context.Context, e EagerCollection) {
 // start makes sure that the collection runs, and waits for its first state. If there is none, it
 // returns why.
 func (w *Warmup) start(ctx context.Context, e EagerCollection) string {
-	entry, why := w.catalog.Lookup(ctx, e.Group, e.Version, e.Resource)
+	entry, why := w.cluster.Lookup(e.GroupVersionResource)
 	if why == "" && entry.Custom && e.Representation == media.Protobuf {
 		why = reason.Representation // custom resources do not have it
-	}
-	if why == "" {
-		why = w.schemas.Check(e.GroupResource(), entry)
 	}
 	if why != "" {
 		return string(why)

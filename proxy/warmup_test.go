@@ -28,7 +28,7 @@ func TestWarmup(t *testing.T) {
 			GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Representation: media.JSON,
 		}}
 		h := w.handler
-		warmup := NewWarmup(eager, h.Catalog, h.Schemas, h.Collections, proxytest.DiscardLog())
+		warmup := NewWarmup(eager, h.Cluster, h.Collections, proxytest.DiscardLog())
 		ctx, stop := context.WithCancel(t.Context())
 		over := make(chan struct{})
 		go func() { warmup.Run(ctx); close(over) }()

@@ -10,11 +10,9 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/discovery"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/serve"
@@ -73,7 +71,7 @@ func (h *Handler) beginWatch(
 		After:     a.after,
 		Bookmarks: s.bookmarks,
 		Timeout:   timeLeft(r.Context(), list.WatchOptions.Timeout),
-		Defined:   h.definedAs(list.Group, list.Version, list.Resource, a.entry),
+		Defined:   func() bool { return h.Cluster.Stands(resourceOf(list), a.entry) },
 	})
 	if s.cursor == nil { // its history is forgotten, or the span was lost meanwhile
 		return nil, cmp.Or(a.collection.NoFollow(a.after, true), reason.Warming)
@@ -177,14 +175,6 @@ func (s *watchStream) release() {
 	if s.page != nil {
 		s.page.release()
 		s.page = nil
-	}
-}
-
-// definedAs returns what says whether a resource is still served and defined as it was.
-func (h *Handler) definedAs(group, version, resource string, was discovery.Entry) func() bool {
-	of := schema.GroupResource{Group: group, Resource: resource}
-	return func() bool {
-		return h.Catalog.Stands(group, version, resource, was) && h.Schemas.Check(of, was) == reason.None
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authz"
-	"github.com/listproxy/listproxy/proxy/discovery"
+	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
@@ -78,7 +78,7 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 	if a.feeds, err = o.newFeeds(api, observing, &a.closers, log); err != nil {
 		return nil, err
 	}
-	observing.Serves = a.cluster.Catalog.Serves
+	observing.Serves = a.cluster.Serves
 	a.forward = forward.New(api.transports, log)
 	handler, err := o.newHandler(a, observing, log)
 	if err != nil {
@@ -87,9 +87,9 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 	a.handler = handler.Chain()
 	a.ready = admin.Readiness{
 		Draining:  a.draining.Load,
-		Discovery: a.cluster.Catalog.Ready,
-		Schemas:   a.cluster.Schemas.Ready,
-		Servers:   a.cluster.Servers.Ready,
+		Discovery: a.cluster.DiscoveryReady,
+		Schemas:   a.cluster.DefinitionsReady,
+		Servers:   a.cluster.ServersReady,
 		Upstream:  a.health.Stats,
 		Eager:     a.warmup.Stats,
 	}
@@ -116,8 +116,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 		Upstream:       a.transports,
 		Forward:        a.forward,
 		Policy:         o.cache.policy,
-		Catalog:        a.cluster.Catalog,
-		Schemas:        a.cluster.Schemas,
+		Cluster:        a.cluster,
 		Authorizer:     a.authorizer,
 		Impersonator:   a.impersonator,
 		Collections:    a.collections,
@@ -168,7 +167,7 @@ func (o *options) newRights(api apiServer, observing *observing, log *slog.Logge
 		}
 		flush = func() { r.authorizer.Flush(); r.impersonator.Flush() }
 	}
-	r.watchRBAC = func(ctx context.Context) error { return discovery.WatchRBAC(ctx, api.own, flush, log) }
+	r.watchRBAC = func(ctx context.Context) error { return cluster.WatchRBAC(ctx, api.own, flush, log) }
 	if o.audit.config.Enabled() {
 		if r.whoAmI, err = authz.NewWhoAmI(observing.whoAmI(send), api.transports.URL(), reviews); err != nil {
 			return r, err
@@ -181,7 +180,7 @@ func (o *options) newRights(api apiServer, observing *observing, log *slog.Logge
 type feeds struct {
 	compressor  *gzip.Compressor
 	collections *snapshot.Collections
-	cluster     *discovery.Cluster
+	cluster     *cluster.Cluster
 	warmup      *proxy.Warmup
 }
 
@@ -197,12 +196,12 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 	closing.add(f.compressor.Close)
 	// Feeds ask the cluster, and the cluster drops what feeds have brought. The first feed begins when
 	// both are there.
-	var cluster *discovery.Cluster
+	var served *cluster.Cluster
 	collections := snapshot.Config{
 		Client: own,
 		Base:   api.transports.URL(),
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
-			return cluster.Fields(ctx, gvr)
+			return served.Fields(ctx, gvr)
 		},
 		ContinueToken: policy.EncodeContinue,
 		Compressor:    f.compressor,
@@ -211,15 +210,15 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 	o.cache.ApplyTo(&collections)
 	f.collections = snapshot.NewCollections(collections)
 	closing.add(f.collections.Close)
-	config := discovery.Config{
+	config := cluster.Config{
 		Invalidate: f.collections.Invalidate,
 		Verify:     f.collections.Verify,
 		Log:        log,
 	}
-	if cluster, err = discovery.New(api.own, config); err != nil {
+	if served, err = cluster.New(api.own, config); err != nil {
 		return f, err
 	}
-	f.cluster = cluster
-	f.warmup = proxy.NewWarmup(o.cache.eagerly, cluster.Catalog, cluster.Schemas, f.collections, log)
+	f.cluster = served
+	f.warmup = proxy.NewWarmup(o.cache.eagerly, served, f.collections, log)
 	return f, nil
 }

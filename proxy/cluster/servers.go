@@ -1,4 +1,4 @@
-package discovery
+package cluster
 
 import (
 	"context"
@@ -37,7 +37,7 @@ const (
 	versionRest = 2 * time.Minute
 )
 
-// Servers watches which API servers stand behind the upstream, and which version they are. When
+// servers watches which API servers stand behind the upstream, and which version they are. When
 // that changes, the same objects may be written in other bytes from now on, without any event
 // about them: other defaults, new fields, another encoding.
 //
@@ -54,16 +54,16 @@ const (
 // opened nor /version be read, nothing is told, since feeds themselves ask for the upstream's revision.
 //
 // It is safe for concurrent use.
-type Servers struct {
+type servers struct {
 	leases  reflector[string] // their holders
 	version rest.Interface    // for /version, each time over another connection: a balancer chooses by connection who answers
 	changed func(what string)
 	log     *slog.Logger
 }
 
-// newServers returns Servers that call changed at each change. They do nothing until run runs. cfg has
+// newServers returns servers that call changed at each change. They do nothing until run runs. cfg has
 // listproxy's own credentials.
-func newServers(cfg *rest.Config, config Config, changed func(what string)) (*Servers, error) {
+func newServers(cfg *rest.Config, log *slog.Logger, changed func(what string)) (*servers, error) {
 	leases, err := clientOf(cfg, 0, coordination.NewForConfigAndClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch the API servers' Leases: %w", err)
@@ -75,7 +75,7 @@ func newServers(cfg *rest.Config, config Config, changed func(what string)) (*Se
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask for the API server's version: %w", err)
 	}
-	s := &Servers{version: asks.RESTClient(), changed: changed, log: config.Log}
+	s := &servers{version: asks.RESTClient(), changed: changed, log: log}
 	s.leases = reflector[string]{
 		resource: "the API servers' leases",
 		source:   serverLeases(leases.Leases(serverLeaseNamespace)),
@@ -83,7 +83,7 @@ func newServers(cfg *rest.Config, config Config, changed func(what string)) (*Se
 		changed:  s.leaseChanged,
 		refusal:  "the API servers' Leases may not be read: only /version tells that API servers changed",
 		grant:    "list and watch on leases.coordination.k8s.io in " + serverLeaseNamespace,
-		log:      config.Log,
+		log:      log,
 	}
 	return s, nil
 }
@@ -98,19 +98,19 @@ func (c closing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
+// WrappedRoundTripper lets client-go find what cancels requests.
+func (c closing) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }
+
 // run follows the Leases and asks for /version until ctx ends.
-func (s *Servers) run(ctx context.Context) {
+func (s *servers) run(ctx context.Context) {
 	var asking sync.WaitGroup
 	asking.Go(func() { s.followVersion(ctx) })
 	defer asking.Wait()
 	s.leases.run(ctx)
 }
 
-// Ready says whether the Leases are known, or that they cannot be read.
-func (s *Servers) Ready() bool { return s.leases.ready() }
-
 // report logs a change, and calls changed.
-func (s *Servers) report(what string) {
+func (s *servers) report(what string) {
 	s.log.Info("the API servers behind the upstream changed: what is known is compared with what they answer", "change", what)
 	s.changed(what)
 }
@@ -142,7 +142,7 @@ func readHolder(o runtime.Object) (string, error) {
 }
 
 // leaseChanged reports a change.
-func (s *Servers) leaseChanged(c change[string]) {
+func (s *servers) leaseChanged(c change[string]) {
 	switch {
 	case c.first:
 	case c.is == nil:
@@ -153,7 +153,7 @@ func (s *Servers) leaseChanged(c change[string]) {
 }
 
 // followVersion asks for /version again and again until ctx ends.
-func (s *Servers) followVersion(ctx context.Context) {
+func (s *servers) followVersion(ctx context.Context) {
 	var heard versions
 	for {
 		if said, err := s.askVersion(ctx); err != nil {
@@ -167,7 +167,7 @@ func (s *Servers) followVersion(ctx context.Context) {
 	}
 }
 
-func (s *Servers) askVersion(ctx context.Context) (said version.Info, err error) {
+func (s *servers) askVersion(ctx context.Context) (said version.Info, err error) {
 	body, err := s.version.Get().AbsPath("/version").DoRaw(ctx)
 	if err != nil {
 		return said, err

@@ -1,4 +1,4 @@
-package discovery
+package cluster
 
 import (
 	"context"
@@ -283,6 +283,15 @@ func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	heard := clock.Age(r.heard, now) <= streamSilence+snapshot.Skew
 	follows := r.open || clock.Age(r.closed, now) <= snapshot.Skew
 	return v, found, r.known != nil && heard && follows
+}
+
+// each calls do with all that is known.
+func (r *reflector[V]) each(do func(name string, v V)) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for name, v := range r.known {
+		do(name, v)
+	}
 }
 
 // isRefused says whether the resource may not be followed, or is not there.

@@ -1,4 +1,4 @@
-package discovery
+package cluster
 
 import (
 	"fmt"
@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -44,15 +43,15 @@ func TestStorageVersions(t *testing.T) {
 			storageVersionStatus("batch.cronjobs", `{"commonEncodingVersion":"batch/v1","conditions":[{"type":"Other","status":"False"}]}`),
 		}}
 		told := &told{}
-		c, err := New(f.Config(), Config{Log: proxytest.DiscardLog(), Verify: func(string) {}, Invalidate: func(i snapshot.Invalidation) {
-			told.mu.Lock()
-			defer told.mu.Unlock()
-			told.what = append(told.what, fmt.Sprintf("%s %v %v", i.Cause, i.Scope, i.Until == snapshot.UntilLifted()))
-		}})
-		expect.NoError(t, err)
-		proxytest.RunInBubble(t, c.Run)
+		runCluster(t, f, told.invalidate, proxytest.DiscardLog())
 		said := func(group, resource string, disagree bool) string {
-			return fmt.Sprintf("%s %v %v", snapshot.Servers, snapshot.OfResource(schema.GroupResource{Group: group, Resource: resource}), disagree)
+			until := snapshot.Lift()
+			if disagree {
+				until = snapshot.UntilLifted()
+			}
+			return invalidated(snapshot.Invalidation{
+				Cause: snapshot.Servers, Scope: snapshot.OfResource(schema.GroupResource{Group: group, Resource: resource}), Until: until,
+			})
 		}
 		expectTold := func(when string, want ...string) {
 			t.Helper()
@@ -85,9 +84,7 @@ func TestStorageVersionsNotServed(t *testing.T) {
 			f := proxytest.NewFakeAPI()
 			f.Collections[storageVersionsPath] = &proxytest.FakeCollection{Kind: "StorageVersionList"}
 			f.Answer(status, "list "+storageVersionsPath)
-			c, err := New(f.Config(), Config{Log: proxytest.DiscardLog(), Verify: func(string) {}, Invalidate: func(i snapshot.Invalidation) { t.Errorf("%+v", i) }})
-			expect.NoError(t, err)
-			proxytest.RunInBubble(t, c.Run)
+			runCluster(t, f, func(i snapshot.Invalidation) { t.Errorf("%+v", i) }, proxytest.DiscardLog())
 			time.Sleep(time.Hour)
 			if got := f.Asked("list " + storageVersionsPath); got > 22 {
 				t.Errorf("asked %d times in an hour", got)

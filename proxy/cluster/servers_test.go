@@ -1,4 +1,4 @@
-package discovery
+package cluster
 
 import (
 	"fmt"
@@ -38,11 +38,11 @@ func newFakeServers() *proxytest.FakeAPI {
 // serversHeard is what Servers told.
 type serversHeard struct{ changed atomic.Int32 }
 
-// runServers runs Servers of f in the bubble.
-func runServers(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) (*Servers, *serversHeard) {
+// runServers runs servers of f in the bubble.
+func runServers(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) (*servers, *serversHeard) {
 	t.Helper()
 	var heard serversHeard
-	s, err := newServers(f.Config(), Config{Log: log}, func(string) { heard.changed.Add(1) })
+	s, err := newServers(f.Config(), log, func(string) { heard.changed.Add(1) })
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, s.run)
 	return s, &heard
@@ -63,12 +63,12 @@ func TestServersReadyWaits(t *testing.T) {
 		f.Answer(http.StatusInternalServerError, "list "+leasesPath, "watch "+leasesPath)
 		s, heard := runServers(t, f, proxytest.DiscardLog())
 		time.Sleep(time.Minute)
-		if s.Ready() {
+		if s.leases.ready() {
 			t.Error("ready without having read the Leases")
 		}
 		f.Answer(0, "list "+leasesPath, "watch "+leasesPath)
 		time.Sleep(time.Minute)
-		if !s.Ready() {
+		if !s.leases.ready() {
 			t.Error("not ready")
 		}
 		heard.expect(t, "first list", 0)
@@ -99,7 +99,7 @@ func TestServersTellOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
 		s, heard := runServers(t, f, proxytest.DiscardLog())
-		if !s.Ready() {
+		if !s.leases.ready() {
 			t.Error("not ready after the first list")
 		}
 		heard.expect(t, "the first list", 0)
@@ -151,7 +151,7 @@ func TestServersTellOfVersions(t *testing.T) {
 		f.Answer(http.StatusForbidden, "list "+leasesPath, "watch "+leasesPath)
 		var logged logbuffer.Buffer
 		s, heard := runServers(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
-		if !s.Ready() {
+		if !s.leases.ready() {
 			t.Error("not ready")
 		}
 		time.Sleep(time.Hour)

@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/test/proxytest"
+)
+
+const appsPath = "get /apis/apps/v1"
+
+// serveApps says what is served of apps from now on.
+func serveApps(t *testing.T, f *proxytest.FakeAPI, resources ...metav1.APIResource) {
+	t.Helper()
+	f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", resources...))
+}
+
+// TestDiscoveryIsReadAgain: when API servers or routes have changed, and once more when the slowest API
+// server has learnt of that; else every five minutes. Nobody waits for it.
+func TestDiscoveryIsReadAgain(t *testing.T) {
+	scoped := apiResource("deployments", "Deployment", false, "list", "watch")
+	for name, change := range map[string]func(f *proxytest.FakeAPI){
+		"a server": func(f *proxytest.FakeAPI) { f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 2)) },
+		"a route":  func(f *proxytest.FakeAPI) { f.Event(apiServicesPath, "ADDED", apiService("v1", "new", "", 2)) },
+		"a server, while nobody answers": func(f *proxytest.FakeAPI) {
+			f.Answer(http.StatusServiceUnavailable, appsPath)
+			f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 2))
+			time.Sleep(discoveryRetry / 2)
+			f.Answer(0, appsPath)
+			time.Sleep(discoveryRetry)
+		},
+		"nothing, yet": func(*proxytest.FakeAPI) { time.Sleep(discoveryEvery * 6 / 5) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeCluster(t)
+				f.Collections[leasesPath] = newFakeServers().Collections[leasesPath]
+				c := runLookups(t, f)
+				time.Sleep(snapshot.Skew)
+				before := f.Asked(appsPath)
+				time.Sleep(time.Minute)
+				if got := f.Asked(appsPath) - before; got > 0 {
+					t.Fatalf("it was read %d times for nothing", got)
+				}
+				serveApps(t, f, scoped)
+				change(f)
+				expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{}})
+				if name == "nothing, yet" {
+					return
+				}
+				serveApps(t, f) // by another API server
+				time.Sleep(snapshot.Skew)
+				expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
+				if got := f.Asked(appsPath) - before; got < 2 || got > 3 {
+					t.Errorf("it was read %d times", got)
+				}
+			})
+		})
+	}
+}
+
+// TestDiscoveryIsNotReadForCustomResources: operators install a hundred definitions at a time.
+func TestDiscoveryIsNotReadForCustomResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runLookups(t, f)
+		time.Sleep(snapshot.Skew)
+		before := f.Asked(appsPath)
+		f.Event(apiServicesPath, "ADDED", apiService("v2", "example.com", "", 2))
+		f.Event(definitionsPath, "ADDED", definitionOf("gadgets", "Cluster"))
+		time.Sleep(time.Minute)
+		expectLookup(t, c, "example.com", "v1", "gadgets", found{Entry: Entry{Custom: true}})
+		if got := f.Asked(appsPath) - before; got != 0 {
+			t.Errorf("it was read %d times", got)
+		}
+	})
+}
+
+// TestDiscoveryFails: what was read before counts while the upstream is in trouble, and not when it has
+// another answer.
+func TestDiscoveryFails(t *testing.T) {
+	for _, test := range []struct {
+		status int
+		then   found
+		never  reason.Reason
+	}{
+		{http.StatusInternalServerError, foundDeployments, reason.Warming},
+		{http.StatusForbidden, forwardedAs(reason.NotPermitted), reason.NotPermitted},
+		{http.StatusNotFound, forwardedAs(reason.UnknownResource), reason.UnknownResource},
+	} {
+		t.Run(http.StatusText(test.status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeCluster(t)
+				c := runLookups(t, f)
+				f.Answer(test.status, appsPath)
+				time.Sleep(2 * discoveryEvery)
+				expectLookup(t, c, "apps", "v1", "deployments", test.then)
+				f.Answer(0, appsPath)
+				time.Sleep(2 * discoveryEvery)
+				expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+			})
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeCluster(t)
+				f.Answer(test.status, appsPath)
+				c := runLookups(t, f)
+				expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(test.never))
+				before := f.Asked(appsPath)
+				time.Sleep(10 * time.Minute)
+				if got, most := f.Asked(appsPath)-before, int(10*time.Minute/discoveryRetry); got > most {
+					t.Errorf("%d reads in ten minutes, want %d at most", got, most)
+				}
+			})
+		})
+	}
+}
+
+// TestDiscoveryStalls: a read that stalls ends by itself, and nobody waits for it.
+func TestDiscoveryStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runLookups(t, f)
+		takes := func(d time.Duration) {
+			f.Mu.Lock()
+			defer f.Mu.Unlock()
+			f.Takes = d
+		}
+		takes(time.Hour)
+		time.Sleep(2 * discoveryEvery)
+		began := time.Now()
+		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("waited %v", waited)
+		}
+		takes(0)
+		serveApps(t, f)
+		time.Sleep(2 * discoveryTimeout)
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
+	})
+}

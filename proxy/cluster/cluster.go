@@ -1,0 +1,205 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// Cluster knows what the upstream serves, and tells when that changes: who answers for each group and
+// version (by APIServices), custom resources (by their definitions), those that are built in (by
+// discovery), and which API servers there are.
+//
+// It is safe for concurrent use. Lookups take read locks and do no I/O.
+type Cluster struct {
+	routes      reflector[server]     // by name of an APIService
+	definitions reflector[definition] // by name
+	versions    reflector[bool]       // whether the API servers agree, by name of a StorageVersion
+	servers     *servers
+	discovery   rest.Interface
+	config      Config
+	changed     chan struct{} // has a value if discovery is to be read
+
+	mu       sync.RWMutex
+	builtins map[schema.GroupVersion]builtins // nil: not read yet
+}
+
+// Config configures a Cluster.
+type Config struct {
+	// Invalidate is called for every change, from several goroutines. When it returns, no answer may
+	// use what was learned before the change.
+	Invalidate func(snapshot.Invalidation)
+	// Verify is called when other API servers than before stand behind the upstream.
+	Verify func(what string)
+	Log    *slog.Logger
+}
+
+// Entry is what is known of a resource.
+type Entry struct {
+	Namespaced bool
+	// Custom is true if a CustomResourceDefinition defines it.
+	Custom bool
+}
+
+// New returns a Cluster that knows nothing until Run runs. cfg has listproxy's own credentials.
+func New(cfg *rest.Config, config Config) (*Cluster, error) {
+	c := &Cluster{config: config, changed: make(chan struct{}, 1)}
+	objects, err := clientOf(cfg, 0, dynamic.NewForConfigAndClient)
+	if err != nil {
+		return nil, fmt.Errorf("cannot follow what the API server serves: %w", err)
+	}
+	large := rest.CopyConfig(cfg)
+	large.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json" // definitions are
+	definitions, err := clientOf(large, 0, apiextensions.NewForConfigAndClient)
+	if err != nil {
+		return nil, fmt.Errorf("cannot watch CustomResourceDefinitions: %w", err)
+	}
+	quick := rest.CopyConfig(cfg)
+	quick.QPS = -1
+	reader, err := clientOf(quick, discoveryTimeout, discovery.NewDiscoveryClientForConfigAndClient)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read discovery: %w", err)
+	}
+	c.discovery = reader.RESTClient()
+	c.servers, err = newServers(cfg, config.Log, func(what string) {
+		c.builtinsChanged()
+		config.Verify(what)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.routes = reflector[server]{
+		resource: "apiservices",
+		source: listWatchOf(objects.Resource(schema.GroupVersionResource{
+			Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
+		})),
+		read:    readAPIService,
+		changed: c.routed,
+		refusal: "APIServices may not be read, so it is not known which API groups another server answers: only lists of the core " +
+			"group are answered from memory",
+		grant: "list and watch on apiservices.apiregistration.k8s.io",
+		log:   config.Log,
+	}
+	c.definitions = reflector[definition]{
+		resource: "customresourcedefinitions",
+		source:   listWatchOf(definitions.CustomResourceDefinitions()),
+		read:     readDefinition,
+		changed:  c.redefined,
+		refusal:  "CustomResourceDefinitions may not be watched: custom resources are not answered from memory",
+		grant:    "list and watch on customresourcedefinitions.apiextensions.k8s.io",
+		log:      config.Log,
+	}
+	c.versions = reflector[bool]{
+		resource: "storageversions", source: listWatchOf(objects.Resource(storageVersions)),
+		read: readStorageVersion, changed: c.stored, log: config.Log,
+	}
+	return c, nil
+}
+
+// Run follows what the upstream serves until ctx ends.
+func (c *Cluster) Run(ctx context.Context) {
+	var parts sync.WaitGroup
+	for _, run := range []func(context.Context){
+		c.routes.run, c.definitions.run, c.versions.run, c.servers.run, c.followDiscovery,
+	} {
+		parts.Go(func() { run(ctx) })
+	}
+	parts.Wait()
+}
+
+// DiscoveryReady says whether it is known what is built in and which group/versions are aggregated, or
+// that it cannot be known.
+func (c *Cluster) DiscoveryReady() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.builtins != nil
+}
+
+// DefinitionsReady says whether the definitions are known, or cannot be known: before that a change
+// could go unnoticed.
+func (c *Cluster) DefinitionsReady() bool { return c.definitions.ready() }
+
+// ServersReady says whether a change of the API servers would be noticed from now on, or cannot be.
+func (c *Cluster) ServersReady() bool { return c.servers.leases.ready() }
+
+// Lookup returns what is known of a resource, with an empty reason if it is one of the API server's own
+// that can be listed and watched, and a change of it would be heard of; else why it is to be forwarded:
+//
+//   - [reason.UnknownResource]: not served, or without list or watch, or a subresource, or another
+//     server answers for it, or may do so
+//   - [reason.Upstream]: definitions forbid it. A change of them would not be noticed; or they and the
+//     APIService disagree whether it is a custom resource, which is written differently (the APIService
+//     was made again, or before the definition)
+//   - [reason.Warming]: not known yet, or not any more
+//   - [reason.NotPermitted]: listproxy may not read discovery
+func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
+	is, why := c.route(gvr.GroupVersion())
+	if why != reason.None {
+		return Entry{}, why
+	}
+	d, defined, current := c.definitions.get(gvr.GroupResource().String())
+	switch {
+	case !c.ServersReady(), !c.DefinitionsReady():
+		return Entry{}, reason.Warming
+	case is.custom && !defined && !c.definitions.isRefused():
+		return Entry{}, reason.UnknownResource
+	case is.custom != defined, is.custom && !current:
+		return Entry{}, reason.Upstream
+	case is.custom:
+		return d.entry(gvr.Version)
+	}
+	return c.builtin(gvr)
+}
+
+// Stands says whether a resource is known, and is as it was.
+func (c *Cluster) Stands(gvr schema.GroupVersionResource, was Entry) bool {
+	is, why := c.Lookup(gvr)
+	return why == reason.None && is == was
+}
+
+// Serves says whether the upstream is known to serve a resource that can be listed and watched.
+func (c *Cluster) Serves(group, version, resource string) bool {
+	_, why := c.Lookup(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
+	return why == reason.None
+}
+
+// Fields returns the fields of a resource that a field selector may name, in addition to
+// metadata.name and metadata.namespace. It returns an error if they cannot be known now.
+func (c *Cluster) Fields(_ context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
+	entry, why := c.Lookup(gvr)
+	switch {
+	case why != reason.None:
+		return nil, fmt.Errorf("the selectable fields of %s are not known: %s", gvr.GroupResource(), why)
+	case entry.Custom:
+		d, _, _ := c.definitions.get(gvr.GroupResource().String())
+		return d.fields[gvr.Version], nil
+	}
+	return wire.BuiltinFields(gvr), nil
+}
+
+// clientOf returns a client with listproxy's own credentials, which are for the upstream only: it
+// follows no redirect. timeout bounds each request; a client that watches has none.
+func clientOf[C any](cfg *rest.Config, timeout time.Duration, of func(*rest.Config, *http.Client) (C, error)) (C, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Timeout = timeout
+	client, err := upstream.Client(cfg)
+	if err != nil {
+		var none C
+		return none, err
+	}
+	return of(cfg, client)
+}

@@ -1,0 +1,269 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
+)
+
+// TestNoClientFollowsRedirects: listproxy's own credentials are for the upstream only, so nothing
+// that is asked with them is asked elsewhere, though the upstream says so.
+func TestNoClientFollowsRedirects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var redirected []string
+		config := &rest.Config{Host: "https://api.test", BearerToken: "own", Transport: proxytest.Transport(
+			func(r *http.Request) (*http.Response, error) {
+				if r.URL.Host != "api.test" {
+					t.Errorf("%s is asked for %s", r.URL.Host, r.URL.Path)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				what := r.URL.Path
+				if slices.Contains(redirected, what) {
+					return proxytest.JSONResponse(r, http.StatusForbidden, "{}"), nil // so that what waits for it goes on
+				}
+				redirected = append(redirected, what)
+				answer := proxytest.JSONResponse(r, http.StatusFound, "{}")
+				answer.Header.Set("Location", "https://elsewhere.test"+r.URL.Path)
+				return answer, nil
+			})}
+		log := proxytest.DiscardLog()
+		cluster, err := New(config, Config{Invalidate: func(snapshot.Invalidation) {}, Verify: func(string) {}, Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		proxytest.RunInBubble(t, cluster.Run)
+		proxytest.RunInBubble(t, func(ctx context.Context) {
+			if err := WatchRBAC(ctx, config, func() {}, log); err != nil {
+				t.Errorf("WatchRBAC: %v", err)
+			}
+		})
+		time.Sleep(time.Minute)
+		expectLookup(t, cluster, "", "v1", "pods", forwardedAs("not-permitted"))
+		mu.Lock()
+		defer mu.Unlock()
+		slices.Sort(redirected)
+		if diff := cmp.Diff([]string{
+			"/api/v1",
+			"/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+			"/apis/apiregistration.k8s.io/v1/apiservices",
+			"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+			"/apis/internal.apiserver.k8s.io/v1alpha1/storageversions",
+			"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+			"/apis/rbac.authorization.k8s.io/v1/clusterroles",
+			"/apis/rbac.authorization.k8s.io/v1/rolebindings",
+			"/apis/rbac.authorization.k8s.io/v1/roles",
+			"/version",
+		}, redirected); diff != "" {
+			t.Errorf("redirected (-want +got):\n%s", diff)
+		}
+	})
+}
+
+const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
+
+// apiService returns an APIService; service is JSON, empty for none.
+func apiService(version, group, service string, revision int) string {
+	if service != "" {
+		service = `,"service":` + service
+	}
+	managed := "onstart"
+	if strings.HasSuffix(group, "example.com") {
+		managed = "true" // by CustomResourceDefinitions
+	}
+	return fmt.Sprintf(`{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1",`+
+		`"metadata":{"name":"%s.%s","resourceVersion":"%d","labels":{%q:%q}},"spec":{"group":%q,"version":%q%s}}`,
+		version, group, revision, automanaged, managed, group, version, service)
+}
+
+const someService = `{"namespace":"kube-system","name":"metrics-server","port":443}`
+
+// discoveryOf returns what discovery says of a group/version.
+func discoveryOf(t *testing.T, groupVersion string, resources ...metav1.APIResource) string {
+	t.Helper()
+	document, err := json.Marshal(metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: groupVersion,
+		APIResources: resources,
+	})
+	expect.NoError(t, err)
+	return string(document)
+}
+
+func apiResource(name, kind string, namespaced bool, verbs ...string) metav1.APIResource {
+	return metav1.APIResource{Name: name, Kind: kind, Namespaced: namespaced, Verbs: verbs}
+}
+
+// definitionOf is a definition of a resource in v1 of example.com.
+func definitionOf(resource, scope string) string {
+	return fmt.Sprintf(`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"%s.example.com",`+
+		`"uid":"1","resourceVersion":"1","generation":1},"spec":{"group":"example.com","scope":%q,"versions":[{"name":"v1","served":true}]},`+
+		`"status":{%s}}`, resource, scope, established)
+}
+
+// newFakeCluster is an API server with some APIs of its own, a custom resource
+// and an aggregated API.
+func newFakeCluster(t *testing.T) *proxytest.FakeAPI {
+	t.Helper()
+	f := proxytest.NewFakeAPI()
+	f.Collections[apiServicesPath] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{
+		apiService("v1", "", "", 1),
+		apiService("v1", "apps", "null", 1),
+		apiService("v1", "example.com", "", 1),
+		apiService("v1beta1", "metrics.k8s.io", someService, 1),
+		apiService("v1", "empty.example.com", "{}", 1),
+	}}
+	f.Collections[definitionsPath] = &proxytest.FakeCollection{
+		Kind: "CustomResourceDefinitionList", APIVersion: "apiextensions.k8s.io/v1", Objects: []string{definitionOf("widgets", "Namespaced")},
+	}
+	f.Document("/api/v1", discoveryOf(t, "v1",
+		apiResource("pods", "Pod", true, "create", "delete", "get", "list", "watch"),
+		apiResource("pods/status", "Pod", true, "get", "list", "watch"),
+		apiResource("nodes", "Node", false, "get", "list", "watch"),
+		apiResource("bindings", "Binding", true, "create"),
+		apiResource("componentstatuses", "ComponentStatus", false, "get", "list"),
+		apiResource("streams", "Stream", false, "watch"),
+	))
+	f.Document("/apis/apps/v1", discoveryOf(t, "apps/v1", apiResource("deployments", "Deployment", true, "list", "watch")))
+	// Aggregated APIs have discovery like any other.
+	f.Document("/apis/metrics.k8s.io/v1beta1", discoveryOf(t, "metrics.k8s.io/v1beta1", apiResource("pods", "PodMetrics", true, "list", "watch")))
+	return f
+}
+
+// invalidated says what an invalidation is about.
+func invalidated(i snapshot.Invalidation) string {
+	return fmt.Sprintf("%s %v for %v: %s", i.Cause, i.Scope, i.Until, i.What)
+}
+
+func (h *told) invalidate(i snapshot.Invalidation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.what = append(h.what, invalidated(i))
+}
+
+// runCluster runs a Cluster of f in the bubble, until it knows what can be known at once.
+func runCluster(t *testing.T, f *proxytest.FakeAPI, invalidate func(snapshot.Invalidation), log *slog.Logger) *Cluster {
+	t.Helper()
+	c, err := New(f.Config(), Config{Invalidate: invalidate, Verify: func(string) {}, Log: log})
+	expect.NoError(t, err)
+	proxytest.RunInBubble(t, c.Run)
+	time.Sleep(routesEvery)
+	synctest.Wait()
+	return c
+}
+
+// runLookups is runCluster for who only looks up.
+func runLookups(t *testing.T, f *proxytest.FakeAPI) *Cluster {
+	t.Helper()
+	return runCluster(t, f, func(snapshot.Invalidation) {}, proxytest.DiscardLog())
+}
+
+// found is the outcome of a lookup.
+type found struct {
+	Entry  Entry
+	Reason reason.Reason
+}
+
+func expectLookup(t *testing.T, c *Cluster, group, version, resource string, want found) {
+	t.Helper()
+	synctest.Wait()
+	entry, reason := c.Lookup(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
+	if diff := cmp.Diff(want, found{entry, reason}); diff != "" {
+		t.Errorf("%s %s %s (-want +got):\n%s", group, version, resource, diff)
+	}
+}
+
+func forwardedAs(reason reason.Reason) found { return found{Reason: reason} }
+
+var (
+	foundPods        = found{Entry: Entry{Namespaced: true}}
+	foundDeployments = found{Entry: Entry{Namespaced: true}}
+	foundWidgets     = found{Entry: Entry{Namespaced: true, Custom: true}}
+)
+
+func TestLookup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := runLookups(t, newFakeCluster(t))
+		for _, test := range []struct {
+			group, version, resource string
+			want                     found
+		}{
+			{"", "v1", "pods", foundPods},
+			{"", "v1", "nodes", found{Entry: Entry{}}},
+			{"apps", "v1", "deployments", foundDeployments},
+			{"example.com", "v1", "widgets", foundWidgets},
+			{"", "v1", "pods/status", forwardedAs(reason.UnknownResource)},
+			{"", "v1", "bindings", forwardedAs(reason.UnknownResource)},
+			{"", "v1", "componentstatuses", forwardedAs(reason.UnknownResource)},
+			{"", "v1", "streams", forwardedAs(reason.UnknownResource)},
+			{"", "v1", "deployments", forwardedAs(reason.UnknownResource)},
+			{"", "v1", "", forwardedAs(reason.UnknownResource)},
+			{"", "v2", "pods", forwardedAs(reason.UnknownResource)},
+			{"", "", "pods", forwardedAs(reason.UnknownResource)},
+			{"apps", "v2", "deployments", forwardedAs(reason.UnknownResource)},
+			{"example.com", "v1", "gadgets", forwardedAs(reason.UnknownResource)},
+			{"example.com", "v1", "widgets/status", forwardedAs(reason.UnknownResource)},
+			{"example.com", "v2", "widgets", forwardedAs(reason.UnknownResource)},
+			{"none.example.com", "v1", "widgets", forwardedAs(reason.UnknownResource)},
+			{"metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.UnknownResource)},
+			{"metrics.k8s.io", "v1beta1", "none", forwardedAs(reason.UnknownResource)},
+			{"empty.example.com", "v1", "none", forwardedAs(reason.UnknownResource)},
+		} {
+			expectLookup(t, c, test.group, test.version, test.resource, test.want)
+		}
+		if of := (schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}); !c.Stands(of, foundDeployments.Entry) ||
+			c.Stands(of, foundWidgets.Entry) || !c.Serves("apps", "v1", "deployments") || c.Serves("apps", "v1", "none") {
+			t.Error("what stands or is served is not what is known")
+		}
+	})
+}
+
+// TestLookupOfMadeUpGroups: what callers make up costs neither a request nor memory.
+func TestLookupOfMadeUpGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeCluster(t)
+		c := runLookups(t, f)
+		before := len(f.Requests)
+		for n := range 10_000 {
+			expectLookup(t, c, fmt.Sprintf("g%d.example.com", n), "v1", "x", forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, "", fmt.Sprintf("v%d", n+2), "pods", forwardedAs(reason.UnknownResource))
+		}
+		if got := len(f.Requests); got != before || len(c.builtins) != 2 {
+			t.Errorf("%d more paths asked for, %d group/versions remembered", got-before, len(c.builtins))
+		}
+	})
+}
+
+func BenchmarkLookup(b *testing.B) {
+	c := &Cluster{
+		routes:      reflector[server]{known: map[string]server{"v1.apps": {}}, open: true, heard: time.Now().Add(time.Hour)},
+		definitions: reflector[definition]{known: map[string]definition{}},
+		servers:     &servers{leases: reflector[string]{known: map[string]string{}}},
+		builtins: map[schema.GroupVersion]builtins{
+			{Group: "apps", Version: "v1"}: {namespaced: map[string]bool{"deployments": true}},
+		},
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		_, _ = c.Lookup(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"})
+	}
+}

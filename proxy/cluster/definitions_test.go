@@ -1,0 +1,192 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
+)
+
+const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+// crd is a definition of a.x.io, of a generation, with a part of its metadata and status.
+func crd(generation int, metadata, status string) string {
+	return fmt.Sprintf(`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"a.x.io","uid":"1",`+
+		`"resourceVersion":"1","generation":%d%s},"spec":{"group":"x.io","scope":"Namespaced","versions":[{"name":"v%d","served":true},{"name":"v1","served":false}]},`+
+		`"status":{%s}}`, generation, metadata, (generation+1)/2, status)
+}
+
+const (
+	established = `"acceptedNames":{"plural":"a","kind":"A"},"conditions":[{"type":"Established","status":"True"}]`
+	renamed     = `"acceptedNames":{"plural":"a","kind":"B"},"conditions":[{"type":"Established","status":"True"}]`
+)
+
+// withDefinition is an API server whose only custom resource is a.x.io.
+func withDefinition(t *testing.T, definition string) *proxytest.FakeAPI {
+	t.Helper()
+	f := newFakeCluster(t)
+	route := strings.Replace(apiService("v1", "x.io", "", 1), `"onstart"`, `"true"`, 1)
+	f.Collections[apiServicesPath].Objects = append(f.Collections[apiServicesPath].Objects, route)
+	f.Collections[definitionsPath].Objects = []string{definition}
+	return f
+}
+
+// TestDefinitionsThatChange: only what changes answers counts.
+func TestDefinitionsThatChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, told := withDefinition(t, crd(1, "", established)), &told{}
+		runCluster(t, f, told.invalidate, proxytest.DiscardLog())
+		for _, step := range []struct {
+			name, event, object string
+			want                string
+		}{
+			{"an annotation", "MODIFIED", crd(1, `,"annotations":{"a":"b"}`, established), ""},
+			{"a label and a finalizer", "MODIFIED", crd(1, `,"labels":{"a":"b"},"finalizers":["f"]`, established), ""},
+			{"a condition, stored versions", "MODIFIED", crd(1, "", established+`,"storedVersions":["v1","v2"]`), ""},
+			{"the spec", "MODIFIED", crd(2, "", established), "generation 1 to 2"},
+			{"served versions", "MODIFIED", crd(3, "", established), "generation 2 to 3"},
+			{"names", "MODIFIED", crd(3, "", renamed), "accepted names, or whether it is established"},
+			{"it goes", "DELETED", crd(3, "", renamed), "deleted"},
+			{"it comes", "ADDED", crd(1, "", ""), ""},
+			{"it is served", "MODIFIED", crd(1, "", established), ""},
+			{"another one", "MODIFIED", crd(1, `,"uid":"2"`, established), "deleted and made again"},
+		} {
+			f.Event(definitionsPath, step.event, step.object)
+			var want []string
+			if step.want != "" {
+				want = append(want, invalidated(snapshot.Invalidation{
+					Cause: snapshot.Definition, Scope: snapshot.OfResource(schema.GroupResource{Group: "x.io", Resource: "a"}),
+					Until: snapshot.For(snapshot.Skew), What: step.want,
+				}))
+			}
+			if diff := cmp.Diff(want, told.take()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", step.name, diff)
+			}
+		}
+	})
+}
+
+// TestCustomResources are answered while a change of their definition would be heard of, and what the
+// APIServices say about the kind of a resource is held against the definitions.
+func TestCustomResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := withDefinition(t, crd(1, "", established))
+		f.Collections[definitionsPath].Objects = append(f.Collections[definitionsPath].Objects,
+			strings.Replace(definitionOf("deployments", "Namespaced"), "deployments.example.com", "deployments.apps", 1))
+		f.Answer(500, "list "+definitionsPath)
+		c := runLookups(t, f)
+		lookup := func(when string, custom, builtin found) {
+			t.Helper()
+			expectLookup(t, c, "x.io", "v1", "a", custom)
+			expectLookup(t, c, "", "v1", "pods", builtin)
+			if t.Failed() {
+				t.Fatal(when)
+			}
+		}
+		lookup("before the first list", forwardedAs(reason.Warming), forwardedAs(reason.Warming))
+		if c.DefinitionsReady() {
+			t.Error("ready before the first list")
+		}
+		f.Answer(0, "list "+definitionsPath)
+		time.Sleep(time.Minute)
+		lookup("listed", foundWidgets, foundPods)
+		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Upstream)) // built in, and defined
+		expectLookup(t, c, "x.io", "v1", "b", forwardedAs(reason.UnknownResource))
+		f.Answer(403, "list "+definitionsPath, "watch "+definitionsPath)
+		f.Cut(definitionsPath)
+		time.Sleep(snapshot.Skew)
+		lookup("no stream for a moment", foundWidgets, foundPods)
+		time.Sleep(time.Second)
+		lookup("no stream", forwardedAs(reason.Upstream), foundPods)
+	})
+}
+
+// TestDefinitionsRefused: where definitions may not be read, nobody waits for them.
+func TestDefinitionsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := withDefinition(t, crd(1, "", established))
+		f.Answer(403, "list "+definitionsPath)
+		c := runLookups(t, f)
+		expectLookup(t, c, "", "v1", "pods", foundPods)
+		expectLookup(t, c, "x.io", "v1", "a", forwardedAs(reason.Upstream))
+		if !c.DefinitionsReady() {
+			t.Error("not ready")
+		}
+	})
+}
+
+// TestUnusualDefinitions: what is not established, or not served in a version, is not there.
+func TestUnusualDefinitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := withDefinition(t, crd(1, "", ""))
+		c := runLookups(t, f)
+		expectLookup(t, c, "x.io", "v1", "a", forwardedAs(reason.UnknownResource))
+		f.Event(definitionsPath, "MODIFIED", crd(1, "", established))
+		expectLookup(t, c, "x.io", "v1", "a", foundWidgets)
+		f.Event(definitionsPath, "MODIFIED", strings.Replace(crd(2, `,"uid":"2"`, established), "Namespaced", "Cluster", 1))
+		expectLookup(t, c, "x.io", "v1", "a", found{Entry: Entry{Custom: true}})
+		f.Event(definitionsPath, "MODIFIED", crd(3, "", established)) // v2 in place of v1
+		expectLookup(t, c, "x.io", "v1", "a", forwardedAs(reason.UnknownResource))
+	})
+}
+
+func TestSelectableFields(t *testing.T) {
+	version := func(name string, served bool, paths ...string) apiextensionsv1.CustomResourceDefinitionVersion {
+		v := apiextensionsv1.CustomResourceDefinitionVersion{Name: name, Served: served}
+		for _, path := range paths {
+			v.SelectableFields = append(v.SelectableFields, apiextensionsv1.SelectableField{JSONPath: path})
+		}
+		return v
+	}
+	is, err := readDefinition(&apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+			version("v1", true, ".spec.color", ".status.deep.er_x-1", ".spec.list[0]", ".spec['a']", `.spec.a\.b`, "spec", "."),
+			version("v2", false, ".spec.hue"),
+			version("v3", true),
+		},
+	}})
+	expect.NoError(t, err)
+	want := map[string][]wire.Field{
+		"v1": {{Name: "spec.color", JSON: []string{"spec", "color"}}, {Name: "status.deep.er_x-1", JSON: []string{"status", "deep", "er_x-1"}}},
+		"v3": nil,
+	}
+	if diff := cmp.Diff(want, is.fields); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if _, err := readDefinition(&metav1.PartialObjectMetadata{}); err == nil {
+		t.Error("an object of another type is taken for a definition")
+	}
+}
+
+// TestFieldsOfADefinition: as it is known, while a change would be heard of.
+func TestFieldsOfADefinition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := withDefinition(t, crd(1, "", established))
+		c := runLookups(t, f)
+		gvr := schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "a"}
+		if fields, err := c.Fields(t.Context(), gvr); err != nil || fields != nil {
+			t.Errorf("%v, %v", fields, err)
+		}
+		if _, err := c.Fields(t.Context(), schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "b"}); err == nil {
+			t.Error("fields of what is not defined")
+		}
+		f.Refuse(true)
+		f.Cut(definitionsPath)
+		time.Sleep(snapshot.Skew + time.Second)
+		if _, err := c.Fields(t.Context(), gvr); err == nil {
+			t.Error("fields of a definition that may have changed")
+		}
+	})
+}

@@ -42,6 +42,7 @@ func commandsOf(t *testing.T, command string) []string {
 // What needs a cluster is only read here (TestInstall runs it), and what is installed is not sent
 // anywhere.
 func TestHelmInPages(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(repository + "/docs/operate.md")
 	expect.NoError(t, err)
 	example := regexp.MustCompile("(?s)\n```yaml\n# values.yaml\n(.*?)```").FindSubmatch(text)

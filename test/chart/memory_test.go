@@ -14,6 +14,7 @@ import (
 
 // TestMemory: bounds follow from the memory limit, and leave what listproxy needs beside them.
 func TestMemory(t *testing.T) {
+	t.Parallel()
 	for limit, want := range map[string]map[string]string{
 		"1Gi":   {"GOMEMLIMIT": "921MiB", "cache-bytes": "242Mi", "max-inflight-bytes": "128Mi", "max-long-running-requests": "1024"},
 		"4Gi":   {"GOMEMLIMIT": "3686MiB", "cache-bytes": "1881Mi", "max-inflight-bytes": "512Mi", "max-long-running-requests": "4096"},

@@ -67,6 +67,7 @@ func granted(t *testing.T, rules []rbacv1.PolicyRule) []string {
 // TestRightsAreThePolicys: what may be read is what the policy keeps, as listproxy itself
 // understands it, and what it needs in any case.
 func TestRightsAreThePolicys(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		values string
 		want   []string // nil: whatever the policy keeps

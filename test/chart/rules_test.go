@@ -21,6 +21,7 @@ func TestRules(t *testing.T) {
 
 // TestRulesFire: alerts come when they should, and not else.
 func TestRulesFire(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/rules/*.yaml")
 	expect.NoError(t, err)
 	if len(files) == 0 {

@@ -8,6 +8,7 @@ import (
 // TestRefused: values that cannot be meant stop the installation, and the message says where they
 // are.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		values string
 		says   []string
@@ -91,6 +92,7 @@ func TestRefused(t *testing.T) {
 		"egress to nowhere":                 {"networkPolicy: {egress: {enabled: true}}", []string{"networkPolicy.egress.rules"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			out, err := template(t, "-f", values(t, tt.values))
 			if err == nil {
 				t.Fatalf("rendered:\n%s", out)

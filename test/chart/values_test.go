@@ -7,6 +7,7 @@ import (
 
 // TestValues: what the manifests must have, and must not have, for values.
 func TestValues(t *testing.T) {
+	t.Parallel()
 	const certificates = "clientCertificates: {enabled: true, caConfigMap: {name: ca}}, "
 	for name, tt := range map[string]struct {
 		values      string
@@ -58,6 +59,7 @@ func TestValues(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			rendered := mustTemplate(t, tt.values)
 			for _, words := range tt.has {
 				if !strings.Contains(rendered, words) {

@@ -75,6 +75,13 @@ func (l *library) item(key string, metadata bool) string {
 	return `{` + meta + `,"data":{"key":"` + l.objects[key] + `"}}`
 }
 
+// loaded is how often the state was loaded.
+func (l *library) loaded() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.loads
+}
+
 // RoundTrip implements http.RoundTripper.
 func (l *library) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Lock()
@@ -483,8 +490,8 @@ func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 			return http.StatusOK, strings.Replace(c.page(r.URL.Query(), false), "value", "other", 1)
 		}
 		c.await(1)
-		if _, absence := c.use(t).Latest(t.Context(), 0); absence != reason.None || c.loads != 2 {
-			t.Fatalf("after the first mismatch: %q, loaded %d times", absence, c.loads)
+		if _, absence := c.use(t).Latest(t.Context(), 0); absence != reason.None || c.loaded() != 2 {
+			t.Fatalf("after the first mismatch: %q, loaded %d times", absence, c.loaded())
 		}
 		if stats := c.await(2); stats.Mismatches != 2 {
 			t.Fatalf("got %+v", stats)

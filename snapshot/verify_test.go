@@ -84,7 +84,7 @@ func TestVerify(t *testing.T) {
 				for time.Since(begun) < 20*time.Minute {
 					time.Sleep(time.Second)
 					synctest.Wait()
-					if loaded == 0 && c.loads > 1 {
+					if loaded == 0 && c.loaded() > 1 {
 						loaded = time.Since(begun)
 					}
 					if _, why := c.use(t).Latest(t.Context(), 0); why != reason.None {
@@ -105,8 +105,8 @@ func TestVerify(t *testing.T) {
 				if got := strings.Join(pages, " "); got != tt.asked && tt.asked != "some" {
 					t.Errorf("compared pages %q, want %q", got, tt.asked)
 				}
-				if c.loads != 1+tt.loads || loaded > tt.within || tt.loads > 0 && tt.within > time.Minute && loaded < verifyFor {
-					t.Errorf("loaded %d times, again after %v; log:\n%s", c.loads, loaded, c.log)
+				if c.loaded() != 1+tt.loads || loaded > tt.within || tt.loads > 0 && tt.within > time.Minute && loaded < verifyFor {
+					t.Errorf("loaded %d times, again after %v; log:\n%s", c.loaded(), loaded, c.log)
 				}
 				if dropped := was.whyRetired() != reason.None; dropped != tt.dropped {
 					t.Errorf("dropped: %t", dropped)
@@ -156,8 +156,8 @@ func TestVerifiedAfterADefinitionChanged(t *testing.T) {
 					pages, loads = append(pages, pages[2]), 3 // confirmed
 				}
 				expect.Same(t, pages, c.asked())
-				if c.loads != loads {
-					t.Errorf("loaded %d times, want %d; log:\n%s", c.loads, loads, c.log)
+				if c.loaded() != loads {
+					t.Errorf("loaded %d times, want %d; log:\n%s", c.loaded(), loads, c.log)
 				}
 				s, absence := c.use(t).Latest(t.Context(), 0)
 				if absence != reason.None {

@@ -84,7 +84,7 @@ func TestTraceIsHandedOn(t *testing.T) {
 				if forward.SpanContext.SpanID().String() != parts[2] || forward.SpanKind != trace.SpanKindClient {
 					t.Errorf("the upstream's spans come below %s", parts[2])
 				}
-				if request := proxytest.SpanNamed(t, spans, "GET /api/{version}/{resource}"); forward.Parent.SpanID() != request.SpanContext.SpanID() {
+				if request := proxytest.SpanNamed(t, spans, "GET"); forward.Parent.SpanID() != request.SpanContext.SpanID() {
 					t.Error("the forward is not below the request")
 				}
 			}

@@ -279,3 +279,24 @@ func testNothingPinned(t *testing.T) {
 	}
 	w.Close(EndGone)
 }
+
+// TestToldBeforeItIsDispatched: a client that is told a change before the hub has looked whom it is for is
+// not told it again.
+func TestToldBeforeItIsDispatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		w := c.watch(index.Query{}, Options{After: c.span.To}) // it looks by itself when it begins
+		c.hub.mu.Lock()
+		c.add("n1")
+		c.hub.cleared.Store(c.hub.latest.Load())
+		if !w.take(t.Context()) || len(w.events) != 1 {
+			t.Errorf("told %q", w.events)
+		}
+		c.hub.mu.Unlock()
+		synctest.Wait()
+		if w.take(t.Context()) {
+			t.Errorf("told again: %q", w.events)
+		}
+		w.Close(EndGone)
+	})
+}

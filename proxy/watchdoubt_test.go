@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -248,17 +249,17 @@ func TestNothingIsToldOfALostState(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		s := &watchStream{request: r, control: http.NewResponseController(out), form: state.WatchForm()}
 		s.ResponseWriter = out
-		asked := 0
+		var asked atomic.Int32
 		s.cursor = state.Watch(index.Query{}, watch.Options{After: state.Revision, Timeout: time.Hour, Defined: func() bool {
-			asked++
+			asked.Add(1)
 			w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.Mismatch, Scope: snapshot.OfCollection(modelWidgets)})
 			return true
 		}})
 		w.write(1)
 		s.end = s.follow()
 		s.cursor.Close(s.end)
-		if s.end != watch.EndLost || asked == 0 || out.Body.Len() > 0 {
-			t.Errorf("asked %d times, ended as %q, told %q", asked, s.end, out.Body)
+		if s.end != watch.EndLost || asked.Load() == 0 || out.Body.Len() > 0 {
+			t.Errorf("asked %d times, ended as %q, told %q", asked.Load(), s.end, out.Body)
 		}
 	})
 }

@@ -115,8 +115,10 @@ func refuses(err error) bool {
 
 // load reads a complete state: by a streaming list where the upstream gives one, else page by page.
 // (Where etcd cannot be asked for its progress, before 3.4.31 and from 3.5.0 to 3.5.12,
-// kube-apiserver from 1.34 on ends streaming lists with an error of code 500.) Few feeds begin to
-// load at the same time, and none that would not fit.
+// kube-apiserver from 1.34 on ends streaming lists with an error of code 500. And it ends any watch
+// that cannot take events as fast as they happen: one that has just started has room for ten of
+// them, so that a large streaming list does not come to its end while much is written. A page does.)
+// Few feeds begin to load at the same time, and none that would not fit.
 func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	select {
 	case f.loads <- struct{}{}:
@@ -130,8 +132,8 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 		return nil, errFull
 	}
 	l, err := f.loadWith(ctx, is, f.loadStream)
-	if source.IsAnswer(err) && !refuses(err) {
-		f.log.Info("the upstream gives no streaming list, the state is loaded page by page", "error", err)
+	if source.IsAnswer(err) && !refuses(err) || errors.Is(err, wire.ErrEnded) {
+		f.log.Info("the upstream gives no streaming list, or not to its end: the state is loaded page by page", "error", err)
 		l, err = f.loadWith(ctx, is, f.loadPages)
 	}
 	return l, err

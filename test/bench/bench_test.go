@@ -80,7 +80,10 @@ func TestWholeLists(t *testing.T) {
 		"/api/v1/pods?resourceVersion=0":                   true,
 		"/api/v1/pods?watch=true&sendInitialEvents=true":   true,
 		"/api/v1/pods?watch=true&resourceVersion=7":        false,
-		"/api/v1/pods?limit=500":                           false,
+		"/api/v1/pods?limit=500":                           true,
+		"/api/v1/pods?limit=500&continue=x":                false,
+		"/api/v1/pods?limit=500&resourceVersion=7":         false,
+		"/api/v1/pods?limit=1":                             false,
 		"/api/v1/pods?fieldSelector=metadata.name%3Dprobe": false,
 		"/api/v1/nodes?resourceVersion=0":                  false,
 	} {

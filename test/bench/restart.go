@@ -36,7 +36,7 @@ func restarts(ctx context.Context, b *bench) error {
 	}
 	t := &table{caption: fmt.Sprintf("kube-apiserver is ended with SIGTERM and started again before %d informers of %d pods and %d pollers, who list all at "+
 		"resourceVersion=0 once a second; written: %d pods change a second. Counted is from the end of the old process to %d s after the new one is ready. "+
-		"Answers are the pollers'; refused is what failed. Whole lists are those of informers and of listproxy: streaming lists, and lists without a limit and a selector.",
+		"Answers are the pollers'; refused is what failed. Whole lists are those of informers and of listproxy: streaming lists, lists without a limit and a selector, and newest ones that are read page by page.",
 		b.settings.crowd, b.settings.pods, max(1, b.settings.crowd/pollersPer), b.settings.changes, b.settings.seconds)}
 	balancer, err := hop.StartBalancer()
 	if err != nil {
@@ -147,7 +147,7 @@ func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *r
 	return nil
 }
 
-// isWhole says whether a request is for the whole state of pods.
+// isWhole says whether a request is for the whole state of pods, or for the first page of the newest.
 func isWhole(r *http.Request) bool {
 	q := r.URL.Query()
 	if r.Method != http.MethodGet || r.URL.Path != "/api/v1/pods" {
@@ -156,7 +156,10 @@ func isWhole(r *http.Request) bool {
 	if q.Get("watch") == "true" {
 		return q.Get("sendInitialEvents") == "true"
 	}
-	return !q.Has("limit") && !q.Has("continue") && !q.Has("fieldSelector") && !q.Has("labelSelector")
+	if q.Has("continue") || q.Has("fieldSelector") || q.Has("labelSelector") {
+		return false
+	}
+	return !q.Has("limit") || q.Get("limit") != "1" && !q.Has("resourceVersion")
 }
 
 // informers starts informers, each over a connection of its own, which keep nothing of a pod but its

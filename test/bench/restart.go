@@ -27,16 +27,21 @@ import (
 // pollersPer is for how many informers there is a poller, which lists once a second.
 const pollersPer = 5
 
+// catchUp is how long informers may need to know the true state. Directly, a hundred need minutes: all
+// list again, and a kube-apiserver that has just started ends the watches that fall behind.
+const catchUp = 10 * time.Minute
+
 // restarts measures a restart of kube-apiserver, alone and as one of two behind a TCP balancer, while
-// nothing is written and while pods are: whole lists that reach it, and whether lists come from
-// memory. It fails if an informer does not end with the true state.
+// nothing is written and while pods are, and one that changes the version: whole lists that reach it,
+// and whether lists come from memory. It fails if an informer does not end with the true state.
 func restarts(ctx context.Context, b *bench) error {
 	if err := b.fill(ctx); err != nil {
 		return err
 	}
 	t := &table{caption: fmt.Sprintf("kube-apiserver is ended with SIGTERM and started again before %d informers of %d pods and %d pollers, who list all at "+
 		"resourceVersion=0 once a second; written: %d pods change a second. Counted is from the end of the old process to %d s after the new one is ready. "+
-		"Answers are the pollers'; refused is what failed. Whole lists are those of informers and of listproxy: streaming lists, lists without a limit and a selector, and newest ones that are read page by page.",
+		"Answers are the pollers'; refused is what failed. Whole lists are those of informers and of listproxy: streaming lists, lists without a limit and a selector, "+
+		"and newest ones that are read page by page.",
 		b.settings.crowd, b.settings.pods, max(1, b.settings.crowd/pollersPer), b.settings.changes, b.settings.seconds)}
 	balancer, err := hop.StartBalancer()
 	if err != nil {
@@ -44,6 +49,31 @@ func restarts(ctx context.Context, b *bench) error {
 	}
 	defer balancer.Close()
 	balancer.Add(strings.TrimPrefix(b.cp.URL(), "https://"))
+	again := func(ctx context.Context) error {
+		if err := b.cp.StopAPIServer(); err != nil {
+			return err
+		}
+		return b.cp.StartAPIServer(ctx)
+	}
+	// both measures a restart directly and, after between, through listproxy.
+	both := func(asked, upstream string, writing bool, again, between func(context.Context) error) error {
+		var rows []*result
+		for _, of := range []string{straight, "listproxy"} {
+			r := &result{asked: asked, of: of}
+			if err := b.restart(ctx, upstream, writing, again, r); err != nil {
+				return fmt.Errorf("%s: %s: %w", asked, of, err)
+			}
+			rows = append(rows, r)
+			b.log("%s, %s: %d whole lists, %d of %d lists from memory", asked, of, r.lists, r.hits, r.answers)
+			if of == straight {
+				if err := between(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		t.add(rows...)
+		return nil
+	}
 	for _, name := range []string{"alone", "one of two"} {
 		if name != "alone" {
 			second, err := b.cp.AddAPIServer(ctx, "")
@@ -52,21 +82,25 @@ func restarts(ctx context.Context, b *bench) error {
 			}
 			balancer.Add(strings.TrimPrefix(second.URL(), "https://"))
 		}
-		for _, writing := range []bool{false, true} {
-			asked := name + ", quiet"
-			if writing {
-				asked = name + ", written"
+		for i, asked := range []string{name + ", quiet", name + ", written"} {
+			if err := both(asked, "https://"+balancer.Address(), i == 1, again, func(context.Context) error { return nil }); err != nil {
+				return err
 			}
-			var rows []*result
-			for _, of := range []string{straight, "listproxy"} {
-				r := &result{asked: asked, of: of}
-				if err := b.restart(ctx, "https://"+balancer.Address(), writing, r); err != nil {
-					return fmt.Errorf("%s: %s: %w", asked, of, err)
-				}
-				rows = append(rows, r)
-				b.log("%s, %s: %d whole lists, %d of %d lists from memory", asked, of, r.lists, r.hits, r.answers)
-			}
-			t.add(rows...)
+		}
+	}
+	if newer := b.settings.upgrade; newer != "" {
+		server, err := b.cp.AddAPIServer(ctx, "")
+		if err != nil {
+			return err
+		}
+		older := server.Version()
+		run := func(ctx context.Context, version string) error {
+			return errors.Join(server.Use(ctx, version), server.Stop(), server.Start(ctx))
+		}
+		upgrade := func(ctx context.Context) error { return run(ctx, newer) }
+		back := func(ctx context.Context) error { return run(ctx, older) }
+		if err := both(fmt.Sprintf("alone, written, %s to %s", older, newer), server.URL(), true, upgrade, back); err != nil {
+			return err
 		}
 	}
 	b.report.add(t)
@@ -74,7 +108,7 @@ func restarts(ctx context.Context, b *bench) error {
 }
 
 // restart measures one restart at the side that the row names.
-func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *result) (err error) {
+func (b *bench) restart(ctx context.Context, upstream string, writing bool, again func(context.Context) error, r *result) (err error) {
 	before, err := hop.Start(upstream, b.cp.CA())
 	if err != nil {
 		return err
@@ -118,10 +152,7 @@ func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *r
 	if err := b.poll(load, cfg, &working, r); err != nil {
 		return err
 	}
-	if err := b.cp.StopAPIServer(); err != nil {
-		return err
-	}
-	if err := b.cp.StartAPIServer(ctx); err != nil {
+	if err := again(ctx); err != nil {
 		return err
 	}
 	poll.Pause(ctx, time.Duration(b.settings.seconds)*time.Second)
@@ -140,7 +171,7 @@ func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *r
 		want[pod.Namespace+"/"+pod.Name] = pod.ResourceVersion
 	}
 	for i, informer := range all {
-		if err := poll.Try(ctx, patience, lookEvery, fmt.Sprintf("informer %d", i), func() error { return knows(informer, want) }); err != nil {
+		if err := poll.Try(ctx, catchUp, lookEvery, fmt.Sprintf("informer %d", i), func() error { return knows(informer, want) }); err != nil {
 			return err
 		}
 	}

@@ -199,6 +199,7 @@ func (b *bench) informers(ctx context.Context, cfg *rest.Config) ([]cache.Shared
 	var all []cache.SharedIndexInformer
 	for range b.settings.crowd {
 		own := rest.CopyConfig(cfg)
+		own.UserAgent = "informer"
 		own.Dial = (&net.Dialer{}).DialContext // client-go shares connections of those that have none
 		clients, err := informers.NewClients(own)
 		if err != nil {

@@ -59,6 +59,10 @@ func (r *Request) setParameter(name, value string) bool {
 		r.LabelSelector = value
 	case "fieldSelector":
 		r.FieldSelector = value
+	case "shardSelector":
+		var ok bool
+		r.Shards, ok = parseShards(value)
+		return ok
 	case "limit":
 		limit, ok := parseDecimal(value)
 		if !ok {

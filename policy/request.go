@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/sharding"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -34,6 +35,8 @@ type Request struct {
 	// client's: whether the resource has them is not known here.
 	Labels labels.Selector
 	Fields fields.Selector
+	// Shards is nil if the client wants the objects of all shards.
+	Shards sharding.Selector
 	// Gzip is true if the API server would compress a large answer.
 	Gzip bool
 	// Pretty is true if the API server would indent JSON even if the Accept header does not ask for

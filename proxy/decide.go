@@ -63,7 +63,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if why != reason.None {
 		return list, found, why
 	}
-	if !snap.Frame.Selects(list.Fields) {
+	if !snap.Frame.Selects(list.Fields) || list.Shards != nil && !snap.Frame.Sharded {
 		return list, found, reason.NotCanonical
 	}
 	// The wait for the state may have taken longer than the yes is valid.
@@ -150,6 +150,7 @@ func query(list policy.Request, entry cluster.Entry, d policy.Decision) index.Qu
 		Limit:  d.Limit,
 		Labels: list.Labels,
 		Fields: list.Fields,
+		Shards: list.Shards,
 		// A page at resourceVersion=0 looks like a page at exactly the state's revision.
 		Newest:   d.Semantics == policy.NotOlderThan || d.Semantics == policy.MostRecent,
 		Indented: list.Indented(entry.Custom),

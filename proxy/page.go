@@ -49,6 +49,9 @@ func newBody(a answer) *body {
 	b.objects = page.Objects
 
 	meta := wire.ListMeta{Revision: a.snapshot.Revision}
+	if a.query.Shards != nil {
+		meta.Shards = a.query.Shards.String()
+	}
 	if page.Next != "" {
 		meta.Continue = policy.EncodeContinue(a.snapshot.Revision, page.Next)
 		meta.Remaining, meta.HasRemaining = page.Remaining, page.Counted

@@ -110,7 +110,11 @@ func (c *comparison) readNames(ctx context.Context, query url.Values, revision u
 // page compares a page with the bytes that the upstream writes: the objects, the frame, the count
 // and the headers.
 func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit int64) error {
-	theirs, err := c.read(ctx, c.source, "", s.Revision, c.source.PageAt(s.Revision, from, limit))
+	query := c.source.PageAt(s.Revision, from, limit)
+	if s.Frame.Sharded { // is it still so?
+		query.Set("shardSelector", wire.AllShards)
+	}
+	theirs, err := c.read(ctx, c.source, "", s.Revision, query)
 	if err != nil {
 		return err
 	}
@@ -156,6 +160,9 @@ func (c *comparison) read(
 // these headers.
 func (s Snapshot) writes(page index.Page, theirs source.List, headers http.Header) bool {
 	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted}
+	if s.Frame.Sharded {
+		meta.Shards = wire.AllShards
+	}
 	if page.Next != "" {
 		// Continue tokens are not compared: upstreams write them in two ways, which this package does not
 		// know.

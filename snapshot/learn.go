@@ -56,13 +56,17 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 	}
 	e := f.source.Encoding()
 	for range learnTries {
-		l, err := f.source.List(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}})
+		// Who knows shards says of which the list is; all others do not look at the parameter.
+		l, err := f.source.List(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}, "shardSelector": {wire.AllShards}})
 		if err != nil {
 			return learned{}, err
 		}
 		frame, err := f.frameOf(ctx, l, none)
 		if err != nil {
 			return learned{}, err
+		}
+		if frame.Sharded = l.Meta.Shards == wire.AllShards; frame.Sharded {
+			frame.Paths = frame.Paths.WithUID()
 		}
 		n := int64(len(l.Items))
 		if n == 0 {
@@ -88,7 +92,7 @@ func (f *feed) frameOf(ctx context.Context, l source.List, other *wire.Frame) (*
 	if err != nil {
 		return nil, err
 	}
-	frame.Namespaces, frame.Paths = other.Namespaces, other.Paths
+	frame.Namespaces, frame.Paths, frame.Sharded = other.Namespaces, other.Paths, other.Sharded
 	frame.Headers, err = f.source.Headers(ctx, l)
 	frame.AuditIDs = len(l.Header.Values("Audit-Id"))
 	return frame, err

@@ -35,6 +35,7 @@ type library struct {
 	instead func(r *http.Request) (code int, body string)
 
 	mu       sync.Mutex
+	shards   bool // it knows them
 	revision uint64
 	objects  map[string]string // by key: the value of data
 	revs     map[string]uint64
@@ -43,7 +44,7 @@ type library struct {
 }
 
 func newLibrary(n int) *library {
-	l := &library{revision: 10, objects: map[string]string{}, revs: map[string]uint64{}}
+	l := &library{revision: 10, shards: true, objects: map[string]string{}, revs: map[string]uint64{}}
 	for i := range n {
 		l.revision++
 		key := fmt.Sprintf("n/%04d", i)
@@ -137,6 +138,9 @@ func (l *library) page(query url.Values, metadata bool) string {
 	}
 	if remaining > 0 {
 		more = fmt.Sprintf(`,"continue":"next","remainingItemCount":%d`, remaining)
+	}
+	if of := query.Get("shardSelector"); of != "" && l.shards && !metadata {
+		more += fmt.Sprintf(`,"shardInfo":{"selector":%q}`, of)
 	}
 	return fmt.Sprintf(`{%s,"metadata":{"resourceVersion":"%d"%s},"items":[%s]}`+"\n", kind, l.revision, more, strings.Join(items, ","))
 }

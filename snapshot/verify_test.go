@@ -45,6 +45,14 @@ func TestVerify(t *testing.T) {
 			happens: func(c *checked) { c.writtenAs("n/1100", "by default") }, // on the last page
 			asked:   "0 5 9 9", loads: 1, within: Skew + 10*time.Second,
 		},
+		"shards are not known": {
+			happens: func(c *checked) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.shards = false
+			},
+			asked: "some", loads: 1, within: Skew + 10*time.Second,
+		},
 		"another state": {
 			happens: func(c *checked) {
 				c.mu.Lock()

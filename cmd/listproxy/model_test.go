@@ -165,6 +165,7 @@ func formsOf(body string) (forms []inmemory.Form) {
 type asked struct {
 	inmemory.List
 	semantics string // Any, NotOlderThan, Exact, MostRecent or Continue
+	shard     bool   // half of it, which the API servers do not know: they give all
 	revision  int64
 	user      string
 	at        time.Time
@@ -187,6 +188,9 @@ func (a asked) query(token string) url.Values {
 	}
 	if a.Limit > 0 {
 		q.Set("limit", strconv.Itoa(a.Limit))
+	}
+	if a.shard {
+		q.Set("shardSelector", "shardRange(object.metadata.namespace, '0x5000000000000000', '0x6000000000000000')") // two
 	}
 	switch a.semantics {
 	case "Any":
@@ -299,6 +303,7 @@ func (m *model) lister(ctx context.Context, user string) {
 		if rand.IntN(3) == 0 {
 			a.Limit = 1 + rand.IntN(4)
 		}
+		a.shard = rand.IntN(20) == 0
 		if a.revision = last; last == 0 && (a.semantics == "NotOlderThan" || a.semantics == "Exact") {
 			continue
 		}

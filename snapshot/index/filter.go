@@ -18,7 +18,7 @@ type Filter struct {
 // NewFilter returns the filter of the scope and the selectors of q. Frame.Selects must have said
 // yes to the fields.
 func NewFilter(f *wire.Frame, q Query) Filter {
-	filter := Filter{prefix: q.Scope.Prefix(), m: newMatcher(f, q.Labels, q.Fields)}
+	filter := Filter{prefix: q.Scope.Prefix(), m: newMatcher(f, q)}
 	if q.Name != "" {
 		filter.key = filter.prefix + q.Name
 	}

@@ -3,6 +3,7 @@ package index
 import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/sharding"
 
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -21,6 +22,8 @@ type Query struct {
 	// yes to the fields.
 	Labels labels.Selector
 	Fields fields.Selector
+	// Shards chooses, too; nil chooses all. Frame.Sharded must be true.
+	Shards sharding.Selector
 	// Newest is true if the newest state was asked for. There kube-apiserver reads the pods of a
 	// node from an index, and the last page is the one on which the index ends; everywhere else
 	// it reads the whole range, and the last page is the one on which that ends
@@ -36,8 +39,9 @@ type Page struct {
 	Objects []*Object
 	// Next is where the following page starts, relative to the scope; "" if this is the last.
 	Next string
-	// Remaining is how many objects follow this page, if Counted is true: with selectors they are not
-	// counted.
+	// Remaining is how many objects follow this page, if Counted is true: with selectors of labels and
+	// fields they are not counted. If only shards are chosen, kube-apiserver counts objects of all shards:
+	// those from the beginning of the page, less the limit (storage/continue.go, PrepareContinueToken).
 	Remaining int64
 	Counted   bool
 }
@@ -47,7 +51,7 @@ type Page struct {
 // also looks at objects that it does not return, but reads none of their bytes.
 func (t Tree) Page(frame *wire.Frame, q Query, buf []*Object) Page {
 	page := Page{Objects: buf}
-	m := newMatcher(frame, q.Labels, q.Fields)
+	m := newMatcher(frame, q)
 	prefix := q.Scope.Prefix()
 	if q.Name != "" {
 		if o, found := t.Get(prefix + q.Name); found && (m == nil || m.matches(o)) {
@@ -112,6 +116,9 @@ func (t Tree) choose(page *Page, q Query, m *matcher, from, end string) {
 	}
 	if more {
 		page.next(q.Scope.Prefix())
+		if page.Counted = m.onlyShards(); page.Counted {
+			page.Remaining = t.Count(from, end) - q.Limit
+		}
 	}
 }
 

@@ -1,9 +1,12 @@
 package index
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/sharding"
 
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -26,6 +29,9 @@ type matcher struct {
 		valid   bool
 	}
 	terms []fieldTerm
+	// shards are ranges of the hash of a field, any of which chooses; none: all.
+	shards  []sharding.ShardRangeRequirement
+	shardOf fieldTerm
 	// node is the value of the indexed field that is asked for, if hasNode.
 	node    string
 	hasNode bool
@@ -47,23 +53,33 @@ const (
 
 // newMatcher returns the matcher of a query, or nil if it chooses everything. Frame.Selects has
 // said yes to the fields.
-func newMatcher(f *wire.Frame, l labels.Selector, s fields.Selector) *matcher {
+func newMatcher(f *wire.Frame, q Query) *matcher {
 	m := &matcher{}
-	if l != nil && !l.Empty() {
-		m.labels = l
-		m.sieve = newSieve(l)
+	if q.Labels != nil && !q.Labels.Empty() {
+		m.labels = q.Labels
+		m.sieve = newSieve(q.Labels)
 		m.known = map[wire.Labels]bool{}
 	}
-	if s != nil {
-		for _, term := range s.Requirements() {
+	if q.Fields != nil {
+		for _, term := range q.Fields.Requirements() {
 			m.add(f, term)
 		}
 	}
-	if m.labels == nil && len(m.terms) == 0 {
+	if q.Shards != nil {
+		m.shards = q.Shards.Requirements()
+		m.shardOf.field = theNamespace
+		if m.shards[0].Key == wire.UIDField {
+			m.shardOf.field = f.Paths.Find(wire.UIDField)
+		}
+	}
+	if m.labels == nil && len(m.terms) == 0 && len(m.shards) == 0 {
 		return nil
 	}
 	return m
 }
+
+// onlyShards: all objects of a shard are chosen.
+func (m *matcher) onlyShards() bool { return m.labels == nil && len(m.terms) == 0 }
 
 func (m *matcher) add(f *wire.Frame, term fields.Requirement) {
 	t := fieldTerm{value: term.Value, not: term.Operator == selection.NotEquals}
@@ -94,7 +110,15 @@ func (m *matcher) matches(o *Object) bool {
 			return false
 		}
 	}
-	return m.labels == nil || m.chooses(o.Labels)
+	return (m.labels == nil || m.chooses(o.Labels)) && (len(m.shards) == 0 || m.inShards(o))
+}
+
+// inShards reports whether the hash of the object's field is in one of the ranges.
+func (m *matcher) inShards(o *Object) bool {
+	hash := "0x" + sharding.HashField(m.shardOf.of(o))
+	return slices.ContainsFunc(m.shards, func(r sharding.ShardRangeRequirement) bool {
+		return !sharding.HexLess(hash, r.Start) && sharding.HexLess(hash, r.End)
+	})
 }
 
 // chooses reports whether labels are chosen.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/sharding"
 
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
@@ -203,5 +204,47 @@ func TestSieve(t *testing.T) {
 	}
 	if s := newSieve(labels.Nothing()); !s.mayPass(signature{}) {
 		t.Error("what chooses nothing has nothing to be told by")
+	}
+}
+
+// TestShards: a range has its start and not its end; any of them chooses; what remains is counted as
+// kube-apiserver counts it.
+func TestShards(t *testing.T) {
+	frame := wire.FixedFrame("PodList", "v1")
+	frame.Paths = frame.Paths.WithUID()
+	state := NewTree(false)
+	for i := range 10 {
+		state.Set(&Object{Key: JoinKey("a", fmt.Sprint(i)), Fields: []string{fmt.Sprint("uid-", i)}})
+	}
+	const first, last = "0x0000000000000000", "0x10000000000000000"
+	hash := "0x" + sharding.HashField("uid-4")
+	of := func(key string, ranges ...string) (names []string) {
+		q := Query{Shards: sharding.NewSelector(sharding.ShardRangeRequirement{Key: key, Start: ranges[0], End: ranges[1]})}
+		if len(ranges) > 2 {
+			q.Shards = sharding.NewSelector(append(q.Shards.Requirements(), sharding.ShardRangeRequirement{Key: key, Start: ranges[2], End: ranges[3]})...)
+		}
+		for _, o := range state.Page(frame, q, nil).Objects {
+			names = append(names, o.Key)
+		}
+		return names
+	}
+	below, from := of(wire.UIDField, first, hash), of(wire.UIDField, hash, last)
+	if slices.Contains(below, "a/4") || !slices.Contains(from, "a/4") || len(below)+len(from) != 10 || len(below) == 0 {
+		t.Errorf("below the hash: %v, from it on: %v", below, from)
+	}
+	if all := of(wire.UIDField, first, hash, hash, last); len(all) != 10 {
+		t.Errorf("both: %v", all)
+	}
+	in := "0x" + sharding.HashField("a")
+	if none, all := of("object.metadata.namespace", first, in), of("object.metadata.namespace", in, last); len(none) != 0 || len(all) != 10 {
+		t.Errorf("by namespace: %v, %v", none, all)
+	}
+	selector := sharding.NewSelector(sharding.ShardRangeRequirement{Key: wire.UIDField, Start: hash, End: last})
+	q := Query{Limit: 1, Shards: selector}
+	if page := state.Page(frame, q, nil); !page.Counted || page.Remaining != 9 || page.Next == "" {
+		t.Errorf("a page: %+v", page)
+	}
+	if q.Labels, _ = labels.Parse("!x"); state.Page(frame, q, nil).Counted {
+		t.Error("with labels, what remains is counted")
 	}
 }

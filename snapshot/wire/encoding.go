@@ -79,6 +79,8 @@ type ListMeta struct {
 	// Remaining is written if HasRemaining.
 	Remaining    int64
 	HasRemaining bool
+	// Shards is the selector of the shards that the list is of, "" if it is of all.
+	Shards string
 }
 
 // check checks what every event must have.

@@ -73,6 +73,12 @@ func (f Field) equal(g Field) bool {
 		slices.Equal(f.Protobuf, g.Protobuf)
 }
 
+// WithUID returns the same paths and that to [UIDField].
+func (p *FieldPaths) WithUID() *FieldPaths {
+	uid := Field{Name: UIDField, JSON: []string{"metadata", "uid"}, Protobuf: []protowire.Number{1, 5}}
+	return NewFieldPaths(append(slices.Clone(p.fields), uid))
+}
+
 // zeros are the values of an object that has none of the fields.
 func (p *FieldPaths) zeros() []string {
 	values := make([]string, len(p.fields))

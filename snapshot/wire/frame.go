@@ -19,6 +19,13 @@ const (
 	NamespaceField = "metadata.namespace"
 )
 
+// UIDField is the field whose hash says to which shard an object belongs, unless its namespace does.
+// It cannot be named in a field selector.
+const UIDField = "object.metadata.uid"
+
+// AllShards is a selector of shards that chooses everything.
+const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x10000000000000000')"
+
 // Frame is how the upstream writes a list of one collection: everything except the objects. It is
 // immutable.
 type Frame struct {
@@ -40,6 +47,8 @@ type Frame struct {
 	Item ItemForm
 	// Namespaces is true if the upstream knows the field metadata.namespace of this resource.
 	Namespaces bool
+	// Sharded: the upstream has said of a list that it is of [AllShards], as it was asked.
+	Sharded bool
 	// Paths leads to the other fields that the upstream has accepted in a selector.
 	Paths *FieldPaths
 }
@@ -141,6 +150,8 @@ func (f *Frame) Selects(selector fields.Selector) bool {
 		switch {
 		case term.Field == NameField:
 		case term.Field == NamespaceField && f.Namespaces:
+		case term.Field == UIDField:
+			return false
 		case f.Paths.Find(term.Field) >= 0:
 		default:
 			return false
@@ -154,7 +165,7 @@ func (f *Frame) Equal(g *Frame) bool {
 	return f.ContentType == g.ContentType && maps.EqualFunc(f.Headers, g.Headers, slices.Equal) && f.AuditIDs == g.AuditIDs &&
 		f.APIVersion == g.APIVersion && f.kind == g.kind && f.shape == g.shape &&
 		f.EmptyItems == g.EmptyItems && (f.Item == g.Item || !f.Item.Known) &&
-		f.Namespaces == g.Namespaces && f.Paths.equal(g.Paths)
+		f.Namespaces == g.Namespaces && f.Sharded == g.Sharded && f.Paths.equal(g.Paths)
 }
 
 // LearnItem learns how objects look from one that was seen, at the same revision, in a list and

@@ -23,6 +23,8 @@ func TestLearnFrame(t *testing.T) {
 		{name: "built-in, one page", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[` + podInList + `]}` + "\n"},
 		{name: "built-in, empty", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}` + "\n"},
 		{name: "built-in, a page", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5","continue":"abc","remainingItemCount":4},"items":[` + podInList + `]}` + "\n"},
+		{name: "built-in, a shard", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5","continue":"abc","remainingItemCount":4,"shardInfo":{"selector":"x"}},"items":[` + podInList + `]}` + "\n"},
+		{name: "a shard with more", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5","shardInfo":{"selector":"x","more":"x"}},"items":[]}` + "\n", bad: true},
 		{name: "metadata only, empty", body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":null}` + "\n"},
 		{name: "custom, one page", body: `{"apiVersion":"x.io/v1","items":[` + widgetAsEver + `],"kind":"WidgetList","metadata":{"continue":"","resourceVersion":"5"}}` + "\n"},
 		{name: "custom, a page", body: `{"apiVersion":"x.io/v1","items":[` + widgetAsEver + `,` + widgetAsEver + `],"kind":"WidgetList","metadata":{"continue":"abc","remainingItemCount":4,"resourceVersion":"5"}}` + "\n"},

@@ -60,6 +60,11 @@ func jsonListMeta(metadata []byte) (ListMeta, error) {
 		case "remainingItemCount":
 			m.HasRemaining = true
 			m.Remaining, err = strconv.ParseInt(string(value), 10, 64)
+		case "shardInfo":
+			err = members(value, func(_ string, value []byte) (err error) {
+				m.Shards, err = unquote(value) // if there is more, the list is not written with the same bytes
+				return err
+			})
 		default:
 			err = fmt.Errorf("%w: list metadata with a member %q", errShape, key)
 		}

@@ -29,6 +29,11 @@ func (structShape) appendHead(dst []byte, f *Frame, meta ListMeta, n, _ int) []b
 		dst = append(dst, `,"remainingItemCount":`...)
 		dst = strconv.AppendInt(dst, meta.Remaining, 10)
 	}
+	if meta.Shards != "" {
+		dst = append(dst, `,"shardInfo":{"selector":`...)
+		dst = strconv.AppendQuote(dst, meta.Shards)
+		dst = append(dst, '}')
+	}
 	return appendItemsHead(append(dst, '}'), f, n)
 }
 

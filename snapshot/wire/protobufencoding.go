@@ -137,6 +137,11 @@ func protobufListMeta(message []byte) (ListMeta, error) {
 			m.Continue = string(f.content)
 		case f.number == 4 && f.kind == protowire.VarintType:
 			m.Remaining, m.HasRemaining = int64(f.varint), true // #nosec G115 -- an int64 on the wire
+		case f.number == 5 && f.kind == protowire.BytesType:
+			err = wireFields(f.content, func(f wireField) error {
+				m.Shards = string(f.content) // if there is more, the list is not written with the same bytes
+				return nil
+			})
 		default:
 			err = f.unknown("list metadata")
 		}

@@ -23,6 +23,9 @@ func (protobufShape) appendHead(dst []byte, f *Frame, meta ListMeta, _, size int
 		listMeta = protowire.AppendTag(listMeta, 4, protowire.VarintType)
 		listMeta = protowire.AppendVarint(listMeta, uint64(meta.Remaining)) // #nosec G115 -- an int64 on the wire
 	}
+	if meta.Shards != "" {
+		listMeta = appendWireBytes(listMeta, 5, appendWireString(nil, 1, meta.Shards))
+	}
 	typeMeta := appendWireString(nil, 1, f.APIVersion)
 	typeMeta = appendWireString(typeMeta, 2, f.kind)
 	raw := 1 + protowire.SizeBytes(len(listMeta)) + size // the tag has one byte

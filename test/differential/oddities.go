@@ -88,9 +88,10 @@ func (g *Generator) parameter(q *Question) {
 		{"unknown", "1"},
 		{"includeUninitialized", "true"},
 		{"shardSelector", "x"},
+		{"shardSelector", "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"}, // who does not know it gives all
 		{"continue", "AAAA"},
 		{"fieldManager", "x"},
-	}[g.rng.IntN(24)]
+	}[g.rng.IntN(25)]
 	if odd[0] == "resourceVersion" && q.Semantics != Exact && q.Semantics != Legacy {
 		// What the revision is would no longer be known here.
 		odd = [2]string{"unknown", "2"}

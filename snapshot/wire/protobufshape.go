@@ -50,7 +50,6 @@ func appendWireString(dst []byte, number protowire.Number, value string) []byte 
 	return protowire.AppendString(protowire.AppendTag(dst, number, protowire.BytesType), value)
 }
 
-//nolint:unparam // as appendWireString
 func appendWireBytes(dst []byte, number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, number, protowire.BytesType), value)
 }

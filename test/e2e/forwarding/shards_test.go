@@ -190,11 +190,11 @@ func (b beside) get(t *testing.T, from *ask.Client, as, target string) ask.Answe
 }
 
 // forwarded requires that a list is answered by the API server, as it answers it itself. What that says of the newest state may change from one list to the next.
-func (b beside) forwarded(t *testing.T, as, target string) (got ask.Answer) {
+func (b beside) forwarded(t *testing.T, as, target string) {
 	t.Helper()
 	poll.Until(t, patience, "two answers of the API server alike", func() bool {
 		before := b.get(t, b.server, as, target)
-		got = b.get(t, b.proxy, as, target)
+		got := b.get(t, b.proxy, as, target)
 		after := b.get(t, b.server, as, target)
 		if !bytes.Equal(before.Body, after.Body) || strings.Contains(got.Source(), "detail=warming") {
 			return false
@@ -205,7 +205,6 @@ func (b beside) forwarded(t *testing.T, as, target string) (got ask.Answer) {
 		}
 		return true
 	})
-	return got
 }
 
 // whole requires that a list comes from memory, with so many objects, and with the API server's bytes.

@@ -167,9 +167,8 @@ func (c *Cursor) timer(now time.Time) time.Time {
 
 // changed tells the cursor of a change at a revision that may be for it.
 func (c *Cursor) changed(revision uint64) {
-	if c.due.CompareAndSwap(0, revision) { // else it looks at all that follows an earlier one
-		c.wakeUp()
-	}
+	c.due.CompareAndSwap(0, revision) // else it looks at all that follows an earlier one
+	c.wakeUp()                        // also then: it may have looked before this change was cleared
 }
 
 func (c *Cursor) wakeUp() {
@@ -309,7 +308,10 @@ func (c *Cursor) why() Ending {
 func (c *Cursor) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
 	if from > span.To { // nothing, or what is not cleared
 		if from <= c.hub.latest.Load().To {
-			c.stillDue(from)
+			// The hub stores cleared before it looks who waits, so one of both sees what the other did.
+			if c.stillDue(from); c.hub.cleared.Load() != span {
+				c.wakeUp()
+			}
 		}
 		return false, ""
 	}

@@ -300,3 +300,73 @@ func TestToldBeforeItIsDispatched(t *testing.T) {
 		w.Close(EndGone)
 	})
 }
+
+// TestClearedWhileItLooks: a client that finds that it may not be told a change yet is woken when it may be
+// told it by then.
+func TestClearedWhileItLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, on := newCluster(t, 1), standing{}
+		w := c.clients(1, "n1", Options{Defined: on.stands})[0]
+		w.take(t.Context())
+		on.doubtful.Store(true)
+		c.add("n1")
+		synctest.Wait()
+		w.Wait(t.Context())
+		due, span := w.due.Swap(0), c.hub.cleared.Load() // as Take does
+		on.doubtful.Store(false)
+		time.Sleep(2 * clearPause)
+		if w.replay(&Batch{}, span, due); len(w.wake) == 0 {
+			t.Error("nobody wakes it")
+		}
+		if !w.take(t.Context()) || len(w.events) != 1 {
+			t.Errorf("told %q", w.events)
+		}
+		w.Close(EndGone)
+	})
+}
+
+// TestTightMemoryInDoubt: what is cut from the history before anybody has looked at it is not told without
+// the question whether it stands.
+func TestTightMemoryInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, on := newCluster(t, 1), standing{}
+		w := c.clients(1, "n1", Options{Defined: on.stands})[0]
+		w.take(t.Context())
+		on.doubtful.Store(true)
+		c.add("n1")
+		c.trim(1)
+		c.add("n1")
+		c.trim(1)
+		synctest.Wait()
+		if w.take(t.Context()) {
+			t.Errorf("told %q", w.events)
+		}
+		w.Close(EndGone)
+	})
+}
+
+// TestBeginsBeforeItIsDispatched: a client that begins while a change comes, and looks before the hub does,
+// is woken for it.
+func TestBeginsBeforeItIsDispatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		other := c.watch(index.Query{}, Options{After: c.span.To})
+		synctest.Wait()
+		w := c.watch(index.Query{}, Options{After: c.span.To})
+		c.hub.mu.Lock()
+		c.add("n1")
+		if w.take(t.Context()) {
+			t.Errorf("told before it is cleared: %q", w.events)
+		}
+		c.hub.mu.Unlock()
+		synctest.Wait()
+		if len(w.wake) == 0 {
+			t.Error("nobody wakes it")
+		}
+		if !w.take(t.Context()) || len(w.events) != 1 {
+			t.Errorf("told %q", w.events)
+		}
+		w.Close(EndGone)
+		other.Close(EndGone)
+	})
+}

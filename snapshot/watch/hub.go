@@ -124,7 +124,7 @@ func (h *Hub) finishLocked() {
 		return
 	}
 	latest := h.latest.Load()
-	if h.unclear.IsZero() {
+	if h.unclear.IsZero() && h.defined() {
 		h.cleared.Store(latest)
 	}
 	h.dispatchLocked(latest)

@@ -22,7 +22,7 @@ type Query struct {
 	// yes to the fields.
 	Labels labels.Selector
 	Fields fields.Selector
-	// Shards chooses, too; nil chooses all. Frame.Sharded must be true.
+	// Shards chooses, too; nil chooses all. Frame.Sharded must be true, and there is no limit.
 	Shards sharding.Selector
 	// Newest is true if the newest state was asked for. There kube-apiserver reads the pods of a
 	// node from an index, and the last page is the one on which the index ends; everywhere else
@@ -39,9 +39,8 @@ type Page struct {
 	Objects []*Object
 	// Next is where the following page starts, relative to the scope; "" if this is the last.
 	Next string
-	// Remaining is how many objects follow this page, if Counted is true: with selectors of labels and
-	// fields they are not counted. If only shards are chosen, kube-apiserver counts objects of all shards:
-	// those from the beginning of the page, less the limit (storage/continue.go, PrepareContinueToken).
+	// Remaining is how many objects follow this page, if Counted is true: with selectors they are not
+	// counted.
 	Remaining int64
 	Counted   bool
 }
@@ -116,9 +115,6 @@ func (t Tree) choose(page *Page, q Query, m *matcher, from, end string) {
 	}
 	if more {
 		page.next(q.Scope.Prefix())
-		if page.Counted = m.onlyShards(); page.Counted {
-			page.Remaining = t.Count(from, end) - q.Limit
-		}
 	}
 }
 

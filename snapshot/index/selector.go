@@ -78,9 +78,6 @@ func newMatcher(f *wire.Frame, q Query) *matcher {
 	return m
 }
 
-// onlyShards: all objects of a shard are chosen.
-func (m *matcher) onlyShards() bool { return m.labels == nil && len(m.terms) == 0 }
-
 func (m *matcher) add(f *wire.Frame, term fields.Requirement) {
 	t := fieldTerm{value: term.Value, not: term.Operator == selection.NotEquals}
 	switch term.Field {

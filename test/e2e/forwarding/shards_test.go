@@ -44,24 +44,15 @@ func TestShards(t *testing.T) {
 		sharded := maps + "?" + url.Values{"shardSelector": {selector}}.Encode()
 		for _, form := range []string{
 			"", "&resourceVersion=0", "&" + ask.Exactly(revision), "&" + ask.NotOlderThan(revision), "&labelSelector=a%21%3Db",
-			"&fieldSelector=metadata.name%3Dmap-3", "&limit=3", "&limit=3&labelSelector=a%21%3Db", "&limit=19", "&limit=3&" + ask.Exactly(revision),
+			"&fieldSelector=metadata.name%3Dmap-3",
 		} {
 			for _, as := range []string{ask.JSON, asProtobuf} {
 				b.remembered(t, as, sharded, form)
 			}
 			b.forwarded(t, asMetadata, sharded+form)
 		}
-		next := b.remembered(t, ask.JSON, sharded, "&limit=3").Meta().Continue
-		for range objects/3 + 1 {
-			if next == "" {
-				break
-			}
-			got := b.remembered(t, ask.JSON, sharded, "&limit=3&continue="+next)
-			next = got.Meta().Continue
-		}
-		if next != "" {
-			t.Error("there is no last page")
-		}
+		b.forwarded(t, ask.JSON, sharded+"&limit=3") // what remains is counted in two ways
+		b.forwarded(t, asProtobuf, sharded+"&limit=3&"+ask.Exactly(revision))
 		list, err := ask.ReadList(ask.JSON, b.remembered(t, ask.JSON, sharded, "").Body)
 		expect.NoError(t, err)
 		if strings.Contains(selector, "uid") {
@@ -95,7 +86,7 @@ func (b beside) remembered(t *testing.T, as, target, form string) (got ask.Answe
 	list, err := ask.ReadList(as, got.Body)
 	expect.NoError(t, err)
 	exactly := target + form
-	if !strings.Contains(form, "continue=") && !strings.Contains(form, "Exact") {
+	if !strings.Contains(form, "Exact") {
 		form = strings.ReplaceAll(form, "&resourceVersion=0", "")
 		if strings.Contains(form, "NotOlderThan") {
 			form = ""

@@ -22,12 +22,10 @@ const sample = 20
 // walks all objects that come after it, so small pages are expensive.
 const initialLimit = 2000
 
-// learnFirstTimeout bounds how long the feed learns from the first object of a collection. Meanwhile it
-// reads nothing else.
+// learnFirstTimeout bounds how long the feed learns from a first object; it reads nothing else meanwhile.
 const learnFirstTimeout = 5 * time.Second
 
-// learnTries is how often the feed reads an object that changes all the time, in a list and in a
-// watch, before it gives up for now.
+// learnTries is how often the feed reads an object in a list and a watch while it changes all the time.
 const learnTries = 5
 
 // learned is what a feed knows before it loads.

@@ -113,12 +113,10 @@ func refuses(err error) bool {
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
-// load reads a complete state: by a streaming list where the upstream gives one, else page by page.
-// (Where etcd cannot be asked for its progress, before 3.4.31 and from 3.5.0 to 3.5.12,
-// kube-apiserver from 1.34 on ends streaming lists with an error of code 500. And it ends any watch
-// that cannot take events as fast as they happen: one that has just started has room for ten of
-// them, so that a large streaming list does not come to its end while much is written. A page does.)
-// Few feeds begin to load at the same time, and none that would not fit.
+// load reads a complete state: by a streaming list, or page by page where the upstream gives none or ends it
+// early. (A kube-apiserver that has just started ends a watch that is more than ten events behind. One from
+// 1.34 on answers 500 if etcd is older than 3.4.31 or from 3.5.0 to 3.5.12, whose progress it cannot ask
+// for.) Few feeds begin to load at the same time, and none that would not fit.
 func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	select {
 	case f.loads <- struct{}{}:

@@ -100,7 +100,9 @@ type Cursor struct {
 	// over: the cursor's time has passed. last: so has the time for what was left to tell then.
 	// bookmarkDue: a bookmark is to be sent.
 	over, last, bookmarkDue atomic.Bool
-	wake                    chan struct{}
+	// looking: Take has taken due, and may put it back. Who looks counts as one who waits.
+	looking atomic.Bool
+	wake    chan struct{}
 
 	// What follows is the hub's, and its mu guards it.
 	bucket    index.Bucket
@@ -197,6 +199,8 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 	over := c.over.Load()
 	// Of all that was dispatched by now, what is for this cursor is noted in due.
 	dispatched := c.hub.dispatched.Load()
+	c.looking.Store(true)
+	defer c.looking.Store(false)
 	due, more := c.due.Swap(0), false
 	span := c.hub.cleared.Load()
 	if due != 0 {
@@ -308,10 +312,7 @@ func (c *Cursor) why() Ending {
 func (c *Cursor) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
 	if from > span.To { // nothing, or what is not cleared
 		if from <= c.hub.latest.Load().To {
-			// The hub stores cleared before it looks who waits, so one of both sees what the other did.
-			if c.stillDue(from); c.hub.cleared.Load() != span {
-				c.wakeUp()
-			}
+			c.stillDue(from)
 		}
 		return false, ""
 	}

@@ -312,7 +312,9 @@ func TestClearedWhileItLooks(t *testing.T) {
 		c.add("n1")
 		synctest.Wait()
 		w.Wait(t.Context())
-		due, span := w.due.Swap(0), c.hub.cleared.Load() // as Take does
+		w.looking.Store(true) // as Take does
+		due, span := w.due.Swap(0), c.hub.cleared.Load()
+		time.Sleep(2 * clearPause)
 		on.doubtful.Store(false)
 		time.Sleep(2 * clearPause)
 		if w.replay(&Batch{}, span, due); len(w.wake) == 0 {
@@ -368,5 +370,27 @@ func TestBeginsBeforeItIsDispatched(t *testing.T) {
 		}
 		w.Close(EndGone)
 		other.Close(EndGone)
+	})
+}
+
+// TestBusyInDoubt: changes that come all the time do not put off the question whether they may be told.
+func TestBusyInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, on := newCluster(t, 1), standing{}
+		w := c.clients(1, "n1", Options{Defined: on.stands})[0]
+		w.take(t.Context())
+		on.doubtful.Store(true)
+		c.add("n1")
+		synctest.Wait()
+		on.doubtful.Store(false)
+		for range 6 {
+			time.Sleep(clearPause / 2)
+			c.add("n1")
+			synctest.Wait()
+		}
+		if !w.take(t.Context()) || len(w.events) < 4 {
+			t.Errorf("told %d events", len(w.events))
+		}
+		w.Close(EndGone)
 	})
 }

@@ -322,7 +322,9 @@ func (h *Hub) mayTell(now time.Time) bool {
 	}
 	h.mu.Lock()
 	early := !h.unclear.IsZero() && now.Sub(h.asked) < clearPause
-	h.asked = now
+	if !early {
+		h.asked = now
+	}
 	h.mu.Unlock()
 	return !early && h.defined()
 }
@@ -336,7 +338,7 @@ func (h *Hub) waitLocked(isClear bool, now time.Time) bool {
 	var waiting []*Cursor
 	for _, bucket := range h.buckets {
 		for _, c := range bucket {
-			if c.due.Load() != 0 || c.bookmarkDue.Load() {
+			if c.due.Load() != 0 || c.bookmarkDue.Load() || c.looking.Load() {
 				waiting = append(waiting, c)
 			}
 		}

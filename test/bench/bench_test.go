@@ -84,6 +84,7 @@ func TestWholeLists(t *testing.T) {
 		"/api/v1/pods?limit=500&continue=x":                false,
 		"/api/v1/pods?limit=500&resourceVersion=7":         false,
 		"/api/v1/pods?limit=1":                             false,
+		"/api/v1/pods?limit=20&shardSelector=x":            false,
 		"/api/v1/pods?fieldSelector=metadata.name%3Dprobe": false,
 		"/api/v1/nodes?resourceVersion=0":                  false,
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -95,7 +96,10 @@ func restarts(ctx context.Context, b *bench) error {
 		}
 		older := server.Version()
 		run := func(ctx context.Context, version string) error {
-			return errors.Join(server.Use(ctx, version), server.Stop(), server.Start(ctx))
+			if err := server.Use(ctx, version); err != nil {
+				return err
+			}
+			return errors.Join(server.Stop(), server.Start(ctx))
 		}
 		upgrade := func(ctx context.Context) error { return run(ctx, newer) }
 		back := func(ctx context.Context) error { return run(ctx, older) }
@@ -178,6 +182,10 @@ func (b *bench) restart(ctx context.Context, upstream string, writing bool, agai
 	return nil
 }
 
+// leastPage is how many objects a page has, at least, of a state that is loaded page by page. Before it
+// loads, a feed reads a list of fewer, from which it learns the form (snapshot/learn.go).
+const leastPage = 50
+
 // isWhole says whether a request is for the whole state of pods, or for the first page of the newest.
 func isWhole(r *http.Request) bool {
 	q := r.URL.Query()
@@ -190,7 +198,10 @@ func isWhole(r *http.Request) bool {
 	if q.Has("continue") || q.Has("fieldSelector") || q.Has("labelSelector") {
 		return false
 	}
-	return !q.Has("limit") || q.Get("limit") != "1" && !q.Has("resourceVersion")
+	if limit, err := strconv.Atoi(q.Get("limit")); err == nil {
+		return limit >= leastPage && !q.Has("resourceVersion")
+	}
+	return true
 }
 
 // informers starts informers, each over a connection of its own, which keep nothing of a pod but its

@@ -42,14 +42,18 @@ func TestShards(t *testing.T) {
 		"shardRange(object.metadata.namespace, '0x0000000000000000', '0x10000000000000000')",
 	} {
 		sharded := maps + "?" + url.Values{"shardSelector": {selector}}.Encode()
-		for _, form := range []string{
-			"", "&resourceVersion=0", "&" + ask.Exactly(revision), "&" + ask.NotOlderThan(revision), "&labelSelector=a%21%3Db",
-			"&fieldSelector=metadata.name%3Dmap-3",
+		for _, form := range []struct{ selector, version string }{
+			{},
+			{version: "&" + ask.AnyVersion},
+			{version: "&" + ask.Exactly(revision)},
+			{version: "&" + ask.NotOlderThan(revision)},
+			{selector: "&labelSelector=a%21%3Db"},
+			{selector: "&fieldSelector=metadata.name%3Dmap-3"},
 		} {
 			for _, as := range []string{ask.JSON, asProtobuf} {
-				b.remembered(t, as, sharded, form)
+				b.remembered(t, as, sharded+form.selector, form.version)
 			}
-			b.forwarded(t, asMetadata, sharded+form)
+			b.forwarded(t, asMetadata, sharded+form.selector+form.version)
 		}
 		b.forwarded(t, ask.JSON, sharded+"&limit=3") // what remains is counted in two ways
 		b.forwarded(t, asProtobuf, sharded+"&limit=3&"+ask.Exactly(revision))
@@ -76,26 +80,19 @@ func TestShards(t *testing.T) {
 	b.whole(t, maps, objects)
 }
 
-// remembered requires that a list comes from memory, with the bytes of the API server.
-func (b beside) remembered(t *testing.T, as, target, form string) (got ask.Answer) {
+// remembered requires that a list of a version comes from memory, with the bytes that the API server
+// writes of the same at exactly its revision.
+func (b beside) remembered(t *testing.T, as, target, version string) (got ask.Answer) {
 	t.Helper()
 	poll.Until(t, patience, "an answer from memory", func() bool {
-		got = b.get(t, b.proxy, as, target+form)
+		got = b.get(t, b.proxy, as, target+version)
 		return got.FromMemory()
 	})
 	list, err := ask.ReadList(as, got.Body)
 	expect.NoError(t, err)
-	exactly := target + form
-	if !strings.Contains(form, "Exact") {
-		form = strings.ReplaceAll(form, "&resourceVersion=0", "")
-		if strings.Contains(form, "NotOlderThan") {
-			form = ""
-		}
-		exactly = target + form + "&" + ask.Exactly(list.Revision)
-	}
-	want := b.get(t, b.server, as, exactly)
+	want := b.get(t, b.server, as, target+"&"+ask.Exactly(list.Revision))
 	if d := cmp.Diff(string(want.Body), string(got.Body)); d != "" || got.Code != want.Code {
-		t.Errorf("%s%s: %d, not %d (-direct +via):\n%s", target, form, got.Code, want.Code, d)
+		t.Errorf("%s%s: %d, not %d (-direct +via):\n%s", target, version, got.Code, want.Code, d)
 	}
 	return got
 }
@@ -180,7 +177,8 @@ func (b beside) get(t *testing.T, from *ask.Client, as, target string) ask.Answe
 	return answer
 }
 
-// forwarded requires that a list is answered by the API server, as it answers it itself. What that says of the newest state may change from one list to the next.
+// forwarded requires that a list is forwarded, and answered as the API server answers it when asked
+// directly. Its newest state may change between two lists.
 func (b beside) forwarded(t *testing.T, as, target string) {
 	t.Helper()
 	poll.Until(t, patience, "two answers of the API server alike", func() bool {

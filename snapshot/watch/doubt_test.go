@@ -301,14 +301,21 @@ func TestToldBeforeItIsDispatched(t *testing.T) {
 	})
 }
 
+// inDoubt is a client of n1 that has been told all there is, in a doubt that has just begun.
+func inDoubt(t *testing.T) (*cluster, *standing, *client) {
+	t.Helper()
+	c, on := newCluster(t, 1), &standing{}
+	w := c.clients(1, "n1", Options{Defined: on.stands})[0]
+	w.take(t.Context())
+	on.doubtful.Store(true)
+	return c, on, w
+}
+
 // TestClearedWhileItLooks: a client that finds that it may not be told a change yet is woken when it may be
 // told it by then.
 func TestClearedWhileItLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, on := newCluster(t, 1), standing{}
-		w := c.clients(1, "n1", Options{Defined: on.stands})[0]
-		w.take(t.Context())
-		on.doubtful.Store(true)
+		c, on, w := inDoubt(t)
 		c.add("n1")
 		synctest.Wait()
 		w.Wait(t.Context())
@@ -331,10 +338,7 @@ func TestClearedWhileItLooks(t *testing.T) {
 // the question whether it stands.
 func TestTightMemoryInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, on := newCluster(t, 1), standing{}
-		w := c.clients(1, "n1", Options{Defined: on.stands})[0]
-		w.take(t.Context())
-		on.doubtful.Store(true)
+		c, _, w := inDoubt(t)
 		c.add("n1")
 		c.trim(1)
 		c.add("n1")
@@ -376,10 +380,7 @@ func TestBeginsBeforeItIsDispatched(t *testing.T) {
 // TestBusyInDoubt: changes that come all the time do not put off the question whether they may be told.
 func TestBusyInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, on := newCluster(t, 1), standing{}
-		w := c.clients(1, "n1", Options{Defined: on.stands})[0]
-		w.take(t.Context())
-		on.doubtful.Store(true)
+		c, on, w := inDoubt(t)
 		c.add("n1")
 		synctest.Wait()
 		on.doubtful.Store(false)

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/sharding"
 )
 
-// shardRange is one range of a shardSelector (KEP-5866), as clients write it. kube-apiserver reads an
-// expression of CEL, in which it could be written otherwise, too: such a list is forwarded.
+// shardRange is one range of a shardSelector (KEP-5866), as clients write it. kube-apiserver parses CEL,
+// which has other spellings for the same: requests with those are forwarded.
 var shardRange = regexp.MustCompile(
 	`^ *shardRange\((object\.metadata\.(?:uid|namespace)), *'(0x[0-9a-f]{16})', *'(0x[0-9a-f]{16}|0x10000000000000000)'\) *$`)
 

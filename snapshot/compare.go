@@ -111,7 +111,7 @@ func (c *comparison) readNames(ctx context.Context, query url.Values, revision u
 // and the headers.
 func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit int64) error {
 	query := c.source.PageAt(s.Revision, from, limit)
-	if s.Frame.Sharded { // is it still so?
+	if s.Frame.Sharded { // an API server that does not know shards any more is noticed
 		query.Set("shardSelector", wire.AllShards)
 	}
 	theirs, err := c.read(ctx, c.source, "", s.Revision, query)

@@ -69,7 +69,7 @@ func work(newest index.Tree, q index.Query) int64 {
 	}
 	from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
 	count := newest.Count(from, end)
-	if q.Labels != nil && !q.Labels.Empty() || q.Fields != nil && !q.Fields.Empty() || q.Shards != nil {
+	if !q.ChoosesAll() {
 		return count * bytesLooked
 	}
 	objects, bytes := int64(0), int64(0)

@@ -22,10 +22,10 @@ const sample = 20
 // walks all objects that come after it, so small pages are expensive.
 const initialLimit = 2000
 
-// learnFirstTimeout bounds how long the feed learns from a first object; it reads nothing else meanwhile.
+// learnFirstTimeout bounds how long the feed, which reads nothing else meanwhile, learns from a first object.
 const learnFirstTimeout = 5 * time.Second
 
-// learnTries is how often the feed reads an object in a list and a watch while it changes all the time.
+// learnTries is how often the feed tries to see an object, which changes, the same in a list and in a watch.
 const learnTries = 5
 
 // learned is what a feed knows before it loads.
@@ -54,7 +54,7 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 	}
 	e := f.source.Encoding()
 	for range learnTries {
-		// Who knows shards says of which the list is; all others do not look at the parameter.
+		// An API server that knows shards repeats the selector in the list; others ignore the parameter.
 		l, err := f.source.List(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}, "shardSelector": {wire.AllShards}})
 		if err != nil {
 			return learned{}, err

@@ -114,9 +114,8 @@ func refuses(err error) bool {
 }
 
 // load reads a complete state: by a streaming list, or page by page where the upstream gives none or ends it
-// early. (A kube-apiserver that has just started ends a watch that is more than ten events behind. One from
-// 1.34 on answers 500 if etcd is older than 3.4.31 or from 3.5.0 to 3.5.12, whose progress it cannot ask
-// for.) Few feeds begin to load at the same time, and none that would not fit.
+// early. (A kube-apiserver that has just started ends a watch that is more than ten events behind. From 1.34
+// on it answers 500 if it cannot ask etcd for its progress: before 3.4.31, and from 3.5.0 to 3.5.12.) Few feeds begin to load at the same time, and none that would not fit.
 func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	select {
 	case f.loads <- struct{}{}:
@@ -131,7 +130,7 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	}
 	l, err := f.loadWith(ctx, is, f.loadStream)
 	if source.IsAnswer(err) && !refuses(err) || errors.Is(err, wire.ErrEnded) {
-		f.log.Info("the upstream gives no streaming list, or not to its end: the state is loaded page by page", "error", err)
+		f.log.Info("the streaming list was refused or ended early: the state is loaded page by page", "error", err)
 		l, err = f.loadWith(ctx, is, f.loadPages)
 	}
 	return l, err

@@ -165,7 +165,7 @@ func formsOf(body string) (forms []inmemory.Form) {
 type asked struct {
 	inmemory.List
 	semantics string // Any, NotOlderThan, Exact, MostRecent or Continue
-	shard     bool   // half of it, which the API servers do not know: they give all
+	shard     bool   // only one shard, but these API servers do not know shards and give all
 	revision  int64
 	user      string
 	at        time.Time
@@ -190,7 +190,7 @@ func (a asked) query(token string) url.Values {
 		q.Set("limit", strconv.Itoa(a.Limit))
 	}
 	if a.shard {
-		q.Set("shardSelector", "shardRange(object.metadata.namespace, '0x5000000000000000', '0x6000000000000000')") // two
+		q.Set("shardSelector", "shardRange(object.metadata.namespace, '0x5000000000000000', '0x6000000000000000')") // has the namespace "two"
 	}
 	switch a.semantics {
 	case "Any":

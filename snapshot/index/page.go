@@ -33,6 +33,11 @@ type Query struct {
 	Indented bool
 }
 
+// ChoosesAll reports whether the query has no selector.
+func (q Query) ChoosesAll() bool {
+	return (q.Labels == nil || q.Labels.Empty()) && (q.Fields == nil || q.Fields.Empty()) && q.Shards == nil
+}
+
 // Page is one page of a list.
 type Page struct {
 	// Objects in key order. They are shared and must not be changed.

@@ -54,6 +54,9 @@ const (
 // newMatcher returns the matcher of a query, or nil if it chooses everything. Frame.Selects has
 // said yes to the fields.
 func newMatcher(f *wire.Frame, q Query) *matcher {
+	if q.ChoosesAll() {
+		return nil
+	}
 	m := &matcher{}
 	if q.Labels != nil && !q.Labels.Empty() {
 		m.labels = q.Labels
@@ -71,9 +74,6 @@ func newMatcher(f *wire.Frame, q Query) *matcher {
 		if m.shards[0].Key == wire.UIDField {
 			m.shardOf.field = f.Paths.Find(wire.UIDField)
 		}
-	}
-	if m.labels == nil && len(m.terms) == 0 && len(m.shards) == 0 {
-		return nil
 	}
 	return m
 }

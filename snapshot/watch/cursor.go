@@ -100,7 +100,7 @@ type Cursor struct {
 	// over: the cursor's time has passed. last: so has the time for what was left to tell then.
 	// bookmarkDue: a bookmark is to be sent.
 	over, last, bookmarkDue atomic.Bool
-	// looking: Take has taken due, and may put it back. Who looks counts as one who waits.
+	// looking: Take has set due to 0, and may put it back. The hub counts such a cursor as one that waits.
 	looking atomic.Bool
 	wake    chan struct{}
 
@@ -169,8 +169,8 @@ func (c *Cursor) timer(now time.Time) time.Time {
 
 // changed tells the cursor of a change at a revision that may be for it.
 func (c *Cursor) changed(revision uint64) {
-	c.due.CompareAndSwap(0, revision) // else it looks at all that follows an earlier one
-	c.wakeUp()                        // also then: it may have looked before this change was cleared
+	c.due.CompareAndSwap(0, revision) // if there is an earlier one, all that follows it is looked at
+	c.wakeUp()                        // always: the cursor may have looked before this change was cleared
 }
 
 func (c *Cursor) wakeUp() {

@@ -19,8 +19,8 @@ const (
 	NamespaceField = "metadata.namespace"
 )
 
-// UIDField is the field whose hash says to which shard an object belongs, unless its namespace does.
-// It cannot be named in a field selector.
+// UIDField is one of the two fields whose hash can say to which shard an object belongs; the other is the
+// namespace. It has this name in selectors of shards only: a field selector cannot name it.
 const UIDField = "object.metadata.uid"
 
 // AllShards is a selector of shards that chooses everything.
@@ -47,7 +47,7 @@ type Frame struct {
 	Item ItemForm
 	// Namespaces is true if the upstream knows the field metadata.namespace of this resource.
 	Namespaces bool
-	// Sharded: the upstream has said of a list that it is of [AllShards], as it was asked.
+	// Sharded: the upstream knows shards. Asked for [AllShards], it repeats that in metadata.shardInfo.
 	Sharded bool
 	// Paths leads to the other fields that the upstream has accepted in a selector.
 	Paths *FieldPaths

@@ -26,8 +26,8 @@ import (
 const (
 	// streamSilence is how long a watch may be silent before the resource is listed again. kube-apiserver
 	// sends a bookmark about every minute, but none while its cache is where the watch began
-	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process): a silent watch need not be a dead one, so
-	// what is known counts until the list has had [snapshot.Skew].
+	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process): a silent watch need not be a dead one. What
+	// is known counts until that list fails or has had listTimeout: an API server that is slow is not another.
 	streamSilence = 80 * time.Second
 	// watchLeast is how long a watch is asked for, at least; at most it is twice as long. client-go's
 	// reflectors do the same.
@@ -64,8 +64,8 @@ type reflector[V any] struct {
 	known map[string]V
 	// refused: it may not be listed, or not be watched, or it is not there.
 	refused bool
-	// open: there is a watch. heard is when the upstream last said something, closed when the last watch
-	// ended.
+	// open: there was a watch, and nothing has failed since. heard is when the upstream last said something,
+	// closed when something failed.
 	open          bool
 	heard, closed time.Time
 }
@@ -95,6 +95,9 @@ func (r *reflector[V]) run(ctx context.Context) {
 		healthy = time.Since(began) >= followHealthy
 		if ctx.Err() != nil {
 			return
+		}
+		if !errors.Is(err, errSilent) {
+			r.hear(false)
 		}
 		refused, pause := isRefused(err), &retry
 		if refused {
@@ -188,7 +191,6 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 	}
 	defer w.Stop()
 	r.hear(true)
-	defer r.hear(false)
 	for event := range w.ResultChan() {
 		silence.Reset(streamSilence)
 		if revision, err = r.take(event); err != nil {
@@ -255,15 +257,17 @@ func (r *reflector[V]) tell(c change[V]) {
 	}
 }
 
-// hear notes that the upstream has said something now, or that its watch has ended.
+// hear notes that the upstream has said something on a watch now, or that a watch or a list has failed.
 func (r *reflector[V]) hear(open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.open = open; open {
+	switch {
+	case open:
 		r.heard, r.refused = time.Now(), false
-	} else {
+	case r.open:
 		r.closed = time.Now()
 	}
+	r.open = open
 }
 
 // ready says whether there was a list, or the resource may not be followed.
@@ -273,14 +277,15 @@ func (r *reflector[V]) ready() bool {
 	return r.known != nil || r.refused
 }
 
-// get returns what is known of an object. current: a change of before [snapshot.Skew] would be known.
+// get returns what is known of an object. current: a change of before [snapshot.Skew] would be known, unless
+// the API server itself is late to tell of it.
 func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	v, found = r.known[name]
 	now := time.Now()
 	// By both clocks: after a machine was suspended its connections may be dead.
-	heard := clock.Age(r.heard, now) <= streamSilence+snapshot.Skew
+	heard := clock.Age(r.heard, now) <= streamSilence+listTimeout
 	follows := r.open || clock.Age(r.closed, now) <= snapshot.Skew
 	return v, found, r.known != nil && heard && follows
 }

@@ -177,11 +177,12 @@ func TestReflectorIsCurrent(t *testing.T) {
 		}
 		f.Event(thingsPath, "BOOKMARK", thing("", "", 7))
 		f.Stall(thingsPath) // what comes in its place tells nothing either
-		time.Sleep(streamSilence + snapshot.Skew - time.Nanosecond)
+		time.Sleep(streamSilence + listTimeout - time.Nanosecond)
 		expect("silent for a while", true)
 		time.Sleep(time.Second)
 		expect("silent for too long", false)
 		f.Flow(thingsPath)
+		time.Sleep(6 * time.Second)
 		expect("listed again", true)
 
 		away()

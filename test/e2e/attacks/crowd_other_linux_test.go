@@ -110,21 +110,14 @@ func failed(answers []crowdAnswer) (n int) {
 	return n
 }
 
-// fromMemory is the part of those that succeeded.
-func fromMemory(answers []crowdAnswer) float64 {
-	hits, all := 0, 0
+// forwarded counts those that succeeded and did not come from memory.
+func forwarded(answers []crowdAnswer) (n int) {
 	for _, a := range answers {
-		if a.ok() {
-			all++
-		}
-		if a.ok() && a.hit() {
-			hits++
+		if a.ok() && !a.hit() {
+			n++
 		}
 	}
-	if all == 0 {
-		return 0
-	}
-	return float64(hits) / float64(all)
+	return n
 }
 
 // reasons says how often what was answered, and what was not.

@@ -166,18 +166,6 @@ func (c *Collections) find(r Resource) *running {
 	return c.all[r]
 }
 
-// Peek returns the collection of a resource if it is there; otherwise nil and the reason why it
-// would not be started now, or None if it would. It starts nothing, and does not count as a use of
-// the collection: it is for requests whose caller may have no right to it.
-func (c *Collections) Peek(r Resource) (*Collection, reason.Reason) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if found := c.all[r]; found != nil {
-		return found.Collection, reason.None
-	}
-	return nil, c.refusesLocked(r)
-}
-
 // Expired says that the upstream has ended somebody's watch of a resource with a 410: it has made its
 // watch cache anew. Feeds that wait before they ask again need not wait any longer.
 func (c *Collections) Expired(gvr schema.GroupVersionResource) {

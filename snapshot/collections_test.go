@@ -77,27 +77,6 @@ func TestStartsAreBounded(t *testing.T) {
 	})
 }
 
-// TestPeek: looking starts nothing, and says what starting would be told.
-func TestPeek(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newTestCollections(t, func(*Config) {})
-		pods := resourceNamed("pods")
-		for range 2 {
-			if found, why := c.Peek(pods); found != nil || why != reason.None {
-				t.Errorf("one that is not there: %v, %q", found, why)
-			}
-		}
-		used, _ := c.Use(pods)
-		if found, why := c.Peek(pods); found != used || why != reason.None {
-			t.Errorf("one that is there: %v, %q", found, why)
-		}
-		c.Invalidate(Invalidation{Cause: Definition, Scope: OfResource(pods.GroupResource()), Until: For(time.Minute)})
-		if found, why := c.Peek(pods); found != nil || why != reason.Upstream {
-			t.Errorf("one that must not be there: %v, %q", found, why)
-		}
-	})
-}
-
 func TestSettingsOfAResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCollections(t, func(config *Config) {

@@ -117,12 +117,14 @@ func (f *feed) run(ctx context.Context) {
 	f.fresh = freshness.New(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
 	f.anew = true
 	for attempt := 0; ctx.Err() == nil; attempt++ {
-		loads := f.anew
+		loads, to := f.anew, f.collection.view.Load().To
 		lasted, err := f.live(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if lasted >= steady || lasted >= aMoment && !loads {
+		// A kube-apiserver that has just started ends a watch that is more than ten events behind: what it
+		// has told before is progress, and a pause would put us further behind.
+		if lasted >= steady || !loads && (lasted >= aMoment || f.collection.view.Load().To > to) {
 			f.retries, attempt = retryBackoff(), 0
 		}
 		if v := f.collection.view.Load(); v.absence == reason.None && time.Since(v.loaded) >= longestMisfit { // it did fit

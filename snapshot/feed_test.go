@@ -322,6 +322,28 @@ func TestAWatchThatEndsAtOnceIsNotOpenedInALoop(t *testing.T) {
 	}
 }
 
+// TestAWatchThatIsCutAgainAndAgain but tells something each time is opened again soon: a pause that grew
+// would leave what changes often ever further behind.
+func TestAWatchThatIsCutAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{revision: 7, changes: true}
+		u.watch = func(from uint64) []string {
+			if u.watches == 1 { // the one that began with the state
+				return []string{cut}
+			}
+			u.revision = max(u.revision, from+2)
+			return []string{inEvent("MODIFIED", itemBAt(int(from)+1)), inEvent("MODIFIED", itemBAt(int(from)+2)), cut}
+		}
+		c := fed(t, u, time.Minute)
+		if to := c.view.Load().To; u.loads != 1 || to < 400 {
+			t.Errorf("in a minute it came to %d, with %d loads", to, u.loads)
+		}
+		if u.watches > 2000 {
+			t.Errorf("%d watches in a minute", u.watches)
+		}
+	})
+}
+
 // TestAWatchThatEndsAtItsTimeout goes on where it was, and nothing is in doubt.
 func TestAWatchThatEndsAtItsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -336,7 +358,7 @@ func TestAWatchThatEndsAtItsTimeout(t *testing.T) {
 		if u.watches < 4 || u.watches > 7 {
 			t.Errorf("%d watches", u.watches)
 		}
-		if got := c.life.counts.stats(); got.Resumes > 0 || got.Restarts() > 0 {
+		if got := c.life.counts.stats(); got.Resumes > 0 || len(got.Losses) > 0 {
 			t.Errorf("got %+v", got)
 		}
 	})
@@ -416,6 +438,7 @@ func TestAnotherPastIsLoaded(t *testing.T) {
 	}{
 		"the same":            {nil, 1},
 		"the same, and later": {[]string{inEvent("MODIFIED", itemBAt(8)), inEvent("MODIFIED", itemBAt(12)), bookmark(12, "")}, 1},
+		"the same, and cut off after what is later": {[]string{inEvent("MODIFIED", itemBAt(8)), inEvent("MODIFIED", itemBAt(12)), cut}, 1},
 		"other bytes": {[]string{
 			inEvent("MODIFIED", strings.Replace(itemBAt(8), `"namespace":"n",`, `"namespace":"n","uid":"u",`, 1)), bookmark(9, ""),
 		}, 2},
@@ -429,7 +452,7 @@ func TestAnotherPastIsLoaded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := &upstream{revision: 7, changes: true, tells: bookmark(9, ""), past: test.past}
 				u.watch = func(uint64) []string { return nil }
-				fed(t, u, time.Second)
+				c := fed(t, u, time.Second)
 				u.mu.Lock()
 				u.refuses = http.StatusServiceUnavailable
 				u.mu.Unlock()
@@ -439,8 +462,8 @@ func TestAnotherPastIsLoaded(t *testing.T) {
 				u.mu.Unlock()
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if u.loads != test.loads {
-					t.Errorf("%d loads, want %d", u.loads, test.loads)
+				if got := c.life.counts.stats(); u.loads != test.loads || got.Resumes != uint64(2-test.loads) {
+					t.Errorf("%d loads, want %d; %d resumes", u.loads, test.loads, got.Resumes)
 				}
 			})
 		})

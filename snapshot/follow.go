@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net/url"
 	"strconv"
@@ -103,7 +104,7 @@ func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 	watchProgress := func() {
 		from := c.view.Load().To
 		fresh.ProgressOpened()
-		progressWatch.start(ctx, func(ctx context.Context) (progress, error) { return f.watchProgress(ctx, from) })
+		progressWatch.start(ctx, func(ctx context.Context) (progress, error) { return f.watchProgress(ctx, from, math.MaxUint64) })
 	}
 	if f.lacksBookmark() { // the stream's own may take a minute
 		watchProgress()

@@ -53,15 +53,6 @@ type FeedStats struct {
 	Losses map[reason.Reason]uint64
 }
 
-// Restarts is how often a state was lost, for whatever cause.
-func (s FeedStats) Restarts() uint64 {
-	total := uint64(0)
-	for _, n := range s.Losses {
-		total += n
-	}
-	return total
-}
-
 // feedCounts counts for FeedStats. It is safe for concurrent use.
 type feedCounts struct {
 	mu sync.Mutex

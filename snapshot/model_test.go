@@ -223,7 +223,7 @@ func (l *life) checkKept(v *View) error {
 }
 
 func (l *life) checkExact(v *View, rev uint64) error {
-	known := l.known && !l.broken && l.told.contains(rev)
+	known := l.known && !l.broken && l.told.From <= rev && rev <= l.told.To
 	s, absence := v.exact(rev)
 	must, mustNot := l.wanted(rev)
 	switch {

@@ -34,8 +34,9 @@ func (a progress) last() uint64 {
 	return a.from
 }
 
-// watchProgress opens a progress watch from a revision on, and reads it up to its first bookmark.
-func (f *feed) watchProgress(ctx context.Context, from uint64) (progress, error) {
+// watchProgress opens a progress watch from a revision on, and reads it up to its first bookmark, or to the
+// first change after the revision until: then it has told all up to there.
+func (f *feed) watchProgress(ctx context.Context, from, until uint64) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
 	a := progress{from: from}
@@ -57,6 +58,10 @@ func (f *feed) watchProgress(ctx context.Context, from uint64) (progress, error)
 				a.first = ev
 			}
 			a.changes = append(a.changes, rev)
+			if rev > until {
+				a.revision = rev
+				return a, nil
+			}
 		}
 	}
 	if s.InOrder(time.Now()) {
@@ -77,7 +82,7 @@ func (f *feed) samePast(ctx context.Context) error {
 	if last == nil {
 		return errUnproven
 	}
-	a, err := f.watchProgress(ctx, last.Revision-1)
+	a, err := f.watchProgress(ctx, last.Revision-1, v.To)
 	switch {
 	case err != nil && !errors.Is(err, errNoBookmark):
 		return err

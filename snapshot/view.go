@@ -50,9 +50,6 @@ type Interval struct {
 	From, To uint64
 }
 
-// contains reports whether a revision is in it.
-func (i Interval) contains(rev uint64) bool { return i.From <= rev && rev <= i.To }
-
 // with returns a copy with a change.
 func (v *View) with(change func(*View)) *View {
 	next := *v

@@ -71,10 +71,6 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if !snap.Frame.Selects(list.Fields) || list.Shards != nil && !snap.Frame.Sharded {
 		return list, found, reason.NotCanonical
 	}
-	// The wait for the state may have taken longer than the yes is valid.
-	if found.rights, why = h.review(r.Context(), who, asked, found.rights); why != reason.None {
-		return list, found, why
-	}
 	found.representation = representation
 	found.snapshot, found.query = snap, want.query
 	if found.after = snap.Revision; want.Semantics == policy.After {

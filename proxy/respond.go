@@ -33,10 +33,8 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 	record, who := observe.RecordOf(r.Context()), callerOf(r.Context())
 	list, found, why := h.decide(r, who)
-	if why != reason.None {
-		record.Decided(list, found.semantics, why)
-	} else {
-		record.Decided(list, found.semantics, why)
+	record.Decided(list, found.semantics, why)
+	if why == reason.None {
 		var stream *watchStream
 		if stream, why = h.fromMemory(w, r, who, list, &found); why == reason.None {
 			return stream
@@ -100,7 +98,13 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 		h.refuse(w, r, err)
 		return nil, reason.None
 	}
-	if why := h.audit(r, who, list, a, page); why != reason.None {
+	// To wait for the state and for room may have taken longer than the yes is valid.
+	rights, why := h.review(r.Context(), who, attributesFor(list), a.rights)
+	if why == reason.None {
+		a.rights = rights
+		why = h.audit(r, who, list, a, page)
+	}
+	if why != reason.None {
 		page.release()
 		return nil, why
 	}

@@ -413,13 +413,15 @@ func testManyWatchesAreReviewed(t *testing.T) {
 	}
 }
 
-// TestReviewedAgain: a yes that has expired while the answer waited for its proof is asked for once
-// more. If it is a no by then, nothing is answered.
+// TestReviewedAgain: a yes that has expired while the answer waited for its proof, or for room, is asked for
+// once more. If it is a no by then, nothing is answered.
 func TestReviewedAgain(t *testing.T) {
 	streaming := "watch=true&timeoutSeconds=20&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-	for request, query := range map[string]string{"a list": "", "a streaming list": streaming} {
+	const room = 1 << 20
+	forRoom := "resourceVersion=0"
+	for request, query := range map[string]string{"a list": "", "a streaming list": streaming, "a list that waits for room": forRoom} {
 		for name, tt := range map[string]struct {
-			ttl, takes time.Duration // of a yes, and of the proof
+			ttl, takes time.Duration // of a yes, and of the proof or the wait for room
 			yes        int           // that many reviews are answered with, before a no
 			asked      int
 			want       reason.Reason
@@ -433,8 +435,18 @@ func TestReviewedAgain(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newModelWorld(t)
 					w.handler.ConsistentWait = time.Minute
-					w.probeTakes = tt.takes
+					if query == forRoom {
+						w.bulk = randomText(room / 2)
+					} else {
+						w.probeTakes = tt.takes
+					}
 					w.load(t)
+					var err error
+					w.handler.Limits, err = limits.New(limits.Config{Requests: 10, Bytes: room, Wait: time.Minute})
+					expect.NoError(t, err)
+					if query == forRoom {
+						time.AfterFunc(tt.takes, takeRoom(t, w.handler.Limits, room))
+					}
 					asked := 0
 					w.handler.Authorizer = authorizerWith(t, func(r *http.Request) (*http.Response, error) {
 						asked++

@@ -1,9 +1,9 @@
 // Package chart tests the chart in charts/listproxy with the real Helm, its alert rules and its
 // dashboard with the real promtool, and the Dockerfile.
 //
-// Without a cluster: what Helm renders is compared with golden files (-update writes them), wrong
-// values are refused, the chart gives exactly the rights that the policy needs, as package policy
-// reads it, and values.yaml explains every value.
+// Without a cluster: what Helm makes of the values in testdata is compared with golden files (-update
+// writes them), and for all of them there are rules: the chart gives exactly the rights that the policy
+// needs, as package policy reads it. Wrong values are refused, and values.yaml explains every value.
 //
 // With a real kube-apiserver: the chart is installed, upgraded and removed. There is no kubelet, so
 // a test does what one would: it reads the Deployment that it installed and starts the program of

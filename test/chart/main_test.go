@@ -78,17 +78,3 @@ func values(t *testing.T, text string) string {
 	expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
-
-// template renders the chart without a cluster.
-func template(t *testing.T, args ...string) (string, error) {
-	t.Helper()
-	return helm(t, append([]string{"template", "listproxy", chart, "--namespace", "proxies", "--kube-version", "1.36.0"}, args...)...)
-}
-
-// mustTemplate renders the chart with values.
-func mustTemplate(t *testing.T, text string) string {
-	t.Helper()
-	out, err := template(t, "-f", values(t, text))
-	expect.NoError(t, err)
-	return out
-}

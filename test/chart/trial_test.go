@@ -4,10 +4,11 @@ import (
 	"os"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -16,15 +17,14 @@ import (
 // with an installation as the README says it, nor with its namespace and its account.
 func TestTrialBesideTheChart(t *testing.T) {
 	installed := map[string]bool{"listproxy": true} // --namespace listproxy
-	rendered := mustHelm(t, "template", "listproxy", chart, "--namespace", "listproxy", "--kube-version", "1.36.0", "-f",
-		values(t, "{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}"))
-	for _, name := range namesIn(t, rendered) {
+	file := values(t, "{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}")
+	for _, name := range namesIn(t, render(t, file, "--namespace", "listproxy").objects) {
 		installed[name] = true
 	}
 	for _, file := range []string{"rbac.yaml", "rbac-impersonation.yaml"} {
 		text, err := os.ReadFile(repository + "/docs/" + file) // #nosec G304 -- of this repository
 		expect.NoError(t, err)
-		for _, name := range namesIn(t, string(text)) {
+		for _, name := range namesIn(t, objects(t, string(text))) {
 			if installed[name] && name != "kube-system" {
 				t.Errorf("docs/%s: the chart has the name %q, too", file, name)
 			}
@@ -37,17 +37,16 @@ func TestTrialBesideTheChart(t *testing.T) {
 func TestFlowSchemaOfTheChart(t *testing.T) {
 	text, err := os.ReadFile(repository + "/docs/flow-schema.yaml")
 	expect.NoError(t, err)
-	schema := one[*flowcontrolv1.FlowSchema](t, objects(t, string(text)), nil)
-	rendered := mustHelm(t, "template", "listproxy", chart, "--namespace", "listproxy", "--kube-version", "1.36.0")
-	account := one[*corev1.ServiceAccount](t, objects(t, rendered), func(a *corev1.ServiceAccount) bool { return a.Name == "listproxy" })
-	want := flowcontrolv1.ServiceAccountSubject{Namespace: account.Namespace, Name: account.Name}
+	schema := one[*flowcontrolv1.FlowSchema](t, objects(t, string(text)))
+	deployment := one[*appsv1.Deployment](t, render(t, values(t, "{}"), "--namespace", "listproxy").objects)
+	want := flowcontrolv1.ServiceAccountSubject{Namespace: deployment.Namespace, Name: deployment.Spec.Template.Spec.ServiceAccountName}
 	expect.Same(t, want, *schema.Spec.Rules[0].Subjects[0].ServiceAccount)
 }
 
 // namesIn are the names and namespaces of objects and of those to whom they give rights.
-func namesIn(t *testing.T, manifests string) (names []string) {
+func namesIn(t *testing.T, all []runtime.Object) (names []string) {
 	t.Helper()
-	for _, object := range objects(t, manifests) {
+	for _, object := range all {
 		about, err := meta.Accessor(object)
 		expect.NoError(t, err)
 		names = append(names, about.GetName())

@@ -27,7 +27,7 @@ import (
 )
 
 // The smallest memory limit that the chart accepts in round units, and what it makes of it
-// (TestMemory of test/chart).
+// (checkMemory of test/chart).
 const (
 	memoryLimit   = 1 << 30
 	memorySoft    = "921MiB"

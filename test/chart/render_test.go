@@ -1,0 +1,175 @@
+package chart
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pmezard/go-difflib/difflib"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"github.com/listproxy/listproxy/test/expect"
+)
+
+// rendering is what Helm makes of the chart: the manifests, those of helm test last, and the notes as
+// comments.
+type rendering struct {
+	text    string
+	objects []runtime.Object
+}
+
+// made is what is another one each time.
+var made = regexp.MustCompile(`(?m)^(  (?:ca\.crt|ca\.key|tls\.crt|tls\.key)): \S+$`)
+
+// lineNumbers are those of a diff, most of which change with a line at the beginning.
+var lineNumbers = regexp.MustCompile(`(?m)^@@ .* @@$`)
+
+// render renders the chart with the values of a file, without a cluster.
+func render(t *testing.T, file string, flags ...string) rendering {
+	t.Helper()
+	var release struct {
+		Manifest string
+		Hooks    []struct{ Path, Manifest string }
+		Info     struct{ Notes string }
+	}
+	args := []string{"install", "listproxy", chart, "--namespace", "proxies", "--dry-run=client", "--output", "json", "-f", file}
+	expect.NoError(t, json.Unmarshal([]byte(mustHelm(t, append(args, flags...)...)), &release))
+	text := strings.TrimSpace(release.Manifest) + "\n"
+	for _, hook := range release.Hooks {
+		text += fmt.Sprintf("---\n# Source: %s\n%s\n", hook.Path, hook.Manifest)
+	}
+	found := objects(t, text)
+	text += "---\n# Notes:\n"
+	for line := range strings.Lines(strings.TrimSpace(release.Info.Notes) + "\n") {
+		text += strings.TrimSpace("# "+line) + "\n"
+	}
+	return rendering{made.ReplaceAllString(text, "$1: MADE"), found}
+}
+
+// foreign are kinds of others, which are only read as they stand.
+var foreign = map[string]bool{"Certificate": true, "ServiceMonitor": true, "PrometheusRule": true}
+
+// objects reads manifests as Kubernetes does where it is strict: a field that is not there, or is given
+// twice, fails the test.
+func objects(t *testing.T, manifests string) []runtime.Object {
+	t.Helper()
+	strict := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, serializer.SerializerOptions{Yaml: true, Strict: true})
+	var all []runtime.Object
+	for document := range strings.SplitSeq("\n"+manifests, "\n---\n") {
+		var about struct{ Kind string }
+		expect.NoError(t, yaml.Unmarshal([]byte(document), &about))
+		if about.Kind == "" || foreign[about.Kind] { // none: only comments
+			continue
+		}
+		object, _, err := strict.Decode([]byte(document), nil, nil)
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, document)
+		}
+		all = append(all, object)
+	}
+	return all
+}
+
+// of are the objects of a type.
+func of[T runtime.Object](all []runtime.Object) (found []T) {
+	for _, object := range all {
+		if o, ok := object.(T); ok {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// one returns the only object of a type.
+func one[T runtime.Object](t *testing.T, all []runtime.Object) T {
+	t.Helper()
+	found := of[T](all)
+	if len(found) != 1 {
+		t.Fatalf("%d objects of type %T, not one", len(found), *new(T))
+	}
+	return found[0]
+}
+
+// golden: a file has the text. With -update it gets it.
+func golden(t *testing.T, path, text string) {
+	t.Helper()
+	if *update {
+		expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	want, err := os.ReadFile(path) // #nosec G304 -- of this package
+	expect.NoError(t, err)
+	expect.Same(t, string(want), text)
+}
+
+// TestGolden: what is rendered is what it was, helm lint has nothing to complain of, and the rules hold.
+// For testdata/*.values.yaml a golden file has all of it, for testdata/variants.yaml what is another than
+// with the chart's own values.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.values.yaml")
+	expect.NoError(t, err)
+	for _, file := range files {
+		name := strings.TrimSuffix(file, ".values.yaml")
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			mustHelm(t, "lint", "--strict", "--kube-version", "1.36.0", chart, "-f", file)
+			r := render(t, file)
+			r.checkRules(t)
+			golden(t, name+".golden.yaml", r.text)
+		})
+	}
+	t.Run("variants", func(t *testing.T) {
+		text, err := os.ReadFile("testdata/variants.yaml")
+		expect.NoError(t, err)
+		var groups []struct {
+			With   json.RawMessage
+			Change map[string]json.RawMessage
+		}
+		expect.NoError(t, yaml.UnmarshalStrict(text, &groups))
+		var changes strings.Builder
+		for _, group := range groups {
+			with := values(t, string(group.With))
+			before := difflib.SplitLines(render(t, with).text)
+			for _, name := range slices.Sorted(maps.Keys(group.Change)) {
+				t.Run(name, func(t *testing.T) {
+					r := render(t, with, "-f", values(t, string(group.Change[name])))
+					r.checkRules(t)
+					diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: before, B: difflib.SplitLines(r.text)})
+					expect.NoError(t, err)
+					fmt.Fprintf(&changes, "\n# %s\n%s", name, lineNumbers.ReplaceAllString(diff, "@@"))
+				})
+			}
+		}
+		golden(t, "testdata/variants.golden.diff", changes.String())
+	})
+}
+
+// TestDashboards: every file of the folder is in the ConfigMap as it stands, braces included.
+func TestDashboards(t *testing.T) {
+	files, err := filepath.Glob(dashboards + "/*.json")
+	expect.NoError(t, err)
+	want := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		expect.NoError(t, err)
+		want[filepath.Base(file)] = string(text)
+	}
+	all := render(t, values(t, "dashboards: {enabled: true}")).objects
+	i := slices.IndexFunc(all, func(o runtime.Object) bool {
+		c, ok := o.(*corev1.ConfigMap)
+		return ok && c.Labels["grafana_dashboard"] == "1"
+	})
+	if i < 0 {
+		t.Fatal("no ConfigMap with the label that Grafana looks for")
+	}
+	expect.Same(t, want, all[i].(*corev1.ConfigMap).Data)
+}

@@ -3,7 +3,6 @@ package chart
 import (
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,124 +24,107 @@ type knowledge struct {
 }
 
 // ofTargets are labels that Prometheus adds.
-func ofTargets() []string { return []string{"namespace", "job", "instance"} }
+var ofTargets = []string{"namespace", "job", "instance"}
 
 // everything is what listproxy has, by docs/reference.md, which another test holds to the code,
 // and by what a process says of itself.
 func everything(t *testing.T) knowledge {
 	t.Helper()
-	text, err := os.ReadFile(repository + "/docs/reference.md")
-	expect.NoError(t, err)
+	forwarding := texts(reason.Forwarding())
 	k := knowledge{metrics: map[string]map[string]bool{"up": {}}, words: map[string][]string{
 		"decision":  {"serve", "forward", "refuse", "none"},
 		"purpose":   {"forward", "review", "feed"},
-		"result":    {"hit", "miss", "agrees", "mismatch", "inconclusive", "proven", "gone"},
-		"semantics": {string(policy.MostRecent), string(policy.Any), string(policy.NotOlderThan), string(policy.Exact), string(policy.Continue), "none"},
+		"result":    append([]string{"hit", "miss", "agrees", "mismatch", "inconclusive", "proven", "gone"}, forwarding...),
+		"semantics": texts([]policy.Semantics{policy.MostRecent, policy.Any, policy.NotOlderThan, policy.Exact, policy.Continue, "none"}),
 		"verb":      {observe.VerbList, observe.VerbWatch, observe.OtherLabel},
+		"reason":    slices.Concat(forwarding, []string{"none"}, proxy.RefusalReasons(), texts(watch.Endings())),
+		"cause":     texts(reason.Losses()),
 	}}
-	for _, reason := range reason.Forwarding() {
-		k.words["reason"] = append(k.words["reason"], string(reason))
-		k.words["result"] = append(k.words["result"], string(reason))
-	}
-	k.words["reason"] = slices.Concat(k.words["reason"], []string{"none"}, proxy.RefusalReasons())
-	for _, ending := range watch.Endings() {
-		k.words["reason"] = append(k.words["reason"], string(ending))
-	}
-	for _, cause := range reason.Losses() {
-		k.words["cause"] = append(k.words["cause"], string(cause))
-	}
-	word := regexp.MustCompile("`([a-z]+)`")
-	for _, row := range regexp.MustCompile("(?m)^\\| `(listproxy_\\w+)` \\| (\\w+) \\|([^|]*)\\|").FindAllStringSubmatch(string(text), -1) {
-		labels := map[string]bool{}
-		for _, m := range word.FindAllStringSubmatch(row[3], -1) {
-			labels[m[1]] = true
+	for _, row := range regexp.MustCompile("(?m)^\\| `(listproxy_\\w+)` \\| (\\w+) \\|([^|]*)\\|").FindAllStringSubmatch(page(t, "docs/reference.md"), -1) {
+		name, labels := row[1], map[string]bool{}
+		for _, label := range matches("`([a-z]+)`", row[3]) {
+			labels[label] = true
 		}
-		k.add(row[1], row[2] == "histogram", labels)
+		if row[2] != "histogram" {
+			k.metrics[name] = labels
+			continue
+		}
+		k.metrics[name+"_count"], k.metrics[name+"_sum"] = labels, labels
+		k.metrics[name+"_bucket"] = maps.Clone(labels)
+		k.metrics[name+"_bucket"]["le"] = true
 	}
 	if len(k.metrics) < 20 {
-		t.Fatalf("only %d metrics in %s", len(k.metrics), "docs/reference.md")
+		t.Fatalf("only %d metrics in docs/reference.md", len(k.metrics))
 	}
 	families, err := telemetry.NewMetrics("").Gather()
 	expect.NoError(t, err)
 	for _, family := range families {
-		k.add(family.GetName(), false, map[string]bool{})
+		k.metrics[family.GetName()] = map[string]bool{}
 	}
 	// On other systems a process says less of itself.
 	for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes"} {
-		k.add(name, false, map[string]bool{})
+		k.metrics[name] = map[string]bool{}
 	}
 	return k
 }
 
-func (k knowledge) add(name string, histogram bool, labels map[string]bool) {
-	if !histogram {
-		k.metrics[name] = labels
-		return
+// texts are words of any type.
+func texts[T ~string](words []T) (all []string) {
+	for _, word := range words {
+		all = append(all, string(word))
 	}
-	for _, suffix := range []string{"_count", "_sum"} {
-		k.metrics[name+suffix] = labels
-	}
-	labels = maps.Clone(labels)
-	labels["le"] = true
-	k.metrics[name+"_bucket"] = labels
+	return all
 }
 
 var (
-	quoted    = regexp.MustCompile(`"[^"]*"`)
-	selector  = regexp.MustCompile(`([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{([^}]*)\}`)
-	matcher   = regexp.MustCompile(`^\s*([a-z_]+)\s*(=~|!~|!=|=)\s*"([^"]*)"\s*$`)
-	grouping  = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)`)
-	ranges    = regexp.MustCompile(`\[[^\]]*\]`)
-	word      = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
+	token     = regexp.MustCompile(`"[^"]*"|\[[^\]]*\]|[0-9][0-9a-z.]*|[a-zA-Z_:][a-zA-Z0-9_:]*|=~|!~|!=|\S`)
+	aName     = regexp.MustCompile(`^[a-zA-Z_:]`)
+	groupings = []string{"by", "without", "on", "ignoring", "group_left", "group_right"}
 	operators = []string{"and", "or", "unless", "offset"}
 )
 
 // faults are what a query asks for that is not there. Its grammar is promtool's business: this only
 // has to find names in what promtool can read.
-func (k knowledge) faults(query string) []string {
-	var found []string
+func (k knowledge) faults(query string) (found []string) {
 	fault := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
-	used := map[string]bool{}
-	for _, label := range ofTargets() {
-		used[label] = true
+	var metric string // the last one
+	var grouped []string
+	inSelector, inGrouping := false, false
+	labels := map[string]bool{} // of all metrics in the query
+	for _, label := range ofTargets {
+		labels[label] = true
 	}
-	for _, m := range selector.FindAllStringSubmatch(query, -1) {
-		labels := k.metrics[m[1]]
-		for part := range strings.SplitSeq(m[2], ",") {
-			match := matcher.FindStringSubmatch(part)
-			switch {
-			case match == nil:
-				fault("%q cannot be read", part)
-			case labels[match[1]]:
-				for _, value := range k.unknown(match[1], match[2], match[3]) {
-					fault("%s has never %s=%q", m[1], match[1], value)
-				}
-			case !slices.Contains(ofTargets(), match[1]):
-				fault("%s has no label %s", m[1], match[1])
+	all := append(token.FindAllString(query, -1), "", "")
+	for i, name := range all[:len(all)-2] {
+		switch next := all[i+1]; {
+		case name == "{", name == "}":
+			inSelector = name == "{"
+		case name == ")":
+			inGrouping = false
+		case !aName.MatchString(name):
+		case inSelector:
+			if !k.metrics[metric][name] && !slices.Contains(ofTargets, name) {
+				fault("%s has no label %s", metric, name)
 			}
-		}
-	}
-	names := selector.ReplaceAllString(quoted.ReplaceAllString(query, ""), "$1 ")
-	names = ranges.ReplaceAllString(names, "")
-	for _, at := range word.FindAllStringIndex(grouping.ReplaceAllString(names, " "), -1) {
-		plain := grouping.ReplaceAllString(names, " ")
-		name, rest := plain[at[0]:at[1]], strings.TrimLeft(plain[at[1]:], " \n")
-		switch {
-		case slices.Contains(operators, name), strings.HasPrefix(rest, "("), at[0] > 0 && plain[at[0]-1] >= '0' && plain[at[0]-1] <= '9':
-			// An operator, a function or an aggregation, or the unit of a number.
-		case k.metrics[name] == nil:
-			fault("there is no metric %s", name)
+			for _, value := range k.unknown(name, next, strings.Trim(all[i+2], `"`)) {
+				fault("%s has never %s=%q", metric, name, value)
+			}
+		case inGrouping:
+			grouped = append(grouped, name)
+		case slices.Contains(groupings, name):
+			inGrouping = next == "("
+		case slices.Contains([]string{"(", "by", "without"}, next), slices.Contains(operators, name):
 		default:
-			for label := range k.metrics[name] {
-				used[label] = true
+			metric = name
+			if k.metrics[name] == nil {
+				fault("there is no metric %s", name)
 			}
+			maps.Copy(labels, k.metrics[name])
 		}
 	}
-	for _, m := range grouping.FindAllStringSubmatch(names, -1) {
-		for _, label := range word.FindAllString(m[1], -1) {
-			if !used[label] {
-				fault("no metric in the query has the label %s", label)
-			}
+	for _, label := range grouped {
+		if !labels[label] {
+			fault("no metric in the query has the label %s", label)
 		}
 	}
 	return found

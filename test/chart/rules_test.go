@@ -1,35 +1,73 @@
 package chart
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/reference"
 )
 
-// TestRules: Prometheus reads the rules as they are meant.
-func TestRules(t *testing.T) {
-	check(t, "check", "rules", "--lint=all", "--lint-fatal", rulesFile)
+// promtool is the path of Prometheus' tool.
+var promtool string
+
+// check runs promtool, which has to be content.
+func check(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput()
+	if err != nil {
+		t.Errorf("promtool %v: %v\n%s", args, err, out)
+	}
 }
 
-// TestRulesFire: alerts come when they should, and not else.
-func TestRulesFire(t *testing.T) {
+// rule is one of a file of Prometheus.
+type rule struct {
+	Record      string            `yaml:"record,omitempty"`
+	Alert       string            `yaml:"alert,omitempty"`
+	Expr        string            `yaml:"expr"`
+	For         string            `yaml:"for,omitempty"`
+	Labels      map[string]string `yaml:"labels,omitempty"`
+	Annotations map[string]string `yaml:"annotations,omitempty"`
+}
+
+type group struct {
+	Name  string `yaml:"name"`
+	Rules []rule `yaml:"rules"`
+}
+
+type ruleFile struct {
+	Groups []group `yaml:"groups"`
+}
+
+// rules reads those of the chart.
+func rules(t *testing.T) []rule {
+	t.Helper()
+	var file ruleFile
+	expect.NoError(t, yaml.Unmarshal([]byte(page(t, "charts/listproxy/rules/listproxy.yaml")), &file))
+	var all []rule
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	if len(all) == 0 {
+		t.Fatal("no rules")
+	}
+	return all
+}
+
+// TestRules: Prometheus reads the rules as they are meant, and alerts come when they should, and not
+// else.
+func TestRules(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/rules/*.yaml")
-	expect.NoError(t, err)
-	if len(files) == 0 {
-		t.Fatal("no tests in testdata/rules")
-	}
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) { check(t, "test", "rules", file) })
-	}
+	check(t, "check", "rules", "--lint=all", "--lint-fatal", chart+"/rules/listproxy.yaml")
+	check(t, "test", "rules", "testdata/rules/alerts.yaml")
 }
 
 // TestRulesAsk: every query asks for what there is.
@@ -48,18 +86,16 @@ func TestRulesAsk(t *testing.T) {
 }
 
 // TestRunbooks: each alert says how bad it is and what it is about, and leads to a section that
-// says what to do. There is a section for nothing else.
+// says what to do. There is a section for nothing else. docs/reference.md has every alert.
 func TestRunbooks(t *testing.T) {
-	text, err := os.ReadFile(docsFile)
-	expect.NoError(t, err)
-	const page = "https://github.com/listproxy/listproxy/blob/main/docs/observability.md#"
-	var alerts, explained []string
+	const address = "https://github.com/listproxy/listproxy/blob/main/docs/observability.md#"
+	var alerts []string
 	for _, r := range rules(t) {
 		if r.Alert == "" {
 			continue
 		}
 		alerts = append(alerts, r.Alert)
-		if got, want := r.Annotations["runbook_url"], page+strings.ToLower(r.Alert); got != want {
+		if got, want := r.Annotations["runbook_url"], address+strings.ToLower(r.Alert); got != want {
 			t.Errorf("%s: runbook_url %q, not %q", r.Alert, got, want)
 		}
 		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
@@ -69,12 +105,7 @@ func TestRunbooks(t *testing.T) {
 			t.Errorf("%s has no for, summary or description", r.Alert)
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?m)^#+ (Listproxy\w+)$`).FindAllSubmatch(text, -1) {
-		explained = append(explained, string(m[1]))
-	}
-	if diff := cmp.Diff(alerts, explained); diff != "" {
-		t.Errorf("alerts and their sections in docs/observability.md, in one order (-alerts +sections):\n%s", diff)
-	}
+	expect.Same(t, alerts, matches(`(?m)^#+ (Listproxy\w+)$`, page(t, "docs/observability.md")))
 }
 
 // TestReference: docs/reference.md has every alert.
@@ -87,4 +118,61 @@ func TestReference(t *testing.T) {
 		}
 	}
 	reference.Check(t, "../../docs/reference.md", "alerts", table)
+}
+
+// dashboard is one of Grafana's, as far as it is looked at here.
+type dashboard struct {
+	UID, Title string
+	Panels     []struct {
+		ID      int
+		Title   string
+		Targets []struct{ RefID, Expr string }
+	}
+}
+
+// TestDashboardAsks: Prometheus can read every query, and all that they ask for is there.
+func TestDashboardAsks(t *testing.T) {
+	known := everything(t)
+	// What Grafana puts in.
+	grafana := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*")
+	var all []rule
+	for name, text := range dashboards(t) {
+		var d dashboard
+		expect.NoError(t, json.Unmarshal([]byte(text), &d))
+		if d.UID == "" || d.Title == "" {
+			t.Errorf("%s has no uid or title", name)
+		}
+		for _, p := range d.Panels {
+			for _, target := range p.Targets {
+				expr := grafana.Replace(target.Expr)
+				if strings.Contains(expr, "$") {
+					t.Errorf("%s: %q: a variable that this test does not know: %s", name, p.Title, target.Expr)
+				}
+				for _, fault := range known.faults(expr) {
+					t.Errorf("%s: %q: %s", name, p.Title, fault)
+				}
+				all = append(all, rule{Record: fmt.Sprintf("panel%d:%s", p.ID, target.RefID), Expr: expr})
+			}
+		}
+	}
+	text, err := yaml.Marshal(ruleFile{Groups: []group{{Name: "queries", Rules: all}}})
+	expect.NoError(t, err)
+	check(t, "check", "rules", values(t, string(text)))
+}
+
+// dashboards are those of the chart, by file.
+func dashboards(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(chart + "/dashboards/*.json")
+	expect.NoError(t, err)
+	all := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		expect.NoError(t, err)
+		all[filepath.Base(file)] = string(text)
+	}
+	if len(all) == 0 {
+		t.Fatal("no dashboards")
+	}
+	return all
 }

@@ -9,7 +9,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/listproxy/listproxy/proxy/limits"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestThrough: a request meets the filters in the order in which they are written down.
@@ -43,4 +46,24 @@ func TestNoAnswerToWhoLeft(t *testing.T) {
 	}()
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api", nil)
 	handler.refuse(httptest.NewRecorder(), r, ctx.Err())
+}
+
+// TestKeep: a body is kept whole only of who is known, and never that of a stream, which may not end.
+func TestKeep(t *testing.T) {
+	bounds, err := limits.New(limits.Config{Bytes: 1 << 30})
+	expect.NoError(t, err)
+	h := &Handler{Limits: bounds}
+	for target, want := range map[string]bool{
+		"/api/v1/namespaces/a/pods":                            true,
+		"/api/v1/namespaces/a/pods/b/exec":                     false,
+		"/api/v1/namespaces/a/services/grafana:80/proxy/login": false,
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, nil)
+		if got := h.keep(r, caller{verdict: upstream.Accepted}) != nil; got != want {
+			t.Errorf("%s: %t", target, got)
+		}
+		if h.keep(r, caller{}) != nil {
+			t.Errorf("%s of who is not known is kept", target)
+		}
+	}
 }

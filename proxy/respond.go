@@ -60,14 +60,14 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 		defer short.Finish()
 		w = short
 	}
-	h.Forward.ServeAs(w, r, who.identity, h.keep(who))
+	h.Forward.ServeAs(w, r, who.identity, h.keep(r, who))
 	return nil
 }
 
 // keep gives room for the bodies that a caller sends; none to one whose requests go over HTTP/1.1,
-// where no other request ends their connection, and who may be anybody.
-func (h *Handler) keep(who caller) forward.Keep {
-	if !who.accepted() {
+// where no other request ends their connection, and who may be anybody. A stream has no whole body.
+func (h *Handler) keep(r *http.Request, who caller) forward.Keep {
+	if !who.accepted() || kubehttp.Of(r).LongRunning {
 		return nil
 	}
 	return func(bytes int64) (free func(), ok bool) {

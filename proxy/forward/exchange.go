@@ -31,6 +31,7 @@ type exchange struct {
 	transport http.RoundTripper
 	sent      bool // the request has been given to transport
 	reached   bool // a connection was found for it, so it may have come to the upstream
+	sendings  int  // how many connections were found for it
 	code      int  // of the upstream's answer, once it can be passed on
 	switched  bool // the upstream has agreed to the upgrade
 }
@@ -51,13 +52,24 @@ func (x *exchange) reads() bool {
 	return x.upgrade == "" && (x.request.Method == http.MethodGet || x.request.Method == http.MethodHead)
 }
 
-// traced returns a context for the request with which reached is noted. When the transport asks for
-// another connection, the API server has not looked at what was sent on the last one, or the request
-// only reads.
-func (x *exchange) traced(ctx context.Context) context.Context {
+// mostSendings is how many connections a request is sent on, at most. The transport itself would go on
+// without end where each one is closed as soon as the request comes (GOAWAY).
+const mostSendings = 8
+
+var errSentTooOften = fmt.Errorf("%d connections were closed when the request came", mostSendings)
+
+// traced returns a context for the request with which reached is noted, and which ends when it was sent
+// too often. When the transport asks for another connection, the API server has not looked at what was sent
+// on the last one, or the request only reads.
+func (x *exchange) traced(ctx context.Context, end context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { x.reached = false },
-		GotConn: func(httptrace.GotConnInfo) { x.reached = true },
+		GetConn: func(string) { x.reached = x.sendings >= mostSendings },
+		GotConn: func(httptrace.GotConnInfo) {
+			x.reached = true
+			if x.sendings++; x.sendings > mostSendings {
+				end()
+			}
+		},
 	})
 }
 
@@ -66,7 +78,10 @@ func (x *exchange) traced(ctx context.Context) context.Context {
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := x.transport.RoundTrip(r)
 	if err != nil && x.reached && x.reads() && r.Body == nil && r.Context().Err() == nil {
-		return x.transport.RoundTrip(r)
+		res, err = x.transport.RoundTrip(r)
+	}
+	if err != nil && x.sendings > mostSendings {
+		err = errSentTooOften
 	}
 	return res, err
 }
@@ -103,6 +118,12 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	kubehttp.SetForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
 }
 
+// ofBackend says that the answer may be that of a pod, a Service or a kubelet, and not kube-apiserver's.
+func (x *exchange) ofBackend() bool {
+	info := kubehttp.Of(x.request).Info
+	return info != nil && (info.Subresource == "proxy" || info.Verb == "proxy")
+}
+
 // errAccountRefused: the 401 to a request that listproxy sent as somebody else is about listproxy's
 // own credentials. (Or an aggregated API server refuses kube-apiserver; the caller cannot do
 // anything about that either.)
@@ -110,8 +131,10 @@ var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own accou
 
 // modifyResponse runs before the final answer's header is sent, 101 included.
 func (x *exchange) modifyResponse(res *http.Response) error {
+	refused := res.StatusCode == http.StatusUnauthorized
 	switch {
-	case res.StatusCode == http.StatusUnauthorized && x.caller.Impersonated() != nil:
+	case refused && x.ofBackend(): // a login that has failed there
+	case refused && x.caller.Impersonated() != nil:
 		return errAccountRefused
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		if got := kubehttp.UpgradeProtocol(res.Header); x.upgrade == "" || !strings.EqualFold(got, x.upgrade) {
@@ -126,9 +149,11 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// second request.
 		res.Header.Set("Connection", "close")
 	}
-	x.forwarder.upstream.Answered(x.caller, x.upgrade != "", x.request.Method, res.StatusCode)
+	if !refused || !x.ofBackend() {
+		x.forwarder.upstream.Answered(x.caller, x.upgrade != "", x.request.Method, res.StatusCode)
+	}
 	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning &&
-		(res.StatusCode == http.StatusUnauthorized || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
+		(refused || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
 		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): a caller who is not known
 		// gets a single request on an HTTP/2 connection, which costs much.
 		res.Header.Set("Connection", "close")

@@ -50,7 +50,7 @@ type Upstream interface {
 //
 // If the API server does not answer, the caller gets a 503 with a metav1.Status. It has a Retry-After,
 // with which clients repeat what they have sent, unless a write may have been carried out. What the
-// API server has certainly not looked at is sent again; if its body was not kept ([Keep]), the caller
+// API server has certainly not looked at is sent again, a few times; if its body was not kept ([Keep]), the caller
 // gets a 429 with Retry-After. A read without an answer is sent once more. If either side breaks off later, the other
 // side's connection or stream is broken off too, by a panic with [http.ErrAbortHandler]; handlers
 // around this one must let that panic pass. So an answer never just ends early, except a watch,
@@ -90,13 +90,13 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 		x.fail(w, r, err)
 		return 0
 	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
 	if asked.Watch {
-		ctx, cancel := context.WithCancel(r.Context())
 		x.watch = f.watches.open(cancel)
 		defer f.watches.close(x.watch)
-		r = r.WithContext(ctx)
 	}
-	r = r.WithContext(x.traced(r.Context()))
+	r = r.WithContext(x.traced(ctx, cancel))
 	transport, end := observe.RecordOf(r.Context()).Forwarding(x)
 	defer end()
 	reverse := httputil.ReverseProxy{

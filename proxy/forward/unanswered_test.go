@@ -21,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -41,9 +43,9 @@ func TestUnanswered(t *testing.T) {
 		method  string
 		header  http.Header
 		body    int
-		unkept  bool // there is no room for the body
-		down    bool // the upstream is not reached
-		closing bool // its first connection closes (GOAWAY) when a part of the body has come
+		unkept  bool  // there is no room for the body
+		down    bool  // the upstream is not reached
+		closing int32 // that many connections close (GOAWAY) when a part of the body has come
 		dies    func(n int32) bool
 		user    bool // listproxy's own account is refused
 
@@ -62,9 +64,10 @@ func TestUnanswered(t *testing.T) {
 		"a PUT dies":              {method: "PUT", body: 2, dies: dies(1), code: 503, says: maybe, heard: 1},
 		"a DELETE dies":           {method: "DELETE", dies: dies(1), code: 503, says: maybe, heard: 1},
 		"an exec dies":            {method: "GET", header: upgrade("websocket"), dies: dies(1), code: 503, says: maybe, heard: 1},
-		"a body is not looked at": {method: "PUT", body: 1 << 20, closing: true, code: 200, heard: 1},
-		"and was not kept":        {method: "PUT", body: 1 << 20, closing: true, unkept: true, code: 429, again: true, says: tooMany},
-		"and is too long":         {method: "PUT", body: maxKept + 1, closing: true, code: 429, again: true, says: tooMany},
+		"a body is not looked at": {method: "PUT", body: 1 << 20, closing: 1, code: 200, heard: 1},
+		"and was not kept":        {method: "PUT", body: 1 << 20, closing: 1, unkept: true, code: 429, again: true, says: tooMany},
+		"and is too long":         {method: "PUT", body: maxKept + 1, closing: 1, code: 429, again: true, says: tooMany},
+		"and so each time":        {method: "PUT", body: 2, closing: 1000, code: 503, says: maybe},
 		"a refused account":       {method: "PUT", body: 2, user: true, code: 503, again: true, says: untouched, heard: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +89,7 @@ func TestUnanswered(t *testing.T) {
 				switch n := dialed.Add(1); {
 				case test.down:
 					return nil, errors.New("connect to https://u:hunter2@inner: refused")
-				case test.closing && n == 1:
+				case n <= test.closing:
 					address = closing
 				}
 				return (&net.Dialer{}).DialContext(ctx, network, address)
@@ -107,6 +110,9 @@ func TestUnanswered(t *testing.T) {
 			body := proxytest.ReadAll(t, res.Body)
 			if res.StatusCode != test.code || (res.Header.Get("Retry-After") == "1") != test.again || heard.Load() != test.heard {
 				t.Errorf("%s, Retry-After %q, heard %d times: %s", res.Status, res.Header.Get("Retry-After"), heard.Load(), body)
+			}
+			if n := dialed.Load(); n > mostSendings+1 {
+				t.Errorf("it was sent on %d connections", n)
 			}
 			if test.code == http.StatusOK {
 				return
@@ -144,17 +150,13 @@ func TestUnanswered(t *testing.T) {
 
 func upgrade(to string) http.Header { return http.Header{"Connection": {"Upgrade"}, "Upgrade": {to}} }
 
-// closesAtFirstData accepts a connection, and speaks HTTP/2 on it until a part of a body comes. Then it
-// says that it has looked at no request, and at none that comes.
+// closesAtFirstData speaks HTTP/2 on each connection until a part of a body comes. Then it says that it has
+// looked at no request, and at none that comes.
 func closesAtFirstData(t *testing.T, certificates []tls.Certificate) (address string) {
 	t.Helper()
 	listener := tls.NewListener(proxytest.Listen(t), &tls.Config{Certificates: certificates, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
 	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
+	serve := func(conn net.Conn) {
 		defer func() { _ = conn.Close() }()
 		if _, err := io.ReadFull(conn, make([]byte, len(h2.ClientPreface))); err != nil {
 			return
@@ -170,6 +172,37 @@ func closesAtFirstData(t *testing.T, certificates []tls.Certificate) (address st
 				_ = framer.WriteGoAway(0, h2.ErrCodeNo, nil)
 			}
 		}
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn)
+		}
 	}()
 	return listener.Addr().String()
+}
+
+// TestLoginAtABackend: what a Service behind kube-apiserver answers says nothing of the caller's
+// credentials, nor of listproxy's own.
+func TestLoginAtABackend(t *testing.T) {
+	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	f := newForwarder(t, api.Config())
+	expect.NoError(t, f.up.Impersonate(api.Config()))
+	f.up.Answered(f.caller, false, http.MethodGet, http.StatusOK)
+	alice := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{"a"}})
+	for _, target := range []string{"/api/v1/namespaces/a/services/grafana:80/proxy/login", "/api/v1/proxy/namespaces/a/pods/b/login"} {
+		for name, who := range map[string]authn.Identity{"a token": f.caller, "a certificate": alice} {
+			w := httptest.NewRecorder()
+			f.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader("user=x")), who, nil)
+			if w.Code != http.StatusUnauthorized {
+				t.Errorf("%s, %s: %d %s", target, name, w.Code, w.Body)
+			}
+		}
+	}
+	if verdict, _ := f.up.Caller(f.caller, "192.0.2.1:1"); verdict != upstream.Accepted {
+		t.Errorf("the token counts as refused: %v", verdict)
+	}
 }

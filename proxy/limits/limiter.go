@@ -186,10 +186,14 @@ func (l *Limiter) Acquire(ctx context.Context, of Flow, cost int64) (Grant, erro
 	return Grant{}, err
 }
 
-// TryAcquire is Acquire for who can do without: it does not wait, and no refusal is counted.
+// TryAcquire is Acquire for who can do without: it does not wait, no refusal is counted, and half of the
+// capacity is left to others.
 func (l *Limiter) TryAcquire(of Flow, cost int64) (Grant, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if cost > l.config.Capacity/2-l.inUse {
+		return Grant{}, false
+	}
 	return l.tryLocked(of, l.costOf(cost))
 }
 

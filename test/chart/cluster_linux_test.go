@@ -8,15 +8,16 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -25,83 +26,116 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// cluster is a control plane with Helm's releases in it.
+// cluster is a control plane with Helm's releases in it, whose kubelet is the test.
 type cluster struct {
-	cp    *controlplane.ControlPlane
-	admin kubernetes.Interface
-	kubelet
+	cp     *controlplane.ControlPlane
+	admin  kubernetes.Interface
+	tokens map[types.UID]string // of pods, by their accounts
 }
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	return newClusterWith(t, controlplane.Options{})
-}
-
-func newClusterWith(t *testing.T, o controlplane.Options) *cluster {
-	t.Helper()
 	harness.Long(t)
-	cp := harness.RunControlPlane(t, o)
+	cp := harness.RunControlPlane(t, controlplane.Options{ServiceAccounts: true})
 	admin, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
 	expect.NoError(t, err)
-	return &cluster{cp: cp, admin: admin, kubelet: kubelet{cp: cp, client: admin}}
+	c := &cluster{cp, admin, map[types.UID]string{}}
+	c.rootCA(t, "default")
+	return c
 }
 
-// release is an installation of the chart.
-type release struct {
-	c               *cluster
-	name, namespace string
-	https, connect  int // ports
-	base            string
-}
-
-// newRelease chooses free ports, since all pods are on this machine, and none that others can
-// reach.
-func (c *cluster) newRelease(t *testing.T, name, namespace string) *release {
+// kubectl runs kubectl as the admin, with a text to read.
+func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) {
 	t.Helper()
-	ports := freePorts(t, 3)
-	r := &release{c: c, name: name, namespace: namespace, https: ports[0], connect: ports[1]}
-	// The Service has the pod's ports: what is asked for at its name goes straight to the one pod.
-	r.base = values(t, fmt.Sprintf("{bindAddress: 127.0.0.1, ports: {https: %d, connect: %d, admin: %d}, service: {port: %d, connectPort: %d}}",
-		r.https, r.connect, ports[2], r.https, r.connect))
-	return r
+	args = append([]string{"--kubeconfig", c.cp.KubeconfigPath(controlplane.Admin)}, args...)
+	cmd := exec.CommandContext(t.Context(), c.cp.Binaries().Kubectl, args...) // #nosec G204 -- of the control plane
+	cmd.Stdin = strings.NewReader(stdin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("kubectl %q: %v\n%s", args[2:], err, out)
+	}
 }
 
-// freePorts returns so many ports of loopback that nobody listens on. A pod takes them minutes
-// later, and again after a restart. So they are none that Linux gives to outgoing connections (from
-// 32768), and none that package controlplane gives to its servers (from 20000 to 29999): what is
-// free stays free.
-func freePorts(t *testing.T, n int) []int {
+// namespace makes one in which one of the Pod Security Standards holds.
+func (c *cluster) namespace(t *testing.T, name, standard string) {
 	t.Helper()
-	const first, count = 10000, 10000
-	var ports []int
-	start := rand.IntN(count) // #nosec G404 -- only spreads the tries
-	for i := range count {
-		port := first + (start+i)%count
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		_ = l.Close()
-		if ports = append(ports, port); len(ports) == n {
-			return ports
+	c.kubectl(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+", labels: {pod-security.kubernetes.io/enforce: "+standard+"}}}", "create", "-f", "-")
+	c.rootCA(t, name)
+}
+
+// rootCA makes the ConfigMap that kube-controller-manager makes in each namespace.
+func (c *cluster) rootCA(t *testing.T, namespace string) {
+	t.Helper()
+	c.kubectl(t, "", "-n", namespace, "create", "configmap", "kube-root-ca.crt", "--from-literal=ca.crt="+string(c.cp.CA()))
+}
+
+// secret makes one with a serving certificate.
+func (c *cluster) secret(t *testing.T, namespace, name string, data map[string][]byte) {
+	t.Helper()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: corev1.SecretTypeTLS, Data: data}
+	_, err := c.admin.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{})
+	expect.NoError(t, err)
+}
+
+// ofHelm are all objects of the cluster that Helm has made, but for its own Secrets.
+func (c *cluster) ofHelm(t *testing.T) (all []string) {
+	t.Helper()
+	cfg := c.cp.RESTConfig(controlplane.Admin)
+	found, err := discovery.NewDiscoveryClientForConfigOrDie(cfg).ServerPreferredResources()
+	expect.NoError(t, err)
+	client, err := metadata.NewForConfig(cfg)
+	expect.NoError(t, err)
+	for _, list := range found {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		expect.NoError(t, err)
+		for _, resource := range list.APIResources {
+			if !slices.Contains(resource.Verbs, "list") {
+				continue
+			}
+			objects, err := client.Resource(gv.WithResource(resource.Name)).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=Helm"})
+			expect.NoError(t, err)
+			for _, o := range objects.Items {
+				all = append(all, resource.Name+"/"+o.Namespace+"/"+o.Name)
+			}
 		}
 	}
-	t.Fatalf("no %d free ports on 127.0.0.1 between %d and %d", n, first, first+count-1)
-	return nil
+	return all
 }
 
-// helm runs Helm for the release, as the admin.
-func (r *release) helm(t *testing.T, command string) {
+// release is an installation of the chart. All of its pods are on this machine, so they have ports that
+// nobody else has, at an address that others cannot reach. The Service has the pod's ports: what is asked for
+// at its name goes straight to the one pod.
+type release struct {
+	c                        *cluster
+	name, namespace, address string
+	https, connect, admin    int
+}
+
+// newRelease is one in a new namespace, which takes only pods that are restricted.
+func (c *cluster) newRelease(t *testing.T, name, namespace string) *release {
 	t.Helper()
-	mustHelm(t, r.args(command)...)
+	c.namespace(t, namespace, "restricted")
+	return &release{c, name, namespace, "127.0.0.1", freePort(10000), freePort(13000), freePort(16000)}
 }
 
-func (r *release) args(command string, args ...string) []string {
-	return append([]string{
-		command, r.name, "--kubeconfig", r.c.cp.KubeconfigPath(controlplane.Admin), "--namespace", r.namespace,
-	}, args...)
+// freePort is a port of loopback that nobody listens on, one of 3000. A pod takes it minutes later, and
+// again after a restart. So it is none that Linux gives to outgoing connections (from 32768), and none that
+// package controlplane gives to its servers (from 20000 to 29999): what is free stays free.
+func freePort(first int) int {
+	for {
+		port := first + rand.IntN(3000) // #nosec G404 -- only spreads the tries
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+}
+
+// args are those of Helm for the release, as the admin.
+func (r *release) args(command string, more ...string) []string {
+	return append([]string{command, r.name, "--kubeconfig", r.c.cp.KubeconfigPath(controlplane.Admin), "--namespace", r.namespace}, more...)
 }
 
 // apply installs or upgrades the release with values.
@@ -115,14 +149,9 @@ func (r *release) apply(t *testing.T, text string, flags ...string) string {
 // tryApply is apply where something may go wrong.
 func (r *release) tryApply(t *testing.T, text string, flags ...string) (string, error) {
 	t.Helper()
-	args := r.args("upgrade", chart, "--install", "--create-namespace", "-f", r.base, "-f", values(t, text))
-	return helm(t, append(args, flags...)...)
-}
-
-// manifest is what Helm has installed.
-func (r *release) manifest(t *testing.T) string {
-	t.Helper()
-	return mustHelm(t, append([]string{"get"}, r.args("manifest")...)...)
+	ports := values(t, fmt.Sprintf("{bindAddress: %s, ports: {https: %d, connect: %d, admin: %d}, service: {port: %d, connectPort: %d}}",
+		r.address, r.https, r.connect, r.admin, r.https, r.connect))
+	return helm(t, append(r.args("upgrade", chart, "--install", "-f", ports, "-f", values(t, text)), flags...)...)
 }
 
 func (r *release) deployment(t *testing.T) *appsv1.Deployment {
@@ -132,13 +161,27 @@ func (r *release) deployment(t *testing.T) *appsv1.Deployment {
 	return d
 }
 
-// run starts a pod of the Deployment and returns when its probe says that it is ready.
+// run starts a pod of the Deployment and returns when its readiness probe says yes.
 func (r *release) run(t *testing.T) *container {
 	t.Helper()
-	pod := r.deployment(t).Spec.Template.Spec
-	c := r.c.start(t, r.namespace, pod, "listproxy", buildImage(t))
-	c.awaitReady(t, pod.Containers[0])
-	return c
+	template := r.deployment(t).Spec.Template
+	pod := r.c.create(t, r.namespace, template.Labels, template.Spec)
+	running := r.c.start(t, pod, pod.Spec.Containers[0], buildImage(t))
+	probe := pod.Spec.Containers[0].ReadinessProbe.HTTPGet
+	if probe.Port.StrVal != "admin" {
+		t.Errorf("the probe asks at %s", probe.Port.StrVal)
+	}
+	admin := &rest.Config{Host: fmt.Sprintf("http://%s:%d", r.address, r.admin)}
+	poll.Until(t, patience, "ready", func() bool {
+		select {
+		case <-running.exited:
+			t.Fatalf("it ended: %v", running.exit)
+		default:
+		}
+		code, _, _ := get(t, admin, probe.Path)
+		return code == http.StatusOK
+	})
+	return running
 }
 
 // certificate is the Secret with the serving certificate.
@@ -147,34 +190,6 @@ func (r *release) certificate(t *testing.T) *corev1.Secret {
 	s, err := r.c.admin.CoreV1().Secrets(r.namespace).Get(t.Context(), r.name+"-tls", metav1.GetOptions{})
 	expect.NoError(t, err)
 	return s
-}
-
-// client returns a client of the Service: it knows it by its name, and trusts the CA in the Secret.
-func (r *release) client(t *testing.T, direct *rest.Config) *rest.Config {
-	t.Helper()
-	cfg := rest.CopyConfig(direct)
-	cfg.Host = fmt.Sprintf("https://127.0.0.1:%d", r.https)
-	cfg.TLSClientConfig.ServerName = r.name + "." + r.namespace + ".svc"
-	cfg.CAData = r.certificate(t).Data["ca.crt"]
-	return cfg
-}
-
-// get asks for a path and returns the code, Cache-Status and the body.
-func get(t *testing.T, cfg *rest.Config, path string) (code int, cacheStatus, body string) {
-	t.Helper()
-	client, err := rest.HTTPClientFor(cfg)
-	expect.NoError(t, err)
-	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cfg.Host+path, http.NoBody)
-	expect.NoError(t, err)
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "a-client")
-	resp, err := client.Do(req)
-	expect.NoError(t, err)
-	defer resp.Body.Close()
-	all, err := io.ReadAll(resp.Body)
-	expect.NoError(t, err)
-	return resp.StatusCode, resp.Header.Get("Cache-Status"), string(all)
 }
 
 // verify says what is wrong with a serving certificate for the names.
@@ -193,73 +208,42 @@ func verify(s *corev1.Secret, names ...string) error {
 	return nil
 }
 
-// rights are all that RBAC allows listproxy's account in a namespace.
-func (r *release) rights(t *testing.T, namespace string) []string {
+// client returns a client of the Service: it knows it by its name, and trusts the CA in the Secret.
+func (r *release) client(t *testing.T, direct *rest.Config) *rest.Config {
 	t.Helper()
-	return r.rightsOf(t, r.name, namespace)
+	cfg := rest.CopyConfig(direct)
+	cfg.Host = fmt.Sprintf("https://%s:%d", r.address, r.https)
+	cfg.TLSClientConfig.ServerName = r.name + "." + r.namespace + ".svc"
+	cfg.CAData = r.certificate(t).Data["ca.crt"]
+	return cfg
 }
 
-// rightsOf are all that RBAC allows an account of the release in a namespace, as "verb
-// group/resource[/name]", sorted, as the authorizer knows them.
-func (r *release) rightsOf(t *testing.T, account, namespace string) []string {
+// get asks for a path and returns the code, Cache-Status and the body; no code if nobody answers.
+func get(t *testing.T, cfg *rest.Config, path string) (code int, cacheStatus, body string) {
 	t.Helper()
-	token, err := r.c.cp.CreateServiceAccountToken(t.Context(), r.namespace, account)
+	client, err := rest.HTTPClientFor(cfg)
 	expect.NoError(t, err)
-	cfg := r.c.cp.RESTConfig(controlplane.Anonymous)
-	cfg.BearerToken = token
-	client, err := kubernetes.NewForConfig(cfg)
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cfg.Host+path, http.NoBody)
 	expect.NoError(t, err)
-	review, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
-		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
-	expect.NoError(t, err)
-	if review.Status.Incomplete {
-		t.Fatalf("not all rights are known: %s", review.Status.EvaluationError)
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "a-client")
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, "", err.Error()
 	}
-	var all []string
-	for _, rule := range review.Status.ResourceRules {
-		for _, verb := range rule.Verbs {
-			for _, group := range rule.APIGroups {
-				for _, resource := range rule.Resources {
-					right := verb + " " + group + "/" + resource
-					if len(rule.ResourceNames) == 0 {
-						all = append(all, right)
-					}
-					for _, name := range rule.ResourceNames {
-						all = append(all, right+"/"+name)
-					}
-				}
-			}
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	expect.NoError(t, err)
+	return resp.StatusCode, resp.Header.Get("Cache-Status"), string(all)
 }
 
-// everything are all objects of the cluster, but for what API servers make by themselves.
-func (c *cluster) everything(t *testing.T) []string {
+// reviewed is get, again for as long as the review of what the caller may fails.
+func reviewed(t *testing.T, cfg *rest.Config, path string) (code int, cacheStatus, body string) {
 	t.Helper()
-	cfg := c.cp.RESTConfig(controlplane.Admin)
-	found, err := discovery.NewDiscoveryClientForConfigOrDie(cfg).ServerPreferredResources()
-	expect.NoError(t, err)
-	client, err := metadata.NewForConfig(cfg)
-	expect.NoError(t, err)
-	var all []string
-	for _, list := range found {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		expect.NoError(t, err)
-		for _, resource := range list.APIResources {
-			if !slices.Contains(resource.Verbs, "list") || resource.Name == "events" || resource.Name == "leases" {
-				continue
-			}
-			objects, err := client.Resource(gv.WithResource(resource.Name)).List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatalf("%s: %v", resource.Name, err)
-			}
-			for _, o := range objects.Items {
-				all = append(all, strings.Join([]string{gv.Group, resource.Name, o.Namespace, o.Name}, "/"))
-			}
-		}
-	}
-	slices.Sort(all)
-	return all
+	poll.Reviewed(t.Context(), patience, func() string {
+		code, cacheStatus, body = get(t, cfg, path)
+		return cacheStatus
+	})
+	return code, cacheStatus, body
 }

@@ -99,7 +99,7 @@ func TestDockerInPages(t *testing.T) {
 		t.Fatal("no page tells how to build the image")
 	}
 	for _, line := range lines {
-		image := regexp.MustCompile(`^docker buildx build .*-t (\S+):(\S+) .*\.$`).FindStringSubmatch(line)
+		image := regexp.MustCompile(`^docker buildx build (?:.* )?-t (\S+):(\S+) (?:.* )?\.$`).FindStringSubmatch(line)
 		if image == nil {
 			t.Errorf("%q does not build this folder", line)
 			continue

@@ -159,14 +159,14 @@ endpoints: [{addresses: [%s], conditions: {ready: true}}]
 	// A certificate of the cluster's own CA: pods trust it by themselves.
 	cert, key, err := c.cp.IssueServingCert("listproxy.listproxy.svc", "kubernetes.default.svc")
 	expect.NoError(t, err)
-	c.secret(t, r.namespace, ownSecret, map[string][]byte{"tls.crt": cert, "tls.key": key})
+	r.own(t, cert, key)
 	r.apply(t, "{service: {clusterIP: 10.0.0.100}, tls: {mode: existing, existingSecret: "+ownSecret+"}}")
 	pod := r.run(t)
 	fromMemory(c.create(t, team, nil, r.documented(t, "# nothing else", ask...)))
 	pod.stop(t)
 
 	for _, left := range c.ofHelm(t) {
-		if strings.HasPrefix(left, "endpointslices/") || strings.HasPrefix(left, "mutatingadmissionpolic") {
+		if strings.HasPrefix(left, "endpointslice.") || strings.HasPrefix(left, "mutatingadmissionpolic") {
 			t.Errorf("left behind: %s", left)
 		}
 	}

@@ -9,18 +9,14 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -47,15 +43,17 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// kubectl runs kubectl as the admin, with a text to read.
-func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) {
+// kubectl runs kubectl as the admin, with a text to read, and returns what it prints.
+func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	args = append([]string{"--kubeconfig", c.cp.KubeconfigPath(controlplane.Admin)}, args...)
 	cmd := exec.CommandContext(t.Context(), c.cp.Binaries().Kubectl, args...) // #nosec G204 -- of the control plane
 	cmd.Stdin = strings.NewReader(stdin)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		t.Fatalf("kubectl %q: %v\n%s", args[2:], err, out)
 	}
+	return string(out)
 }
 
 // namespace makes one in which one of the Pod Security Standards holds.
@@ -71,37 +69,11 @@ func (c *cluster) rootCA(t *testing.T, namespace string) {
 	c.kubectl(t, "", "-n", namespace, "create", "configmap", "kube-root-ca.crt", "--from-literal=ca.crt="+string(c.cp.CA()))
 }
 
-// secret makes one with a serving certificate.
-func (c *cluster) secret(t *testing.T, namespace, name string, data map[string][]byte) {
-	t.Helper()
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: corev1.SecretTypeTLS, Data: data}
-	_, err := c.admin.CoreV1().Secrets(namespace).Create(t.Context(), secret, metav1.CreateOptions{})
-	expect.NoError(t, err)
-}
-
 // ofHelm are all objects of the cluster that Helm has made, but for its own Secrets.
-func (c *cluster) ofHelm(t *testing.T) (all []string) {
+func (c *cluster) ofHelm(t *testing.T) []string {
 	t.Helper()
-	cfg := c.cp.RESTConfig(controlplane.Admin)
-	found, err := discovery.NewDiscoveryClientForConfigOrDie(cfg).ServerPreferredResources()
-	expect.NoError(t, err)
-	client, err := metadata.NewForConfig(cfg)
-	expect.NoError(t, err)
-	for _, list := range found {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		expect.NoError(t, err)
-		for _, resource := range list.APIResources {
-			if !slices.Contains(resource.Verbs, "list") {
-				continue
-			}
-			objects, err := client.Resource(gv.WithResource(resource.Name)).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=Helm"})
-			expect.NoError(t, err)
-			for _, o := range objects.Items {
-				all = append(all, resource.Name+"/"+o.Namespace+"/"+o.Name)
-			}
-		}
-	}
-	return all
+	kinds := strings.Fields(c.kubectl(t, "", "api-resources", "--verbs=list", "--output=name"))
+	return matches(`(?m)^(\S+/\S+)$`, c.kubectl(t, "", "get", strings.Join(kinds, ","), "--all-namespaces", "--selector=app.kubernetes.io/managed-by=Helm", "--output=name"))
 }
 
 // release is an installation of the chart. All of its pods are on this machine, so they have ports that

@@ -2,7 +2,6 @@ package chart
 
 import (
 	"context"
-	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,23 +63,6 @@ func buildImage(t *testing.T) string {
 	}
 	image = out
 	return out
-}
-
-// TestImageIsStatic: the program needs no other file, since there is none in the image; and it says
-// the version that it was built with.
-func TestImageIsStatic(t *testing.T) {
-	path := buildImage(t)
-	program, err := elf.Open(path)
-	expect.NoError(t, err)
-	defer func() { _ = program.Close() }()
-	for _, part := range program.Progs {
-		if part.Type == elf.PT_INTERP || part.Type == elf.PT_DYNAMIC {
-			t.Errorf("has a %v: it is not static", part.Type)
-		}
-	}
-	out, err := exec.CommandContext(t.Context(), path, "--version").Output() // #nosec G204 -- built just now
-	expect.NoError(t, err)
-	expect.Same(t, "listproxy "+imageVersion+"\n", string(out))
 }
 
 // TestImageHasItsSource: every folder of this repository that the program is made of is copied to where it

@@ -140,13 +140,11 @@ func TestGolden(t *testing.T) {
 			with := values(t, string(group.With))
 			before := difflib.SplitLines(render(t, with).text)
 			for _, name := range slices.Sorted(maps.Keys(group.Change)) {
-				t.Run(name, func(t *testing.T) {
-					r := render(t, with, "-f", values(t, string(group.Change[name])))
-					r.checkRules(t)
-					diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: before, B: difflib.SplitLines(r.text)})
-					expect.NoError(t, err)
-					fmt.Fprintf(&changes, "\n# %s\n%s", name, lineNumbers.ReplaceAllString(diff, "@@"))
-				})
+				r := render(t, with, "-f", values(t, string(group.Change[name])))
+				t.Run(name, r.checkRules)
+				diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: before, B: difflib.SplitLines(r.text)})
+				expect.NoError(t, err)
+				fmt.Fprintf(&changes, "\n# %s\n%s", name, lineNumbers.ReplaceAllString(diff, "@@"))
 			}
 		}
 		golden(t, "testdata/variants.golden.diff", changes.String())

@@ -20,12 +20,44 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
 // The test is a kubelet, as far as one is needed for programs without images: each container gets a root
 // directory of its own, with the program and what is mounted.
+
+// imageVersion is what the program says that it is.
+const imageVersion = "v1.2.3-test"
+
+// image is the program, once it was built.
+var image string
+
+// buildImage runs the Dockerfile's own command to build the program, for this machine's platform and
+// with [imageVersion], and returns where it is.
+func buildImage(t *testing.T) string {
+	t.Helper()
+	harness.Long(t)
+	if image != "" {
+		return image
+	}
+	out, err := filepath.Abs(filepath.Join(repository, "bin", "listproxy-image"))
+	expect.NoError(t, err)
+	compile := matches(`(?m)^RUN (.* go build .*)$`, page(t, "Dockerfile"))
+	if len(compile) != 1 || !strings.Contains(compile[0], " -o /listproxy ") {
+		t.Fatalf("the Dockerfile does not build /listproxy once: %q", compile)
+	}
+	moved := strings.Replace(compile[0], " -o /listproxy ", " -o '"+out+"' ", 1)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", moved) // #nosec G204 -- the repository's own command
+	cmd.Dir = repository
+	cmd.Env = append(os.Environ(), "TARGETOS=linux", "TARGETARCH="+runtime.GOARCH, "VERSION="+imageVersion, "GOFLAGS=-buildvcs=false")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", moved, err, output)
+	}
+	image = out
+	return out
+}
 
 // container is a process that thinks that it is in a pod.
 type container struct {

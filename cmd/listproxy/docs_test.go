@@ -28,7 +28,7 @@ func TestMentionedFlags(t *testing.T) {
 	// Of kubectl, curl, docker, cosign, Helm, and kube-apiserver.
 	maps.Copy(known, map[string]bool{
 		"as": true, "build-arg": true, "certificate": true, "force-conflicts": true, "watch-cache-sizes": true,
-		"requestheader-client-ca-file": true, "requestheader-username-headers": true, "tracing-config-file": true, "watch": true,
+		"requestheader-client-ca-file": true, "requestheader-username-headers": true, "take-ownership": true, "tracing-config-file": true, "watch": true,
 	})
 	mention := regexp.MustCompile("`--([a-z][a-z-]*[a-z])")
 	for _, file := range append(pages(t), "../../docs/rbac.yaml") {

@@ -3,7 +3,9 @@ package chart
 import (
 	"fmt"
 	"net"
+	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -166,9 +169,53 @@ endpoints: [{addresses: [%s], conditions: {ready: true}}]
 	pod.stop(t)
 
 	for _, left := range c.ofHelm(t) {
-		if strings.HasPrefix(left, "endpointslice.") || strings.HasPrefix(left, "mutatingadmissionpolic") {
+		if strings.HasPrefix(left, "endpointslice.") || strings.HasPrefix(left, "mutatingadmissionpolic") || left == "configmap/listproxy-client" {
 			t.Errorf("left behind: %s", left)
 		}
 	}
 	poll.Until(t, patience, "without clients.inject the label means nothing", func() bool { return !isChanged() })
+
+	mustHelm(t, r.args("uninstall")...)
+	r.bypassWithoutHelm(t, "service: {clusterIP: 10.0.0.100}")
+}
+
+// bypassWithoutHelm runs the commands of docs/clients.md where another tool has applied what helm template
+// renders, so that Helm does not own what is there; and those for the way back.
+func (r *release) bypassWithoutHelm(t *testing.T, text string) {
+	t.Helper()
+	admin := r.c.cp.KubeconfigPath(controlplane.Admin)
+	here := strings.NewReplacer("helm template", binary+" template --kubeconfig "+admin, "charts/listproxy", chart,
+		"-f values.yaml", "-f "+r.ports(t)+" -f "+values(t, text), "kubectl ", r.c.cp.Binaries().Kubectl+" --kubeconfig "+admin+" ")
+	run := func(line string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), "sh", "-ec", here.Replace(line)).CombinedOutput() // #nosec G204 -- of the page
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+		return string(out)
+	}
+	told := func(command, part string) string {
+		t.Helper()
+		lines := commandsOf(t, command)
+		i := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, part) })
+		if i < 0 {
+			t.Fatalf("no page tells %s … %s", command, part)
+		}
+		return lines[i]
+	}
+	bypassed := func() bool {
+		return strings.Contains(run("kubectl -n listproxy get service listproxy -o yaml"), "listproxy.io/bypass")
+	}
+	slicesNow := func() string { return run("kubectl -n listproxy get endpointslices -o name --ignore-not-found") }
+	tool := "helm template listproxy charts/listproxy -n listproxy -f values.yaml --no-hooks | kubectl apply -f -"
+	run(tool)
+	run(told("helm", "--dry-run=server"))
+	if !bypassed() || !strings.Contains(slicesNow(), "bypass") {
+		t.Errorf("the Service does not lead past listproxy: %t, %q", bypassed(), slicesNow())
+	}
+	run(tool)
+	run(told("kubectl", "delete endpointslice"))
+	if bypassed() || slicesNow() != "" {
+		t.Errorf("after the way back the Service leads past listproxy: %t, %q", bypassed(), slicesNow())
+	}
 }

@@ -121,9 +121,14 @@ func (r *release) apply(t *testing.T, text string, flags ...string) string {
 // tryApply is apply where something may go wrong.
 func (r *release) tryApply(t *testing.T, text string, flags ...string) (string, error) {
 	t.Helper()
-	ports := values(t, fmt.Sprintf("{bindAddress: %s, ports: {https: %d, connect: %d, admin: %d}, service: {port: %d, connectPort: %d}}",
+	return helm(t, append(r.args("upgrade", chart, "--install", "-f", r.ports(t), "-f", values(t, text)), flags...)...)
+}
+
+// ports is a file of values with the release's address and ports.
+func (r *release) ports(t *testing.T) string {
+	t.Helper()
+	return values(t, fmt.Sprintf("{bindAddress: %s, ports: {https: %d, connect: %d, admin: %d}, service: {port: %d, connectPort: %d}}",
 		r.address, r.https, r.connect, r.admin, r.https, r.connect))
-	return helm(t, append(r.args("upgrade", chart, "--install", "-f", ports, "-f", values(t, text)), flags...)...)
 }
 
 func (r *release) deployment(t *testing.T) *appsv1.Deployment {

@@ -52,7 +52,7 @@ func lists(ctx context.Context, b *bench) error {
 	if err := b.fill(ctx); err != nil {
 		return err
 	}
-	proxied, err := b.through(ctx, "listproxy", "--eager", "pods", "--watches")
+	proxied, err := b.withBefore(ctx, "listproxy", "--eager", "pods", "--watches")
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func lists(ctx context.Context, b *bench) error {
 	}
 	t := &table{caption: fmt.Sprintf("Lists of %d pods at `resourceVersion=0` unless the row says otherwise, over HTTP/2, pages of %s. "+
 		"CPU is that of the processes for one answer.", b.settings.pods, page)}
-	if err := b.compare(ctx, t, []side{{name: straight}, proxied}, all); err != nil {
+	if err := b.compare(ctx, t, append([]side{{name: straight}}, proxied...), all); err != nil {
 		return err
 	}
 	b.report.add(t)
@@ -93,7 +93,7 @@ func forward(ctx context.Context, b *bench) error {
 	if err := b.fill(ctx); err != nil {
 		return err
 	}
-	proxied, err := b.through(ctx, "listproxy", "--eager", "pods")
+	proxied, err := b.withBefore(ctx, "listproxy", "--eager", "pods")
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func forward(ctx context.Context, b *bench) error {
 		}
 	}
 	t := &table{caption: fmt.Sprintf("What listproxy forwards: GETs, and lists of the newest state of %d pods without `--consistent-lists`.", b.settings.pods)}
-	if err := b.compare(ctx, t, []side{{name: straight}, proxied}, all); err != nil {
+	if err := b.compare(ctx, t, append([]side{{name: straight}}, proxied...), all); err != nil {
 		return err
 	}
 	b.report.add(t)
@@ -147,16 +147,18 @@ func newest(ctx context.Context, b *bench) error {
 	}
 	sides := []side{{name: straight}}
 	for _, mode := range []string{"false", "true", "always"} {
-		proxied, err := b.through(ctx, "`--consistent-lists="+mode+"`", "--eager", "pods", "--eager", "configmaps", "--consistent-lists="+mode)
+		proxied, err := b.withBefore(ctx, "`--consistent-lists="+mode+"`", "--eager", "pods", "--eager", "configmaps", "--consistent-lists="+mode)
 		if err != nil {
 			return err
 		}
 		for _, q := range in("", podsPath+ask.AnyVersion, true, plain, protobuf, metadata) {
-			if _, err := b.learn(ctx, proxied, q); err != nil { // each is kept by itself
-				return err
+			for _, at := range proxied {
+				if _, err := b.learn(ctx, at, q); err != nil { // each is kept by itself
+					return err
+				}
 			}
 		}
-		sides = append(sides, proxied)
+		sides = append(sides, proxied...)
 	}
 	var all []request
 	for _, n := range b.settings.objects {

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/process"
@@ -32,29 +34,44 @@ func loads(ctx context.Context, b *bench) error {
 		return err
 	}
 
+	start := &table{caption: "A start of listproxy: until it is ready, with pods loaded in JSON; and the memory of both processes then, of which `for` is the bytes of the list."}
+	change := &table{caption: fmt.Sprintf("What a change costs at %d a second, and the memory after these changes, of which `for` is the bytes of the list and of every "+
+		"changed pod: all are kept for --history-window.", b.settings.changes)}
+	for _, of := range b.programs() {
+		if err := b.loadOnce(ctx, of.binary, "listproxy"+of.adds, whole.bytes, start, change); err != nil {
+			return err
+		}
+	}
+	b.report.add(start)
+	b.report.add(change)
+	return nil
+}
+
+// loadOnce starts a program and adds a row to each table, for a list of so many bytes.
+func (b *bench) loadOnce(ctx context.Context, binary, name string, bytes int64, start, change *table) error {
 	// Its process begins with nothing, so what it has used when it is ready is what the start took.
 	begun := time.Now()
 	kube := &result{asked: "a start", of: straight}
 	var proxied side
-	if err := b.cost(direct, nil, kube, func() (err error) {
-		proxied, err = b.through(ctx, "listproxy", "--eager", "pods")
+	if err := b.cost(side{name: straight}, nil, kube, func() error {
+		p, err := b.start(ctx, binary, b.cp.RESTConfig(controlplane.Feed), "--eager", "pods")
+		proxied = side{name, p}
 		return err
 	}); err != nil {
 		return err
 	}
-	started := &result{asked: "a start", of: "listproxy", answers: 1, kube: kube.kube, times: []time.Duration{time.Since(begun)}, known: whole.bytes}
-	ofKube := &result{asked: "a start", of: straight, known: whole.bytes}
+	started := &result{asked: "a start", of: name, answers: 1, kube: kube.kube, times: []time.Duration{time.Since(begun)}, known: bytes}
+	ofKube := &result{asked: "a start", of: straight, known: bytes}
+	var err error
 	if started.proxy, err = process.CPU(proxied.proxy.PID()); err != nil {
 		return err
 	}
 	if ofKube.memory, started.memory, err = b.memory(proxied); err != nil {
 		return err
 	}
-	t = &table{caption: "A start of listproxy: until it is ready, with pods loaded in JSON; and the memory of both processes then, of which `for` is the bytes of the list."}
-	t.add(ofKube, started)
-	b.report.add(t)
+	start.add(ofKube, started)
 
-	changed := &result{asked: "a change", of: "listproxy"}
+	changed := &result{asked: "a change", of: name}
 	pods, err := b.some(ctx, "", b.settings.pods)
 	if err != nil {
 		return err
@@ -71,10 +88,7 @@ func loads(ctx context.Context, b *bench) error {
 		return err
 	}
 	_, changed.memory, err = b.memory(proxied)
-	changed.known = whole.bytes + whole.bytes/int64(b.settings.pods)*int64(changed.answers)
-	t = &table{caption: fmt.Sprintf("What a change costs at %d a second, and the memory after these changes, of which `for` is the bytes of the list and of every "+
-		"changed pod: all are kept for --history-window.", b.settings.changes)}
-	t.add(changed)
-	b.report.add(t)
-	return err
+	changed.known = bytes + bytes/int64(b.settings.pods)*int64(changed.answers)
+	change.add(changed)
+	return errors.Join(err, b.stop())
 }

@@ -50,6 +50,7 @@ type settings struct {
 	once    bool
 	args    []string // more for listproxy
 	upgrade string   // a version of kube-apiserver
+	before  string   // a program: listproxy of another commit
 }
 
 // measurements are what there is, by name.
@@ -118,6 +119,7 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	count(&s.seconds, "seconds", 20, "watches, restart, load: for how long")
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
 	flags.StringVar(&s.upgrade, "upgrade", "", "restart: also one that changes to this `version` of kube-apiserver, as 1.37.2")
+	flags.StringVar(&s.before, "before", "", "lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
 	flags.BoolVar(&s.write, "write", false, "write the tables to docs/results, too")
 	flags.BoolVar(&s.once, "once", false, "demo: end by itself")
 	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, as --listproxy=--log-level=debug")

@@ -126,7 +126,7 @@ func (b *bench) restart(ctx context.Context, upstream string, writing bool, agai
 	})
 	cfg := before.RESTConfig(b.cp.RESTConfig(controlplane.Admin))
 	if r.of != straight {
-		p, err := b.start(ctx, before.RESTConfig(b.cp.RESTConfig(controlplane.Feed)), "--eager", "pods", "--watches", "--consistent-lists=true")
+		p, err := b.start(ctx, b.binary, before.RESTConfig(b.cp.RESTConfig(controlplane.Feed)), "--eager", "pods", "--watches", "--consistent-lists=true")
 		if err != nil {
 			return err
 		}

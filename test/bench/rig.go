@@ -93,9 +93,9 @@ func (b *bench) fill(ctx context.Context) error {
 }
 
 // start runs a listproxy before an upstream.
-func (b *bench) start(ctx context.Context, upstream *rest.Config, args ...string) (*harness.Proxy, error) {
+func (b *bench) start(ctx context.Context, binary string, upstream *rest.Config, args ...string) (*harness.Proxy, error) {
 	p, err := harness.StartProxy(ctx, harness.ProxyOptions{
-		Upstream: upstream, Binary: b.binary, Args: append(append([]string{"--log-level", "info"}, args...), b.settings.args...),
+		Upstream: upstream, Binary: binary, Args: append(append([]string{"--log-level", "info"}, args...), b.settings.args...),
 	})
 	if err == nil {
 		b.running = append(b.running, p)
@@ -121,8 +121,29 @@ const straight = "kube-apiserver"
 
 // through starts a listproxy, and returns the side that it is.
 func (b *bench) through(ctx context.Context, name string, args ...string) (side, error) {
-	p, err := b.start(ctx, b.cp.RESTConfig(controlplane.Feed), args...)
+	p, err := b.start(ctx, b.binary, b.cp.RESTConfig(controlplane.Feed), args...)
 	return side{name, p}, err
+}
+
+// programs are listproxy and, if --before names one, that of another commit: each adds to the name of its side.
+func (b *bench) programs() (all []struct{ binary, adds string }) {
+	all = append(all, struct{ binary, adds string }{binary: b.binary})
+	if b.settings.before != "" {
+		all = append(all, struct{ binary, adds string }{b.settings.before, ", before"})
+	}
+	return all
+}
+
+// withBefore is through for each of the programs.
+func (b *bench) withBefore(ctx context.Context, name string, args ...string) (all []side, err error) {
+	for _, of := range b.programs() {
+		p, err := b.start(ctx, of.binary, b.cp.RESTConfig(controlplane.Feed), args...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, side{name + of.adds, p})
+	}
+	return all, nil
 }
 
 // config is that of a user's client; of the admin's, if user is "".

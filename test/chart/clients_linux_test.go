@@ -144,6 +144,7 @@ endpoints: [{addresses: [%s], conditions: {ready: true}}]
 		}
 		if round == 0 {
 			r.checkPrometheus(t, pod)
+			r.checkLibraries(t, pod)
 		}
 		straight(r.plain(t, nil, ask...))
 		pod.stop(t)
@@ -156,8 +157,13 @@ endpoints: [{addresses: [%s], conditions: {ready: true}}]
 		for _, way := range ways {
 			straight(way)
 		}
+		if round == 0 {
+			r.checkLibraries(t, nil)
+		}
 		r.apply(t, "{"+clients+"}")
 	}
+	r.shell(t, "")(told(t, "kubectl", "delete mutatingadmissionpolicybinding"))
+	poll.Until(t, patience, "without the binding the label means nothing", func() bool { return !isChanged() })
 
 	// A certificate of the cluster's own CA: pods trust it by themselves.
 	cert, key, err := c.cp.IssueServingCert("listproxy.listproxy.svc", "kubernetes.default.svc")
@@ -173,20 +179,17 @@ endpoints: [{addresses: [%s], conditions: {ready: true}}]
 			t.Errorf("left behind: %s", left)
 		}
 	}
-	poll.Until(t, patience, "without clients.inject the label means nothing", func() bool { return !isChanged() })
-
 	mustHelm(t, r.args("uninstall")...)
 	r.bypassWithoutHelm(t, "service: {clusterIP: 10.0.0.100}")
 }
 
-// bypassWithoutHelm runs the commands of docs/clients.md where another tool has applied what helm template
-// renders, so that Helm does not own what is there; and those for the way back.
-func (r *release) bypassWithoutHelm(t *testing.T, text string) {
+// shell runs command lines of the pages, on this cluster and with more values.
+func (r *release) shell(t *testing.T, text string) func(line string) string {
 	t.Helper()
 	admin := r.c.cp.KubeconfigPath(controlplane.Admin)
 	here := strings.NewReplacer("helm template", binary+" template --kubeconfig "+admin, "charts/listproxy", chart,
 		"-f values.yaml", "-f "+r.ports(t)+" -f "+values(t, text), "kubectl ", r.c.cp.Binaries().Kubectl+" --kubeconfig "+admin+" ")
-	run := func(line string) string {
+	return func(line string) string {
 		t.Helper()
 		out, err := exec.CommandContext(t.Context(), "sh", "-ec", here.Replace(line)).CombinedOutput() // #nosec G204 -- of the page
 		if err != nil {
@@ -194,27 +197,36 @@ func (r *release) bypassWithoutHelm(t *testing.T, text string) {
 		}
 		return string(out)
 	}
-	told := func(command, part string) string {
-		t.Helper()
-		lines := commandsOf(t, command)
-		i := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, part) })
-		if i < 0 {
-			t.Fatalf("no page tells %s … %s", command, part)
-		}
-		return lines[i]
+}
+
+// told is a command of the pages, of which this is a part.
+func told(t *testing.T, command, part string) string {
+	t.Helper()
+	lines := commandsOf(t, command)
+	i := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, part) })
+	if i < 0 {
+		t.Fatalf("no page tells %s … %s", command, part)
 	}
+	return lines[i]
+}
+
+// bypassWithoutHelm runs the commands of docs/clients.md where another tool has applied what helm template
+// renders, so that Helm does not own what is there; and those for the way back.
+func (r *release) bypassWithoutHelm(t *testing.T, text string) {
+	t.Helper()
+	run := r.shell(t, text)
 	bypassed := func() bool {
 		return strings.Contains(run("kubectl -n listproxy get service listproxy -o yaml"), "listproxy.io/bypass")
 	}
 	slicesNow := func() string { return run("kubectl -n listproxy get endpointslices -o name --ignore-not-found") }
 	tool := "helm template listproxy charts/listproxy -n listproxy -f values.yaml --no-hooks | kubectl apply -f -"
 	run(tool)
-	run(told("helm", "--dry-run=server"))
+	run(told(t, "helm", "--dry-run=server"))
 	if !bypassed() || !strings.Contains(slicesNow(), "bypass") {
 		t.Errorf("the Service does not lead past listproxy: %t, %q", bypassed(), slicesNow())
 	}
 	run(tool)
-	run(told("kubectl", "delete endpointslice"))
+	run(told(t, "kubectl", "delete endpointslice"))
 	if bypassed() || slicesNow() != "" {
 		t.Errorf("after the way back the Service leads past listproxy: %t, %q", bypassed(), slicesNow())
 	}

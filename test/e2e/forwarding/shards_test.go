@@ -28,10 +28,16 @@ func TestShards(t *testing.T) {
 		t.Skip("the API server has no sharded lists")
 	}
 	const maps, objects = "/api/v1/namespaces/" + controlplane.TeamA + "/configmaps", 20
+	widgets := kinds.Kind{APIVersion: "shards.test/v1", Name: "Widget", Plural: "widgets"}
 	b := startBeside(t, "--feature-gates=ShardedListAndWatch=true", func(b beside) {
 		for i := range objects {
 			b.create(t, maps, kinds.Kind{APIVersion: "v1", Name: "ConfigMap"}.Object(fmt.Sprint("map-", i)))
 		}
+		b.create(t, kinds.Definitions, widgets.Definition())
+		poll.Until(t, patience, "a custom resource", func() bool {
+			_, err := b.server.Do(t.Context(), http.MethodPost, widgets.Path(controlplane.TeamA), widgets.Object("widget"))
+			return err == nil
+		})
 	}, "--eager", "configmaps", "--eager", "configmaps/protobuf", "--consistent-lists=always", "--watches")
 	revision := b.whole(t, maps, objects)
 
@@ -55,6 +61,7 @@ func TestShards(t *testing.T) {
 			}
 			b.forwarded(t, asMetadata, sharded+form.selector+form.version)
 		}
+		b.forwarded(t, ask.JSON, strings.Replace(sharded, maps, widgets.Path(controlplane.TeamA), 1)+"&"+ask.AnyVersion)
 		b.forwarded(t, ask.JSON, sharded+"&limit=3") // what remains is counted in two ways
 		b.forwarded(t, asProtobuf, sharded+"&limit=3&"+ask.Exactly(revision))
 		list, err := ask.ReadList(ask.JSON, b.remembered(t, ask.JSON, sharded, "").Body)

@@ -25,9 +25,9 @@ func TestMentionedFlags(t *testing.T) {
 			sub.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
 		}
 	}
-	// Of kubectl, curl, docker, cosign, Helm, and kube-apiserver.
+	// Of kubectl, curl, docker, cosign, Helm, kube-apiserver and bin/bench.
 	maps.Copy(known, map[string]bool{
-		"as": true, "build-arg": true, "certificate": true, "force-conflicts": true, "watch-cache-sizes": true,
+		"as": true, "before": true, "build-arg": true, "certificate": true, "force-conflicts": true, "watch-cache-sizes": true,
 		"requestheader-client-ca-file": true, "requestheader-username-headers": true, "take-ownership": true, "tracing-config-file": true, "watch": true,
 	})
 	mention := regexp.MustCompile("`--([a-z][a-z-]*[a-z])")

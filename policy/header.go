@@ -108,14 +108,10 @@ func checkIdentity(h http.Header, by Credentials) reason.Reason {
 			return reason.NotCanonical
 		}
 	}
-	switch by {
-	case NoToken:
-		return reason.Credentials
-	case UnclearToken:
-		return reason.Credentials
-	case PlainToken, Impersonated:
+	if by == PlainToken || by == Impersonated {
+		return ""
 	}
-	return ""
+	return reason.Credentials
 }
 
 // has tells whether the header occurs at all, even empty.

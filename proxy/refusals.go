@@ -21,13 +21,13 @@ func RefusalReasons() []string {
 
 // refuse answers a request that got no seat, or no part of the byte budget.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	observe.RecordOf(r.Context()).Refused(refusalReason(err))
 	if r.Context().Err() != nil {
 		// The caller has gone. Or it has only closed its half of the connection: without the panic it
 		// would read an empty 200.
 		panic(http.ErrAbortHandler)
 	}
 	h.rarely("too much is in flight", err)
-	observe.RecordOf(r.Context()).Refused(refusalReason(err))
 	kubehttp.WriteTooManyRequests(w, r)
 }
 

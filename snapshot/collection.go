@@ -34,8 +34,8 @@ type Collection struct {
 	begun    time.Time
 
 	view atomic.Pointer[View]
-	// lastUse is when a request last asked, in Unix nanoseconds.
-	lastUse atomic.Int64
+	// lastUse is when a request last asked.
+	lastUse atomic.Pointer[time.Time]
 	// life counts how often the state is loaded and lost.
 	life *stateLife
 	// probeRequests gets a value when somebody waits for a revision that the feed has not reached.
@@ -202,12 +202,14 @@ func (c *Collection) pause(ctx context.Context, d, least time.Duration) bool {
 }
 
 // Touch records a use of the collection.
-func (c *Collection) Touch() { c.lastUse.Store(time.Now().UnixNano()) }
-
-// idle is how long no request has asked for the collection.
-func (c *Collection) idle(now time.Time) time.Duration {
-	return now.Sub(time.Unix(0, c.lastUse.Load()))
+func (c *Collection) Touch() {
+	now := time.Now()
+	c.lastUse.Store(&now)
 }
+
+// idle is how long no request has asked for the collection, by the clock that nobody sets and that stands
+// still while the machine does.
+func (c *Collection) idle(now time.Time) time.Duration { return now.Sub(*c.lastUse.Load()) }
 
 // Trouble is why the last try to load the state has failed: what the upstream answered, for example.
 // It is nil if there was no try yet, or once a state was loaded.

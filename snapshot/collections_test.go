@@ -200,7 +200,8 @@ func TestWhoGoesForAChange(t *testing.T) {
 				}
 				time.Sleep(later - 200*time.Millisecond)
 				for name, since := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
-					found[name].lastUse.Store(time.Now().Add(-since).UnixNano())
+					used := time.Now().Add(-since)
+					found[name].lastUse.Store(&used)
 				}
 				all.budget.Add(bound - all.budget.Used.Load() - 1)
 				time.Sleep(300 * time.Millisecond)

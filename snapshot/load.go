@@ -126,6 +126,7 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 		return nil, ctx.Err()
 	}
 	if !is.fits(f.collection.budget, f.measured) {
+		f.measured = 0 // the next try measures again: the objects that were read may be larger than the others
 		return nil, errFull
 	}
 	l, err := f.loadWith(ctx, is, f.loadStream)

@@ -219,8 +219,12 @@ func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong
 			return err
 		}
 	}
-	if why := r.Validity().WhyNot(s, time.Now()); why != reason.None {
-		return absenceError{why} // nobody gets it any more
+	// A state that was dropped meanwhile is given to nobody. One that the history has only forgotten was wrong.
+	switch on := r.Validity(); {
+	case on.Absence != reason.None:
+		return absenceError{on.Absence}
+	case on.Epoch != s.epoch:
+		return absenceError{reason.Warming}
 	}
 	return wrong
 }

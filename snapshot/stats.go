@@ -71,7 +71,7 @@ func (c *Collection) stats() CollectionStats {
 		Bytes:       c.account,
 		Heard:       v.heard.Sent,
 		NoBookmarks: c.outlook.Load().NoBookmarks(),
-		Used:        time.Unix(0, c.lastUse.Load()),
+		Used:        *c.lastUse.Load(),
 	}
 	if v.absence == reason.None {
 		s.Objects = v.newest.Len()

@@ -12,8 +12,9 @@ import (
 
 // OnlyPaths returns a handler that passes requests for a path on to inner, with the same
 // ResponseWriter, and refuses everything else that a client can ask of an HTTP proxy: CONNECT with
-// 405 ([NewConnect] has a port of its own), and a whole URL, or *, in place of a path with 400. A
-// request in a tunnel whose Host is not the tunnel's API server is refused with 421.
+// 405 ([NewConnect] has a port of its own), and a whole URL, or *, in place of a path with 400 (OPTIONS *
+// never comes here: net/http answers it, as at kube-apiserver). A request in a tunnel whose Host is not the
+// tunnel's API server is refused with 421.
 func OnlyPaths(inner http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

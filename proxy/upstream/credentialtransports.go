@@ -64,8 +64,8 @@ const lanes = 16
 // transportSet sends requests to the API server with one kind of credentials, or none.
 type transportSet struct {
 	requests [lanes]http.RoundTripper // each caller's are on one of them, by its flow
-	upgrades http.RoundTripper        // HTTP/1.1 only: an upgrade takes the connection over
-	own      http.RoundTripper        // for SendAs
+	http1    http.RoundTripper        // for upgrades, which take the connection over, and see unknownCallers
+	own      http.RoundTripper        // for SendAs as a caller who was accepted
 	unknown  http.RoundTripper        // for callers who bring no token that the API server has accepted
 	below    []*http.Transport
 }
@@ -94,7 +94,7 @@ func newTransportSet(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *tr
 	}
 	http1 := add()
 	http1.IdleConnTimeout = idleHTTP1Timeout
-	w.upgrades, w.own = http1, overHTTP2(add(), ownPingTimeout, ownPingTimeout)
+	w.http1, w.own = http1, overHTTP2(add(), ownPingTimeout, ownPingTimeout)
 	w.unknown = unknownCallers{http1: http1, http2: overHTTP2(add(), sendPingTimeout, pingTimeout)}
 	for i := range w.requests {
 		w.requests[i] = overHTTP2(add(), sendPingTimeout, pingTimeout)

@@ -49,7 +49,7 @@ func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) 
 		own.Dial = transportConfig.DialHolder.Dial
 	}
 	w := newTransportSet(own, base, tlsConfig)
-	all := []*http.RoundTripper{&w.upgrades, &w.own, &w.unknown}
+	all := []*http.RoundTripper{&w.http1, &w.own, &w.unknown}
 	for i := range w.requests {
 		all = append(all, &w.requests[i])
 	}

@@ -104,7 +104,7 @@ func (t *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTri
 	case set == nil:
 		return noTransport{}
 	case upgrade:
-		return set.upgrades
+		return set.http1
 	case verdict != Accepted:
 		return set.unknown
 	}
@@ -119,7 +119,7 @@ func (t *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
 	case set == nil:
 		return noTransport{}
 	case verdict != Accepted:
-		return set.unknown
+		return set.http1 // its answer may be 401, see unknownCallers; what listproxy sends is small
 	}
 	return set.own
 }

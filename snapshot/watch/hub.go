@@ -338,7 +338,8 @@ func (h *Hub) waitLocked(isClear bool, now time.Time) bool {
 	var waiting []*Cursor
 	for _, bucket := range h.buckets {
 		for _, c := range bucket {
-			if c.due.Load() != 0 || c.bookmarkDue.Load() || c.looking.Load() {
+			// Take may put due back between the first look at it and the one at looking.
+			if c.due.Load() != 0 || c.bookmarkDue.Load() || c.looking.Load() || c.due.Load() != 0 {
 				waiting = append(waiting, c)
 			}
 		}

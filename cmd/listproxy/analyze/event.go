@@ -53,20 +53,16 @@ func (e *auditEvent) isEvent() bool {
 	return e.Kind == "Event" && strings.HasPrefix(e.APIVersion, auditv1.GroupName+"/") && e.RequestURI != "" && e.Stage != ""
 }
 
-// counts says whether the event is one of a list or watch that is counted: each list once, when it
-// has ended. A watch is counted when it begins and when it ends, see [tally]. What kube-apiserver
-// asks itself never comes to listproxy, and what listproxy asks for itself is not asked through it.
+// counts says whether the event is one of a list or watch that is counted. A list has one: kube-apiserver
+// writes it when the list has ended, listproxy before it begins. A watch is counted when it begins and when it
+// ends, see [tally]. What kube-apiserver asks itself never comes to listproxy, and what listproxy asks for
+// itself is not asked through it.
 func (e *auditEvent) counts() bool {
 	if e.User.Username == user.APIServerUser || strings.HasPrefix(e.UserAgent, "listproxy/") {
 		return false
 	}
-	switch e.Stage {
-	case auditv1.StageResponseComplete:
-		return e.Verb == "list" || e.Verb == "watch"
-	case auditv1.StageResponseStarted:
-		return e.Verb == "watch"
-	}
-	return false
+	stage := e.Stage == auditv1.StageResponseStarted || e.Stage == auditv1.StageResponseComplete
+	return stage && (e.Verb == "list" || e.Verb == "watch")
 }
 
 // count counts the list or watch of an event that counts.
@@ -81,7 +77,7 @@ func (e *auditEvent) count(t *tally, j *judge) {
 	if key.verdict.kind == kindList && !e.Received.IsZero() {
 		took = max(0, e.At.Sub(e.Received))
 	}
-	t.add(key, e.Stage == auditv1.StageResponseStarted, e.Received, took)
+	t.add(key, e.Stage == auditv1.StageResponseStarted && e.Verb == "watch", e.Received, took)
 }
 
 const (

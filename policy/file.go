@@ -59,7 +59,7 @@ type statement struct {
 // from defaults, else it is the default.
 type settings struct {
 	// Cache is onDemand (loaded when asked for, dropped when idle) or never (always forwarded,
-	// not-cached). Default: onDemand; never for Secrets, unless a rule names them, and for Events.
+	// not-cached). Default: onDemand; never for Secrets, unless a rule that names them sets it, and for Events.
 	Cache CacheMode `json:"cache"`
 	// HistoryWindow is how far back a revision can be asked for, 1s to 1h. Default: --history-window.
 	// More costs memory for every object that changes.

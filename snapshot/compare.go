@@ -23,8 +23,7 @@ import (
 const leastNames = 20
 
 // comparison compares states with the upstream's at the same revision. A state that was just
-// loaded, one that the upstream must recognise after a 410, and the self-check all use it. It is
-// for one goroutine.
+// loaded, one that is verified, and the self-check use it. It is for one goroutine.
 type comparison struct {
 	source source.Source
 	// insists: what the upstream is too busy for is asked again.

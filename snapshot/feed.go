@@ -184,13 +184,13 @@ func (f *feed) live(ctx context.Context) (lasted time.Duration, err error) {
 func (f *feed) settle(err error, now time.Time) (pause, least time.Duration) {
 	var contradiction wire.InconsistencyError
 	var other anotherPastError
-	besides := f.anew && f.collection.known() // it was loaded beside the state that there is
+	besides := f.anew && f.collection.known() // it was loaded beside the state that there is, which stays
 	if !source.Answered(err, http.StatusForbidden) {
 		f.refused = time.Time{}
 	} else if f.refused.IsZero() {
 		f.refused = now
 	}
-	switch {
+	switch { // what puts the past in doubt comes first
 	case errors.As(err, &other):
 		f.drop(reason.Warming, err)
 		least = Skew

@@ -84,7 +84,8 @@ func (f *feed) goOn(ctx context.Context, from uint64, timeout time.Duration) (*s
 var errLeft = errors.New("the stream is silent, or may be of another past than the answers")
 
 // drain applies the events of the stream, until it ends or must be left. It returns nil if the stream
-// has ended at its timeout. [freshness.Machine] decides what the feed asks meanwhile, and when.
+// has ended at its timeout. [freshness.Machine] decides what the feed asks meanwhile, and when: each turn
+// takes over what a progress watch has shown, does what the machine says, and waits for one thing.
 func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 	var probe call[probed]
 	var progressWatch call[progress]

@@ -82,8 +82,7 @@ type Invalidation struct {
 	What string
 }
 
-// ended is the reason for requests that had already found a state, and banned for those that come while
-// nothing is kept.
+// ended is the reason for requests that had already found a state.
 func (i Invalidation) ended() reason.Reason {
 	if i.Cause == Mismatch {
 		return reason.Warming
@@ -91,6 +90,7 @@ func (i Invalidation) ended() reason.Reason {
 	return reason.Upstream
 }
 
+// banned is the reason for requests that come while nothing is kept.
 func banned(cause reason.Reason) reason.Reason {
 	if cause == Mismatch {
 		return reason.Form
@@ -123,7 +123,9 @@ func (b bans) take(i Invalidation, now time.Time) {
 	case i.Until.liftsNow:
 		is.untilLifted = false
 	default:
-		is.until = now.Add(i.Until.after)
+		if until := now.Add(i.Until.after); until.After(is.until) {
+			is.until = until
+		}
 	}
 	b[key] = is
 }

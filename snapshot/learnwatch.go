@@ -79,8 +79,8 @@ func (f *feed) lacksBookmark() bool {
 	return hub != nil && hub.Form().Plain == nil
 }
 
-// checkForm compares an event of the stream with how listproxy would write it. If the bytes differ,
-// neither this event nor later ones are sent to clients.
+// checkForm compares an event with how listproxy would write it, and learns from the first bookmark how they
+// are written. If the bytes differ, neither this event nor later ones are sent to clients: their watches end.
 func (f *feed) checkForm(ev wire.Event) {
 	hub := f.collection.view.Load().watches
 	if hub == nil {

@@ -71,8 +71,10 @@ func (c *feedCounts) stats() FeedStats {
 	return stats
 }
 
-// stateLife says whether one collection has a state. A collection may be ended at the same time as its
-// feed finds out that the state is lost: only the first of both is counted.
+// stateLife says whether one collection has a state: opened, ended when that is lost or must be loaded anew
+// (it may be opened again), closed when the collection is dropped for a cause, left when it is dropped since
+// nobody asks. A collection may be ended at the same time as its feed finds out that the state is lost: only
+// the first of both is counted.
 type stateLife struct {
 	counts *feedCounts
 	// counts.mu guards these. closed: the collection was dropped, and has no state any more, even if its

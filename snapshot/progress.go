@@ -84,6 +84,7 @@ func (f *feed) samePast(ctx context.Context) error {
 	}
 	a, err := f.watchProgress(ctx, last.Revision-1, v.To)
 	switch {
+	// Without a bookmark, all that was told until the timeout must be enough.
 	case err != nil && !errors.Is(err, errNoBookmark):
 		return err
 	case err == nil && a.revision < v.To:

@@ -23,8 +23,9 @@ const (
 	verifyFor = 10 * time.Minute
 )
 
-// verification says that a collection is to be compared with the upstream, since it may not be what that would answer. It is answered meanwhile: an
-// upgrade or a restart of an API server is when memory is needed most. Collections.mu guards it.
+// verification says that a collection is to be compared with the upstream: the API servers may answer
+// something else now. It is answered meanwhile: an upgrade or a restart of an API server is when memory is
+// needed most. Collections.mu guards it.
 type verification struct {
 	// since is when it began; zero: there is none.
 	since time.Time

@@ -5,5 +5,5 @@
 //   - port.go: what is at which path; guard.go: who may read it, and how many at a time
 //   - ready.go: whether clients should come
 //   - status.go: what the status page says; source.go: where that is read; page.go: how it is written
-//   - metrics_*.go: metrics of state, read when somebody scrapes
+//   - metrics.go: metrics of state, read when somebody scrapes
 package admin

@@ -58,9 +58,13 @@ const mostSendings = 8
 
 var errSentTooOften = fmt.Errorf("%d connections were closed when the request came", mostSendings)
 
-// traced returns a context for the request with which reached is noted, and which ends when it was sent
-// too often. When the transport asks for another connection, the API server has not looked at what was sent
-// on the last one, or the request only reads.
+// traced returns a context for the request, through which the transport says how far it is:
+//
+//	GetConn  it looks for a connection, for the first time or again. Then the API server has not looked at what
+//	         went out on the last one, or the request only reads: it has not reached anybody. With the last
+//	         of mostSendings that is not relied on any more.
+//	GotConn  it has one, and sends: the request may have come to the upstream. Once it was sent too often, it
+//	         is ended.
 func (x *exchange) traced(ctx context.Context, end context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { x.reached = x.sendings >= mostSendings },

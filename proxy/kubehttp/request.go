@@ -80,7 +80,7 @@ func Parse(r *http.Request) *Request {
 }
 
 // Whole says whether nobody can use a part of the answer to r: it is one object of a group of
-// Kubernetes' own, or a list of the core group, which kube-apiserver itself serves. Anything else may
+// Kubernetes' own, or anything of the core group, which kube-apiserver itself serves. All else may
 // be answered by another server, which may send its answer bit by bit.
 func (r *Request) Whole() bool {
 	switch {

@@ -14,7 +14,7 @@ type Connections struct {
 	open  atomic.Int64
 }
 
-// NewConnections returns Connections with that bound; 0 is none.
+// NewConnections returns Connections with that bound; 0 is no bound.
 func NewConnections(most int) *Connections {
 	c := &Connections{}
 	if most > 0 {
@@ -23,7 +23,7 @@ func NewConnections(most int) *Connections {
 	return c
 }
 
-// Open is how many connections are open, and Most how many may be (0: any number).
+// Open is how many connections are open.
 func (c *Connections) Open() int64 { return c.open.Load() }
 
 // Most is how many connections may be open; 0 is any number.

@@ -11,7 +11,7 @@ import (
 // address who are not known yet.
 type Flow [sha256.Size]byte
 
-// Config bounds what is in flight. A bound of 0 is none.
+// Config bounds what is in flight; 0 is no bound.
 type Config struct {
 	// Requests bounds the short requests at a time, those that wait for the upstream included.
 	Requests int

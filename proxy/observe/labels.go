@@ -57,7 +57,7 @@ func (l *servedResources) add(gvr schema.GroupVersionResource) string {
 }
 
 // resource says which resource a request is of, where the upstream serves it: that is so if the
-// catalog knows it, and if the upstream has just answered a GET for it with a 2xx. Some aggregated
+// catalog knows it, or if the upstream has just answered a GET for it with a 2xx. Some aggregated
 // API servers have as many resources as they have metrics, so what looks unlike a resource of
 // Kubernetes has no label all the same.
 func (rec *Record) resource(code int) string {

@@ -61,7 +61,10 @@ func Step(ctx context.Context, name string) (context.Context, trace.Span) {
 // spans are those of HTTP, made by otelhttp. It is shown nothing of a request but its method, its
 // protocol and whose trace it is in, and nothing of an answer but its code: paths, queries, addresses
 // and headers may hold what must not be in a trace. And so it is not in the way of bodies, trailers
-// and connections that are taken over.
+// and connections that are taken over. So each request has a stand-in, which is what otelhttp gets:
+//
+//	serve: stand-in ─► otelhttp's server ─► handle(the request itself, with the span in its context)
+//	send:  stand-in, with the request itself in its context ─► otelhttp's client ─► blindTransport ─► via(the request itself)
 type spans struct {
 	server func(http.Handler) http.Handler
 	client http.RoundTripper
@@ -88,8 +91,8 @@ func newSpans(traces trace.TracerProvider) *spans {
 	return &spans{server: otelhttp.NewMiddleware("", options...), client: otelhttp.NewTransport(blindTransport{}, options...)}
 }
 
-// shown is what otelhttp is shown of a request.
-func shown(r *http.Request) *http.Request {
+// standInFor is what otelhttp is shown of a request.
+func standInFor(r *http.Request) *http.Request {
 	method := r.Method
 	if !httpMethods.Has(method) {
 		method = "_OTHER" // it is a word of the caller's
@@ -100,15 +103,15 @@ func shown(r *http.Request) *http.Request {
 	}).WithContext(r.Context())
 }
 
-// serve calls handle with r, in a server's span. It returns the code of the answer.
+// serve calls handle with r, in a server's span. Handle returns the code of the answer.
 func (s *spans) serve(r *http.Request, handle func(*http.Request) (code int)) {
-	of := shown(r)
+	standIn := standInFor(r)
 	for _, name := range propagator.Fields() {
-		of.Header[http.CanonicalHeaderKey(name)] = r.Header.Values(name)
+		standIn.Header[http.CanonicalHeaderKey(name)] = r.Header.Values(name)
 	}
-	s.server(http.HandlerFunc(func(w http.ResponseWriter, of *http.Request) {
-		w.WriteHeader(handle(r.WithContext(of.Context())))
-	})).ServeHTTP(unsent{}, of)
+	s.server(http.HandlerFunc(func(w http.ResponseWriter, standIn *http.Request) {
+		w.WriteHeader(handle(r.WithContext(standIn.Context())))
+	})).ServeHTTP(unsent{}, standIn)
 }
 
 // unsent is an [http.ResponseWriter] that goes nowhere.
@@ -138,31 +141,30 @@ func (s *spans) send(name string, via http.RoundTripper, r *http.Request) (_ *ht
 		return res, func() {}, err
 	}
 	e := &exchange{name: name, request: r, via: via}
-	of := shown(r.WithContext(context.WithValue(r.Context(), exchangeKey{}, e)))
-	over, err := s.client.RoundTrip(of)
+	blank, err := s.client.RoundTrip(standInFor(r.WithContext(context.WithValue(r.Context(), exchangeKey{}, e))))
 	if err != nil {
 		return e.res, func() {}, e.err
 	}
-	return e.res, func() { _ = over.Body.Close() }, nil
+	return e.res, func() { _ = blank.Body.Close() }, nil // ends the span
 }
 
 // errNoAnswer is what a span says of an error, whose text may be about anything.
 var errNoAnswer = errors.New("no answer")
 
-// blindTransport sends what otelhttp was not shown.
+// blindTransport sends the request itself in place of the stand-in, and returns a blank answer.
 type blindTransport struct{}
 
 // RoundTrip implements [http.RoundTripper].
-func (blindTransport) RoundTrip(of *http.Request) (*http.Response, error) {
-	e, ok := of.Context().Value(exchangeKey{}).(*exchange)
+func (blindTransport) RoundTrip(standIn *http.Request) (*http.Response, error) {
+	e, ok := standIn.Context().Value(exchangeKey{}).(*exchange)
 	if !ok {
 		return nil, errNoAnswer
 	}
-	r := e.request.WithContext(of.Context())
+	r := e.request.WithContext(standIn.Context())
 	r.Header = r.Header.Clone()
 	for _, name := range propagator.Fields() {
 		r.Header.Del(name)
-		if value := of.Header.Get(name); value != "" {
+		if value := standIn.Header.Get(name); value != "" {
 			r.Header.Set(name, value)
 		}
 	}

@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -95,7 +94,7 @@ func (a *AnswerWriter) within(write func() error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.busy = false; a.stalled {
-		return fmt.Errorf("%w: %w", errStalled, err)
+		return errors.Join(errStalled, err)
 	}
 	return err
 }

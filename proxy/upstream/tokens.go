@@ -47,8 +47,8 @@ func newTokens() tokens {
 }
 
 // Caller returns what the API server has said of the caller's credentials, and to which flow its
-// requests belong: its own if it is accepted, else that of its address. Both are fixed for the length
-// of a request.
+// requests belong: its own if it is accepted, else that of its address. The handler keeps both for a
+// request; what sends the request asks again, and the caller may be accepted by then.
 func (t *Transports) Caller(id authn.Identity, remoteAddr string) (Verdict, limits.Flow) {
 	switch {
 	case id.Impersonated() != nil:

@@ -14,7 +14,7 @@ type Lifetime struct {
 // time at the latest. That can be earlier than now, if this process or the machine stood still
 // (which the wall clock shows, see [Age]).
 func (l Lifetime) Ended(now time.Time) (at time.Time, inOrder bool) {
-	const early = time.Second // two clocks
+	const early = time.Second // by how much the upstream's clock may end it earlier than this one
 	if at = l.Answered.Add(l.Timeout); now.Before(at) && now.Round(0).Before(at.Round(0)) {
 		at = now
 	}

@@ -73,6 +73,10 @@ type Machine struct {
 	// when it last grew.
 	awaited   uint64
 	awaitedAt time.Time
+	// Who waits for something, by what has happened: requested, or awaited above probe.Number (not asked yet);
+	// probeAwaited (asked); awaitsReading (answered, and the state is not there yet). If the stream ends before
+	// that, again takes it over to the next stream; all else begins anew there.
+	//
 	// requested: a request waits for a revision, and no probe was sent since.
 	requested bool
 	// probeAwaited: somebody waits for the answer to the probe under way. again: the last probe got no
@@ -188,7 +192,9 @@ func (m *Machine) nextProbe(now, heard time.Time) time.Time {
 // nobody need wait for a proof.
 func (m *Machine) NoBookmarks() bool { return m.unmarked >= manyUnmarked }
 
-// nextProgress is when to open a progress watch; zero if there is none to be opened.
+// nextProgress is when to open a progress watch; zero if there is none to be opened. At once while lists of
+// the newest state keep coming and the last one helped; soon after an answer that somebody waits for; else
+// only when the state is so old that the stream's own bookmark would come too late.
 func (m *Machine) nextProgress(now, heard time.Time) time.Time {
 	switch {
 	case m.watching:
@@ -283,8 +289,7 @@ func (m *Machine) ProgressOver(helped bool) {
 	m.watching, m.helped, m.failed, m.unmarked = false, helped, 0, 0
 }
 
-// ProgressFailed says that the progress watch has shown nothing, and how long the upstream wants to be
-// to rest.
+// ProgressFailed says that the progress watch has shown nothing, and for how long the upstream wants no other.
 func (m *Machine) ProgressFailed(now time.Time, wanted time.Duration) {
 	pause := max(progressPause, min(progressPause<<m.failed, m.Pause()))
 	m.watching, m.helped, m.failed = false, false, min(m.failed+1, maxFailed)

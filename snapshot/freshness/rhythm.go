@@ -16,8 +16,9 @@ type rhythm struct {
 func rhythmOf(bound time.Duration, variety float64) rhythm {
 	vary := func(d time.Duration) time.Duration { return d - time.Duration(variety*float64(d/5)) }
 	r := rhythm{every: vary(bound / 5), everyIfOld: vary(bound / 10), progress: bound / 2}
-	// If the stream's own bookmark comes in time, no progress watch is needed. The bookmark proves that
-	// the state has everything from before the last probe.
+	// The stream's own bookmark, which comes every BookmarkEvery at the latest, proves that the state has
+	// everything from before the last probe. Where the bound leaves time for that and for a probe, it is waited
+	// for, and a progress watch is opened only two short watches before the bound.
 	if patient := bound - 2*ShortWatch; patient > BookmarkEvery+r.every {
 		r.progress = patient
 	}

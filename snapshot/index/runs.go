@@ -117,9 +117,9 @@ func newRun(first string, keys []string, labels []wire.Labels, signatures []sign
 	return r
 }
 
-// scan appends to buf, for each run in turn, the keys with from <= key < end that the matcher
-// chooses, and calls yield with them if there are any. An empty end is none. Yield says no to end
-// it.
+// scan calls yield, for each run in turn, with the keys with from <= key < end that the matcher chooses, if
+// there are any, and with how many keys the run has. The keys are valid until yield returns. An empty end is
+// none. Yield says no to end it.
 func (l labelRuns) scan(from, end string, m *matcher, yield func(chosen []string, of int) bool) {
 	start, _ := l.upTo(from, false)
 	var buf [maxRun]string

@@ -42,7 +42,7 @@ func NewTree(indexed bool) Tree {
 	return t
 }
 
-// Clone is O(1). It must not run at the same time as another call on the same tree.
+// Clone is O(1). Clone, Set and Remove must not run at the same time on the same tree; reads may.
 func (t Tree) Clone() Tree {
 	c := Tree{objects: t.objects.Clone(), ranks: t.ranks.clone(), labels: t.labels.clone()}
 	if t.nodes != nil {

@@ -197,7 +197,8 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 		return end
 	}
 	over := c.over.Load()
-	// Of all that was dispatched by now, what is for this cursor is noted in due.
+	// The order counts, dispatched before due and due before cleared: so every change up to dispatched that is
+	// for this cursor is in due, or was told.
 	dispatched := c.hub.dispatched.Load()
 	c.looking.Store(true)
 	defer c.looking.Store(false)

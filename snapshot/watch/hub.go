@@ -45,7 +45,11 @@ type Form struct {
 }
 
 // Hub wakes the cursors into one live span when there is something to tell them. All methods are
-// safe for concurrent use; only one goroutine may publish.
+// safe for concurrent use, but Publish and Renew must not overlap.
+//
+// What is published (latest) is not told before it is cleared: then the resource is still served and
+// defined as before. It is dispatched even before, so that cursors know what they wait for (due). A cursor is
+// told up to what is cleared, and neither cleared nor dispatched is ever beyond latest.
 type Hub struct {
 	form atomic.Pointer[Form]
 	// latest is the span as it was published last, and cleared the one that cursors may tell: what was asked
@@ -71,8 +75,8 @@ type Hub struct {
 	wanted  [index.BucketKinds]int
 	buckets map[index.Bucket][]*Cursor
 	times   schedule
-	// unclear is since when cursors wait for latest to be cleared; zero: none does. asked is when that was asked
-	// last.
+	// unclear is since when cursors wait for latest to be cleared, or since when those that waited too long have
+	// been ending; zero: none waits. asked is when it was asked last whether latest is clear.
 	unclear, asked time.Time
 }
 

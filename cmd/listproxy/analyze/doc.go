@@ -7,7 +7,7 @@
 //
 // # Design
 //
-// A log is read line by line (lines.go). The events of a line (event.go) become requests
+// A log is read line by line (lines.go). The events of a line become requests (event.go) of clients
 // (client.go), a request becomes a verdict (verdict.go), and verdicts are counted (tally.go). A
 // [Report] is made from the counts (report.go, advice.go) and written as text or JSON (text.go).
 //

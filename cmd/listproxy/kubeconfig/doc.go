@@ -2,5 +2,5 @@
 // listproxy (kubeconfig.go; incluster.go for pods), and the commands that ask a listproxy read
 // theirs here (load.go).
 //
-// listproxy's own --kubeconfig is not read here, but in package main (login.go, run.go).
+// listproxy's own --kubeconfig is not read here, but in package main (upstream.go).
 package kubeconfig

@@ -134,7 +134,7 @@ func TestStuckUploadHoldsNothing(t *testing.T) {
 				defer close(done)
 				forwarder.ServeAs(w, r, authn.Identity{}, nil) // nobody
 			}), 100*time.Millisecond)), false)
-			conn := proxytest.DialTLS(t, front)
+			conn := proxytest.DialFront(t, front)
 			if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {
 				t.Fatal(err)
 			}

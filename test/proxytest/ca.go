@@ -13,21 +13,6 @@ import (
 	"time"
 )
 
-// Intermediate is a CA that another signs.
-func (ca *CA) Intermediate(t testing.TB, name string) *CA {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	return &CA{Cert: Sign(t, template, ca.Cert, key, ca.Key), Key: key}
-}
-
 // CA signs client certificates.
 type CA struct {
 	Cert *x509.Certificate
@@ -37,16 +22,31 @@ type CA struct {
 // NewCA returns a CA of its own, valid for an hour around now.
 func NewCA(t testing.TB) *CA {
 	t.Helper()
+	return newCA(t, "clients", nil)
+}
+
+// Intermediate is a CA that another signs.
+func (ca *CA) Intermediate(t testing.TB, name string) *CA {
+	t.Helper()
+	return newCA(t, name, ca)
+}
+
+// newCA returns a CA that another signs, or itself.
+func newCA(t testing.TB, name string, by *CA) *CA {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "clients"},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	return &CA{Cert: Sign(t, template, template, key, key), Key: key}
+	if by == nil {
+		by = &CA{Cert: template, Key: key}
+	}
+	return &CA{Cert: Sign(t, template, by.Cert, key, by.Key), Key: key}
 }
 
 // Sign returns template as a certificate of key, signed by parent with by.

@@ -208,6 +208,13 @@ func (f *FakeAPI) End(path string) {
 	f.Collections[path].watches = nil
 }
 
+// Hold sets what is listed at path, and tells nobody.
+func (f *FakeAPI) Hold(path string, objects ...string) {
+	f.Mu.Lock()
+	defer f.Mu.Unlock()
+	f.Collections[path].Objects = objects
+}
+
 // Silence makes watches of path have no bookmarks by themselves.
 func (f *FakeAPI) Silence(path string, silent bool) {
 	f.Mu.Lock()

@@ -243,23 +243,6 @@ func StartInPipes(t *testing.T, server *httptest.Server) *PipeListener {
 	return listener
 }
 
-// DialTLS returns a connection of a client that speaks HTTP/1.1 by hand. A test that waits on it in
-// vain fails.
-func DialTLS(t *testing.T, server *httptest.Server) *tls.Conn {
-	t.Helper()
-	dialer := tls.Dialer{Config: server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()}
-	dialer.Config.NextProtos = []string{"http/1.1"}
-	conn, err := dialer.DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	return conn.(*tls.Conn)
-}
-
 // Serve runs server, with a certificate that the client of what it returns trusts, until the test
 // ends. The client speaks HTTP/2 only if http2 is set, follows no redirects and decompresses
 // nothing.

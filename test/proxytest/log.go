@@ -4,11 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 )
-
-// WallClock is the one place where a test asks what time it is.
-func WallClock() time.Time { return time.Now() }
 
 // Recorder is a [slog.Handler] that keeps the records' text.
 type Recorder struct {

@@ -1,27 +1,51 @@
 package proxytest
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
+
+// ReviewAsked is what a review asks. It can still be answered.
+func ReviewAsked(r *http.Request) (asked authorizationv1.SelfSubjectAccessReviewSpec, err error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return asked, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	var review authorizationv1.SelfSubjectAccessReview
+	err = utiljson.Unmarshal(body, &review)
+	return review.Spec, err
+}
 
 // AnswerReview answers a review as kube-apiserver does: with what was asked, and a
 // status.
 func AnswerReview(r *http.Request, status authorizationv1.SubjectAccessReviewStatus) (*http.Response, error) {
 	var review authorizationv1.SelfSubjectAccessReview
+	return answerCreated(r, &review, func() { review.Status = status })
+}
+
+// AnswerWhoAmI answers the question who a caller is, as kube-apiserver does.
+func AnswerWhoAmI(r *http.Request, who authenticationv1.UserInfo) (*http.Response, error) {
+	var review authenticationv1.SelfSubjectReview
+	return answerCreated(r, &review, func() { review.Status.UserInfo = who })
+}
+
+// answerCreated answers with the object that was sent, after a change.
+func answerCreated(r *http.Request, object any, change func()) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
-		err = utiljson.Unmarshal(body, &review)
+		err = utiljson.Unmarshal(body, object)
 	}
 	if err != nil {
 		return nil, err
 	}
-	review.Status = status
-	body, err = utiljson.Marshal(review)
-	if err != nil {
+	change()
+	if body, err = utiljson.Marshal(object); err != nil {
 		return nil, err
 	}
 	return JSONResponse(r, http.StatusCreated, string(body)), nil

@@ -1,14 +1,10 @@
 package authz
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,7 +12,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -46,25 +41,18 @@ func TestImpersonatorReview(t *testing.T) {
 		"whom a token speaks of": {nil, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			send := func(_ context.Context, _ authn.Identity, r *http.Request) (*http.Response, error) {
-				var review authorizationv1.SelfSubjectAccessReview
-				if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			rights := newAuthorizer(t, func(r *http.Request) (*http.Response, error) {
+				spec, err := proxytest.ReviewAsked(r)
+				if err != nil {
 					return nil, err
 				}
-				asked := review.Spec.ResourceAttributes
-				labels := ""
+				asked, labels := spec.ResourceAttributes, ""
 				if asked.LabelSelector != nil {
 					labels = asked.LabelSelector.RawSelector
 				}
 				question := fmt.Sprintf("%s %s/%s %s/%s %s/%s %s", asked.Verb, asked.Group, asked.Version, asked.Resource, asked.Subresource, asked.Namespace, asked.Name, labels)
-				for _, may := range tt.may {
-					review.Status.Allowed = review.Status.Allowed || may == question
-				}
-				body, err := json.Marshal(review)
-				return &http.Response{StatusCode: http.StatusCreated, Body: io.NopCloser(bytes.NewReader(body))}, err
-			}
-			rights, err := NewAuthorizer(send, &url.URL{Scheme: "https", Host: "upstream"}, Config{TTL: time.Minute}, proxytest.DiscardLog())
-			expect.NoError(t, err)
+				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: slices.Contains(tt.may, question)})
+			}, Config{TTL: time.Minute}, proxytest.DiscardLog())
 			i := &Impersonator{rights}
 			got, err := i.Review(t.Context(), Caller{Identity: authn.As(tt.user)}, list)
 			if allowed := got == nil || got.Decision() == Yes; err != nil || allowed != tt.want || (got == nil) != (tt.user == nil) {
@@ -72,11 +60,7 @@ func TestImpersonatorReview(t *testing.T) {
 			}
 		})
 	}
-	away := func(context.Context, authn.Identity, *http.Request) (*http.Response, error) {
-		return nil, errors.New("away")
-	}
-	rights, err := NewAuthorizer(away, &url.URL{Scheme: "https", Host: "upstream"}, Config{}, proxytest.DiscardLog())
-	expect.NoError(t, err)
+	rights := newAuthorizer(t, func(*http.Request) (*http.Response, error) { return nil, errors.New("away") }, Config{}, proxytest.DiscardLog())
 	if right, err := (&Impersonator{rights}).Review(t.Context(), Caller{Identity: authn.As(jane)}, list); err == nil {
 		t.Errorf("nobody could be asked: %v, %v", right, err)
 	}

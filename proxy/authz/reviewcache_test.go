@@ -1,0 +1,469 @@
+package authz
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/limits"
+	"github.com/listproxy/listproxy/test/authntest"
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
+)
+
+// fakeUpstream is an upstream in memory whose answers take as long as they are told to, and what asks it.
+type fakeUpstream struct {
+	*Authorizer
+	callers  *authn.Authenticator
+	requests atomic.Int32
+	denies   atomic.Bool
+	takes    time.Duration
+
+	mu         sync.Mutex
+	atOnce     int // requests that it has now
+	mostAtOnce int
+}
+
+func (u *fakeUpstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	u.requests.Add(1)
+	u.mu.Lock()
+	u.atOnce++
+	u.mostAtOnce = max(u.mostAtOnce, u.atOnce)
+	u.mu.Unlock()
+	defer func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.atOnce--
+	}()
+	status := authorizationv1.SubjectAccessReviewStatus{Allowed: !u.denies.Load()}
+	if u.takes > 0 {
+		select {
+		case <-time.After(u.takes):
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	return proxytest.AnswerReview(r, status)
+}
+
+// asking runs a test in a bubble with an upstream whose answers take so long.
+func asking(t *testing.T, takes time.Duration, cfg Config, test func(t *testing.T, u *fakeUpstream)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		u := &fakeUpstream{takes: takes, callers: authntest.New(t)}
+		u.Authorizer = newAuthorizer(t, u.RoundTrip, cfg, proxytest.DiscardLog())
+		test(t, u)
+	})
+}
+
+// caller is somebody of that name.
+func (u *fakeUpstream) caller(name any) authn.Identity {
+	return authntest.Identify(u.callers, fmt.Sprint("Bearer ", name))
+}
+
+// of is a known caller of that name who has that share.
+func (u *fakeUpstream) of(name any, share byte) Caller {
+	return Caller{Identity: u.caller(name), Accepted: true, Flow: limits.Flow{share}}
+}
+
+// wantReview asks once and compares.
+func (u *fakeUpstream) wantReview(t *testing.T, name any, a Attributes, want bool) {
+	t.Helper()
+	if got, err := u.allowed(t.Context(), u.caller(name), a); err != nil || got != want {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+}
+
+func (u *fakeUpstream) wantRequests(t *testing.T, want int32) {
+	t.Helper()
+	expect.Same(t, want, u.requests.Load())
+}
+
+// wantAlone wants a review that somebody new asks for to take no longer than if there were nobody else.
+func (u *fakeUpstream) wantAlone(t *testing.T, who Caller) {
+	t.Helper()
+	began := time.Now()
+	yes, err := u.Review(t.Context(), who, listPods())
+	if waited := time.Since(began); waited != u.takes || err != nil || yes.Decision() != Yes {
+		t.Errorf("it took %v, alone it is %v: %v, %v", waited, u.takes, yes, err)
+	}
+}
+
+// wantNoTurns wants all places for questions to be free.
+func wantNoTurns(t *testing.T, turns *limits.Limiter) {
+	t.Helper()
+	if s := turns.Stats(); s.InUse != 0 || s.Waiting != 0 || s.Flows != 0 {
+		t.Errorf("places not given back: %+v", s)
+	}
+}
+
+func TestReviewTTL(t *testing.T) {
+	const ttl, takes = 10 * time.Second, 4 * time.Second
+	asking(t, takes, Config{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+		u.wantReview(t, "a", listPods(), true)
+		// The right is taken away as soon as the answer is on its way. The age
+		// of a decision counts from when it was asked for.
+		u.denies.Store(true)
+		time.Sleep(ttl - takes - time.Nanosecond)
+		u.wantReview(t, "a", listPods(), true)
+		u.wantRequests(t, 1)
+		time.Sleep(time.Nanosecond)
+		u.wantReview(t, "a", listPods(), false)
+		u.wantReview(t, "a", listPods(), false)
+		u.wantRequests(t, 2) // a no is remembered, too
+	})
+}
+
+// An answer that took longer than the TTL is old when it comes.
+func TestReviewSlowerThanItsTTL(t *testing.T) {
+	asking(t, 4*time.Second, Config{TTL: 3 * time.Second}, func(t *testing.T, u *fakeUpstream) {
+		var all sync.WaitGroup
+		all.Go(func() { u.wantReview(t, "a", listPods(), true) }) // asked by itself: as fresh as can be
+		time.Sleep(2 * time.Second)
+		u.denies.Store(true)
+		// This caller joins the review, whose yes is four seconds old when it
+		// comes; so it asks again.
+		all.Go(func() { u.wantReview(t, "a", listPods(), false) })
+		all.Wait()
+		u.wantRequests(t, 2)
+	})
+}
+
+func TestReviewFlush(t *testing.T) {
+	asking(t, 0, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+		u.wantReview(t, "a", listPods(), true)
+		u.Flush()
+		u.denies.Store(true)
+		u.wantReview(t, "a", listPods(), false)
+		u.denies.Store(false)
+		u.Flush()
+		u.wantReview(t, "a", listPods(), true)
+		u.denies.Store(true)
+		u.wantReview(t, "a", listPods(), true) // a new decision takes the old one's place
+		u.wantRequests(t, 3)
+	})
+}
+
+// A yes that was decided before a flush is worth nothing after it, whoever
+// waits for it.
+func TestReviewFlushDuringAFlight(t *testing.T) {
+	asking(t, 2*time.Second, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+		var all sync.WaitGroup
+		all.Go(func() { u.wantReview(t, "a", listPods(), false) })
+		time.Sleep(time.Second) // decided, not yet answered
+		u.denies.Store(true)
+		u.Flush()
+		all.Go(func() { u.wantReview(t, "a", listPods(), false) }) // does not join
+		all.Wait()
+		u.wantRequests(t, 2) // the first one's, and one for its second attempt and the other
+	})
+}
+
+func TestReviewGivesUpWhenItIsFlushedForEver(t *testing.T) {
+	for _, ttl := range []time.Duration{0, time.Hour} {
+		for flushes := range maxRounds + 1 {
+			var r *Authorizer
+			asked := 0
+			r = newAuthorizer(t, func(req *http.Request) (*http.Response, error) {
+				if asked++; asked <= flushes {
+					r.Flush()
+				}
+				return answerYes(req)
+			}, Config{TTL: ttl}, proxytest.DiscardLog())
+			yes, err := r.allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), listPods())
+			if never := flushes == maxRounds; yes == never || errors.Is(err, errOvertaken) != never {
+				t.Errorf("flushed %d times, TTL %v: %v, %v", flushes, ttl, yes, err)
+			}
+		}
+	}
+}
+
+// TestReviewFlights: who comes at the same moment with the same question shares an answer, with a TTL or
+// without; no other caller does, nor another question.
+func TestReviewFlights(t *testing.T) {
+	for _, ttl := range []time.Duration{0, time.Minute} {
+		asking(t, time.Second, Config{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+			other := listPods()
+			other.Namespace = "other"
+			var all sync.WaitGroup
+			for range 50 {
+				for _, name := range []string{"a", "b"} {
+					all.Go(func() { u.wantReview(t, name, listPods(), true) })
+					all.Go(func() { u.wantReview(t, name, other, true) })
+				}
+			}
+			all.Wait()
+			u.wantRequests(t, 4)
+		})
+	}
+}
+
+// The caller who was first and leaves takes nobody else's answer away, and the
+// one who leaves does not wait.
+func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
+	asking(t, 5*time.Second, Config{TTL: time.Minute}, func(t *testing.T, u *fakeUpstream) {
+		first, leave := context.WithCancel(t.Context())
+		began := time.Now()
+		var all sync.WaitGroup
+		all.Go(func() {
+			yes, err := u.allowed(first, u.caller("a"), listPods())
+			if waited := time.Since(began); yes || !errors.Is(err, context.Canceled) || waited != time.Second {
+				t.Errorf("the first left after %v: %v, %v", waited, yes, err)
+			}
+		})
+		synctest.Wait()
+		all.Go(func() { u.wantReview(t, "a", listPods(), true) })
+		time.Sleep(time.Second)
+		leave()
+		all.Wait()
+		expect.Same(t, 5*time.Second, time.Since(began))
+		u.wantRequests(t, 1)
+	})
+}
+
+func TestReviewTimeout(t *testing.T) {
+	for _, ttl := range []time.Duration{0, time.Minute} {
+		asking(t, time.Hour, Config{TTL: ttl, Timeout: 3 * time.Second}, func(t *testing.T, u *fakeUpstream) {
+			began := time.Now()
+			yes, err := u.allowed(t.Context(), u.caller("a"), listPods())
+			if waited := time.Since(began); yes || !errors.Is(err, context.DeadlineExceeded) || waited != 3*time.Second {
+				t.Errorf("after %v: %v, %v", waited, yes, err)
+			}
+		})
+	}
+}
+
+// However many ask at once, the upstream sees a bounded number at a time, the
+// next wait their turn, and the rest is turned away.
+func TestReviewsAreBounded(t *testing.T) {
+	asking(t, time.Minute, Config{TTL: time.Hour, Timeout: 30 * time.Second}, func(t *testing.T, u *fakeUpstream) {
+		const callers = maxAtOnce + maxWaiting + 10
+		var full, late atomic.Int32
+		var all sync.WaitGroup
+		for n := range callers {
+			all.Go(func() {
+				_, err := u.allowed(t.Context(), u.caller(n), listPods())
+				switch {
+				case errors.Is(err, limits.OverloadQueueFull):
+					full.Add(1)
+				case errors.Is(err, context.DeadlineExceeded), errors.Is(err, limits.OverloadTimeOut):
+					late.Add(1)
+				default:
+					t.Errorf("got error %v", err)
+				}
+			})
+		}
+		all.Wait()
+		expect.Same(t, []int{maxAtOnce, 10, callers - 10}, []int{u.mostAtOnce, int(full.Load()), int(late.Load())})
+		wantNoTurns(t, u.reviews.accepted)
+	})
+}
+
+// TestReviewsAreShared: one caller, however many tokens, reviews and connections it has, has half
+// of the places and an eighth of the queue; who comes next does not wait.
+func TestReviewsAreShared(t *testing.T) {
+	asking(t, time.Second, Config{TTL: time.Hour, Timeout: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+		var all sync.WaitGroup
+		var full atomic.Int32
+		const atOnce, waiting, asked = maxAtOnce / 2, maxWaiting / 8, maxWaiting/8 + 1000
+		for n := range asked {
+			all.Go(func() {
+				_, err := u.Review(t.Context(), u.of(n, 1), listPods())
+				if errors.Is(err, limits.OverloadCallerQueueFull) {
+					full.Add(1)
+				} else if err != nil {
+					t.Errorf("got error %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		expect.Same(t, []int{atOnce, asked - atOnce - waiting}, []int{u.mostAtOnce, int(full.Load())})
+		u.wantAlone(t, known(u.caller("another")))
+		all.Wait()
+		wantNoTurns(t, u.reviews.accepted)
+	})
+}
+
+// TestReviewOfAnotherShare: whoever asks the same as somebody whose share is used up does not wait
+// for that one's turn. So it is with what listproxy's own account is asked for, for all users alike
+// ([Impersonator]).
+func TestReviewOfAnotherShare(t *testing.T) {
+	asking(t, time.Second, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+		var others sync.WaitGroup
+		for n := range maxAtOnce {
+			others.Go(func() { _, _ = u.Review(t.Context(), u.of(n, 1), listPods()) })
+		}
+		synctest.Wait()
+		others.Go(func() { _, _ = u.Review(t.Context(), u.of("all", 1), listPods()) })
+		synctest.Wait()
+		u.wantAlone(t, u.of("all", 2))
+		others.Wait()
+	})
+}
+
+// TestReviewsCountUntilTheyEnd: who leaves has its review go on, and its place held.
+func TestReviewsCountUntilTheyEnd(t *testing.T) {
+	asking(t, 5*time.Second, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+		for n := range maxAtOnce {
+			ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			if _, err := u.Review(ctx, u.of(n, 1), listPods()); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("who left got %v", err)
+			}
+			leave()
+		}
+		if s := u.reviews.accepted.Stats(); s.InUse != maxAtOnce/2 || s.Waiting != maxAtOnce/2 {
+			t.Errorf("all have left, and %d places are held, %d wait", s.InUse, s.Waiting)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		wantNoTurns(t, u.reviews.accepted)
+	})
+}
+
+// TestNewcomers: callers who are not known yet have places of their own, which nobody waits for, and
+// one address has half of them. Those who are known do not notice.
+func TestNewcomers(t *testing.T) {
+	asking(t, time.Second, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+		var asked sync.WaitGroup
+		var refused atomic.Int32
+		come := func(address byte, n int) {
+			asked.Go(func() {
+				who := Caller{Identity: u.caller(fmt.Sprint(address, "/", n)), Flow: limits.Flow{address}}
+				right, err := u.Review(t.Context(), who, listPods())
+				if errors.Is(err, ErrNoSeat) {
+					refused.Add(1)
+				} else if err != nil || right.Decision() != Yes {
+					t.Errorf("got %v, %v", right, err)
+				}
+			})
+		}
+		for n := range maxOfNewcomers {
+			come(1, n)
+		}
+		come(2, 0)
+		synctest.Wait()
+		expect.Same(t, int32(maxOfNewcomers/2), refused.Load())
+		u.wantAlone(t, known(u.caller("known")))
+		asked.Wait()
+		wantNoTurns(t, u.reviews.newcomers)
+	})
+}
+
+// TestRightEnds: a yes counts for its TTL from when it was sent for, for who asked a moment in any
+// case, and never after a flush.
+func TestRightEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ttl, takes, counts time.Duration
+	}{
+		"at once":                   {10 * time.Second, 0, 10 * time.Second},
+		"after a while":             {10 * time.Second, 4 * time.Second, 6 * time.Second},
+		"slower than the TTL":       {3 * time.Second, 4 * time.Second, ownAnswerCounts},
+		"with next to nothing left": {4*time.Second + 1, 4 * time.Second, ownAnswerCounts},
+		"without a TTL":             {0, 4 * time.Second, ownAnswerCounts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asking(t, tt.takes, Config{TTL: tt.ttl}, func(t *testing.T, u *fakeUpstream) {
+				who := known(u.caller("a"))
+				yes, err := u.Review(t.Context(), who, listPods())
+				expect.NoError(t, err)
+				now := time.Now()
+				if u.Left(yes, now) != tt.counts || u.Left(yes, now.Add(tt.counts-1)) != 1 || u.Left(yes, now.Add(tt.counts+1)) != 0 {
+					t.Errorf("it does not count for %v: %+v", tt.counts, yes)
+				}
+				if remembered, _ := u.Review(t.Context(), who, listPods()); tt.takes == 0 && remembered != yes {
+					t.Errorf("remembered as %+v, it was %+v", remembered, yes)
+				}
+				u.Flush()
+				if u.Left(yes, now) != 0 || u.Left(Right{}, now) != 0 {
+					t.Error("it counts after a flush, or a no counts")
+				}
+			})
+		})
+	}
+}
+
+// TestAnswersEnd: an answer is used within the TTL by either clock.
+func TestAnswersEnd(t *testing.T) {
+	q, err := newQuestions[int](Config{TTL: time.Second}, 8)
+	expect.NoError(t, err)
+	now := time.Now()
+	q.answers.Add("key", answer[int]{value: 1, from: now, ttl: time.Second}, time.Hour)
+	for name, tt := range map[string]struct {
+		at   time.Time
+		want bool
+	}{
+		"now":         {now, true},
+		"just before": {now.Add(time.Second - 1), true},
+		"just then":   {now.Add(time.Second), false},
+		// Without a monotonic reading, as if that clock had stood still.
+		"just before, by the wall clock": {now.Round(0).Add(time.Second - 1), true},
+		"just then, by the wall clock":   {now.Round(0).Add(time.Second), false},
+	} {
+		if _, got := q.remembered("key", tt.at); got != tt.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
+
+// TestLongQuestionsAreNotRemembered: what is remembered has a bound in bytes.
+func TestLongQuestionsAreNotRemembered(t *testing.T) {
+	asking(t, 0, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+		asked := listPods()
+		asked.LabelSelector = strings.Repeat("x", maxKey)
+		for range 2 {
+			u.wantReview(t, "a", asked, true)
+		}
+		u.wantRequests(t, 2)
+		expect.Same(t, 0, len(u.reviews.answers.Keys()))
+	})
+}
+
+// decodeKey reads a decision's key. What can be read back is no other question's key.
+func decodeKey(key string) (authn.Key, Attributes, error) {
+	var id authn.Key
+	if len(key) < len(id) {
+		return id, Attributes{}, errors.New("too short")
+	}
+	rest := []byte(key[copy(id[:], key):])
+	var a Attributes
+	fields := reflect.ValueOf(&a).Elem()
+	for i := range fields.NumField() {
+		length, n := binary.Uvarint(rest)
+		if n <= 0 || length > uint64(len(rest)-n) {
+			return id, a, errors.New("bad length")
+		}
+		fields.Field(i).SetString(string(rest[n : n+int(length)]))
+		rest = rest[n+int(length):]
+	}
+	if len(rest) > 0 {
+		return id, a, errors.New("too long")
+	}
+	return id, a, nil
+}
+
+// FuzzDecisionKey: the key holds all of the question, each attribute there is, and who asks.
+func FuzzDecisionKey(f *testing.F) {
+	f.Add([]byte{}, "list", "", "v1", "pods", "log", "ns", "", "a=b", "c=d")
+	f.Add([]byte("key"), "\x01a", "a", "\x00", "", "b", "\xff", "/", "a,b", strings.Repeat("x", 300))
+	f.Add([]byte("a"), "a", "", "ab", "b", "\x00\x01a", "a/", "", strings.Repeat("a", 127), strings.Repeat("a", 128))
+	f.Fuzz(func(t *testing.T, mac []byte, verb, group, version, resource, subresource, namespace, name, labels, fields string) {
+		id := authntest.Identify(authntest.New(t), "Basic "+string(mac))
+		a := Attributes{verb, group, version, resource, subresource, namespace, name, labels, fields}
+		gotID, got, err := decodeKey(decisionKey(id, a))
+		expect.NoError(t, err)
+		expect.Same(t, a, got)
+		expect.Same(t, id.Key(), gotID)
+	})
+}

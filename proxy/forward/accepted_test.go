@@ -2,8 +2,6 @@ package forward
 
 import (
 	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -11,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
@@ -22,6 +19,13 @@ import (
 type asThemselves struct {
 	*Forwarder
 	identifier *authn.Authenticator
+}
+
+func newThemselves(t *testing.T, api proxytest.UpstreamServer) asThemselves {
+	t.Helper()
+	up, err := upstream.New(api.Config())
+	expect.NoError(t, err)
+	return asThemselves{New(up, proxytest.DiscardLog()), authntest.New(t)}
 }
 
 func (a asThemselves) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -45,9 +49,7 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 		}
 		_, _ = fmt.Fprint(w, r.Proto, " ", r.RemoteAddr)
 	})
-	up, err := upstream.New(api.Config())
-	expect.NoError(t, err)
-	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
+	handler := newThemselves(t, api)
 	const own, shared = "HTTP/1.1", "HTTP/2.0"
 	seen := map[string]bool{}
 	for _, step := range []struct{ name, authorization, path, want string }{
@@ -93,9 +95,7 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
-	up, err := upstream.New(api.Config())
-	expect.NoError(t, err)
-	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), authntest.New(t)}
+	handler := newThemselves(t, api)
 	for _, http2 := range []bool{false, true} {
 		for name, test := range map[string]struct {
 			authorization, path string
@@ -109,66 +109,20 @@ func TestUnknownCallersKeepNoHTTP2Connection(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, http2=%t", name, http2), func(t *testing.T) {
 				front := startProxy(t, handler, http2)
 				reused := false
-				send := func() {
-					t.Helper()
-					ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-						GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused },
-					})
-					r, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL+test.path, nil)
-					expect.NoError(t, err)
-					if test.authorization != "" {
-						r.Header.Set("Authorization", test.authorization)
-					}
-					res, err := front.Client().Do(r)
-					expect.NoError(t, err)
-					_, _ = io.Copy(io.Discard, res.Body)
-					_ = res.Body.Close()
-				}
+				ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+					GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused },
+				})
 				for tries := 0; tries == 0 || test.keeps && !reused && tries < proxytest.KeepingTries; tries++ {
-					send()
-					send()
+					for range 2 {
+						r := httptest.NewRequestWithContext(ctx, http.MethodGet, front.URL+test.path, nil)
+						if test.authorization != "" {
+							r.Header.Set("Authorization", test.authorization)
+						}
+						proxytest.ReadAll(t, proxytest.Do(t, front.Client(), r).Body)
+					}
 				}
-				if reused != test.keeps {
-					t.Errorf("the connection was kept: %t", reused)
-				}
+				expect.Same(t, test.keeps, reused)
 			})
-		}
-	}
-}
-
-// TestShareOfTheAccepted: two tokens of one subject have a share of their own address before, and
-// one of both after they were accepted; whoever is refused loses it.
-func TestShareOfTheAccepted(t *testing.T) {
-	refuse := false
-	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
-		if refuse {
-			w.WriteHeader(http.StatusUnauthorized)
-		}
-	})
-	up, err := upstream.New(api.Config())
-	expect.NoError(t, err)
-	identifier := authntest.New(t)
-	handler := asThemselves{New(up, slog.New(slog.DiscardHandler)), identifier}
-	shares := func() []limits.Flow {
-		var shares []limits.Flow
-		for i, signature := range []string{"b25l", "dHdv"} {
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-			r.Header.Set("Authorization", proxytest.WebToken(`{"iss":"a","sub":"b"}`, signature))
-			id, _ := identifier.Authenticate(r)
-			_, share := up.Caller(id, fmt.Sprintf("192.0.2.%d:1", i))
-			shares = append(shares, share)
-			handler.ServeHTTP(httptest.NewRecorder(), r)
-		}
-		return shares
-	}
-	for _, step := range []struct {
-		name   string
-		refuse bool
-		same   bool
-	}{{"not accepted yet", false, false}, {"accepted", true, true}, {"refused", true, false}} {
-		refuse = step.refuse
-		if got := shares(); (got[0] == got[1]) != step.same {
-			t.Errorf("%s: the same share %t", step.name, got[0] == got[1])
 		}
 	}
 }
@@ -177,27 +131,22 @@ func TestShareOfTheAccepted(t *testing.T) {
 // nothing comes on it for long.
 func TestReviewsHaveAConnectionOfTheirOwn(t *testing.T) {
 	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.RemoteAddr) })
-	up, err := upstream.New(api.Config())
-	expect.NoError(t, err)
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-	r.Header.Set("Authorization", "Bearer a")
-	identifier := authntest.New(t)
-	caller, _ := identifier.Authenticate(r)
-	forwarder := asThemselves{New(up, slog.New(slog.DiscardHandler)), identifier}
+	k := newForwarder(t, api.Config())
+	caller := authntest.Identify(authntest.New(t), "Bearer a")
 	forward := func() string {
 		w := httptest.NewRecorder()
-		forwarder.ServeHTTP(w, r)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		caller.Present(r.Header)
+		k.ServeAs(w, r, caller, nil)
 		return w.Body.String()
 	}
 	ask := func() string {
-		own, err := http.NewRequestWithContext(t.Context(), http.MethodPost, up.URL().JoinPath("review").String(), nil)
+		own, err := http.NewRequestWithContext(t.Context(), http.MethodPost, k.up.URL().JoinPath("review").String(), nil)
 		expect.NoError(t, err)
-		resp, err := up.SendAs(t.Context(), caller, own)
+		resp, err := k.up.SendAs(t.Context(), caller, own)
 		expect.NoError(t, err)
 		defer func() { _ = resp.Body.Close() }()
-		body, err := io.ReadAll(resp.Body)
-		expect.NoError(t, err)
-		return string(body)
+		return proxytest.ReadAll(t, resp.Body)
 	}
 	first := ask() // not accepted yet
 	forwarded, review := forward(), ask()

@@ -1,13 +1,10 @@
 package forward
 
 import (
-	"compress/gzip"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,29 +27,27 @@ func TestWatchEndsAreSpread(t *testing.T) {
 		"many":    {10000, 10 * time.Second, 10 * time.Second},
 		"no time": {10, 0, time.Nanosecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var s openWatches
-				begun, ended := time.Now(), make(chan time.Duration, tt.watches)
-				for range tt.watches {
-					s.open(func() { ended <- time.Since(begun) })
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			var s openWatches
+			begun, ended := time.Now(), make(chan time.Duration, tt.watches)
+			for range tt.watches {
+				s.open(func() { ended <- time.Since(begun) })
+			}
+			s.end(tt.within)
+			s.end(0) // which does nothing any more
+			inTenths := make([]int, 10)
+			for range tt.watches {
+				after := <-ended
+				if after > tt.takes {
+					t.Fatalf("one ends after %v", after)
 				}
-				s.end(tt.within)
-				s.end(0) // which does nothing any more
-				inTenths := make([]int, 10)
-				for range tt.watches {
-					after := <-ended
-					if after > tt.takes {
-						t.Fatalf("one ends after %v", after)
-					}
-					inTenths[min(9, 10*after/tt.takes)]++
+				inTenths[min(9, 10*after/tt.takes)]++
+			}
+			for tenth, n := range inTenths {
+				if fair := tt.watches / 10; tt.watches >= 1000 && (n < fair*6/10 || n > fair*14/10) {
+					t.Errorf("%d of %d end in tenth %d of %v", n, tt.watches, tenth, tt.takes)
 				}
-				for tenth, n := range inTenths {
-					if fair := tt.watches / 10; tt.watches >= 1000 && (n < fair*6/10 || n > fair*14/10) {
-						t.Errorf("%d of %d end in tenth %d of %v", n, tt.watches, tenth, tt.takes)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -81,83 +76,72 @@ func TestLateWatches(t *testing.T) {
 	})
 }
 
-// TestClosedWatchIsForgotten: it is not kept for the end.
-func TestClosedWatchIsForgotten(t *testing.T) {
-	var s openWatches
-	canceled := 0
-	w := s.open(func() { canceled++ })
-	s.close(w)
-	if len(s.known) != 0 || canceled != 1 {
-		t.Errorf("%d are known, %d canceled", len(s.known), canceled)
-	}
+// watchOf returns a watch that the upstream has answered with a header, a pipe for what the upstream
+// sends after that, and the context of the upstream's request.
+func watchOf(t *testing.T, s *openWatches, header http.Header) (*openWatch, *io.PipeWriter, context.Context) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := s.open(cancel)
+	t.Cleanup(func() {
+		if s.close(w); len(s.known) > 0 || ctx.Err() == nil {
+			t.Errorf("it is not forgotten: %v, %v", s.known, ctx.Err())
+		}
+	})
+	reader, writer := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) }) // as the transport does
+	expect.NoError(t, w.answered(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: header}))
+	return w, writer, ctx
 }
 
 // TestWatchEndsWithAnEvent: what has begun is passed on whole, what has not is not.
 func TestWatchEndsWithAnEvent(t *testing.T) {
+	member := string(proxytest.GzipMember("event\n"))
 	for name, tt := range map[string]struct {
 		before, after []string // parts that come from the upstream before and after the end
 		want          string
+		gzip          bool
 	}{
-		"between":              {[]string{"one\ntwo\n"}, nil, "one\ntwo\n"},
-		"at the beginning":     {nil, nil, ""},
-		"inside":               {[]string{"one\ntw"}, []string{"o\n"}, "one\ntwo\n"},
-		"inside, more comes":   {[]string{"on"}, []string{"e\ntwo\nth"}, "one\n"},
-		"inside, in parts":     {[]string{"on"}, []string{"e", "e", "e\n"}, "oneee\n"},
-		"inside, upstream's":   {[]string{"on"}, []string{"e"}, "one"},
-		"more than the buffer": {[]string{strings.Repeat("x", 10)}, []string{strings.Repeat("y", 10) + "\n"}, strings.Repeat("x", 10) + strings.Repeat("y", 10) + "\n"},
+		"between":              {[]string{"one\ntwo\n"}, nil, "one\ntwo\n", false},
+		"at the beginning":     {nil, nil, "", false},
+		"inside":               {[]string{"one\ntw"}, []string{"o\n"}, "one\ntwo\n", false},
+		"inside, more comes":   {[]string{"on"}, []string{"e\ntwo\nth"}, "one\n", false},
+		"inside, in parts":     {[]string{"on"}, []string{"e", "e", "e\n"}, "oneee\n", false},
+		"inside, upstream's":   {[]string{"on"}, []string{"e"}, "one", false},
+		"more than the buffer": {[]string{strings.Repeat("x", 10)}, []string{strings.Repeat("y", 10) + "\n"}, strings.Repeat("x", 10) + strings.Repeat("y", 10) + "\n", false},
+		"inside a member":      {[]string{member + member[:5]}, []string{member[5:] + member}, member + member, true},
+		"the end of a member":  {[]string{member + member[:len(member)-1]}, []string{member[len(member)-1:], member}, member + member, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				var s openWatches
-				w := s.open(cancel)
-				defer s.close(w)
-				reader, writer := io.Pipe()
-				context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) }) // as the transport does
-				res := &http.Response{
-					StatusCode: http.StatusOK, ContentLength: -1, Body: reader,
-					Header: http.Header{"Content-Type": {"application/json"}},
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			header := http.Header{"Content-Type": {"application/json"}}
+			if tt.gzip {
+				header.Set("Content-Encoding", "gzip")
+			}
+			var s openWatches
+			w, writer, _ := watchOf(t, &s, header)
+			got := make(chan string, 1)
+			go func() {
+				var passed strings.Builder
+				_, err := io.CopyBuffer(struct{ io.Writer }{&passed}, struct{ io.Reader }{w}, make([]byte, 7))
+				if err != nil {
+					t.Error(err)
 				}
-				expect.NoError(t, w.answered(res))
-				got := make(chan string, 1)
-				go func() {
-					var passed strings.Builder
-					_, err := io.CopyBuffer(struct{ io.Writer }{&passed}, res.Body, make([]byte, 7))
-					if err != nil {
-						t.Error(err)
-					}
-					got <- passed.String()
-				}()
-				for _, part := range tt.before {
-					_, _ = io.WriteString(writer, part)
-				}
-				synctest.Wait()
-				s.end(time.Second)
-				time.Sleep(time.Second) // the bubble's clock
-				for _, part := range tt.after {
-					_, _ = io.WriteString(writer, part)
-				}
-				if name == "inside, upstream's" {
-					_ = writer.Close()
-				}
-				if got := <-got; got != tt.want {
-					t.Errorf("got %q, want %q", got, tt.want)
-				}
-			})
+				got <- passed.String()
+			}()
+			for _, part := range tt.before {
+				_, _ = io.WriteString(writer, part)
+			}
+			synctest.Wait()
+			s.end(time.Second)
+			time.Sleep(time.Second) // the bubble's clock
+			for _, part := range tt.after {
+				_, _ = io.WriteString(writer, part)
+			}
+			if name == "inside, upstream's" {
+				_ = writer.Close()
+			}
+			expect.Same(t, tt.want, <-got)
 		})
 	}
-}
-
-// watchOf returns a watch that the upstream has answered with a header, a pipe for what the upstream
-// sends after that, and the context of the upstream's request.
-func watchOf(t *testing.T, header http.Header) (*openWatch, *io.PipeWriter, context.Context) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	w := &openWatch{cancel: cancel}
-	reader, writer := io.Pipe()
-	context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
-	expect.NoError(t, w.answered(&http.Response{StatusCode: http.StatusOK, ContentLength: -1, Body: reader, Header: header}))
-	return w, writer, ctx
 }
 
 // TestWatchOfSlowClient: its client takes the first half of an event when the end comes, and the
@@ -174,76 +158,30 @@ func TestWatchOfSlowClient(t *testing.T) {
 		"compressed": {http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}, member, true},
 		"cbor":       {http.Header{"Content-Type": {"application/cbor-seq"}}, "\x82\x48" + text + "\x48" + text, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, writer, ctx := watchOf(t, tt.header)
-				first, second := tt.sent[:len(tt.sent)/2], tt.sent[len(tt.sent)/2:]
-				go func() {
-					_, _ = io.WriteString(writer, first)
-					_, _ = io.WriteString(writer, second+"more")
-				}()
-				buffer := make([]byte, 64)
-				n, err := w.Read(buffer)
-				if got := string(buffer[:n]); got != first || err != nil {
-					t.Fatalf("read %q, %v", got, err)
-				}
-				w.end() // while the client is written to
-				time.Sleep(time.Minute)
-				want := second
-				if !tt.whole {
-					want = ""
-				}
-				if rest := proxytest.ReadAll(t, w); rest != want {
-					t.Errorf("the rest is %q, want %q", rest, want)
-				}
-				if ctx.Err() == nil {
-					t.Error("the upstream has not heard of the end")
-				}
-			})
-		})
-	}
-}
-
-// TestBusyCompressedWatch: one that is never quiet ends behind a gzip member, wherever the parts of it
-// end that come.
-func TestBusyCompressedWatch(t *testing.T) {
-	for _, size := range []int{1, 7, 1 << 10} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				w := &openWatch{cancel: cancel}
-				reader, writer := io.Pipe()
-				context.AfterFunc(ctx, func() { _ = reader.CloseWithError(ctx.Err()) })
-				res := &http.Response{
-					StatusCode: http.StatusOK, ContentLength: -1, Body: reader,
-					Header: http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}},
-				}
-				expect.NoError(t, w.answered(res))
-				var writing sync.WaitGroup
-				defer writing.Wait()
-				writing.Go(func() {
-					for i := 0; ctx.Err() == nil; i++ {
-						for member := proxytest.GzipMember(fmt.Sprintf("event %d\n", i)); len(member) > 0; {
-							n := min(size, len(member))
-							if _, err := writer.Write(member[:n]); err != nil {
-								return
-							}
-							member = member[n:]
-							time.Sleep(time.Millisecond) // the bubble's clock
-						}
-					}
-				})
-				got := make(chan string, 1)
-				go func() { got <- proxytest.ReadAll(t, w) }()
-				time.Sleep(time.Second + time.Millisecond/2)
-				w.end()
-				zip, err := gzip.NewReader(strings.NewReader(<-got))
-				expect.NoError(t, err)
-				// An error is one of a member that is not whole.
-				if events := proxytest.ReadAll(t, zip); !strings.HasPrefix(events, "event 0\n") {
-					t.Errorf("got %.30q", events)
-				}
-			})
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			w, writer, ctx := watchOf(t, &openWatches{}, tt.header)
+			first, second := tt.sent[:len(tt.sent)/2], tt.sent[len(tt.sent)/2:]
+			go func() {
+				_, _ = io.WriteString(writer, first)
+				_, _ = io.WriteString(writer, second+"more")
+			}()
+			buffer := make([]byte, 64)
+			n, err := w.Read(buffer)
+			if got := string(buffer[:n]); got != first || err != nil {
+				t.Fatalf("read %q, %v", got, err)
+			}
+			w.end() // while the client is written to
+			time.Sleep(time.Minute)
+			want := second
+			if !tt.whole {
+				want = ""
+			}
+			if rest := proxytest.ReadAll(t, w); rest != want {
+				t.Errorf("the rest is %q, want %q", rest, want)
+			}
+			if ctx.Err() == nil {
+				t.Error("the upstream has not heard of the end")
+			}
 		})
 	}
 }
@@ -258,9 +196,7 @@ func TestRefusedWatchIsLeftAlone(t *testing.T) {
 		res := refusal()
 		expect.NoError(t, w.answered(res))
 		w.end()
-		if got := proxytest.ReadAll(t, res.Body); got != "no" {
-			t.Errorf("got %q", got)
-		}
+		expect.Same(t, "no", proxytest.ReadAll(t, res.Body))
 	})
 	t.Run("behind it", func(t *testing.T) {
 		canceled := false

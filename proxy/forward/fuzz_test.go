@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // capture is a transport that sends nothing.
@@ -99,6 +100,8 @@ func FuzzForward(f *testing.F) {
 		"GET /api/v1/pods?limit=5 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n",
 		"GET //api/%2f/..;x=%zz?a;b&%% HTTP/1.1\r\nHost: x\r\nX-Remote-User: admin\r\nx-remote-group: system:masters\r\n",
 		"GET / HTTP/1.1\r\nHost: x\r\nConnection: Impersonate-User\r\nImpersonate-User: a\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\nConnection: close, impersonate-extra-x\r\nImpersonate-Extra-X: a\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\nConnection: authorization\r\nAuthorization: Bearer a\r\n",
 		"GET /? HTTP/1.1\r\nHost: x\r\nConnection: close, x-own\r\nX-Own: a\r\nImpersonate-Extra-a%2fb: c\r\n",
 		"GET /a HTTP/1.1\r\nHost: x\r\nForwarded: for=a\r\nX-Forwarded-For: a\r\nX-Real-Ip: b\r\nX_Remote_User: c\r\n",
 		"GET /a HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\nImpersonate_User: x\r\n",
@@ -129,9 +132,7 @@ func FuzzForward(f *testing.F) {
 		if got.Host != "upstream:6443" {
 			t.Errorf("the host is %q", got.Host)
 		}
-		if diff := cmp.Diff([]string{"192.0.2.1"}, got.Header["X-Forwarded-For"]); diff != "" {
-			t.Errorf("X-Forwarded-For:\n%s", diff)
-		}
+		expect.Same(t, []string{"192.0.2.1"}, got.Header["X-Forwarded-For"])
 		got.Header.Del("X-Forwarded-For")
 		var listed []string
 		for _, value := range sent["Connection"] {

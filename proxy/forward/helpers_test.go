@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 
 	"k8s.io/client-go/rest"
 
@@ -50,16 +51,27 @@ func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server
 	return proxytest.Serve(t, serve.New(serve.OnlyPaths(handler), nil, log), http2)
 }
 
-// overAllProtocols runs test for HTTP/1.1 and HTTP/2 on either side.
-func overAllProtocols(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, front *httptest.Server)) {
-	for _, downstream := range []bool{false, true} {
-		for _, up := range []bool{false, true} {
-			t.Run(fmt.Sprintf("client http2=%t upstream http2=%t", downstream, up), func(t *testing.T) {
-				upstream := proxytest.StartUpstream(t, up, handler)
-				test(t, startProxy(t, newForwarder(t, upstream.Config()), downstream))
-			})
+// overProtocols runs test for HTTP/1.1 and HTTP/2 on either side.
+func overProtocols(t *testing.T, test func(t *testing.T, up, down bool)) {
+	for _, up := range []bool{false, true} {
+		for _, down := range []bool{false, true} {
+			t.Run(fmt.Sprintf("client http2=%t upstream http2=%t", down, up), func(t *testing.T) { test(t, up, down) })
 		}
 	}
+}
+
+// overAllProtocols is overProtocols with a proxy before an upstream that answers so.
+func overAllProtocols(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, front *httptest.Server)) {
+	overProtocols(t, func(t *testing.T, up, down bool) {
+		test(t, startProxy(t, newForwarder(t, proxytest.StartUpstream(t, up, handler).Config()), down))
+	})
+}
+
+// inBubbles is overProtocols in a bubble for each.
+func inBubbles(t *testing.T, test func(t *testing.T, up, down bool)) {
+	overProtocols(t, func(t *testing.T, up, down bool) {
+		synctest.Test(t, func(t *testing.T) { test(t, up, down) })
+	})
 }
 
 type roundTripperFunc func(*http.Request) (*http.Response, error)

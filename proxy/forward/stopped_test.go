@@ -45,13 +45,7 @@ func (c stoppableConn) Read(b []byte) (int, error) {
 // stopped for an hour finds all of it when it goes on, whether little has come meanwhile or much.
 func TestStoppedClient(t *testing.T) {
 	for _, path := range []string{aWatch, "/api/v1/namespaces/a/pods/b/log?follow=true"} {
-		for _, up := range []bool{false, true} {
-			for _, down := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s client http2=%t upstream http2=%t", path, down, up), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { testStoppedClient(t, path, up, down) })
-				})
-			}
-		}
+		inBubbles(t, func(t *testing.T, up, down bool) { testStoppedClient(t, path, up, down) })
 	}
 }
 

@@ -138,9 +138,7 @@ func TestUnanswered(t *testing.T) {
 			wantHeader := http.Header{
 				"Cache-Status": {"listproxy; fwd=bypass; detail=not-list"}, "Cache-Control": {"no-cache, private"}, "Content-Type": {"application/json"},
 			}
-			if diff := cmp.Diff(wantHeader, res.Header); diff != "" {
-				t.Errorf("header (-want +got):\n%s", diff)
-			}
+			expect.Same(t, wantHeader, res.Header)
 			if got := records.Above(slog.LevelInfo); len(got) != 1 {
 				t.Errorf("logged %q, want one warning", got)
 			}
@@ -185,24 +183,38 @@ func closesAtFirstData(t *testing.T, certificates []tls.Certificate) (address st
 	return listener.Addr().String()
 }
 
-// TestLoginAtABackend: what a Service behind kube-apiserver answers says nothing of the caller's
-// credentials, nor of listproxy's own.
-func TestLoginAtABackend(t *testing.T) {
+// TestUnauthorized: a 401 about listproxy's own credentials is not told to those whom it impersonates, as if
+// it were theirs; a caller with a token gets the answer as it is. What a Service behind kube-apiserver
+// answers says nothing of any credentials.
+func TestUnauthorized(t *testing.T) {
 	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
-	f := newForwarder(t, api.Config())
-	expect.NoError(t, f.up.Impersonate(api.Config()))
-	f.up.Answered(f.caller, false, http.MethodGet, http.StatusOK)
-	alice := authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{"a"}})
-	for _, target := range []string{"/api/v1/namespaces/a/services/grafana:80/proxy/login", "/api/v1/proxy/namespaces/a/pods/b/login"} {
-		for name, who := range map[string]authn.Identity{"a token": f.caller, "a certificate": alice} {
+	for target, want := range map[string]struct {
+		token, certificate int
+		verdict            upstream.Verdict
+	}{
+		"/api": {401, 503, upstream.Refused},
+		"/api/v1/namespaces/a/services/grafana:80/proxy/login": {401, 401, upstream.Accepted},
+		"/api/v1/proxy/namespaces/a/pods/b/login":              {401, 401, upstream.Accepted},
+	} {
+		f, alice := impersonating(t, api)
+		for who, code := range map[*authn.Identity]int{&f.caller: want.token, &alice: want.certificate} {
 			w := httptest.NewRecorder()
-			f.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader("user=x")), who, nil)
-			if w.Code != http.StatusUnauthorized {
-				t.Errorf("%s, %s: %d %s", target, name, w.Code, w.Body)
+			f.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader("user=x")), *who, nil)
+			if w.Code != code || strings.Contains(w.Body.String(), "own account (401)") != (code == 503) {
+				t.Errorf("%s, impersonated %t: %d %s", target, who.Impersonated() != nil, w.Code, w.Body)
 			}
 		}
+		if verdict, _ := f.up.Caller(f.caller, "192.0.2.1:1"); verdict != want.verdict {
+			t.Errorf("%s: the token is %v", target, verdict)
+		}
 	}
-	if verdict, _ := f.up.Caller(f.caller, "192.0.2.1:1"); verdict != upstream.Accepted {
-		t.Errorf("the token counts as refused: %v", verdict)
-	}
+}
+
+// impersonating returns a forwarder with credentials of its own, and a user whom it impersonates.
+func impersonating(t *testing.T, api proxytest.UpstreamServer) (known, authn.Identity) {
+	t.Helper()
+	f, own := newForwarder(t, api.Config()), api.Config()
+	own.BearerToken = "listproxy"
+	expect.NoError(t, f.up.Impersonate(own))
+	return f, authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
 }

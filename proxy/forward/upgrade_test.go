@@ -9,8 +9,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -21,7 +20,7 @@ var upgradeProtocols = map[string]string{
 		"X-Stream-Protocol-Version: v5.channel.k8s.io\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n",
 }
 
-// TestUpgrades has either side speak only when it has heard the other.
+// TestUpgrades has either side speak only when it has heard the other, and end the connection.
 func TestUpgrades(t *testing.T) {
 	const rounds = 5
 	upstreamEnded := make(chan error)
@@ -34,8 +33,9 @@ func TestUpgrades(t *testing.T) {
 				t.Errorf("the upstream read %q, %v", line, err)
 			}
 		}
-		_, err := rw.ReadByte()
-		upstreamEnded <- err
+		if line, err := rw.ReadString('\n'); line != "end\n" {
+			upstreamEnded <- err
+		}
 	}))
 	var records proxytest.Recorder
 	forwarder := newLoggedForwarder(t, upstream.Config(), slog.New(&records))
@@ -44,46 +44,36 @@ func TestUpgrades(t *testing.T) {
 		forwarder.ServeHTTP(w, r)
 	}), false)
 	for protocol, request := range upgradeProtocols {
-		t.Run(protocol, func(t *testing.T) {
-			res, conn, reader := proxytest.SendRaw(t, front, request)
-			want := http.Header{
-				"Connection": {"Upgrade"}, "Upgrade": {protocol}, "X-Seen": {"[]"}, "Cache-Status": {"listproxy; fwd=bypass"},
-			}
-			if protocol == "SPDY/3.1" {
-				want.Set("X-Seen", "[v5.channel.k8s.io v4.channel.k8s.io]")
-			}
-			if diff := cmp.Diff(want, res.Header); diff != "" || res.StatusCode != http.StatusSwitchingProtocols {
-				t.Fatalf("status %s, header (-want +got):\n%s", res.Status, diff)
-			}
-			for i := range rounds {
-				if line, err := reader.ReadString('\n'); line != fmt.Sprintf("out %d\n", i) {
-					t.Fatalf("the client read %q, %v", line, err)
+		for _, upstreamEnds := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, the upstream ends it: %t", protocol, upstreamEnds), func(t *testing.T) {
+				res, conn, reader := proxytest.SendRaw(t, front, request)
+				want := http.Header{
+					"Connection": {"Upgrade"}, "Upgrade": {protocol}, "X-Seen": {"[]"}, "Cache-Status": {"listproxy; fwd=bypass"},
 				}
-				_, _ = fmt.Fprintf(conn, "in %d\n", i)
-			}
-			_ = conn.Close()
-			if err := <-upstreamEnded; err == nil {
-				t.Error("the client's end did not reach the upstream")
-			}
-		})
-	}
-	if got := records.Above(slog.LevelDebug); got != nil {
-		t.Errorf("logged %q", got)
-	}
-}
-
-func TestUpstreamEndsUpgradedConnection(t *testing.T) {
-	upstream := proxytest.StartUpstream(t, true, proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
-		_, _ = io.WriteString(rw, "bye\n")
-		_ = rw.Flush()
-	}))
-	front := startProxy(t, newForwarder(t, upstream.Config()), false)
-	for _, request := range upgradeProtocols {
-		_, _, reader := proxytest.SendRaw(t, front, request)
-		if got := proxytest.ReadAll(t, reader); got != "bye\n" {
-			t.Errorf("the client read %q", got)
+				if protocol == "SPDY/3.1" {
+					want.Set("X-Seen", "[v5.channel.k8s.io v4.channel.k8s.io]")
+				}
+				expect.Same(t, want, res.Header)
+				expect.Same(t, http.StatusSwitchingProtocols, res.StatusCode)
+				for i := range rounds {
+					if line, err := reader.ReadString('\n'); line != fmt.Sprintf("out %d\n", i) {
+						t.Fatalf("the client read %q, %v", line, err)
+					}
+					_, _ = fmt.Fprintf(conn, "in %d\n", i)
+				}
+				if upstreamEnds {
+					_, _ = io.WriteString(conn, "end\n")
+					expect.Same(t, "", proxytest.ReadAll(t, reader))
+					return
+				}
+				_ = conn.Close()
+				if err := <-upstreamEnded; err == nil {
+					t.Error("the client's end did not reach the upstream")
+				}
+			})
 		}
 	}
+	expect.Same(t, []string(nil), records.Above(slog.LevelDebug))
 }
 
 func TestRefusedUpgradeClosesTheConnection(t *testing.T) {

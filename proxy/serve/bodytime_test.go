@@ -29,43 +29,41 @@ func TestBodyTime(t *testing.T) {
 		pause time.Duration // before each of ten bytes
 		whole bool
 	}{"in time": {bodyLimit/10 - 1, true}, "too slow": {bodyLimit / 9, false}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				read := make(chan error, 2)
-				_, dial := proxytest.ServePipe(t, bounded(func(w http.ResponseWriter, r *http.Request) {
-					body, err := io.ReadAll(r.Body)
-					read <- err
-					_, _ = w.Write(body)
-				}), false)
-				conn := dial()
-				reader := bufio.NewReader(conn)
-				for range 2 {
-					_, err := io.WriteString(conn, proxytest.StuckUpload)
-					expect.NoError(t, err)
-					sent := make(chan struct{})
-					go func() {
-						defer close(sent)
-						for _, b := range []byte("0123456789") {
-							time.Sleep(tt.pause)
-							_, _ = conn.Write([]byte{b})
-						}
-					}()
-					if err := <-read; (err == nil) != tt.whole {
-						t.Errorf("reading ended with %v", err)
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			read := make(chan error, 2)
+			_, dial := proxytest.ServePipe(t, bounded(func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				read <- err
+				_, _ = w.Write(body)
+			}), false)
+			conn := dial()
+			reader := bufio.NewReader(conn)
+			for range 2 {
+				_, err := io.WriteString(conn, proxytest.StuckUpload)
+				expect.NoError(t, err)
+				sent := make(chan struct{})
+				go func() {
+					defer close(sent)
+					for _, b := range []byte("0123456789") {
+						time.Sleep(tt.pause)
+						_, _ = conn.Write([]byte{b})
 					}
-					if !tt.whole {
-						_ = conn.Close()
-						<-sent
-						return
-					}
-					res, err := http.ReadResponse(reader, nil)
-					expect.NoError(t, err)
-					if body := proxytest.ReadAll(t, res.Body); body != "0123456789" {
-						t.Errorf("got %q", body)
-					}
-					time.Sleep(3 * bodyLimit)
+				}()
+				if err := <-read; (err == nil) != tt.whole {
+					t.Errorf("reading ended with %v", err)
 				}
-			})
+				if !tt.whole {
+					_ = conn.Close()
+					<-sent
+					return
+				}
+				res, err := http.ReadResponse(reader, nil)
+				expect.NoError(t, err)
+				if body := proxytest.ReadAll(t, res.Body); body != "0123456789" {
+					t.Errorf("got %q", body)
+				}
+				time.Sleep(3 * bodyLimit)
+			}
 		})
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/listproxy/listproxy/test/expect"
@@ -254,16 +253,12 @@ func TestExpiries(t *testing.T) {
 	expect.NoError(t, err)
 	c := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath, ClientCA: clients}, proxytest.DiscardLog())
 	want := []Expiry{{Name: "serving", NotAfter: ca.Cert.NotAfter}, {Name: "client-ca", NotAfter: ca.Cert.NotAfter}}
-	if diff := cmp.Diff(want, c.Expiries()); diff != "" {
-		t.Errorf("expiries (-want +got):\n%s", diff)
-	}
+	expect.Same(t, want, c.Expiries())
 }
 
 func TestLacking(t *testing.T) {
 	certPath, keyPath := newPair(t, "api.example", "10.0.0.1", "fd00::a")
 	c := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath}, proxytest.DiscardLog())
 	got := c.Lacking([]string{"api.example", "10.0.0.1", "fd00::a", "fd00::b", "other.example", "10.0.0.2"})
-	if diff := cmp.Diff([]string{"fd00::b", "other.example", "10.0.0.2"}, got); diff != "" {
-		t.Errorf("lacking (-want +got):\n%s", diff)
-	}
+	expect.Same(t, []string{"fd00::b", "other.example", "10.0.0.2"}, got)
 }

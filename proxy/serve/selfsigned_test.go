@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -60,9 +58,7 @@ func TestSelfSigned(t *testing.T) {
 		expect.NoError(t, err)
 		got[entry.Name()] = info.Mode()
 	}
-	if diff := cmp.Diff(map[string]os.FileMode{"tls.crt": 0o644, "tls.key": 0o600}, got); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	expect.Same(t, map[string]os.FileMode{"tls.crt": 0o644, "tls.key": 0o600}, got)
 }
 
 func TestUsable(t *testing.T) {

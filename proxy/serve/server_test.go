@@ -1,20 +1,16 @@
 package serve
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
+	"testing/synctest"
+	"time"
 
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
@@ -78,37 +74,7 @@ func TestServerAnnouncesHeaderBound(t *testing.T) {
 	if err := get(strings.Repeat("x", 72<<10)); err == nil || !strings.Contains(err.Error(), "larger than peer's advertised limit") {
 		t.Errorf("a large header: %v", err)
 	}
-	if n := came.Load(); n != 1 {
-		t.Errorf("%d requests came", n)
-	}
-}
-
-// TestServerWithCertificate serves as the command does, with a made pair.
-func TestServerWithCertificate(t *testing.T) {
-	certPath, keyPath, err := SelfSigned(t.TempDir(), nil)
-	expect.NoError(t, err)
-	certificates, err := NewCertificates(CertificatesConfig{CertFile: certPath, KeyFile: keyPath}, proxytest.DiscardLog())
-	expect.NoError(t, err)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	expect.NoError(t, err)
-	server := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }),
-		certificates.TLS(), slog.New(slog.DiscardHandler))
-	go func() { _ = server.ServeTLS(listener, "", "") }()
-	t.Cleanup(func() { _ = server.Close() })
-
-	caPEM, err := os.ReadFile(certPath)
-	expect.NoError(t, err)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(caPEM)
-	for _, http2 := range []bool{false, true} {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: http2}
-		t.Cleanup(transport.CloseIdleConnections)
-		res := proxytest.Get(t, &http.Client{Transport: transport}, "https://"+listener.Addr().String()+"/")
-		want := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
-		if got := proxytest.ReadAll(t, res.Body); got != want {
-			t.Errorf("spoke %s, want %s", got, want)
-		}
-	}
+	expect.Same(t, int64(1), came.Load())
 }
 
 func TestServerHasNoTimeLimitOnAnswers(t *testing.T) {
@@ -130,9 +96,7 @@ func TestServerErrorLog(t *testing.T) {
 	log.Print("http: TLS handshake error from 127.0.0.1:1: EOF")
 	log.Print("http: superfluous response.WriteHeader call")
 	want := []string{"server message=http: superfluous response.WriteHeader call"}
-	if diff := cmp.Diff(want, records.Above(slog.LevelDebug)); diff != "" {
-		t.Errorf("above debug (-want +got):\n%s", diff)
-	}
+	expect.Same(t, want, records.Above(slog.LevelDebug))
 }
 
 // startProxy serves handler as the command does: behind OnlyPaths, with the server's own limits.
@@ -140,4 +104,32 @@ func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	return proxytest.Serve(t, New(OnlyPaths(handler), nil, log), http2)
+}
+
+// TestWatchSpread: the ends of watches are spread over a quarter of the time there is, over five
+// seconds at most.
+func TestWatchSpread(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{4 * time.Second: time.Second, time.Hour: 5 * time.Second} {
+		var got time.Duration
+		drain := NewDrain(New(http.NotFoundHandler(), nil, proxytest.DiscardLog()), func(within time.Duration) { got = within })
+		drain.End(timeout)
+		expect.Same(t, want, got)
+	}
+}
+
+// TestDrainCutsConnections: where no handler runs, a request that is still coming in is cut, too.
+// No request was; but the end was not clean.
+func TestDrainCutsConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := New(http.NotFoundHandler(), nil, proxytest.DiscardLog())
+		drain := NewDrain(server, func(time.Duration) {})
+		conn, err := serveInPipes(t, server).Dial(t.Context(), "", "")
+		expect.NoError(t, err)
+		_, err = io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: ")
+		expect.NoError(t, err)
+		cut, clean := drain.End(2 * drain.LastFlush)
+		if rest, err := io.ReadAll(conn); cut != 0 || clean || len(rest) > 0 {
+			t.Errorf("it ended with %d requests cut, clean: %t; read %q, %v", cut, clean, rest, err)
+		}
+	})
 }

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -22,83 +20,50 @@ func mustTargets(t testing.TB, upstream string, more ...string) Targets {
 }
 
 func TestParseTarget(t *testing.T) {
-	for _, tt := range []struct {
-		in            string
-		connect, host string // what they are in a CONNECT and as a Host; empty if refused
-	}{
-		{"api.example:6443", "api.example:6443", "api.example:6443"},
-		{"API.Example:6443", "api.example:6443", "api.example:6443"},
-		{"api.example", "", "api.example:443"},
-		{"10.0.0.1:443", "10.0.0.1:443", "10.0.0.1:443"},
-		{"10.0.0.1", "", "10.0.0.1:443"},
-		{"[::1]:443", "[::1]:443", "[::1]:443"},
-		{"[::1]", "", "[::1]:443"},
-		{"[0:0:0:0:0:0:0:1]:443", "[::1]:443", "[::1]:443"},
-		{"[FD00::A]:443", "[fd00::a]:443", "[fd00::a]:443"},
-		{"[::ffff:10.0.0.1]:443", "[::ffff:10.0.0.1]:443", "[::ffff:10.0.0.1]:443"}, // not 10.0.0.1
-		{"0xa.0.0.1:443", "0xa.0.0.1:443", "0xa.0.0.1:443"},                         // a name, as good as any other
-		{"012.0.0.1:443", "012.0.0.1:443", "012.0.0.1:443"},
-		{"167772161:443", "167772161:443", "167772161:443"},
-
-		{"", "", ""},
-		{":443", "", ""},
-		{"api.example:", "", ""},
-		{"api.example.:443", "", ""},
-		{".api.example:443", "", ""},
-		{"api..example:443", "", ""},
-		{"api.example:0443", "", ""},
-		{"api.example:+443", "", ""},
-		{"api.example:-1", "", ""},
-		{"api.example:0", "", ""},
-		{"api.example:65536", "", ""},
-		{"api.example:https", "", ""},
-		{"api.example:443:443", "", ""},
-		{"api.example :443", "", ""},
-		{"api.example:443 ", "", ""},
-		{"api.example:443/", "", ""},
-		{"api.example:443?x", "", ""},
-		{"api.example:443#x", "", ""},
-		{"api.example:443@evil.example:443", "", ""},
-		{"user@api.example:443", "", ""},
-		{"user:password@api.example:443", "", ""},
-		{"https://api.example:443", "", ""},
-		{"//api.example:443", "", ""},
-		{"/api", "", ""},
-		{"*", "", ""},
-		{"api%2eexample:443", "", ""},
-		{"api.example%00:443", "", ""},
-		{"api\u3002example:443", "", ""},
-		{"ａｐｉ.example:443", "", ""},
-		{"\u212a.example:443", "", ""}, // the sign for kelvin, a k in lower case
-		{"::1", "", ""},
-		{"::1:443", "", ""},
-		{"[::1", "", ""},
-		{"::1]:443", "", ""},
-		{"[::1]443", "", ""},
-		{"[[::1]]:443", "", ""},
-		{"[10.0.0.1]:443", "", ""},
-		{"[api.example]:443", "", ""},
-		{"[fe80::1%eth0]:443", "", ""},
-		{"[fe80::1%25eth0]:443", "", ""},
-		{strings.Repeat("a", 254) + ":443", "", ""},
+	for in, want := range map[string]string{
+		"api.example:6443":      "api.example:6443",
+		"API.Example:6443":      "api.example:6443",
+		"10.0.0.1:443":          "10.0.0.1:443",
+		"[::1]:443":             "[::1]:443",
+		"[0:0:0:0:0:0:0:1]:443": "[::1]:443",
+		"[FD00::A]:443":         "[fd00::a]:443",
+		"[::ffff:10.0.0.1]:443": "[::ffff:10.0.0.1]:443", // not 10.0.0.1
+		"0xa.0.0.1:443":         "0xa.0.0.1:443",         // a name, as good as any other
+		"012.0.0.1:443":         "012.0.0.1:443",
+		"167772161:443":         "167772161:443",
 	} {
-		got := [2]string{}
-		got[0], _ = parseTarget(tt.in)
-		got[1], _ = parseHost(tt.in)
-		if diff := cmp.Diff([2]string{tt.connect, tt.host}, got); diff != "" {
-			t.Errorf("%q: in a CONNECT, as a Host (-want +got):\n%s", tt.in, diff)
+		expect.Same(t, [2]string{want, want}, targetAndHost(in))
+	}
+	for _, host := range []string{"api.example", "10.0.0.1", "[::1]"} {
+		expect.Same(t, [2]string{"", host + ":443"}, targetAndHost(host))
+	}
+	for _, in := range []string{
+		"", ":443", "api.example:", "api.example.:443", ".api.example:443", "api..example:443",
+		"api.example:0443", "api.example:+443", "api.example:-1", "api.example:0", "api.example:65536", "api.example:https",
+		"api.example:443:443", "api.example :443", "api.example:443 ", "api.example:443/", "api.example:443?x", "api.example:443#x",
+		"api.example:443@evil.example:443", "user@api.example:443", "user:password@api.example:443",
+		"https://api.example:443", "//api.example:443", "/api", "*", "api%2eexample:443", "api.example%00:443",
+		"api\u3002example:443", "ａｐｉ.example:443", "\u212a.example:443", // the sign for kelvin, a k in lower case
+		"::1", "::1:443", "[::1", "::1]:443", "[::1]443", "[[::1]]:443", "[10.0.0.1]:443", "[api.example]:443",
+		"[fe80::1%eth0]:443", "[fe80::1%25eth0]:443", strings.Repeat("a", 254) + ":443",
+	} {
+		if got := targetAndHost(in); got != [2]string{} {
+			t.Errorf("%q is taken for %q", in, got)
 		}
 	}
 }
 
+// targetAndHost is what is read of a text in a CONNECT, and as a Host.
+func targetAndHost(text string) (read [2]string) {
+	read[0], _ = parseTarget(text)
+	read[1], _ = parseHost(text)
+	return read
+}
+
 func TestTargets(t *testing.T) {
 	targets := mustTargets(t, "https://API.example:6443/prefix", "kubernetes.default.svc", "api.example", "fd00::a", "10.0.0.1:6443", "KUBERNETES.default.svc:443")
-	if got, want := targets.String(), "api.example:6443, kubernetes.default.svc:443, api.example:443, [fd00::a]:443, 10.0.0.1:6443"; got != want {
-		t.Errorf("targets\n%s, want\n%s", got, want)
-	}
-	if diff := cmp.Diff([]string{"api.example", "kubernetes.default.svc", "fd00::a", "10.0.0.1"}, targets.Hosts()); diff != "" {
-		t.Errorf("hosts (-want +got):\n%s", diff)
-	}
+	expect.Same(t, "api.example:6443, kubernetes.default.svc:443, api.example:443, [fd00::a]:443, 10.0.0.1:6443", targets.String())
+	expect.Same(t, []string{"api.example", "kubernetes.default.svc", "fd00::a", "10.0.0.1"}, targets.Hosts())
 	for _, tt := range []struct {
 		in            string
 		connect, host bool
@@ -122,9 +87,7 @@ func TestTargets(t *testing.T) {
 			t.Errorf("Host %q allowed: %t", tt.in, got)
 		}
 	}
-	if got := mustTargets(t, "https://api.example").String(); got != "api.example:443" {
-		t.Errorf("without a port: %s", got)
-	}
+	expect.Same(t, "api.example:443", mustTargets(t, "https://api.example").String())
 	if targets := (Targets{}); targets.allowConnect("") || targets.AllowHost("") || targets.allowConnect(":0") {
 		t.Error("no targets allow something")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -37,30 +38,28 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 		},
 		"nothing, yet": func(*proxytest.FakeAPI) { time.Sleep(discoveryEvery * 6 / 5) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFakeCluster(t)
-				f.Collections[leasesPath] = newFakeServers().Collections[leasesPath]
-				c := runLookups(t, f)
-				time.Sleep(snapshot.Skew)
-				before := f.Asked(appsPath)
-				time.Sleep(time.Minute)
-				if got := f.Asked(appsPath) - before; got > 0 {
-					t.Fatalf("it was read %d times for nothing", got)
-				}
-				serveApps(t, f, scoped)
-				change(f)
-				expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{}})
-				if name == "nothing, yet" {
-					return
-				}
-				serveApps(t, f) // by another API server
-				time.Sleep(snapshot.Skew)
-				expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
-				if got := f.Asked(appsPath) - before; got < 2 || got > 3 {
-					t.Errorf("it was read %d times", got)
-				}
-			})
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			f := newFakeCluster(t)
+			f.Collections[leasesPath] = newFakeServers().Collections[leasesPath]
+			c := runLookups(t, f)
+			time.Sleep(snapshot.Skew)
+			before := f.Asked(appsPath)
+			time.Sleep(time.Minute)
+			if got := f.Asked(appsPath) - before; got > 0 {
+				t.Fatalf("it was read %d times for nothing", got)
+			}
+			serveApps(t, f, scoped)
+			change(f)
+			expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{}})
+			if name == "nothing, yet" {
+				return
+			}
+			serveApps(t, f) // by another API server
+			time.Sleep(snapshot.Skew)
+			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
+			if got := f.Asked(appsPath) - before; got < 2 || got > 3 {
+				t.Errorf("it was read %d times", got)
+			}
 		})
 	}
 }
@@ -76,9 +75,7 @@ func TestDiscoveryIsNotReadForCustomResources(t *testing.T) {
 		f.Event(definitionsPath, "ADDED", definitionOf("gadgets", "Cluster"))
 		time.Sleep(time.Minute)
 		expectLookup(t, c, "example.com", "v1", "gadgets", found{Entry: Entry{Custom: true}})
-		if got := f.Asked(appsPath) - before; got != 0 {
-			t.Errorf("it was read %d times", got)
-		}
+		expect.Same(t, 0, f.Asked(appsPath)-before)
 	})
 }
 

@@ -48,9 +48,7 @@ func TestNoClientFollowsRedirects(t *testing.T) {
 			})}
 		log := proxytest.DiscardLog()
 		cluster, err := New(config, Config{Invalidate: func(snapshot.Invalidation) {}, Verify: func(string) {}, Log: log})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		proxytest.RunInBubble(t, cluster.Run)
 		proxytest.RunInBubble(t, func(ctx context.Context) {
 			if err := WatchRBAC(ctx, config, func() {}, log); err != nil {
@@ -203,32 +201,19 @@ var (
 func TestLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := runLookups(t, newFakeCluster(t))
-		for _, test := range []struct {
-			group, version, resource string
-			want                     found
-		}{
-			{"", "v1", "pods", foundPods},
-			{"", "v1", "nodes", found{Entry: Entry{}}},
-			{"apps", "v1", "deployments", foundDeployments},
-			{"example.com", "v1", "widgets", foundWidgets},
-			{"", "v1", "pods/status", forwardedAs(reason.UnknownResource)},
-			{"", "v1", "bindings", forwardedAs(reason.UnknownResource)},
-			{"", "v1", "componentstatuses", forwardedAs(reason.UnknownResource)},
-			{"", "v1", "streams", forwardedAs(reason.UnknownResource)},
-			{"", "v1", "deployments", forwardedAs(reason.UnknownResource)},
-			{"", "v1", "", forwardedAs(reason.UnknownResource)},
-			{"", "v2", "pods", forwardedAs(reason.UnknownResource)},
-			{"", "", "pods", forwardedAs(reason.UnknownResource)},
-			{"apps", "v2", "deployments", forwardedAs(reason.UnknownResource)},
-			{"example.com", "v1", "gadgets", forwardedAs(reason.UnknownResource)},
-			{"example.com", "v1", "widgets/status", forwardedAs(reason.UnknownResource)},
-			{"example.com", "v2", "widgets", forwardedAs(reason.UnknownResource)},
-			{"none.example.com", "v1", "widgets", forwardedAs(reason.UnknownResource)},
-			{"metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.UnknownResource)},
-			{"metrics.k8s.io", "v1beta1", "none", forwardedAs(reason.UnknownResource)},
-			{"empty.example.com", "v1", "none", forwardedAs(reason.UnknownResource)},
+		for of, want := range map[string]found{
+			" v1 pods": foundPods, " v1 nodes": {Entry: Entry{}}, "apps v1 deployments": foundDeployments, "example.com v1 widgets": foundWidgets,
 		} {
-			expectLookup(t, c, test.group, test.version, test.resource, test.want)
+			of := strings.Split(of, " ")
+			expectLookup(t, c, of[0], of[1], of[2], want)
+		}
+		for _, of := range []string{
+			" v1 pods/status", " v1 bindings", " v1 componentstatuses", " v1 streams", " v1 deployments", " v1 ", " v2 pods", "  pods",
+			"apps v2 deployments", "example.com v1 gadgets", "example.com v1 widgets/status", "example.com v2 widgets",
+			"none.example.com v1 widgets", "metrics.k8s.io v1beta1 pods", "metrics.k8s.io v1beta1 none", "empty.example.com v1 none",
+		} {
+			of := strings.Split(of, " ")
+			expectLookup(t, c, of[0], of[1], of[2], forwardedAs(reason.UnknownResource))
 		}
 		if of := (schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}); !c.Stands(of, foundDeployments.Entry) ||
 			c.Stands(of, foundWidgets.Entry) || !c.Serves("apps", "v1", "deployments") || c.Serves("apps", "v1", "none") {

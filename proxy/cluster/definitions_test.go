@@ -99,8 +99,14 @@ func TestCustomResources(t *testing.T) {
 		if c.DefinitionsReady() {
 			t.Error("ready before the first list")
 		}
-		f.Answer(0, "list "+definitionsPath)
+		f.Answer(403, "list "+definitionsPath) // nobody waits for what may not be read
 		time.Sleep(time.Minute)
+		lookup("refused", forwardedAs(reason.Upstream), foundPods)
+		if !c.DefinitionsReady() {
+			t.Error("not ready where definitions may not be read")
+		}
+		f.Answer(0, "list "+definitionsPath)
+		time.Sleep(2 * refusedRetry)
 		lookup("listed", foundWidgets, foundPods)
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Upstream)) // built in, and defined
 		expectLookup(t, c, "x.io", "v1", "b", forwardedAs(reason.UnknownResource))
@@ -110,20 +116,6 @@ func TestCustomResources(t *testing.T) {
 		lookup("no stream for a moment", foundWidgets, foundPods)
 		time.Sleep(time.Second)
 		lookup("no stream", forwardedAs(reason.Upstream), foundPods)
-	})
-}
-
-// TestDefinitionsRefused: where definitions may not be read, nobody waits for them.
-func TestDefinitionsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := withDefinition(t, crd(1, "", established))
-		f.Answer(403, "list "+definitionsPath)
-		c := runLookups(t, f)
-		expectLookup(t, c, "", "v1", "pods", foundPods)
-		expectLookup(t, c, "x.io", "v1", "a", forwardedAs(reason.Upstream))
-		if !c.DefinitionsReady() {
-			t.Error("not ready")
-		}
 	})
 }
 
@@ -162,9 +154,7 @@ func TestSelectableFields(t *testing.T) {
 		"v1": {{Name: "spec.color", JSON: []string{"spec", "color"}}, {Name: "status.deep.er_x-1", JSON: []string{"status", "deep", "er_x-1"}}},
 		"v3": nil,
 	}
-	if diff := cmp.Diff(want, is.fields); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Same(t, want, is.fields)
 	if _, err := readDefinition(&metav1.PartialObjectMetadata{}); err == nil {
 		t.Error("an object of another type is taken for a definition")
 	}

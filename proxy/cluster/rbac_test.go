@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -51,30 +51,24 @@ func watchRBAC(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) *atomic.Int
 	return &flushes
 }
 
+// TestRBACChangesFlush at once, and once more when an authorizer that lags has heard of them. A bookmark is
+// no change.
 func TestRBACChangesFlush(t *testing.T) {
 	for _, resource := range rbacResources {
-		for _, kind := range []string{"MODIFIED", "DELETED"} {
-			t.Run(resource+" "+kind, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					f := newFakeRBAC()
-					flushes := watchRBAC(t, f, proxytest.DiscardLog())
-					time.Sleep(time.Minute)
-					flushes.Store(0)
-
-					var got []int32
-					f.Event(rbacPath+resource, kind, rbacObject("0", 2))
-					got = append(got, flushes.Load()) // at once
-					time.Sleep(authorizerLag - time.Nanosecond)
-					got = append(got, flushes.Load())
-					time.Sleep(time.Nanosecond)
+		for kind, want := range map[string][]int32{"MODIFIED": {1, 1, 2, 2}, "DELETED": {1, 1, 2, 2}, "BOOKMARK": {0, 0, 0, 0}} {
+			proxytest.Bubble(t, resource+" "+kind, func(t *testing.T) {
+				f := newFakeRBAC()
+				flushes := watchRBAC(t, f, proxytest.DiscardLog())
+				time.Sleep(time.Minute)
+				flushes.Store(0)
+				f.Event(rbacPath+resource, kind, rbacObject("0", 2))
+				var got []int32
+				for _, after := range []time.Duration{0, authorizerLag - time.Nanosecond, time.Nanosecond, time.Hour} {
+					time.Sleep(after)
 					synctest.Wait()
-					got = append(got, flushes.Load()) // once more
-					time.Sleep(time.Hour)
-					got = append(got, flushes.Load()) // and that is all
-					if diff := cmp.Diff([]int32{1, 1, 2, 2}, got); diff != "" {
-						t.Errorf("flushes (-want +got):\n%s", diff)
-					}
-				})
+					got = append(got, flushes.Load())
+				}
+				expect.Same(t, want, got)
 			})
 		}
 	}
@@ -90,51 +84,9 @@ func TestRBACLateFlushesAreCoalesced(t *testing.T) {
 			f.Event(rbacPath+rbacResources[n%len(rbacResources)], "MODIFIED", rbacObject("0", n+2))
 			time.Sleep(time.Millisecond)
 		}
-		if got := flushes.Load(); got != 100 {
-			t.Errorf("%d flushes for 100 changes", got)
-		}
+		expect.Same(t, int32(100), flushes.Load())
 		time.Sleep(time.Hour)
-		if got := flushes.Load(); got != 101 {
-			t.Errorf("%d flushes in the end, want one more", got)
-		}
-	})
-}
-
-func TestRBACBookmarksDoNotFlush(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeRBAC()
-		flushes := watchRBAC(t, f, proxytest.DiscardLog())
-		time.Sleep(time.Minute)
-		flushes.Store(0)
-		f.Event(rbacPath+"roles", "BOOKMARK", rbacObject("", 7))
-		time.Sleep(time.Minute)
-		if got := flushes.Load(); got != 0 {
-			t.Errorf("%d flushes", got)
-		}
-	})
-}
-
-// What happened while the stream was down is told when it is back.
-func TestRBACFlushesAfterAGap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeRBAC()
-		flushes := watchRBAC(t, f, proxytest.DiscardLog())
-		f.Answer(http.StatusServiceUnavailable, "watch "+rbacPath+"roles", "list "+rbacPath+"roles")
-		f.Cut(rbacPath + "roles")
-		f.Collections[rbacPath+"roles"].Objects[0] = rbacObject("0", 2)
-		time.Sleep(10 * time.Minute)
-		if got := flushes.Load(); got != 0 {
-			t.Errorf("%d flushes while there was nothing to hear", got)
-		}
-		f.Answer(0, "watch "+rbacPath+"roles", "list "+rbacPath+"roles")
-		time.Sleep(time.Minute)
-		if got := flushes.Swap(0); got != 2 {
-			t.Errorf("%d flushes after the gap", got)
-		}
-		f.Event(rbacPath+"roles", "MODIFIED", rbacObject("0", 3))
-		if got := flushes.Load(); got != 1 {
-			t.Errorf("%d flushes for a change after the gap", got)
-		}
+		expect.Same(t, int32(101), flushes.Load())
 	})
 }
 
@@ -154,9 +106,7 @@ func TestRBACNotPermitted(t *testing.T) {
 		if got := f.Asked("list " + rbacPath + "roles"); got < 17 || got > 21 {
 			t.Errorf("asked %d times in an hour, want less and less often, down to once in five minutes", got)
 		}
-		if got := flushes.Load(); got != 0 {
-			t.Errorf("%d flushes", got)
-		}
+		expect.Same(t, int32(0), flushes.Load())
 
 		for _, resource := range rbacResources {
 			f.Answer(0, "watch "+rbacPath+resource, "list "+rbacPath+resource)
@@ -164,9 +114,7 @@ func TestRBACNotPermitted(t *testing.T) {
 		time.Sleep(2 * refusedRetry)
 		flushes.Store(0)
 		f.Event(rbacPath+"roles", "MODIFIED", rbacObject("0", 2))
-		if got := flushes.Load(); got != 1 {
-			t.Errorf("%d flushes for a change after it was granted", got)
-		}
+		expect.Same(t, int32(1), flushes.Load())
 	})
 }
 

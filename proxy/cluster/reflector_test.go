@@ -108,9 +108,7 @@ func TestReflectorTellsWhatChanges(t *testing.T) {
 		r, told := runThings(t, f, thing("a", "1", 1), thing("b", "1", 1))
 		gap := func(objects ...string) func() {
 			return func() {
-				f.Mu.Lock()
-				f.Collections[thingsPath].Objects = objects
-				f.Mu.Unlock()
+				f.Hold(thingsPath, objects...)
 				f.Cut(thingsPath)
 				time.Sleep(6 * time.Second)
 			}
@@ -139,9 +137,7 @@ func TestReflectorTellsWhatChanges(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", step.name, diff)
 			}
 		}
-		if got, want := fmt.Sprint(r.known), "map[n/a:3 n/d:2]"; got != want {
-			t.Errorf("known are %s, want %s", got, want)
-		}
+		expect.Same(t, "map[n/a:3 n/d:2]", fmt.Sprint(r.known))
 	})
 }
 
@@ -280,64 +276,62 @@ func TestReflectorGoesOn(t *testing.T) {
 		{"pages", []answer{{next: "p"}, {next: "q"}, {}, {}}, []string{"list", "list p", "list q", "watch 7"}},
 		{"pages that fail", []answer{{next: "p"}, {err: true}, {}, {}}, []string{"list", "list p", "list", "watch 9"}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				var asked []string
-				revision := 6
-				next := func(what string) (answer, *metav1.PartialObjectMetadata, error) {
-					if len(asked) == len(tt.answers) {
-						cancel()
-						return answer{}, nil, context.Canceled
+		proxytest.Bubble(t, tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var asked []string
+			revision := 6
+			next := func(what string) (answer, *metav1.PartialObjectMetadata, error) {
+				if len(asked) == len(tt.answers) {
+					cancel()
+					return answer{}, nil, context.Canceled
+				}
+				asked = append(asked, strings.TrimSpace(what))
+				revision++
+				a := tt.answers[len(asked)-1]
+				if a.err {
+					return a, nil, context.DeadlineExceeded
+				}
+				return a, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", ResourceVersion: strconv.Itoa(revision)}}, nil
+			}
+			source := &cache.ListWatch{
+				ListWithContextFunc: func(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
+					a, o, err := next("list " + options.Continue)
+					if err != nil {
+						return nil, err
 					}
-					asked = append(asked, strings.TrimSpace(what))
-					revision++
-					a := tt.answers[len(asked)-1]
-					if a.err {
-						return a, nil, context.DeadlineExceeded
+					return &metav1.PartialObjectMetadataList{
+						ListMeta: metav1.ListMeta{ResourceVersion: o.ResourceVersion, Continue: a.next}, Items: []metav1.PartialObjectMetadata{*o},
+					}, nil
+				},
+				WatchFuncWithContext: func(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
+					a, o, err := next("watch " + options.ResourceVersion)
+					if err != nil {
+						return nil, err
 					}
-					return a, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", ResourceVersion: strconv.Itoa(revision)}}, nil
-				}
-				source := &cache.ListWatch{
-					ListWithContextFunc: func(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
-						a, o, err := next("list " + options.Continue)
-						if err != nil {
-							return nil, err
-						}
-						return &metav1.PartialObjectMetadataList{
-							ListMeta: metav1.ListMeta{ResourceVersion: o.ResourceVersion, Continue: a.next}, Items: []metav1.PartialObjectMetadata{*o},
-						}, nil
-					},
-					WatchFuncWithContext: func(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
-						a, o, err := next("watch " + options.ResourceVersion)
-						if err != nil {
-							return nil, err
-						}
-						timeout := time.Duration(*options.TimeoutSeconds) * time.Second
-						if a.lives == 0 {
-							a.lives = timeout
-						}
-						w := watch.NewRaceFreeFake()
-						for at := time.Minute; at < timeout; at += time.Minute {
-							time.AfterFunc(at, func() {
-								if !w.IsStopped() {
-									w.Action(watch.Bookmark, o)
-								}
-							})
-						}
-						time.AfterFunc(a.lives, w.Stop)
-						return w, nil
-					},
-				}
-				r := &reflector[string]{
-					resource: "things", source: source, read: readThing, changed: func(change[string]) {}, log: proxytest.DiscardLog(),
-				}
-				r.run(ctx)
-				if d := cmp.Diff(tt.want, asked); d != "" {
-					t.Errorf("asked (-want +got):\n%s", d)
-				}
-				time.Sleep(time.Hour) // nothing is left in the bubble
-			})
+					timeout := time.Duration(*options.TimeoutSeconds) * time.Second
+					if a.lives == 0 {
+						a.lives = timeout
+					}
+					w := watch.NewRaceFreeFake()
+					for at := time.Minute; at < timeout; at += time.Minute {
+						time.AfterFunc(at, func() {
+							if !w.IsStopped() {
+								w.Action(watch.Bookmark, o)
+							}
+						})
+					}
+					time.AfterFunc(a.lives, w.Stop)
+					return w, nil
+				},
+			}
+			r := &reflector[string]{
+				resource: "things", source: source, read: readThing, changed: func(change[string]) {}, log: proxytest.DiscardLog(),
+			}
+			r.run(ctx)
+			if d := cmp.Diff(tt.want, asked); d != "" {
+				t.Errorf("asked (-want +got):\n%s", d)
+			}
+			time.Sleep(time.Hour) // nothing is left in the bubble
 		})
 	}
 }

@@ -51,44 +51,37 @@ func TestUnusualRoutes(t *testing.T) {
 	})
 }
 
+// TestWithoutRoutes: where APIServices may not be read, or not be watched, which shows no changes, the core
+// group is all there is, and the log says once what to grant.
 func TestWithoutRoutes(t *testing.T) {
-	for _, status := range []int{http.StatusForbidden, http.StatusNotFound} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFakeCluster(t)
-				f.Collections[leasesPath] = newFakeServers().Collections[leasesPath]
-				f.Answer(status, "list "+apiServicesPath, "watch "+apiServicesPath)
-				var logged logbuffer.Buffer
-				c := runCluster(t, f, func(snapshot.Invalidation) {}, slog.New(slog.NewTextHandler(&logged, nil)))
-				if !c.DiscoveryReady() {
-					t.Error("waits for what nobody may grant")
-				}
-				expectLookup(t, c, "", "v1", "pods", foundPods)
-				expectLookup(t, c, "", "v1", "none", forwardedAs(reason.UnknownResource))
-				expectLookup(t, c, "", "v2", "pods", forwardedAs(reason.UnknownResource))
-				expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
-				expectLookup(t, c, "none.example.com", "v1", "x", forwardedAs(reason.UnknownResource))
-				time.Sleep(time.Hour)
-				if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "list and watch on apiservices") {
-					t.Errorf("want one line that says what to grant, got:\n%s", got)
-				}
-				f.Answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
-				time.Sleep(2 * refusedRetry)
-				expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-			})
+	list, watch := "list "+apiServicesPath, "watch "+apiServicesPath
+	for name, tt := range map[string]struct {
+		status int
+		of     []string
+	}{"forbidden": {403, []string{list, watch}}, "not found": {404, []string{list, watch}}, "lists only": {403, []string{watch}}} {
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			f := newFakeCluster(t)
+			f.Collections[leasesPath] = newFakeServers().Collections[leasesPath]
+			f.Answer(tt.status, tt.of...)
+			var logged logbuffer.Buffer
+			c := runCluster(t, f, func(snapshot.Invalidation) {}, slog.New(slog.NewTextHandler(&logged, nil)))
+			if !c.DiscoveryReady() {
+				t.Error("waits for what nobody may grant")
+			}
+			expectLookup(t, c, "", "v1", "pods", foundPods)
+			expectLookup(t, c, "", "v1", "none", forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, "", "v2", "pods", forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, "none.example.com", "v1", "x", forwardedAs(reason.UnknownResource))
+			time.Sleep(time.Hour)
+			if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "list and watch on apiservices") {
+				t.Errorf("want one line that says what to grant, got:\n%s", got)
+			}
+			f.Answer(0, list, watch)
+			time.Sleep(2 * refusedRetry)
+			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 		})
 	}
-}
-
-// TestRoutesThatMayOnlyBeListed: that shows no changes, so it is not enough.
-func TestRoutesThatMayOnlyBeListed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeCluster(t)
-		f.Answer(http.StatusForbidden, "watch "+apiServicesPath)
-		c := runLookups(t, f)
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
-		expectLookup(t, c, "", "v1", "pods", foundPods)
-	})
 }
 
 // TestRoutesChange: who keeps objects of a group/version must let go of them when another server answers
@@ -149,9 +142,7 @@ func TestRoutesWithoutTheirStream(t *testing.T) {
 		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.UnknownResource))
 		expectLookup(t, c, "", "v1", "pods", foundPods)
 
-		f.Mu.Lock()
-		f.Collections[apiServicesPath].Objects[1] = apiService("v1", "apps", someService, 1)
-		f.Mu.Unlock()
+		f.Hold(apiServicesPath, apiService("v1", "", "", 1), apiService("v1", "apps", someService, 1))
 		f.Answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
 		time.Sleep(time.Minute)
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))

@@ -35,113 +35,39 @@ func newFakeServers() *proxytest.FakeAPI {
 	return f
 }
 
-// serversHeard is what Servers told.
-type serversHeard struct{ changed atomic.Int32 }
-
-// runServers runs servers of f in the bubble.
-func runServers(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) (*servers, *serversHeard) {
+// runServers runs servers of f in the bubble. changes wants so many changes to be told since it was called last.
+func runServers(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) (s *servers, changes func(when string, want int32)) {
 	t.Helper()
-	var heard serversHeard
-	s, err := newServers(f.Config(), log, func(string) { heard.changed.Add(1) })
+	var changed atomic.Int32
+	s, err := newServers(f.Config(), log, func(string) { changed.Add(1) })
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, s.run)
-	return s, &heard
-}
-
-// expect holds what was told since the last call against what should have been.
-func (h *serversHeard) expect(t *testing.T, when string, changes int32) {
-	t.Helper()
-	if got := h.changed.Swap(0); got != changes {
-		t.Errorf("%s: %d changes, want %d", when, got, changes)
+	return s, func(when string, want int32) {
+		t.Helper()
+		if got := changed.Swap(0); got != want {
+			t.Errorf("%s: %d changes, want %d", when, got, want)
+		}
 	}
-}
-
-// TestServersReadyWaits: nothing is known while the Leases may yet be read.
-func TestServersReadyWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServers()
-		f.Answer(http.StatusInternalServerError, "list "+leasesPath, "watch "+leasesPath)
-		s, heard := runServers(t, f, proxytest.DiscardLog())
-		time.Sleep(time.Minute)
-		if s.leases.ready() {
-			t.Error("ready without having read the Leases")
-		}
-		f.Answer(0, "list "+leasesPath, "watch "+leasesPath)
-		time.Sleep(time.Minute)
-		if !s.leases.ready() {
-			t.Error("not ready")
-		}
-		heard.expect(t, "first list", 0)
-	})
-}
-
-// TestServersComeBackSoon: however long the upstream was away, the stream of its Leases is open
-// again soon after it is back.
-func TestServersComeBackSoon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeServers()
-		_, heard := runServers(t, f, proxytest.DiscardLog())
-		f.Refuse(true)
-		f.Cut(leasesPath)
-		time.Sleep(time.Hour)
-		heard.expect(t, "away", 0)
-		if got := f.Asked("list " + leasesPath); got > 3600 {
-			t.Errorf("the stream was tried %d times in an hour", got)
-		}
-		f.Refuse(false)
-		time.Sleep(6 * time.Second)
-		f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 2))
-		heard.expect(t, "back", 1)
-	})
 }
 
 func TestServersTellOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
-		s, heard := runServers(t, f, proxytest.DiscardLog())
+		s, changes := runServers(t, f, proxytest.DiscardLog())
 		if !s.leases.ready() {
 			t.Error("not ready after the first list")
 		}
-		heard.expect(t, "the first list", 0)
+		changes("the first list", 0)
 		f.Event(leasesPath, "MODIFIED", serverLease("one", "one_1", 2))
 		time.Sleep(time.Hour)
-		heard.expect(t, "a renewal", 0)
+		changes("a renewal", 0)
 		f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 3))
-		heard.expect(t, "a new holder", 1)
+		changes("a new holder", 1)
 		f.Event(leasesPath, "ADDED", serverLease("three", "three_1", 4))
-		heard.expect(t, "one more", 1)
+		changes("one more", 1)
 		f.Event(leasesPath, "DELETED", serverLease("two", "two_1", 5))
-		heard.expect(t, "one less", 1)
+		changes("one less", 1)
 	})
-}
-
-func TestServersHoldAListAgainstWhatWasThere(t *testing.T) {
-	for name, tt := range map[string]struct {
-		after   []string
-		changes int32
-	}{
-		"nothing changed":  {[]string{serverLease("one", "one_1", 7), serverLease("two", "two_1", 8)}, 0},
-		"one went":         {[]string{serverLease("one", "one_1", 7)}, 1},
-		"one was replaced": {[]string{serverLease("one", "one_1", 7), serverLease("three", "three_1", 7)}, 2},
-		"one restarted":    {[]string{serverLease("one", "one_1", 7), serverLease("two", "two_2", 7)}, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFakeServers()
-				_, heard := runServers(t, f, proxytest.DiscardLog())
-				f.Answer(http.StatusInternalServerError, "watch "+leasesPath)
-				f.Mu.Lock()
-				f.Collections[leasesPath].Objects = tt.after
-				f.Mu.Unlock()
-				f.Cut(leasesPath)
-				time.Sleep(time.Millisecond)
-				heard.expect(t, "the stream was lost", 0)
-				f.Answer(0, "watch "+leasesPath)
-				time.Sleep(6 * time.Second)
-				heard.expect(t, "the stream is back", tt.changes)
-			})
-		})
-	}
 }
 
 // TestServersTellOfVersions: also where Leases may not be read.
@@ -150,12 +76,12 @@ func TestServersTellOfVersions(t *testing.T) {
 		f := newFakeServers()
 		f.Answer(http.StatusForbidden, "list "+leasesPath, "watch "+leasesPath)
 		var logged logbuffer.Buffer
-		s, heard := runServers(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
+		s, changes := runServers(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
 		if !s.leases.ready() {
 			t.Error("not ready")
 		}
 		time.Sleep(time.Hour)
-		heard.expect(t, "no change", 0)
+		changes("no change", 0)
 		if got := strings.Count(logged.String(), "\n"); got != 1 || !strings.Contains(logged.String(), "list and watch on leases.coordination.k8s.io in kube-system") {
 			t.Errorf("want one line that says what to grant, got:\n%s", logged.String())
 		}
@@ -165,7 +91,7 @@ func TestServersTellOfVersions(t *testing.T) {
 
 		f.Document("/version", proxytest.VersionOf("v1.37.0"))
 		time.Sleep(2 * versionEvery)
-		heard.expect(t, "an upgrade", 1)
+		changes("an upgrade", 1)
 		f.Answer(http.StatusServiceUnavailable, "get /version")
 		time.Sleep(time.Hour)
 		f.Answer(0, "get /version")
@@ -173,7 +99,7 @@ func TestServersTellOfVersions(t *testing.T) {
 		time.Sleep(time.Hour)
 		f.Document("/version", proxytest.VersionOf("v1.37.0"))
 		time.Sleep(time.Hour)
-		heard.expect(t, "no answer, no version, and the same again", 0)
+		changes("no answer, no version, and the same again", 0)
 	})
 }
 

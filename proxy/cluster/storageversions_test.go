@@ -76,19 +76,3 @@ func TestStorageVersions(t *testing.T) {
 		expectTold("nobody answers")
 	})
 }
-
-// TestStorageVersionsNotServed: most upstreams have none, and are asked seldom.
-func TestStorageVersionsNotServed(t *testing.T) {
-	for _, status := range []int{http.StatusNotFound, http.StatusForbidden} {
-		synctest.Test(t, func(t *testing.T) {
-			f := proxytest.NewFakeAPI()
-			f.Collections[storageVersionsPath] = &proxytest.FakeCollection{Kind: "StorageVersionList"}
-			f.Answer(status, "list "+storageVersionsPath)
-			runCluster(t, f, func(i snapshot.Invalidation) { t.Errorf("%+v", i) }, proxytest.DiscardLog())
-			time.Sleep(time.Hour)
-			if got := f.Asked("list " + storageVersionsPath); got > 22 {
-				t.Errorf("asked %d times in an hour", got)
-			}
-		})
-	}
-}

@@ -1,24 +1,20 @@
 package proxy
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strings"
 	"testing"
 	"testing/synctest"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
@@ -70,7 +66,7 @@ func TestWhoAnswers(t *testing.T) {
 			h.Observer, _ = observetest.New(nil)
 			h.Forward = forward.New(saying{tt.code, fromUpstream}, proxytest.DiscardLog())
 			if tt.refused {
-				h.Authorizer = authorizerOf(t, func(r *http.Request) (*http.Response, error) {
+				w.review(t, 0, func(r *http.Request) (*http.Response, error) {
 					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{})
 				})
 			}
@@ -80,10 +76,7 @@ func TestWhoAnswers(t *testing.T) {
 				expect.NoError(t, h.AuditLog.Close(t.Context()))
 				who.identity = authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane"})
 			}
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet,
-				"/apis/example.com/v1/widgets?"+strings.Replace(tt.query, now, fmt.Sprint(w.revision), 1), nil)
-			r.Header.Set("Authorization", "Bearer a")
-			r.Header.Set("Accept", "application/json")
+			r := w.request(t.Context(), tt.query)
 			out := httptest.NewRecorder()
 			through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, withCaller(r, &who))
 			expect.Same(t, []string{tt.want}, out.Header()[kubehttp.CacheStatusHeader])
@@ -97,32 +90,31 @@ func TestWhoAnswers(t *testing.T) {
 // TestReviewsAskForTheRequest: all that the upstream would authorize is in the review, as the client
 // wrote it.
 func TestReviewsAskForTheRequest(t *testing.T) {
+	const all, one = "/apis/example.com/v1/widgets", "/apis/example.com/v1/namespaces/n/widgets"
 	for target, want := range map[string]authorizationv1.ResourceAttributes{
-		"/api/v1/pods?resourceVersion=0":              {Verb: "list"},
-		"/api/v1/namespaces/n/pods?resourceVersion=0": {Verb: "list", Namespace: "n"},
-		"/api/v1/namespaces/n/pods?resourceVersion=0&fieldSelector=metadata.name%3Dx": {
+		all + "?resourceVersion=0": {Verb: "list"},
+		one + "?resourceVersion=0": {Verb: "list", Namespace: "n"},
+		one + "?resourceVersion=0&fieldSelector=metadata.name%3Dx": {
 			Verb: "list", Namespace: "n", Name: "x", FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: "metadata.name=x"},
 		},
-		"/api/v1/pods?watch=1&resourceVersion=7&labelSelector=a+in+(b)&fieldSelector=spec.nodeName%3Dy": {
+		all + "?watch=1&resourceVersion=7&labelSelector=a+in+(b)&fieldSelector=spec.nodeName%3Dy": {
 			Verb:          "watch",
 			LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "a in (b)"},
 			FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: "spec.nodeName=y"},
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h := decider(t, fakeCluster(), 0)
-			h.Policy = policy.DefaultConfig().With(policy.Switches{Watches: true})
-			var asked authorizationv1.SelfSubjectAccessReview
-			h.Authorizer = authorizerOf(t, func(r *http.Request) (*http.Response, error) {
-				expect.NoError(t, json.NewDecoder(r.Body).Decode(&asked))
-				return proxytest.JSONResponse(r, http.StatusCreated, "{}"), nil
+			w := newModelWorld(t)
+			var asked authorizationv1.SelfSubjectAccessReviewSpec
+			w.review(t, 0, func(r *http.Request) (_ *http.Response, err error) {
+				asked, err = proxytest.ReviewAsked(r)
+				return proxytest.JSONResponse(r, http.StatusCreated, "{}"), err
 			})
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
-			r.Header.Set("Authorization", "Bearer a")
-			r.Header.Set("Accept", "application/json")
-			h.decide(r, caller{identity: authntest.Identify(authntest.New(t), "Bearer a"), verdict: upstream.Accepted})
-			want.Version, want.Resource = "v1", "pods"
-			expect.Same(t, &want, asked.Spec.ResourceAttributes)
+			r := w.request(t.Context(), "")
+			r.URL, r.RequestURI = httptest.NewRequest(http.MethodGet, target, nil).URL, target
+			w.handler.decide(r, w.caller(t))
+			want.Group, want.Version, want.Resource = "example.com", "v1", "widgets"
+			expect.Same(t, &want, asked.ResourceAttributes)
 		})
 	}
 }

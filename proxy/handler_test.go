@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"testing"
 
 	"github.com/listproxy/listproxy/proxy/limits"
@@ -14,24 +13,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
 )
-
-// TestThrough: a request meets the filters in the order in which they are written down.
-func TestThrough(t *testing.T) {
-	var met []string
-	named := func(name string) filter {
-		return func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				met = append(met, name)
-				next.ServeHTTP(w, r)
-			})
-		}
-	}
-	end := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { met = append(met, "end") })
-	through(end, named("a"), named("b"), named("c")).ServeHTTP(nil, nil)
-	if want := []string{"a", "b", "c", "end"}; !slices.Equal(met, want) {
-		t.Errorf("got %q, want %q", met, want)
-	}
-}
 
 // TestNoAnswerToWhoLeft: a caller who has shut down its half of the connection, and reads on, must
 // not get the empty 200 that net/http makes of a handler that writes nothing.

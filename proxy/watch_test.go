@@ -1,14 +1,9 @@
 package proxy
 
 import (
-	stdgzip "compress/gzip"
-	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,129 +13,62 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/limits"
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// now stands for the newest revision in a query.
-const now = "NOW"
-
-// serveWhole answers from memory: a watch until it ends.
-func serveWhole(h *Handler, w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) reason.Reason {
-	s, why := h.fromMemory(w, r, who, list, a)
-	if s != nil {
-		s.serve()
-	}
-	return why
-}
-
-// watch sends a watch, changes the object while it lasts, and returns what was answered.
-func (w *modelWorld) watch(t *testing.T, query string, header http.Header) (*httptest.ResponseRecorder, reason.Reason) {
-	t.Helper()
-	who := w.caller(t)
-	query = strings.Replace(query, now, strconv.Itoa(w.revision), 1)
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis/example.com/v1/widgets?"+query, nil)
-	r.Header = header.Clone()
-	r.Header.Set("Authorization", "Bearer a")
-	r.Header.Set("Accept", "application/json")
-	out, done := httptest.NewRecorder(), make(chan reason.Reason, 1)
-	go func() {
-		list, found, why := w.handler.decide(r, who)
-		if why == "" {
-			why = serveWhole(w.handler, out, r, who, list, &found)
-		}
-		done <- why
-	}()
-	synctest.Wait()
-	w.write(1)
-	return out, <-done
-}
-
 // TestCompressedWatch: a watch comes with gzip exactly if the upstream would send it so: it
-// compresses streaming lists, the client takes gzip, and wants the state and bookmarks.
+// compresses streaming lists, the client takes gzip, and wants the state and bookmarks. It is told the same.
 func TestCompressedWatch(t *testing.T) {
-	const streaming = "watch=true&timeoutSeconds=2&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
+	const quiet = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
 	for name, tt := range map[string]struct {
 		upstream bool
 		encoding string
 		query    string
 		want     bool
 	}{
-		"streaming":            {true, "gzip", streaming + "&allowWatchBookmarks=true", true},
-		"taken for streaming":  {true, "br, gzip", "watch=true&timeoutSeconds=2&resourceVersion=0&allowWatchBookmarks=true", true},
-		"by an older upstream": {false, "gzip", streaming + "&allowWatchBookmarks=true", false},
-		"without bookmarks":    {true, "gzip", streaming, false},
-		"not the state":        {true, "gzip", "watch=true&timeoutSeconds=2&resourceVersion=" + now + "&allowWatchBookmarks=true", false},
-		"no gzip":              {true, "identity", streaming + "&allowWatchBookmarks=true", false},
-		"another spelling":     {true, "gzip;q=1", streaming + "&allowWatchBookmarks=true", false},
+		"streaming":            {true, "gzip", streaming + "&resourceVersion=0", true},
+		"taken for streaming":  {true, "br, gzip", "watch=true&resourceVersion=0&allowWatchBookmarks=true", true},
+		"by an older upstream": {false, "gzip", streaming + "&resourceVersion=0", false},
+		"without bookmarks":    {true, "gzip", quiet, false},
+		"not the state":        {true, "gzip", "watch=true&resourceVersion=" + now + "&allowWatchBookmarks=true", false},
+		"no gzip":              {true, "identity", streaming + "&resourceVersion=0", false},
+		"another spelling":     {true, "gzip;q=1", streaming + "&resourceVersion=0", false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newModelWorld(t)
-				w.compresses = tt.upstream
-				compressor, err := gzip.NewCompressor(0)
-				expect.NoError(t, err)
-				w.handler.Compressor = compressor
-				end := make(chan struct{})
-				defer close(end)
-				go func() {
-					for {
-						select {
-						case w.reviews <- struct{}{}:
-						case <-end:
-							return
-						}
-					}
-				}()
-				plain, why := w.watch(t, tt.query, http.Header{})
-				for range 20 { // it is loaded meanwhile
-					if why == "" {
-						break
-					}
-					time.Sleep(20 * time.Second)
-					plain, why = w.watch(t, tt.query, http.Header{})
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			w := newModelWorld(t)
+			w.compresses = tt.upstream
+			var err error
+			w.handler.Compressor, err = gzip.NewCompressor(0)
+			expect.NoError(t, err)
+			w.load(t)
+			// Both begin at the same revision, and see one change.
+			without, with := httptest.NewRecorder(), httptest.NewRecorder()
+			all := []*openWatch{
+				w.open(t, without, tt.query+"&timeoutSeconds=2", ""), w.open(t, with, tt.query+"&timeoutSeconds=2", tt.encoding),
+			}
+			w.write()
+			for _, o := range all {
+				if <-o.done; o.why != "" {
+					t.Fatalf("forwarded: %s", o.why)
 				}
-				if why != "" {
-					t.Fatalf("forwarded: %s", why)
-				}
-				got, why := w.watch(t, tt.query, http.Header{"Accept-Encoding": {tt.encoding}})
-				if why != "" {
-					t.Fatalf("forwarded: %s", why)
-				}
-				body := io.Reader(got.Body)
-				header := [2]string{got.Header().Get("Content-Encoding"), got.Header().Get("Vary")}
-				wantHeader := [2]string{}
-				if tt.want {
-					wantHeader = [2]string{"gzip", "Accept-Encoding"}
-					if body, err = stdgzip.NewReader(got.Body); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if diff := cmp.Diff(wantHeader, header); diff != "" {
-					t.Errorf("the header (-want +got):\n%s", diff)
-				}
-				read, err := io.ReadAll(body)
-				expect.NoError(t, err)
-				streams := strings.Contains(tt.query, "allowWatchBookmarks") && !strings.Contains(tt.query, now)
-				if ends := strings.Contains(string(read), "initial-events-end"); ends != streams {
-					t.Errorf("a bookmark ends the initial events: %t", ends)
-				}
-				// Each watch has seen one change.
-				revision := regexp.MustCompile(`"resourceVersion":"\d+"`)
-				want := revision.ReplaceAllString(plain.Body.String(), "")
-				if diff := cmp.Diff(want, revision.ReplaceAllString(string(read), "")); diff != "" || len(read) == 0 {
-					t.Errorf("(-plain +got):\n%s", diff)
-				}
-			})
+			}
+			wantHeader := [2]string{}
+			if tt.want {
+				wantHeader = [2]string{"gzip", "Accept-Encoding"}
+			}
+			expect.Same(t, wantHeader, [2]string{with.Header().Get("Content-Encoding"), with.Header().Get("Vary")})
+			told := plain(t, with)
+			expect.Same(t, plain(t, without), told)
+			streams := strings.Contains(tt.query, "allowWatchBookmarks") && !strings.Contains(tt.query, now)
+			if ends := strings.Contains(told, "initial-events-end"); ends != streams || !strings.Contains(told, "MODIFIED") {
+				t.Errorf("told %q", told)
+			}
 		})
 	}
 }
@@ -148,22 +76,17 @@ func TestCompressedWatch(t *testing.T) {
 // TestStreamingListWaitsForTheProof: a streaming list waits longer for the proof than a list does.
 // Forwarding it would cost the upstream more.
 func TestStreamingListWaitsForTheProof(t *testing.T) {
-	for query, want := range map[string]reason.Reason{
-		"watch=true&timeoutSeconds=20&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true": "",
-		"": reason.NotProven,
-	} {
-		t.Run(query, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newModelWorld(t)
-				w.handler.ConsistentWait = 1500 * time.Millisecond
-				w.probeTakes = 6 * time.Second
-				w.load(t)
-				o := w.open(t, httptest.NewRecorder(), query, "")
-				defer o.leave()
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				expect.Same(t, want, o.why)
-			})
+	for query, want := range map[string]reason.Reason{streaming + "&timeoutSeconds=20": "", "": reason.NotProven} {
+		proxytest.Bubble(t, query, func(t *testing.T) {
+			w := newModelWorld(t)
+			w.handler.ConsistentWait = 1500 * time.Millisecond
+			w.probeTakes = 6 * time.Second
+			w.load(t)
+			o := w.open(t, httptest.NewRecorder(), query, "")
+			defer o.leave()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			expect.Same(t, want, o.why)
 		})
 	}
 }
@@ -189,7 +112,6 @@ func TestNoWatchBeginsAtTheEnd(t *testing.T) {
 
 // TestTimeoutBeginsWithTheRequest: what a watch has waited for is part of its timeout.
 func TestTimeoutBeginsWithTheRequest(t *testing.T) {
-	const streaming = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	for name, tt := range map[string]struct {
 		query       string
 		proof, want time.Duration
@@ -199,18 +121,16 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 		"one that waited":                     {streaming + "&timeoutSeconds=20", 6 * time.Second, 20 * time.Second},
 		"one that waited longer than it asks": {streaming + "&timeoutSeconds=4", 6 * time.Second, 6*time.Second + time.Nanosecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newModelWorld(t)
-				w.handler.Observer, _ = observetest.New(nil)
-				w.probeTakes = tt.proof
-				w.load(t)
-				o := w.open(t, httptest.NewRecorder(), tt.query, "")
-				defer o.leave()
-				if end := o.end(t, time.Minute); end != watch.EndTimeout || o.ended != tt.want {
-					t.Errorf("it ended after %v: %q", o.ended, end)
-				}
-			})
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			w := newModelWorld(t)
+			w.handler.Observer, _ = observetest.New(nil)
+			w.probeTakes = tt.proof
+			w.load(t)
+			o := w.open(t, httptest.NewRecorder(), tt.query, "")
+			defer o.leave()
+			if end := o.end(t, time.Minute); end != watch.EndTimeout || o.ended != tt.want {
+				t.Errorf("it ended after %v: %q", o.ended, end)
+			}
 		})
 	}
 }
@@ -219,7 +139,6 @@ func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 // since the upstream would have the watch for minutes if it were forwarded. If that takes too long, it
 // is forwarded, and so are all that follow. It is the same where the state is lost, and loaded again.
 func TestStreamingListOfAColdResource(t *testing.T) {
-	const streaming = "watch=true&timeoutSeconds=600&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	cold := []reason.Reason{reason.Warming}
 	for name, tt := range map[string]struct {
 		query string
@@ -248,46 +167,43 @@ func TestStreamingListOfAColdResource(t *testing.T) {
 		"lost, and a list":              {query: "resourceVersion=0", lost: true, again: time.Hour, want: cold},
 		"lost while the proof is asked": {query: streaming, takes: time.Second, loses: 500 * time.Millisecond, again: time.Second, want: []reason.Reason{""}, after: 8 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newModelWorld(t)
-				w.answerReviews(t)
-				w.away, w.probeTakes = tt.away, tt.takes
-				if tt.lost || tt.loses > 0 {
-					w.load(t)
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			w := newModelWorld(t)
+			w.away, w.probeTakes = tt.away, tt.takes
+			if tt.lost || tt.loses > 0 {
+				w.load(t)
+			}
+			time.Sleep(time.Minute) // all but the resource is known
+			switch {
+			case tt.lost:
+				w.lose(tt.again)
+				synctest.Wait()
+			case tt.loses > 0:
+				time.AfterFunc(tt.loses, func() { w.lose(tt.again) })
+			}
+			for i, want := range tt.want {
+				out := newTold()
+				o := w.open(t, out, tt.query, "")
+				defer o.leave()
+				if tt.leave > 0 {
+					time.AfterFunc(tt.leave, o.leave)
 				}
-				time.Sleep(time.Minute) // all but the resource is known
-				switch {
-				case tt.lost:
-					w.lose(tt.again)
-					synctest.Wait()
-				case tt.loses > 0:
-					time.AfterFunc(tt.loses, func() { w.lose(tt.again) })
+				time.Sleep(tt.after)
+				synctest.Wait()
+				if text := out.String(); strings.Contains(text, "initial-events-end") != (want == "") {
+					t.Fatalf("request %d: told %q", i, text)
 				}
-				for i, want := range tt.want {
-					out := &told{ResponseRecorder: httptest.NewRecorder()}
-					o := w.open(t, out, tt.query, "")
-					defer o.leave()
-					if tt.leave > 0 {
-						time.AfterFunc(tt.leave, o.leave)
-					}
-					time.Sleep(tt.after)
-					synctest.Wait()
-					if text := out.String(); strings.Contains(text, "initial-events-end") != (want == "") {
-						t.Fatalf("request %d: told %q", i, text)
-					}
-					if want == "" {
-						continue // it goes on
-					}
-					after := tt.after
-					if i > 0 {
-						after = 0
-					}
-					if ended := <-o.done; o.why != want || ended != after {
-						t.Errorf("request %d: forwarded after %v: %q", i, ended, o.why)
-					}
+				if want == "" {
+					continue // it goes on
 				}
-			})
+				after := tt.after
+				if i > 0 {
+					after = 0
+				}
+				if ended := <-o.done; o.why != want || ended != after {
+					t.Errorf("request %d: forwarded after %v: %q", i, ended, o.why)
+				}
+			}
 		})
 	}
 }
@@ -315,46 +231,43 @@ func TestCrowdAtAColdResource(t *testing.T) {
 		"exactly":                      {query: "resourceVersionMatch=Exact&resourceVersion=" + now},
 		"a watch from a revision on":   {query: "watch=true&resourceVersion=" + now},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newModelWorld(t)
-				w.answerReviews(t)
-				w.away = tt.away
-				if tt.lost {
-					w.load(t)
-				}
-				time.Sleep(time.Minute) // all but the resource is known
-				if tt.lost {
-					w.lose(time.Hour)
-					synctest.Wait()
-				}
-				w.cut(func() { w.probeTakes = time.Second }) // so the load takes some seconds
-				var all []*openWatch
-				for range crowd {
-					o := w.open(t, &told{ResponseRecorder: httptest.NewRecorder()}, tt.query, "")
-					defer o.leave()
-					all = append(all, o)
-				}
-				time.Sleep(longestWait)
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			w := newModelWorld(t)
+			w.away = tt.away
+			if tt.lost {
+				w.load(t)
+			}
+			time.Sleep(time.Minute) // all but the resource is known
+			if tt.lost {
+				w.lose(time.Hour)
 				synctest.Wait()
-				late := w.open(t, &told{ResponseRecorder: httptest.NewRecorder()}, tt.query, "")
-				defer late.leave()
-				atOnce := 0
-				for i, o := range all {
-					switch after := <-o.done; {
-					case after == 0 && o.why == reason.Warming:
-						atOnce++
-					case after == 0 || after > longestWait || o.why != tt.answer:
-						t.Errorf("request %d: after %v %q", i, after, o.why)
-					}
+			}
+			w.cut(func() { w.probeTakes = time.Second }) // so the load takes some seconds
+			var all []*openWatch
+			for range crowd {
+				o := w.open(t, newTold(), tt.query, "")
+				defer o.leave()
+				all = append(all, o)
+			}
+			time.Sleep(longestWait)
+			synctest.Wait()
+			late := w.open(t, newTold(), tt.query, "")
+			defer late.leave()
+			atOnce := 0
+			for i, o := range all {
+				switch after := <-o.done; {
+				case after == 0 && o.why == reason.Warming:
+					atOnce++
+				case after == 0 || after > longestWait || o.why != tt.answer:
+					t.Errorf("request %d: after %v %q", i, after, o.why)
 				}
-				if want := map[bool]int{true: 4, false: crowd}[tt.waits]; atOnce != want {
-					t.Errorf("%d were forwarded at once, want %d", atOnce, want)
-				}
-				if after := <-late.done; tt.waits && (after >= longestWait || late.why != tt.answer) {
-					t.Errorf("one that came later: after %v %q", after, late.why)
-				}
-			})
+			}
+			if want := map[bool]int{true: 4, false: crowd}[tt.waits]; atOnce != want {
+				t.Errorf("%d were forwarded at once, want %d", atOnce, want)
+			}
+			if after := <-late.done; tt.waits && (after >= longestWait || late.why != tt.answer) {
+				t.Errorf("one that came later: after %v %q", after, late.why)
+			}
 		})
 	}
 }
@@ -368,11 +281,10 @@ func testManyWatchesAreReviewed(t *testing.T) {
 		watches = 2000
 		takes   = 50 * time.Millisecond
 	)
-	h := decider(t, fakeCluster(), 0)
-	h.Policy = policy.DefaultConfig().With(policy.Switches{Watches: true})
+	w := newModelWorld(t)
 	var mu sync.Mutex
 	reviews, underWay, most := 0, 0, 0
-	h.Authorizer = authorizerOf(t, func(r *http.Request) (*http.Response, error) {
+	w.review(t, time.Hour, func(r *http.Request) (*http.Response, error) {
 		mu.Lock()
 		reviews++
 		underWay++
@@ -384,25 +296,22 @@ func testManyWatchesAreReviewed(t *testing.T) {
 		mu.Unlock()
 		return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{})
 	})
-	identity := authntest.Identify(authntest.New(t), "Bearer a")
-	said := map[reason.Reason]int{}
-	watch := func(ctx context.Context, share byte, node int) {
-		target := fmt.Sprintf("/api/v1/pods?watch=true&resourceVersion=1&fieldSelector=spec.nodeName%%3Dnode-%d", node)
-		r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
-		r.Header.Set("Authorization", "Bearer a")
-		r.Header.Set("Accept", "application/json")
-		_, _, why := h.decide(r, caller{identity: identity, verdict: upstream.Accepted, flow: limits.Flow{share}})
+	said, who := map[reason.Reason]int{}, w.caller(t)
+	watch := func(share byte, name int) {
+		who := who
+		who.flow = limits.Flow{share}
+		_, _, why := w.handler.decide(w.request(t.Context(), fmt.Sprint("watch=true&resourceVersion=1&fieldSelector=metadata.name%3D", name)), who)
 		mu.Lock()
 		said[why]++
 		mu.Unlock()
 	}
 	var all sync.WaitGroup
-	for node := range watches {
-		all.Go(func() { watch(t.Context(), 1, node) })
+	for name := range watches {
+		all.Go(func() { watch(1, name) })
 	}
 	synctest.Wait()
 	begun := time.Now()
-	watch(t.Context(), 2, watches)
+	watch(2, watches)
 	if waited := time.Since(begun); waited != takes {
 		t.Errorf("another caller's watch was reviewed after %v, alone it is after %v", waited, takes)
 	}
@@ -416,10 +325,8 @@ func testManyWatchesAreReviewed(t *testing.T) {
 // TestReviewedAgain: a yes that has expired while the answer waited for its proof, or for room, is asked for
 // once more. If it is a no by then, nothing is answered.
 func TestReviewedAgain(t *testing.T) {
-	streaming := "watch=true&timeoutSeconds=20&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-	const room = 1 << 20
-	forRoom := "resourceVersion=0"
-	for request, query := range map[string]string{"a list": "", "a streaming list": streaming, "a list that waits for room": forRoom} {
+	const room, forRoom = 1 << 20, "resourceVersion=0"
+	for request, query := range map[string]string{"a list": "", "a streaming list": streaming + "&timeoutSeconds=20", "a list that waits for room": forRoom} {
 		for name, tt := range map[string]struct {
 			ttl, takes time.Duration // of a yes, and of the proof or the wait for room
 			yes        int           // that many reviews are answered with, before a no
@@ -431,35 +338,31 @@ func TestReviewedAgain(t *testing.T) {
 			"nothing kept":   {0, 6 * time.Second, 2, 2, ""},
 			"late, then not": {5 * time.Second, 6 * time.Second, 1, 2, reason.NotAllowed},
 		} {
-			t.Run(request+", "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					w := newModelWorld(t)
-					w.handler.ConsistentWait = time.Minute
-					if query == forRoom {
-						w.bulk = randomText(room / 2)
-					} else {
-						w.probeTakes = tt.takes
-					}
-					w.load(t)
-					var err error
-					w.handler.Limits, err = limits.New(limits.Config{Requests: 10, Bytes: room, Wait: time.Minute})
-					expect.NoError(t, err)
-					if query == forRoom {
-						time.AfterFunc(tt.takes, takeRoom(t, w.handler.Limits, room))
-					}
-					asked := 0
-					w.handler.Authorizer = authorizerWith(t, func(r *http.Request) (*http.Response, error) {
-						asked++
-						return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: asked <= tt.yes})
-					}, authz.Config{TTL: tt.ttl})
-					out := httptest.NewRecorder()
-					o := w.open(t, out, query, "")
-					defer o.leave()
-					<-o.done
-					if diff := cmp.Diff(tt.want, o.why); diff != "" || asked != tt.asked || (out.Body.Len() > 0) != (tt.want == "") {
-						t.Errorf("%d reviews, %d bytes (-want +got):\n%s", asked, out.Body.Len(), diff)
-					}
+			proxytest.Bubble(t, request+", "+name, func(t *testing.T) {
+				w := newModelWorld(t)
+				w.handler.ConsistentWait = time.Minute
+				if query == forRoom {
+					w.bulk = randomText(room / 2)
+				} else {
+					w.probeTakes = tt.takes
+				}
+				w.load(t)
+				w.bound(t, room, time.Minute)
+				if query == forRoom {
+					time.AfterFunc(tt.takes, w.takeRoom(t, room))
+				}
+				asked := 0
+				w.review(t, tt.ttl, func(r *http.Request) (*http.Response, error) {
+					asked++
+					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: asked <= tt.yes})
 				})
+				out := httptest.NewRecorder()
+				o := w.open(t, out, query, "")
+				defer o.leave()
+				<-o.done
+				if diff := cmp.Diff(tt.want, o.why); diff != "" || asked != tt.asked || (out.Body.Len() > 0) != (tt.want == "") {
+					t.Errorf("%d reviews, %d bytes (-want +got):\n%s", asked, out.Body.Len(), diff)
+				}
 			})
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -20,20 +19,14 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/audit"
-	"github.com/listproxy/listproxy/proxy/authz"
-	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -72,35 +65,28 @@ func TestInterruptedStates(t *testing.T) {
 		"the span is lost": {timeout: 3600, end: watch.EndLost, happens: func(w *modelWorld, _ *openWatch) {
 			w.cut(func() { w.revision++ })
 		}},
-		"the state is dropped": {timeout: 3600, end: watch.EndLost, happens: func(w *modelWorld, _ *openWatch) {
-			w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.Mismatch, Scope: snapshot.OfCollection(modelWidgets)})
-		}},
-		"the definition changed": {timeout: 3600, end: watch.EndLost, happens: func(w *modelWorld, _ *openWatch) {
-			w.tell(modelDefinitions, w.definition, func() { w.epochs.Definition++ })
-		}},
+		"the state is dropped":   {timeout: 3600, end: watch.EndLost, happens: func(w *modelWorld, _ *openWatch) { w.drop() }},
+		"the definition changed": {timeout: 3600, end: watch.EndLost, happens: func(w *modelWorld, _ *openWatch) { w.redefine() }},
 	} {
 		for _, encoding := range []string{"identity", "gzip"} {
-			t.Run(name+", "+encoding, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					w := newModelWorld(t)
-					w.compresses, w.bulk = true, randomText(600<<10) // more than is written at once
-					compressor, err := gzip.NewCompressor(0)
-					expect.NoError(t, err)
-					w.handler.Compressor = compressor
-					w.load(t)
-					out := &slowReader{httptest.NewRecorder(), reads}
-					o := w.open(t, out, fmt.Sprintf("watch=true&timeoutSeconds=%d&allowWatchBookmarks=true&"+
-						"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0", tt.timeout), encoding)
-					defer o.leave()
-					time.AfterFunc(5*time.Second, func() { tt.happens(w, o) })
-					end := o.end(t, reads+time.Second)
-					expect.Same(t, tt.end, end)
-					text := plain(t, out.ResponseRecorder)
-					whole := strings.Contains(text, "initial-events-end")
-					if whole != (tt.end == "") || !strings.HasSuffix(text, "}\n") {
-						t.Errorf("%d bytes are written, with the end of the state: %t", len(text), whole)
-					}
-				})
+			proxytest.Bubble(t, name+", "+encoding, func(t *testing.T) {
+				w := newModelWorld(t)
+				w.compresses, w.bulk = true, randomText(600<<10) // more than is written at once
+				compressor, err := gzip.NewCompressor(0)
+				expect.NoError(t, err)
+				w.handler.Compressor = compressor
+				w.load(t)
+				out := &slowReader{httptest.NewRecorder(), reads}
+				o := w.open(t, out, fmt.Sprint(streaming, "&resourceVersion=0&timeoutSeconds=", tt.timeout), encoding)
+				defer o.leave()
+				time.AfterFunc(5*time.Second, func() { tt.happens(w, o) })
+				end := o.end(t, reads+time.Second)
+				expect.Same(t, tt.end, end)
+				text := plain(t, out.ResponseRecorder)
+				whole := strings.Contains(text, "initial-events-end")
+				if whole != (tt.end == "") || !strings.HasSuffix(text, "}\n") {
+					t.Errorf("%d bytes are written, with the end of the state: %t", len(text), whole)
+				}
 			})
 		}
 	}
@@ -118,35 +104,33 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 	expect.NoError(t, err)
 	for _, compressed := range []bool{false, true} {
 		for looks := range 4 {
-			t.Run(fmt.Sprintf("gzip %t, doubt at look %d", compressed, looks), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					out, hub := httptest.NewRecorder(), benchHub(1, size)
-					asked, before := 0, 0
-					stands := func() bool {
-						if asked++; asked == looks+1 {
-							before = out.Body.Len()
-						}
-						return asked <= looks
+			proxytest.Bubble(t, fmt.Sprintf("gzip %t, doubt at look %d", compressed, looks), func(t *testing.T) {
+				out, hub := httptest.NewRecorder(), benchHub(1, size)
+				asked, before := 0, 0
+				stands := func() bool {
+					if asked++; asked == looks+1 {
+						before = out.Body.Len()
 					}
-					s := hubStream(hub, stands, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
-					defer s.cursor.Close(watch.EndGone)
-					s.handler, s.compressed, s.page = &Handler{Compressor: compressor}, compressed, &body{objects: state, size: objects * size}
-					end := s.writeInitial()
-					const endOfMember = 100 // at most, with its head; an object has more
-					if more := out.Body.Len() - before; end != watch.EndLost || more > endOfMember || !compressed && more > 0 {
-						t.Errorf("it ends as %q, %d bytes follow", end, more)
-					}
-					if compressed {
-						out.Header().Set("Content-Encoding", "gzip")
-					}
-					text := plain(t, out)
-					if got := strings.Count(text, "\n"); looks > 0 && (got == 0 || got != s.events) {
-						t.Errorf("%d events are written, and said to be %d", got, s.events)
-					}
-					if s.plain != len(text) {
-						t.Errorf("%d bytes are written, and said to be %d", len(text), s.plain)
-					}
-				})
+					return asked <= looks
+				}
+				s := hubStream(hub, stands, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+				defer s.cursor.Close(watch.EndGone)
+				s.handler, s.compressed, s.page = &Handler{Compressor: compressor}, compressed, &body{objects: state, size: objects * size}
+				end := s.writeInitial()
+				const endOfMember = 100 // at most, with its head; an object has more
+				if more := out.Body.Len() - before; end != watch.EndLost || more > endOfMember || !compressed && more > 0 {
+					t.Errorf("it ends as %q, %d bytes follow", end, more)
+				}
+				if compressed {
+					out.Header().Set("Content-Encoding", "gzip")
+				}
+				text := plain(t, out)
+				if got := strings.Count(text, "\n"); looks > 0 && (got == 0 || got != s.events) {
+					t.Errorf("%d events are written, and said to be %d", got, s.events)
+				}
+				if s.plain != len(text) {
+					t.Errorf("%d bytes are written, and said to be %d", len(text), s.plain)
+				}
 			})
 		}
 	}
@@ -165,50 +149,41 @@ func TestInterruptedStatesEndApart(t *testing.T) {
 		before, happens func(*modelWorld)
 		free            time.Duration // when all their room is
 	}{
-		"the state is dropped": {func(*modelWorld) {}, func(w *modelWorld) {
-			w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.Mismatch, Scope: snapshot.OfCollection(modelWidgets)})
-		}, reads},
+		"the state is dropped": {func(*modelWorld) {}, (*modelWorld).drop, reads},
 		"definitions are not known": {func(w *modelWorld) {
-			w.Stall(modelDefinitions)
-			w.End(modelDefinitions)
+			w.doubt()
 			time.AfterFunc(time.Minute, func() { w.Flow(modelDefinitions) })
 			time.Sleep(snapshot.Skew - reads/2)
 		}, func(*modelWorld) {}, reads + 3*time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newModelWorld(t)
-				w.bulk = randomText(100 << 10) // more than is written at once
-				var err error
-				if w.handler.Limits, err = limits.New(limits.Config{Requests: 2 * clients, Bytes: room}); err != nil {
-					t.Fatal(err)
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			w := newModelWorld(t)
+			w.bulk = randomText(100 << 10) // more than is written at once
+			w.bound(t, room, 0)
+			w.load(t)
+			tt.before(w)
+			outs, watches := make([]*slowReader, clients), make([]*openWatch, clients)
+			for i := range watches {
+				outs[i] = &slowReader{httptest.NewRecorder(), reads}
+				watches[i] = w.open(t, outs[i], streaming+"&timeoutSeconds=3600&resourceVersion=0", "identity")
+				defer watches[i].leave()
+			}
+			tt.happens(w)
+			time.Sleep(tt.free + time.Second)
+			synctest.Wait()
+			told := outs[0].Body.Len()
+			defer w.takeRoom(t, room)()
+			ends := map[time.Duration]bool{}
+			for _, o := range watches {
+				end := o.end(t, 20*time.Second)
+				if end != watch.EndLost || o.ended < time.Second {
+					t.Errorf("ended after %v: %q", o.ended, end)
 				}
-				w.load(t)
-				tt.before(w)
-				outs, watches := make([]*slowReader, clients), make([]*openWatch, clients)
-				for i := range watches {
-					outs[i] = &slowReader{httptest.NewRecorder(), reads}
-					watches[i] = w.open(t, outs[i], "watch=true&timeoutSeconds=3600&allowWatchBookmarks=true&"+
-						"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0", "identity")
-					defer watches[i].leave()
-				}
-				tt.happens(w)
-				time.Sleep(tt.free + time.Second)
-				synctest.Wait()
-				told := outs[0].Body.Len()
-				defer takeRoom(t, w.handler.Limits, room)()
-				ends := map[time.Duration]bool{}
-				for _, o := range watches {
-					end := o.end(t, 20*time.Second)
-					if end != watch.EndLost || o.ended < time.Second {
-						t.Errorf("ended after %v: %q", o.ended, end)
-					}
-					ends[o.ended] = true
-				}
-				if len(ends) < clients/2 || outs[0].Body.Len() != told {
-					t.Errorf("all ended at %v; one was told %d bytes, and then %d", ends, told, outs[0].Body.Len()-told)
-				}
-			})
+				ends[o.ended] = true
+			}
+			if len(ends) < clients/2 || outs[0].Body.Len() != told {
+				t.Errorf("all ended at %v; one was told %d bytes, and then %d", ends, told, outs[0].Body.Len()-told)
+			}
 		})
 	}
 }
@@ -219,31 +194,26 @@ func TestInterruptedStatesEndApart(t *testing.T) {
 func TestStateWhereHistoryIsShort(t *testing.T) {
 	const reads = 2 * time.Second
 	for _, bytes := range []int64{100 << 20, 1_900_000} {
-		t.Run(fmt.Sprint(bytes), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newModelWorld(t, func(c *snapshot.Config) { c.Bytes = bytes })
-				w.bulk = randomText(600 << 10) // more than is written at once
-				var err error
-				w.handler.Limits, err = limits.New(limits.Config{Requests: 10, Bytes: 100 << 20})
-				expect.NoError(t, err)
-				w.load(t)
-				out := &slowReader{httptest.NewRecorder(), reads}
-				o := w.open(t, out, "watch=true&timeoutSeconds=3600&allowWatchBookmarks=true&"+
-					"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0", "identity")
-				defer o.leave()
-				for range 3 {
-					time.Sleep(reads / 4)
-					w.write(1)
-					synctest.Wait()
-				}
-				end := o.end(t, reads+20*time.Second)
-				if whole := strings.Contains(out.Body.String(), "initial-events-end"); !whole {
-					t.Errorf("it ended as %q after %v, before the end of the state", end, o.ended)
-				}
-				if short := bytes < 100<<20; (end == watch.EndBehind) != short || short && o.ended < reads+time.Second {
-					t.Errorf("it ended as %q after %v", end, o.ended)
-				}
-			})
+		proxytest.Bubble(t, fmt.Sprint(bytes), func(t *testing.T) {
+			w := newModelWorld(t, func(c *snapshot.Config) { c.Bytes = bytes })
+			w.bulk = randomText(600 << 10) // more than is written at once
+			w.bound(t, 100<<20, 0)
+			w.load(t)
+			out := &slowReader{httptest.NewRecorder(), reads}
+			o := w.open(t, out, streaming+"&timeoutSeconds=3600&resourceVersion=0", "identity")
+			defer o.leave()
+			for range 3 {
+				time.Sleep(reads / 4)
+				w.write()
+				synctest.Wait()
+			}
+			end := o.end(t, reads+20*time.Second)
+			if whole := strings.Contains(out.Body.String(), "initial-events-end"); !whole {
+				t.Errorf("it ended as %q after %v, before the end of the state", end, o.ended)
+			}
+			if short := bytes < 100<<20; (end == watch.EndBehind) != short || short && o.ended < reads+time.Second {
+				t.Errorf("it ended as %q after %v", end, o.ended)
+			}
 		})
 	}
 }
@@ -252,96 +222,40 @@ func TestStateWhereHistoryIsShort(t *testing.T) {
 // comes after that, it is forwarded.
 func TestStreamingListThatWaitsForRoom(t *testing.T) {
 	for _, bytes := range []int64{100 << 20, 1_900_000} {
-		t.Run(fmt.Sprint(bytes), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const room = 2 << 20
-				w := newModelWorld(t, func(c *snapshot.Config) { c.Bytes = bytes })
-				w.bulk = randomText(600 << 10)
-				var err error
-				w.handler.Limits, err = limits.New(limits.Config{Requests: 10, Bytes: room, Wait: time.Minute})
-				expect.NoError(t, err)
-				w.load(t)
-				free := takeRoom(t, w.handler.Limits, room)
-				out := &told{ResponseRecorder: httptest.NewRecorder()}
-				o := w.open(t, out, "watch=true&timeoutSeconds=3600&allowWatchBookmarks=true&"+
-					"sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0", "identity")
-				defer o.leave()
-				first := w.revision
-				for range 3 {
-					time.Sleep(time.Second)
-					w.write(1)
-				}
-				synctest.Wait()
-				free()
-				synctest.Wait()
-				if bytes < 100<<20 {
-					if <-o.done; o.why != reason.History || len(out.String()) > 0 {
-						t.Errorf("%q, %d bytes", o.why, len(out.String()))
-					}
-					return
-				}
-				told := out.String()
-				end := fmt.Sprintf(`{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}`, first)
-				if events := strings.Count(told, "\n"); !strings.Contains(told, end) || events != 2+w.revision-first {
-					t.Errorf("it is told %d events, with the bookmark of %d: %t (%q)", events, first, strings.Contains(told, end), o.why)
-				}
-				select {
-				case <-o.done:
-					t.Errorf("it has ended: %q", o.why)
-				default:
-				}
-			})
-		})
-	}
-}
-
-// TestWatchThatNeverBegan: a watch that is forwarded in the end, for the reason that there is then, has
-// not ended here.
-func TestWatchThatNeverBegan(t *testing.T) {
-	for name, tt := range map[string]struct {
-		happens func(*modelWorld)
-		want    reason.Reason
-	}{
-		"definitions are not known": {want: reason.Upstream, happens: func(w *modelWorld) {
-			w.Stall(modelDefinitions)
-			w.End(modelDefinitions)
-			time.Sleep(snapshot.Skew + time.Second)
-		}},
-		"history is cut": {want: reason.History, happens: func(w *modelWorld) {
+		proxytest.Bubble(t, fmt.Sprint(bytes), func(t *testing.T) {
+			const room = 2 << 20
+			w := newModelWorld(t, func(c *snapshot.Config) { c.Bytes = bytes })
+			w.bulk = randomText(600 << 10)
+			w.bound(t, room, time.Minute)
+			w.load(t)
+			free := w.takeRoom(t, room)
+			out := newTold()
+			o := w.open(t, out, streaming+"&timeoutSeconds=3600&resourceVersion=0", "identity")
+			defer o.leave()
+			first := w.revision
 			for range 3 {
-				w.write(1)
-				synctest.Wait()
+				time.Sleep(time.Second)
+				w.write()
 			}
-		}},
-		"the state is dropped": {want: reason.Warming, happens: func(w *modelWorld) {
-			w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.Mismatch, Scope: snapshot.OfCollection(modelWidgets)})
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newModelWorld(t, func(c *snapshot.Config) { c.Bytes = 1_900_000 })
-				w.bulk = randomText(600 << 10)
-				w.load(t)
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprint("/apis/example.com/v1/widgets?watch=true&resourceVersion=", w.revision), nil)
-				r.Header.Set("Authorization", "Bearer a")
-				r.Header.Set("Accept", "application/json")
-				w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-					list, found, why := w.handler.decide(r, w.caller(t))
-					if why != "" {
-						t.Error(why)
-						return
-					}
-					tt.happens(w)
-					synctest.Wait()
-					_, why = w.handler.fromMemory(out, r, w.caller(t), list, &found)
-					expect.Same(t, tt.want, why)
-				}), w.handler.Log).ServeHTTP(httptest.NewRecorder(), r)
-				for _, c := range w.handler.Collections.Stats() {
-					if len(c.Watches.Ended) > 0 || c.Watches.Open != 0 {
-						t.Errorf("%+v are counted", c.Watches)
-					}
+			synctest.Wait()
+			free()
+			synctest.Wait()
+			if bytes < 100<<20 {
+				if <-o.done; o.why != reason.History || len(out.String()) > 0 {
+					t.Errorf("%q, %d bytes", o.why, len(out.String()))
 				}
-			})
+				return
+			}
+			told := out.String()
+			end := fmt.Sprintf(`{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}`, first)
+			if events := strings.Count(told, "\n"); !strings.Contains(told, end) || events != 2+w.revision-first {
+				t.Errorf("it is told %d events, with the bookmark of %d: %t (%q)", events, first, strings.Contains(told, end), o.why)
+			}
+			select {
+			case <-o.done:
+				t.Errorf("it has ended: %q", o.why)
+			default:
+			}
 		})
 	}
 }
@@ -355,10 +269,10 @@ func TestSpanOfAWatch(t *testing.T) {
 		w.handler.Observer, _ = observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sdktrace.AlwaysSample())))
 		w.load(t)
 		const lasts = time.Minute
-		out := &told{ResponseRecorder: httptest.NewRecorder()}
+		out := newTold()
 		o := w.open(t, out, fmt.Sprintf("watch=true&timeoutSeconds=%.0f&resourceVersion=%s", lasts.Seconds(), now), "")
-		w.write(1)
-		w.write(1)
+		w.write()
+		w.write()
 		synctest.Wait()
 		if ended := proxytest.SpanNames(spans.GetSpans()); slices.Contains(ended, observe.SpanWatch) {
 			t.Errorf("it has ended while the watch goes on: %q", ended)
@@ -414,21 +328,7 @@ func plain(t *testing.T, out *httptest.ResponseRecorder) string {
 func TestAuditOfAWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newModelWorld(t)
-		asked := 0
-		who, err := authz.NewWhoAmI(authntest.SendAs(func(r *http.Request) (*http.Response, error) {
-			asked++
-			if err := r.Context().Err(); err != nil {
-				return nil, err
-			}
-			body, err := json.Marshal(authenticationv1.SelfSubjectReview{
-				TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"},
-				Status:   authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "alice"}},
-			})
-			return proxytest.JSONResponse(r, http.StatusCreated, string(body)), err
-		}), &url.URL{Scheme: "https", Host: "upstream.example"}, authz.Config{}) // it remembers nobody
-		expect.NoError(t, err)
-		sink := &auditSink{}
-		w.handler.AuditLog, w.handler.WhoAmI = audit.NewLog(sink, proxytest.DiscardLog()), who
+		sink, asked := w.audited(t)
 		w.load(t)
 		o := w.open(t, httptest.NewRecorder(), "watch=true&timeoutSeconds=3600&resourceVersion="+now, "")
 		o.leave()
@@ -442,8 +342,8 @@ func TestAuditOfAWatch(t *testing.T) {
 			expect.NoError(t, json.Unmarshal([]byte(line), &event))
 			told = append(told, fmt.Sprint(event.Stage, " ", event.Verb, " ", event.User.Username))
 		}
-		if diff := cmp.Diff([]string{"ResponseStarted watch alice"}, told); diff != "" || asked != 1 {
-			t.Errorf("asked %d times who it is (-want +got):\n%s", asked, diff)
+		if diff := cmp.Diff([]string{"ResponseStarted watch alice"}, told); diff != "" || *asked != 1 {
+			t.Errorf("asked %d times who it is (-want +got):\n%s", *asked, diff)
 		}
 	})
 }

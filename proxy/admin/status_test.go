@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"golang.org/x/net/html"
@@ -149,9 +148,7 @@ func TestStatus(t *testing.T) {
 		}
 		want, err := os.ReadFile(path)
 		expect.NoError(t, err)
-		if diff := cmp.Diff(string(want), w.Body.String()); diff != "" {
-			t.Errorf("(-want +got; -update writes it anew):\n%s", diff)
-		}
+		expect.Same(t, string(want), w.Body.String())
 		var read Status
 		expect.NoError(t, json.Unmarshal(w.Body.Bytes(), &read))
 	})

@@ -104,9 +104,7 @@ func TestAuditedUserAgent(t *testing.T) {
 		{longest, longest},
 		{longest + "y", longest + "...TRUNCATED"},
 	} {
-		if diff := cmp.Diff(tt.want, shortenUserAgent(tt.agent)); diff != "" {
-			t.Error(diff)
-		}
+		expect.Same(t, tt.want, shortenUserAgent(tt.agent))
 	}
 }
 

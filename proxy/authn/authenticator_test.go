@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
@@ -40,6 +39,13 @@ func TestIdentify(t *testing.T) {
 		"nothing":                               {},
 		"a token":                               {header: says("Authorization", "Bearer t"), token: true},
 		"two tokens":                            {header: says("Authorization", "Bearer t", "Authorization", "Bearer u")},
+		"the same twice":                        {header: says("Authorization", "Bearer t", "Authorization", "Bearer t")},
+		"an empty one and a token":              {header: says("Authorization", "", "Authorization", "Bearer t")},
+		"an empty one":                          {header: says("Authorization", "")},
+		"no token":                              {header: says("Authorization", "Basic eA=="), token: true},
+		"a word behind":                         {header: says("Authorization", "Bearer a b")},
+		"a space behind":                        {header: says("Authorization", "Bearer a ")},
+		"a space that Unicode has":              {header: says("Authorization", "Bearer a\u00a0")},
 		"a certificate":                         {certificate: alice, user: "alice [team-a team-b system:authenticated]"},
 		"a certificate and a token":             {certificate: alice, header: says("Authorization", "Bearer t"), user: "alice [team-a team-b system:authenticated]"},
 		"a certificate and --as":                {certificate: alice, header: says("Impersonate-User", "root"), code: 403},
@@ -87,9 +93,7 @@ func TestIdentify(t *testing.T) {
 			if impersonated != test.user {
 				t.Errorf("impersonated is %q, not %q", impersonated, test.user)
 			}
-			if got := id.authorization != nil; got != test.token {
-				t.Errorf("known by its own header: %t", got)
-			}
+			expect.Same(t, test.token, id.authorization != nil)
 			if got := id.Known(); got != (test.token || test.user != "") {
 				t.Errorf("known: %t", got)
 			}
@@ -145,9 +149,7 @@ func TestImpersonatedKeys(t *testing.T) {
 	if _, ok := seen[secret.ofAuthorization("a", policy.NoToken, "").key]; ok {
 		t.Error("a token has a user's key")
 	}
-	if diff := cmp.Diff(len(users), len(seen)); diff != "" {
-		t.Error(diff)
-	}
+	expect.Same(t, len(users), len(seen))
 }
 
 // TestShownCertificates: a chain is believed as kube-apiserver believes it, in any order, if it is

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/group"
@@ -79,9 +78,7 @@ func TestImpersonatedIsTheCertificatesUser(t *testing.T) {
 			}
 			h := http.Header{"Authorization": {"Bearer x"}, "Impersonate-User": {"root"}, "Impersonate-Extra-Scopes": {"all"}, "Accept": {"a"}}
 			setImpersonation(h, id.Impersonated())
-			if diff := cmp.Diff(describeUser(want.User), describeUser(impersonated(t, h))); diff != "" {
-				t.Error(diff)
-			}
+			expect.Same(t, describeUser(want.User), describeUser(impersonated(t, h)))
 			if h["Authorization"] != nil || h.Get("Accept") != "a" {
 				t.Errorf("what else is sent: %v", h)
 			}
@@ -119,9 +116,7 @@ func FuzzImpersonate(f *testing.F) {
 		if !slices.Contains(given.Groups, user.AllAuthenticated) && !slices.Contains(given.Groups, user.AllUnauthenticated) {
 			want["groups"] = append(slices.Clone(given.Groups), user.AllAuthenticated)
 		}
-		if diff := cmp.Diff(want, describeUser(impersonated(t, h))); diff != "" {
-			t.Error(diff)
-		}
+		expect.Same(t, want, describeUser(impersonated(t, h)))
 		for name := range maps.Keys(h) {
 			if http.CanonicalHeaderKey(name) != name {
 				t.Errorf("%q is no canonical name", name)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"k8s.io/klog/v2"
@@ -17,143 +18,68 @@ import (
 // TestWhole: of an object, or a list of kube-apiserver's own, nobody can use a part.
 func TestWhole(t *testing.T) {
 	const pod, lease = "/api/v1/namespaces/a/pods/b", "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
-	for _, tt := range []struct {
-		method, target string
-		want           bool
-	}{
-		{"GET", "/api/v1/pods", true},
-		{"GET", "/api/v1/pods?watch=true", false},
-		{"GET", pod, true},
-		{"PATCH", pod + "/status", true},
-		{"POST", pod + "/eviction", true},
-		{"GET", pod + "/log", false},
-		{"GET", pod + "/proxy/stream", false},
-		{"POST", pod + "/exec", false},
-		{"GET", lease, true},
-		{"PUT", lease, true},
-		{"PUT", lease + "/status", true},
-		{"GET", "/apis/coordination.k8s.io/v1/leases", false},
-		{"DELETE", "/apis/coordination.k8s.io/v1/namespaces/a/leases", false},
-		{"GET", "/apis/example.com/v1/namespaces/a/rooms/b/stream", false},
-		{"GET", "/healthz", false},
-		{"GET", "/apis", false},
+	for want, requests := range map[bool][]string{
+		true: {
+			"GET /api/v1/pods", "GET " + pod, "PATCH " + pod + "/status", "POST " + pod + "/eviction", "GET " + lease, "PUT " + lease,
+			"PUT " + lease + "/status",
+		},
+		false: {
+			"GET /api/v1/pods?watch=true", "GET " + pod + "/log", "GET " + pod + "/proxy/stream", "POST " + pod + "/exec",
+			"GET /apis/coordination.k8s.io/v1/leases", "DELETE /apis/coordination.k8s.io/v1/namespaces/a/leases",
+			"GET /apis/example.com/v1/namespaces/a/rooms/b/stream", "GET /healthz", "GET /apis",
+		},
 	} {
-		if got := Of(httptest.NewRequest(tt.method, tt.target, nil)).Whole(); got != tt.want {
-			t.Errorf("%s %s: %t", tt.method, tt.target, got)
+		for _, request := range requests {
+			method, target, _ := strings.Cut(request, " ")
+			if got := Of(httptest.NewRequest(method, target, nil)).Whole(); got != want {
+				t.Errorf("%s: %t", request, got)
+			}
 		}
 	}
 }
 
+// TestLongRunning: what takes as long as its client likes, and what of that is a watch, which can be taken
+// up again elsewhere. What is to be upgraded is long-running, and no watch.
 func TestLongRunning(t *testing.T) {
 	const pod = "/api/v1/namespaces/a/pods/b"
-	tests := []struct {
-		method, target string
-		want           bool
-	}{
-		{"GET", "/api/v1/pods", false},
-		{"GET", "/api/v1/pods?watch=true", true},
-		{"GET", "/api/v1/pods?watch=1&resourceVersion=5", true},
-		{"GET", "/api/v1/pods?watch", true},
-		{"GET", "/api/v1/pods?watch=", true},
-		{"GET", "/api/v1/pods?watch=yes", true},
-		{"GET", "/api/v1/pods?w%61tch=true", true},
-		{"GET", "/api/v1/pods?labelSelector=%61", false},
-		{"GET", "/api/v1/pods?watch=false", false},
-		{"GET", "/api/v1/pods?watch=0", false},
-		{"GET", "/api/v1/pods?watch=FALSE&watch=true", false},
-		{"GET", "/api/v1/pods?watch=true&watch=false", true},
-		{"GET", "/api/v1/pods?labelSelector=watch", false},
-		{"GET", "/api/v1/pods?Watch=true", false},
-		{"GET", "/api/v1/pods?watch=true&limit=x", true},
-		{"GET", "/api/v1/pods?a;b&watch=true&%zz", true},
-		{"HEAD", "/api/v1/pods?watch=true", true},
-		{"POST", "/api/v1/namespaces/a/pods?watch=true", false},
-		{"GET", pod + "?watch=true", false}, // kube-apiserver does not read it either
-		{"GET", "/apis/apps/v1/namespaces/a/deployments?watch=true", true},
-		{"GET", "/api/v1/watch/pods", true},
-		{"GET", "/api/v1/watch/namespaces/a/pods/b", true},
-		{"GET", "/apis/apps/v1/watch/deployments", true},
-		{"GET", "/api/v1/proxy/nodes/a", true},
-		{"GET", "/api/v1/watch", false},
-		{"GET", "/apis/apps/v1/watch", false},
-		{"GET", pod, false},
-		{"GET", pod + "/log", true},
-		{"GET", pod + "/log?follow=true", true},
-		{"GET", pod + "/attach", true},
-		{"POST", pod + "/exec?command=sh", true},
-		{"GET", pod + "/exec", true},
-		{"POST", pod + "/portforward", true},
-		{"GET", pod + "/proxy/x/y?z", true},
-		{"DELETE", pod + "/proxy", true},
-		{"GET", "/api/v1/nodes/a/proxy/logs/", true},
-		{"GET", "/api/v1/namespaces/a/services/b/proxy", true},
-		{"GET", pod + "/status", false},
-		{"POST", pod + "/eviction", false},
-		{"POST", pod + "/ephemeralcontainers", false},
-		{"GET", "/api/v1/namespaces/exec/pods/log", false},
-		{"GET", "/api/v1/namespaces/log", false},
-		{"GET", "/debug/pprof/profile?seconds=60", true},
-		{"GET", "/debug/pprof", false},
-		{"GET", "/", false},
-		{"GET", "/version", false},
-		{"GET", "/healthz?watch=true", false},
-		{"GET", "/openapi/v3", false},
-		{"GET", "/api", false},
-		{"GET", "/apis/apps", false},
-		{"GET", "//api//v1//pods?watch=true", true}, // it is read without the empty parts
-		{"WATCH", "/x", false},
-		{"PROXY", "/api/v1/pods", false},
-		{"GET", "/logs/x", false},
-		{"OPTIONS", "/api/v1/pods?watch=true", false},
-		{"GET", "/exec", false},
-	}
-	for _, test := range tests {
-		r := httptest.NewRequest(test.method, "http://x"+test.target, nil)
-		if got := Of(r).LongRunning; got != test.want {
-			t.Errorf("%s %s: %t, want %t", test.method, test.target, got, test.want)
-		}
-		r.Header.Set("Connection", "Upgrade")
-		r.Header.Set("Upgrade", "websocket")
-		if !Of(r).LongRunning {
-			t.Errorf("%s %s is not long-running though it is to be upgraded", test.method, test.target)
-		}
-	}
-}
-
-// TestIsWatch: of what is long-running only what can be taken up again elsewhere.
-func TestIsWatch(t *testing.T) {
-	const pod = "/api/v1/namespaces/a/pods/b"
-	for target, want := range map[string]bool{
-		"/api/v1/pods":                                     false,
-		"/api/v1/pods?watch=true":                          true,
-		"/api/v1/pods?w%61tch=1&limit=x":                   true,
-		"/api/v1/pods?watch=false":                         false,
-		"/api/v1/watch/pods":                               true,
-		"/apis/apps/v1/namespaces/a/deployments?watch=yes": true,
-		"/healthz?watch=true":                              false,
-		pod + "?watch=true":                                false,
-		pod + "/log?follow=true&watch=true":                false,
-		pod + "/exec?watch=true":                           false,
-		pod + "/attach":                                    false,
-		pod + "/portforward":                               false,
-		pod + "/proxy/x?watch=true":                        false,
+	type kind struct{ LongRunning, Watch bool }
+	for want, requests := range map[kind][]string{
+		{true, true}: {
+			"GET /api/v1/pods?watch=true", "GET /api/v1/pods?watch=1&resourceVersion=5", "GET /api/v1/pods?watch", "GET /api/v1/pods?watch=",
+			"GET /api/v1/pods?watch=yes", "GET /api/v1/pods?w%61tch=true", "GET /api/v1/pods?w%61tch=1&limit=x",
+			"GET /api/v1/pods?watch=true&watch=false", "GET /api/v1/pods?a;b&watch=true&%zz", "HEAD /api/v1/pods?watch=true",
+			"GET /apis/apps/v1/namespaces/a/deployments?watch=yes", "GET /api/v1/watch/pods", "GET /api/v1/watch/namespaces/a/pods/b",
+			"GET /apis/apps/v1/watch/deployments", "GET //api//v1//pods?watch=true", // it is read without the empty parts
+		},
+		{true, false}: {
+			"GET /api/v1/proxy/nodes/a", "GET " + pod + "/log", "GET " + pod + "/log?follow=true&watch=true", "GET " + pod + "/attach",
+			"POST " + pod + "/exec?command=sh", "GET " + pod + "/exec?watch=true", "POST " + pod + "/portforward",
+			"GET " + pod + "/proxy/x/y?watch=true", "DELETE " + pod + "/proxy", "GET /api/v1/nodes/a/proxy/logs/",
+			"GET /api/v1/namespaces/a/services/b/proxy", "GET /debug/pprof/profile?seconds=60",
+		},
+		{false, false}: {
+			"GET /api/v1/pods", "GET /api/v1/pods?labelSelector=%61", "GET /api/v1/pods?watch=false", "GET /api/v1/pods?watch=0",
+			"GET /api/v1/pods?watch=FALSE&watch=true", "GET /api/v1/pods?labelSelector=watch", "GET /api/v1/pods?Watch=true",
+			"POST /api/v1/namespaces/a/pods?watch=true", "GET " + pod + "?watch=true", // kube-apiserver does not read it either
+			"GET /api/v1/watch", "GET /apis/apps/v1/watch", "GET " + pod, "GET " + pod + "/status", "POST " + pod + "/eviction",
+			"POST " + pod + "/ephemeralcontainers", "GET /api/v1/namespaces/exec/pods/log", "GET /api/v1/namespaces/log", "GET /debug/pprof",
+			"GET /", "GET /version", "GET /healthz?watch=true", "GET /openapi/v3", "GET /api", "GET /apis/apps", "WATCH /x",
+			"PROXY /api/v1/pods", "GET /logs/x", "OPTIONS /api/v1/pods?watch=true", "GET /exec",
+		},
 	} {
-		r := httptest.NewRequest(http.MethodGet, "http://x"+target, nil)
-		if got := Of(r).Watch; got != want {
-			t.Errorf("%s: %t, want %t", target, got, want)
-		}
-		if want && !Of(r).LongRunning {
-			t.Errorf("%s is a watch and not long-running", target)
-		}
-		r.Header.Set("Connection", "Upgrade")
-		r.Header.Set("Upgrade", "websocket")
-		if Of(r).Watch {
-			t.Errorf("%s is to be upgraded", target)
+		for _, request := range requests {
+			method, target, _ := strings.Cut(request, " ")
+			r := httptest.NewRequest(method, "http://x"+target, nil)
+			if got := (kind{Of(r).LongRunning, Of(r).Watch}); got != want {
+				t.Errorf("%s: %+v, want %+v", request, got, want)
+			}
+			r.Header.Set("Connection", "Upgrade")
+			r.Header.Set("Upgrade", "websocket")
+			if got := (kind{Of(r).LongRunning, Of(r).Watch}); got != (kind{true, false}) {
+				t.Errorf("%s, to be upgraded: %+v", request, got)
+			}
 		}
 	}
-}
-
-func TestLongRunningOfNothing(t *testing.T) {
 	for _, r := range []*http.Request{{}, {URL: &url.URL{}}, {URL: &url.URL{Opaque: "*"}}, {Method: "\x00", URL: &url.URL{Path: "////"}}} {
 		if Of(r).LongRunning {
 			t.Errorf("%+v is long-running", r)
@@ -189,9 +115,7 @@ func FuzzLongRunning(f *testing.F) {
 		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}}
 		info, err := policy.RequestInfo(r.Method, r.URL)
 		want := err == nil && isLongRunning(info)
-		if got := Of(r).LongRunning; got != want {
-			t.Errorf("%t, RequestInfo says %t", got, want)
-		}
+		expect.Same(t, want, Of(r).LongRunning)
 	})
 }
 

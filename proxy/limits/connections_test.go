@@ -54,23 +54,3 @@ func TestConnections(t *testing.T) {
 		t.Errorf("%d are open", bound.Open())
 	}
 }
-
-// TestConnectionsWithoutABound counts them.
-func TestConnectionsWithoutABound(t *testing.T) {
-	bound := NewConnections(0)
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	expect.NoError(t, err)
-	l := bound.Listen(plain)
-	defer func() { _ = l.Close() }()
-	for range 3 {
-		conn, err := net.Dial("tcp", l.Addr().String())
-		expect.NoError(t, err)
-		defer func() { _ = conn.Close() }()
-		served, err := l.Accept()
-		expect.NoError(t, err)
-		defer func() { _ = served.Close() }()
-	}
-	if bound.Open() != 3 || bound.Most() != 0 {
-		t.Errorf("%d of %d are open", bound.Open(), bound.Most())
-	}
-}

@@ -253,47 +253,6 @@ func playAgainstModel(t *testing.T, seed uint64) {
 	wantIdle(t, l)
 }
 
-// TestLimiterIsMaxMinFair has flows that always want more than there is. Whatever each asks for, they
-// come to hold the same.
-func TestLimiterIsMaxMinFair(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const capacity = 12
-		l := newLimiter(t, LimiterConfig{Capacity: capacity, MaxWaiting: 1000, MaxWait: time.Hour})
-		var all []*asked
-		want := func(of byte, n int) {
-			for range n {
-				all = append(all, ask(t, l, "", of, 1))
-			}
-		}
-		want(1, 60) // takes its half, and asks for more than all others together
-		want(2, 20)
-		want(3, 20)
-		want(4, 1) // and one that wants less than its part
-		first := slices.DeleteFunc(slices.Clone(all), func(a *asked) bool { return !a.isOver() })
-		for _, a := range first {
-			a.grant.Release()
-		}
-		synctest.Wait()
-		held := map[byte]int{}
-		for _, a := range all {
-			if a.isOver() && a.grant.limiter != nil {
-				held[a.of[0]]++
-			}
-		}
-		if held[4] != 1 || held[1]+held[2]+held[3] != capacity-1 || held[1] < 3 || held[2] < 3 || held[3] < 3 {
-			t.Errorf("held: %v", held)
-		}
-		for _, a := range all {
-			a.leave()
-			synctest.Wait()
-			if a.isOver() {
-				a.grant.Release()
-			}
-		}
-		wantIdle(t, l)
-	})
-}
-
 // TestLongRunningRequestsDoNotWait: they have a total, and one flow half of it.
 func TestLongRunningRequestsDoNotWait(t *testing.T) {
 	l, err := New(Config{LongRunning: 5})

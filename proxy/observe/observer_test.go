@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
@@ -109,24 +108,19 @@ func TestRequestsAreCounted(t *testing.T) {
 
 // TestVerbs: what is asked for is told by a few words, whatever the method and the path are.
 func TestVerbs(t *testing.T) {
-	for request, want := range map[string]string{
-		"GET /api/v1/pods":                                "list",
-		"GET /apis/apps/v1/namespaces/a/deployments":      "list",
-		"GET /api/v1/pods?watch=1":                        "watch",
-		"GET /api/v1/pods?watch=0":                        "list",
-		"GET /api/v1/pods?watch=1&sendInitialEvents=true": "watch",
-		"GET /api/v1/watch/pods":                          "watch",
-		"GET /api/v1/namespaces/a/pods/b":                 "other",
-		"GET /api/v1/namespaces/a/pods/b/log?follow=1":    "other",
-		"POST /api/v1/namespaces/a/pods":                  "other",
-		"DELETE /api/v1/namespaces/a/pods":                "other",
-		"MADEUP /api/v1/pods":                             "other",
-		"LIST /healthz":                                   "other",
-		"GET /healthz":                                    "other",
+	for want, requests := range map[string][]string{
+		"list":  {"GET /api/v1/pods", "GET /apis/apps/v1/namespaces/a/deployments", "GET /api/v1/pods?watch=0"},
+		"watch": {"GET /api/v1/pods?watch=1", "GET /api/v1/pods?watch=1&sendInitialEvents=true", "GET /api/v1/watch/pods"},
+		"other": {
+			"GET /api/v1/namespaces/a/pods/b", "GET /api/v1/namespaces/a/pods/b/log?follow=1", "POST /api/v1/namespaces/a/pods",
+			"DELETE /api/v1/namespaces/a/pods", "MADEUP /api/v1/pods", "LIST /healthz", "GET /healthz",
+		},
 	} {
-		method, target, _ := strings.Cut(request, " ")
-		if got := verbOf(httptest.NewRequest(method, target, nil)); got != want {
-			t.Errorf("%s is %s, want %s", request, got, want)
+		for _, request := range requests {
+			method, target, _ := strings.Cut(request, " ")
+			if got := verbOf(httptest.NewRequest(method, target, nil)); got != want {
+				t.Errorf("%s is %s, want %s", request, got, want)
+			}
 		}
 	}
 }
@@ -134,31 +128,26 @@ func TestVerbs(t *testing.T) {
 // TestSeriesAreBounded: whatever callers and upstreams make up, there are no new series.
 func TestSeriesAreBounded(t *testing.T) {
 	o, metrics := newMetered(nil)
-	send := func(i int) {
-		path := fmt.Sprintf("/apis/made-up-%d.io/v%d/namespaces/ns-%d/things-%d?resourceVersion=%d", i, i, i, i, i%7)
-		r := httptest.NewRequest(http.MethodGet, path, nil)
-		r.Header.Set("Authorization", "Bearer x")
-		observe(o, r, func(s *Record) {
-			list, reason := policy.Parse(r, kubehttp.Of(r).Info, policy.PlainToken)
-			s.Decided(list, "", reason)
-			answerWith(s, 300+i%700)
-		})
-	}
-	for i := range 700 { // every status that there can be
-		send(i)
-	}
-	before := proxytest.Gather(t, metrics)
-	for i := range 10000 {
-		send(i)
-	}
-	for name, family := range proxytest.Gather(t, metrics) {
-		if had := len(before[name].GetMetric()); len(family.GetMetric()) != had {
-			t.Errorf("%s: %d series were %d", name, len(family.GetMetric()), had)
+	count := func(requests int) (series map[string]int) {
+		for i := range requests {
+			path := fmt.Sprintf("/apis/made-up-%d.io/v%d/namespaces/ns-%d/things-%d?resourceVersion=%d", i, i, i, i, i%7)
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Header.Set("Authorization", "Bearer x")
+			observe(o, r, func(s *Record) {
+				list, reason := policy.Parse(r, kubehttp.Of(r).Info, policy.PlainToken)
+				s.Decided(list, "", reason)
+				answerWith(s, 300+i%700)
+			})
 		}
-		if n := len(family.GetMetric()); n > 100 {
-			t.Errorf("%s has %d series", name, n)
+		series = map[string]int{}
+		for name, family := range proxytest.Gather(t, metrics) {
+			if series[name] = len(family.GetMetric()); series[name] > 100 {
+				t.Errorf("%s has %d series", name, series[name])
+			}
 		}
+		return series
 	}
+	expect.Same(t, count(700), count(10000)) // 700 have every status that there can be
 }
 
 // TestResourceIsKnownByItsAnswer: what is only forwarded has its name, from the first request that
@@ -198,38 +187,6 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 				t.Errorf("counted as %v, want %s", got, tt.want)
 			}
 		})
-	}
-}
-
-// TestRefusedHasNoResource: the upstream has not said that there is one.
-func TestRefusedHasNoResource(t *testing.T) {
-	o, metrics := newMetered(nil)
-	observe(o, httptest.NewRequest(http.MethodGet, "/apis/apps/v1/deployments", nil), func(s *Record) {
-		s.Refused(RefusedIdentity)
-		answerWith(s, http.StatusForbidden)
-	})
-	if got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"]); len(got) != 1 || !strings.Contains(got[0], "resource=other,") {
-		t.Errorf("counted as %v", got)
-	}
-}
-
-// TestResourceLabelsAreBounded: the first resources have a label, and keep it.
-func TestResourceLabelsAreBounded(t *testing.T) {
-	var served servedResources
-	kind := func(i int) schema.GroupVersionResource {
-		return schema.GroupVersionResource{Group: "made.up", Version: "v1", Resource: fmt.Sprint("r", i)}
-	}
-	for range 2 {
-		for i := range 2 * maxResourceLabels {
-			want := OtherLabel
-			if i < maxResourceLabels {
-				want = kind(i).GroupResource().String()
-			}
-			expect.Same(t, want, served.add(kind(i)))
-			if label, ok := served.of(kind(i)); ok != (i < maxResourceLabels) || ok && label != want {
-				t.Errorf("%d is %q, %v", i, label, ok)
-			}
-		}
 	}
 }
 

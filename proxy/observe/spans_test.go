@@ -79,48 +79,25 @@ func TestSpanOfAList(t *testing.T) {
 	}
 }
 
-// TestReviewIsTraced: the review's request is below the request that first asked for it.
+// TestReviewIsTraced: the review's request is below the request that first asked for it. The standard is to
+// hand on the context of what is not sampled, too (https://www.w3.org/TR/trace-context), lest the upstream
+// begins a trace of its own.
 func TestReviewIsTraced(t *testing.T) {
-	o, ended := traced(sdktrace.AlwaysSample())
-	var sent http.Header
-	send := Asking(o, PurposeReview, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
-		sent = r.Header
-		return &http.Response{StatusCode: http.StatusCreated}, nil
-	})
-	observe(o, httptest.NewRequest(http.MethodGet, "/", nil), func(s *Record) {
-		ctx, span := Step(s.request.Context(), SpanReview)
-		defer span.End()
-		r := httptest.NewRequest(http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", nil)
-		if _, err := send(context.WithoutCancel(ctx), struct{}{}, r); err != nil {
-			t.Error(err)
-		}
-	})
-	spans := ended()
-	post, review := proxytest.SpanNamed(t, spans, "POST"), proxytest.SpanNamed(t, spans, SpanReview)
-	if post.Parent.SpanID() != review.SpanContext.SpanID() {
-		t.Error("the request is not below the review")
-	}
-	if parent := sent.Get("Traceparent"); !strings.Contains(parent, post.SpanContext.SpanID().String()) {
-		t.Errorf("traceparent %q", parent)
-	}
-}
-
-// TestReviewTellsThatNothingIsSampled: the standard is to hand on the context of what is not
-// sampled, too (https://www.w3.org/TR/trace-context), lest the upstream begins a trace of its own.
-func TestReviewTellsThatNothingIsSampled(t *testing.T) {
 	for name, tt := range map[string]struct {
-		sampler sdktrace.Sampler // nil: no traces
-		sent    string
-		want    string // a part of what the upstream gets
+		sampler    sdktrace.Sampler // nil: no traces
+		sent       string
+		want, ends string // of what the upstream gets
 	}{
-		"not sampled":      {sdktrace.NeverSample(), proxytest.CallersTrace, "00-"},
-		"new, not sampled": {sdktrace.NeverSample(), "", "00-"},
-		"no traces":        {nil, proxytest.CallersTrace, ""},
+		"sampled":          {sdktrace.AlwaysSample(), "", "00-", "-01"},
+		"not sampled":      {sdktrace.NeverSample(), proxytest.CallersTrace, "00-", "-00"},
+		"new, not sampled": {sdktrace.NeverSample(), "", "00-", "-00"},
+		"no traces":        {nil, proxytest.CallersTrace, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, _ := newMetered(nil)
+			ended := func() tracetest.SpanStubs { return nil }
 			if tt.sampler != nil {
-				o, _ = traced(tt.sampler)
+				o, ended = traced(tt.sampler)
 			}
 			var sent http.Header
 			send := Asking(o, PurposeReview, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
@@ -134,13 +111,19 @@ func TestReviewTellsThatNothingIsSampled(t *testing.T) {
 			observe(o, request, func(s *Record) {
 				ctx, span := Step(s.request.Context(), SpanReview)
 				defer span.End()
-				if _, err := send(context.WithoutCancel(ctx), struct{}{}, httptest.NewRequest(http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", nil)); err != nil {
-					t.Error(err)
-				}
+				r := httptest.NewRequest(http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", nil)
+				_, err := send(context.WithoutCancel(ctx), struct{}{}, r)
+				expect.NoError(t, err)
 			})
-			got := sent.Get("Traceparent")
-			if !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") || got != "" && !strings.HasSuffix(got, "-00") {
-				t.Errorf("traceparent %q", got)
+			parent := sent.Get("Traceparent")
+			if !strings.HasPrefix(parent, tt.want) || !strings.HasSuffix(parent, tt.ends) || (parent == "") != (tt.want == "") {
+				t.Errorf("traceparent %q", parent)
+			}
+			if spans := ended(); len(spans) > 0 {
+				post, review := proxytest.SpanNamed(t, spans, "POST"), proxytest.SpanNamed(t, spans, SpanReview)
+				if post.Parent.SpanID() != review.SpanContext.SpanID() || !strings.Contains(parent, post.SpanContext.SpanID().String()) {
+					t.Errorf("the request is not below the review, or is not %q", parent)
+				}
 			}
 		})
 	}
@@ -269,9 +252,7 @@ func TestCompressedFeedsAreObserved(t *testing.T) {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			read := make(chan struct{})
 			upstream := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, r *http.Request) {
-				if got := r.Header.Get("Accept-Encoding"); got != "gzip" {
-					t.Errorf("a feed accepts %q", got)
-				}
+				expect.Same(t, "gzip", r.Header.Get("Accept-Encoding"))
 				w.Header().Set("Content-Type", "application/json")
 				w.Header().Set("Content-Encoding", "gzip")
 				for _, events := range members {

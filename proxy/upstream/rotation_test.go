@@ -128,14 +128,29 @@ func (r *rotating) lookAtFiles(t *testing.T) {
 func (r *rotating) ask(t *testing.T) map[string]error {
 	t.Helper()
 	unknown := authntest.Identify(authntest.New(t), "Bearer unknown")
-	jane := authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 	said := map[string]error{}
-	for name, id := range map[string]authn.Identity{"unknown": unknown, "known": r.known, "impersonated": jane} {
+	for name, id := range map[string]authn.Identity{"unknown": unknown, "known": r.known, "impersonated": jane(t)} {
 		said[name] = r.get(t, r.RoundTripper(id, false), id, "/api")
 		said[name+", upgrade"] = r.get(t, r.RoundTripper(id, true), id, "/api")
 		said[name+", own"] = r.get(t, r.ownRoundTripper(id), id, "/api")
 	}
 	return said
+}
+
+// good wants each request to be answered.
+func (r *rotating) good(t *testing.T, when string) {
+	t.Helper()
+	for way, err := range r.ask(t) {
+		if err != nil {
+			t.Errorf("%s, %s: %v", when, way, err)
+		}
+	}
+}
+
+// jane is a user who is impersonated.
+func jane(t *testing.T) authn.Identity {
+	t.Helper()
+	return authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 }
 
 func (r *rotating) request(t *testing.T, id authn.Identity, path string) *http.Request {
@@ -203,21 +218,13 @@ func TestRotatedCA(t *testing.T) {
 		r := startRotating(t, http2, old, client)
 		r.logInWith(t, client, clients)
 		r.connect(t)
-		good := func(when string) {
-			t.Helper()
-			for way, err := range r.ask(t) {
-				if err != nil {
-					t.Errorf("%s, %s: %v", when, way, err)
-				}
-			}
-		}
-		good("at the start")
+		r.good(t, "at the start")
 		endWatch := r.watch(t, r.known)
 
 		write(t, r.cfg.CAFile, certificatePEM(fresh.Cert))
 		r.lookAtFiles(t)
 		r.show(t, fresh)
-		good("rotated")
+		r.good(t, "rotated")
 		endWatch()
 
 		r.show(t, old)
@@ -239,22 +246,13 @@ func TestRenewedClientCertificate(t *testing.T) {
 		r := startRotating(t, http2, ca, first)
 		r.logInWith(t, first, clients)
 		r.connect(t)
-		jane := authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
-		endWatch := r.watch(t, jane)
-		for way, err := range r.ask(t) {
-			if err != nil {
-				t.Errorf("at the start, %s: %v", way, err)
-			}
-		}
+		endWatch := r.watch(t, jane(t))
+		r.good(t, "at the start")
 
 		r.logInWith(t, second, clients)
 		r.lookAtFiles(t)
 		r.accepted.Store(second) // the first has ended
-		for way, err := range r.ask(t) {
-			if err != nil {
-				t.Errorf("renewed, %s: %v", way, err)
-			}
-		}
+		r.good(t, "renewed")
 		endWatch()
 	})
 }

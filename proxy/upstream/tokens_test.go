@@ -79,14 +79,12 @@ func TestRefusedIsForgotten(t *testing.T) {
 func TestShares(t *testing.T) {
 	up, err := New((&proxytest.FakeAPI{}).Config())
 	expect.NoError(t, err)
-	identifier := authntest.New(t)
-	a, b := authntest.Identify(identifier, "Bearer a"), authntest.Identify(identifier, "Bearer b")
-	up.Answered(a, false, http.MethodGet, http.StatusOK)
-	if _, share := up.Caller(a, "192.0.2.1:1"); share != authn.FlowOf(a, true, "") {
-		t.Error("an accepted token does not have its own share")
-	}
-	_, of := up.Caller(b, "192.0.2.1:1")
-	if _, other := up.Caller(b, "192.0.2.2:1"); of != authn.FlowOf(b, false, "192.0.2.1:2") || of == other {
-		t.Error("a token that is not known does not have the share of its address")
+	token := authntest.Identify(authntest.New(t), "Bearer a")
+	for _, accepted := range []bool{false, true} {
+		if accepted {
+			up.Answered(token, false, http.MethodGet, http.StatusOK)
+		}
+		_, share := up.Caller(token, "192.0.2.1:1")
+		expect.Same(t, authn.FlowOf(token, accepted, "192.0.2.1:2"), share)
 	}
 }

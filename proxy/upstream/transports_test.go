@@ -54,9 +54,7 @@ func TestNewUpstreamAddress(t *testing.T) {
 				proxytest.AssertNotContains(t, err.Error(), "hunter2")
 				return
 			}
-			if got := up.URL().String(); got != test.want {
-				t.Errorf("URL %q, want %q", got, test.want)
-			}
+			expect.Same(t, test.want, up.URL().String())
 		})
 	}
 }

@@ -1,0 +1,445 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/cluster"
+	"github.com/listproxy/listproxy/proxy/limits"
+	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/watch"
+	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/authntest"
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/observetest"
+	"github.com/listproxy/listproxy/test/proxytest"
+)
+
+const (
+	modelServices    = "/apis/apiregistration.k8s.io/v1/apiservices"
+	modelDefinitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	modelStaleness   = 90 * time.Second
+
+	modelPath = "/apis/example.com/v1/widgets"
+	// streaming is a streaming list of the newest state.
+	streaming = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+	// now stands for the newest revision in a query.
+	now = "NOW"
+)
+
+var modelUpstream = &url.URL{Scheme: "https", Host: "upstream.example"}
+
+// modelWorld is a cluster with one custom resource that has one object, and a Handler before it.
+type modelWorld struct {
+	*proxytest.FakeAPI
+	handler *Handler
+	// probeTakes is how long a probe of a feed takes, how far the API server is.
+	probeTakes time.Duration
+
+	mu         sync.Mutex
+	generation int // of the definition
+	revision   int
+	watches    []*io.PipeWriter
+	// told counts what was told of definitions and APIServices.
+	told int
+	// failing: nothing can be loaded.
+	failing bool
+	// away: the API server does not answer feeds.
+	away bool
+	// compresses: streaming lists come with gzip.
+	compresses bool
+	// bulk makes the object long; it has nothing to escape.
+	bulk string
+}
+
+func (w *modelWorld) item() string {
+	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget",`+
+		`"metadata":{"name":"a","namespace":"n","resourceVersion":"%d"},"spec":"%d%s"}`,
+		w.revision, w.generation, w.bulk)
+}
+
+func (w *modelWorld) list(items string) string {
+	return fmt.Sprintf(`{"apiVersion":"example.com/v1","items":[%s],"kind":"WidgetList","metadata":{"continue":"","resourceVersion":"%d"}}`+"\n", items, w.revision)
+}
+
+func modelEvent(kind, object string) string {
+	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", kind, object)
+}
+
+// feed answers a feed. A watch that is to go on where another one broke is told that this is too old.
+func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
+	query := r.URL.Query()
+	if strings.Contains(query.Get("fieldSelector"), "~") {
+		w.mu.Lock()
+		takes := w.probeTakes
+		w.mu.Unlock()
+		time.Sleep(takes)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	watches, of, initial := query.Get("watch") != "", query.Get("fieldSelector"), query.Get("sendInitialEvents") != ""
+	if loads := of == "" && (initial || !watches); w.away || w.failing && loads {
+		return nil, io.ErrUnexpectedEOF
+	}
+	bookmark := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}}`, w.revision)
+	switch {
+	case initial && of != "":
+		res := proxytest.JSONResponse(r, http.StatusOK, modelEvent("BOOKMARK", bookmark))
+		res.Uncompressed = w.compresses // net/http has read it
+		return res, nil
+	case initial:
+		body, in := io.Pipe()
+		w.watches = append(w.watches, in)
+		context.AfterFunc(r.Context(), func() { _ = in.CloseWithError(r.Context().Err()) })
+		res := proxytest.JSONResponse(r, http.StatusOK, "")
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(strings.NewReader(modelEvent("ADDED", w.item())+modelEvent("BOOKMARK", bookmark)), body), body}
+		return res, nil
+	case watches && of != "":
+		return proxytest.JSONResponse(r, http.StatusOK, modelEvent("ADDED", w.item())), nil
+	case watches:
+		return proxytest.JSONResponse(r, http.StatusGone, `{"kind":"Status","apiVersion":"v1","code":410}`), nil
+	case strings.Contains(r.Header.Get("Accept"), "protobuf"):
+		return proxytest.JSONResponse(r, http.StatusNotAcceptable, ""), nil
+	case of != "":
+		return proxytest.JSONResponse(r, http.StatusOK, w.list("")), nil
+	}
+	return proxytest.JSONResponse(r, http.StatusOK, w.list(w.item())), nil
+}
+
+func (w *modelWorld) service(remote bool) string {
+	service := ""
+	if remote {
+		service = `,"service":{"namespace":"n","name":"s","port":443}`
+	}
+	return fmt.Sprintf(`{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.example.com","resourceVersion":"%d",`+
+		`"labels":{"kube-aggregator.kubernetes.io/automanaged":"true"}},"spec":{"group":"example.com","version":"v1"%s}}`, w.told, service)
+}
+
+func (w *modelWorld) definition() string {
+	return fmt.Sprintf(`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",`+
+		`"metadata":{"name":"widgets.example.com","resourceVersion":"%d","generation":%d},`+
+		`"spec":{"group":"example.com","scope":"Namespaced","versions":[{"name":"v1","served":true}]},`+
+		`"status":{"conditions":[{"type":"Established","status":"True"}]}}`, w.told, w.generation)
+}
+
+// change makes a change of the object at path: those who list it see it, and nobody is told.
+func (w *modelWorld) change(path string, object func() string) (is string) {
+	w.mu.Lock()
+	w.revision++
+	w.told++
+	is = object()
+	w.mu.Unlock()
+	w.Hold(path, is)
+	return is
+}
+
+// redefine changes the definition, and tells whoever follows it.
+func (w *modelWorld) redefine() {
+	w.Event(modelDefinitions, "MODIFIED", w.change(modelDefinitions, w.redefined))
+}
+
+func (w *modelWorld) redefined() string {
+	w.generation++
+	return w.definition()
+}
+
+// reroute has another server, or kube-apiserver itself, answer for the group.
+func (w *modelWorld) reroute(remote bool) {
+	w.Event(modelServices, "MODIFIED", w.change(modelServices, func() string { return w.service(remote) }))
+}
+
+// drop has the state dropped, as after a self-check.
+func (w *modelWorld) drop() {
+	w.handler.Collections.Invalidate(snapshot.Invalidation{Cause: snapshot.Mismatch, Scope: snapshot.OfCollection(modelWidgets)})
+}
+
+// doubt makes nothing be told of definitions, until they flow again.
+func (w *modelWorld) doubt() {
+	w.Stall(modelDefinitions)
+	w.End(modelDefinitions)
+}
+
+// cut ends the watches of feeds when something has happened.
+func (w *modelWorld) cut(happened func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	happened()
+	for _, watch := range w.watches {
+		_ = watch.CloseWithError(io.ErrUnexpectedEOF)
+	}
+	w.watches = nil
+}
+
+// lose makes feeds lose their state: a stream tells of what cannot be. It is loaded again after a time.
+func (w *modelWorld) lose(again time.Duration) {
+	w.mu.Lock()
+	w.failing = true
+	watches := w.watches
+	event := modelEvent("DELETED", fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget",`+
+		`"metadata":{"name":"unknown","namespace":"n","resourceVersion":"%d"}}`, w.revision+1))
+	w.mu.Unlock()
+	for _, watch := range watches {
+		_, _ = io.WriteString(watch, event)
+	}
+	w.cut(func() {})
+	time.AfterFunc(again, func() { w.cut(func() { w.failing = false }) })
+}
+
+// write changes the object at the next revision, and tells feeds.
+func (w *modelWorld) write() {
+	w.mu.Lock()
+	w.revision++
+	watches, event := w.watches, modelEvent("MODIFIED", w.item())
+	w.mu.Unlock()
+	for _, watch := range watches {
+		_, _ = io.WriteString(watch, event) // or the feed has left it
+	}
+}
+
+var modelWidgets = snapshot.Resource{
+	GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
+	Namespaced:           true, Representation: media.JSON,
+}
+
+// newModelWorld returns a world in a bubble. Every review says yes.
+func newModelWorld(t *testing.T, change ...func(*snapshot.Config)) *modelWorld {
+	t.Helper()
+	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 100}
+	w.Collections[modelServices] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{w.service(false)}}
+	w.Collections[modelDefinitions] = &proxytest.FakeCollection{
+		Kind: "CustomResourceDefinitionList", APIVersion: "apiextensions.k8s.io/v1", Objects: []string{w.definition()},
+	}
+	w.Document("/apis/example.com/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1","resources":[`+
+		`{"name":"widgets","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`)
+	w.Document("/version", proxytest.VersionOf("v1.36.3"))
+	var served *cluster.Cluster
+	config := snapshot.Config{
+		Client: &http.Client{Transport: proxytest.Transport(w.feed)},
+		Base:   modelUpstream,
+		Limits: snapshot.Limits{History: time.Hour, Staleness: modelStaleness, Wait: 100 * time.Millisecond},
+		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
+			return served.Fields(ctx, gvr)
+		},
+		Settings: func(schema.GroupVersionResource) snapshot.Settings { return snapshot.Settings{Watches: true} },
+		Log:      proxytest.DiscardLog(),
+	}
+	for _, of := range change {
+		of(&config)
+	}
+	collections := snapshot.NewCollections(config)
+	served, err := cluster.New(w.Config(), cluster.Config{
+		Invalidate: collections.Invalidate, Verify: collections.Verify, Log: proxytest.DiscardLog(),
+	})
+	expect.NoError(t, err)
+	w.handler = &Handler{
+		Policy: policy.DefaultConfig().With(policy.Switches{Consistent: policy.ConsistentAlways, Watches: true}),
+
+		ConsistentWait: 3 * time.Second,
+
+		Cluster:     served,
+		Collections: collections,
+		Observer:    observetest.Unread(),
+		Log:         proxytest.DiscardLog(),
+	}
+	w.bound(t, 10_000, 24*time.Hour)
+	w.review(t, 24*time.Hour, func(r *http.Request) (*http.Response, error) {
+		return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+	})
+	t.Cleanup(collections.Close)
+	proxytest.RunInBubble(t, served.Run)
+	return w
+}
+
+// bound sets how many bytes of answers there may be, and how long an answer waits for its part.
+func (w *modelWorld) bound(t *testing.T, bytes int64, wait time.Duration) {
+	t.Helper()
+	bounds, err := limits.New(limits.Config{Requests: 10, Bytes: bytes, Wait: wait})
+	expect.NoError(t, err)
+	w.handler.Limits = bounds
+}
+
+// takeRoom takes all of so many bytes, for two others.
+func (w *modelWorld) takeRoom(t *testing.T, bytes int) (release func()) {
+	t.Helper()
+	var taken []limits.Grant
+	for of := range byte(2) {
+		room, err := w.handler.Limits.Answer(t.Context(), limits.Flow{of}, bytes/2)
+		expect.NoError(t, err)
+		taken = append(taken, room)
+	}
+	return func() {
+		for i := range taken {
+			taken[i].Release()
+		}
+	}
+}
+
+// review has reviews answered so from now on.
+func (w *modelWorld) review(t *testing.T, ttl time.Duration, answer proxytest.Transport) {
+	t.Helper()
+	rights, err := authz.NewAuthorizer(authntest.SendAs(answer), modelUpstream, authz.Config{TTL: ttl, Timeout: 24 * time.Hour}, proxytest.DiscardLog())
+	expect.NoError(t, err)
+	w.handler.Authorizer = rights
+}
+
+// audited has an audit log, in which all callers are alice, and counts how often it was asked who they are.
+func (w *modelWorld) audited(t *testing.T) (log *auditSink, asked *int) {
+	t.Helper()
+	log, asked = &auditSink{}, new(int)
+	who, err := authz.NewWhoAmI(authntest.SendAs(func(r *http.Request) (*http.Response, error) {
+		*asked++
+		if err := r.Context().Err(); err != nil {
+			return nil, err
+		}
+		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
+	}), modelUpstream, authz.Config{}) // it remembers nobody
+	expect.NoError(t, err)
+	w.handler.AuditLog, w.handler.WhoAmI = audit.NewLog(log, proxytest.DiscardLog()), who
+	return log, asked
+}
+
+// auditSink is what an audit log is written to.
+type auditSink struct{ strings.Builder }
+
+// Close implements [io.Closer].
+func (*auditSink) Close() error { return nil }
+
+// load makes the resource be in memory.
+func (w *modelWorld) load(t *testing.T) {
+	t.Helper()
+	if _, why := w.handler.Collections.Use(modelWidgets); why != reason.None {
+		t.Fatal(why)
+	}
+	time.Sleep(20 * time.Second)
+}
+
+// request is one for the resource.
+func (w *modelWorld) request(ctx context.Context, query string) *http.Request {
+	target := modelPath + "?" + strings.Replace(query, now, strconv.Itoa(w.revision), 1)
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	r.Header.Set("Authorization", "Bearer a")
+	r.Header.Set("Accept", "application/json")
+	return r
+}
+
+// caller returns who sends a request that comes now.
+func (w *modelWorld) caller(t *testing.T) caller {
+	t.Helper()
+	identity := authntest.Identify(authntest.New(t), "Bearer a")
+	return caller{
+		identity: identity, verdict: upstream.Accepted, flow: authn.FlowOf(identity, true, ""), lastProbe: w.handler.Collections.LastProbe(),
+	}
+}
+
+// openWatch is a watch that is being answered from memory.
+type openWatch struct {
+	http.ResponseWriter
+	world *modelWorld
+	begun time.Time
+	// leave is what its client does who goes.
+	leave context.CancelFunc
+	// done gives when it ended, since begun, and why it was not answered from memory if it was not.
+	done  chan time.Duration
+	why   reason.Reason
+	ended time.Duration
+}
+
+// told is what a client was told, to be read while it is told more.
+type told struct {
+	*httptest.ResponseRecorder
+	mu sync.Mutex
+}
+
+func newTold() *told { return &told{ResponseRecorder: httptest.NewRecorder()} }
+
+// Write implements io.Writer.
+func (o *told) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ResponseRecorder.Write(p)
+}
+
+// String returns it.
+func (o *told) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.Body.String()
+}
+
+// open begins a request of a client that accepts an encoding. What is answered is written to out.
+func (w *modelWorld) open(t *testing.T, out http.ResponseWriter, query, encoding string) *openWatch {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	o := &openWatch{ResponseWriter: out, world: w, begun: time.Now(), leave: leave, done: make(chan time.Duration, 1)}
+	r := w.request(ctx, query)
+	r.Header.Set("Accept-Encoding", encoding)
+	who := w.caller(t)
+	handler := w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		list, found, why := w.handler.decide(r, who)
+		if o.why = why; why != reason.None {
+			return
+		}
+		var s *watchStream
+		if s, o.why = w.handler.fromMemory(out, r, who, list, &found); s != nil {
+			s.serve()
+		}
+	}), w.handler.Log)
+	go func() {
+		handler.ServeHTTP(out, r)
+		o.done <- time.Since(o.begun)
+	}()
+	synctest.Wait()
+	return o
+}
+
+// end waits for the end, at most until then after the beginning, and returns why it came, by what is
+// counted; "" if it has not come.
+func (o *openWatch) end(t *testing.T, until time.Duration) watch.Ending {
+	t.Helper()
+	select {
+	case o.ended = <-o.done:
+	case <-time.After(until - time.Since(o.begun)):
+		synctest.Wait() // what was written may be read now
+		return ""
+	}
+	if o.why != "" {
+		t.Fatalf("not from memory: %s", o.why)
+	}
+	for range 10 { // it may have to be loaded again first
+		if _, why := o.world.handler.Collections.Use(modelWidgets); why == reason.None {
+			break
+		}
+		time.Sleep(20 * time.Second)
+	}
+	for _, c := range o.world.handler.Collections.Stats() {
+		for why := range c.Watches.Ended {
+			return why
+		}
+	}
+	t.Fatal("it is not counted that it has ended")
+	return ""
+}

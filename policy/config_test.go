@@ -76,9 +76,7 @@ func TestEveryField(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, err := ParseConfig("p", []byte(text))
 			expect.NoError(t, err)
-			if diff := cmp.Diff(want, c.For("example.com", "things")); diff != "" {
-				t.Errorf("rule (-want +got):\n%s", diff)
-			}
+			expect.Same(t, want, c.For("example.com", "things"))
 		})
 	}
 	for text, want := range map[string]ConsistentLists{"true": ConsistentOn, "false": ConsistentNever, "always": ConsistentAlways} {
@@ -122,9 +120,7 @@ defaults:
 			t.Errorf("%s %s (-want +got):\n%s", test.group, test.resource, diff)
 		}
 	}
-	if got := c.Targets()[0].String(); got != "deployments.apps" {
-		t.Errorf("the first target is %s", got)
-	}
+	expect.Same(t, "deployments.apps", c.Targets()[0].String())
 }
 
 // TestSecretsAndEvents: nothing but a rule that names Secrets turns them on; nothing does Events.

@@ -36,9 +36,7 @@ func raw(json string) string {
 func TestEncodeContinueIsTheUpstreams(t *testing.T) {
 	// Seen on a running kube-apiserver.
 	want := raw(`{"v":"meta.k8s.io/v1","rv":20956,"start":"/ns-00/name\u0000"}`)
-	if got := EncodeContinue(20956, "ns-00/name\x00"); got != want {
-		t.Errorf("EncodeContinue = %s, want %s", got, want)
-	}
+	expect.Same(t, want, EncodeContinue(20956, "ns-00/name\x00"))
 	for _, start := range []string{"name\x00", "ns/name\x00", "system:a<b>&c\x00", "ns/näme\u2028\x00", "ns"} {
 		want := upstreamToken(t, start, math.MaxInt64)
 		if got := EncodeContinue(math.MaxInt64, start); got != want {
@@ -53,54 +51,54 @@ func TestDecodeContinue(t *testing.T) {
 		start    string
 		ok       bool
 	}
-	for name, test := range map[string]struct {
-		token string
-		want  result
-	}{
-		"cache's form":    {raw(`{"v":"meta.k8s.io/v1","rv":20956,"start":"/ns-00/name\u0000"}`), result{20956, "ns-00/name\x00", true}},
-		"etcd's form":     {raw(`{"v":"meta.k8s.io/v1","rv":20956,"start":"ns-00/name\u0000"}`), result{20956, "ns-00/name\x00", true}},
-		"newest":          {raw(`{"v":"meta.k8s.io/v1","rv":-1,"start":"/name\u0000"}`), result{-1, "name\x00", true}},
-		"revision 0":      {raw(`{"v":"meta.k8s.io/v1","rv":0,"start":"/name"}`), result{0, "name", true}},
-		"HTML characters": {raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/a\u003cb\u0000"}`), result{1, "a<b\x00", true}},
-
-		"empty":                   {token: ""},
-		"not base64":              {token: "not a token"},
-		"padded":                  {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/na"}`) + "="},
-		"line break in base64":    {token: "\n" + raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/n"}`)},
-		"not JSON":                {token: raw(`hello`)},
-		"space in JSON":           {token: raw(`{"v":"meta.k8s.io/v1", "rv":1,"start":"/n"}`)},
-		"space after JSON":        {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/n"} `)},
-		"other order":             {token: raw(`{"rv":1,"v":"meta.k8s.io/v1","start":"/n"}`)},
-		"other case":              {token: raw(`{"V":"meta.k8s.io/v1","rv":1,"start":"/n"}`)},
-		"more fields":             {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/n","x":1}`)},
-		"field twice":             {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"rv":2,"start":"/n"}`)},
-		"other escape":            {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/\u006e"}`)},
-		"zero byte not escaped":   {token: raw("{\"v\":\"meta.k8s.io/v1\",\"rv\":1,\"start\":\"/n\x00\"}")},
-		"HTML not escaped":        {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/a<b"}`)},
-		"not UTF-8":               {token: raw("{\"v\":\"meta.k8s.io/v1\",\"rv\":1,\"start\":\"/\xff\"}")},
-		"revision in exponent":    {token: raw(`{"v":"meta.k8s.io/v1","rv":1e3,"start":"/n"}`)},
-		"revision over int64":     {token: raw(`{"v":"meta.k8s.io/v1","rv":9223372036854775808,"start":"/n"}`)},
-		"revision -0":             {token: raw(`{"v":"meta.k8s.io/v1","rv":-0,"start":"/n"}`)},
-		"no version":              {token: raw(`{"v":"","rv":1,"start":"/n"}`)},
-		"other version":           {token: raw(`{"v":"meta.k8s.io/v2","rv":1,"start":"/n"}`)},
-		"no start":                {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":""}`)},
-		"start is only a slash":   {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/"}`)},
-		"two slashes":             {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"//n"}`)},
-		"slash at the end":        {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/ns/"}`)},
-		"parent":                  {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/../secrets/a"}`)},
-		"parent without slash":    {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"../secrets/a"}`)},
-		"parent in the middle":    {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/ns/../other/a"}`)},
-		"this folder":             {token: raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/./ns/a"}`)},
-		"null":                    {token: raw(`null`)},
-		"list":                    {token: raw(`[]`)},
-		"trailing bits in base64": {token: trailingBits(t)},
+	for json, want := range map[string]result{
+		`{"v":"meta.k8s.io/v1","rv":20956,"start":"/ns-00/name\u0000"}`: {20956, "ns-00/name\x00", true}, // the cache's form
+		`{"v":"meta.k8s.io/v1","rv":20956,"start":"ns-00/name\u0000"}`:  {20956, "ns-00/name\x00", true}, // etcd's
+		`{"v":"meta.k8s.io/v1","rv":-1,"start":"/name\u0000"}`:          {-1, "name\x00", true},          // the newest state
+		`{"v":"meta.k8s.io/v1","rv":0,"start":"/name"}`:                 {0, "name", true},
+		`{"v":"meta.k8s.io/v1","rv":1,"start":"/a\u003cb\u0000"}`:       {1, "a<b\x00", true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			revision, start, ok := DecodeContinue(test.token)
-			if got := (result{revision, start, ok}); got != test.want {
-				t.Errorf("DecodeContinue = %+v, want %+v", got, test.want)
-			}
-		})
+		revision, start, ok := DecodeContinue(raw(json))
+		if got := (result{revision, start, ok}); got != want {
+			t.Errorf("%s: %+v, want %+v", json, got, want)
+		}
+	}
+	for name, token := range map[string]string{
+		"empty":                   "",
+		"not base64":              "not a token",
+		"padded":                  raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/na"}`) + "=",
+		"line break in base64":    "\n" + raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/n"}`),
+		"not JSON":                raw(`hello`),
+		"space in JSON":           raw(`{"v":"meta.k8s.io/v1", "rv":1,"start":"/n"}`),
+		"space after JSON":        raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/n"} `),
+		"other order":             raw(`{"rv":1,"v":"meta.k8s.io/v1","start":"/n"}`),
+		"other case":              raw(`{"V":"meta.k8s.io/v1","rv":1,"start":"/n"}`),
+		"more fields":             raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/n","x":1}`),
+		"field twice":             raw(`{"v":"meta.k8s.io/v1","rv":1,"rv":2,"start":"/n"}`),
+		"other escape":            raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/\u006e"}`),
+		"zero byte not escaped":   raw("{\"v\":\"meta.k8s.io/v1\",\"rv\":1,\"start\":\"/n\x00\"}"),
+		"HTML not escaped":        raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/a<b"}`),
+		"not UTF-8":               raw("{\"v\":\"meta.k8s.io/v1\",\"rv\":1,\"start\":\"/\xff\"}"),
+		"revision in exponent":    raw(`{"v":"meta.k8s.io/v1","rv":1e3,"start":"/n"}`),
+		"revision over int64":     raw(`{"v":"meta.k8s.io/v1","rv":9223372036854775808,"start":"/n"}`),
+		"revision -0":             raw(`{"v":"meta.k8s.io/v1","rv":-0,"start":"/n"}`),
+		"no version":              raw(`{"v":"","rv":1,"start":"/n"}`),
+		"other version":           raw(`{"v":"meta.k8s.io/v2","rv":1,"start":"/n"}`),
+		"no start":                raw(`{"v":"meta.k8s.io/v1","rv":1,"start":""}`),
+		"start is only a slash":   raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/"}`),
+		"two slashes":             raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"//n"}`),
+		"slash at the end":        raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/ns/"}`),
+		"parent":                  raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/../secrets/a"}`),
+		"parent without slash":    raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"../secrets/a"}`),
+		"parent in the middle":    raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/ns/../other/a"}`),
+		"this folder":             raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/./ns/a"}`),
+		"null":                    raw(`null`),
+		"list":                    raw(`[]`),
+		"trailing bits in base64": trailingBits(t),
+	} {
+		if revision, start, ok := DecodeContinue(token); ok {
+			t.Errorf("%s: read as (%d, %q)", name, revision, start)
+		}
 	}
 }
 

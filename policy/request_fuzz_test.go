@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,9 +56,7 @@ func checkParse(t *testing.T, r *http.Request) {
 		Continue:             options.Continue,
 		Limit:                options.Limit,
 	}
-	if diff := cmp.Diff(upstream, got.Options); diff != "" {
-		t.Errorf("options (-upstream +got):\n%s", diff)
-	}
+	expect.Same(t, upstream, got.Options)
 	if options.Watch || options.SendInitialEvents != nil {
 		t.Errorf("the upstream reads more from %q: %+v", r.RequestURI, options)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // selecting is a list of a path, in a namespace or not, with these selectors.
@@ -31,58 +32,42 @@ func selecting(path, labelSelector, fieldSelector string, options ...string) str
 
 // TestSelectorName: a name is what the API server authorizes, in every spelling.
 func TestSelectorName(t *testing.T) {
-	for selector, want := range map[string]struct {
-		name   string
-		reason reason.Reason
-	}{
-		"":                                     {"", ""},
-		"metadata.name=x":                      {"x", ""},
-		"metadata.name==x":                     {"x", ""},
-		"spec.nodeName=n,metadata.name=x":      {"x", ""},
-		",metadata.name=x,":                    {"x", ""},
-		"metadata.name=X_y:z":                  {"X_y:z", ""},
-		"metadata.name=..x":                    {"..x", ""},
-		"metadata.name=x ":                     {"x ", ""},
-		`metadata.name=a\,b`:                   {"a,b", ""},
-		"metadata.name!=x":                     {"", ""},
-		"metadata.name!=":                      {"", ""},
-		"metadata.name =x":                     {"", ""},
-		"name=x":                               {"", ""},
-		"spec.nodeName=n":                      {"", ""},
-		"=,spec.nodeName=n":                    {"", ""},
-		"metadata.name=x,metadata.name=x":      {"x", ""},
-		"metadata.name=y,metadata.name=x":      {"x", ""},
-		"metadata.name=x,metadata.name==y":     {"y", ""},
-		"metadata.name=x,metadata.name!=x":     {"x", ""},
-		"metadata.name=x,metadata.name=y/z":    {"x", ""},
-		"metadata.name=x,metadata.name=":       {"", reason.NotCanonical},
-		"metadata.name=":                       {"", reason.NotCanonical},
-		"metadata.name==":                      {"", reason.NotCanonical},
-		"metadata.name=.":                      {"", reason.NotCanonical},
-		"metadata.name=..":                     {"", reason.NotCanonical},
-		"metadata.name=a/b":                    {"", reason.NotCanonical},
-		"metadata.name=100%":                   {"", reason.NotCanonical},
-		"=":                                    {"", reason.NotCanonical},
-		",":                                    {"", reason.NotCanonical},
-		" ":                                    {"", reason.NotCanonical},
-		"x":                                    {"", reason.NotCanonical},
-		"metadata.name=x=y":                    {"", reason.NotCanonical},
-		`metadata.name=x\`:                     {"", reason.NotCanonical},
-		"metadata.name=\xff":                   {"", reason.NotCanonical},
-		"a=" + strings.Repeat("b", 4094):       {"", ""},
-		"a=" + strings.Repeat("b", 4095):       {"", reason.NotCanonical},
-		strings.Repeat("a=b,", 63) + "a=b":     {"", ""},
-		strings.Repeat("a=b,", 64) + "a=b":     {"", reason.NotCanonical},
-		strings.Repeat("a!=b,", 64) + "c!=d, ": {"", reason.NotCanonical},
-	} {
+	check := func(selector, name string, why reason.Reason) {
+		t.Helper()
 		for _, path := range []string{"/api/v1/pods", "/api/v1/namespaces/ns/pods", "/api/v1/namespaces", "/apis/example.com/v1/things"} {
 			r := read(t, selecting(path, "", selector))
-			got, reason := parse(r)
-			if reason != want.reason || got.Name != want.name {
-				t.Errorf("%s with %q: name %q, reason %q; want %q, %q", path, selector, got.Name, reason, want.name, want.reason)
+			if got, reason := parse(r); reason != why || got.Name != name {
+				t.Errorf("%s with %q: name %q, reason %q; want %q, %q", path, selector, got.Name, reason, name, why)
 			}
 			checkParse(t, r)
 		}
+	}
+	for name, selectors := range map[string][]string{
+		"x": {
+			"metadata.name=x", "metadata.name==x", "spec.nodeName=n,metadata.name=x", ",metadata.name=x,",
+			"metadata.name=x,metadata.name=x", "metadata.name=y,metadata.name=x", "metadata.name=x,metadata.name!=x",
+			"metadata.name=x,metadata.name=y/z",
+		},
+		"X_y:z": {"metadata.name=X_y:z"},
+		"..x":   {"metadata.name=..x"},
+		"x ":    {"metadata.name=x "},
+		"a,b":   {`metadata.name=a\,b`},
+		"y":     {"metadata.name=x,metadata.name==y"},
+		"": {
+			"", "metadata.name!=x", "metadata.name!=", "metadata.name =x", "name=x", "spec.nodeName=n", "=,spec.nodeName=n",
+			"a=" + strings.Repeat("b", 4094), strings.Repeat("a=b,", 63) + "a=b",
+		},
+	} {
+		for _, selector := range selectors {
+			check(selector, name, "")
+		}
+	}
+	for _, selector := range []string{
+		"metadata.name=x,metadata.name=", "metadata.name=", "metadata.name==", "metadata.name=.", "metadata.name=..",
+		"metadata.name=a/b", "metadata.name=100%", "=", ",", " ", "x", "metadata.name=x=y", `metadata.name=x\`, "metadata.name=\xff",
+		"a=" + strings.Repeat("b", 4095), strings.Repeat("a=b,", 64) + "a=b", strings.Repeat("a!=b,", 64) + "c!=d, ",
+	} {
+		check(selector, "", reason.NotCanonical)
 	}
 }
 
@@ -117,9 +102,7 @@ func TestCheckSelectorsOfHonouredLimits(t *testing.T) {
 			if reason != "" {
 				t.Fatalf("forwarded: %s", reason)
 			}
-			if got := r.CheckSelectors(true, LimitHonoured); got != test.want {
-				t.Errorf("reason %q, want %q", got, test.want)
-			}
+			expect.Same(t, test.want, r.CheckSelectors(true, LimitHonoured))
 		})
 	}
 }
@@ -193,9 +176,7 @@ func TestCheckSelectors(t *testing.T) {
 			if single != test.single {
 				t.Errorf("single key %q, want %q", single, test.single)
 			}
-			if got := r.CheckSelectors(test.namespaced, LimitIgnored); got != test.reason {
-				t.Errorf("reason %q, want %q", got, test.reason)
-			}
+			expect.Same(t, test.reason, r.CheckSelectors(test.namespaced, LimitIgnored))
 			checkScope(t, r, test.namespaced)
 		})
 	}

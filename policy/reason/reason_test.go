@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -40,9 +38,7 @@ func TestAllAreKnown(t *testing.T) {
 			known = append(known, loss)
 		}
 	}
-	if diff := cmp.Diff(declared, known); diff != "" {
-		t.Errorf("the constants and the lists differ (-declared +returned):\n%s", diff)
-	}
+	expect.Same(t, declared, known)
 }
 
 // TestReasonsAreWords: a Reason is written as it is into a structured header (RFC 8941 token) and
@@ -67,9 +63,7 @@ func TestListsAreTheCallersSlices(t *testing.T) {
 	for _, list := range []func() []Reason{Forwarding, Losses} {
 		want := list()
 		slices.Reverse(list())
-		if diff := cmp.Diff(want, list()); diff != "" {
-			t.Errorf("a caller's change shows in the next call (-want +got):\n%s", diff)
-		}
+		expect.Same(t, want, list())
 	}
 }
 

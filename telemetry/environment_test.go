@@ -45,52 +45,28 @@ func recorded(t *testing.T) *sdktrace.TracerProvider {
 
 // TestExporterVariables: those of the exporter do what docs/observability.md says.
 func TestExporterVariables(t *testing.T) {
+	const overHTTP = "http/protobuf"
 	for name, tt := range map[string]struct {
 		tls  bool
-		env  func(url, ca string) map[string]string
+		env  map[string]string // with URL and CA for those of the collector
 		path string
 		head string // a header that is sent
 	}{
-		"endpoint": {
-			env: func(url, _ string) map[string]string {
-				return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
-			},
-			path: "/v1/traces",
-		},
-		"endpoint for traces": {
-			env: func(url, _ string) map[string]string {
-				return map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url + "/here", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}
-			},
-			path: "/here",
-		},
-		"that for traces is the stronger": {
-			env: func(url, _ string) map[string]string {
-				return map[string]string{
-					"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url + "/here",
-					"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
-				}
-			},
-			path: "/here",
-		},
-		"headers": {
-			env: func(url, _ string) map[string]string {
-				return map[string]string{
-					"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-					"OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=mine",
-				}
-			},
-			path: "/v1/traces", head: "X-Tenant",
-		},
-		"certificate": {
-			tls: true,
-			env: func(url, ca string) map[string]string {
-				return map[string]string{
-					"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-					"OTEL_EXPORTER_OTLP_CERTIFICATE": ca, "OTEL_TRACES_EXPORTER": "otlp",
-				}
-			},
-			path: "/v1/traces",
-		},
+		"endpoint": {env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "URL", "OTEL_EXPORTER_OTLP_PROTOCOL": overHTTP}, path: "/v1/traces"},
+		"endpoint for traces": {env: map[string]string{
+			"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "URL/here", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": overHTTP,
+		}, path: "/here"},
+		"that for traces is the stronger": {env: map[string]string{
+			"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "URL/here",
+			"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": overHTTP,
+		}, path: "/here"},
+		"headers": {env: map[string]string{
+			"OTEL_EXPORTER_OTLP_ENDPOINT": "URL", "OTEL_EXPORTER_OTLP_PROTOCOL": overHTTP, "OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=mine",
+		}, path: "/v1/traces", head: "X-Tenant"},
+		"certificate": {tls: true, env: map[string]string{
+			"OTEL_EXPORTER_OTLP_ENDPOINT": "URL", "OTEL_EXPORTER_OTLP_PROTOCOL": overHTTP,
+			"OTEL_EXPORTER_OTLP_CERTIFICATE": "CA", "OTEL_TRACES_EXPORTER": "otlp",
+		}, path: "/v1/traces"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clearOTEL(t)
@@ -100,8 +76,8 @@ func TestExporterVariables(t *testing.T) {
 				text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 				expect.NoError(t, os.WriteFile(ca, text, 0o600))
 			}
-			for name, value := range tt.env(server.URL, ca) {
-				t.Setenv(name, value)
+			for name, value := range tt.env {
+				t.Setenv(name, strings.NewReplacer("URL", server.URL, "CA", ca).Replace(value))
 			}
 			expect.NoError(t, recorded(t).Shutdown(context.Background()))
 			select {
@@ -144,9 +120,7 @@ func TestGRPCIsTheDefault(t *testing.T) {
 		defer close(ended)
 		_ = traces.Shutdown(ctx) // there is no collector
 	}()
-	if got := <-began; got != "PRI * HTTP/2.0" {
-		t.Errorf("it began with %q", got)
-	}
+	expect.Same(t, "PRI * HTTP/2.0", <-began)
 	cancel()
 	<-ended
 }

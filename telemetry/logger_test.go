@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -34,13 +32,8 @@ func TestNoCredentialReachesTheLog(t *testing.T) {
 		hide []string // default: secret
 		keep []string
 	}{
-		"message": {
-			log:  func(l *slog.Logger) { l.Info("sent Bearer " + secret + " upstream") },
-			keep: []string{"sent Bearer MASKED upstream"},
-		},
-		"lower case": {
-			log: func(l *slog.Logger) { l.Info("authorization: bearer " + secret) },
-		},
+		"message":    {log: func(l *slog.Logger) { l.Info("sent Bearer " + secret + " upstream") }, keep: []string{"sent Bearer MASKED upstream"}},
+		"lower case": {log: func(l *slog.Logger) { l.Info("authorization: bearer " + secret) }},
 		"error": {
 			log: func(l *slog.Logger) {
 				l.Info("failed", "err", fmt.Errorf("review: %w", errors.New("bad header \"Bearer "+secret+"\"")))
@@ -56,18 +49,10 @@ func TestNoCredentialReachesTheLog(t *testing.T) {
 			},
 			keep: []string{"GET"},
 		},
-		"bytes under a key": {
-			log: func(l *slog.Logger) { l.Info("m", "token", []byte(secret)) },
-		},
-		"group named so": {
-			log: func(l *slog.Logger) { l.Info("m", slog.Group("credentials", "value", secret)) },
-		},
-		"logger's own group and attributes": {
-			log: func(l *slog.Logger) { l.WithGroup("tokens").With("alice", secret).Info("m") },
-		},
-		"lazy value": {
-			log: func(l *slog.Logger) { l.Info("m", "caller", lazyToken{}) },
-		},
+		"bytes under a key":                 {log: func(l *slog.Logger) { l.Info("m", "token", []byte(secret)) }},
+		"group named so":                    {log: func(l *slog.Logger) { l.Info("m", slog.Group("credentials", "value", secret)) }},
+		"logger's own group and attributes": {log: func(l *slog.Logger) { l.WithGroup("tokens").With("alice", secret).Info("m") }},
+		"lazy value":                        {log: func(l *slog.Logger) { l.Info("m", "caller", lazyToken{}) }},
 		"header": {
 			log: func(l *slog.Logger) {
 				l.Info("m", "header", http.Header{
@@ -82,14 +67,8 @@ func TestNoCredentialReachesTheLog(t *testing.T) {
 			},
 			hide: []string{secret, "YTpi"},
 		},
-		"structure": {
-			log:  func(l *slog.Logger) { l.Info("m", "who", map[string]any{"token": secret, "name": "alice"}) },
-			keep: []string{"alice"},
-		},
-		"pointer to a structure": {
-			log:  func(l *slog.Logger) { l.Info("m", "who", &credentials{Token: secret, Name: "alice"}) },
-			keep: []string{"alice"},
-		},
+		"structure":              {log: func(l *slog.Logger) { l.Info("m", "who", map[string]any{"token": secret, "name": "alice"}) }, keep: []string{"alice"}},
+		"pointer to a structure": {log: func(l *slog.Logger) { l.Info("m", "who", &credentials{Token: secret, Name: "alice"}) }, keep: []string{"alice"}},
 		"JSON as text": {
 			log: func(l *slog.Logger) {
 				body, _ := json.Marshal(credentials{Token: secret, Name: "alice"})
@@ -97,25 +76,10 @@ func TestNoCredentialReachesTheLog(t *testing.T) {
 			},
 			keep: []string{"alice"},
 		},
-		"web token": {
-			log:  func(l *slog.Logger) { l.Info("got " + jwt) },
-			hide: []string{jwt, "c2lnbmF0dXJl"},
-		},
-		"websocket sub-protocol": {
-			log:  func(l *slog.Logger) { l.Info("base64url.bearer.authorization.k8s.io.c2VjcmV0, v5.channel.k8s.io") },
-			hide: []string{"c2VjcmV0"},
-			keep: []string{"v5.channel.k8s.io"},
-		},
-		"user and password in a URL": {
-			log:  func(l *slog.Logger) { l.Info("dial https://alice:hunter2@proxy:3128/x") },
-			hide: []string{"hunter2"},
-			keep: []string{"proxy:3128/x"},
-		},
-		"query parameter": {
-			log:  func(l *slog.Logger) { l.Info("GET /x?access_token=hunter2&limit=5") },
-			hide: []string{"hunter2"},
-			keep: []string{"limit=5"},
-		},
+		"web token":                  {log: func(l *slog.Logger) { l.Info("got " + jwt) }, hide: []string{jwt, "c2lnbmF0dXJl"}},
+		"websocket sub-protocol":     {log: func(l *slog.Logger) { l.Info("base64url.bearer.authorization.k8s.io.c2VjcmV0, v5.channel.k8s.io") }, hide: []string{"c2VjcmV0"}, keep: []string{"v5.channel.k8s.io"}},
+		"user and password in a URL": {log: func(l *slog.Logger) { l.Info("dial https://alice:hunter2@proxy:3128/x") }, hide: []string{"hunter2"}, keep: []string{"proxy:3128/x"}},
+		"query parameter":            {log: func(l *slog.Logger) { l.Info("GET /x?access_token=hunter2&limit=5") }, hide: []string{"hunter2"}, keep: []string{"limit=5"}},
 		"private key": {
 			log: func(l *slog.Logger) {
 				l.Info("-----BEGIN EC PRIVATE KEY-----\nhunter2\n-----END EC PRIVATE KEY-----\nafter")
@@ -170,9 +134,7 @@ func TestOrdinaryRecordsAreUntouched(t *testing.T) {
 		"level": "WARN", "msg": "list refused", "path": "/api/v1/namespaces/a/secrets",
 		"limit": float64(5), "err": "no route to host",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("record (-want +got):\n%s", diff)
-	}
+	expect.Same(t, want, got)
 }
 
 // TestAccessLevel: it has a name, its place between two others, and masks as they do.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -35,25 +34,26 @@ func eager(group, version, resource string, representation media.Representation)
 	}
 }
 
+// TestOptions: what flags mean.
 func TestOptions(t *testing.T) {
-	o, err := parse("--cache-bytes", "512Mi", "--eager", "pods,deployments.v1.apps", "--eager", "widgets.v1beta1.example.com")
+	ca, _, err := serve.SelfSigned(t.TempDir(), nil)
 	expect.NoError(t, err)
-	if o.cache.byteBound != 512<<20 {
-		t.Errorf("--cache-bytes 512Mi is %d", o.cache.byteBound)
-	}
-	want := []proxy.EagerCollection{
+	o, err := parse("--cache-bytes", "512Mi", "--eager", "pods,deployments.v1.apps", "--eager", "widgets.v1beta1.example.com",
+		"--client-ca-file", ca, "--max-inflight-bytes", "64Mi", "--audit-log-path", "-")
+	expect.NoError(t, err)
+	expect.Same(t, []proxy.EagerCollection{
 		eager("", "v1", "pods", media.JSON), eager("apps", "v1", "deployments", media.JSON), eager("example.com", "v1beta1", "widgets", media.JSON),
+	}, o.cache.eagerly)
+	expect.Same(t, [2]int64{512 << 20, 64 << 20}, [2]int64{o.cache.byteBound, o.limits.answerBytes})
+	if o.callers.clientCA == nil || !o.audit.config.Enabled() {
+		t.Error("no CA of clients, or no audit log")
 	}
-	if diff := cmp.Diff(want, o.cache.eagerly); diff != "" {
-		t.Errorf("--eager (-want +got):\n%s", diff)
-	}
-}
-
-func TestTLSOptions(t *testing.T) {
+	_, err = o.callers.authenticator()
+	expect.NoError(t, err)
 	for text, want := range map[string]uint16{"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13} {
-		if o, err := parse("--tls-min-version", text); err != nil || o.serving.minVersion != want {
-			t.Errorf("%s: %x, %v", text, o.serving.minVersion, err)
-		}
+		o, err := parse("--tls-min-version", text)
+		expect.NoError(t, err)
+		expect.Same(t, want, o.serving.minVersion)
 	}
 }
 
@@ -69,8 +69,18 @@ func TestNamesOfMadeCertificate(t *testing.T) {
 	}
 }
 
-// TestWrongOptions: each names its flag and says what would be right.
+// TestWrongOptions: what cannot be meant stops the start. The error names the flag, and says what would be
+// right or was probably meant.
 func TestWrongOptions(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	noPEM, missing := file("no.pem", "not a certificate"), filepath.Join(dir, "missing")
+	config := clitest.PolicyFile(t, "resources:\n- {group: '', resource: nodes, cache: never}\n")
+	wrong := clitest.PolicyFile(t, "resources:\n- {group: '', resource: pod}\n- {group: apps, resource: deployment, cache: never}\n")
 	for _, tt := range []struct {
 		args []string
 		says []string
@@ -89,7 +99,6 @@ func TestWrongOptions(t *testing.T) {
 		{[]string{"--connect-port", "0", "--connect-hosts", "https://a"}, []string{"--connect-hosts", `"https://a"`, "host:port"}},
 		{[]string{"--secure-port", "70000"}, []string{"--secure-port 70000", "65535"}},
 		{[]string{"--secure-port", "https"}, []string{"--secure-port"}},
-		{[]string{"--bind-address", "localhost"}, []string{"--bind-address", "not an IP address"}},
 		{[]string{"--admin-bind-address", "8081"}, []string{"--admin-bind-address", "address:port"}},
 		{[]string{"--history-window", "0s"}, []string{"--history-window 0s", "at least 1s"}},
 		{[]string{"--staleness-bound", "1s"}, []string{"--staleness-bound 1s", "at least"}},
@@ -103,27 +112,9 @@ func TestWrongOptions(t *testing.T) {
 		{[]string{"--log-level", "loud"}, []string{"--log-level", "debug, access, info, warn or error"}},
 		{[]string{"--log-format", "xml"}, []string{"--log-format", "text or json"}},
 		{[]string{"--cert-host", "x"}, []string{"unknown flag"}},
-	} {
-		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
-			_, err := parse(tt.args...)
-			clitest.Refused(t, err, tt.says...)
-		})
-	}
-}
 
-// TestWrongIdentityLimitAndAuditOptions: each value that cannot be meant stops the start, and the
-// message names its flag and says what would be right.
-func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
-	noPEM := filepath.Join(t.TempDir(), "no.pem")
-	expect.NoError(t, os.WriteFile(noPEM, []byte("not a certificate"), 0o600))
-	missing := filepath.Join(t.TempDir(), "missing")
-	for _, tt := range []struct {
-		args []string
-		says []string
-	}{
 		{[]string{"--client-ca-file", missing}, []string{"--client-ca-file", missing, "PEM"}},
 		{[]string{"--client-ca-file", noPEM}, []string{"--client-ca-file", noPEM, "PEM"}},
-
 		{[]string{"--max-requests-inflight", "-1"}, []string{"--max-requests-inflight -1", "0 for no bound"}},
 		{[]string{"--max-requests-inflight", "9223372036854775807"}, []string{"--max-requests-inflight", "0 for no bound"}},
 		{[]string{"--max-requests-inflight", "many"}, []string{"--max-requests-inflight"}},
@@ -132,79 +123,19 @@ func TestWrongIdentityLimitAndAuditOptions(t *testing.T) {
 		{[]string{"--max-inflight-bytes", "-1"}, []string{"--max-inflight-bytes", "512Mi"}},
 		{[]string{"--self-check-interval", "-1s"}, []string{"--self-check-interval -1s", "at least 1s"}},
 		{[]string{"--self-check-interval", "10ms"}, []string{"--self-check-interval 10ms", "or 0"}},
-
 		{[]string{"--audit-log-path", "x", "--audit-log-maxsize", "-1"}, []string{"--audit-log-maxsize=-1", "negative"}},
 		{[]string{"--audit-log-path", "x", "--audit-log-maxbackup", "-1"}, []string{"--audit-log-maxbackup=-1", "negative"}},
 		{[]string{"--audit-log-maxsize", "1"}, []string{"--audit-log-maxsize=1", "--audit-log-path"}},
 		{[]string{"--audit-log-maxbackup", "1"}, []string{"--audit-log-maxbackup=1", "--audit-log-path"}},
-	} {
-		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
-			_, err := parse(tt.args...)
-			clitest.Refused(t, err, tt.says...)
-		})
-	}
-}
 
-// TestIdentityLimitAndAuditOptions: what the flags mean.
-func TestIdentityLimitAndAuditOptions(t *testing.T) {
-	ca, _, err := serve.SelfSigned(t.TempDir(), nil)
-	expect.NoError(t, err)
-	o, err := parse("--client-ca-file", ca,
-		"--max-inflight-bytes", "64Mi", "--audit-log-path", "-")
-	expect.NoError(t, err)
-	if o.callers.clientCA == nil {
-		t.Error("no CA of clients")
-	}
-	if _, err := o.callers.authenticator(); err != nil {
-		t.Error(err)
-	}
-	if o.limits.answerBytes != 64<<20 {
-		t.Errorf("limits: %+v", o.limits)
-	}
-	if !o.audit.config.Enabled() {
-		t.Error("no audit log")
-	}
-}
-
-// TestConfigAndEager: what is eager is in the order and the forms in which it is named, and what the
-// policy leaves out is an error.
-func TestConfigAndEager(t *testing.T) {
-	config := clitest.PolicyFile(t, `resources:
-- {group: '', resource: pods, historyWindow: 1m}
-- {group: '', resource: nodes, cache: never}
-`)
-	o, err := parse("--config", config, "--eager", "pods/protobuf,pods", "--eager", "deployments.v1.apps/metadata-json")
-	expect.NoError(t, err)
-	want := []proxy.EagerCollection{
-		eager("", "v1", "pods", media.Protobuf), eager("", "v1", "pods", media.JSON), eager("apps", "v1", "deployments", media.MetadataJSON),
-	}
-	if diff := cmp.Diff(want, o.cache.eagerly); diff != "" {
-		t.Errorf("eager (-want +got):\n%s", diff)
-	}
-	for _, test := range []struct {
-		args []string
-		says []string
-	}{
-		{[]string{"--config", config, "--eager", "nodes"}, []string{"--eager", `"nodes" is never kept`, config + ": resources[1]"}},
+		{[]string{"--config", config, "--eager", "nodes"}, []string{"--eager", `"nodes" is never kept`, config + ": resources[0]"}},
 		{[]string{"--eager", "pods/yaml"}, []string{"--eager", `"pods/yaml"`, "choose among [json protobuf"}},
 		{[]string{"--eager", "pods,pods/json"}, []string{"--eager", `"pods/json" is named twice`}},
 		{[]string{"--eager", "/json"}, []string{"--eager", "names no resource"}},
 		{[]string{"--config", config + ".not"}, []string{"--config", "no such file"}},
 		{[]string{"--config", clitest.PolicyFile(t, "x: y\n")}, []string{"--config", `policy.yaml: unknown field "x"`}},
 		{[]string{"--config", clitest.PolicyFile(t, "defaults: {maxBytes: 1Gi}\n")}, []string{"--config", "policy.yaml: defaults.maxBytes is no longer there"}},
-	} {
-		_, err := parse(test.args...)
-		clitest.Refused(t, err, test.says...)
-	}
-}
 
-// TestMistakesAreMet: what people write by mistake is refused, with what they probably meant.
-func TestMistakesAreMet(t *testing.T) {
-	wrong := clitest.PolicyFile(t, "resources:\n- {group: '', resource: pod}\n- {group: apps, resource: deployment, cache: never}\n")
-	for _, tt := range []struct {
-		args []string
-		says []string
-	}{
 		{[]string{"--eager", "pod"}, []string{"--eager", `"pod" is not a plural name: write "pods"`}},
 		{[]string{"--eager", "deployment.v1.apps"}, []string{"--eager", `write "deployments"`}},
 		{[]string{"--config", wrong}, []string{"--config", wrong + `: resources[0]: resource: "pod" is not a plural name: write "pods"`, wrong + ": resources[1]", `write "deployments"`}},
@@ -214,27 +145,36 @@ func TestMistakesAreMet(t *testing.T) {
 		{[]string{"--bind-address", "127.0.0.1:9443"}, []string{`--bind-address "127.0.0.1:9443" has a port`, "--bind-address 127.0.0.1 --secure-port 9443"}},
 		{[]string{"--bind-address", "localhost"}, []string{"not an IP address", "--secure-port"}},
 	} {
-		_, err := parse(tt.args...)
-		clitest.Refused(t, err, tt.says...)
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			_, err := parse(tt.args...)
+			clitest.Refused(t, err, tt.says...)
+		})
 	}
+}
+
+// TestConfigAndEager: what is eager is in the order and the forms in which it is named.
+func TestConfigAndEager(t *testing.T) {
+	config := clitest.PolicyFile(t, "resources:\n- {group: '', resource: pods, historyWindow: 1m}\n")
+	o, err := parse("--config", config, "--eager", "pods/protobuf,pods", "--eager", "deployments.v1.apps/metadata-json")
+	expect.NoError(t, err)
+	expect.Same(t, []proxy.EagerCollection{
+		eager("", "v1", "pods", media.Protobuf), eager("", "v1", "pods", media.JSON), eager("apps", "v1", "deployments", media.MetadataJSON),
+	}, o.cache.eagerly)
+}
+
+// TestMistakesAreMet: what people write by mistake is refused, with what they probably meant.
+func TestMistakesAreMet(t *testing.T) {
+	wrong := clitest.PolicyFile(t, "resources:\n- {group: '', resource: pod}\n")
+	t.Setenv("KUBECONFIG", "/nope")
 	for args, words := range map[string]string{
-		"--nothing-like-it x":   "unknown flag: --nothing-like-it",
-		"stauts":                `unknown command "stauts"`,
-		"serve":                 `unknown command "serve"`,
-		"analyze":               "listproxy analyze FILE...",
 		"analyze /nope":         "/nope: no such file",
-		"policy check":          "accepts 1 arg(s)",
 		"policy check " + wrong: `write "pods"`,
+		"try":                   `KUBECONFIG is "/nope"`,
+		"kubeconfig":            `KUBECONFIG is "/nope"`,
 	} {
 		code, out, err := execute(t, strings.Fields(args)...)
 		if err == nil || code == 0 || out != "" || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %d, %q, %v, want %q", args, code, out, err, words)
-		}
-	}
-	t.Setenv("KUBECONFIG", "/nope")
-	for _, command := range []string{"try", "kubeconfig"} {
-		if _, _, err := execute(t, strings.Fields(command)...); err == nil || !strings.Contains(err.Error(), `KUBECONFIG is "/nope"`) {
-			t.Errorf("%s: %v", command, err)
 		}
 	}
 	if got := telemetry.UserAgent(userAgent("listproxy-try")); got == telemetry.Masked {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/gzip"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,9 +98,7 @@ func TestForecast(t *testing.T) {
 				t.Fatalf("%+v", r)
 			}
 			f := r.Rows[0].Forms[0]
-			if got := strings.TrimSpace(fmt.Sprint(f.Form, " ", f.AnsweredBy, " ", f.Reason)); got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
+			expect.Same(t, test.want, strings.TrimSpace(fmt.Sprint(f.Form, " ", f.AnsweredBy, " ", f.Reason)))
 		})
 	}
 }
@@ -119,9 +116,7 @@ resources:
 	expect.NoError(t, err)
 	r := analyzed(t, p, event("/api/v1/secrets?resourceVersion=0", nil)+event("/api/v1/pods", nil)+
 		event("/api/v1/configmaps", nil)+event("/api/v1/nodes", nil))
-	if diff := cmp.Diff(Answers{Count: 4, FromMemory: 3, Forwarded: 1}, r.Totals.Lists); diff != "" {
-		t.Error(diff)
-	}
+	expect.Same(t, Answers{Count: 4, FromMemory: 3, Forwarded: 1}, r.Totals.Lists)
 }
 
 // TestStages: each list is counted once, and each watch once, whichever stages the log has of it.
@@ -184,9 +179,7 @@ func TestTables(t *testing.T) {
 	log := with(list) + with(`{"kind":"Table","apiVersion":"meta.k8s.io/v1"}`) + with(`"skipped-too-big-size-object"`)
 	r := analyzed(t, policy.DefaultConfig(), log)
 	want := Answers{Count: 3, FromMemory: 2, Forwarded: 1}
-	if diff := cmp.Diff(want, r.Totals.Lists); diff != "" {
-		t.Error(diff)
-	}
+	expect.Same(t, want, r.Totals.Lists)
 	if r.Totals.Seconds != 0.75 {
 		t.Errorf("%+v", r.Totals)
 	}
@@ -349,7 +342,5 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("nothing is said: %+v", a)
 		}
 	}
-	if diff := cmp.Diff([]string{"consistent-lists", "watches", "not-cached"}, what); diff != "" {
-		t.Error(diff)
-	}
+	expect.Same(t, []string{"consistent-lists", "watches", "not-cached"}, what)
 }

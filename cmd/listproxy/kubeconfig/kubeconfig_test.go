@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
@@ -52,13 +51,9 @@ func TestPointAt(t *testing.T) {
 			got, err := pointAt(twoContexts(), tt.context, tt.to)
 			expect.NoError(t, err)
 			tt.cluster.CertificateAuthorityData = []byte("ours")
-			if diff := cmp.Diff(map[string]*api.Cluster{tt.context: &tt.cluster}, got.Clusters); diff != "" {
-				t.Errorf("clusters (-want +got):\n%s", diff)
-			}
+			expect.Same(t, map[string]*api.Cluster{tt.context: &tt.cluster}, got.Clusters)
 			current := got.Contexts[got.CurrentContext]
-			if diff := cmp.Diff(map[string]*api.AuthInfo{current.AuthInfo: &tt.user}, got.AuthInfos); diff != "" {
-				t.Errorf("the user's own credentials (-want +got):\n%s", diff)
-			}
+			expect.Same(t, map[string]*api.AuthInfo{current.AuthInfo: &tt.user}, got.AuthInfos)
 			if got.CurrentContext != tt.context || len(got.Contexts) != 1 || current.Namespace != twoContexts().Contexts[tt.context].Namespace {
 				t.Errorf("the context: %+v", got.Contexts)
 			}

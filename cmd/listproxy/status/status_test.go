@@ -78,11 +78,6 @@ func TestStatusCommand(t *testing.T) {
 			}
 		})
 	}
-	for _, args := range [][]string{{"x"}, {"--no-such-flag"}} {
-		if code, _, err := clitest.Execute(t, NewCommand(), args...); code != 2 || err == nil {
-			t.Errorf("%q: exit code %d, %v", args, code, err)
-		}
-	}
 }
 
 func textOf(err error) string {

@@ -221,11 +221,7 @@ func TestWrongConfig(t *testing.T) {
 				if !strings.HasPrefix(line, words[0]) {
 					t.Errorf("%q does not begin with %q", line, words[0])
 				}
-				for _, word := range words[1:] {
-					if !strings.Contains(line, word) {
-						t.Errorf("%q does not say %q", line, word)
-					}
-				}
+				expect.Says(t, line, words[1:]...)
 			}
 		})
 	}

@@ -9,8 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -250,55 +248,6 @@ func FuzzSelectors(f *testing.F) {
 			}
 			checkScope(t, r, true)
 			checkScope(t, r, false)
-			checkLabels(t, r.Labels)
-			checkFields(t, r.Fields)
 		}
 	})
-}
-
-// checkLabels: a selector printed and parsed again is the same one.
-func checkLabels(t *testing.T, selector labels.Selector) {
-	t.Helper()
-	again, err := labels.Parse(selector.String())
-	if err != nil {
-		t.Fatalf("%q does not parse: %v", selector, err)
-	}
-	requirements, _ := selector.Requirements()
-	sets := []labels.Set{{}, {}, {}}
-	for _, requirement := range requirements {
-		values := requirement.ValuesUnsorted()
-		for i := range sets {
-			if i < len(values) {
-				sets[i][requirement.Key()] = values[i]
-			} else if i == 1 {
-				sets[i][requirement.Key()] = "other"
-			}
-		}
-	}
-	for _, set := range sets {
-		if selector.Matches(set) != again.Matches(set) {
-			t.Errorf("%q and %q differ in %v", selector, again, set)
-		}
-	}
-}
-
-// checkFields: likewise.
-func checkFields(t *testing.T, selector fields.Selector) {
-	t.Helper()
-	again, err := fields.ParseSelector(selector.String())
-	if err != nil {
-		t.Fatalf("%q does not parse: %v", selector, err)
-	}
-	matching, other := fields.Set{}, fields.Set{}
-	for i, requirement := range selector.Requirements() {
-		matching[requirement.Field] = requirement.Value
-		if i%2 == 0 {
-			other[requirement.Field] = requirement.Value + "x"
-		}
-	}
-	for _, set := range []fields.Set{{}, matching, other} {
-		if selector.Matches(set) != again.Matches(set) {
-			t.Errorf("%q and %q differ in %v", selector, again, set)
-		}
-	}
 }

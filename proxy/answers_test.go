@@ -1,12 +1,17 @@
 package proxy
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -15,6 +20,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/limits"
+	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
@@ -116,5 +124,129 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 			want.Group, want.Version, want.Resource = "example.com", "v1", "widgets"
 			expect.Same(t, &want, asked.ResourceAttributes)
 		})
+	}
+}
+
+// TestNoRoom: what could be answered from memory, but for the bytes of other answers, is refused when
+// it has waited in vain, so that its client comes again. A watch that does not begin with the state
+// needs no room.
+func TestNoRoom(t *testing.T) {
+	for name, query := range map[string]string{"a list": "resourceVersion=0", "a streaming list": streaming + "&resourceVersion=0"} {
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			w, out := newCrowdedWorld(t)
+			o := w.open(t, out, query, "")
+			<-o.done
+			if o.why != "" || out.Code != http.StatusTooManyRequests || out.Header().Get("Retry-After") == "" {
+				t.Errorf("%q, %d, %v: %s", o.why, out.Code, out.Header(), out.Body)
+			}
+		})
+	}
+	proxytest.Bubble(t, "a watch", func(t *testing.T) {
+		w, out := newCrowdedWorld(t)
+		o := w.open(t, out, "watch=true&timeoutSeconds=60&resourceVersion="+now, "")
+		defer o.leave()
+		w.write()
+		synctest.Wait()
+		if events := strings.Count(out.Body.String(), "\n"); events != 1 {
+			t.Errorf("%d events: %q, %d: %s", events, o.why, out.Code, out.Body)
+		}
+	})
+}
+
+// TestProofWhileTheTurnIsAwaited: a proof counts for a request that came before the proof's probe was
+// sent, even if the request had no turn yet. One that came later waits for a proof of its own.
+func TestProofWhileTheTurnIsAwaited(t *testing.T) {
+	for name, before := range map[string]bool{"came before": true, "came later": false} {
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			w := newModelWorld(t)
+			w.load(t)
+			h := w.handler
+			h.Authenticator = authntest.New(t)
+			h.Observer, _ = observetest.New(nil)
+			up, err := upstream.New(w.Config())
+			expect.NoError(t, err)
+			h.Upstream = up
+			up.Answered(authntest.Identify(h.Authenticator, "Bearer a"), false, http.MethodGet, http.StatusOK)
+			chain := through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withAuthentication, h.withSeat)
+			var taken []limits.Grant
+			for i := range byte(10) {
+				place, err := h.Limits.Requests.Acquire(t.Context(), limits.Flow{i}, 1)
+				expect.NoError(t, err)
+				taken = append(taken, place)
+			}
+			r := w.request(t.Context(), "")
+			out, done := httptest.NewRecorder(), make(chan struct{})
+			come := func() {
+				go func() { chain.ServeHTTP(out, r); close(done) }()
+				synctest.Wait()
+			}
+			if before {
+				come()
+			}
+			another := w.open(t, httptest.NewRecorder(), "", "")
+			if <-another.done; another.why != "" {
+				t.Fatalf("another is not proven: %s", another.why)
+			}
+			w.probeTakes = time.Second
+			if !before {
+				come()
+			}
+			begun := time.Now()
+			for i := range taken {
+				taken[i].Release()
+			}
+			<-done
+			if got := out.Header().Get(kubehttp.CacheStatusHeader); got != "listproxy; hit; detail=most-recent" {
+				t.Errorf("Cache-Status %q, %d: %s", got, out.Code, out.Body)
+			}
+			if waited := time.Since(begun); before != (waited == 0) {
+				t.Errorf("it has waited for %v", waited)
+			}
+		})
+	}
+}
+
+// newCrowdedWorld returns a world with a resource in memory where others' bodies take all the room.
+func newCrowdedWorld(t *testing.T) (*modelWorld, *httptest.ResponseRecorder) {
+	t.Helper()
+	w := newModelWorld(t)
+	w.bound(t, 10_000, 4800*time.Millisecond)
+	w.load(t)
+	t.Cleanup(w.takeRoom(t, 10_000))
+	return w, httptest.NewRecorder()
+}
+
+// TestNoAnswerToWhoLeft: a caller who has shut down its half of the connection, and reads on, must
+// not get the empty 200 that net/http makes of a handler that writes nothing.
+func TestNoAnswerToWhoLeft(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	handler := &Handler{Collections: &snapshot.Collections{}, Log: slog.New(slog.DiscardHandler)}
+	defer func() {
+		if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+			t.Errorf("ended with %v", err)
+		}
+	}()
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api", nil)
+	handler.refuse(httptest.NewRecorder(), r, ctx.Err())
+}
+
+// TestKeep: a body is kept whole only of who is known, and never that of a stream, which may not end.
+func TestKeep(t *testing.T) {
+	bounds, err := limits.New(limits.Config{Bytes: 1 << 30})
+	expect.NoError(t, err)
+	h := &Handler{Limits: bounds}
+	for target, want := range map[string]bool{
+		"/api/v1/namespaces/a/pods":                            true,
+		"/api/v1/namespaces/a/pods/b/exec":                     false,
+		"/api/v1/namespaces/a/services/grafana:80/proxy/login": false,
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, nil)
+		if got := h.keep(r, caller{verdict: upstream.Accepted}) != nil; got != want {
+			t.Errorf("%s: %t", target, got)
+		}
+		if h.keep(r, caller{}) != nil {
+			t.Errorf("%s of who is not known is kept", target)
+		}
 	}
 }

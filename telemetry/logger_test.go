@@ -106,11 +106,7 @@ func TestNoCredentialReachesTheLog(t *testing.T) {
 				if !strings.Contains(line, Masked) {
 					t.Errorf("nothing was masked: %s", line)
 				}
-				for _, text := range test.keep {
-					if !strings.Contains(line, text) {
-						t.Errorf("%q is missing: %s", text, line)
-					}
-				}
+				expect.Says(t, line, test.keep...)
 				if strings.Count(line, "\n") != 1 {
 					t.Errorf("not one line: %q", line)
 				}
@@ -172,4 +168,125 @@ func TestMaskingWriterCountsTheCallersBytes(t *testing.T) {
 	if n, err := (&maskingWriter{w: failingWriter{n: 12}}).Write(line); n > len(line) || err == nil {
 		t.Errorf("Write = %d, %v, want at most %d and an error", n, err, len(line))
 	}
+}
+
+// TestLibraries: what libraries say is for those who debug listproxy, and what they say in more
+// detail than that, as bodies of requests, is not said at all.
+func TestLibraries(t *testing.T) {
+	for level, want := range map[slog.Level]string{slog.LevelInfo: "mine\n", slog.LevelDebug: "mine\ntheirs error\ntheirs info\n"} {
+		var out bytes.Buffer
+		log := NewLogger(&out, FormatText, level)
+		log.Info("mine")
+		theirs := Libraries(log).With("a", 1).WithGroup("g")
+		theirs.Error("theirs error")
+		theirs.Info("theirs info")
+		theirs.Log(t.Context(), slog.LevelDebug-4, "theirs body")
+		var said strings.Builder
+		for line := range strings.Lines(out.String()) {
+			_, message, _ := strings.Cut(line, "msg=")
+			said.WriteString(strings.TrimSuffix(strings.ReplaceAll(strings.TrimSpace(message), `"`, ""), " a=1") + "\n")
+			if strings.Contains(line, "theirs") && !strings.Contains(line, "level=DEBUG") {
+				t.Errorf("said as %s", line)
+			}
+		}
+		if said.String() != want {
+			t.Errorf("at %v: %q, want %q", level, said.String(), want)
+		}
+	}
+}
+
+func TestLooksSecret(t *testing.T) {
+	for want, words := range map[bool][]string{
+		false: {
+			"", "pods", "horizontalpodautoscalers", "k8spspallowprivilegeescalationcontainer", // of Gatekeeper
+			"storage.internal.apiserver.k8s.io", "v1beta3", "kubectl/v1.36.3", "tool/v0.0.0-20260501123456-abcdef123456", // a version of Go's
+			"web-7d4b9c6f5-x2x8q", // a pod of a Deployment
+			"team-a-2026", "kube-system", "foobar.internalservices", "123456.1234567890123456", "deadbeefdeadbeef",
+		},
+		true: {
+			"abcdef.0123456789abcdef", "x/abcdef.0123456789abcdef", // a bootstrap token
+			"6ba7b810-9dad-11d1-80b4-00c04fd430c8", "pvc-6ba7b810-9dad-11d1-80b4-00c04fd430c8", "eyJhbGciOi", "0123456789abcdef",
+			"vlx3q7h2m5k8n4", "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+		},
+	} {
+		for _, word := range words {
+			if got := LooksSecret(word); got != want {
+				t.Errorf("%q: %v, want %v", word, got, want)
+			}
+		}
+	}
+}
+
+// A bootstrap token that came into a line by an error's text is masked there, and what only looks a
+// little like one is not.
+func TestLogMasksBootstrapTokens(t *testing.T) {
+	for text, want := range map[string]string{
+		"abcdef.0123456789abcdef":                          Masked,
+		"join abcdef.0123456789abcdef, please":             "join " + Masked + ", please",
+		"a=abcdef.0123456789abcdef b=x":                    "a=" + Masked + " b=x",
+		"abcdef.0123456789abcdef abcdef.0123456789abcdef.": Masked + " " + Masked + ".",
+		"foobar.internalservices":                          "foobar.internalservices",
+		"x-abcdef.0123456789abcdef":                        "x-abcdef.0123456789abcdef", // an Event's name
+		"a.abcdef.0123456789abcdef":                        "a.abcdef.0123456789abcdef",
+	} {
+		var out bytes.Buffer
+		NewLogger(&out, FormatJSON, slog.LevelInfo).Info("test", "error", text)
+		if !strings.Contains(out.String(), `"error":"`+want+`"`) {
+			t.Errorf("%q: %s", text, &out)
+		}
+	}
+}
+
+func TestUserAgent(t *testing.T) {
+	jwt := "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9." + "c2lnbmF0dXJl"
+	for header, want := range map[string]string{
+		"": "(none)", "   ": "(none)",
+		"kubectl/v1.36.3 (linux/amd64) kubernetes/0123456789abcdef0123456789abcdef01234567":  "kubectl/v1.36.3",
+		"kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/1234567/tokens-controller": "kube-controller-manager/v1.36.3",
+		"Mozilla/5.0 (X11; Linux x86_64)": "Mozilla/5.0",
+		"my_own.tool~1":                   "my_own.tool~1",
+		"Go-http-client/2.0":              "Go-http-client/2.0",
+		"Bearer " + secret:                "Bearer",
+		"Basic YTpi" + "c2VjcmV0":         "Basic",
+		jwt:                               Masked,
+		jwt[:30]:                          Masked,
+		"tool/" + jwt:                     Masked,
+		"tool/0123456789abcdef0123456789abcdef01234567": Masked,
+		"vlx3q7h2m5k8n4p6r9t1w0yzab":                    Masked,
+		"abcdef.0123456789abcdef":                       Masked,
+		"kubeadm/abcdef.0123456789abcdef":               Masked,
+		"tool abcdef.0123456789abcdef":                  "tool",
+		"6ba7b810-9dad-11d1-80b4-00c04fd430c8":          Masked,
+		"job-6ba7b810-9dad-11d1-80b4-00c04fd430c8/1":    Masked,
+		"agent-vlx3q7h2m5k8n4p6/1":                      Masked,
+		"tool/v0.0.0-20260501123456-abcdef123456":       "tool/v0.0.0-20260501123456-abcdef123456",
+		"https://alice:" + secret + "@example.com/":     Masked,
+		"?token=" + secret:                              Masked,
+		"<script>alert(1)</script>":                     Masked,
+		"a\x1b[2J":                                      Masked,
+		"café/1":                                        Masked,
+		strings.Repeat("a", 65):                         Masked,
+		strings.Repeat("a-", 32):                        strings.Repeat("a-", 32),
+		strings.Repeat("é", 5000):                       Masked,
+	} {
+		if got := UserAgent(header); got != want {
+			t.Errorf("%q is %q, want %q", header, got, want)
+		}
+	}
+}
+
+// Whatever a client sends, what is kept of it is short, printable and safe to print.
+func FuzzUserAgent(f *testing.F) {
+	for _, seed := range []string{"", "kubectl/v1", "Bearer abc", "\x1b]0;x\a", "<b>", strings.Repeat("x", 300)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		got := UserAgent(header)
+		if got == noUserAgent {
+			return
+		}
+		if got == "" || len(got) > maxUserAgentWord || strings.ContainsFunc(got, func(r rune) bool { return !isTokenOrSlash(r) }) {
+			t.Errorf("%q is %q", header, got)
+		}
+	})
 }

@@ -80,7 +80,7 @@ func TestRemoved(t *testing.T) {
 			continue
 		}
 		words := strings.Fields(gone)
-		clitest.Says(t, err.Error(), words[len(words)-1]+" is no longer there: "+instead)
-		clitest.Says(t, string(changelog), "`"+gone+"`")
+		expect.Says(t, err.Error(), words[len(words)-1]+" is no longer there: "+instead)
+		expect.Says(t, string(changelog), "`"+gone+"`")
 	}
 }

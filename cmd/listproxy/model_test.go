@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -111,7 +110,7 @@ func newModel(t *testing.T, servers int) *model {
 	server := serve.New(a.handler, nil, discard)
 	parts.Go(func() { _ = server.Serve(m.front) })
 	transport := &http.Transport{
-		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return m.front.Dial(ctx) },
+		DialContext:        m.front.Dial,
 		DisableCompression: true, MaxIdleConnsPerHost: 100,
 	}
 	m.client = &http.Client{Transport: transport}

@@ -2,13 +2,19 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy"
@@ -191,6 +197,110 @@ func TestNamesThatAreRight(t *testing.T) {
 	} {
 		if _, err := parse("--eager", name); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	const gi = 1 << 30
+	for _, tt := range []struct{ stored, least, most int64 }{
+		{0, math.MaxInt64, math.MaxInt64},
+		{math.MaxInt64, math.MaxInt64, math.MaxInt64},
+		{2 * gi, 3 * gi, 4 * gi},
+		{16 * gi, 27 * gi, 28 * gi},
+		{1, otherMemory, otherMemory + 1<<20},
+	} {
+		if got := memoryLimit(tt.stored); got < tt.least || got > tt.most {
+			t.Errorf("%d stored: %d, not from %d to %d", tt.stored, got, tt.least, tt.most)
+		}
+	}
+}
+
+// TestBoundsOfMemory: what follows from --cache-bytes and from the limit of memory, as
+// docs/operate.md has it.
+func TestBoundsOfMemory(t *testing.T) {
+	const gi = 1 << 30
+	for stored, want := range map[int64]int64{0: gi / 4, 2 * gi: gi / 4, 64 << 10: 8 << 10} {
+		if got := compressedBound(stored); got != want {
+			t.Errorf("%d stored: %d compressed, want %d", stored, got, want)
+		}
+	}
+	for limit, want := range map[int64]int{0: 256, 24 << 20: 256, 921 << 20: 921, 4 * gi: 4096, 64 * gi: 20_000, math.MaxInt64: 20_000} {
+		if got := connectionBound(limit); got != want {
+			t.Errorf("a limit of %d: %d connections, want %d", limit, got, want)
+		}
+	}
+}
+
+// TestWrongKubeconfigs: a kubeconfig that cannot be read, or that leads nowhere, is refused by its name.
+func TestWrongKubeconfigs(t *testing.T) {
+	for name, text := range map[string]string{
+		"no YAML":      "x: [",
+		"no context":   "current-context: mine\n",
+		"no cluster":   "current-context: mine\ncontexts: [{name: mine, context: {cluster: here, user: me}}]\n",
+		"nothing said": "",
+	} {
+		file := filepath.Join(t.TempDir(), "kubeconfig")
+		expect.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		o := upstreamOptions{kubeconfig: file}
+		if _, err := o.clientConfig(); err == nil || !strings.Contains(err.Error(), "--kubeconfig "+file) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	o := upstreamOptions{kubeconfig: filepath.Join(t.TempDir(), "none")}
+	if _, err := o.clientConfig(); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// TestPluginsAskNobody: a login plugin of listproxy's own account gets no terminal to ask at.
+func TestPluginsAskNobody(t *testing.T) {
+	cfg := identified(&rest.Config{ExecProvider: &api.ExecConfig{InteractiveMode: api.IfAvailableExecInteractiveMode}})
+	if !cfg.ExecProvider.StdinUnavailable {
+		t.Error("a plugin may read from standard input")
+	}
+}
+
+// TestOwnPings: what the environment says comes first.
+func TestOwnPings(t *testing.T) {
+	for name := range ownPings() {
+		t.Setenv(name, "")
+	}
+	t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "7")
+	expect.NoError(t, setOwnPings())
+	got := map[string]string{}
+	for name := range ownPings() {
+		got[name] = os.Getenv(name)
+	}
+	want := map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5", "HTTP2_PING_TIMEOUT_SECONDS": "7"}
+	expect.Same(t, want, got)
+}
+
+// TestEndingOfABrokenProcess: it does not last as long as that of one that is told to end.
+func TestEndingOfABrokenProcess(t *testing.T) {
+	broken := errors.New("a part has failed")
+	for _, tt := range []struct {
+		drain time.Duration
+		err   error
+		want  time.Duration
+	}{
+		{time.Minute, nil, time.Minute},
+		{time.Minute, broken, 10 * time.Second},
+		{time.Second, broken, time.Second},
+	} {
+		if got := (ending{time.Hour, tt.drain}).timeout(tt.err); got != tt.want {
+			t.Errorf("with %v and the error %v: %v, want %v", tt.drain, tt.err, got, tt.want)
+		}
+	}
+}
+
+func TestFlagsInForce(t *testing.T) {
+	o, err := parse("--secure-port", "1234", "--eager", "pods,nodes")
+	expect.NoError(t, err)
+	got := flagsInForce(o.flags)
+	for _, want := range []string{"secure-port=1234", "eager=[pods,nodes]", "history-window=2m30s", "watches=false"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("there is no %s in %q", want, got)
 		}
 	}
 }

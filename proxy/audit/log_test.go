@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -164,4 +165,26 @@ func TestConcurrently(t *testing.T) {
 	if ids, torn := out.ids(); len(ids) != 800 || torn != 0 {
 		t.Errorf("%d events, %d other lines", len(ids), torn)
 	}
+}
+
+// BenchmarkAudit is what the audit log adds to an answer from memory.
+func BenchmarkAudit(b *testing.B) {
+	l, err := Open(Config{Path: filepath.Join(b.TempDir(), "audit.log"), MaxSize: 100, MaxBackups: 1}, proxytest.DiscardLog())
+	expect.NoError(b, err)
+	b.Run("one", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			expect.NoError(b, write(l, "1b671a64-40d5-491e-99b0-da01ff1f3341"))
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := write(l, "1b671a64-40d5-491e-99b0-da01ff1f3341"); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
 }

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -9,16 +10,24 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -335,4 +344,154 @@ func TestMalformedBodyIsTheCallersFault(t *testing.T) {
 		t.Errorf("status %s, want 400", res.Status)
 	}
 	expect.Same(t, []string(nil), records.Above(slog.LevelDebug))
+}
+
+// TestNothingOfTheProxysOwnIdentity sends an anonymous request through a
+// forwarder whose configuration has every credential there is.
+func TestNothingOfTheProxysOwnIdentity(t *testing.T) {
+	type seen struct {
+		Header       http.Header
+		Certificates int
+	}
+	got := make(chan seen, 1)
+	upstream := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) {
+		got <- seen{r.Header, len(r.TLS.PeerCertificates)}
+	})
+	certPath, keyPath, err := serve.SelfSigned(t.TempDir(), nil)
+	expect.NoError(t, err)
+	dir := t.TempDir()
+	ran := filepath.Join(dir, "plugin-ran")
+	certificate := func(c *rest.Config) {
+		c.CertFile, c.KeyFile = certPath, keyPath
+	}
+	tests := map[string]func(*rest.Config){
+		"bearer token":       func(c *rest.Config) { c.BearerToken = "proxys-own" },
+		"bearer token file":  func(c *rest.Config) { c.BearerTokenFile = certPath },
+		"basic":              func(c *rest.Config) { c.Username, c.Password = "proxy", "own" },
+		"client certificate": certificate,
+		"impersonation":      func(c *rest.Config) { c.Impersonate.UserName = "system:admin" },
+		"wrapped transport": func(c *rest.Config) {
+			c.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+				return roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+					r.Header.Set("Authorization", "Bearer proxys-own")
+					return rt.RoundTrip(r)
+				})
+			})
+		},
+		"exec plugin": func(c *rest.Config) {
+			c.ExecProvider = &clientcmdapi.ExecConfig{
+				Command: "touch", Args: []string{ran}, APIVersion: "client.authentication.k8s.io/v1",
+				InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+			}
+		},
+		"client certificate and token": func(c *rest.Config) { certificate(c); c.BearerToken = "proxys-own" },
+	}
+	for name, configure := range tests {
+		t.Run(name, func(t *testing.T) {
+			config := upstream.Config()
+			configure(config)
+			front := startProxy(t, newForwarder(t, config), false)
+			for _, upgrade := range []string{"", "Connection: Upgrade\r\nUpgrade: websocket\r\n"} {
+				proxytest.SendRaw(t, front, "GET /api HTTP/1.1\r\nHost: x\r\n"+upgrade+"\r\n")
+				want := seen{Header: http.Header{"X-Forwarded-For": {"127.0.0.1"}}}
+				if upgrade != "" {
+					want.Header["Connection"], want.Header["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
+				}
+				expect.Same(t, want, <-got)
+			}
+			if _, err := os.Stat(ran); err == nil {
+				t.Error("the credential plugin was run")
+			}
+		})
+	}
+}
+
+// process is a client that can be stopped, as with SIGSTOP: nothing is read from its connections
+// then, not even a ping.
+type process struct{ runs chan struct{} } // has a value while it runs
+
+func newProcess() *process {
+	p := &process{runs: make(chan struct{}, 1)}
+	p.proceed()
+	return p
+}
+
+func (p *process) stop()    { <-p.runs }
+func (p *process) proceed() { p.runs <- struct{}{} }
+
+// stoppableConn is a connection of a process.
+type stoppableConn struct {
+	net.Conn
+	of *process
+}
+
+func (c stoppableConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.of.stop()
+	c.of.proceed()
+	return n, err
+}
+
+// TestStoppedClient: what is forwarded belongs to the client and kube-apiserver. A client that is
+// stopped for an hour finds all of it when it goes on, whether little has come meanwhile or much.
+func TestStoppedClient(t *testing.T) {
+	for _, path := range []string{aWatch, "/api/v1/namespaces/a/pods/b/log?follow=true"} {
+		inBubbles(t, func(t *testing.T, up, down bool) { testStoppedClient(t, path, up, down) })
+	}
+}
+
+func testStoppedClient(t *testing.T, path string, up, down bool) {
+	const stopped, many = time.Hour, 500 // of 20 KB
+	little, much := make(chan struct{}), make(chan struct{})
+	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		say := func(n, size int) {
+			_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":{"n":%d,"x":"%0*d"}}`+"\n", n, size, 0)
+			_ = http.NewResponseController(w).Flush()
+		}
+		say(0, 1)
+		<-little
+		say(1, 1)
+		<-much
+		for i := range many {
+			say(2+i, 20_000)
+		}
+	}))
+	front, _ := drainingInPipes(t, upstream, up, down)
+	client := newProcess()
+	transport := front.Client().Transport.(*http.Transport)
+	dial := transport.DialContext
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return stoppableConn{conn, client}, err
+	}
+	events := bufio.NewReader(proxytest.Get(t, front.Client(), front.URL+path).Body)
+	next := 0
+	read := func(n int) {
+		t.Helper()
+		for range n {
+			line, err := events.ReadString('\n')
+			got := -1
+			if _, scanned := fmt.Sscanf(line, `{"type":"ADDED","object":{"n":%d,`, &got); scanned != nil || got != next {
+				t.Fatalf("event %d: %.60q, %v", next, line, err)
+			}
+			next++
+		}
+	}
+	stop := func(while func()) {
+		synctest.Wait()
+		client.stop()
+		while()
+		time.Sleep(stopped)
+		client.proceed()
+	}
+	read(1)
+	stop(func() {})
+	close(little)
+	read(1)
+	stop(func() { close(much) })
+	read(many)
+	if rest, err := events.ReadString('\n'); err != io.EOF {
+		t.Errorf("at the end: %.60q, %v", rest, err)
+	}
 }

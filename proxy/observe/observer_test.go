@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -218,4 +219,72 @@ func TestSeriesOfHostiles(t *testing.T) {
 // podsOnly knows one group/version, and in it pods and namespaces.
 func podsOnly(group, version, resource string) bool {
 	return group == "" && version == "v1" && (resource == "pods" || resource == "namespaces")
+}
+
+// goneWriter is a ResponseWriter whose client leaves after a few bytes.
+type goneWriter struct {
+	http.ResponseWriter
+	left int
+}
+
+func (w *goneWriter) Write(p []byte) (int, error) {
+	n := min(w.left, len(p))
+	w.left -= n
+	if n < len(p) {
+		return n, http.ErrHandlerTimeout
+	}
+	return n, nil
+}
+
+func (w *goneWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func TestWhatIsWrittenIsCounted(t *testing.T) {
+	w := &CountingWriter{ResponseWriter: &goneWriter{ResponseWriter: httptest.NewRecorder(), left: 5}}
+	for _, tt := range []struct {
+		text  string
+		fails bool
+		bytes int64
+	}{
+		{"abc", false, 3},
+		{"def", true, 5},
+		{"", false, 5},
+	} {
+		_, err := w.Write([]byte(tt.text))
+		if (err != nil) != tt.fails || w.Bytes != tt.bytes {
+			t.Errorf("after %q: %v, %d bytes", tt.text, err, w.Bytes)
+		}
+	}
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		t.Errorf("it hides what is below: %v", err)
+	}
+}
+
+// TestProving: of lists that waited for a proof it is counted what became of them.
+func TestProving(t *testing.T) {
+	o, metrics := newMetered(nil)
+	gone, leave := context.WithCancel(t.Context())
+	proven, late, left := o.Proving(t.Context()), o.Proving(t.Context()), o.Proving(gone)
+	expect.Same(t, "proven", proven(reason.None))
+	expect.Same(t, "not-proven", late(reason.NotProven))
+	leave()
+	expect.Same(t, "gone", left(reason.NotProven))
+	expect.Same(t, []string{"result=gone 1", "result=not-proven 1", "result=proven 1"},
+		proxytest.Series(proxytest.Gather(t, metrics)["listproxy_proof_duration_seconds"]))
+}
+
+// TestQuestionsWhoACallerIsAreCounted by their purpose, and are no reviews.
+func TestQuestionsWhoACallerIsAreCounted(t *testing.T) {
+	o, metrics := newMetered(nil)
+	answer := &http.Response{StatusCode: http.StatusCreated, Body: http.NoBody}
+	for _, err := range []error{nil, nil, http.ErrHandlerTimeout} {
+		send := Asking(o, PurposeWhoAmI, func(context.Context, struct{}, *http.Request) (*http.Response, error) { return answer, err })
+		if res, got := send(t.Context(), struct{}{}, httptest.NewRequest(http.MethodPost, "/", nil)); got == nil {
+			_ = res.Body.Close()
+		}
+	}
+	got := proxytest.Gather(t, metrics)
+	expect.Same(t, []string{"code=201,purpose=whoami 2", "code=none,purpose=whoami 1"}, proxytest.Series(got["listproxy_upstream_requests_total"]))
+	if reviews := got["listproxy_review_duration_seconds"]; reviews != nil {
+		t.Errorf("reviews: %v", reviews)
+	}
 }

@@ -132,11 +132,7 @@ func TestPairsThatCannotBeUsed(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			for _, text := range []string{files[0], files[1], "there must be", "PEM", "may read"} {
-				if !strings.Contains(err.Error(), text) {
-					t.Errorf("%q is missing in: %v", text, err)
-				}
-			}
+			expect.Says(t, err.Error(), files[0], files[1], "there must be", "PEM", "may read")
 			proxytest.AssertNotContains(t, err.Error(), "BEGIN")
 		})
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -452,9 +453,9 @@ func TestConnectPortWaitsForNoBody(t *testing.T) {
 }
 
 // serveInPipes serves in a bubble until the test ends.
-func serveInPipes(t *testing.T, server *http.Server) *proxytest.PipeListener {
+func serveInPipes(t *testing.T, server *http.Server) *inmemory.Listener {
 	t.Helper()
-	listener, done := proxytest.NewPipeListener(), make(chan struct{})
+	listener, done := inmemory.NewListener(), make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = server.Serve(listener) // until it is closed

@@ -5,12 +5,12 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // Execute runs one command as listproxy would, with its arguments, and returns the exit code, what
@@ -47,21 +47,11 @@ func PolicyFile(t *testing.T, body string) string {
 	return path
 }
 
-// Says demands that a text has all these words.
-func Says(t *testing.T, text string, words ...string) {
-	t.Helper()
-	for _, word := range words {
-		if !strings.Contains(text, word) {
-			t.Errorf("%q is missing in:\n%s", word, text)
-		}
-	}
-}
-
 // Refused demands an error that says all these words.
 func Refused(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	Says(t, err.Error(), words...)
+	expect.Says(t, err.Error(), words...)
 }

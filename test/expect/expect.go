@@ -2,6 +2,7 @@
 package expect
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,5 +21,15 @@ func Same(t testing.TB, want, got any, options ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, options...); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Says demands that a text has all these words.
+func Says(t testing.TB, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%q is missing in:\n%s", word, text)
+		}
 	}
 }

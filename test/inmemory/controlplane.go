@@ -107,7 +107,7 @@ func (c *ControlPlane) dial(ctx context.Context) (net.Conn, error) {
 	if to == nil {
 		return nil, syscall.ECONNREFUSED
 	}
-	return to.Dial(ctx)
+	return to.Dial(ctx, "", "")
 }
 
 // Servers are all that were ever added.

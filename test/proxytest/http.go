@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
@@ -16,7 +15,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,6 +22,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/inmemory"
 )
 
 // DialFront opens a connection for HTTP/1.1.
@@ -184,55 +184,11 @@ func WebToken(claims, signature string) string {
 	return "Bearer e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + signature
 }
 
-// PipeListener is a network without buffers, for use in a synctest bubble.
-type PipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	close  func()
-}
-
-// NewPipeListener returns a network with one listener.
-func NewPipeListener() *PipeListener {
-	l := &PipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-	l.close = sync.OnceFunc(func() { close(l.closed) })
-	return l
-}
-
-// Accept waits for the next connection.
-func (l *PipeListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conns:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close ends Accept.
-func (l *PipeListener) Close() error {
-	l.close()
-	return nil
-}
-
-// Addr is the same for all.
-func (*PipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
-
-// Dial connects to the listener, unless that is closed.
-func (l *PipeListener) Dial(context.Context, string, string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
 // StartInPipes serves as httptest's StartTLS does, in a synctest bubble, until the test ends. The
 // server's client finds it at its URL, and so does who dials with what is returned.
-func StartInPipes(t *testing.T, server *httptest.Server) *PipeListener {
+func StartInPipes(t *testing.T, server *httptest.Server) *inmemory.Listener {
 	t.Helper()
-	listener := NewPipeListener()
+	listener := inmemory.NewListener()
 	_ = server.Listener.Close()
 	server.Listener = listener
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -307,7 +263,7 @@ func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, fu
 	var protocols http.Protocols
 	protocols.SetHTTP1(!http2)
 	protocols.SetUnencryptedHTTP2(http2)
-	listener := NewPipeListener()
+	listener := inmemory.NewListener()
 	server := &http.Server{Handler: handler, Protocols: &protocols, ReadHeaderTimeout: time.Hour}
 	transport := &http.Transport{
 		DialContext: listener.Dial, Protocols: &protocols,

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
@@ -49,11 +48,7 @@ func TestAnalyzeCommand(t *testing.T) {
 			if code != test.code {
 				t.Errorf("exit code %d, want %d: %s", code, test.code, out)
 			}
-			for _, want := range test.want {
-				if !strings.Contains(out, want) {
-					t.Errorf("it does not say %q:\n%s", want, out)
-				}
-			}
+			expect.Says(t, out, test.want...)
 		})
 	}
 	_, out, _ := clitest.Execute(t, NewCommand(), "--output", "json", log)

@@ -16,7 +16,7 @@ func TestPolicyCheckOfAWrongFile(t *testing.T) {
 	if out != "" {
 		t.Errorf("an error, and output: %s", out)
 	}
-	clitest.Says(t, err.Error(), path+": defaults.cache", path+": resources[0].historyWindow")
+	expect.Says(t, err.Error(), path+": defaults.cache", path+": resources[0].historyWindow")
 	if _, _, err := clitest.Execute(t, NewCheckCommand(), path+".not"); err == nil {
 		t.Error("a file that is not there is accepted")
 	}
@@ -28,5 +28,5 @@ func TestPolicyCheckOfAWrongFile(t *testing.T) {
 func TestPolicyCheckOfDefaults(t *testing.T) {
 	_, out, err := clitest.Execute(t, NewCheckCommand(), clitest.PolicyFile(t, ""))
 	expect.NoError(t, err)
-	clitest.Says(t, out, ": ok\n", "everything else       onDemand  --history-window  ignore", "--consistent-lists  --watches", "secrets", "built-in default")
+	expect.Says(t, out, ": ok\n", "everything else       onDemand  --history-window  ignore", "--consistent-lists  --watches", "secrets", "built-in default")
 }

@@ -63,16 +63,8 @@ func TestStatusCommand(t *testing.T) {
 			if code != tt.code || (err != nil) != (tt.err != nil) {
 				t.Errorf("exit code %d: %v", code, err)
 			}
-			for _, word := range tt.says {
-				if !strings.Contains(out, word) {
-					t.Errorf("the output does not say %q: %s", word, out)
-				}
-			}
-			for _, word := range tt.err {
-				if !strings.Contains(err.Error(), word) {
-					t.Errorf("%v does not say %q", err, word)
-				}
-			}
+			expect.Says(t, out, tt.says...)
+			expect.Says(t, textOf(err), tt.err...)
 			if all := out + textOf(err); strings.ContainsAny(all, "\x1b\x7f") || strings.Contains(all, "s3cr3t") {
 				t.Errorf("a terminal gets %q", all)
 			}

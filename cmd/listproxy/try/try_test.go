@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 	"github.com/listproxy/listproxy/test/clitest"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestTryCommand: what is said of where a list came from, and when it is asked for again.
@@ -70,11 +71,7 @@ func TestTryCommand(t *testing.T) {
 			if code != test.exit {
 				t.Errorf("exit code %d, want %d: %s", code, test.exit, out)
 			}
-			for _, want := range test.want {
-				if !strings.Contains(out, want) {
-					t.Errorf("it does not say %q:\n%s", want, out)
-				}
-			}
+			expect.Says(t, out, test.want...)
 			if strings.Contains(out, "secret") {
 				t.Errorf("it tells the token: %s", out)
 			}

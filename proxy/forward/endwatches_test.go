@@ -80,7 +80,7 @@ func TestLateWatches(t *testing.T) {
 // sends after that, and the context of the upstream's request.
 func watchOf(t *testing.T, s *openWatches, header http.Header) (*openWatch, *io.PipeWriter, context.Context) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	w := s.open(cancel)
 	t.Cleanup(func() {
 		if s.close(w); len(s.known) > 0 || ctx.Err() == nil {

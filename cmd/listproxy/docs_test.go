@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/test/expect"
@@ -145,7 +144,7 @@ func TestCommandsInPages(t *testing.T) {
 	expect.NoError(t, err)
 	command := regexp.MustCompile(`(?m)^ *(?:\$ )?\(?(?:umask 077; *)?(?:[^|\n]*\| *)?(?:bin/)?(listproxy|make) +([a-z-][^\n]*)$`)
 	blocks := regexp.MustCompile("(?s)\n```[a-z]*\n(.*?)\n```")
-	word, value := regexp.MustCompile(`'[^']*'|\S+`), regexp.MustCompile(`\{\{.*?\}\}`)
+	value := regexp.MustCompile(`\{\{.*?\}\}`)
 	found := map[string]int{}
 	for _, page := range append(pages(t), "../../charts/listproxy/templates/NOTES.txt") {
 		text, err := os.ReadFile(page)
@@ -162,10 +161,7 @@ func TestCommandsInPages(t *testing.T) {
 			line, _, _ = strings.Cut(line, " > ")
 			line, _, _ = strings.Cut(line, " | ")
 			line = strings.TrimRight(line, ")& ")
-			words := word.FindAllString(value.ReplaceAllString(line, "x"), -1)
-			for i := range words {
-				words[i] = strings.Trim(words[i], "'")
-			}
+			words := wordsOf(value.ReplaceAllString(line, "x"))
 			if strings.HasPrefix(m[1], "make") {
 				if !strings.Contains(string(makefile), "\n"+words[0]+":") {
 					t.Errorf("%s: make %s: there is no such target", page, words[0])
@@ -194,6 +190,15 @@ func TestCommandsInPages(t *testing.T) {
 	}
 }
 
+// wordsOf are those of a command line, as a shell would read it.
+func wordsOf(line string) []string {
+	words := regexp.MustCompile(`'[^']*'|\S+`).FindAllString(line, -1)
+	for i := range words {
+		words[i] = strings.Trim(words[i], "'")
+	}
+	return words
+}
+
 // TestDocumentedCommands runs what docs/policy.md shows, and compares.
 func TestDocumentedCommands(t *testing.T) {
 	t.Chdir("../..")
@@ -203,19 +208,12 @@ func TestDocumentedCommands(t *testing.T) {
 	if len(blocks) == 0 {
 		t.Fatal("no commands")
 	}
-	word := regexp.MustCompile(`'[^']*'|\S+`)
 	for _, block := range blocks {
 		line, want := string(block[1]), string(block[2])
 		t.Run(line, func(t *testing.T) {
-			args := word.FindAllString(line, -1)
-			for i := range args {
-				args[i] = strings.Trim(args[i], "'")
-			}
-			_, got, err := execute(t, args...)
+			_, got, err := execute(t, wordsOf(line)...)
 			expect.NoError(t, err)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("documented otherwise (-documented +got):\n%s", diff)
-			}
+			expect.Same(t, want, got)
 		})
 	}
 }

@@ -130,9 +130,9 @@ func (r *rotating) ask(t *testing.T) map[string]error {
 	unknown := authntest.Identify(authntest.New(t), "Bearer unknown")
 	said := map[string]error{}
 	for name, id := range map[string]authn.Identity{"unknown": unknown, "known": r.known, "impersonated": jane(t)} {
-		said[name] = r.get(t, r.RoundTripper(id, false), id, "/api")
-		said[name+", upgrade"] = r.get(t, r.RoundTripper(id, true), id, "/api")
-		said[name+", own"] = r.get(t, r.ownRoundTripper(id), id, "/api")
+		said[name] = get(t, r.Transports, r.RoundTripper(id, false), id, "/api")
+		said[name+", upgrade"] = get(t, r.Transports, r.RoundTripper(id, true), id, "/api")
+		said[name+", own"] = get(t, r.Transports, r.ownRoundTripper(id), id, "/api")
 	}
 	return said
 }
@@ -153,17 +153,19 @@ func jane(t *testing.T) authn.Identity {
 	return authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 }
 
-func (r *rotating) request(t *testing.T, id authn.Identity, path string) *http.Request {
+// request is one of a caller to what up leads to.
+func request(t *testing.T, up *Transports, id authn.Identity, path string) *http.Request {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.URL().String()+path, http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String()+path, http.NoBody)
 	expect.NoError(t, err)
 	id.Present(request.Header)
 	return request
 }
 
-func (r *rotating) get(t *testing.T, over http.RoundTripper, id authn.Identity, path string) error {
+// get sends a request in one way, and says what was wrong with it.
+func get(t *testing.T, up *Transports, over http.RoundTripper, id authn.Identity, path string) error {
 	t.Helper()
-	res, err := over.RoundTrip(r.request(t, id, path))
+	res, err := over.RoundTrip(request(t, up, id, path))
 	if err != nil {
 		return err
 	}
@@ -177,7 +179,7 @@ func (r *rotating) get(t *testing.T, over http.RoundTripper, id authn.Identity, 
 // if it has not gone on.
 func (r *rotating) watch(t *testing.T, id authn.Identity) (end func()) {
 	t.Helper()
-	res, err := r.RoundTripper(id, false).RoundTrip(r.request(t, id, "/watch"))
+	res, err := r.RoundTripper(id, false).RoundTrip(request(t, r.Transports, id, "/watch"))
 	expect.NoError(t, err)
 	lines := bufio.NewReader(res.Body)
 	if line, err := lines.ReadString('\n'); line != "first\n" {

@@ -123,12 +123,7 @@ func TestCallersAreSpread(t *testing.T) {
 			id := tt.caller(i)
 			up.Answered(id, false, http.MethodGet, http.StatusOK)
 			for range 2 {
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String(), http.NoBody)
-				expect.NoError(t, err)
-				id.Present(r.Header)
-				res, err := up.RoundTripper(id, false).RoundTrip(r)
-				expect.NoError(t, err)
-				expect.NoError(t, res.Body.Close())
+				expect.NoError(t, get(t, up, up.RoundTripper(id, false), id, ""))
 			}
 		}
 		var used int
@@ -196,12 +191,7 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 		known := authntest.Identify(authntest.New(t), "Bearer known")
 		up.Answered(known, false, http.MethodGet, http.StatusOK)
 		for _, id := range []authn.Identity{known, authntest.Identify(authntest.New(t), "Bearer unknown")} {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String(), http.NoBody)
-			expect.NoError(t, err)
-			res, err := up.RoundTripper(id, false).RoundTrip(r)
-			if err == nil {
-				_ = res.Body.Close()
-			}
+			err := get(t, up, up.RoundTripper(id, false), id, "")
 			if err == nil || !strings.Contains(err.Error(), "to "+net.JoinHostPort(up.URL().Hostname(), cmp.Or(up.URL().Port(), "443"))) {
 				t.Errorf("%s with the exception %s, accepted %t: %v", upstream, except, up.accepts(id), err)
 			}

@@ -62,27 +62,23 @@ func TestPointAt(t *testing.T) {
 }
 
 func TestPointAtNothing(t *testing.T) {
-	none, plain := twoContexts(), twoContexts()
-	none.CurrentContext = ""
-	plain.Clusters["work"].Server = "http://api.work"
 	server := pointing{via: viaServer, server: "https://proxy:8443"}
-	for _, tt := range []struct {
-		name    string
-		cfg     *api.Config
+	for says, tt := range map[string]struct {
+		change  func(*api.Config)
 		context string
 		to      pointing
-		says    string
 	}{
-		{"no current context", none, "", server, "--context"},
-		{"no such context", twoContexts(), "away", server, "away"},
-		{"no such cluster", twoContexts(), "split", server, "split"},
-		{"an API server in plain HTTP", plain, "", pointing{via: viaProxyURL, proxyURL: "https://proxy"}, "the context's server"},
+		"--context": {func(c *api.Config) { c.CurrentContext = "" }, "", server},
+		"away":      {func(*api.Config) {}, "away", server},
+		"split":     {func(*api.Config) {}, "split", server}, // names no cluster
+		"the context's server": {func(c *api.Config) { c.Clusters["work"].Server = "http://api.work" }, "",
+			pointing{via: viaProxyURL, proxyURL: "https://proxy"}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if _, err := pointAt(tt.cfg, tt.context, tt.to); err == nil || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("got %v, want an error that says %q", err, tt.says)
-			}
-		})
+		cfg := twoContexts()
+		tt.change(cfg)
+		if _, err := pointAt(cfg, tt.context, tt.to); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want an error that says %q", err, says)
+		}
 	}
 }
 

@@ -48,7 +48,6 @@ func TestSelectorName(t *testing.T) {
 		},
 		"X_y:z": {"metadata.name=X_y:z"},
 		"..x":   {"metadata.name=..x"},
-		"x ":    {"metadata.name=x "},
 		"a,b":   {`metadata.name=a\,b`},
 		"y":     {"metadata.name=x,metadata.name==y"},
 		"": {
@@ -60,6 +59,7 @@ func TestSelectorName(t *testing.T) {
 			check(selector, name, "")
 		}
 	}
+	check("metadata.name=x ", "x ", "")
 	for _, selector := range []string{
 		"metadata.name=x,metadata.name=", "metadata.name=", "metadata.name==", "metadata.name=.", "metadata.name=..",
 		"metadata.name=a/b", "metadata.name=100%", "=", ",", " ", "x", "metadata.name=x=y", `metadata.name=x\`, "metadata.name=\xff",

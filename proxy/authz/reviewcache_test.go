@@ -438,13 +438,12 @@ func decodeKey(key string) (authn.Key, Attributes, error) {
 	}
 	rest := []byte(key[copy(id[:], key):])
 	var a Attributes
-	fields := reflect.ValueOf(&a).Elem()
-	for i := range fields.NumField() {
+	for _, field := range reflect.ValueOf(&a).Elem().Fields() {
 		length, n := binary.Uvarint(rest)
 		if n <= 0 || length > uint64(len(rest)-n) {
 			return id, a, errors.New("bad length")
 		}
-		fields.Field(i).SetString(string(rest[n : n+int(length)]))
+		field.SetString(string(rest[n : n+int(length)]))
 		rest = rest[n+int(length):]
 	}
 	if len(rest) > 0 {

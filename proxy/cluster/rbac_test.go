@@ -22,8 +22,8 @@ import (
 const rbacPath = "/apis/rbac.authorization.k8s.io/v1/"
 
 // rbacObject is the metadata of an RBAC object.
-func rbacObject(name string, revision int) string {
-	return fmt.Sprintf(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":%q,"resourceVersion":"%d"}}`, name, revision)
+func rbacObject(revision int) string {
+	return fmt.Sprintf(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"0","resourceVersion":"%d"}}`, revision)
 }
 
 var rbacResources = []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"}
@@ -33,7 +33,7 @@ func newFakeRBAC() *proxytest.FakeAPI {
 	f := proxytest.NewFakeAPI()
 	for _, resource := range rbacResources {
 		f.Collections[rbacPath+resource] = &proxytest.FakeCollection{
-			Kind: "PartialObjectMetadataList", Objects: []string{rbacObject("0", 1)},
+			Kind: "PartialObjectMetadataList", Objects: []string{rbacObject(1)},
 		}
 	}
 	return f
@@ -61,7 +61,7 @@ func TestRBACChangesFlush(t *testing.T) {
 				flushes := watchRBAC(t, f, proxytest.DiscardLog())
 				time.Sleep(time.Minute)
 				flushes.Store(0)
-				f.Event(rbacPath+resource, kind, rbacObject("0", 2))
+				f.Event(rbacPath+resource, kind, rbacObject(2))
 				var got []int32
 				for _, after := range []time.Duration{0, authorizerLag - time.Nanosecond, time.Nanosecond, time.Hour} {
 					time.Sleep(after)
@@ -81,7 +81,7 @@ func TestRBACLateFlushesAreCoalesced(t *testing.T) {
 		time.Sleep(time.Minute)
 		flushes.Store(0)
 		for n := range 100 {
-			f.Event(rbacPath+rbacResources[n%len(rbacResources)], "MODIFIED", rbacObject("0", n+2))
+			f.Event(rbacPath+rbacResources[n%len(rbacResources)], "MODIFIED", rbacObject(n+2))
 			time.Sleep(time.Millisecond)
 		}
 		expect.Same(t, int32(100), flushes.Load())
@@ -113,7 +113,7 @@ func TestRBACNotPermitted(t *testing.T) {
 		}
 		time.Sleep(2 * refusedRetry)
 		flushes.Store(0)
-		f.Event(rbacPath+"roles", "MODIFIED", rbacObject("0", 2))
+		f.Event(rbacPath+"roles", "MODIFIED", rbacObject(2))
 		expect.Same(t, int32(1), flushes.Load())
 	})
 }

@@ -95,7 +95,7 @@ func TestWritesAreSentOnce(t *testing.T) {
 	keys := http.Header{"Idempotency-Key": {"k"}, "X-Idempotency-Key": {"l"}}
 	for method, body := range map[string]string{http.MethodPost: "{}", http.MethodDelete: ""} {
 		var writes []string
-		upstream := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
+		upstream := proxytest.StartUpstream(t, false, func(_ http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodGet {
 				return
 			}

@@ -71,8 +71,9 @@ func TestPointAtNothing(t *testing.T) {
 		"--context": {func(c *api.Config) { c.CurrentContext = "" }, "", server},
 		"away":      {func(*api.Config) {}, "away", server},
 		"split":     {func(*api.Config) {}, "split", server}, // names no cluster
-		"the context's server": {func(c *api.Config) { c.Clusters["work"].Server = "http://api.work" }, "",
-			pointing{via: viaProxyURL, proxyURL: "https://proxy"}},
+		"the context's server": {
+			func(c *api.Config) { c.Clusters["work"].Server = "http://api.work" }, "", pointing{via: viaProxyURL, proxyURL: "https://proxy"},
+		},
 	} {
 		cfg := twoContexts()
 		tt.change(cfg)

@@ -1,6 +1,7 @@
 package attacks
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -13,10 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	h2 "golang.org/x/net/http2"
 
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -55,7 +57,7 @@ type attack struct {
 	bytes  string
 	frames func(*wire)
 
-	as   []string // default: everybody
+	as   []string // who attacks
 	want verdict
 	// status is that of the answer, where it is refused; 0 is any, or none.
 	status int
@@ -71,9 +73,6 @@ type attack struct {
 	unread bool
 	// closes allows listproxy to close the connection behind the answer.
 	closes bool
-	// unanswered says that the API server waits for a body that never comes, and answers nothing
-	// while it does. That is all there is to compare, so nobody is given much time.
-	unanswered bool
 }
 
 // wantAt is what the attack must get at a door.
@@ -84,8 +83,13 @@ func (a attack) wantAt(d door) (verdict, int) {
 	return a.want, a.status
 }
 
-// everybody is who attacks, without a certificate, if the table does not say who.
-var everybody = []string{admin, reader, named, nobody, anonymous, stranger}
+// users are who attack; with -short one of them, since make test-all has all.
+func (a attack) users() []string {
+	if testing.Short() {
+		return a.as[len(a.as)-1:]
+	}
+	return a.as
+}
 
 // http1 is the attack's bytes.
 func (a attack) http1() string {
@@ -112,17 +116,10 @@ func (a attack) http2(w *wire) {
 		a.frames(w)
 		return
 	}
-	fields := []field{
-		{":method", a.verb()},
-		{":scheme", "https"},
-		{":authority", "{host}"},
-		{":path", a.target},
-		{"user-agent", "attacker"},
-		{"audit-id", "{id}.1"},
-	}
-	if authorization := w.fill.Replace("{authorization}"); !a.bare && authorization != "" {
-		_, value, _ := strings.Cut(strings.TrimSpace(authorization), ": ")
-		fields = append(fields, field{"authorization", value})
+	fields := request(a.target)
+	fields[0][1] = a.verb()
+	if a.bare || w.fill.Replace("{token}") == "" {
+		fields = fields[:len(fields)-1] // without the user's Authorization
 	}
 	for _, line := range a.header {
 		name, value, _ := strings.Cut(line, ":")
@@ -134,12 +131,7 @@ func (a attack) http2(w *wire) {
 	}
 }
 
-func (a attack) verb() string {
-	if a.method == "" {
-		return http.MethodGet
-	}
-	return a.method
-}
+func (a attack) verb() string { return cmp.Or(a.method, http.MethodGet) }
 
 // adminInvolved tells whether the attack has the admin's rights, by the user or in its bytes.
 func (a attack) adminInvolved(user string) bool {
@@ -219,7 +211,7 @@ var records struct {
 func groups() map[string]map[string][]attack {
 	both := map[string][]attack{
 		"identity": identityAttacks(), "credentials": credentialAttacks(), "paths": pathAttacks(),
-		"methods": methodAttacks(), "headers": headerAttacks(), "watches": watchAttacks(),
+		"methods": methodAttacks(), "headers": headerAttacks(), "watches": watchAttacks(), "reads": readAttacks(), "resources": resourceAttacks(),
 		"certificates": certificateAttacks(), "front proxy": frontProxyAttacks(), "impersonation": constrainedAttacks(),
 	}
 	one, two := http1Attacks(), http2Attacks()
@@ -242,17 +234,7 @@ func TestAttacks(t *testing.T) {
 		for protocol, chapters := range groups() {
 			for chapter, attacks := range chapters {
 				for _, a := range attacks {
-					users := a.as
-					if users == nil {
-						users = everybody
-					}
-					if testing.Short() { // make test-all has all who attack
-						users = users[len(users)-1:]
-						if len(a.as) == 0 {
-							users = []string{reader}
-						}
-					}
-					for _, user := range users {
+					for _, user := range a.users() {
 						t.Run(strings.Join([]string{strings.ReplaceAll(protocol, "http/1.1", "http1"), chapter, a.name, user}, "/"), func(t *testing.T) {
 							t.Parallel()
 							run(t, protocol, a, user)
@@ -280,7 +262,7 @@ func warm(t *testing.T, d door) {
 
 // run makes one attack, straight and through each door.
 func run(t *testing.T, protocol string, a attack, user string) {
-	straight := &try{}
+	var straight *try
 	for _, d := range doors {
 		if d.tunnel && testing.Short() {
 			continue // make test-all goes through both
@@ -292,13 +274,18 @@ func run(t *testing.T, protocol string, a attack, user string) {
 	}
 }
 
+// fromTheRequest are the reasons that say nothing of the cluster, of the policy and of memory.
+var fromTheRequest = []reason.Reason{
+	reason.NotList, reason.NotCanonical, reason.MostRecent, reason.Representation, reason.Credentials, reason.UnknownCaller, reason.ReviewFailed,
+}
+
 // A try is an attack that was made, and what came of it.
 type try struct {
-	id  string // as the audit log has it; empty: not made yet
+	id  string // as the audit log has it
 	got outcome
 }
 
-// runAt makes one attack through a door, and straight unless it was made before. It returns the
+// runAt makes one attack through a door, and straight unless that was done before. It returns the
 // latter.
 func runAt(t *testing.T, d door, protocol string, a attack, user string, straight *try) *try {
 	t.Helper()
@@ -310,12 +297,12 @@ func runAt(t *testing.T, d door, protocol string, a attack, user string, straigh
 		got   outcome
 		err   error
 	)
-	if straight.id != "" {
+	if straight != nil {
 		seen = append(seen, straight)
 	}
 	for again := range tries {
 		begun := time.Now()
-		if again > 0 || straight.id == "" {
+		if again > 0 || straight == nil {
 			straight = &try{}
 			if straight.id, straight.got, err = a.send(t.Context(), direct, protocol, user); err == nil {
 				seen = append(seen, straight)
@@ -330,7 +317,6 @@ func runAt(t *testing.T, d door, protocol string, a attack, user string, straigh
 			if took := time.Since(begun); again == tries-1 || took < notAtOnce {
 				t.Fatalf("after %v: %v", took, err)
 			}
-			t.Logf("try %d: %v", again+1, err)
 			continue
 		}
 		if got.shows(marker) && !a.adminInvolved(user) {
@@ -362,6 +348,10 @@ func runAt(t *testing.T, d door, protocol string, a attack, user string, straigh
 	}
 	if want == answeredAsUpstream && slices.Contains(a.hit, user) && !got.hit() {
 		t.Errorf("not from memory: %q", got.cacheStatus())
+	}
+	_, why, _ := strings.Cut(got.cacheStatus(), "detail=")
+	if straight.got.first().Status == http.StatusUnauthorized && why != "" && !slices.Contains(fromTheRequest, reason.Reason(why)) {
+		t.Errorf("whom the API server does not accept learns %q", why)
 	}
 	records.Lock()
 	defer records.Unlock()
@@ -409,75 +399,57 @@ func testAudit(t *testing.T) {
 	records.Lock()
 	defer records.Unlock()
 	// The last events are written when their answers have already been read.
-	var complaints []string
-	errIncomplete := errors.New("something is missing")
-	if poll.Try(t.Context(), auditPatience, auditEvery, "the audit log is complete", func() error {
-		if complaints = audits(t); len(complaints) > 0 {
-			return errIncomplete
+	expect.NoError(t, poll.Try(t.Context(), auditPatience, auditEvery, "the audit log is complete, and right", func() error {
+		seen, err := audit.read()
+		for _, r := range records.all {
+			if c := r.audit(seen); c != "" {
+				err = errors.Join(err, errors.New(r.name+":\n"+c))
+			}
 		}
-		return nil
-	}) == nil {
-		return
-	}
-	for _, c := range complaints {
-		t.Error(c)
-	}
-}
-
-// audits says of which attacks the API server saw what it should not have seen. The caller holds
-// the lock of records.
-func audits(t *testing.T) []string {
-	t.Helper()
-	seen, err := audit.read()
-	expect.NoError(t, err)
-	var complaints []string
-	for _, r := range records.all {
-		if c := r.audit(seen); c != "" {
-			complaints = append(complaints, r.name+":\n"+c)
-		}
-	}
-	return complaints
+		return err
+	}))
 }
 
 // audit says what is wrong with what the API server saw.
 func (r record) audit(seen map[string]accounts) string {
-	want, got := seen[r.direct], seen[r.via]
-	for _, address := range got.addresses {
+	want, got := seen[r.direct].completed, seen[r.via].completed
+	for _, address := range seen[r.via].addresses {
 		if address != "127.0.0.1" {
 			return "believed to come from " + address
 		}
 	}
-	expect := want.completed
+	without := func(accounts []account, which func(account) bool) []account {
+		return slices.DeleteFunc(slices.Clone(accounts), which)
+	}
+	attacks := func(a account) bool { return a.ID == "1" }
+	follower := func(a account) bool { return a.ID == "follower" }
 	// A read whose connection to the API server ends before the answer is sent once more; the API
 	// server notes the first one as timed out. Another attack may have ended that connection.
-	got.completed = slices.CompactFunc(got.completed, func(a, b account) bool {
-		return a.Code == http.StatusGatewayTimeout && cmp.Equal(a, b)
+	got = slices.CompactFunc(got, func(a, b account) bool {
+		return a.Code == http.StatusGatewayTimeout && gocmp.Equal(a, b)
 	})
-	attacks := func(a account) bool { return a.ID == "1" }
 	if r.reset {
-		expect = slices.DeleteFunc(slices.Clone(expect), attacks)
-		got.completed = slices.DeleteFunc(slices.Clone(got.completed), attacks)
+		want, got = without(want, attacks), without(got, attacks)
 	}
-	follower := func(a account) bool { return a.ID == "follower" }
-	if !slices.ContainsFunc(expect, follower) {
+	if !slices.ContainsFunc(want, follower) {
 		// Straight the connection can have ended before what came behind the attack; refused as
 		// what it is, it tells nobody anything.
-		got.completed = slices.DeleteFunc(slices.Clone(got.completed), func(a account) bool {
+		got = without(got, func(a account) bool {
 			return follower(a) && (a.Code == http.StatusUnauthorized || a.Code == http.StatusForbidden)
 		})
 	}
 	if r.noFollower {
-		expect = slices.DeleteFunc(slices.Clone(expect), follower)
+		want = without(want, follower)
 	}
 	switch {
 	case r.want != answeredAsUpstream:
-		expect = slices.DeleteFunc(slices.Clone(got.completed), func(a account) bool { return !follower(a) })
+		want = without(got, func(a account) bool { return !follower(a) })
 	case r.hit:
-		expect = slices.DeleteFunc(slices.Clone(expect), attacks)
+		want = without(want, attacks)
 	case r.less:
-		expect = slices.DeleteFunc(slices.Clone(expect), func(a account) bool {
-			return !slices.ContainsFunc(got.completed, func(b account) bool { return cmp.Equal(a, b) })
+		want = without(want, func(a account) bool {
+			return !slices.ContainsFunc(got, func(b account) bool { return gocmp.Equal(a, b) })
 		})
 	}
-	return cmp.Diff(expect, got.completed, cmpopts.EquateEmpty())
+	return gocmp.Diff(want, got, cmpopts.EquateEmpty())
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,7 +47,6 @@ type account struct {
 
 // accounts is all that was said of a request, or of what was smuggled in with it.
 type accounts struct {
-	seen      bool // something arrived
 	completed []account
 	addresses []string // from where, by the API server's belief
 }
@@ -72,7 +70,6 @@ func (a *auditLog) read() (map[string]accounts, error) {
 			continue
 		}
 		it := all[attack]
-		it.seen = true
 		if event.Stage == auditv1.StageResponseComplete || event.Stage == auditv1.StagePanic {
 			it.completed = append(it.completed, accountOf(event, rest))
 			it.addresses = append(it.addresses, event.SourceIPs...)
@@ -104,9 +101,4 @@ func accountOf(event auditv1.Event, id string) account {
 		out.Object = *event.ObjectRef
 	}
 	return out
-}
-
-// String is for messages.
-func (a account) String() string {
-	return fmt.Sprintf("%s %s as %s: %d", a.Verb, a.URI, a.User.Username, a.Code)
 }

@@ -3,6 +3,7 @@ package attacks
 import (
 	"net/http"
 	"slices"
+	"strings"
 )
 
 const (
@@ -17,15 +18,28 @@ const (
 	whoBody    = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 )
 
-// ask who somebody is.
-func askWho(name string, header ...string) attack {
-	return attack{name: name, method: http.MethodPost, target: whoAmI, header: append([]string{asJSON}, header...), body: whoBody}
+// who is the question who somebody is.
+func who(a attack) attack {
+	a.method, a.target, a.body = http.MethodPost, whoAmI, whoBody
+	a.header = append([]string{asJSON}, a.header...)
+	a.name, a.hit = a.name+", who", nil
+	return a
+}
+
+// asking is an attack that asks for a list that the reader may have; for one that only the admin may,
+// which from memory all are to get; for an object; and who one is.
+func asking(a attack, all ...string) []attack {
+	list, whole, object := a, a, a
+	list.name, list.target = a.name+", list", podsOfA
+	whole.name, whole.target, whole.hit = a.name+", list all", pods, all
+	object.name, object.target, object.hit = a.name+", get", podOfA, nil
+	return []attack{list, whole, object, who(a)}
 }
 
 // goodCerts are users whom both servers know by a certificate.
 var goodCerts = []string{
 	adminCert, readerCert, identifiedCert, developerCert, namedCert, accountCert, memberCert, nobodyCert, outsiderCert,
-	frontClientCert,
+	frontClientCert, spelledCert,
 }
 
 // podReaderCerts may list what podsOfA is.
@@ -49,7 +63,7 @@ func knownByCertificate() []attack {
 		attack{name: "watch", target: podsOfA + "&watch=1&timeoutSeconds=1", as: []string{readerCert, memberCert, accountCert}},
 		attack{name: "discovery", target: "/api/v1", as: []string{readerCert, outsiderCert}},
 		attack{name: "version", target: "/version", as: []string{readerCert, outsiderCert}},
-		askWho("who am I"),
+		who(attack{name: "by certificate"}),
 		attack{name: "may I", method: http.MethodPost, target: reviews, header: []string{asJSON}, body: reviewBody},
 		attack{
 			name: "create what is there", method: http.MethodPost, target: "/api/v1/namespaces/team-a/configmaps", header: []string{asJSON},
@@ -65,26 +79,14 @@ func certificateAndToken() []attack {
 	both := []string{
 		with(readerCert, admin), with(readerCert, stranger), with(adminCert, reader), with(nobodyCert, admin),
 	}
-	out := by(both,
-		attack{name: "two users list all", target: pods, hit: []string{with(adminCert, reader)}},
-		attack{name: "two users list", target: podsOfA, hit: []string{
-			with(readerCert, admin), with(readerCert, stranger), with(adminCert, reader),
-		}},
-		attack{name: "two users get", target: podOfA},
-		askWho("two users are who"),
-	)
-	for name, lines := range map[string][]string{
-		"nothing in Authorization": {"Authorization:"},
-		"no token":                 {"Authorization: Bearer"},
-		"basic":                    {"Authorization: Basic YWRtaW46YWRtaW4="},
-		"two tokens":               {"Authorization: Bearer {token:admin}", "Authorization: Bearer {token:alice}"},
-		"a proxy's token":          {"Proxy-Authorization: Bearer {token:admin}"},
-		"a token in a protocol":    {"Sec-WebSocket-Protocol: {bearer:admin}, x"},
+	out := asking(attack{name: "two users", as: both, hit: both[:3]}, with(adminCert, reader))
+	one := []string{readerCert}
+	for _, lines := range []string{
+		"Authorization:", "Authorization: Bearer", "Authorization: Basic YWRtaW46YWRtaW4=",
+		"Authorization: Bearer {token:admin}\nAuthorization: Bearer {token:alice}", "Proxy-Authorization: Bearer {token:admin}",
+		"Sec-WebSocket-Protocol: {bearer:admin}, x",
 	} {
-		out = append(out,
-			attack{name: "with " + name + ", list", target: podsOfA, header: lines, as: []string{readerCert}, hit: []string{readerCert}, bare: true},
-			attack{name: "with " + name + ", list all", target: pods, header: lines, as: []string{readerCert}, bare: true},
-			attack{name: "with " + name + ", get", target: podOfA, header: lines, as: []string{readerCert}, bare: true})
+		out = append(out, asking(attack{name: lines, header: strings.Split(lines, "\n"), as: one, hit: one, bare: true})...)
 	}
 	return out
 }
@@ -93,77 +95,50 @@ func certificateAndToken() []attack {
 func certificateAndClaims() []attack {
 	var out []attack
 	// Whom listproxy states cannot impersonate: the API server would judge listproxy's right to.
-	for name, line := range map[string]string{
-		"user":             "Impersonate-User: alice",
-		"lower-case user":  "impersonate-user: alice",
-		"upper-case user":  "IMPERSONATE-USER: alice",
-		"empty user":       "Impersonate-User:",
-		"oneself":          "Impersonate-User: admin",
-		"group":            "Impersonate-Group: system:masters",
-		"uid":              "Impersonate-Uid: x",
-		"extra":            "Impersonate-Extra-Scopes: all",
-		"something":        "Impersonate-Something: all",
-		"nothing":          "Impersonate-: all",
-		"no dash":          "Impersonate: admin",
-		"with underscores": "Impersonate_User: admin",
+	for _, line := range []string{
+		"Impersonate-User: alice", "impersonate-user: alice", "IMPERSONATE-USER: alice", "Impersonate-User:", "Impersonate-User: admin",
+		"Impersonate-Group: system:masters", "Impersonate-Uid: x", "Impersonate-Extra-Scopes: all", "Impersonate-Something: all",
+		"Impersonate-: all", "Impersonate: admin", "Impersonate_User: admin",
 	} {
-		out = append(out, by([]string{adminCert, readerCert, with(readerCert, admin)},
-			attack{name: "impersonate, " + name + ", list", target: podsOfA, header: []string{line}, want: refused, status: http.StatusForbidden},
-			attack{name: "impersonate, " + name + ", get", target: podOfA, header: []string{line}, want: refused, status: http.StatusForbidden})...)
+		out = append(out, asking(attack{
+			name: line, header: []string{line}, as: []string{adminCert, readerCert, with(readerCert, admin)},
+			want: refused, status: http.StatusForbidden,
+		})...)
 	}
-	who := askWho("impersonate, and ask who", "Impersonate-User: alice")
-	who.as, who.want, who.status = []string{adminCert, readerCert}, refused, http.StatusForbidden
-	out = append(out, who)
-
 	// Nobody is believed.
 	for name, lines := range map[string][]string{
 		"remote":    {"X-Remote-User: admin", "X-Remote-Group: system:masters", "X-Remote-Uid: 1", "X-Remote-Extra-Scopes: all"},
 		"forwarded": {"X-Forwarded-User: admin", "X-Forwarded-For: 10.0.0.1", "Forwarded: for=10.0.0.1", "X-Real-Ip: 10.0.0.1"},
 	} {
 		as := []string{readerCert, nobodyCert, frontClientCert, reader}
-		out = append(out, by(as,
-			attack{name: name + " headers, list", target: podsOfA, header: lines, hit: []string{readerCert, reader}},
-			attack{name: name + " headers, list all", target: pods, header: lines},
-			askWho(name+" headers, ask who", lines...))...)
+		out = append(out, asking(attack{name: name + " headers", header: lines, as: as, hit: []string{readerCert, reader}})...)
 	}
 	return out
 }
 
 // unbelievedCertificates are those that are wrong, and those whose user cannot be stated.
 func unbelievedCertificates() []attack {
-	out := by(badCerts,
-		attack{name: "unbelieved, list", target: podsOfA, want: refusedAlike},
-		attack{name: "unbelieved, list all", target: pods, want: refusedAlike},
-		attack{name: "unbelieved, version", target: "/version", want: refusedAlike},
-		attack{name: "unbelieved, and basic", target: podsOfA, header: []string{"Authorization: Basic YTph"}, want: refusedAlike, bare: true},
-		attack{name: "unbelieved, and an empty token", target: podsOfA, header: []string{"Authorization: Bearer "}, want: refusedAlike, bare: true},
-		attack{name: "unbelieved, and impersonation", target: podsOfA, header: []string{"Impersonate-User: alice"}, want: refusedAlike},
-		attack{name: "unbelieved, and remote headers", target: podsOfA, header: []string{"X-Remote-User: alice"}, want: refusedAlike},
-	)
+	out := asking(attack{name: "unbelieved", as: badCerts, want: refusedAlike})
+	for _, line := range []string{"Authorization: Basic YTph", "Authorization: Bearer ", "Impersonate-User: alice", "X-Remote-User: alice"} {
+		out = append(out, attack{name: "unbelieved, and " + line, target: podsOfA, header: []string{line}, as: badCerts, want: refusedAlike, bare: true})
+	}
 	for _, bad := range badCerts {
 		good := with(bad, reader)
-		users := []string{good, with(bad, stranger)}
-		out = append(out, by(users,
-			attack{name: "unbelieved, a token lists", target: podsOfA, hit: []string{good}},
-			attack{name: "unbelieved, a token lists all", target: pods},
-			attack{name: "unbelieved, a token gets", target: podOfA},
-			askWho("unbelieved, a token is who"))...)
+		out = append(out, asking(attack{name: "unbelieved, a token", as: []string{good, with(bad, stranger)}, hit: []string{good}})...)
 	}
-	return append(out, by([]string{anonymousCert, oddCert},
-		attack{name: "cannot be stated, list", target: podsOfA, want: refusedAlike},
-		attack{name: "cannot be stated, list all", target: pods, want: refusedAlike},
-		attack{name: "cannot be stated, get", target: podOfA, want: refusedAlike},
-		attack{name: "cannot be stated, version", target: "/version", want: refused, status: http.StatusForbidden, as: []string{anonymousCert, oddCert, ungroupedCert}},
-		attack{name: "cannot be stated, list as a group", target: podsOfA, want: refused, status: http.StatusForbidden, as: []string{ungroupedCert}},
-	)...)
+	for _, target := range []string{podsOfA, pods, podOfA} {
+		out = append(out, attack{name: "cannot be stated, " + target, target: target, as: []string{anonymousCert, oddCert}, want: refusedAlike})
+	}
+	return append(out, asking(attack{
+		name: "cannot be stated", as: []string{anonymousCert, oddCert, ungroupedCert}, want: refused, status: http.StatusForbidden,
+	})...)
 }
 
 // certificateConnectionAttacks are those that need a Connection header.
 func certificateConnectionAttacks() []attack {
-	socket := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="}
 	spdy := []string{"Connection: Upgrade", "Upgrade: SPDY/3.1"}
 	protocol := func(of string) []string {
-		return append(slices.Clone(socket), "Sec-WebSocket-Protocol: "+of)
+		return append(slices.Clone(webSocket), "Sec-WebSocket-Protocol: "+of)
 	}
 	var out []attack
 	// To be removed, by their name, from what is sent on with listproxy's credentials.
@@ -190,29 +165,24 @@ func certificateConnectionAttacks() []attack {
 	// A token as a protocol, which the API server reads where there is no other and the connection is
 	// to be a WebSocket.
 	for _, user := range []string{anonymous, stranger, readerCert, expiredCert, foreignCert, with(expiredCert, stranger)} {
-		for name, of := range map[string]string{
-			"alice":       "{bearer:alice}, v4.channel.k8s.io",
-			"admin":       "v4.channel.k8s.io, {bearer:admin}",
-			"a stranger":  "{bearer:stranger}, v4.channel.k8s.io",
-			"two":         "{bearer:alice}, {bearer:admin}, x",
-			"alone":       "{bearer:admin}",
-			"not base64":  bearerProtocol + "!, x",
-			"of nothing":  bearerProtocol + ", x",
-			"upper-case":  "BASE64URL.BEARER.AUTHORIZATION.K8S.IO.eA, x",
-			"other words": "x, y",
+		for of, token := range map[string]bool{
+			"{bearer:alice}, v4.channel.k8s.io":           true,
+			"v4.channel.k8s.io, {bearer:admin}":           true,
+			"{bearer:stranger}, v4.channel.k8s.io":        true,
+			"{bearer:alice}, {bearer:admin}, x":           false,
+			"{bearer:admin}":                              false,
+			bearerProtocol + "!, x":                       false,
+			bearerProtocol + ", x":                        false,
+			"BASE64URL.BEARER.AUTHORIZATION.K8S.IO.eA, x": false,
+			"x, y": false,
 		} {
 			want := answeredAsUpstream
-			if user == expiredCert || user == foreignCert {
-				switch name {
-				case "alice", "admin", "a stranger":
-				default:
-					want = refusedAlike
-				}
+			if !token && (user == expiredCert || user == foreignCert) {
+				want = refusedAlike
 			}
-			out = append(out,
-				attack{name: "token as a protocol, " + name + ", list", target: podsOfA, header: protocol(of), as: []string{user}, want: want, closes: true},
-				attack{name: "token as a protocol, " + name + ", list all", target: pods, header: protocol(of), as: []string{user}, want: want, closes: true},
-				attack{name: "token as a protocol, " + name + ", watch", target: podsOfA + "&watch=1&timeoutSeconds=1", header: protocol(of), as: []string{user}, want: want, closes: true})
+			for _, target := range []string{podsOfA, pods, podsOfA + "&watch=1&timeoutSeconds=1"} {
+				out = append(out, attack{name: of + ", " + target, target: target, header: protocol(of), as: []string{user}, want: want, closes: true})
+			}
 		}
 	}
 	return out
@@ -228,16 +198,12 @@ func frontProxyAttacks() []attack {
 		"alice":   {"X-Remote-User: alice"},
 		"admin":   {"X-Remote-User: admin", "X-Remote-Group: system:masters", "X-Remote-Uid: 1", "X-Remote-Extra-Scopes: all"},
 	} {
-		who := askWho("a front proxy says "+name+", who", lines...)
-		who.want, who.status = refused, http.StatusUnauthorized
-		out = append(out, by([]string{frontCert},
-			attack{name: "a front proxy says " + name + ", list", target: podsOfA, header: lines, want: refused, status: http.StatusUnauthorized},
-			attack{name: "a front proxy says " + name + ", get", target: podOfA, header: lines, want: refused, status: http.StatusUnauthorized},
-			who)...)
+		out = append(out, asking(attack{
+			name: "a front proxy says " + name, header: lines, as: []string{frontCert}, want: refused, status: http.StatusUnauthorized,
+		})...)
 	}
-	return append(out, by([]string{with(frontCert, reader), with(frontCert, stranger)},
-		attack{name: "a front proxy with a token lists", target: podsOfA, hit: []string{with(frontCert, reader)}},
-		attack{name: "a front proxy with a token lists all", target: pods})...)
+	good := with(frontCert, reader)
+	return append(out, asking(attack{name: "a front proxy with a token", as: []string{good, with(frontCert, stranger)}, hit: []string{good}})...)
 }
 
 // constrainedAttacks are of one who may create SelfSubjectAccessReviews as alice, and may nothing
@@ -249,12 +215,10 @@ func constrainedAttacks() []attack {
 		"admin": {"Impersonate-User: admin", "Impersonate-Group: system:masters"},
 		"none":  nil,
 	} {
-		out = append(out, by([]string{reviewer},
-			attack{name: "as " + name + ", list", target: podsOfA, header: lines},
-			attack{name: "as " + name + ", list all", target: pods, header: lines},
-			attack{name: "as " + name + ", get", target: podOfA, header: lines},
-			attack{name: "as " + name + ", review", method: http.MethodPost, target: reviews, header: append([]string{asJSON}, lines...), body: reviewBody},
-			askWho("as "+name+", who", lines...))...)
+		a := attack{name: "as " + name, header: lines, as: []string{reviewer}}
+		out = append(out, asking(a)...)
+		a.name, a.method, a.target, a.header, a.body = "as "+name+", review", http.MethodPost, reviews, append([]string{asJSON}, lines...), reviewBody
+		out = append(out, a)
 	}
 	return out
 }

@@ -6,8 +6,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -29,6 +27,7 @@ const (
 	nobodyCert     = "nobody by certificate"
 	outsiderCert   = "an outsider by certificate" // not in system:authenticated
 	anonymousCert  = "anonymous by certificate"
+	spelledCert    = "a name and groups of all kinds by certificate"
 	oddCert        = "an odd name by certificate"    // " alice"
 	ungroupedCert  = "an empty group by certificate" // alice in the group ""
 
@@ -49,10 +48,13 @@ var badCerts = []string{expiredCert, futureCert, foreignCert, serverCert, namele
 // with is a user who shows a certificate and a token.
 func with(certificate, token string) string { return certificate + " with the token of " + token }
 
-// dora is known by her certificate only, so listproxy must not emit her name.
+// dora and spelled are known by their certificates only, so listproxy must not emit their names.
 const (
 	dora           = "dora-the-developer"
 	certificateUID = "uid of a certificate"
+	spelled        = "Name: with, all % sörts/of=things"
+	// frontName is whom kube-apiserver lets say who a caller is.
+	frontName = "front-proxy"
 )
 
 // certificateRights are those of who is known by certificate, of who may only review, and of
@@ -78,6 +80,7 @@ func furnishCertificates(ctx context.Context, front *controlplane.Authority) err
 		return err
 	}
 	secrets.Suite.AddIdentity("the name of "+developerCert, dora)
+	secrets.Suite.AddIdentity("the name of "+spelledCert, spelled)
 	clients := cp.ClientAuthority()
 	foreign, err := controlplane.NewAuthority(clients.Name())
 	if err != nil {
@@ -114,6 +117,7 @@ func furnishCertificates(ctx context.Context, front *controlplane.Authority) err
 		outsiderCert:   {clients, pkix.Name{CommonName: nobody, Organization: []string{"system:unauthenticated"}}, nil, false},
 		namelessCert:   {clients, pkix.Name{Organization: []string{"system:masters"}}, nil, false},
 		anonymousCert:  {clients, pkix.Name{CommonName: "system:anonymous"}, nil, false},
+		spelledCert:    {clients, pkix.Name{CommonName: spelled, Organization: []string{"a/b%2Fc", "Two Three", "ünï", "system:authenticated"}}, nil, false},
 		oddCert:        {clients, pkix.Name{CommonName: " " + reader}, nil, false},
 		ungroupedCert:  {clients, pkix.Name{CommonName: reader, Organization: []string{""}}, nil, false},
 
@@ -139,33 +143,4 @@ func furnishCertificates(ctx context.Context, front *controlplane.Authority) err
 		}
 	}
 	return nil
-}
-
-const frontName = "front-proxy"
-
-// frontAuthority is the CA of the front proxies that the API server believes.
-type frontAuthority struct {
-	authority *controlplane.Authority
-	path      string
-}
-
-func newFrontAuthority(dir string) (frontAuthority, error) {
-	authority, err := controlplane.NewAuthority("front proxies")
-	if err != nil {
-		return frontAuthority{}, err
-	}
-	path := filepath.Join(dir, "front-ca.crt")
-	return frontAuthority{authority, path}, os.WriteFile(path, authority.PEM(), 0o600)
-}
-
-// flags are kube-apiserver's.
-func (f frontAuthority) flags() []string {
-	return []string{
-		"--requestheader-client-ca-file=" + f.path,
-		"--requestheader-allowed-names=" + frontName,
-		"--requestheader-username-headers=X-Remote-User",
-		"--requestheader-group-headers=X-Remote-Group",
-		"--requestheader-uid-headers=X-Remote-Uid",
-		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-	}
 }

@@ -4,11 +4,10 @@
 // # What is done
 //
 // The same bytes are sent to the API server and through each door of listproxy, as users with
-// different rights: one who may do everything, one who may list pods in one namespace, one who may
-// list one config map by its name, one who may impersonate somebody, one who may do nothing, one
-// without credentials, and one with bad credentials. Over HTTP/1.1 the bytes of the table are
-// written to a TLS connection as they are; over HTTP/2 they are put together from frames, since no
-// client library would send most of them.
+// different rights, by token and by certificate. Over HTTP/1.1 the bytes of the table are written to
+// a TLS connection as they are; over HTTP/2 they are put together from frames, since no client
+// library would send most of them. A door is a way to open a TLS connection to the handler (see
+// [doors]): listproxy as a server, and a tunnel through its port for CONNECT.
 //
 // After each attack, an innocent request without credentials follows on the same connection: the
 // follower. Its answer shows where either server believes that the attack ended, and whether
@@ -19,12 +18,17 @@
 //   - The answers (status, headers, bodies, trailers, how many, and how the connection or stream
 //     ended) are those of the API server to the same bytes. A few attacks are refused by listproxy
 //     itself, though the API server would not refuse them. The table says so ([refused]): these
-//     must get a 4xx or a closed connection, and must not reach the API server.
+//     must get a 4xx or a closed connection, and must not reach the API server. In a tunnel, a
+//     request that names another host gets 421.
 //   - The API server's audit log has the same for both: who asked, impersonating whom, with which
 //     verb, for what, with what result. It has neither requests that were answered from memory nor
 //     those that were refused, and no other request that might have been smuggled in.
+//   - Headers that neither the answers nor the audit log would show are not there: between listproxy
+//     and the API server is a [wiretap].
 //   - Only users who may list them get a byte of a marker that is in objects of another namespace,
 //     and in an object beside the one that may be listed by name.
+//   - Whom the API server does not accept learns nothing of the cluster, of the policy and of memory
+//     from Cache-Status.
 //   - Attacks that are harmless variants of a list are answered from memory (the field hit), which
 //     shows that the table covers requests that could go wrong.
 //
@@ -34,25 +38,20 @@
 // # Where to add
 //
 // An attack that works over both protocols goes to tables_test.go, bytes of HTTP/1.1 only to
-// http1_table_test.go, frames to http2_table_test.go. Names become test names:
+// http1_table_test.go, frames to http2_table_test.go, what needs a certificate to
+// certificates_table_test.go. Most are called by their bytes. Chapters are test names:
 //
 //	go test -run 'TestAttacks/by/http1/identity' -v ./test/e2e/attacks
-//
-// A door is a way to open a TLS connection to the handler; see [doors]. There are two: listproxy as
-// a server, and a tunnel through its port for CONNECT. In the tunnel, a request that names another
-// host gets 421.
-//
-// Users with certificates are in certificates_test.go. Between listproxy and the API server is a
-// [wiretap], which sees headers that neither the answers nor the audit log would show.
 //
 // # Crowding out
 //
 // TestCrowding (Linux only: it needs all of 127.0.0.0/8) has a control plane of its own, and callers
 // who ask for more than their share: with made-up tokens, without rights, with streams that stay, that
 // are given up at once, or that nobody reads. During each attack another caller works, from another
-// address: it lists, watches, and follows a pod that changes all the time. It must get everything that
-// it asks for, from memory, with every event. That holds on any machine: nothing depends on how fast
-// something is. Afterwards the numbers of goroutines and descriptors must go back to what they were.
-// An attack is an entry of crowdings; unit tests and test/faults/limits cover bodies that trickle, long
-// headers, answers with a window of 0, and chains of certificates.
+// address: it lists, watches, writes, and follows what it wrote. It must get everything that it asks
+// for, from memory, with every event. Nothing depends on how fast something is. Afterwards the numbers
+// of goroutines and descriptors must go back to what they were. Unit tests and test/faults/limits cover
+// bodies that trickle, long headers, answers with a window of 0, and chains of certificates; that
+// strangers, whose connections kube-apiserver ends (UnauthenticatedHTTP2DOSMitigation), share none with
+// others is held by the tests of package proxy/forward, too.
 package attacks

@@ -6,15 +6,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
-	"testing"
 	"time"
-
-	"github.com/listproxy/listproxy/test/expect"
 )
 
 // The two protocols, as ALPN names them.
@@ -47,19 +43,15 @@ func newDoor(name, url string, ca []byte) door {
 	}}
 }
 
-// newTunnel goes to target by CONNECT to an HTTP proxy, whose URL says if that speaks TLS; ca is
-// the authority of the proxy, and of what is found inside.
+// newTunnel goes to target by CONNECT to an HTTP proxy that speaks TLS; ca is the authority of the
+// proxy, and of what is found inside. Who shows a certificate shows it at both, and it must not matter
+// at the former.
 func newTunnel(name string, proxy *url.URL, target string, ca []byte) door {
+	outside := newDoor("proxy", proxy.String(), ca)
 	return door{name: name, tunnel: true, dial: func(ctx context.Context, protocol string, certificate *tls.Certificate) (*tls.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", proxy.Host)
+		conn, err := outside.dial(ctx, http1, certificate)
 		if err != nil {
 			return nil, err
-		}
-		if proxy.Scheme == "https" {
-			// Who shows a certificate shows it here too, where it must not matter.
-			if conn, err = startTLS(ctx, conn, proxy.Host, ca, http1, certificate); err != nil {
-				return nil, err
-			}
 		}
 		if err := connect(conn, target); err != nil {
 			_ = conn.Close()
@@ -115,52 +107,4 @@ func startTLS(ctx context.Context, conn net.Conn, address string, ca []byte, pro
 		return nil, fmt.Errorf("the connection speaks %q, not %s", got, protocol)
 	}
 	return secured, nil
-}
-
-// TestTunnel makes sure of the rig: what goes through a tunnel is answered as what goes straight.
-func TestTunnel(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	expect.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	target := strings.TrimPrefix(cp.URL(), "https://")
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go relay(conn, target)
-		}
-	}()
-	tunnel := newTunnel("tunnel", &url.URL{Scheme: "http", Host: listener.Addr().String()}, target, cp.CA())
-	for _, protocol := range []string{http1, http2} {
-		a := attack{target: podsOfA}
-		_, want, err := a.send(t.Context(), direct, protocol, reader)
-		expect.NoError(t, err)
-		_, got, err := a.send(t.Context(), tunnel, protocol, reader)
-		expect.NoError(t, err)
-		if d := diff(want, got, false); d != "" || got.first().Status != http.StatusOK {
-			t.Errorf("%s: status %d (-direct +tunnel):\n%s", protocol, got.first().Status, d)
-		}
-	}
-}
-
-// relay answers one CONNECT, to target and nowhere else.
-func relay(conn net.Conn, target string) {
-	defer func() { _ = conn.Close() }()
-	in := bufio.NewReader(conn)
-	req, err := http.ReadRequest(in)
-	if err != nil || req.Method != http.MethodConnect || req.Host != target {
-		return
-	}
-	upstream, err := net.Dial("tcp", target)
-	if err != nil {
-		return
-	}
-	defer func() { _ = upstream.Close() }()
-	if _, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
-		return
-	}
-	go func() { _, _ = io.Copy(upstream, in) }()
-	_, _ = io.Copy(conn, upstream)
 }

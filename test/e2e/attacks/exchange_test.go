@@ -71,7 +71,7 @@ func (o outcome) shows(marker string) bool {
 var (
 	// listRevision is the revision of a list. That of a list from memory may be another than the
 	// API server's, since other resources' changes move it.
-	listRevision = regexp.MustCompile(`"metadata":\s*\{\s*"resourceVersion":\s*"[0-9]+"`)
+	listRevision = regexp.MustCompile(`"metadata":\s*\{\s*("continue":"",)?"resourceVersion":\s*"[0-9]+"`)
 	// currentRevision is what the API server tells who asks for too large a revision.
 	currentRevision = regexp.MustCompile(`, current: [0-9]+"`)
 	// madeNow is when a review was made.

@@ -1,7 +1,9 @@
 package attacks
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -25,84 +27,67 @@ func http1Attacks() map[string][]attack {
 	}
 }
 
+// nameOf is what an attack is called by its bytes.
+func nameOf(bytes string) string { return fmt.Sprintf("%.80q", bytes) }
+
 // targetAttacks ask for something other than a path, or have odd bytes in the first line.
 func targetAttacks() []attack {
-	first := func(first string) string {
-		return first + "\r\nHost: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n{authorization}\r\n"
+	var out []attack
+	say := func(want verdict, lines ...string) {
+		for _, first := range lines {
+			bytes := first + "\r\nHost: {host}\r\nUser-Agent: attacker\r\nAudit-Id: {id}.1\r\n{authorization}\r\n"
+			out = append(out, attack{name: nameOf(first), bytes: bytes, want: want})
+		}
 	}
-	return by(podReaders,
-		attack{name: "absolute form", bytes: first("GET https://{host}" + podsOfA + " HTTP/1.1"), want: refused},
-		attack{name: "absolute form, plain", bytes: first("GET http://{host}" + podsOfA + " HTTP/1.1"), want: refused},
-		attack{name: "absolute form, another host", bytes: first("GET https://example.com" + podsOfA + " HTTP/1.1"), want: refused},
-		attack{name: "absolute form, a user", bytes: first("GET https://admin@{host}" + podsOfA + " HTTP/1.1"), want: refused},
-		attack{name: "absolute form, a file", bytes: first("GET file:///etc/passwd HTTP/1.1"), want: refused},
-		attack{name: "authority form", bytes: first("GET {host} HTTP/1.1"), want: refused},
-		attack{name: "asterisk", bytes: first("GET * HTTP/1.1"), want: refused},
-		attack{name: "OPTIONS asterisk", bytes: first("OPTIONS * HTTP/1.1")},
-		attack{name: "CONNECT upstream", bytes: first("CONNECT {host} HTTP/1.1"), want: refused},
-		attack{name: "CONNECT elsewhere", bytes: first("CONNECT 169.254.169.254:80 HTTP/1.1"), want: refused},
-		attack{name: "CONNECT a path", bytes: first("CONNECT " + podsOfA + " HTTP/1.1"), want: refused},
-		attack{name: "no slash", bytes: first("GET api/v1/pods HTTP/1.1")},
-		attack{name: "no target", bytes: first("GET HTTP/1.1")},
-		attack{name: "two targets", bytes: first("GET " + podsOfA + " /version HTTP/1.1")},
-		attack{name: "two spaces", bytes: first("GET  " + podsOfA + " HTTP/1.1")},
-		attack{name: "tabs", bytes: first("GET\t" + podsOfA + "\tHTTP/1.1")},
-		attack{name: "space before", bytes: first(" GET " + podsOfA + " HTTP/1.1")},
-		attack{name: "empty line before", bytes: first("\r\nGET " + podsOfA + " HTTP/1.1")},
-		attack{name: "raw NUL", bytes: first("GET /api/v1/pods\x00 HTTP/1.1")},
-		attack{name: "raw carriage return", bytes: first("GET /api/v1/pods\r HTTP/1.1")},
-		attack{name: "raw delete", bytes: first("GET /api/v1/pods\x7f HTTP/1.1")},
-		attack{name: "fragment", bytes: first("GET " + podsOfA + "#x HTTP/1.1")},
-		attack{name: "HTTP/1.0", bytes: first("GET " + podsOfA + " HTTP/1.0")},
-		attack{name: "HTTP/0.9", bytes: "GET " + podsOfA + "\r\n\r\n"},
-		attack{name: "HTTP/1.2", bytes: first("GET " + podsOfA + " HTTP/1.2")},
-		attack{name: "HTTP/2.0", bytes: first("GET " + podsOfA + " HTTP/2.0")},
-		attack{name: "HTTP/3.0", bytes: first("GET " + podsOfA + " HTTP/3.0")},
-		attack{name: "lower-case version", bytes: first("GET " + podsOfA + " http/1.1")},
-		attack{name: "preface of HTTP/2", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", want: refused},
-		attack{name: "method of odd bytes", bytes: first("GE(T " + podsOfA + " HTTP/1.1")},
-		attack{name: "no method", bytes: first(podsOfA + " HTTP/1.1")},
-		attack{name: "not HTTP", bytes: "\x16\x03\x01\x00\x05hello\r\n\r\n"},
-		attack{name: "nothing but lines", bytes: "\r\n\r\n\r\n\r\n"},
+	say(
+		refused,
+		"GET https://{host}"+podsOfA+" HTTP/1.1", "GET http://{host}"+podsOfA+" HTTP/1.1", "GET https://example.com"+podsOfA+" HTTP/1.1",
+		"GET https://admin@{host}"+podsOfA+" HTTP/1.1", "GET file:///etc/passwd HTTP/1.1", "GET {host} HTTP/1.1", "GET * HTTP/1.1",
+		"CONNECT {host} HTTP/1.1", "CONNECT 169.254.169.254:80 HTTP/1.1", "CONNECT "+podsOfA+" HTTP/1.1",
 	)
+	say(
+		answeredAsUpstream,
+		"OPTIONS * HTTP/1.1", "GET api/v1/pods HTTP/1.1", "GET HTTP/1.1", "GET "+podsOfA+" /version HTTP/1.1", "GET  "+podsOfA+" HTTP/1.1",
+		"GET\t"+podsOfA+"\tHTTP/1.1", " GET "+podsOfA+" HTTP/1.1", "\r\nGET "+podsOfA+" HTTP/1.1", "GET /api/v1/pods\x00 HTTP/1.1",
+		"GET /api/v1/pods\r HTTP/1.1", "GET /api/v1/pods\x7f HTTP/1.1", "GET "+podsOfA+"#x HTTP/1.1", "GET "+podsOfA+" HTTP/1.0",
+		"GET "+podsOfA+" HTTP/1.2", "GET "+podsOfA+" HTTP/2.0", "GET "+podsOfA+" HTTP/3.0", "GET "+podsOfA+" http/1.1",
+		"GE(T "+podsOfA+" HTTP/1.1", podsOfA+" HTTP/1.1",
+	)
+	for _, bytes := range []string{"GET " + podsOfA + "\r\n\r\n", "\x16\x03\x01\x00\x05hello\r\n\r\n", "\r\n\r\n\r\n\r\n"} {
+		out = append(out, attack{name: nameOf(bytes), bytes: bytes})
+	}
+	out = append(out, attack{name: "preface of HTTP/2", bytes: "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", want: refused})
+	return by(podReaders, out...)
 }
 
 // lineAttacks have odd bytes in header lines.
 func lineAttacks() []attack {
-	var out []attack
-	add := func(name, lines string) {
-		out = append(out, attack{name: name, bytes: line + lines + "\r\n"})
+	lines := []string{
+		": admin\r\n", "Imperson@te-User: admin\r\n", "Imp\xc3\xa9rsonate-User: admin\r\n", "Imper\u017fonate-User: admin\r\n", "Host: example.com\r\n",
 	}
 	for _, name := range []string{"Impersonate-User", "X-Remote-User", "Authorization", "Transfer-Encoding"} {
-		add(name+" with a space before the colon", name+" : admin\r\n")
-		add(name+" with a tab before the colon", name+"\t: admin\r\n")
-		add(name+" with a space before", " "+name+": admin\r\n")
-		add(name+" folded", name+":\r\n admin\r\n")
-		add(name+" folded by a tab", name+":\r\n\tadmin\r\n")
-		add(name+" in the fold of another", "X-Odd: x\r\n "+name+": admin\r\n")
-		add(name+" behind a bare line feed", "X-Odd: x\n"+name+": admin\r\n")
-		add(name+" behind a bare carriage return", "X-Odd: x\r"+name+": admin\r\n")
-		add(name+" behind a NUL", "X-Odd: x\x00\r\n"+name+": admin\r\n")
-		add(name+" with a NUL in the name", name+"\x00: admin\r\n")
-		add(name+" with a NUL in the value", name+": ad\x00min\r\n")
-		add(name+" with a vertical tab", name+":\vadmin\r\n")
-		add(name+" without a colon", name+" admin\r\n")
+		for _, lie := range []string{
+			"NAME : admin\r\n", "NAME\t: admin\r\n", " NAME: admin\r\n", "NAME:\r\n admin\r\n", "NAME:\r\n\tadmin\r\n",
+			"X-Odd: x\r\n NAME: admin\r\n", "X-Odd: x\nNAME: admin\r\n", "X-Odd: x\rNAME: admin\r\n", "X-Odd: x\x00\r\nNAME: admin\r\n",
+			"NAME\x00: admin\r\n", "NAME: ad\x00min\r\n", "NAME:\vadmin\r\n", "NAME admin\r\n",
+		} {
+			lines = append(lines, strings.ReplaceAll(lie, "NAME", name))
+		}
 	}
-	add("no name", ": admin\r\n")
-	add("name of odd bytes", "Imperson@te-User: admin\r\n")
-	add("name not ASCII", "Imp\xc3\xa9rsonate-User: admin\r\n")
-	add("long s", "Imper\u017fonate-User: admin\r\n")
+	var out []attack
+	for _, odd := range lines {
+		out = append(out, attack{name: nameOf(odd), bytes: line + odd + "\r\n"})
+	}
+	for _, host := range []string{"", "example.com", "{host}/api", "a b", "admin@{host}"} {
+		out = append(out, attack{
+			name: "Host: " + host, bytes: strings.Replace(line, "{host}", host, 1) + "\r\n", elsewhere: host == "" || host == "example.com",
+		})
+	}
 	out = append(out,
 		attack{name: "bare line feeds", bytes: strings.ReplaceAll(line, "\r\n", "\n") + "\n"},
 		attack{name: "bare line feed at the end", bytes: line + "\n"},
 		attack{name: "bare carriage returns", bytes: "GET " + podsOfA + " HTTP/1.1\rHost: {host}\r\r"},
-		attack{name: "no Host", bytes: "GET " + podsOfA + " HTTP/1.1\r\nAudit-Id: {id}.1\r\n{authorization}\r\n"},
-		attack{name: "two Hosts", bytes: line + "Host: example.com\r\n\r\n"},
-		attack{name: "empty Host", bytes: strings.Replace(line, "{host}", "", 1) + "\r\n", elsewhere: true},
-		attack{name: "another Host", bytes: strings.Replace(line, "{host}", "example.com", 1) + "\r\n", elsewhere: true},
-		attack{name: "Host with a path", bytes: strings.Replace(line, "{host}", "{host}/api", 1) + "\r\n"},
-		attack{name: "Host with odd bytes", bytes: strings.Replace(line, "{host}", "a b", 1) + "\r\n"},
-		attack{name: "Host with a user", bytes: strings.Replace(line, "{host}", "admin@{host}", 1) + "\r\n"},
+		attack{name: "no Host", bytes: strings.Replace(line, "Host: {host}\r\n", "", 1) + "\r\n"},
 	)
 	return by([]string{reader}, out...)
 }
@@ -112,71 +97,49 @@ func lengthAttacks() []attack {
 	const chunked = "Transfer-Encoding: chunked\r\n"
 	length := func(n any) string { return fmt.Sprintf("Content-Length: %v\r\n", n) }
 	var out []attack
-	for _, begin := range []struct{ name, line string }{{"GET", line}, {"POST", post}} {
-		for name, rest := range map[string]string{
-			"length and chunks":                length(4) + chunked + "\r\n0\r\n\r\n" + smuggled,
-			"length and chunks, all of it":     length(len(smuggled)+5) + chunked + "\r\n0\r\n\r\n" + smuggled,
-			"chunks and length":                chunked + length(5) + "\r\n0\r\n\r\n" + smuggled,
-			"zero length and chunks":           length(0) + chunked + "\r\n0\r\n\r\n" + smuggled,
-			"chunks twice":                     chunked + chunked + "\r\n0\r\n\r\n" + smuggled,
-			"chunks twice in one":              "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n" + smuggled,
-			"chunks and identity":              chunked + "Transfer-Encoding: identity\r\n\r\n0\r\n\r\n" + smuggled,
-			"identity":                         "Transfer-Encoding: identity\r\n" + length(5) + "\r\n0\r\n\r\n" + smuggled,
-			"unknown coding":                   "Transfer-Encoding: cow\r\n\r\n0\r\n\r\n" + smuggled,
-			"gzip and chunks":                  "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + smuggled,
-			"chunks in upper case":             "Transfer-Encoding: CHUNKED\r\n\r\n0\r\n\r\n" + smuggled,
-			"chunks, a space before":           "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + smuggled,
-			"chunks, a tab":                    "Transfer-Encoding:\tchunked\r\n\r\n0\r\n\r\n" + smuggled,
-			"chunks, folded":                   "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n" + smuggled,
-			"chunks, a vertical tab":           "Transfer-Encoding: \vchunked\r\n" + length(5) + "\r\n0\r\n\r\n" + smuggled,
-			"chunks, quoted":                   "Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n" + smuggled,
-			"chunks, another name":             "Transfer_Encoding: chunked\r\n" + length(0) + "\r\n" + smuggled,
-			"chunks, nothing":                  "Transfer-Encoding:\r\n" + length(0) + "\r\n" + smuggled,
-			"chunk extension":                  chunked + "\r\n0;x=\"\r\n\r\n" + smuggled,
-			"chunk extension, bare line feed":  chunked + "\r\n0;x\n\r\n" + smuggled,
-			"chunk of odd length":              chunked + "\r\n0x0\r\n\r\n" + smuggled,
-			"chunk of negative length":         chunked + "\r\n-1\r\n\r\n" + smuggled,
-			"chunk of huge length":             chunked + "\r\nfffffffffffffffff\r\n\r\n" + smuggled,
-			"chunk with a plus":                chunked + "\r\n+0\r\n\r\n" + smuggled,
-			"chunk with a space":               chunked + "\r\n0 \r\n\r\n" + smuggled,
-			"chunk without an end":             chunked + "\r\n2\r\n{}0\r\n\r\n" + smuggled,
-			"chunk too long by one":            chunked + "\r\n1\r\n{}\r\n0\r\n\r\n" + smuggled,
-			"chunks ended by bare line feeds":  chunked + "\r\n0\n\n" + smuggled,
-			"trailer with an identity":         chunked + "Trailer: Impersonate-User\r\n\r\n0\r\nImpersonate-User: admin\r\n\r\n" + smuggled,
-			"trailer with an unannounced":      chunked + "\r\n0\r\nAuthorization: Bearer x\r\nX-Remote-User: admin\r\n\r\n" + smuggled,
-			"trailer with a length":            chunked + "\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n" + smuggled,
-			"trailer malformed":                chunked + "\r\n0\r\nnothing\r\n\r\n" + smuggled,
-			"two lengths":                      length(0) + length(len(smuggled)) + "\r\n" + smuggled,
-			"two lengths, the other way":       length(len(smuggled)) + length(0) + "\r\n" + smuggled,
-			"two lengths, the same":            length(2) + length(2) + "\r\n{}" + smuggled,
-			"two lengths in one":               "Content-Length: 0, 2\r\n\r\n" + smuggled,
-			"the same length in one":           "Content-Length: 2, 2\r\n\r\n{}" + smuggled,
-			"length negative":                  length(-1) + "\r\n" + smuggled,
-			"length with a plus":               length("+2") + "\r\n{}" + smuggled,
-			"length with a space":              length("2 2") + "\r\n{}" + smuggled,
-			"length in hexadecimal":            length("0x2") + "\r\n{}" + smuggled,
-			"length with zeros before":         length("0002") + "\r\n{}" + smuggled,
-			"length huge":                      length("99999999999999999999") + "\r\n" + smuggled,
-			"length empty":                     length("") + "\r\n" + smuggled,
-			"length with an underscore":        length("1_0") + "\r\n" + smuggled,
-			"length with a space before colon": "Content-Length : 0\r\n\r\n" + smuggled,
-			"length named with an underscore":  "Content_Length: 500\r\n\r\n" + smuggled,
-			"length of the follower":           length(len(smuggled)) + "\r\n" + smuggled,
-			"pipelined":                        length(0) + "\r\n" + smuggled,
-		} {
-			malformed := strings.HasPrefix(name, "chunk ") || name == "chunks ended by bare line feeds" || name == "trailer malformed"
-			out = append(out, attack{name: begin.name + ", " + name, bytes: begin.line + rest, unread: malformed})
+	say := func(malformed bool, rest string) {
+		for _, begin := range []string{line, post} {
+			out = append(out, attack{name: begin[:4] + nameOf(rest), bytes: begin + rest + smuggled, unread: malformed})
 		}
 	}
-	out = append(out,
-		attack{name: "HTTP/1.0 with chunks", bytes: strings.Replace(line, "HTTP/1.1", "HTTP/1.0", 1) + chunked + "Connection: keep-alive\r\n\r\n0\r\n\r\n" + smuggled},
-		attack{name: "GET, length longer than all", bytes: line + length(100_000) + "\r\n", unanswered: true},
-	)
+	for _, headers := range []string{
+		length(4) + chunked, length(len(smuggled)+5) + chunked, chunked + length(5), length(0) + chunked, chunked + chunked,
+		"Transfer-Encoding: chunked, chunked\r\n", chunked + "Transfer-Encoding: identity\r\n", "Transfer-Encoding: identity\r\n" + length(5),
+		"Transfer-Encoding: cow\r\n", "Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding: CHUNKED\r\n", "Transfer-Encoding : chunked\r\n",
+		"Transfer-Encoding:\tchunked\r\n", "Transfer-Encoding:\r\n chunked\r\n", "Transfer-Encoding: \vchunked\r\n" + length(5),
+		"Transfer-Encoding: \"chunked\"\r\n",
+	} {
+		say(false, headers+"\r\n0\r\n\r\n")
+	}
+	for _, chunks := range []string{
+		"0;x=\"\r\n\r\n", "0;x\n\r\n", "0x0\r\n\r\n", "-1\r\n\r\n", "fffffffffffffffff\r\n\r\n", "+0\r\n\r\n", "0 \r\n\r\n", "2\r\n{}0\r\n\r\n",
+		"1\r\n{}\r\n0\r\n\r\n", "0\n\n", "0\r\nnothing\r\n\r\n",
+	} {
+		say(true, chunked+"\r\n"+chunks)
+	}
+	say(false, chunked+"Trailer: Impersonate-User\r\n\r\n0\r\nImpersonate-User: admin\r\n\r\n")
+	say(false, chunked+"\r\n0\r\nAuthorization: Bearer x\r\nX-Remote-User: admin\r\n\r\n")
+	say(false, chunked+"\r\n0\r\nContent-Length: 500\r\nTransfer-Encoding: chunked\r\n\r\n")
+	for _, headers := range []string{
+		"Transfer_Encoding: chunked\r\n" + length(0), "Transfer-Encoding:\r\n" + length(0), length(0) + length(len(smuggled)),
+		length(len(smuggled)) + length(0), length("0, 2"), length(-1), length("99999999999999999999"), length(""), length("1_0"),
+		"Content-Length : 0\r\n", "Content_Length: 500\r\n", length(len(smuggled)), length(0),
+	} {
+		say(false, headers+"\r\n")
+	}
+	for _, headers := range []string{length(2) + length(2), length("2, 2"), length("+2"), length("2 2"), length("0x2"), length("0002")} {
+		say(false, headers+"\r\n{}")
+	}
+	out = append(out, attack{name: "HTTP/1.0 with chunks", bytes: strings.Replace(line, "HTTP/1.1", "HTTP/1.0", 1) + chunked + "Connection: keep-alive\r\n\r\n0\r\n\r\n" + smuggled})
 	return by([]string{reader}, out...)
 }
 
+// webSocket are the headers of a request to go on with that protocol.
+var webSocket = []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="}
+
 // connectionAttacks are about who hears which header, and about what the connection becomes.
 func connectionAttacks() []attack {
+	const execOfNone = "/api/v1/namespaces/team-a/pods/none/exec?command=x"
 	var out []attack
 	for _, name := range []string{
 		"Authorization", "authorization", "Impersonate-User", "impersonate-user", "Impersonate-Group", "Impersonate-Uid",
@@ -192,28 +155,36 @@ func connectionAttacks() []attack {
 	} {
 		out = append(out, attack{name: fmt.Sprintf("names %q", name), target: podsOfA, header: []string{"Connection: " + name, "X-Remote-User: admin"}})
 	}
-	upgrade := func(protocol string) []string { return []string{"Connection: Upgrade", "Upgrade: " + protocol} }
-	out = append(out,
-		attack{name: "two Connections", target: pods, header: []string{"Connection: keep-alive", "Connection: Impersonate-User", "Impersonate-User: nobody"}, want: refused},
-		attack{name: "Connection: close", target: podsOfA, header: []string{"Connection: close"}, hit: podReaders},
-		attack{name: "Keep-Alive", target: podsOfA, header: []string{"Connection: keep-alive", "Keep-Alive: timeout=1000"}, hit: podReaders},
-		attack{name: "Proxy-Connection", target: podsOfA, header: []string{"Proxy-Connection: Impersonate-User"}},
-		attack{name: "upgrade to websocket", target: podsOfA, header: append(upgrade("websocket"), "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="), closes: true},
-		attack{name: "upgrade to websocket, a token", target: pods, header: append(upgrade("websocket"), "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-			"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.eA, base64.binary.k8s.io"), closes: true},
-		attack{name: "upgrade to SPDY", target: podsOfA, header: upgrade("SPDY/3.1"), closes: true},
-		attack{name: "upgrade to h2c", target: podsOfA, header: []string{"Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"}, closes: true},
-		attack{name: "upgrade to TLS", target: podsOfA, header: upgrade("TLS/1.0"), closes: true},
-		attack{name: "upgrade to something", target: podsOfA, header: upgrade("x"), closes: true},
-		attack{name: "upgrade to nothing", target: podsOfA, header: upgrade(""), closes: true},
-		attack{name: "upgrade of a POST", method: "POST", target: podsOfA, header: upgrade("SPDY/3.1"), closes: true},
-		attack{name: "upgrade of exec on nothing", target: "/api/v1/namespaces/team-a/pods/none/exec?command=x", header: upgrade("SPDY/3.1"), closes: true},
-		attack{name: "upgrade of exec, a request behind", bytes: "GET /api/v1/namespaces/team-a/pods/none/exec?command=x HTTP/1.1\r\nHost: {host}\r\nAudit-Id: {id}.1\r\n" +
-			"{authorization}Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n" + smuggled, closes: true},
-		attack{name: "upgrade without Connection", target: podsOfA, header: []string{"Upgrade: websocket"}},
-		attack{name: "Connection: upgrade alone", target: podsOfA, header: []string{"Connection: upgrade"}, closes: true},
-		attack{name: "upgrade of a watch", target: podsOfA + "&watch=1&timeoutSeconds=1", header: upgrade("x"), closes: true},
-		attack{name: "expect 100-continue", target: podsOfA, header: []string{"Expect: 100-continue"}},
-	)
+	say := func(hit []string, lines ...string) {
+		out = append(out, attack{name: strings.Join(lines, ", "), target: podsOfA, header: lines, hit: hit})
+	}
+	say(podReaders, "Connection: close")
+	say(podReaders, "Connection: keep-alive", "Keep-Alive: timeout=1000")
+	say(nil, "Proxy-Connection: Impersonate-User")
+	say(nil, "Upgrade: websocket")
+	say(nil, "Expect: 100-continue")
+	upgrade := func(a attack, lines ...string) {
+		a.target = cmp.Or(a.target, podsOfA)
+		a.name = strings.Join(lines, ", ") + " of " + a.method + a.target
+		a.header, a.closes = lines, true
+		out = append(out, a)
+	}
+	for _, protocol := range []string{"SPDY/3.1", "TLS/1.0", "x", ""} {
+		upgrade(attack{}, "Connection: Upgrade", "Upgrade: "+protocol)
+	}
+	upgrade(attack{}, "Connection: upgrade")
+	upgrade(attack{}, webSocket...)
+	upgrade(attack{target: pods}, append(slices.Clone(webSocket), "Sec-WebSocket-Protocol: "+bearerProtocol+"eA, base64.binary.k8s.io")...)
+	upgrade(attack{}, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA")
+	upgrade(attack{method: "POST"}, "Connection: Upgrade", "Upgrade: SPDY/3.1")
+	upgrade(attack{target: execOfNone}, "Connection: Upgrade", "Upgrade: SPDY/3.1")
+	upgrade(attack{target: podsOfA + "&watch=1&timeoutSeconds=1"}, "Connection: Upgrade", "Upgrade: x")
+	out = append(out, attack{
+		name: "upgrade, and a request behind", closes: true,
+		bytes: strings.Replace(line, podsOfA, execOfNone, 1) + "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n" + smuggled,
+	}, attack{
+		name: "two Connections", target: pods, want: refused,
+		header: []string{"Connection: keep-alive", "Connection: Impersonate-User", "Impersonate-User: nobody"},
+	})
 	return by([]string{reader, anonymous}, out...)
 }

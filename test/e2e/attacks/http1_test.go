@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 )
 
 // follower is the innocent request behind each attack.
@@ -22,11 +21,6 @@ func sendHTTP1(ctx context.Context, d door, who login, a attack, fill *strings.R
 		return outcome{}, err
 	}
 	defer func() { _ = conn.Close() }()
-	if a.unanswered {
-		if err := conn.SetReadDeadline(time.Now().Add(silence)); err != nil {
-			return outcome{}, err
-		}
-	}
 	written := make(chan struct{})
 	go func() {
 		defer close(written)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -28,6 +29,9 @@ const (
 
 // A field is a header field of HTTP/2, or a pseudo-header. Nothing is checked.
 type field [2]string
+
+// String is for names.
+func (f field) String() string { return fmt.Sprintf("%.40q=%.80q", f[0], f[1]) }
 
 // wire is one HTTP/2 connection, to be abused. Errors of writing are left out: a server that has
 // heard enough does not listen, and what it has said is then in what it sent.
@@ -101,16 +105,13 @@ func sendHTTP2(ctx context.Context, d door, who login, a attack, fill *strings.R
 		return outcome{}, err
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := io.WriteString(conn, h2.ClientPreface); err != nil {
-		return outcome{}, err
-	}
 	w := &wire{framer: h2.NewFramer(conn, conn), fill: fill, opened: map[uint32]bool{followerStream: true}}
 	w.framer.AllowIllegalWrites = true
 	w.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	w.coder = hpack.NewEncoder(&w.block)
+	_, err = io.WriteString(conn, h2.ClientPreface)
 	if err := errors.Join(
-		w.framer.WriteSettings(h2.Setting{ID: h2.SettingInitialWindowSize, Val: window}),
-		w.framer.WriteWindowUpdate(0, window),
+		err, w.framer.WriteSettings(h2.Setting{ID: h2.SettingInitialWindowSize, Val: window}), w.framer.WriteWindowUpdate(0, window),
 	); err != nil {
 		return outcome{}, err
 	}

@@ -5,26 +5,22 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
-	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = 30 * time.Second
-	// silence is how long nobody says anything where nobody is to.
-	silence = 5 * time.Second
 	// atATime is how many attacks run at a time: most of them wait, some for half a second, which
 	// is how long net/http keeps a connection after it has refused what came on it.
 	atATime = 24
@@ -57,42 +53,39 @@ func setUp(s *harness.Suite) error {
 	if audit, err = newAuditLog(dir); err != nil {
 		return err
 	}
-	front, err := newFrontAuthority(dir)
+	front, err := controlplane.NewAuthority("front proxies")
 	if err != nil {
+		return err
+	}
+	frontCA := filepath.Join(dir, "front-ca.crt")
+	if err := os.WriteFile(frontCA, front.PEM(), 0o600); err != nil {
 		return err
 	}
 	cp, err = s.ControlPlane(controlplane.Options{
 		Dir: filepath.Join(dir, "controlplane"),
-		APIServerArgs: append(append(audit.flags(), front.flags()...),
+		APIServerArgs: append(audit.flags(),
 			// It would end a connection over which somebody without credentials asked something, at
 			// a moment that is not the same twice.
 			"--feature-gates=UnauthenticatedHTTP2DOSMitigation=false",
+			"--strict-transport-security-directives=max-age=3600",
+			"--requestheader-client-ca-file="+frontCA, "--requestheader-allowed-names="+frontName,
+			"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+			"--requestheader-uid-headers=X-Remote-Uid", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		),
 	})
 	if err != nil {
 		return err
 	}
-	if err := furnish(s.Context()); err != nil {
+	if err := errors.Join(furnish(s.Context()), furnishCertificates(s.Context(), front)); err != nil {
 		return err
 	}
-	if err := furnishCertificates(s.Context(), front.authority); err != nil {
+	if tap, err = newWiretap(cp); err != nil {
 		return err
 	}
 	upstream := cp.RESTConfig(controlplane.Feed)
-	if tap, err = newWiretap(dir, cp.URL(), cp.CA(), upstream.BearerToken); err != nil {
-		return err
-	}
+	upstream.Host = tap.URL()
 	host := strings.TrimPrefix(cp.URL(), "https://")
-	upstream.Host, upstream.CAData = tap.URL(), tap.ca
-	var running *harness.Proxy
-	// Before it is started, so that this comes after its end: what it says at its end counts, too.
-	s.Cleanup(func() error {
-		if running == nil {
-			return nil
-		}
-		return keptSecrets(running.Log())
-	})
-	running, err = s.Proxy(harness.ProxyOptions{
+	running, err := s.Proxy(harness.ProxyOptions{
 		Upstream: upstream,
 		Args:     []string{"--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(), "--connect-hosts", host},
 		Connect:  true,
@@ -108,21 +101,6 @@ func setUp(s *harness.Suite) error {
 	return nil
 }
 
-// keptSecrets returns an error if a token, or the marker, is in a log.
-func keptSecrets(log string) error {
-	for line := range strings.Lines(log) {
-		for user, l := range logins {
-			if l.token != "" && strings.Contains(line, l.token) {
-				return fmt.Errorf("the token of %s is in listproxy's log: %s", user, strings.ReplaceAll(line, l.token, "(token)"))
-			}
-		}
-	}
-	if strings.Contains(log, marker) {
-		return errors.New("the content of an object is in listproxy's log")
-	}
-	return nil
-}
-
 // Who attacks. What each may do beside the users of package controlplane is in furnish.
 const (
 	admin     = controlplane.Admin
@@ -134,6 +112,7 @@ const (
 	named     = "named"    // lists config maps in team-a that are called open
 	deputy    = "deputy"   // impersonates the reader
 	reviewer  = "reviewer" // creates SelfSubjectAccessReviews as the reader, and does nothing else so
+	legacy    = "legacy"   // reads everything, with a token of which the API server warns with every answer
 )
 
 // A login is what a user shows.
@@ -145,14 +124,13 @@ type login struct {
 
 // furnish makes the users that package controlplane has not, and the objects to steal.
 func furnish(ctx context.Context) error {
-	client, err := kubernetes.NewForConfig(cp.RESTConfig(admin))
-	if err != nil {
-		return err
-	}
 	for _, user := range []string{admin, reader, carol, nobody, anonymous} {
 		logins[user] = login{token: cp.Token(user), all: user == admin}
 	}
 	logins[stranger] = login{token: "of-a-stranger"}
+	// Neither may be in what listproxy emits.
+	secrets.Suite.Add("the token of "+stranger, logins[stranger].token)
+	secrets.Suite.Add("the content of an object", marker)
 	for _, account := range []string{named, deputy, reviewer} {
 		token, err := cp.CreateServiceAccountToken(ctx, controlplane.TeamA, account)
 		if err != nil {
@@ -160,9 +138,12 @@ func furnish(ctx context.Context) error {
 		}
 		logins[account] = login{token: token}
 	}
-	var errs []error
-	keep := func(_ any, err error) { errs = append(errs, err) }
-	keep(nil, cp.GrantAll(
+	token, err := cp.CreateLegacyToken(ctx, controlplane.TeamA, legacy)
+	if err != nil {
+		return err
+	}
+	logins[legacy] = login{token: token, all: true}
+	return errors.Join(cp.Apply(ctx, strings.ReplaceAll(objects, "MARKER", marker)), cp.GrantAll(
 		ctx,
 		controlplane.Grant{To: []string{controlplane.TeamA + "/" + named}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{
 			controlplane.Rule("get,list,watch", "", "configmaps", "open"),
@@ -170,27 +151,34 @@ func furnish(ctx context.Context) error {
 		controlplane.Grant{To: []string{controlplane.TeamA + "/" + deputy}, Rules: []rbacv1.PolicyRule{
 			controlplane.Rule("impersonate", "", "users", reader),
 		}},
+		controlplane.Grant{To: []string{controlplane.TeamA + "/" + legacy}, Rules: []rbacv1.PolicyRule{
+			controlplane.Rule("get,list,watch", "", "*"),
+		}},
 	))
-	configMap := func(namespace, name, content string) {
-		keep(client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"content": content},
-		}, metav1.CreateOptions{}))
-	}
-	pod := func(namespace, name, content string) {
-		keep(client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"content": content}, Labels: map[string]string{"of": namespace}},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.com/main"}}},
-		}, metav1.CreateOptions{}))
-	}
-	configMap(controlplane.TeamA, "open", "anything")
-	configMap(controlplane.TeamA, "shut", marker)
-	configMap(controlplane.TeamB, "open", marker)
-	for i := range 3 {
-		pod(controlplane.TeamA, fmt.Sprintf("open-%d", i), "anything")
-		pod(controlplane.TeamB, fmt.Sprintf("shut-%d", i), marker)
-	}
-	keep(client.CoreV1().Secrets(controlplane.TeamA).Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "open", Annotations: map[string]string{"content": marker}},
-	}, metav1.CreateOptions{}))
-	return errors.Join(errs...)
 }
+
+// objects are what there is to steal, and what is beside it; besides, a custom resource, and a group
+// that another server answers for, who is not there.
+const objects = `
+{apiVersion: v1, kind: ConfigMap, metadata: {namespace: team-a, name: open}, data: {content: anything}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {namespace: team-a, name: shut}, data: {content: MARKER}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {namespace: team-b, name: open}, data: {content: MARKER}}
+---
+{apiVersion: v1, kind: Secret, metadata: {namespace: team-a, name: open, annotations: {content: MARKER}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {namespace: team-a, name: open-0, labels: {of: team-a}}, spec: {containers: [{name: main, image: example.com/main}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {namespace: team-a, name: open-1, labels: {of: team-a}}, spec: {containers: [{name: main, image: example.com/main}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {namespace: team-b, name: shut-0, labels: {of: team-b}, annotations: {content: MARKER}}, spec: {containers: [{name: main, image: example.com/main}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {namespace: team-b, name: shut-1, labels: {of: team-b}, annotations: {content: MARKER}}, spec: {containers: [{name: main, image: example.com/main}]}}
+---
+{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gadgets.attacks.test}, spec: {group: attacks.test, scope: Namespaced,
+ names: {plural: gadgets, singular: gadget, kind: Gadget}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}
+---
+{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: v1.elsewhere.example}, spec: {group: elsewhere.example, version: v1,
+ groupPriorityMinimum: 1000, versionPriority: 1, insecureSkipTLSVerify: true, service: {namespace: default, name: none}}}
+`

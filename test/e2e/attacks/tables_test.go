@@ -3,6 +3,7 @@ package attacks
 import (
 	"encoding/base64"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -36,207 +37,117 @@ func by(users []string, attacks ...attack) []attack {
 // only the admin may.
 func identityAttacks() []attack {
 	var out []attack
-	claim := func(name string, lines ...string) {
-		out = append(out,
-			attack{name: name + " for all", target: pods, header: lines},
-			attack{name: name + " for one namespace", target: podsOfA, header: lines})
+	claim := func(harmless bool, lines string) {
+		whole := attack{name: lines + " for all", target: pods, header: strings.Split(lines, "\n"), as: []string{reader, nobody, anonymous}} // whom it would help
+		if strings.HasPrefix(strings.ToLower(lines), "impersonate") {
+			whole.as = append(whole.as, admin, deputy)
+		}
+		part := attack{name: lines + " for one namespace", target: podsOfA, header: whole.header, as: []string{reader, anonymous}}
+		if harmless {
+			part.hit = []string{reader}
+		}
+		out = append(out, whole, part)
 	}
 	// Of these, the API server knows some, refuses some and ignores the rest.
-	claim("impersonate user", "Impersonate-User: admin")
-	claim("impersonate user in lower case", "impersonate-user: admin")
-	claim("impersonate user in upper case", "IMPERSONATE-USER: admin")
-	claim("impersonate user in mixed case", "iMpErSoNaTe-uSeR: admin")
-	claim("impersonate the empty user", "Impersonate-User:")
-	claim("impersonate a blank user", "Impersonate-User:  ")
-	claim("impersonate twice", "Impersonate-User: alice", "Impersonate-User: admin")
-	claim("impersonate twice, first empty", "Impersonate-User:", "Impersonate-User: admin")
-	claim("impersonate in two spellings", "impersonate-user: alice", "IMPERSONATE-USER: admin")
-	claim("impersonate group alone", "Impersonate-Group: system:masters")
-	claim("impersonate user and group", "Impersonate-User: alice", "Impersonate-Group: system:masters")
-	claim("impersonate several groups", "Impersonate-User: alice", "Impersonate-Group: a", "Impersonate-Group: system:masters")
-	claim("impersonate uid alone", "Impersonate-Uid: uid-admin")
-	claim("impersonate user and uid", "Impersonate-User: alice", "Impersonate-Uid: uid-admin")
-	claim("impersonate extra alone", "Impersonate-Extra-Scopes: all")
-	claim("impersonate user and extra", "Impersonate-User: alice", "Impersonate-Extra-Scopes: all")
-	claim("impersonate extra without a key", "Impersonate-User: alice", "Impersonate-Extra-: all")
-	claim("impersonate something unknown", "Impersonate-Something: all")
-	claim("impersonate with nothing behind the prefix", "Impersonate-: all")
-	claim("impersonate a service account", "Impersonate-User: system:serviceaccount:team-a:named")
-	claim("impersonate a node", "Impersonate-User: system:node:x", "Impersonate-Group: system:nodes")
-	claim("impersonate anonymous", "Impersonate-User: system:anonymous")
-	claim("impersonate oneself", "Impersonate-User: alice")
-	claim("impersonate with an underscore", "Impersonate_User: admin")
-	claim("remote user with an underscore", "X_Remote_User: admin", "X_Remote_Group: system:masters")
-	claim("remote user", "X-Remote-User: admin", "X-Remote-Group: system:masters")
-	claim("remote user in lower case", "x-remote-user: admin", "x-remote-group: system:masters")
-	claim("remote user in upper case", "X-REMOTE-USER: admin", "X-REMOTE-GROUP: system:masters")
-	claim("remote uid and extra", "X-Remote-User: admin", "X-Remote-Uid: 1", "X-Remote-Extra-Scopes: all", "X-Remote-Extra-: all")
-	claim("remote user twice", "X-Remote-User: alice", "X-Remote-User: admin")
-	claim("forwarded user", "X-Forwarded-User: admin", "X-Forwarded-Email: admin@example.com", "X-Forwarded-Groups: system:masters")
-	claim("other authentication proxies' headers", "Remote-User: admin", "X-User: admin", "X-Auth-Request-User: admin", "Ssl-Client-Cert: x", "X-Ssl-Client-Cn: admin", "X-Forwarded-Client-Cert: By=admin")
-	claim("authorization of a proxy", "Proxy-Authorization: Bearer {token:admin}")
-	claim("token in a cookie", "Cookie: Authorization=Bearer {token:admin}; token={token:admin}")
-	claim("audience", "Audience: https://kubernetes.default.svc")
+	const as = "Impersonate-User: "
+	for _, lines := range []string{
+		as + "admin", "impersonate-user: admin", "IMPERSONATE-USER: admin", "iMpErSoNaTe-uSeR: admin", "Impersonate-User:", as + " ",
+		as + "alice\n" + as + "admin", "Impersonate-User:\n" + as + "admin", "impersonate-user: alice\nIMPERSONATE-USER: admin",
+		"Impersonate-Group: system:masters", as + "alice\nImpersonate-Group: system:masters",
+		as + "alice\nImpersonate-Group: a\nImpersonate-Group: system:masters", "Impersonate-Uid: uid-admin", as + "alice\nImpersonate-Uid: uid-admin",
+		"Impersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-: all",
+		"Impersonate-Something: all", "Impersonate-: all", as + "system:serviceaccount:team-a:named",
+		as + "system:node:x\nImpersonate-Group: system:nodes", as + "system:anonymous", as + "alice", "Impersonate_User: admin",
 
-	// Whom it would help.
-	poor := []string{reader, nobody, anonymous}
-	harmless := map[string]bool{"remote user": true, "remote user in upper case": true, "forwarded user": true, "audience": true}
-	for i := range out {
-		name, ofA := strings.CutSuffix(out[i].name, " for one namespace")
-		if ofA && harmless[name] {
-			out[i].hit = []string{reader}
-		}
-		switch {
-		case ofA:
-			out[i].as = []string{reader, anonymous}
-		case strings.HasPrefix(out[i].name, "impersonate"):
-			out[i].as = append([]string{admin, deputy}, poor...)
-		default:
-			out[i].as = poor
-		}
+		"X_Remote_User: admin\nX_Remote_Group: system:masters", "x-remote-user: admin\nx-remote-group: system:masters",
+		"X-Remote-User: admin\nX-Remote-Uid: 1\nX-Remote-Extra-Scopes: all\nX-Remote-Extra-: all", "X-Remote-User: alice\nX-Remote-User: admin",
+		"Remote-User: admin\nX-User: admin\nX-Auth-Request-User: admin\nSsl-Client-Cert: x\nX-Ssl-Client-Cn: admin\nX-Forwarded-Client-Cert: By=admin",
+		"Proxy-Authorization: Bearer {token:admin}", "Cookie: Authorization=Bearer {token:admin}; token={token:admin}",
+	} {
+		claim(false, lines)
 	}
+	claim(true, "X-Remote-User: admin\nX-Remote-Group: system:masters")
+	claim(true, "X-REMOTE-USER: admin\nX-REMOTE-GROUP: system:masters")
+	claim(true, "X-Forwarded-User: admin\nX-Forwarded-Email: admin@example.com\nX-Forwarded-Groups: system:masters")
+	claim(true, "Audience: https://kubernetes.default.svc")
 	return out
 }
 
 // credentialAttacks write Authorization as nobody would.
 func credentialAttacks() []attack {
 	var out []attack
-	say := func(name string, lines ...string) {
-		out = append(out,
-			attack{name: name + " for all", target: pods, header: lines, bare: true},
-			attack{name: name + " for one namespace", target: podsOfA, header: lines, bare: true})
+	say := func(hit bool, lines ...string) {
+		name := strings.Join(lines, ", ")
+		part := attack{name: name + " for one namespace", target: podsOfA, header: lines, bare: true}
+		if hit {
+			part.hit = []string{anonymous}
+		}
+		out = append(out, part, attack{name: name + " for all", target: pods, header: lines, bare: true})
 	}
-	const alice, boss = "{token:alice}", "{token:admin}"
-	say("none")
-	say("empty", "Authorization:")
-	say("scheme alone", "Authorization: Bearer")
-	say("scheme and a space", "Authorization: Bearer ")
-	say("token alone", "Authorization: "+alice)
-	say("lower-case scheme", "Authorization: bearer "+alice)
-	say("upper-case scheme", "Authorization: BEARER "+alice)
-	say("two spaces", "Authorization: Bearer  "+alice)
-	say("tab", "Authorization: Bearer\t"+alice)
-	say("space before", "Authorization:    Bearer "+alice)
-	say("space behind", "Authorization: Bearer "+alice+"   ")
-	say("word behind", "Authorization: Bearer "+alice+" x")
-	say("comma behind", "Authorization: Bearer "+alice+",")
-	say("two in one", "Authorization: Bearer "+alice+", Bearer "+boss)
-	say("quoted", `Authorization: Bearer "`+alice+`"`)
-	say("basic", "Authorization: Basic "+base64.StdEncoding.EncodeToString([]byte("admin:admin")))
-	say("unknown scheme", "Authorization: Token "+alice)
-	say("negotiate", "Authorization: Negotiate YII=")
-	say("not ASCII", "Authorization: Bearer "+alice+"\xc3\xa9")
-	say("not UTF-8", "Authorization: Bearer "+alice+"\xff")
-	say("no-break space", "Authorization: Bearer\u00a0"+alice)
-	say("reader, admin", "Authorization: Bearer "+alice, "Authorization: Bearer "+boss)
-	say("twice the same", "Authorization: Bearer "+alice, "Authorization: Bearer "+alice)
-	say("admin, reader", "Authorization: Bearer "+boss, "Authorization: Bearer "+alice)
-	say("empty, admin", "Authorization:", "Authorization: Bearer "+boss)
-	say("basic, admin", "Authorization: Basic eDp5", "Authorization: Bearer "+boss)
-	say("stranger, admin", "Authorization: Bearer x", "Authorization: Bearer "+boss)
-	say("two spellings", "authorization: Bearer "+alice, "AUTHORIZATION: Bearer "+boss)
-	say("very long", "Authorization: Bearer "+strings.Repeat("x", 100_000))
-	say("made-up JWT", "Authorization: Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiIsImdyb3VwcyI6WyJzeXN0ZW06bWFzdGVycyJdfQ.")
-	protocols := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("x"))
-	say("made-up token in a websocket protocol", "Sec-WebSocket-Protocol: "+protocols+", v4.channel.k8s.io")
-	for i := range out {
-		if strings.HasPrefix(out[i].name, "very long for") {
-			out[i].want = refused
-		}
-		if _, ofA := strings.CutSuffix(out[i].name, " for one namespace"); !ofA {
-			continue
-		}
-		switch strings.TrimSuffix(out[i].name, " for one namespace") {
-		case "lower-case scheme", "upper-case scheme", "space before", "space behind":
-			out[i].hit = []string{anonymous}
-		}
+	const is, alice, boss = "Authorization: ", "Bearer {token:alice}", "Bearer {token:admin}"
+	for _, value := range []string{
+		"", "Bearer", "Bearer ", "{token:alice}", "Bearer  {token:alice}", "Bearer\t{token:alice}", alice + " x", alice + ",",
+		alice + ", " + boss, `Bearer "{token:alice}"`, "Basic " + base64.StdEncoding.EncodeToString([]byte("admin:admin")),
+		"Token {token:alice}", "Negotiate YII=", alice + "\xc3\xa9", alice + "\xff", "Bearer\u00a0{token:alice}",
+		"Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiIsImdyb3VwcyI6WyJzeXN0ZW06bWFzdGVycyJdfQ.",
+	} {
+		say(false, is+value)
 	}
+	for _, value := range []string{"bearer {token:alice}", "BEARER {token:alice}", "   " + alice, alice + "   "} {
+		say(true, is+value)
+	}
+	for _, first := range []string{alice, "", "Basic eDp5", "Bearer x"} {
+		say(false, is+first, is+boss)
+	}
+	say(false, is+alice, is+alice)
+	say(false, is+boss, is+alice)
+	say(false, "authorization: "+alice, "AUTHORIZATION: "+boss)
+	say(false)
+	say(false, "Sec-WebSocket-Protocol: "+bearerProtocol+base64.RawURLEncoding.EncodeToString([]byte("x"))+", v4.channel.k8s.io")
+	long := attack{name: "very long", target: podsOfA, header: []string{is + "Bearer " + strings.Repeat("x", 100_000)}, bare: true, want: refused}
+	out = append(out, long)
 	out = append(out, attack{name: "token in the query", target: pods + "&access_token={token:admin}&token={token:admin}", bare: true})
 	return by([]string{anonymous}, out...)
+}
+
+// targets are attacks that are nothing but a target, which is their name, too.
+func targets(all ...string) []attack {
+	var out []attack
+	for _, target := range all {
+		out = append(out, attack{name: target[:min(len(target), 80)], target: target})
+	}
+	return out
 }
 
 // pathAttacks spell paths so that two readers may read two things.
 func pathAttacks() []attack {
 	var out []attack
-	for name, path := range map[string]string{
-		"plain":                             "/api/v1/pods",
-		"double slash first":                "//api/v1/pods",
-		"double slash and a host":           "//example.com/api/v1/pods",
-		"triple slash":                      "///api/v1/pods",
-		"double slash inside":               "/api//v1/pods",
-		"double slash before the resource":  "/api/v1//pods",
-		"dot":                               "/api/v1/./pods",
-		"dot at the end":                    "/api/v1/pods/.",
-		"dots":                              "/api/v1/namespaces/team-a/../team-b/pods",
-		"dots to the resource":              "/api/v1/namespaces/team-a/pods/../../../pods",
-		"dots at the end":                   "/api/v1/pods/x/..",
-		"dots above the root":               "/../api/v1/pods",
-		"encoded dots":                      "/api/v1/namespaces/team-a/%2e%2e/team-b/pods",
-		"half encoded dots":                 "/api/v1/namespaces/team-a/.%2E/team-b/pods",
-		"encoded dot":                       "/api/v1/%2e/pods",
-		"encoded slash":                     "/api/v1%2fpods",
-		"encoded slash in upper case":       "/api/v1/namespaces/team-a%2Fpods",
-		"encoded slash in a namespace":      "/api/v1/namespaces/team-a%2f..%2fteam-b/pods",
-		"encoded slash and dots":            "/api/v1/namespaces/team-a%2f%2e%2e%2fteam-b/pods",
-		"doubly encoded slash":              "/api/v1/namespaces/team-a%252fpods",
-		"encoded letter":                    "/api/v1/%70ods",
-		"encoded letter in a namespace":     "/api/v1/namespaces/team-%61/pods",
-		"encoded NUL":                       "/api/v1/pods%00",
-		"encoded NUL in a namespace":        "/api/v1/namespaces/team-a%00/pods",
-		"encoded line feed":                 "/api/v1/pods%0a",
-		"encoded line and header":           "/api/v1/pods%0d%0aImpersonate-User:%20admin",
-		"encoded space":                     "/api/v1/pods%20",
-		"encoded space in a namespace":      "/api/v1/namespaces/team-a%20/pods",
-		"encoded question mark":             "/api/v1/pods%3fwatch=1",
-		"encoded hash":                      "/api/v1/pods%23",
-		"overlong encoding":                 "/api/v1/namespaces/team-a%c0%af../pods",
-		"encoded not UTF-8":                 "/api/v1/pods%ff",
-		"bad escape":                        "/api/v1/pods%zz",
-		"half an escape":                    "/api/v1/pods%2",
-		"semicolon":                         "/api/v1/pods;x=1",
-		"semicolon in the middle":           "/api/v1;x=1/pods",
-		"backslash":                         `/api/v1\pods`,
-		"backslash dots":                    `/api/v1/namespaces/team-a/..\team-b/pods`,
-		"trailing slash":                    "/api/v1/pods/",
-		"two trailing slashes":              "/api/v1/pods//",
-		"upper case":                        "/API/V1/PODS",
-		"upper-case resource":               "/api/v1/Pods",
-		"upper-case namespace":              "/api/v1/namespaces/TEAM-A/pods",
-		"watch prefix":                      "/api/v1/watch/pods",
-		"watch prefix in a namespace":       "/api/v1/watch/namespaces/team-a/pods",
-		"watch prefix of another namespace": "/api/v1/watch/namespaces/team-b/pods",
-		"proxy prefix":                      "/api/v1/proxy/pods",
-		"empty namespace":                   "/api/v1/namespaces//pods",
-		"namespace of dots":                 "/api/v1/namespaces/../pods",
-		"wildcard namespace":                "/api/v1/namespaces/*/pods",
-		"two namespaces":                    "/api/v1/namespaces/team-a/namespaces/team-b/pods",
-		"namespaces of a namespace":         "/api/v1/namespaces/team-a/namespaces",
-		"core group by name":                "/apis//v1/pods",
-		"core group as core":                "/apis/core/v1/pods",
-		"no version":                        "/api/pods",
-		"other version":                     "/api/v2/pods",
-		"unknown resource":                  "/api/v1/podz",
-		"wildcard resource":                 "/api/v1/*",
-		"subresource of a list":             "/api/v1/namespaces/team-a/pods/status",
-		"comma":                             "/api/v1/pods,configmaps",
-		"one object":                        "/api/v1/namespaces/team-b/pods/shut-0",
-		"one object, empty name":            "/api/v1/namespaces/team-b/pods//",
-		"one namespace, others' config map": "/api/v1/namespaces/team-a/configmaps/shut",
-		"not ASCII":                         "/api/v1/pods\xc3\xa9",
-		"letters like others":               "/api/v1/namespaces/team-\xd0\xb0/pods",
-		"root":                              "/",
-		"very long":                         "/api/v1/namespaces/" + strings.Repeat("a", 60_000) + "/pods",
-		"very deep":                         "/api/v1" + strings.Repeat("/x", 20_000),
-		"healthz with dots":                 "/healthz/../api/v1/pods",
-		"openapi with dots":                 "/openapi/v2/%2e%2e/%2e%2e/api/v1/pods",
-		"version with a list behind":        "/version/api/v1/pods",
+	for _, path := range []string{
+		// Slashes and dots.
+		"//api/v1/pods", "//example.com/api/v1/pods", "///api/v1/pods", "/api//v1/pods", "/api/v1//pods", "/api/v1/pods/", "/api/v1/pods//",
+		"/api/v1/./pods", "/api/v1/pods/.", "/api/v1/pods/x/..", "/../api/v1/pods", "/api/v1/namespaces/team-a/../team-b/pods",
+		"/api/v1/namespaces/team-a/pods/../../../pods", "/healthz/../api/v1/pods", "/openapi/v2/%2e%2e/%2e%2e/api/v1/pods",
+		`/api/v1\pods`, `/api/v1/namespaces/team-a/..\team-b/pods`,
+		// Escapes, and what should be escaped.
+		"/api/v1/namespaces/team-a/%2e%2e/team-b/pods", "/api/v1/namespaces/team-a/.%2E/team-b/pods", "/api/v1/%2e/pods",
+		"/api/v1%2fpods", "/api/v1/namespaces/team-a%2Fpods", "/api/v1/namespaces/team-a%2f..%2fteam-b/pods",
+		"/api/v1/namespaces/team-a%2f%2e%2e%2fteam-b/pods", "/api/v1/namespaces/team-a%252fpods", "/api/v1/%70ods",
+		"/api/v1/namespaces/team-%61/pods", "/api/v1/pods%00", "/api/v1/namespaces/team-a%00/pods", "/api/v1/pods%0a",
+		"/api/v1/pods%0d%0aImpersonate-User:%20admin", "/api/v1/pods%20", "/api/v1/namespaces/team-a%20/pods", "/api/v1/pods%3fwatch=1",
+		"/api/v1/pods%23", "/api/v1/namespaces/team-a%c0%af../pods", "/api/v1/pods%ff", "/api/v1/pods%zz", "/api/v1/pods%2",
+		"/api/v1/pods;x=1", "/api/v1;x=1/pods", "/api/v1/pods\xc3\xa9", "/api/v1/namespaces/team-\xd0\xb0/pods",
+		// Names that are not what they look like.
+		"/API/V1/PODS", "/api/v1/Pods", "/api/v1/namespaces/TEAM-A/pods", "/api/v1/namespaces//pods", "/api/v1/namespaces/../pods",
+		"/api/v1/namespaces/*/pods", "/api/v1/namespaces/team-a/namespaces/team-b/pods", "/api/v1/namespaces/team-a/namespaces",
+		"/api/v1/watch/pods", "/api/v1/watch/namespaces/team-a/pods", "/api/v1/watch/namespaces/team-b/pods", "/api/v1/proxy/pods",
+		"/apis//v1/pods", "/apis/core/v1/pods", "/api/pods", "/api/v2/pods", "/api/v1/podz", "/api/v1/*", "/api/v1/pods,configmaps",
+		"/api/v1/namespaces/team-a/pods/status", "/api/v1/namespaces/team-b/pods/shut-0", "/api/v1/namespaces/team-b/pods//",
+		"/api/v1/namespaces/team-a/configmaps/shut", "/", "/version/api/v1/pods",
+		"/api/v1/namespaces/" + strings.Repeat("a", 60_000) + "/pods", "/api/v1" + strings.Repeat("/x", 20_000),
 	} {
-		a := attack{name: name, target: path + "?resourceVersion=0&timeoutSeconds=1"}
-		if name == "plain" {
-			a.hit = []string{admin}
-		}
-		out = append(out, a)
+		out = append(out, targets(path+"?resourceVersion=0&timeoutSeconds=1")...)
 	}
+	out = append(out, attack{name: "plain", target: pods + "&timeoutSeconds=1", hit: []string{admin}})
 	return by(podReaders, out...)
 }
 
@@ -244,138 +155,75 @@ func pathAttacks() []attack {
 func queryAttacks() []attack {
 	made := func(json string) string { return base64.RawURLEncoding.EncodeToString([]byte(json)) }
 	var out []attack
-	for name, query := range map[string]string{
-		"plain":                             "",
-		"only an and":                       "&",
-		"hash":                              "#x",
-		"watch empty":                       "&watch=&timeoutSeconds=1",
-		"watch without a value":             "&watch&timeoutSeconds=1",
-		"watch 0":                           "&watch=0",
-		"watch 1":                           "&watch=1&timeoutSeconds=1",
-		"watch 2":                           "&watch=2&timeoutSeconds=1",
-		"watch false":                       "&watch=false",
-		"watch FALSE":                       "&watch=FALSE",
-		"watch false, true":                 "&watch=false&watch=true&timeoutSeconds=1",
-		"watch true, false":                 "&watch=true&watch=false&timeoutSeconds=1",
-		"watch TRUE":                        "&watch=TRUE&timeoutSeconds=1",
-		"watch t":                           "&watch=t&timeoutSeconds=1",
-		"watch no":                          "&watch=no&timeoutSeconds=1",
-		"WATCH true":                        "&WATCH=true",
-		"encoded watch":                     "&w%61tch=tru%65&timeoutSeconds=1",
-		"watch with a space":                "&watch=%20false&timeoutSeconds=1",
-		"limit twice":                       "&limit=1&limit=2",
-		"limit twice, one empty":            "&limit=&limit=1",
-		"limit negative":                    "&limit=-1",
-		"limit huge":                        "&limit=99999999999999999999",
-		"limit with a plus":                 "&limit=%2b1",
-		"limit in hexadecimal":              "&limit=0x1",
-		"revision twice":                    "&resourceVersion=1",
-		"revision twice, the same":          "&resourceVersion=0",
-		"match twice":                       "&resourceVersionMatch=NotOlderThan&resourceVersionMatch=Exact",
-		"labels twice":                      "&labelSelector=of%3Dteam-a&labelSelector=of%3Dteam-b",
-		"fields twice":                      "&fieldSelector=metadata.name%3Dopen&fieldSelector=metadata.name%3Dshut",
-		"semicolon":                         "&limit=1;limit=2",
-		"semicolon first":                   ";watch=true",
-		"bad escape":                        "&x=%zz",
-		"bad escape in watch":               "&watch=%zz",
-		"bad escape in a key":               "&%zz=1",
-		"NUL":                               "&x=%00",
-		"NUL in labels":                     "&labelSelector=%00",
-		"line and header":                   "&x=%0d%0aImpersonate-User:%20admin",
-		"not UTF-8":                         "&labelSelector=%ff",
-		"unknown":                           "&unknown=1",
-		"empty key":                         "&=1",
-		"second question mark":              "?watch=1",
-		"array":                             "&limit[]=1",
-		"other namespace":                   "&namespace=team-b",
-		"other name":                        "&name=shut",
-		"impersonation":                     "&as=admin&impersonate-user=admin&user=admin",
-		"shards":                            "&shardSelector=shardRange(object.metadata.uid,%270x0000000000000000%27,%270x8000000000000000%27)",
-		"shards, malformed":                 "&shardSelector=x",
-		"pretty":                            "&pretty=true",
-		"field of another namespace":        "&fieldSelector=metadata.namespace%3Dteam-b",
-		"field of another resource":         "&fieldSelector=spec.nodeName%3Dx",
-		"field unknown":                     "&fieldSelector=data.content%3Dx",
-		"field malformed":                   "&fieldSelector=%3D%3D%3D",
-		"name open":                         "&fieldSelector=metadata.name%3Dopen",
-		"name open, two equals":             "&fieldSelector=metadata.name%3D%3Dopen",
-		"name open, unencoded":              "&fieldSelector=metadata.name=open",
-		"name shut":                         "&fieldSelector=metadata.name%3Dshut",
-		"name not open":                     "&fieldSelector=metadata.name!%3Dopen",
-		"name not shut":                     "&fieldSelector=metadata.name!%3Dshut",
-		"name open and namespace":           "&fieldSelector=metadata.name%3Dopen,metadata.namespace%3Dteam-b",
-		"name open and shut":                "&fieldSelector=metadata.name%3Dopen,metadata.name%3Dshut",
-		"name shut and open":                "&fieldSelector=metadata.name%3Dshut,metadata.name%3Dopen",
-		"name open, then nothing":           "&fieldSelector=metadata.name%3Dopen,",
-		"name empty":                        "&fieldSelector=metadata.name%3D",
-		"name a wildcard":                   "&fieldSelector=metadata.name%3D*",
-		"name with a slash":                 "&fieldSelector=metadata.name%3Dopen/../shut",
-		"name in upper case":                "&fieldSelector=metadata.name%3DOPEN",
-		"name open and a label":             "&fieldSelector=metadata.name%3Dopen&labelSelector=a",
-		"name and continue":                 "&fieldSelector=metadata.name%3Dopen&continue=" + made(`{"v":"meta.k8s.io/v1","rv":1,"start":"shut"}`),
-		"selectors huge":                    "&labelSelector=" + strings.Repeat("a,", 20_000) + "a",
-		"parameters many":                   strings.Repeat("&x=1", 10_000),
-		"send initial events":               "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-		"revision negative":                 "&x=1&resourceVersion=-1",
-		"timeout negative":                  "&timeout=-1s",
-		"timeout malformed":                 "&timeout=forever",
-		"bookmarks":                         "&allowWatchBookmarks=maybe",
-		"in memory, with timeoutSeconds":    "&timeoutSeconds=7",
-		"in memory, with an empty selector": "&labelSelector=",
-	} {
+	both := func(hits map[string][]string, queries ...string) {
 		for _, list := range []string{podsOfA, configMapsOfA} {
-			a := attack{name: name + " of " + list[len("/api/v1/namespaces/team-a/"):len(list)-len("?resourceVersion=0")], target: list + query, as: podReaders}
+			as := podReaders
 			if list == configMapsOfA {
-				a.as = []string{named}
+				as = []string{named}
 			}
-			switch {
-			case name == "name open" && list == configMapsOfA, name == "name open, two equals" && list == configMapsOfA, name == "name open, unencoded" && list == configMapsOfA:
-				a.hit = []string{named}
-			case (name == "plain" || strings.HasPrefix(name, "in memory")) && list == podsOfA:
-				a.hit = podReaders
+			for _, query := range queries {
+				for _, a := range targets(list + query) {
+					a.as, a.hit = as, hits[list]
+					out = append(out, a)
+				}
 			}
+		}
+	}
+	both(map[string][]string{podsOfA: podReaders}, "", "&timeoutSeconds=7", "&labelSelector=")
+	both(map[string][]string{configMapsOfA: {named}},
+		"&fieldSelector=metadata.name%3Dopen", "&fieldSelector=metadata.name%3D%3Dopen", "&fieldSelector=metadata.name=open")
+	both(
+		nil,
+		// What makes it a watch, and what does not.
+		"&watch=&timeoutSeconds=1", "&watch&timeoutSeconds=1", "&watch=0", "&watch=1&timeoutSeconds=1", "&watch=2&timeoutSeconds=1",
+		"&watch=false", "&watch=FALSE", "&watch=false&watch=true&timeoutSeconds=1", "&watch=true&watch=false&timeoutSeconds=1",
+		"&watch=TRUE&timeoutSeconds=1", "&watch=t&timeoutSeconds=1", "&watch=no&timeoutSeconds=1", "&WATCH=true",
+		"&w%61tch=tru%65&timeoutSeconds=1", "&watch=%20false&timeoutSeconds=1", "&watch=%zz", ";watch=true", "?watch=1",
+		// Parameters twice, in odd words, or unknown.
+		"&limit=1&limit=2", "&limit=&limit=1", "&limit=-1", "&limit=99999999999999999999", "&limit=%2b1", "&limit=0x1", "&limit=1;limit=2",
+		"&limit[]=1", "&resourceVersion=1", "&resourceVersion=0", "&x=1&resourceVersion=-1",
+		"&resourceVersionMatch=NotOlderThan&resourceVersionMatch=Exact", "&labelSelector=of%3Dteam-a&labelSelector=of%3Dteam-b",
+		"&fieldSelector=metadata.name%3Dopen&fieldSelector=metadata.name%3Dshut", "&timeout=-1s", "&timeout=forever",
+		"&allowWatchBookmarks=maybe", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "&pretty=true", "&unknown=1", "&=1",
+		"&namespace=team-b", "&name=shut", "&as=admin&impersonate-user=admin&user=admin", "&shardSelector=x",
+		"&shardSelector=shardRange(object.metadata.uid,%270x0000000000000000%27,%270x8000000000000000%27)",
+		// Odd bytes.
+		"&", "#x", "&x=%zz", "&%zz=1", "&x=%00", "&labelSelector=%00", "&x=%0d%0aImpersonate-User:%20admin", "&labelSelector=%ff",
+		// Selectors that reach further than a right to one name.
+		"&fieldSelector=metadata.namespace%3Dteam-b", "&fieldSelector=spec.nodeName%3Dx", "&fieldSelector=data.content%3Dx",
+		"&fieldSelector=%3D%3D%3D", "&fieldSelector=metadata.name%3Dshut", "&fieldSelector=metadata.name!%3Dopen",
+		"&fieldSelector=metadata.name!%3Dshut", "&fieldSelector=metadata.name%3Dopen,metadata.namespace%3Dteam-b",
+		"&fieldSelector=metadata.name%3Dopen,metadata.name%3Dshut", "&fieldSelector=metadata.name%3Dshut,metadata.name%3Dopen",
+		"&fieldSelector=metadata.name%3Dopen,", "&fieldSelector=metadata.name%3D", "&fieldSelector=metadata.name%3D*",
+		"&fieldSelector=metadata.name%3Dopen/../shut", "&fieldSelector=metadata.name%3DOPEN",
+		"&fieldSelector=metadata.name%3Dopen&labelSelector=a",
+		"&fieldSelector=metadata.name%3Dopen&continue="+made(`{"v":"meta.k8s.io/v1","rv":1,"start":"shut"}`),
+		"&labelSelector="+strings.Repeat("a,", 20_000)+"a", strings.Repeat("&x=1", 10_000),
+	)
+	// Continue tokens that leave the namespace, or the known.
+	tokens := []string{"x", `{"v":"meta.k8s.io/v1","rv":-1}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"}{}`}
+	for _, start := range []string{
+		`../team-b/\u0000`, `../../`, `a/../../team-b/shut-0\u0000`, `./open-0`, `/registry/pods/team-b/`, `team-b/shut-0\u0000`, ``,
+		`\u0000`, `open-0\u0000`, "open-0\xff", strings.Repeat("z", 20_000), `open-0\u0000","start":"../team-b/\u0000`,
+	} {
+		tokens = append(tokens, `{"v":"meta.k8s.io/v1","rv":-1,"start":"`+start+`"}`)
+	}
+	for _, revision := range []string{"0", "1", "-2", "9223372036854775807", "9223372036854775808", `"1"`, "1.5"} {
+		tokens = append(tokens, `{"v":"meta.k8s.io/v1","rv":`+revision+`,"start":"open-0\u0000"}`)
+	}
+	tokens = append(tokens, `{"v":"meta.k8s.io/v2","rv":-1,"start":"open-0\u0000"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"../team-b/\u0000"}`,
+		`{"V":"meta.k8s.io/v1","RV":-1,"START":"../team-b/\u0000"}`)
+	for _, token := range tokens {
+		for _, list := range []string{"/api/v1/namespaces/team-a/pods", "/api/v1/pods"} {
+			a := attack{name: list + " " + token[:min(len(token), 80)], target: list + "?limit=2&continue=" + made(token)}
 			out = append(out, a)
 		}
 	}
-	// Continue tokens that leave the namespace, or the known.
-	for name, token := range map[string]string{
-		"another namespace":         `{"v":"meta.k8s.io/v1","rv":1,"start":"../team-b/\u0000"}`,
-		"another namespace, newest": `{"v":"meta.k8s.io/v1","rv":-1,"start":"../team-b/\u0000"}`,
-		"dots":                      `{"v":"meta.k8s.io/v1","rv":-1,"start":"../../"}`,
-		"dots behind":               `{"v":"meta.k8s.io/v1","rv":-1,"start":"a/../../team-b/shut-0\u0000"}`,
-		"one dot":                   `{"v":"meta.k8s.io/v1","rv":-1,"start":"./open-0"}`,
-		"absolute":                  `{"v":"meta.k8s.io/v1","rv":-1,"start":"/registry/pods/team-b/"}`,
-		"namespace in the key":      `{"v":"meta.k8s.io/v1","rv":-1,"start":"team-b/shut-0\u0000"}`,
-		"empty key":                 `{"v":"meta.k8s.io/v1","rv":-1,"start":""}`,
-		"no key":                    `{"v":"meta.k8s.io/v1","rv":-1}`,
-		"NUL":                       `{"v":"meta.k8s.io/v1","rv":-1,"start":"\u0000"}`,
-		"newest":                    `{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"}`,
-		"revision 0":                `{"v":"meta.k8s.io/v1","rv":0,"start":"open-0\u0000"}`,
-		"revision 1":                `{"v":"meta.k8s.io/v1","rv":1,"start":"open-0\u0000"}`,
-		"revision below":            `{"v":"meta.k8s.io/v1","rv":-2,"start":"open-0\u0000"}`,
-		"revision huge":             `{"v":"meta.k8s.io/v1","rv":9223372036854775807,"start":"open-0\u0000"}`,
-		"revision too huge":         `{"v":"meta.k8s.io/v1","rv":9223372036854775808,"start":"open-0\u0000"}`,
-		"revision a string":         `{"v":"meta.k8s.io/v1","rv":"1","start":"open-0\u0000"}`,
-		"revision a fraction":       `{"v":"meta.k8s.io/v1","rv":1.5,"start":"open-0\u0000"}`,
-		"version":                   `{"v":"meta.k8s.io/v2","rv":-1,"start":"open-0\u0000"}`,
-		"members twice":             `{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000","start":"../team-b/\u0000"}`,
-		"members in another case":   `{"V":"meta.k8s.io/v1","RV":-1,"START":"../team-b/\u0000"}`,
-		"not JSON":                  `x`,
-		"something behind":          `{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"}{}`,
-		"key not UTF-8":             "{\"v\":\"meta.k8s.io/v1\",\"rv\":-1,\"start\":\"open-0\xff\"}",
-		"key huge":                  `{"v":"meta.k8s.io/v1","rv":-1,"start":"` + strings.Repeat("z", 20_000) + `"}`,
-	} {
-		for _, list := range []string{"/api/v1/namespaces/team-a/pods", "/api/v1/pods"} {
-			out = append(out, attack{as: podReaders, name: "continue of " + list[len("/api/v1/"):] + ", " + name, target: list + "?limit=2&continue=" + made(token)})
-		}
-	}
-	out = append(out,
-		attack{name: "continue padded", target: "/api/v1/namespaces/team-a/pods?limit=2&continue=" +
-			base64.URLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"} `))},
-		attack{name: "continue twice", target: "/api/v1/namespaces/team-a/pods?limit=2&continue=&continue=" +
-			made(`{"v":"meta.k8s.io/v1","rv":-1,"start":"../team-b/"}`)},
-		attack{name: "nothing but a question mark", target: "/api/v1/namespaces/team-a/pods?"},
-	)
+	out = append(out, targets(
+		"/api/v1/namespaces/team-a/pods?",
+		"/api/v1/namespaces/team-a/pods?limit=2&continue="+base64.URLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"} `)),
+		"/api/v1/namespaces/team-a/pods?limit=2&continue=&continue="+made(`{"v":"meta.k8s.io/v1","rv":-1,"start":"../team-b/"}`),
+	)...)
 	return by(podReaders, out...)
 }
 
@@ -412,52 +260,110 @@ func methodAttacks() []attack {
 
 // headerAttacks are about all other headers.
 func headerAttacks() []attack {
-	out := []attack{
-		{name: "range", header: []string{"Range: bytes=0-9"}, hit: []string{reader}},
-		{name: "if-none-match any", header: []string{"If-None-Match: *"}, hit: []string{reader}},
-		{name: "if-match", header: []string{`If-Match: "x"`}, hit: []string{reader}},
-		{name: "if-modified-since", header: []string{"If-Modified-Since: Sat, 01 Jan 2050 00:00:00 GMT"}, hit: []string{reader}},
-		{name: "if-unmodified-since", header: []string{"If-Unmodified-Since: Sat, 01 Jan 2000 00:00:00 GMT"}, hit: []string{reader}},
-		{name: "if-range", header: []string{"Range: bytes=0-9", `If-Range: "x"`}, hit: []string{reader}},
-		{name: "cache-control", header: []string{"Cache-Control: only-if-cached, max-age=0"}, hit: []string{reader}},
-		{name: "origin", header: []string{"Origin: https://example.com"}},
-		{name: "origin null", header: []string{"Origin: null"}},
-		{name: "preflight", header: []string{"Origin: https://example.com", "Access-Control-Request-Method: GET"}},
-		{name: "original url", header: []string{"X-Original-Url: /api/v1/pods", "X-Rewrite-Url: /api/v1/pods", "X-Original-Uri: /api/v1/secrets"}, hit: []string{reader}},
-		{name: "forwarded", header: []string{"Forwarded: for=10.0.0.1;host=example.com;proto=http"}, hit: []string{reader}},
-		{name: "forwarded for", header: []string{"X-Forwarded-For: 127.0.0.1"}, hit: []string{reader}},
-		{name: "forwarded host", header: []string{"X-Forwarded-Host: example.com", "X-Forwarded-Proto: http", "X-Forwarded-Port: 1", "X-Forwarded-Prefix: /x", "X-Forwarded-Uri: /api/v1/secrets"}, hit: []string{reader}},
-		{name: "accept unknown", header: []string{"Accept: text/html"}},
-		{name: "accept twice", header: []string{"Accept: application/json", "Accept: application/yaml"}},
-		{name: "accept malformed", header: []string{"Accept: ;;;,,,"}},
-		{name: "accept as something", header: []string{"Accept: application/json;as=Secret;v=v1;g=core"}},
-		{name: "accept huge", header: []string{"Accept: " + strings.Repeat("a/b,", 15_000) + "*/*"}},
-		{name: "accept-encoding odd", header: []string{"Accept-Encoding: gzip;q=0, *;q=1"}},
-		{name: "te", header: []string{"Te: trailers"}, hit: []string{reader}},
-		{name: "expect unknown", header: []string{"Expect: everything"}},
-		{name: "10,000 headers", header: manyHeaders(10_000), want: refused}, // more than 64 KiB, as those below
-		{name: "huge header", header: []string{"X-Huge: " + strings.Repeat("x", 500_000)}, want: refused},
-		{name: "too huge a header", header: []string{"X-Huge: " + strings.Repeat("x", 1_200_000)}},
-		{name: "not UTF-8", header: []string{"X-Odd: \xff\xfe"}, hit: []string{reader}},
-		{name: "audit id twice", header: []string{"Audit-Id: other"}},
-		{name: "traceparent", header: []string{"Traceparent: 00-11111111111111111111111111111111-2222222222222222-01"}, hit: []string{reader}},
-		{name: "content type alone", header: []string{"Content-Type: application/json"}, hit: []string{reader}},
-		{name: "user agent twice", header: []string{"User-Agent: Mozilla/5.0"}},
-		{name: "cookie", header: []string{"Cookie: a=b"}, hit: []string{reader}},
+	var out []attack
+	say := func(want verdict, hit []string, lines string) {
+		out = append(out, attack{
+			name: lines[:min(len(lines), 80)], target: podsOfA, header: strings.Split(lines, "\n"), as: []string{reader}, want: want, hit: hit,
+		})
 	}
-	for i := range out {
-		out[i].target, out[i].as = podsOfA, []string{reader}
-		if i < 8 { // whether a list of another's can be had by them
-			out = append(out, attack{name: out[i].name + " for all", target: pods, header: out[i].header, as: few})
-		}
+	// Nobody gets another's list by what could say that he has one already.
+	conditions := []string{
+		"Range: bytes=0-9", "If-None-Match: *", `If-Match: "x"`, "If-Modified-Since: Sat, 01 Jan 2050 00:00:00 GMT",
+		"If-Unmodified-Since: Sat, 01 Jan 2000 00:00:00 GMT", "Range: bytes=0-9\nIf-Range: \"x\"", "Cache-Control: only-if-cached, max-age=0",
 	}
+	for _, lines := range conditions {
+		out = append(out, attack{name: lines + " for all", target: pods, header: strings.Split(lines, "\n"), as: few})
+	}
+	for _, lines := range append(
+		conditions,
+		"X-Original-Url: /api/v1/pods\nX-Rewrite-Url: /api/v1/pods\nX-Original-Uri: /api/v1/secrets",
+		"Forwarded: for=10.0.0.1;host=example.com;proto=http", "X-Forwarded-For: 127.0.0.1",
+		"X-Forwarded-Host: example.com\nX-Forwarded-Proto: http\nX-Forwarded-Port: 1\nX-Forwarded-Prefix: /x\nX-Forwarded-Uri: /api/v1/secrets",
+		"Te: trailers", "X-Odd: \xff\xfe", "Content-Type: application/json", "Cookie: a=b",
+		"Traceparent: 00-11111111111111111111111111111111-2222222222222222-01",
+	) {
+		say(answeredAsUpstream, []string{reader}, lines)
+	}
+	for _, lines := range []string{
+		"Origin: https://example.com", "Origin: null", "Origin: https://example.com\nAccess-Control-Request-Method: GET", "Accept: text/html",
+		"Accept: application/json\nAccept: application/yaml", "Accept: ;;;,,,", "Accept: application/json;as=Secret;v=v1;g=core",
+		"Accept: " + strings.Repeat("a/b,", 15_000) + "*/*", "Accept-Encoding: gzip;q=0, *;q=1", "Expect: everything", "Audit-Id: other",
+		"User-Agent: Mozilla/5.0", "X-Too-Huge: " + strings.Repeat("x", 1_200_000),
+	} {
+		say(answeredAsUpstream, nil, lines)
+	}
+	// More than 64 KiB.
+	say(refused, nil, "X-Huge: "+strings.Repeat("x", 500_000))
+	say(refused, nil, strings.Repeat("X-Many: x\n", 10_000)+"X-Many: x")
 	return out
 }
 
-func manyHeaders(n int) []string {
-	out := make([]string, n)
-	for i := range out {
-		out[i] = "X-Many: x"
+// watchAttacks ask to follow what one may not list, or as nobody would. All end after a second.
+func watchAttacks() []attack {
+	const (
+		watch     = "&watch=true&timeoutSeconds=1"
+		streaming = watch + "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+		ofA       = "/api/v1/namespaces/team-a/pods?resourceVersion="
+	)
+	onlyAdmin := targets(pods+watch, pods+streaming, podsOfB+watch, pods+watch+"&fieldSelector=metadata.namespace%3Dteam-a",
+		pods+watch+"&labelSelector=of%3Dteam-b")
+	for i := range onlyAdmin {
+		onlyAdmin[i].hit = []string{admin}
 	}
-	return out
+	both := targets(podsOfA+watch, podsOfA+streaming, podsOfA+watch+"&fieldSelector=metadata.namespace%3Dteam-b", podsOfA+watch+"&limit=1")
+	for i := range both {
+		both[i].hit = podReaders
+	}
+	nobodyElse := targets(
+		"/api/v1/pods?resourceVersion=99999999"+watch, ofA+"99999999"+watch, "/api/v1/pods?resourceVersion=1"+watch, ofA+"x"+watch,
+		podsOfA+watch+"&continue=x", podsOfA+watch+"&resourceVersionMatch=Exact", podsOfA+watch+"&sendInitialEvents=true",
+		podsOfA+watch+"&shardSelector=x",
+	)
+	ofOne := targets(configMapsOfA+watch+"&fieldSelector=metadata.name%3Dopen", configMapsOfA+watch+"&fieldSelector=metadata.name%3Dshut",
+		configMapsOfA+watch, configMapsOfA+watch+"&fieldSelector=metadata.name!%3Dopen")
+	return append(
+		by(podReaders, append(
+			slices.Concat(onlyAdmin, both, nobodyElse),
+			attack{name: "in protobuf", target: pods + watch, header: []string{"Accept: application/vnd.kubernetes.protobuf;stream=watch"}},
+			attack{name: "metadata only", target: pods + watch, header: []string{"Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}},
+			attack{name: "with a body", target: podsOfA + watch, body: "x"},
+			attack{name: "by HEAD", method: http.MethodHead, target: podsOfA + watch},
+			attack{name: "as somebody else", target: pods + watch, header: []string{"Impersonate-User: admin"}},
+		)...),
+		by([]string{named}, ofOne...)...)
+}
+
+// readAttacks are no attacks: they read what is no list that listproxy answers.
+func readAttacks() []attack {
+	const maps = "/api/v1/namespaces/team-a/configmaps"
+	out := targets(
+		podOfA, podOfA+"?pretty=true&resourceVersion=0", podOfA+"/status", podOfA+"/log?container=main", podOfA+"/proxy/index.html?q=1",
+		"/api/v1/nodes/none/proxy/healthz", maps+"/none", maps+"/%6fpen%2F?x=%zz", "/apis/apps/v1/namespaces/team-a/deployments/none/scale",
+		"/api/v1/events?resourceVersion=0", "/api/v1/endpoints", "/api", "/apis", "/apis/apps/v1", "/openapi/v3", "/openapi/v3/apis/batch/v1",
+		"/version", "/livez?verbose", "/.well-known/openid-configuration", "/nowhere",
+	)
+	const table = "application/json;as=Table;g=meta.k8s.io;v=v1"
+	for _, read := range []string{
+		podOfA + " Accept: application/yaml", podOfA + " Accept: application/vnd.kubernetes.protobuf", podOfA + " Accept: " + table,
+		podOfA + " Accept: application/cbor", maps + " Accept-Encoding: gzip", maps + "?limit=500 Accept: " + table + ",application/json",
+		podsOfA + " Accept: application/yaml", podsOfA + " Accept: application/json;drop=metadata.managedFields",
+		"/apis Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+		"/openapi/v2 Accept: application/com.github.proto-openapi.spec.v2.v1.0+protobuf", "/openapi/v3/apis/batch/v1 If-None-Match: *",
+	} {
+		target, header, _ := strings.Cut(read, " ")
+		out = append(out, attack{name: read, target: target, header: []string{header}})
+	}
+	// Each answer to this one has a Warning, so none comes from memory.
+	return append(by([]string{admin}, out...), by([]string{legacy}, targets(podsOfA, pods, podOfA)...)...)
+}
+
+// resourceAttacks ask whether there are these resources, whether they are kept, and in which state.
+func resourceAttacks() []attack {
+	return by([]string{admin, nobody, stranger}, targets(
+		"/api/v1/limitranges?resourceVersion=0", "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion=1", "/api/v1/secrets?resourceVersion=0",
+		"/api/v1/no-such-things?resourceVersion=0", "/apis/apps/v9/deployments?resourceVersion=0",
+		"/apis/authentication.k8s.io/v1/tokenreviews?resourceVersion=0", "/apis/no.such.group/v1/things?resourceVersion=0",
+		"/apis/attacks.test/v1/gadgets?resourceVersion=0", "/apis/elsewhere.example/v1/things?resourceVersion=0",
+		"/api/v1/namespaces/no-such-namespace/configmaps?resourceVersion=0",
+	)...)
 }

@@ -5,12 +5,12 @@ import (
 	"crypto/tls"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -18,14 +18,13 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
-	"github.com/listproxy/listproxy/test/harness/events"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = 3 * time.Minute
-	// longPatience is that for what lives while several other things are waited for.
-	longPatience = 5 * time.Minute
 
 	// longTTL is for how long the shared proxy believes a review: longer than any test, so
 	// that only what flushes decisions can make a revocation count.
@@ -40,12 +39,11 @@ const (
 
 // What all tests share.
 var (
-	cp      *controlplane.ControlPlane
-	kubelet *standIn
+	cp *controlplane.ControlPlane
 	// direct is the API server itself, via is listproxy in front of it, as the server of a
 	// kubeconfig, and tunnel the same listproxy as its proxy-url.
-	direct, via, tunnel *door
-	running             *harness.Proxy       // that listproxy
+	direct, via, tunnel way
+	running             *harness.Proxy       // that listproxy, whose account may impersonate nobody
 	admin               kubernetes.Interface // straight to the API server
 )
 
@@ -79,24 +77,18 @@ func setUp(s *harness.Suite) error {
 	running, err = s.Proxy(harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed),
 		Connect:  true,
-		Args:     []string{"--review-ttl", longTTL, "--history-window", longWindow, "--eager", "pods,configmaps"},
+		Args: []string{
+			"--review-ttl", longTTL, "--history-window", longWindow, "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(),
+		},
 	})
 	if err != nil {
 		return err
 	}
-	if direct, err = newDoor(dir, "direct", cp.RESTConfig); err != nil {
-		return err
-	}
-	if via, err = newDoor(dir, "via", throughProxy(running)); err != nil {
-		return err
-	}
-	if tunnel, err = newDoor(dir, "tunnel", throughTunnel(running)); err != nil {
-		return err
-	}
+	direct, via, tunnel = func(config *rest.Config) *rest.Config { return config }, running.RESTConfig, running.TunnelConfig
 	if admin, err = kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin)); err != nil {
 		return err
 	}
-	kubelet = startStandIn(serving)
+	kubelet := startStandIn(serving)
 	s.Cleanup(func() error { kubelet.close(); return nil })
 	return registerNode(s.Context(), kubelet.port())
 }
@@ -125,14 +117,8 @@ func newNamespace(t *testing.T) string {
 	return made.Name
 }
 
-// newPod makes a pod that runs on the stand-in's node.
-func newPod(t *testing.T, namespace, name string) {
-	t.Helper()
-	newPodOn(t, namespace, name, nodeName)
-}
-
-// newPodOn makes a pod that runs on a node, or nowhere. Its labels say which it is.
-func newPodOn(t *testing.T, namespace, name, node string) {
+// newPod makes a pod that runs on a node, or nowhere. Its labels say which it is.
+func newPod(t *testing.T, namespace, name, node string) {
 	t.Helper()
 	pod, err := admin.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": namespace, "at": name}},
@@ -150,9 +136,8 @@ func newPodOn(t *testing.T, namespace, name, node string) {
 		Name: "main", Ready: true,
 		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 	}}
-	if _, err := admin.CoreV1().Pods(namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = admin.CoreV1().Pods(namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+	expect.NoError(t, err)
 }
 
 // newConfigMap makes a config map, straight, and returns its revision.
@@ -164,65 +149,81 @@ func newConfigMap(t *testing.T, namespace, name string, data map[string]string) 
 	return made.ResourceVersion
 }
 
-// startProxy starts a listproxy of the test's own.
-func startProxy(t *testing.T, o harness.ProxyOptions) *door {
+// newToken makes a token of a service account, which it makes if it is not there.
+func newToken(t *testing.T, namespace, account string) string {
 	t.Helper()
-	return doorOf(t, throughProxy(startProcess(t, o)))
-}
-
-// startProcess starts a listproxy that must end well.
-func startProcess(t *testing.T, o harness.ProxyOptions) *harness.Proxy {
-	t.Helper()
-	return harness.RunProxy(t, o)
-}
-
-// doorOf makes a door of the test's own.
-func doorOf(t *testing.T, configs func(user string) *rest.Config) *door {
-	t.Helper()
-	d, err := newDoor(t.TempDir(), "own", configs)
+	token, err := cp.CreateServiceAccountToken(t.Context(), namespace, account)
 	expect.NoError(t, err)
-	t.Cleanup(d.close)
-	return d
+	return token
 }
 
-// await receives from a channel that must have something to say.
-func await[T any](t *testing.T, what string, from <-chan T) T {
+// grant gives rights for the time of the test, or until revoke is called.
+func grant(t *testing.T, g controlplane.Grant) (revoke func()) {
 	t.Helper()
-	select {
-	case v := <-from:
-		return v
-	case <-time.After(patience):
-		t.Fatalf("still not: %s", what)
-		panic("not reached")
+	end, err := cp.Grant(t.Context(), g)
+	expect.NoError(t, err)
+	revoke = sync.OnceFunc(func() { expect.NoError(t, end(context.WithoutCancel(t.Context()))) })
+	t.Cleanup(revoke)
+	return revoke
+}
+
+// A way leads to the API server: straight, or through listproxy.
+type way func(direct *rest.Config) *rest.Config
+
+// as is a client of a user's.
+func (w way) as(t *testing.T, user string) *ask.Client {
+	t.Helper()
+	return ask.MustNew(t, w(cp.RESTConfig(user)), patience)
+}
+
+// with is a client with a token.
+func (w way) with(t *testing.T, token string) *ask.Client {
+	t.Helper()
+	return w.as(t, controlplane.Anonymous).With("Authorization", "Bearer "+token)
+}
+
+// speaking is the way of clients that speak HTTP/2, or HTTP/1.1 only, and look at what arrives as it is.
+func (w way) speaking(major int) way {
+	return func(direct *rest.Config) *rest.Config {
+		config := w(direct)
+		if config.DisableCompression = true; major == 1 {
+			config.NextProtos = []string{"http/1.1"}
+		}
+		return config
 	}
 }
 
-// isSince reports whether the API server is of a version, as "1.37", or newer.
-func isSince(wanted string) bool {
-	return version.MustParseGeneric(cp.Version()).AtLeast(version.MustParseGeneric(wanted))
-}
-
-// eventsOf returns what reads the next event of a watch.
-func eventsOf(res *http.Response) (next func() (string, error)) {
-	in := events.NewReader(res.Body, res.Header.Get("Content-Type"))
-	return func() (string, error) {
-		event, err := in.Frame()
-		return string(event), err
+// eachWay runs a test through both ways into listproxy; with -short, through one.
+func eachWay(t *testing.T, test func(t *testing.T, via way)) {
+	t.Helper()
+	t.Run("server", func(t *testing.T) { test(t, via) })
+	if !testing.Short() {
+		t.Run("tunnel", func(t *testing.T) { test(t, tunnel) })
 	}
 }
 
-// initialEvents reads a streaming list up to the bookmark at its end, whose revision is that of the
-// moment.
-func initialEvents(t *testing.T, next func() (string, error)) (all []string) {
+// get reads a target.
+func get(t *testing.T, from *ask.Client, target string) ask.Answer {
 	t.Helper()
-	for {
-		event, err := next()
-		if err != nil {
-			t.Fatalf("%q, %v", event, err)
-		}
-		if strings.Contains(event, metav1.InitialEventsAnnotationKey) {
-			return append(all, reply{Body: event}.impersonal().Body)
-		}
-		all = append(all, event)
+	a, err := from.Get(t.Context(), target)
+	expect.NoError(t, err)
+	return a
+}
+
+// getUntil reads a target until the answer is as it is to be, and returns that.
+func getUntil(t *testing.T, what string, from *ask.Client, target string, done func(ask.Answer) bool) (a ask.Answer) {
+	t.Helper()
+	poll.Until(t, patience, what, func() bool {
+		a = get(t, from, target)
+		return done(a)
+	})
+	return a
+}
+
+// wantForbidden requires that a list is forwarded, for a reason, and refused.
+func wantForbidden(t *testing.T, a ask.Answer, reason string) {
+	t.Helper()
+	if !strings.HasPrefix(a.Source(), "listproxy; fwd=") || !strings.HasSuffix(a.Source(), "; detail="+reason) || a.Code != http.StatusForbidden {
+		t.Errorf("want a 403, forwarded for %s: %s", reason, a)
 	}
 }

@@ -2,18 +2,16 @@ package forwarding
 
 import (
 	"bufio"
-	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential/body"
@@ -24,172 +22,154 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// shape is how a client of some language writes a request. docs/compatibility.md says of which
+// shape is how a client of some language writes requests. docs/compatibility.md says of which
 // version.
 type shape struct {
 	client string
-	proto  string
+	proto  int // of HTTP
 	header http.Header
-	// queries of lists and watches, with {rv} and {token} for a revision and a continue token, and
-	// what becomes of each: a reason to forward it, or hit. The first is without switches, the
-	// second with both.
-	queries map[string][2]string
+	// queries of lists and watches, with {rv} and {token} for a revision and a continue token, by what
+	// becomes of them.
+	queries map[becomes][]string
 }
+
+// becomes is the reason to forward a request, or hit: without switches, and with both.
+type becomes [2]string
 
 const (
 	hit = "hit"
 	// shapeMaps is how many objects there are: enough for gzip.
 	shapeMaps = 24
-	shapePage = 10
 )
 
-// What becomes of a request.
 var (
-	always  = [2]string{hit, hit}
-	newest  = [2]string{"most-recent", hit}
-	watches = [2]string{"watch", hit}
-	never   = [2]string{"representation", "representation"}
+	always  = becomes{hit, hit}
+	newest  = becomes{"most-recent", hit}
+	watches = becomes{"watch", hit}
+	never   = becomes{"representation", "representation"}
+	tables  = becomes{"watch", "representation"}
 )
 
 // shapes are those of clients of today. What the Python and JavaScript clients send was recorded,
 // the others' is from their sources.
 func shapes() []shape {
-	const pageOf = "limit=10&continue={token}"
+	header := func(pairs ...string) http.Header {
+		h := http.Header{}
+		for i := 0; i < len(pairs); i += 2 {
+			h.Set(pairs[i], pairs[i+1])
+		}
+		return h
+	}
 	metadata := func(kind string) string { return "application/json;as=" + kind + ";g=meta.k8s.io;v=v1" }
+	const (
+		// dropping is what client-go 1.38 sends for a client that wants no managed fields.
+		dropping  = "application/json; drop=metadata.managedFields,*/*; drop=metadata.managedFields"
+		inJSON    = "application/json"
+		rustPage  = "?&limit=10"
+		rustAny   = "?&resourceVersion=0"
+		rustWatch = "?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true"
+		streaming = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0"
+		goWatch   = "&timeoutSeconds=375&watch=true"
+		goStream  = "?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true" + goWatch
+	)
 	return []shape{
 		{
-			client: "Python", proto: http1,
-			header: http.Header{
-				"Accept": {"application/json"}, "Accept-Encoding": {"identity"}, "Content-Type": {"application/json"},
-				"User-Agent": {"OpenAPI-Generator/22.6.0/python"},
-			},
-			queries: map[string][2]string{
-				"": newest, "?limit=10": newest, "?resourceVersion=0": always, "?continue={token}&limit=10": always,
-				"?watch=True": watches, "?resourceVersion={rv}&watch=True": watches,
-				"?resourceVersion={rv}&timeoutSeconds=60&watch=True":        watches,
-				"?allowWatchBookmarks=True&resourceVersion={rv}&watch=True": watches,
-				"?allowWatchBookmarks=False&resourceVersion=0&watch=False":  always,
-				"?allowWatchBookmarks=True&sendInitialEvents=True&watch=True" +
-					"&resourceVersionMatch=NotOlderThan": watches,
-			},
-		},
-		{
-			client: "JavaScript", proto: http1,
-			header: http.Header{
-				"Accept": {"application/json, */*;q=0.8"}, "Accept-Encoding": {"gzip,deflate"}, "Connection": {"close"},
-				"User-Agent": {"node-fetch/1.0 (+https://github.com/bitinn/node-fetch)"},
-			},
-			queries: map[string][2]string{
-				"": newest, "?limit=10": newest, "?resourceVersion=0": always,
-			},
-		},
-		{
-			client: "JavaScript, watches", proto: http1,
-			header: http.Header{"Accept": {"*/*"}, "Accept-Encoding": {"gzip,deflate"}, "Connection": {"close"}},
-			queries: map[string][2]string{
-				"?watch=true&resourceVersion={rv}": watches, "?watch=true": watches,
-			},
-		},
-		{
-			client: "kube-rs", proto: http1,
-			header: http.Header{"Accept-Encoding": {"gzip"}},
-			queries: map[string][2]string{
-				"?": newest, "?&limit=10": newest, "?&" + pageOf: always, "?&resourceVersion=0": always,
-				"?&resourceVersion={rv}&resourceVersionMatch=NotOlderThan":                      always,
-				"?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion={rv}": watches,
-				"?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion=0":    watches,
-				"?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&sendInitialEvents=true" +
-					"&resourceVersionMatch=NotOlderThan&resourceVersion=0": watches,
-			},
-		},
-		{
-			// Newer ones, which cannot read the watches that 1.37 compresses.
-			client: "kube-rs, uncompressed watches", proto: http1,
-			header: http.Header{"Accept-Encoding": {"identity"}},
-			queries: map[string][2]string{
-				"?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion={rv}": watches,
-				"?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&sendInitialEvents=true" +
-					"&resourceVersionMatch=NotOlderThan&resourceVersion=0": watches,
-			},
-		},
-		{
-			client: "kube-rs without gzip", proto: http1, header: http.Header{},
-			queries: map[string][2]string{
-				"?&limit=10": newest, "?&resourceVersion=0": always,
-				"?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion={rv}": watches,
-				"?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&sendInitialEvents=true" +
-					"&resourceVersionMatch=NotOlderThan&resourceVersion=0": watches,
-			},
-		},
-		{
-			client: "kube-rs, lists of metadata", proto: http1,
-			header:  http.Header{"Accept": {metadata("PartialObjectMetadataList")}, "Content-Type": {"application/json"}},
-			queries: map[string][2]string{"?&limit=10": newest, "?&resourceVersion=0": always},
-		},
-		{
-			client: "kube-rs, watches of metadata", proto: http1,
-			header: http.Header{"Accept": {metadata("PartialObjectMetadata")}, "Content-Type": {"application/json"}},
-			queries: map[string][2]string{
-				"?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&resourceVersion={rv}": watches,
-			},
-		},
-		{
-			client: "fabric8", proto: http2,
-			header: http.Header{"Accept-Encoding": {"gzip"}, "User-Agent": {"fabric8-kubernetes-client/7.4.0"}},
-			queries: map[string][2]string{
-				"": newest, "?resourceVersion=0": always, "?limit=10": newest, "?limit=10&resourceVersion=0": always, "?" + pageOf: always,
-				"?allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds=600&watch=true": watches,
-				"?allowWatchBookmarks=true&watch=true":                                         watches,
-			},
-		},
-		{
-			client: "Java", proto: http2,
-			header: http.Header{
-				"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}, "Content-Type": {"application/json"},
-				"User-Agent": {"Kubernetes Java Client/26.0.0"},
-			},
-			queries: map[string][2]string{
-				"": newest, "?resourceVersion=0&watch=false": always, "?resourceVersion={rv}&watch=false": always,
-				"?resourceVersion=&watch=false": newest, "?limit=10&watch=false": newest,
-				"?resourceVersion={rv}&timeoutSeconds=412&watch=true": watches,
-			},
-		},
-		{
-			client: "C#", proto: http2, header: http.Header{},
-			queries: map[string][2]string{
-				"": newest, "?limit=10": newest, "?resourceVersion=0": always, "?continue={token}&limit=10": always,
-				"?watch=true": watches, "?resourceVersion={rv}&watch=true": watches,
-			},
-		},
-		{
-			client: "client-go", proto: http2,
-			header: http.Header{"Accept": {"application/json"}, "Accept-Encoding": {"gzip"}},
-			queries: map[string][2]string{
-				"": newest, "?limit=10": newest, "?" + pageOf: always,
-				"?limit=500&resourceVersion=0": always, "?resourceVersion={rv}": always,
-				"?allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds=375&watch=true":                                     watches,
-				"?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=375&watch=true": watches,
-				"?allowWatchBookmarks=true&resourceVersion={rv}&resourceVersionMatch=NotOlderThan&sendInitialEvents=true" +
-					"&timeoutSeconds=375&watch=true": watches,
-			},
-		},
-		{
-			client: "client-go 1.38 without managed fields", proto: http2,
-			header: http.Header{"Accept": {dropping}, "Accept-Encoding": {"gzip"}},
-			queries: map[string][2]string{
-				"": never, "?limit=500&resourceVersion=0": never, "?" + pageOf: never,
-				"?allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds=375&watch=true": {"watch", "representation"},
-				"?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=375&watch=true": {
-					"watch", "representation",
+			"Python", 1,
+			header("Accept", inJSON, "Accept-Encoding", "identity", "Content-Type", inJSON, "User-Agent", "OpenAPI-Generator/22.6.0/python"),
+			map[becomes][]string{
+				newest: {"", "?limit=10"},
+				always: {"?resourceVersion=0", "?continue={token}&limit=10", "?allowWatchBookmarks=False&resourceVersion=0&watch=False"},
+				watches: {
+					"?watch=True", "?resourceVersion={rv}&watch=True", "?resourceVersion={rv}&timeoutSeconds=60&watch=True",
+					"?allowWatchBookmarks=True&resourceVersion={rv}&watch=True",
+					"?allowWatchBookmarks=True&sendInitialEvents=True&watch=True&resourceVersionMatch=NotOlderThan",
 				},
 			},
 		},
 		{
-			client: "kubectl", proto: http2,
-			header: http.Header{
-				"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"},
+			"JavaScript", 1,
+			header("Accept", "application/json, */*;q=0.8", "Accept-Encoding", "gzip,deflate", "Connection", "close",
+				"User-Agent", "node-fetch/1.0 (+https://github.com/bitinn/node-fetch)"),
+			map[becomes][]string{newest: {"", "?limit=10"}, always: {"?resourceVersion=0"}},
+		},
+		{
+			"JavaScript, watches", 1,
+			header("Accept", "*/*", "Accept-Encoding", "gzip,deflate", "Connection", "close"),
+			map[becomes][]string{watches: {"?watch=true&resourceVersion={rv}", "?watch=true"}},
+		},
+		{
+			"kube-rs", 1, header("Accept-Encoding", "gzip"),
+			map[becomes][]string{
+				newest:  {"?", rustPage},
+				always:  {rustPage + "&continue={token}", rustAny, "?&resourceVersion={rv}&resourceVersionMatch=NotOlderThan"},
+				watches: {rustWatch + "&resourceVersion={rv}", rustWatch + "&resourceVersion=0", rustWatch + streaming},
 			},
-			queries: map[string][2]string{"?limit=500": never, "?resourceVersion={rv}&watch=true": {"watch", "representation"}},
+		},
+		{
+			// Newer ones, which cannot read the watches that 1.37 compresses.
+			"kube-rs, uncompressed watches", 1, header("Accept-Encoding", "identity"),
+			map[becomes][]string{watches: {rustWatch + "&resourceVersion={rv}", rustWatch + streaming}},
+		},
+		{
+			"kube-rs without gzip", 1, header(),
+			map[becomes][]string{newest: {rustPage}, always: {rustAny}, watches: {rustWatch + "&resourceVersion={rv}", rustWatch + streaming}},
+		},
+		{
+			"kube-rs, lists of metadata", 1, header("Accept", metadata("PartialObjectMetadataList"), "Content-Type", inJSON),
+			map[becomes][]string{newest: {rustPage}, always: {rustAny}},
+		},
+		{
+			"kube-rs, watches of metadata", 1, header("Accept", metadata("PartialObjectMetadata"), "Content-Type", inJSON),
+			map[becomes][]string{watches: {rustWatch + "&resourceVersion={rv}"}},
+		},
+		{
+			"fabric8", 2, header("Accept-Encoding", "gzip", "User-Agent", "fabric8-kubernetes-client/7.4.0"),
+			map[becomes][]string{
+				newest: {"", "?limit=10"},
+				always: {"?resourceVersion=0", "?limit=10&resourceVersion=0", "?limit=10&continue={token}"},
+				watches: {
+					"?allowWatchBookmarks=true&resourceVersion={rv}&timeoutSeconds=600&watch=true", "?allowWatchBookmarks=true&watch=true",
+				},
+			},
+		},
+		{
+			"Java", 2,
+			header("Accept", inJSON, "Accept-Encoding", "gzip", "Content-Type", inJSON, "User-Agent", "Kubernetes Java Client/26.0.0"),
+			map[becomes][]string{
+				newest:  {"", "?resourceVersion=&watch=false", "?limit=10&watch=false"},
+				always:  {"?resourceVersion=0&watch=false", "?resourceVersion={rv}&watch=false"},
+				watches: {"?resourceVersion={rv}&timeoutSeconds=412&watch=true"},
+			},
+		},
+		{
+			"C#", 2, header(),
+			map[becomes][]string{
+				newest: {"", "?limit=10"}, always: {"?resourceVersion=0", "?continue={token}&limit=10"},
+				watches: {"?watch=true", "?resourceVersion={rv}&watch=true"},
+			},
+		},
+		{
+			"client-go", 2, header("Accept", inJSON, "Accept-Encoding", "gzip"),
+			map[becomes][]string{
+				newest: {"", "?limit=10"},
+				always: {"?limit=10&continue={token}", "?limit=500&resourceVersion=0", "?resourceVersion={rv}"},
+				watches: {
+					"?allowWatchBookmarks=true&resourceVersion={rv}" + goWatch, goStream,
+					"?allowWatchBookmarks=true&resourceVersion={rv}&resourceVersionMatch=NotOlderThan&sendInitialEvents=true" + goWatch,
+				},
+			},
+		},
+		{
+			"client-go 1.38 without managed fields", 2, header("Accept", dropping, "Accept-Encoding", "gzip"),
+			map[becomes][]string{
+				never:  {"", "?limit=500&resourceVersion=0", "?limit=10&continue={token}"},
+				tables: {"?allowWatchBookmarks=true&resourceVersion={rv}" + goWatch, goStream},
+			},
+		},
+		{
+			"kubectl", 2,
+			header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"),
+			map[becomes][]string{never: {"?limit=500"}, tables: {"?resourceVersion={rv}&watch=true"}},
 		},
 	}
 }
@@ -198,17 +178,18 @@ func shapes() []shape {
 // for the newest state and for watches and without. Whoever answers, the answer is the API server's
 // own.
 func TestShapes(t *testing.T) {
-	on := startProcess(t, harness.ProxyOptions{
+	on := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true,
 		Args: []string{"--consistent-lists=always", "--watches", "--history-window", longWindow, "--eager", "configmaps"},
 	})
+	ways := [][]way{{via, tunnel}, {on.RESTConfig, on.TunnelConfig}}
 	ns := newNamespace(t)
 	path := "/api/v1/namespaces/" + ns + "/configmaps"
-	for _, d := range []*door{via, doorOf(t, throughProxy(on))} {
+	for _, of := range ways {
 		for _, s := range shapes() {
 			poll.Until(t, patience, "what is watched from a revision is known from then on", func() bool {
-				r := d.do(t, call{path: path + "?resourceVersion=0", header: s.header})
-				return !strings.Contains(r.cacheStatus, "fwd=miss")
+				_, from := s.ask(t, of[0], path+"?resourceVersion=0")
+				return !strings.Contains(from, "fwd=miss")
 			})
 		}
 	}
@@ -219,154 +200,103 @@ func TestShapes(t *testing.T) {
 	revision := newConfigMap(t, ns, "map-x", nil)
 	newConfigMap(t, ns, "map-y", nil)
 	newConfigMap(t, ns, "map-z", nil)
-	for name, d := range map[string]struct {
-		door     *door
-		switches int
-	}{
-		"server": {via, 0}, "tunnel": {tunnel, 0},
-		"server, with switches": {doorOf(t, throughProxy(on)), 1}, "tunnel, with switches": {doorOf(t, throughTunnel(on)), 1},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for switches, of := range ways {
+		for i, via := range of {
 			for _, s := range shapes() {
-				for query, becomes := range s.queries {
-					t.Run(s.client+" "+query, func(t *testing.T) {
-						list, err := ask.ReadList(ask.JSON, []byte(direct.do(t, call{path: fmt.Sprint(path, "?limit=", shapePage)}).Body))
-						expect.NoError(t, err)
-						c := call{
-							proto: s.proto, header: s.header,
-							path: path + strings.NewReplacer("{rv}", revision, "{token}", list.Next).Replace(query),
-						}
-						same := sameList
-						if strings.EqualFold(asked(t, c).Get("watch"), "true") {
-							same = sameWatch
-						}
-						want := "listproxy; fwd=bypass; detail=" + becomes[d.switches]
-						if becomes[d.switches] == hit {
-							want = "listproxy; hit"
-						}
-						// What is not there yet, or on a busy machine not in time, soon is.
-						var from string
-						poll.Came(t, patience, func() bool {
-							from = same(t, d.door, c)
-							return !slices.ContainsFunc([]string{"warming", "review-failed", "not-proven"}, func(soon string) bool {
-								return strings.HasSuffix(from, "="+soon)
-							})
+				for becomes, queries := range s.queries {
+					for _, query := range queries {
+						t.Run(fmt.Sprintf("switches %d, way %d/%s %s", switches, i, s.client, query), func(t *testing.T) {
+							page, err := ask.ReadList(ask.JSON, get(t, direct.as(t, controlplane.Admin), path+"?limit=10").Body)
+							expect.NoError(t, err)
+							testShape(t, via, becomes[switches], s, path+strings.NewReplacer("{rv}", revision, "{token}", page.Next).Replace(query))
 						})
-						if !strings.HasPrefix(from, want) {
-							t.Errorf("Cache-Status is %q, want %q", from, want)
-						}
-					})
+					}
 				}
 			}
-		})
+		}
 	}
 }
+
+// testShape compares an answer with the API server's own before and after, and where it came from with
+// what becomes of it. The API server's own can differ: something was written meanwhile, or a table's
+// ages are a second older.
+func testShape(t *testing.T, via way, becomes string, s shape, target string) {
+	t.Helper()
+	want := "listproxy; fwd=bypass; detail=" + becomes
+	if becomes == hit {
+		want = "listproxy; hit"
+	}
+	var before, got said
+	var from string
+	poll.Until(t, patience, "an answer that is not of the moment", func() bool {
+		before, _ = s.ask(t, direct, target)
+		got, from = s.ask(t, via, target)
+		after, _ := s.ask(t, direct, target)
+		// What is not there yet, or on a busy machine not in time, soon is.
+		return before == after && !slices.ContainsFunc([]string{"warming", "review-failed", "not-proven"}, func(soon string) bool {
+			return strings.HasSuffix(from, "="+soon)
+		})
+	})
+	if !strings.HasPrefix(from, want) {
+		t.Errorf("Cache-Status is %q, want %q", from, want)
+	}
+	// From memory, the token of a page may have a slash where the API server, which has read the page
+	// from etcd, writes none.
+	if becomes == hit && body.SameButToken([]byte(before.Body), []byte(got.Body)) {
+		got.Body = before.Body
+	}
+	expect.Same(t, before, got)
+}
+
+// said is an answer: the status and what a client needs to read the body, and the body.
+type said struct{ Head, Body string }
 
 // ownRevision is the revision of a list or of a bookmark, which moves with everything in the
 // cluster.
 var ownRevision = regexp.MustCompile(`("kind":"[A-Za-z]+List",.{0,50}"metadata":\{|"BOOKMARK".*)"resourceVersion":"[0-9]+"`)
 
-func withoutOwnRevision(text string) string {
-	return ownRevision.ReplaceAllString(text, `$1"resourceVersion":"~"`)
-}
-
-// said is an answer: the status and what a client needs to read the body, the body, and where it
-// came from.
-type said struct{ head, body, from string }
-
-func headOf(status any, header http.Header) string {
-	return fmt.Sprint(status, " ", header.Get("Content-Type"), " ", header.Get("Content-Encoding"))
-}
-
-// sameList compares a list with the API server's own, and returns where it came from. Where the
-// client may get a newer revision than it says, that is not compared.
-func sameList(t *testing.T, via *door, c call) string {
-	t.Helper()
-	asks := asked(t, c)
-	return sameAnswer(t, via, c, func(d *door) said {
-		r := d.do(t, c)
-		text := plain(t, r)
-		if asks.Get("resourceVersion") != "" {
-			text = withoutOwnRevision(text)
-		}
-		return said{headOf(r.Status, r.Header), text, r.cacheStatus}
-	})
-}
-
-// sameAnswer compares what read gets with the API server's own answers before and after, and
-// returns where it came from. These can differ: something was written meanwhile, or a table's ages
-// are a second older. From memory, the token of a page may have a slash where the API server, which
-// has read the page from etcd, writes none.
-func sameAnswer(t *testing.T, via *door, c call, read func(d *door) said) string {
-	t.Helper()
-	for range 50 {
-		before, got, after := read(direct), read(via), read(direct)
-		if after != before {
-			continue
-		}
-		if strings.HasPrefix(got.from, "listproxy; hit") && body.SameButToken([]byte(before.body), []byte(got.body)) {
-			got.body = before.body
-		}
-		if d := cmp.Diff(before.head+"\n"+before.body, got.head+"\n"+got.body); d != "" {
-			t.Errorf("%s (-direct +via):\n%s", c.path, d)
-		}
-		return got.from
-	}
-	t.Fatalf("%s: the API server's own answers keep changing", c.path)
-	return ""
-}
-
-// asked is what a request asks for.
-func asked(t *testing.T, c call) url.Values {
-	t.Helper()
-	_, query, _ := strings.Cut(c.path, "?")
-	values, err := url.ParseQuery(query)
-	expect.NoError(t, err)
-	return values
-}
-
-// plain is the body of an answer without its content encoding.
-func plain(t *testing.T, r reply) string {
-	t.Helper()
-	if r.Header.Get("Content-Encoding") != "gzip" {
-		return r.Body
-	}
-	in, err := gzip.NewReader(strings.NewReader(r.Body))
-	expect.NoError(t, err)
-	body, err := io.ReadAll(in)
-	expect.NoError(t, err)
-	return string(body)
-}
-
-// sameWatch compares the first events of a watch with the API server's own, and returns where it
-// came from: those after a revision, or all objects, and the bookmark after them if the client
+// ask returns an answer without its content encoding and such revisions, and where it came from. Of a
+// watch it has the events after a revision, or all objects, and the bookmark after them if the client
 // takes any.
-func sameWatch(t *testing.T, via *door, c call) string {
+func (s shape) ask(t *testing.T, via way, target string) (answer said, from string) {
 	t.Helper()
-	count, asks := 2, asked(t, c)
-	if revision := asks.Get("resourceVersion"); revision == "" || revision == "0" || asks.Has("sendInitialEvents") {
-		count = shapeMaps + 3
-		if strings.EqualFold(asks.Get("allowWatchBookmarks"), "true") {
-			count++
-		}
-	}
+	_, query, _ := strings.Cut(target, "?")
+	asks, err := url.ParseQuery(query)
+	expect.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	return sameAnswer(t, via, c, func(d *door) said {
-		res := d.send(ctx, t, c)
-		defer func() { _ = res.Body.Close() }()
-		var from io.Reader = res.Body
-		if res.Header.Get("Content-Encoding") == "gzip" { // as 1.37 sends streaming lists
-			from = events.Unzip(from)
-		}
-		in, told := bufio.NewReader(from), &strings.Builder{}
-		for i := range count {
-			line, err := in.ReadString('\n')
-			if err != nil {
-				t.Fatalf("%s, %s, event %d: %v", d.name, c.path, i, err)
+	client := via.speaking(s.proto).as(t, controlplane.Admin)
+	client.Header = http.Header{"Accept": nil}
+	maps.Copy(client.Header, s.header)
+	res, err := client.Open(ctx, http.MethodGet, target, nil)
+	expect.NoError(t, err)
+	if res.ProtoMajor != s.proto {
+		t.Fatalf("the answer came over %s", res.Proto)
+	}
+	defer func() { _ = res.Body.Close() }()
+	var content io.Reader = res.Body
+	if res.Header.Get("Content-Encoding") == "gzip" {
+		content = events.Unzip(content)
+	}
+	answer.Head = fmt.Sprint(res.StatusCode, " ", res.Header.Get("Content-Type"), " ", res.Header.Get("Content-Encoding"))
+	told := &strings.Builder{}
+	if !strings.EqualFold(asks.Get("watch"), "true") {
+		_, err := io.Copy(told, content)
+		expect.NoError(t, err)
+	} else {
+		count, in := 2, bufio.NewReader(content)
+		if revision := asks.Get("resourceVersion"); revision == "" || revision == "0" || asks.Has("sendInitialEvents") {
+			count = shapeMaps + 3
+			if strings.EqualFold(asks.Get("allowWatchBookmarks"), "true") {
+				count++
 			}
-			_, _ = told.WriteString(withoutOwnRevision(line))
 		}
-		return said{headOf(res.Status, res.Header), told.String(), res.Header.Get(cacheStatus)}
-	})
+		for range count {
+			line, err := in.ReadString('\n')
+			expect.NoError(t, err)
+			_, _ = told.WriteString(line)
+		}
+	}
+	answer.Body = ownRevision.ReplaceAllString(told.String(), `$1"resourceVersion":"~"`)
+	return answer, res.Header.Get("Cache-Status")
 }

@@ -1,18 +1,12 @@
 package forwarding
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
@@ -20,191 +14,96 @@ import (
 	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
-func jsonBody(method, path, body string) call {
-	return call{method: method, path: path, body: body, header: http.Header{"Content-Type": {"application/json"}}}
-}
-
-// TestLargeUploads sends as much as an object may hold, and more than the API server reads.
-func TestLargeUploads(t *testing.T) {
+// TestLongBody: how long a body may be, kube-apiserver says, in its own words, whether the client tells
+// the length or not.
+func TestLongBody(t *testing.T) {
 	harness.Long(t)
-	maps := "/api/v1/namespaces/" + newNamespace(t) + "/configmaps"
-	payload := func(size int) string { return strings.Repeat("0123456789abcdef", size/16) }
-	large := func(size int) call {
-		return jsonBody("POST", maps, fmt.Sprintf(
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large"},"data":{"it":%q}}`, payload(size)))
-	}
-	// The payload comes back; it is compared here, where that is cheap.
-	short := func(r reply) reply {
-		r.Body = strings.Replace(r.Body, payload(1000<<10), "PAYLOAD", 1)
-		return r.impersonal()
-	}
-	for _, proto := range []string{http1, http2} {
-		for _, test := range []struct {
-			status int
-			call   call
-		}{
-			{201, large(1000 << 10)},
-			{422, large(1100 << 10)}, // more than a ConfigMap may hold
-			{413, large(3200 << 10)}, // more than a request may hold
+	const target = "/api/v1/namespaces/team-a/configmaps?dryRun=All"
+	eachWay(t, func(t *testing.T, via way) {
+		for size, status := range map[int]int{
+			1000 << 10: http.StatusCreated,
+			1100 << 10: http.StatusUnprocessableEntity,   // more than a ConfigMap may hold
+			3200 << 10: http.StatusRequestEntityTooLarge, // more than a request may hold
 		} {
-			test.call.proto = proto
-			remove := call{method: "DELETE", path: maps + "/large"}
-			want := direct.do(t, test.call)
-			direct.do(t, remove)
-			got := via.do(t, test.call)
-			direct.do(t, remove)
-			if d := diff(short(want), short(got)); d != "" {
-				t.Errorf("%s, %d bytes (-direct +via):\n%s", proto, len(test.call.body), d)
+			for _, proto := range []int{1, 2} {
+				for _, chunked := range []bool{false, true} {
+					post := func(to way) (code int, said string) {
+						var body io.Reader = strings.NewReader(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large"},"data":{"it":"` +
+							strings.Repeat("x", size) + `"}}`)
+						if chunked {
+							body = struct{ io.Reader }{body}
+						}
+						res, err := to.speaking(proto).as(t, controlplane.Admin).Open(t.Context(), http.MethodPost, target, body)
+						expect.NoError(t, err)
+						defer func() { _ = res.Body.Close() }()
+						text, err := io.ReadAll(res.Body)
+						expect.NoError(t, err)
+						return res.StatusCode, string(text)
+					}
+					code, got := post(via)
+					_, want := post(direct)
+					if code != status || code != http.StatusCreated && got != want || strings.Count(got, "x") != strings.Count(want, "x") {
+						t.Errorf("HTTP/%d, %d bytes, chunked %v: %d: %.300s, not %.300s", proto, size, chunked, code, got, want)
+					}
+				}
 			}
-			if got.Status != test.status {
-				t.Errorf("%s, %d bytes: status %d, want %d: %.300s", proto, len(test.call.body), got.Status, test.status, got.Body)
-			}
-			wantForwarded(t, got, "not-list")
 		}
-	}
+	})
 }
 
-// closing is a kube-apiserver that now and then closes the connection of a request (GOAWAY), behind a
-// balancer that counts connections.
-func closing(t *testing.T) (counted *hop.Balancer, configs func(user string) *rest.Config) {
-	t.Helper()
-	server, err := cp.AddAPIServer(t.Context(), cp.Version())
-	expect.NoError(t, err)
-	t.Cleanup(func() { _ = server.Kill() })
-	expect.NoError(t, server.Kill())
-	expect.NoError(t, server.Use(t.Context(), cp.Version(), fmt.Sprint("--goaway-chance=", goAwayChance)))
-	expect.NoError(t, server.Start(t.Context()))
-	counted, err = hop.StartBalancer()
-	expect.NoError(t, err)
-	t.Cleanup(counted.Close)
-	counted.Add(strings.TrimPrefix(server.URL(), "https://"))
-	return counted, func(user string) *rest.Config {
-		config := cp.RESTConfig(user)
-		config.Host = "https://" + counted.Address()
-		return config
-	}
-}
-
-// TestGoAway: kube-apiserver closes connections while reads and writes of all sizes are under way. No
-// more of them fail through listproxy than directly: none, or where there is no room to keep a body,
-// with an answer for which clients repeat the request. And listproxy opens no more connections for each that
-// is closed than a client does that sends as many requests.
-func TestGoAway(t *testing.T) {
+// TestMaxRequestsInflight: what is too much gets a 429 of which client-go understands that it may come
+// again. Watches are not bounded by it.
+func TestMaxRequestsInflight(t *testing.T) {
 	harness.Long(t)
-	counted, configs := closing(t)
-	plain, err := harness.BuildPlainProxy(t.Context()) // a fast one, as the API server is
-	expect.NoError(t, err)
-	start := func(args ...string) *door {
-		return startProxy(t, harness.ProxyOptions{Binary: plain, Upstream: configs(controlplane.Feed), Args: append([]string{"--log-level", "info"}, args...)})
+	// Requests for /held arrive there, and wait until they are let go.
+	slow, arrived, release := hop.Run(t, cp.URL(), cp.CA()), make(chan bool), make(chan struct{})
+	slow.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/held" {
+			return false
+		}
+		arrived <- true
+		select {
+		case <-release:
+			w.WriteHeader(http.StatusNoContent)
+		case <-r.Context().Done():
+		}
+		return true
+	})
+	p := harness.RunProxy(t, harness.ProxyOptions{
+		Upstream: slow.RESTConfig(cp.RESTConfig(controlplane.Feed)), Args: []string{"--max-requests-inflight", "2"},
+	})
+	var all sync.WaitGroup
+	for _, user := range []string{controlplane.Admin, controlplane.Carol} {
+		c := way(p.RESTConfig).as(t, user)
+		get(t, c, "/version") // from now on, this token is not one that nobody knows
+		all.Go(func() { _, _ = c.Get(t.Context(), "/held") })
+		<-arrived
 	}
-	ns := newNamespace(t)
-	newConfigMap(t, ns, "one", nil)
-	again := "429, Retry-After 1"
-	var directly float64 // connections for each GOAWAY
-	for _, side := range []struct {
-		name string
-		door *door
-		may  string // fail
-	}{
-		{"directly", doorOf(t, configs), ""},
-		{"through listproxy", start(), ""},
-		{"through listproxy without room", start("--max-inflight-bytes", "64Ki"), again},
-	} {
-		var goAways, dials float64
-		for _, size := range []int{10 << 10, 300 << 10} {
-			l := load{door: side.door, path: "/api/v1/namespaces/" + ns + "/configmaps/one"}
-			before := counted.Accepted()
-			l.run(t, size)
-			opened := counted.Accepted() - before
-			harness.Log(fmt.Sprintf("goaway, %s, %d KiB: %d reads, %d writes, %d connections, failed: %v", side.name, size>>10, l.reads.Load(), writesUnderGoAway, opened, l.failed))
-			goAways, dials = goAways+goAwayChance*float64(l.reads.Load()+writesUnderGoAway), dials+float64(opened)
-			delete(l.failed, "PUT "+side.may)
-			if len(l.failed) > 0 {
-				t.Errorf("%s, %d KiB: %v", side.name, size>>10, l.failed)
-			}
-		}
-		if directly == 0 {
-			directly = dials / goAways
-		}
-		if dials > 2*directly*goAways { // a busy machine makes a difference
-			t.Errorf("%s: %v connections for %v GOAWAYs, directly %.1f for each", side.name, dials, goAways, directly)
+
+	bounded := way(p.RESTConfig).as(t, controlplane.Admin)
+	for method, target := range map[string]string{
+		http.MethodGet: "/api/v1/pods?resourceVersion=0", http.MethodPost: "/api/v1/namespaces/default/configmaps",
+	} { // each waits for five seconds first
+		a, err := bounded.Send(t.Context(), method, target, nil)
+		expect.NoError(t, err)
+		want := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Too many requests, please try again later.",` +
+			`"reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}` + "\n"
+		if a.Code != http.StatusTooManyRequests || a.Header.Get("Retry-After") != "1" || string(a.Body) != want {
+			t.Errorf("Retry-After %q: %s", a.Header.Get("Retry-After"), a)
 		}
 	}
-}
-
-const (
-	writesUnderGoAway = 100
-	goAwayChance      = 0.02 // of a request
-)
-
-// load reads and writes one object.
-type load struct {
-	door  *door
-	path  string
-	reads atomic.Int64
-
-	mu     sync.Mutex
-	failed map[string]int
-}
-
-// run sends writes of so many bytes, while twenty others read.
-func (l *load) run(t *testing.T, size int) {
-	t.Helper()
-	l.failed = map[string]int{}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	var readers, writers sync.WaitGroup
-	for range 20 {
-		readers.Go(func() {
-			for ctx.Err() == nil {
-				l.send(ctx, call{path: l.path})
-				l.reads.Add(1)
-			}
-		})
+	watch, err := bounded.Open(ctx, http.MethodGet, "/api/v1/configmaps?watch=true", nil)
+	expect.NoError(t, err)
+	_ = watch.Body.Close()
+	if watch.StatusCode != http.StatusOK {
+		t.Errorf("a watch beside: %s", watch.Status)
 	}
-	var sent atomic.Int64
-	write := jsonBody(http.MethodPut, l.path+"?dryRun=All",
-		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"},"data":{"a":"`+strings.Repeat("x", size)+`"}}`)
-	for range 4 {
-		writers.Go(func() {
-			for sent.Add(1) <= writesUnderGoAway {
-				l.send(t.Context(), write)
-			}
-		})
-	}
-	writers.Wait()
-	cancel()
-	readers.Wait()
-}
 
-// send sends a request and notes what became of it, unless ctx ended.
-func (l *load) send(ctx context.Context, c call) {
-	failure := func() string {
-		r, err := http.NewRequestWithContext(ctx, c.method, l.door.url+c.path, strings.NewReader(c.body))
-		if err != nil {
-			return err.Error()
-		}
-		r.Header.Set("Authorization", "Bearer "+cp.Token(controlplane.Admin))
-		maps.Copy(r.Header, c.header)
-		res, err := l.door.clients[http2].Do(r)
-		if err != nil {
-			return err.Error()
-		}
-		defer func() { _ = res.Body.Close() }()
-		body, err := io.ReadAll(res.Body)
-		switch {
-		case err != nil:
-			return err.Error()
-		case res.StatusCode == http.StatusOK:
-			return ""
-		case res.Header.Get("Retry-After") != "":
-			return fmt.Sprintf("%d, Retry-After %s", res.StatusCode, res.Header.Get("Retry-After"))
-		}
-		return fmt.Sprint(res.StatusCode, " ", string(body[:min(len(body), 300)]))
-	}()
-	if failure != "" && ctx.Err() == nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.failed[cmp.Or(c.method, http.MethodGet)+" "+failure]++
+	close(release)
+	all.Wait()
+	if a := get(t, bounded, "/version"); a.Code != http.StatusOK {
+		t.Errorf("when there is room: %s", a)
 	}
 }

@@ -1,0 +1,203 @@
+package forwarding
+
+import (
+	"bytes"
+	"crypto/x509/pkix"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/secrets"
+)
+
+// trial is the service account of docs/rbac.yaml; its namespace has the same name.
+const trial = "listproxy-trial"
+
+// credentialID is the extra in which the API server notes which certificate it was.
+const credentialID = "authentication.kubernetes.io/credential-id"
+
+// impersonator is the configuration of an account with the rights in docs/rbac.yaml and
+// docs/rbac-impersonation.yaml, as an operator would give them.
+func impersonator(t *testing.T) *rest.Config {
+	t.Helper()
+	for _, manifest := range []string{"rbac.yaml", "rbac-impersonation.yaml"} {
+		expect.NoError(t, cp.ApplyDocs(t.Context(), manifest))
+	}
+	config := cp.RESTConfig(controlplane.Anonymous)
+	config.BearerToken = newToken(t, trial, trial)
+	// The manifest names nobody.
+	grant(t, controlplane.Grant{To: []string{trial + "/" + trial}, Rules: controlplane.Impersonation()})
+	poll.Until(t, patience, "the API server's authorizer has heard of it", func() bool {
+		review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "system:serviceaccount:" + trial + ":" + trial,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: "impersonate", Group: authenticationv1.GroupName, Version: "v1", Resource: "userextras", Subresource: credentialID,
+				},
+			},
+		}, metav1.CreateOptions{})
+		return err == nil && review.Status.Allowed
+	})
+	return config
+}
+
+// byCertificate makes a way one of somebody with a certificate that a CA has issued. listproxy must not
+// log the user's name.
+func (w way) byCertificate(t *testing.T, ca *controlplane.Authority, user string, groups ...string) *ask.Client {
+	t.Helper()
+	config := cp.RESTConfig(controlplane.Anonymous)
+	var err error
+	config.CertData, config.KeyData, err = ca.Issue(pkix.Name{CommonName: user, Organization: groups}, nil)
+	expect.NoError(t, err)
+	secrets.Suite.AddIdentity("the name of "+user+", who logs in with a certificate,", user)
+	return ask.MustNew(t, w(config), patience)
+}
+
+// TestMayNotImpersonate: a listproxy whose account may not impersonate cannot be somebody else's
+// way in. The caller gets the API server's own words.
+func TestMayNotImpersonate(t *testing.T) {
+	eachWay(t, func(t *testing.T, via way) {
+		master := via.byCertificate(t, cp.ClientAuthority(), "master-in-vain", "system:masters")
+		for path, reason := range map[string]string{
+			"/api/v1/pods?resourceVersion=0": "not-allowed", "/api/v1/pods": "most-recent", "/version": "not-list",
+		} {
+			a := get(t, master, path)
+			wantForbidden(t, a, reason)
+			// (In the words of constrained impersonation, if it is on.)
+			if !strings.Contains(string(a.Body), `User \"listproxy\" cannot impersonate`) {
+				t.Error(a)
+			}
+		}
+	})
+}
+
+// TestImpersonationForReviewsOnly: listproxy's own account may create reviews as somebody, and not
+// list as them (constrained impersonation). What kube-apiserver would refuse to be forwarded is not
+// answered from memory, though the review says that the caller may list it.
+func TestImpersonationForReviewsOnly(t *testing.T) {
+	const user, group = "jane-of-constraints", "lent-team"
+	ns := newNamespace(t)
+	newConfigMap(t, ns, "kept", nil)
+	grant(t, controlplane.Grant{To: []string{"group:" + group}, Namespace: ns, Role: "cluster-admin"})
+	lend := func(rules ...rbacv1.PolicyRule) {
+		grant(t, controlplane.Grant{To: []string{controlplane.FeedUserName}, Rules: rules})
+	}
+	lend(append(
+		controlplane.ReviewsAs(user),
+		controlplane.Rule("impersonate:user-info", "authentication.k8s.io", "groups", group, "system:authenticated"),
+		controlplane.Rule("impersonate:user-info", "authentication.k8s.io", "userextras/"+credentialID),
+	)...)
+	list := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
+	janes := []*ask.Client{
+		via.byCertificate(t, cp.ClientAuthority(), user, group), tunnel.byCertificate(t, cp.ClientAuthority(), user, group),
+	}
+	for _, jane := range janes {
+		getUntil(t, "the account may review as jane", jane, list, func(a ask.Answer) bool {
+			if a.FromMemory() {
+				t.Fatalf("from memory: %s", a)
+			}
+			return strings.HasSuffix(a.Source(), "detail=not-permitted")
+		})
+		for range 10 {
+			wantForbidden(t, get(t, jane, list), "not-permitted")
+		}
+	}
+	lend(controlplane.Rule("impersonate-on:user-info:list", "", "configmaps"))
+	for _, jane := range janes {
+		getUntil(t, "from memory, since the account may list as jane", jane, list, func(a ask.Answer) bool {
+			return a.FromMemory() && strings.Contains(string(a.Body), `"kept"`)
+		})
+	}
+}
+
+// TestClientCAReplaced replaces the file with the CAs while listproxy runs. What an old certificate
+// could do ends on connections that are open, too.
+func TestClientCAReplaced(t *testing.T) {
+	harness.Long(t)
+	file := filepath.Join(t.TempDir(), "clients.crt")
+	replace := func(content ...[]byte) {
+		t.Helper()
+		expect.NoError(t, os.WriteFile(file+".next", bytes.Join(content, nil), 0o600))
+		expect.NoError(t, os.Rename(file+".next", file))
+	}
+	first, err := controlplane.NewAuthority("a CA of clients")
+	expect.NoError(t, err)
+	second, err := controlplane.NewAuthority("a CA of clients")
+	expect.NoError(t, err)
+	replace(first.PEM())
+	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: impersonator(t), Args: []string{"--client-ca-file", file}})
+	older := way(p.RESTConfig).byCertificate(t, first, "a-user")
+	newer := way(p.RESTConfig).byCertificate(t, second, "a-user")
+	in := func(c *ask.Client) bool {
+		a, err := c.Send(t.Context(), http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+			kinds.Fields{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+		expect.NoError(t, err)
+		if a.Code == http.StatusCreated && strings.Contains(string(a.Body), `"username":"a-user"`) {
+			return true
+		}
+		if a.Code != http.StatusUnauthorized || !strings.Contains(string(a.Body), "--client-ca-file") {
+			t.Error(a)
+		}
+		return false
+	}
+	if !in(older) || in(newer) {
+		t.Fatal("the certificates at first")
+	}
+	replace(first.PEM(), second.PEM())
+	poll.Until(t, patience, "both count", func() bool { return in(newer) && in(older) })
+	replace(second.PEM())
+	poll.Until(t, patience, "the new one alone counts", func() bool { return in(newer) && !in(older) })
+	replace([]byte("nothing to read"))
+	poll.Until(t, patience, "listproxy says what it cannot use", func() bool { return strings.Contains(p.Log(), file) })
+	if !in(newer) {
+		t.Error("a file that cannot be read ended what was in force")
+	}
+}
+
+// TestFirstListOfAToken: the first list of a new token comes from memory if its caller may have it, as
+// when a DaemonSet is rolled out.
+func TestFirstListOfAToken(t *testing.T) {
+	ns := newNamespace(t)
+	grant(t, controlplane.Grant{To: []string{ns + "/agent"}, Namespace: ns, Role: "cluster-admin"})
+	list := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
+	getUntil(t, "the API server knows the right", direct.with(t, newToken(t, ns, "agent")), list, func(a ask.Answer) bool {
+		return a.Code == http.StatusOK
+	})
+	var a ask.Answer
+	for range 20 { // a review can fail on a machine that stands still
+		if a = get(t, via.with(t, newToken(t, ns, "agent")), list); a.FromMemory() {
+			return
+		}
+	}
+	t.Errorf("not from memory: %s", a)
+}
+
+// TestRightsFollowRBAC gives carol a right and takes it away. The shared listproxy would believe
+// its review for longer than this waits, so it is the watch of RBAC objects that ends it.
+func TestRightsFollowRBAC(t *testing.T) {
+	ns := newNamespace(t)
+	list, carol := "/api/v1/namespaces/"+ns+"/pods?resourceVersion=0", via.as(t, controlplane.Carol)
+	wantForbidden(t, get(t, carol, list), "not-allowed")
+	revoke := grant(t, controlplane.Grant{
+		To: []string{controlplane.Carol}, Namespace: ns, Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},
+	})
+	getUntil(t, "carol's list comes from memory", carol, list, ask.Answer.FromMemory)
+	revoke()
+	forbidden := func(a ask.Answer) bool { return a.Code == http.StatusForbidden }
+	getUntil(t, "the API server knows it", direct.as(t, controlplane.Carol), list, forbidden)
+	wantForbidden(t, getUntil(t, "carol may no longer list", carol, list, forbidden), "not-allowed")
+}

@@ -194,14 +194,18 @@ func (w *wire) finished(done map[uint32]bool) bool {
 
 // take takes headers or trailers.
 func (a *answer) take(f *h2.MetaHeadersFrame) {
-	header := http.Header{}
-	for _, f := range f.RegularFields() {
-		header.Add(f.Name, f.Value)
-	}
 	status, err := strconv.Atoi(f.PseudoValue("status"))
 	if err != nil {
-		a.Trailer = header
+		a.Trailer = headerOf(f)
 		return
 	}
-	a.Status, a.Header = status, header
+	a.Status, a.Header = status, headerOf(f)
+}
+
+func headerOf(f *h2.MetaHeadersFrame) http.Header {
+	header := http.Header{}
+	for _, field := range f.RegularFields() {
+		header.Add(field.Name, field.Value)
+	}
+	return header
 }

@@ -138,15 +138,9 @@ func (w *wiretap) readHTTP2(r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		f, ok := frame.(*h2.MetaHeadersFrame)
-		if !ok || f.PseudoValue("method") == "" { // trailers
-			continue
+		if f, ok := frame.(*h2.MetaHeadersFrame); ok && f.PseudoValue("method") != "" { // else they are trailers
+			w.note(http2, headerOf(f))
 		}
-		header := http.Header{}
-		for _, field := range f.RegularFields() {
-			header.Add(field.Name, field.Value)
-		}
-		w.note(http2, header)
 	}
 }
 

@@ -210,6 +210,8 @@ func get(t *testing.T, from *ask.Client, target string) ask.Answer {
 	return a
 }
 
+func isOK(a ask.Answer) bool { return a.Code == http.StatusOK }
+
 // getUntil reads a target until the answer is as it is to be, and returns that.
 func getUntil(t *testing.T, what string, from *ask.Client, target string, done func(ask.Answer) bool) (a ask.Answer) {
 	t.Helper()

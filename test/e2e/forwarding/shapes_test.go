@@ -111,10 +111,6 @@ func shapes() []shape {
 			map[becomes][]string{watches: {rustWatch + "&resourceVersion={rv}", rustWatch + streaming}},
 		},
 		{
-			"kube-rs without gzip", 1, header(),
-			map[becomes][]string{newest: {rustPage}, always: {rustAny}, watches: {rustWatch + "&resourceVersion={rv}", rustWatch + streaming}},
-		},
-		{
 			"kube-rs, lists of metadata", 1, header("Accept", metadata("PartialObjectMetadataList"), "Content-Type", inJSON),
 			map[becomes][]string{newest: {rustPage}, always: {rustAny}},
 		},

@@ -16,7 +16,6 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/kinds"
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // sharded is an API server that knows sharded lists, and a listproxy in front of it.
@@ -89,25 +88,15 @@ func TestShards(t *testing.T) {
 	s.forwarded(ask.JSON, maps+"?fieldSelector=object.metadata.uid%3Dx")
 }
 
-func (s sharded) get(from *ask.Client, as, target string) ask.Answer {
-	s.Helper()
-	answer, err := from.GetAs(s.Context(), as, target)
-	expect.NoError(s, err)
-	return answer
-}
-
 // fromMemory requires that a list of a version comes from memory, with the bytes that the API server
 // writes of the same at exactly its revision.
 func (s sharded) fromMemory(as, target, version string) ask.List {
 	s.Helper()
-	var got ask.Answer
-	poll.Until(s, patience, target+version+" from memory", func() bool {
-		got = s.get(s.via, as, target+version)
-		return got.FromMemory()
-	})
+	got := getUntil(s.T, target+version+" from memory", s.via.With("Accept", as), target+version, ask.Answer.FromMemory)
 	list, err := ask.ReadList(as, got.Body)
 	expect.NoError(s, err)
-	expect.Same(s, string(s.get(s.direct, as, target+"&"+ask.Exactly(list.Revision)).Body), string(got.Body))
+	want := get(s.T, s.direct.With("Accept", as), target+"&"+ask.Exactly(list.Revision))
+	expect.Same(s, string(want.Body), string(got.Body))
 	return list
 }
 
@@ -115,17 +104,17 @@ func (s sharded) fromMemory(as, target, version string) ask.List {
 // directly. Its newest state may change between two lists.
 func (s sharded) forwarded(as, target string) {
 	s.Helper()
-	poll.Until(s, patience, "two answers of the API server alike", func() bool {
-		before, got, after := s.get(s.direct, as, target), s.get(s.via, as, target), s.get(s.direct, as, target)
-		if string(before.Body) != string(after.Body) || strings.Contains(got.Source(), "detail=warming") {
-			return false
-		}
-		if !strings.HasSuffix(got.Source(), "; detail=not-canonical") || got.Code != before.Code {
-			s.Errorf("%s: %d, not %d, %s", target, got.Code, before.Code, got.Source())
-		}
-		expect.Same(s, string(before.Body), string(got.Body))
-		return true
+	direct := s.direct.With("Accept", as)
+	var before ask.Answer
+	after := get(s.T, direct, target)
+	got := getUntil(s.T, "two answers of the API server alike", s.via.With("Accept", as), target, func(got ask.Answer) bool {
+		before, after = after, get(s.T, direct, target)
+		return string(before.Body) == string(after.Body) && !strings.Contains(got.Source(), "detail=warming")
 	})
+	if !strings.HasSuffix(got.Source(), "; detail=not-canonical") || got.Code != before.Code {
+		s.Errorf("%s: %d, not %d, %s", target, got.Code, before.Code, got.Source())
+	}
+	expect.Same(s, string(before.Body), string(got.Body))
 }
 
 // follow compares the first events of a watch.

@@ -19,7 +19,6 @@ type Balancer struct {
 	kept     int // a socket that keeps the port while nobody listens; 0: none
 	backends []string
 	next     int
-	accepted int
 	conns    map[net.Conn]struct{}
 	closed   bool
 }
@@ -122,22 +121,12 @@ func (b *Balancer) Close() {
 	b.running.Wait()
 }
 
-// Accepted is how many connections clients have opened.
-func (b *Balancer) Accepted() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.accepted
-}
-
 func (b *Balancer) serve(l net.Listener) {
 	for {
 		client, err := l.Accept()
 		if err != nil {
 			return
 		}
-		b.mu.Lock()
-		b.accepted++
-		b.mu.Unlock()
 		b.running.Go(func() { b.carry(client) })
 	}
 }

@@ -41,8 +41,7 @@ type Hop struct {
 	dir      string
 	forward  *httputil.ReverseProxy
 
-	gate   Gate        // shut while frozen
-	severe atomic.Bool // a reset ends the connection
+	gate Gate // shut while frozen
 
 	mu        sync.Mutex
 	intercept func(w http.ResponseWriter, r *http.Request) bool
@@ -103,9 +102,6 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 	h.server = &http.Server{
 		Handler: h, TLSConfig: &tls.Config{Certificates: []tls.Certificate{serving}, MinVersion: tls.VersionTLS12},
 		ReadHeaderTimeout: time.Minute, ErrorLog: silence(),
-		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, conn)
-		},
 	}
 	go func() { _ = h.server.ServeTLS(h.listener, "", "") }()
 	return h, nil
@@ -194,12 +190,6 @@ func (h *Hop) Thaw() { h.gate.Open() }
 // CutAll breaks every connection to the hop.
 func (h *Hop) CutAll() { h.listener.cut() }
 
-type connKey struct{} // of a request's connection, in its context
-
-// CloseAtResets makes the hop close a whole connection when the client gives up a request on it, as
-// some balancers do.
-func (h *Hop) CloseAtResets() { h.severe.Store(true) }
-
 // Connections is how many there are to the hop.
 func (h *Hop) Connections() int {
 	h.listener.mu.Lock()
@@ -215,9 +205,6 @@ func (h *Hop) SwallowAll() { h.listener.swallow() }
 func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.gate.Pass(r.Context()) != nil {
 		return
-	}
-	if conn, ok := r.Context().Value(connKey{}).(*tls.Conn); ok && h.severe.Load() {
-		defer context.AfterFunc(r.Context(), func() { _ = conn.NetConn().Close() })()
 	}
 	h.mu.Lock()
 	intercept, body := h.intercept, h.body

@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // sharded is an API server that knows sharded lists, and a listproxy in front of it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/flate"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -17,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
 // someObjects have numbers from first on.
@@ -161,48 +163,20 @@ func TestCompressedOnce(t *testing.T) {
 
 // likely are objects as clusters have them: neighbours have much in common, and each has something
 // that no other has.
-func likely(kind string, n int) []*index.Object {
+func likely(t *testing.T, kind string, n int) []*index.Object {
+	t.Helper()
 	random := rand.New(rand.NewPCG(uint64(n), 3))
-	at := func() string {
-		return fmt.Sprintf("2026-%02d-%02dT%02d:%02d:%02dZ", 1+random.IntN(12), 1+random.IntN(28), random.IntN(24), random.IntN(60), random.IntN(60))
-	}
-	uid := func() string {
-		return fmt.Sprintf("%08x-%04x-4%03x-8000-%012x", random.Uint32(), random.IntN(1<<16), random.IntN(1<<12), random.Int64N(1<<48))
-	}
-	words := strings.Fields(`server: client: port: "8080" host: example.com timeout: 30s retries: 3 level: info
-		log: format: json path: /var/lib/app replicas: enabled: true false key: value: name: endpoint: tls:
-		certificate: bucket: region: eu-west-1 cache: size: 256Mi workers: interval: 5m rules: - match: action:`)
-	meta := func(name, manager, fields string) string {
-		return fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"ns-1","uid":%q,"resourceVersion":"%d","creationTimestamp":%q,"managedFields":[{"manager":%q,"operation":"Update","apiVersion":"v1","time":%q,"fieldsType":"FieldsV1","fieldsV1":{%s}}]},`,
-			name, uid(), random.IntN(1e8), at(), manager, at(), fields)
-	}
-	one := map[string]func(i int) string{
-		"leases": func(i int) string {
-			return meta(fmt.Sprintf("node-%05d", i), "kubelet", `"f:spec":{"f:holderIdentity":{},"f:leaseDurationSeconds":{},"f:renewTime":{}}`) +
-				fmt.Sprintf(`"spec":{"holderIdentity":"node-%05d","leaseDurationSeconds":40,"renewTime":%q}}`, i, at())
-		},
-		"configmaps": func(i int) string {
-			var text strings.Builder
-			for range 20 + random.IntN(500) {
-				text.WriteString(words[random.IntN(len(words))] + " ")
-			}
-			return meta(fmt.Sprintf("config-%05d", i), "helm", `"f:data":{"f:config.yaml":{}}`) + fmt.Sprintf(`"data":{"config.yaml":%q}}`, text.String())
-		},
-		"pods": func(i int) string {
-			app := fmt.Sprintf("app-%d", i/20)
-			var text strings.Builder
-			text.WriteString(meta(fmt.Sprintf("%s-%x-%05x", app, i/20*7919, random.IntN(1<<20)), "kubelet", `"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastProbeTime":{},"f:status":{},"f:type":{}}},"f:containerStatuses":{},"f:hostIP":{},"f:phase":{},"f:podIP":{},"f:startTime":{}}`))
-			for c := range 6 {
-				fmt.Fprintf(&text, `"container-%d":{"name":"%s-%d","image":"example.com/%s:%d","containerID":"containerd://%016x%016x%016x%016x","ready":true,"started":%q,"env":[{"name":"POD_NAME","valueFrom":{"fieldRef":{"apiVersion":"v1","fieldPath":"metadata.name"}}}],"resources":{"requests":{"cpu":"250m","memory":"512Mi"}},"volumeMounts":[{"name":"config","mountPath":"/etc/app","readOnly":true}],"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File","imagePullPolicy":"IfNotPresent","livenessProbe":{"httpGet":{"path":"/healthz","port":"http","scheme":"HTTP"},"timeoutSeconds":2,"periodSeconds":10,"successThreshold":1,"failureThreshold":3}},`,
-					c, app, c, app, i/20, random.Uint64(), random.Uint64(), random.Uint64(), random.Uint64(), at())
-			}
-			fmt.Fprintf(&text, `"nodeName":"node-%04d","podIP":"10.%d.%d.%d","startTime":%q}`, random.IntN(1000), random.IntN(256), random.IntN(256), random.IntN(256), at())
-			return text.String()
-		},
-	}[kind]
 	objects := make([]*index.Object, n)
 	for i := range objects {
-		objects[i] = index.NewObject(uint64(1+i), fmt.Sprintf("ns-1/%s-%05d", kind, i), 1, []byte(one(i)))
+		text := fmt.Appendf(nil, `{"metadata":{"name":"node-%05d","namespace":"ns-1","uid":"%08x-1111-4111-8000-%012x","resourceVersion":"%d"},`+
+			`"spec":{"holderIdentity":"node-%05d","leaseDurationSeconds":40,"renewTime":"2026-01-02T03:%02d:%02d.%06dZ"}}`,
+			i, random.Uint32(), random.Int64N(1<<48), random.IntN(1e8), i, random.IntN(60), random.IntN(60), random.IntN(1e6))
+		if kind == "pods" {
+			var err error
+			text, err = json.Marshal(workload.Pods{Nodes: 1000}.Pod(i, "ns-1"))
+			expect.NoError(t, err)
+		}
+		objects[i] = index.NewObject(uint64(1+i), fmt.Sprintf("ns-1/%s-%05d", kind, i), 1, text)
 	}
 	return objects
 }
@@ -210,8 +184,8 @@ func likely(kind string, n int) []*index.Object {
 // TestCompressedSize: cut into pieces, a list is at most 15% larger than as one with gzip -1.
 func TestCompressedSize(t *testing.T) {
 	c := newTestCompressor(t, 0)
-	for kind, n := range map[string]int{"leases": 6000, "configmaps": 1000, "pods": 600} {
-		objects := likely(kind, n)
+	for kind, n := range map[string]int{"leases": 6000, "pods": 600} {
+		objects := likely(t, kind, n)
 		var whole bytes.Buffer
 		z, err := gzip.NewWriterLevel(&whole, gzipLevel)
 		expect.NoError(t, err)

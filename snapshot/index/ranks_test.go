@@ -3,7 +3,6 @@ package index
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 )
 
@@ -86,48 +85,6 @@ func TestCountVisitsFewObjects(t *testing.T) {
 				t.Errorf("a segment of %d objects would be walked", s.n)
 			}
 			return true
-		})
-	}
-}
-
-func TestPage(t *testing.T) {
-	state := NewTree(false)
-	// '-' sorts before '/': namespace a-b comes before a.
-	keys := []string{"a-b/x", "a/1", "a/2", "a/3", "b/1"}
-	for _, k := range keys {
-		state.Set(&Object{Key: k})
-	}
-	for _, tt := range []struct {
-		name      string
-		scope     Scope
-		start     string
-		limit     int64
-		want      []string
-		next      string
-		remaining int64
-	}{
-		{"all", Scope{}, "", 0, keys, "", 0},
-		{"first page", Scope{}, "", 2, keys[:2], "a/1\x00", 3},
-		{"next page", Scope{}, "a/1\x00", 2, keys[2:4], "a/3\x00", 1},
-		{"last page", Scope{}, "a/3\x00", 2, keys[4:], "", 0},
-		{"a page that just fits", Scope{}, "a/1\x00", 3, keys[2:], "", 0},
-		{"past the end", Scope{}, "z", 2, nil, "", 0},
-		{"namespace", Scope{"a"}, "", 0, keys[1:4], "", 0},
-		{"namespace, page", Scope{"a"}, "", 2, keys[1:3], "2\x00", 1},
-		{"namespace, next page", Scope{"a"}, "2\x00", 2, keys[3:4], "", 0},
-		{"namespace, start beyond it stays inside", Scope{"a"}, "zzz", 0, nil, "", 0},
-		{"no such namespace", Scope{"c"}, "", 1, nil, "", 0},
-		{"a prefix of a namespace is not it", Scope{"a-"}, "", 0, nil, "", 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			page := state.Page(nil, Query{Scope: tt.scope, Start: tt.start, Limit: tt.limit}, nil)
-			var got []string
-			for _, o := range page.Objects {
-				got = append(got, o.Key)
-			}
-			if !slices.Equal(got, tt.want) || page.Next != tt.next || page.Remaining != tt.remaining {
-				t.Errorf("got %q next %q remaining %d, want %q, %q, %d", got, page.Next, page.Remaining, tt.want, tt.next, tt.remaining)
-			}
 		})
 	}
 }

@@ -71,8 +71,8 @@ func TestSelectedPages(t *testing.T) {
 	}
 
 	for range 5000 {
-		labelText := pick("", "app", "!app", "app=a", "app==b,tier!=a", "app in (a,b)", "tier notin (b),x/y", "tier>3", "app=", "x/y<9")
-		fieldText := pick("", "spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n2", "status.phase=Running,spec.nodeName=n3",
+		labelText := pick("", "", "", "app", "!app", "app=a", "app==b,tier!=a", "app in (a,b)", "tier notin (b),x/y", "tier>3", "app=", "x/y<9")
+		fieldText := pick("", "", "", "spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n2", "status.phase=Running,spec.nodeName=n3",
 			"metadata.name=p7", "metadata.name!=p7", "metadata.namespace=a", "metadata.namespace!=a-b,spec.hostNetwork=true",
 			"spec.nodeName=n1,spec.nodeName=n2", "spec.hostNetwork=false", "metadata.namespace=zz", "spec.nodeName=zz", "spec.host=n2,spec.nodeName!=n1")
 		l, err := labels.Parse(labelText)
@@ -83,24 +83,30 @@ func TestSelectedPages(t *testing.T) {
 			t.Fatalf("%q is not known", fieldText)
 		}
 		q := Query{
-			Scope: Scope{Namespace: pick("", "", "a", "a-b", "none")}, Limit: int64(rnd.IntN(6)),
-			Labels: l, Fields: s,
+			Scope: Scope{Namespace: pick("", "", "a", "a-b", "a-", "none")}, Limit: int64(rnd.IntN(6)),
+			Labels: l, Fields: s, Newest: rnd.IntN(2) == 0,
 		}
-		if q.Limit > 0 && rnd.IntN(2) == 0 {
-			q.Start = keys[rnd.IntN(len(keys))]
+		name, named := s.RequiresExactMatch("metadata.name")
+		if named && q.Scope.Namespace != "" && rnd.IntN(2) == 0 {
+			q.Name = name // only that key is read
+		} else if q.Limit > 0 && rnd.IntN(2) == 0 {
+			q.Start = keys[rnd.IntN(len(keys))][rnd.IntN(2)*len("a/"):]
+		}
+		node, byNode := s.RequiresExactMatch("spec.nodeName")
+		if !byNode {
+			node, byNode = s.RequiresExactMatch("spec.host") // another name for it
 		}
 		var want []string
-		next := ""
+		next, remaining := "", int64(0)
 		from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
 		for _, key := range keys {
-			if key < from || end != "" && key >= end {
-				continue
-			}
-			if q.Limit > 0 && int64(len(want)) == q.Limit {
+			switch full := q.Limit > 0 && int64(len(want)) == q.Limit; {
+			case key < from || end != "" && key >= end, q.Name != "" && key != q.Scope.Prefix()+q.Name:
+			case full && q.Newest && byNode && sets[key]["spec.nodeName"] != node: // the page ends where the index ends
+			case full:
 				next = (want[len(want)-1] + "\x00")[len(q.Scope.Prefix()):]
-				break
-			}
-			if l.Matches(labelled[key]) && s.Matches(sets[key]) {
+				remaining++
+			case l.Matches(labelled[key]) && s.Matches(sets[key]):
 				want = append(want, key)
 			}
 		}
@@ -113,53 +119,9 @@ func TestSelectedPages(t *testing.T) {
 		if _, narrowed := s.RequiresExactMatch("metadata.namespace"); narrowed && q.Limit > 0 && q.Scope.Namespace == "" {
 			continue // this is the upstream's (policy)
 		}
-		if diff := cmp.Diff(want, got); diff != "" || page.Next != next || page.Counted != counted {
-			t.Fatalf("%+v with %q and %q: next %q counted %v, want %q, %v; -want +got:\n%s",
-				q.Scope, labelText, fieldText, page.Next, page.Counted, next, counted, diff)
-		}
-	}
-}
-
-// TestTheNewestPageOfANodeEndsWithTheIndex: as at kube-apiserver, which reads the index there.
-func TestTheNewestPageOfANodeEndsWithTheIndex(t *testing.T) {
-	state := NewTree(true)
-	for _, o := range []struct{ key, node string }{{"a/1", "n1"}, {"a/2", "n2"}, {"a/3", "n1"}, {"a/4", "n2"}} {
-		state.Set(&Object{Key: o.key, Fields: []string{o.node, "false", o.node, ""}})
-	}
-	frame := podFrame()
-	q := Query{Limit: 2, Fields: fields.OneTermEqualSelector("spec.nodeName", "n1")}
-	if page := state.Page(frame, q, nil); len(page.Objects) != 2 || page.Next != "a/3\x00" {
-		t.Errorf("an exact page: %d objects, next %q", len(page.Objects), page.Next)
-	}
-	q.Fields = fields.OneTermEqualSelector("spec.host", "n1") // another name for it
-	q.Newest = true
-	if page := state.Page(frame, q, nil); len(page.Objects) != 2 || page.Next != "" {
-		t.Errorf("a page of the newest state: %d objects, next %q", len(page.Objects), page.Next)
-	}
-	q.Limit = 1
-	if page := state.Page(frame, q, nil); len(page.Objects) != 1 || page.Next != "a/1\x00" {
-		t.Errorf("its first page: %d objects, next %q", len(page.Objects), page.Next)
-	}
-}
-
-func TestOneName(t *testing.T) {
-	state := NewTree(false)
-	state.Set(&Object{Key: "a/x", Labels: wire.MustLabels("app", "1")})
-	frame := wire.FixedFrame("PodList", "v1")
-	for _, tt := range []struct {
-		namespace, name, labels string
-		want                    int
-	}{
-		{"a", "x", "", 1}, {"a", "y", "", 0}, {"b", "x", "", 0}, {"a", "x", "app=1", 1}, {"a", "x", "app=2", 0}, {"", "x", "", 0},
-	} {
-		l, err := labels.Parse(tt.labels)
-		expect.NoError(t, err)
-		page := state.Page(frame, Query{
-			Scope: Scope{Namespace: tt.namespace}, Name: tt.name, Limit: 1,
-			Labels: l, Fields: fields.OneTermEqualSelector("metadata.name", tt.name),
-		}, nil)
-		if len(page.Objects) != tt.want || page.Next != "" || page.Counted {
-			t.Errorf("%+v: %d objects, next %q", tt, len(page.Objects), page.Next)
+		if diff := cmp.Diff(want, got); diff != "" || page.Next != next || page.Counted != counted || counted && page.Remaining != remaining {
+			t.Fatalf("%+v with %q and %q: next %q counted %v, %d, want %q, %v, %d; -want +got:\n%s",
+				q.Scope, labelText, fieldText, page.Next, page.Counted, page.Remaining, next, counted, remaining, diff)
 		}
 	}
 }

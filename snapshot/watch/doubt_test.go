@@ -43,11 +43,7 @@ func (c *cluster) clients(n int, namespace string, o Options) []*client {
 func (w *client) follow(t *testing.T, ended chan<- time.Time) {
 	t.Helper()
 	go func() {
-		for w.end == "" {
-			if !w.take(t.Context()) && w.end == "" {
-				w.Wait(t.Context())
-			}
-		}
+		w.readOn(t.Context())
 		w.Close(w.end)
 		ended <- time.Now()
 	}()
@@ -79,7 +75,6 @@ func TestAskedOnceForAll(t *testing.T) {
 			if w.take(t.Context()) {
 				t.Error("told what is in doubt")
 			}
-			w.Close(EndGone)
 		}
 	})
 }
@@ -196,8 +191,7 @@ func TestDoubtThatLasts(t *testing.T) {
 
 // TestLostWhileAsked: what is told may be lost while it is asked whether it stands.
 func TestLostWhileAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.clients(1, "n1", Options{Defined: func() bool { c.hub.End(true); return true }})[0]
 		ended := make(chan time.Time, 1)
 		c.add("n1")
@@ -245,7 +239,6 @@ func TestChangesInDoubt(t *testing.T) {
 		if !idle.take(t.Context()) {
 			t.Error("the other is told nothing after the doubt")
 		}
-		idle.Close(EndGone)
 	})
 }
 
@@ -277,14 +270,12 @@ func testNothingPinned(t *testing.T) {
 	if pinned.Value() != nil {
 		t.Error("the object is in memory")
 	}
-	w.Close(EndGone)
 }
 
 // TestToldBeforeItIsDispatched: a client that is told a change before the hub has looked whom it is for is
 // not told it again.
 func TestToldBeforeItIsDispatched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watch(index.Query{}, Options{After: c.span.To}) // it looks by itself when it begins
 		c.hub.mu.Lock()
 		c.add("n1")
@@ -297,7 +288,6 @@ func TestToldBeforeItIsDispatched(t *testing.T) {
 		if w.take(t.Context()) {
 			t.Errorf("told again: %q", w.events)
 		}
-		w.Close(EndGone)
 	})
 }
 
@@ -330,7 +320,6 @@ func TestClearedWhileItLooks(t *testing.T) {
 		if !w.take(t.Context()) || len(w.events) != 1 {
 			t.Errorf("told %q", w.events)
 		}
-		w.Close(EndGone)
 	})
 }
 
@@ -347,16 +336,14 @@ func TestTightMemoryInDoubt(t *testing.T) {
 		if w.take(t.Context()) {
 			t.Errorf("told %q", w.events)
 		}
-		w.Close(EndGone)
 	})
 }
 
 // TestBeginsBeforeItIsDispatched: a client that begins while a change comes, and looks before the hub does,
 // is woken for it.
 func TestBeginsBeforeItIsDispatched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
-		other := c.watch(index.Query{}, Options{After: c.span.To})
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.watch(index.Query{}, Options{After: c.span.To})
 		synctest.Wait()
 		w := c.watch(index.Query{}, Options{After: c.span.To})
 		c.hub.mu.Lock()
@@ -372,8 +359,6 @@ func TestBeginsBeforeItIsDispatched(t *testing.T) {
 		if !w.take(t.Context()) || len(w.events) != 1 {
 			t.Errorf("told %q", w.events)
 		}
-		w.Close(EndGone)
-		other.Close(EndGone)
 	})
 }
 
@@ -392,6 +377,5 @@ func TestBusyInDoubt(t *testing.T) {
 		if !w.take(t.Context()) || len(w.events) < 4 {
 			t.Errorf("told %d events", len(w.events))
 		}
-		w.Close(EndGone)
 	})
 }

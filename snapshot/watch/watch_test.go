@@ -184,9 +184,16 @@ func (c *cluster) expected(q index.Query, after uint64) []string {
 	return events
 }
 
-// client reads what a cursor tells.
+// inBubble runs a test of a cluster in a bubble of time.
+func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newCluster(t, 1)) })
+}
+
+// client reads what a cursor tells. It is closed at the end of the test, if not before.
 type client struct {
 	*Cursor
+	closing   sync.Once
 	query     index.Query
 	after     uint64
 	events    []string
@@ -209,7 +216,21 @@ func (c *cluster) watch(q index.Query, o Options) *client {
 	if cursor == nil {
 		c.t.Fatal("no cursor")
 	}
-	return &client{Cursor: cursor, query: q, after: o.After}
+	w := &client{Cursor: cursor, query: q, after: o.After}
+	c.t.Cleanup(func() { w.Close(EndGone) })
+	return w
+}
+
+// Close is [Cursor.Close], once.
+func (w *client) Close(why Ending) { w.closing.Do(func() { w.Cursor.Close(why) }) }
+
+// readOn reads until the end.
+func (w *client) readOn(ctx context.Context) {
+	for w.end == "" {
+		if !w.take(ctx) && w.end == "" {
+			w.Wait(ctx)
+		}
+	}
 }
 
 // take reads what is there, and says whether there was anything.
@@ -274,11 +295,7 @@ func testCursorsAgainstTheLog(t *testing.T, seed uint64) {
 			w := c.watch(q, Options{After: after})
 			clients = append(clients, w)
 			reading.Go(func() {
-				for w.end == "" {
-					if !w.take(t.Context()) && w.end == "" {
-						w.Wait(t.Context())
-					}
-				}
+				w.readOn(t.Context())
 				w.Close(w.end)
 			})
 		}
@@ -327,7 +344,6 @@ func TestLargeObjectsAreShared(t *testing.T) {
 		if diff := cmp.Diff([]string{"ADDED", "ADDED", "DELETED", "MODIFIED"}, kindsOf(read[len(read)-4:])); diff != "" {
 			t.Fatalf("-want +got:\n%s", diff)
 		}
-		w.Close(EndGone)
 	}
 	total, own := 0, 0
 	for _, b := range read {
@@ -361,7 +377,6 @@ func TestNewestIsWrittenOnce(t *testing.T) {
 				t.Errorf("ended as %q, more: %t", end, b.More)
 			}
 			read[app] = append(read[app], b)
-			w.Close(EndGone)
 		}
 	}
 	for app, kind := range kinds {
@@ -392,8 +407,7 @@ func kindsOf(batches []Batch) []string {
 // TestBehind: a client that does not read until the history has forgotten what it was to be told
 // has an unbroken beginning, and its end. Another that is not concerned goes on.
 func TestBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		o := c.object("n1", "x", "1", "node1", 11)
 		c.change(11, index.Change{After: o})
 		all, other := c.watch(queries(t)["all"], Options{After: 10}), c.watch(index.Query{Scope: index.Scope{Namespace: "elsewhere"}}, Options{After: 10})
@@ -420,8 +434,6 @@ func TestBehind(t *testing.T) {
 		if other.end != "" || len(other.events) != 1 {
 			t.Errorf("a client that was not concerned was told %q, and ended with %q", other.events, other.end)
 		}
-		all.Close(all.end)
-		other.Close(EndGone)
 	})
 }
 
@@ -463,8 +475,7 @@ func TestBehindItsState(t *testing.T) {
 		"it is in doubt":           {happens: func(c *cluster) { c.hub.End(true) }, early: EndLost, late: EndLost, newest: EndLost},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, 1)
+			inBubble(t, func(t *testing.T, c *cluster) {
 				w := c.watch(queries(t)["a namespace"], Options{After: 10})
 				for i := range uint64(3) {
 					c.change(11+i, index.Change{After: c.object("elsewhere", fmt.Sprint(i), "1", "", 11+i)})
@@ -477,8 +488,6 @@ func TestBehindItsState(t *testing.T) {
 				time.Sleep(time.Second)
 				expect.Same(t, tt.late, w.Interrupted(t.Context()))
 				expect.Same(t, tt.newest, newest.Interrupted(t.Context()))
-				w.Close(EndGone)
-				newest.Close(EndGone)
 			})
 		})
 	}
@@ -496,8 +505,7 @@ func TestEndsAfterTheState(t *testing.T) {
 		"shutdown":                      func(c *cluster) { c.hub.EndWithin(longestEnd, EndShutdown) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, 1)
+			inBubble(t, func(t *testing.T, c *cluster) {
 				all := c.clients(clients, "n1", Options{})
 				c.add("n2")
 				c.add("n2")
@@ -508,11 +516,7 @@ func TestEndsAfterTheState(t *testing.T) {
 				for _, w := range all {
 					go func() {
 						w.InitialSent()
-						for w.end == "" {
-							if !w.take(t.Context()) && w.end == "" {
-								w.Wait(t.Context())
-							}
-						}
+						w.readOn(t.Context())
 						w.Close(w.AwaitEnd(t.Context(), w.end))
 						ends <- time.Now()
 					}()
@@ -530,8 +534,7 @@ func TestEndsAfterTheState(t *testing.T) {
 // TestManyBehind: those that are behind at the same moment end apart.
 func TestManyBehind(t *testing.T) {
 	const clients = 500
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		all := c.clients(clients, "n1", Options{})
 		c.add("n1")
 		c.add("n1")
@@ -586,7 +589,6 @@ func testQuietHistory(t *testing.T) {
 		if w.end != "" || len(w.events) != want {
 			t.Errorf("after %d: told %q, ended with %q", w.after, w.events, w.end)
 		}
-		w.Close(EndGone)
 	}
 	if c.hub.Watch(Options{After: 9, Filter: early.filter, Timeout: time.Hour}) != nil {
 		t.Error("a watch began before all that was ever known")
@@ -596,8 +598,7 @@ func testQuietHistory(t *testing.T) {
 // TestBookmarks: one a minute, and one before the timeout; each at the newest revision, after all
 // events up to it, and never at the watch's own.
 func TestBookmarks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		quiet := c.watch(queries(t)["all"], Options{After: 10, Bookmarks: true, Timeout: 150 * time.Second})
 		never := c.watch(queries(t)["all"], Options{After: 10, Timeout: 150 * time.Second})
 		read := func() {
@@ -634,16 +635,13 @@ func TestBookmarks(t *testing.T) {
 		if len(never.bookmarks) > 0 || len(never.events) != 1 || len(quiet.events) != 1 {
 			t.Errorf("without bookmarks: %d, events %q and %q", never.bookmarks, never.events, quiet.events)
 		}
-		quiet.Close(quiet.end)
-		never.Close(never.end)
 	})
 }
 
 // TestBookmarkAfterManyEvents: one that is due where more is to be told than at once comes after all
 // of it.
 func TestBookmarkAfterManyEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watch(queries(t)["all"], Options{After: 10, Bookmarks: true})
 		for range 1000 {
 			c.write()
@@ -657,15 +655,13 @@ func TestBookmarkAfterManyEvents(t *testing.T) {
 		if diff := cmp.Diff([]uint64{c.span.To}, w.bookmarks); diff != "" || takes < 2 {
 			t.Errorf("after taking %d times (-want +got):\n%s", takes, diff)
 		}
-		w.Close(EndGone)
 	})
 }
 
 // TestALostSpanIsLetGo: where nothing more is told, the history is held by no cursor that has still
 // to end.
 func TestALostSpanIsLetGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watch(queries(t)["all"], Options{After: 10})
 		for range 100 {
 			c.write()
@@ -674,14 +670,10 @@ func TestALostSpanIsLetGo(t *testing.T) {
 		if span := c.hub.latest.Load(); span.Versions.Len() != 0 || span.To != c.span.To {
 			t.Errorf("%d versions are held, up to %d", span.Versions.Len(), span.To)
 		}
-		for w.end == "" {
-			w.Wait(t.Context())
-			w.take(t.Context())
-		}
+		w.readOn(t.Context())
 		if w.end != EndLost || len(w.events) != 0 || w.Interrupted(t.Context()) != EndLost {
 			t.Errorf("it ended as %s after %d events", w.end, len(w.events))
 		}
-		w.Close(w.end)
 	})
 }
 
@@ -690,36 +682,28 @@ func TestALostSpanIsLetGo(t *testing.T) {
 func TestLostSpan(t *testing.T) {
 	for _, doubt := range []bool{false, true} {
 		t.Run(fmt.Sprintf("doubt=%t", doubt), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, 1)
+			inBubble(t, func(t *testing.T, c *cluster) {
 				begun := time.Now()
 				ends := make(chan time.Duration, 1000)
 				told := make(chan int, 1000)
 				for range 1000 {
 					w := c.watch(queries(t)["all"], Options{After: 10})
 					go func() {
-						for w.end == "" {
-							w.Wait(t.Context())
-							w.take(t.Context())
-							for w.end == "" && w.take(t.Context()) {
-							}
-						}
+						w.readOn(t.Context())
 						told <- len(w.events)
 						ends <- time.Since(begun)
 						w.Close(w.end)
 					}()
 				}
 				synctest.Wait()
+				want := 0
 				if doubt {
 					c.hub.End(true)
-					c.change(11, index.Change{After: c.object("n1", "x", "1", "node1", 11)})
-				} else {
-					c.change(11, index.Change{After: c.object("n1", "x", "1", "node1", 11)})
-					c.hub.End(false)
 				}
-				want := 1
-				if doubt {
-					want = 0
+				c.add("n1")
+				if !doubt {
+					want = 1
+					c.hub.End(false)
 				}
 				var at []time.Duration
 				for range 1000 {
@@ -765,10 +749,7 @@ func TestManyLostSpans(t *testing.T) {
 					for range each {
 						w := c.watch(queries(t)["all"], Options{After: 10})
 						go func() {
-							for w.end == "" {
-								w.Wait(t.Context())
-								w.take(t.Context())
-							}
+							w.readOn(t.Context())
 							ends <- time.Now()
 							w.Close(w.end)
 						}()
@@ -799,8 +780,7 @@ func TestManyLostSpans(t *testing.T) {
 
 // TestWhoWakes: only those wake whose bucket a change touches.
 func TestWhoWakes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		names := map[*client]string{}
 		for name, q := range queries(t) {
 			w := c.watch(q, Options{After: 10})
@@ -843,17 +823,13 @@ func TestWhoWakes(t *testing.T) {
 				t.Errorf("%+v (-want +got):\n%s", tt.change.After, diff)
 			}
 		}
-		for w := range names {
-			w.Close(EndGone)
-		}
 	})
 }
 
 // TestLargeLabels: a set of labels that is not walked over wakes those who look for one of its labels,
 // and nobody else.
 func TestLargeLabels(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		for _, tt := range []struct {
 			namespace, app string
 			want           []string
@@ -887,7 +863,6 @@ func TestLargeLabels(t *testing.T) {
 				if told := w.take(t.Context()); told != slices.Contains(tt.want, name) {
 					t.Errorf("%s/app=%s is told to who watches %s: %t", tt.namespace, tt.app, name, told)
 				}
-				w.Close(EndGone)
 			}
 			slices.Sort(woken)
 			if diff := cmp.Diff(tt.want, woken); diff != "" {
@@ -900,8 +875,7 @@ func TestLargeLabels(t *testing.T) {
 // TestCutBeforeItWasLookedAt: the history forgets a change that the hub has not looked at. Whoever
 // it may have been for ends. The change at which the history now begins is still told.
 func TestCutBeforeItWasLookedAt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		forgotten, kept := c.watch(queries(t)["a namespace"], Options{After: 10}), c.watch(index.Query{Scope: index.Scope{Namespace: "n2"}}, Options{After: 10})
 		for _, w := range []*client{forgotten, kept} {
 			w.take(t.Context())
@@ -917,7 +891,6 @@ func TestCutBeforeItWasLookedAt(t *testing.T) {
 			if w.take(t.Context()) || w.end != EndBehind {
 				t.Errorf("told %q and %d, ended with %q: a change before was not looked at", w.events, w.bookmarks, w.end)
 			}
-			w.Close(w.end)
 		}
 	})
 }
@@ -925,8 +898,7 @@ func TestCutBeforeItWasLookedAt(t *testing.T) {
 // TestBookmarkBeforeItWasLookedAt: a bookmark that is due names no revision whose changes the hub has
 // not looked at: nobody knows yet whether one of them is for the client.
 func TestBookmarkBeforeItWasLookedAt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watch(index.Query{}, Options{After: 10, Bookmarks: true})
 		w.take(t.Context())
 		c.hub.mu.Lock() // so it cannot look
@@ -941,7 +913,6 @@ func TestBookmarkBeforeItWasLookedAt(t *testing.T) {
 		if w.take(t.Context()); len(w.events) != 1 {
 			t.Errorf("told %q", w.events)
 		}
-		w.Close(EndGone)
 	})
 }
 
@@ -949,8 +920,7 @@ func TestBookmarkBeforeItWasLookedAt(t *testing.T) {
 // of the last change goes on, and so does everybody who was to be told nothing. Revisions in between
 // are those of other resources.
 func TestTightMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		in := func(namespace string) *client {
 			w := c.watch(index.Query{Scope: index.Scope{Namespace: namespace}}, Options{After: 10})
 			w.take(t.Context())
@@ -976,15 +946,13 @@ func TestTightMemory(t *testing.T) {
 			if w.take(t.Context()); (w.end == EndBehind) != (w == first) || (len(w.events) == 1) != (w != none) {
 				t.Errorf("of %s: told %q, ended with %q", of, w.events, w.end)
 			}
-			w.Close(w.end)
 		}
 	})
 }
 
 // TestTheFirstThatIsKept: the history begins at the very change that a client is to be told.
 func TestTheFirstThatIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watch(index.Query{Scope: index.Scope{Namespace: "n2"}}, Options{After: 10})
 		w.take(t.Context())
 		c.change(11, index.Change{After: c.object("n1", "x", "1", "", 11)})
@@ -995,15 +963,13 @@ func TestTheFirstThatIsKept(t *testing.T) {
 		if w.take(t.Context()); w.end != "" || len(w.events) != 1 {
 			t.Errorf("told %q, ended with %q", w.events, w.end)
 		}
-		w.Close(EndGone)
 	})
 }
 
 // TestLastWords: a client that reads slowly is told what is left of a lost span for some seconds,
 // and no longer.
 func TestLastWords(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 1)
+	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watch(queries(t)["all"], Options{After: 10})
 		for i := range uint64(100) {
 			o := c.object("n1", strings.Repeat("x", 20_000), "1", "", 11+i)
@@ -1022,7 +988,6 @@ func TestLastWords(t *testing.T) {
 		if n := len(w.events); n == 0 || n == 100 {
 			t.Errorf("told %d of 100 events", n)
 		}
-		w.Close(w.end)
 	})
 }
 
@@ -1073,8 +1038,7 @@ func TestLastBookmark(t *testing.T) {
 		{"doubt", func(h *Hub) { h.End(true) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t, 1)
+			inBubble(t, func(t *testing.T, c *cluster) {
 				quiet := c.watch(queries(t)["a label"], Options{After: 10, Bookmarks: true})
 				never := c.watch(queries(t)["a label"], Options{After: 10})
 				c.change(20, index.Change{After: c.object("n1", "x", "2", "node1", 20)})
@@ -1082,14 +1046,8 @@ func TestLastBookmark(t *testing.T) {
 				c.hub.Publish(c.span)
 				synctest.Wait()
 				tt.end(c.hub)
-				for _, w := range []*client{quiet, never} {
-					for w.end == "" {
-						w.Wait(t.Context())
-						for w.take(t.Context()) {
-						}
-					}
-					w.Close(w.end)
-				}
+				quiet.readOn(t.Context())
+				never.readOn(t.Context())
 				if diff := cmp.Diff(tt.want, quiet.bookmarks); diff != "" {
 					t.Errorf("bookmarks (-want +got):\n%s", diff)
 				}

@@ -56,8 +56,9 @@ func FuzzProtobufObject(f *testing.F) {
 	})
 }
 
-// FuzzProtobufLists: a list that is accepted says the same to apimachinery.
-func FuzzProtobufLists(f *testing.F) {
+// FuzzProtobufList: a list that is accepted says the same to apimachinery, and is written again in the
+// same bytes.
+func FuzzProtobufList(f *testing.F) {
 	remaining := int64(3)
 	f.Add(written(f, &corev1.PodList{
 		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
@@ -65,10 +66,14 @@ func FuzzProtobufLists(f *testing.F) {
 		Items:    []corev1.Pod{*samplePod("a"), *samplePod("b")},
 	}))
 	f.Add(append([]byte(protobufMagic), 0x12, 2, 0x12, 0))
+	f.Add([]byte(protobufMagic))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		_, got, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, "")
+		frame, got, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, "")
 		if err != nil {
 			return
+		}
+		if !bytes.Equal(frame.Render(got.Meta, got.Items), body) {
+			t.Error("a list is accepted that cannot be written again")
 		}
 		envelope, err := openEnvelope(body)
 		expect.NoError(t, err)

@@ -187,18 +187,3 @@ func FuzzProtobufEvent(f *testing.F) {
 		}
 	})
 }
-
-// FuzzProtobufList feeds lists: those that are accepted are written again in the same bytes.
-func FuzzProtobufList(f *testing.F) {
-	f.Add(written(f, &corev1.PodList{
-		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
-		ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: []corev1.Pod{*samplePod("a")},
-	}))
-	f.Add([]byte("k8s\x00"))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		frame, l, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, "")
-		if err == nil && !bytes.Equal(frame.Render(l.Meta, l.Items), body) {
-			t.Error("a list is accepted that cannot be written again")
-		}
-	})
-}

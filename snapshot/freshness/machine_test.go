@@ -17,244 +17,107 @@ func freshnessAt(now time.Time) *Machine {
 func TestFreshness(t *testing.T) {
 	start := time.Now()
 	at := start.Add
+	type happens = func(f *Machine)
+	times := func(n int, what ...happens) happens {
+		return func(f *Machine) {
+			for range n {
+				for _, do := range what {
+					do(f)
+				}
+			}
+		}
+	}
+	// Who waits for the newest state, and probes, of which the first is number 8.
+	awaits := func(number uint64) happens { return func(f *Machine) { f.Await(start, number) } }
+	sent := func(f *Machine) { f.ProbeSent(Probe{f.probe.Number + 1, start}) }
+	answered := func(f *Machine) { f.Answered(start, 30, true) }
+	unanswered := func(f *Machine) { f.Unanswered(start) }
+	refused := func(pause time.Duration) happens { return func(f *Machine) { f.Refused(start, pause) } }
+	// The stream, which tells all up to a revision.
+	ends, follows := (*Machine).Stop, func(f *Machine) { f.Follow(start) }
+	tells := func(at time.Time) happens { return func(f *Machine) { f.StreamSent(at) } }
+	reaches := func(revision uint64) happens { return func(f *Machine) { f.Reached(revision) } }
+	// The upstream is at revision 30, which the stream has not reached.
+	behind := func(f *Machine) { sent(f); f.Answered(start, 30, false) }
+	behindAwaited := func(f *Machine) { f.Await(start, f.probe.Number+1); behind(f) }
+	// The watch beside.
+	opened := (*Machine).ProgressOpened
+	failed := func(pause time.Duration) happens { return func(f *Machine) { f.ProgressFailed(start, pause) } }
+	over := func(ahead bool) happens { return func(f *Machine) { f.ProgressOver(ahead) } }
+	unmarked := func(n int) happens {
+		return times(n, opened, func(f *Machine) { f.ProgressUnmarked(start) })
+	}
+	probe, beside, leave := Action{Probe: true}, Action{Progress: true}, Action{Leave: true}
+	wake := func(after time.Duration) Action { return Action{Wake: at(after)} }
+	rhythm := wake(18 * time.Second)
 	for name, tt := range map[string]struct {
-		happens func(f *Machine)
-		now     time.Duration
-		heard   time.Duration
-		want    Action
+		happened []happens
+		now      time.Duration
+		want     Action
 	}{
-		"nothing: the next probe is due by the rhythm": {
-			happens: func(*Machine) {}, want: Action{Wake: at(18 * time.Second)},
-		},
-		"due": {
-			happens: func(*Machine) {}, now: 18 * time.Second, want: Action{Probe: true},
-		},
-		"a probe is under way": {
-			happens: func(f *Machine) { f.ProbeSent(Probe{8, start}) }, now: time.Hour, want: Action{},
-		},
-		"somebody waits for the newest state": {
-			happens: func(f *Machine) { f.Await(start, 8) }, want: Action{Probe: true},
-		},
-		"for what is under way": {
-			happens: func(f *Machine) { f.Await(start, 8); f.ProbeSent(Probe{8, start}) }, want: Action{},
-		},
-		"for more than is under way": {
-			happens: func(f *Machine) {
-				f.ProbeSent(Probe{8, start})
-				f.Await(start, 9)
-				f.Answered(start, 30, true)
-			}, want: Action{Probe: true},
-		},
-		"for what was answered": {
-			happens: func(f *Machine) {
-				f.Await(start, 8)
-				f.ProbeSent(Probe{8, start})
-				f.Answered(start, 30, true)
-			}, want: Action{Wake: at(18 * time.Second)},
-		},
-		"for an answer that the stream's end was sooner than": {
-			happens: func(f *Machine) {
-				f.Await(start, 8)
-				f.ProbeSent(Probe{8, start})
-				f.Stop()
-				f.Follow(start)
-			}, want: Action{Probe: true},
-		},
-		"for what the stream had not told at its end": {
-			happens: func(f *Machine) { behind(f, start, true); f.Stop(); f.Follow(start) }, want: Action{Probe: true},
-		},
-		"another stream, and nobody waits": {
-			happens: func(f *Machine) { behind(f, start, false); f.Stop(); f.Follow(start) }, want: Action{Wake: at(18 * time.Second)},
-		},
-		"somebody waits for a revision": {
-			happens: func(f *Machine) { f.RequestProbe() }, want: Action{Wake: at(probePause)},
-		},
-		"the upstream wants to be spared": {
-			happens: func(f *Machine) {
-				f.ProbeSent(Probe{8, start})
-				f.Refused(start, 5*time.Second)
-				f.Await(start, 9)
-			}, now: time.Second, want: Action{Wake: at(5 * time.Second)},
-		},
-		"no answer: not at once again": {
-			happens: func(f *Machine) {
-				f.ProbeSent(Probe{8, start})
-				f.Unanswered(start)
-				f.Await(start, 9)
-			}, want: Action{Wake: at(probePause)},
-		},
-		"no answer, and somebody waits for it": {
-			happens: func(f *Machine) {
-				f.Await(start, 8)
-				f.ProbeSent(Probe{8, start})
-				f.Unanswered(start)
-			}, now: probePause, want: Action{Probe: true},
-		},
-		"no answer again, and somebody still waits": {
-			happens: func(f *Machine) {
-				f.Await(start, 8)
-				for n := range uint64(3) {
-					f.ProbeSent(Probe{8 + n, start})
-					f.Unanswered(start)
-				}
-			}, now: probePause, want: Action{Probe: true},
-		},
-		"no answer, and who waited has given up": {
-			happens: func(f *Machine) {
-				f.Await(start, 8)
-				f.ProbeSent(Probe{8, at(awaitedKept)})
-				f.Unanswered(at(awaitedKept))
-			}, now: awaitedKept, want: Action{Wake: at(awaitedKept + 18*time.Second)},
-		},
-		"behind, and somebody waits: the stream has a moment to tell": {
-			happens: func(f *Machine) { behind(f, start, true) }, want: Action{Wake: at(progressDelay)},
-		},
-		"behind, and somebody waits": {
-			happens: func(f *Machine) { behind(f, start, true) }, now: progressDelay, want: Action{Progress: true},
-		},
-		"the stream has told it": {
-			happens: func(f *Machine) { behind(f, start, true); f.Reached(30) }, now: progressDelay, want: Action{Wake: at(18 * time.Second)},
-		},
-		"the stream has told a part": {
-			happens: func(f *Machine) { behind(f, start, true); f.Reached(29) }, now: progressDelay, want: Action{Progress: true},
-		},
-		"behind, and nobody waits: not before the state is old": {
-			happens: func(f *Machine) { behind(f, start, false) }, now: progressDelay, want: Action{Wake: at(18 * time.Second)},
-		},
-		"behind, nobody waits, and the state is old": {
-			happens: func(f *Machine) { behind(f, start, false); f.StreamSent(at(80 * time.Second)) },
-			now:     84 * time.Second, want: Action{Progress: true},
-		},
-		"a watch beside is open": {
-			happens: func(f *Machine) { behind(f, start, true); f.ProgressOpened() },
-			now:     progressDelay, want: Action{Wake: at(18 * time.Second)},
-		},
-		"the watch beside has failed": {
-			happens: func(f *Machine) {
-				behind(f, start, true)
-				f.ProgressOpened()
-				f.ProgressFailed(start, 0)
-			}, now: progressDelay, want: Action{Wake: at(progressPause)},
-		},
-		"it has failed again": {
-			happens: func(f *Machine) {
-				behind(f, start, true)
-				f.ProgressFailed(start, 0)
-				f.ProgressFailed(start, 0)
-			}, now: progressDelay, want: Action{Wake: at(2 * progressPause)},
-		},
-		"it has failed for long, beside one stream after the other": {
-			happens: func(f *Machine) {
-				for range 100 {
-					f.ProgressFailed(start, 0)
-					f.Follow(start)
-				}
-				behind(f, start, true)
-			}, now: progressDelay, want: Action{Wake: at(9 * time.Second)},
-		},
-		"it was refused for a time": {
-			happens: func(f *Machine) {
-				behind(f, start, true)
-				f.ProgressFailed(start, 15*time.Second)
-			}, now: progressDelay, want: Action{Wake: at(15 * time.Second)},
-		},
-		"it has failed after one that did not": {
-			happens: func(f *Machine) {
-				behind(f, start, true)
-				f.ProgressFailed(start, 0)
-				f.ProgressOver(false)
-				f.ProgressFailed(start, 0)
-			}, now: progressDelay, want: Action{Wake: at(progressPause)},
-		},
-		"two short watches had no bookmark": {
-			happens: func(f *Machine) { unmarked(f, start, 2); behind(f, start, true) }, now: progressDelay, want: Action{Wake: at(2 * progressPause)},
-		},
-		"three had none: nothing is asked for a time": {
-			happens: func(f *Machine) { unmarked(f, start, 3); f.Await(start, 9); f.RequestProbe() }, want: Action{Wake: at(unmarkedPause)},
-		},
-		"three had none, then it is tried again": {
-			happens: func(f *Machine) { unmarked(f, start, 3); f.StreamSent(at(unmarkedPause)) }, now: unmarkedPause, want: Action{Probe: true},
-		},
-		"beside one stream after the other": {
-			happens: func(f *Machine) {
-				for range 4 {
-					unmarked(f, start, 1)
-					f.Follow(start)
-				}
-			}, want: Action{Wake: at(2 * unmarkedPause)},
-		},
-		"it has had none for long": {
-			happens: func(f *Machine) { unmarked(f, start, 100) }, want: Action{Wake: at(longestUnmarked)},
-		},
-		"one had one again": {
-			happens: func(f *Machine) { unmarked(f, start, 100); f.ProgressOver(false); f.Await(start, 9) }, want: Action{Probe: true},
-		},
+		"nothing: the next probe is due by the rhythm": {nil, 0, rhythm},
+		"due":                                 {nil, 18 * time.Second, probe},
+		"a probe is under way":                {[]happens{sent}, time.Hour, Action{}},
+		"somebody waits for the newest state": {[]happens{awaits(8)}, 0, probe},
+		"for what is under way":               {[]happens{awaits(8), sent}, 0, Action{}},
+		"for more than is under way":          {[]happens{sent, awaits(9), answered}, 0, probe},
+		"for what was answered":               {[]happens{awaits(8), sent, answered}, 0, rhythm},
+		"for an answer that the stream's end was sooner than": {[]happens{awaits(8), sent, ends, follows}, 0, probe},
+		"for what the stream had not told at its end":         {[]happens{behindAwaited, ends, follows}, 0, probe},
+		"another stream, and nobody waits":                    {[]happens{behind, ends, follows}, 0, rhythm},
+		"somebody waits for a revision":                       {[]happens{(*Machine).RequestProbe}, 0, wake(probePause)},
+		"the upstream wants to be spared":                     {[]happens{sent, refused(5 * time.Second), awaits(9)}, time.Second, wake(5 * time.Second)},
 		"the upstream wants to be spared for longer than a stream's pause": {
-			happens: func(f *Machine) {
-				f.Refused(start, 5*time.Second)
-				f.Refused(start, time.Second)
-				f.Await(start, 9)
-			}, want: Action{Wake: at(5 * time.Second)},
+			[]happens{refused(5 * time.Second), refused(time.Second), awaits(9)}, 0, wake(5 * time.Second),
 		},
+		"no answer: not at once again":              {[]happens{sent, unanswered, awaits(9)}, 0, wake(probePause)},
+		"no answer, and somebody waits for it":      {[]happens{awaits(8), sent, unanswered}, probePause, probe},
+		"no answer again, and somebody still waits": {[]happens{awaits(8), times(3, sent, unanswered)}, probePause, probe},
+		"no answer, and who waited has given up": {
+			[]happens{awaits(8), func(f *Machine) { f.ProbeSent(Probe{8, at(awaitedKept)}); f.Unanswered(at(awaitedKept)) }},
+			awaitedKept, wake(awaitedKept + 18*time.Second),
+		},
+		"behind, and somebody waits: the stream has a moment to tell": {[]happens{behindAwaited}, 0, wake(progressDelay)},
+		"behind, and somebody waits":                                  {[]happens{behindAwaited}, progressDelay, beside},
+		"the stream has told it":                                      {[]happens{behindAwaited, reaches(30)}, progressDelay, rhythm},
+		"the stream has told a part":                                  {[]happens{behindAwaited, reaches(29)}, progressDelay, beside},
+		"behind, and nobody waits: not before the state is old":       {[]happens{behind}, progressDelay, rhythm},
+		"behind, nobody waits, and the state is old":                  {[]happens{behind, tells(at(80 * time.Second))}, 84 * time.Second, beside},
+		"a watch beside is open":                                      {[]happens{behindAwaited, opened}, progressDelay, rhythm},
+		"the watch beside has failed":                                 {[]happens{behindAwaited, opened, failed(0)}, progressDelay, wake(progressPause)},
+		"it has failed again":                                         {[]happens{behindAwaited, failed(0), failed(0)}, progressDelay, wake(2 * progressPause)},
+		"it has failed for long, beside one stream after the other":   {[]happens{times(100, failed(0), follows), behindAwaited}, progressDelay, wake(9 * time.Second)},
+		"it was refused for a time":                                   {[]happens{behindAwaited, failed(15 * time.Second)}, progressDelay, wake(15 * time.Second)},
+		"it has failed after one that did not":                        {[]happens{behindAwaited, failed(0), over(false), failed(0)}, progressDelay, wake(progressPause)},
+		"two short watches had no bookmark":                           {[]happens{unmarked(2), behindAwaited}, progressDelay, wake(2 * progressPause)},
+		"three had none: nothing is asked for a time":                 {[]happens{unmarked(3), awaits(9), (*Machine).RequestProbe}, 0, wake(unmarkedPause)},
+		"three had none, then it is tried again":                      {[]happens{unmarked(3), tells(at(unmarkedPause))}, unmarkedPause, probe},
+		"beside one stream after the other":                           {[]happens{times(4, unmarked(1), follows)}, 0, wake(2 * unmarkedPause)},
+		"it has had none for long":                                    {[]happens{unmarked(100)}, 0, wake(longestUnmarked)},
+		"one had one again":                                           {[]happens{unmarked(100), over(false), awaits(9)}, 0, probe},
 		"the watch beside told what the stream had not, and lists keep coming": {
-			happens: func(f *Machine) {
-				behind(f, start, true)
-				f.ProgressOpened()
-				f.ProgressOver(true)
-				f.Reached(30)
-			}, want: Action{Progress: true},
+			[]happens{behindAwaited, opened, over(true), reaches(30)}, 0, beside,
 		},
-		"and they have ended": {
-			happens: func(f *Machine) {
-				behind(f, start, true)
-				f.ProgressOpened()
-				f.ProgressOver(true)
-				f.Reached(30)
-			}, now: progressKept, want: Action{Wake: at(18 * time.Second)},
-		},
+		"and they have ended": {[]happens{behindAwaited, opened, over(true), reaches(30)}, progressKept, rhythm},
 		"a probe went without an answer since the stream told something": {
-			happens: func(f *Machine) {
-				f.ProbeSent(Probe{8, start})
-				f.Unanswered(at(1))
-				behind(f, start, true)
-			}, now: time.Second, want: Action{Leave: true},
+			[]happens{sent, func(f *Machine) { f.Unanswered(at(1)) }, behindAwaited}, time.Second, leave,
 		},
 		"and it has told something": {
-			happens: func(f *Machine) {
-				f.ProbeSent(Probe{8, start})
-				f.Unanswered(at(1))
-				f.StreamSent(at(2))
-				behind(f, start, true)
-			}, now: time.Second, want: Action{Progress: true},
+			[]happens{sent, func(f *Machine) { f.Unanswered(at(1)) }, tells(at(2)), behindAwaited}, time.Second, beside,
 		},
-		"the stream was silent for longer than bookmarks take": {
-			happens: func(f *Machine) { behind(f, at(70*time.Second), true) }, now: 71 * time.Second, want: Action{Leave: true},
-		},
+		"the stream was silent for longer than bookmarks take": {[]happens{func(f *Machine) {
+			f.Await(at(70*time.Second), 8)
+			f.ProbeSent(Probe{8, at(70 * time.Second)})
+			f.Answered(at(70*time.Second), 30, false)
+		}}, 71 * time.Second, leave},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := freshnessAt(start)
-			tt.happens(f)
-			if got := f.Next(at(tt.now), at(tt.heard)); got != tt.want {
+			times(1, tt.happened...)(f)
+			if got := f.Next(at(tt.now), start); got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})
-	}
-}
-
-// behind lets the feed learn that the upstream is at revision 30, which the span has not reached.
-func behind(f *Machine, now time.Time, awaited bool) {
-	if awaited {
-		f.Await(now, f.probe.Number+1)
-	}
-	f.ProbeSent(Probe{f.probe.Number + 1, now})
-	f.Answered(now, 30, false)
-}
-
-// unmarked makes short watches end without a bookmark.
-func unmarked(f *Machine, now time.Time, n int) {
-	for range n {
-		f.ProgressOpened()
-		f.ProgressUnmarked(now)
 	}
 }
 

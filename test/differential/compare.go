@@ -28,22 +28,10 @@ import (
 type Options struct {
 	// Bound is how old a write may be that an Any from memory still misses, when it is asked for.
 	Bound time.Duration
-	// Faults is true while somebody breaks and restarts the API server: what cannot be asked is
-	// asked again, and refusals of a server that has just started are not believed at once.
-	Faults bool
 	// Resources are the names of those that take part; all if empty.
 	Resources []string
-	// AdminOnly leaves out the other users.
-	AdminOnly bool
 	// Everybody asks as often as the admin.
 	Everybody bool
-	// Doors are other ways into the same listproxy: each question takes one of all.
-	Doors []*Side
-	// PlainOnly leaves out all but plain JSON that is answered from memory.
-	PlainOnly bool
-	// OwnOnly has [Comparator.Freshness] look at what comes from memory alone, and wait for it: one
-	// answer that is forwarded now and then says nothing of the cache.
-	OwnOnly bool
 	// Consistent: listproxy is to answer lists of the newest state from memory.
 	Consistent bool
 	// Only chooses classes; all if nil. With it, nothing is asked but these.
@@ -54,20 +42,15 @@ type Options struct {
 type Comparator struct {
 	cluster *cluster.Cluster
 	direct  *Side
-	doors   []*Side // of listproxy
+	proxy   *Side
 	options Options
 	report  *Report
 }
 
 // NewComparator returns a comparator of the cluster's API server with listproxy at a URL.
 func NewComparator(c *cluster.Cluster, proxy *Side, report *Report, options Options) *Comparator {
-	return &Comparator{
-		cluster: c, direct: Direct(c.Plane), doors: append([]*Side{proxy}, options.Doors...), options: options, report: report,
-	}
+	return &Comparator{cluster: c, direct: Direct(c.Plane), proxy: proxy, options: options, report: report}
 }
-
-// door chooses a way into listproxy.
-func (c *Comparator) door() *Side { return c.doors[rand.IntN(len(c.doors))] }
 
 // Run compares until ctx ends, with some workers at a time.
 func (c *Comparator) Run(ctx context.Context, seed uint64, workers int) {
@@ -85,35 +68,28 @@ func (c *Comparator) Run(ctx context.Context, seed uint64, workers int) {
 func (c *Comparator) work(ctx context.Context, g *Generator) {
 	for ctx.Err() == nil {
 		switch {
-		case c.deals(g):
+		case c.options.Only != nil, !g.one(3):
 			c.deal(ctx, g)
 		case g.one(12):
-			if q, ok := g.Walk(); ok && (q.Answerable || !c.options.PlainOnly) {
+			if q, ok := g.Walk(); ok {
 				c.walk(ctx, g, q, maxPages)
 			}
-		case g.one(20) && !c.options.PlainOnly:
+		case g.one(20):
 			if q, ok := g.Forged(); ok {
 				c.compare(ctx, q)
 			}
 		default:
-			if q, ok := g.Question(); ok && (q.Answerable || !c.options.PlainOnly) {
+			q, ok := g.Question()
+			if ok {
+				c.compare(ctx, q)
+			}
+			if ok && c.options.Everybody { // somebody else asks for the same list right after it
+				q.User = g.users[g.rng.IntN(len(g.users))]
+				q.Answerable = q.memory(g.consistent)
 				c.compare(ctx, q)
 			}
 		}
 	}
-}
-
-// deals chooses between a card of the deck and whatever comes to mind.
-func (c *Comparator) deals(g *Generator) bool {
-	switch {
-	case c.options.Only != nil:
-		return true
-	case c.options.PlainOnly:
-		return false
-	case c.options.Faults:
-		return g.one(6) // what matters there are answers from memory
-	}
-	return !g.one(3)
 }
 
 // deal compares what the next card of the deck says.
@@ -137,7 +113,6 @@ func (c *Comparator) deal(ctx context.Context, g *Generator) {
 // pair is what both sides said to one question.
 type pair struct {
 	proxy, direct Answer
-	took          time.Duration // from before the first was asked until after the second had answered
 }
 
 // waited reports whether one side, and not the other, had kube-apiserver wait in vain until its
@@ -148,40 +123,22 @@ func (a pair) waited() bool {
 	return ask.NotThereYet(a.proxy.Status, a.proxy.Body) != ask.NotThereYet(a.direct.Status, a.direct.Body)
 }
 
+// giveUp is for how long both sides are asked again while one of them waits for its own cache. It
+// only ends what fails.
+const giveUp = 5 * time.Minute
+
 // compare puts a question to both sides. It is not ok if there was a difference or no answer.
 func (c *Comparator) compare(ctx context.Context, q Question) (answers pair, ok bool) {
-	tries := 1
-	switch {
-	case c.options.Faults:
-		tries = 50
-	case q.Clocked:
-		tries = 5
-	}
-	var found *Difference
 	begun := time.Now()
-	for range tries {
+	answers, found := c.once(ctx, q)
+	for found != nil && answers.waited() && time.Since(begun) < giveUp && poll.Pause(ctx, 50*time.Millisecond) {
+		c.report.Count("asked again")
 		answers, found = c.once(ctx, q)
-		for found != nil && answers.waited() && time.Since(begun) < giveUp && poll.Pause(ctx, 50*time.Millisecond) {
-			c.report.count(&c.report.again)
-			answers, found = c.once(ctx, q)
-		}
-		if ctx.Err() != nil {
-			return answers, false
-		}
-		if found == nil {
-			c.report.compared(q, answers.proxy)
-			return answers, true
-		}
-		if !c.mayPass(q, answers, found) {
-			break
-		}
-		c.report.count(&c.report.again)
-		if c.options.Faults && !poll.Pause(ctx, 100*time.Millisecond) {
-			return answers, false
-		}
 	}
-	if q.Clocked && found.Kind == Body && c.differAsAges(ctx, q, answers) {
-		c.report.count(&c.report.ages)
+	if ctx.Err() != nil {
+		return answers, false
+	}
+	if found == nil {
 		c.report.compared(q, answers.proxy)
 		return answers, true
 	}
@@ -189,29 +146,6 @@ func (c *Comparator) compare(ctx context.Context, q Question) (answers pair, ok 
 	found.CacheStatus = answers.proxy.Header.Get("Cache-Status")
 	c.report.Differs(*found)
 	return answers, false
-}
-
-// differAsAges reports whether nothing in two answers differs but ages, and these no more than the
-// time that both took accounts for. Where the two are never made within one second, asking again
-// does not help.
-func (c *Comparator) differAsAges(ctx context.Context, q Question, answers pair) bool {
-	answers.proxy.Body = body.WithAgesOf(answers.proxy.Body, answers.direct.Body, answers.took)
-	return c.judge(ctx, q, answers) == nil
-}
-
-// mayPass reports whether a difference may be one of the moment: an age in a Table, or the refusal
-// of an API server that has just started. Two lists with different bytes are different for good.
-func (c *Comparator) mayPass(q Question, a pair, d *Difference) bool {
-	lists := a.proxy.Status == http.StatusOK && a.direct.Status == http.StatusOK
-	switch d.Kind {
-	case Status, Silent:
-		return c.options.Faults
-	case Header:
-		return c.options.Faults && !lists
-	case Body:
-		return q.Clocked || c.options.Faults && (!lists || unready(q, a))
-	}
-	return false
 }
 
 // indexEnds reports whether an answer lacks a token only because the index of pods by node ends
@@ -228,7 +162,7 @@ func (c *Comparator) indexEnds(ctx context.Context, q Question, a pair) bool {
 	if !ok {
 		return false
 	}
-	rest, err := c.ask(ctx, c.direct, Question{
+	rest, err := c.direct.Ask(ctx, Question{
 		// Where the selector leaves one namespace of all, the token is relative to that.
 		Resource: q.Resource, Namespace: q.narrowed(), User: q.User, Semantics: Continue,
 		Query: url.Values{"continue": {token}, "fieldSelector": {cluster.NodeNameField + "=" + fields.EscapeValue(node)}},
@@ -242,18 +176,11 @@ func (c *Comparator) indexEnds(ctx context.Context, q Question, a pair) bool {
 	return json.Unmarshal(rest.Body, &list) == nil && len(list.Items) == 0
 }
 
-// unready reports whether two answers of the API server itself may differ because it has just
-// started: until its watch cache is there it honours a limit at resourceVersion=0, which it
-// ignores afterwards (storage/cacher, shouldDelegateListOnNotReadyCache).
-func unready(q Question, a pair) bool {
-	return q.Semantics == Any && q.Query.Get("limit") != "" && forwarded(a.proxy)
-}
-
 // once asks both sides once and returns how they differ.
 func (c *Comparator) once(ctx context.Context, q Question) (answers pair, _ *Difference) {
 	asked := time.Now()
 	var err error
-	if answers.proxy, err = c.ask(ctx, c.door(), q); err != nil {
+	if answers.proxy, err = c.proxy.Ask(ctx, q); err != nil {
 		return answers, &Difference{Kind: Silent, Detail: err.Error()}
 	}
 	if !strings.HasPrefix(answers.proxy.Header.Get("Cache-Status"), "listproxy; ") {
@@ -273,19 +200,18 @@ func (c *Comparator) once(ctx context.Context, q Question) (answers pair, _ *Dif
 			return answers, d
 		}
 		// Now and then: does the API server take the question as listproxy does?
-		if revision%8 == 0 && !c.options.Faults {
+		if revision%8 == 0 {
 			if d := c.shape(ctx, q, answers.proxy.Header, meta.Continue != ""); d != nil {
 				return answers, d
 			}
 		}
 		same = q.at(revision)
 	}
-	if answers.direct, err = c.ask(ctx, c.direct, same); err != nil {
+	if answers.direct, err = c.direct.Ask(ctx, same); err != nil {
 		return answers, &Difference{Kind: Silent, Detail: err.Error()}
 	}
-	answers.took = time.Since(asked)
 	if answers.direct.Status == http.StatusGone && answers.proxy.Status == http.StatusOK {
-		c.report.count(&c.report.expired)
+		c.report.Count(expired)
 		return answers, nil
 	}
 	return answers, c.judge(ctx, q, answers)
@@ -295,7 +221,7 @@ func (c *Comparator) once(ctx context.Context, q Question) (answers pair, _ *Dif
 func (c *Comparator) judge(ctx context.Context, q Question, answers pair) *Difference {
 	d := c.difference(q, answers.proxy, answers.direct)
 	if d != nil && d.Kind == Body && c.indexEnds(ctx, q, answers) {
-		c.report.count(&c.report.indexEnds)
+		c.report.Count("pages that ended with the index")
 		return nil
 	}
 	return d
@@ -303,7 +229,7 @@ func (c *Comparator) judge(ctx context.Context, q Question, answers pair) *Diffe
 
 // shape asks the API server the very question, whose answer moves, and compares what does not.
 func (c *Comparator) shape(ctx context.Context, q Question, header http.Header, continues bool) *Difference {
-	direct, err := c.ask(ctx, c.direct, q)
+	direct, err := c.direct.Ask(ctx, q)
 	switch {
 	case err != nil:
 		return &Difference{Kind: Silent, Detail: err.Error()}
@@ -351,33 +277,6 @@ func (c *Comparator) age(q Question, answer Answer, revision uint64, asked time.
 	return nil
 }
 
-// meant is how long a server says that it cannot answer, until that is taken for its answer: to 1.32
-// a revision of the future is an internal error.
-const meant = 5 * time.Second
-
-// ask asks one side; while there are faults, until it answers.
-func (c *Comparator) ask(ctx context.Context, side *Side, q Question) (Answer, error) {
-	for begun := time.Now(); ; {
-		a, err := side.Ask(ctx, q)
-		if !c.options.Faults || err == nil && (!unavailable(a) || time.Since(begun) > meant) {
-			return a, err
-		}
-		c.report.count(&c.report.again)
-		if !poll.Pause(ctx, 50*time.Millisecond) {
-			return a, ctx.Err()
-		}
-	}
-}
-
-// unavailable reports whether a server said that it cannot answer now.
-func unavailable(a Answer) bool {
-	switch a.Status {
-	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
-	}
-	return false
-}
-
 // difference holds listproxy's answer against the API server's.
 func (c *Comparator) difference(q Question, got, want Answer) *Difference {
 	if got.Status != want.Status {
@@ -386,11 +285,14 @@ func (c *Comparator) difference(q Question, got, want Answer) *Difference {
 	if d := HeaderDifference(q, got.Header, want.Header); d != nil {
 		return d
 	}
+	if q.Clocked {
+		got.Body, want.Body = ages.ReplaceAll(got.Body, []byte(`"age"`)), ages.ReplaceAll(want.Body, []byte(`"age"`))
+	}
 	if bytes.Equal(got.Body, want.Body) {
 		return nil
 	}
 	if body.SameButToken(got.Body, want.Body) {
-		c.report.count(&c.report.tokens)
+		c.report.Count("tokens that differed in the slash")
 		return nil
 	}
 	if got.Status == http.StatusGatewayTimeout && bytes.Equal(current.ReplaceAll(got.Body, nil), current.ReplaceAll(want.Body, nil)) {
@@ -398,6 +300,9 @@ func (c *Comparator) difference(q Question, got, want Answer) *Difference {
 	}
 	return &Difference{Kind: Body, Detail: oracle.Difference(got.Body, want.Body)}
 }
+
+// ages are what the cells of a Table have in them that follows the clock. Tables are not answered from memory.
+var ages = regexp.MustCompile(`"(\d+[smhdy])+"`)
 
 // current is how far the API server was when it refused a revision of the future.
 var current = regexp.MustCompile(`current: \d+`)
@@ -464,6 +369,6 @@ func (c *Comparator) walk(ctx context.Context, g *Generator, q Question, most in
 		}
 		q = g.Next(q, meta.Continue)
 	}
-	c.report.count(&c.report.walks)
+	c.report.Count("walks")
 	return pages
 }

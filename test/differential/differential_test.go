@@ -2,7 +2,6 @@ package differential_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -25,25 +24,7 @@ func TestDifferential(t *testing.T) {
 
 	ctx, cancel := bounded(t.Context(), report, enough)
 	defer cancel()
-	var all sync.WaitGroup
-	all.Go(func() { comparator.Run(ctx, *shared.Seed, 24) })
-	all.Go(func() {
-		ticker := time.NewTicker(100 * time.Millisecond)
-		defer ticker.Stop()
-		for i := 0; ctx.Err() == nil; i++ {
-			<-ticker.C
-			r := resource(t, []string{"configmaps", "gadgets", "leases", "widgets"}[i%4])
-			namespace := ""
-			if r.Namespaced {
-				namespace = shared.Namespaces[i%len(shared.Namespaces)]
-			}
-			if err := comparator.Freshness(ctx, r, namespace, fmt.Sprintf("fresh-%d", i)); err != nil && ctx.Err() == nil {
-				t.Error(err)
-				return
-			}
-		}
-	})
-	all.Wait()
+	comparator.Run(ctx, *shared.Seed, 24)
 	finish(t, report)
 	for line := range strings.Lines(shared.Healthy.Log()) {
 		if strings.Contains(line, "level=WARN") {
@@ -51,9 +32,7 @@ func TestDifferential(t *testing.T) {
 		}
 	}
 	unexpired(t, report)
-	if got := report.Share(); got < *shared.Share {
-		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100**shared.Share)
-	}
+	enoughFromMemory(t, report)
 	if *comparisons == 0 && !enough() {
 		t.Errorf("%d comparisons, at least %d should be made", report.Comparisons(), least)
 	}
@@ -61,6 +40,41 @@ func TestDifferential(t *testing.T) {
 		t.Errorf("after %d comparisons there was none of %d kinds of lists: %+v", report.Comparisons(), len(missing), missing)
 	}
 	caughtUp(t, comparator)
+}
+
+// TestNewestOfQuietResources: the newest state of resources that nobody writes comes from memory, while
+// others are written, and is the API server's byte for byte.
+func TestNewestOfQuietResources(t *testing.T) {
+	quiet := []string{"configmaps", "gadgets"}
+	ctx, stop := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	writing.Go(func() { shared.Churn(ctx, *shared.Seed, 2, 20, quiet...) })
+	defer writing.Wait()
+	defer stop()
+	report := differential.NewReport()
+	comparator := differential.NewComparator(shared.Cluster, differential.SideOf(shared.Healthy), report, differential.Options{
+		Bound: patience, Resources: quiet, Consistent: true,
+		Only: func(c differential.Class) bool { return c.Semantics == differential.MostRecent },
+	})
+	warm(t, comparator)
+	comparing, enough := context.WithCancel(ctx)
+	defer enough()
+	go func() {
+		defer enough()
+		for report.Comparisons() < 60 && poll.Pause(comparing, 50*time.Millisecond) {
+		}
+	}()
+	comparator.Run(comparing, *shared.Seed, 12)
+	finish(t, report)
+	enoughFromMemory(t, report)
+}
+
+// enoughFromMemory demands that as much comes from memory as the flag says.
+func enoughFromMemory(t *testing.T, report *differential.Report) {
+	t.Helper()
+	if got := report.Share(); got < *shared.Share {
+		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100**shared.Share)
+	}
 }
 
 // unexpired demands that nothing could not be compared: as long as nobody compacts etcd, the API

@@ -36,8 +36,7 @@
 //     X-Kubernetes-Pf-* and Cache-Status; and Audit-Id if the client sent none.
 //   - That a revision is not reached yet, if kube-apiserver's own cache of the resource reached it
 //     between the two answers: both sides are asked again.
-//   - The ages in a Table, which follow the clock: both sides are asked again. Ages that differ
-//     each time may differ by as long as it took to ask both.
+//   - The ages in a Table, which follow the clock.
 //   - An exact revision that the API server has lost to compaction may still be answered; such
 //     answers are counted separately ([Report].Expired).
 //
@@ -47,8 +46,7 @@
 // time and notes each write in a [Ledger]. A [Comparator] makes requests, walks through pages,
 // compares, and counts in a [Report]. Two thirds of the requests come from a deck, which has a card
 // for each [Class] (representation, selector, scope, semantics, page) and each of the resources in
-// focus; the others are random, odd ones included. [Cluster.Freshness] writes to the API server and
-// waits until listproxy shows the write, so it notices a cache that stands still.
+// focus; the others are random, odd ones included.
 //
 // Everything random comes from a seed, which is printed; only the order in which requests and
 // writes interleave differs between runs.

@@ -36,11 +36,6 @@ func (c *Comparator) Compare(ctx context.Context, r cluster.Resource, namespace 
 	c.compare(ctx, q)
 }
 
-// DirectAnswer asks the API server, and not listproxy.
-func (c *Comparator) DirectAnswer(ctx context.Context, r cluster.Resource, namespace string, user cluster.User, query url.Values) (Answer, error) {
-	return c.direct.Ask(ctx, Question{Resource: r, Namespace: namespace, User: user, Query: query})
-}
-
 // DirectSize is how many bytes the API server's list has in a representation.
 func (c *Comparator) DirectSize(ctx context.Context, r cluster.Resource, namespace string, user cluster.User, query url.Values, accept string) (int, error) {
 	answer, err := c.direct.Ask(ctx, Question{
@@ -51,7 +46,7 @@ func (c *Comparator) DirectSize(ctx context.Context, r cluster.Resource, namespa
 
 // ProxyAnswer asks listproxy, and not the API server.
 func (c *Comparator) ProxyAnswer(ctx context.Context, r cluster.Resource, namespace string, user cluster.User, query url.Values) (Answer, error) {
-	return c.door().Ask(ctx, Question{Resource: r, Namespace: namespace, User: user, Query: query})
+	return c.proxy.Ask(ctx, Question{Resource: r, Namespace: namespace, User: user, Query: query})
 }
 
 // Exactly is the query for a list at a revision.

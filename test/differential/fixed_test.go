@@ -1,7 +1,6 @@
 package differential_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // quiet returns a comparator for lists that nothing changes meanwhile.
@@ -109,39 +107,6 @@ func TestIndexEnd(t *testing.T) {
 				c.Compare(t.Context(), pods, scope, shared.Users()[0], query, http.Header{"Accept": {accept}})
 			}
 		}
-	}
-	finish(t, report)
-}
-
-// TestIndentedNested: a list that becomes many times as long when it is indented is
-// kube-apiserver's to write; others are not.
-func TestIndentedNested(t *testing.T) {
-	report, c := quiet()
-	gadgets, admin := resource(t, "gadgets"), shared.Users()[0]
-	const namespace, levels = "indented", 20
-	expect.NoError(t, shared.CreateNamespace(t.Context(), namespace))
-	for _, test := range []struct {
-		name   string
-		number int // of the innermost list
-		want   string
-	}{
-		{"short", 1_000, "listproxy; hit; detail=exact"},
-		{"long", 30_000, "listproxy; fwd=bypass; detail=representation"},
-	} {
-		nested := strings.Repeat("[", levels) + strings.Repeat("1,", test.number) + "1" + strings.Repeat("]", levels)
-		revision, err := shared.Create(t.Context(), gadgets, namespace, test.name, map[string]any{
-			"spec": map[string]any{"anything": map[string]any{"value": json.RawMessage(nested)}},
-		})
-		expect.NoError(t, err)
-		query := differential.Exactly(revision)
-		query.Set("pretty", "true")
-		poll.Until(t, patience, test.name+": "+test.want, func() bool {
-			answer, err := c.ProxyAnswer(t.Context(), gadgets, namespace, admin, query)
-			return err == nil && answer.Header.Get("Cache-Status") == test.want
-		})
-		c.Compare(t.Context(), gadgets, namespace, admin, query, http.Header{"Accept-Encoding": {"gzip"}})
-		c.Compare(t.Context(), gadgets, namespace, admin, differential.Exactly(revision), http.Header{})
-		expect.NoError(t, shared.Remove(t.Context(), gadgets, namespace, test.name))
 	}
 	finish(t, report)
 }

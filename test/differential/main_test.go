@@ -5,11 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/harness"
-	"github.com/listproxy/listproxy/test/harness/hop"
 )
 
 // patience ends the wait for something that must come.
@@ -22,14 +20,6 @@ var (
 
 func TestMain(m *testing.M) {
 	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) error { return shared.SetUp(s) }})
-}
-
-// startBehind runs another listproxy behind a hop until the test ends.
-func startBehind(t *testing.T, h *hop.Hop, eager string, args ...string) *differential.Side {
-	t.Helper()
-	upstream := h.RESTConfig(shared.Plane.RESTConfig(controlplane.Feed))
-	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: upstream, Args: append(args, "--eager", eager, "--client-ca-file", shared.Plane.CAPath())})
-	return differential.SideOf(p)
 }
 
 // finish prints a report and demands that nothing differs.

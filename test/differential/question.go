@@ -48,7 +48,7 @@ type Question struct {
 	Odd bool
 	// Answerable is true if listproxy is to answer from memory.
 	Answerable bool
-	// Clocked is true if the answer holds ages.
+	// Clocked is true if the answer holds ages, which are not compared.
 	Clocked bool
 }
 

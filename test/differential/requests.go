@@ -22,7 +22,6 @@ type Generator struct {
 	spaces    []string
 	users     []cluster.User
 	ledger    *cluster.Ledger
-	plain     bool // JSON without selectors
 	everybody bool // asks as often as the admin
 	// consistent: the newest state is to come from memory.
 	consistent bool
@@ -80,12 +79,12 @@ func (g *Generator) subject() Question {
 // form chooses the representation and the selectors, and what else changes the form of an answer.
 func (g *Generator) form(q *Question) {
 	g.header(q)
-	if g.plain || g.one(2) {
+	if g.one(2) {
 		g.represent(q, JSON)
 	} else {
 		g.represent(q, representations[g.rng.IntN(len(representations))])
 	}
-	if !g.plain && g.one(2) {
+	if g.one(2) {
 		g.selectBy(q, selectorKinds[g.rng.IntN(len(selectorKinds))])
 	}
 }
@@ -110,7 +109,7 @@ func (g *Generator) Question() (Question, bool) {
 		return q, false
 	}
 	q.Answerable = q.memory(g.consistent)
-	if g.one(6) && !g.plain {
+	if g.one(6) {
 		g.oddity(&q)
 	}
 	return q, true
@@ -229,10 +228,10 @@ func (g *Generator) Next(q Question, token string) Question {
 			q.Query[name] = before[name]
 		}
 	}
-	if !g.plain && g.one(20) {
+	if g.one(20) {
 		g.represent(&q, representations[g.rng.IntN(len(representations))])
 	}
-	if !g.plain && g.one(12) {
+	if g.one(12) {
 		g.selectBy(&q, selectorKinds[g.rng.IntN(len(selectorKinds))])
 	}
 	if g.one(30) && q.Resource.Namespaced {
@@ -285,14 +284,11 @@ func (g *Generator) Forged() (Question, bool) {
 
 // NewGenerator returns a generator of questions about this cluster.
 func NewGenerator(c *cluster.Cluster, rng *rand.Rand, o Options) *Generator {
-	g := &Generator{rng: rng, spaces: c.Namespaces, users: c.Users(), ledger: c.Ledger, plain: o.PlainOnly, everybody: o.Everybody, consistent: o.Consistent}
+	g := &Generator{rng: rng, spaces: c.Namespaces, users: c.Users(), ledger: c.Ledger, everybody: o.Everybody, consistent: o.Consistent}
 	for _, r := range c.Resources {
 		if len(o.Resources) == 0 || slices.Contains(o.Resources, r.Resource) {
 			g.resources = append(g.resources, r)
 		}
-	}
-	if o.AdminOnly {
-		g.users = g.users[:1]
 	}
 	return g
 }

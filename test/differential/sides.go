@@ -10,7 +10,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"sync"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -24,8 +23,6 @@ type Side struct {
 	name  string
 	base  string
 	roots *x509.CertPool
-	// proxy is where CONNECT is sent, or nil.
-	proxy *url.URL
 
 	mu      sync.Mutex
 	clients map[clientKey]*http.Client
@@ -43,12 +40,6 @@ func NewSide(name, base string, ca []byte) *Side {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	return &Side{name: name, base: base, roots: roots, clients: map[clientKey]*http.Client{}}
-}
-
-// Through returns the same side, asked through a tunnel of a proxy whose own certificate is of the
-// same ca.
-func (s *Side) Through(name string, proxy *url.URL) *Side {
-	return &Side{name: name, base: s.base, roots: s.roots, proxy: proxy, clients: map[clientKey]*http.Client{}}
 }
 
 // client returns the connections of those who log in alike.
@@ -70,9 +61,6 @@ func (s *Side) client(key clientKey) *http.Client {
 		Protocols:           protocols,
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 64,
-	}
-	if s.proxy != nil {
-		transport.Proxy = http.ProxyURL(s.proxy)
 	}
 	client := &http.Client{
 		Transport:     transport,

@@ -86,20 +86,6 @@ func (l *Ledger[Kind]) Before(kind Kind, at time.Time) uint64 {
 	return highest(l.of[kind], at)
 }
 
-// Between returns the revisions of a kind above one and up to another, in order, each once.
-func (l *Ledger[Kind]) Between(kind Kind, above, upTo uint64) []uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var all []uint64
-	for _, w := range l.of[kind] {
-		if w.revision > above && w.revision <= upTo {
-			all = append(all, w.revision)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
 // NewestOfAll is the highest revision of any kind, or 0.
 func (l *Ledger[Kind]) NewestOfAll() uint64 { return l.BeforeOfAll(time.Now()) }
 

@@ -64,9 +64,6 @@ func TestLedgerKinds(t *testing.T) {
 			[]uint64{12, 20, 0, 20, 12}; !slices.Equal(got, want) {
 			t.Errorf("newest %v, want %v", got, want)
 		}
-		if got, want := l.Between("pods", 11, 20), []uint64{12}; !slices.Equal(got, want) {
-			t.Errorf("between: %v, want %v", got, want)
-		}
 		if l.OldestRecent() != 11 || l.Recent() == 0 {
 			t.Errorf("the oldest is %d, a recent one %d", l.OldestRecent(), l.Recent())
 		}

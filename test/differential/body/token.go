@@ -1,5 +1,5 @@
 // Package body reads and compares the bodies of answers: the metadata of a list in any
-// representation, continue tokens, and ages in Tables.
+// representation, and continue tokens.
 package body
 
 import (

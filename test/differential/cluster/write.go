@@ -14,6 +14,12 @@ import (
 
 // write sends one object and notes the revision. It returns the status code, or 0.
 func (c *Cluster) write(ctx context.Context, r Resource, method, namespace, name, subresource string, body object) int {
+	code, _, _ := c.writeAt(ctx, r, method, namespace, name, subresource, body)
+	return code
+}
+
+// writeAt is write for who wants to know the revision.
+func (c *Cluster) writeAt(ctx context.Context, r Resource, method, namespace, name, subresource string, body object) (code int, revision uint64, err error) {
 	path := r.Path(namespace)
 	body = maps.Clone(body)
 	if method != http.MethodPatch {
@@ -29,14 +35,11 @@ func (c *Cluster) write(ctx context.Context, r Resource, method, namespace, name
 	if subresource != "" {
 		path += "/" + subresource
 	}
-	code, revision, err := c.send(ctx, method, path, body)
-	if err != nil {
-		return 0
-	}
-	if code/100 == 2 {
+	code, revision, err = c.send(ctx, method, path, body)
+	if err == nil && code/100 == 2 {
 		c.Ledger.Confirmed(r.GroupResource(), revision)
 	}
-	return code
+	return code, revision, err
 }
 
 // metadataNamed gives metadata a name, and a label where there is none.
@@ -56,17 +59,10 @@ func metadataNamed(metadata any, name string) object {
 
 // Create creates an object and returns the revision of the write.
 func (c *Cluster) Create(ctx context.Context, r Resource, namespace, name string, body object) (uint64, error) {
-	body = maps.Clone(body)
-	metadata := object{"name": name}
-	if more, ok := body["metadata"].(object); ok {
-		maps.Copy(metadata, more)
-	}
-	body["apiVersion"], body["kind"], body["metadata"] = r.GroupVersion().String(), r.Kind, metadata
-	code, revision, err := c.send(ctx, http.MethodPost, r.Path(namespace), body)
+	code, revision, err := c.writeAt(ctx, r, http.MethodPost, namespace, name, "", body)
 	if err != nil || code != http.StatusCreated {
 		return 0, fmt.Errorf("creating %s %s/%s: %d, %w", r.Resource, namespace, name, code, err)
 	}
-	c.Ledger.Confirmed(r.GroupResource(), revision)
 	return revision, nil
 }
 
@@ -86,13 +82,12 @@ func (c *Cluster) Touch(ctx context.Context, r Resource) (uint64, error) {
 	rng := rand.New(rand.NewPCG(c.Ledger.Newest(r.GroupResource()), 0))
 	name := r.Names()[0]
 	c.write(ctx, r, http.MethodPost, namespace, name, "", r.build(rng)) // if it is not there
-	code, revision, err := c.send(ctx, http.MethodPatch, r.Path(namespace)+"/"+name, object{
+	code, revision, err := c.writeAt(ctx, r, http.MethodPatch, namespace, name, "", object{
 		"metadata": object{"annotations": object{"touched": fmt.Sprint(rng.Uint64())}},
 	})
 	if err != nil || code != http.StatusOK {
 		return 0, fmt.Errorf("touching %s %s/%s: %d, %w", r.Resource, namespace, name, code, err)
 	}
-	c.Ledger.Confirmed(r.GroupResource(), revision)
 	return revision, nil
 }
 

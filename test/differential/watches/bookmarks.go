@@ -31,11 +31,7 @@ type template struct {
 func templateOf(f form, e oracle.Event) (template, string) {
 	revision := strconv.FormatUint(e.Revision, 10)
 	masked := bytes.ReplaceAll(e.Object, []byte(revision), []byte(strings.Repeat("#", len(revision))))
-	representation := f.told()
-	if f.representation == table {
-		representation = table
-	}
-	return template{f.Resource.GroupVersionResource.String(), representation, e.EndsInitial, len(revision)}, string(masked)
+	return template{f.Resource.GroupVersionResource.String(), f.told(), e.EndsInitial, len(revision)}, string(masked)
 }
 
 // learn notes the bookmarks among what the API server said.

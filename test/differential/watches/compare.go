@@ -25,12 +25,6 @@ type Options struct {
 	Begun map[schema.GroupResource]uint64
 	// WatchList is whether the API server has streaming lists.
 	WatchList bool
-	// Resources are the names of those that take part; all if empty.
-	Resources []string
-	// AdminOnly leaves out the other users.
-	AdminOnly bool
-
-	only func(*form) // changes what is made up, and leaves out what is odd; nil: nothing
 }
 
 // Comparator puts the same watch to kube-apiserver and to listproxy, and compares what they say. It
@@ -39,12 +33,12 @@ type Comparator struct {
 	cluster       *cluster.Cluster
 	direct, proxy *differential.Side
 	options       Options
-	report        *Report
+	report        *differential.Report
 	learned       templates
 }
 
 // NewComparator returns a comparator of a cluster's API server with listproxy.
-func NewComparator(c *cluster.Cluster, proxy *differential.Side, report *Report, o Options) *Comparator {
+func NewComparator(c *cluster.Cluster, proxy *differential.Side, report *differential.Report, o Options) *Comparator {
 	return &Comparator{cluster: c, direct: differential.Direct(c.Plane), proxy: proxy, options: o, report: report}
 }
 
@@ -66,10 +60,8 @@ func (c *Comparator) Run(ctx context.Context, seed uint64, workers int) {
 }
 
 func (c *Comparator) generator(rng *rand.Rand) *generator {
-	lists := differential.Options{Resources: c.options.Resources, AdminOnly: c.options.AdminOnly}
-	return &generator{
-		rng: rng, cluster: c.cluster, options: c.options, of: differential.NewGenerator(c.cluster, cluster.Split(rng), lists),
-	}
+	of := differential.NewGenerator(c.cluster, cluster.Split(rng), differential.Options{})
+	return &generator{rng: rng, cluster: c.cluster, options: c.options, of: of}
 }
 
 // now is etcd's revision.
@@ -103,16 +95,16 @@ func (c *Comparator) compare(ctx context.Context, g *generator, f form) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, errElsewhere) && try < tries:
-			c.report.count(&c.report.again)
+			c.report.Count("asked again")
 			continue
 		case errors.Is(err, errElsewhere):
-			c.report.count(&c.report.elsewhere)
+			c.report.Count("asked again, in vain")
 			return
 		case err != nil:
 			d = &differential.Difference{Kind: differential.Silent, Detail: err.Error()}
 		}
 		if d == nil {
-			c.report.compared(f, p)
+			p.compared()
 			return
 		}
 		d.Question = f.String()

@@ -18,11 +18,7 @@
 //
 // An error in the stream (ERROR) must have the same bytes at both, except the revision that the API
 // server has reached. An odd request ([form].odd) must be answered with the same status and
-// headers, and the stream must end at both or at neither. A Table is compared as the metadata of
-// the object in its row, since its cells contain ages.
-//
-// A follower ([Comparator.Follow]) disconnects and resumes again and again. All that it has
-// received must be what one long watch receives, and contain every write in the ledger.
+// headers, and the stream must end at both or at neither.
 //
 // # What must come from memory
 //

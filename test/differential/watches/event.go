@@ -3,65 +3,26 @@ package watches
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// errFrame is a frame that no API server writes: not made of an event's type and object alone.
-var errFrame = errors.New("not a frame as kube-apiserver writes it")
-
-// next reads one event.
+// next reads one event. A frame that no API server writes, which is made of anything else than an event's
+// type and object, is none.
 func next(in *events.Reader) (oracle.Event, error) {
-	frame, err := in.Frame()
-	if err != nil {
-		return oracle.Event{}, err
+	read, err := in.Next()
+	e := oracle.Event{Type: read.Type, Object: read.Object, Key: keyOf(&read.Meta), Revision: read.Revision, EndsInitial: read.EndsInitial}
+	if err == nil && !bytes.Equal(read.Frame, frameJSON(e)) && !bytes.Equal(read.Frame, frameProtobuf(e)) {
+		err = fmt.Errorf("not a frame as kube-apiserver writes it: %q", read.Frame)
 	}
-	read, err := in.Decode(frame)
-	if err != nil {
-		return oracle.Event{}, fmt.Errorf("%w: %q: %w", errFrame, frame, err)
-	}
-	e := oracle.Event{Type: watch.EventType(read.Type), Object: read.Object.Raw}
-	if !bytes.Equal(frame, frameJSON(e)) && !bytes.Equal(frame, frameProtobuf(e)) {
-		return e, fmt.Errorf("%w: %q", errFrame, frame)
-	}
-	if e.Type == watch.Error {
-		return e, nil
-	}
-	e.Object = withoutTable(e.Object)
-	o, err := events.Meta(e.Object)
-	if err == nil {
-		e.Revision, err = strconv.ParseUint(o.ResourceVersion, 10, 64)
-	}
-	if err != nil {
-		return e, fmt.Errorf("%w: %q: %w", errFrame, e.Object, err)
-	}
-	e.Key, e.EndsInitial = keyOf(&o), e.Type == watch.Bookmark && o.Annotations[metav1.InitialEventsAnnotationKey] == "true"
-	return e, nil
-}
-
-// withoutTable returns the object of a Table's one row, in place of the Table, whose cells age.
-// What is no Table is returned as it is.
-func withoutTable(object []byte) []byte {
-	if !bytes.HasPrefix(object, []byte(`{"kind":"Table"`)) {
-		return object
-	}
-	var table struct {
-		Rows []struct{ Object json.RawMessage }
-	}
-	if json.Unmarshal(object, &table) != nil || len(table.Rows) != 1 {
-		return object
-	}
-	return table.Rows[0].Object
+	return e, err
 }
 
 // keyOf returns what initial events are ordered by.

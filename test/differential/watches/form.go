@@ -34,9 +34,6 @@ const (
 	no     choice = "false"
 )
 
-// table is a representation beside those of lists.
-const table differential.Representation = "table"
-
 const (
 	jsonType     = "application/json"
 	protobufType = "application/vnd.kubernetes.protobuf"
@@ -59,13 +56,10 @@ var accepts = map[differential.Representation][]string{
 		// client-go's metadata client.
 		protobufType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," + jsonType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1," + jsonType,
 	},
-	table: {
-		jsonType + ";as=Table;v=v1;g=meta.k8s.io," + jsonType, // kubectl
-	},
 }
 
 var representations = []differential.Representation{
-	differential.JSON, differential.Protobuf, differential.MetadataJSON, differential.MetadataProtobuf, table,
+	differential.JSON, differential.Protobuf, differential.MetadataJSON, differential.MetadataProtobuf,
 }
 
 func metadata(r differential.Representation) bool {
@@ -98,10 +92,7 @@ type form struct {
 
 // told is the representation in which the objects of the events come.
 func (f form) told() differential.Representation {
-	switch {
-	case f.representation == table:
-		return differential.MetadataJSON
-	case f.representation == differential.Protobuf && f.Resource.Group == cluster.Group:
+	if f.representation == differential.Protobuf && f.Resource.Group == cluster.Group {
 		return differential.JSON // the second clause of the Accept header
 	}
 	return f.representation
@@ -128,7 +119,7 @@ func (f form) begins(watchList bool) (_ oracle.Beginning, ending bool) {
 func (f form) memory(watchList bool) bool {
 	begins, ending := f.begins(watchList)
 	switch {
-	case f.odd, f.unusual, f.legacy, f.representation == table, f.start == old, f.start == distant, f.start == future, f.start == zeros:
+	case f.odd, f.unusual, f.legacy, f.start == old, f.start == distant, f.start == future, f.start == zeros:
 		return false
 	case begins == oracle.FromNow, begins == oracle.FromState && !ending:
 		return false

@@ -35,12 +35,9 @@ func (g *generator) form() (form, bool) {
 	f.bookmarks = !g.one(3)
 	f.initial = pick(g, absent, absent, yes, yes, no)
 	f.start = pick(g, starts...)
-	usual := g.options.only == nil && !g.one(3)
+	usual := !g.one(3)
 	if usual {
 		g.usual(&f)
-	}
-	if g.options.only != nil {
-		g.options.only(&f)
 	}
 	if accept := pick(g, accepts[f.representation]...); accept != "" {
 		f.Header.Set("Accept", accept)
@@ -74,7 +71,7 @@ func (g *generator) form() (form, bool) {
 	if !usual {
 		g.idle(&f)
 	}
-	if !usual && g.options.only == nil && g.one(4) {
+	if !usual && g.one(4) {
 		g.oddity(&f)
 	}
 	f.answerable = f.memory(g.options.WatchList)
@@ -86,7 +83,6 @@ func (g *generator) usual(f *form) {
 	if !g.one(8) {
 		f.User = f.admin
 	}
-	f.representation = pick(g, representations[:len(representations)-1]...) // no Table
 	f.bookmarks = !g.one(6)
 	f.start = pick(g, within, within, within, zero, zero, unset, future)
 }
@@ -106,7 +102,7 @@ func (g *generator) spelled(f *form, c choice) string {
 
 // path asks for a watch: by the parameter, or by an old path.
 func (g *generator) path(f *form) {
-	if g.options.only != nil || !g.one(10) {
+	if !g.one(10) {
 		f.Query.Set("watch", g.spelled(f, yes))
 		return
 	}
@@ -199,7 +195,7 @@ func (g *generator) oddity(f *form) {
 		set("fieldSelector", "metadata.name>a"),
 		accept("application/yaml"), accept("application/yaml,application/json"), accept("text/plain"), accept("application/json;as=Unknown;v=v1;g=meta.k8s.io"),
 		accept("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"), accept("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v9"),
-		accept("application/cbor"), accept("application/cbor-seq,application/json"),
+		accept("application/cbor"), accept("application/cbor-seq,application/json"), accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
 		func() { f.RawQuery = "watch=%zz" },
 	)()
 }

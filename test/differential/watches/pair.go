@@ -79,6 +79,24 @@ func (p *pair) run(ctx context.Context) (*differential.Difference, error) {
 	return p.future(ctx)
 }
 
+// compared counts what came to its end.
+func (p *pair) compared() {
+	said, _, _ := p.proxied.said()
+	for _, e := range said {
+		p.report.Count("events of type " + string(e.Type))
+	}
+	origin := strings.TrimPrefix(p.proxied.header.Get("Cache-Status"), "listproxy; ")
+	hit := strings.HasPrefix(origin, "hit")
+	if hit && p.proxied.header.Get("Content-Encoding") != "" {
+		p.report.Count("compressed, from memory")
+	}
+	p.report.Compared(differential.Comparison{
+		Origin: origin, FromMemory: hit, Answerable: p.answerable && p.proxied.status == http.StatusOK,
+		Missed: fmt.Sprintf("%s %s rv=%s", origin, p.Resource.Resource, p.start),
+		Of:     []string{fmt.Sprintf("%-17s %s", p.representation, p.selector), fmt.Sprintf("rv=%s sie=%s", p.start, p.initial)},
+	})
+}
+
 // likeServed compares listproxy's bookmarks with kube-apiserver's, as far as these are known.
 func (p *pair) likeServed() (d *differential.Difference, known bool) {
 	said, _, _ := p.proxied.said()
@@ -116,7 +134,7 @@ func (p *pair) learn(ctx context.Context) (*differential.Difference, error) {
 	said, _, _ := s.said()
 	p.learned.learn(p.form, said)
 	if d, known = p.likeServed(); d == nil && !known {
-		p.report.count(&p.report.unknown)
+		p.report.Count("bookmarks of a sort not seen before")
 	}
 	return d, nil
 }
@@ -220,7 +238,7 @@ func (p *pair) look() (*differential.Difference, error) {
 		return nil, errElsewhere
 	}
 	if p.truth.lost() {
-		p.report.count(&p.report.expired)
+		p.report.Count("of a revision that the API server has lost")
 		return nil, errElsewhere
 	}
 	if p.seconds == 0 && servedEnded != proxiedEnded {
@@ -261,13 +279,13 @@ func (p *pair) refusals(served, proxied []oracle.Event) (d *differential.Differe
 		if !bytes.Equal(numbers.ReplaceAll(got, nil), numbers.ReplaceAll(want, nil)) {
 			return &differential.Difference{Kind: Refusal, Detail: oracle.Difference(got, want)}, true, nil
 		}
-		p.report.count(&p.report.refused)
+		p.report.Count("refused by both")
 		return nil, true, nil
 	case p.start == future:
 		return nil, false, errElsewhere // it came in the meantime, or a side gave up before
 	case refused(served) && p.start != distant && len(proxied) > 0:
 		// listproxy may remember more than the API server.
-		p.report.count(&p.report.expired)
+		p.report.Count("of a revision that the API server has lost")
 		return nil, false, errElsewhere
 	}
 	return &differential.Difference{Kind: Refusal, Detail: fmt.Sprintf(

@@ -2,7 +2,6 @@ package watches
 
 import (
 	"context"
-	"sync"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/differential"
@@ -11,16 +10,15 @@ import (
 
 // TestWatches compares watches under churn. A client must not be able to tell the two apart.
 func TestWatches(t *testing.T) {
-	churn(t, 60)
-	report := NewReport()
-	c := comparator(differential.SideOf(shared.Healthy), report, Options{})
+	shared.ChangeUntilEnd(t, 60, shared.Turnover) // and makes and deletes many objects
+	report := differential.NewReport()
+	c := NewComparator(shared.Cluster, differential.SideOf(shared.Healthy), report, Options{
+		WatchList: *shared.WatchList, Begun: shared.Begun, Bound: differential.HealthyBound, Patience: patience,
+	})
 	warm(t)
 	ctx, cancel := context.WithTimeout(t.Context(), *shared.Duration)
 	defer cancel()
-	var all sync.WaitGroup
-	all.Go(func() { c.Run(ctx, *shared.Seed, 40) })
-	all.Go(func() { c.Follow(ctx, *shared.Seed, 16) })
-	all.Wait()
+	c.Run(ctx, *shared.Seed, 48)
 	t.Log(report)
 	if len(report.Kinds()) > 0 {
 		t.Error("there are differences")
@@ -31,18 +29,6 @@ func TestWatches(t *testing.T) {
 	if got := report.Share(); got < *shared.Share {
 		t.Errorf("%.1f%% of the watches that can be answered came from memory, at least %.1f%% should", 100*got, 100**shared.Share)
 	}
-}
-
-// comparator compares with shared.
-func comparator(proxy *differential.Side, report *Report, o Options) *Comparator {
-	o.WatchList, o.Begun = *shared.WatchList, shared.Begun
-	if o.Bound == 0 {
-		o.Bound = differential.HealthyBound
-	}
-	if o.Patience == 0 {
-		o.Patience = patience
-	}
-	return NewComparator(shared.Cluster, proxy, report, o)
 }
 
 // warm waits until listproxy keeps all that it may keep.

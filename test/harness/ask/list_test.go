@@ -3,7 +3,6 @@ package ask_test
 import (
 	"bytes"
 	"encoding/json"
-	"net/url"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -60,23 +59,6 @@ func TestReadListFails(t *testing.T) {
 	} {
 		if l, err := ask.ReadList(tt.accept, []byte(tt.body)); err == nil {
 			t.Errorf("%q as %s is %+v", tt.body, tt.accept, l)
-		}
-	}
-}
-
-// TestQueries are in canonical form: with keys in order, and escaped as url.Values does it.
-func TestQueries(t *testing.T) {
-	for query, want := range map[string]url.Values{
-		ask.AnyVersion:                    {"resourceVersion": {"0"}},
-		ask.StreamingList:                 {"watch": {"true"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"}},
-		ask.NotOlderThan(7):               {"resourceVersion": {"7"}, "resourceVersionMatch": {"NotOlderThan"}},
-		ask.Exactly(7):                    {"resourceVersion": {"7"}, "resourceVersionMatch": {"Exact"}},
-		ask.FirstPage(5, ask.Exactly(7)):  {"limit": {"5"}, "resourceVersion": {"7"}, "resourceVersionMatch": {"Exact"}},
-		ask.FirstPage(5, ask.AnyVersion):  {"limit": {"5"}, "resourceVersion": {"0"}},
-		ask.NextPage(5, "a/token+with=="): {"limit": {"5"}, "continue": {"a/token+with=="}},
-	} {
-		if query != want.Encode() {
-			t.Errorf("%s, want %s", query, want.Encode())
 		}
 	}
 }

@@ -21,7 +21,9 @@ import (
 
 // Event is one of a watch.
 type Event struct {
-	Type watch.EventType
+	// Frame is all of it as it was sent.
+	Frame []byte
+	Type  watch.EventType
 	// Object has the bytes as they were sent.
 	Object []byte
 	// Meta and Revision are the object's. An ERROR has none.
@@ -71,8 +73,13 @@ func (r *Reader) Next() (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	w, err := r.Decode(frame)
-	e := Event{Type: watch.EventType(w.Type), Object: w.Object.Raw}
+	var w metav1.WatchEvent
+	if r.protobuf {
+		err = w.Unmarshal(frame[4:])
+	} else {
+		err = json.Unmarshal(frame, &w)
+	}
+	e := Event{Frame: frame, Type: watch.EventType(w.Type), Object: w.Object.Raw}
 	if err != nil || e.Type == watch.Error {
 		return e, err
 	}
@@ -82,14 +89,6 @@ func (r *Reader) Next() (Event, error) {
 	e.EndsInitial = e.Type == watch.Bookmark && e.Meta.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 	e.Revision, err = strconv.ParseUint(e.Meta.ResourceVersion, 10, 64)
 	return e, err
-}
-
-// Decode reads what Frame returned.
-func (r *Reader) Decode(frame []byte) (w metav1.WatchEvent, err error) {
-	if r.protobuf {
-		return w, w.Unmarshal(frame[4:])
-	}
-	return w, json.Unmarshal(frame, &w)
 }
 
 // Meta reads the metadata of an object, in JSON or in protobuf: there they are the first field of

@@ -3,9 +3,7 @@ package snapshot
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"net/url"
 	"path"
 	"strings"
 	"testing"
@@ -26,30 +24,14 @@ func resourceNamed(name string) Resource {
 	return Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name}, Namespaced: true, Representation: media.JSON}
 }
 
-// newTestCollections are collections of an upstream that refuses everything.
-func newTestCollections(t *testing.T, change func(*Config)) *Collections {
-	t.Helper()
-	config := Config{
-		Client: &http.Client{Transport: refusing{}},
-		Base:   &url.URL{Scheme: "https", Host: "upstream"},
-		Limits: Limits{History: time.Hour, Staleness: 90 * time.Second},
-		Log:    slog.New(slog.DiscardHandler),
-	}
-	change(&config)
-	c := NewCollections(config)
-	t.Cleanup(c.Close)
-	return c
-}
-
-type refusing struct{}
-
-func (refusing) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }
+// refusing is an upstream that refuses everything.
+var refusing = roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") })
 
 // TestStartsAreBounded: someone who asks for everything does not make the upstream read
 // everything at once. What the policy wants is not held back.
 func TestStartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCollections(t, func(*Config) {})
+		c := collectionsOf(t, refusing)
 		started := func(n int) int {
 			ok := 0
 			for i := range n {
@@ -79,7 +61,7 @@ func TestStartsAreBounded(t *testing.T) {
 
 func TestSettingsOfAResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newTestCollections(t, func(config *Config) {
+		c := collectionsOf(t, refusing, func(config *Config) {
 			config.Idle = 10 * time.Minute
 			config.Settings = func(gvr schema.GroupVersionResource) Settings {
 				return map[string]Settings{"short": {History: time.Minute}}[gvr.Resource]
@@ -181,37 +163,31 @@ func TestWhoGoesForAChange(t *testing.T) {
 		"both are used":     {goes: "used"},
 		"both are idle":     {idle: rested, used: rested, goes: "used"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const later = 2*time.Minute + 500*time.Millisecond // between two looks for what is idle
-				another := strings.NewReplacer(`"a"`, `"c"`, `"5"`, `"12"`).Replace(itemA)
-				nothing := func(uint64) []string { return nil }
-				used := &upstream{revision: 9, watch: nothing, tells: inEvent("ADDED", another), pauses: later}
-				idle := &upstream{revision: 9, watch: nothing}
-				const bound = 1 << 20
-				all := newTestCollections(t, func(c *Config) {
-					c.Bytes = bound
-					c.Limits = Limits{History: time.Hour, Staleness: time.Hour}
-					c.Client = &http.Client{Transport: byName{"used": used, "idle": idle}}
-				})
-				found := map[string]*Collection{}
-				for name := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
-					found[name], _ = all.Use(resourceNamed(name))
+		inBubble(t, name, func(t *testing.T) {
+			const later = 2*time.Minute + 500*time.Millisecond // between two looks for what is idle
+			another := strings.NewReplacer(`"a"`, `"c"`, `"5"`, `"12"`).Replace(itemA)
+			nothing := func(uint64) []string { return nil }
+			used := &upstream{revision: 9, watch: nothing, tells: inEvent("ADDED", another), pauses: later}
+			idle := &upstream{revision: 9, watch: nothing}
+			const bound = 1 << 20
+			all := collectionsOf(t, byName{"used": used, "idle": idle}, func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
+			found := map[string]*Collection{}
+			for name := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
+				found[name], _ = all.Use(resourceNamed(name))
+			}
+			time.Sleep(later - 200*time.Millisecond)
+			for name, since := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
+				used := time.Now().Add(-since)
+				found[name].lastUse.Store(&used)
+			}
+			all.budget.Add(bound - all.budget.Used.Load() - 1)
+			time.Sleep(300 * time.Millisecond)
+			synctest.Wait()
+			for name, c := range found {
+				if _, absence := c.newest(); (absence == reason.Memory) != (name == tt.goes) {
+					t.Errorf("the one that is %s: %q", name, absence)
 				}
-				time.Sleep(later - 200*time.Millisecond)
-				for name, since := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
-					used := time.Now().Add(-since)
-					found[name].lastUse.Store(&used)
-				}
-				all.budget.Add(bound - all.budget.Used.Load() - 1)
-				time.Sleep(300 * time.Millisecond)
-				synctest.Wait()
-				for name, c := range found {
-					if _, absence := c.newest(); (absence == reason.Memory) != (name == tt.goes) {
-						t.Errorf("the one that is %s: %q", name, absence)
-					}
-				}
-			})
+			}
 		})
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/source"
@@ -134,9 +133,9 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	case query.Get("fieldSelector") != "":
 		u.probes++
 		if u.refuses > 0 {
-			return &http.Response{
-				StatusCode: u.refuses, Header: http.Header{"Retry-After": {"20"}}, Body: io.NopCloser(strings.NewReader(u.refusal)), Request: r,
-			}, nil
+			refused := answered(r, u.refuses, u.refusal)
+			refused.Header.Set("Retry-After", "20")
+			return refused, nil
 		}
 		body = u.list("", "")
 	case query.Get("limit") == strconv.Itoa(sample):
@@ -149,12 +148,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	body, isCut := strings.CutSuffix(body, cut)
 	lasts = lasts && !isCut && (body == "" || strings.HasSuffix(body, "\n"))
-	resp := &http.Response{
-		StatusCode: http.StatusOK,
-		Header:     http.Header{"Content-Type": {media.JSONType}},
-		Body:       io.NopCloser(strings.NewReader(body)),
-		Request:    r,
-	}
+	resp := answered(r, http.StatusOK, body)
 	resp.ContentLength = int64(len(body)) // what it says first
 	if lasts {
 		resp.Body = untilTimeout(r, body, u.tells, max(time.Second, u.pauses), u.overstays)
@@ -170,8 +164,7 @@ func (u *upstream) compare(r *http.Request) *http.Response {
 		items = u.exactly(rev)
 	}
 	_, name, single := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
-	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Request: r}
-	var found []string
+	code, found := http.StatusOK, []string{}
 	for _, item := range items {
 		switch {
 		case !single:
@@ -183,13 +176,12 @@ func (u *upstream) compare(r *http.Request) *http.Response {
 	body := `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"` + rev + `"},"items":[` + strings.Join(found, ",") + "]}\n"
 	switch {
 	case !single && strings.Contains(accept, "protobuf"):
-		answer.StatusCode, body = http.StatusNotAcceptable, ""
+		code, body = http.StatusNotAcceptable, ""
 	case !single:
 		u.compared++
 		body = strings.Replace(body, `"kind":"ConfigMapList","apiVersion":"v1"`, `"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"`, 1)
 	}
-	answer.Body = io.NopCloser(strings.NewReader(body))
-	return answer
+	return answered(r, code, body)
 }
 
 // untilTimeout is a body that says something and then the same after each pause, until the timeout of
@@ -231,6 +223,29 @@ func (u *upstream) list(more, items string) string {
 	return fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}`+"\n", u.revision, more, items)
 }
 
+// inBubble runs a test by its name, in a bubble of time of its own.
+func inBubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// collectionsOf returns collections of u.
+func collectionsOf(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
+	t.Helper()
+	config := Config{
+		Client: &http.Client{Transport: u},
+		Base:   &url.URL{Scheme: "https", Host: "upstream"},
+		Limits: Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
+		Log:    slog.New(slog.DiscardHandler),
+	}
+	for _, change := range changes {
+		change(&config)
+	}
+	c := NewCollections(config)
+	t.Cleanup(c.Close)
+	return c
+}
+
 // fed runs a collection on u for a time and returns it.
 func fed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
 	t.Helper()
@@ -240,24 +255,15 @@ func fed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
 // fedWith is fed, with settings, and a bound on the age of the newest state.
 func fedWith(t *testing.T, u http.RoundTripper, d time.Duration, settings Settings, bound time.Duration) *Collection {
 	t.Helper()
-	collections := NewCollections(Config{
-		Client:   &http.Client{Transport: u},
-		Base:     &url.URL{Scheme: "https", Host: "upstream"},
-		Limits:   Limits{History: time.Hour, Staleness: bound, Wait: 100 * time.Millisecond},
-		Settings: func(schema.GroupVersionResource) Settings { return settings },
-		Log:      slog.New(slog.DiscardHandler),
-	})
-	c, absence := collections.Use(Resource{
-		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
-		Namespaced:           true,
-		Representation:       media.JSON,
-	})
+	c, absence := collectionsOf(t, u, func(c *Config) {
+		c.Limits.Staleness = bound
+		c.Settings = func(schema.GroupVersionResource) Settings { return settings }
+	}).Use(configMaps)
 	if absence != reason.None {
 		t.Fatal(absence)
 	}
 	time.Sleep(d)
 	synctest.Wait()
-	t.Cleanup(collections.Close)
 	return c
 }
 
@@ -281,9 +287,7 @@ func TestNamesAreEscapedInSelectors(t *testing.T) {
 			default:
 				return 0, nil
 			}
-			answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Request: r}
-			answer.Body = io.NopCloser(strings.NewReader(body))
-			return 0, answer
+			return 0, answered(r, http.StatusOK, body)
 		}}, time.Second)
 		if _, why := c.Latest(t.Context(), 0); why != reason.None {
 			t.Errorf("it is not known: %q", why)
@@ -304,20 +308,18 @@ func TestAWatchThatEndsAtOnceIsNotOpenedInALoop(t *testing.T) {
 		},
 		"a broken line": func(uint64) []string { return []string{`{"type":`} },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 7, changes: true, watch: watch}
-				c := fed(t, u, time.Minute)
-				if u.watches < 3 || u.watches > 30 || u.probes > 30 {
-					t.Errorf("%d watches and %d probes in a minute", u.watches, u.probes)
-				}
-				if u.loads != 1 {
-					t.Errorf("the state was loaded %d times", u.loads)
-				}
-				if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
-					t.Errorf("what was loaded: %q", absence)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			u := &upstream{revision: 7, changes: true, watch: watch}
+			c := fed(t, u, time.Minute)
+			if u.watches < 3 || u.watches > 30 || u.probes > 30 {
+				t.Errorf("%d watches and %d probes in a minute", u.watches, u.probes)
+			}
+			if u.loads != 1 {
+				t.Errorf("the state was loaded %d times", u.loads)
+			}
+			if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
+				t.Errorf("what was loaded: %q", absence)
+			}
 		})
 	}
 }
@@ -373,64 +375,41 @@ func TestProbesWhateverTheStreamTells(t *testing.T) {
 		http.StatusInternalServerError: aStatus,
 		http.StatusGatewayTimeout:      aStatus,
 	} {
-		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 9, watch: func(uint64) []string { return nil }, tells: bookmark(9, ""), refusal: refusal}
-				c := fed(t, u, time.Second)
-				expect := func(refuses int, after time.Duration, atLeast, atMost int, want reason.Reason) {
-					t.Helper()
-					u.mu.Lock()
-					u.refuses, u.probes = refuses, 0
-					u.mu.Unlock()
-					for end := time.Now().Add(after); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-						if refuses > 0 {
-							c.requestProbe() // all the time
-						}
-					}
-					synctest.Wait()
-					if u.probes < atLeast || u.probes > atMost {
-						t.Errorf("%d probes in %v, want %d to %d", u.probes, after, atLeast, atMost)
-					}
-					if _, got := c.Latest(t.Context(), 0); got != want {
-						t.Errorf("got %q, want %q", got, want)
-					}
-					if u.watches != 1 || u.loads != 1 {
-						t.Errorf("%d watches, %d loads", u.watches, u.loads)
+		inBubble(t, fmt.Sprint(code), func(t *testing.T) {
+			u := &upstream{revision: 9, watch: func(uint64) []string { return nil }, tells: bookmark(9, ""), refusal: refusal}
+			c := fed(t, u, time.Second)
+			expect := func(refuses int, after time.Duration, atLeast, atMost int, want reason.Reason) {
+				t.Helper()
+				u.mu.Lock()
+				u.refuses, u.probes = refuses, 0
+				u.mu.Unlock()
+				for end := time.Now().Add(after); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+					if refuses > 0 {
+						c.requestProbe() // all the time
 					}
 				}
-				expect(0, 2*time.Minute, 6, 9, reason.None)
-				expect(code, time.Minute, 3, 4, reason.None)
-				expect(code, time.Minute, 3, 3, reason.Stale)
-				expect(0, 21*time.Second, 1, 50, reason.None)
-			})
+				synctest.Wait()
+				if u.probes < atLeast || u.probes > atMost {
+					t.Errorf("%d probes in %v, want %d to %d", u.probes, after, atLeast, atMost)
+				}
+				if _, got := c.Latest(t.Context(), 0); got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+				if u.watches != 1 || u.loads != 1 {
+					t.Errorf("%d watches, %d loads", u.watches, u.loads)
+				}
+			}
+			expect(0, 2*time.Minute, 6, 9, reason.None)
+			expect(code, time.Minute, 3, 4, reason.None)
+			expect(code, time.Minute, 3, 3, reason.Stale)
+			expect(0, 21*time.Second, 1, 50, reason.None)
 		})
 	}
 }
 
-// TestSomebodyElseRefuses: a balancer, or an aggregator, whose API server may be another one by now. The
-// stream is left, and opened again as after a break, with a short watch that shows the same past.
-func TestSomebodyElseRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{revision: 7, changes: true, tells: bookmark(9, ""), refusal: "no server is available"}
-		u.watch = func(uint64) []string { return nil }
-		c := fed(t, u, time.Second)
-		u.mu.Lock()
-		u.refuses = http.StatusServiceUnavailable
-		u.mu.Unlock()
-		time.Sleep(time.Minute)
-		u.mu.Lock()
-		u.refuses = 0
-		u.mu.Unlock()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if u.watches != 3 || u.loads != 1 || c.life.counts.stats().Resumes != 1 {
-			t.Errorf("%d watches, %d loads, %+v", u.watches, u.loads, c.life.counts.stats())
-		}
-	})
-}
-
-// TestAnotherPastIsLoaded: after a break the newest change, of b at 8, must be told again as it was, and
-// nothing else up to 9. If it is not, the state is loaded anew, and not before.
+// TestAnotherPastIsLoaded: somebody else refuses, a balancer or an aggregator, whose API server may be
+// another one by now. The stream is left, and opened again as after a break: the newest change, of b at 8,
+// must be told again as it was, and nothing else up to 9. If it is not, the state is loaded anew.
 func TestAnotherPastIsLoaded(t *testing.T) {
 	for name, test := range map[string]struct {
 		past  []string
@@ -448,24 +427,22 @@ func TestAnotherPastIsLoaded(t *testing.T) {
 		"another one":    {[]string{inEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, 2},
 		"nothing":        {[]string{bookmark(9, "")}, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 7, changes: true, tells: bookmark(9, ""), past: test.past}
-				u.watch = func(uint64) []string { return nil }
-				c := fed(t, u, time.Second)
-				u.mu.Lock()
-				u.refuses = http.StatusServiceUnavailable
-				u.mu.Unlock()
-				time.Sleep(time.Minute)
-				u.mu.Lock()
-				u.refuses = 0
-				u.mu.Unlock()
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				if got := c.life.counts.stats(); u.loads != test.loads || got.Resumes != uint64(2-test.loads) {
-					t.Errorf("%d loads, want %d; %d resumes", u.loads, test.loads, got.Resumes)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			u := &upstream{revision: 7, changes: true, tells: bookmark(9, ""), past: test.past, refusal: "no server is available"}
+			u.watch = func(uint64) []string { return nil }
+			c := fed(t, u, time.Second)
+			u.mu.Lock()
+			u.refuses = http.StatusServiceUnavailable
+			u.mu.Unlock()
+			time.Sleep(time.Minute)
+			u.mu.Lock()
+			u.refuses = 0
+			u.mu.Unlock()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if got := c.life.counts.stats(); u.loads != test.loads || got.Resumes != uint64(2-test.loads) || test.loads == 1 && u.watches != 3 {
+				t.Errorf("%d loads, want %d; %d resumes, %d watches", u.loads, test.loads, got.Resumes, u.watches)
+			}
 		})
 	}
 }
@@ -474,24 +451,18 @@ func TestAnotherPastIsLoaded(t *testing.T) {
 func TestTheFirstProbeIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{revision: 9, watch: func(uint64) []string { return []string{bookmark(30, "")} }}
-		c := fed(t, afterTheLoad{u}, time.Minute)
+		c := fed(t, meddled{u, func(*http.Request) (time.Duration, *http.Response) {
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			if u.loads > 0 {
+				u.refuses = http.StatusTooManyRequests
+			}
+			return 0, nil
+		}}, time.Minute)
 		if to := c.view.Load().To; to != 30 || u.watches != 1 || u.probes == 0 {
 			t.Errorf("come to %d with %d watches and %d probes", to, u.watches, u.probes)
 		}
 	})
-}
-
-// afterTheLoad is an upstream that refuses all probes after the state has been loaded.
-type afterTheLoad struct{ *upstream }
-
-// RoundTrip implements http.RoundTripper.
-func (u afterTheLoad) RoundTrip(r *http.Request) (*http.Response, error) {
-	u.mu.Lock()
-	if u.loads > 0 {
-		u.refuses = http.StatusTooManyRequests
-	}
-	u.mu.Unlock()
-	return u.upstream.RoundTrip(r)
 }
 
 // TestAHotFirstObjectKeepsNothingOut: the form of objects is learned from one that has changed

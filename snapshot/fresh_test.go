@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/clock"
@@ -75,9 +74,7 @@ func (e *quietResource) RoundTrip(r *http.Request) (*http.Response, error) {
 		e.opened++
 		e.mu.Unlock()
 		if e.refusesBeside {
-			busy := tooBusy(r, http.StatusTooManyRequests)
-			busy.Header.Set("Retry-After", "20")
-			return busy, nil
+			return busy(r, "20"), nil
 		}
 		in, out := io.Pipe()
 		go func() {
@@ -87,7 +84,7 @@ func (e *quietResource) RoundTrip(r *http.Request) (*http.Response, error) {
 			clock.Sleep(r.Context(), 2*time.Second)
 			_ = out.CloseWithError(r.Context().Err())
 		}()
-		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Body: in, Request: r}, nil
+		return inJSON(r, in), nil
 	}
 	return e.upstream.RoundTrip(r)
 }
@@ -100,13 +97,15 @@ func (e *quietResource) write(revision uint64) {
 }
 
 // TestNewestOfAQuietResource: the bookmark of a watch beside the stream proves it, and nothing else
-// does.
+// does. Where nothing is written, the probe alone does.
 func TestNewestOfAQuietResource(t *testing.T) {
 	for name, tt := range map[string]struct {
 		beside func(string) string
+		quiet  bool // nothing else is written
 		want   reason.Reason
 		loads  int
 	}{
+		"nothing is written":             {quiet: true},
 		"a bookmark":                     {beside: func(string) string { return bookmark(30, "") }},
 		"a bookmark that is not far yet": {beside: func(string) string { return bookmark(29, "") }, want: reason.NotProven},
 		"nothing":                        {want: reason.NotProven},
@@ -114,26 +113,28 @@ func TestNewestOfAQuietResource(t *testing.T) {
 		"a revision that goes back":      {beside: func(string) string { return bookmark(8, "") }, want: reason.Warming, loads: 2},
 		"an error":                       {beside: func(string) string { return expired }, want: reason.NotProven},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}, beside: tt.beside}
-				c := fed(t, e, time.Second)
-				e.write(30)
-				begun := time.Now()
-				snap, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond)
-				if why != tt.want {
-					t.Errorf("%q, want %q", why, tt.want)
-				}
-				if why == reason.None && (snap.Revision != 30 || snap.Heard.Before(begun)) {
-					t.Errorf("at revision %d, heard %v before", snap.Revision, begun.Sub(snap.Heard))
-				}
-				time.Sleep(10 * time.Second)
-				e.mu.Lock()
-				defer e.mu.Unlock()
-				if want := max(1, tt.loads); e.loads != want {
-					t.Errorf("loaded %d times, want %d", e.loads, want)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}, beside: tt.beside}
+			c := fed(t, e, time.Second)
+			at := uint64(9)
+			if !tt.quiet {
+				at = 30
+				e.write(at)
+			}
+			begun := time.Now()
+			snap, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond)
+			if why != tt.want {
+				t.Errorf("%q, want %q", why, tt.want)
+			}
+			if why == reason.None && (snap.Revision != at || snap.Heard.Before(begun)) {
+				t.Errorf("at revision %d, heard %v before", snap.Revision, begun.Sub(snap.Heard))
+			}
+			time.Sleep(10 * time.Second)
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if want := max(1, tt.loads); e.loads != want || (e.opened == 0) != tt.quiet {
+				t.Errorf("loaded %d times, want %d; %d short watches", e.loads, want, e.opened)
+			}
 		})
 	}
 }
@@ -141,23 +142,6 @@ func TestNewestOfAQuietResource(t *testing.T) {
 // itemBAt is itemB, last changed at a revision.
 func itemBAt(revision int) string {
 	return strings.Replace(itemB, `"7"`, fmt.Sprintf("%q", fmt.Sprint(revision)), 1)
-}
-
-// itemC is an object that [upstream] has not, last changed at a revision.
-
-// TestNewestWhereNothingHappens: the probe alone proves it.
-func TestNewestWhereNothingHappens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
-		c := fed(t, e, time.Second)
-		begun := time.Now()
-		if snap, why := c.Fresh(t.Context(), c.probes.Last(), time.Second); why != reason.None || snap.Revision != 9 || snap.Heard.Before(begun) {
-			t.Errorf("%q at revision %d", why, snap.Revision)
-		}
-		if e.opened > 0 {
-			t.Error("a watch beside the stream was opened")
-		}
-	})
 }
 
 // TestNewestIsAskedForTogether: a probe serves all who came before it was sent. Those who came
@@ -198,27 +182,25 @@ func TestNewestIsNotProven(t *testing.T) {
 		},
 		"no answer": func(*http.Request) (time.Duration, *http.Response) { return time.Hour, nil },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
-				c := fed(t, e, time.Second)
-				asked := e.answers(probe)
-				for range 5 {
-					begun := time.Now()
-					if _, why := c.Fresh(t.Context(), c.probes.Last(), time.Second); why != reason.NotProven {
-						t.Errorf("got %q", why)
-					}
-					if took := time.Since(begun); took != time.Second {
-						t.Errorf("waited for %v", took)
-					}
+		inBubble(t, name, func(t *testing.T) {
+			e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
+			c := fed(t, e, time.Second)
+			asked := e.answers(probe)
+			for range 5 {
+				begun := time.Now()
+				if _, why := c.Fresh(t.Context(), c.probes.Last(), time.Second); why != reason.NotProven {
+					t.Errorf("got %q", why)
 				}
-				if asked() > 5 {
-					t.Errorf("asked %d times", asked())
+				if took := time.Since(begun); took != time.Second {
+					t.Errorf("waited for %v", took)
 				}
-				if got := c.life.counts.stats(); len(got.Losses) > 0 || got.Resumes > 0 {
-					t.Errorf("the stream did not stay: %+v", got)
-				}
-			})
+			}
+			if asked() > 5 {
+				t.Errorf("asked %d times", asked())
+			}
+			if got := c.life.counts.stats(); len(got.Losses) > 0 || got.Resumes > 0 {
+				t.Errorf("the stream did not stay: %+v", got)
+			}
 		})
 	}
 }
@@ -241,9 +223,7 @@ func TestNobodyWaitsWhileTheStreamIsBroken(t *testing.T) {
 			t.Fatalf("with a stream: %q", got)
 		}
 		e.answers(func(r *http.Request) (time.Duration, *http.Response) {
-			busy := tooBusy(r, http.StatusTooManyRequests)
-			busy.Header.Set("Retry-After", "20")
-			return 0, busy
+			return 0, busy(r, "20")
 		})
 		time.Sleep(8 * time.Second) // the stream has ended, and is not opened again before 20 s are over
 		if got := c.NoFresh(index.Query{}, c.probes.Last(), 2*time.Second); got != reason.NotProven {
@@ -293,28 +273,26 @@ func TestShortWatchesThatFail(t *testing.T) {
 		"429 with Retry-After": {refuses: true, opened: 2, inVain: 2},
 		"no bookmark":          {opened: 5, inVain: 6},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
-				e.refusesBeside = tt.refuses
-				c := fed(t, e, time.Second)
-				inVain := 0
-				for i := range uint64(20) {
-					e.write(10 + i)
-					if c.NoFresh(index.Query{}, c.probes.Last(), 1500*time.Millisecond) == reason.None {
-						inVain++
-						if _, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond); why != reason.NotProven {
-							t.Errorf("%q", why)
-						}
+		inBubble(t, name, func(t *testing.T) {
+			e := &quietResource{upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }}}
+			e.refusesBeside = tt.refuses
+			c := fed(t, e, time.Second)
+			inVain := 0
+			for i := range uint64(20) {
+				e.write(10 + i)
+				if c.NoFresh(index.Query{}, c.probes.Last(), 1500*time.Millisecond) == reason.None {
+					inVain++
+					if _, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond); why != reason.NotProven {
+						t.Errorf("%q", why)
 					}
-					time.Sleep(time.Second)
 				}
-				e.mu.Lock()
-				defer e.mu.Unlock()
-				if inVain > tt.inVain || e.opened > tt.opened {
-					t.Errorf("%d lists waited in vain, %d short watches", inVain, e.opened)
-				}
-			})
+				time.Sleep(time.Second)
+			}
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if inVain > tt.inVain || e.opened > tt.opened {
+				t.Errorf("%d lists waited in vain, %d short watches", inVain, e.opened)
+			}
 		})
 	}
 }
@@ -501,24 +479,22 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 		},
 		"not loaded": func(c *Collection) { c.reloads(time.Time{}) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
-				c.open(complete{state: index.NewTree(false), revision: 10, frame: wire.FixedFrame("PodList", "v1")})
-				c.reloads(time.Now())
-				time.Sleep(2 * time.Second)
-				if anyState, newest := c.Loading(10*time.Second, false), c.Loading(10*time.Second, true); anyState != 0 || newest != 8*time.Second {
-					t.Errorf("any state waits for %v, the newest for %v", anyState, newest)
-				}
-				time.AfterFunc(time.Second, func() { ends(c) })
-				asked := time.Now()
-				if why := c.AwaitLoad(t.Context(), 8*time.Second, false); why != reason.None || time.Since(asked) != 0 {
-					t.Errorf("any state: %q after %v", why, time.Since(asked))
-				}
-				if why := c.AwaitLoad(t.Context(), 8*time.Second, true); why != reason.None || time.Since(asked) != time.Second {
-					t.Errorf("the newest state: %q after %v", why, time.Since(asked))
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
+			c.open(complete{state: index.NewTree(false), revision: 10, frame: wire.FixedFrame("PodList", "v1")})
+			c.reloads(time.Now())
+			time.Sleep(2 * time.Second)
+			if anyState, newest := c.Loading(10*time.Second, false), c.Loading(10*time.Second, true); anyState != 0 || newest != 8*time.Second {
+				t.Errorf("any state waits for %v, the newest for %v", anyState, newest)
+			}
+			time.AfterFunc(time.Second, func() { ends(c) })
+			asked := time.Now()
+			if why := c.AwaitLoad(t.Context(), 8*time.Second, false); why != reason.None || time.Since(asked) != 0 {
+				t.Errorf("any state: %q after %v", why, time.Since(asked))
+			}
+			if why := c.AwaitLoad(t.Context(), 8*time.Second, true); why != reason.None || time.Since(asked) != time.Second {
+				t.Errorf("the newest state: %q after %v", why, time.Since(asked))
+			}
 		})
 	}
 }

@@ -1,9 +1,7 @@
 package snapshot
 
 import (
-	"log/slog"
-	"net/http"
-	"net/url"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,18 +11,6 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 )
-
-// collectionsOf returns Collections of u.
-func collectionsOf(t *testing.T, u http.RoundTripper, config Config) *Collections {
-	t.Helper()
-	config.Client = &http.Client{Transport: u}
-	config.Base = &url.URL{Scheme: "https", Host: "upstream"}
-	config.Limits = Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond}
-	config.Log = slog.New(slog.DiscardHandler)
-	c := NewCollections(config)
-	t.Cleanup(c.Close)
-	return c
-}
 
 // quiet is an upstream whose watches tell nothing new.
 func quiet() *upstream {
@@ -60,108 +46,78 @@ func stored(until Until) Invalidation {
 	return Invalidation{Cause: Servers, Scope: OfResource(configMaps.GroupResource()), Until: until}
 }
 
-// TestAPIServersChanged: everything is dropped at once, and nothing starts before a time without
-// another change.
-func TestAPIServersChanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := quiet()
-		c := collectionsOf(t, u, Config{})
-		before := expectUse(t, "at first", c, configMaps, reason.None)
-		c.Invalidate(apiServers(15 * time.Second))
-		if _, absence := before.Exact(t.Context(), 9); absence != reason.Upstream {
-			t.Errorf("what somebody had looked up before: %q", absence)
+// TestInvalidate: what a change makes untrue is dropped at once, for whoever had looked it up before, too,
+// and nothing of it starts before its time is over; what it does not concern stays.
+func TestInvalidate(t *testing.T) {
+	elsewhere := configMaps
+	elsewhere.Version, elsewhere.Representation = "v2", media.MetadataJSON
+	rebuild := func(r Resource) Invalidation {
+		return Invalidation{Cause: Servers, Scope: OfResource(r.GroupResource())}
+	}
+	moved := Invalidation{Cause: Catalog, Scope: OfVersion(configMaps.GroupVersion()), Until: For(15 * time.Second)}
+	type step struct {
+		after   time.Duration
+		changes []Invalidation
+		want    map[Resource]reason.Reason
+		loads   int // so far; 0: as many as there are
+	}
+	held := func(all ...Resource) map[Resource]reason.Reason {
+		want := map[Resource]reason.Reason{configMaps: reason.None, otherMaps: reason.None}
+		for _, r := range all {
+			want[r] = reason.Upstream
 		}
-		expectUse(t, "after a change", c, configMaps, reason.Upstream)
-		time.Sleep(10 * time.Second)
-		c.Invalidate(apiServers(15 * time.Second))
-		time.Sleep(15*time.Second - 1)
-		expectUse(t, "after another", c, configMaps, reason.Upstream)
-		expectUse(t, "another resource", c, otherMaps, reason.Upstream)
-		if _, absence := c.Keep(configMaps); absence != reason.Upstream {
-			t.Errorf("an eager one: %q", absence)
-		}
-		if u.loads != 1 {
-			t.Errorf("%d loads before it settled", u.loads)
-		}
-		time.Sleep(1 * time.Nanosecond)
-		expectUse(t, "settled", c, configMaps, reason.None)
-		if u.loads != 2 {
-			t.Errorf("%d loads, want another one", u.loads)
-		}
-	})
-}
-
-// TestDisagreement holds back one resource, in all versions and representations.
-func TestDisagreement(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := quiet()
-		c := collectionsOf(t, u, Config{})
-		before := expectUse(t, "at first", c, configMaps, reason.None)
-		c.Invalidate(stored(UntilLifted()))
-		if _, absence := before.Exact(t.Context(), 9); absence != reason.Upstream {
-			t.Errorf("what somebody had looked up before: %q", absence)
-		}
-		time.Sleep(time.Hour)
-		expectUse(t, "disagreement", c, configMaps, reason.Upstream)
-		elsewhere := configMaps
-		elsewhere.Version, elsewhere.Representation = "v2", media.MetadataJSON
-		expectUse(t, "another version and representation", c, elsewhere, reason.Upstream)
-		if _, absence := c.Use(otherMaps); absence != reason.None {
-			t.Errorf("another resource: %q", absence)
-		}
-
-		// Both have to be over.
-		c.Invalidate(apiServers(time.Second))
-		c.Invalidate(stored(Lift()))
-		expectUse(t, "agreement, but not settled", c, configMaps, reason.Upstream)
-		time.Sleep(time.Second)
-		expectUse(t, "agreement", c, configMaps, reason.None)
-	})
-}
-
-// TestRebuild drops one resource, which may be loaded again at once.
-func TestRebuild(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := quiet()
-		c := collectionsOf(t, u, Config{})
-		before := expectUse(t, "at first", c, configMaps, reason.None)
-		c.Invalidate(Invalidation{Cause: Servers, Scope: OfResource(otherMaps.GroupResource())})
-		if _, absence := before.Exact(t.Context(), 9); absence != reason.None {
-			t.Errorf("after another resource was rebuilt: %q", absence)
-		}
-		c.Invalidate(stored(Until{}))
-		if _, absence := before.Exact(t.Context(), 9); absence != reason.Upstream {
-			t.Errorf("what somebody had looked up before: %q", absence)
-		}
-		expectUse(t, "again", c, configMaps, reason.None)
-		if u.loads != 2 {
-			t.Errorf("%d loads, want another one", u.loads)
-		}
-	})
-}
-
-// TestMovedIsHeldForAWhile: API servers that have not heard of it yet would still ask the server of
-// before.
-func TestMovedIsHeldForAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newTestCollections(t, func(*Config) {})
-		before, absence := c.Use(configMaps)
-		if absence != reason.None {
-			t.Fatal(absence)
-		}
-		c.Invalidate(Invalidation{Cause: Catalog, Scope: OfVersion(configMaps.GroupVersion()), Until: For(15 * time.Second)})
-		if why := before.whyRetired(); why == reason.None {
-			t.Error("what was the other server's is still there")
-		}
-		if _, absence := c.Use(configMaps); absence != reason.Upstream {
-			t.Errorf("at once: %q, want %q", absence, reason.Upstream)
-		}
-		if _, absence := c.Use(otherMaps); absence != reason.None {
-			t.Errorf("another group: %q", absence)
-		}
-		time.Sleep(15 * time.Second)
-		if _, absence := c.Use(configMaps); absence != reason.None {
-			t.Errorf("after a while: %q", absence)
-		}
-	})
+		return want
+	}
+	for name, steps := range map[string][]step{
+		"API servers changed, and again: all is held until there was no change for a time": {
+			{changes: []Invalidation{apiServers(15 * time.Second)}, want: held(configMaps, otherMaps)},
+			{after: 10 * time.Second, changes: []Invalidation{apiServers(15 * time.Second)}, want: held(configMaps, otherMaps)},
+			{after: 15*time.Second - 1, want: held(configMaps, otherMaps), loads: 2},
+			{after: 1, want: held(), loads: 4},
+		},
+		"they disagree: one resource is held, in all versions and representations, until both is over": {
+			{changes: []Invalidation{stored(UntilLifted())}, want: held(configMaps)},
+			{after: time.Hour, want: held(configMaps, elsewhere)},
+			{changes: []Invalidation{apiServers(time.Second), stored(Lift())}, want: held(configMaps, otherMaps)},
+			{after: time.Second, want: held()},
+		},
+		"rebuilt: it may be loaded again at once": {
+			{changes: []Invalidation{rebuild(otherMaps)}, want: held(), loads: 3},
+			{changes: []Invalidation{rebuild(configMaps)}, want: held(), loads: 4},
+		},
+		"moved: API servers that have not heard of it yet would still ask the server of before": {
+			{changes: []Invalidation{moved}, want: held(configMaps)},
+			{after: 15 * time.Second, want: held()},
+		},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			u := quiet()
+			c := collectionsOf(t, u)
+			before := map[Resource]*Collection{}
+			for r := range held() {
+				before[r] = expectUse(t, "at first", c, r, reason.None)
+			}
+			for i, s := range steps {
+				time.Sleep(s.after)
+				for _, change := range s.changes {
+					c.Invalidate(change)
+					for r, was := range before {
+						if gone := was.whyRetired() != reason.None; change.Scope.has(r) && !gone {
+							t.Errorf("step %d: %v, which somebody had looked up before, is still there", i, r)
+						}
+					}
+				}
+				for r, want := range s.want {
+					if now := expectUse(t, fmt.Sprintf("step %d: %v", i, r), c, r, want); want == reason.None {
+						before[r] = now
+					} else if _, absence := c.Keep(r); absence != want {
+						t.Errorf("step %d: %v, an eager one: %q", i, r, absence)
+					}
+				}
+				if s.loads > 0 && u.loads != s.loads {
+					t.Errorf("step %d: %d loads, want %d", i, u.loads, s.loads)
+				}
+			}
+		})
+	}
 }

@@ -45,68 +45,66 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 			return (&upstream{exactly: func(string) []string { return []string{itemA} }}).compare(r)
 		}, reason.Form},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 9, watch: func(uint64) []string { return nil }}
-				u.exactly = func(string) []string { return []string{first} }
-				told, tell := io.Pipe()
-				defer func() { _ = tell.Close() }()
-				asked := 0
-				c := fedWith(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
-					q, body := r.URL.Query(), io.NopCloser(strings.NewReader(u.list("", "")))
-					switch {
-					case q.Has("sendInitialEvents") && !q.Has("fieldSelector"):
-						end := bookmark(9, `,"annotations":{"k8s.io/initial-events-end":"true"}`)
-						body = io.NopCloser(io.MultiReader(strings.NewReader(end), told))
-						context.AfterFunc(r.Context(), func() { _ = told.Close() })
-					case q.Get("resourceVersion") == "12" && q.Has("fieldSelector"):
-						if asked++; tt.exactly == nil {
-							return 0, nil
-						}
-						return 0, tt.exactly(asked, r)
-					case q.Has("watch"):
+		inBubble(t, name, func(t *testing.T) {
+			u := &upstream{revision: 9, watch: func(uint64) []string { return nil }}
+			u.exactly = func(string) []string { return []string{first} }
+			told, tell := io.Pipe()
+			defer func() { _ = tell.Close() }()
+			asked := 0
+			c := fedWith(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+				q, body := r.URL.Query(), io.NopCloser(strings.NewReader(u.list("", "")))
+				switch {
+				case q.Has("sendInitialEvents") && !q.Has("fieldSelector"):
+					end := bookmark(9, `,"annotations":{"k8s.io/initial-events-end":"true"}`)
+					body = io.NopCloser(io.MultiReader(strings.NewReader(end), told))
+					context.AfterFunc(r.Context(), func() { _ = told.Close() })
+				case q.Get("resourceVersion") == "12" && q.Has("fieldSelector"):
+					if asked++; tt.exactly == nil {
 						return 0, nil
 					}
-					return 0, &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Body: body, Request: r}
-				}}, 3*time.Second, Settings{Watches: true}, 90*time.Second)
-				snap, why := c.Latest(t.Context(), 0)
-				if why != reason.None {
-					t.Fatal(why)
+					return 0, tt.exactly(asked, r)
+				case q.Has("watch"):
+					return 0, nil
 				}
-				cursor := snap.Watch(index.Query{}, watch.Options{After: 9, Timeout: time.Hour, Defined: func() bool { return true }})
-				event := inEvent("ADDED", first)
-				if _, err := io.WriteString(tell, event); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(2 * time.Second)
-				synctest.Wait()
-				if tt.lost != "" {
-					if s := c.life.counts.stats(); s.Losses[tt.lost] != 1 {
-						t.Errorf("got %+v", s)
-					}
-					cursor.Close(watch.EndGone)
-					return
-				}
-				var b watch.Batch
-				end := cursor.Take(t.Context(), &b)
-				var got strings.Builder
-				for part := range b.Parts {
-					got.Write(part)
-				}
-				if diff := cmp.Diff(event, got.String()); diff != "" || end != "" {
-					t.Errorf("it ended: %q (-want +got):\n%s", end, diff)
-				}
-				cursor.Close(watch.EndGone)
-				for rev, n := range map[uint64]int{9: 0, 12: 1} { // the past is known, too
-					state, why := c.Exact(t.Context(), rev)
-					if page := state.Page(index.Query{}, nil); why != reason.None || len(page.Objects) != n {
-						t.Errorf("at %d: %q, %d objects", rev, why, len(page.Objects))
-					}
-				}
-				if s := c.life.counts.stats(); s.Loads != 1 || len(s.Losses) > 0 {
+				return 0, &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Body: body, Request: r}
+			}}, 3*time.Second, Settings{Watches: true}, 90*time.Second)
+			snap, why := c.Latest(t.Context(), 0)
+			if why != reason.None {
+				t.Fatal(why)
+			}
+			cursor := snap.Watch(index.Query{}, watch.Options{After: 9, Timeout: time.Hour, Defined: func() bool { return true }})
+			event := inEvent("ADDED", first)
+			if _, err := io.WriteString(tell, event); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if tt.lost != "" {
+				if s := c.life.counts.stats(); s.Losses[tt.lost] != 1 {
 					t.Errorf("got %+v", s)
 				}
-			})
+				cursor.Close(watch.EndGone)
+				return
+			}
+			var b watch.Batch
+			end := cursor.Take(t.Context(), &b)
+			var got strings.Builder
+			for part := range b.Parts {
+				got.Write(part)
+			}
+			if diff := cmp.Diff(event, got.String()); diff != "" || end != "" {
+				t.Errorf("it ended: %q (-want +got):\n%s", end, diff)
+			}
+			cursor.Close(watch.EndGone)
+			for rev, n := range map[uint64]int{9: 0, 12: 1} { // the past is known, too
+				state, why := c.Exact(t.Context(), rev)
+				if page := state.Page(index.Query{}, nil); why != reason.None || len(page.Objects) != n {
+					t.Errorf("at %d: %q, %d objects", rev, why, len(page.Objects))
+				}
+			}
+			if s := c.life.counts.stats(); s.Loads != 1 || len(s.Losses) > 0 {
+				t.Errorf("got %+v", s)
+			}
 		})
 	}
 }

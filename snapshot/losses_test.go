@@ -39,62 +39,47 @@ func TestLossesAreCounted(t *testing.T) {
 		{name: "a contradiction", told: [][]string{{inEvent("ADDED", strings.Replace(itemB, `"7"`, `"12"`, 1))}}, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Contradiction: 1}}},
 		{name: "went back", told: [][]string{{bookmark(4, "")}}, want: FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.WentBack: 1}}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 7, changes: true}
-				if tt.pages {
-					u = &upstream{revision: 9}
+		inBubble(t, tt.name, func(t *testing.T) {
+			u := &upstream{revision: 7, changes: true}
+			if tt.pages {
+				u = &upstream{revision: 9}
+			}
+			u.watch = func(uint64) []string {
+				if n := u.watches; n <= len(tt.told) {
+					return tt.told[n-1]
 				}
-				u.watch = func(uint64) []string {
-					if n := u.watches; n <= len(tt.told) {
-						return tt.told[n-1]
-					}
-					return []string{bookmark(9, "")}
+				return []string{bookmark(9, "")}
+			}
+			c := collectionsOf(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+				u.mu.Lock()
+				down := u.probes > 0 && tt.down > 0 // after the first state was loaded, and a probe answered
+				if down {
+					tt.down--
 				}
-				outage := &outage{upstream: u, answers: tt.down, pages: tt.pages}
-				c := collectionsOf(t, u, Config{})
-				c.config.Client = &http.Client{Transport: outage}
-				c.Use(configMaps)
-				time.Sleep(40 * time.Second)
-				synctest.Wait()
-				all := c.Stats()
-				if len(all) != 1 {
-					t.Fatalf("%d collections", len(all))
+				u.mu.Unlock()
+				switch {
+				case down:
+					return nil, errors.New("connection refused")
+				case tt.pages && kindOf(r) == "load":
+					return answered(r, http.StatusUnprocessableEntity, "{}"), nil
 				}
-				got := all[0].Feed
-				if got.Resumes < tt.want.Resumes {
-					t.Errorf("%d resumes, want %d or more", got.Resumes, tt.want.Resumes)
-				}
-				got.Resumes = tt.want.Resumes // a watch that ends at once is in doubt sometimes
-				expect.Same(t, tt.want, got)
-			})
+				return u.RoundTrip(r)
+			}))
+			c.Use(configMaps)
+			time.Sleep(40 * time.Second)
+			synctest.Wait()
+			all := c.Stats()
+			if len(all) != 1 {
+				t.Fatalf("%d collections", len(all))
+			}
+			got := all[0].Feed
+			if got.Resumes < tt.want.Resumes {
+				t.Errorf("%d resumes, want %d or more", got.Resumes, tt.want.Resumes)
+			}
+			got.Resumes = tt.want.Resumes // a watch that ends at once is in doubt sometimes
+			expect.Same(t, tt.want, got)
 		})
 	}
-}
-
-// outage is an upstream that answers nothing for a while, after the first state was loaded and a
-// probe answered; its watch tells something then.
-type outage struct {
-	*upstream
-	answers int
-	pages   bool
-}
-
-// RoundTrip implements http.RoundTripper.
-func (o *outage) RoundTrip(r *http.Request) (*http.Response, error) {
-	o.mu.Lock()
-	down := o.probes > 0 && o.answers > 0
-	if down {
-		o.answers--
-	}
-	o.mu.Unlock()
-	if down {
-		return nil, errors.New("connection refused")
-	}
-	if o.pages && r.URL.Query().Has("sendInitialEvents") {
-		return &http.Response{StatusCode: http.StatusUnprocessableEntity, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
-	}
-	return o.upstream.RoundTrip(r)
 }
 
 // TestLossesFromOutside: a collection that is given up for a reason loses its state, once, and what
@@ -117,18 +102,16 @@ func TestLossesFromOutside(t *testing.T) {
 		{"a mismatch", func(c *Collections) { c.restart(c.list()[0], 0) }, map[reason.Reason]uint64{reason.Mismatch: 1}},
 		{"idle", func(c *Collections) { c.endIdle(time.Now().Add(time.Hour)) }, nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := collectionsOf(t, quiet(), Config{Idle: 30 * time.Minute})
-				expectUse(t, "at first", c, configMaps, reason.None)
-				tt.end(c)
-				time.Sleep(3 * time.Second)
-				expectUse(t, "again", c, configMaps, reason.None)
-				want := FeedStats{Loads: 2, Losses: tt.want}
-				got := c.Stats()[0].Feed
-				got.Resumes = 0
-				expect.Same(t, want, got)
-			})
+		inBubble(t, tt.name, func(t *testing.T) {
+			c := collectionsOf(t, quiet(), func(c *Config) { c.Idle = 30 * time.Minute })
+			expectUse(t, "at first", c, configMaps, reason.None)
+			tt.end(c)
+			time.Sleep(3 * time.Second)
+			expectUse(t, "again", c, configMaps, reason.None)
+			want := FeedStats{Loads: 2, Losses: tt.want}
+			got := c.Stats()[0].Feed
+			got.Resumes = 0
+			expect.Same(t, want, got)
 		})
 	}
 }
@@ -144,7 +127,7 @@ func TestCollectionThatIsOverOpensNothing(t *testing.T) {
 }
 
 func TestCountsAreBounded(t *testing.T) {
-	c := collectionsOf(t, quiet(), Config{})
+	c := collectionsOf(t, quiet())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range 5 * maxCollections {

@@ -10,27 +10,6 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// busy is an upstream that refuses some requests and says when to come again.
-type busy struct {
-	*upstream
-	refuses func(*http.Request) bool
-	after   string
-	refused int
-}
-
-// RoundTrip implements http.RoundTripper.
-func (b *busy) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !b.refuses(r) {
-		return b.upstream.RoundTrip(r)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.refused++
-	return &http.Response{
-		StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {b.after}}, Body: http.NoBody, Request: r,
-	}, nil
-}
-
 // TestFeedsComeAgainWhenTheyAreToldTo, whether they learn, load or follow.
 func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
 	for name, refuses := range map[string]func(*http.Request) bool{
@@ -40,15 +19,18 @@ func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
 			return strings.Contains(r.URL.RawQuery, "allowWatchBookmarks=true&resourceVersion=")
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := &busy{upstream: &upstream{revision: 9}, refuses: refuses, after: "40"}
-				b.watch = func(uint64) []string { return []string{cut} }
-				fed(t, b, 100*time.Second)
-				if b.refused < 1 || b.refused > 3 {
-					t.Errorf("asked %d times in 100s, told to wait for 40s", b.refused)
+		inBubble(t, name, func(t *testing.T) {
+			u, refused := &upstream{revision: 9, watch: func(uint64) []string { return []string{cut} }}, 0
+			fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+				if !refuses(r) {
+					return 0, nil
 				}
-			})
+				refused++
+				return 0, busy(r, "40")
+			}}, 100*time.Second)
+			if refused < 1 || refused > 3 {
+				t.Errorf("asked %d times in 100s, told to wait for 40s", refused)
+			}
 		})
 	}
 }
@@ -74,29 +56,30 @@ func TestFeedsAreWoken(t *testing.T) {
 		"a watch is too old":              {after: "0", soon: true, wake: func(_ *testing.T, c *Collection) { c.requestProbe() }},
 		"the upstream is to be spared":    {after: "40", wake: names},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const down = 50 * time.Second
-				u, begun := &upstream{revision: 7, changes: true}, time.Now()
-				u.watch = func(uint64) []string {
-					if time.Since(begun) < down {
-						return []string{cut}
-					}
-					return []string{bookmark(9, "")}
+		inBubble(t, name, func(t *testing.T) {
+			const down = 50 * time.Second
+			u, begun := &upstream{revision: 7, changes: true}, time.Now()
+			u.watch = func(uint64) []string {
+				if time.Since(begun) < down {
+					return []string{cut}
 				}
-				c := fed(t, &busy{upstream: u, after: tt.after, refuses: func(r *http.Request) bool {
-					return kindOf(r) == "watch" && time.Since(begun) < down
-				}}, down)
-				tt.wake(t, c)
-				time.Sleep(aMoment)
-				synctest.Wait()
-				if got := c.view.Load().streams; got != tt.soon {
-					t.Errorf("followed again a moment later: %v, want %v", got, tt.soon)
+				return []string{bookmark(9, "")}
+			}
+			c := fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+				if kindOf(r) == "watch" && time.Since(begun) < down {
+					return 0, busy(r, tt.after)
 				}
-				if _, why := c.Latest(t.Context(), 9); tt.soon && why != reason.None {
-					t.Errorf("the newest state, when it is followed again: %q", why)
-				}
-			})
+				return 0, nil
+			}}, down)
+			tt.wake(t, c)
+			time.Sleep(aMoment)
+			synctest.Wait()
+			if got := c.view.Load().streams; got != tt.soon {
+				t.Errorf("followed again a moment later: %v, want %v", got, tt.soon)
+			}
+			if _, why := c.Latest(t.Context(), 9); tt.soon && why != reason.None {
+				t.Errorf("the newest state, when it is followed again: %q", why)
+			}
 		})
 	}
 }

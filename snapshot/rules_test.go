@@ -11,17 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/test/expect"
 )
-
-// answered is an upstream's answer.
-func answered(r *http.Request, code int, body string) *http.Response {
-	return &http.Response{
-		StatusCode: code, Header: http.Header{"Content-Type": {media.JSONType}}, Body: io.NopCloser(strings.NewReader(body)), Request: r,
-	}
-}
 
 // TestWhatAFeedDoesNotBelieve: what an upstream tells that cannot be, and what follows.
 func TestWhatAFeedDoesNotBelieve(t *testing.T) {
@@ -69,36 +61,34 @@ func TestWhatAFeedDoesNotBelieve(t *testing.T) {
 			return nil
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				told := false
-				u := &upstream{revision: 9, watch: func(uint64) []string {
-					if told {
-						return nil
-					}
-					told = true
-					return []string{tt.tells}
-				}}
-				var seen atomic.Int64
-				c := fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
-					kind := kindOf(r)
-					if tt.meddle == nil {
-						return 0, nil
-					}
-					if kind == "load" {
-						seen.Add(1)
-					}
-					return 0, tt.meddle(r, kind, int(seen.Load()))
-				}}, time.Minute)
-				if _, absence := c.Latest(t.Context(), 0); absence != tt.want {
-					t.Errorf("the newest state: %q, want %q", absence, tt.want)
+		inBubble(t, name, func(t *testing.T) {
+			told := false
+			u := &upstream{revision: 9, watch: func(uint64) []string {
+				if told {
+					return nil
 				}
-				u.mu.Lock()
-				defer u.mu.Unlock()
-				if u.loads < tt.loads || tt.loads == 1 && u.loads > 1 && tt.want == reason.None {
-					t.Errorf("loaded %d times, want %d", u.loads, tt.loads)
+				told = true
+				return []string{tt.tells}
+			}}
+			var seen atomic.Int64
+			c := fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+				kind := kindOf(r)
+				if tt.meddle == nil {
+					return 0, nil
 				}
-			})
+				if kind == "load" {
+					seen.Add(1)
+				}
+				return 0, tt.meddle(r, kind, int(seen.Load()))
+			}}, time.Minute)
+			if _, absence := c.Latest(t.Context(), 0); absence != tt.want {
+				t.Errorf("the newest state: %q, want %q", absence, tt.want)
+			}
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			if u.loads < tt.loads || tt.loads == 1 && u.loads > 1 && tt.want == reason.None {
+				t.Errorf("loaded %d times, want %d", u.loads, tt.loads)
+			}
 		})
 	}
 }
@@ -134,7 +124,7 @@ func TestFewLoadAtOnce(t *testing.T) {
 			loading.Add(-1)
 			return 0, nil
 		}}
-		all := newTestCollections(t, func(c *Config) { c.Client = &http.Client{Transport: slow} })
+		all := collectionsOf(t, slow)
 		for i := range 3 * maxLoads {
 			_, absence := all.Use(resourceNamed(fmt.Sprint("r", i)))
 			expect.Same(t, reason.None, absence)
@@ -155,9 +145,8 @@ func TestWhereMemoryIsShort(t *testing.T) {
 			another := strings.Replace(itemBAt(12), `"b"`, `"c"`, 1)
 			return &upstream{revision: 9, watch: func(uint64) []string { return nil }, tells: inEvent("ADDED", another), pauses: later}
 		}
-		all := newTestCollections(t, func(c *Config) {
-			c.Bytes, c.Limits = bound, Limits{History: time.Hour, Staleness: time.Hour}
-			c.Client = &http.Client{Transport: byName{"kept": fake(), "idle": fake(), "used": fake()}}
+		all := collectionsOf(t, byName{"kept": fake(), "idle": fake(), "used": fake()}, func(c *Config) {
+			c.Bytes, c.Limits.Staleness = bound, time.Hour
 		})
 		found := map[string]*Collection{}
 		found["kept"], _ = all.Keep(resourceNamed("kept"))

@@ -93,13 +93,13 @@ func (l *library) RoundTrip(r *http.Request) (*http.Response, error) {
 		l.checks = append(l.checks, strings.Fields(accept)[0]+" "+query.Get("continue"))
 		if l.instead != nil {
 			if code, body := l.instead(r); code != 0 {
-				return l.answer(r, code, io.NopCloser(strings.NewReader(body))), nil
+				return answered(r, code, body), nil
 			}
 		}
 	}
 	switch {
 	case strings.Contains(accept, "protobuf"):
-		return l.answer(r, http.StatusNotAcceptable, http.NoBody), nil
+		return answered(r, http.StatusNotAcceptable, ""), nil
 	case query.Get("sendInitialEvents") != "":
 		l.loads++
 		var events strings.Builder
@@ -107,14 +107,14 @@ func (l *library) RoundTrip(r *http.Request) (*http.Response, error) {
 			events.WriteString(inEvent("ADDED", l.item(key, false)))
 		}
 		events.WriteString(bookmark(l.revision, `,"annotations":{"k8s.io/initial-events-end":"true"}`))
-		return l.answer(r, http.StatusOK, silentAfter(r.Context(), events.String())), nil
+		return inJSON(r, silentAfter(r.Context(), events.String())), nil
 	case query.Get("watch") != "" && query.Get("fieldSelector") != "":
 		_, name, _ := strings.Cut(query.Get("fieldSelector"), "=")
-		return l.answer(r, http.StatusOK, io.NopCloser(strings.NewReader(inEvent("ADDED", l.item("n/"+name, false))))), nil
+		return answered(r, http.StatusOK, inEvent("ADDED", l.item("n/"+name, false))), nil
 	case query.Get("watch") != "":
-		return l.answer(r, http.StatusOK, silentAfter(r.Context(), "")), nil
+		return inJSON(r, silentAfter(r.Context(), "")), nil
 	}
-	return l.answer(r, http.StatusOK, io.NopCloser(strings.NewReader(l.page(query, strings.Contains(accept, "PartialObjectMetadataList"))))), nil
+	return answered(r, http.StatusOK, l.page(query, strings.Contains(accept, "PartialObjectMetadataList"))), nil
 }
 
 // page is a page of a list.
@@ -145,10 +145,6 @@ func (l *library) page(query url.Values, metadata bool) string {
 	return fmt.Sprintf(`{%s,"metadata":{"resourceVersion":"%d"%s},"items":[%s]}`+"\n", kind, l.revision, more, strings.Join(items, ","))
 }
 
-func (l *library) answer(r *http.Request, code int, body io.ReadCloser) *http.Response {
-	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {media.JSONType}}, Body: body, Request: r}
-}
-
 // silentAfter is a body that says something and then nothing until ctx ends.
 func silentAfter(ctx context.Context, said string) io.ReadCloser {
 	in, out := io.Pipe()
@@ -177,15 +173,10 @@ func newChecked(t *testing.T, l *library) *checked {
 func newCheckedEvery(t *testing.T, l *library, every time.Duration) *checked {
 	t.Helper()
 	c := &checked{library: l, log: &bytes.Buffer{}, resource: resourceNamed("configmaps")}
-	c.collections = NewCollections(Config{
-		Client:        &http.Client{Transport: l},
-		Base:          &url.URL{Scheme: "https", Host: "upstream"},
-		Limits:        Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
-		SelfCheck:     every,
-		ContinueToken: func(revision uint64, start string) string { return fmt.Sprintf("%d:%s", revision, start) },
-		Log:           slog.New(slog.NewTextHandler(c.log, nil)),
+	c.collections = collectionsOf(t, l, func(config *Config) {
+		config.SelfCheck, config.Log = every, slog.New(slog.NewTextHandler(c.log, nil))
+		config.ContinueToken = func(revision uint64, start string) string { return fmt.Sprintf("%d:%s", revision, start) }
 	})
-	t.Cleanup(c.collections.Close)
 	c.use(t)
 	synctest.Wait()
 	return c
@@ -266,44 +257,42 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 			state.Set(&changed)
 		}, "n/1100 is not what its bytes say"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newChecked(t, newLibrary(1200))
-				wrong := c.use(t)
-				if stats := c.await(1); stats.Result != checks.Agrees || stats.Revision != c.revision {
-					t.Fatalf("before: %+v", stats)
-				}
-				corrupt(wrong, tt.change)
-				stats := c.await(4) // each compares a third of the bytes
-				if stats.Mismatches != 1 {
-					t.Fatalf("got %+v; log:\n%s", stats, c.log)
-				}
-				if why := wrong.whyRetired(); why != reason.Warming {
-					t.Errorf("what was wrong is retired: %q", why)
-				}
-				if log := c.log.String(); !strings.Contains(log, tt.says) || strings.Contains(log, "valu") {
-					t.Errorf("the log is to say %q, and nothing of the object:\n%s", tt.says, log)
-				}
-				s, absence := c.use(t).Latest(t.Context(), 0)
-				if absence != reason.None {
-					t.Fatalf("loaded again: %q", absence)
-				}
-				var got []string
-				for _, o := range s.Page(index.Query{}, nil).Objects {
-					got = append(got, string(o.Bytes))
-				}
-				var want []string
-				for _, key := range slices.Sorted(maps.Keys(c.objects)) {
-					want = append(want, c.item(key, false))
-				}
-				expect.Same(t, want, got)
-				if all := c.collections.Stats(); len(all) != 1 || all[0].Check.Mismatches != 1 {
-					t.Errorf("the numbers for people: %+v", all)
-				}
-				if all := c.collections.Mismatched(); len(all) != 1 || all[c.resource] != stats || stats.Mismatched.IsZero() {
-					t.Errorf("what was ever wrong: %+v", all)
-				}
-			})
+		inBubble(t, tt.name, func(t *testing.T) {
+			c := newChecked(t, newLibrary(1200))
+			wrong := c.use(t)
+			if stats := c.await(1); stats.Result != checks.Agrees || stats.Revision != c.revision {
+				t.Fatalf("before: %+v", stats)
+			}
+			corrupt(wrong, tt.change)
+			stats := c.await(4) // each compares a third of the bytes
+			if stats.Mismatches != 1 {
+				t.Fatalf("got %+v; log:\n%s", stats, c.log)
+			}
+			if why := wrong.whyRetired(); why != reason.Warming {
+				t.Errorf("what was wrong is retired: %q", why)
+			}
+			if log := c.log.String(); !strings.Contains(log, tt.says) || strings.Contains(log, "valu") {
+				t.Errorf("the log is to say %q, and nothing of the object:\n%s", tt.says, log)
+			}
+			s, absence := c.use(t).Latest(t.Context(), 0)
+			if absence != reason.None {
+				t.Fatalf("loaded again: %q", absence)
+			}
+			var got []string
+			for _, o := range s.Page(index.Query{}, nil).Objects {
+				got = append(got, string(o.Bytes))
+			}
+			var want []string
+			for _, key := range slices.Sorted(maps.Keys(c.objects)) {
+				want = append(want, c.item(key, false))
+			}
+			expect.Same(t, want, got)
+			if all := c.collections.Stats(); len(all) != 1 || all[0].Check.Mismatches != 1 {
+				t.Errorf("the numbers for people: %+v", all)
+			}
+			if all := c.collections.Mismatched(); len(all) != 1 || all[c.resource] != stats || stats.Mismatched.IsZero() {
+				t.Errorf("what was ever wrong: %+v", all)
+			}
 		})
 	}
 }
@@ -411,14 +400,12 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 			}
 		}, checks.Inconclusive},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newChecked(t, newLibrary(10))
-				c.instead = tt.instead(c)
-				if stats := c.await(1); stats.Result != tt.want || stats.Mismatches != 0 {
-					t.Errorf("got %+v, want %q; log:\n%s", stats, tt.want, c.log)
-				}
-			})
+		inBubble(t, tt.name, func(t *testing.T) {
+			c := newChecked(t, newLibrary(10))
+			c.instead = tt.instead(c)
+			if stats := c.await(1); stats.Result != tt.want || stats.Mismatches != 0 {
+				t.Errorf("got %+v, want %q; log:\n%s", stats, tt.want, c.log)
+			}
 		})
 	}
 }
@@ -432,30 +419,28 @@ func TestWhatIsNeverAnsweredHidesNothing(t *testing.T) {
 		"a page of names": func(metadata bool, page string) bool { return metadata && page == "" },
 		"all names":       func(metadata bool, _ string) bool { return metadata },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newChecked(t, newLibrary(1200))
-				c.instead = func(r *http.Request) (int, string) {
-					if unanswered(strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata"), r.URL.Query().Get("continue")) {
-						return http.StatusInternalServerError, ""
-					}
-					return 0, ""
+		inBubble(t, name, func(t *testing.T) {
+			c := newChecked(t, newLibrary(1200))
+			c.instead = func(r *http.Request) (int, string) {
+				if unanswered(strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadata"), r.URL.Query().Get("continue")) {
+					return http.StatusInternalServerError, ""
 				}
-				wrong := c.use(t)
-				c.await(1)
-				corrupt(wrong, func(state index.Tree) {
-					o, _ := state.Get("n/1100")
-					changed := *o
-					changed.Bytes = bytes.Replace(o.Bytes, []byte("value"), []byte("valuf"), 1)
-					state.Set(&changed)
-				})
-				if stats := c.await(5); stats.Mismatches == 0 {
-					t.Errorf("got %+v; log:\n%s", stats, c.log)
-				}
-				if name == "a page of names" && !slices.Contains(c.checks, media.MetadataJSON.AcceptList()+" "+second) {
-					t.Errorf("the second page of names was never asked for: %q", c.checks)
-				}
+				return 0, ""
+			}
+			wrong := c.use(t)
+			c.await(1)
+			corrupt(wrong, func(state index.Tree) {
+				o, _ := state.Get("n/1100")
+				changed := *o
+				changed.Bytes = bytes.Replace(o.Bytes, []byte("value"), []byte("valuf"), 1)
+				state.Set(&changed)
 			})
+			if stats := c.await(5); stats.Mismatches == 0 {
+				t.Errorf("got %+v; log:\n%s", stats, c.log)
+			}
+			if name == "a page of names" && !slices.Contains(c.checks, media.MetadataJSON.AcceptList()+" "+second) {
+				t.Errorf("the second page of names was never asked for: %q", c.checks)
+			}
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/media"
@@ -34,11 +33,31 @@ func (m meddled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return m.upstream.RoundTrip(r)
 }
 
+// roundTrip is an upstream that is a function.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// answered is an upstream's answer.
+func answered(r *http.Request, code int, body string) *http.Response {
+	return &http.Response{
+		StatusCode: code, Header: http.Header{"Content-Type": {media.JSONType}}, Body: io.NopCloser(strings.NewReader(body)), Request: r,
+	}
+}
+
 // tooBusy is an answer of an API server.
 func tooBusy(r *http.Request, code int) *http.Response {
-	return &http.Response{
-		StatusCode: code, Header: http.Header{"Retry-After": {"1"}}, Body: io.NopCloser(strings.NewReader(aStatus)), Request: r,
-	}
+	answer := answered(r, code, aStatus)
+	answer.Header.Set("Retry-After", "1")
+	return answer
+}
+
+// busy says when to come again.
+func busy(r *http.Request, after string) *http.Response {
+	answer := tooBusy(r, http.StatusTooManyRequests)
+	answer.Header.Set("Retry-After", after)
+	return answer
 }
 
 // kindOf says what a request of a feed is.
@@ -60,89 +79,64 @@ const expired = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","me
 // nothing of the history.
 func TestTroubleIsNotLoss(t *testing.T) {
 	for name, tt := range map[string]struct {
-		meddle func(r *http.Request, kind string, n int, since time.Duration) (time.Duration, *http.Response)
-		// cuts: the first watch breaks.
-		cuts bool
+		// What happens to which requests ("": all), in which time, and to which of them.
+		kind     string
+		from, to time.Duration
+		when     func(n int) bool
+		hold     time.Duration
+		code     int  // instead of an answer
+		cuts     bool // the first watch breaks
 	}{
-		"one slow probe": {meddle: func(_ *http.Request, kind string, _ int, since time.Duration) (time.Duration, *http.Response) {
-			if kind == "probe" && since > time.Minute && since < 80*time.Second {
-				return probeTimeout / 2, nil
-			}
-			return 0, nil
-		}},
-		"a probe without an answer": {meddle: func(_ *http.Request, kind string, _ int, since time.Duration) (time.Duration, *http.Response) {
-			if kind == "probe" && since > time.Minute && since < 80*time.Second {
-				return time.Hour, nil
-			}
-			return 0, nil
-		}},
-		"429 when a watch is opened again": {meddle: func(r *http.Request, kind string, n int, _ time.Duration) (time.Duration, *http.Response) {
-			if kind == "watch" && n%3 == 1 {
-				return 0, tooBusy(r, http.StatusTooManyRequests)
-			}
-			return 0, nil
-		}},
-		"503 when a watch is opened again": {meddle: func(r *http.Request, kind string, n int, _ time.Duration) (time.Duration, *http.Response) {
-			if kind == "watch" && n%6 < 4 {
-				return 0, tooBusy(r, http.StatusServiceUnavailable)
-			}
-			return 0, nil
-		}},
-		"watches answered after six seconds": {meddle: func(_ *http.Request, kind string, _ int, _ time.Duration) (time.Duration, *http.Response) {
-			if kind == "watch" {
-				return 6 * time.Second, nil
-			}
-			return 0, nil
-		}},
-		"everything is late by twenty seconds": {meddle: func(_ *http.Request, _ string, _ int, since time.Duration) (time.Duration, *http.Response) {
-			if since > time.Minute && since < 40*time.Minute {
-				return 20 * time.Second, nil
-			}
-			return 0, nil
-		}},
-		"half of everything is refused": {cuts: true, meddle: func(r *http.Request, _ string, n int, since time.Duration) (time.Duration, *http.Response) {
-			if since > time.Second && since < 40*time.Minute && n%2 == 0 {
-				return 0, tooBusy(r, http.StatusTooManyRequests)
-			}
-			return 0, nil
-		}},
-		"a watch that breaks": {cuts: true, meddle: func(*http.Request, string, int, time.Duration) (time.Duration, *http.Response) { return 0, nil }},
+		"one slow probe":                       {kind: "probe", from: time.Minute, to: 80 * time.Second, hold: probeTimeout / 2},
+		"a probe without an answer":            {kind: "probe", from: time.Minute, to: 80 * time.Second, hold: time.Hour},
+		"429 when a watch is opened again":     {kind: "watch", when: func(n int) bool { return n%3 == 1 }, code: http.StatusTooManyRequests},
+		"503 when a watch is opened again":     {kind: "watch", when: func(n int) bool { return n%6 < 4 }, code: http.StatusServiceUnavailable},
+		"watches answered after six seconds":   {kind: "watch", hold: 6 * time.Second},
+		"everything is late by twenty seconds": {from: time.Minute, to: 40 * time.Minute, hold: 20 * time.Second},
+		"half of everything is refused": {
+			from: time.Second, to: 40 * time.Minute, when: func(n int) bool { return n%2 == 0 }, code: http.StatusTooManyRequests, cuts: true,
+		},
+		"a watch that breaks": {cuts: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 7, changes: true}
-				u.watch = func(from uint64) []string {
-					switch {
-					case from < 8:
-						return []string{expired, cut}
-					case tt.cuts && u.watches == 1:
-						return []string{cut}
-					}
-					return []string{bookmark(9, "")}
+		inBubble(t, name, func(t *testing.T) {
+			u := &upstream{revision: 7, changes: true}
+			u.watch = func(from uint64) []string {
+				switch {
+				case from < 8:
+					return []string{expired, cut}
+				case tt.cuts && u.watches == 1:
+					return []string{cut}
 				}
-				begun, n := time.Now(), map[string]int{}
-				c := fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
-					u.mu.Lock()
-					defer u.mu.Unlock()
-					kind := kindOf(r)
-					n[kind]++
-					return tt.meddle(r, kind, n[kind], time.Since(begun))
-				}}, time.Hour)
+				return []string{bookmark(9, "")}
+			}
+			begun, n := time.Now(), map[string]int{}
+			c := fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
 				u.mu.Lock()
 				defer u.mu.Unlock()
-				if u.loads != 1 || u.watches < 4 {
-					t.Errorf("loaded %d times, with %d watches", u.loads, u.watches)
+				kind, since := kindOf(r), time.Since(begun)
+				n[kind]++
+				switch {
+				case tt.kind != "" && tt.kind != kind, since < tt.from, tt.to > 0 && since >= tt.to, tt.when != nil && !tt.when(n[kind]):
+					return 0, nil
+				case tt.code > 0:
+					return 0, tooBusy(r, tt.code)
 				}
-				if got := c.life.counts.stats(); len(got.Losses) > 0 {
-					t.Errorf("got %+v", got)
-				}
-				if _, absence := c.Exact(t.Context(), 9); absence != reason.None {
-					t.Errorf("what was loaded: %q", absence)
-				}
-				if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
-					t.Errorf("in the end: %q", absence)
-				}
-			})
+				return tt.hold, nil
+			}}, time.Hour)
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			if u.loads != 1 || u.watches < 4 {
+				t.Errorf("loaded %d times, with %d watches", u.loads, u.watches)
+			}
+			if got := c.life.counts.stats(); len(got.Losses) > 0 {
+				t.Errorf("got %+v", got)
+			}
+			if _, absence := c.Exact(t.Context(), 9); absence != reason.None {
+				t.Errorf("what was loaded: %q", absence)
+			}
+			if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
+				t.Errorf("in the end: %q", absence)
+			}
 		})
 	}
 }
@@ -167,26 +161,22 @@ func TestStreamingListsThatFail(t *testing.T) {
 		"429":          {code: http.StatusTooManyRequests, body: status(429)},
 		"403":          {code: http.StatusForbidden, body: status(403)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 9, watch: func(uint64) []string { return nil }}
-				c := fedWith(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
-					if kindOf(r) != "load" || tt.large && r.URL.Query().Has("fieldSelector") {
-						return 0, nil
-					}
-					return 0, &http.Response{
-						StatusCode: tt.code, Header: http.Header{"Content-Type": {media.JSONType}}, Body: io.NopCloser(strings.NewReader(tt.body)), Request: r,
-					}
-				}}, time.Minute, Settings{Watches: true}, 90*time.Second)
-				snap, absence := c.Latest(t.Context(), 0)
-				if (absence == reason.None) != tt.pages {
-					t.Errorf("the state is %q", absence)
+		inBubble(t, name, func(t *testing.T) {
+			u := &upstream{revision: 9, watch: func(uint64) []string { return nil }}
+			c := fedWith(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+				if kindOf(r) != "load" || tt.large && r.URL.Query().Has("fieldSelector") {
+					return 0, nil
 				}
-				// Watches from a revision can be followed, and streaming lists are the upstream's.
-				if form := snap.WatchForm(); tt.pages && !tt.large && (form == nil || form.InitialEnd != nil) {
-					t.Errorf("watches have the form %+v", form)
-				}
-			})
+				return 0, answered(r, tt.code, tt.body)
+			}}, time.Minute, Settings{Watches: true}, 90*time.Second)
+			snap, absence := c.Latest(t.Context(), 0)
+			if (absence == reason.None) != tt.pages {
+				t.Errorf("the state is %q", absence)
+			}
+			// Watches from a revision can be followed, and streaming lists are the upstream's.
+			if form := snap.WatchForm(); tt.pages && !tt.large && (form == nil || form.InitialEnd != nil) {
+				t.Errorf("watches have the form %+v", form)
+			}
 		})
 	}
 }

@@ -77,62 +77,60 @@ func TestVerify(t *testing.T) {
 		"busy for a while": {happens: times(3, http.StatusTooManyRequests), asked: "0 0 0 0 5 9"},
 		"never answered":   {happens: times(1e6, http.StatusInternalServerError), asked: "some", loads: 1, within: verifyFor + time.Minute},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCheckedEvery(t, newLibrary(1200), never)
-				was := c.use(t)
-				tt.happens(c)
-				begun := time.Now()
-				if tt.ago > 0 {
-					c.collections.mustVerify(Scope{}, time.Now().Add(-tt.ago))
-				} else {
-					c.collections.Verify("an API server announced itself")
+		inBubble(t, name, func(t *testing.T) {
+			c := newCheckedEvery(t, newLibrary(1200), never)
+			was := c.use(t)
+			tt.happens(c)
+			begun := time.Now()
+			if tt.ago > 0 {
+				c.collections.mustVerify(Scope{}, time.Now().Add(-tt.ago))
+			} else {
+				c.collections.Verify("an API server announced itself")
+			}
+			loaded := time.Duration(0)
+			for time.Since(begun) < 20*time.Minute {
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if loaded == 0 && c.loaded() > 1 {
+					loaded = time.Since(begun)
 				}
-				loaded := time.Duration(0)
-				for time.Since(begun) < 20*time.Minute {
-					time.Sleep(time.Second)
-					synctest.Wait()
-					if loaded == 0 && c.loaded() > 1 {
-						loaded = time.Since(begun)
-					}
-					if _, why := c.use(t).Latest(t.Context(), 0); why != reason.None {
-						t.Fatalf("after %v: %q; log:\n%s", time.Since(begun), why, c.log)
-					}
+				if _, why := c.use(t).Latest(t.Context(), 0); why != reason.None {
+					t.Fatalf("after %v: %q; log:\n%s", time.Since(begun), why, c.log)
 				}
-				var pages []string
-				for _, asked := range c.asked() {
-					page := "0"
-					if _, from, found := strings.Cut(asked, ":n/0"); found {
-						page = from[:1]
-						if page == "4" {
-							page = "5"
-						}
-					}
-					pages = append(pages, page)
-				}
-				if got := strings.Join(pages, " "); got != tt.asked && tt.asked != "some" {
-					t.Errorf("compared pages %q, want %q", got, tt.asked)
-				}
-				if c.loaded() != 1+tt.loads || loaded > tt.within || tt.loads > 0 && tt.within > time.Minute && loaded < verifyFor {
-					t.Errorf("loaded %d times, again after %v; log:\n%s", c.loaded(), loaded, c.log)
-				}
-				if dropped := was.whyRetired() != reason.None; dropped != tt.dropped {
-					t.Errorf("dropped: %t", dropped)
-				}
-				if wrong := c.collections.checks.Stats(c.resource).Mismatches; (wrong > 0) != tt.dropped {
-					t.Errorf("%d mismatches: what API servers write differently is no mistake", wrong)
-				}
-				s, _ := c.use(t).Latest(t.Context(), 0)
-				got := s.Page(index.Query{}, nil).Objects
-				if len(got) != len(c.objects) {
-					t.Fatalf("%d objects, want %d", len(got), len(c.objects))
-				}
-				for _, o := range got {
-					if string(o.Bytes) != c.item(o.Key, false) {
-						t.Errorf("%s, want %s", o.Bytes, c.item(o.Key, false))
+			}
+			var pages []string
+			for _, asked := range c.asked() {
+				page := "0"
+				if _, from, found := strings.Cut(asked, ":n/0"); found {
+					page = from[:1]
+					if page == "4" {
+						page = "5"
 					}
 				}
-			})
+				pages = append(pages, page)
+			}
+			if got := strings.Join(pages, " "); got != tt.asked && tt.asked != "some" {
+				t.Errorf("compared pages %q, want %q", got, tt.asked)
+			}
+			if c.loaded() != 1+tt.loads || loaded > tt.within || tt.loads > 0 && tt.within > time.Minute && loaded < verifyFor {
+				t.Errorf("loaded %d times, again after %v; log:\n%s", c.loaded(), loaded, c.log)
+			}
+			if dropped := was.whyRetired() != reason.None; dropped != tt.dropped {
+				t.Errorf("dropped: %t", dropped)
+			}
+			if wrong := c.collections.checks.Stats(c.resource).Mismatches; (wrong > 0) != tt.dropped {
+				t.Errorf("%d mismatches: what API servers write differently is no mistake", wrong)
+			}
+			s, _ := c.use(t).Latest(t.Context(), 0)
+			got := s.Page(index.Query{}, nil).Objects
+			if len(got) != len(c.objects) {
+				t.Fatalf("%d objects, want %d", len(got), len(c.objects))
+			}
+			for _, o := range got {
+				if string(o.Bytes) != c.item(o.Key, false) {
+					t.Errorf("%s, want %s", o.Bytes, c.item(o.Key, false))
+				}
+			}
 		})
 	}
 }
@@ -141,40 +139,38 @@ func TestVerify(t *testing.T) {
 // learn of the change. So all of it is compared, once, when every API server has learnt of it.
 func TestVerifiedAfterADefinitionChanged(t *testing.T) {
 	for name, slow := range map[string]bool{"loaded from a slow API server": true, "nothing is wrong": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCheckedEvery(t, newLibrary(1200), never)
-				change := c.definitionChanged()
-				c.collections.Invalidate(change)
-				time.Sleep(change.Until.after / 2)
-				c.collections.Invalidate(change)
-				time.Sleep(change.Until.after)
-				c.use(t)
-				synctest.Wait()
-				if slow {
-					c.writtenAs("n/1100", "by default") // on the last page
-				}
-				time.Sleep(lagging - time.Second)
-				if asked := c.asked(); len(asked) != 0 {
-					t.Errorf("compared while API servers may not know of it: %q", asked)
-				}
-				time.Sleep(10 * time.Minute)
-				pages, loads := []string{media.JSONType + " ", media.JSONType + " 1210:n/0499\x00", media.JSONType + " 1210:n/0999\x00"}, 2
-				if slow {
-					pages, loads = append(pages, pages[2]), 3 // confirmed
-				}
-				expect.Same(t, pages, c.asked())
-				if c.loaded() != loads {
-					t.Errorf("loaded %d times, want %d; log:\n%s", c.loaded(), loads, c.log)
-				}
-				s, absence := c.use(t).Latest(t.Context(), 0)
-				if absence != reason.None {
-					t.Fatalf("afterwards: %q", absence)
-				}
-				if o, found := s.tree.Get("n/1100"); !found || string(o.Bytes) != c.item("n/1100", false) {
-					t.Errorf("afterwards: %s, want %s", o.Bytes, c.item("n/1100", false))
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			c := newCheckedEvery(t, newLibrary(1200), never)
+			change := c.definitionChanged()
+			c.collections.Invalidate(change)
+			time.Sleep(change.Until.after / 2)
+			c.collections.Invalidate(change)
+			time.Sleep(change.Until.after)
+			c.use(t)
+			synctest.Wait()
+			if slow {
+				c.writtenAs("n/1100", "by default") // on the last page
+			}
+			time.Sleep(lagging - time.Second)
+			if asked := c.asked(); len(asked) != 0 {
+				t.Errorf("compared while API servers may not know of it: %q", asked)
+			}
+			time.Sleep(10 * time.Minute)
+			pages, loads := []string{media.JSONType + " ", media.JSONType + " 1210:n/0499\x00", media.JSONType + " 1210:n/0999\x00"}, 2
+			if slow {
+				pages, loads = append(pages, pages[2]), 3 // confirmed
+			}
+			expect.Same(t, pages, c.asked())
+			if c.loaded() != loads {
+				t.Errorf("loaded %d times, want %d; log:\n%s", c.loaded(), loads, c.log)
+			}
+			s, absence := c.use(t).Latest(t.Context(), 0)
+			if absence != reason.None {
+				t.Fatalf("afterwards: %q", absence)
+			}
+			if o, found := s.tree.Get("n/1100"); !found || string(o.Bytes) != c.item("n/1100", false) {
+				t.Errorf("afterwards: %s, want %s", o.Bytes, c.item("n/1100", false))
+			}
 		})
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/freshness"
@@ -54,48 +52,10 @@ func follow(t *testing.T, c *Collection) *follower {
 	return f
 }
 
-// TestFollowWhereNothingHappens: a history that was cut by time has all changes after the newest one
-// that is older. One that was loaded anew has none from before.
-func TestFollowWhereNothingHappens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
-		load := func(rev uint64) {
-			c.open(complete{state: index.NewTree(false), revision: rev, frame: wire.FixedFrame("PodList", "v1"), form: &watch.Form{}, Probe: c.probes.Next()})
-		}
-		quiet := func(rev uint64) {
-			time.Sleep(time.Second)
-			expect.NoError(t, c.progress(rev))
-			time.Sleep(2 * time.Minute)
-			c.trim(time.Now())
-		}
-		write := func(kind string, rev uint64) {
-			time.Sleep(time.Second)
-			expect.NoError(t, c.apply(change{kind: kind, key: "a", revision: rev, object: index.NewObject(0, "a", rev, nil)}))
-		}
-		check := func(when string, first uint64) {
-			t.Helper()
-			got := map[uint64]reason.Reason{first - 1: c.NoFollow(first-1, true), first: c.NoFollow(first, true), c.view.Load().To: c.NoFollow(c.view.Load().To, true)}
-			want := map[uint64]reason.Reason{first - 1: reason.History, first: reason.None, c.view.Load().To: reason.None}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", when, diff)
-			}
-		}
-		load(10)
-		quiet(20)
-		check("nothing has changed since the load", 10)
-		write(wire.Added, 30)
-		write(wire.Modified, 40)
-		quiet(50)
-		check("nothing has changed since", 30) // the change at 40 is there
-		load(80)
-		quiet(90)
-		check("loaded anew", 80)
-	})
-}
-
 // TestWatchesOverALoad: where a state is loaded that is the one from before, those who follow it go on,
-// and are told what happens next, but nobody can follow from before it. Else they end, are told what
-// is left, and hold no memory longer than that. Nothing more is told of what is in doubt.
+// and are told what happens next, but nobody can follow from before it. Who has still to be told something
+// of the state before ends: what it misses is not kept. Else they end, are told what is left, and hold no
+// memory longer than that. Nothing more is told of what is in doubt.
 func TestWatchesOverALoad(t *testing.T) {
 	object := func(key string, rev uint64) *index.Object {
 		return index.NewObject(0, key, rev, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, rev))
@@ -103,12 +63,15 @@ func TestWatchesOverALoad(t *testing.T) {
 	frame, other := wire.FixedFrame("PodList", "v1"), wire.FixedFrame("PodList", "v2")
 	for name, tt := range map[string]struct {
 		then   func(c *Collection, load func(frame *wire.Frame, rev uint64, objects ...*index.Object))
-		told   int // of the two changes before
+		told   int // of the two changes before; 0: it has not looked yet
 		after  int // of the change after
 		ending watch.Ending
 	}{
 		"nothing happens": {told: 2, after: 1, then: func(*Collection, func(*wire.Frame, uint64, ...*index.Object)) {}},
 		"the same state": {told: 2, after: 1, then: func(_ *Collection, load func(*wire.Frame, uint64, ...*index.Object)) {
+			load(frame, 50, object("a", 20), object("b", 30))
+		}},
+		"the same state, of which it has not been told all": {ending: watch.EndBehind, then: func(_ *Collection, load func(*wire.Frame, uint64, ...*index.Object)) {
 			load(frame, 50, object("a", 20), object("b", 30))
 		}},
 		"another revision": {told: 2, ending: watch.EndLost, then: func(_ *Collection, load func(*wire.Frame, uint64, ...*index.Object)) {
@@ -128,87 +91,62 @@ func TestWatchesOverALoad(t *testing.T) {
 			load(frame, 50, object("a", 20), object("b", 30))
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
-				load := func(frame *wire.Frame, rev uint64, objects ...*index.Object) {
-					state := index.NewTree(false)
-					for _, o := range objects {
-						state.Set(o)
+		inBubble(t, name, func(t *testing.T) {
+			c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
+			load := func(frame *wire.Frame, rev uint64, objects ...*index.Object) {
+				state := index.NewTree(false)
+				for _, o := range objects {
+					state.Set(o)
+				}
+				c.open(complete{state: state, revision: rev, frame: frame, form: &watch.Form{Frame: frame}, Probe: c.probes.Next()})
+			}
+			load(frame, 10)
+			snap, why := c.Latest(t.Context(), 0)
+			if why != reason.None {
+				t.Fatal(why)
+			}
+			cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour, Defined: func() bool { return true }})
+			take := func() (events int, end watch.Ending) {
+				for b := (watch.Batch{}); ; {
+					synctest.Wait()
+					if end = cursor.Take(t.Context(), &b); end != "" || b.Events == 0 {
+						return events, end
 					}
-					c.open(complete{state: state, revision: rev, frame: frame, form: &watch.Form{Frame: frame}, Probe: c.probes.Next()})
+					events += b.Events
 				}
-				load(frame, 10)
-				snap, why := c.Latest(t.Context(), 0)
-				if why != reason.None {
-					t.Fatal(why)
-				}
-				cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour, Defined: func() bool { return true }})
-				take := func() (events int, end watch.Ending) {
-					for b := (watch.Batch{}); ; {
-						synctest.Wait()
-						if end = cursor.Take(t.Context(), &b); end != "" || b.Events == 0 {
-							return events, end
-						}
-						events += b.Events
-					}
-				}
-				write := func(kind, key string, rev uint64) {
-					expect.NoError(t, c.apply(change{kind: kind, key: key, revision: rev, object: object(key, rev)}))
-				}
-				write(wire.Added, "a", 20)
-				write(wire.Added, "b", 30)
+			}
+			write := func(kind, key string, rev uint64) {
+				expect.NoError(t, c.apply(change{kind: kind, key: key, revision: rev, object: object(key, rev)}))
+			}
+			write(wire.Added, "a", 20)
+			write(wire.Added, "b", 30)
+			if tt.told > 0 {
 				if told, end := take(); told != tt.told || end != "" {
 					t.Errorf("told of %d changes: %q", told, end)
 				}
-				tt.then(c, load)
-				if at := c.view.Load().To; at == 50 && (c.NoFollow(30, true) != reason.History || c.NoFollow(50, true) != reason.None) {
-					t.Errorf("from before the load: %q, from there: %q", c.NoFollow(30, true), c.NoFollow(50, true))
-				}
-				write(wire.Modified, "a", 60)
-				if told, end := take(); told != tt.after || end != "" {
-					t.Errorf("told of %d changes after it: %q", told, end)
-				}
-				time.Sleep(longestEndOfAll)
-				if _, end := take(); end != tt.ending {
-					t.Errorf("ended as %q, want %q", end, tt.ending)
-				}
-				cursor.Close(watch.EndGone)
-			})
+			}
+			tt.then(c, load)
+			if at := c.view.Load().To; at == 50 && (c.NoFollow(30, true) != reason.History || c.NoFollow(50, true) != reason.None) {
+				t.Errorf("from before the load: %q, from there: %q", c.NoFollow(30, true), c.NoFollow(50, true))
+			}
+			write(wire.Modified, "a", 60)
+			told, end := take()
+			if told != tt.after || end != "" && tt.told > 0 {
+				t.Errorf("told of %d changes after it: %q", told, end)
+			}
+			if time.Sleep(longestEndOfAll); end == "" {
+				_, end = take()
+			}
+			if end != tt.ending {
+				t.Errorf("ended as %q, want %q", end, tt.ending)
+			}
+			cursor.Close(watch.EndGone)
 		})
 	}
 }
 
 // longestEndOfAll is more than those take to end whose state was lost, and who are told what is left.
 const longestEndOfAll = 25 * time.Second
-
-// TestWatchesBehindALoad: who has still to be told something of the state before ends: what it misses is
-// not kept.
-func TestWatchesBehindALoad(t *testing.T) {
-	c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
-	frame := wire.FixedFrame("PodList", "v1")
-	load := func(rev uint64, objects ...*index.Object) {
-		state := index.NewTree(false)
-		for _, o := range objects {
-			state.Set(o)
-		}
-		c.open(complete{state: state, revision: rev, frame: frame, form: &watch.Form{Frame: frame}, Probe: c.probes.Next()})
-	}
-	load(10)
-	snap, why := c.Latest(t.Context(), 0)
-	if why != reason.None {
-		t.Fatal(why)
-	}
-	cursor := snap.Watch(index.Query{}, watch.Options{After: 10, Timeout: time.Hour, Defined: func() bool { return true }})
-	defer cursor.Close(watch.EndGone)
-	o := index.NewObject(0, "a", 20, []byte(`{"metadata":{"resourceVersion":"20"}}`))
-	expect.NoError(t, c.apply(change{kind: wire.Added, key: "a", revision: 20, object: o}))
-	load(50, o)
-	var b watch.Batch
-	if end := cursor.Take(t.Context(), &b); end != watch.EndBehind || b.Events > 0 {
-		t.Errorf("told of %d changes: %q", b.Events, end)
-	}
-}
 
 // TestBookmarksAreLearnedAfterTheLoad: how bookmarks are written is known soon after the load, long
 // before the stream has one, so that a watch that ends then is told a last one. It is not learned from
@@ -274,38 +212,36 @@ func TestWatchesOutliveProbes(t *testing.T) {
 		"probes are refused, the stream is silent": {probes: refused, ends: true, stale: true},
 		"the API server stands still":              {probes: unanswered, ends: true, stale: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				u := &upstream{revision: 9, tells: tt.tells, pauses: time.Minute, watch: func(uint64) []string { return nil }}
-				loaded := time.Now().Add(time.Second)
-				c := fedWith(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
-					if kindOf(r) == "probe" && time.Now().After(loaded) {
-						return tt.probes(r)
-					}
-					return 0, nil
-				}}, 2*time.Second, Settings{Watches: true}, 90*time.Second)
-				f := follow(t, c)
-				time.Sleep(4*time.Minute + 30*time.Second) // before the stream's own timeout
-				synctest.Wait()
-				if why := c.NoFollow(9, true); (why == reason.Stale) != tt.stale {
-					t.Errorf("another that begins: %q", why)
+		inBubble(t, name, func(t *testing.T) {
+			u := &upstream{revision: 9, tells: tt.tells, pauses: time.Minute, watch: func(uint64) []string { return nil }}
+			loaded := time.Now().Add(time.Second)
+			c := fedWith(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
+				if kindOf(r) == "probe" && time.Now().After(loaded) {
+					return tt.probes(r)
 				}
-				select {
-				case end := <-f.ended:
-					if !tt.ends || end != watch.EndLost || f.lived < bound-10*time.Second || f.lived > bound+10*time.Second {
-						t.Errorf("it ended after %v: %s", f.lived, end)
-					}
-				default:
-					if tt.ends {
-						t.Error("it has not ended")
-					}
+				return 0, nil
+			}}, 2*time.Second, Settings{Watches: true}, 90*time.Second)
+			f := follow(t, c)
+			time.Sleep(4*time.Minute + 30*time.Second) // before the stream's own timeout
+			synctest.Wait()
+			if why := c.NoFollow(9, true); (why == reason.Stale) != tt.stale {
+				t.Errorf("another that begins: %q", why)
+			}
+			select {
+			case end := <-f.ended:
+				if !tt.ends || end != watch.EndLost || f.lived < bound-10*time.Second || f.lived > bound+10*time.Second {
+					t.Errorf("it ended after %v: %s", f.lived, end)
 				}
-				u.mu.Lock()
-				defer u.mu.Unlock()
-				if u.watches != 3 { // two to learn how watches and bookmarks are written, one to follow
-					t.Errorf("the feed has opened %d watches", u.watches)
+			default:
+				if tt.ends {
+					t.Error("it has not ended")
 				}
-			})
+			}
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			if u.watches != 3 { // two to learn how watches and bookmarks are written, one to follow
+				t.Errorf("the feed has opened %d watches", u.watches)
+			}
 		})
 	}
 }

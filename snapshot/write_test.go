@@ -35,35 +35,6 @@ func (c *Collection) at(asked time.Time) freshness.Probe {
 	return freshness.Probe{Number: c.probes.Next().Number, Sent: asked}
 }
 
-func TestContradictionsArePoison(t *testing.T) {
-	a := &index.Object{Key: "ns/a", Revision: 11}
-	for _, tt := range []struct {
-		name string
-		ch   change
-	}{
-		{"an object added twice", change{kind: wire.Added, key: "ns/a", revision: 11, object: a}},
-		{"an unknown object modified", change{kind: wire.Modified, key: "ns/b", revision: 11, object: &index.Object{Key: "ns/b"}}},
-		{"an unknown object deleted", change{kind: wire.Deleted, key: "ns/b", revision: 11}},
-		{"a revision seen before", change{kind: wire.Modified, key: "ns/a", revision: 10, object: a}},
-		{"a revision passed before", change{kind: wire.Deleted, key: "ns/a", revision: 9}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-			before := c.view.Load()
-			var contradiction wire.InconsistencyError
-			if err := c.apply(tt.ch); !errors.As(err, &contradiction) {
-				t.Fatalf("got %v, want poison", err)
-			}
-			if c.view.Load() != before {
-				t.Error("the change was published all the same")
-			}
-			if got := before.newest.Len(); got != 1 {
-				t.Errorf("the published state holds %d objects, want 1", got)
-			}
-		})
-	}
-}
-
 func TestRevisionsThatGoBack(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	var back anotherPastError
@@ -91,67 +62,6 @@ func TestRevisionsThatGoBack(t *testing.T) {
 	if got := c.floor(); got != 25 {
 		t.Errorf("the floor is %d, want what was read, 25", got)
 	}
-}
-
-// TestLoadedAnew: a state that is loaded takes the place of all that was known, and of its bytes.
-func TestLoadedAnew(t *testing.T) {
-	b := &budget.Bound{}
-	c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Minute}, b, nil, &freshness.Numbers{})
-	frame := wire.FixedFrame("PodList", "v1")
-	load := func(rev uint64) {
-		o := index.NewObject(0, "ns/a", rev, make([]byte, rev))
-		state := index.NewTree(false)
-		state.Set(o)
-		b.Add(o.Size())
-		c.open(complete{state: state, size: o.Size(), revision: rev, frame: frame, Probe: c.probes.Next()})
-	}
-	load(10)
-	expect.NoError(t, c.apply(change{kind: wire.Added, key: "ns/b", revision: 12, object: index.NewObject(0, "ns/b", 12, nil)}))
-	found, _ := c.view.Load().latest(time.Now(), time.Minute, 0)
-	load(20)
-	for rev, want := range map[uint64]reason.Reason{10: reason.History, 12: reason.History, 19: reason.History, 20: reason.None, 21: reason.NotProven} {
-		if _, got := c.view.Load().exact(rev); got != want {
-			t.Errorf("revision %d: %q, want %q", rev, got, want)
-		}
-	}
-	if why := c.Validity().WhyNot(found, time.Now()); why != reason.History {
-		t.Errorf("what was found before: %q", why)
-	}
-	found, _ = c.view.Load().latest(time.Now(), time.Minute, 0)
-	load(20)
-	if why := c.Validity().WhyNot(found, time.Now()); why != reason.Warming {
-		t.Errorf("what was found before, at the same revision: %q", why)
-	}
-	if o, _ := c.view.Load().newest.Get("ns/a"); c.view.Load().newest.Len() != 1 || b.Used.Load() != o.Size() {
-		t.Errorf("%d bytes are on the account", b.Used.Load())
-	}
-	c.drop(reason.Warming)
-	if used := b.Used.Load(); used != 0 {
-		t.Errorf("%d bytes are on the account of nothing", used)
-	}
-}
-
-func TestSilenceEndsTheNewestStateButNotHistory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-		time.Sleep(time.Minute - 1*time.Nanosecond)
-		if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
-			t.Errorf("just before the bound: %q", absence)
-		}
-		time.Sleep(1 * time.Nanosecond)
-		if _, absence := c.Latest(t.Context(), 0); absence != reason.Stale {
-			t.Errorf("at the bound: %q, want %q", absence, reason.Stale)
-		}
-		if _, absence := c.Exact(t.Context(), 10); absence != reason.None {
-			t.Errorf("an exact revision: %q", absence)
-		}
-		if !c.expect(probed{10, c.at(time.Now())}) {
-			t.Fatal("a probe finds nothing new, and the state is not new")
-		}
-		if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
-			t.Errorf("after a probe: %q", absence)
-		}
-	})
 }
 
 func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
@@ -229,7 +139,9 @@ func (c *Collection) whyRetired() reason.Reason {
 
 // TestRetired: what was looked up in a collection before it was given up can be told from what
 // holds.
-func TestRetired(t *testing.T) {
+func TestRetired(t *testing.T) { synctest.Test(t, testRetired) }
+
+func testRetired(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	if why := c.whyRetired(); why != reason.None {
 		t.Errorf("a live one: %q", why)
@@ -245,18 +157,10 @@ func TestRetired(t *testing.T) {
 	if why := c.whyRetired(); why != reason.Upstream {
 		t.Errorf("one that was given up: %q, want %q", why, reason.Upstream)
 	}
-}
-
-// TestNobodyWaitsForWhatWasGivenUp: no state will come.
-func TestNobodyWaitsForWhatWasGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-		c.retire(reason.Warming)
-		asked := time.Now()
-		if why := c.AwaitLoad(t.Context(), time.Minute, false); why != reason.Warming || time.Since(asked) != 0 {
-			t.Errorf("%q after %v, want %q at once", why, time.Since(asked), reason.Warming)
-		}
-	})
+	asked := time.Now()
+	if why := c.AwaitLoad(t.Context(), time.Minute, false); why != reason.Upstream || time.Since(asked) != 0 {
+		t.Errorf("a state that will not come is waited for: %q after %v", why, time.Since(asked))
+	}
 }
 
 // TestDoubt: what was taken from a collection, and is still to be written, must be what it would
@@ -292,18 +196,16 @@ func TestDoubt(t *testing.T) {
 		"read anew":                      {func(c *Collection) { c.load(index.NewTree(false), 99) }, reason.History, reason.History},
 		"read anew at the same revision": {func(c *Collection) { c.load(index.NewTree(false), 10) }, reason.Warming, reason.Warming},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-				latest, exact := at(c, false), at(c, true)
-				tt.then(c)
-				if got := c.Validity().WhyNot(latest, time.Now()); got != tt.latest {
-					t.Errorf("the newest state: %q, want %q", got, tt.latest)
-				}
-				if got := c.Validity().WhyNot(exact, time.Now()); got != tt.exact {
-					t.Errorf("an exact one: %q, want %q", got, tt.exact)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
+			latest, exact := at(c, false), at(c, true)
+			tt.then(c)
+			if got := c.Validity().WhyNot(latest, time.Now()); got != tt.latest {
+				t.Errorf("the newest state: %q, want %q", got, tt.latest)
+			}
+			if got := c.Validity().WhyNot(exact, time.Now()); got != tt.exact {
+				t.Errorf("an exact one: %q, want %q", got, tt.exact)
+			}
 		})
 	}
 }

@@ -190,6 +190,12 @@ func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newCluster(t, 1)) })
 }
 
+// runInBubble is inBubble, by a name.
+func runInBubble(t *testing.T, name string, test func(t *testing.T, c *cluster)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inBubble(t, test) })
+}
+
 // client reads what a cursor tells. It is closed at the end of the test, if not before.
 type client struct {
 	*Cursor
@@ -474,21 +480,19 @@ func TestBehindItsState(t *testing.T) {
 		"the state is loaded anew": {happens: (*cluster).renew, late: EndBehind, newest: EndBehind},
 		"it is in doubt":           {happens: func(c *cluster) { c.hub.End(true) }, early: EndLost, late: EndLost, newest: EndLost},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
-				w := c.watch(queries(t)["a namespace"], Options{After: 10})
-				for i := range uint64(3) {
-					c.change(11+i, index.Change{After: c.object("elsewhere", fmt.Sprint(i), "1", "", 11+i)})
-				}
-				newest := c.watch(queries(t)["all"], Options{After: c.span.To})
-				tt.happens(c)
-				expect.Same(t, tt.early, w.Interrupted(t.Context()))
-				time.Sleep(stateFor - time.Second)
-				expect.Same(t, tt.early, w.Interrupted(t.Context()))
-				time.Sleep(time.Second)
-				expect.Same(t, tt.late, w.Interrupted(t.Context()))
-				expect.Same(t, tt.newest, newest.Interrupted(t.Context()))
-			})
+		runInBubble(t, name, func(t *testing.T, c *cluster) {
+			w := c.watch(queries(t)["a namespace"], Options{After: 10})
+			for i := range uint64(3) {
+				c.change(11+i, index.Change{After: c.object("elsewhere", fmt.Sprint(i), "1", "", 11+i)})
+			}
+			newest := c.watch(queries(t)["all"], Options{After: c.span.To})
+			tt.happens(c)
+			expect.Same(t, tt.early, w.Interrupted(t.Context()))
+			time.Sleep(stateFor - time.Second)
+			expect.Same(t, tt.early, w.Interrupted(t.Context()))
+			time.Sleep(time.Second)
+			expect.Same(t, tt.late, w.Interrupted(t.Context()))
+			expect.Same(t, tt.newest, newest.Interrupted(t.Context()))
 		})
 	}
 }
@@ -504,29 +508,27 @@ func TestEndsAfterTheState(t *testing.T) {
 		"the state is in doubt by then": func(c *cluster) { c.hub.End(true) },
 		"shutdown":                      func(c *cluster) { c.hub.EndWithin(longestEnd, EndShutdown) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
-				all := c.clients(clients, "n1", Options{})
-				c.add("n2")
-				c.add("n2")
-				happens(c)
-				time.Sleep(longestEnd - time.Second) // for most, the end was planned earlier
-				told := time.Now()
-				ends := make(chan time.Time, clients)
-				for _, w := range all {
-					go func() {
-						w.InitialSent()
-						w.readOn(t.Context())
-						w.Close(w.AwaitEnd(t.Context(), w.end))
-						ends <- time.Now()
-					}()
+		runInBubble(t, name, func(t *testing.T, c *cluster) {
+			all := c.clients(clients, "n1", Options{})
+			c.add("n2")
+			c.add("n2")
+			happens(c)
+			time.Sleep(longestEnd - time.Second) // for most, the end was planned earlier
+			told := time.Now()
+			ends := make(chan time.Time, clients)
+			for _, w := range all {
+				go func() {
+					w.InitialSent()
+					w.readOn(t.Context())
+					w.Close(w.AwaitEnd(t.Context(), w.end))
+					ends <- time.Now()
+				}()
+			}
+			for range clients {
+				if after := (<-ends).Sub(told); after < atLeast || after > atLeast+longestEnd {
+					t.Errorf("one ends %v after it was told its state", after)
 				}
-				for range clients {
-					if after := (<-ends).Sub(told); after < atLeast || after > atLeast+longestEnd {
-						t.Errorf("one ends %v after it was told its state", after)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -681,45 +683,43 @@ func TestALostSpanIsLetGo(t *testing.T) {
 // that were proven, or with none that is in doubt.
 func TestLostSpan(t *testing.T) {
 	for _, doubt := range []bool{false, true} {
-		t.Run(fmt.Sprintf("doubt=%t", doubt), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
-				begun := time.Now()
-				ends := make(chan time.Duration, 1000)
-				told := make(chan int, 1000)
-				for range 1000 {
-					w := c.watch(queries(t)["all"], Options{After: 10})
-					go func() {
-						w.readOn(t.Context())
-						told <- len(w.events)
-						ends <- time.Since(begun)
-						w.Close(w.end)
-					}()
+		runInBubble(t, fmt.Sprintf("doubt=%t", doubt), func(t *testing.T, c *cluster) {
+			begun := time.Now()
+			ends := make(chan time.Duration, 1000)
+			told := make(chan int, 1000)
+			for range 1000 {
+				w := c.watch(queries(t)["all"], Options{After: 10})
+				go func() {
+					w.readOn(t.Context())
+					told <- len(w.events)
+					ends <- time.Since(begun)
+					w.Close(w.end)
+				}()
+			}
+			synctest.Wait()
+			want := 0
+			if doubt {
+				c.hub.End(true)
+			}
+			c.add("n1")
+			if !doubt {
+				want = 1
+				c.hub.End(false)
+			}
+			var at []time.Duration
+			for range 1000 {
+				if got := <-told; got != want {
+					t.Fatalf("told %d events, not %d", got, want)
 				}
-				synctest.Wait()
-				want := 0
-				if doubt {
-					c.hub.End(true)
-				}
-				c.add("n1")
-				if !doubt {
-					want = 1
-					c.hub.End(false)
-				}
-				var at []time.Duration
-				for range 1000 {
-					if got := <-told; got != want {
-						t.Fatalf("told %d events, not %d", got, want)
-					}
-					at = append(at, <-ends)
-				}
-				if first, last := slices.Min(at), slices.Max(at); first < atLeast || last < 3*time.Second || last > atLeast+longestEnd {
-					t.Errorf("ended between %v and %v", first, last)
-				}
-				synctest.Wait()
-				if n := c.hub.Cursors(); n != 0 {
-					t.Errorf("%d cursors are left", n)
-				}
-			})
+				at = append(at, <-ends)
+			}
+			if first, last := slices.Min(at), slices.Max(at); first < atLeast || last < 3*time.Second || last > atLeast+longestEnd {
+				t.Errorf("ended between %v and %v", first, last)
+			}
+			synctest.Wait()
+			if n := c.hub.Cursors(); n != 0 {
+				t.Errorf("%d cursors are left", n)
+			}
 		})
 	}
 }
@@ -1037,24 +1037,22 @@ func TestLastBookmark(t *testing.T) {
 		{"lost", func(h *Hub) { h.End(false) }, []uint64{25}},
 		{"doubt", func(h *Hub) { h.End(true) }, nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
-				quiet := c.watch(queries(t)["a label"], Options{After: 10, Bookmarks: true})
-				never := c.watch(queries(t)["a label"], Options{After: 10})
-				c.change(20, index.Change{After: c.object("n1", "x", "2", "node1", 20)})
-				c.span.To = 25
-				c.hub.Publish(c.span)
-				synctest.Wait()
-				tt.end(c.hub)
-				quiet.readOn(t.Context())
-				never.readOn(t.Context())
-				if diff := cmp.Diff(tt.want, quiet.bookmarks); diff != "" {
-					t.Errorf("bookmarks (-want +got):\n%s", diff)
-				}
-				if len(never.bookmarks) > 0 || len(never.events)+len(quiet.events) > 0 {
-					t.Errorf("without bookmarks: %d, and events %q, %q", never.bookmarks, never.events, quiet.events)
-				}
-			})
+		runInBubble(t, tt.name, func(t *testing.T, c *cluster) {
+			quiet := c.watch(queries(t)["a label"], Options{After: 10, Bookmarks: true})
+			never := c.watch(queries(t)["a label"], Options{After: 10})
+			c.change(20, index.Change{After: c.object("n1", "x", "2", "node1", 20)})
+			c.span.To = 25
+			c.hub.Publish(c.span)
+			synctest.Wait()
+			tt.end(c.hub)
+			quiet.readOn(t.Context())
+			never.readOn(t.Context())
+			if diff := cmp.Diff(tt.want, quiet.bookmarks); diff != "" {
+				t.Errorf("bookmarks (-want +got):\n%s", diff)
+			}
+			if len(never.bookmarks) > 0 || len(never.events)+len(quiet.events) > 0 {
+				t.Errorf("without bookmarks: %d, and events %q, %q", never.bookmarks, never.events, quiet.events)
+			}
 		})
 	}
 }

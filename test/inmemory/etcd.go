@@ -84,9 +84,8 @@ type Etcd struct {
 	states   map[string]map[string]Object // newest, by path and key
 	written  chan struct{}                // closed at the next change
 	values   int
-	// pasts are the changes before each restore; restored is when the last one was over.
-	pasts    [][]Change
-	restored time.Time
+	// pasts are the changes before each restore.
+	pasts [][]Change
 }
 
 func newEtcd() *Etcd {
@@ -155,7 +154,6 @@ func (e *Etcd) Restore(revision int64) {
 	for _, ch := range e.changes {
 		e.applyLocked(ch)
 	}
-	e.restored = time.Now()
 }
 
 func (e *Etcd) applyLocked(ch Change) {

@@ -1,8 +1,6 @@
 package inmemory
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/listproxy/listproxy/test/differential/body"
 )
 
 // compaction is how long etcd keeps what was before.
@@ -22,22 +22,6 @@ type query struct {
 	match    string // Exact, NotOlderThan or empty
 	limit    int
 	start    string // of a continuation: a key
-}
-
-// token is what a continue token holds (apiserver's storage package).
-type token struct {
-	Version  string `json:"v"`
-	Revision int64  `json:"rv"`
-	Start    string `json:"start"`
-}
-
-// Token is the continue token of a list that ended before a key.
-func Token(revision int64, start string) string {
-	data, err := json.Marshal(token{"meta.k8s.io/v1", revision, "/" + start})
-	if err != nil {
-		return ""
-	}
-	return base64.RawURLEncoding.EncodeToString(data)
 }
 
 func namespaceOf(path string, k Kind) (namespace string, within bool) {
@@ -82,12 +66,8 @@ func readQuery(r *http.Request, k Kind, namespace string) (q query, err error) {
 		q.Color = color
 	}
 	if text := values.Get("continue"); text != "" {
-		data, err := base64.RawURLEncoding.DecodeString(text)
+		t, err := body.DecodeToken(text)
 		if err != nil {
-			return q, err
-		}
-		var t token
-		if err := json.Unmarshal(data, &t); err != nil {
 			return q, err
 		}
 		q.revision, q.match, q.start = t.Revision, "Exact", strings.TrimPrefix(t.Start, "/")
@@ -164,7 +144,7 @@ func (e *Etcd) write(past int, k Kind, revision int64, q query, metadata bool, f
 			if q.Namespace != "" {
 				start = strings.TrimPrefix(start, q.Namespace+"/")
 			}
-			next = Token(revision, start)
+			next = body.Token{Version: "meta.k8s.io/v1", Revision: revision, Start: "/" + start}.Encode()
 			if q.Color == "" && q.Name == "" {
 				remaining = fmt.Sprintf(`"remainingItemCount":%d,`, left)
 			}
@@ -189,8 +169,8 @@ func (e *Etcd) write(past int, k Kind, revision int64, q query, metadata bool, f
 
 // Start is the key at which a token goes on, within its namespace if the list had one.
 func Start(text string) string {
-	var t token
-	if data, err := base64.RawURLEncoding.DecodeString(text); err != nil || json.Unmarshal(data, &t) != nil {
+	t, err := body.DecodeToken(text)
+	if err != nil {
 		return ""
 	}
 	return strings.TrimPrefix(t.Start, "/")

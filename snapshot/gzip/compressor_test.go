@@ -267,43 +267,6 @@ func TestPiecesBehindTheFirst(t *testing.T) {
 	}
 }
 
-// TestEvents: the initial events of a watch, and members that are joined to them, whatever was kept
-// of the same objects in a list.
-func TestEvents(t *testing.T) {
-	c := newTestCompressor(t, 64<<20)
-	frame := wire.FixedFrame("PodList", "v1")
-	for _, objects := range [][]*index.Object{nil, someObjects(1, 1, 10), someObjects(1_000, 500, 6600), someObjects(20_000, 3, maxStored)} {
-		for range 3 {
-			compressed(t, c, objects)
-			c.segments.Wait()
-			var out, want bytes.Buffer
-			n, plain, err := c.WriteEvents(&out, frame, objects, []byte("the end\n"), func() bool { return true })
-			if n != len(objects) || err != nil {
-				t.Fatal(n, err)
-			}
-			for _, o := range objects {
-				want.Write(frame.AppendEvent(nil, wire.Added, o.Bytes))
-			}
-			want.WriteString("the end\n")
-			if int(plain) != want.Len() {
-				t.Errorf("%d bytes are said to be %d", want.Len(), plain)
-			}
-			for _, later := range [][]byte{[]byte("one"), bytes.Repeat([]byte("many"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored)} {
-				half := len(later) / 2
-				expect.NoError(t, WriteStored(&out, slices.Values([][]byte{later[:half], later[half:]})))
-				want.Write(later)
-			}
-			if got, err := unpack(&out); err != nil || !bytes.Equal(got, want.Bytes()) {
-				t.Fatalf("%d objects: %d bytes came out, not %d: %v", len(objects), len(got), want.Len(), err)
-			}
-			c.segments.Wait()
-		}
-		if made := c.made.Load(); len(objects) == 1 && made != 2 {
-			t.Errorf("%d segments were made, not one for the list and one for the events", made)
-		}
-	}
-}
-
 // connection is what a client reads from. It notes when the client wants what has not come yet.
 type connection struct {
 	bytes.Buffer
@@ -316,32 +279,51 @@ func (c *connection) Read(p []byte) (int, error) {
 	return c.Buffer.Read(p)
 }
 
-// TestEventsAreReadAtOnce: Go's reader, with which client-go reads, hands out all that a member of a
-// watch holds before it waits for the next one, which may come much later.
-func TestEventsAreReadAtOnce(t *testing.T) {
+// TestEvents: the initial events of a watch, and members that are joined to them, whatever was kept
+// of the same objects in a list. Go's reader, with which client-go reads, hands out all that a member
+// holds before it waits for the next one, which may come much later.
+func TestEvents(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
 	frame := wire.FixedFrame("PodList", "v1")
-	for _, objects := range [][]*index.Object{nil, someObjects(1, 1, 10), someObjects(1_000, 500, 6600)} {
-		var conn connection
-		if _, _, err := c.WriteEvents(&conn, frame, objects, []byte("the end\n"), func() bool { return true }); err != nil {
-			t.Fatal(err)
-		}
-		size := len("the end\n")
-		for _, o := range objects {
-			size += len(frame.AppendEvent(nil, wire.Added, o.Bytes))
-		}
-		client, err := gzip.NewReader(&conn)
-		expect.NoError(t, err)
-		reads := func(size int) {
-			t.Helper()
-			if _, err := io.ReadFull(client, make([]byte, size)); err != nil || conn.waits {
-				t.Fatalf("%d objects: of %d bytes the client waits for more: %t, %v", len(objects), size, conn.waits, err)
+	for _, objects := range [][]*index.Object{nil, someObjects(1, 1, 10), someObjects(1_000, 500, 6600), someObjects(20_000, 3, maxStored)} {
+		for range 3 {
+			compressed(t, c, objects)
+			c.segments.Wait()
+			var conn connection
+			n, plain, err := c.WriteEvents(&conn, frame, objects, []byte("the end\n"), func() bool { return true })
+			if n != len(objects) || err != nil {
+				t.Fatal(n, err)
 			}
+			var want []byte
+			for _, o := range objects {
+				want = frame.AppendEvent(want, wire.Added, o.Bytes)
+			}
+			want = append(want, "the end\n"...)
+			if int(plain) != len(want) {
+				t.Errorf("%d bytes are said to be %d", len(want), plain)
+			}
+			client, err := gzip.NewReader(&conn)
+			expect.NoError(t, err)
+			reads := func(want []byte) {
+				t.Helper()
+				got := make([]byte, len(want))
+				if _, err := io.ReadFull(client, got); err != nil || conn.waits || !bytes.Equal(got, want) {
+					t.Fatalf("%d objects: of %d bytes the client waits for more: %t, %v", len(objects), len(want), conn.waits, err)
+				}
+			}
+			reads(want)
+			for _, later := range [][]byte{[]byte("one"), bytes.Repeat([]byte("many"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored)} {
+				half := len(later) / 2
+				expect.NoError(t, WriteStored(&conn, slices.Values([][]byte{later[:half], later[half:]})))
+				reads(later)
+			}
+			if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("more comes out: %v", err)
+			}
+			c.segments.Wait()
 		}
-		reads(size)
-		for _, later := range [][]byte{[]byte("one"), bytes.Repeat([]byte("many"), maxStored), bytes.Repeat([]byte("x"), maxStored)} {
-			expect.NoError(t, WriteStored(&conn, slices.Values([][]byte{later})))
-			reads(len(later))
+		if made := c.made.Load(); len(objects) == 1 && made != 2 {
+			t.Errorf("%d segments were made, not one for the list and one for the events", made)
 		}
 	}
 }

@@ -684,20 +684,12 @@ func TestALostSpanIsLetGo(t *testing.T) {
 func TestLostSpan(t *testing.T) {
 	for _, doubt := range []bool{false, true} {
 		runInBubble(t, fmt.Sprintf("doubt=%t", doubt), func(t *testing.T, c *cluster) {
-			begun := time.Now()
-			ends := make(chan time.Duration, 1000)
-			told := make(chan int, 1000)
-			for range 1000 {
-				w := c.watch(queries(t)["all"], Options{After: 10})
-				go func() {
-					w.readOn(t.Context())
-					told <- len(w.events)
-					ends <- time.Since(begun)
-					w.Close(w.end)
-				}()
+			begun, ends, want := time.Now(), make(chan time.Time, 1000), 0
+			all := c.clients(1000, "n1", Options{})
+			for _, w := range all {
+				w.follow(t, ends)
 			}
 			synctest.Wait()
-			want := 0
 			if doubt {
 				c.hub.End(true)
 			}
@@ -707,11 +699,13 @@ func TestLostSpan(t *testing.T) {
 				c.hub.End(false)
 			}
 			var at []time.Duration
-			for range 1000 {
-				if got := <-told; got != want {
+			for range all {
+				at = append(at, (<-ends).Sub(begun))
+			}
+			for _, w := range all {
+				if got := len(w.events); got != want {
 					t.Fatalf("told %d events, not %d", got, want)
 				}
-				at = append(at, <-ends)
 			}
 			if first, last := slices.Min(at), slices.Max(at); first < atLeast || last < 3*time.Second || last > atLeast+longestEnd {
 				t.Errorf("ended between %v and %v", first, last)
@@ -746,13 +740,8 @@ func TestManyLostSpans(t *testing.T) {
 					c := newCluster(t, 1)
 					c.hub = NewHub(testForm(t), c.span, &Counts{}, &pacer)
 					all = append(all, c.hub)
-					for range each {
-						w := c.watch(queries(t)["all"], Options{After: 10})
-						go func() {
-							w.readOn(t.Context())
-							ends <- time.Now()
-							w.Close(w.end)
-						}()
+					for _, w := range c.clients(each, "n1", Options{}) {
+						w.follow(t, ends)
 					}
 				}
 				time.Sleep(atLeast)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -131,7 +132,8 @@ func FuzzJSONStream(f *testing.F) {
 	const event = `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"}}}` + "\n"
 	for _, stream := range []string{
 		event + event, event + `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"5"}}}` + "\n", event + event[:20],
-		event + "\n" + event, `{"type":"ERROR","object":{"kind":"Status","code":410}}` + "\n", "{}{}\n",
+		event + "\n" + event, strings.Replace(event, `"a"`, `"`+strings.Repeat("a", 9<<10)+`"`, 1), // longer than what is read at once
+		`{"type":"ERROR","object":{"kind":"Status","code":410}}` + "\n", "{}{}\n",
 	} {
 		f.Add([]byte(stream))
 	}

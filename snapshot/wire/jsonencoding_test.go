@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -172,21 +171,5 @@ func TestDecodeEventErrors(t *testing.T) {
 		if _, err := (jsonEncoding{}).Event([]byte(line)); !errors.As(err, &contradiction) {
 			t.Errorf("%s: %v, want poison", line, err)
 		}
-	}
-}
-
-func TestReadLine(t *testing.T) {
-	in := bytes.NewReader([]byte("short\n"))
-	line, err := (jsonEncoding{}).Record(bufio.NewReader(in), nil)
-	if err != nil || string(line) != "short\n" {
-		t.Errorf("got %q, %v", line, err)
-	}
-	// A line that is cut is an end, not garbage: the watch is resumed.
-	if _, err := (jsonEncoding{}).Record(bufio.NewReader(bytes.NewReader([]byte(`{"type":"ADDED",`))), nil); !errors.Is(err, ErrEnded) {
-		t.Errorf("a cut line: %v, want %v", err, ErrEnded)
-	}
-	long := append(bytes.Repeat([]byte("x"), 300<<10), '\n')
-	if line, err := (jsonEncoding{}).Record(bufio.NewReader(bytes.NewReader(long)), nil); err != nil || !bytes.Equal(line, long) {
-		t.Errorf("a long line: %d bytes, %v", len(line), err)
 	}
 }

@@ -1,20 +1,12 @@
 package cluster
 
+import "github.com/listproxy/listproxy/test/harness/kinds"
+
 // definitions returns the CustomResourceDefinitions of the custom resources: a namespaced one in
 // two versions, the older of which warns and selects by less, and one for the whole cluster.
 func definitions() []object {
 	schema := func(description string) object {
 		return object{"openAPIV3Schema": schemaOf(description)}
-	}
-	definition := func(plural, kind, scope string, versions ...any) object {
-		return object{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-			"metadata": object{"name": plural + "." + Group},
-			"spec": object{
-				"group": Group, "scope": scope, "versions": versions,
-				"names": object{"plural": plural, "kind": kind, "listKind": kind + "List"},
-			},
-		}
 	}
 	selectable := func(all []Field) []any {
 		var paths []any
@@ -30,8 +22,8 @@ func definitions() []object {
 		"deprecated":       true, "deprecationWarning": `use v1, "now"`,
 	}
 	return []object{
-		definition("gadgets", "Gadget", "Namespaced", current, deprecated),
-		definition("widgets", "Widget", "Cluster", current),
+		kinds.Kind{APIVersion: Group + "/v1", Name: "Gadget", Plural: "gadgets"}.Definition(current, deprecated),
+		kinds.Kind{APIVersion: Group + "/v1", Name: "Widget", Plural: "widgets", ClusterScoped: true}.Definition(current),
 	}
 }
 

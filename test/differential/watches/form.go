@@ -76,10 +76,6 @@ type form struct {
 	bookmarks      bool   // allowWatchBookmarks
 	representation differential.Representation
 	selector       differential.Selector
-	// legacy: by a path with /watch/ in it, and without watch=1.
-	legacy bool
-	// name of the one object that such a path is of.
-	name string
 	// seconds after which it is to end, while it is being read; 0: it is not.
 	seconds int
 	// odd: it may be refused, or ends at once. Only the two sides are compared.
@@ -110,16 +106,15 @@ func (f form) begins(watchList bool) (_ oracle.Beginning, ending bool) {
 	case f.initial == no:
 		return oracle.FromNow, false
 	}
-	// What is not said is taken for true, but by the old paths.
-	defaulted := watchList && !f.legacy && f.start != zeros
-	return oracle.FromState, f.bookmarks && defaulted
+	// What is not said is taken for true.
+	return oracle.FromState, f.bookmarks && watchList && f.start != zeros
 }
 
 // memory reports whether listproxy is to answer from memory.
 func (f form) memory(watchList bool) bool {
 	begins, ending := f.begins(watchList)
 	switch {
-	case f.odd, f.unusual, f.legacy, f.start == old, f.start == distant, f.start == future, f.start == zeros:
+	case f.odd, f.unusual, f.start == old, f.start == distant, f.start == future, f.start == zeros:
 		return false
 	case begins == oracle.FromNow, begins == oracle.FromState && !ending:
 		return false

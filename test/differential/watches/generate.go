@@ -43,10 +43,9 @@ func (g *generator) form() (form, bool) {
 		f.Header.Set("Accept", accept)
 	}
 	f.odd = f.Namespace != "" && !f.Resource.Namespaced // there is no such path
-	if usual {
-		f.Query.Set("watch", "true")
-	} else {
-		g.path(&f)
+	f.Query.Set("watch", "true")
+	if !usual {
+		f.Query.Set("watch", g.spelled(&f, yes))
 	}
 	if !g.startAt(&f) {
 		return f, false
@@ -98,37 +97,6 @@ func (g *generator) spelled(f *form, c choice) string {
 	}
 	f.unusual = f.unusual || spelled == "yes"
 	return spelled
-}
-
-// path asks for a watch: by the parameter, or by an old path.
-func (g *generator) path(f *form) {
-	if !g.one(10) {
-		f.Query.Set("watch", g.spelled(f, yes))
-		return
-	}
-	if f.Resource.Group == cluster.Group { // has no such paths
-		f.odd = true
-	}
-	f.Path = legacyPath(f.Resource.Path(f.Namespace))
-	f.legacy, f.initial = true, absent
-	if g.one(3) {
-		f.Query.Set("watch", "1")
-		f.legacy, f.unusual = false, true
-		return
-	}
-	if g.one(4) && (f.Namespace != "" || !f.Resource.Namespaced) && f.selector == differential.None {
-		f.name = pick(g, f.Resource.Names()...)
-		f.Path += "/" + f.name
-	}
-}
-
-// legacyPath puts watch/ behind the version.
-func legacyPath(path string) string {
-	parts := strings.SplitN(path, "/", 5)
-	if parts[1] == "api" { // "", api, v1, …
-		return "/api/" + parts[2] + "/watch/" + strings.Join(parts[3:], "/")
-	}
-	return "/apis/" + parts[2] + "/" + parts[3] + "/watch/" + parts[4]
 }
 
 // startAt says from where. It is not ok if no revision is known yet.
@@ -197,5 +165,9 @@ func (g *generator) oddity(f *form) {
 		accept("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"), accept("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v9"),
 		accept("application/cbor"), accept("application/cbor-seq,application/json"), accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
 		func() { f.RawQuery = "watch=%zz" },
+		func() { // by an old path, which custom resources have not
+			f.Path = strings.Replace(f.Resource.Path(f.Namespace), "/v1/", "/v1/watch/", 1)
+			f.Query.Del("watch")
+		},
 	)()
 }

@@ -101,9 +101,6 @@ func (f form) selection() differential.Question {
 			q.Query[name] = f.Query[name]
 		}
 	}
-	if f.name != "" {
-		q.Query.Set("fieldSelector", "metadata.name="+f.name)
-	}
 	return q
 }
 

@@ -26,11 +26,10 @@ const soon = 50
 
 // deck deals all cards in rounds, in an order of chance. Safe for concurrent use.
 type deck struct {
-	mu     sync.Mutex
-	rng    *rand.Rand
-	cards  []card
-	left   []card
-	rounds int // that have been begun
+	mu    sync.Mutex
+	rng   *rand.Rand
+	cards []card
+	left  []card
 }
 
 // newDeck returns the deck of the resources in focus.
@@ -72,7 +71,6 @@ func (d *deck) deal() card {
 	if len(d.left) == 0 {
 		d.left = slices.Clone(d.cards)
 		d.rng.Shuffle(len(d.left), func(i, j int) { d.left[i], d.left[j] = d.left[j], d.left[i] })
-		d.rounds++
 	}
 	next := d.left[0]
 	d.left = d.left[1:]

@@ -186,7 +186,7 @@ func (l *life) check(revs []uint64) error {
 		}
 	}
 	if l.known {
-		if err := l.checkKept(v); err != nil {
+		if err := l.checkKept(v, fresh && !l.broken); err != nil {
 			return err
 		}
 	}
@@ -197,8 +197,9 @@ func (l *life) check(revs []uint64) error {
 }
 
 // checkKept: who follows from Kept on is told all that happened after it, and nothing that happened
-// before the state was loaded. Where nothing happens, Kept stays where it is.
-func (l *life) checkKept(v *View) error {
+// before the state was loaded. Where nothing happens, Kept stays where it is. Nobody can follow from before,
+// and everybody from there, if there is a state.
+func (l *life) checkKept(v *View, state bool) error {
 	live, last := v.live(), l.told
 	kept, latest := live.Kept(), last.From
 	var want, got []uint64
@@ -218,6 +219,11 @@ func (l *life) checkKept(v *View) error {
 	}
 	if !slices.Equal(want, got) || kept < last.From || kept > latest {
 		return fmt.Errorf("after %d, changes are kept at %d, not at %d; the state was loaded at %d, and the interval begins at %d", kept, got, want, last.From, live.From)
+	}
+	for rev, want := range map[uint64]reason.Reason{kept - 1: reason.History, kept: reason.None} {
+		if _, why := v.follow(time.Now(), modelStaleness, rev, true); state && why != want {
+			return fmt.Errorf("to follow from %d: %q, want %q; changes are kept after %d", rev, why, want, kept)
+		}
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func TestSelectedPages(t *testing.T) {
 		}
 	}
 	for range 600 {
-		namespace, name := pick("a", "a-b", "b"), fmt.Sprintf("p%d", rnd.IntN(60))
+		namespace, name := pick("a", "a-b", "a0", "b"), fmt.Sprintf("p%d", rnd.IntN(60))
 		if key := JoinKey(namespace, name); rnd.IntN(4) == 0 {
 			state.Remove(key)
 			delete(sets, key)
@@ -98,13 +98,16 @@ func TestSelectedPages(t *testing.T) {
 		}
 		var want []string
 		next, remaining := "", int64(0)
-		from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
+		prefix := ""
+		if q.Scope.Namespace != "" {
+			prefix = q.Scope.Namespace + "/"
+		}
 		for _, key := range keys {
 			switch full := q.Limit > 0 && int64(len(want)) == q.Limit; {
-			case key < from || end != "" && key >= end, q.Name != "" && key != q.Scope.Prefix()+q.Name:
+			case key < prefix+q.Start || !strings.HasPrefix(key, prefix), q.Name != "" && key != prefix+q.Name:
 			case full && q.Newest && byNode && sets[key]["spec.nodeName"] != node: // the page ends where the index ends
 			case full:
-				next = (want[len(want)-1] + "\x00")[len(q.Scope.Prefix()):]
+				next = (want[len(want)-1] + "\x00")[len(prefix):]
 				remaining++
 			case l.Matches(labelled[key]) && s.Matches(sets[key]):
 				want = append(want, key)

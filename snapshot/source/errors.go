@@ -40,9 +40,9 @@ func Troubled(err error) bool {
 }
 
 // IsTrouble reports whether err says how the upstream or the way to it is, and nothing of what was
-// asked for.
+// asked for. What breaks off a stream of HTTP/2, like a ping without an answer, is no [net.Error].
 func IsTrouble(err error) bool {
-	return wire.IsCut(err) || Troubled(err) || Answered(err, http.StatusUnauthorized)
+	return wire.IsCut(err) || errors.Is(err, wire.ErrEnded) || Troubled(err) || Answered(err, http.StatusUnauthorized)
 }
 
 // Backoff is how long to wait between tries.

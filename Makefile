@@ -108,7 +108,6 @@ controlplane: bin/controlplane ## Run etcd and kube-apiserver to play with, unti
 # The last needs an older kube-apiserver. What is built before it does not count in its time limit.
 faults: tools ## Run every fault case, and print the result of each, about 30 minutes (FAULTS="-faults.duration 1m"), and an upgrade of API servers; longer the first time, while tools are built
 	$(GO) test -race -count 1 -timeout 60m -v ./test/faults -faults.all $(FAULTS)
-	$(GO) test -race -count 1 -timeout 60m -v ./test/faults/feed -run '^(TestChangesBelowTheLoad|TestRestoreToTheSameObjects)$$'
 	@$(GO) run ./test/controlplane/cmd/tool kube-apiserver-1.35.4 >/dev/null
 	$(GO) test -race -count 1 -timeout 60m -v ./test/faults/upstreams -upstreams.all
 

@@ -498,3 +498,14 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 		})
 	}
 }
+
+// TestShortWatchOverALoad: a short watch that began before a state was loaded anew tells of changes that
+// this state has in it. They contradict nothing.
+func TestShortWatchOverALoad(t *testing.T) {
+	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
+	v := c.view.Load()
+	a := progress{from: v.From - 2, revision: v.To + 1, changes: []uint64{v.From - 1}}
+	if later, err := c.take(a); err != nil || later.revision != 0 || c.view.Load().To != a.revision {
+		t.Errorf("it came to %d, %v, with %+v to be taken later", c.view.Load().To, err, later)
+	}
+}

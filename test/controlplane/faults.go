@@ -60,21 +60,3 @@ func (cp *ControlPlane) EmptyEtcd(ctx context.Context) error {
 		return cp.setUp(ctx)
 	})
 }
-
-// DamageEtcd writes bytes that no API server can read where one would keep an object, such as
-// "configmaps/default/name": until MendEtcd it can neither list the resource nor fill its watch
-// cache.
-func (cp *ControlPlane) DamageEtcd(ctx context.Context, object string) error {
-	if _, err := cp.etcdCall(ctx, "put", map[string]any{"key": []byte("/registry/" + object), "value": []byte("damaged")}); err != nil {
-		return fmt.Errorf("damage %s in etcd: %w", object, err)
-	}
-	return nil
-}
-
-// MendEtcd removes what DamageEtcd has written.
-func (cp *ControlPlane) MendEtcd(ctx context.Context, object string) error {
-	if _, err := cp.etcdCall(ctx, "deleterange", map[string]any{"key": []byte("/registry/" + object)}); err != nil {
-		return fmt.Errorf("remove %s from etcd: %w", object, err)
-	}
-	return nil
-}

@@ -1,0 +1,80 @@
+package forwarding
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/kinds"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
+)
+
+// TestPolicyFile: what the policy file says is done: what is kept, and what a limit means; and what
+// --eager says, in which forms.
+func TestPolicyFile(t *testing.T) {
+	t.Parallel()
+	config := filepath.Join(t.TempDir(), "policy.yaml")
+	expect.NoError(t, os.WriteFile(config, []byte(`apiVersion: listproxy.io/v1alpha1
+kind: Policy
+resources:
+- {group: "", resource: podtemplates, limitAtZero: honour}
+- {group: "", resource: limitranges, cache: never}
+- {group: "", resource: secrets, cache: onDemand}
+`), 0o600))
+	const templates = "/api/v1/namespaces/" + controlplane.TeamA + "/podtemplates"
+	direct := ask.MustNew(t, cp.RESTConfig(controlplane.Admin), patience)
+	for _, name := range []string{"policy-a", "policy-b", "policy-c"} {
+		object := kinds.Kind{APIVersion: "v1", Name: "PodTemplate"}.Object(name)
+		object["template"] = kinds.Fields{"spec": kinds.Fields{"containers": []kinds.Fields{{"name": "main", "image": "example.com/main:1"}}}}
+		_, err := direct.Do(t.Context(), http.MethodPost, templates, object)
+		expect.NoError(t, err)
+	}
+	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{
+		"--config", config, "--eager", "podtemplates,podtemplates/protobuf",
+	}})
+	via := ask.MustNew(t, p.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
+	// Both forms were there before any request.
+	ready, text := p.Ready(t.Context())
+	for _, check := range []string{"[+]collection/podtemplates.v1 ok", "[+]collection/podtemplates.v1/protobuf ok"} {
+		if !ready || !strings.Contains(text, check) {
+			t.Errorf("/readyz (%t) does not say %q: %s", ready, check, text)
+		}
+	}
+	// come waits until an answer comes from there. What is kept never comes from elsewhere later.
+	come := func(source, target string) (a ask.Answer) {
+		t.Helper()
+		expect.NoError(t, poll.Retry(t.Context(), target, func() (err error) {
+			a, err = via.Get(t.Context(), target)
+			switch {
+			case err != nil || strings.HasSuffix(a.Source(), source):
+				return err
+			case a.FromMemory(), strings.HasSuffix(a.Source(), "not-cached"):
+				return poll.Wrong(a.String())
+			}
+			return errors.New(a.String())
+		}))
+		return a
+	}
+	come("detail=not-cached", "/api/v1/limitranges?"+ask.AnyVersion)
+	come("hit; detail=any", "/api/v1/secrets?"+ask.AnyVersion)
+	// A page at any revision is the page at its revision, where the policy says so; elsewhere all comes.
+	page := come("hit; detail=any", templates+"?limit=2&"+ask.AnyVersion)
+	revision, err := page.Revision()
+	expect.NoError(t, err)
+	want, err := direct.Get(t.Context(), templates+"?"+ask.FirstPage(2, ask.Exactly(revision)))
+	expect.NoError(t, err)
+	if page.Meta().Continue == "" || string(oracle.Plain(page.Body)) != string(oracle.Plain(want.Body)) {
+		t.Errorf("a page at any revision: %s, and directly %s", page, want)
+	}
+	if all := come("hit; detail=any", "/api/v1/namespaces?limit=1&"+ask.AnyVersion); all.Meta().Continue != "" {
+		t.Errorf("a limit at any revision: %s", all)
+	}
+}

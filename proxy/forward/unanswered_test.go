@@ -218,3 +218,33 @@ func impersonating(t *testing.T, api proxytest.UpstreamServer) (known, authn.Ide
 	expect.NoError(t, f.up.Impersonate(own))
 	return f, authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
 }
+
+// TestTooManyIsTheUpstreams: a caller whom kube-apiserver turns away hears it as kube-apiserver said it, and
+// is not asked for again in its place.
+func TestTooManyIsTheUpstreams(t *testing.T) {
+	for _, method := range []string{"GET", "POST", "PATCH", "DELETE"} {
+		for contentType, says := range map[string]string{
+			"text/plain; charset=utf-8": "Too many requests, please try again later.\n",
+			"application/json":          `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","details":{"retryAfterSeconds":7},"code":429}` + "\n",
+		} {
+			var heard atomic.Int32
+			api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
+				heard.Add(1)
+				w.Header().Set("Content-Type", contentType)
+				w.Header().Set("Retry-After", "7")
+				w.WriteHeader(http.StatusTooManyRequests)
+				_, _ = io.WriteString(w, says)
+			})
+			k := newLoggedForwarder(t, api.Config(), slog.New(slog.DiscardHandler))
+			front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				k.ServeAs(w, r, k.caller, func(int64) (func(), bool) { return func() {}, true })
+			}), false)
+			res := proxytest.Do(t, front.Client(), httptest.NewRequestWithContext(t.Context(), method, front.URL+"/api/v1/namespaces/a/pods/b", nil))
+			body := proxytest.ReadAll(t, res.Body)
+			if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") != "7" || res.Header.Get("Content-Type") != contentType ||
+				body != says || heard.Load() != 1 {
+				t.Errorf("%s: %s, %v, heard %d times: %s", method, res.Status, res.Header, heard.Load(), body)
+			}
+		}
+	}
+}

@@ -1,13 +1,18 @@
 package faults
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -17,8 +22,8 @@ import (
 // clientCases break clients, and listproxy itself.
 func clientCases() []faultCase {
 	cases := []faultCase{
-		{name: "clients_slow_and_stuck", fault: (*scene).slowClients},
-		{name: "listproxy_killed", unserved: "no listproxy runs", fault: func(s *scene) time.Time {
+		{name: "clients_slow_and_stuck", soaks: true, fault: (*scene).slowClients},
+		{name: "listproxy_killed", runs: inFull, unserved: "no listproxy runs", fault: func(s *scene) time.Time {
 			old := s.proxies.All()[0]
 			old.Kill()
 			s.forget(old)
@@ -27,18 +32,30 @@ func clientCases() []faultCase {
 			s.start()
 			return killed
 		}},
-		{name: "listproxies_rolled", replicas: 2, answersAll: true, args: []string{"--shutdown-timeout", "1m"}, fault: func(s *scene) time.Time {
-			for _, old := range s.proxies.All() {
-				s.start()
-				s.forget(old)
-				// As endpoints and --shutdown-delay-duration do it: those who dial now already go
-				// elsewhere.
-				poll.Pause(s.Context(), max(dialled, *duration))
-				s.must(old.Stop())
+		// A second signal ends it, whatever is in flight: a write whose body does not come.
+		{name: "listproxy_told_twice_to_end", runs: inFull, args: []string{"--shutdown-timeout", "10m"}, unserved: "no listproxy runs", fault: func(s *scene) time.Time {
+			old := s.proxies.All()[0]
+			s.beginWrite()
+			s.must(old.Signal(syscall.SIGTERM))
+			s.must(poll.Retry(s.Context(), "the end to begin", func() error {
+				if !strings.Contains(old.Log(), "msg=stopping") {
+					return errors.New("it has not")
+				}
+				return nil
+			}))
+			s.forget(old)
+			if err := old.Stop(); err == nil || !strings.Contains(err.Error(), "signal: terminated") { // which sends it again
+				s.Errorf("it ended with %v", err)
 			}
-			return time.Now()
+			ended := time.Now()
+			s.start()
+			return ended
 		}},
-		{name: "memory_tight", shell: "export GOMEMLIMIT=24MiB", args: []string{"--cache-bytes", "256Ki"}, mayForward: true, fault: func(s *scene) time.Time {
+		{
+			name: "listproxies_rolled", runs: inFull, replicas: 2, answersAll: true, refusesNobody: true,
+			args: []string{"--shutdown-delay-duration", delay.String(), "--shutdown-timeout", "1m"}, fault: (*scene).rolled,
+		},
+		{name: "memory_tight", runs: inFull, shell: "export GOMEMLIMIT=24MiB", args: []string{"--cache-bytes", "256Ki"}, mayForward: true, fault: func(s *scene) time.Time {
 			s.hold()
 			return time.Now()
 		}},
@@ -57,8 +74,72 @@ func clientCases() []faultCase {
 	return cases
 }
 
-// dialled is how long it may take a client to connect.
-const dialled = 5 * time.Second
+const (
+	// noticed is how late a balancer hears that a replica is not ready any more.
+	noticed = 1500 * time.Millisecond
+	// delay is for how long replicas go on after SIGTERM: longer than that.
+	delay = 15 * time.Second
+)
+
+// rolled replaces all replicas, one by one. SIGTERM comes first, and the balancer, which looks at
+// /readyz, hears of it late. Meanwhile more clients read and write: one that keeps its connection, with
+// HTTP/1.1, and one that makes one for each request.
+func (s *scene) rolled() time.Time {
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	for _, keeps := range []bool{true, false} {
+		client, leave, err := s.stranger(s.viaConfig.BearerToken, &http.Transport{DisableKeepAlives: !keeps})
+		s.must(err)
+		s.Cleanup(leave)
+		for _, c := range []*ask.Client{client, s.via} {
+			all.Go(func() {
+				for poll.Pause(ctx, 2*askEvery) {
+					s.putAs(ctx, c, question{Collection: collections()[0], Query: ask.AnyVersion}, true, 0)
+					asked := time.Now()
+					a, err := s.Touch(ctx, c, pods, s.namespaces[0], marker)
+					if ctx.Err() == nil {
+						s.Tally.Heard(asked, a, err, false)
+					}
+				}
+			})
+		}
+	}
+	for _, old := range s.proxies.All() {
+		s.start()
+		s.proxies.Remove(old)
+		ended := make(chan error, 1)
+		go func() { ended <- old.Stop() }()
+		s.must(poll.Retry(ctx, "the balancer to hear of it", func() error {
+			if ready, said := old.Ready(ctx); ready {
+				return errors.New(said)
+			}
+			return nil
+		}))
+		poll.Pause(ctx, noticed)
+		s.proxies.Balancer.Remove(old.Address())
+		s.must(<-ended)
+	}
+	cancel()
+	all.Wait()
+	return time.Now()
+}
+
+// beginWrite sends half of a write, and returns when listproxy has begun to read it.
+func (s *scene) beginWrite() {
+	s.Helper()
+	conn, err := s.dial()
+	s.must(err)
+	s.Cleanup(func() { _ = conn.Close() })
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Expect: 100-continue\r\nContent-Length: 1000\r\n\r\n", configMaps.Path(s.namespaces[0]), s.viaConfig.BearerToken)
+	s.must(err)
+	if status, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.HasPrefix(status, "HTTP/1.1 100 ") {
+		s.Fatalf("the write is not awaited: %s, %v", status, err)
+	}
+	_, err = fmt.Fprint(conn, "{")
+	s.must(err)
+}
 
 const (
 	slowClients  = 10

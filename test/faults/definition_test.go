@@ -3,20 +3,13 @@ package faults
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/test/controlplane"
-	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
-	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/oracle"
@@ -24,14 +17,14 @@ import (
 
 var gadgets = kind{APIVersion: "restored.test/v1", Name: "Gadget", Plural: "gadgets", Rest: `{"spec":{}}`}
 
-// gadgetSchema is that of a custom kind. If there is a default, kube-apiserver writes it into
+// gadgetVersion is that of a custom kind. If there is a default, kube-apiserver writes it into
 // objects that have an inner object, and into no others: the newest of them need not show that the
 // definition has changed.
-func gadgetSchema(size fieldsOf) fieldsOf {
+func gadgetVersion(size fieldsOf) fieldsOf {
 	inner := fieldsOf{"type": "object", "properties": fieldsOf{"size": size}}
-	return fieldsOf{"type": "object", "properties": fieldsOf{
+	return kinds.Version(fieldsOf{"type": "object", "properties": fieldsOf{
 		"spec": fieldsOf{"type": "object", "properties": fieldsOf{"inner": inner}},
-	}}
+	}})
 }
 
 // TestDefinitionAfterRestore changes the definition of custom resources after etcd was restored, at
@@ -40,19 +33,17 @@ func gadgetSchema(size fieldsOf) fieldsOf {
 func TestDefinitionAfterRestore(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	plane, leave, err := broken.enter(context.WithoutCancel(t.Context()))
-	t.Cleanup(leave)
-	expect.NoError(t, err)
-	direct := ask.MustNew(t, plane.RESTConfig(controlplane.Admin), requestTimeout)
+	s := newScene(t, broken, "definition", *binary)
+	mend(s)
 	until := func(what string, look func() error) {
 		t.Helper()
-		expect.NoError(t, poll.Retry(t.Context(), what, look))
+		s.must(poll.Retry(t.Context(), what, look))
 	}
 	// write writes and returns the object's revision.
 	write := func(method, path string, object any) (revision uint64) {
 		t.Helper()
 		until(method+" "+path, func() error {
-			a, err := direct.Do(t.Context(), method, path, object)
+			a, err := s.direct.Do(t.Context(), method, path, object)
 			if err != nil {
 				return err
 			}
@@ -62,9 +53,9 @@ func TestDefinitionAfterRestore(t *testing.T) {
 		return revision
 	}
 	path := gadgets.Path("default")
-	write(http.MethodPost, kinds.Definitions, gadgets.Definition(kinds.Version(gadgetSchema(fieldsOf{"type": "string"}))))
+	write(http.MethodPost, kinds.Definitions, gadgets.Definition(gadgetVersion(fieldsOf{"type": "string"})))
 	t.Cleanup(func() { // the stage is others' as well
-		if _, err := direct.Do(context.WithoutCancel(t.Context()), http.MethodDelete, gadgets.DefinitionPath(), nil); err != nil {
+		if _, err := s.direct.Do(context.WithoutCancel(t.Context()), http.MethodDelete, gadgets.DefinitionPath(), nil); err != nil {
 			t.Error(err)
 		}
 	})
@@ -72,69 +63,56 @@ func TestDefinitionAfterRestore(t *testing.T) {
 	hasInner.Rest = `{"spec":{"inner":{}}}`
 	write(http.MethodPost, path, hasInner.Object("has-inner"))
 	write(http.MethodPost, path, gadgets.Object("newest"))
-	snapshot, err := plane.SnapshotEtcd(t.Context())
-	expect.NoError(t, err)
+	snapshot, err := s.plane.SnapshotEtcd(t.Context())
+	s.must(err)
 
-	door, err := hop.StartBalancer()
-	expect.NoError(t, err)
-	t.Cleanup(door.Close)
-	own := plane.RESTConfig(controlplane.Feed)
-	door.Add(strings.TrimPrefix(own.Host, "https://"))
-	own.Host = "https://" + door.Address()
-	listproxy := harness.RunProxy(t, harness.ProxyOptions{Upstream: own, Binary: *binary, Args: []string{
-		"--staleness-bound", load.Bound.String(), "--self-check-interval", "0",
-	}})
-	via := ask.MustNew(t, listproxy.RESTConfig(plane.RESTConfig(controlplane.Admin)), requestTimeout)
-	// same asks for the newest state: it must come from memory and be what kube-apiserver says of
-	// that revision.
+	s.openDoor(address(s.plane))
+	s.args = []string{"--self-check-interval", "0"}
+	s.start()
+	defer s.proxies.Stop(s)
+	// same asks for any state: it must come from memory and be what kube-apiserver says of that
+	// revision.
 	same := func() error {
-		a, err := via.Get(t.Context(), path+"?"+ask.AnyVersion)
+		a, err := s.via.Get(t.Context(), path+"?"+ask.AnyVersion)
 		if err != nil {
 			return err
 		}
 		if !a.FromMemory() {
 			return errors.New(a.String())
 		}
-		l, err := ask.ReadList(ask.JSON, a.Body)
+		revision, err := a.Revision()
 		if err != nil {
 			return err
 		}
-		want, err := direct.Get(t.Context(), path+"?"+ask.Exactly(l.Revision))
-		if err != nil {
-			return err
+		want, err := s.direct.Get(t.Context(), path+"?"+ask.Exactly(revision))
+		if err == nil && !bytes.Equal(a.Body, want.Body) {
+			err = errors.New("listproxy and kube-apiserver: " + oracle.Difference(a.Body, want.Body))
 		}
-		if !bytes.Equal(a.Body, want.Body) {
-			return fmt.Errorf("revision %d, listproxy and kube-apiserver: %s", l.Revision, oracle.Difference(a.Body, want.Body))
-		}
-		return nil
+		return err
 	}
 	until("an answer from memory", same)
-	lost := write(http.MethodPatch, gadgets.DefinitionPath(), kinds.Touch("0"))
-	for turn := 1; turn <= 300; turn++ { // kube-apiserver writes some at its start
+	lost := uint64(0)
+	for turn := range 301 { // kube-apiserver writes some at its start
 		lost = write(http.MethodPatch, gadgets.DefinitionPath(), kinds.Touch(strconv.Itoa(turn)))
 	}
-	until("an answer from memory after the definition has changed", same)
+	until("an answer from memory after the definition was written", same)
 
-	expect.NoError(t, door.Refuse())
-	expect.NoError(t, plane.RestoreEtcd(t.Context(), snapshot))
-	until("the port again", door.Listen)
+	s.must(s.door.Refuse())
+	s.must(s.plane.RestoreEtcd(t.Context(), snapshot))
+	until("the port again", s.door.Listen)
 	until("an answer from memory after etcd was restored", same)
-	changed := write(http.MethodPatch, gadgets.DefinitionPath(), fieldsOf{"spec": fieldsOf{"versions": []any{kinds.Version(gadgetSchema(fieldsOf{"type": "string", "default": "small"}))}}})
+	changed := write(http.MethodPatch, gadgets.DefinitionPath(), fieldsOf{"spec": fieldsOf{"versions": []any{
+		gadgetVersion(fieldsOf{"type": "string", "default": "small"}),
+	}}})
 	if changed >= lost {
 		t.Fatalf("the definition was changed at %d, which is not below %d", changed, lost)
 	}
 	until("the default is there", func() error {
-		a, err := direct.Get(t.Context(), path+"/has-inner")
-		if err != nil {
-			return err
+		a, err := s.direct.Get(t.Context(), path+"/has-inner")
+		if err == nil && !bytes.Contains(a.Body, []byte(`"inner":{"size":"small"}`)) {
+			err = errors.New(a.String())
 		}
-		var o struct {
-			Spec struct{ Inner struct{ Size string } }
-		}
-		if err := json.Unmarshal(a.Body, &o); err != nil || o.Spec.Inner.Size != "small" {
-			return fmt.Errorf("%w: %s", errors.Join(err, errors.New("not yet")), a.Body)
-		}
-		return nil
+		return err
 	})
 	until("an answer from memory under the new definition", same)
 	for range 20 {

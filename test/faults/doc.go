@@ -6,15 +6,17 @@
 //
 // All are processes of their own, except the balancer (plain TCP) and the hop, which cuts, delays,
 // refuses, falsifies and drops what passes (package test/harness/hop). Writers and the oracle reach
-// kube-apiserver directly.
+// kube-apiserver directly. In some cases (pairCases) a second balancer is in place of the hop, before
+// two further kube-apiservers: then nothing happens to the one that writers and the oracle reach.
 //
 // # A case
 //
 //	go test ./test/faults -faults.all -run TestFaults/apiserver_killed -v
 //
-// Without -faults.all only one of each kind runs. With it the cases of clocks run too. Their
-// listproxy has a package time of its own (harness.BuildJumpingProxy), which is built when the
-// first of them needs it and takes minutes.
+// A case is an entry of a table: a fault, how long it lasts, and what may happen meanwhile. Without
+// -faults.all only one of each kind runs. With it the upgrade of API servers runs too, and the cases
+// of clocks. Their listproxy has a package time of its own (harness.BuildJumpingProxy), which is built
+// when the first of them needs it and takes minutes.
 //
 // Each case has a listproxy of its own. It begins when answers come from memory, causes its fault,
 // ends it, waits until listproxy answers from memory again, and then until all clients know the
@@ -25,13 +27,16 @@
 //
 // In the cases slow and refusing, the API server is overloaded: requests of listproxy's own account
 // are answered 20 s late, or half of them are refused with 429, while watches go on. That lasts
-// forty seconds, or ten minutes with -faults.all (-faults.overload says otherwise). These cases
-// have a table of their own: how often each collection was listed whole, how often it was lost, and
-// how many of the revisions known before are still known. Some collections change all the time.
-// Another was last written before kube-apiserver was started, so kube-apiserver's watch cache does
-// not have that change (410): this collection must not be loaded again.
+// forty seconds, or ten minutes with -faults.all (-faults.overload says otherwise). These cases, and
+// that of connections that are cut, say how often each collection was loaded and lost: no revision may
+// be lost that was known before. Some collections change all the time. Another was last written before
+// kube-apiserver was started, so kube-apiserver's watch cache does not have that change (410): this
+// collection must not be loaded again.
 //
 // memory_bounded runs listproxy without the race detector, with its memory limited by the kernel.
+//
+// What a feed makes of a slow, lying or restored upstream is held by the model in cmd/listproxy and by
+// the tests of package snapshot; here is what only real processes show.
 //
 // # What is right
 //
@@ -39,7 +44,9 @@
 // exactly; whole, of one namespace, or page by page; in JSON, protobuf and as metadata. An answer
 // from memory is
 //
-//   - compared, byte for byte, with what kube-apiserver says for the revision that it names;
+//   - compared, byte for byte, with what kube-apiserver says for the revision that it names; with API
+//     servers of two versions there is an undisturbed one of each, and an answer must be entirely as
+//     one of them writes it;
 //   - compared with a record if kube-apiserver has lost that revision (compacted, or etcd
 //     replaced): the objects in it, by UID and revision, in their order. The record consists of
 //     lists at every revision, read directly while the writers pause, just before etcd is compacted
@@ -56,4 +63,6 @@
 // events fit its list and each other. If etcd was replaced, this is demanded only of clients that
 // start after that: kube-apiserver itself sends nothing to a watch from a revision that it has not
 // reached.
+//
+// listproxy's self-checks go on all the time, and must find nothing wrong, unless etcd was replaced.
 package faults

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
@@ -22,6 +22,8 @@ import (
 // faultCase is one thing that goes wrong.
 type faultCase struct {
 	name  string
+	runs  runs // when it runs
+	soaks bool // TestSoak has it, too: it leaves the past as it is, and listproxy alive, which is measured
 	stage *stage
 	// args are added to listproxy's. Replicas of it run before the fault; 1 if 0.
 	args     []string
@@ -30,8 +32,9 @@ type faultCase struct {
 	before func(s *scene)
 	// fault causes the fault and ends it. It returns when it was over.
 	fault func(s *scene) time.Time
-	// after looks at what has become of it, when all is back.
-	after func(s *scene)
+	// keeps are kinds of which listproxy must know all that it knew before. What nobody writes
+	// meanwhile may not be loaded again.
+	keeps []kind
 	// shell is what a shell does before it becomes listproxy.
 	shell string
 	// plain: listproxy is one without the race detector, which takes several times the memory.
@@ -51,55 +54,47 @@ type faultCase struct {
 	unserved string
 	// answersAll: no request may be lost, and watches end in order.
 	answersAll bool
+	// refusesNobody: nothing is compacted, and nobody's rights change. So no token may be refused,
+	// neither a caller's nor that of a page, and no revision.
+	refusesNobody bool
 }
 
-// all is for every case; without it only those run that everyTime names.
+// runs says which of them make test-all has, that break most, one of each kind, and which two short ones
+// make test has.
+type runs int
+
+const (
+	withAll runs = iota
+	inFull
+	always
+)
+
 var all = flag.Bool("faults.all", false, "run every case, not only those of make test-all")
-
-// everyTime are the cases of make test-all: those that break most, one of each kind. All of them
-// take more than twice as long. make test has the two that are short.
-func everyTime() []string {
-	if testing.Short() {
-		return []string{"apiserver_killed", "connections_cut"}
-	}
-	return []string{
-		"apiserver_killed", "apiserver_paused", "etcd_compacted", "etcd_restored_and_written_past",
-		"slow", "refusing", "connections_cut", "upstream_silent", "watches_delayed_unevenly", "watches_delayed_ever_more", "watches_told_410", "watches_garbled",
-		"listproxy_killed", "listproxies_rolled", "memory_tight",
-	}
-}
 
 // TestFaults runs the cases.
 func TestFaults(t *testing.T) {
-	cases := faultCases()
-	for _, name := range everyTime() {
-		if !slices.ContainsFunc(cases, func(c faultCase) bool { return c.name == name }) {
-			t.Errorf("no case is called %s", name)
-		}
+	least := inFull
+	switch {
+	case *all:
+		least = withAll
+	case testing.Short():
+		least = always
 	}
-	for _, c := range cases {
-		if !*all && !slices.Contains(everyTime(), c.name) {
+	for _, c := range faultCases() {
+		if c.runs < least {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			binary := *binary
-			if c.jumps {
-				var err error
-				if binary, err = harness.BuildJumpingProxy(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+			binary, err := *binary, error(nil)
+			switch {
+			case c.jumps:
+				binary, err = harness.BuildJumpingProxy(t.Context())
+			case c.shell != "":
+				binary, err = within(t.Context(), t.TempDir(), c)
 			}
-			if c.shell != "" {
-				var err error
-				if binary, err = within(t.Context(), t.TempDir(), c); err != nil {
-					t.Fatal(err)
-				}
-			}
-			plane, leave, err := c.stage.enter(context.WithoutCancel(t.Context()))
-			t.Cleanup(leave)
 			expect.NoError(t, err)
-			c.run(t, plane, binary)
+			c.run(t, binary)
 		})
 	}
 }
@@ -129,7 +124,7 @@ func buildPlain(ctx context.Context) (string, error) {
 
 // faultCases are all there are.
 func faultCases() []faultCase {
-	return slices.Concat(upstreamCases(), streamCases(), overloadCases(), clientCases(), clockCases())
+	return slices.Concat(upstreamCases(), pairCases(), streamCases(), overloadCases(), clientCases(), clockCases())
 }
 
 const (
@@ -139,17 +134,25 @@ const (
 	calmDuring = 20
 )
 
+// serversChanged is what listproxy logs when it notices that another kube-apiserver answers.
+const serversChanged = `msg="the API servers behind the upstream changed`
+
 // run runs the case with a listproxy of that binary; of the usual one, if it is "".
-func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary string) {
-	s := newScene(t, plane, c.name, binary)
+func (c faultCase) run(t *testing.T, binary string) {
+	s := newScene(t, c.stage, c.name, binary)
+	s.args = append([]string{"--self-check-interval", "10s"}, c.args...)
+	if !c.mayForward {
+		s.args = append(s.args, "--eager", eager())
+	}
+	for _, k := range c.keeps {
+		if !slices.Contains(changing, k) {
+			s.quiet = append(s.quiet, load.Collections(k)...)
+		}
+	}
 	if c.before != nil {
 		c.before(s)
 	}
 	defer s.proxies.Stop(s)
-	s.args = slices.Clone(c.args)
-	if !c.mayForward {
-		s.args = append(s.args, "--eager", eager())
-	}
 	for range max(1, c.replicas) {
 		s.start()
 	}
@@ -165,8 +168,10 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 	s.mark("loaded")
 	s.calm("at the beginning")
 	s.mark("calm")
+	kept := s.remember(c.keeps)
+	holders, told := map[string]string(nil), 0
 	if c.restarts {
-		s.holders = s.leases()
+		holders, told = s.leases(), len(s.proxies.All()[0].Log())
 	}
 	s.breaks()
 	over := c.fault(s)
@@ -174,11 +179,10 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 		s.mends()
 	}
 	s.mark("the fault is over")
-	var recovered *time.Time
+	var recovered time.Duration
 	if !c.mayForward {
 		s.recover()
-		now := time.Now()
-		recovered = &now
+		recovered = time.Since(over)
 	}
 	s.mark("back")
 	if c.replaces {
@@ -186,63 +190,80 @@ func (c faultCase) run(t *testing.T, plane *controlplane.ControlPlane, binary st
 	}
 	s.calm("after the fault")
 	s.mark("calm again")
-	if c.after != nil {
-		c.after(s)
-	}
+	kept()
 	quiet()
 	s.settled()
 	s.mark("followers are there")
 	if err := s.Oracle.Drain(t.Context(), patience); err != nil {
 		t.Error(err)
 	}
-	c.judge(s, over, since(over, recovered))
-}
-
-// judge says what was seen, and what of it must not be.
-func (c faultCase) judge(s *scene, over time.Time, recovered *time.Duration) {
-	var changed *time.Time
-	for _, relapse := range s.Oracle.Relapses() {
-		s.Tally.Wrong("%s", relapse)
-	}
-	if lost, why := s.Tally.Lost(); c.answersAll && lost > 0 {
-		s.Tally.Wrong("%d requests were lost: %v", lost, why)
-	}
-	if broken := s.Tally.BrokenOff(); c.answersAll && len(broken) > 0 {
-		s.Tally.Wrong("%d watches did not end in order: %v", len(broken), errors.Join(broken...))
-	}
 	if c.restarts {
-		changed = s.firstTold(serversChanged, s.gone)
-		switch taken := maps.Equal(s.holders, s.leases()); {
+		switch taken := maps.Equal(holders, s.leases()); {
 		case taken:
 			s.Log("kube-apiserver has taken over the Lease of the one before: it could not delete it when it started")
-		case changed == nil:
+		case !strings.Contains(s.proxies.All()[0].Log()[told:], serversChanged):
 			s.Tally.Wrong("listproxy does not say that it noticed another kube-apiserver")
 		}
 	}
-	r := report{name: c.name, recovered: recovered, unserved: c.unserved, noticed: since(over, changed)}
+	c.judge(s, recovered)
+}
+
+// judge says what was seen, and what of it must not be.
+func (c faultCase) judge(s *scene, recovered time.Duration) {
+	for _, relapse := range s.Oracle.Relapses() {
+		s.Tally.Wrong("%s", relapse)
+	}
+	seen := s.Tally.Counts(s.broken)
+	if c.answersAll && seen.Lost > 0 {
+		s.Tally.Wrong("%d requests were lost: %v", seen.Lost, seen.Why)
+	}
+	if c.answersAll && len(seen.BrokenOff) > 0 {
+		s.Tally.Wrong("%d watches did not end in order: %v", len(seen.BrokenOff), errors.Join(seen.BrokenOff...))
+	}
+	if c.refusesNobody && seen.NotRight > 0 {
+		s.Tally.Wrong("%d requests were refused that are right: %v", seen.NotRight, seen.Why)
+	}
 	if c.replaces {
-		r.noticed = since(s.renewed, s.Oracle.LastPast())
 		if last := s.Oracle.LastNewestPast().Sub(s.renewed); last > load.Bound+oracle.Tolerance {
 			s.Tally.Wrong("a state of the lost past was given as the newest %v after etcd was replaced", last)
 		}
 		if last := s.Oracle.LastRecentPast().Sub(s.renewed); last > 0 {
 			s.Tally.Wrong("a state of the lost past was given as one with all writes %v after etcd was replaced", last)
 		}
+	} else if !c.mayForward && !slices.Contains(c.args, "--self-check-interval") {
+		s.selfChecked()
 	}
-	if !c.replaces { // revisions of the lost past may be higher than any new one
-		r.fresh = since(over, s.Tally.FirstNews(over, s.Ledger.BeforeOfAll(over)))
-	}
-	r.Counts = s.Tally.Counts(s.broken)
+	r := report{c.name, s.Tally.Counts(s.broken), c.unserved, recovered}
 	s.mark("all is compared")
 	s.Logf("%s\n%s", strings.Join(s.phases, ", "), table([]report{r}))
 	s.Tally.Judge(s)
 	if c.unserved == "" && r.DuringRight == 0 {
 		s.Errorf("of %d answers while the fault lasted none came from memory, and was right", r.During)
 	}
-	if c.unserved == "" && !c.mayForward && s.watchHits() == 0 {
-		s.Error("no watch came from memory")
+	if c.unserved == "" && !c.mayForward && (s.watchHits() == 0 || r.Recent == 0) {
+		s.Errorf("from memory came %d watches, and %d lists of the newest state", s.watchHits(), r.Recent)
 	}
 	reports.Lock()
 	defer reports.Unlock()
 	reports.all = append(reports.all, r)
+}
+
+// report is what a case says at its end.
+type report struct {
+	name string
+	load.Counts
+	unserved  string        // why no answer need come from memory, and be right, while the fault lasts
+	recovered time.Duration // since the end of the fault, until all that is kept was new
+}
+
+// table of reports, in Markdown.
+func table(reports []report) string {
+	var b strings.Builder
+	b.WriteString("| case | compared | of these with a record | wrong | during it | from memory | not answered | followers true | most behind | all back |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, r := range reports {
+		_, _ = fmt.Fprintf(&b, "| %s | %d | %d | %d | %d of %d %s | %.0f %% | %d | %d | %.1f s | %.1f s |\n", r.name, r.Compared, r.Recorded, r.Wrong,
+			r.DuringRight, r.During, r.unserved, r.Share(), r.Refused, r.Followed, r.Behind.Seconds(), r.recovered.Seconds())
+	}
+	return b.String()
 }

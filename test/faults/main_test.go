@@ -30,10 +30,16 @@ const atOnce = 100
 
 // stage is a control plane, started when the first case needs it, and places for cases on it.
 type stage struct {
-	places chan struct{}
-	start  sync.Once
-	plane  *controlplane.ControlPlane
-	err    error
+	places  chan struct{}
+	options controlplane.Options
+	// further is how many more API servers it has, and version theirs, if it is another.
+	further int
+	version string
+
+	start   sync.Once
+	plane   *controlplane.ControlPlane
+	servers []*controlplane.APIServer // the further ones
+	err     error
 }
 
 func newStage(places int) *stage { return &stage{places: make(chan struct{}, places)} }
@@ -45,13 +51,34 @@ var (
 	broken = newStage(1)
 	// slow and refusing are those of cases that last long, and whose quiet kinds nobody may write.
 	slow, refusing = newStage(1), newStage(1)
+	// pair has two API servers more, of which cases break one. Nothing happens to its first one.
+	pair = &stage{places: make(chan struct{}, 1), further: 2}
+	// upgraded has three more, in an older version. The first one of these stays as it is.
+	upgraded = &stage{
+		places: make(chan struct{}, 1), further: 3, version: older, options: controlplane.Options{APIServerArgs: newerArgs()},
+	}
 )
 
 // enter waits for a place, which is the case's until leave is called.
-func (s *stage) enter(ctx context.Context) (plane *controlplane.ControlPlane, leave func(), err error) {
+func (s *stage) enter(ctx context.Context) (leave func(), err error) {
 	s.places <- struct{}{}
-	s.start.Do(func() { s.plane, s.err = controlplane.Start(ctx, controlplane.Options{Log: harness.Log}) })
-	return s.plane, func() { <-s.places }, s.err
+	s.start.Do(func() { s.err = s.run(ctx) })
+	return func() { <-s.places }, s.err
+}
+
+func (s *stage) run(ctx context.Context) (err error) {
+	s.options.Log = harness.Log
+	if s.plane, err = controlplane.Start(ctx, s.options); err != nil {
+		return err
+	}
+	for range s.further {
+		server, err := s.plane.AddAPIServer(ctx, s.version)
+		if err != nil {
+			return err
+		}
+		s.servers = append(s.servers, server)
+	}
+	return nil
 }
 
 func (s *stage) close() {
@@ -69,13 +96,12 @@ var reports struct {
 func TestMain(m *testing.M) {
 	harness.Main(m, harness.Options{Parallel: atOnce, SetUp: func(s *harness.Suite) error {
 		s.Cleanup(func() error {
-			for _, stage := range []*stage{quiet, broken, slow, refusing} {
+			for _, stage := range []*stage{quiet, broken, slow, refusing, pair, upgraded} {
 				stage.close()
 			}
 			if len(reports.all) > 0 {
 				_, _ = fmt.Print(table(reports.all))
 			}
-			_, _ = fmt.Print(tolls.table())
 			return nil
 		})
 		if *binary != "" {

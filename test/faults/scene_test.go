@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -22,17 +25,21 @@ import (
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 // scene is everything around one case.
 type scene struct {
 	*testing.T
 	*load.Load
-	plane  *controlplane.ControlPlane
-	direct *ask.Client
+	plane   *controlplane.ControlPlane
+	servers []*controlplane.APIServer // further ones
+	direct  *ask.Client
 
 	hop       *hop.Hop
-	binary    string // of listproxy; "": the usual one
+	own       *rest.Config  // listproxy's, which leads to the hop, or to the door
+	door      *hop.Balancer // before API servers, where a case has one
+	binary    string        // of listproxy; "": the usual one
 	args      []string
 	proxies   *harness.Replicas
 	via       *ask.Client
@@ -43,13 +50,12 @@ type scene struct {
 	since uint64
 	// compacted is the revision at which etcd was last compacted: what was before is recorded.
 	compacted uint64
-	broken    load.Window       // when the last fault lasted
-	holders   map[string]string // of API servers' Leases, before one is restarted
-	gone      time.Time         // when the API server had ended last
-	renewed   time.Time         // when the API server was there again after etcd was last replaced
-	writing   sync.RWMutex      // held by whoever wants nobody to write
-	asking    sync.RWMutex      // held for reading from the choice of a revision to the last answer
-	resting   sync.RWMutex      // held by a soak that rests, so that nobody asks for the newest state
+	broken    load.Window  // when the last fault lasted
+	renewed   time.Time    // when the API server was there again after etcd was last replaced
+	quiet     []collection // which are asked for as well, and which nobody writes
+	writing   sync.RWMutex // held by whoever wants nobody to write
+	asking    sync.RWMutex // held for reading from the choice of a revision to the last answer
+	resting   sync.RWMutex // held by a soak that rests, so that nobody asks for the newest state
 
 	followers []follower
 	stop      context.CancelFunc // ends the followers
@@ -63,9 +69,13 @@ func (s *scene) mark(what string) {
 	s.phases = append(s.phases, fmt.Sprintf("%.1fs %s", time.Since(s.began).Seconds(), what))
 }
 
-// newScene prepares a case. Nothing asks yet.
-func newScene(t *testing.T, plane *controlplane.ControlPlane, name, binary string) *scene {
-	s := &scene{T: t, plane: plane, binary: binary, began: time.Now()}
+// newScene prepares a case, once there is a place on the stage. Nothing asks yet.
+func newScene(t *testing.T, on *stage, name, binary string) *scene {
+	leave, err := on.enter(context.WithoutCancel(t.Context()))
+	t.Cleanup(leave)
+	expect.NoError(t, err)
+	plane := on.plane
+	s := &scene{T: t, plane: plane, servers: on.servers, binary: binary, began: time.Now()}
 	name = strings.ReplaceAll(name, "_", "-")
 	s.namespaces = []string{name, name + "-b"}
 	s.direct = ask.MustNew(t, plane.RESTConfig(controlplane.Admin), requestTimeout)
@@ -75,11 +85,18 @@ func newScene(t *testing.T, plane *controlplane.ControlPlane, name, binary strin
 	s.mark("populated")
 
 	s.hop = hop.Run(t, plane.URL(), plane.CA())
+	s.own = s.hop.RESTConfig(plane.RESTConfig(controlplane.Feed))
 	s.proxies = harness.NewReplicas(t)
 	s.viaConfig = s.proxies.Through(plane.RESTConfig(controlplane.Admin))
 	s.via = ask.MustNew(t, s.viaConfig, requestTimeout)
 	return s
 }
+
+// breaks notes that the fault begins now. What a case does before that only prepares it.
+func (s *scene) breaks() { s.broken = load.Window{From: time.Now()} }
+
+// mends notes that the fault ends now. What a case does after that only completes it.
+func (s *scene) mends() { s.broken.To = time.Now() }
 
 func (s *scene) must(err error) {
 	s.Helper()
@@ -89,13 +106,12 @@ func (s *scene) must(err error) {
 // start runs one more listproxy, waits until it is ready, and lets clients come to it.
 func (s *scene) start() {
 	s.Helper()
-	own := s.hop.RESTConfig(s.plane.RESTConfig(controlplane.Feed))
 	if s.since == 0 {
 		now, err := s.plane.EtcdRevision(s.Context())
 		s.must(err)
 		s.since = uint64(now) // #nosec G115 -- a revision
 	}
-	_, err := s.proxies.Start(s.Context(), harness.ProxyOptions{Upstream: own, Binary: s.binary, Args: append([]string{
+	_, err := s.proxies.Start(s.Context(), harness.ProxyOptions{Upstream: s.own, Binary: s.binary, Args: append([]string{
 		"--staleness-bound", load.Bound.String(), "--consistent-lists=always", "--watches",
 	}, s.args...)}, s.viaConfig)
 	s.must(err)
@@ -331,7 +347,7 @@ func (s *scene) settled() {
 			}
 			got := f.state()
 			if !maps.Equal(got, want) {
-				return fmt.Errorf("it knows %d objects, there are %d; %s", len(got), len(want), firstDifference(got, want))
+				return fmt.Errorf("it knows %d objects, there are %d (-want +got): %.2000s", len(got), len(want), cmp.Diff(want, got))
 			}
 			return nil
 		})
@@ -341,6 +357,47 @@ func (s *scene) settled() {
 		}
 		s.Tally.Came()
 	}
+}
+
+// leases returns who holds the Leases of API servers, by name.
+func (s *scene) leases() map[string]string {
+	s.Helper()
+	holders := map[string]string{}
+	s.must(poll.Retry(s.Context(), "the API servers' Leases", func() error {
+		a, err := s.direct.Do(s.Context(), http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"+
+			"?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver", nil)
+		if err != nil {
+			return err
+		}
+		var list coordinationv1.LeaseList
+		if err := json.Unmarshal(a.Body, &list); err != nil {
+			return err
+		}
+		for _, l := range list.Items {
+			if l.Spec.HolderIdentity != nil {
+				holders[l.Name] = *l.Spec.HolderIdentity
+			}
+		}
+		return nil
+	}))
+	return holders
+}
+
+// selfChecked waits until what is kept was compared by listproxy itself, which must have found
+// nothing wrong, whatever has changed meanwhile.
+func (s *scene) selfChecked() {
+	s.Helper()
+	p := s.proxies.All()[0]
+	s.must(poll.Retry(s.Context(), "a self-check that agrees", func() error {
+		sample, err := soak.Take(s.Context(), p.AdminURL()+"/metrics")
+		if sample.Mismatches > 0 {
+			return poll.Wrong(fmt.Sprintf("%.0f self-checks found something wrong", sample.Mismatches))
+		}
+		if err == nil && sample.Agreements == 0 {
+			err = errors.New("there was none")
+		}
+		return err
+	}))
 }
 
 // watchHits is how many watches of strict watchers came from memory.
@@ -354,18 +411,4 @@ func (s *scene) watchHits() int {
 		}
 	}
 	return hits
-}
-
-func firstDifference(got, want map[string]string) string {
-	for _, key := range slices.Sorted(maps.Keys(want)) {
-		if got[key] != want[key] {
-			return fmt.Sprintf("%s: %q, not %q", key, got[key], want[key])
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(got)) {
-		if _, ok := want[key]; !ok {
-			return key + ": it is not there any more"
-		}
-	}
-	return "no difference"
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -24,17 +23,6 @@ var (
 	soakSeed = flag.Uint64("faults.seed", 0, "which faults TestSoak chooses, in which order; 0: of the clock")
 	binary   = flag.String("faults.listproxy", "", "a listproxy to test instead of one with the race detector")
 )
-
-// soakFaults are the cases that TestSoak chooses from: those that leave the past as it is, and
-// listproxy alive, since it is measured.
-func soakFaults() []string {
-	return []string{
-		"apiserver_killed", "apiserver_restarted", "apiserver_paused", "etcd_killed", "etcd_compacted", "etcd_defragmented",
-		"connections_cut", "connections_half_open", "upstream_silent", "watches_delayed_unevenly", "watches_delayed_ever_more",
-		"watches_told_410", "watches_garbled", "watches_refused_410", "watches_refused_429", "watches_refused_500",
-		"answered_late", "half_refused", "clients_slow_and_stuck",
-	}
-}
 
 const (
 	// calmAtMost is how long nothing is broken between two faults, at most.
@@ -53,11 +41,7 @@ func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		return // asked for by make soak
 	}
-	plane, leave, err := broken.enter(context.WithoutCancel(t.Context()))
-	t.Cleanup(leave)
-	expect.NoError(t, err)
-	t.Setenv("GODEBUG", "memprofilerate=65536") // of listproxy, for what its heap has more at the end
-	s := newScene(t, plane, "soak", *binary)
+	s := newScene(t, broken, "soak", *binary)
 	mend(s)
 	defer s.proxies.Stop(s)
 	s.args = []string{"--eager", eager(), "--history-window", soakHistory.String(), "--self-check-interval", "10s", "--idle-timeout", idleTimeout.String()}
@@ -70,22 +54,13 @@ func TestSoak(t *testing.T) {
 	turnover, wait := s.turnOver(turning)
 	defer wait()
 	defer turned()
-	m := &meter{
-		scene: s, began: time.Now(), first: map[string]soak.Stacks{}, more: map[string]string{},
-	}
+	m := &meter{scene: s, began: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	var measuring sync.WaitGroup
 	measuring.Go(func() { m.run(ctx) })
 	defer measuring.Wait()
 	defer cancel()
-	faults := s.breakUntil(m.began.Add(*soakFor), rests(m.began, *soakFor), func() {
-		turnover.rest(func(begins bool) {
-			if !begins {
-				m.takeStacks()
-			}
-			m.rest(begins)
-		})
-	})
+	faults := s.breakUntil(m.began.Add(*soakFor), rests(m.began, *soakFor), func() { turnover.rest(m.rest) })
 
 	cancel()
 	measuring.Wait()
@@ -122,7 +97,7 @@ func (s *scene) breakUntil(end time.Time, rests []time.Time, rest func()) map[st
 	}
 	harness.Log(fmt.Sprintf("soak: %v, seed %d (again: -faults.seed=%d)", *soakFor, seed, seed))
 	random := rand.New(rand.NewPCG(seed, 6)) // #nosec G404 -- it is to be repeatable
-	all := slices.DeleteFunc(faultCases(), func(c faultCase) bool { return !slices.Contains(soakFaults(), c.name) })
+	all := slices.DeleteFunc(faultCases(), func(c faultCase) bool { return !c.soaks })
 	done := map[string]int{}
 	var deck []int // each once before one comes again
 	for poll.Pause(s.Context(), time.Duration(random.Int64N(int64(calmAtMost)))) && time.Now().Before(end) {
@@ -153,7 +128,7 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 	for _, relapse := range s.Oracle.Relapses() {
 		s.Tally.Wrong("%s", relapse)
 	}
-	samples := m.taken()
+	samples := m.samples // it has ended
 	growths, err := soak.Grown(samples)
 	if err != nil {
 		s.Error(err)
@@ -175,9 +150,9 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 	_, _ = fmt.Fprintf(&report, "  %d lists from memory named no revision, and had to hold all that was written before\n", r.Recent)
 	_, _ = fmt.Fprintf(&report, "  %s\n", turned.judge())
 	total := 0
-	for _, name := range soakFaults() {
-		total += faults[name]
-		_, _ = fmt.Fprintf(&report, "  %3d × %s\n", faults[name], name)
+	for name, times := range faults {
+		total += times
+		_, _ = fmt.Fprintf(&report, "  %3d × %s\n", times, name)
 	}
 	if total == 0 {
 		s.Error("nothing was broken: let it run longer")
@@ -186,8 +161,6 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 		_, _ = fmt.Fprintf(&report, "  %v\n", g)
 		if g.Grows() {
 			s.Errorf("%v", g)
-			s.Logf("goroutines of the last rest that the first did not have:%s", m.more["goroutine"])
-			s.Logf("bytes of the heap's samples of the last rest that the first did not have:%s", m.more["heap"])
 		}
 	}
 	_, _ = fmt.Fprint(os.Stdout, report.String())
@@ -206,8 +179,6 @@ type meter struct {
 	rests   int // so many have begun
 	resting bool
 	samples []soak.Sample
-	first   map[string]soak.Stacks // the profiles of the first rest
-	more    map[string]string      // what the last rest has more
 }
 
 // run measures until ctx ends, and tells how it goes.
@@ -258,22 +229,6 @@ func (m *meter) rest(begins bool) {
 	}
 }
 
-// takeStacks compares the goroutines and the heap with those of the first rest.
-func (m *meter) takeStacks() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for profile, least := range map[string]int{"goroutine": 1, "heap": 64 << 10} {
-		stacks, err := soak.TakeStacks(m.scene.Context(), m.scene.proxies.All()[0].AdminURL(), profile)
-		if err != nil {
-			m.scene.Tally.Wrong("listproxy's %s profile cannot be read: %v", profile, err)
-		} else if first, ok := m.first[profile]; ok {
-			m.more[profile] = stacks.More(first, least)
-		} else {
-			m.first[profile] = stacks
-		}
-	}
-}
-
 // inRest returns the number of the rest that there is now, or 0.
 func (m *meter) inRest() int {
 	m.mu.Lock()
@@ -289,25 +244,4 @@ func (m *meter) tell(s soak.Sample) {
 	harness.Log(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, "+
 		"%.0f MiB resident, %.1f MiB of heap, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
 		s.At.Sub(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), s.RSS/(1<<20), s.Heap/(1<<20), s.Goroutines, s.FDs, s.Upstream))
-}
-
-func (m *meter) taken() []soak.Sample {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.samples)
-}
-
-// TestSoakFaults: the names are those of cases that soak may choose.
-func TestSoakFaults(t *testing.T) {
-	for _, name := range soakFaults() {
-		i := slices.IndexFunc(faultCases(), func(c faultCase) bool { return c.name == name })
-		switch {
-		case i < 0:
-			t.Errorf("no case is called %s", name)
-		case faultCases()[i].replaces:
-			t.Errorf("%s replaces the past", name)
-		case faultCases()[i].jumps:
-			t.Errorf("%s is for another listproxy", name)
-		}
-	}
 }

@@ -1,10 +1,13 @@
 package faults
 
 import (
+	"bytes"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/listproxy/listproxy/test/faults/load"
@@ -15,7 +18,7 @@ import (
 // streamCases break what passes between listproxy and kube-apiserver.
 func streamCases() []faultCase {
 	cases := []faultCase{
-		{name: "connections_cut", fault: func(s *scene) time.Time {
+		{name: "connections_cut", runs: always, soaks: true, keeps: changing, refusesNobody: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
 			for begun := time.Now(); time.Since(begun) < *duration; {
 				s.hop.CutAll()
 				poll.Pause(s.Context(), 300*time.Millisecond)
@@ -23,14 +26,14 @@ func streamCases() []faultCase {
 			s.hop.CutAll()
 			return time.Now()
 		}},
-		{name: "connections_half_open", fault: func(s *scene) time.Time {
+		{name: "connections_half_open", soaks: true, fault: func(s *scene) time.Time {
 			// It never ends by itself: over is when it began, and it lasts until listproxy has
 			// noticed.
 			at := s.unwritten(s.hop.SwallowAll)
 			s.hold()
 			return at
 		}},
-		{name: "upstream_silent", fault: func(s *scene) time.Time {
+		{name: "upstream_silent", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
 			s.hop.Freeze()
 			poll.Pause(s.Context(), load.Bound+*duration)
 			s.hop.Thaw()
@@ -39,7 +42,7 @@ func streamCases() []faultCase {
 		{name: "watches_delayed", fault: func(s *scene) time.Time {
 			return s.delayed(func(*http.Request) time.Duration { return 1500 * time.Millisecond })
 		}},
-		{name: "watches_delayed_unevenly", fault: func(s *scene) time.Time {
+		{name: "watches_delayed_unevenly", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
 			return s.delayed(func(r *http.Request) time.Duration {
 				switch {
 				case strings.HasSuffix(r.URL.Path, "/"+configMaps.Plural):
@@ -50,7 +53,7 @@ func streamCases() []faultCase {
 				return 3 * time.Second
 			})
 		}},
-		{name: "watches_delayed_ever_more", fault: func(s *scene) time.Time {
+		{name: "watches_delayed_ever_more", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
 			// What comes after a time goes on after twice that: events flow without a gap, half as
 			// fast as they are made, and are as old in the end as twice the bound.
 			begun := time.Now()
@@ -60,7 +63,7 @@ func streamCases() []faultCase {
 			s.hop.CutAll() // what is still held back would go on as late as it was to
 			return time.Now()
 		}},
-		{name: "watches_garbled", fault: func(s *scene) time.Time {
+		{name: "watches_garbled", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
 			return s.changed(func(r *http.Request, line []byte) ([]byte, error) {
 				switch {
 				case !hop.Own(r) || rand.IntN(3) > 0:
@@ -73,8 +76,8 @@ func streamCases() []faultCase {
 		}},
 	}
 	for _, code := range []int{http.StatusGone, http.StatusTooManyRequests, http.StatusInternalServerError} {
-		cases = append(cases, faultCase{name: "watches_told_" + strconv.Itoa(code), fault: func(s *scene) time.Time { return s.told(code) }})
-		cases = append(cases, faultCase{name: "watches_refused_" + strconv.Itoa(code), fault: func(s *scene) time.Time {
+		cases = append(cases, faultCase{name: "watches_told_" + strconv.Itoa(code), runs: map[int]runs{http.StatusGone: inFull}[code], soaks: code == http.StatusGone, fault: func(s *scene) time.Time { return s.told(code) }})
+		cases = append(cases, faultCase{name: "watches_refused_" + strconv.Itoa(code), soaks: true, fault: func(s *scene) time.Time {
 			s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 				return r.URL.Query().Get("watch") != "" && hop.Refuse(w, code)
 			})
@@ -88,6 +91,28 @@ func streamCases() []faultCase {
 		cases[i].stage = quiet
 	}
 	return cases
+}
+
+// told ends each watch, as soon as it has something to tell, with an ERROR in its place, as
+// kube-apiserver writes it: in JSON and in protobuf. Feeds of both must be told.
+func (s *scene) told(code int) time.Time {
+	s.Helper()
+	var inJSON, inProtobuf atomic.Int32
+	over := s.changed(func(r *http.Request, line []byte) ([]byte, error) {
+		binary := !bytes.HasPrefix(line, []byte("{"))
+		if ofFeed(r) {
+			if binary {
+				inProtobuf.Add(1)
+			} else {
+				inJSON.Add(1)
+			}
+		}
+		return hop.ErrorEvent(code, binary), io.EOF
+	})
+	if inJSON.Load() == 0 || inProtobuf.Load() == 0 {
+		s.Errorf("feeds were told %d errors in JSON and %d in protobuf", inJSON.Load(), inProtobuf.Load())
+	}
+	return over
 }
 
 // delayed holds back what watches tell.

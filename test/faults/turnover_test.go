@@ -2,17 +2,16 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
@@ -47,9 +46,10 @@ const (
 	restFor = 10 * time.Second
 )
 
-// idling returns the kinds of collections that come and go, as metadata in protobuf: those of config
-// maps an informer may have all the time.
-func idling() []kind { return []kind{pods, widgets} }
+// idling returns the kinds of collections that come and go.
+func idling() []kind {
+	return []kind{quotas, {APIVersion: "v1", Name: "LimitRange", Plural: "limitranges"}}
+}
 
 // turnover is what comes and goes while a soak runs: callers, each with a token and a connection of
 // its own; namespaces and values of labels; and collections, which idle out and come again.
@@ -233,8 +233,8 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, k := range idling() {
 			t.asking.RLock()
-			q := question{Collection: collection{Kind: k, Form: load.AsBinaryMetadata}, Generation: t.newest(), Query: ask.AnyVersion}
-			if err := poll.Retry(ctx, "an answer from memory in a form that comes and goes", func() error {
+			q := question{Collection: collection{Kind: k, Form: load.AsJSON}, Generation: t.newest(), Query: ask.AnyVersion}
+			if err := poll.Retry(ctx, "an answer from memory of what comes and goes", func() error {
 				_, err := t.fromMemory(ctx, q)
 				return err
 			}); err != nil && ctx.Err() == nil {
@@ -282,9 +282,15 @@ func (t *turnover) rest(at func(bool)) {
 // rest and not yet in another.
 func (t *turnover) keepUsed() (end func()) {
 	t.Helper()
-	used := append(collections(), collection{Kind: configMaps, Form: load.AsBinaryMetadata})
+	// The last is that of informers of metadata.
+	used := append(collections(), collection{
+		Kind: configMaps, Form: load.Form{Accept: ask.Protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"},
+	})
 	use := func(c collection) error {
-		_, err := t.fromMemory(t.Context(), question{Collection: c, Query: ask.AnyVersion})
+		a, err := t.via.GetAs(t.Context(), c.Form.Accept, question{Collection: c, Query: ask.AnyVersion}.Target())
+		if err == nil && !a.FromMemory() {
+			err = errors.New(a.String())
+		}
 		return err
 	}
 	for _, c := range used {
@@ -305,21 +311,14 @@ func (t *turnover) keepUsed() (end func()) {
 	}
 }
 
-func (t *turnover) sample(ctx context.Context) (soak.Sample, error) {
-	return soak.Take(ctx, t.proxies.All()[0].AdminURL()+"/metrics")
-}
-
 // gone is an error as long as listproxy keeps a collection that comes and goes.
 func (t *turnover) gone(ctx context.Context) error {
-	sample, err := t.sample(ctx)
+	sample, err := soak.Take(ctx, t.proxies.All()[0].AdminURL()+"/metrics")
 	if err != nil {
 		return err
 	}
 	for _, c := range sample.Collections {
-		idles := slices.ContainsFunc(idling(), func(k kind) bool {
-			return c.Resource == schema.GroupResource{Group: k.Group(), Resource: k.Plural}.String()
-		})
-		if idles && c.Representation == load.AsBinaryMetadata.Name {
+		if slices.ContainsFunc(idling(), func(k kind) bool { return c.Resource == k.Plural }) {
 			return fmt.Errorf("%s is there", c.Resource)
 		}
 	}
@@ -335,10 +334,6 @@ func (t *turnover) judge() string {
 			t.Errorf("no %s: let it run longer", what)
 		}
 	}
-	var idle []string
-	for _, k := range idling() {
-		idle = append(idle, k.Plural)
-	}
-	return fmt.Sprintf("%d callers came and went, each with a token and a connection of its own; %d namespaces came, with a label of their own, and %d went; %s as %s idled out %d times",
-		t.callers.Load(), t.begun.Load(), t.ended.Load(), strings.Join(idle, ", "), load.AsBinaryMetadata.Name, t.returned.Load())
+	return fmt.Sprintf("%d callers came and went, each with a token and a connection of its own; %d namespaces came, with a label of their own, and %d went; collections idled out %d times",
+		t.callers.Load(), t.begun.Load(), t.ended.Load(), t.returned.Load())
 }

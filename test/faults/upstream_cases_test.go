@@ -15,32 +15,30 @@ const pausedFor = 20 * time.Second
 // upstreamCases break kube-apiserver and etcd.
 func upstreamCases() []faultCase {
 	cases := []faultCase{
-		{name: "apiserver_killed", restarts: true, fault: func(s *scene) time.Time {
+		{name: "apiserver_killed", runs: always, soaks: true, restarts: true, fault: func(s *scene) time.Time {
 			s.must(s.plane.KillAPIServer())
-			s.gone = time.Now()
 			s.hold()
 			s.must(s.plane.StartAPIServer(s.Context()))
 			return time.Now()
 		}},
-		{name: "apiserver_restarted", restarts: true, unserved: "all is dropped when it says that it ends", fault: func(s *scene) time.Time {
+		{name: "apiserver_restarted", soaks: true, restarts: true, unserved: "all is dropped when it says that it ends", fault: func(s *scene) time.Time {
 			s.must(s.plane.StopAPIServer())
-			s.gone = time.Now()
 			s.must(s.plane.StartAPIServer(s.Context()))
 			return time.Now()
 		}},
-		{name: "apiserver_paused", fault: func(s *scene) time.Time {
+		{name: "apiserver_paused", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
 			s.must(s.plane.PauseAPIServer())
 			poll.Pause(s.Context(), max(pausedFor, *duration))
 			s.must(s.plane.ResumeAPIServer())
 			return time.Now()
 		}},
-		{name: "etcd_killed", fault: func(s *scene) time.Time {
+		{name: "etcd_killed", soaks: true, fault: func(s *scene) time.Time {
 			s.must(s.plane.KillEtcd())
 			s.hold()
 			s.must(s.plane.StartEtcd(s.Context()))
 			return time.Now()
 		}},
-		{name: "etcd_compacted", fault: func(s *scene) time.Time {
+		{name: "etcd_compacted", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
 			s.compact()
 			at := time.Now()
 			s.hold()
@@ -49,12 +47,11 @@ func upstreamCases() []faultCase {
 		{name: "etcd_compacted_and_apiserver_killed", restarts: true, fault: func(s *scene) time.Time {
 			s.compact()
 			s.must(s.plane.KillAPIServer())
-			s.gone = time.Now()
 			s.hold()
 			s.must(s.plane.StartAPIServer(s.Context()))
 			return time.Now()
 		}},
-		{name: "etcd_defragmented", fault: func(s *scene) time.Time {
+		{name: "etcd_defragmented", soaks: true, fault: func(s *scene) time.Time {
 			s.compact()
 			for begun := time.Now(); ; {
 				s.must(s.plane.DefragmentEtcd(s.Context()))
@@ -72,13 +69,13 @@ func upstreamCases() []faultCase {
 			s.renew(resume)
 			return s.renewed
 		}},
-		restored("etcd_restored", func(s *scene, _ int64, restore func()) time.Time {
+		restored("etcd_restored", withAll, func(s *scene, _ int64, restore func()) time.Time {
 			restore()
 			return s.renewed
 		}),
 		// The feed is away until revisions have passed those that it knows: nothing goes back for
 		// it.
-		restored("etcd_restored_and_written_past", func(s *scene, old int64, restore func()) time.Time {
+		restored("etcd_restored_and_written_past", inFull, func(s *scene, old int64, restore func()) time.Time {
 			s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 				return hop.Own(r) && hop.Refuse(w, http.StatusServiceUnavailable)
 			})
@@ -115,10 +112,10 @@ func upstreamCases() []faultCase {
 
 // restored is a case in which etcd is put back to what it was before listproxy started. fault is
 // told etcd's revision before that, and decides when.
-func restored(name string, fault func(s *scene, old int64, restore func()) time.Time) faultCase {
+func restored(name string, runs runs, fault func(s *scene, old int64, restore func()) time.Time) faultCase {
 	var restore func(s *scene) error
 	return faultCase{
-		name: name, replaces: true,
+		name: name, runs: runs, replaces: true,
 		before: func(s *scene) {
 			snapshot, err := s.plane.SnapshotEtcd(s.Context())
 			s.must(err)

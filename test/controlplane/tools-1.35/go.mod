@@ -1,5 +1,5 @@
 // Module tools-1.35 pins a kube-apiserver of an older version, which make test-versions can run
-// against and which test/faults/upstreams upgrades from.
+// against and which test/faults upgrades from.
 module github.com/listproxy/listproxy/test/controlplane/tools-1.35
 
 go 1.25.0

@@ -86,16 +86,11 @@ func (l *Load) judge(w Witness, atLeast uint64) {
 	if revision < atLeast {
 		l.Tally.Wrong("%s: it is of revision %d: %s", w.Question, revision, w.Answer.Source())
 	}
-	if w.Question.Recent() {
-		l.Tally.gaveRecent()
-	}
-	if w.Question.Newest() {
-		behind := l.Ledger.Behind(revision, w.Asked)
-		l.Tally.gaveNewest(w.Asked, revision, behind)
-		if oracle.TooOld(behind, Bound) {
-			l.Tally.Wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for",
-				w.Question, revision, behind)
-		}
+	behind := l.Ledger.Behind(revision, w.Asked)
+	l.Tally.gave(w.Question.Newest(), behind, w.Question.Recent())
+	if w.Question.Newest() && oracle.TooOld(behind, Bound) {
+		l.Tally.Wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for",
+			w.Question, revision, behind)
 	}
 	l.Oracle.Add(w)
 }

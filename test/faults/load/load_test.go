@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,18 +115,5 @@ func TestWindow(t *testing.T) {
 	w := Window{at(2), at(4)}
 	if n := w.count([]time.Time{at(1), at(2), at(3), at(4)}); n != 2 {
 		t.Errorf("%d were within, want 2", n)
-	}
-	all := []news{{at(4), at(5), 12}, {at(1), at(3), 12}, {at(0), at(1), 10}, {at(1), at(2), 11}}
-	var got []time.Duration
-	for _, tt := range []struct {
-		from int
-		than uint64
-	}{{0, 9}, {0, 10}, {0, 11}, {0, 12}, {1, 9}, {2, 9}, {5, 9}} {
-		if first := firstNews(all, at(tt.from), tt.than); first != nil {
-			got = append(got, first.Sub(begin))
-		}
-	}
-	if want := []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 2 * time.Second, 5 * time.Second}; !slices.Equal(got, want) {
-		t.Errorf("first news %v, want %v", got, want)
 	}
 }

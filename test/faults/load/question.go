@@ -9,11 +9,24 @@ import (
 	"github.com/listproxy/listproxy/test/harness/kinds"
 )
 
-// Kinds that change.
+// Kinds that change. Some API servers know the scheduling group of a pod, and others drop it.
 var (
 	ConfigMaps = kinds.Kind{APIVersion: "v1", Name: "ConfigMap", Plural: "configmaps", Rest: `{"data":{"text":"<&>\u2028é"}}`}
-	Pods       = kinds.Kind{APIVersion: "v1", Name: "Pod", Plural: "pods", Rest: `{"spec":{"containers":[{"name":"main","image":"registry.test/main:1"}]}}`}
+	Pods       = kinds.Kind{APIVersion: "v1", Name: "Pod", Plural: "pods", Rest: `{"spec":{"schedulingGroup":{"podGroupName":"group"},"containers":[{"name":"main","image":"registry.test/main:1"}]}}`}
 )
+
+// Form is a representation of a list.
+type Form struct{ Name, Accept string }
+
+// The forms, by the names that metrics have for them.
+var (
+	AsJSON     = Form{"json", ask.JSON}
+	AsProtobuf = Form{"protobuf", ask.Protobuf}
+	AsMetadata = Form{"metadata-json", ask.Metadata}
+)
+
+// Read decodes a list.
+func (f Form) Read(body []byte) (ask.List, error) { return ask.ReadList(f.Accept, body) }
 
 // NameOf is the name of one of the objects that change.
 func NameOf(i int) string { return fmt.Sprintf("object-%02d", i) }
@@ -49,8 +62,6 @@ type Question struct {
 	Limit      int    // 0: none
 	// After is the last object of the page before; zero at the first page.
 	After ask.Identity
-	// Uncounted: there are so many of the sort that they do not count as comparisons.
-	Uncounted bool
 }
 
 // Target is the path with the query.

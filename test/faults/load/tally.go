@@ -13,16 +13,7 @@ import (
 
 // Tally counts what was seen. The zero Tally is empty. Safe for concurrent use.
 type Tally struct {
-	mu sync.Mutex
-	seen
-	mistakes []string
-	followed int     // followers that have come to the true state
-	broken   []error // ends of watches that were not in order
-	newest   []news  // from memory
-}
-
-// seen is what begins anew with each part of a test.
-type seen struct {
+	mu       sync.Mutex
 	answers  []time.Time // when lists were asked for that were answered with 200 and could come from memory
 	hits     int         // of these, from memory
 	lastHit  time.Time   // when the last of these was asked for
@@ -32,21 +23,12 @@ type seen struct {
 	notYet   int         // of these, kube-apiserver's own 504
 	failed   int         // no answer at all
 	refusals map[string]int
+	notRight int           // of these, those that say that a request, or who sent it, is not right
 	behind   time.Duration // of an answer of the newest state, at most
 	recent   int           // from memory, with all that was written before
-}
-
-// news is a newest state from memory: when it was asked for and given, and of which revision.
-type news struct {
-	asked, given time.Time
-	revision     uint64
-}
-
-// Begin begins another part of a test. Mistakes stay.
-func (t *Tally) Begin() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.seen = seen{}
+	mistakes []string
+	followed int     // followers that have come to the true state
+	broken   []error // ends of watches that were not in order
 }
 
 // right notes that an answer from memory is right, and when it was asked for.
@@ -104,6 +86,10 @@ func (t *Tally) Heard(asked time.Time, a ask.Answer, err error, answerable bool)
 			t.notYet++
 		}
 		note(a.String())
+		// An API server that starts says 403 until it has read its roles.
+		if slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusGone}, a.Code) {
+			t.notRight++
+		}
 	case err != nil:
 		t.failed++
 		note(err.Error())
@@ -123,26 +109,17 @@ func (t *Tally) BrokeOff(err error) {
 	t.broken = append(t.broken, err)
 }
 
-// BrokenOff returns how watches ended that did not end in order.
-func (t *Tally) BrokenOff() []error {
+// gave notes a list from memory: of the newest state, which the API server had left for so long; and one
+// that is to hold all that was written before it was asked for.
+func (t *Tally) gave(newest bool, behind time.Duration, recent bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.Clone(t.broken)
-}
-
-// gaveNewest notes a newest state from memory, given now, that the API server had left for so long.
-func (t *Tally) gaveNewest(asked time.Time, revision uint64, behind time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.behind = max(t.behind, behind)
-	t.newest = append(t.newest, news{asked, time.Now(), revision})
-}
-
-// gaveRecent notes a list from memory that is to hold all that was written before it was asked for.
-func (t *Tally) gaveRecent() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.recent++
+	if newest {
+		t.behind = max(t.behind, behind)
+	}
+	if recent {
+		t.recent++
+	}
 }
 
 // Came notes a follower that has come to the true state.
@@ -167,31 +144,6 @@ func (t *Tally) Comparisons() int {
 	return len(t.compared)
 }
 
-// FirstNews returns when a newest state came from memory first that was asked for since a time and
-// is newer than a revision, or nil.
-func (t *Tally) FirstNews(from time.Time, than uint64) *time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return firstNews(t.newest, from, than)
-}
-
-func firstNews(all []news, from time.Time, than uint64) *time.Time {
-	var first *time.Time
-	for _, n := range all {
-		if !n.asked.Before(from) && n.revision > than && (first == nil || n.given.Before(*first)) {
-			first = &n.given
-		}
-	}
-	return first
-}
-
-// Lost returns what was not answered, and why. kube-apiserver's own 504 is an answer.
-func (t *Tally) Lost() (int, map[string]int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.failed + t.refused - t.notYet, maps.Clone(t.refusals)
-}
-
 // Counts are a tally's.
 type Counts struct {
 	Compared, Recorded, Wrong, Answers, Hits, Refused, Followed int
@@ -201,6 +153,12 @@ type Counts struct {
 	// During are answers of listproxy in a window, and DuringRight those that came from memory and
 	// are right.
 	During, DuringRight int
+	// Lost is how many requests were not answered, NotRight how many of them because they, or who
+	// sent them, are not right, and Why says why. kube-apiserver's own 504 is an answer.
+	Lost, NotRight int
+	Why            map[string]int
+	// BrokenOff is how watches ended that did not end in order.
+	BrokenOff []error
 }
 
 // Counts returns what was counted.
@@ -211,6 +169,7 @@ func (t *Tally) Counts(during Window) Counts {
 		Compared: len(t.compared), Recorded: t.recorded, Wrong: len(t.mistakes),
 		During: during.count(t.answers), DuringRight: during.count(t.compared),
 		Answers: len(t.answers), Hits: t.hits, Refused: t.refused + t.failed, Followed: t.followed, Behind: t.behind, Recent: t.recent,
+		Lost: t.failed + t.refused - t.notYet, NotRight: t.notRight, Why: maps.Clone(t.refusals), BrokenOff: slices.Clone(t.broken),
 	}
 }
 

@@ -83,9 +83,9 @@ func (v *Verifier) verify(ctx context.Context, w Witness) {
 		return err
 	})
 	switch {
-	case err == nil && !w.Question.Uncounted:
+	case err == nil:
 		v.tally.right(w.Asked, recorded)
-	case err != nil && ctx.Err() == nil:
+	case ctx.Err() == nil:
 		v.tally.Wrong("%s asked at %s: revision %d, %s: %v", w.Question, w.Asked.Format(time.StampMilli), w.List.Revision, w.Answer.Source(), err)
 	}
 }
@@ -216,16 +216,4 @@ func (v *Verifier) LastRecentPast() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.absentRecent
-}
-
-// LastPast returns when the last answer was asked for that was of a replaced past only, or nil.
-func (v *Verifier) LastPast() (last *time.Time) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for _, at := range v.absent {
-		if last == nil || at.After(*last) {
-			last = &at
-		}
-	}
-	return last
 }

@@ -1,4 +1,4 @@
-package upstreams
+package faults
 
 import (
 	"errors"
@@ -8,22 +8,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
-	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
-
-type rule = rbacv1.PolicyRule
 
 // patient is a listproxy whose upstream is broken in many ways.
 type patient struct {
@@ -36,7 +31,9 @@ type patient struct {
 // launch runs a listproxy with an account, ready or not.
 func launch(t *testing.T, own *rest.Config) *patient {
 	t.Helper()
-	p, err := harness.LaunchProxy(t.Context(), harness.ProxyOptions{Upstream: own, Args: []string{"--eager", "configmaps,pods"}})
+	p, err := harness.LaunchProxy(t.Context(), harness.ProxyOptions{
+		Upstream: own, Args: []string{"--eager", "configmaps,pods", "--staleness-bound", load.Bound.String()},
+	})
 	expect.NoError(t, err)
 	running := &harness.Proxies{}
 	running.Add(p)
@@ -49,21 +46,13 @@ func (p *patient) must(err error) {
 	expect.NoError(p.T, err)
 }
 
-func (p *patient) status() admin.Status {
-	p.Helper()
-	s, err := p.Status(p.Context())
-	p.must(err)
-	return s
-}
-
 // await waits until the upstream is told to be in a condition, in whatever way it is told: healthy,
 // the check, metrics, and /readyz, which says no where another replica may be well.
-func (p *patient) await(want upstream.Condition, ready bool) admin.Status {
+func (p *patient) await(want upstream.Condition, ready bool) {
 	p.Helper()
-	var s admin.Status
-	begun := time.Now()
 	p.must(poll.Retry(p.Context(), "the upstream is told to be "+string(want), func() error {
-		s = p.status()
+		s, err := p.Status(p.Context())
+		p.must(err)
 		healthy := want == upstream.ConditionOK
 		if u := s.Upstream; u.State != string(want) || s.Healthy != healthy || (u.Error == "") != healthy || (u.Advice == "") != healthy {
 			return fmt.Errorf("healthy is %t, the upstream %+v, checks %+v", s.Healthy, u, s.Checks)
@@ -79,59 +68,48 @@ func (p *patient) await(want upstream.Condition, ready bool) admin.Status {
 		}
 		return nil
 	}))
-	p.Logf("| %s | told after %.1f s: %s", want, time.Since(begun).Seconds(), s.Upstream.Error)
 	p.told = append(p.told, want)
-	return s
 }
 
-// lines returns what the log has told since listproxy listens, without requests and what is for
-// those who debug it.
-func (p *patient) lines() []string {
-	_, log, _ := strings.Cut(p.Log(), "msg=serving address")
-	var told []string
-	for line := range strings.Lines(log) {
-		if regexp.MustCompile(`^time=\S+ level=(INFO|WARN|ERROR)`).MatchString(line) {
-			told = append(told, strings.TrimSpace(line))
-		}
-	}
-	return told
-}
+var (
+	stateLine = regexp.MustCompile(`^time=\S+ level=(\S+) msg="kube-apiserver .* state=(\S+)`)
+	retryLine = regexp.MustCompile(`^time=\S+ level=(INFO|WARN|ERROR) .*(cannot be followed|a stream ended|not resumed)`)
+	// These say which resource it is, and nothing of how the upstream is.
+	aboutAResource = regexp.MustCompile("403 Forbidden|410 Gone")
+)
 
 // judge looks at the log: each change has one line, and while there was trouble no other told that
 // something failed for it; but which resources are refused (403) is told of each. An API server that
 // comes back may not be ready for a while.
 func (p *patient) judge() {
 	p.Helper()
-	state := regexp.MustCompile(`msg="kube-apiserver .* state=(\S+)`)
-	retries := regexp.MustCompile("cannot be followed|a stream ended|not resumed")
-	// These say which resource it is, and nothing of how the upstream is.
-	aboutAResource := regexp.MustCompile("403 Forbidden|410 Gone")
+	_, log, _ := strings.Cut(p.Log(), "msg=serving address")
 	var changes []upstream.Condition
 	trouble := false
-	for _, line := range p.lines() {
-		if m := state.FindStringSubmatch(line); m != nil {
-			is, n := upstream.Condition(m[1]), len(changes)
+	for line := range strings.Lines(log) {
+		if m := stateLine.FindStringSubmatch(line); m != nil {
+			is, n := upstream.Condition(m[2]), len(changes)
 			comesBack := n > 0 && changes[n-1] == upstream.ConditionUnreachable
 			if !comesBack || is != upstream.ConditionNotReady {
 				changes = append(changes, is)
 			}
-			if (m[1] != string(upstream.ConditionOK)) != (strings.Contains(line, "level=WARN") && strings.Contains(line, " do=")) {
+			if trouble = is != upstream.ConditionOK; trouble != (m[1] == "WARN" && strings.Contains(line, " do=")) {
 				p.Errorf("a change is told as %s", line)
 			}
-			trouble = m[1] != string(upstream.ConditionOK)
-		} else if trouble && retries.MatchString(line) && !aboutAResource.MatchString(line) {
+		} else if trouble && retryLine.MatchString(line) && !aboutAResource.MatchString(line) {
 			p.Errorf("while the upstream was in trouble the log told, too: %s", line)
 		}
 	}
 	if !slices.Equal(changes, p.told) {
-		p.Errorf("the log tells of %v, and there was %v\n%s", changes, p.told, strings.Join(p.lines(), "\n"))
+		p.Errorf("the log tells of %v, and there was %v\n%s", changes, p.told, log)
 	}
 }
 
-// TestHealthOfUpstream: an API server that is away, ends, stands still, takes rights away or does
-// not know the account any more is told as what it is, everywhere, with one line in the log; and so
-// is that it is well again. /readyz says yes, since other replicas would be no better: callers get
-// a 503 where nobody answers. It says no to a new replica whose account is refused.
+// TestHealthOfUpstream: an API server that is away, stands still, takes rights away or does not know
+// the account any more is told as what it is, everywhere, with one line in the log; and so is that it
+// is well again. /readyz says yes, since other replicas would be no better: callers get a 503 where
+// nobody answers. It says no to a new replica whose account is refused. What an account may not read,
+// or was refused for, is not answered from memory.
 func TestHealthOfUpstream(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -139,12 +117,14 @@ func TestHealthOfUpstream(t *testing.T) {
 	token, err := plane.CreateServiceAccountToken(t.Context(), controlplane.TeamB, "patient")
 	expect.NoError(t, err)
 	// Rights that every account of docs/rbac.yaml has.
-	grant := controlplane.Grant{To: []string{controlplane.TeamB + "/patient"}, Rules: slices.Concat(
-		readable("", "configmaps", "pods"), readable("apiregistration.k8s.io", "apiservices"),
-		readable("apiextensions.k8s.io", "customresourcedefinitions"), readable("coordination.k8s.io", "leases"),
-		readable("internal.apiserver.k8s.io", "storageversions"),
-		readable("rbac.authorization.k8s.io", "clusterroles", "clusterrolebindings", "roles", "rolebindings"),
-	)}
+	grant := controlplane.Grant{To: []string{controlplane.TeamB + "/patient"}}
+	for group, resources := range map[string]string{
+		"": "configmaps,pods", "apiregistration.k8s.io": "apiservices", "apiextensions.k8s.io": "customresourcedefinitions",
+		"coordination.k8s.io": "leases", "internal.apiserver.k8s.io": "storageversions",
+		"rbac.authorization.k8s.io": "clusterroles,clusterrolebindings,roles,rolebindings",
+	} {
+		grant.Rules = append(grant.Rules, controlplane.Rule("list,watch", group, resources))
+	}
 	revoke, err := plane.Grant(t.Context(), grant)
 	expect.NoError(t, err)
 	admin := plane.RESTConfig(controlplane.Admin)
@@ -153,14 +133,23 @@ func TestHealthOfUpstream(t *testing.T) {
 	expect.NoError(t, plane.KillAPIServer())
 
 	p := launch(t, own)
-	caller := ask.MustNew(t, p.RESTConfig(admin), requestTimeout)
 	defer p.judge()
+	direct, caller := ask.MustNew(t, admin, requestTimeout), ask.MustNew(t, p.RESTConfig(admin), requestTimeout)
+	// comes waits until a list of any state comes from there.
+	comes := func(detail string) {
+		t.Helper()
+		p.must(poll.Retry(t.Context(), "a list: "+detail, func() error {
+			a, err := caller.Get(t.Context(), pods.Path("")+"?"+ask.AnyVersion)
+			if err == nil && !strings.HasSuffix(a.Source(), detail) {
+				err = errors.New(a.String())
+			}
+			return err
+		}))
+	}
 	p.await(upstream.ConditionUnreachable, false) // since nothing is loaded yet
 	p.must(plane.StartAPIServer(t.Context()))
-	s := p.await(upstream.ConditionOK, true)
-	if s.Upstream.Address != plane.URL() || s.Upstream.Answered == nil {
-		t.Errorf("the status has %+v", s.Upstream)
-	}
+	p.await(upstream.ConditionOK, true)
+	comes("hit; detail=any")
 
 	p.must(plane.KillAPIServer())
 	p.await(upstream.ConditionUnreachable, true)
@@ -181,11 +170,13 @@ func TestHealthOfUpstream(t *testing.T) {
 	p.await(upstream.ConditionUnreachable, true)
 	p.must(plane.StartAPIServer(t.Context()))
 	p.await(upstream.ConditionForbidden, true)
+	comes("detail=not-permitted")
 	_, err = plane.Grant(t.Context(), grant)
 	p.must(err)
 	p.await(upstream.ConditionOK, true)
+	comes("hit; detail=any")
 
-	_, err = ask.MustNew(p.T, admin, requestTimeout).Do(t.Context(), http.MethodDelete, "/api/v1/namespaces/"+controlplane.TeamB+"/serviceaccounts/patient", nil)
+	_, err = direct.Do(t.Context(), http.MethodDelete, "/api/v1/namespaces/"+controlplane.TeamB+"/serviceaccounts/patient", nil)
 	p.must(err)
 	// All replicas would have lost it: so this one stays in its balancer, and callers' own requests go
 	// on.
@@ -193,42 +184,11 @@ func TestHealthOfUpstream(t *testing.T) {
 	if a, err := caller.Get(t.Context(), "/api/v1/namespaces/default"); err != nil || a.Code != http.StatusOK {
 		t.Errorf("a caller's own request, %v: %s", err, a)
 	}
+	comes("detail=stale")
 	other := launch(t, own)
 	other.await(upstream.ConditionUnauthorized, false)
 	if _, said := other.Ready(t.Context()); !strings.Contains(said, "[-]upstream") {
 		t.Errorf("of a new replica: %s", said)
-	}
-	other.judge()
-}
-
-// readable are the rights to follow resources.
-func readable(group string, resources ...string) []rule {
-	return []rule{controlplane.Rule("list,watch", group, strings.Join(resources, ","))}
-}
-
-// TestHealthOfTheWay: an API server that is not ready is told as that, and so is a CA that is not its
-// own; only that is the replica's own fault.
-func TestHealthOfTheWay(t *testing.T) {
-	harness.Long(t)
-	takeTurn(t)
-	h := hop.Run(t, one.URL(), plane.CA())
-	own := h.RESTConfig(plane.RESTConfig(controlplane.Feed))
-	p := launch(t, own)
-	defer p.judge()
-	p.await(upstream.ConditionOK, true)
-
-	h.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
-		return r.URL.Path == "/readyz" && hop.Refuse(w, http.StatusInternalServerError)
-	})
-	p.await(upstream.ConditionNotReady, true)
-	h.OnRequest(nil)
-	p.await(upstream.ConditionOK, true)
-
-	own.CAData = plane.CA() // not the hop's
-	other := launch(t, own)
-	s := other.await(upstream.ConditionUnreachable, false)
-	if _, said := other.Ready(t.Context()); !strings.Contains(said, "[-]upstream") || !strings.Contains(s.Upstream.Error, "x509") {
-		t.Errorf("of a CA that is not its own: %s\n%+v", said, s.Upstream)
 	}
 	other.judge()
 }

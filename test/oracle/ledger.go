@@ -87,13 +87,10 @@ func (l *Ledger[Kind]) Before(kind Kind, at time.Time) uint64 {
 }
 
 // NewestOfAll is the highest revision of any kind, or 0.
-func (l *Ledger[Kind]) NewestOfAll() uint64 { return l.BeforeOfAll(time.Now()) }
-
-// BeforeOfAll is the highest revision of any kind that had been confirmed at a time, or 0.
-func (l *Ledger[Kind]) BeforeOfAll(at time.Time) uint64 {
+func (l *Ledger[Kind]) NewestOfAll() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return highest(l.all, at)
+	return highest(l.all, time.Now())
 }
 
 func highest(writes []write, at time.Time) (revision uint64) {

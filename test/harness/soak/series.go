@@ -12,43 +12,23 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 )
 
-// Series is one of a counter or a gauge: what its labels say, and how many.
-type Series struct {
-	Labels map[string]string
-	Value  float64
-}
-
-// Read reads the series of a counter or a gauge from the metrics at a URL. One that nothing has
-// been counted of has none.
-func Read(ctx context.Context, client *http.Client, url, name string) ([]Series, error) {
-	var all []Series
-	err := Families(ctx, client, url, func(family *dto.MetricFamily) {
+// Sum adds up the series of a counter or a gauge that have these labels, and says how many these are.
+// One that nothing has been counted of has none.
+func Sum(ctx context.Context, client *http.Client, url, name string, labels map[string]string) (sum float64, series int, err error) {
+	err = Families(ctx, client, url, func(family *dto.MetricFamily) {
 		if family.GetName() != name {
 			return
 		}
-		for _, series := range family.GetMetric() {
-			labels := map[string]string{}
-			for _, l := range series.GetLabel() {
-				labels[l.GetName()] = l.GetValue()
+		for _, one := range family.GetMetric() {
+			has := true
+			for name, value := range labels {
+				has = has && label(one, name) == value
 			}
-			all = append(all, Series{labels, series.GetCounter().GetValue() + series.GetGauge().GetValue()})
+			if has {
+				sum, series = sum+one.GetCounter().GetValue()+one.GetGauge().GetValue(), series+1
+			}
 		}
 	})
-	return all, err
-}
-
-// Sum adds up the series of a counter or a gauge that have these labels, and says how many these are.
-func Sum(ctx context.Context, client *http.Client, url, name string, labels map[string]string) (sum float64, series int, err error) {
-	all, err := Read(ctx, client, url, name)
-	for _, s := range all {
-		has := true
-		for label, value := range labels {
-			has = has && s.Labels[label] == value
-		}
-		if has {
-			sum, series = sum+s.Value, series+1
-		}
-	}
 	return sum, series, err
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
@@ -105,13 +106,17 @@ func (w wanted) patience() time.Duration {
 	return longestWait
 }
 
+// waits says that a request waits for a load: the state that is loaded is what it asks for, and would cost
+// the upstream something.
+func (w wanted) waits() bool {
+	costly := w.streamingList() || !w.watch && w.query.Name == ""
+	return costly && (w.Semantics == policy.Any || w.Semantics == policy.NotOlderThan || w.Semantics == policy.MostRecent)
+}
+
 // loading is how long a request waits, at most, until a collection is loaded that was just begun or
-// has just lost its state: 0 if the state that is loaded would not be the one that it asks for, or if
-// it costs the upstream next to nothing.
+// has just lost its state.
 func (w wanted) loading(of *snapshot.Collection) time.Duration {
-	switch {
-	case w.watch && !w.Initial, !w.watch && w.query.Name != "",
-		w.Semantics != policy.Any && w.Semantics != policy.NotOlderThan && w.Semantics != policy.MostRecent:
+	if !w.waits() {
 		return 0
 	}
 	return of.Loading(w.patience(), w.Semantics == policy.MostRecent)
@@ -218,17 +223,21 @@ func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes
 func (h *Handler) snapshot(
 	ctx context.Context, resource snapshot.Resource, want wanted,
 ) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
+	deadline := time.Now().Add(want.patience()) // the load and the proof take no longer together
 	collection, why := h.Collections.Use(resource)
+	for why == reason.Warming && want.waits() && time.Now().Before(deadline) && clock.Sleep(ctx, startPause) {
+		collection, why = h.Collections.Use(resource) // many are begun at the same time
+	}
 	if why != reason.None {
 		return nil, snapshot.Snapshot{}, why
 	}
-	if want.streamingList() { // the load and the proof take no longer together
+	if want.streamingList() {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, longestStreamWait)
 		defer stop()
 	}
 	for {
-		if left := want.loading(collection); left > 0 {
+		if left := min(want.loading(collection), time.Until(deadline)); left > 0 {
 			// A few lists are not worth a wait. A streaming list would be the upstream's for minutes.
 			if !want.watch && collection.Spare() {
 				return nil, snapshot.Snapshot{}, reason.Warming
@@ -241,7 +250,7 @@ func (h *Handler) snapshot(
 			}
 		}
 		snap, why := h.state(ctx, collection, want)
-		if why != reason.Warming && why != reason.NotProven || want.loading(collection) == 0 {
+		if why != reason.Warming && why != reason.NotProven || want.loading(collection) == 0 || !time.Now().Before(deadline) {
 			return collection, snap, why
 		} // else the state was lost meanwhile, or is loaded anew
 	}

@@ -29,6 +29,9 @@ func (h *Handler) proven(
 const (
 	longestWait       = 10 * time.Second
 	longestStreamWait = 30 * time.Second
+
+	// startPause is how long a request waits before it asks once more for a collection, where many are begun.
+	startPause = 200 * time.Millisecond
 )
 
 // proofWait is how long a request waits for the proof.

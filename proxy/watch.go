@@ -67,11 +67,12 @@ func (h *Handler) beginWatch(
 	// The upstream compresses a watch that begins with the state and its bookmark, up to the watch's
 	// end.
 	s.compressed = form.Compressed && list.Gzip && s.initial && s.bookmarks
+	resource, entry := resourceOf(list), a.entry // the hub keeps Defined, so it must not hold the answer
 	s.cursor = a.snapshot.Watch(a.query, watch.Options{
 		After:     a.after,
 		Bookmarks: s.bookmarks,
 		Timeout:   timeLeft(r.Context(), list.WatchOptions.Timeout),
-		Defined:   func() bool { return h.Cluster.Stands(resourceOf(list), a.entry) },
+		Defined:   func() bool { return h.Cluster.Stands(resource, entry) },
 	})
 	if s.cursor == nil { // its history is forgotten, or the span was lost meanwhile
 		return nil, cmp.Or(a.collection.NoFollow(a.after, true), reason.Warming)

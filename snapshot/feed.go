@@ -67,7 +67,7 @@ const (
 	// longestMisfit is the longest pause after a state that did not fit.
 	longestMisfit = 20 * time.Minute
 	// longestDoubt is the longest pause before a load that is due because streams break.
-	longestDoubt = 5 * time.Minute
+	longestDoubt = 2 * time.Minute
 	// refusalGrace is for how long a state is kept after a 403: an API server that has just started
 	// refuses everybody until it has read its roles.
 	refusalGrace = 15 * time.Second
@@ -199,10 +199,11 @@ func (f *feed) settle(err error, now time.Time) (pause, least time.Duration) {
 	case errors.Is(err, wire.ErrForm) && !besides, source.Answered(err, http.StatusNotAcceptable):
 		f.drop(reason.Form, err)
 		least = wait.Jitter(unlikelyRetry, 1)
+	case errors.Is(err, errFull) && besides: // without the state that there is, there is room; lists wait for it
+		f.drop(reason.Warming, err)
 	case errors.Is(err, errFull):
-		if f.drop(reason.Memory, err); !besides { // else there is more room now
-			least = f.misfits.Step()
-		}
+		f.drop(reason.Memory, err)
+		least = f.misfits.Step()
 	case source.Answered(err, http.StatusForbidden):
 		if now.Sub(f.refused) >= refusalGrace || !f.collection.known() {
 			f.drop(reason.NotPermitted, err)

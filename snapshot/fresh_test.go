@@ -319,9 +319,9 @@ func TestWithoutBookmarks(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}
-		// A question comes before each stream. One that is silent is left, and the state loaded anew, every five
+		// A question comes before each stream. One that is silent is left, and the state loaded anew, every two
 		// minutes at most, since nothing shows that the past is the same.
-		if e.opened > 12 || asked() > 24+240 || e.loads > 36 || inVain > 5 {
+		if e.opened > 12 || asked() > 24+500 || e.loads > 60 || inVain > 5 {
 			t.Errorf("in three hours %d short watches, %d questions and %d loads, and %d lists waited in vain", e.opened, asked(), e.loads, inVain)
 		}
 		if stats := c.stats(); !stats.NoBookmarks {

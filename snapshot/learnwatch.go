@@ -79,15 +79,15 @@ func (f *feed) lacksBookmark() bool {
 	return hub != nil && hub.Form().Plain == nil
 }
 
-// checkForm compares an event with how listproxy would write it, and learns from the first bookmark how they
-// are written. If the bytes differ, neither this event nor later ones are sent to clients: their watches end.
+// checkForm compares an event with how listproxy would write it, and learns from bookmarks how they are
+// written. If the bytes differ, neither this event nor later ones are sent to clients: their watches end.
 func (f *feed) checkForm(ev wire.Event) {
 	hub := f.collection.view.Load().watches
 	if hub == nil {
 		return
 	}
 	known := ev.Framed
-	if ev.Kind == wire.Bookmarked && hub.Form().Plain == nil && known {
+	if ev.Kind == wire.Bookmarked && known {
 		plain, err := wire.LearnBookmark(f.source.Encoding(), ev)
 		if known = err == nil && !ev.Meta.EndsInitial; known {
 			hub.Learn(plain)

@@ -41,7 +41,7 @@ func TestSettle(t *testing.T) {
 		"another past":                         {err: anotherPastError{highest: 10, now: 9}, why: reason.Warming, anew: true, least: Skew},
 		"a form that is unknown":               {err: wire.ErrForm, why: reason.Form, anew: true, least: unlikelyRetry},
 		"no room for what happens":             {err: errFull, why: reason.Memory, anew: true, least: unlikelyRetry},
-		"no room beside what is there already": {err: errFull, loads: true, why: reason.Memory, anew: true},
+		"no room beside what is there already": {err: errFull, loads: true, why: reason.Warming, anew: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})

@@ -19,6 +19,8 @@ const (
 	lagging = time.Minute
 	// maxVerifying is how many collections are verified at the same time.
 	maxVerifying = 2
+	// verifyRest is the least time from one comparison to the next that a change of API servers causes.
+	verifyRest = 2 * time.Minute
 	// verifyFor is after how long a collection is loaded anew that could not be verified.
 	verifyFor = 10 * time.Minute
 )
@@ -32,7 +34,9 @@ type verification struct {
 	// next is when the collection may be compared next, and underWay: it is being compared.
 	next     time.Time
 	underWay bool
-	retries  wait.Backoff
+	// began is when the last comparison began.
+	began   time.Time
+	retries wait.Backoff
 }
 
 // Verify says that other API servers than before may answer: they may write the same objects in other
@@ -67,7 +71,11 @@ func (c *Collections) mustVerify(of Scope, now time.Time) {
 	defer c.mu.Unlock()
 	for r, running := range c.all {
 		if of.has(r) {
-			running.verification.since, running.verification.next, running.verification.retries = now, now, retryBackoff()
+			v := &running.verification
+			v.since, v.next, v.retries = now, now, retryBackoff()
+			if rested := v.began.Add(verifyRest); rested.After(now) {
+				v.next = rested
+			}
 		}
 	}
 	for range maxVerifying {
@@ -115,7 +123,7 @@ func (c *Collections) nextToVerify(now time.Time) (found *running, pause time.Du
 		}
 	}
 	if found != nil {
-		found.verification.underWay = true
+		found.verification.underWay, found.verification.began = true, now
 	}
 	return found, pause
 }
@@ -127,15 +135,13 @@ func (c *Collections) verificationSince(r *running) time.Time {
 }
 
 // verify compares all of a collection, byte by byte: each page of the newest state that there is when it
-// comes to that page. It begins again if it must be verified once more meanwhile. It returns since when it had
-// to be verified, and the last revision. What was loaded since then needs no comparison.
+// comes to that page. It returns since when it had to be verified, and the last revision. What was loaded since
+// then needs no comparison.
 func (c *Collections) verify(r *running) (since time.Time, revision uint64, err error) {
+	since = c.verificationSince(r)
 	cmp := &comparison{source: c.source(r.resource)}
 	from, tries := "", 0
 	for {
-		if now := c.verificationSince(r); now != since {
-			since, from = now, ""
-		}
 		v := r.view.Load()
 		switch {
 		case v.absence != reason.None:
@@ -147,7 +153,6 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 		limit := s.tree.PageLimit(from, bytesPage, pageBytes)
 		err = cmp.page(c.ctx, s, from, limit)
 		if wrong, is := errors.AsType[*mismatchError](err); is {
-			s.Heard = time.Time{} // how old it is does not matter
 			err = c.confirm(c.ctx, r, s, wrong)
 		}
 		switch {

@@ -201,6 +201,10 @@ func TestVerifiedInOrder(t *testing.T) {
 		time.Sleep(time.Second)
 		c.mustVerify(OfCollection(eager), time.Now())
 		c.endVerification(first, since, 1, nil)
+		if again, pause := c.nextToVerify(time.Now()); again != nil || pause < verifyRest/2 || pause > verifyRest {
+			t.Errorf("there was more doubt meanwhile, and the next comparison is in %v", pause)
+		}
+		time.Sleep(verifyRest)
 		if again, _ := c.nextToVerify(time.Now()); again != first {
 			t.Error("there was more doubt meanwhile, and nothing follows")
 		}

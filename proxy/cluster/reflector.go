@@ -87,7 +87,7 @@ func (r *reflector[V]) run(ctx context.Context) {
 		if healthy {
 			// An API server that has just started refuses everybody until it has read its roles; one that goes on
 			// refusing is to be left alone.
-			retry = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 4, Cap: 4 * time.Second}
+			retry = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: 2 * time.Second}
 			refusals = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: refusedRetry}
 		}
 		began := time.Now()

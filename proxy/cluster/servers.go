@@ -179,6 +179,7 @@ func (s *servers) askVersion(ctx context.Context) (said version.Info, err error)
 type versions struct {
 	known version.Info // as of the last change
 	since time.Time    // zero: there was none
+	mixed bool         // since then another one has answered, too
 }
 
 // hear takes in the version that was said, and says whether that is a change. While two versions answer
@@ -187,13 +188,14 @@ type versions struct {
 //	v1.36   the first, no change
 //	v1.37   a change
 //	v1.36   v1.37   v1.36  ...  for versionRest: none
-//	v1.36   a change, if it still answers
+//	v1.37   a change, whichever answers
 func (v *versions) hear(said version.Info, now time.Time) bool {
-	if said == v.known || !v.since.IsZero() && clock.Age(v.since, now) < versionRest {
+	v.mixed = v.mixed || said != v.known && !v.since.IsZero()
+	if said == v.known && !v.mixed || !v.since.IsZero() && clock.Age(v.since, now) < versionRest {
 		return false
 	}
 	first := v.known == version.Info{}
-	v.known = said
+	v.known, v.mixed = said, false
 	if !first {
 		v.since = now
 	}

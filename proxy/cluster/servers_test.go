@@ -122,6 +122,7 @@ func TestVersionsThatAreHeard(t *testing.T) {
 		{"another", versionEvery, fresh, true},
 		{"in turn", versionEvery, old, false},
 		{"and again", versionEvery, fresh, false},
+		{"only one, for long", time.Hour, fresh, true},
 		{"the same, for long", time.Hour, fresh, false},
 		{"back again", versionEvery, old, true},
 		{"in turn", versionEvery, fresh, false},

@@ -302,11 +302,13 @@ func (h *Hub) turn(timer *time.Timer) bool {
 		return false
 	}
 	now, next := time.Now(), time.Hour
+	// A cursor that began since then may have looked at what was not clear yet, and nothing wakes it.
+	behind := h.cleared.Load().To < h.dispatched.Load()
 	if isClear && latest.To >= h.cleared.Load().To && !h.lost.Load() { // else there is a newer one by now
 		h.cleared.Store(latest)
 	}
 	h.dispatchLocked(latest)
-	if h.waitLocked(isClear, now) {
+	if h.waitLocked(isClear, behind, now) {
 		next = clearPause
 	}
 	for c := h.times.first(); c != nil && !c.at.After(now); c = h.times.first() {
@@ -333,10 +335,10 @@ func (h *Hub) mayTell(now time.Time) bool {
 	return !early && h.defined()
 }
 
-// waitLocked wakes the cursors that have waited for a clear span, if there is one again. If there was none
-// for long, they end. It returns whether any waits.
-func (h *Hub) waitLocked(isClear bool, now time.Time) bool {
-	if isClear && h.unclear.IsZero() {
+// waitLocked wakes the cursors that have waited for a clear span, if there is one again; behind: what was
+// dispatched was not clear. If there was none for long, they end. It returns whether any waits.
+func (h *Hub) waitLocked(isClear, behind bool, now time.Time) bool {
+	if isClear && !behind && h.unclear.IsZero() {
 		return false
 	}
 	var waiting []*Cursor

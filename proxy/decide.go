@@ -18,7 +18,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
@@ -225,8 +224,9 @@ func (h *Handler) snapshot(
 ) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
 	deadline := time.Now().Add(want.patience()) // the load and the proof take no longer together
 	collection, why := h.Collections.Use(resource)
-	for why == reason.Warming && want.waits() && time.Now().Before(deadline) && clock.Sleep(ctx, startPause) {
-		collection, why = h.Collections.Use(resource) // many are begun at the same time
+	for why == reason.Warming && want.waits() && time.Now().Before(deadline) && ctx.Err() == nil {
+		time.Sleep(startPause) // many are begun at the same time
+		collection, why = h.Collections.Use(resource)
 	}
 	if why != reason.None {
 		return nil, snapshot.Snapshot{}, why

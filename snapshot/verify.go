@@ -128,17 +128,13 @@ func (c *Collections) nextToVerify(now time.Time) (found *running, pause time.Du
 	return found, pause
 }
 
-func (c *Collections) verificationSince(r *running) time.Time {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return r.verification.since
-}
-
 // verify compares all of a collection, byte by byte: each page of the newest state that there is when it
 // comes to that page. It returns since when it had to be verified, and the last revision. What was loaded since
 // then needs no comparison.
 func (c *Collections) verify(r *running) (since time.Time, revision uint64, err error) {
-	since = c.verificationSince(r)
+	c.mu.RLock()
+	since = r.verification.since
+	c.mu.RUnlock()
 	cmp := &comparison{source: c.source(r.resource)}
 	from, tries := "", 0
 	for {

@@ -456,13 +456,13 @@ func (w *follower) take(line string) bool {
 		if want := inmemory.Bookmark(inmemory.Widgets, revision, false); line != want {
 			w.wrong("%v: a bookmark %s, want %s", w, line, want)
 		}
-		if missed := w.plane.Events(w.past, inmemory.Widgets, w.at, revision, w.Select); len(missed) > 0 || revision < w.at {
+		if missed := w.plane.Unseen(w.past, inmemory.Widgets, w.at, revision, w.Select); len(missed) > 0 || revision < w.at {
 			w.wrong("%v: a bookmark at revision %d, but not told of %+v", w, revision, missed)
 		}
 		w.at = revision
 		return true
 	}
-	events := w.plane.Events(w.past, inmemory.Widgets, w.at, revision, w.Select)
+	events := w.plane.Unseen(w.past, inmemory.Widgets, w.at, revision, w.Select)
 	if len(events) != 1 || events[0].Write(inmemory.Widgets, form) != line {
 		right := make([]string, len(events))
 		for i, ev := range events {

@@ -86,6 +86,8 @@ type Etcd struct {
 	values   int
 	// pasts are the changes before each restore.
 	pasts [][]Change
+	// loads are the revisions of the states that listproxy itself was given.
+	loads []int64
 }
 
 func newEtcd() *Etcd {
@@ -267,6 +269,41 @@ func (e *Etcd) Events(past int, k Kind, after, upTo int64, s Select) (found []Ev
 		}
 	}
 	return found
+}
+
+// loaded notes that listproxy was given the state at a revision.
+func (e *Etcd) loaded(revision int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.loads = append(e.loads, revision)
+}
+
+// Unseen returns what a watch from a revision on tells, up to another one, without what listproxy could not
+// see: objects that were made and deleted before it was given a new state.
+func (e *Etcd) Unseen(past int, k Kind, after, upTo int64, s Select) []Event {
+	events := e.Events(past, k, after, upTo, s)
+	e.mu.Lock()
+	load := int64(0)
+	for _, at := range e.loads {
+		if at <= upTo {
+			load = max(load, at)
+		}
+	}
+	e.mu.Unlock()
+	last, made := map[string]Event{}, map[string]bool{}
+	for _, ev := range events {
+		key := ev.Object.key()
+		if _, found := last[key]; !found {
+			made[key] = ev.Type == "ADDED"
+		}
+		if ev.Revision <= load {
+			last[key] = ev
+		}
+	}
+	return slices.DeleteFunc(events, func(ev Event) bool {
+		key := ev.Object.key()
+		return ev.Revision <= load && made[key] && last[key].Type == "DELETED"
+	})
 }
 
 // SameUpTo reports whether two pasts have the same changes of a kind up to a revision.

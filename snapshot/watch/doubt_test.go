@@ -362,6 +362,38 @@ func TestBeginsBeforeItIsDispatched(t *testing.T) {
 	})
 }
 
+// TestBeginsBeforeItIsClear: a client that begins when a change that nobody waited for is about to be cleared,
+// and looks before it is, is woken for it.
+func TestBeginsBeforeItIsClear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, on, gate := newCluster(t, 1), &standing{}, make(chan struct{})
+		asks := func() bool {
+			is := on.stands()
+			if is && c.hub.dispatched.Load() > c.hub.cleared.Load().To {
+				<-gate
+			}
+			return is
+		}
+		c.clients(1, "n1", Options{Defined: asks})[0].take(t.Context())
+		on.doubtful.Store(true)
+		c.add("n2")
+		synctest.Wait()
+		on.doubtful.Store(false)
+		w := c.watch(index.Query{Scope: index.Scope{Namespace: "n2"}}, Options{After: c.span.To - 1, Defined: asks})
+		if w.take(t.Context()) {
+			t.Errorf("told before it is cleared: %q", w.events)
+		}
+		close(gate)
+		synctest.Wait()
+		if len(w.wake) == 0 {
+			t.Error("nobody wakes it")
+		}
+		if !w.take(t.Context()) || len(w.events) != 1 {
+			t.Errorf("told %q", w.events)
+		}
+	})
+}
+
 // TestBusyInDoubt: changes that come all the time do not put off the question whether they may be told.
 func TestBusyInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,12 +220,8 @@ func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong
 			return err
 		}
 	}
-	// A state that was dropped meanwhile is given to nobody. One that the history has only forgotten was wrong.
-	switch on := r.Validity(); {
-	case on.Absence != reason.None:
-		return absenceError{on.Absence}
-	case on.Epoch != s.epoch:
-		return absenceError{reason.Warming}
+	if on := r.Validity(); on.Absence != reason.None || on.Epoch != s.epoch {
+		return absenceError{cmp.Or(on.Absence, reason.Warming)} // it was dropped meanwhile, and is given to nobody
 	}
 	return wrong
 }

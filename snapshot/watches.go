@@ -127,6 +127,11 @@ func (c *Collection) endWatches(these *watch.Hub, goOn bool) {
 	c.publishLocked(v.with(func(v *View) { v.watches = c.newWatches(form, v.To) }))
 }
 
+// PaceEnds plans the ends of other watches, too ([watch.Pacer.Plan]).
+func (c *Collections) PaceEnds(watches int, longest time.Duration) (after, within time.Duration) {
+	return c.pacer.Plan(time.Now(), watches, longest)
+}
+
 // EndWatches ends all clients that follow a collection, in order, within a time, since the process
 // ends.
 func (c *Collections) EndWatches(within time.Duration) {

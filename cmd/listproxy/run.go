@@ -91,8 +91,10 @@ func (a *app) serve(ctx context.Context, end ending) error {
 	defer fail(nil)
 	clients := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
 	drain := serve.NewDrain(clients, func(within time.Duration) {
-		a.forward.EndWatches(within)     // those that are forwarded
 		a.collections.EndWatches(within) // those from memory
+		a.forward.EndWatches(func(watches int) (time.Duration, time.Duration) {
+			return a.collections.PaceEnds(watches, within)
+		})
 	})
 	operators := serve.New(admin.New(a.operators), nil, a.log)
 	parts := a.start(life, fail, clients, operators)

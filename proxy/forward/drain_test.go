@@ -48,7 +48,7 @@ func newDraining(forward known, http2 bool) (front *httptest.Server, drain *serv
 	front = httptest.NewUnstartedServer(nil)
 	front.Config = serve.New(serve.OnlyPaths(forward), nil, log)
 	drain = serve.NewDrain(front.Config, func(within time.Duration) {
-		forward.EndWatches(within)
+		forward.EndWatches(func(int) (after, spread time.Duration) { return 0, max(1, within) })
 		ending <- within
 	})
 	drain.LastFlush *= 4 // the machine may be busy elsewhere

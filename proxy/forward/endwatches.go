@@ -12,13 +12,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-const (
-	// watchEndsPerSecond is how many watches end in a second, at least, when listproxy ends. It is
-	// kube-apiserver's number (RunWithContext in k8s.io/apiserver/pkg/server/genericapiserver.go).
-	watchEndsPerSecond = 200
-	// lateWatch bounds how long a watch lives that begins while the others are being ended.
-	lateWatch = time.Second
-)
+// lateWatch bounds how long a watch lives that begins while the others are being ended.
+const lateWatch = time.Second
 
 var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
 
@@ -27,16 +22,18 @@ var errWatchEnded = errors.New("the watch was ended, because listproxy ends")
 // k8s.io/apiserver/pkg/endpoints/handlers): in order, with the end of the body, and between two
 // events. The clients open them again elsewhere, from the last event.
 //
-// The ends are spread in time, in no order, so that the clients do not all come back at once: 200 a
-// second, or more if that would take longer than within. EndWatches does not wait for them. A
-// second call does nothing.
+// The ends are spread in time, in no order, so that the clients do not all come back at once: pace says when
+// those of so many begin, and over how long they are spread. EndWatches does not wait for them. A second call
+// does nothing.
 //
 // A watch in the middle of an event ends after that event, and a compressed one after a gzip member:
 // kube-apiserver sends its events in whole members. In media types other than JSON and protobuf
 // listproxy cannot tell where an event ends: such a watch is cut, and so is one whose members another
 // than kube-apiserver makes, when the process ends. A watch without an answer yet gets a 503 with
 // Retry-After.
-func (f *Forwarder) EndWatches(within time.Duration) { f.watches.end(within) }
+func (f *Forwarder) EndWatches(pace func(watches int) (after, within time.Duration)) {
+	f.watches.end(pace)
+}
 
 // openWatches are the forwarded watches that are open. The zero value is ready for use.
 type openWatches struct {
@@ -69,13 +66,15 @@ func (o *openWatches) close(w *openWatch) {
 	delete(o.known, w)
 }
 
-func (o *openWatches) end(within time.Duration) {
+func (o *openWatches) end(pace func(watches int) (after, within time.Duration)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ending = true
-	spread := min(time.Duration(len(o.known))*time.Second/watchEndsPerSecond, within)
-	for w := range o.known {
-		time.AfterFunc(rand.N(spread+1), w.end)
+	if len(o.known) > 0 {
+		after, within := pace(len(o.known))
+		for w := range o.known {
+			time.AfterFunc(after+rand.N(within), w.end)
+		}
 	}
 	o.known = nil
 }

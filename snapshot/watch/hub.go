@@ -205,7 +205,7 @@ func (h *Hub) endSoon(c *Cursor, why Ending) {
 // endLocked ends some cursors within a time, each at a moment of its own.
 func (h *Hub) endLocked(some []*Cursor, longest time.Duration, why Ending) {
 	now := time.Now()
-	after, within := h.pacer.plan(now, len(some), longest)
+	after, within := h.pacer.Plan(now, len(some), longest)
 	for _, c := range some {
 		if c.over.Load() { // it is told what is left, for as long as it has for that
 			continue

@@ -15,22 +15,22 @@ const (
 	longestEnd    = 10 * time.Second
 )
 
-// Pacer spreads the ends of the cursors of several hubs: what makes one of them lose its span often
-// makes all. It is safe for concurrent use; the zero value has planned nothing.
+// Pacer spreads the ends of the cursors of several hubs, and of watches that are forwarded: what makes one of
+// them end often ends all. It is safe for concurrent use; the zero value has planned nothing.
 type Pacer struct {
 	mu sync.Mutex
 	// planned is until when there are endsPerSecond ends already.
 	planned time.Time
 }
 
-// plan returns when the ends of so many cursors begin (after), and over how long they are spread
+// Plan returns when the ends of so many watches begin (after), and over how long they are spread
 // (within): behind the ends that are planned already, [endsPerSecond]. If that would take longer
 // than longest, they are spread over longest, at the same time as the others.
-func (p *Pacer) plan(now time.Time, cursors int, longest time.Duration) (after, within time.Duration) {
+func (p *Pacer) Plan(now time.Time, watches int, longest time.Duration) (after, within time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	after = max(0, p.planned.Sub(now))
-	takes := time.Duration(cursors) * time.Second / endsPerSecond
+	takes := time.Duration(watches) * time.Second / endsPerSecond
 	if within = max(takes, atLeast); after+within > longest {
 		after, within, takes = 0, longest, longest
 	}

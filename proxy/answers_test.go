@@ -16,6 +16,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/forward"
@@ -125,6 +126,24 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 			expect.Same(t, &want, asked.ResourceAttributes)
 		})
 	}
+}
+
+// TestVerdicts: whom kube-apiserver refuses, or does not know, learns nothing of memory; who has not been asked
+// about yet is, and has a list from memory.
+func TestVerdicts(t *testing.T) {
+	proxytest.Bubble(t, "all", func(t *testing.T) {
+		w := newModelWorld(t)
+		w.load(t)
+		for verdict, want := range map[upstream.Verdict]reason.Reason{
+			upstream.Accepted: reason.None, upstream.Unasked: reason.None, upstream.Refused: reason.UnknownCaller, upstream.Anonymous: reason.UnknownCaller,
+		} {
+			who := w.caller(t)
+			who.verdict = verdict
+			if _, _, why := w.handler.decide(w.request(t.Context(), "resourceVersion=0"), who); why != want {
+				t.Errorf("%v: %q, want %q", verdict, why, want)
+			}
+		}
+	})
 }
 
 // TestNoRoom: what could be answered from memory, but for the bytes of other answers, is refused when

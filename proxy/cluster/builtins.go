@@ -79,7 +79,7 @@ func (c *Cluster) readDiscovery(ctx context.Context) bool {
 			versions[gv] = builtins{namespaced: servable(list)}
 		case apierrors.IsNotFound(err):
 			versions[gv] = builtins{why: reason.UnknownResource}
-		case apierrors.IsForbidden(err):
+		case apierrors.IsForbidden(err) && !c.hasRead(gv): // else an API server has not read its roles yet
 			versions[gv] = builtins{why: reason.NotPermitted}
 		default:
 			if ctx.Err() == nil {
@@ -92,6 +92,13 @@ func (c *Cluster) readDiscovery(ctx context.Context) bool {
 	defer c.mu.Unlock()
 	c.builtins = versions
 	return true
+}
+
+// hasRead reports whether discovery has said what there is of a group and version.
+func (c *Cluster) hasRead(gv schema.GroupVersion) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.builtins[gv].namespaced != nil
 }
 
 // servable returns which resources of list can be served from memory, and whether they are namespaced.

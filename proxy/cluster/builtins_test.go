@@ -88,7 +88,7 @@ func TestDiscoveryFails(t *testing.T) {
 		never  reason.Reason
 	}{
 		{http.StatusInternalServerError, foundDeployments, reason.Warming},
-		{http.StatusForbidden, forwardedAs(reason.NotPermitted), reason.NotPermitted},
+		{http.StatusForbidden, foundDeployments, reason.NotPermitted}, // until it has read its roles
 		{http.StatusNotFound, forwardedAs(reason.UnknownResource), reason.UnknownResource},
 	} {
 		t.Run(http.StatusText(test.status), func(t *testing.T) {

@@ -76,14 +76,16 @@ func (r *release) checkLibraries(t *testing.T, listproxy *container) {
 // withLibraries makes a command see /usr and the modules of Node.js, too, in mounts of its own.
 func withLibraries(cmd *exec.Cmd) {
 	is := cmd.SysProcAttr
-	args := []string{"sh", "-ec", `
+	args := []string{
+		"sh", "-ec", `
 mkdir "$0/usr" "$0/node_modules"
 ln -s usr/lib usr/lib64 "$0"
 mount --bind /usr "$0/usr"
 mount --bind "$1" "$0/node_modules"
 shift
 exec chroot "$@"`, is.Chroot, os.Getenv("LISTPROXY_TEST_LIBRARIES") + "/node_modules",
-		fmt.Sprintf("--userspec=%d:%d", is.Credential.Uid, is.Credential.Gid), is.Chroot}
+		fmt.Sprintf("--userspec=%d:%d", is.Credential.Uid, is.Credential.Gid), is.Chroot,
+	}
 	cmd.Path, cmd.Args = "/bin/sh", append(append(args, cmd.Path), cmd.Args[1:]...)
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"), "PYTHONHOME=/usr")
 	is.Chroot, is.Credential, is.Unshareflags = "", nil, syscall.CLONE_NEWNS

@@ -342,10 +342,9 @@ func readAttacks() []attack {
 		"/api/v1/events?resourceVersion=0", "/api/v1/endpoints", "/api", "/apis", "/apis/apps/v1", "/openapi/v3", "/openapi/v3/apis/batch/v1",
 		"/version", "/livez?verbose", "/.well-known/openid-configuration", "/nowhere",
 	)
-	const table = "application/json;as=Table;g=meta.k8s.io;v=v1"
 	for _, read := range []string{
-		podOfA + " Accept: application/yaml", podOfA + " Accept: application/vnd.kubernetes.protobuf", podOfA + " Accept: " + table,
-		podOfA + " Accept: application/cbor", maps + " Accept-Encoding: gzip", maps + "?limit=500 Accept: " + table + ",application/json",
+		podOfA + " Accept: application/yaml", podOfA + " Accept: application/vnd.kubernetes.protobuf",
+		podOfA + " Accept: application/cbor", maps + " Accept-Encoding: gzip", // tables have ages: the differential compares them without
 		podsOfA + " Accept: application/yaml", podsOfA + " Accept: application/json;drop=metadata.managedFields",
 		"/apis Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
 		"/openapi/v2 Accept: application/com.github.proto-openapi.spec.v2.v1.0+protobuf", "/openapi/v3/apis/batch/v1 If-None-Match: *",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -72,7 +73,11 @@ func Collect(ctx context.Context, url string) error {
 		if err != nil {
 			return err
 		}
+		_, err = io.Copy(io.Discard, resp.Body) // until then it is one of few readers at a time
 		_ = resp.Body.Close()
+		if err != nil {
+			return err
+		}
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("collecting garbage: %s", resp.Status)
 		}

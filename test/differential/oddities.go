@@ -144,10 +144,11 @@ func (g *Generator) spelling(q *Question) {
 }
 
 // Accepts returns Accept headers that are read in more ways than one: the API server's router and
-// its negotiation both look at them.
+// its negotiation both look at them. None is a space alone, which HTTP/2 forbids (RFC 9113, 8.2.1): over
+// HTTP/1.1, as the first request of a caller goes, it is nothing.
 func Accepts() []string {
 	return []string{
-		"", " ", ";;", ",", "text/html", "application/*", "application/*, application/json", "text/html, application/json",
+		"", ";;", ",", "text/html", "application/*", "application/*, application/json", "text/html, application/json",
 		"application/JSON", " application/json ", "application/json;q=0", "application/json; q=1", "application/json;;",
 		"*/*;q=0.1", "*/*, text/html", "*", "*/json", "application/json,application/yaml;q=0.9", "text/html;q=0.9, */*;q=0.1",
 		"application/json;charset=utf-8", "application/json;pretty=1", "application/json;pretty=0", "application/json;stream=watch",

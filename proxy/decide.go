@@ -233,7 +233,7 @@ func (h *Handler) snapshot(
 	}
 	if want.streamingList() {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, longestStreamWait)
+		ctx, stop = context.WithDeadline(ctx, deadline)
 		defer stop()
 	}
 	for {

@@ -179,6 +179,8 @@ endpoints: [{addresses: [%s], conditions: {ready: true}}]
 			t.Errorf("left behind: %s", left)
 		}
 	}
+	poll.Until(t, patience, "without clients.inject the label means nothing", func() bool { return !isChanged() })
+
 	mustHelm(t, r.args("uninstall")...)
 	r.bypassWithoutHelm(t, "service: {clusterIP: 10.0.0.100}")
 }

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,11 +29,19 @@ func mustLoad(t *testing.T, c CertificatesConfig, log *slog.Logger) *Certificate
 }
 
 // newPair makes the files of a pair.
-func newPair(t *testing.T, hosts ...string) (certPath, keyPath string) {
+func newPair(t *testing.T, hosts ...string) CertificatesConfig {
 	t.Helper()
 	certPath, keyPath, err := SelfSigned(t.TempDir(), hosts)
 	expect.NoError(t, err)
-	return certPath, keyPath
+	return CertificatesConfig{CertFile: certPath, KeyFile: keyPath}
+}
+
+// newCA makes a file with a CA.
+func newCA(t *testing.T) *ClientCA {
+	t.Helper()
+	ca, err := LoadClientCA(newPair(t).CertFile)
+	expect.NoError(t, err)
+	return ca
 }
 
 // shown is the certificate that a client with these settings is shown.
@@ -51,17 +57,11 @@ func shown(t *testing.T, settings *tls.Config) *tls.Certificate {
 // TestFilesAreReadAgain: what is served follows its files, and what is broken changes nothing and is
 // said once.
 func TestFilesAreReadAgain(t *testing.T) {
-	certPath, keyPath := newPair(t)
-	nextCert, nextKey := newPair(t)
-	caPath, _ := newPair(t)
-	records := &proxytest.Recorder{}
-	ca, err := LoadClientCA(caPath)
-	expect.NoError(t, err)
-	certificates := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath, ClientCA: ca}, slog.New(records))
+	pair, next, ca, records := newPair(t), newPair(t), newCA(t), &proxytest.Recorder{}
+	pair.ClientCA = ca
+	certificates := mustLoad(t, pair, slog.New(records))
 	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { certificates.Run(ctx) })
+		proxytest.RunInBubble(t, certificates.Run)
 		look := func() []byte {
 			time.Sleep(2 * readEvery) // of the bubble's time
 			synctest.Wait()
@@ -75,34 +75,31 @@ func TestFilesAreReadAgain(t *testing.T) {
 		if said := records.Above(slog.LevelDebug); len(said) > 0 {
 			t.Errorf("nothing has changed, and it says %q", said)
 		}
-		proxytest.CopyFile(t, nextCert, certPath) // and not yet its key
+		proxytest.CopyFile(t, next.CertFile, pair.CertFile) // and not yet its key
 		if !bytes.Equal(look(), first) {
 			t.Error("half of a new pair is used")
 		}
-		proxytest.CopyFile(t, nextKey, keyPath)
+		proxytest.CopyFile(t, next.KeyFile, pair.KeyFile)
 		second := look()
 		if bytes.Equal(second, first) {
 			t.Error("the new pair is not used")
 		}
-		proxytest.Remove(t, certPath)
+		proxytest.Remove(t, pair.CertFile)
 		if !bytes.Equal(look(), second) {
 			t.Error("the pair went with its file")
 		}
 		pool := func() *x509.CertPool { options, _ := ca.VerifyOptions(); return options.Roots }
 		before := pool()
-		expect.NoError(t, os.WriteFile(caPath, []byte("half"), 0o600))
+		expect.NoError(t, os.WriteFile(ca.path, []byte("half"), 0o600))
 		if look(); !pool().Equal(before) {
 			t.Error("a broken file of CAs is used")
 		}
-		proxytest.CopyFile(t, nextCert, caPath)
+		proxytest.CopyFile(t, next.CertFile, ca.path)
 		if look(); pool().Equal(before) {
 			t.Error("the new CAs are not used")
 		}
-		stop()
-		running.Wait()
-
 		warnings := records.Above(slog.LevelInfo)
-		for i, file := range []string{keyPath, certPath, caPath} { // half a pair, no file, half a file
+		for i, file := range []string{pair.KeyFile, pair.CertFile, ca.path} { // half a pair, no file, half a file
 			if len(warnings) != 3 || !strings.Contains(warnings[i], file) || !strings.Contains(warnings[i], "the one before stays") {
 				t.Errorf("the warnings are %q, want three, number %d about %s", warnings, i, file)
 			}
@@ -115,17 +112,16 @@ func TestFilesAreReadAgain(t *testing.T) {
 
 // TestPairsThatCannotBeUsed: the error names the files, and says what to do.
 func TestPairsThatCannotBeUsed(t *testing.T) {
-	certPath, keyPath := newPair(t)
-	_, otherKey := newPair(t)
+	pair, other := newPair(t), newPair(t)
 	empty := filepath.Join(t.TempDir(), "empty")
 	expect.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for name, files := range map[string][2]string{
-		"no such certificate":    {"/no/such.crt", keyPath},
-		"no such key":            {certPath, "/no/such.key"},
-		"key of another":         {certPath, otherKey},
-		"no certificate":         {keyPath, keyPath},
-		"a key to be":            {certPath, empty},
-		"a folder instead of it": {certPath, filepath.Dir(keyPath)},
+		"no such certificate":    {"/no/such.crt", pair.KeyFile},
+		"no such key":            {pair.CertFile, "/no/such.key"},
+		"key of another":         {pair.CertFile, other.KeyFile},
+		"no certificate":         {pair.KeyFile, pair.KeyFile},
+		"a key to be":            {pair.CertFile, empty},
+		"a folder instead of it": {pair.CertFile, filepath.Dir(pair.KeyFile)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewCertificates(CertificatesConfig{CertFile: files[0], KeyFile: files[1]}, proxytest.DiscardLog())
@@ -136,33 +132,62 @@ func TestPairsThatCannotBeUsed(t *testing.T) {
 			proxytest.AssertNotContains(t, err.Error(), "BEGIN")
 		})
 	}
-	if _, err := LoadClientCA(keyPath); err == nil || !strings.Contains(err.Error(), keyPath) {
+	if _, err := LoadClientCA(pair.KeyFile); err == nil || !strings.Contains(err.Error(), pair.KeyFile) {
 		t.Errorf("a file without CAs: %v", err)
 	}
+}
+
+// shake has a client and a server with these settings shake hands, and returns what the server knows then.
+// It is over TCP: a net.Pipe has no buffer, and in a resumed session both ends write at once.
+func shake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
+	t.Helper()
+	l := proxytest.Listen(t)
+	defer func() { _ = l.Close() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if conn, err := tls.Dial("tcp", l.Addr().String(), client); err == nil {
+			_, _ = io.ReadAll(conn) // also the session's ticket
+			_ = conn.Close()
+		}
+	}()
+	accepted, err := l.Accept()
+	expect.NoError(t, err)
+	conn := tls.Server(accepted, server)
+	err = conn.HandshakeContext(t.Context())
+	state := conn.ConnectionState()
+	_ = conn.Close()
+	<-ended
+	return state, err
 }
 
 // TestAskingForCertificates: clients are asked if there are CAs, at the main port and in tunnels, and
 // their certificate arrives unverified, and again in a resumed session.
 func TestAskingForCertificates(t *testing.T) {
-	certPath, keyPath := newPair(t)
-	caPath, _ := newPair(t)
-	ca, err := LoadClientCA(caPath)
+	pair := newPair(t)
+	without := mustLoad(t, pair, proxytest.DiscardLog())
+	pair.ClientCA = newCA(t)
+	with := mustLoad(t, pair, proxytest.DiscardLog())
+	own, err := tls.LoadX509KeyPair(pair.CertFile, pair.KeyFile)
 	expect.NoError(t, err)
-	with := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath, ClientCA: ca}, proxytest.DiscardLog())
-	without := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath}, proxytest.DiscardLog())
-	own, err := tls.LoadX509KeyPair(certPath, keyPath)
-	expect.NoError(t, err)
-	dial := func(server *tls.Config, cache tls.ClientSessionCache) (asked bool, state tls.ConnectionState) {
-		// Not a net.Pipe, which has no buffer: in a resumed session both ends write at once.
-		l := proxytest.Listen(t)
-		defer func() { _ = l.Close() }()
-		a, err := net.Dial("tcp", l.Addr().String())
-		expect.NoError(t, err)
-		b, err := l.Accept()
-		expect.NoError(t, err)
-		client := tls.Client(a, &tls.Config{
+	cache, main := tls.NewLRUClientSessionCache(1), with.TLS()
+	for _, tt := range []struct {
+		name           string
+		server         *tls.Config
+		cache          tls.ClientSessionCache
+		asked, resumed bool
+		shown          int // certificates
+		protocol       string
+	}{
+		{"with CAs", main, cache, true, false, len(own.Certificate), "h2"},
+		{"again", main, cache, false, true, len(own.Certificate), "h2"},
+		{"the port for CONNECT", with.ConnectTLS(), nil, false, false, 0, "http/1.1"},
+		{"without CAs", without.TLS(), nil, false, false, 0, "h2"},
+	} {
+		asked := false
+		state, err := shake(t, tt.server, &tls.Config{
 			InsecureSkipVerify: true,
-			ClientSessionCache: cache,
+			ClientSessionCache: tt.cache,
 			ServerName:         "localhost",
 			NextProtos:         []string{"h2", "http/1.1"},
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -170,61 +195,26 @@ func TestAskingForCertificates(t *testing.T) {
 				return &own, nil
 			},
 		})
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_, _ = io.ReadAll(client) // also the session's ticket
-		}()
-		conn := tls.Server(b, server)
-		expect.NoError(t, conn.HandshakeContext(t.Context()))
-		state = conn.ConnectionState()
-		_ = conn.Close()
-		<-ended
-		_ = client.Close()
-		return asked, state
-	}
-	cache := tls.NewLRUClientSessionCache(1)
-	main := with.TLS()
-	if asked, state := dial(main, cache); !asked || len(state.PeerCertificates) != len(own.Certificate) || len(state.VerifiedChains) > 0 || state.NegotiatedProtocol != "h2" {
-		t.Errorf("asked: %t, with %d certificates, over %s", asked, len(state.PeerCertificates), state.NegotiatedProtocol)
-	}
-	if _, state := dial(main, cache); !state.DidResume || len(state.PeerCertificates) != len(own.Certificate) {
-		t.Errorf("resumed: %t, with %d certificates", state.DidResume, len(state.PeerCertificates))
-	}
-	if asked, state := dial(with.ConnectTLS(), nil); asked || state.NegotiatedProtocol != "http/1.1" {
-		t.Errorf("the port for CONNECT asked: %t, over %s", asked, state.NegotiatedProtocol)
-	}
-	if asked, state := dial(without.TLS(), nil); asked || len(state.PeerCertificates) > 0 {
-		t.Error("asked without a CA")
+		if err != nil || asked != tt.asked || state.DidResume != tt.resumed || len(state.PeerCertificates) != tt.shown ||
+			len(state.VerifiedChains) > 0 || state.NegotiatedProtocol != tt.protocol {
+			t.Errorf("%s: asked %t, resumed %t, %d certificates, %d verified, over %q, %v", tt.name, asked, state.DidResume,
+				len(state.PeerCertificates), len(state.VerifiedChains), state.NegotiatedProtocol, err)
+		}
 	}
 }
 
 // TestLowestVersion is 1.2, or what is given, at both ports.
 func TestLowestVersion(t *testing.T) {
-	certPath, keyPath := newPair(t)
+	pair := newPair(t)
 	for lowest, refused := range map[uint16]uint16{0: tls.VersionTLS11, tls.VersionTLS12: tls.VersionTLS11, tls.VersionTLS13: tls.VersionTLS12} {
-		c := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath, MinVersion: lowest}, proxytest.DiscardLog())
-		for name, settings := range map[string]*tls.Config{"main": c.TLS(), "CONNECT": c.ConnectTLS()} {
-			handshake := func(highest uint16) error {
-				l := proxytest.Listen(t)
-				defer func() { _ = l.Close() }()
-				go func() {
-					if conn, err := l.Accept(); err == nil {
-						_ = tls.Server(conn, settings).HandshakeContext(t.Context())
-						_ = conn.Close()
-					}
-				}()
-				conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: highest})
-				if err == nil {
-					_ = conn.Close()
+		pair.MinVersion = lowest
+		c := mustLoad(t, pair, proxytest.DiscardLog())
+		for port, settings := range map[string]*tls.Config{"main": c.TLS(), "CONNECT": c.ConnectTLS()} {
+			for highest, taken := range map[uint16]bool{refused: false, refused + 1: true} {
+				client := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: highest}
+				if _, err := shake(t, settings, client); (err == nil) != taken {
+					t.Errorf("%s, at least %x, of a client that knows %x: %v", port, lowest, highest, err)
 				}
-				return err
-			}
-			if err := handshake(refused + 1); err != nil {
-				t.Errorf("%s, at least %x: %v", name, lowest, err)
-			}
-			if err := handshake(refused); err == nil {
-				t.Errorf("%s, at least %x: %x was accepted", name, lowest, refused)
 			}
 		}
 	}
@@ -232,8 +222,8 @@ func TestLowestVersion(t *testing.T) {
 
 // TestExpiries: of a chain and of a file with CAs, the first counts, and what is in use now.
 func TestExpiries(t *testing.T) {
-	certPath, keyPath := newPair(t)
-	made, err := tls.LoadX509KeyPair(certPath, keyPath)
+	pair := newPair(t)
+	made, err := tls.LoadX509KeyPair(pair.CertFile, pair.KeyFile)
 	expect.NoError(t, err)
 	key, ok := made.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
@@ -244,17 +234,16 @@ func TestExpiries(t *testing.T) {
 	leaf.NotAfter = ca.Cert.NotAfter.Add(time.Minute)
 	chain, err := cert.EncodeCertificates(proxytest.Sign(t, &leaf, ca.Cert, key, ca.Key), ca.Cert)
 	expect.NoError(t, err)
-	expect.NoError(t, cert.WriteCert(certPath, chain))
-	clients, err := LoadClientCA(certPath)
+	expect.NoError(t, cert.WriteCert(pair.CertFile, chain))
+	pair.ClientCA, err = LoadClientCA(pair.CertFile)
 	expect.NoError(t, err)
-	c := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath, ClientCA: clients}, proxytest.DiscardLog())
+	c := mustLoad(t, pair, proxytest.DiscardLog())
 	want := []Expiry{{Name: "serving", NotAfter: ca.Cert.NotAfter}, {Name: "client-ca", NotAfter: ca.Cert.NotAfter}}
 	expect.Same(t, want, c.Expiries())
 }
 
 func TestLacking(t *testing.T) {
-	certPath, keyPath := newPair(t, "api.example", "10.0.0.1", "fd00::a")
-	c := mustLoad(t, CertificatesConfig{CertFile: certPath, KeyFile: keyPath}, proxytest.DiscardLog())
+	c := mustLoad(t, newPair(t, "api.example", "10.0.0.1", "fd00::a"), proxytest.DiscardLog())
 	got := c.Lacking([]string{"api.example", "10.0.0.1", "fd00::a", "fd00::b", "other.example", "10.0.0.2"})
 	expect.Same(t, []string{"fd00::b", "other.example", "10.0.0.2"}, got)
 }

@@ -61,55 +61,39 @@ func TestSelfSigned(t *testing.T) {
 	expect.Same(t, map[string]os.FileMode{"tls.crt": 0o644, "tls.key": 0o600}, got)
 }
 
-func TestUsable(t *testing.T) {
-	certPath, keyPath := newPair(t, "a.example", "fd00::a")
-	given, err := tls.LoadX509KeyPair(certPath, keyPath)
-	expect.NoError(t, err)
+// TestSelfSignedIsUsedAgain, unless it cannot be: then another one is made.
+func TestSelfSignedIsUsedAgain(t *testing.T) {
 	const day = 24 * time.Hour
-	for name, test := range map[string]struct {
-		hosts []string
-		after time.Duration
-		want  bool
+	for name, tt := range map[string]struct {
+		hosts  []string // the second time
+		after  time.Duration
+		change func(t *testing.T, dir string)
+		again  bool
 	}{
-		"next start":      {hosts: []string{"a.example", "fd00::a", "127.0.0.1"}, want: true},
-		"fewer hosts":     {want: true},
-		"after years":     {after: 3619 * day, want: true},
+		"next start":      {hosts: []string{"a.example", "fd00::a", "127.0.0.1"}, again: true},
+		"fewer hosts":     {again: true},
+		"after years":     {after: 3619 * day, again: true},
 		"a month left":    {after: 3621 * day},
 		"expired":         {after: 3651 * day},
 		"another host":    {hosts: []string{"a.example", "b.example"}},
 		"another address": {hosts: []string{"10.0.0.1"}},
-	} {
-		if got := usable(given.Leaf, test.hosts, time.Now().Add(test.after)); got != test.want {
-			t.Errorf("%s: usable %t, want %t", name, got, test.want)
-		}
-	}
-}
-
-// TestSelfSignedIsUsedAgain, unless it cannot be: then another one is made.
-func TestSelfSignedIsUsedAgain(t *testing.T) {
-	for name, change := range map[string]func(t *testing.T, dir string){
-		"next start": nil,
-		"key of another": func(t *testing.T, dir string) {
-			_, other := newPair(t)
-			proxytest.CopyFile(t, other, filepath.Join(dir, "tls.key"))
-		},
-		"no key": func(t *testing.T, dir string) { proxytest.Remove(t, filepath.Join(dir, "tls.key")) },
-		"garbage": func(t *testing.T, dir string) {
+		"key of another": {change: func(t *testing.T, dir string) {
+			proxytest.CopyFile(t, newPair(t).KeyFile, filepath.Join(dir, "tls.key"))
+		}},
+		"no key": {change: func(t *testing.T, dir string) { proxytest.Remove(t, filepath.Join(dir, "tls.key")) }},
+		"garbage": {change: func(t *testing.T, dir string) {
 			expect.NoError(t, os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("garbage"), 0o600))
-		},
+		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			dir := t.TempDir()
-			certPath, keyPath, err := SelfSigned(dir, nil)
-			expect.NoError(t, err)
-			first, err := tls.LoadX509KeyPair(certPath, keyPath)
-			expect.NoError(t, err)
-			if change != nil {
-				change(t, dir)
+			first, _ := made(t, dir, "a.example", "fd00::a")
+			time.Sleep(tt.after) // of the bubble's time
+			if tt.change != nil {
+				tt.change(t, dir)
 			}
-			second, _ := made(t, dir)
-			if again := bytes.Equal(first.Certificate[0], second.Certificate[0]); again != (change == nil) {
+			second, _ := made(t, dir, tt.hosts...)
+			if again := bytes.Equal(first.Certificate[0], second.Certificate[0]); again != tt.again {
 				t.Errorf("used again: %t", again)
 			}
 		})

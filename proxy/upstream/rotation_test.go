@@ -52,7 +52,7 @@ type rotating struct {
 
 // startRotating returns a server with a certificate that ca has signed. The configuration trusts ca
 // by a file.
-func startRotating(t *testing.T, http2 bool, ca *proxytest.CA, client *x509.Certificate) *rotating {
+func startRotating(t *testing.T, ca *proxytest.CA, client *x509.Certificate) *rotating {
 	t.Helper()
 	r := &rotating{goOn: make(chan struct{}), known: authntest.Identify(authntest.New(t), "Bearer known")}
 	r.show(t, ca)
@@ -69,7 +69,7 @@ func startRotating(t *testing.T, http2 bool, ca *proxytest.CA, client *x509.Cert
 			_, _ = io.WriteString(w, "second\n")
 		}
 	}))
-	server.EnableHTTP2 = http2
+	server.EnableHTTP2 = true // for some ways; others are over HTTP/1.1
 	server.TLS = &tls.Config{
 		ClientAuth:     tls.RequestClientCert,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.shown.Load(), nil },
@@ -175,23 +175,30 @@ func get(t *testing.T, up *Transports, over http.RoundTripper, id authn.Identity
 	return errors.Join(err, res.Body.Close())
 }
 
-// watch opens a watch over a way that others share. The returned func ends it, and fails the test
-// if it has not gone on.
-func (r *rotating) watch(t *testing.T, id authn.Identity) (end func()) {
+// watch opens a watch of each caller, over a way that others share. The returned func fails the test if one
+// has not gone on.
+func (r *rotating) watch(t *testing.T, ids ...authn.Identity) (end func()) {
 	t.Helper()
-	res, err := r.RoundTripper(id, false).RoundTrip(request(t, r.Transports, id, "/watch"))
-	expect.NoError(t, err)
-	lines := bufio.NewReader(res.Body)
-	if line, err := lines.ReadString('\n'); line != "first\n" {
-		t.Fatalf("%q, %v", line, err)
+	var streams []*bufio.Reader
+	wantOfEach := func(want string) {
+		t.Helper()
+		for i, stream := range streams {
+			if line, err := stream.ReadString('\n'); line != want {
+				t.Errorf("watch %d: %q, %v, want %q", i, line, err, want)
+			}
+		}
 	}
+	for _, id := range ids {
+		res, err := r.RoundTripper(id, false).RoundTrip(request(t, r.Transports, id, "/watch"))
+		expect.NoError(t, err)
+		t.Cleanup(func() { _ = res.Body.Close() })
+		streams = append(streams, bufio.NewReader(res.Body))
+	}
+	wantOfEach("first\n")
 	return func() {
 		t.Helper()
-		r.goOn <- struct{}{}
-		if line, err := lines.ReadString('\n'); line != "second\n" {
-			t.Errorf("the open watch: %q, %v", line, err)
-		}
-		_ = res.Body.Close()
+		close(r.goOn)
+		wantOfEach("second\n")
 	}
 }
 
@@ -204,59 +211,36 @@ func write(t *testing.T, file string, content []byte) {
 	expect.NoError(t, os.WriteFile(file, content, 0o600))
 }
 
-func overBoth(t *testing.T, test func(t *testing.T, http2 bool)) {
-	t.Helper()
-	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
-		t.Run(name, func(t *testing.T) { test(t, http2) })
-	}
-}
+// TestRotatedFiles: when the file of the API server's CA changes, all requests of callers trust what it holds
+// then, and nothing else; and when the files of listproxy's own client certificate do, no request of an
+// impersonated user uses a connection that the one before has opened. Watches that are open go on.
+func TestRotatedFiles(t *testing.T) {
+	old, fresh, clients := proxytest.NewCA(t), proxytest.NewCA(t), proxytest.NewCA(t)
+	first, second := clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil), clients.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
+	r := startRotating(t, old, first)
+	r.logInWith(t, first, clients)
+	r.connect(t)
+	endWatches := r.watch(t, r.known, jane(t))
+	r.good(t, "at the start")
 
-// TestRotatedCA: when the file of the API server's CA changes, all requests of callers trust what it
-// holds then, and nothing else. A watch that is open goes on.
-func TestRotatedCA(t *testing.T) {
-	overBoth(t, func(t *testing.T, http2 bool) {
-		old, fresh, clients := proxytest.NewCA(t), proxytest.NewCA(t), proxytest.NewCA(t)
-		client := clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil)
-		r := startRotating(t, http2, old, client)
-		r.logInWith(t, client, clients)
-		r.connect(t)
-		r.good(t, "at the start")
-		endWatch := r.watch(t, r.known)
+	r.logInWith(t, second, clients)
+	r.lookAtFiles(t)
+	r.accepted.Store(second) // the first has ended
+	r.good(t, "with another client certificate")
 
-		write(t, r.cfg.CAFile, certificatePEM(fresh.Cert))
-		r.lookAtFiles(t)
-		r.show(t, fresh)
-		r.good(t, "rotated")
-		endWatch()
+	write(t, r.cfg.CAFile, certificatePEM(fresh.Cert))
+	r.lookAtFiles(t)
+	r.show(t, fresh)
+	r.good(t, "with another CA")
+	endWatches()
 
-		r.show(t, old)
-		r.current.Load().closeIdle()
-		for way, err := range r.ask(t) {
-			if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
-				t.Errorf("a CA that was removed, %s: %v", way, err)
-			}
+	r.show(t, old)
+	r.current.Load().closeIdle()
+	for way, err := range r.ask(t) {
+		if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); !unknown {
+			t.Errorf("a CA that was removed, %s: %v", way, err)
 		}
-	})
-}
-
-// TestRenewedClientCertificate: a request of an impersonated user never uses a connection that
-// listproxy's last client certificate opened, although a watch is open on it.
-func TestRenewedClientCertificate(t *testing.T) {
-	overBoth(t, func(t *testing.T, http2 bool) {
-		ca, clients := proxytest.NewCA(t), proxytest.NewCA(t)
-		first, second := clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil), clients.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
-		r := startRotating(t, http2, ca, first)
-		r.logInWith(t, first, clients)
-		r.connect(t)
-		endWatch := r.watch(t, jane(t))
-		r.good(t, "at the start")
-
-		r.logInWith(t, second, clients)
-		r.lookAtFiles(t)
-		r.accepted.Store(second) // the first has ended
-		r.good(t, "renewed")
-		endWatch()
-	})
+	}
 }
 
 // TestFilesAreFollowed: Run notices what a file holds. While that cannot be used, the last content
@@ -268,9 +252,7 @@ func TestFilesAreFollowed(t *testing.T) {
 		up, err := New(&rest.Config{Host: "https://" + rotatingName, TLSClientConfig: rest.TLSClientConfig{CAFile: file}})
 		expect.NoError(t, err)
 		var log logbuffer.Buffer
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go up.Run(ctx, slog.New(slog.NewTextHandler(&log, nil)))
+		proxytest.RunInBubble(t, func(ctx context.Context) { up.Run(ctx, slog.New(slog.NewTextHandler(&log, nil))) })
 		now := func() *transportSets {
 			time.Sleep(2*filesEvery + time.Millisecond)
 			synctest.Wait()
@@ -296,38 +278,36 @@ func TestFilesAreFollowed(t *testing.T) {
 // TestRenewedByPlugin: when a plugin brings another client certificate, no request of an
 // impersonated user uses a connection that was made with the one before.
 func TestRenewedByPlugin(t *testing.T) {
-	overBoth(t, func(t *testing.T, http2 bool) {
-		ca, clients := proxytest.NewCA(t), proxytest.NewCA(t)
-		first := clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil)
-		second := clients.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
-		r := startRotating(t, http2, ca, first)
-		said := filepath.Join(t.TempDir(), "said")
-		r.cfg.CertFile, r.cfg.KeyFile = "", ""
-		r.cfg.ExecProvider = &clientcmdapi.ExecConfig{
-			APIVersion: "client.authentication.k8s.io/v1", Command: "cat", Args: []string{said},
-			InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
-		}
-		// What has ended is asked for again before each request.
-		say := func(certificate *x509.Certificate) {
-			key, err := keyutil.MarshalPrivateKeyToPEM(clients.Key)
-			expect.NoError(t, err)
-			write(t, said, fmt.Appendf(nil, `{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {
-				"expirationTimestamp": "2000-01-01T00:00:00Z", "clientCertificateData": %q, "clientKeyData": %q}}`,
-				certificatePEM(certificate), key))
-		}
-		say(first)
-		r.connect(t)
-		for _, certificate := range []*x509.Certificate{first, second} {
-			say(certificate)
-			r.accepted.Store(certificate)
-			for _, just := range []string{"just said", "said before"} {
-				for way, err := range r.ask(t) {
-					// client-go has closed the connections, and HTTP/2 can write to one before it notices.
-					if closed := just == "just said" && errors.Is(err, net.ErrClosed); err != nil && !closed {
-						t.Errorf("%s, %s, %s: %v", certificate.Subject, just, way, err)
-					}
+	ca, clients := proxytest.NewCA(t), proxytest.NewCA(t)
+	first := clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil)
+	second := clients.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
+	r := startRotating(t, ca, first)
+	said := filepath.Join(t.TempDir(), "said")
+	r.cfg.CertFile, r.cfg.KeyFile = "", ""
+	r.cfg.ExecProvider = &clientcmdapi.ExecConfig{
+		APIVersion: "client.authentication.k8s.io/v1", Command: "cat", Args: []string{said},
+		InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+	}
+	// What has ended is asked for again before each request.
+	say := func(certificate *x509.Certificate) {
+		key, err := keyutil.MarshalPrivateKeyToPEM(clients.Key)
+		expect.NoError(t, err)
+		write(t, said, fmt.Appendf(nil, `{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {
+			"expirationTimestamp": "2000-01-01T00:00:00Z", "clientCertificateData": %q, "clientKeyData": %q}}`,
+			certificatePEM(certificate), key))
+	}
+	say(first)
+	r.connect(t)
+	for _, certificate := range []*x509.Certificate{first, second} {
+		say(certificate)
+		r.accepted.Store(certificate)
+		for _, just := range []string{"just said", "said before"} {
+			for way, err := range r.ask(t) {
+				// client-go has closed the connections, and HTTP/2 can write to one before it notices.
+				if closed := just == "just said" && errors.Is(err, net.ErrClosed); err != nil && !closed {
+					t.Errorf("%s, %s, %s: %v", certificate.Subject, just, way, err)
 				}
 			}
 		}
-	})
+	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // TestAnswered: an answer that only somebody can have shows that the token is accepted, and a 401 that
-// it is not, for a while.
+// it is not, for a while. An accepted token has the share of its user, all others that of their address.
 func TestAnswered(t *testing.T) {
 	token := authntest.Identify(authntest.New(t), "Bearer a")
 	for _, test := range []struct {
@@ -37,14 +37,15 @@ func TestAnswered(t *testing.T) {
 		{authn.Identity{}, false, false, http.MethodGet, http.StatusOK, Anonymous},
 		{authn.Identity{}, false, true, http.MethodGet, http.StatusSwitchingProtocols, Anonymous},
 	} {
-		up, err := New(proxytest.StartUpstream(t, false, http.NotFound).Config())
+		up, err := New((&proxytest.FakeAPI{}).Config())
 		expect.NoError(t, err)
 		if test.before {
 			up.Answered(test.id, false, http.MethodGet, http.StatusOK)
 		}
 		up.Answered(test.id, test.upgrade, test.method, test.code)
-		if got, _ := up.Caller(test.id, "192.0.2.1:1"); got != test.want {
-			t.Errorf("%+v: the verdict is %d", test, got)
+		got, share := up.Caller(test.id, "192.0.2.1:1")
+		if got != test.want || share != authn.FlowOf(test.id, test.want == Accepted, "192.0.2.1:2") {
+			t.Errorf("%+v: the verdict is %d, or the share another's", test, got)
 		}
 	}
 }
@@ -73,18 +74,4 @@ func TestRefusedIsForgotten(t *testing.T) {
 		up.Answered(token, false, http.MethodGet, http.StatusUnauthorized)
 		want(Refused)
 	})
-}
-
-// TestShares: an accepted token has the share of its user, all others that of their address.
-func TestShares(t *testing.T) {
-	up, err := New((&proxytest.FakeAPI{}).Config())
-	expect.NoError(t, err)
-	token := authntest.Identify(authntest.New(t), "Bearer a")
-	for _, accepted := range []bool{false, true} {
-		if accepted {
-			up.Answered(token, false, http.MethodGet, http.StatusOK)
-		}
-		_, share := up.Caller(token, "192.0.2.1:1")
-		expect.Same(t, authn.FlowOf(token, accepted, "192.0.2.1:2"), share)
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -155,7 +156,7 @@ func reviewAnswers() []reviewAnswer {
 		{"no connection", func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }, No, true},
 		{"a body that breaks", func(r *http.Request) (*http.Response, error) {
 			resp := proxytest.JSONResponse(r, http.StatusCreated, "")
-			resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(good), cutReader{}))
+			resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(good), iotest.ErrReader(io.ErrUnexpectedEOF)))
 			return resp, nil
 		}, No, true},
 	}
@@ -168,11 +169,6 @@ func reviewAnswers() []reviewAnswer {
 	}
 	return all
 }
-
-// cutReader is a connection that was cut.
-type cutReader struct{}
-
-func (cutReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // TestReviewAnswers: what each answer counts as, that all answers are remembered, and that neither the log
 // nor an error has the credentials of the caller or of listproxy.

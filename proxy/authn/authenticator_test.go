@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -114,42 +113,6 @@ func TestNoCertificatesWithoutCA(t *testing.T) {
 	if id, refusal := tokensOnly.Authenticate(r); id.Known() || refusal != nil {
 		t.Errorf("known: %t, refused: %v", id.Known(), refusal)
 	}
-}
-
-// TestImpersonatedKeys: no two users share a key, nor a user and a token.
-func TestImpersonatedKeys(t *testing.T) {
-	secret, err := newIdentitySecret()
-	expect.NoError(t, err)
-	seen := map[Key]int{}
-	users := []*user.DefaultInfo{
-		{Name: "a"},
-		{Name: "a", UID: "b"},
-		{Name: "ab"},
-		{Name: "", UID: "ab"},
-		{Name: "a", Groups: []string{"b"}},
-		{Name: "a", Groups: []string{"b", "c"}},
-		{Name: "a", Groups: []string{"bc"}},
-		{Name: "a", Groups: []string{"c", "b"}},
-		{Name: "a", Extra: map[string][]string{"b": {"c"}}},
-		{Name: "a", Extra: map[string][]string{"b": {}, "c": {}}},
-		{Name: "a", Extra: map[string][]string{"b": {"c", "d"}}},
-		{Name: "a", Extra: map[string][]string{"b": {"c"}, "d": {}}},
-	}
-	for i, u := range users {
-		key := secret.ofImpersonated(u).key
-		if other, ok := seen[key]; ok {
-			t.Errorf("%+v has the key of %+v", u, users[other])
-		}
-		seen[key] = i
-	}
-	again := &user.DefaultInfo{Name: "a", Extra: map[string][]string{"d": {}, "b": {"c"}}}
-	if _, ok := seen[secret.ofImpersonated(again).key]; !ok {
-		t.Error("the same user has two keys")
-	}
-	if _, ok := seen[secret.ofAuthorization("a", policy.NoToken, "").key]; ok {
-		t.Error("a token has a user's key")
-	}
-	expect.Same(t, len(users), len(seen))
 }
 
 // TestShownCertificates: a chain is believed as kube-apiserver believes it, in any order, if it is

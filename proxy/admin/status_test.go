@@ -154,54 +154,81 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// TestStatusIsHealthy: what makes it ill, and what does not.
-func TestStatusIsHealthy(t *testing.T) {
+// TestChecks: what makes a replica ill, and what keeps clients away from it. A trouble with the upstream that
+// other replicas have, too, only makes it ill.
+func TestChecks(t *testing.T) {
+	no := func() bool { return false }
+	refused := func(own bool) func() upstream.HealthStats {
+		return func() upstream.HealthStats {
+			return upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it", Own: own}
+		}
+	}
+	loading := []proxy.EagerStats{{Name: "nodes"}, {Name: "pods", Waits: "warming"}}
+	pods, silent := named("", "pods", media.JSON), live(named("", "pods", media.JSON), time.Hour)
 	for name, tt := range map[string]struct {
-		change  func(*Source, *kept)
-		problem string // the check that is not OK
-		says    string
+		change   func(*Source, *kept)
+		ill      string // the check that is not OK
+		says     string
+		notReady bool
 	}{
-		"well": {func(_ *Source, k *kept) {
-			k.stats = []snapshot.CollectionStats{live(named("", "pods", media.JSON), 0)}
-		}, "", ""},
-		"silent": {func(_ *Source, k *kept) {
-			k.stats = []snapshot.CollectionStats{live(named("", "pods", media.JSON), time.Hour)}
-		}, "feeds", "pods/json"},
-		"many silent": {func(_ *Source, k *kept) {
+		"well":   {change: func(_ *Source, k *kept) { k.stats = []snapshot.CollectionStats{live(pods, 0)} }},
+		"silent": {change: func(_ *Source, k *kept) { k.stats = []snapshot.CollectionStats{silent} }, ill: "feeds", says: "pods/json"},
+		"many silent": {change: func(_ *Source, k *kept) {
 			for name := range strings.SplitSeq("abcdefgh", "") {
 				k.stats = append(k.stats, live(named("", name, media.JSON), time.Hour))
 			}
-		}, "feeds", "e/json and 3 more"},
-		"not permitted": {func(_ *Source, k *kept) {
-			k.stats = []snapshot.CollectionStats{{Resource: named("", "pods", media.JSON), Absence: reason.NotPermitted}}
-		}, "", ""},
-		"a mismatch once": {func(_ *Source, k *kept) {
-			k.mismatched = map[snapshot.Resource]checks.Stats{named("", "pods", media.JSON): {Mismatches: 1}}
-		}, "", ""},
-		"not ready": {func(s *Source, _ *kept) { s.Ready.Schemas = func() bool { return false } }, "schemas", "the log"},
-		"an upstream that other replicas cannot use either": {func(s *Source, _ *kept) {
-			s.Ready.Upstream = func() upstream.HealthStats {
-				return upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it"}
-			}
-		}, "upstream", "(401): renew it"},
-		"metrics": {func(s *Source, _ *kept) {
+		}, ill: "feeds", says: "e/json and 3 more"},
+		"not permitted": {change: func(_ *Source, k *kept) {
+			k.stats = []snapshot.CollectionStats{{Resource: pods, Absence: reason.NotPermitted}}
+		}},
+		"a mismatch once": {change: func(_ *Source, k *kept) {
+			k.mismatched = map[snapshot.Resource]checks.Stats{pods: {Mismatches: 1}}
+		}},
+		"metrics": {change: func(s *Source, _ *kept) {
 			s.Metrics = prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("broken") })
-		}, "metrics", "broken"},
+		}, ill: "metrics", says: "broken"},
+		"an upstream of no use":                {change: func(s *Source, _ *kept) { s.Ready.Upstream = refused(false) }, ill: "upstream", says: "(401): renew it"},
+		"an upstream that never was of use":    {change: func(s *Source, _ *kept) { s.Ready.Upstream = refused(true) }, ill: "upstream", says: "(401): renew it", notReady: true},
+		"draining":                             {change: func(s *Source, _ *kept) { s.Ready.Draining = func() bool { return true } }, ill: "serving", says: "draining", notReady: true},
+		"resources that are not known yet":     {change: func(s *Source, _ *kept) { s.Ready.Discovery = no }, ill: "discovery", says: "the log", notReady: true},
+		"definitions that are not known yet":   {change: func(s *Source, _ *kept) { s.Ready.Schemas = no }, ill: "schemas", says: "the log", notReady: true},
+		"API servers that are not known yet":   {change: func(s *Source, _ *kept) { s.Ready.Servers = no }, ill: "servers", says: "the log", notReady: true},
+		"an eager resource that is not loaded": {change: func(s *Source, _ *kept) { s.Ready.Eager = func() []proxy.EagerStats { return loading } }, ill: "collection/pods", says: "warming", notReady: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, k := newSource(t)
 			tt.change(s, k)
 			got := s.Read()
-			if got.Healthy != (tt.problem == "") {
+			if got.Healthy != (tt.ill == "") {
 				t.Errorf("healthy is %v", got.Healthy)
 			}
 			for _, c := range got.Checks {
-				if c.OK != (c.Name != tt.problem) || !c.OK && !strings.Contains(c.Message, tt.says) {
+				if c.OK != (c.Name != tt.ill) || !c.OK && !strings.Contains(c.Message, tt.says) {
 					t.Errorf("check %+v", c)
 				}
 			}
+			code, begins := 200, "ok"
+			if tt.notReady {
+				code, begins = 503, "[-]"+tt.ill+" not ready: "
+			}
+			w := ask(New(Config{Ready: s.Ready, Metrics: http.NotFoundHandler(), Status: s}), http.MethodGet, "/readyz", nil)
+			if w.Code != code || !strings.HasPrefix(w.Body.String(), begins) || tt.notReady && !strings.HasSuffix(w.Body.String(), "\nnot ready") {
+				t.Errorf("readyz: %d %q, want %d %q", w.Code, w.Body, code, begins)
+			}
 		})
 	}
+}
+
+// TestReadyVerbose names all that is looked at, and what is wrong with it.
+func TestReadyVerbose(t *testing.T) {
+	s, _, _ := newSource(t)
+	s.Ready.Eager = func() []proxy.EagerStats { return []proxy.EagerStats{{Name: "pods"}} }
+	s.Ready.Upstream = func() upstream.HealthStats {
+		return upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401"}
+	}
+	w := ask(New(Config{Ready: s.Ready, Metrics: http.NotFoundHandler(), Status: s}), http.MethodGet, "/readyz?verbose", nil)
+	expect.Same(t, "[+]serving ok\n[+]discovery ok\n[+]schemas ok\n[+]servers ok\n[+]upstream ok: kube-apiserver is "+
+		upstream.ConditionUnauthorized.Meaning()+" (401)\n[+]collection/pods ok\n"+"ok", w.Body.String())
 }
 
 // TestPage: a browser gets a page that says what the JSON says, whatever somebody tries to write
@@ -210,21 +237,18 @@ func TestPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := troubled(t)
 		port := New(Config{Ready: s.Ready, Metrics: http.NotFoundHandler(), Status: s})
-		ask := func(accept string) *httptest.ResponseRecorder {
-			w, r := httptest.NewRecorder(), adminRequest(http.MethodGet, "/statusz")
-			r.Header.Set("Accept", accept)
-			port.ServeHTTP(w, r)
-			return w
+		page := func(accept string) *httptest.ResponseRecorder {
+			return ask(port, http.MethodGet, "/statusz", func(r *http.Request) { r.Header.Set("Accept", accept) })
 		}
 		for accept, want := range map[string]string{
 			"": "text/html; charset=utf-8", "*/*": "text/html; charset=utf-8", "application/json": "application/json",
 			"text/html,application/xhtml+xml,application/json;q=0.9,*/*;q=0.8": "text/html; charset=utf-8",
 		} {
-			if got := ask(accept).Header().Get("Content-Type"); got != want {
+			if got := page(accept).Header().Get("Content-Type"); got != want {
 				t.Errorf("for %q: %s, want %s", accept, got, want)
 			}
 		}
-		w := ask("text/html")
+		w := page("text/html")
 		doc, err := html.Parse(bytes.NewReader(w.Body.Bytes()))
 		expect.NoError(t, err)
 		var text strings.Builder
@@ -268,45 +292,4 @@ func TestSilentIsNotLive(t *testing.T) {
 		"reason=none,representation=json,resource=nodes,version=v1 1", "reason=stale,representation=json,resource=pods,version=v1 0",
 	}
 	expect.Same(t, want, proxytest.Series(proxytest.Gather(t, metrics)["listproxy_collection_live"]))
-}
-
-// TestReady: each thing by itself keeps clients away, and is named; with ?verbose all are. A trouble
-// with the upstream that other replicas have, too, is named only.
-func TestReady(t *testing.T) {
-	yes, no := func() bool { return true }, func() bool { return false }
-	health := func(own bool) func() upstream.HealthStats {
-		return func() upstream.HealthStats {
-			return upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401", Own: own}
-		}
-	}
-	for name, tt := range map[string]struct {
-		change  func(*Readiness)
-		verbose string
-		code    int
-		body    string
-	}{
-		"ready":               {func(*Readiness) {}, "", 200, "ok"},
-		"verbose":             {func(*Readiness) {}, "?verbose", 200, "[+]serving ok\n[+]discovery ok\n[+]schemas ok\n[+]servers ok\n[+]upstream ok\n[+]collection/pods ok\n" + "ok"},
-		"draining":            {func(r *Readiness) { r.Draining = yes }, "", 503, "[-]serving not ready: draining\nnot ready"},
-		"discovery":           {func(r *Readiness) { r.Discovery = no }, "", 503, "[-]discovery not ready: the API server has not said yet which resources it has: see whether it can be reached, and the log\nnot ready"},
-		"schemas":             {func(r *Readiness) { r.Schemas = no }, "", 503, "[-]schemas not ready: the definitions of custom resources are not read yet: see whether the API server can be reached, and the log\nnot ready"},
-		"servers":             {func(r *Readiness) { r.Servers = no }, "", 503, "[-]servers not ready: the API servers behind the upstream are not known yet: see whether it can be reached, and the log\nnot ready"},
-		"own fault":           {func(r *Readiness) { r.Upstream = health(true) }, "", 503, "[-]upstream not ready: kube-apiserver is " + upstream.ConditionUnauthorized.Meaning() + " (401)\nnot ready"},
-		"no fault of its own": {func(r *Readiness) { r.Upstream = health(false) }, "?verbose", 200, "[+]serving ok\n[+]discovery ok\n[+]schemas ok\n[+]servers ok\n[+]upstream ok: kube-apiserver is " + upstream.ConditionUnauthorized.Meaning() + " (401)\n[+]collection/pods ok\n" + "ok"},
-		"loading": {func(r *Readiness) {
-			r.Eager = func() []proxy.EagerStats { return []proxy.EagerStats{{Name: "pods", Waits: "warming"}} }
-		}, "", 503, "[-]collection/pods not ready: warming\nnot ready"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, _, _ := newSource(t)
-			ready := s.Ready
-			ready.Eager = func() []proxy.EagerStats { return []proxy.EagerStats{{Name: "pods"}} }
-			tt.change(&ready)
-			w := httptest.NewRecorder()
-			New(Config{Ready: ready, Metrics: http.NotFoundHandler(), Status: s}).ServeHTTP(w, adminRequest(http.MethodGet, "/readyz"+tt.verbose))
-			if w.Code != tt.code || w.Body.String() != tt.body {
-				t.Errorf("%d %q, want %d %q", w.Code, w.Body, tt.code, tt.body)
-			}
-		})
-	}
 }

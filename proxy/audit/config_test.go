@@ -65,14 +65,3 @@ func TestFile(t *testing.T) {
 		t.Errorf("not rotated: %v, %d bytes", files, len(content))
 	}
 }
-
-// TestFileCannotBeMade: what is wrong is said with the flag.
-func TestFileCannotBeMade(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	expect.NoError(t, os.WriteFile(file, nil, 0o600))
-	for _, path := range []string{filepath.Join(file, "audit.log"), filepath.Dir(file)} {
-		if _, err := Open(Config{Path: path}, proxytest.DiscardLog()); err == nil || !strings.Contains(err.Error(), "--audit-log-path="+path+" cannot be written") {
-			t.Errorf("%s: %v", path, err)
-		}
-	}
-}

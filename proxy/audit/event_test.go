@@ -10,7 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -79,33 +78,6 @@ func line(t *testing.T, event *audit.Event) string {
 	expect.NoError(t, l.write(event))
 	expect.NoError(t, l.Close(t.Context()))
 	return out.String()
-}
-
-func TestAuditedAddress(t *testing.T) {
-	for remote, want := range map[string][]string{
-		"192.0.2.7:1234":        {"192.0.2.7"},
-		"[2001:db8::1]:1234":    {"2001:db8::1"},
-		"[::ffff:192.0.2.7]:80": {"192.0.2.7"},
-		"@":                     nil,
-		"":                      nil,
-	} {
-		r := auditedRequest("/api/v1/pods")
-		r.RemoteAddr = remote
-		if diff := cmp.Diff(want, peerAddress(r)); diff != "" {
-			t.Errorf("%q: %s", remote, diff)
-		}
-	}
-}
-
-func TestAuditedUserAgent(t *testing.T) {
-	longest := strings.Repeat("x", 1024)
-	for _, tt := range []struct{ agent, want string }{
-		{"", ""},
-		{longest, longest},
-		{longest + "y", longest + "...TRUNCATED"},
-	} {
-		expect.Same(t, tt.want, shortenUserAgent(tt.agent))
-	}
 }
 
 // FuzzEvent: whatever a client chooses, its event is one line of JSON.

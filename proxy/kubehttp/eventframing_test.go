@@ -7,135 +7,97 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestEventFraming splits streams at every two places: an event ends where it does, wherever parts
-// of it end.
+// pieces takes parts of a stream, one after the other, and returns what is whole in it, and the rest.
+func pieces(t *testing.T, header http.Header, parts ...string) (whole []string, rest string) {
+	t.Helper()
+	f := FramingOf(header)
+	for _, part := range parts {
+		for part != "" {
+			n, ends := f.Next([]byte(part))
+			if n <= 0 || n > len(part) || !ends && n < len(part) || ends != f.Between() {
+				t.Fatalf("it took %d of %d bytes, whole %t, is between two %t", n, len(part), ends, f.Between())
+			}
+			rest, part = rest+part[:n], part[n:]
+			if ends {
+				whole, rest = append(whole, rest), ""
+			}
+		}
+	}
+	return whole, rest
+}
+
+// member is what kube-apiserver 1.37 sends of a compressed streaming list in one flush.
+func member(events ...string) string {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	for _, event := range events {
+		_, _ = w.Write([]byte(event))
+	}
+	_, _ = w.Flush(), w.Close()
+	return out.String()
+}
+
+// TestEventFraming splits streams at every two places: an event, or a gzip member, ends where it does,
+// wherever parts of it end. In other media types, and encodings, nobody knows.
 func TestEventFraming(t *testing.T) {
 	lines := []string{`{"type":"ADDED"}` + "\n", "\n", `{"a":1}` + "\n"}
 	var lengths []string
 	for _, event := range []string{"one", "", strings.Repeat("x", 300)} {
 		var framed bytes.Buffer
-		if _, err := protobuf.LengthDelimitedFramer.NewFrameWriter(&framed).Write([]byte(event)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := protobuf.LengthDelimitedFramer.NewFrameWriter(&framed).Write([]byte(event))
+		expect.NoError(t, err)
 		lengths = append(lengths, framed.String())
 	}
-	for contentType, events := range map[string][]string{
-		"application/json": lines,
-		"application/json;as=Table;g=meta.k8s.io;v=v1":     lines,
-		"application/vnd.kubernetes.protobuf;stream=watch": lengths,
+	members := []string{member(strings.Repeat(`{"type":"ADDED"}`+"\n", 1000)), member("one\n", "two\n"), member(""), member("\x01\x00\x00\xff\xff")}
+	unended := member("last\n")
+	unended = unended[:len(unended)-len(memberEnd)-memberTrailer]
+	for name, tt := range map[string]struct {
+		mediaType, encoding string
+		whole               []string
+		rest                string
+		known               bool // where each event ends
+	}{
+		"JSON":             {"application/json", "", lines, `{"b"`, true},
+		"JSON of tables":   {"application/json;as=Table;g=meta.k8s.io;v=v1", "", lines, "", true},
+		"protobuf":         {"application/vnd.kubernetes.protobuf;stream=watch", "", lengths, "\x00\x00\x00\x02a", true},
+		"gzip":             {"application/json", "gzip", members, unended, false},
+		"gzip of another":  {"application/json", "gzip", nil, "a\nb", false},
+		"nothing is said":  {"", "", nil, "a\nb", false},
+		"another type":     {"text/plain", "", nil, "a\nb", false},
+		"no type":          {"a b; c", "", nil, "a\nb", false},
+		"CBOR":             {"application/cbor-seq", "", nil, "\xa0\xa0", false},
+		"another encoding": {"application/json", "zstd", nil, "a\nb", false},
 	} {
-		stream := strings.Join(events, "")
+		header := http.Header{"Content-Type": {tt.mediaType}, "Content-Encoding": {tt.encoding}}
+		f := FramingOf(header)
+		expect.Same(t, []bool{tt.known, tt.whole != nil || tt.encoding == "gzip"}, []bool{f.Known(), f.Between()})
+		stream := strings.Join(tt.whole, "") + tt.rest
 		for i := range len(stream) + 1 {
 			for j := i; j <= len(stream); j += 1 + len(stream)/50 {
-				f := FramingOf(http.Header{"Content-Type": {contentType}})
-				var got []string
-				begun := ""
-				for _, part := range []string{stream[:i], stream[i:j], stream[j:]} {
-					for part != "" {
-						n, whole := f.Next([]byte(part))
-						begun, part = begun+part[:n], part[n:]
-						if f.Between() != whole {
-							t.Fatalf("%s: between events: %t behind %q", contentType, f.Between(), begun)
-						}
-						if whole {
-							got, begun = append(got, begun), ""
-						}
-					}
-				}
-				if diff := cmp.Diff(events, got); diff != "" || begun != "" {
-					t.Fatalf("%s, split at %d and %d (-want +got), and %q:\n%s", contentType, i, j, begun, diff)
+				whole, rest := pieces(t, header, stream[:i], stream[i:j], stream[j:])
+				if strings.Join(whole, "|") != strings.Join(tt.whole, "|") || rest != tt.rest {
+					t.Fatalf("%s, split at %d and %d: %q and %q, want %q and %q", name, i, j, whole, rest, tt.whole, tt.rest)
 				}
 			}
 		}
 	}
 }
 
-// TestMembers splits what kube-apiserver 1.37 sends at every place: a member ends where it does. Of
-// gzip that is flushed and not ended, or ended by a compressor of another make, nobody can tell.
-func TestMembers(t *testing.T) {
-	zip := func(to *bytes.Buffer, end bool, events ...string) string {
-		begun := to.Len()
-		w := gzip.NewWriter(to)
-		for _, event := range events {
-			_, _ = w.Write([]byte(event))
-		}
-		_ = w.Flush()
-		if end {
-			_ = w.Close()
-		}
-		return to.String()[begun:]
-	}
-	var all bytes.Buffer
-	members := []string{
-		zip(&all, true, strings.Repeat(`{"type":"ADDED"}`+"\n", 1000)), zip(&all, true, "one\n", "two\n"),
-		zip(&all, true, ""), zip(&all, true, "\x01\x00\x00\xff\xff"),
-	}
-	begun := zip(&all, false, "last\n")
-	stream := all.String()
-	for i := range len(stream) + 1 {
-		f := FramingOf(http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}})
-		if !f.Between() || f.Known() {
-			t.Fatalf("at the beginning: between %t, known %t", f.Between(), f.Known())
-		}
-		got := []string{""}
-		for _, part := range []string{stream[:i], stream[i:]} {
-			for part != "" {
-				n, whole := f.Next([]byte(part))
-				got[len(got)-1] += part[:n]
-				part = part[n:]
-				if f.Between() != whole {
-					t.Fatalf("between members: %t behind %q", f.Between(), got)
-				}
-				if whole {
-					got = append(got, "")
-				}
-			}
-		}
-		if diff := cmp.Diff(append(members, begun), got); diff != "" {
-			t.Fatalf("split at %d (-want +got):\n%s", i, diff)
-		}
-	}
-}
-
-// TestUnframed: nobody knows where an event ends, in these media types.
-func TestUnframed(t *testing.T) {
-	for name, tt := range map[string]struct {
-		header http.Header
-		stream string
-	}{
-		"nothing is said": {http.Header{}, "a\nb"},
-		"another type":    {http.Header{"Content-Type": {"text/plain"}}, "a\nb"},
-		"no type":         {http.Header{"Content-Type": {"a b; c"}}, "a\nb"},
-		"CBOR":            {http.Header{"Content-Type": {"application/cbor-seq"}}, "\xa0\xa0"},
-		"compressed":      {http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"zstd"}}, "a\nb"},
-		"no member ends":  {http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}, "a\nb"},
-	} {
-		f := FramingOf(tt.header)
-		for range 2 {
-			if n, whole := f.Next([]byte(tt.stream)); n != len(tt.stream) || whole || f.Between() {
-				t.Errorf("%s: %d bytes, whole %t, between %t", name, n, whole, f.Between())
-			}
-		}
-	}
-}
-
+// FuzzEventFraming: whatever comes, and wherever it is split, the same is whole.
 func FuzzEventFraming(f *testing.F) {
-	f.Add(0, []byte("\x00\x00\x00\x02ab\x00\x00\x00\x00\xff\xff\xff\xffx"))
-	f.Add(1, []byte("a\nb"))
-	f.Add(2, []byte("\x1f\x8b\x01\x01\x00\x00\xff\xff12345678\x1f"))
-	framings := []framing{framedByLength, framedByLine, framedByMember}
-	f.Fuzz(func(t *testing.T, by int, stream []byte) {
-		e := EventFraming{by: framings[uint(by)%uint(len(framings))]}
-		for len(stream) > 0 {
-			n, whole := e.Next(stream)
-			if n <= 0 || n > len(stream) || whole != e.Between() || !whole && n < len(stream) {
-				t.Fatalf("took %d of %d bytes, whole %t", n, len(stream), whole)
-			}
-			stream = stream[n:]
-		}
+	f.Add("application/vnd.kubernetes.protobuf", "", "\x00\x00\x00\x02ab\x00\x00\x00\x00\xff\xff\xff\xffx", 3)
+	f.Add("application/json", "", "a\nb", 2)
+	f.Add("application/json", "gzip", "\x1f\x8b\x01\x01\x00\x00\xff\xff12345678\x1f", 5)
+	f.Fuzz(func(t *testing.T, mediaType, encoding, stream string, at int) {
+		header := http.Header{"Content-Type": {mediaType}, "Content-Encoding": {encoding}}
+		at = min(max(at, 0), len(stream))
+		whole, rest := pieces(t, header, stream)
+		again, restAgain := pieces(t, header, stream[:at], stream[at:])
+		expect.Same(t, append(whole, rest), append(again, restAgain))
 	})
 }

@@ -121,22 +121,6 @@ func FuzzLongRunning(f *testing.F) {
 	})
 }
 
-func BenchmarkParse(b *testing.B) {
-	for name, target := range map[string]string{
-		"get":   "/api/v1/namespaces/a/pods/b",
-		"list":  "/api/v1/namespaces/a/pods?limit=500&resourceVersion=12345",
-		"watch": "/api/v1/namespaces/a/pods?watch=true&resourceVersion=12345",
-	} {
-		b.Run(name, func(b *testing.B) {
-			r := httptest.NewRequest(http.MethodGet, target, nil)
-			b.ReportAllocs()
-			for b.Loop() {
-				_ = Parse(r)
-			}
-		})
-	}
-}
-
 // TestParsed: the first filter's reading is what all others get, also when the request has been
 // changed.
 func TestParsed(t *testing.T) {
@@ -218,25 +202,4 @@ func TestReference(t *testing.T) {
 		table += reference.Row("`"+string(why)+"`", fwd, why.Explain(), why.Remedy())
 	}
 	reference.Check(t, "../../docs/reference.md", "reasons", table)
-}
-
-// TestCacheStatus: the header's values, and that what is written is read.
-func TestCacheStatus(t *testing.T) {
-	for _, tt := range []struct {
-		got, want string
-		hit       bool
-		detail    string
-	}{
-		{CacheHit(policy.Exact), "listproxy; hit; detail=exact", true, "exact"},
-		{CacheForwarded(reason.MostRecent), "listproxy; fwd=bypass; detail=most-recent", false, "most-recent"},
-		{CacheForwarded(reason.Warming), "listproxy; fwd=miss; detail=warming", false, "warming"},
-		{CacheForwarded(reason.Stale), "listproxy; fwd=stale; detail=stale", false, "stale"},
-	} {
-		if tt.got != tt.want {
-			t.Errorf("got %q, want %q", tt.got, tt.want)
-		}
-		if hit, detail := ReadCacheStatus(tt.got); hit != tt.hit || detail != tt.detail {
-			t.Errorf("%q is read as %t, %q", tt.got, hit, detail)
-		}
-	}
 }

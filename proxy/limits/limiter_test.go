@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -33,135 +31,119 @@ func wantIdle(t *testing.T, l *Limiter) {
 
 // asked is a request to a [Limiter], in a goroutine of its own.
 type asked struct {
-	name  string
 	of    Flow
-	cost  int64
 	leave context.CancelFunc
 	over  chan struct{} // closed when Acquire has returned
 	grant Grant
 	err   error
 }
 
-func ask(t *testing.T, l *Limiter, name string, of byte, cost int64) *asked {
+func ask(t *testing.T, l *Limiter, of byte, cost int64) *asked {
 	ctx, leave := context.WithCancel(t.Context())
-	a := &asked{name: name, of: Flow{of}, cost: cost, leave: leave, over: make(chan struct{})}
+	a := &asked{of: Flow{of}, leave: leave, over: make(chan struct{})}
 	go func() {
-		a.grant, a.err = l.Acquire(ctx, a.of, a.cost)
+		a.grant, a.err = l.Acquire(ctx, a.of, cost)
 		close(a.over)
 	}()
 	synctest.Wait()
 	return a
 }
 
-func (a *asked) isOver() bool {
+// What becomes of a request. A refused one is in its error.
+const (
+	waits    = "waits"
+	holds    = "holds"
+	released = "released"
+)
+
+func (a *asked) state() string {
 	select {
 	case <-a.over:
-		return true
 	default:
-		return false
+		return waits
 	}
+	switch {
+	case a.err != nil:
+		return a.err.Error()
+	case a.grant.limiter == nil:
+		return released
+	}
+	return holds
 }
 
-// model is what a [Limiter] does, said in the plainest way: a list of those who wait and one of those
-// who hold, searched from the beginning each time.
+// model is what a [Limiter] does, said in the plainest way: a list of requests, searched from the beginning
+// each time.
 type model struct {
-	config  LimiterConfig
-	waiting []*modelRequest // in the order of arrival
-	holding []*modelRequest
-	refused map[string]Overload
+	config LimiterConfig
+	all    []*modelRequest // in the order of arrival
 }
 
 type modelRequest struct {
-	name  string
 	of    byte
 	cost  int64
 	until time.Time
+	state string
 }
 
-func (m *model) perFlow() int64 { return (m.config.Capacity + 1) / 2 }
-
-func (m *model) held(of byte) (sum int64) {
-	for _, r := range m.holding {
-		if of == 0 || r.of == of {
-			sum += r.cost
+// in returns the requests of that state, and of that flow unless it is 0.
+func (m *model) in(state string, of byte) (all []*modelRequest) {
+	for _, r := range m.all {
+		if r.state == state && (of == 0 || r.of == of) {
+			all = append(all, r)
 		}
+	}
+	return all
+}
+
+// held is what a flow holds, or all do.
+func (m *model) held(of byte) (sum int64) {
+	for _, r := range m.in(holds, of) {
+		sum += r.cost
 	}
 	return sum
 }
 
+func (m *model) perFlow() int64 { return (m.config.Capacity + 1) / 2 }
+
 // next is the request that is granted next: the oldest one of the neediest flow that may hold it.
 func (m *model) next() (next *modelRequest) {
-	var heads []*modelRequest
-	for _, r := range m.waiting {
-		if !slices.ContainsFunc(heads, func(h *modelRequest) bool { return h.of == r.of }) {
-			heads = append(heads, r)
+	for _, r := range m.in(waits, 0) {
+		oldest := r == m.in(waits, r.of)[0]
+		if oldest && m.held(r.of)+r.cost <= m.perFlow() && (next == nil || m.held(r.of) < m.held(next.of)) {
+			next = r
 		}
 	}
-	slices.SortStableFunc(heads, func(a, b *modelRequest) int { return int(m.held(a.of) - m.held(b.of)) })
-	for _, r := range heads {
-		if m.held(r.of)+r.cost <= m.perFlow() {
-			return r
-		}
-	}
-	return nil
+	return next
 }
 
-func (m *model) grant() {
-	for r := m.next(); r != nil && m.held(0)+r.cost <= m.config.Capacity; r = m.next() {
-		m.leave(r.name)
-		m.holding = append(m.holding, r)
+// become changes what a request does, and grants what can be granted then.
+func (m *model) become(r *modelRequest, state string) {
+	r.state = state
+	for next := m.next(); next != nil && m.held(0)+next.cost <= m.config.Capacity; next = m.next() {
+		next.state = holds
 	}
 }
 
-func (m *model) leave(name string) {
-	m.waiting = slices.DeleteFunc(m.waiting, func(w *modelRequest) bool { return w.name == name })
-}
-
-func (m *model) release(name string) {
-	m.holding = slices.DeleteFunc(m.holding, func(h *modelRequest) bool { return h.name == name })
-}
-
-func (m *model) ask(name string, of byte, cost int64) {
-	r := &modelRequest{name: name, of: of, cost: min(max(cost, 1), m.perFlow()), until: time.Now().Add(m.config.MaxWait)}
-	m.waiting = append(m.waiting, r)
-	m.grant()
-	mine := 0
-	for _, w := range m.waiting {
-		if w.of == of {
-			mine++
-		}
-	}
+func (m *model) ask(of byte, cost int64) {
+	r := &modelRequest{of: of, cost: min(max(cost, 1), m.perFlow()), until: time.Now().Add(m.config.MaxWait)}
+	m.all = append(m.all, r)
+	m.become(r, waits)
 	switch {
-	case !slices.Contains(m.waiting, r):
-		return
+	case r.state != waits:
 	case m.config.MaxWait == 0:
-		m.refused[name] = OverloadTimeOut
-	case mine > max(1, m.config.MaxWaiting/flowsWaiting):
-		m.refused[name] = OverloadCallerQueueFull
-	case len(m.waiting) > m.config.MaxWaiting:
-		m.refused[name] = OverloadQueueFull
-	default:
-		return
+		r.state = OverloadTimeOut.Error()
+	case len(m.in(waits, of)) > max(1, m.config.MaxWaiting/flowsWaiting):
+		r.state = OverloadCallerQueueFull.Error()
+	case len(m.in(waits, 0)) > m.config.MaxWaiting:
+		r.state = OverloadQueueFull.Error()
 	}
-	m.leave(name)
 }
 
 // expire has requests leave that have waited for too long.
 func (m *model) expire() {
-	for len(m.waiting) > 0 && !m.waiting[0].until.After(time.Now()) {
-		m.refused[m.waiting[0].name] = OverloadTimeOut
-		m.leave(m.waiting[0].name)
-		m.grant()
+	for waiting := m.in(waits, 0); len(waiting) > 0 && !waiting[0].until.After(time.Now()); waiting = m.in(waits, 0) {
+		m.become(waiting[0], OverloadTimeOut.Error())
 	}
-}
-
-func names(requests []*modelRequest) []string {
-	all := []string{}
-	for _, r := range requests {
-		all = append(all, r.name)
-	}
-	slices.Sort(all)
-	return all
 }
 
 // TestLimiterAgainstModel plays random histories. Beside the model's own word it checks what must
@@ -179,75 +161,68 @@ func playAgainstModel(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	config := LimiterConfig{Capacity: 1 + random.Int64N(12), MaxWaiting: random.IntN(40), MaxWait: time.Duration(random.IntN(4)) * 5 * time.Second}
 	maxCost := 1 + random.Int64N(config.Capacity+2) // of 1, all fit everywhere
-	m := &model{config: config, refused: map[string]Overload{}}
-	l := newLimiter(t, config)
-	all := map[string]*asked{}
+	m, l := &model{config: config}, newLimiter(t, config)
+	var all []*asked // as m.all
 	check := func(what string) {
 		t.Helper()
 		synctest.Wait()
-		var holding, waiting []*modelRequest
 		flows := map[Flow]int64{}
-		for name, a := range all {
-			switch r := (&modelRequest{name: name}); {
-			case !a.isOver():
-				waiting = append(waiting, r)
-			case a.err == nil && a.grant.limiter != nil:
-				holding = append(holding, r)
-				flows[a.of] += a.grant.cost
-			case a.err != nil && !errors.Is(a.err, context.Canceled):
-				if got, is := errors.AsType[Overload](a.err); !is || got != m.refused[name] {
-					t.Fatalf("%+v, %s: %s got %v, the model %q", config, what, name, a.err, m.refused[name])
-				}
+		for i, a := range all {
+			got := a.state()
+			if want := m.all[i].state; got != want {
+				t.Fatalf("%+v, %s: request %d of flow %d: %s, by the model %s", config, what, i, a.of[0], got, want)
 			}
-		}
-		if diff := cmp.Diff([2][]string{names(m.holding), names(m.waiting)}, [2][]string{names(holding), names(waiting)}); diff != "" {
-			t.Fatalf("%+v, %s (-model +limiter):\n%s", config, what, diff)
+			if got == holds {
+				flows[a.of] += a.grant.cost
+			}
 		}
 		for of, held := range flows {
 			if held > m.perFlow() {
 				t.Fatalf("%s: flow %d holds %d", what, of[0], held)
 			}
 		}
-		if s := l.Stats(); s.InUse != m.held(0) || s.InUse > config.Capacity || s.Waiting != len(m.waiting) {
+		if s := l.Stats(); s.InUse != m.held(0) || s.InUse > config.Capacity || s.Waiting != len(m.in(waits, 0)) {
 			t.Fatalf("%+v, %s: %+v", config, what, s)
 		}
 	}
+	// one returns a random request of that state, for the model and the limiter.
+	one := func(state string) (*modelRequest, *asked) {
+		some := m.in(state, 0)
+		if len(some) == 0 {
+			return nil, nil
+		}
+		r := some[random.IntN(len(some))]
+		return r, all[slices.Index(m.all, r)]
+	}
+	release := func(r *modelRequest, a *asked) {
+		m.become(r, released)
+		a.grant.Release()
+		a.grant.Release() // only the first counts
+	}
 	for i := range 80 {
-		what := fmt.Sprintf("step %d", i)
 		time.Sleep(time.Millisecond) // no two deadlines are passed at once, so their order is known
 		m.expire()
 		synctest.Wait()
+		holding, held := one(holds)
+		waiting, awaited := one(waits)
 		switch n := random.IntN(10); {
 		case n < 5:
 			of, cost := byte(1+random.IntN(4)), random.Int64N(maxCost+1)
-			name := fmt.Sprintf("%d/%d", of, i)
-			m.ask(name, of, cost)
-			all[name] = ask(t, l, name, of, cost)
-		case n < 8 && len(m.holding) > 0:
-			name := m.holding[random.IntN(len(m.holding))].name
-			m.release(name)
-			m.grant()
-			all[name].grant.Release()
-			all[name].grant.Release() // only the first counts
-		case n < 9 && len(m.waiting) > 0:
-			name := m.waiting[random.IntN(len(m.waiting))].name
-			m.leave(name)
-			m.grant()
-			all[name].leave()
-		default:
-			if len(m.waiting) > 0 {
-				time.Sleep(time.Until(m.waiting[0].until))
-				m.expire()
-			}
+			m.ask(of, cost)
+			all = append(all, ask(t, l, of, cost))
+		case n < 8 && holding != nil:
+			release(holding, held)
+		case n < 9 && waiting != nil:
+			m.become(waiting, context.Canceled.Error())
+			awaited.leave()
+		case waiting != nil:
+			time.Sleep(time.Until(m.in(waits, 0)[0].until))
+			m.expire()
 		}
-		check(what)
+		check(fmt.Sprintf("step %d", i))
 	}
-	for len(m.holding) > 0 || len(m.waiting) > 0 {
-		for _, r := range slices.Clone(m.holding) {
-			m.release(r.name)
-			all[r.name].grant.Release()
-		}
-		m.grant()
+	for r, a := one(holds); r != nil; r, a = one(holds) {
+		release(r, a)
 		check("the end")
 	}
 	wantIdle(t, l)

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -68,6 +69,37 @@ func TestNewTraces(t *testing.T) {
 			if err := traces.Shutdown(t.Context()); err != nil { // nothing has ended, so nothing is sent
 				t.Error(err)
 			}
+		})
+	}
+}
+
+// TestSentOverHTTP: with http/protobuf a span is sent by POST, to where the environment says. (TestOneTree in
+// test/e2e/operators has it sent over gRPC, which is the default.)
+func TestSentOverHTTP(t *testing.T) {
+	for name, tt := range map[string]struct {
+		env  map[string]string // with URL for that of the collector
+		path string
+	}{
+		"for all": {map[string]string{envEndpoint: "URL", envProtocol: protocolHTTP}, "/v1/traces"},
+		"what is for traces is the stronger": {map[string]string{
+			envEndpoint: "http://127.0.0.1:1", envTracesEndpoint: "URL/here", envProtocol: protocolGRPC, envTracesProtocol: protocolHTTP,
+		}, "/here"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clearOTEL(t)
+			sent := make(chan string, 10)
+			collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent <- r.Method + " " + r.URL.Path }))
+			defer collector.Close()
+			for name, value := range tt.env {
+				t.Setenv(name, strings.Replace(value, "URL", collector.URL, 1))
+			}
+			traces, err := NewTraces(t.Context(), "v1.2.3", slog.New(slog.DiscardHandler))
+			expect.NoError(t, err)
+			_, span := traces.Tracer("test").Start(t.Context(), "span")
+			span.End()
+			expect.NoError(t, traces.Shutdown(context.Background()))
+			close(sent)
+			expect.Same(t, "POST "+tt.path, <-sent)
 		})
 	}
 }

@@ -104,7 +104,7 @@ func (c *Collection) tendWatches(now time.Time) {
 		return
 	}
 	c.Touch()
-	silent := clock.Age(c.outlook.Load().SentAt(), now) >= max(c.limits.Staleness, freshness.BookmarkEvery)
+	silent := clock.Age(c.outlook.Load().StreamSentAt(), now) >= max(c.limits.Staleness, freshness.BookmarkEvery)
 	if silent && clock.Age(v.heard.Sent, now) >= c.limits.Staleness {
 		c.endWatches(v.watches, true)
 	}

@@ -20,7 +20,7 @@ type Batch struct {
 	// newest is the newest event, if it is the first one here: bytes that all clients share.
 	newest []byte
 	copied []byte
-	// shared are the parts of the large object; each comes before a place in copied.
+	// shared are the parts of the large object: its bytes before and after what is written anew in it.
 	shared [2]part
 }
 
@@ -28,7 +28,7 @@ type Batch struct {
 // has them, though the history may have forgotten the object.
 type part struct {
 	bytes []byte
-	place int
+	place int // in Batch.copied: the bytes come before it
 }
 
 // Reset makes the batch empty, and keeps the memory of what was copied.
@@ -45,14 +45,14 @@ func (b *Batch) Parts(yield func([]byte) bool) {
 		return
 	}
 	from := 0
-	for _, s := range b.shared {
-		if len(s.bytes) == 0 {
+	for _, p := range b.shared {
+		if len(p.bytes) == 0 {
 			continue
 		}
-		if s.place > from && !yield(b.copied[from:s.place]) || !yield(s.bytes) {
+		if p.place > from && !yield(b.copied[from:p.place]) || !yield(p.bytes) {
 			return
 		}
-		from = s.place
+		from = p.place
 	}
 	if from < len(b.copied) {
 		yield(b.copied[from:])
@@ -65,22 +65,22 @@ type encodedEvent struct {
 	object   *index.Object
 	revision uint64
 	bytes    []byte
-	next     *encodedEvent // another kind of event for the same change
+	next     *encodedEvent // another event for the same change: clients with other filters get it
 }
 
-// addNewest adds the newest event to an empty batch. If it is small, it is written for the first
-// client that is told it; usually many are at the same time.
+// addNewest adds the newest event to an empty batch. The first client that is told it encodes it, if it is
+// small, for all others; usually many are told at the same time.
 func (h *Hub) addNewest(b *Batch, f *Form, kind string, o *index.Object, revision uint64) error {
 	newest := h.newest.Load()
-	w := newest
-	if w != nil && w.revision != revision {
-		w = nil
+	event := newest
+	if event != nil && event.revision != revision {
+		event = nil
 	}
-	others := w
-	for w != nil && (w.object != o || w.kind != kind) {
-		w = w.next
+	ofChange := event
+	for event != nil && (event.object != o || event.kind != kind) {
+		event = event.next
 	}
-	if w == nil {
+	if event == nil {
 		var alone Batch
 		if len(o.Bytes) < batchSize {
 			alone.copied = make([]byte, 0, len(o.Bytes)+headSize)
@@ -92,14 +92,14 @@ func (h *Hub) addNewest(b *Batch, f *Form, kind string, o *index.Object, revisio
 			_, err := b.add(f, kind, o, revision)
 			return err
 		}
-		w = &encodedEvent{kind: kind, object: o, revision: revision, bytes: alone.copied, next: others}
-		h.newest.CompareAndSwap(newest, w)
+		event = &encodedEvent{kind: kind, object: o, revision: revision, bytes: alone.copied, next: ofChange}
+		h.newest.CompareAndSwap(newest, event) // else another client was first, or there is a newer event
 	}
-	b.newest, b.Events = w.bytes, 1
+	b.newest, b.Events = event.bytes, 1
 	return nil
 }
 
-// add adds an event about an object at a revision, if it has its place beside those that there are.
+// add adds an event about an object at a revision, unless there are others and it does not fit beside them.
 func (b *Batch) add(f *Form, kind string, o *index.Object, revision uint64) (added bool, err error) {
 	if b.Events > 0 && b.Size()+len(o.Bytes) > batchSize {
 		return false, nil
@@ -120,7 +120,7 @@ func (b *Batch) add(f *Form, kind string, o *index.Object, revision uint64) (add
 	return true, nil
 }
 
-// put adds a part of an object.
+// put adds one of an object's two parts: a small one is copied, a large one is shared.
 func (b *Batch) put(i int, bytes []byte) {
 	if len(b.copied)+len(bytes) > batchSize {
 		b.shared[i] = part{bytes, len(b.copied)}

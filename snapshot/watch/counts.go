@@ -46,7 +46,7 @@ func (c *Counts) Stats() Stats {
 
 // Behind is the most changes that any cursor has still to look at.
 func (h *Hub) Behind() int {
-	span := h.latest.Load()
+	span := h.published.Load()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	most := 0

@@ -19,16 +19,16 @@ const (
 	bookmarkJitter = 1300 * time.Millisecond
 	beforeDeadline = 2 * time.Second
 
-	// drainFor is for how long a cursor whose time is over still gets what is left in the log.
+	// drainFor is for how long a cursor past its deadline still gets what is left in the log.
 	drainFor = 10 * time.Second
 
-	// clearFor is how long events wait while it is not known whether their resource is still served and
-	// defined as before; then the cursor ends. An API server must be asked, and one with too much
-	// to do keeps requests in its queue for less than this. Initial events take room for their bytes,
-	// so they wait for initialClear only. clearPause is the time until it is asked again.
-	clearFor     = 30 * time.Second
-	initialClear = 3 * time.Second
-	clearPause   = 100 * time.Millisecond
+	// definedWait is how long events wait while [Options].Defined says no; then the cursor ends. To know, an API
+	// server must be asked, and one with too much to do keeps requests in its queue for less than this. Initial
+	// events take room for their bytes, so they wait for initialWait only. askPause is the time until Defined is
+	// asked again.
+	definedWait = 30 * time.Second
+	initialWait = 3 * time.Second
+	askPause    = 100 * time.Millisecond
 
 	// stateFor is how long a client may take for the state that its watch begins with, if the history
 	// forgets meanwhile what comes next. Only a client that has got the whole state can go on elsewhere;
@@ -64,7 +64,7 @@ type Options struct {
 	Filter index.Filter
 	// Bookmarks: it gets bookmarks.
 	Bookmarks bool
-	// Timeout is when its watch ends.
+	// Timeout is how long its watch lasts.
 	Timeout time.Duration
 	// Defined says whether the resource is still served and defined as it was when the client came. It
 	// must be the same for all clients of a hub, and not wait for anything. While it is false, no change is
@@ -91,29 +91,29 @@ type Cursor struct {
 	bookmarks bool // the client wants them
 	// delivered is the revision up to which the client got everything that its filter chooses.
 	delivered uint64
-	// ended is set when it has been told the last that it is told.
+	// ended is set when the client has been told the last thing.
 	ended Ending
 
 	// due is the revision of the first change that the client may not have been told of; 0 if there
 	// is none. It is never above such a change.
 	due atomic.Uint64
-	// over: the cursor's time has passed. last: so has the time for what was left to tell then.
-	// bookmarkDue: a bookmark is to be sent.
-	over, last, bookmarkDue atomic.Bool
 	// looking: Take has set due to 0, and may put it back. The hub counts such a cursor as one that waits.
 	looking atomic.Bool
-	wake    chan struct{}
+	// pastDeadline: the client is told only what is left. pastDrain: not even that. bookmarkDue: it is to get a
+	// bookmark.
+	pastDeadline, pastDrain, bookmarkDue atomic.Bool
+	wake                                 chan struct{}
 
 	// What follows is the hub's, and its mu guards it.
-	bucket    index.Bucket
-	place     int // in the bucket
-	begun     time.Time
-	deadline  time.Time
-	ending    Ending // why it ends at the deadline
-	bookmark  time.Time
-	at        time.Time // when it is due
-	heapIndex int
-	inHeap    bool
+	bucket     index.Bucket
+	place      int // in the bucket
+	begun      time.Time
+	deadline   time.Time
+	ending     Ending    // why it ends at the deadline
+	bookmarkAt time.Time // when it gets the next one; zero: never
+	wakeAt     time.Time
+	heapIndex  int // in the schedule, if inHeap
+	inHeap     bool
 }
 
 // Watch returns a cursor into the hub's span, or nil if the hub has ended or the span does not have
@@ -125,59 +125,13 @@ func (h *Hub) Watch(o Options) *Cursor {
 		bucket: o.Filter.Bucket(), begun: now, deadline: now.Add(o.Timeout), ending: EndTimeout,
 	}
 	if o.Bookmarks {
-		c.bookmark = nextBookmark(now, c.deadline)
+		c.bookmarkAt = nextBookmark(now, c.deadline)
 	}
 	c.due.Store(o.After + 1)
-	if span := h.latest.Load(); o.After < span.Kept() || o.After > span.To || !h.add(c, o.Defined) {
+	if span := h.published.Load(); o.After < span.Kept() || o.After > span.To || !h.add(c, o.Defined) {
 		return nil
 	}
 	return c
-}
-
-// nextBookmark is when a watch with a deadline gets its next bookmark; zero if it gets none.
-func nextBookmark(now, deadline time.Time) time.Time {
-	at := now.Add(bookmarkEvery + rand.N(bookmarkJitter)) // #nosec G404 -- no secret
-	if last := deadline.Add(-beforeDeadline); last.Before(at) {
-		if at = last; !at.After(now) {
-			return time.Time{}
-		}
-	}
-	return at
-}
-
-// nextTime is when the cursor is due.
-func (c *Cursor) nextTime() time.Time {
-	if !c.bookmark.IsZero() && c.bookmark.Before(c.deadline) {
-		return c.bookmark
-	}
-	return c.deadline
-}
-
-// timer does what is due at a time, and returns when the cursor is due again.
-func (c *Cursor) timer(now time.Time) time.Time {
-	if !now.Before(c.deadline) {
-		c.last.Store(c.over.Load())
-		c.over.Store(true)
-		c.wakeUp()
-		return now.Add(drainFor)
-	}
-	c.bookmarkDue.Store(true)
-	c.wakeUp()
-	c.bookmark = nextBookmark(now, c.deadline)
-	return c.nextTime()
-}
-
-// changed tells the cursor of a change at a revision that may be for it.
-func (c *Cursor) changed(revision uint64) {
-	c.due.CompareAndSwap(0, revision) // if there is an earlier one, all that follows it is looked at
-	c.wakeUp()                        // always: the cursor may have looked before this change was cleared
-}
-
-func (c *Cursor) wakeUp() {
-	select {
-	case c.wake <- struct{}{}:
-	default: // it is awake, or about to be
-	}
 }
 
 // Wait waits until there may be something to tell, or ctx ends.
@@ -193,28 +147,28 @@ func (c *Cursor) Wait(ctx context.Context) {
 // told. If ctx has ended, it is [EndGone].
 func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 	b.Reset()
-	if end := cmp.Or(c.ended, c.timedOut(ctx)); end != "" {
+	if end := cmp.Or(c.ended, c.endsNow(ctx)); end != "" {
 		return end
 	}
-	over := c.over.Load()
-	// The order counts, dispatched before due and due before cleared: so every change up to dispatched that is
+	pastDeadline := c.pastDeadline.Load()
+	// The order counts, dispatched before due and due before tellable: so every change up to dispatched that is
 	// for this cursor is in due, or was told.
 	dispatched := c.hub.dispatched.Load()
 	c.looking.Store(true)
 	defer c.looking.Store(false)
 	due, more := c.due.Swap(0), false
-	span := c.hub.cleared.Load()
+	span := c.hub.tellable.Load()
 	if due != 0 {
 		more, end = c.replay(b, span, due)
 	}
 	// A last bookmark lets the client resume at what is newest, which others have in memory too.
-	if !more && dispatched <= span.To && (over && c.bookmarks || c.bookmarkDue.Swap(false)) {
+	if !more && dispatched <= span.To && (pastDeadline && c.bookmarks || c.bookmarkDue.Swap(false)) {
 		if plain, at := c.hub.Form().Plain, max(c.delivered, dispatched); plain != nil && at > c.after {
 			b.copied = plain.AppendTo(b.copied, at)
 			b.Events++
 		}
 	}
-	if c.hub.lost.Load() { // also since a moment
+	if c.hub.lost.Load() { // looked at last: it may be so since a moment ago
 		b.Reset()
 		more, end = false, ""
 	}
@@ -222,8 +176,8 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 		b.Reset()
 		return end
 	}
-	if over && !more {
-		c.ended = c.why()
+	if pastDeadline && !more {
+		c.ended = c.plannedEnding()
 	}
 	c.hub.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
 	if b.Events == 0 {
@@ -233,86 +187,11 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 	return end
 }
 
-// timeOver is why the cursor's time is over, though there may be something left to tell; "" if it is
-// not.
-func (c *Cursor) timeOver(ctx context.Context) Ending {
-	switch {
-	case ctx.Err() != nil:
-		return EndGone
-	case c.over.Load():
-		return c.why()
-	}
-	return ""
-}
-
-// timedOut is the ending of a cursor whose client has gone, or whose time has passed, to which
-// nothing more is told. At a timeout kube-apiserver does not tell either what is left.
-func (c *Cursor) timedOut(ctx context.Context) Ending {
-	if end := c.timeOver(ctx); end == EndGone || end == EndTimeout || c.last.Load() {
-		return end
-	}
-	return ""
-}
-
-// Interrupted is why a client may be told nothing more of the state that its watch begins with; ""
-// if it may. While that is not known, it waits a little. The whole state is told even if what comes
-// next is forgotten meanwhile, unless that takes too long.
-func (c *Cursor) Interrupted(ctx context.Context) Ending {
-	for begun := time.Now(); ; clock.Sleep(ctx, clearPause) {
-		defined, end := c.hub.defined(), c.timedOut(ctx)
-		switch {
-		case end != "":
-			return end
-		case c.hub.lost.Load():
-			return EndLost
-		case c.hub.latest.Load().Kept() > c.after && time.Since(c.begun) >= stateFor:
-			return EndBehind
-		case defined:
-			return ""
-		case time.Since(begun) >= initialClear:
-			return EndLost
-		}
-	}
-}
-
-// InitialSent says that the client has been told all of the state that its watch begins with: from now
-// on it follows.
-func (c *Cursor) InitialSent() {
-	c.hub.mu.Lock()
-	defer c.hub.mu.Unlock()
-	c.begun = time.Now()
-}
-
-// AwaitEnd waits, while nothing is told, until a cursor may end for a reason. Unless its client has
-// done that or asked for it, it ends at a moment of its own, and not in the first second after it began
-// to follow. AwaitEnd returns why it ends then.
-func (c *Cursor) AwaitEnd(ctx context.Context, why Ending) Ending {
-	if why == EndTimeout || why == EndGone {
-		return why
-	}
-	if !c.over.Load() {
-		c.hub.endSoon(c, why)
-		for why = c.timeOver(ctx); why == ""; why = c.timeOver(ctx) {
-			c.Wait(ctx)
-		}
-	}
-	clock.Sleep(ctx, time.Until(c.begun.Add(atLeast)))
-	return why
-}
-
-// why is why the cursor ends when its time is over.
-func (c *Cursor) why() Ending {
-	c.hub.mu.Lock()
-	defer c.hub.mu.Unlock()
-	return c.ending
-}
-
-// replay puts the changes from a revision on into a batch that the cursor has not told, as many as
-// fit. More says that some are left. With an ending they cannot be told: the history has forgotten
-// some, or one cannot be written.
+// replay puts the changes from a revision on that the client was not told into a batch, as many as fit. more:
+// some are left. With an ending they cannot be told: the history has forgotten some, or one cannot be written.
 func (c *Cursor) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
-	if from > span.To { // nothing, or what is not cleared
-		if from <= c.hub.latest.Load().To {
+	if from > span.To { // nothing, or what is not tellable
+		if from <= c.hub.published.Load().To {
 			c.stillDue(from)
 		}
 		return false, ""
@@ -357,6 +236,52 @@ func (c *Cursor) stillDue(revision uint64) {
 	}
 }
 
+// Interrupted is why a client may be told nothing more of the state that its watch begins with; ""
+// if it may. While Defined says no, it waits a little. The whole state is told even if the history forgets
+// meanwhile what comes next, unless that takes too long.
+func (c *Cursor) Interrupted(ctx context.Context) Ending {
+	for begun := time.Now(); ; clock.Sleep(ctx, askPause) {
+		defined, end := c.hub.defined(), c.endsNow(ctx)
+		switch {
+		case end != "":
+			return end
+		case c.hub.lost.Load():
+			return EndLost
+		case c.hub.published.Load().Kept() > c.after && time.Since(c.begun) >= stateFor:
+			return EndBehind
+		case defined:
+			return ""
+		case time.Since(begun) >= initialWait:
+			return EndLost
+		}
+	}
+}
+
+// InitialSent says that the client has been told all of the state that its watch begins with: from now
+// on it follows.
+func (c *Cursor) InitialSent() {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	c.begun = time.Now()
+}
+
+// AwaitEnd waits, while nothing is told, until a cursor may end for a reason, and returns why it ends then.
+// Where its client has gone or its timeout has come, that is at once; else it is at a moment of the cursor's
+// own, and not in the first second after it began to follow.
+func (c *Cursor) AwaitEnd(ctx context.Context, why Ending) Ending {
+	if why == EndTimeout || why == EndGone {
+		return why
+	}
+	if !c.pastDeadline.Load() {
+		c.hub.endSoon(c, why)
+		for why = c.mustEnd(ctx); why == ""; why = c.mustEnd(ctx) {
+			c.Wait(ctx)
+		}
+	}
+	clock.Sleep(ctx, time.Until(c.begun.Add(atLeast)))
+	return why
+}
+
 // Close ends the cursor, for a reason that is counted; "" if its client was told nothing, and is not
 // going to be.
 func (c *Cursor) Close(why Ending) {
@@ -364,4 +289,77 @@ func (c *Cursor) Close(why Ending) {
 	if why != "" {
 		c.hub.counts.end(why)
 	}
+}
+
+// mustEnd is why the cursor must end, though there may be something left to tell; "" if it need not.
+func (c *Cursor) mustEnd(ctx context.Context) Ending {
+	switch {
+	case ctx.Err() != nil:
+		return EndGone
+	case c.pastDeadline.Load():
+		return c.plannedEnding()
+	}
+	return ""
+}
+
+// endsNow is why the client is told nothing more, not even what is left; "" if it is. At a timeout
+// kube-apiserver does not tell what is left either.
+func (c *Cursor) endsNow(ctx context.Context) Ending {
+	if end := c.mustEnd(ctx); end == EndGone || end == EndTimeout || c.pastDrain.Load() {
+		return end
+	}
+	return ""
+}
+
+// plannedEnding is why the cursor ends at its deadline.
+func (c *Cursor) plannedEnding() Ending {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	return c.ending
+}
+
+// changed tells the cursor of a change at a revision that may be for it.
+func (c *Cursor) changed(revision uint64) {
+	c.due.CompareAndSwap(0, revision) // if there is an earlier one, all that follows it is looked at
+	c.wakeUp()                        // always: the cursor may have looked before this change was tellable
+}
+
+func (c *Cursor) wakeUp() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it is awake, or about to be
+	}
+}
+
+// nextBookmark is when a watch with a deadline gets its next bookmark; zero if it gets none.
+func nextBookmark(now, deadline time.Time) time.Time {
+	at := now.Add(bookmarkEvery + rand.N(bookmarkJitter)) // #nosec G404 -- no secret
+	if last := deadline.Add(-beforeDeadline); last.Before(at) {
+		if at = last; !at.After(now) {
+			return time.Time{}
+		}
+	}
+	return at
+}
+
+// nextWake is when the cursor is to be woken, whatever happens.
+func (c *Cursor) nextWake() time.Time {
+	if !c.bookmarkAt.IsZero() && c.bookmarkAt.Before(c.deadline) {
+		return c.bookmarkAt
+	}
+	return c.deadline
+}
+
+// onTimer wakes the cursor, for its end or for a bookmark, and returns when it is to be woken again.
+func (c *Cursor) onTimer(now time.Time) time.Time {
+	if !now.Before(c.deadline) {
+		c.pastDrain.Store(c.pastDeadline.Load())
+		c.pastDeadline.Store(true)
+		c.wakeUp()
+		return now.Add(drainFor)
+	}
+	c.bookmarkDue.Store(true)
+	c.wakeUp()
+	c.bookmarkAt = nextBookmark(now, c.deadline)
+	return c.nextWake()
 }

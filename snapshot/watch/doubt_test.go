@@ -104,28 +104,28 @@ func TestDoubt(t *testing.T) {
 		c.add("n1")
 		synctest.Wait()
 		before := on.asked.Load()
-		time.Sleep(clearFor - 5*time.Second)
+		time.Sleep(definedWait - 5*time.Second)
 		if events, bookmarks := told(); events+bookmarks > 0 {
 			t.Errorf("%d events and %d bookmarks are told in doubt", events, bookmarks)
 		}
-		polls := int64((clearFor - 5*time.Second) / clearPause)
+		polls := int64((definedWait - 5*time.Second) / askPause)
 		// Bookmarks are due meanwhile: each cursor asks once.
 		if asked := on.asked.Load() - before; asked < polls/2 || asked > 2*polls+2*clients {
 			t.Errorf("asked %d times", asked)
 		}
 		on.doubtful.Store(false)
-		time.Sleep(clearPause)
+		time.Sleep(askPause)
 		if events, bookmarks := told(); events != 2*clients || bookmarks != 2*clients {
 			t.Errorf("%d events and %d bookmarks are told after the doubt", events, bookmarks)
 		}
-		time.Sleep(clearFor) // nobody ends for what is over
+		time.Sleep(definedWait) // nobody ends for what is over
 		c.add("n2")
 		synctest.Wait()
 		on.doubtful.Store(true)
 		c.add("n1") // another doubt
 		time.Sleep(time.Second)
 		on.doubtful.Store(false)
-		time.Sleep(clearPause + longestEnd)
+		time.Sleep(askPause + longestEnd)
 		if events, _ := told(); events != 4*clients || len(ended) > 0 {
 			t.Errorf("%d events are told, and %d cursors have ended", events, len(ended))
 		}
@@ -137,7 +137,7 @@ func TestDoubt(t *testing.T) {
 }
 
 // TestDoubtThatLasts: those who have something to be told end, each at a moment of its own, and none
-// before clearFor. The others go on.
+// before definedWait. The others go on.
 func TestDoubtThatLasts(t *testing.T) {
 	const clients = 100
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestDoubtThatLasts(t *testing.T) {
 		on.doubtful.Store(true)
 		c.add("n1")
 		begun, moments := time.Now(), map[time.Time]bool{}
-		time.Sleep(clearFor + 2*clearPause + longestEnd)
+		time.Sleep(definedWait + 2*askPause + longestEnd)
 		synctest.Wait()
 		if len(ended) != clients || len(rest) > 0 {
 			t.Fatalf("%d have ended, and %d of the others", len(ended), len(rest))
@@ -161,7 +161,7 @@ func TestDoubtThatLasts(t *testing.T) {
 		for range clients {
 			at := <-ended
 			moments[at] = true
-			if at.Sub(begun) < clearFor {
+			if at.Sub(begun) < definedWait {
 				t.Errorf("ended after %v", at.Sub(begun))
 			}
 		}
@@ -174,7 +174,7 @@ func TestDoubtThatLasts(t *testing.T) {
 			}
 		}
 		on.doubtful.Store(false)
-		time.Sleep(clearPause)
+		time.Sleep(askPause)
 		synctest.Wait()
 		if len(rest) > 0 {
 			t.Errorf("%d of the others have ended", len(rest))
@@ -223,7 +223,7 @@ func TestChangesInDoubt(t *testing.T) {
 		if asked := on.asked.Load() - before; asked > 2 { // the client, and the hub
 			t.Errorf("asked %d times at once", asked)
 		}
-		time.Sleep(clearFor + longestEnd + time.Second)
+		time.Sleep(definedWait + longestEnd + time.Second)
 		<-ended
 		before = on.asked.Load()
 		for range 100 {
@@ -279,7 +279,7 @@ func TestToldBeforeItIsDispatched(t *testing.T) {
 		w := c.watch(index.Query{}, Options{After: c.span.To}) // it looks by itself when it begins
 		c.hub.mu.Lock()
 		c.add("n1")
-		c.hub.cleared.Store(c.hub.latest.Load())
+		c.hub.tellable.Store(c.hub.published.Load())
 		if !w.take(t.Context()) || len(w.events) != 1 {
 			t.Errorf("told %q", w.events)
 		}
@@ -310,10 +310,10 @@ func TestClearedWhileItLooks(t *testing.T) {
 		synctest.Wait()
 		w.Wait(t.Context())
 		w.looking.Store(true) // as Take does
-		due, span := w.due.Swap(0), c.hub.cleared.Load()
-		time.Sleep(2 * clearPause)
+		due, span := w.due.Swap(0), c.hub.tellable.Load()
+		time.Sleep(2 * askPause)
 		on.doubtful.Store(false)
-		time.Sleep(2 * clearPause)
+		time.Sleep(2 * askPause)
 		if w.replay(&Batch{}, span, due); len(w.wake) == 0 {
 			t.Error("nobody wakes it")
 		}
@@ -349,7 +349,7 @@ func TestBeginsBeforeItIsDispatched(t *testing.T) {
 		c.hub.mu.Lock()
 		c.add("n1")
 		if w.take(t.Context()) {
-			t.Errorf("told before it is cleared: %q", w.events)
+			t.Errorf("told before it is tellable: %q", w.events)
 		}
 		c.hub.mu.Unlock()
 		synctest.Wait()
@@ -369,7 +369,7 @@ func TestBeginsBeforeItIsClear(t *testing.T) {
 		c, on, gate := newCluster(t, 1), &standing{}, make(chan struct{})
 		asks := func() bool {
 			is := on.stands()
-			if is && c.hub.dispatched.Load() > c.hub.cleared.Load().To {
+			if is && c.hub.dispatched.Load() > c.hub.tellable.Load().To {
 				<-gate
 			}
 			return is
@@ -381,7 +381,7 @@ func TestBeginsBeforeItIsClear(t *testing.T) {
 		on.doubtful.Store(false)
 		w := c.watch(index.Query{Scope: index.Scope{Namespace: "n2"}}, Options{After: c.span.To - 1, Defined: asks})
 		if w.take(t.Context()) {
-			t.Errorf("told before it is cleared: %q", w.events)
+			t.Errorf("told before it is tellable: %q", w.events)
 		}
 		close(gate)
 		synctest.Wait()
@@ -402,7 +402,7 @@ func TestBusyInDoubt(t *testing.T) {
 		synctest.Wait()
 		on.doubtful.Store(false)
 		for range 6 {
-			time.Sleep(clearPause / 2)
+			time.Sleep(askPause / 2)
 			c.add("n1")
 			synctest.Wait()
 		}

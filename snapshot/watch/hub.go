@@ -47,37 +47,36 @@ type Form struct {
 // Hub wakes the cursors into one live span when there is something to tell them. All methods are
 // safe for concurrent use, but Publish and Renew must not overlap.
 //
-// What is published (latest) is not told before it is cleared: then the resource is still served and
-// defined as before. It is dispatched even before, so that cursors know what they wait for (due). A cursor is
-// told up to what is cleared, and neither cleared nor dispatched is ever beyond latest.
+// A change goes through three stages. It is published by the feed. It is dispatched: the cursors that it may
+// be for are woken, and note that it is due. It becomes tellable: the hub has asked, after it was published,
+// whether the resource is still defined as before. Only then do cursors tell it. What is dispatched may not be
+// tellable yet, and the other way round; neither is ever beyond what is published.
 type Hub struct {
 	form atomic.Pointer[Form]
-	// latest is the span as it was published last, and cleared the one that cursors may tell: what was asked
-	// when it was there is that its resource is still served and defined as before.
-	latest, cleared atomic.Pointer[Span]
+	// published is the newest span, tellable the one that cursors may tell.
+	published, tellable atomic.Pointer[Span]
+	// dispatched is the revision up to which changes were dispatched.
+	dispatched atomic.Uint64
+	// lost: what is known may be wrong, and nothing more is told.
+	lost    atomic.Bool
+	defined func() bool // [Options].Defined of the first cursor
 	// newest is the newest event, if it is small and a client was told it.
 	newest atomic.Pointer[encodedEvent]
 	counts *Counts
 	pacer  *Pacer
 	// signal tells run that there is something to do.
 	signal chan struct{}
-	// dispatched is the revision up to which changes were looked at, and the cursors woken that they
-	// may be for.
-	dispatched atomic.Uint64
-	// lost: what is known may be wrong, and nothing more is told.
-	lost    atomic.Bool
-	defined func() bool // [Options].Defined of the first cursor
 
 	mu      sync.Mutex
 	running bool
 	ended   bool // no cursor may begin
 	cursors int
-	wanted  [index.BucketKinds]int
+	wanted  [index.BucketKinds]int // how many cursors there are in buckets of each kind
 	buckets map[index.Bucket][]*Cursor
 	times   schedule
-	// unclear is since when cursors wait for latest to be cleared, or since when those that waited too long have
-	// been ending; zero: none waits. asked is when it was asked last whether latest is clear.
-	unclear, asked time.Time
+	// waitingSince is since when cursors wait for what is published to become tellable, or since when those that
+	// waited too long have been ending; zero: none waits. askedAt is when defined was last asked for them.
+	waitingSince, askedAt time.Time
 }
 
 // NewHub returns the hub of a span. It counts what becomes of its cursors in counts, and spreads
@@ -85,8 +84,8 @@ type Hub struct {
 func NewHub(form Form, span Span, counts *Counts, pacer *Pacer) *Hub {
 	h := &Hub{counts: counts, pacer: pacer, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Cursor{}}
 	h.form.Store(&form)
-	h.latest.Store(&span)
-	h.cleared.Store(&span)
+	h.published.Store(&span)
+	h.tellable.Store(&span)
 	return h
 }
 
@@ -118,20 +117,20 @@ func (h *Hub) Publish(span Span) {
 		h.finishLocked()
 		h.mu.Unlock()
 	}
-	h.latest.Store(&span)
+	h.published.Store(&span)
 	h.nudge()
 }
 
-// finishLocked has cursors told what was published until now, unless that is not cleared.
+// finishLocked has cursors told what was published until now, unless that may not become tellable.
 func (h *Hub) finishLocked() {
 	if !h.running {
 		return
 	}
-	latest := h.latest.Load()
-	if h.unclear.IsZero() && h.defined() {
-		h.cleared.Store(latest)
+	published := h.published.Load()
+	if h.waitingSince.IsZero() && h.defined() {
+		h.tellable.Store(published)
 	}
-	h.dispatchLocked(latest)
+	h.dispatchLocked(published)
 }
 
 // Renew makes a span the current one that begins anew, with the state that was the newest: what
@@ -146,8 +145,8 @@ func (h *Hub) Renew(form Form, span Span) {
 	})
 	h.mu.Lock()
 	h.finishLocked()
-	h.latest.Store(&span)
-	h.cleared.Store(&span)
+	h.published.Store(&span)
+	h.tellable.Store(&span)
 	h.dispatched.Store(span.To)
 	h.mu.Unlock()
 	h.nudge()
@@ -169,9 +168,9 @@ func (h *Hub) End(lost bool) {
 	}
 	h.EndWithin(longestEnd, EndLost)
 	if lost { // nobody is told what is in the span, so its memory is let go of
-		to := h.latest.Load().To
-		h.latest.Store(&Span{From: to, To: to})
-		h.cleared.Store(&Span{From: to, To: to})
+		to := h.published.Load().To
+		h.published.Store(&Span{From: to, To: to})
+		h.tellable.Store(&Span{From: to, To: to})
 	}
 }
 
@@ -207,7 +206,7 @@ func (h *Hub) endLocked(some []*Cursor, longest time.Duration, why Ending) {
 	now := time.Now()
 	after, within := h.pacer.Plan(now, len(some), longest)
 	for _, c := range some {
-		if c.over.Load() { // it is told what is left, for as long as it has for that
+		if c.pastDeadline.Load() { // it is told what is left, for as long as it has for that
 			continue
 		}
 		at := now.Add(after)
@@ -218,11 +217,11 @@ func (h *Hub) endLocked(some []*Cursor, longest time.Duration, why Ending) {
 		if at.Before(c.deadline) {
 			c.deadline, c.ending = at, why
 		}
-		h.times.set(c, c.nextTime())
+		h.times.set(c, c.nextWake())
 	}
 }
 
-// add lets a cursor begin, unless the hub has ended.
+// add lets a cursor begin, unless the hub has ended. defined is the cursor's [Options].Defined.
 func (h *Hub) add(c *Cursor, defined func() bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -233,14 +232,14 @@ func (h *Hub) add(c *Cursor, defined func() bool) bool {
 	h.buckets[c.bucket] = append(h.buckets[c.bucket], c)
 	h.wanted[c.bucket.Kind]++
 	h.cursors++
-	h.times.set(c, c.nextTime())
+	h.times.set(c, c.nextWake())
 	if !h.running {
 		h.running = true
 		// Cursors look by themselves at what is there when they begin.
-		latest := h.latest.Load()
-		h.cleared.Store(latest)
-		h.dispatched.Store(latest.To)
-		h.defined, h.unclear = defined, time.Time{}
+		published := h.published.Load()
+		h.tellable.Store(published)
+		h.dispatched.Store(published.To)
+		h.defined, h.waitingSince = defined, time.Time{}
 		go h.run()
 	} else {
 		h.nudge()
@@ -291,10 +290,10 @@ func (h *Hub) run() {
 	}
 }
 
-// turn wakes the cursors that have something to do, and sets the timer for the next one that will.
-// It says whether there are any left.
+// turn makes tellable what may be, wakes the cursors that have something to do, and sets the timer for the
+// next one that will. It says whether there are any left.
 func (h *Hub) turn(timer *time.Timer) bool {
-	latest, isClear := h.latest.Load(), h.mayTell(time.Now())
+	published, mayTell := h.published.Load(), h.mayTell(time.Now())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.cursors == 0 {
@@ -302,43 +301,45 @@ func (h *Hub) turn(timer *time.Timer) bool {
 		return false
 	}
 	now, next := time.Now(), time.Hour
-	// A cursor that began since then may have looked at what was not clear yet, and nothing wakes it.
-	behind := h.cleared.Load().To < h.dispatched.Load()
-	if isClear && latest.To >= h.cleared.Load().To && !h.lost.Load() { // else there is a newer one by now
-		h.cleared.Store(latest)
+	// A cursor may have looked at what was dispatched and not tellable, and nothing else wakes it.
+	early := h.tellable.Load().To < h.dispatched.Load()
+	if mayTell && published.To >= h.tellable.Load().To && !h.lost.Load() { // else there is a newer one by now
+		h.tellable.Store(published)
 	}
-	h.dispatchLocked(latest)
-	if h.waitLocked(isClear, behind, now) {
-		next = clearPause
+	h.dispatchLocked(published)
+	if h.awaitTellableLocked(mayTell, early, now) {
+		next = askPause
 	}
-	for c := h.times.first(); c != nil && !c.at.After(now); c = h.times.first() {
-		h.times.set(c, c.timer(now))
+	for c := h.times.first(); c != nil && !c.wakeAt.After(now); c = h.times.first() {
+		h.times.set(c, c.onTimer(now))
 	}
 	if c := h.times.first(); c != nil {
-		next = min(next, c.at.Sub(now))
+		next = min(next, c.wakeAt.Sub(now))
 	}
 	timer.Reset(next)
 	return true
 }
 
-// mayTell reports whether the newest span may be told. While it may not, that is asked once in a while only.
+// mayTell asks whether what is published may become tellable. While it may not, the hub asks only once in
+// askPause.
 func (h *Hub) mayTell(now time.Time) bool {
-	if h.latest.Load() == h.cleared.Load() {
+	if h.published.Load() == h.tellable.Load() {
 		return true
 	}
 	h.mu.Lock()
-	early := !h.unclear.IsZero() && now.Sub(h.asked) < clearPause
-	if !early {
-		h.asked = now
+	tooSoon := !h.waitingSince.IsZero() && now.Sub(h.askedAt) < askPause
+	if !tooSoon {
+		h.askedAt = now
 	}
 	h.mu.Unlock()
-	return !early && h.defined()
+	return !tooSoon && h.defined()
 }
 
-// waitLocked wakes the cursors that have waited for a clear span, if there is one again; behind: what was
-// dispatched was not clear. If there was none for long, they end. It returns whether any waits.
-func (h *Hub) waitLocked(isClear, behind bool, now time.Time) bool {
-	if isClear && !behind && h.unclear.IsZero() {
+// awaitTellableLocked wakes the cursors that wait for what is published to become tellable, if it has; if it
+// has not for long, they end. It returns whether any waits. early: something was dispatched before it was
+// tellable.
+func (h *Hub) awaitTellableLocked(mayTell, early bool, now time.Time) bool {
+	if mayTell && !early && h.waitingSince.IsZero() {
 		return false
 	}
 	var waiting []*Cursor
@@ -351,27 +352,27 @@ func (h *Hub) waitLocked(isClear, behind bool, now time.Time) bool {
 		}
 	}
 	switch {
-	case isClear, len(waiting) == 0:
-		h.unclear = time.Time{}
+	case mayTell, len(waiting) == 0:
+		h.waitingSince = time.Time{}
 		for _, c := range waiting {
 			c.wakeUp()
 		}
 		return false
-	case h.unclear.IsZero():
-		h.unclear = now
-	case now.Sub(h.unclear) >= clearFor:
-		h.unclear = now
+	case h.waitingSince.IsZero():
+		h.waitingSince = now
+	case now.Sub(h.waitingSince) >= definedWait:
+		h.waitingSince = now
 		h.endLocked(waiting, longestEnd, EndLost)
 	}
 	return true
 }
 
-// dispatchLocked wakes the cursors whose buckets were touched by what came since the last time.
+// dispatchLocked dispatches what came since the last time: it wakes the cursors whose buckets that touches.
 func (h *Hub) dispatchLocked(span *Span) {
 	versions := &span.Versions
 	dispatched := h.dispatched.Load()
 	if dispatched < span.Kept() {
-		// The history was cut before all of it was looked at: nobody knows whom that was for.
+		// The history was cut before all of it was dispatched: nobody knows whom that was for.
 		h.wakeLocked(dispatched+1, func(index.Bucket) bool { return true })
 	}
 	for i := versions.FirstAfter(dispatched); i < versions.Len(); i++ {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// schedule says which cursor is due next. The zero value is empty.
+// schedule says which cursor is to be woken next. The zero value is empty.
 type schedule struct{ heap cursorHeap }
 
 // set puts a cursor in, or moves it.
 func (s *schedule) set(c *Cursor, at time.Time) {
-	c.at = at
+	c.wakeAt = at
 	if c.inHeap {
 		heap.Fix(&s.heap, c.heapIndex)
 		return
@@ -25,7 +25,7 @@ func (s *schedule) remove(c *Cursor) {
 	}
 }
 
-// first is the cursor that is due next; nil if there is none.
+// first is the cursor that is to be woken next; nil if there is none.
 func (s *schedule) first() *Cursor {
 	if len(s.heap) == 0 {
 		return nil
@@ -37,7 +37,7 @@ func (s *schedule) first() *Cursor {
 type cursorHeap []*Cursor
 
 func (h cursorHeap) Len() int           { return len(h) }
-func (h cursorHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h cursorHeap) Less(i, j int) bool { return h[i].wakeAt.Before(h[j].wakeAt) }
 
 func (h cursorHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

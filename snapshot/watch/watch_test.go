@@ -669,7 +669,7 @@ func TestALostSpanIsLetGo(t *testing.T) {
 			c.write()
 		}
 		c.hub.End(true)
-		if span := c.hub.latest.Load(); span.Versions.Len() != 0 || span.To != c.span.To {
+		if span := c.hub.published.Load(); span.Versions.Len() != 0 || span.To != c.span.To {
 			t.Errorf("%d versions are held, up to %d", span.Versions.Len(), span.To)
 		}
 		w.readOn(t.Context())

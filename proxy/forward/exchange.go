@@ -29,11 +29,12 @@ type exchange struct {
 	upgrade   string      // the protocol asked for, or ""
 	watch     *openWatch  // nil if the request is no watch
 	transport http.RoundTripper
-	sent      bool // the request has been given to transport
-	reached   bool // a connection was found for it, so it may have come to the upstream
-	sendings  int  // how many connections were found for it
-	code      int  // of the upstream's answer, once it can be passed on
-	switched  bool // the upstream has agreed to the upgrade
+
+	rewritten  bool // the request to the API server was made of the caller's
+	attempts   int  // how often a connection was found for it
+	mayBeThere bool // it may have arrived at the API server
+	code       int  // of the answer, once it can be passed on
+	switched   bool // the API server has agreed to the upgrade
 }
 
 func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller authn.Identity, body *upload) *exchange {
@@ -52,40 +53,40 @@ func (x *exchange) reads() bool {
 	return x.upgrade == "" && (x.request.Method == http.MethodGet || x.request.Method == http.MethodHead)
 }
 
-// mostSendings is how many connections a request is sent on, at most. The transport itself would go on
+// maxAttempts is on how many connections a request is sent, at most. The transport itself would go on
 // without end where each one is closed as soon as the request comes (GOAWAY).
-const mostSendings = 8
+const maxAttempts = 8
 
-var errSentTooOften = fmt.Errorf("%d connections were closed when the request came", mostSendings)
+var errTooManyAttempts = fmt.Errorf("%d connections were closed when the request came", maxAttempts)
 
 // traced returns a context for the request, through which the transport says how far it is:
 //
-//	GetConn  it looks for a connection, for the first time or again. Then the API server has not looked at what
-//	         went out on the last one, or the request only reads: it has not reached anybody. With the last
-//	         of mostSendings that is not relied on any more.
-//	GotConn  it has one, and sends: the request may have come to the upstream. Once it was sent too often, it
-//	         is ended.
+//	GetConn  It looks for a connection: for the first time, or again, since the API server has not looked at
+//	         what went out on the last one, or since the request only reads. So nothing was carried out yet.
+//	         (After maxAttempts nobody relies on that.)
+//	GotConn  It has a connection, and sends: the request may be there soon. With more than maxAttempts the
+//	         request is ended.
 func (x *exchange) traced(ctx context.Context, end context.CancelFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { x.reached = x.sendings >= mostSendings },
+		GetConn: func(string) { x.mayBeThere = x.attempts >= maxAttempts },
 		GotConn: func(httptrace.GotConnInfo) {
-			x.reached = true
-			if x.sendings++; x.sendings > mostSendings {
+			x.mayBeThere = true
+			if x.attempts++; x.attempts > maxAttempts {
 				end()
 			}
 		},
 	})
 }
 
-// RoundTrip sends the request. A read whose connection ends before the answer is sent once more, as
-// its client would do that had a connection of its own.
+// RoundTrip sends the request. A read whose connection ends before the answer is sent once more, as a client
+// would do that had a connection of its own.
 func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := x.transport.RoundTrip(r)
-	if err != nil && x.reached && x.reads() && r.Body == nil && r.Context().Err() == nil {
+	if err != nil && x.mayBeThere && x.reads() && r.Body == nil && r.Context().Err() == nil {
 		res, err = x.transport.RoundTrip(r)
 	}
-	if err != nil && x.sendings > mostSendings {
-		err = errSentTooOften
+	if err != nil && x.attempts > maxAttempts {
+		err = errTooManyAttempts
 	}
 	return res, err
 }
@@ -93,11 +94,10 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 // rewrite makes the request to the API server. It runs after ReverseProxy has removed what the
 // Connection header lists, so nothing that is set here can be removed that way.
 func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
-	x.sent = true
+	x.rewritten = true
 	pr.Out.URL = x.forwarder.target(pr.In.RequestURI)
 	pr.Out.Host = x.forwarder.base.Host
-	// net/http fills this very map when the body has been read. The copy that ReverseProxy made
-	// would stay empty.
+	// net/http fills the caller's own map when it has read the body. ReverseProxy's copy would stay empty.
 	pr.Out.Trailer = pr.In.Trailer
 	if x.caller.Impersonated() != nil {
 		pr.Out.Trailer = nil // nothing that was not checked goes with listproxy's credentials
@@ -106,9 +106,9 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.Body, _ = x.body.reader() // the first attempt
 		pr.Out.GetBody = x.body.reader
 	}
-	// With such a header net/http sends a write again if the connection ends before the answer. But
-	// kube-apiserver knows no such keys, and may have carried the write out. In this spelling
-	// net/http does not know them either; to servers the case means nothing.
+	// With one of these headers net/http would send a write again if the connection ends before the answer. But
+	// kube-apiserver does not know them, and may have carried the write out. net/http does not know them in lower
+	// case, which means the same to servers.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values, ok := pr.Out.Header[name]; ok {
 			delete(pr.Out.Header, name)
@@ -133,7 +133,7 @@ func (x *exchange) ofBackend() bool {
 // anything about that either.)
 var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own account (401)")
 
-// modifyResponse runs before the final answer's header is sent, 101 included.
+// modifyResponse judges the final answer, 101 included, before its header is sent.
 func (x *exchange) modifyResponse(res *http.Response) error {
 	refused := res.StatusCode == http.StatusUnauthorized
 	switch {
@@ -156,21 +156,29 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 	if !refused || !x.ofBackend() {
 		x.forwarder.upstream.Answered(x.caller, x.upgrade != "", x.request.Method, res.StatusCode)
 	}
+	if x.watch != nil {
+		if err := x.watch.answered(res); err != nil {
+			return err
+		}
+	}
+	x.adaptHeader(res, refused)
+	x.code = res.StatusCode
+	observe.RecordOf(x.request.Context()).Answered(x.code)
+	return nil
+}
+
+// adaptHeader makes the header of the answer one for the caller's connection, with what was added here.
+func (x *exchange) adaptHeader(res *http.Response, refused bool) {
 	if x.request.ProtoMajor == 2 && !kubehttp.Of(x.request).LongRunning &&
 		(refused || x.caller.Impersonated() == nil && !x.caller.BringsToken()) {
-		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): a caller who is not known
-		// gets a single request on an HTTP/2 connection, which costs much.
+		// As kube-apiserver does (UnauthenticatedHTTP2DOSMitigation): a caller who is not known gets an HTTP/2
+		// connection, which costs much, for one request only.
 		res.Header.Set("Connection", "close")
 	}
 	if len(res.Trailer) > 0 && x.request.ProtoMajor == 1 && x.request.Method != http.MethodHead {
 		// HTTP/2 allows a length and trailers together, HTTP/1.1 has trailers in chunked bodies
 		// only.
 		res.Header.Del("Content-Length")
-	}
-	if x.watch != nil {
-		if err := x.watch.answered(res); err != nil {
-			return err
-		}
 	}
 	for name, values := range x.added {
 		res.Header[name] = append(res.Header[name], values...)
@@ -181,9 +189,6 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 			x.w.Header()[name] = nil
 		}
 	}
-	x.code = res.StatusCode
-	observe.RecordOf(x.request.Context()).Answered(x.code)
-	return nil
 }
 
 // fail ends an exchange to which the API server gave no usable answer.
@@ -199,7 +204,7 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	}
 	clear(w.Header())
 	maps.Copy(w.Header(), x.added)
-	if failed != nil || !x.sent {
+	if failed != nil || !x.rewritten {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")
 		if late {
@@ -216,18 +221,18 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		kubehttp.WriteTooManyRequests(w, r)
 		return
 	}
-	message, again := unanswered(err, x.reached, x.reads())
+	message, again := unanswered(err, x.mayBeThere, x.reads())
 	kubehttp.WriteUnavailable(w, r, message, again)
 }
 
 // unanswered says what became of a request to which the API server gave no usable answer, and whether
-// the client may repeat it. reached: it may have come there; reads: it changes nothing.
-func unanswered(err error, reached, reads bool) (message string, again bool) {
+// the client may repeat it. mayBeThere: it may have arrived; reads: it changes nothing.
+func unanswered(err error, mayBeThere, reads bool) (message string, again bool) {
 	switch {
 	case errors.Is(err, errAccountRefused):
 		return "The Kubernetes API server refuses listproxy's own account (401), with which listproxy sends requests of " +
 			"callers who log in with a client certificate. Nothing was carried out. The cause is in listproxy's log.", true
-	case !reached:
+	case !mayBeThere:
 		return "listproxy could not reach the Kubernetes API server. Nothing was carried out. The cause is in listproxy's log; " +
 			"check that the API server is up and that listproxy's client configuration has its address and CA.", true
 	case reads:

@@ -111,7 +111,7 @@ func TestUnanswered(t *testing.T) {
 			if res.StatusCode != test.code || (res.Header.Get("Retry-After") == "1") != test.again || heard.Load() != test.heard {
 				t.Errorf("%s, Retry-After %q, heard %d times: %s", res.Status, res.Header.Get("Retry-After"), heard.Load(), body)
 			}
-			if n := dialed.Load(); n > mostSendings+1 {
+			if n := dialed.Load(); n > maxAttempts+1 {
 				t.Errorf("it was sent on %d connections", n)
 			}
 			if test.code == http.StatusOK {

@@ -29,7 +29,7 @@ var (
 	attrWatchEnd       = attribute.Key("listproxy.watch.end")
 )
 
-// The children of a request's span.
+// The spans of a request's steps, below its own.
 const (
 	SpanReview   = "review"
 	SpanSnapshot = "snapshot"
@@ -48,8 +48,8 @@ func WatchEnd(events int, why string) []attribute.KeyValue {
 // Proof is what the span of a proof of the newest state says at its end: what became of it.
 func Proof(result string) attribute.KeyValue { return attrProofResult.String(result) }
 
-// Step begins a child of the request's span; ctx is the request's, and the one that is returned is
-// for what is done in that step. Where nothing is recorded, it costs nothing.
+// Step begins the span of a step; ctx is the request's, and the one that is returned is for what is done in
+// that step. Where nothing is recorded, it costs nothing.
 func Step(ctx context.Context, name string) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -58,13 +58,15 @@ func Step(ctx context.Context, name string) (context.Context, trace.Span) {
 	return span.TracerProvider().Tracer(otelhttp.ScopeName).Start(ctx, name)
 }
 
-// spans are those of HTTP, made by otelhttp. It is shown nothing of a request but its method, its
-// protocol and whose trace it is in, and nothing of an answer but its code: paths, queries, addresses
-// and headers may hold what must not be in a trace. And so it is not in the way of bodies, trailers
-// and connections that are taken over. So each request has a stand-in, which is what otelhttp gets:
+// spans makes the spans of requests that come (serve) and of those that are sent (send), with otelhttp.
 //
-//	serve: stand-in ─► otelhttp's server ─► handle(the request itself, with the span in its context)
-//	send:  stand-in, with the request itself in its context ─► otelhttp's client ─► blindTransport ─► via(the request itself)
+// otelhttp sees no request and no answer. Paths, queries, addresses and headers may hold what must not be in a
+// trace, and a wrapper around bodies would be in the way of trailers and of connections that are taken over.
+// So it gets a stand-in, which has the request's method, protocol and trace and nothing else, and an answer
+// that has the code and nothing else:
+//
+//	serve: stand-in ─► otelhttp's server begins the span ─► handle(the request, with the span in its context)
+//	send:  stand-in ─► otelhttp's client begins the span ─► realTransport ─► via.RoundTrip(the request)
 type spans struct {
 	server func(http.Handler) http.Handler
 	client http.RoundTripper
@@ -82,16 +84,16 @@ func newSpans(traces trace.TracerProvider) *spans {
 		// trace of its own, with a link to the caller's, and the caller does not decide whether it is sampled.
 		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }),
 		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string {
-			if sent, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
-				return sent.name
+			if s, ok := r.Context().Value(sendingKey{}).(*sending); ok {
+				return s.name
 			}
-			return r.Method // until it has ended, and its route is known
+			return r.Method // Record.describe gives it its name at the end
 		}),
 	}
-	return &spans{server: otelhttp.NewMiddleware("", options...), client: otelhttp.NewTransport(blindTransport{}, options...)}
+	return &spans{server: otelhttp.NewMiddleware("", options...), client: otelhttp.NewTransport(realTransport{}, options...)}
 }
 
-// standInFor is what otelhttp is shown of a request.
+// standInFor is what otelhttp gets in place of a request.
 func standInFor(r *http.Request) *http.Request {
 	method := r.Method
 	if !httpMethods.Has(method) {
@@ -103,7 +105,7 @@ func standInFor(r *http.Request) *http.Request {
 	}).WithContext(r.Context())
 }
 
-// serve calls handle with r, in a server's span. Handle returns the code of the answer.
+// serve calls handle with r, in a server's span. handle returns the code of the answer.
 func (s *spans) serve(r *http.Request, handle func(*http.Request) (code int)) {
 	standIn := standInFor(r)
 	for _, name := range propagator.Fields() {
@@ -111,19 +113,19 @@ func (s *spans) serve(r *http.Request, handle func(*http.Request) (code int)) {
 	}
 	s.server(http.HandlerFunc(func(w http.ResponseWriter, standIn *http.Request) {
 		w.WriteHeader(handle(r.WithContext(standIn.Context())))
-	})).ServeHTTP(unsent{}, standIn)
+	})).ServeHTTP(discarding{}, standIn)
 }
 
-// unsent is an [http.ResponseWriter] that goes nowhere.
-type unsent struct{}
+// discarding is the [http.ResponseWriter] that otelhttp gets: the answer itself is written elsewhere.
+type discarding struct{}
 
-func (unsent) Header() http.Header         { return http.Header{} }
-func (unsent) Write(p []byte) (int, error) { return len(p), nil }
-func (unsent) WriteHeader(int)             {}
+func (discarding) Header() http.Header         { return http.Header{} }
+func (discarding) Write(p []byte) (int, error) { return len(p), nil }
+func (discarding) WriteHeader(int)             {}
 
-// exchange is a request that is sent in a client's span.
-type exchange struct {
-	name    string
+// sending is a request on its way past otelhttp, and its answer. It is in the stand-in's context.
+type sending struct {
+	name    string // of the span
 	request *http.Request
 	via     http.RoundTripper
 
@@ -131,36 +133,37 @@ type exchange struct {
 	err error
 }
 
-type exchangeKey struct{}
+type sendingKey struct{}
 
-// send sends r by via, in a client's span with that name, and tells the upstream of it. end must be
-// called when the answer is over; it may be called again.
+// send sends r by via, in a client's span with that name, and sends the span's traceparent with it. end must
+// be called when the answer is over; it may be called again. Nil spans make none.
 func (s *spans) send(name string, via http.RoundTripper, r *http.Request) (_ *http.Response, end func(), _ error) {
 	if s == nil {
 		res, err := via.RoundTrip(r)
 		return res, func() {}, err
 	}
-	e := &exchange{name: name, request: r, via: via}
-	blank, err := s.client.RoundTrip(standInFor(r.WithContext(context.WithValue(r.Context(), exchangeKey{}, e))))
+	is := &sending{name: name, request: r, via: via}
+	codeOnly, err := s.client.RoundTrip(standInFor(r.WithContext(context.WithValue(r.Context(), sendingKey{}, is))))
 	if err != nil {
-		return e.res, func() {}, e.err
+		return is.res, func() {}, is.err
 	}
-	return e.res, func() { _ = blank.Body.Close() }, nil // ends the span
+	return is.res, func() { _ = codeOnly.Body.Close() }, nil // otelhttp ends the span with the body
 }
 
 // errNoAnswer is what a span says of an error, whose text may be about anything.
 var errNoAnswer = errors.New("no answer")
 
-// blindTransport sends the request itself in place of the stand-in, and returns a blank answer.
-type blindTransport struct{}
+// realTransport sends the request itself in place of its stand-in, and returns an answer that has only the
+// code.
+type realTransport struct{}
 
 // RoundTrip implements [http.RoundTripper].
-func (blindTransport) RoundTrip(standIn *http.Request) (*http.Response, error) {
-	e, ok := standIn.Context().Value(exchangeKey{}).(*exchange)
+func (realTransport) RoundTrip(standIn *http.Request) (*http.Response, error) {
+	is, ok := standIn.Context().Value(sendingKey{}).(*sending)
 	if !ok {
 		return nil, errNoAnswer
 	}
-	r := e.request.WithContext(standIn.Context())
+	r := is.request.WithContext(standIn.Context())
 	r.Header = r.Header.Clone()
 	for _, name := range propagator.Fields() {
 		r.Header.Del(name)
@@ -168,8 +171,8 @@ func (blindTransport) RoundTrip(standIn *http.Request) (*http.Response, error) {
 			r.Header.Set(name, value)
 		}
 	}
-	if e.res, e.err = e.via.RoundTrip(r); e.err != nil {
+	if is.res, is.err = is.via.RoundTrip(r); is.err != nil {
 		return nil, errNoAnswer
 	}
-	return &http.Response{StatusCode: e.res.StatusCode, Body: http.NoBody}, nil
+	return &http.Response{StatusCode: is.res.StatusCode, Body: http.NoBody}, nil
 }

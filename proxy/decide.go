@@ -21,55 +21,55 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// decide decides about one request, stage by stage. If the request must be forwarded, decide
-// returns the reason; the answer then has only the semantics, as far as they are known. While a later
-// stage waits, the result of an earlier one may become wrong, so [mayAnswer] checks everything last.
+// decide decides about one request, stage by stage. It returns what was asked for, as far as it could be
+// read, and what was found. With a reason the request must be forwarded; then only the answer's semantics
+// count. While a later stage waits, the result of an earlier one may become wrong, so [mayAnswer] checks
+// everything last.
 //
 // The reasons of the first stage follow from the request and the rule's switches. Those of the policy
-// and the catalog are told only to callers whom kube-apiserver has accepted, and those of memory only
+// and the cluster are told only to callers whom kube-apiserver has accepted, and those of memory only
 // to callers who may list the resource.
 func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, reason.Reason) {
-	list, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.Credentials())
-	evaluation := h.Policy.Evaluate(list, why)
-	found := answer{semantics: evaluation.Semantics, watch: list.Watch, initial: evaluation.Initial}
-	asked := attributesFor(list)
+	asked, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.Credentials())
+	evaluation := h.Policy.Evaluate(asked, why)
+	found := answer{semantics: evaluation.Semantics, watch: asked.Watch, initial: evaluation.Initial}
+	attributes := attributesFor(asked)
 	switch {
 	case evaluation.Reason != reason.None:
-		return list, found, evaluation.Reason
+		return asked, found, evaluation.Reason
 	case who.verdict == upstream.Refused, who.verdict == upstream.Anonymous:
-		return list, found, reason.UnknownCaller
+		return asked, found, reason.UnknownCaller
 	case who.verdict == upstream.Unasked:
-		if found.rights, why = h.review(r.Context(), who, asked, found.rights); why != reason.None {
-			return list, found, why
+		if found.rights, why = h.review(r.Context(), who, attributes, found.rights); why != reason.None {
+			return asked, found, why
 		}
 	}
 	if evaluation.NotKept != reason.None {
-		return list, found, evaluation.NotKept
+		return asked, found, evaluation.NotKept
 	}
-	entry, why := h.Cluster.Lookup(resourceOf(list))
+	entry, why := h.Cluster.Lookup(resourceOf(asked))
 	if why != reason.None {
-		return list, found, why
+		return asked, found, why
 	}
-	representation, why := evaluation.Rule.Representation(list, entry.Namespaced, entry.Custom)
+	representation, why := evaluation.Rule.Representation(asked, entry.Namespaced, entry.Custom)
 	if why != reason.None {
-		return list, found, why
+		return asked, found, why
 	}
-	if found.rights, why = h.review(r.Context(), who, asked, found.rights); why != reason.None {
-		return list, found, why
+	if found.rights, why = h.review(r.Context(), who, attributes, found.rights); why != reason.None {
+		return asked, found, why
 	}
-	resource := collectionOf(list, entry, representation)
-	want := wanted{evaluation, query(list, entry, evaluation.Decision), list.Watch, who.lastProbe, &found.forwarded}
-	if list.Shards != nil && (want.query.Limit > 0 || want.query.Start != "") {
+	want := wanted{evaluation, queryOf(asked, entry, evaluation.Decision), asked.Watch, who.lastProbe, &found.whenForwarded}
+	if asked.Shards != nil && (want.query.Limit > 0 || want.query.Start != "") {
 		// kube-apiserver counts what remains after a page of a shard in one way in its cache, and in another
 		// in etcd (k8s.io/apiserver, storage: PrepareContinueToken and its callers).
-		return list, found, reason.NotCanonical
+		return asked, found, reason.NotCanonical
 	}
-	collection, snap, why := h.snapshot(r.Context(), resource, want)
+	collection, snap, why := h.snapshot(r.Context(), collectionOf(asked, entry, representation), want)
 	if why != reason.None {
-		return list, found, why
+		return asked, found, why
 	}
-	if !snap.Frame.Selects(list.Fields) || list.Shards != nil && !snap.Frame.Sharded {
-		return list, found, reason.NotCanonical
+	if !snap.Frame.Selects(asked.Fields) || asked.Shards != nil && !snap.Frame.Sharded {
+		return asked, found, reason.NotCanonical
 	}
 	found.representation = representation
 	found.snapshot, found.query = snap, want.query
@@ -77,57 +77,16 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		found.after = want.Revision
 	}
 	found.entry, found.collection = entry, collection
-	return list, found, reason.None
+	return asked, found, reason.None
 }
 
-// wanted is what a list asks of memory.
-type wanted struct {
-	policy.Evaluation
-	query index.Query
-	watch bool
-	// lastProbe is the last probe that was sent before the request came.
-	lastProbe uint64
-	// forwarded is set to what is to be called when the list was forwarded.
-	forwarded *func()
-}
-
-// mustProve: the newest state is proven even for a list that is small.
-func (w wanted) mustProve() bool { return w.watch || w.Rule.ConsistentLists == policy.ConsistentAlways }
-
-// streamingList says that it is a watch that begins with the state.
-func (w wanted) streamingList() bool { return w.watch && w.Initial }
-
-// patience is how long a request waits, at most, for what memory does not have yet.
-func (w wanted) patience() time.Duration {
-	if w.watch {
-		return longestStreamWait
-	}
-	return longestWait
-}
-
-// waits says that a request waits for a load: the state that is loaded is what it asks for, and would cost
-// the upstream something.
-func (w wanted) waits() bool {
-	costly := w.streamingList() || !w.watch && w.query.Name == ""
-	return costly && (w.Semantics == policy.Any || w.Semantics == policy.NotOlderThan || w.Semantics == policy.MostRecent)
-}
-
-// loading is how long a request waits, at most, until a collection is loaded that was just begun or
-// has just lost its state.
-func (w wanted) loading(of *snapshot.Collection) time.Duration {
-	if !w.waits() {
-		return 0
-	}
-	return of.Loading(w.patience(), w.Semantics == policy.MostRecent)
-}
-
-// answer is what is written for a list that can be answered from memory, and everything that must
+// answer is what is written for a list or watch that can be answered from memory, and everything that must
 // still be true then.
 type answer struct {
 	// semantics are those of the request.
 	semantics policy.Semantics
-	// forwarded is called when the list was forwarded, unless it is nil.
-	forwarded func()
+	// whenForwarded is called when the request was forwarded, unless it is nil.
+	whenForwarded func()
 	// user is who asks, for the audit log; nil if there is none.
 	user           user.Info
 	representation media.Representation
@@ -142,145 +101,18 @@ type answer struct {
 	rights     rights
 }
 
-// resourceOf names the resource that a list is of.
-func resourceOf(list policy.Request) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: list.Group, Version: list.Version, Resource: list.Resource}
-}
-
-// query says what the page is to hold.
-func query(list policy.Request, entry cluster.Entry, d policy.Decision) index.Query {
-	q := index.Query{
-		Scope:  index.Scope{Namespace: list.Namespace},
-		Start:  d.Start,
-		Limit:  d.Limit,
-		Labels: list.Labels,
-		Fields: list.Fields,
-		Shards: list.Shards,
-		// A page at resourceVersion=0 looks like a page at exactly the state's revision.
-		Newest:   d.Semantics == policy.NotOlderThan || d.Semantics == policy.MostRecent,
-		Indented: list.Indented(entry.Custom),
-	}
-	if namespace, name, single := list.Single(entry.Namespaced); single {
-		q.Scope.Namespace, q.Name = namespace, name
-	}
-	return q
-}
-
-// collectionOf names the collection that has the objects of a list.
-func collectionOf(list policy.Request, entry cluster.Entry, representation media.Representation) snapshot.Resource {
-	return snapshot.Resource{
-		GroupVersionResource: resourceOf(list),
-		Namespaced:           entry.Namespaced,
-		Representation:       representation,
-	}
-}
-
-// attributesFor returns what a review must ask about a list.
-func attributesFor(list policy.Request) authz.Attributes {
+// attributesFor returns what a review must ask about a list or watch.
+func attributesFor(asked policy.Request) authz.Attributes {
 	return authz.Attributes{
-		Verb:          list.Verb(),
-		Group:         list.Group,
-		Version:       list.Version,
-		Resource:      list.Resource,
-		Namespace:     list.Namespace,
-		Name:          list.Name,
-		LabelSelector: list.LabelSelector,
-		FieldSelector: list.FieldSelector,
+		Verb:          asked.Verb(),
+		Group:         asked.Group,
+		Version:       asked.Version,
+		Resource:      asked.Resource,
+		Namespace:     asked.Namespace,
+		Name:          asked.Name,
+		LabelSelector: asked.LabelSelector,
+		FieldSelector: asked.FieldSelector,
 	}
-}
-
-// review returns the rights that an answer needs: had, if they are still valid; else kube-apiserver is
-// asked whether the caller may make this request and, for a user who is impersonated, whether
-// listproxy may forward it.
-func (h *Handler) review(ctx context.Context, who caller, asked authz.Attributes, had rights) (rights, reason.Reason) {
-	if h.left(had, time.Now()) > 0 {
-		return had, reason.None
-	}
-	ctx, span := observe.Step(ctx, observe.SpanReview)
-	defer span.End()
-	right, err := h.Authorizer.Review(ctx, who.asked(), asked)
-	switch {
-	case errors.Is(err, authz.ErrNoSeat):
-		return rights{}, reason.UnknownCaller
-	case err != nil:
-		h.rarely("a caller's right could not be reviewed", err)
-		return rights{}, reason.ReviewFailed
-	}
-	switch right.Decision() {
-	case authz.Yes:
-		impersonation, why := h.reviewImpersonation(ctx, who, asked)
-		return rights{callers: right, impersonation: impersonation}, why
-	case authz.Unauthenticated:
-		return rights{}, reason.UnknownCaller
-	case authz.Warned:
-		return rights{}, reason.Credentials
-	}
-	return rights{}, reason.NotAllowed
-}
-
-// snapshot finds the state that the request asks for.
-func (h *Handler) snapshot(
-	ctx context.Context, resource snapshot.Resource, want wanted,
-) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
-	deadline := time.Now().Add(want.patience()) // the load and the proof take no longer together
-	collection, why := h.Collections.Use(resource)
-	for why == reason.Warming && want.waits() && time.Now().Before(deadline) && ctx.Err() == nil {
-		time.Sleep(startPause) // many are begun at the same time
-		collection, why = h.Collections.Use(resource)
-	}
-	if why != reason.None {
-		return nil, snapshot.Snapshot{}, why
-	}
-	if want.streamingList() {
-		var stop context.CancelFunc
-		ctx, stop = context.WithDeadline(ctx, deadline)
-		defer stop()
-	}
-	for {
-		if left := min(want.loading(collection), time.Until(deadline)); left > 0 {
-			// A few lists are not worth a wait. A streaming list would be the upstream's for minutes.
-			if !want.watch && collection.Spare() {
-				return nil, snapshot.Snapshot{}, reason.Warming
-			}
-			_, span := observe.Step(ctx, observe.SpanSnapshot)
-			why = collection.AwaitLoad(ctx, left, want.Semantics == policy.MostRecent)
-			span.End()
-			if why != reason.None {
-				return nil, snapshot.Snapshot{}, why
-			}
-		}
-		snap, why := h.state(ctx, collection, want)
-		if why != reason.Warming && why != reason.NotProven || want.loading(collection) == 0 || !time.Now().Before(deadline) {
-			return collection, snap, why
-		} // else the state was lost meanwhile, or is loaded anew
-	}
-}
-
-// state finds the state that the request asks for in a collection.
-func (h *Handler) state(
-	ctx context.Context, collection *snapshot.Collection, want wanted,
-) (snap snapshot.Snapshot, why reason.Reason) {
-	if want.Semantics == policy.MostRecent {
-		if why = collection.NoFresh(want.query, want.lastProbe, h.proofWait(want)); why != reason.None {
-			return snapshot.Snapshot{}, why
-		}
-		if !want.mustProve() {
-			if over, forward := collection.ForwardSmall(want.query, want.lastProbe); forward {
-				*want.forwarded = over
-				return snapshot.Snapshot{}, reason.MostRecent
-			}
-		}
-		return h.proven(ctx, collection, want)
-	}
-	ctx, span := observe.Step(ctx, observe.SpanSnapshot)
-	defer span.End()
-	switch {
-	case want.watch:
-		return collection.Follow(ctx, want.Revision, want.Semantics == policy.After, watchWait)
-	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
-		return collection.Latest(ctx, want.Revision)
-	}
-	return collection.Exact(ctx, want.Revision)
 }
 
 // rights are needed for an answer from memory: the caller's right to list and, for a user whom
@@ -300,10 +132,39 @@ func (h *Handler) left(r rights, now time.Time) time.Duration {
 	return left
 }
 
+// review returns the rights that an answer needs: those that it had, if they are still valid; else
+// kube-apiserver is asked whether the caller may make this request and, for a user who is impersonated, whether
+// listproxy may forward it.
+func (h *Handler) review(ctx context.Context, who caller, attributes authz.Attributes, had rights) (rights, reason.Reason) {
+	if h.left(had, time.Now()) > 0 {
+		return had, reason.None
+	}
+	ctx, span := observe.Step(ctx, observe.SpanReview)
+	defer span.End()
+	right, err := h.Authorizer.Review(ctx, who.subject(), attributes)
+	switch {
+	case errors.Is(err, authz.ErrNoSeat):
+		return rights{}, reason.UnknownCaller
+	case err != nil:
+		h.rarely("a caller's right could not be reviewed", err)
+		return rights{}, reason.ReviewFailed
+	}
+	switch right.Decision() {
+	case authz.Yes:
+		impersonation, why := h.reviewImpersonation(ctx, who, attributes)
+		return rights{callers: right, impersonation: impersonation}, why
+	case authz.Unauthenticated:
+		return rights{}, reason.UnknownCaller
+	case authz.Warned:
+		return rights{}, reason.Credentials
+	}
+	return rights{}, reason.NotAllowed
+}
+
 // reviewImpersonation asks whether listproxy's account could forward this request as the caller; the
 // caller's own review has allowed it already.
-func (h *Handler) reviewImpersonation(ctx context.Context, who caller, a authz.Attributes) (*authz.Right, reason.Reason) {
-	impersonation, err := h.Impersonator.Review(ctx, who.asked(), a)
+func (h *Handler) reviewImpersonation(ctx context.Context, who caller, attributes authz.Attributes) (*authz.Right, reason.Reason) {
+	impersonation, err := h.Impersonator.Review(ctx, who.subject(), attributes)
 	switch {
 	case err != nil:
 		h.rarely("listproxy's own right to impersonate could not be reviewed", err)
@@ -312,4 +173,144 @@ func (h *Handler) reviewImpersonation(ctx context.Context, who caller, a authz.A
 		return nil, reason.NotPermitted
 	}
 	return impersonation, reason.None
+}
+
+// resourceOf names the resource that a list or watch is of.
+func resourceOf(asked policy.Request) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: asked.Group, Version: asked.Version, Resource: asked.Resource}
+}
+
+// collectionOf names the collection that has its objects.
+func collectionOf(asked policy.Request, entry cluster.Entry, representation media.Representation) snapshot.Resource {
+	return snapshot.Resource{
+		GroupVersionResource: resourceOf(asked),
+		Namespaced:           entry.Namespaced,
+		Representation:       representation,
+	}
+}
+
+// queryOf says what the page is to hold.
+func queryOf(asked policy.Request, entry cluster.Entry, d policy.Decision) index.Query {
+	q := index.Query{
+		Scope:  index.Scope{Namespace: asked.Namespace},
+		Start:  d.Start,
+		Limit:  d.Limit,
+		Labels: asked.Labels,
+		Fields: asked.Fields,
+		Shards: asked.Shards,
+		// A page at resourceVersion=0 looks like a page at exactly the state's revision.
+		Newest:   d.Semantics == policy.NotOlderThan || d.Semantics == policy.MostRecent,
+		Indented: asked.Indented(entry.Custom),
+	}
+	if namespace, name, single := asked.Single(entry.Namespaced); single {
+		q.Scope.Namespace, q.Name = namespace, name
+	}
+	return q
+}
+
+// wanted is what a list or watch asks of memory.
+type wanted struct {
+	policy.Evaluation
+	query index.Query
+	watch bool
+	// lastProbe is the last probe that was sent before the request came.
+	lastProbe uint64
+	// whenForwarded is where [answer] has it.
+	whenForwarded *func()
+}
+
+// streamingList: it is a watch that begins with the state.
+func (w wanted) streamingList() bool { return w.watch && w.Initial }
+
+// mustProve: the newest state is proven even for a list that is small.
+func (w wanted) mustProve() bool { return w.watch || w.Rule.ConsistentLists == policy.ConsistentAlways }
+
+// patience is how long a request waits, at most, for what memory does not have yet.
+func (w wanted) patience() time.Duration {
+	if w.watch {
+		return longestStreamWait
+	}
+	return longestWait
+}
+
+// waitsForLoad: the state that is being loaded is what the request asks for, and would cost the upstream
+// something.
+func (w wanted) waitsForLoad() bool {
+	costly := w.streamingList() || !w.watch && w.query.Name == ""
+	return costly && (w.Semantics == policy.Any || w.Semantics == policy.NotOlderThan || w.Semantics == policy.MostRecent)
+}
+
+// loadWait is how long a request waits, at most, until a collection is loaded that was just begun or
+// has just lost its state.
+func (w wanted) loadWait(of *snapshot.Collection) time.Duration {
+	if !w.waitsForLoad() {
+		return 0
+	}
+	return of.Loading(w.patience(), w.Semantics == policy.MostRecent)
+}
+
+// snapshot finds the collection, and in it the state that the request asks for. It waits for a load or a
+// proof if that is likely to come soon.
+func (h *Handler) snapshot(
+	ctx context.Context, resource snapshot.Resource, want wanted,
+) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
+	deadline := time.Now().Add(want.patience()) // the load and the proof take no longer together
+	collection, why := h.Collections.Use(resource)
+	for why == reason.Warming && want.waitsForLoad() && time.Now().Before(deadline) && ctx.Err() == nil {
+		time.Sleep(startPause) // many collections are begun at the same time
+		collection, why = h.Collections.Use(resource)
+	}
+	if why != reason.None {
+		return nil, snapshot.Snapshot{}, why
+	}
+	if want.streamingList() {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadline(ctx, deadline)
+		defer stop()
+	}
+	for {
+		if left := min(want.loadWait(collection), time.Until(deadline)); left > 0 {
+			// A few lists are not worth a wait. A streaming list would be the upstream's for minutes.
+			if !want.watch && collection.Spare() {
+				return nil, snapshot.Snapshot{}, reason.Warming
+			}
+			_, span := observe.Step(ctx, observe.SpanSnapshot)
+			why = collection.AwaitLoad(ctx, left, want.Semantics == policy.MostRecent)
+			span.End()
+			if why != reason.None {
+				return nil, snapshot.Snapshot{}, why
+			}
+		}
+		snap, why := h.state(ctx, collection, want)
+		if why != reason.Warming && why != reason.NotProven || want.loadWait(collection) == 0 || !time.Now().Before(deadline) {
+			return collection, snap, why
+		} // else the state was lost meanwhile, or is loaded anew
+	}
+}
+
+// state finds the state that the request asks for in a collection.
+func (h *Handler) state(
+	ctx context.Context, collection *snapshot.Collection, want wanted,
+) (snap snapshot.Snapshot, why reason.Reason) {
+	if want.Semantics == policy.MostRecent {
+		if why = collection.NoFresh(want.query, want.lastProbe, h.proofWait(want)); why != reason.None {
+			return snapshot.Snapshot{}, why
+		}
+		if !want.mustProve() {
+			if over, forward := collection.ForwardSmall(want.query, want.lastProbe); forward {
+				*want.whenForwarded = over
+				return snapshot.Snapshot{}, reason.MostRecent
+			}
+		}
+		return h.proven(ctx, collection, want)
+	}
+	ctx, span := observe.Step(ctx, observe.SpanSnapshot)
+	defer span.End()
+	switch {
+	case want.watch:
+		return collection.Follow(ctx, want.Revision, want.Semantics == policy.After, watchWait)
+	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
+		return collection.Latest(ctx, want.Revision)
+	}
+	return collection.Exact(ctx, want.Revision)
 }

@@ -137,8 +137,8 @@ type caller struct {
 
 func (c caller) accepted() bool { return c.verdict == upstream.Accepted }
 
-// asked is the caller, for questions to kube-apiserver about it.
-func (c caller) asked() authz.Caller {
+// subject is the caller, for questions to kube-apiserver about it.
+func (c caller) subject() authz.Caller {
 	return authz.Caller{Identity: c.identity, Accepted: c.accepted(), Flow: c.flow}
 }
 

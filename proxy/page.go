@@ -110,8 +110,8 @@ func (b *body) release() {
 }
 
 // writePage writes the answer to r.
-func (h *Handler) writePage(w http.ResponseWriter, list policy.Request, b *body) {
-	compress := list.Gzip && b.size > gzipAbove
+func (h *Handler) writePage(w http.ResponseWriter, asked policy.Request, b *body) {
+	compress := asked.Gzip && b.size > gzipAbove
 	setHeaders(w.Header(), b.auditID, b.frame, b.frame.ContentType)
 	if compress {
 		setCompressed(w.Header())

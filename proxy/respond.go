@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
@@ -23,34 +21,34 @@ const stallTime = time.Minute
 
 // respond is the last handler of the chain.
 func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
-	if s := h.answer(w, r); s != nil {
-		s.serve()
+	if watch := h.handle(w, r); watch != nil {
+		watch.serve()
 	}
 }
 
-// answer decides, and answers from memory or forwards. A watch that is answered from memory is only
-// begun; it must be served.
-func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
+// handle decides, and answers from memory or forwards. A watch that is answered from memory is only
+// begun: it must be served.
+func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	record, who := observe.RecordOf(r.Context()), callerOf(r.Context())
-	list, found, why := h.decide(r, who)
-	record.Decided(list, found.semantics, why)
+	asked, found, why := h.decide(r, who)
+	record.Decided(asked, found.semantics, why)
 	if why == reason.None {
-		var stream *watchStream
-		if stream, why = h.fromMemory(w, r, who, list, &found); why == reason.None {
-			return stream
+		var watch *watchStream
+		if watch, why = h.fromMemory(w, r, who, asked, &found); why == reason.None {
+			return watch
 		}
-		found = answer{semantics: found.semantics}
-		record.Decided(list, found.semantics, why)
+		found = answer{semantics: found.semantics} // lets go of the state
+		record.Decided(asked, found.semantics, why)
 	}
 	kubehttp.SetCacheForwarded(w.Header(), why)
-	if found.forwarded != nil {
-		defer found.forwarded()
+	if found.whenForwarded != nil {
+		defer found.whenForwarded()
 	}
-	if list.Watch {
+	if asked.Watch {
 		watch := &forwardedWatch{ResponseWriter: w}
 		defer func() {
 			if watch.expired {
-				h.Collections.Expired(schema.GroupVersionResource{Group: list.Group, Version: list.Version, Resource: list.Resource})
+				h.Collections.Expired(resourceOf(asked))
 			}
 		}()
 		w = watch
@@ -64,8 +62,9 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request) *watchStream {
 	return nil
 }
 
-// keep gives room for the bodies that a caller sends; none to one whose requests go over HTTP/1.1,
-// where no other request ends their connection, and who may be anybody. A stream has no whole body.
+// keep gives room for the bodies that a caller sends, so that they can be sent again. A caller who is not
+// accepted gets none: its requests go over HTTP/1.1, where no other request ends their connection. A stream
+// has no whole body.
 func (h *Handler) keep(r *http.Request, who caller) forward.Keep {
 	if !who.accepted() || kubehttp.Of(r).LongRunning {
 		return nil
@@ -76,13 +75,14 @@ func (h *Handler) keep(r *http.Request, who caller) forward.Keep {
 	}
 }
 
-// fromMemory answers from memory: it writes a list, or begins a watch, which must be served. If it
-// returns a reason, it has written nothing. If it returns neither, the request was answered or refused.
-func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller, list policy.Request, a *answer) (
+// fromMemory answers from memory: it writes a list, or begins a watch, which must be served. With a reason it
+// has written nothing, and the request is to be forwarded. With neither a watch nor a reason the request was
+// answered or refused.
+func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller, asked policy.Request, a *answer) (
 	*watchStream, reason.Reason,
 ) {
-	if list.Watch {
-		if why := h.watchable(list, *a); why != reason.None {
+	if asked.Watch {
+		if why := h.watchable(asked, *a); why != reason.None {
 			return nil, why
 		}
 	}
@@ -99,28 +99,28 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 		return nil, reason.None
 	}
 	// To wait for the state and for room may have taken longer than the yes is valid.
-	rights, why := h.review(r.Context(), who, attributesFor(list), a.rights)
+	rights, why := h.review(r.Context(), who, attributesFor(asked), a.rights)
 	if why == reason.None {
 		a.rights = rights
-		why = h.audit(r, who, list, a, page)
+		why = h.audit(r, who, asked, a, page)
 	}
 	if why != reason.None {
 		page.release()
 		return nil, why
 	}
-	answer := serve.NewAnswerWriter(w, r, stallTime, h.Log)
-	if list.Watch {
-		return h.beginWatch(answer, r, list, a, page)
+	writer := serve.NewAnswerWriter(w, r, stallTime, h.Log)
+	if asked.Watch {
+		return h.beginWatch(writer, r, asked, a, page)
 	}
 	defer page.release()
-	return nil, h.serve(answer, r, list, a, page)
+	return nil, h.serveList(writer, r, asked, a, page)
 }
 
-// serve writes a list. If it returns a reason, it has written nothing.
-func (h *Handler) serve(
-	w *serve.AnswerWriter, r *http.Request, list policy.Request, a *answer, page *body,
+// serveList writes a list. If it returns a reason, it has written nothing.
+func (h *Handler) serveList(
+	w *serve.AnswerWriter, r *http.Request, asked policy.Request, a *answer, page *body,
 ) reason.Reason {
-	if why := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); why != reason.None {
+	if why := mayAnswer(a.entry, a.snapshot, h.conditions(asked, *a)); why != reason.None {
 		return why
 	}
 	// The client may take minutes to read the answer. Meanwhile the body keeps its own objects in
@@ -135,23 +135,23 @@ func (h *Handler) serve(
 	defer w.Finish()
 	_, span := observe.Step(r.Context(), observe.SpanWrite)
 	defer span.End()
-	h.writePage(w, list, page)
+	h.writePage(w, asked, page)
 	return reason.None
 }
 
 // audit writes into the audit log, if there is one, that an answer comes from memory. If it returns a
-// reason, the answer must not. It sets the caller's user in a. Since it may wait, what it looks at
-// before is looked at once more before the answer is written.
-func (h *Handler) audit(r *http.Request, who caller, list policy.Request, a *answer, page *body) reason.Reason {
+// reason, the answer must not. It sets the caller's user in a. So that the log does not have what is forwarded
+// in the end, it checks the conditions too; since it may wait, they are checked once more after it.
+func (h *Handler) audit(r *http.Request, who caller, asked policy.Request, a *answer, page *body) reason.Reason {
 	if h.AuditLog == nil {
 		return reason.None
 	}
 	err := h.findUser(r.Context(), who, a)
 	if err == nil {
-		if why := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); why != reason.None {
+		if why := mayAnswer(a.entry, a.snapshot, h.conditions(asked, *a)); why != reason.None {
 			return why
 		}
-		err = h.AuditLog.Write(r, list, a.user, observe.RecordOf(r.Context()).Begun(), audit.Answer{
+		err = h.AuditLog.Write(r, asked, a.user, observe.RecordOf(r.Context()).Begun(), audit.Answer{
 			ID: page.auditID, Semantics: a.semantics, Representation: a.representation,
 			Revision: a.snapshot.Revision, Items: len(page.objects),
 		})
@@ -168,19 +168,19 @@ func (h *Handler) findUser(ctx context.Context, who caller, a *answer) (err erro
 	if impersonated := who.identity.Impersonated(); impersonated != nil {
 		a.user = impersonated
 	} else if a.user == nil {
-		a.user, err = h.WhoAmI.User(ctx, who.asked())
+		a.user, err = h.WhoAmI.User(ctx, who.subject())
 	}
 	return err
 }
 
 // conditions returns what an answer depends on, as it is now. It waits for nothing.
-func (h *Handler) conditions(list policy.Request, a answer) conditions {
+func (h *Handler) conditions(asked policy.Request, a answer) conditions {
 	now := time.Now()
 	on := conditions{
 		at:      now,
 		memory:  a.collection.Validity(),
 		allowed: h.left(a.rights, now) > 0,
 	}
-	on.entry, on.unknown = h.Cluster.Lookup(resourceOf(list))
+	on.entry, on.unknown = h.Cluster.Lookup(resourceOf(asked))
 	return on
 }

@@ -33,13 +33,36 @@ const (
 // batches are reused: a watch has one only while it writes.
 var batches = sync.Pool{New: func() any { return new(watch.Batch) }}
 
+// watchStream is the answer to one watch. There may be thousands that are told nothing: it keeps
+// nothing of the decision that it does not need any more.
+type watchStream struct {
+	observe.CountingWriter
+	handler *Handler
+	request *http.Request
+	control *http.ResponseController
+	finish  func() // of the answer, once something was written
+	span    trace.Span
+	form    *watch.Form
+	page    *body // the state that the watch begins with; nil once it was written
+	cursor  *watch.Cursor
+
+	initial    bool // it begins with the state
+	bookmarks  bool // the client wants them
+	compressed bool
+
+	events, plain int // written: events, and their bytes before compression
+	served        observe.Served
+	err           error // of writing: the client has gone, or does not read
+	end           watch.Ending
+}
+
 // watchable returns the reason if a watch cannot be answered from memory, though the state is there.
-func (h *Handler) watchable(list policy.Request, a answer) reason.Reason {
+func (h *Handler) watchable(asked policy.Request, a answer) reason.Reason {
 	form := a.snapshot.WatchForm()
 	switch {
 	case form == nil:
 		return reason.Form
-	case form.InitialEnd == nil && (a.semantics != policy.After || list.WatchOptions.SendInitialEvents != ""):
+	case form.InitialEnd == nil && (a.semantics != policy.After || asked.WatchOptions.SendInitialEvents != ""):
 		return reason.Watch // kube-apiserver has no streaming lists
 	case h.Draining != nil && h.Draining():
 		return reason.Watch
@@ -50,12 +73,12 @@ func (h *Handler) watchable(list policy.Request, a answer) reason.Reason {
 // beginWatch begins to answer a watch from memory: the watch that it returns must be served. If it
 // returns a reason instead, it has written nothing. It takes over page.
 func (h *Handler) beginWatch(
-	w *serve.AnswerWriter, r *http.Request, list policy.Request, a *answer, page *body,
+	w *serve.AnswerWriter, r *http.Request, asked policy.Request, a *answer, page *body,
 ) (_ *watchStream, why reason.Reason) {
 	form := a.snapshot.WatchForm()
 	s := &watchStream{
 		handler: h, request: r, control: http.NewResponseController(w), form: form, page: page,
-		initial: a.initial, bookmarks: list.WatchOptions.Bookmarks,
+		initial: a.initial, bookmarks: asked.WatchOptions.Bookmarks,
 	}
 	s.ResponseWriter = w
 	s.finish = w.Finish
@@ -64,20 +87,19 @@ func (h *Handler) beginWatch(
 			s.close()
 		}
 	}()
-	// The upstream compresses a watch that begins with the state and its bookmark, up to the watch's
-	// end.
-	s.compressed = form.Compressed && list.Gzip && s.initial && s.bookmarks
-	resource, entry := resourceOf(list), a.entry // the hub keeps Defined, so it must not hold the answer
+	// Such a watch the upstream compresses up to its end.
+	s.compressed = form.Compressed && asked.Gzip && s.initial && s.bookmarks
+	resource, entry := resourceOf(asked), a.entry // the hub keeps Defined, so it must not hold the answer
 	s.cursor = a.snapshot.Watch(a.query, watch.Options{
 		After:     a.after,
 		Bookmarks: s.bookmarks,
-		Timeout:   timeLeft(r.Context(), list.WatchOptions.Timeout),
+		Timeout:   timeLeft(r.Context(), asked.WatchOptions.Timeout),
 		Defined:   func() bool { return h.Cluster.Stands(resource, entry) },
 	})
 	if s.cursor == nil { // its history is forgotten, or the span was lost meanwhile
 		return nil, cmp.Or(a.collection.NoFollow(a.after, true), reason.Warming)
 	}
-	if why := mayAnswer(a.entry, a.snapshot, h.conditions(list, *a)); why != reason.None {
+	if why := mayAnswer(a.entry, a.snapshot, h.conditions(asked, *a)); why != reason.None {
 		return nil, why
 	}
 	s.end = watch.EndGone // unless serve finds another reason
@@ -95,8 +117,17 @@ func (h *Handler) beginWatch(
 	return s, reason.None
 }
 
-// serve writes what the watch is told until it ends. It waits most of the time, so it is called
-// from where little is on the stack: a stack that is needed to decide can be given back then.
+// timeLeft is how long a watch with that timeout, 0 if its client did not say, still lasts: for the
+// client it began when its request came.
+func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
+	if timeout == 0 {
+		return leastTimeout + rand.N(leastTimeout) // #nosec G404 -- no secret
+	}
+	return max(timeout-time.Since(observe.RecordOf(ctx).Begun()), 1)
+}
+
+// serve writes what the watch is told until it ends. It waits most of the time, so respond calls it when
+// handle has returned: the stack that deciding needs can be given back.
 func (s *watchStream) serve() {
 	defer s.close()
 	defer s.finish()
@@ -122,67 +153,10 @@ func (s *watchStream) tellState() (end watch.Ending) {
 	return end
 }
 
-// report says at the end what was told.
-func (s *watchStream) report() {
-	s.served.Items, s.served.Bytes = s.events, s.plain
-	observe.RecordOf(s.request.Context()).Serving(s.served)
-	s.span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
-}
-
-// timeLeft is how long a watch with that timeout, 0 if its client did not say, still lasts: for the
-// client it began when its request came.
-func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
-	if timeout == 0 {
-		return leastTimeout + rand.N(leastTimeout) // #nosec G404 -- no secret
-	}
-	return max(timeout-time.Since(observe.RecordOf(ctx).Begun()), 1)
-}
-
-// watchStream is the answer to one watch. There may be thousands that are told nothing: it keeps
-// nothing of the decision that it does not need any more.
-type watchStream struct {
-	observe.CountingWriter
-	handler *Handler
-	request *http.Request
-	control *http.ResponseController
-	finish  func() // of the answer, once something was written
-	form    *watch.Form
-	page    *body // nil once it was written
-	cursor  *watch.Cursor
-
-	initial, bookmarks bool
-	span               trace.Span
-
-	compressed    bool
-	events, plain int // written: events, and their bytes before compression
-	served        observe.Served
-	err           error
-	end           watch.Ending
-}
-
-// close gives back what the watch holds.
-func (s *watchStream) close() {
-	s.release()
-	if s.cursor != nil {
-		s.cursor.Close(s.end)
-	}
-	if s.span != nil {
-		s.span.End()
-	}
-}
-
-// release lets go of the state that the watch begins with.
-func (s *watchStream) release() {
-	if s.page != nil {
-		s.page.release()
-		s.page = nil
-	}
-}
-
 // writeInitial writes the state, and the bookmark that ends it if the client wants bookmarks. With
-// gzip, clients that get the same objects share the compressed segments. If the watch must end
-// before, it returns why: a client may read slowly, and the state must be valid all that time. Then
-// what was written, and the gzip member, ends between two events, as kube-apiserver's does.
+// gzip, clients that get the same objects share the compressed segments. A client may read slowly, and the
+// state must be valid all that time. If it is not any more, writeInitial returns why the watch must end; what
+// was written, and the gzip member, then ends between two events, as kube-apiserver's does.
 func (s *watchStream) writeInitial() (end watch.Ending) {
 	out := s.handler.writers.get(&s.CountingWriter, s.page.size)
 	defer out.release()
@@ -192,11 +166,11 @@ func (s *watchStream) writeInitial() (end watch.Ending) {
 	}
 	may := func() bool { end = s.interrupted(); return end == "" }
 	if s.compressed {
-		// What was allowed is handed on before the next look. So after a doubt nothing of the state follows,
-		// only the end of the member.
+		// What may was asked for is flushed before it is asked again. So once it has said no, only the end of the
+		// gzip member follows.
 		begun := false
 		next := func() bool {
-			if begun { // before, there is only the member's header
+			if begun { // at first there is only the member's header
 				s.err = out.Flush()
 			}
 			begun = true
@@ -255,6 +229,14 @@ func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, may func() boo
 	return len(s.page.objects), out.Flush()
 }
 
+// interrupted returns why no more initial events may be written; "" if they may.
+func (s *watchStream) interrupted() watch.Ending {
+	if s.err != nil {
+		return watch.EndGone
+	}
+	return s.cursor.Interrupted(s.request.Context())
+}
+
 // follow writes events until the watch ends, and returns why it does.
 func (s *watchStream) follow() watch.Ending {
 	for s.err == nil {
@@ -284,14 +266,6 @@ func (s *watchStream) tellNext() (more bool, end watch.Ending) {
 	return b.More, end
 }
 
-// interrupted returns why no more initial events may be written; "" if they may.
-func (s *watchStream) interrupted() watch.Ending {
-	if s.err != nil {
-		return watch.EndGone
-	}
-	return s.cursor.Interrupted(s.request.Context())
-}
-
 // tell writes events, to be flushed if no others follow at once. With gzip they are not compressed:
 // doing that again for each client would cost more than it saves.
 func (s *watchStream) tell(b *watch.Batch) {
@@ -308,9 +282,35 @@ func (s *watchStream) tell(b *watch.Batch) {
 	}
 }
 
+// report says at the end what was told.
+func (s *watchStream) report() {
+	s.served.Items, s.served.Bytes = s.events, s.plain
+	observe.RecordOf(s.request.Context()).Serving(s.served)
+	s.span.SetAttributes(observe.WatchEnd(s.events, string(s.end))...)
+}
+
 // flush sends what was written.
 func (s *watchStream) flush() {
 	if s.err == nil {
 		s.err = s.control.Flush()
+	}
+}
+
+// release lets go of the state that the watch begins with.
+func (s *watchStream) release() {
+	if s.page != nil {
+		s.page.release()
+		s.page = nil
+	}
+}
+
+// close gives back what the watch holds.
+func (s *watchStream) close() {
+	s.release()
+	if s.cursor != nil {
+		s.cursor.Close(s.end)
+	}
+	if s.span != nil {
+		s.span.End()
 	}
 }

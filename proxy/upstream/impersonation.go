@@ -48,18 +48,18 @@ func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) 
 		// When a plugin brings another certificate, client-go closes what was dialed here.
 		own.Dial = transportConfig.DialHolder.Dial
 	}
-	w := newTransportSet(own, base, tlsConfig)
-	all := []*http.RoundTripper{&w.http1, &w.own, &w.unknown}
-	for i := range w.requests {
-		all = append(all, &w.requests[i])
+	s := newTransportSet(own, base, tlsConfig)
+	all := []*http.RoundTripper{&s.http1, &s.sendAs, &s.unknown}
+	for i := range s.accepted {
+		all = append(all, &s.accepted[i])
 	}
-	for _, next := range all {
-		if *next, err = transport.HTTPWrappersForConfig(transportConfig, *next); err != nil {
+	for _, tripper := range all {
+		if *tripper, err = transport.HTTPWrappersForConfig(transportConfig, *tripper); err != nil {
 			return nil, fmt.Errorf("its credentials: %w", err)
 		}
-		*next = impersonatedOnly{*next}
+		*tripper = impersonatedOnly{*tripper}
 	}
-	return w, nil
+	return s, nil
 }
 
 // errNotImpersonated means a bug in listproxy, noticed before anything is sent with its
@@ -72,12 +72,12 @@ var errNotImpersonated = errors.New("a request with listproxy's own credentials 
 type impersonatedOnly struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
-func (s impersonatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
+func (i impersonatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	users := r.Header["Impersonate-User"]
 	if len(users) != 1 || users[0] == "" || len(r.Header["Impersonate-Group"]) == 0 || r.Header["Authorization"] != nil {
 		return noTransport{}.RoundTrip(r)
 	}
-	return s.next.RoundTrip(r)
+	return i.next.RoundTrip(r)
 }
 
 // noTransport sends nothing.

@@ -68,8 +68,8 @@ func withFiles(cfg *rest.Config) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// madeOf says whether w was made of a configuration with the same files' content.
-func (w *transportSets) madeOf(cfg *rest.Config) bool {
-	return bytes.Equal(w.config.CAData, cfg.CAData) && bytes.Equal(w.config.CertData, cfg.CertData) &&
-		bytes.Equal(w.config.KeyData, cfg.KeyData)
+// madeOf says whether the sets were made of a configuration with the same files' content.
+func (s *transportSets) madeOf(cfg *rest.Config) bool {
+	return bytes.Equal(s.config.CAData, cfg.CAData) && bytes.Equal(s.config.CertData, cfg.CertData) &&
+		bytes.Equal(s.config.KeyData, cfg.KeyData)
 }

@@ -108,7 +108,7 @@ func (t *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTri
 	case verdict != Accepted:
 		return set.unknown
 	}
-	return set.requests[flow[0]%lanes]
+	return set.accepted[flow[0]%lanes]
 }
 
 // ownRoundTripper returns the transport for a request of listproxy's own making as a caller.
@@ -121,7 +121,7 @@ func (t *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
 	case verdict != Accepted:
 		return set.http1 // its answer may be 401, see unknownCallers; what listproxy sends is small
 	}
-	return set.own
+	return set.sendAs
 }
 
 // set returns the transports for a caller; nil if nobody may be impersonated and the caller would be.

@@ -1,0 +1,103 @@
+package upstream
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"k8s.io/client-go/rest"
+)
+
+// transportSets are all transports for callers' requests: one set without credentials, and one with
+// listproxy's own for users whom it impersonates. They are for one content of the files that the client
+// configuration names. When the content changes, they are replaced as a whole: no new request uses a
+// connection that was made with another CA or client certificate. What is open on such connections goes on.
+type transportSets struct {
+	config *rest.Config // with the files' content in place of their names
+
+	anonymous    *transportSet
+	impersonated *transportSet // nil unless users may be impersonated
+}
+
+// newTransportSets returns the sets for cfg, which has the content of TLS files in place of their names.
+func newTransportSets(cfg *rest.Config, base *url.URL, impersonate bool) (*transportSets, error) {
+	tlsConfig, err := anonymousTLSConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("TLS configuration for the API server at %s: %w", base.Host, err)
+	}
+	s := &transportSets{config: cfg, anonymous: newTransportSet(cfg, base, tlsConfig)}
+	if err := verifyAnonymous(s.anonymous.plain); err != nil {
+		return nil, fmt.Errorf("the transport for callers' requests is not anonymous, this is a defect of listproxy: %w", err)
+	}
+	if impersonate {
+		if s.impersonated, err = newImpersonatedSet(cfg, base); err != nil {
+			return nil, fmt.Errorf("the transports to the API server with listproxy's own credentials: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// transports are those of both sets.
+func (s *transportSets) transports() []*http.Transport {
+	all := slices.Clone(s.anonymous.plain)
+	if s.impersonated != nil {
+		all = append(all, s.impersonated.plain...)
+	}
+	return all
+}
+
+// closeIdle closes the connections that no request uses, and each other one when its requests have
+// ended.
+func (s *transportSets) closeIdle() {
+	for _, transport := range s.transports() {
+		transport.CloseIdleConnections()
+	}
+}
+
+// lanes is over how many connections the callers' requests are spread (more, if these have no room). All
+// watches on a connection end with it, for example where a balancer behind listproxy closes a connection when a
+// client gives up a request. With lanes, whoever gives up many requests costs only a few others their watches.
+const lanes = 16
+
+// transportSet sends requests to the API server with one kind of credentials, or none.
+type transportSet struct {
+	accepted [lanes]http.RoundTripper // for callers whom the API server has accepted: the lane follows from the flow
+	unknown  http.RoundTripper        // for all other callers
+	http1    http.RoundTripper        // for upgrades, which take the connection over; see also unknownCallers
+	sendAs   http.RoundTripper        // for [Transports.SendAs] as a caller who was accepted
+	plain    []*http.Transport        // those that all of these send with
+}
+
+// unknownCallers sends requests of callers who are not known, over HTTP/1.1: kube-apiserver closes an HTTP/2
+// connection after every 401 and every anonymous request (UnauthenticatedHTTP2DOSMitigation), so made-up
+// tokens would cause one handshake each. A request with a body goes over HTTP/2, where kube-apiserver refuses
+// it at once: over HTTP/1.1 it reads the whole body first.
+type unknownCallers struct{ http1, http2 http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (u unknownCallers) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return u.http1.RoundTrip(r)
+	}
+	return u.http2.RoundTrip(r)
+}
+
+// newTransportSet returns a set without credentials, except what tlsConfig has.
+func newTransportSet(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *transportSet {
+	s := &transportSet{}
+	add := func() *http.Transport {
+		t := newTransport(cfg, base, tlsConfig)
+		s.plain = append(s.plain, t)
+		return t
+	}
+	http1 := add()
+	http1.IdleConnTimeout = idleHTTP1Timeout
+	s.http1, s.sendAs = http1, overHTTP2(add(), ownPingTimeout, ownPingTimeout)
+	s.unknown = unknownCallers{http1: http1, http2: overHTTP2(add(), sendPingTimeout, pingTimeout)}
+	for i := range s.accepted {
+		s.accepted[i] = overHTTP2(add(), sendPingTimeout, pingTimeout)
+	}
+	return s
+}

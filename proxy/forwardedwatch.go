@@ -12,9 +12,9 @@ type forwardedWatch struct {
 	expired bool
 }
 
-// errorEvent is more than an event of an error has, and expiredReason its reason, which JSON and
-// protobuf write alike. Other small events that have both words are only a cause to look.
-const errorEvent = 1 << 10
+// The event with which kube-apiserver ends such a watch has fewer than maxErrorEvent bytes and these two words,
+// which JSON and protobuf write alike. If another small event has both, feeds ask too early, which does no harm.
+const maxErrorEvent = 1 << 10
 
 var (
 	errorType     = []byte("ERROR")
@@ -29,7 +29,7 @@ func (w *forwardedWatch) WriteHeader(code int) {
 
 // Write implements [http.ResponseWriter].
 func (w *forwardedWatch) Write(p []byte) (int, error) {
-	if len(p) < errorEvent && bytes.Contains(p, errorType) && bytes.Contains(p, expiredReason) {
+	if len(p) < maxErrorEvent && bytes.Contains(p, errorType) && bytes.Contains(p, expiredReason) {
 		w.expired = true
 	}
 	return w.ResponseWriter.Write(p)

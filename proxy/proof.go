@@ -9,6 +9,17 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
+const (
+	// longestWait is how long a list waits, at most, until its resource is loaded, and longestStreamWait a
+	// streaming list, with the proof if it asks for the newest state. Where thousands come at the same moment,
+	// the upstream would have to encode the whole state for each that is forwarded. A streaming list waits as
+	// long at kube-apiserver, until the watch cache there has come far enough.
+	longestWait       = 10 * time.Second
+	longestStreamWait = 30 * time.Second
+	// startPause is how long a request waits before it asks once more for a collection, where many are begun.
+	startPause = 200 * time.Millisecond
+)
+
 // proven finds the newest state, and waits for the proof that this state holds everything that was
 // written before the first probe after want.lastProbe was sent.
 func (h *Handler) proven(
@@ -21,18 +32,6 @@ func (h *Handler) proven(
 	span.SetAttributes(observe.Proof(over(why)))
 	return snap, why
 }
-
-// longestWait is how long a list waits, at most, until its resource is loaded, and longestStreamWait a
-// streaming list, with the proof if it asks for the newest state. Where thousands come at the same moment,
-// the upstream would have to encode the whole state for each that is forwarded. A streaming list waits
-// longer: so it does at kube-apiserver, until the watch cache there has come far enough.
-const (
-	longestWait       = 10 * time.Second
-	longestStreamWait = 30 * time.Second
-
-	// startPause is how long a request waits before it asks once more for a collection, where many are begun.
-	startPause = 200 * time.Millisecond
-)
 
 // proofWait is how long a request waits for the proof.
 func (h *Handler) proofWait(want wanted) time.Duration {

@@ -7,21 +7,20 @@ import (
 	"sync/atomic"
 )
 
+// Answers are written through buffers, each of which is handed to the connection at once. They have four
+// sizes, each four times the one before. An answer gets the smallest buffer that holds it: for its bytes there
+// is room, in --max-inflight-bytes, and a buffer that no answer fills would be memory beside it. One that is
+// longer than writeSize gets a buffer of that size. Only some that are longer than largeWriteSize get the
+// largest: over HTTP/1.1, net/http puts the beginning of each write into a TLS record of its own, of 4 KiB,
+// and the rest into full records.
 const (
-	// leastWriteSize is how many bytes of the smallest answers are handed to the connection at once.
-	// Larger ones have buffers of 4 and 16 times that: for their bytes there is room, in
-	// --max-inflight-bytes, and a buffer that no answer fills would be memory beside it.
+	sizes          = 4
 	leastWriteSize = 4 << 10
-	// writeSize is the same if many large answers are being written.
-	writeSize = leastWriteSize << (2 * (sizes - 2))
-	// largeWriteSize is the same for a large answer: over HTTP/1.1, net/http puts the beginning of
-	// each write into a TLS record of its own, of 4 KiB, and the rest into full records.
-	largeWriteSize = 256 << 10
-	// largeWriters is how many answers may use largeWriteSize at a time, since each then takes 256
-	// KiB.
+	writeSize      = leastWriteSize << (2 * (sizes - 2))
+	largeWriteSize = leastWriteSize << (2 * largest)
+	// largest is the place of the largest size, and largeWriters how many of these are used at a time.
+	largest      = sizes - 1
 	largeWriters = 64
-	// sizes is how many sizes of buffers there are, each four times the one before.
-	sizes = 4
 )
 
 // writerPool keeps writers for reuse. It is safe for concurrent use.
@@ -33,28 +32,28 @@ type writerPool struct {
 // pooledWriter is a buffered writer that must be released.
 type pooledWriter struct {
 	*bufio.Writer
-	pool *writerPool
-	size int // its place in bySize
+	pool  *writerPool
+	place int // in bySize
 }
 
-// get returns a writer to w for an answer of that size.
-func (p *writerPool) get(w io.Writer, size int) pooledWriter {
+// get returns a writer to w for an answer of that many bytes.
+func (p *writerPool) get(w io.Writer, bytes int) pooledWriter {
 	out := pooledWriter{pool: p}
-	for out.size < sizes-2 && size > leastWriteSize<<(2*out.size) {
-		out.size++
+	for bytes > leastWriteSize<<(2*out.place) && out.place < largest-1 {
+		out.place++
 	}
-	if size > largeWriteSize {
+	if bytes > largeWriteSize {
 		if p.inUse.Add(1) <= largeWriters {
-			out.size++
+			out.place = largest
 		} else {
 			p.inUse.Add(-1)
 		}
 	}
-	if kept, ok := p.bySize[out.size].Get().(*bufio.Writer); ok {
+	if kept, ok := p.bySize[out.place].Get().(*bufio.Writer); ok {
 		kept.Reset(w)
 		out.Writer = kept
 	} else {
-		out.Writer = bufio.NewWriterSize(w, leastWriteSize<<(2*out.size))
+		out.Writer = bufio.NewWriterSize(w, leastWriteSize<<(2*out.place))
 	}
 	return out
 }
@@ -62,8 +61,8 @@ func (p *writerPool) get(w io.Writer, size int) pooledWriter {
 // release gives the writer back. What it has not written is lost.
 func (w pooledWriter) release() {
 	w.Reset(nil)
-	if w.size == sizes-1 {
+	if w.place == largest {
 		w.pool.inUse.Add(-1)
 	}
-	w.pool.bySize[w.size].Put(w.Writer)
+	w.pool.bySize[w.place].Put(w.Writer)
 }

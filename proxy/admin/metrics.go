@@ -116,83 +116,83 @@ func (s State) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// reading is one scrape.
-type reading chan<- prometheus.Metric
+// scrape is where the metrics of one scrape go.
+type scrape chan<- prometheus.Metric
 
-// of says that a metric has that value, with those labels.
-func of[N int | int64 | uint64 | float64](to reading, m metric, value N, labels ...string) {
+// put adds a metric with a value and labels to a scrape.
+func put[N int | int64 | uint64 | float64](to scrape, m metric, value N, labels ...string) {
 	to <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(value), labels...)
 }
 
 // Collect implements [prometheus.Collector].
-func (s State) Collect(scrape chan<- prometheus.Metric) {
-	to, now := reading(scrape), time.Now()
+func (s State) Collect(metrics chan<- prometheus.Metric) {
+	to, now := scrape(metrics), time.Now()
 	for _, c := range s.Collections() {
 		s.collection(to, c, now)
 	}
 	bytes, bound := s.Stored()
-	of(to, stored, bytes)
-	of(to, storedLimit, bound)
+	put(to, stored, bytes)
+	put(to, storedLimit, bound)
 	compression := s.Compression()
-	of(to, compressionSize, compression.Kept)
-	of(to, compressionLookups, compression.Found, "hit")
-	of(to, compressionLookups, compression.Made, "miss")
+	put(to, compressionSize, compression.Kept)
+	put(to, compressionLookups, compression.Found, "hit")
+	put(to, compressionLookups, compression.Made, "miss")
 	reviews := s.Reviews()
-	of(to, reviewLookups, reviews.Hits, "hit")
-	of(to, reviewLookups, reviews.Misses, "miss")
+	put(to, reviewLookups, reviews.Hits, "hit")
+	put(to, reviewLookups, reviews.Misses, "miss")
 	for result, n := range s.SelfChecks() {
-		of(to, selfChecks, n, string(result))
+		put(to, selfChecks, n, string(result))
 	}
 	s.load(to)
 	for _, c := range s.Certificates() {
 		if !c.NotAfter.IsZero() {
-			of(to, certificateEnd, c.NotAfter.Unix(), c.Name)
+			put(to, certificateEnd, c.NotAfter.Unix(), c.Name)
 		}
 	}
 	health := s.Health()
-	of(to, upstreamOK, one(health.Condition == upstream.ConditionOK), string(health.Condition))
+	put(to, upstreamOK, one(health.Condition == upstream.ConditionOK), string(health.Condition))
 }
 
 // collection reads what is known of one collection.
-func (s State) collection(to reading, c snapshot.CollectionStats, now time.Time) {
+func (s State) collection(to scrape, c snapshot.CollectionStats, now time.Time) {
 	which := []string{c.Resource.GroupResource().String(), c.Resource.Version, string(c.Resource.Representation)}
 	and := func(label string) []string { return append(which[:3:3], label) }
 	absence := absenceOf(c, now, s.Staleness)
-	of(to, collectionLive, one(absence == reason.None), and(observe.OrNone(string(absence)))...)
-	of(to, collectionObjects, c.Objects, which...)
-	of(to, collectionSize, c.Bytes, which...)
+	put(to, collectionLive, one(absence == reason.None), and(observe.OrNone(string(absence)))...)
+	put(to, collectionObjects, c.Objects, which...)
+	put(to, collectionSize, c.Bytes, which...)
 	for cause, n := range c.Feed.Losses {
-		of(to, feedRestarts, n, and(string(cause))...)
+		put(to, feedRestarts, n, and(string(cause))...)
 	}
 	if !c.Oldest.IsZero() {
-		of(to, collectionHistory, now.Sub(c.Oldest).Seconds(), which...)
+		put(to, collectionHistory, now.Sub(c.Oldest).Seconds(), which...)
 	}
 	if !c.Heard.IsZero() {
-		of(to, feedLag, clock.Age(c.Heard, now).Seconds(), which...)
+		put(to, feedLag, clock.Age(c.Heard, now).Seconds(), which...)
 	}
-	of(to, watches, c.Watches.Open, which...)
-	of(to, watchEvents, c.Watches.Delivered, which...)
+	put(to, watches, c.Watches.Open, which...)
+	put(to, watchEvents, c.Watches.Delivered, which...)
 	for why, n := range c.Watches.Ended {
-		of(to, watchEnds, n, and(string(why))...)
+		put(to, watchEnds, n, and(string(why))...)
 	}
 }
 
 // load reads what is in flight, and what is open.
-func (s State) load(to reading) {
+func (s State) load(to scrape) {
 	for kind, l := range s.Inflight() {
 		if kind == "bytes" {
-			of(to, inflightBytes, l.InUse)
+			put(to, inflightBytes, l.InUse)
 		} else {
-			of(to, inflightRequests, l.InUse, kind)
+			put(to, inflightRequests, l.InUse, kind)
 		}
-		of(to, inflightWaiting, l.Waiting, kind)
+		put(to, inflightWaiting, l.Waiting, kind)
 		for _, why := range limits.Overloads() {
-			of(to, inflightRefusals, l.Refused[why], kind, string(why))
+			put(to, inflightRefusals, l.Refused[why], kind, string(why))
 		}
 	}
 	for port, c := range s.Connections {
-		of(to, connections, c.Open(), port)
-		of(to, connectionsLimit, c.Most(), port)
+		put(to, connections, c.Open(), port)
+		put(to, connectionsLimit, c.Most(), port)
 	}
 }
 

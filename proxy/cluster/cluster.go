@@ -26,7 +26,7 @@ import (
 //
 // It is safe for concurrent use. Lookups take read locks and do no I/O.
 type Cluster struct {
-	routes      reflector[server]     // by name of an APIService
+	routes      reflector[route]      // by name of an APIService
 	definitions reflector[definition] // by name
 	versions    reflector[bool]       // whether the API servers agree, by name of a StorageVersion
 	servers     *servers
@@ -82,13 +82,13 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.routes = reflector[server]{
+	c.routes = reflector[route]{
 		resource: "apiservices",
 		source: listWatchOf(objects.Resource(schema.GroupVersionResource{
 			Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
 		})),
 		read:    readAPIService,
-		changed: c.routed,
+		changed: c.rerouted,
 		refusal: "APIServices may not be read, so it is not known which API groups another server answers: only lists of the core " +
 			"group are answered from memory",
 		grant: "list and watch on apiservices.apiregistration.k8s.io",
@@ -147,7 +147,7 @@ func (c *Cluster) ServersReady() bool { return c.servers.leases.ready() }
 //   - [reason.Warming]: not known yet, or not any more
 //   - [reason.NotPermitted]: listproxy may not read discovery
 func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
-	is, why := c.route(gvr.GroupVersion())
+	is, why := c.routeOf(gvr.GroupVersion())
 	if why != reason.None {
 		return Entry{}, why
 	}

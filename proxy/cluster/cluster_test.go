@@ -240,7 +240,7 @@ func TestLookupOfMadeUpGroups(t *testing.T) {
 
 func BenchmarkLookup(b *testing.B) {
 	c := &Cluster{
-		routes:      reflector[server]{known: map[string]server{"v1.apps": {}}, open: true, heard: time.Now().Add(time.Hour)},
+		routes:      reflector[route]{known: map[string]route{"v1.apps": {}}, open: true, heard: time.Now().Add(time.Hour)},
 		definitions: reflector[definition]{known: map[string]definition{}},
 		servers:     &servers{leases: reflector[string]{known: map[string]string{}}},
 		builtins: map[schema.GroupVersion]builtins{

@@ -20,16 +20,16 @@ const automanaged = "kube-aggregator.kubernetes.io/automanaged"
 // coreV1 is the one version of the core group.
 var coreV1 = schema.GroupVersion{Version: "v1"}
 
-// server is who answers for a group/version. What is not in it, like whether a server is available,
+// route is who answers for a group and version. What is not in it, like whether that server is available,
 // changes no answer.
-type server struct {
-	aggregated bool   // another one than the API server
-	custom     bool   // by CustomResourceDefinitions
-	service    string // of another one: its Service, for people
+type route struct {
+	aggregated bool   // another server than kube-apiserver
+	custom     bool   // kube-apiserver, by CustomResourceDefinitions
+	service    string // of an aggregated one: its Service, for people
 }
 
-// route returns who answers for a group and version, if that is the API server itself; else why it is to
-// be forwarded.
+// routeOf returns the route of a group and version, if that is kube-apiserver itself; else why requests for it
+// are forwarded.
 //
 // It fails closed. A group and version counts as the API server's own only if its APIService is known and
 // names no service; kube-apiserver registers one for everything it serves itself, custom resources
@@ -37,7 +37,7 @@ type server struct {
 // APIServices may not be read, only the core group counts as local. (An APIService could redirect the
 // core group, too, but whoever may do that may already do everything, since all Secrets and
 // ServiceAccounts would go there.)
-func (c *Cluster) route(gv schema.GroupVersion) (server, reason.Reason) {
+func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 	// An APIService's name is version.group: validation demands it, and a version has no dots.
 	is, registered, current := c.routes.get(gv.Version + "." + gv.Group)
 	switch {
@@ -52,9 +52,9 @@ func (c *Cluster) route(gv schema.GroupVersion) (server, reason.Reason) {
 	}
 }
 
-// routed: another server than before, or none, answers for a group and version from now on. Each API
+// rerouted: another server than before, or none, answers for a group and version from now on. Each API
 // server learns of that by itself; until then it still passes requests to the former server.
-func (c *Cluster) routed(of change[server]) {
+func (c *Cluster) rerouted(of change[route]) {
 	version, group, _ := strings.Cut(of.name, ".")
 	gv := schema.GroupVersion{Group: group, Version: version}
 	is := "none"
@@ -77,41 +77,41 @@ func (c *Cluster) routed(of change[server]) {
 
 // builtinVersions are the groups and versions that are built into the API server, as far as is known.
 func (c *Cluster) builtinVersions() (all []schema.GroupVersion) {
-	c.routes.each(func(name string, s server) {
-		if version, group, _ := strings.Cut(name, "."); s.isBuiltin() && group != "" {
+	c.routes.each(func(name string, r route) {
+		if version, group, _ := strings.Cut(name, "."); r.isBuiltin() && group != "" {
 			all = append(all, schema.GroupVersion{Group: group, Version: version})
 		}
 	})
 	return all
 }
 
-// isBuiltin: it is the API server itself, by what is built into it. A nil server is nobody.
-func (s *server) isBuiltin() bool { return s != nil && !s.aggregated && !s.custom }
+// isBuiltin: it is kube-apiserver itself, by what is built into it. A nil route leads to nobody.
+func (r *route) isBuiltin() bool { return r != nil && !r.aggregated && !r.custom }
 
-// String names the server, for people.
-func (s server) String() string {
+// String says who answers, for people.
+func (r route) String() string {
 	switch {
-	case s.service != "":
-		return "Service " + s.service
-	case s.aggregated:
+	case r.service != "":
+		return "Service " + r.service
+	case r.aggregated:
 		return "another server"
-	case s.custom:
+	case r.custom:
 		return "kube-apiserver, by definitions"
 	default:
 		return "kube-apiserver"
 	}
 }
 
-// readAPIService reads from an APIService who answers. One that does not say what kind of resources
-// it has counts as one with a service.
-func readAPIService(o runtime.Object) (server, error) {
+// readAPIService reads the route that an APIService is. One that does not say what kind of resources it has
+// counts as one with a service.
+func readAPIService(o runtime.Object) (route, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
-		return server{}, fmt.Errorf("an APIService came as %T", o)
+		return route{}, fmt.Errorf("an APIService came as %T", o)
 	}
 	spec, ok := u.Object["spec"].(map[string]any)
 	label := u.GetLabels()[automanaged]
-	is := server{
+	is := route{
 		aggregated: !ok || spec["service"] != nil || label != "onstart" && label != "true",
 		custom:     label == "true",
 	}

@@ -155,15 +155,15 @@ func TestWhoAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		label   string
 		service any
-		want    server
+		want    route
 	}{
-		{"onstart", nil, server{}},
-		{"true", nil, server{custom: true}},
-		{"", nil, server{aggregated: true}},
-		{"other", nil, server{aggregated: true}},
-		{"onstart", map[string]any{}, server{aggregated: true}},
-		{"true", map[string]any{}, server{aggregated: true, custom: true}},
-		{"", map[string]any{"namespace": "ns", "name": "n", "port": int64(443)}, server{aggregated: true, service: "ns/n:443"}},
+		{"onstart", nil, route{}},
+		{"true", nil, route{custom: true}},
+		{"", nil, route{aggregated: true}},
+		{"other", nil, route{aggregated: true}},
+		{"onstart", map[string]any{}, route{aggregated: true}},
+		{"true", map[string]any{}, route{aggregated: true, custom: true}},
+		{"", map[string]any{"namespace": "ns", "name": "n", "port": int64(443)}, route{aggregated: true, service: "ns/n:443"}},
 	} {
 		got, err := readAPIService(&unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": "v1.a.b", "labels": map[string]any{automanaged: tt.label}},

@@ -30,34 +30,31 @@ type Limits struct {
 type Collection struct {
 	resource Resource
 	limits   Limits
-	budget   *budget.Bound
 	begun    time.Time
-
-	view atomic.Pointer[View]
-	// lastUse is when a request last asked.
-	lastUse atomic.Pointer[time.Time]
+	budget   *budget.Bound      // of all collections
+	pacer    *watch.Pacer       // spreads the ends of watches, of all collections
+	probes   *freshness.Numbers // numbers the probes of all collections
 	// life counts how often the state is loaded and lost.
 	life *stateLife
-	// probeRequests gets a value when somebody waits for a revision that the feed has not reached.
-	probeRequests chan struct{}
-	// outOfDate gets a value when the state must be loaded anew.
-	outOfDate chan struct{}
-	// probes numbers the probes of all collections. awaited is the number of the earliest one that
-	// satisfies everybody who waits; newWaiters gets a value when it grows.
-	probes     *freshness.Numbers
-	awaited    atomic.Uint64
-	newWaiters chan struct{}
+
+	// view is what is known now.
+	view atomic.Pointer[View]
 	// outlook is a copy of the feed's state machine: it says whether a proof can come.
 	outlook atomic.Pointer[freshness.Machine]
+	// trouble is why the last try to load a state has failed; nil once one was loaded.
+	trouble atomic.Pointer[error]
+	// lastUse is when a request last asked.
+	lastUse atomic.Pointer[time.Time]
 	// small is how many small lists of the newest state are being forwarded.
 	small atomic.Int32
 	// spare is how many lists are still forwarded while the state is loaded, and do not wait.
 	spare atomic.Int32
-	// trouble is why the last try to load a state has failed; nil once one was loaded.
-	trouble atomic.Pointer[error]
-	// pacer spreads the ends of watches, of this collection and all others.
-	pacer *watch.Pacer
 
+	// These wake the feed: probeRequests when somebody waits for a revision that it has not reached, newWaiters
+	// when awaited grows, outOfDate when the state must be loaded anew.
+	probeRequests, newWaiters, outOfDate chan struct{}
+	// awaited is the number of the earliest probe that satisfies everybody who waits for the newest state.
+	awaited atomic.Uint64
 	// objects is the number of the newest object. The numbers begin with one that no other collection
 	// has. Only the feed uses it.
 	objects uint64
@@ -121,7 +118,7 @@ func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, reason.Re
 }
 
 // reach asks the view for a revision and, while the answer is NotProven, the views that follow, for a
-// bounded time. Then it requests a probe.
+// bounded time. If none has it then, it requests a probe.
 func (c *Collection) reach(ctx context.Context, rev uint64, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
 	v := c.view.Load()
@@ -135,9 +132,8 @@ func (c *Collection) reach(ctx context.Context, rev uint64, ask func(*View) (Sna
 	return snap, absence
 }
 
-// await calls ask with the view and, while the answer is notYet, with the views that follow, at
-// most for atMost, or until none can follow. changes returns a channel that is closed when another view
-// may have another answer.
+// await calls ask with the view and, while the answer is notYet, with the views that follow, for atMost, or
+// until none can follow. changes returns a channel that is closed when another view may have another answer.
 func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet reason.Reason,
 	changes func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
 ) (snap Snapshot, why reason.Reason) {
@@ -169,59 +165,8 @@ func (v *View) replaced() <-chan struct{} { return v.next }
 // outdated is closed when a probe has proven a newer state, or when the state is lost.
 func (v *View) outdated() <-chan struct{} { return v.newer }
 
-// requestProbe tells the feed that somebody waits for a newer revision, or is about to.
-func (c *Collection) requestProbe() {
-	select {
-	case c.probeRequests <- struct{}{}:
-	default: // it knows already
-	}
-}
-
-// loadAnew has the feed load the state anew, beside the one that is known.
-func (c *Collection) loadAnew() {
-	select {
-	case c.outOfDate <- struct{}{}:
-	default: // it will
-	}
-}
-
-// pause waits for d between two tries to ask the upstream; once a request needs a newer revision, or
-// has learned that the upstream has forgotten an older one (410), only for aMoment, or for as long as
-// the upstream wants to be spared (least).
-func (c *Collection) pause(ctx context.Context, d, least time.Duration) bool {
-	begun, timer := time.Now(), time.NewTimer(max(d, least))
-	defer timer.Stop()
-	select {
-	case <-c.probeRequests:
-		return clock.Sleep(ctx, min(max(d, least), max(aMoment, least))-time.Since(begun))
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// Touch records a use of the collection.
-func (c *Collection) Touch() {
-	now := time.Now()
-	c.lastUse.Store(&now)
-}
-
-// idle is how long no request has asked for the collection, by the clock that nobody sets and that stands
-// still while the machine does.
-func (c *Collection) idle(now time.Time) time.Duration { return now.Sub(*c.lastUse.Load()) }
-
-// Trouble is why the last try to load the state has failed: what the upstream answered, for example.
-// It is nil if there was no try yet, or once a state was loaded.
-func (c *Collection) Trouble() error {
-	if err := c.trouble.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
-// AwaitLoad waits while the state is loaded, at most for atMost, and returns why there is none. Who wants
-// the newest state waits for a state that is loaded anew, too.
+// AwaitLoad waits for atMost while the state is loaded, and returns why there is none; None if there is one. Who
+// wants the newest state waits for a state that is loaded anew, too.
 func (c *Collection) AwaitLoad(ctx context.Context, atMost time.Duration, newest bool) reason.Reason {
 	_, why := c.await(ctx, atMost, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
 		if newest && v.absence == reason.None && !v.reloads.IsZero() {
@@ -241,7 +186,7 @@ func (c *Collection) Loading(within time.Duration, newest bool) time.Duration {
 	case v.retired:
 		return 0
 	case v.absence == reason.Warming:
-		if lost := c.life.lost(); lost.After(since) {
+		if lost := c.life.lostAt(); lost.After(since) {
 			since = lost
 		}
 	case newest && v.absence == reason.None && !v.reloads.IsZero():
@@ -256,4 +201,54 @@ func (c *Collection) Loading(within time.Duration, newest bool) time.Duration {
 // may, while there is none.
 func (c *Collection) Spare() bool {
 	return c.view.Load().absence == reason.Warming && c.spare.Load() > 0 && c.spare.Add(-1) >= 0
+}
+
+// Trouble is why the last try to load the state has failed: what the upstream answered, for example.
+// It is nil if there was no try yet, or once a state was loaded.
+func (c *Collection) Trouble() error {
+	if err := c.trouble.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Touch records a use of the collection.
+func (c *Collection) Touch() {
+	now := time.Now()
+	c.lastUse.Store(&now)
+}
+
+// idle is how long no request has asked for the collection, by the clock that nobody sets and that stands
+// still while the machine does.
+func (c *Collection) idle(now time.Time) time.Duration { return now.Sub(*c.lastUse.Load()) }
+
+// requestProbe tells the feed that somebody waits for a newer revision, or is about to.
+func (c *Collection) requestProbe() {
+	select {
+	case c.probeRequests <- struct{}{}:
+	default: // it knows already
+	}
+}
+
+// loadAnew has the feed load the state anew, beside the one that is known.
+func (c *Collection) loadAnew() {
+	select {
+	case c.outOfDate <- struct{}{}:
+	default: // it will
+	}
+}
+
+// pause waits for d between two tries to ask the upstream, and for least, for which the upstream wants to be
+// spared. Once somebody requests a probe, it waits for least and for aMoment only.
+func (c *Collection) pause(ctx context.Context, d, least time.Duration) bool {
+	begun, timer := time.Now(), time.NewTimer(max(d, least))
+	defer timer.Stop()
+	select {
+	case <-c.probeRequests:
+		return clock.Sleep(ctx, min(max(d, least), max(aMoment, least))-time.Since(begun))
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -32,30 +32,31 @@ type feed struct {
 	collection *Collection
 	// fields are those that a selector may name, if the upstream accepts them.
 	fields func(context.Context) ([]wire.Field, error)
-	// loads is how many feeds may load at the same time.
+	// loads has room for as many feeds as may load at the same time.
 	loads chan struct{}
 	// watches is Settings.Watches.
 	watches bool
 	// makeRoom has others go for what came to the collection, and reports whether there is room then.
 	makeRoom func() bool
 	log      *slog.Logger
-	// retries gives the pause before the next try, refusals after a 403, misfits after a state that does
-	// not fit, and doubts before a load because the past was not shown to be the same.
-	retries, refusals, misfits, doubts wait.Backoff
-	// refused is since when the upstream has answered 403; zero if the last answer was none.
-	refused time.Time
-	// anew: the state must be loaded, even if there is one.
-	anew bool
-	// ended is when the last stream ended at its timeout; zero if it did not, and whoever answers next may
-	// have another past.
-	ended time.Time
+
+	// fresh says when to ask the upstream for its current revision.
+	fresh freshness.Machine
+	// frame is that of the newest state.
+	frame *wire.Frame
+	// mustLoad: the state must be loaded, even if there is one.
+	mustLoad bool
+	// timedOutAt is when the last stream ended at its timeout; zero if it ended otherwise: then whoever answers
+	// next may have another past.
+	timedOutAt time.Time
+	// refusedSince is since when the upstream has answered 403; zero if the last answer was none.
+	refusedSince time.Time
 	// measured is how many bytes an object had on average in the last state that did not fit; 0 if
 	// none was read.
 	measured int64
-	// frame is that of the newest state.
-	frame *wire.Frame
-	// fresh says when to ask the upstream for its current revision.
-	fresh freshness.Machine
+	// retries gives the pause before the next try, refusals after a 403, misfits after a state that does
+	// not fit, and doubts before a load because the past was not shown to be the same.
+	retries, refusals, misfits, doubts wait.Backoff
 }
 
 const (
@@ -71,21 +72,22 @@ const (
 	// refusalGrace is for how long a state is kept after a 403: an API server that has just started
 	// refuses everybody until it has read its roles.
 	refusalGrace = 15 * time.Second
-	// aMoment: if a stream ends sooner than this, the next one is opened only after a pause. After a load
-	// it must last until it is steady, or the pauses get longer: loads are expensive.
+	// If a stream ends within aMoment, the next one is opened only after a pause. With a stream that began with a
+	// load, the pauses get longer until one has been steady: loads are expensive.
 	aMoment = time.Second
 	steady  = time.Minute
 )
 
-// errObject is the first object of a collection that was empty, if the item form could not be
-// learned from it.
-var errObject = errors.New("the first object of an empty collection: its form could not be learned")
-
-// errOutOfDate says that the API servers may have another state than the one that is known.
-var errOutOfDate = errors.New("the API servers write it differently now")
-
-// errUnproven says that a stream could go on, but nothing shows that the upstream has the same past.
-var errUnproven = errors.New("the upstream may have another past")
+// Why a state must be loaded anew.
+var (
+	// errObject: a collection that was empty has got its first object, and the form of items could not be
+	// learned from it.
+	errObject = errors.New("the first object of an empty collection: its form could not be learned")
+	// errOutOfDate: the API servers may have another state than the one that is known.
+	errOutOfDate = errors.New("the API servers write it differently now")
+	// errUnproven: a stream could go on, but nothing shows that the upstream has the same past.
+	errUnproven = errors.New("the upstream may have another past")
+)
 
 func refusalBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: unlikelyRetry}
@@ -106,8 +108,8 @@ func retryBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 20 * time.Second}
 }
 
-// lastingAttempt is the attempt at which an answer that may be about all resources or only about
-// this one is told of, once: by then it was no momentary one.
+// lastingAttempt is the attempt at which the log tells, once, of an answer that may be about all resources or
+// only about this one: by then it is no momentary trouble.
 const lastingAttempt = 4
 
 // run feeds the collection until ctx ends.
@@ -115,10 +117,10 @@ func (f *feed) run(ctx context.Context) {
 	defer f.collection.retire(reason.Warming)
 	f.retries, f.refusals, f.misfits, f.doubts = retryBackoff(), refusalBackoff(), misfitBackoff(), doubtBackoff()
 	f.fresh = freshness.New(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
-	f.anew = true
+	f.mustLoad = true
 	for attempt := 0; ctx.Err() == nil; attempt++ {
-		loads, to := f.anew, f.collection.view.Load().To
-		lasted, err := f.live(ctx)
+		loads, to := f.mustLoad, f.collection.view.Load().To
+		lasted, err := f.session(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -135,7 +137,7 @@ func (f *feed) run(ctx context.Context) {
 		}
 		pause, least := f.settle(err, time.Now())
 		says := "watch not resumed yet"
-		if f.anew {
+		if f.mustLoad {
 			says = "collection cannot be followed"
 		}
 		f.log.Log(ctx, f.level(err, attempt+1), says,
@@ -144,22 +146,11 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// level is how much an error matters that ended a stream, or kept one from being opened.
-func (f *feed) level(err error, attempt int) slog.Level {
-	switch {
-	case err == nil, errors.Is(err, errUnproven), source.IsTrouble(err) && (attempt != lastingAttempt || !source.Troubled(err)):
-		return slog.LevelDebug // upstream.Health tells of trouble, once for all
-	case f.collection.known():
-		return slog.LevelInfo
-	}
-	return slog.LevelWarn
-}
-
-// live opens a stream, with a new state where one is needed, and reads it until it ends. It returns for
+// session opens a stream, with a new state where one is needed, and reads it until it ends. It returns for
 // how long it was read, and why it did not end at its timeout.
-func (f *feed) live(ctx context.Context) (lasted time.Duration, err error) {
-	open := f.again
-	if f.anew {
+func (f *feed) session(ctx context.Context) (lasted time.Duration, err error) {
+	open := f.resume
+	if f.mustLoad {
 		open = f.begin
 	}
 	s, err := open(ctx)
@@ -167,71 +158,18 @@ func (f *feed) live(ctx context.Context) (lasted time.Duration, err error) {
 		f.collection.follows(false)
 		return 0, err
 	}
-	f.refused = time.Time{}
+	f.refusedSince = time.Time{}
 	begun := time.Now()
-	err = f.drain(ctx, s)
+	err = f.read(ctx, s)
 	s.Stop()
-	f.ended = time.Time{}
+	f.timedOutAt = time.Time{}
 	if err == nil {
-		f.ended, _ = s.Ended(time.Now())
+		f.timedOutAt, _ = s.Ended(time.Now())
 	}
 	return time.Since(begun), err
 }
 
-// settle decides what becomes of the state after an error, and returns how long to wait before the next
-// try, and for how long at least, even if a request needs a newer state. What is known stays, and is
-// given for as long as it is not too old, unless the error puts it in doubt.
-func (f *feed) settle(err error, now time.Time) (pause, least time.Duration) {
-	var contradiction wire.InconsistencyError
-	var other anotherPastError
-	besides := f.anew && f.collection.known() // it was loaded beside the state that there is, which stays
-	if !source.Answered(err, http.StatusForbidden) {
-		f.refused = time.Time{}
-	} else if f.refused.IsZero() {
-		f.refused = now
-	}
-	switch { // what puts the past in doubt comes first
-	case errors.As(err, &other):
-		f.drop(reason.Warming, err)
-		least = Skew
-	case errors.As(err, &contradiction) && !besides, source.Answered(err, http.StatusNotFound):
-		f.drop(reason.Warming, err)
-	case errors.Is(err, wire.ErrForm) && !besides, source.Answered(err, http.StatusNotAcceptable):
-		f.drop(reason.Form, err)
-		least = wait.Jitter(unlikelyRetry, 1)
-	case errors.Is(err, errFull) && besides: // without the state that there is, there is room; lists wait for it
-		f.drop(reason.Warming, err)
-	case errors.Is(err, errFull):
-		f.drop(reason.Memory, err)
-		least = f.misfits.Step()
-	case source.Answered(err, http.StatusForbidden):
-		if now.Sub(f.refused) >= refusalGrace || !f.collection.known() {
-			f.drop(reason.NotPermitted, err)
-			least = f.refusals.Step()
-		}
-	case errors.Is(err, errSlow), errors.Is(err, wire.ErrForm):
-		least = wait.Jitter(unlikelyRetry, 1)
-	case source.Answered(err, http.StatusGone), errors.Is(err, errObject), errors.Is(err, errOutOfDate):
-		f.anew = true
-		f.collection.life.ended(lossOf(err), now)
-	case errors.Is(err, errUnproven):
-		f.anew, least = true, f.doubts.Step()
-		f.collection.life.ended(lossOf(err), now)
-	}
-	if least == 0 {
-		pause = f.retries.Step()
-	}
-	return pause, source.Wanted(least, err)
-}
-
-// drop forgets the state, if there is one, and says why nothing is known.
-func (f *feed) drop(why reason.Reason, cause error) {
-	f.anew = true
-	f.collection.life.ended(lossOf(cause), time.Now())
-	f.collection.drop(why)
-}
-
-// begin loads a state, and returns the stream that goes on from it.
+// begin loads a state, and returns a stream that goes on from it.
 func (f *feed) begin(ctx context.Context) (*stream, error) {
 	select {
 	case <-f.collection.outOfDate:
@@ -245,16 +183,16 @@ func (f *feed) begin(ctx context.Context) (*stream, error) {
 		return nil, err
 	}
 	f.collection.trouble.Store(nil)
-	f.anew, f.ended = false, time.Now()
-	f.collection.life.opened()
+	f.mustLoad, f.timedOutAt = false, time.Now()
+	f.collection.life.loaded()
 	f.refusals = refusalBackoff()
 	if s == nil {
-		return f.again(ctx)
+		return f.resume(ctx)
 	}
 	return s, nil
 }
 
-// loadState loads a state and begins with it. The stream is nil if it came in pages.
+// loadState loads a state, proves it and publishes it. The stream is nil if the state came in pages.
 func (f *feed) loadState(ctx context.Context) (*stream, error) {
 	floor := f.collection.floor()
 	is, err := f.learn(ctx)
@@ -282,6 +220,70 @@ func (f *feed) loadState(ctx context.Context) (*stream, error) {
 	f.frame = is.frame
 	f.log.Info("collection loaded", "revision", l.revision, "objects", l.state.Len(), "bytes", l.size)
 	return l.stream, nil
+}
+
+// settle decides what becomes of the state after an error, and returns how long to wait before the next
+// try, and for how long at least, even if a request needs a newer state. What is known stays, and is
+// given for as long as it is not too old, unless the error puts it in doubt.
+func (f *feed) settle(err error, now time.Time) (pause, least time.Duration) {
+	var contradiction wire.InconsistencyError
+	var other anotherPastError
+	beside := f.mustLoad && f.collection.known() // the error is of a load beside the state that there is, which stays
+	if !source.Answered(err, http.StatusForbidden) {
+		f.refusedSince = time.Time{}
+	} else if f.refusedSince.IsZero() {
+		f.refusedSince = now
+	}
+	switch { // first what puts the past in doubt
+	case errors.As(err, &other):
+		f.drop(reason.Warming, err)
+		least = Skew
+	case errors.As(err, &contradiction) && !beside, source.Answered(err, http.StatusNotFound):
+		f.drop(reason.Warming, err)
+	case errors.Is(err, wire.ErrForm) && !beside, source.Answered(err, http.StatusNotAcceptable):
+		f.drop(reason.Form, err)
+		least = wait.Jitter(unlikelyRetry, 1)
+	case errors.Is(err, errFull) && beside: // there is room without the state that there is; lists wait for the load
+		f.drop(reason.Warming, err)
+	case errors.Is(err, errFull):
+		f.drop(reason.Memory, err)
+		least = f.misfits.Step()
+	case source.Answered(err, http.StatusForbidden):
+		if now.Sub(f.refusedSince) >= refusalGrace || !f.collection.known() {
+			f.drop(reason.NotPermitted, err)
+			least = f.refusals.Step()
+		}
+	case errors.Is(err, errSlow), errors.Is(err, wire.ErrForm):
+		least = wait.Jitter(unlikelyRetry, 1)
+	case source.Answered(err, http.StatusGone), errors.Is(err, errObject), errors.Is(err, errOutOfDate):
+		f.mustLoad = true
+		f.collection.life.lost(lossOf(err), now)
+	case errors.Is(err, errUnproven):
+		f.mustLoad, least = true, f.doubts.Step()
+		f.collection.life.lost(lossOf(err), now)
+	}
+	if least == 0 {
+		pause = f.retries.Step()
+	}
+	return pause, source.Wanted(least, err)
+}
+
+// drop forgets the state, if there is one, and says why nothing is known.
+func (f *feed) drop(why reason.Reason, cause error) {
+	f.mustLoad = true
+	f.collection.life.lost(lossOf(cause), time.Now())
+	f.collection.drop(why)
+}
+
+// level is how much an error matters that ended a stream, or kept one from being opened.
+func (f *feed) level(err error, attempt int) slog.Level {
+	switch {
+	case err == nil, errors.Is(err, errUnproven), source.IsTrouble(err) && (attempt != lastingAttempt || !source.Troubled(err)):
+		return slog.LevelDebug // upstream.Health tells of trouble, once for all
+	case f.collection.known():
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
 }
 
 // change converts an event into a change of the collection.

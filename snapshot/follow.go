@@ -21,7 +21,7 @@ type stream struct {
 	from uint64
 }
 
-// again opens a watch that goes on where the last one had come to. The upstream is first asked for its
+// resume opens a watch that goes on where the last one had come to. The upstream is first asked for its
 // revision: with another past than the one that is known here, a watch from a revision in the future
 // would stay silent. A worked example, the interval being [100, 120]:
 //
@@ -31,7 +31,7 @@ type stream struct {
 //	  3     110    another past: drop everything
 //
 // After a break, 130 may be of another past, too: then [feed.samePast] must hold.
-func (f *feed) again(ctx context.Context) (*stream, error) {
+func (f *feed) resume(ctx context.Context) (*stream, error) {
 	if !clock.Sleep(ctx, time.Until(f.fresh.ProbesFrom())) {
 		return nil, ctx.Err()
 	}
@@ -45,11 +45,11 @@ func (f *feed) again(ctx context.Context) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := f.goOn(ctx, c.view.Load().To, watchTimeout+rand.N(watchTimeout))
+	s, err := f.openWatch(ctx, c.view.Load().To, watchTimeout+rand.N(watchTimeout))
 	if err != nil {
 		return nil, err
 	}
-	if f.ended.IsZero() || clock.InDoubt(f.ended, time.Now()) {
+	if f.timedOutAt.IsZero() || clock.InDoubt(f.timedOutAt, time.Now()) {
 		if err := f.samePast(ctx); err != nil {
 			s.Stop()
 			return nil, err
@@ -68,8 +68,8 @@ func (f *feed) pause(ctx context.Context, d, least time.Duration) {
 	f.fresh.Retry(time.Now())
 }
 
-// goOn opens a watch from a revision on.
-func (f *feed) goOn(ctx context.Context, from uint64, timeout time.Duration) (*stream, error) {
+// openWatch opens a watch from a revision on.
+func (f *feed) openWatch(ctx context.Context, from uint64, timeout time.Duration) (*stream, error) {
 	s, err := f.source.Watch(ctx, "", url.Values{
 		"resourceVersion":     {strconv.FormatUint(from, 10)},
 		"allowWatchBookmarks": {"true"},
@@ -83,15 +83,15 @@ func (f *feed) goOn(ctx context.Context, from uint64, timeout time.Duration) (*s
 // errLeft says that a stream is not read any more, though it has not ended.
 var errLeft = errors.New("the stream is silent, or may be of another past than the answers")
 
-// drain applies the events of the stream, until it ends or must be left. It returns nil if the stream
+// read applies the events of the stream, until it ends or must be left. It returns nil if the stream
 // has ended at its timeout. [freshness.Machine] decides what the feed asks meanwhile, and when: each turn
 // takes over what a progress watch has shown, does what the machine says, and waits for one thing.
-func (f *feed) drain(ctx context.Context, s *stream) (err error) {
+func (f *feed) read(ctx context.Context, s *stream) (err error) {
 	var probe call[probed]
 	var progressWatch call[progress]
 	defer probe.stop()
 	defer progressWatch.stop()
-	var shown progress // shown by a progress watch, and not by the stream yet
+	var shown progress // by a progress watch, and not by the stream yet
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	c, fresh := f.collection, &f.fresh
@@ -111,7 +111,7 @@ func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 		watchProgress()
 	}
 	for {
-		if shown, err = c.take(shown); err != nil {
+		if shown, err = c.takeProgress(shown); err != nil {
 			return err
 		}
 		now, v := time.Now(), c.view.Load()
@@ -139,7 +139,7 @@ func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 			if !ok {
 				return f.howEnded(s)
 			}
-			if err := f.take(ctx, s, ev); err != nil {
+			if err := f.takeEvent(ctx, s, ev); err != nil {
 				return err
 			}
 			fresh.StreamSent(ev.Came)
@@ -151,14 +151,14 @@ func (f *feed) drain(ctx context.Context, s *stream) (err error) {
 		case <-c.newWaiters:
 		case <-c.probeRequests:
 			fresh.RequestProbe()
-		case a := <-probe.outcome:
+		case outcome := <-probe.outcome:
 			probe.clear()
-			if err := f.probeOver(a); err != nil {
+			if err := f.probeEnded(outcome); err != nil {
 				return err
 			}
-		case a := <-progressWatch.outcome:
+		case outcome := <-progressWatch.outcome:
 			progressWatch.clear()
-			if shown, err = f.progressOver(a); err != nil {
+			if shown, err = f.progressEnded(outcome); err != nil {
 				return err
 			}
 		case <-timer.C:
@@ -176,8 +176,8 @@ func (f *feed) howEnded(s *stream) error {
 	return s.Err
 }
 
-// take applies one event.
-func (f *feed) take(ctx context.Context, s *stream, ev wire.Event) error {
+// takeEvent applies one event.
+func (f *feed) takeEvent(ctx context.Context, s *stream, ev wire.Event) error {
 	f.checkForm(ev)
 	if ev.Kind == wire.Bookmarked {
 		if rev := ev.Meta.Revision; s.from <= rev && rev < f.collection.view.Load().To {

@@ -454,7 +454,7 @@ func TestAccept(t *testing.T) {
 			for _, revision := range tt.told {
 				tell(c, revision)
 			}
-			left, err := c.take(tt.a)
+			left, err := c.takeProgress(tt.a)
 			if (err != nil) != tt.wrong || err == nil && (left.revision > 0) != tt.waits {
 				t.Errorf("%+v is left, %v", left, err)
 			}
@@ -465,7 +465,7 @@ func TestAccept(t *testing.T) {
 	}
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	c.drop(reason.Warming)
-	if left, err := c.take(progress{from: 10, revision: 20}); err != nil || left.revision > 0 {
+	if left, err := c.takeProgress(progress{from: 10, revision: 20}); err != nil || left.revision > 0 {
 		t.Errorf("without a state: %+v, %v", left, err)
 	}
 }
@@ -505,7 +505,7 @@ func TestShortWatchOverALoad(t *testing.T) {
 	c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 	v := c.view.Load()
 	a := progress{from: v.From - 2, revision: v.To + 1, changes: []uint64{v.From - 1}}
-	if later, err := c.take(a); err != nil || later.revision != 0 || c.view.Load().To != a.revision {
+	if later, err := c.takeProgress(a); err != nil || later.revision != 0 || c.view.Load().To != a.revision {
 		t.Errorf("it came to %d, %v, with %+v to be taken later", c.view.Load().To, err, later)
 	}
 }

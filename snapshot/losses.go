@@ -13,16 +13,16 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// lossOf returns the reason for an error that ends a feed's session.
+// lossOf returns the reason for an error after which a state is lost, or must be loaded anew.
 func lossOf(err error) reason.Reason {
 	var contradiction wire.InconsistencyError
-	var back anotherPastError
+	var other anotherPastError
 	switch {
 	case errors.Is(err, errObject):
 		return reason.FirstObject
 	case errors.Is(err, errOutOfDate), errors.Is(err, errUnproven):
 		return reason.Upstream
-	case errors.As(err, &back):
+	case errors.As(err, &other):
 		return reason.WentBack
 	case errors.As(err, &contradiction):
 		return reason.Contradiction
@@ -59,8 +59,8 @@ type feedCounts struct {
 	FeedStats
 	// watches are the clients that have followed the collections.
 	watches watch.Counts
-	// lost is when the last state was lost, if none was loaded since; else zero.
-	lost time.Time
+	// lostAt is when the last state was lost, if none was loaded since; else zero.
+	lostAt time.Time
 }
 
 func (c *feedCounts) stats() FeedStats {
@@ -71,49 +71,49 @@ func (c *feedCounts) stats() FeedStats {
 	return stats
 }
 
-// stateLife says whether one collection has a state: opened, ended when that is lost or must be loaded anew
-// (it may be opened again), closed when the collection is dropped for a cause, left when it is dropped since
-// nobody asks. A collection may be ended at the same time as its feed finds out that the state is lost: only
-// the first of both is counted.
+// stateLife counts the states of one collection, which are loaded and lost in turn, until the collection is
+// dropped: for a cause, or because nobody asks for it. It may be dropped while its feed finds out that the
+// state is lost: only the first of both is counted.
 type stateLife struct {
 	counts *feedCounts
-	// counts.mu guards these. closed: the collection was dropped, and has no state any more, even if its
-	// feed still reports one.
-	live, closed bool
+	// counts.mu guards these. live: there is a state. dropped: there will be none, even if the feed still
+	// reports one.
+	live, dropped bool
 }
 
-// opened notes that a state was loaded.
-func (l *stateLife) opened() {
+// loaded notes that a state was loaded.
+func (l *stateLife) loaded() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
-	if !l.closed {
-		l.live, l.counts.lost = true, time.Time{}
+	if !l.dropped {
+		l.live, l.counts.lostAt = true, time.Time{}
 		l.counts.Loads++
 	}
 }
 
+// resumed notes that a watch that broke was opened again where it had come to.
 func (l *stateLife) resumed() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	l.counts.Resumes++
 }
 
-// ended notes that the state is lost, or must be loaded anew, if there is one.
-func (l *stateLife) ended(why reason.Reason, now time.Time) {
+// lost notes that the state, if there is one, is lost, or must be loaded anew.
+func (l *stateLife) lost(why reason.Reason, now time.Time) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
-	l.endLocked(why, now)
+	l.lostLocked(why, now)
 }
 
-// close notes that the collection is given up.
-func (l *stateLife) close(why reason.Reason, now time.Time) {
+// drop notes that the collection is dropped for a cause, and its state is lost with it.
+func (l *stateLife) drop(why reason.Reason, now time.Time) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
-	l.endLocked(why, now)
-	l.closed = true
+	l.lostLocked(why, now)
+	l.dropped = true
 }
 
-func (l *stateLife) endLocked(why reason.Reason, now time.Time) {
+func (l *stateLife) lostLocked(why reason.Reason, now time.Time) {
 	if !l.live {
 		return
 	}
@@ -122,23 +122,22 @@ func (l *stateLife) endLocked(why reason.Reason, now time.Time) {
 		l.counts.Losses = map[reason.Reason]uint64{}
 	}
 	l.counts.Losses[why]++
-	l.counts.lost = now
+	l.counts.lostAt = now
 }
 
-// lost is when the last state was lost, if none was loaded since; else zero.
-func (l *stateLife) lost() time.Time {
+// lostAt is when the last state was lost, if none was loaded since; else zero.
+func (l *stateLife) lostAt() time.Time {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
-	return l.counts.lost
+	return l.counts.lostAt
 }
 
-// left records that the collection was dropped because nobody wants it, which does not count as a
-// loss.
-func (l *stateLife) left() {
+// dropIdle notes that the collection is dropped because nobody asks for it, which is no loss.
+func (l *stateLife) dropIdle() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
-	l.live, l.closed = false, true
-	l.counts.lost = time.Time{}
+	l.live, l.dropped = false, true
+	l.counts.lostAt = time.Time{}
 }
 
 // countsLocked returns what counts for a resource. Those of resources that have no collection now

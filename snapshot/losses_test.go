@@ -120,9 +120,9 @@ func TestLossesFromOutside(t *testing.T) {
 func TestCollectionThatIsOverOpensNothing(t *testing.T) {
 	now := time.Now()
 	life := &stateLife{counts: &feedCounts{}}
-	life.close(reason.Upstream, now)
-	life.opened()
-	life.ended(reason.Contradiction, now)
+	life.drop(reason.Upstream, now)
+	life.loaded()
+	life.lost(reason.Contradiction, now)
 	expect.Same(t, FeedStats{}, life.counts.stats())
 }
 

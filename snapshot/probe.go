@@ -33,22 +33,22 @@ func (f *feed) probe(ctx context.Context, sent freshness.Probe) (probed, error) 
 	return probed{rev, sent}, f.collection.observe(rev, floor)
 }
 
-// probeOver handles the outcome of a probe. The stream goes on unless it returns an error.
-func (f *feed) probeOver(a outcome[probed]) error {
+// probeEnded handles the outcome of a probe. The stream goes on unless it returns an error.
+func (f *feed) probeEnded(of outcome[probed]) error {
 	now := time.Now()
-	_, past := errors.AsType[anotherPastError](a.err)
+	_, past := errors.AsType[anotherPastError](of.err)
 	switch {
-	case a.err == nil:
-		f.fresh.Answered(now, a.value.revision, f.collection.expect(a.value))
-	case source.Troubled(a.err):
+	case of.err == nil:
+		f.fresh.Answered(now, of.value.revision, f.collection.expect(of.value))
+	case source.Troubled(of.err):
 		// Opening watches again would not help the upstream. The state gets older meanwhile, as it
 		// should.
-		f.log.Debug("probe refused", "error", a.err)
-		f.fresh.Refused(now, source.Wanted(f.fresh.Pause(), a.err))
-	case past, source.IsAnswer(a.err):
-		return a.err // the watch would not be permitted either, or somebody else answers
+		f.log.Debug("probe refused", "error", of.err)
+		f.fresh.Refused(now, source.Wanted(f.fresh.Pause(), of.err))
+	case past, source.IsAnswer(of.err):
+		return of.err // the watch would not be permitted either, or somebody else answers
 	default:
-		f.log.Debug("probe not answered", "error", a.err)
+		f.log.Debug("probe not answered", "error", of.err)
 		f.fresh.Unanswered(now)
 	}
 	return nil

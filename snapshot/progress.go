@@ -17,8 +17,10 @@ import (
 // progressTimeout bounds a progress watch, with the time until it is answered.
 const progressTimeout = 15 * time.Second
 
-// progress is what a progress watch has shown: all changes after from, up to
-// revision.
+// errNoBookmark says that a progress watch has lasted until its timeout.
+var errNoBookmark = errors.New("a progress watch ended without a bookmark")
+
+// progress is what a progress watch has shown: all changes after from, up to revision.
 type progress struct {
 	from, revision uint64
 	// changes are the revisions of the changes between the two, in order, and first is the first of them.
@@ -27,11 +29,11 @@ type progress struct {
 }
 
 // last is the revision of the last change, or where the watch began.
-func (a progress) last() uint64 {
-	if n := len(a.changes); n > 0 {
-		return a.changes[n-1]
+func (p progress) last() uint64 {
+	if n := len(p.changes); n > 0 {
+		return p.changes[n-1]
 	}
-	return a.from
+	return p.from
 }
 
 // watchProgress opens a progress watch from a revision on, and reads it up to its first bookmark, or to the
@@ -39,35 +41,35 @@ func (a progress) last() uint64 {
 func (f *feed) watchProgress(ctx context.Context, from, until uint64) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
-	a := progress{from: from}
-	s, err := f.goOn(ctx, from, freshness.ShortWatch)
+	p := progress{from: from}
+	s, err := f.openWatch(ctx, from, freshness.ShortWatch)
 	if err != nil {
-		return a, err
+		return p, err
 	}
 	defer s.Stop()
 	for ev := range s.Events {
 		switch rev := ev.Meta.Revision; {
-		case rev < a.last():
-			return a, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", from, rev, a.last())
+		case rev < p.last():
+			return p, wire.Inconsistent("a watch from revision %d tells of revision %d after %d", from, rev, p.last())
 		case ev.Kind == wire.Bookmarked:
 			f.checkForm(ev)
-			a.revision = rev
-			return a, nil
+			p.revision = rev
+			return p, nil
 		default:
-			if len(a.changes) == 0 {
-				a.first = ev
+			if len(p.changes) == 0 {
+				p.first = ev
 			}
-			a.changes = append(a.changes, rev)
+			p.changes = append(p.changes, rev)
 			if rev > until {
-				a.revision = rev
-				return a, nil
+				p.revision = rev
+				return p, nil
 			}
 		}
 	}
 	if s.InOrder(time.Now()) {
-		return a, errNoBookmark
+		return p, errNoBookmark
 	}
-	return a, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
+	return p, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
 }
 
 // samePast returns nil if the upstream has the past that is known here. After etcd was restored from an
@@ -82,72 +84,69 @@ func (f *feed) samePast(ctx context.Context) error {
 	if last == nil {
 		return errUnproven
 	}
-	a, err := f.watchProgress(ctx, last.Revision-1, v.To)
+	p, err := f.watchProgress(ctx, last.Revision-1, v.To)
 	switch {
 	// Without a bookmark, all that was told until the timeout must be enough.
 	case err != nil && !errors.Is(err, errNoBookmark):
 		return err
-	case err == nil && a.revision < v.To:
-		return fmt.Errorf("the upstream is at revision %d, and not at %d yet", a.revision, v.To)
+	case err == nil && p.revision < v.To:
+		return fmt.Errorf("the upstream is at revision %d, and not at %d yet", p.revision, v.To)
 	}
-	told, _ := slices.BinarySearch(a.changes, v.To+1)
-	if !slices.Equal(a.changes[:told], revisions) {
+	told, _ := slices.BinarySearch(p.changes, v.To+1)
+	if !slices.Equal(p.changes[:told], revisions) {
 		return errUnproven
 	}
-	first, err := f.change(f.frame, a.first)
+	first, err := f.change(f.frame, p.first)
 	if err != nil || first.key != last.Key || first.object == nil || !bytes.Equal(first.object.Bytes, last.Bytes) {
 		return errUnproven
 	}
 	return nil
 }
 
-// errNoBookmark says that a progress watch has lasted until its timeout.
-var errNoBookmark = errors.New("a progress watch ended without a bookmark")
-
-// progressOver handles the outcome of a progress watch, and returns what it has shown. A watch that
+// progressEnded handles the outcome of a progress watch, and returns what it has shown. A watch that
 // fails says nothing about the stream.
-func (f *feed) progressOver(a outcome[progress]) (progress, error) {
+func (f *feed) progressEnded(of outcome[progress]) (progress, error) {
 	now := time.Now()
-	if _, contradiction := errors.AsType[wire.InconsistencyError](a.err); contradiction {
-		return progress{}, a.err
+	if _, contradiction := errors.AsType[wire.InconsistencyError](of.err); contradiction {
+		return progress{}, of.err
 	}
 	// In doubt, the watch may be of another past than the stream, which is then about to be closed.
 	switch doubt := f.fresh.PastUncertain(now); {
-	case a.err == nil && !doubt:
-		f.fresh.ProgressOver(a.value.revision > f.collection.view.Load().To)
-		return a.value, nil
-	case a.err == nil:
+	case of.err == nil && !doubt:
+		f.fresh.ProgressOver(of.value.revision > f.collection.view.Load().To)
+		return of.value, nil
+	case of.err == nil:
 		f.fresh.ProgressOver(false)
-	case errors.Is(a.err, errNoBookmark):
+	case errors.Is(of.err, errNoBookmark):
 		was := f.fresh.NoBookmarks()
 		if f.fresh.ProgressUnmarked(now); !was && f.fresh.NoBookmarks() {
 			f.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): nothing is proven " +
 				"to be the newest state, and lists of it are forwarded")
 		}
 	default:
-		f.log.Debug("a progress watch proves nothing", "error", a.err)
-		f.fresh.ProgressFailed(now, source.Wanted(0, a.err))
+		f.log.Debug("a progress watch proves nothing", "error", of.err)
+		f.fresh.ProgressFailed(now, source.Wanted(0, of.err))
 	}
 	return progress{}, nil
 }
 
-// take advances the interval to the revision that a progress watch has shown, once the stream has told
-// all changes that the watch has shown. Otherwise it returns a, to be taken later.
-func (c *Collection) take(a progress) (progress, error) {
+// takeProgress advances the interval to the revision that a progress watch has shown, once the stream has told
+// all changes that the watch has shown. Otherwise it returns p, to be taken later.
+func (c *Collection) takeProgress(p progress) (progress, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	switch {
-	case a.revision <= v.To, v.absence != reason.None:
+	case p.revision <= v.To, v.absence != reason.None:
 		return progress{}, nil
-	case a.last() > v.To:
-		return a, nil
+	case p.last() > v.To:
+		return p, nil
 	}
-	for _, rev := range a.changes {
+	for _, rev := range p.changes {
 		if rev > v.From && v.versions.Find(rev).Revision != rev {
-			return a, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", rev)
+			return p, wire.Inconsistent("a watch tells of a change at revision %d, which the stream has passed over", rev)
 		}
 	}
-	c.advanceLocked(v, a.revision, v.newest)
+	c.advanceLocked(v, p.revision, v.newest)
 	return progress{}, nil
 }

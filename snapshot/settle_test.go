@@ -45,7 +45,7 @@ func TestSettle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-			f := &feed{collection: c, retries: retryBackoff(), refusals: refusalBackoff(), misfits: misfitBackoff(), anew: tt.loads}
+			f := &feed{collection: c, retries: retryBackoff(), refusals: refusalBackoff(), misfits: misfitBackoff(), mustLoad: tt.loads}
 			now := time.Now()
 			if tt.after > 0 {
 				f.settle(tt.err, now)
@@ -58,8 +58,8 @@ func TestSettle(t *testing.T) {
 			if _, absence := v.exact(10); absence != tt.why {
 				t.Errorf("the past is %q", absence)
 			}
-			if f.anew != tt.anew || least < tt.least || tt.least == 0 && least > 0 {
-				t.Errorf("loaded anew: %v, want %v; after %v, want %v or more", f.anew, tt.anew, least, tt.least)
+			if f.mustLoad != tt.anew || least < tt.least || tt.least == 0 && least > 0 {
+				t.Errorf("loaded mustLoad: %v, want %v; after %v, want %v or more", f.mustLoad, tt.anew, least, tt.least)
 			}
 		})
 	}

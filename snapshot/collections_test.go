@@ -130,10 +130,10 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 		t.Fatalf("what fits: %v, with %d bytes on the account", err, b.Used.Load())
 	}
 	o := &index.Object{Key: "a", Bytes: make([]byte, 100)}
-	if err := l.add(o, nil, b); err != nil || b.Used.Load() != 400 {
+	if err := l.count(o, nil, b); err != nil || b.Used.Load() != 400 {
 		t.Errorf("the first object: %v, with %d bytes on the account", err, b.Used.Load())
 	}
-	l.complete(b)
+	l.endReservation(b)
 	if b.Used.Load() != o.Size() {
 		t.Errorf("%d bytes on the account of a state of %d", b.Used.Load(), o.Size())
 	}
@@ -144,7 +144,7 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 	if l, err = newLoaded(wire.FixedFrame("PodList", "v1"), 100, b, freshness.Probe{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.add(&index.Object{Key: "b", Bytes: make([]byte, 900)}, nil, b); !errors.Is(err, errFull) {
+	if err := l.count(&index.Object{Key: "b", Bytes: make([]byte, 900)}, nil, b); !errors.Is(err, errFull) {
 		t.Errorf("more than was thought: %v, want %v", err, errFull)
 	}
 	if l.discard(b); b.Used.Load() != 0 {

@@ -75,14 +75,14 @@ func (f *feed) initialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark
 
 // lacksBookmark says that watches are served, and it is not known yet how bookmarks are written.
 func (f *feed) lacksBookmark() bool {
-	hub := f.collection.view.Load().watches
+	hub := f.collection.view.Load().hub
 	return hub != nil && hub.Form().Plain == nil
 }
 
 // checkForm compares an event with how listproxy would write it, and learns from bookmarks how they are
 // written. If the bytes differ, neither this event nor later ones are sent to clients: their watches end.
 func (f *feed) checkForm(ev wire.Event) {
-	hub := f.collection.view.Load().watches
+	hub := f.collection.view.Load().hub
 	if hub == nil {
 		return
 	}

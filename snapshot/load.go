@@ -20,30 +20,13 @@ import (
 )
 
 const (
-	// loadSilence is how long a streaming list may be silent before it is given up, loadFor how long a
-	// load may take in all, and turnFor for how long, at most, it keeps others from loading: what only
-	// trickles, as where a conversion webhook is slow, holds up nobody else.
+	// loadSilence is how long a streaming list may be silent before it is given up, and loadFor how long a
+	// load may take in all.
 	loadSilence = 30 * time.Second
 	loadFor     = watchTimeout
-	turnFor     = 10 * time.Second
-)
-
-var errSlow = fmt.Errorf("a state did not come within %v", loadFor)
-
-// loaded is a complete state, and the watch that goes on from it if there is one yet.
-type loaded struct {
-	state    index.Tree
-	revision uint64
-	// Probe is the request for the state, which says how new the state is: kube-apiserver answers a
-	// list or a streaming list of the newest state with what etcd has at that time, or later.
-	freshness.Probe
-	size int64
-	// reserved is how many bytes of the budget were reserved before the first object came.
-	reserved int64
-	stream   *stream
-}
-
-const (
+	// turnFor is for how long, at most, a load keeps others from loading: one that only trickles, as where a
+	// conversion webhook is slow, holds up nobody else.
+	turnFor = 10 * time.Second
 	// A state is not read at all if it seems to be misfit times as large as the room for it.
 	misfit = 2
 	// likelySize is the largest mean size, in bytes, that is assumed from the first few objects: a few
@@ -51,71 +34,12 @@ const (
 	likelySize = 16 << 10
 )
 
-// fits reports whether there may be room for a state, judged by the number of its objects. measured
-// is the mean size of the objects in the last state that did not fit, or 0 if there was none; it is
-// better than the guess from the first few objects.
-func (l learned) fits(b *budget.Bound, measured int64) bool {
-	if measured > 0 {
-		return l.count*measured <= b.Most()
-	}
-	return l.count*min(l.mean, likelySize)/misfit <= b.Most()
-}
-
-// newLoaded returns an empty state, and reserves about size bytes of the budget for it. The size is
-// a guess from a few objects, which must not keep out other resources: at most half of the free
-// budget is reserved.
-func newLoaded(frame *wire.Frame, size int64, b *budget.Bound, asked freshness.Probe) (*loaded, error) {
-	if b.Crowded() { // this resource must not drive out another
-		return nil, errFull
-	}
-	size = min(size, b.Free()/2)
-	b.Add(size)
-	return &loaded{state: index.NewTree(frame.Paths.Indexed()), Probe: asked, reserved: size}, nil
-}
-
-// complete replaces the reservation by the bytes that have come.
-func (l *loaded) complete(b *budget.Bound) {
-	b.Add(l.size - max(l.size, l.reserved))
-	l.reserved = 0
-}
-
-// discard gives back the budget of a state that is not used.
-func (l *loaded) discard(b *budget.Bound) {
-	b.Add(-max(l.size, l.reserved))
-	if l.stream != nil {
-		l.stream.Stop()
-	}
-}
-
-// add counts an object that came into the state, and what it replaced.
-func (l *loaded) add(o, old *index.Object, b *budget.Bound) error {
-	size := int64(0)
-	if o != nil {
-		size += o.Size()
-	}
-	if old != nil {
-		size -= old.Size()
-	}
-	before := max(l.size, l.reserved)
-	l.size += size
-	more := max(l.size, l.reserved) - before
-	b.Add(more)
-	if more > 0 && b.Crowded() {
-		return errFull
-	}
-	return nil
-}
-
-// refuses reports whether the upstream would refuse the pages of a list, too, and not only the
-// streaming list.
-func refuses(err error) bool {
-	return source.Answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
-		http.StatusNotAcceptable, http.StatusTooManyRequests)
-}
+var errSlow = fmt.Errorf("a state did not come within %v", loadFor)
 
 // load reads a complete state: by a streaming list, or page by page where the upstream gives none or ends it
 // early. (A kube-apiserver that has just started ends a watch that is more than ten events behind. From 1.34
-// on it answers 500 if it cannot ask etcd for its progress: before 3.4.31, and from 3.5.0 to 3.5.12.) Few feeds begin to load at the same time, and none that would not fit.
+// on it answers 500 if etcd cannot tell its progress: before 3.4.31, and from 3.5.0 to 3.5.12.) Few feeds begin
+// to load at the same time, and none whose state would not fit.
 func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	select {
 	case f.loads <- struct{}{}:
@@ -137,6 +61,23 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	return l, err
 }
 
+// refuses reports whether the upstream would refuse the pages of a list, too, and not only the
+// streaming list.
+func refuses(err error) bool {
+	return source.Answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+		http.StatusNotAcceptable, http.StatusTooManyRequests)
+}
+
+// fits reports whether there may be room for a state, judged by the number of its objects. measured
+// is the mean size of the objects in the last state that did not fit, or 0 if there was none; it is
+// better than the guess from the first few objects.
+func (l learned) fits(b *budget.Bound, measured int64) bool {
+	if measured > 0 {
+		return l.count*measured <= b.Most()
+	}
+	return l.count*min(l.mean, likelySize)/misfit <= b.Most()
+}
+
 // loadWith has a state read, and gives its bytes back if that fails.
 func (f *feed) loadWith(ctx context.Context, is learned, read func(context.Context, learned, *loaded) error) (*loaded, error) {
 	l, err := newLoaded(is.frame, is.count*is.mean, f.collection.budget, f.collection.probes.Next())
@@ -148,7 +89,7 @@ func (f *feed) loadWith(ctx context.Context, is learned, read func(context.Conte
 		l.discard(f.collection.budget)
 		return nil, err
 	}
-	l.complete(f.collection.budget)
+	l.endReservation(f.collection.budget)
 	return l, nil
 }
 
@@ -201,7 +142,7 @@ func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
 			if err != nil {
 				return err
 			}
-			if err := l.add(ch.object, old, f.collection.budget); err != nil {
+			if err := l.count(ch.object, old, f.collection.budget); err != nil {
 				return err
 			}
 		case <-silence.C:
@@ -214,8 +155,7 @@ func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
 	}
 }
 
-// loadPages reads all pages of one list. A 410 in the middle ends the session; the next one
-// begins again.
+// loadPages reads all pages of one list. After a 410 in the middle the next session begins again.
 func (f *feed) loadPages(ctx context.Context, is learned, l *loaded) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, loadFor, errSlow)
 	defer cancel()
@@ -251,7 +191,7 @@ func (f *feed) loadPages(ctx context.Context, is learned, l *loaded) error {
 			if l.state.Set(o) != nil {
 				return wire.Inconsistent("an object appears twice in one list")
 			}
-			if err := l.add(o, nil, f.collection.budget); err != nil {
+			if err := l.count(o, nil, f.collection.budget); err != nil {
 				return err
 			}
 		}
@@ -274,4 +214,62 @@ func (f *feed) prove(ctx context.Context, frame *wire.Frame, l *loaded) error {
 		return fmt.Errorf("the loaded state could not be compared with the upstream's: %w", err)
 	}
 	return nil
+}
+
+// loaded is a complete state, and the watch that goes on from it if there is one yet.
+type loaded struct {
+	state    index.Tree
+	revision uint64
+	// Probe is the request for the state, which says how new the state is: kube-apiserver answers a
+	// list or a streaming list of the newest state with what etcd has at that time, or later.
+	freshness.Probe
+	// size is how many bytes have come, reserved how many of the budget were reserved before: the larger of
+	// the two is counted.
+	size, reserved int64
+	stream         *stream
+}
+
+// newLoaded returns an empty state, and reserves about size bytes of the budget for it. The size is
+// a guess from a few objects, which must not keep out other resources: at most half of the free
+// budget is reserved.
+func newLoaded(frame *wire.Frame, size int64, b *budget.Bound, asked freshness.Probe) (*loaded, error) {
+	if b.Crowded() { // this resource must not drive out another
+		return nil, errFull
+	}
+	size = min(size, b.Free()/2)
+	b.Add(size)
+	return &loaded{state: index.NewTree(frame.Paths.Indexed()), Probe: asked, reserved: size}, nil
+}
+
+// count counts an object that came into the state, and what it replaced.
+func (l *loaded) count(o, old *index.Object, b *budget.Bound) error {
+	size := int64(0)
+	if o != nil {
+		size += o.Size()
+	}
+	if old != nil {
+		size -= old.Size()
+	}
+	before := max(l.size, l.reserved)
+	l.size += size
+	more := max(l.size, l.reserved) - before
+	b.Add(more)
+	if more > 0 && b.Crowded() {
+		return errFull
+	}
+	return nil
+}
+
+// endReservation counts only the bytes that have come from now on.
+func (l *loaded) endReservation(b *budget.Bound) {
+	b.Add(l.size - max(l.size, l.reserved))
+	l.reserved = 0
+}
+
+// discard gives back the budget of a state that is not used.
+func (l *loaded) discard(b *budget.Bound) {
+	b.Add(-max(l.size, l.reserved))
+	if l.stream != nil {
+		l.stream.Stop()
+	}
 }

@@ -200,7 +200,7 @@ func (l *life) check(revs []uint64) error {
 // before the state was loaded. Where nothing happens, Kept stays where it is. Nobody can follow from before,
 // and everybody from there, if there is a state.
 func (l *life) checkKept(v *View, state bool) error {
-	live, last := v.live(), l.told
+	live, last := v.span(), l.told
 	kept, latest := live.Kept(), last.From
 	var want, got []uint64
 	for _, h := range last.past {

@@ -26,8 +26,8 @@ type Snapshot struct {
 	// epoch is the one in which it was learned.
 	epoch uint64
 	tree  index.Tree
-	// watches are those who follow the collection that a newest state is from; nil if nobody may.
-	watches *watch.Hub
+	// hub has those who follow the collection that a newest state is from; nil if nobody may.
+	hub *watch.Hub
 }
 
 // Page returns what q asks for, with the objects appended to buf. Its cost grows with the number of

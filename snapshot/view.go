@@ -33,15 +33,14 @@ type View struct {
 	// newest is the state at the interval's end.
 	newest index.Tree
 	frame  *wire.Frame
-	// watches are the clients that follow the collection; nil if none may.
-	watches *watch.Hub
+	// hub has the clients that follow the collection; nil if none may.
+	hub *watch.Hub
 	// streams: a stream is being read that goes on from the interval's end, from an upstream with the same
 	// past. Without one, only those are answered who ask for any state.
 	streams bool
 	// reloads is since when the state is loaded anew beside this one; zero: it is not.
 	reloads time.Time
-	// next is closed when there is another view; newer is closed when there is one with a later heard, or
-	// without a state.
+	// next is closed when there is another view, newer when there is one with a later heard or without a state.
 	next, newer chan struct{}
 }
 
@@ -91,7 +90,7 @@ func (v *View) notOlder(now time.Time, bound time.Duration, rev uint64) (Snapsho
 // state is the newest state.
 func (v *View) state() Snapshot {
 	return Snapshot{
-		Revision: v.To, Frame: v.frame, epoch: v.epoch, tree: v.newest, watches: v.watches,
+		Revision: v.To, Frame: v.frame, epoch: v.epoch, tree: v.newest, hub: v.hub,
 		Heard: v.heard.Sent,
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// Follow returns the newest state, at a revision or later, for a client that is going to follow it.
-// With gapless it must be known what came after that revision: a watch asks for that. It waits for
-// the feed to get there, at most for a time: what is answered here is not watched upstream for long.
+// Follow returns the newest state, at a revision or later, for a client that is going to follow it. With gapless
+// it must be known what came after that revision. It waits for the feed to get there, for atMost: that costs
+// less than another watch at the upstream, which would last for long.
 func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	ask := func(v *View) (Snapshot, reason.Reason) { return v.follow(time.Now(), c.limits.Staleness, rev, gapless) }
@@ -40,7 +40,7 @@ func (v *View) follow(now time.Time, bound time.Duration, rev uint64, gapless bo
 	if absence != reason.None {
 		return Snapshot{}, absence
 	}
-	if live := v.live(); gapless && live.Kept() > rev {
+	if span := v.span(); gapless && span.Kept() > rev {
 		return Snapshot{}, reason.History
 	}
 	if !v.streams {
@@ -49,46 +49,46 @@ func (v *View) follow(now time.Time, bound time.Duration, rev uint64, gapless bo
 	return snap, reason.None
 }
 
-// live is what is known, as those see it who follow it.
-func (v *View) live() watch.Span {
+// span is what is known, as those see it who follow it.
+func (v *View) span() watch.Span {
 	return watch.Span{Versions: v.versions, From: v.From, To: v.To}
 }
 
 // WatchForm returns how the upstream writes the events of a newest state's collection; nil if no
 // client may follow it.
 func (s Snapshot) WatchForm() *watch.Form {
-	if s.watches == nil {
+	if s.hub == nil {
 		return nil
 	}
-	return s.watches.Form()
+	return s.hub.Form()
 }
 
 // Watch follows the collection of a newest state, from o.After on. The filter is that of q. It returns
 // nil if that is not possible any more. The cursor must be closed.
 func (s Snapshot) Watch(q index.Query, o watch.Options) *watch.Cursor {
-	if s.watches == nil {
+	if s.hub == nil {
 		return nil
 	}
 	o.Filter = index.NewFilter(s.Frame, q)
-	return s.watches.Watch(o)
+	return s.hub.Watch(o)
 }
 
-// newWatches returns the clients that follow what begins with a revision: none yet; nil if none may.
-func (c *Collection) newWatches(form *watch.Form, rev uint64) *watch.Hub {
+// newHub returns a hub for clients that follow what begins with a revision; nil if none may.
+func (c *Collection) newHub(form *watch.Form, rev uint64) *watch.Hub {
 	if form == nil {
 		return nil
 	}
 	return watch.NewHub(*form, watch.Span{From: rev, To: rev}, &c.life.counts.watches, c.pacer)
 }
 
-// tellWatchesLocked tells those who follow the collection that there is more, or that others follow it
-// now: they end, and are told what is left; or, if nothing is known any more, nothing.
-func (c *Collection) tellWatchesLocked(v, old *View) {
-	if old.watches != nil && old.watches != v.watches {
-		old.watches.End(v.absence != reason.None)
+// tellHubLocked publishes a view to its hub. Where another hub had the clients before, they end: they are told
+// what is left, or nothing if nothing is known any more.
+func (c *Collection) tellHubLocked(v, old *View) {
+	if old.hub != nil && old.hub != v.hub {
+		old.hub.End(v.absence != reason.None)
 	}
-	if v.watches != nil {
-		v.watches.Publish(v.live())
+	if v.hub != nil {
+		v.hub.Publish(v.span())
 	}
 }
 
@@ -97,34 +97,34 @@ func (c *Collection) tellWatchesLocked(v, old *View) {
 // longer than a bookmark takes, and no probe has shown that nothing happened. Another API server
 // may tell these clients more. That the state is old is no reason to end them: nobody promises that
 // a watch is up to date, and an upstream that is too busy for probes would have to answer each
-// watch that ends here. While there are watches, the collection is in use.
+// watch that ends here. A collection with watches is in use.
 func (c *Collection) tendWatches(now time.Time) {
 	v := c.view.Load()
-	if v.watches == nil || v.watches.Cursors() == 0 {
+	if v.hub == nil || v.hub.Cursors() == 0 {
 		return
 	}
 	c.Touch()
 	silent := clock.Age(c.outlook.Load().StreamSentAt(), now) >= max(c.limits.Staleness, freshness.BookmarkEvery)
 	if silent && clock.Age(v.heard.Sent, now) >= c.limits.Staleness {
-		c.endWatches(v.watches, true)
+		c.endWatches(v.hub, true)
 	}
 }
 
-// endWatches ends those who follow the collection, if they are still these. Others may begin, if goOn
-// is set; else what was not told yet is in doubt.
-func (c *Collection) endWatches(these *watch.Hub, goOn bool) {
+// endWatches ends the clients of a hub, if it is still the collection's. With goOn others may begin; else what
+// was not told yet is in doubt, and nobody may.
+func (c *Collection) endWatches(of *watch.Hub, goOn bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	if v.watches != these {
+	if v.hub != of {
 		return
 	}
-	these.End(!goOn)
+	of.End(!goOn)
 	var form *watch.Form
 	if goOn {
-		form = these.Form()
+		form = of.Form()
 	}
-	c.publishLocked(v.with(func(v *View) { v.watches = c.newWatches(form, v.To) }))
+	c.publishLocked(v.with(func(v *View) { v.hub = c.newHub(form, v.To) }))
 }
 
 // PaceEnds plans the ends of other watches, too ([watch.Pacer.Plan]).
@@ -136,8 +136,8 @@ func (c *Collections) PaceEnds(watches int, longest time.Duration) (after, withi
 // ends.
 func (c *Collections) EndWatches(within time.Duration) {
 	for _, r := range c.list() {
-		if v := r.view.Load(); v.watches != nil {
-			v.watches.EndWithin(within, watch.EndShutdown)
+		if v := r.view.Load(); v.hub != nil {
+			v.hub.EndWithin(within, watch.EndShutdown)
 		}
 	}
 }
@@ -146,8 +146,8 @@ func (c *Collections) EndWatches(within time.Duration) {
 // of the same resource.
 func (c *Collection) watchStats() watch.Stats {
 	stats := c.life.counts.watches.Stats()
-	if v := c.view.Load(); v.watches != nil {
-		stats.Behind = v.watches.Behind()
+	if v := c.view.Load(); v.hub != nil {
+		stats.Behind = v.hub.Behind()
 	}
 	return stats
 }

@@ -161,7 +161,7 @@ func TestBookmarksAreLearnedAfterTheLoad(t *testing.T) {
 				upstream: &upstream{revision: 9, watch: func(uint64) []string { return nil }},
 				beside:   func(string) string { return bookmark(9, annotations) },
 			}, 3*time.Second, Settings{Watches: true}, 90*time.Second)
-			if v := c.view.Load(); (v.watches != nil && v.watches.Form().Plain != nil) != known {
+			if v := c.view.Load(); (v.hub != nil && v.hub.Form().Plain != nil) != known {
 				t.Errorf("a bookmark with %q: it is known: %t", annotations, !known)
 			}
 		})

@@ -14,44 +14,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// change is one event of a watch.
-type change struct {
-	kind     string // wire.Added, wire.Modified or wire.Deleted
-	key      string
-	revision uint64
-	object   *index.Object // nil for a deletion
-	// gone is the object of a deletion as the event tells it, if watches are served.
-	gone *index.Object
-}
-
-// anotherPastError is a revision that cannot follow the highest one that was seen before.
-type anotherPastError struct{ highest, now uint64 }
-
-func (e anotherPastError) Error() string {
-	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.highest, e.now)
-}
-
-var errFull = errors.New("the byte bound leaves no room for this collection")
-
-// apply executes the change on a state and returns the object that it replaces or removes.
-func (ch change) apply(state index.Tree) (*index.Object, error) {
-	if ch.kind == wire.Deleted {
-		old := state.Remove(ch.key)
-		if old == nil {
-			return nil, wire.Inconsistent("revision %d deletes an object that is not there", ch.revision)
-		}
-		return old, nil
-	}
-	old := state.Set(ch.object)
-	switch {
-	case ch.kind == wire.Added && old != nil:
-		return nil, wire.Inconsistent("revision %d adds an object that is there already", ch.revision)
-	case ch.kind == wire.Modified && old == nil:
-		return nil, wire.Inconsistent("revision %d modifies an object that is not there", ch.revision)
-	}
-	return old, nil
-}
-
 // complete is a state that was loaded as a whole.
 type complete struct {
 	state    index.Tree
@@ -64,7 +26,7 @@ type complete struct {
 	freshness.Probe
 }
 
-// open begins with a complete state, in place of what was known before. Its size is on the budget's
+// open makes a complete state what is known, in place of what was known before. Its size is on the budget's
 // account already. If it has the same objects at the same revisions as the newest state before, those
 // who follow the collection go on: only what was created and deleted in between is told to nobody, as
 // after any list. Else they end.
@@ -93,11 +55,11 @@ func (c *Collection) open(l complete) {
 		newest:   l.state,
 		frame:    l.frame,
 	}
-	if old.watches != nil && l.form != nil && old.frame.Equal(l.frame) && sameRevisions(old.newest, l.state) {
-		v.watches = old.watches
-		v.watches.Renew(*l.form, v.live())
+	if old.hub != nil && l.form != nil && old.frame.Equal(l.frame) && sameRevisions(old.newest, l.state) {
+		v.hub = old.hub
+		v.hub.Renew(*l.form, v.span())
 	} else {
-		v.watches = c.newWatches(l.form, l.revision)
+		v.hub = c.newHub(l.form, l.revision)
 	}
 	c.publishLocked(v)
 }
@@ -115,7 +77,38 @@ func sameRevisions(a, b index.Tree) bool {
 	return same
 }
 
-// apply advances the newest state by one change. After errFull it has, but all does not fit.
+// change is one event of a watch, as the state takes it.
+type change struct {
+	kind     string // wire.Added, wire.Modified or wire.Deleted
+	key      string
+	revision uint64
+	object   *index.Object // nil for a deletion
+	// gone is the object of a deletion as the event has it, if watches are served.
+	gone *index.Object
+}
+
+// apply executes the change on a state and returns the object that it replaces or removes.
+func (ch change) apply(state index.Tree) (*index.Object, error) {
+	if ch.kind == wire.Deleted {
+		old := state.Remove(ch.key)
+		if old == nil {
+			return nil, wire.Inconsistent("revision %d deletes an object that is not there", ch.revision)
+		}
+		return old, nil
+	}
+	old := state.Set(ch.object)
+	switch {
+	case ch.kind == wire.Added && old != nil:
+		return nil, wire.Inconsistent("revision %d adds an object that is there already", ch.revision)
+	case ch.kind == wire.Modified && old == nil:
+		return nil, wire.Inconsistent("revision %d modifies an object that is not there", ch.revision)
+	}
+	return old, nil
+}
+
+var errFull = errors.New("the byte bound leaves no room for this collection")
+
+// apply advances the newest state by one change. errFull says that it has, and that there is no room for it.
 func (c *Collection) apply(ch change) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +136,7 @@ func (c *Collection) apply(ch change) error {
 		size += ch.gone.Size()
 		next.Superseded += ch.gone.Size()
 	}
-	if v.watches != nil {
+	if v.hub != nil {
 		next.Change = index.Change{Before: old, After: cmp.Or(ch.object, ch.gone), Deleted: ch.kind == wire.Deleted}
 	}
 	c.versions.Append(next)
@@ -191,67 +184,12 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	c.publishLocked(v.with(func(v *View) { v.To, v.heard, v.newest = rev, heard, state }))
 }
 
-// reframe replaces the frame by one that also knows the form of items.
-func (c *Collection) reframe(frame *wire.Frame) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v := c.view.Load()
-	if v.absence != reason.None {
-		return
-	}
-	if v.watches != nil {
-		v.watches.Reframe(frame)
-	}
-	c.publishLocked(v.with(func(v *View) { v.frame = frame }))
-}
-
-// follows notes whether a stream is being read that goes on from the interval's end.
-func (c *Collection) follows(stream bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if v := c.view.Load(); v.absence == reason.None && v.streams != stream {
-		c.publishLocked(v.with(func(v *View) { v.streams = stream }))
-	}
-}
-
-// reloads notes whether the state is being loaded anew, beside the one that is known.
-func (c *Collection) reloads(since time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if v := c.view.Load(); v.absence == reason.None {
-		c.publishLocked(v.with(func(v *View) { v.reloads = since }))
-	}
-}
-
-// floor is the revision below which no read of the upstream may fall that begins now.
-func (c *Collection) floor() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.highest
-}
-
-// aDay is more revisions than an etcd writes in a day (10,000 a second).
-const aDay = 864_000_000
-
-// observe takes in the revision that a read of the upstream gave, and the floor from before that read.
-// A revision below the floor is of another past; so is one that is far above: whoever restores etcd
-// may add a number to its revisions so that they do not seem to go back.
-func (c *Collection) observe(rev, floor uint64) error {
-	if rev < floor || floor > 0 && rev-floor > aDay {
-		return anotherPastError{highest: floor, now: rev}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.highest = max(c.highest, rev)
-	return nil
-}
-
 // maxGoals is how many goals are kept at most. With more, the last two become one: the state is as
 // new as the second when it comes there.
 const maxGoals = 256
 
 // expect records that the upstream had reached p.revision. It reports whether the interval has reached
-// it too; if not, the newest state counts as that new once it has. The caller follows a stream.
+// it too; if not, the newest state counts as new as the probe once it has. The caller reads a stream.
 func (c *Collection) expect(p probed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -272,6 +210,68 @@ func (c *Collection) expect(p probed) bool {
 	c.goals = slices.DeleteFunc(c.goals, func(g goal) bool { return p.Sent.Sub(g.Sent) >= c.limits.Staleness })
 	c.goals = append(c.goals, next)
 	return false
+}
+
+// floor is the revision that each read of the upstream must give, or a higher one, if it begins now.
+func (c *Collection) floor() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.highest
+}
+
+// anotherPastError is a revision that cannot follow the highest one that was seen before.
+type anotherPastError struct{ highest, now uint64 }
+
+func (e anotherPastError) Error() string {
+	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.highest, e.now)
+}
+
+// aDay is more revisions than an etcd writes in a day (10,000 a second).
+const aDay = 864_000_000
+
+// observe takes in the revision that a read of the upstream gave, and the floor from before that read.
+// A revision below the floor is of another past; so is one that is far above: whoever restores etcd
+// may add a number to its revisions so that they do not seem to go back.
+func (c *Collection) observe(rev, floor uint64) error {
+	if rev < floor || floor > 0 && rev-floor > aDay {
+		return anotherPastError{highest: floor, now: rev}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.highest = max(c.highest, rev)
+	return nil
+}
+
+// reframe replaces the frame by one that also knows the form of items.
+func (c *Collection) reframe(frame *wire.Frame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.view.Load()
+	if v.absence != reason.None {
+		return
+	}
+	if v.hub != nil {
+		v.hub.Reframe(frame)
+	}
+	c.publishLocked(v.with(func(v *View) { v.frame = frame }))
+}
+
+// follows notes whether the feed reads a stream that goes on from the interval's end.
+func (c *Collection) follows(stream bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.view.Load(); v.absence == reason.None && v.streams != stream {
+		c.publishLocked(v.with(func(v *View) { v.streams = stream }))
+	}
+}
+
+// reloads notes since when the state is loaded anew, beside the one that is known; zero: it is not.
+func (c *Collection) reloads(since time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v := c.view.Load(); v.absence == reason.None {
+		c.publishLocked(v.with(func(v *View) { v.reloads = since }))
+	}
 }
 
 // known reports whether there is a state, however old.
@@ -308,7 +308,7 @@ func (c *Collection) dropLocked(why reason.Reason) {
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
 	v.versions, v.epoch = c.versions, c.epoch
-	c.tellWatchesLocked(v, old)
+	c.tellHubLocked(v, old)
 	v.next, v.newer = make(chan struct{}), old.newer
 	newer := v.heard != old.heard || v.absence != old.absence
 	if newer {

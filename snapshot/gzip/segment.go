@@ -28,7 +28,7 @@ const (
 	pieceOverhead   = 16
 )
 
-// role is what the objects of a segment are where they are written.
+// role is where the objects of a segment are written.
 type role byte
 
 const (
@@ -43,7 +43,7 @@ type writing struct {
 	events bool
 }
 
-// role is that of the next objects, which may be the first.
+// role is that of the next segment. first: it begins what is written.
 func (w writing) role(first bool) role {
 	switch {
 	case w.events:
@@ -54,7 +54,7 @@ func (w writing) role(first bool) role {
 	return inList
 }
 
-// append appends an object, with what is before it.
+// append appends an object, the i-th of a list, with what comes before it.
 func (w writing) append(dst []byte, i int, o *index.Object) []byte {
 	if w.events {
 		return w.frame.AppendEvent(dst, wire.Added, o.Bytes)
@@ -68,23 +68,20 @@ func (w writing) append(dst []byte, i int, o *index.Object) []byte {
 // So a piece stays valid as long as the content of these two does not change (and they stay at the
 // beginning of the list, if they are there). For a changed object, two pieces are compressed again.
 type packed struct {
-	// numbers of the objects that it holds, and what they are there.
-	numbers []uint64
+	numbers []uint64 // of the objects that it holds
 	role    role
 	pieces  []piece
 	// deflated ends on a byte, and is not the end of its stream.
 	deflated []byte
-	// crc, shift and length are of what was compressed.
-	crc, shift uint32
-	length     uint32 // modulo 2³², as gzip has it
+	// crc and length are of what was compressed, length modulo 2³², as gzip has it. shift is the crcShift of length.
+	crc, shift, length uint32
 }
 
 // piece is a part of a segment.
 type piece struct {
-	numbers int32  // where those of its objects end in packed.numbers
-	bytes   int32  // where it ends in packed.deflated
-	crc     uint32 // of what was compressed
-	length  uint32
+	numbers     int32  // where those of its objects end in packed.numbers
+	bytes       int32  // where it ends in packed.deflated
+	crc, length uint32 // of what was compressed
 }
 
 func (p *packed) isOf(objects []*index.Object, is role) bool {
@@ -142,23 +139,21 @@ func (c *Compressor) compress(as writing, objects []*index.Object, is role, befo
 	if before != nil && before.role != is {
 		before = nil
 	}
-	first := is == beginsList
-	s := &packed{role: is, numbers: make([]uint64, 0, len(objects)), crc: 0, shift: crcOne}
+	s := &packed{role: is, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
 	e.out.Reset()
-	length, compressed := int64(0), int64(0)
-	var previous []*index.Object
-	old := 0 // the first piece of before that may be the next
+	compressed := int64(0)
+	var previous []*index.Object // of the piece before this one
+	from := 0                    // the first piece of before that may be the next one here
 	for rest := objects; len(rest) > 0; {
 		own := rest[:pieceLength(rest)]
+		first, second := is == beginsList && len(s.pieces) == 0, is == beginsList && len(s.pieces) == 1 // of the list
 		var p piece
-		second := first && len(previous) > 0 && len(previous) == len(s.numbers)
-		if at, found := before.find(old, previous, own, second); found {
-			p, old = before.pieces[at], at+1
+		if at, found := before.find(from, previous, own, second); found {
+			p, from = before.pieces[at], at+1
 			e.out.Write(before.bytesOf(at))
 		} else {
-			reference := e.render(&e.reference, as, previous, second)
-			plain := e.render(&e.plain, as, own, first && len(s.numbers) == 0)
-			e.deflate(plain, reference)
+			plain := e.render(&e.plain, as, own, first)
+			e.deflate(plain, e.render(&e.reference, as, previous, second))
 			p.crc, p.length = crc32.ChecksumIEEE(plain), uint32(len(plain)) // #nosec G115 -- modulo 2³² is meant
 			compressed += int64(len(plain))
 		}
@@ -168,20 +163,17 @@ func (c *Compressor) compress(as writing, objects []*index.Object, is role, befo
 		p.numbers, p.bytes = int32(len(s.numbers)), int32(e.out.Len()) // #nosec G115 -- bounded by segmentMost and an object's size
 		s.pieces = append(s.pieces, p)
 		shift := crcShift(int64(p.length))
-		s.crc, s.shift = crcJoin(s.crc, p.crc, shift), crcProduct(s.shift, shift)
-		length += int64(p.length)
+		s.crc, s.shift, s.length = crcJoin(s.crc, p.crc, shift), crcProduct(s.shift, shift), s.length+p.length
 		previous, rest = own, rest[len(own):]
 	}
 	s.deflated = bytes.Clone(e.out.Bytes())
-	s.length = uint32(length) // #nosec G115 -- modulo 2³² is meant
 	c.made.Add(1)
 	c.compressed.Add(compressed)
 	return s
 }
 
-// find looks, from one piece on, for the piece that holds these objects behind those before them.
-// Second says that those begin a list: there they lack the comma that they have elsewhere, to which
-// a piece may refer.
+// find looks, from one piece on, for one that holds own and follows one that holds before. A nil segment has
+// none. second: before begins a list. There it lacks a comma that it has elsewhere, to which the piece may refer.
 func (p *packed) find(from int, before, own []*index.Object, second bool) (at int, found bool) {
 	if p == nil {
 		return 0, false
@@ -215,13 +207,13 @@ func newEncoder() *encoder {
 	return e
 }
 
-// render writes objects into a buffer of the encoder's.
+// render writes objects into a buffer of the encoder's. first: they begin a list.
 func (e *encoder) render(buf *[]byte, as writing, objects []*index.Object, first bool) []byte {
 	out := (*buf)[:0]
 	for i, o := range objects {
 		at := i
 		if !first {
-			at++ // not the first of the list
+			at++ // any place but the first
 		}
 		out = as.append(out, at, o)
 	}

@@ -30,11 +30,11 @@ func (o *options) operatorsPort(a *app, observing *observing) admin.Config {
 			Window:      o.window,
 		},
 		Flags: flagsInForce(o.flags),
-		Hosts: names(address),
+		Hosts: ownNames(address),
 	}
 }
 
-// window is how far back the history of a resource is to reach.
+// window is how far back the history of a resource should reach.
 func (o *options) window(gvr schema.GroupVersionResource) time.Duration {
 	if window := o.cache.policy.For(gvr.Group, gvr.Resource).HistoryWindow; window > 0 {
 		return window
@@ -73,10 +73,10 @@ func (o *adminOptions) Validate() error {
 	return nil
 }
 
-// names are those that the port is known by, beside addresses and what nobody elsewhere can own: the
-// machine's, and that of the API server, which its proxy leaves in requests (kubectl get --raw
+// ownNames are names by which the admin port may be asked, beside those that it always knows ([admin.Config]): the
+// machine's, and the API server's, which stays in requests through its proxy (kubectl get --raw
 // …/pods/NAME:8081/proxy/statusz).
-func names(upstream *url.URL) []string {
+func ownNames(upstream *url.URL) []string {
 	names := []string{upstream.Hostname()}
 	if machine, err := os.Hostname(); err == nil {
 		names = append(names, machine)

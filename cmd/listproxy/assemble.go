@@ -176,7 +176,7 @@ func (o *options) newRights(api apiServer, observing *observing, log *slog.Logge
 	return r, nil
 }
 
-// feeds is what the upstream feeds, and what tells feeds that the upstream changes.
+// feeds are what is kept in memory, and what notices that the upstream changes.
 type feeds struct {
 	compressor  *gzip.Compressor
 	collections *snapshot.Collections
@@ -219,6 +219,6 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		return f, err
 	}
 	f.cluster = served
-	f.warmup = proxy.NewWarmup(o.cache.eagerly, served, f.collections, log)
+	f.warmup = proxy.NewWarmup(o.cache.eagerCollections, served, f.collections, log)
 	return f, nil
 }

@@ -22,22 +22,20 @@ import (
 type cacheOptions struct {
 	flags *pflag.FlagSet // to tell what was given
 
-	config string
-	eager  []string
-	bytes  string
-	// consistent says which lists of the newest state are answered from memory.
-	consistent string
-	// watches: watches and streaming lists are answered from memory.
-	watches   bool
-	history   time.Duration
-	staleness time.Duration
-	idle      time.Duration
-	selfCheck time.Duration
+	config     string
+	eager      []string
+	bytes      string
+	consistent string // a policy.ConsistentLists
+	watches    bool
+	history    time.Duration
+	staleness  time.Duration
+	idle       time.Duration
+	selfCheck  time.Duration
 
 	// What Validate makes of them.
-	byteBound int64
-	policy    *policy.Config
-	eagerly   []proxy.EagerCollection
+	byteBound        int64
+	policy           *policy.Config
+	eagerCollections []proxy.EagerCollection
 }
 
 // freshWait is how long a request waits for a revision that listproxy has not reached, before it is
@@ -95,7 +93,7 @@ func (o *cacheOptions) Validate() (err error) {
 		return err
 	}
 	o.policy = o.policy.With(policy.Switches{Consistent: policy.ConsistentLists(o.consistent), Watches: o.watches})
-	if o.eagerly, err = parseEager(o.policy, o.eager); err != nil {
+	if o.eagerCollections, err = parseEager(o.policy, o.eager); err != nil {
 		return fmt.Errorf("--eager: %w", err)
 	}
 	return nil

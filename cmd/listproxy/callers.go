@@ -10,8 +10,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// callerOptions say by what, besides a token, a caller is known, and for how long it is remembered
-// what one may do. Where kube-apiserver has such a flag, it has the same name.
+// callerOptions say whether certificates identify callers, as tokens do, and for how long the rights of callers
+// are remembered. A flag that kube-apiserver has too has the same name.
 type callerOptions struct {
 	clientCAFile string
 	reviewTTL    time.Duration

@@ -13,27 +13,27 @@ const (
 	gcPercent = 50
 	// otherMemory is for all but what is stored: requests, connections, stacks.
 	otherMemory = 512 << 20
-	// compressedPart is which part of what is stored compressed lists may take beside it.
-	compressedPart = 8
-	// compressedAnyway is what they may take if storage has no bound.
-	compressedAnyway = 256 << 20
-	// connectionMemory is what may be spent on each connection, of all memory: eight times what one takes
-	// at most.
-	connectionMemory                  = 1 << 20
+	// Compressed lists may take an eighth of the bound on what is stored, beside it; compressedUnbounded if there
+	// is no bound.
+	compressedPart      = 8
+	compressedUnbounded = 256 << 20
+	// Clients may have one connection for each connectionShare of the process's memory limit. A connection takes
+	// an eighth of that at most.
+	connectionShare                   = 1 << 20
 	leastConnections, mostConnections = 256, 20_000
 )
 
 // compressedBound returns how many bytes of compressed lists are kept, by the bound on what is stored.
 func compressedBound(stored int64) int64 {
 	if stored <= 0 {
-		return compressedAnyway
+		return compressedUnbounded
 	}
 	return stored / compressedPart
 }
 
 // connectionBound returns how many connections clients may have, by the limit of the process's memory.
 func connectionBound(limit int64) int {
-	return int(min(max(limit/connectionMemory, leastConnections), mostConnections))
+	return int(min(max(limit/connectionShare, leastConnections), mostConnections))
 }
 
 // tuneMemory sets how the Go runtime uses memory, by the bounds on what is stored, unless GOGC or

@@ -50,8 +50,8 @@ func (o *telemetryOptions) logger(w io.Writer) *slog.Logger {
 // flushTimeout is how long the last traces may take to be sent at the end.
 const flushTimeout = 5 * time.Second
 
-// observing is what tells operators what the process does, beside its log. The standard OTEL_*
-// variables of the environment configure it.
+// observing tells operators what the process does, beside its log: metrics, and traces, which the standard OTEL_*
+// variables of the environment configure.
 type observing struct {
 	*observe.Observer
 	traces  *sdktrace.TracerProvider // nil: none are wanted
@@ -65,7 +65,7 @@ func newObserving(ctx context.Context, log *slog.Logger) (*observing, error) {
 	}
 	o := &observing{traces: traces, metrics: telemetry.NewMetrics(version())}
 	if traces == nil {
-		o.Observer = observe.New(nil, o.metrics)
+		o.Observer = observe.New(nil, o.metrics) // a nil *TracerProvider would be no nil interface
 		return o, nil
 	}
 	log.Info("traces are sent")
@@ -85,12 +85,12 @@ func (o *observing) close(log *slog.Logger) {
 	}
 }
 
-// reviews returns send, observed.
+// reviews returns send, with each review counted and in the trace.
 func (o *observing) reviews(send authz.SendAs) authz.SendAs {
 	return observe.Asking(o.Observer, observe.PurposeReview, send) //nolint:bodyclose // a function is returned, and no response
 }
 
-// whoAmI returns send, observed.
+// whoAmI returns send, with each question who a caller is counted and in the trace.
 func (o *observing) whoAmI(send authz.SendAs) authz.SendAs {
 	return observe.Asking(o.Observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // a function is returned, and no response
 }

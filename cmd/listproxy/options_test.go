@@ -49,7 +49,7 @@ func TestOptions(t *testing.T) {
 	expect.NoError(t, err)
 	expect.Same(t, []proxy.EagerCollection{
 		eager("", "v1", "pods", media.JSON), eager("apps", "v1", "deployments", media.JSON), eager("example.com", "v1beta1", "widgets", media.JSON),
-	}, o.cache.eagerly)
+	}, o.cache.eagerCollections)
 	expect.Same(t, [2]int64{512 << 20, 64 << 20}, [2]int64{o.cache.byteBound, o.limits.answerBytes})
 	if o.callers.clientCA == nil || !o.audit.config.Enabled() {
 		t.Error("no CA of clients, or no audit log")
@@ -71,7 +71,7 @@ func TestNamesOfMadeCertificate(t *testing.T) {
 	} {
 		o, err := parse("--bind-address", address)
 		expect.NoError(t, err)
-		expect.Same(t, want, o.serving.namesOfMade([]string{"api.example.com"}))
+		expect.Same(t, want, o.serving.selfSignedHosts([]string{"api.example.com"}))
 	}
 }
 
@@ -165,7 +165,7 @@ func TestConfigAndEager(t *testing.T) {
 	expect.NoError(t, err)
 	expect.Same(t, []proxy.EagerCollection{
 		eager("", "v1", "pods", media.Protobuf), eager("", "v1", "pods", media.JSON), eager("apps", "v1", "deployments", media.MetadataJSON),
-	}, o.cache.eagerly)
+	}, o.cache.eagerCollections)
 }
 
 // TestMistakesAreMet: what people write by mistake is refused, with what they probably meant.

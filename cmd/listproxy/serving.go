@@ -105,30 +105,30 @@ func checkBindAddress(address string) error {
 // kube-apiserver speaks 1.2.
 func tlsVersions() []string { return []string{"VersionTLS12", "VersionTLS13"} }
 
-// namesOfMade are the names and addresses for a certificate made here, besides those of each: hosts, and
-// the address to serve on, if it is one.
-func (o *servingOptions) namesOfMade(hosts []string) []string {
+// selfSignedHosts are the names and addresses for a self-signed certificate, besides those that each has: hosts,
+// and the address to serve on, if it is one.
+func (o *servingOptions) selfSignedHosts(hosts []string) []string {
 	if ip := net.ParseIP(o.bindAddress); ip == nil || ip.IsUnspecified() {
 		return hosts
 	}
 	return append(slices.Clip(hosts), o.bindAddress)
 }
 
-// certificates returns those of both ports. hosts are more names that a made one is for.
+// certificates returns those of both ports. hosts are more names for a self-signed one.
 func (o *servingOptions) certificates(hosts []string, clientCA *serve.ClientCA, log *slog.Logger) (*serve.Certificates, error) {
 	config := serve.CertificatesConfig{CertFile: o.certFile, KeyFile: o.keyFile, ClientCA: clientCA, MinVersion: o.minVersion}
 	flags := "--tls-cert-file, --tls-private-key-file"
 	if o.certFile == "" {
 		flags = "--cert-dir"
 		var err error
-		if config.CertFile, config.KeyFile, err = serve.SelfSigned(o.certDir, o.namesOfMade(hosts)); err != nil {
+		if config.CertFile, config.KeyFile, err = serve.SelfSigned(o.certDir, o.selfSignedHosts(hosts)); err != nil {
 			return nil, fmt.Errorf("%s: %w", flags, err)
 		}
 		log.Info("serving with a certificate made here: clients need it", "file", config.CertFile)
 	}
-	made, err := serve.NewCertificates(config, log)
+	certificates, err := serve.NewCertificates(config, log)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flags, err)
 	}
-	return made, nil
+	return certificates, nil
 }

@@ -24,8 +24,8 @@ func (o *upstreamOptions) AddFlags(fs *pflag.FlagSet) {
 // Validate implements optionGroup.
 func (o *upstreamOptions) Validate() error { return nil }
 
-// reach returns the ways to the API server of a client configuration, which has listproxy's own
-// credentials. With impersonates, callers' requests can be sent with these.
+// reach returns the ways to the API server that config names. config has listproxy's own credentials; with
+// impersonates, requests of verified users can be sent with these too.
 func reach(config *rest.Config, impersonates bool, log *slog.Logger) (api apiServer, err error) {
 	if api.transports, err = upstream.New(config); err != nil {
 		return api, err

@@ -50,8 +50,8 @@ var remedies = map[string]string{
 		"(410), or it is too busy (429). Mend the client.",
 }
 
-// commons say what requests have in common that are not forwarded for a reason.
-var commons = map[string]string{
+// shared says what requests have in common that have no [reason.Reason].
+var shared = map[string]string{
 	string(withConsistentLists): "They name no resourceVersion: they ask for the newest state.",
 	string(withWatches):         "They are watches and streaming lists.",
 	string(whyRefused):          "kube-apiserver did not answer them with what they asked for.",
@@ -68,7 +68,7 @@ func advise(rows []Row) []Advice {
 			what := cmp.Or(string(form.Reason), string(form.AnsweredBy))
 			if found[what] == nil {
 				found[what] = &Advice{
-					What: what, Why: cmp.Or(commons[what], form.Reason.Explain()),
+					What: what, Why: cmp.Or(shared[what], form.Reason.Explain()),
 					Do: cmp.Or(remedies[what], form.Reason.Remedy()),
 				}
 			}

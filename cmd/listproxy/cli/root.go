@@ -9,12 +9,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Root makes cmd, which has all its commands by now, the command at the top. What goes wrong in it,
-// and below it, is an error that main writes, and that [ExitCode] knows: all that a command refuses
-// before it runs, in flags, Args and PreRunE, is a UsageError.
+// Root makes cmd the command at the top; all commands must be in it by now. Cobra prints no errors then: main
+// does. What a command refuses before it runs, in flags, Args and PreRunE, becomes a [UsageError].
 //
-// removed has what earlier versions had, a flag or a command, written as after the program's name
-// ("--gone", "command --gone", "command gone"), and what to do instead.
+// removed has the flags and commands of earlier versions, written as after the program's name ("--gone",
+// "command --gone", "command gone"), and what to do instead.
 func Root(cmd *cobra.Command, removed map[string]string) {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.InitDefaultHelpCmd()
@@ -28,7 +27,7 @@ func Root(cmd *cobra.Command, removed map[string]string) {
 	strict(cmd, removed)
 }
 
-// strict makes what cmd, or a command below it, refuses before it runs a UsageError.
+// strict has cmd, and each command below it, refuse unknown commands and arguments, with a [UsageError].
 func strict(cmd *cobra.Command, removed map[string]string) {
 	check, prepare := cmd.Args, cmd.PreRunE
 	if cmd.HasSubCommands() {
@@ -58,7 +57,7 @@ func strict(cmd *cobra.Command, removed map[string]string) {
 	}
 }
 
-// unlessRemoved returns err, or what to do instead of a word after cmd that was removed.
+// unlessRemoved returns err, or what to do instead if the word after cmd is one that was removed.
 func unlessRemoved(cmd *cobra.Command, word string, removed map[string]string, err error) error {
 	said := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()) + " " + word)
 	if instead, gone := removed[said]; gone {
@@ -67,6 +66,7 @@ func unlessRemoved(cmd *cobra.Command, word string, removed map[string]string, e
 	return err
 }
 
+// usage makes an error a [UsageError].
 func usage(err error) error {
 	if err == nil {
 		return nil

@@ -129,14 +129,14 @@ func (c *Collections) restart(r *running, pause time.Duration) {
 // not have that one. It returns the revision, and where the next check begins. The error is a
 // mismatchError only if the difference was confirmed; any other means that there is no verdict.
 func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) (rev uint64, next checks.Place, err error) {
-	cmp := &comparison{source: c.source(r.resource)}
+	comparer := &comparison{source: c.source(r.resource)}
 	for try := 1; ; try++ {
 		s, absence := r.newest()
 		if absence != reason.None {
 			return rev, at, absenceError{absence}
 		}
 		rev = s.Revision
-		next, err = c.compareAt(ctx, cmp, s, at)
+		next, err = c.compareAt(ctx, comparer, s, at)
 		if wrong, is := errors.AsType[*mismatchError](err); is {
 			next, err = at, c.confirm(ctx, r, s, wrong)
 		}
@@ -149,7 +149,7 @@ func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) 
 // compareAt compares a part of s by name and revision, a page of it byte by byte, and what is made
 // of it in memory. It returns where to go on. A part that the upstream does not answer is skipped,
 // so that one page that it never answers does not keep all others from being checked.
-func (c *Collections) compareAt(ctx context.Context, cmp *comparison, s Snapshot, at checks.Place) (next checks.Place, err error) {
+func (c *Collections) compareAt(ctx context.Context, comparer *comparison, s Snapshot, at checks.Place) (next checks.Place, err error) {
 	next = at
 	end, wrong := s.tree.Check(at.Names, namesAtOnce)
 	if len(wrong) > 0 {
@@ -157,7 +157,7 @@ func (c *Collections) compareAt(ctx context.Context, cmp *comparison, s Snapshot
 	}
 	for begun := time.Now(); time.Since(begun) < namesFor; {
 		asked := time.Now()
-		next.Names, err = cmp.names(ctx, s, next.Names, namesPage, pageBytes)
+		next.Names, err = comparer.names(ctx, s, next.Names, namesPage, pageBytes)
 		if isMismatch(err) {
 			return at, err
 		}
@@ -175,14 +175,14 @@ func (c *Collections) compareAt(ctx context.Context, cmp *comparison, s Snapshot
 	}
 	limit := s.tree.PageLimit(from, bytesPage, pageBytes)
 	page := s.Page(index.Query{Start: from, Limit: limit}, nil)
-	if wrong = cmp.checkObjects(s.Frame, page.Objects); len(wrong) == 0 && c.config.Compressor != nil {
+	if wrong = comparer.checkObjects(s.Frame, page.Objects); len(wrong) == 0 && c.config.Compressor != nil {
 		wrong = c.config.Compressor.Check(s.Frame, page.Objects)
 	}
 	if len(wrong) > 0 {
 		return at, &mismatchError{differences: wrong}
 	}
 	next.Bytes = page.Next
-	return next, errors.Join(err, cmp.page(ctx, s, from, limit))
+	return next, errors.Join(err, comparer.page(ctx, s, from, limit))
 }
 
 // checkObjects names objects whose bytes differ from the labels and fields that are kept beside

@@ -135,7 +135,7 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 	c.mu.RLock()
 	since = r.verification.since
 	c.mu.RUnlock()
-	cmp := &comparison{source: c.source(r.resource)}
+	comparer := &comparison{source: c.source(r.resource)}
 	from, tries := "", 0
 	for {
 		v := r.view.Load()
@@ -147,7 +147,7 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 		}
 		s, asked := v.state(), time.Now()
 		limit := s.tree.PageLimit(from, bytesPage, pageBytes)
-		err = cmp.page(c.ctx, s, from, limit)
+		err = comparer.page(c.ctx, s, from, limit)
 		if wrong, is := errors.AsType[*mismatchError](err); is {
 			err = c.confirm(c.ctx, r, s, wrong)
 		}

@@ -40,7 +40,7 @@ const (
 )
 
 // reflector keeps what it reads of the objects of one resource, and tells what changes. It lists
-// them, and then follows watches, each from where the last one came to its timeout. After anything
+// them, and then follows watches, one after the other, as long as each ends at its timeout. After anything
 // else it lists again, and tells what has changed meanwhile: etcd may have been restored.
 //
 // It is not one of client-go's, since those do not say whether their watch is open
@@ -64,7 +64,7 @@ type reflector[V any] struct {
 	known map[string]V
 	// refused: it may not be listed, or not be watched, or it is not there.
 	refused bool
-	// open: there was a watch, and nothing has failed since. heard is when the upstream last said something,
+	// open: there is or was a watch, and nothing has failed since. heard is when the upstream last said something,
 	// closed when something failed.
 	open          bool
 	heard, closed time.Time
@@ -97,7 +97,7 @@ func (r *reflector[V]) run(ctx context.Context) {
 			return
 		}
 		if !errors.Is(err, errSilent) {
-			r.hear(false)
+			r.setOpen(false)
 		}
 		refused, pause := isRefused(err), &retry
 		if refused {
@@ -190,13 +190,13 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 		return "", errors.Join(context.Cause(ctx), err)
 	}
 	defer w.Stop()
-	r.hear(true)
+	r.setOpen(true)
 	for event := range w.ResultChan() {
 		silence.Reset(streamSilence)
 		if revision, err = r.take(event); err != nil {
 			return "", errors.Join(context.Cause(ctx), err)
 		}
-		r.hear(true)
+		r.setOpen(true)
 	}
 	// What the upstream counts by is another clock.
 	if early := time.Since(asked) < time.Duration(seconds-1)*time.Second; early || ctx.Err() != nil {
@@ -257,8 +257,8 @@ func (r *reflector[V]) tell(c change[V]) {
 	}
 }
 
-// hear notes that the upstream has said something on a watch now, or that a watch or a list has failed.
-func (r *reflector[V]) hear(open bool) {
+// setOpen notes that the upstream has said something on a watch now, or that a watch or a list has failed.
+func (r *reflector[V]) setOpen(open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -277,8 +277,8 @@ func (r *reflector[V]) ready() bool {
 	return r.known != nil || r.refused
 }
 
-// get returns what is known of an object. current: a change of before [snapshot.Skew] would be known, unless
-// the API server itself is late to tell of it.
+// get returns what is known of an object. current: a change that is older than [snapshot.Skew] would be known,
+// unless the API server itself is late to tell of it.
 func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

@@ -232,7 +232,7 @@ func TestReflectorBeforeASuspension(t *testing.T) {
 	if _, _, current := r.get(""); current {
 		t.Error("current before anything was heard")
 	}
-	r.hear(true)
+	r.setOpen(true)
 	if _, _, current := r.get(""); !current {
 		t.Error("what was heard just now is not current")
 	}

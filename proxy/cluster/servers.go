@@ -56,7 +56,7 @@ const (
 // It is safe for concurrent use.
 type servers struct {
 	leases  reflector[string] // their holders
-	version rest.Interface    // for /version, each time over another connection: a balancer chooses by connection who answers
+	version rest.Interface    // for /version, over a new connection each time: a balancer chooses by connection who answers
 	changed func(what string)
 	log     *slog.Logger
 }
@@ -154,11 +154,11 @@ func (s *servers) leaseChanged(c change[string]) {
 
 // followVersion asks for /version again and again until ctx ends.
 func (s *servers) followVersion(ctx context.Context) {
-	var heard versions
+	var answered versions
 	for {
 		if said, err := s.askVersion(ctx); err != nil {
 			s.log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
-		} else if heard.hear(said, time.Now()) {
+		} else if answered.hear(said, time.Now()) {
 			s.report("version " + said.GitVersion + " answers")
 		}
 		if !clock.Sleep(ctx, wait.Jitter(versionEvery, 0.2)) {
@@ -177,9 +177,9 @@ func (s *servers) askVersion(ctx context.Context) (said version.Info, err error)
 
 // versions says when the version behind one address changes.
 type versions struct {
-	known version.Info // as of the last change
-	since time.Time    // zero: there was none
-	mixed bool         // since then another one has answered, too
+	known version.Info // the first, or since the last change
+	since time.Time    // when the last change was; zero: there was none
+	mixed bool         // another version has answered since then, too
 }
 
 // hear takes in the version that was said, and says whether that is a change. While two versions answer

@@ -86,20 +86,20 @@ type openWatch struct {
 	// Of the answer, once there is one.
 	body io.ReadCloser
 
-	mu     sync.Mutex
-	events kubehttp.EventFraming // of what was passed on
-	short  bool                  // the answer is no stream of events
-	ending bool                  // it is to end, after the event under way
-	over   bool                  // nothing more is passed on
+	mu      sync.Mutex
+	events  kubehttp.EventFraming // of what was passed on
+	refused bool                  // the answer is no stream of events, and ends by itself
+	ending  bool                  // the watch is to end, after the event under way
+	over    bool                  // nothing more is passed on
 }
 
-// end ends the watch, now or after the event under way.
+// end ends the watch: after the event under way, or now if none is or nobody can tell.
 func (w *openWatch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ending = true
 	framed := w.events.Known() || w.events.Compressed()
-	if !w.short && (w.body == nil || !framed || w.events.Between()) {
+	if !w.refused && (w.body == nil || !framed || w.events.Between()) {
 		w.endLocked()
 	}
 }
@@ -121,7 +121,7 @@ func (w *openWatch) answered(res *http.Response) error {
 	case w.over:
 		return errWatchEnded // the request was canceled, so the body may not come
 	default:
-		w.short = true
+		w.refused = true
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (rec *Record) log(log *slog.Logger) {
 	case DecisionServe:
 		attrs = append(attrs, slog.String("cacheStatus", kubehttp.CacheHit(rec.labels.semantics)), slog.Uint64("revision", rec.served.Revision))
 	}
-	if !rec.whole {
+	if !rec.returned {
 		attrs = append(attrs, slog.Bool("broken", true))
 	}
 	log.LogAttrs(context.WithoutCancel(r.Context()), telemetry.LevelAccess, "request", attrs...)

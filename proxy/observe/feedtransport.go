@@ -16,16 +16,16 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
-// feedName says which feed it is.
-type feedName struct {
+// feed says which feed it is.
+type feed struct {
 	resource       schema.GroupResource
 	version        string
 	representation media.Representation
 }
 
 // labels are those of its metrics.
-func (n feedName) labels(more ...string) []string {
-	return append([]string{n.resource.String(), n.version, string(n.representation)}, more...)
+func (f feed) labels(more ...string) []string {
+	return append([]string{f.resource.String(), f.version, string(f.representation)}, more...)
 }
 
 // FeedTransport observes the requests by which feeds read the upstream at base; next sends them.
@@ -43,18 +43,18 @@ type feedTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	name, ok := t.feed(r)
+	of, ok := t.feedOf(r)
 	if !ok {
 		return t.next.RoundTrip(r)
 	}
 	kind := source.KindOf(r.Context())
-	res, end, err := t.observer.spans.send("feed "+string(kind), named{t.next, name}, r)
+	res, end, err := t.observer.spans.send("feed "+string(kind), describing{t.next, of}, r)
 	code := 0
 	if err == nil {
 		code = res.StatusCode
 	}
 	m := t.observer.metrics
-	m.feedRequests.WithLabelValues(name.labels(string(kind), codeLabel(code))...).Inc()
+	m.feedRequests.WithLabelValues(of.labels(string(kind), codeLabel(code))...).Inc()
 	m.asked(purposeFeed, code)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	streams := kind == source.ForLoad || kind == source.ForWatch
 	body := &feedBody{
 		ReadCloser: res.Body, end: end,
-		received: m.feedReceived.WithLabelValues(name.labels()...), events: m.feedEvents.WithLabelValues(name.labels()...),
+		received: m.feedReceived.WithLabelValues(of.labels()...), events: m.feedEvents.WithLabelValues(of.labels()...),
 	}
 	if streams && res.StatusCode == http.StatusOK {
 		body.framing = kubehttp.FramingOf(res.Header)
@@ -71,14 +71,14 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// feed says which feed a request is of.
-func (t *feedTransport) feed(r *http.Request) (feedName, bool) {
+// feedOf says which feed a request is of.
+func (t *feedTransport) feedOf(r *http.Request) (feed, bool) {
 	path := strings.TrimPrefix(r.URL.Path, t.prefix)
 	info, err := policy.RequestInfo(r.Method, &url.URL{Path: path})
 	if err != nil || !info.IsResourceRequest || source.KindOf(r.Context()) == "" {
-		return feedName{}, false
+		return feed{}, false
 	}
-	return feedName{
+	return feed{
 		resource: schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, version: info.APIVersion,
 		representation: representationOf(r.Header.Get("Accept")),
 	}, true
@@ -98,17 +98,17 @@ func representationOf(accept string) media.Representation {
 	return media.JSON
 }
 
-// named says in the span of a request which feed it is of.
-type named struct {
+// describing says in the span of a request which feed it is of.
+type describing struct {
 	http.RoundTripper
-	feed feedName
+	feed feed
 }
 
 // RoundTrip implements http.RoundTripper.
-func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
+func (d describing) RoundTrip(r *http.Request) (*http.Response, error) {
 	trace.SpanFromContext(r.Context()).SetAttributes(
-		attrResource.String(n.feed.resource.String()), attrRepresentation.String(string(n.feed.representation)))
-	return n.RoundTripper.RoundTrip(r)
+		attrResource.String(d.feed.resource.String()), attrRepresentation.String(string(d.feed.representation)))
+	return d.RoundTripper.RoundTrip(r)
 }
 
 // feedBody counts what a feed reads, and ends its span when it has read it.

@@ -61,7 +61,7 @@ func (l *servedResources) add(gvr schema.GroupVersionResource) string {
 // API servers have as many resources as they have metrics, so what looks unlike a resource of
 // Kubernetes has no label all the same.
 func (rec *Record) resource(code int) string {
-	gvr := rec.named()
+	gvr := rec.namedResource()
 	if gvr.Resource == "" {
 		return OtherLabel
 	}
@@ -80,9 +80,9 @@ func (o *Observer) serves(gvr schema.GroupVersionResource) bool {
 	return o.Serves != nil && o.Serves(gvr.Group, gvr.Version, gvr.Resource)
 }
 
-// named is the resource that the path of a request names, if it was not refused; whether there is
-// such a resource is not said.
-func (rec *Record) named() schema.GroupVersionResource {
+// namedResource is the resource that the path of a request names, if it was not refused. There may be no such
+// resource.
+func (rec *Record) namedResource() schema.GroupVersionResource {
 	switch {
 	case rec.labels.decision != DecisionServe && rec.labels.decision != DecisionForward:
 		return schema.GroupVersionResource{}

@@ -49,7 +49,7 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 			record.request = r
 			defer record.end() // also of an answer that is broken off by a panic
 			next.ServeHTTP(&record.answer, r)
-			record.whole = true
+			record.returned = true
 		}
 		if o.spans == nil || r.Method == http.MethodConnect { // the requests in a tunnel have spans
 			handle(record.request)

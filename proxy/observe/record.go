@@ -22,11 +22,11 @@ type Record struct {
 	answer   CountingWriter
 	request  *http.Request // its context has the record and the span
 
-	begun   time.Time
-	labels  requestLabels // without the code
-	long    bool
-	whole   bool // the handler has returned in order
-	ignored bool
+	begun    time.Time
+	labels   requestLabels // without the code
+	long     bool          // it may take as long as its client likes
+	returned bool          // the handler has, without a panic
+	ignored  bool
 
 	list   policy.Request
 	served Served
@@ -68,10 +68,9 @@ func RecordOf(ctx context.Context) *Record {
 // begin begins a record. It must be ended.
 func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
 	ctx := &recordContext{r.Context(), Record{observer: o, begun: time.Now(), answer: CountingWriter{ResponseWriter: w}}}
-	s := &ctx.record
-	s.labels.resource = OtherLabel
-	s.request = r.WithContext(ctx)
-	return s
+	ctx.record.labels.resource = OtherLabel
+	ctx.record.request = r.WithContext(ctx)
+	return &ctx.record
 }
 
 // Begun returns when the request came.
@@ -101,8 +100,8 @@ func (rec *Record) Decided(list policy.Request, semantics policy.Semantics, reas
 // Serving notes what is about to be written from memory.
 func (rec *Record) Serving(answer Served) { rec.served = answer }
 
-// Forwarding returns what sends the request to the upstream: by via, in a span. end is to be called
-// when the answer is over.
+// Forwarding returns what sends the request to the upstream: via, in a span. end is to be called when the
+// answer is over.
 func (rec *Record) Forwarding(via http.RoundTripper) (_ http.RoundTripper, end func()) {
 	if rec.observer == nil || rec.observer.spans == nil {
 		return via, func() {}
@@ -146,7 +145,7 @@ func (rec *Record) end() {
 	if rec.ignored {
 		return
 	}
-	if rec.whole && rec.answer.Code == 0 {
+	if rec.returned && rec.answer.Code == 0 {
 		rec.answer.Code = http.StatusOK // as net/http says for a handler that wrote nothing
 	}
 	rec.labels.resource, rec.labels.verb, rec.labels.code = rec.resource(rec.answer.Code), verbOf(rec.request), rec.answer.Code
@@ -179,12 +178,12 @@ func (rec *Record) describe(span trace.Span) {
 	}
 	span.SetName(name)
 	span.SetAttributes(attributes...)
-	if !rec.whole {
+	if !rec.returned {
 		span.SetStatus(codes.Error, "the answer was broken off")
 	}
 }
 
-// CountingWriter counts what is written. It knows nothing of who wants to know.
+// CountingWriter counts what is written.
 type CountingWriter struct {
 	http.ResponseWriter
 	Code  int // of the final answer; 0 until it has begun

@@ -4,5 +4,5 @@ package serve
 
 import "net/http"
 
-// takeHeaderValues has nothing to do: before Go 1.27, net/http does not count the values of headers.
-func takeHeaderValues(server *http.Server) *http.Server { return server }
+// allowHeaderValues has nothing to do: before Go 1.27, net/http does not count the values of headers.
+func allowHeaderValues(server *http.Server) *http.Server { return server }

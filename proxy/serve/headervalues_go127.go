@@ -4,9 +4,9 @@ package serve
 
 import "net/http"
 
-// takeHeaderValues lets a request have as many header values as at kube-apiserver from 1.38 on: net/http
-// itself refuses more than 500 with 431. Their bytes are bounded by MaxHeaderBytes.
-func takeHeaderValues(server *http.Server) *http.Server {
+// allowHeaderValues allows as many header values in a request as kube-apiserver does from 1.38 on: net/http
+// itself answers 431 to more than 500. MaxHeaderBytes bounds their bytes.
+func allowHeaderValues(server *http.Server) *http.Server {
 	server.MaxHeaderValueCount = 16384
 	return server
 }

@@ -32,7 +32,7 @@ const (
 // for a while finds its streams open, and TCP's own keep-alive finds who is gone. Serve clients with
 // ServeTLS(listener, "", ""), since tlsConfig has the certificate, and tunnels with Serve([Tunnels]).
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
-	return takeHeaderValues(&http.Server{
+	return allowHeaderValues(&http.Server{
 		Handler:           handler,
 		TLSConfig:         tlsConfig,
 		ConnContext:       connectionContext,

@@ -47,15 +47,15 @@ type AnswerWriter struct {
 	limit   time.Duration
 	log     *slog.Logger
 
-	mu sync.Mutex
+	mu      sync.Mutex
+	writing bool      // something is being written
+	since   time.Time // when that began
+	stalled bool      // the answer was ended
 	// timer runs on when a write has ended: to stop and reset it for each event of a watch would cost
 	// more. When it ends, it is set again if there is a write that is younger, and not otherwise: so
 	// an idle watch has none.
-	timer   *time.Timer
-	runs    bool      // timer does
-	busy    bool      // something is being written
-	since   time.Time // when it began to be
-	stalled bool
+	timer     *time.Timer
+	timerRuns bool
 }
 
 // NewAnswerWriter returns what the answer to r is written with. A limit of 0 is none.
@@ -68,7 +68,7 @@ func (a *AnswerWriter) Write(p []byte) (written int, err error) {
 	for {
 		chunk := p[:min(len(p), stallChunk)]
 		n := 0
-		err = a.within(func() (err error) { n, err = a.ResponseWriter.Write(chunk); return err })
+		err = a.limited(func() (err error) { n, err = a.ResponseWriter.Write(chunk); return err })
 		written += n
 		if p = p[n:]; err != nil || len(p) == 0 {
 			return written, err
@@ -77,13 +77,13 @@ func (a *AnswerWriter) Write(p []byte) (written int, err error) {
 }
 
 // FlushError is what [http.ResponseController.Flush] calls.
-func (a *AnswerWriter) FlushError() error { return a.within(a.control.Flush) }
+func (a *AnswerWriter) FlushError() error { return a.limited(a.control.Flush) }
 
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (a *AnswerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// within writes, and ends the answer if that takes too long.
-func (a *AnswerWriter) within(write func() error) error {
+// limited writes, and ends the answer if that takes too long.
+func (a *AnswerWriter) limited(write func() error) error {
 	if a.limit <= 0 {
 		return write()
 	}
@@ -93,7 +93,7 @@ func (a *AnswerWriter) within(write func() error) error {
 	err := write()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.busy = false; a.stalled {
+	if a.writing = false; a.stalled {
 		return errors.Join(errStalled, err)
 	}
 	return err
@@ -106,15 +106,15 @@ func (a *AnswerWriter) begin() bool {
 	if a.stalled {
 		return false
 	}
-	a.busy, a.since = true, time.Now()
+	a.writing, a.since = true, time.Now()
 	switch {
-	case a.runs:
+	case a.timerRuns:
 	case a.timer == nil:
 		a.timer = time.AfterFunc(a.limit, a.expire)
 	default:
 		a.timer.Reset(a.limit)
 	}
-	a.runs = true
+	a.timerRuns = true
 	return true
 }
 
@@ -124,8 +124,8 @@ func (a *AnswerWriter) expire() {
 	defer a.mu.Unlock()
 	left := a.limit - time.Since(a.since)
 	switch {
-	case !a.busy:
-		a.runs = false
+	case !a.writing:
+		a.timerRuns = false
 	case a.stalled: // and the stream has not ended
 		if conn, ok := a.request.Context().Value(connectionKey{}).(net.Conn); ok {
 			_ = conn.Close()

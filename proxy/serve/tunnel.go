@@ -157,7 +157,7 @@ func (w hijackable) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func NewConnect(tunnels *Tunnels, tlsConfig *tls.Config, observer *observe.Observer, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	return takeHeaderValues(&http.Server{
+	return allowHeaderValues(&http.Server{
 		Handler:           observer.Observe(newConnectHandler(tunnels, log), log),
 		TLSConfig:         tlsConfig,
 		Protocols:         protocols,

@@ -2,12 +2,8 @@ package wire
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"slices"
-	"strconv"
-
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // The types of watch events.
@@ -29,8 +25,8 @@ func appendEvent(dst []byte, e Encoding, kind string, form ItemForm, item []byte
 	return append(append(dst, item[skip:]...), e.eventEnd()...)
 }
 
-// AppendEventHead and EventEnd are AppendEvent for an item that is not copied: they are what comes
-// before an item of that size, whose first skip bytes are left out, and after it.
+// AppendEventHead and [Frame.EventEnd] are AppendEvent for an item that is not copied. AppendEventHead appends
+// what comes in an event before an item of that size, whose first skip bytes are left out.
 func (f *Frame) AppendEventHead(dst []byte, kind string, size int) (out []byte, skip int) {
 	return f.Encoding.appendEventHead(dst, kind, f.Item, size)
 }
@@ -77,140 +73,4 @@ func (b *Bookmark) AppendTo(dst []byte, revision uint64) []byte {
 		return dst // it was possible when the form was learned
 	}
 	return appendEvent(dst, b.encoding, Bookmarked, b.form, item)
-}
-
-// Event framing in JSON: {"type":"ADDED","object":{…}} and a line break.
-const (
-	jsonEventType   = `{"type":"`
-	jsonEventObject = `","object":`
-	jsonEventEnd    = "}\n"
-)
-
-// appendEventHead implements Encoding.
-func (jsonEncoding) appendEventHead(dst []byte, kind string, form ItemForm, _ int) (out []byte, skip int) {
-	dst = append(append(append(dst, jsonEventType...), kind...), jsonEventObject...)
-	if form.lead != "" {
-		return append(append(dst, '{'), form.lead...), 1
-	}
-	return dst, 0
-}
-
-// eventEnd implements Encoding.
-func (jsonEncoding) eventEnd() string { return jsonEventEnd }
-
-// framed says whether a record is an event with this object, as appendEvent writes it.
-func (jsonEncoding) framed(record []byte, ev Event) bool {
-	head := len(jsonEventType) + len(ev.Kind) + len(jsonEventObject)
-	return len(record) == head+len(ev.Object)+len(jsonEventEnd) &&
-		string(record[:head]) == jsonEventType+ev.Kind+jsonEventObject && bytes.HasSuffix(record, []byte(jsonEventEnd))
-}
-
-// Revise implements Encoding.
-func (jsonEncoding) Revise(item []byte, revision uint64) (before, instead, after []byte, err error) {
-	from, to := -1, -1
-	err = members(item, func(key string, metadata []byte) error {
-		if key != "metadata" {
-			return nil
-		}
-		return members(metadata, func(key string, value []byte) error {
-			if key == "resourceVersion" {
-				from = cap(item) - cap(value) // both end with the same memory
-				to = from + len(value)
-			}
-			return nil
-		})
-	})
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	if from < 0 {
-		return nil, nil, nil, fmt.Errorf("%w: an object without resourceVersion", errShape)
-	}
-	return item[:from], strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), item[to:], nil
-}
-
-// lengthPrefix is the length before each event in protobuf: four bytes, big endian.
-const lengthPrefix = 4
-
-// appendEventHead implements Encoding: a WatchEvent with the type in field 1 and, in field 2, a
-// RawExtension around the object in its envelope.
-func (protobufEncoding) appendEventHead(dst []byte, kind string, form ItemForm, size int) (out []byte, skip int) {
-	typeMeta := protowire.SizeBytes(len(form.APIVersion)) + protowire.SizeBytes(len(form.Kind)) + 2
-	envelope := len(protobufMagic) + 1 + protowire.SizeBytes(typeMeta) + 1 + protowire.SizeBytes(size) + len(envelopeEnd)
-	extension := 1 + protowire.SizeBytes(envelope)
-	event := 1 + protowire.SizeBytes(len(kind)) + 1 + protowire.SizeBytes(extension)
-
-	dst = binary.BigEndian.AppendUint32(dst, uint32(event)) // #nosec G115 -- maxEvent bounds what is kept
-	dst = appendWireString(dst, 1, kind)
-	dst = appendWireLength(dst, 2, extension)
-	dst = appendWireLength(dst, 1, envelope)
-	dst = append(dst, protobufMagic...)
-	dst = appendWireLength(dst, 1, typeMeta)
-	dst = appendWireString(dst, 1, form.APIVersion)
-	dst = appendWireString(dst, 2, form.Kind)
-	return appendWireLength(dst, 2, size), 0
-}
-
-// eventEnd implements Encoding.
-func (protobufEncoding) eventEnd() string { return envelopeEnd }
-
-// envelopeEnd are the empty contentEncoding and contentType of an envelope.
-const envelopeEnd = "\x1a\x00\x22\x00"
-
-func appendWireLength(dst []byte, number protowire.Number, length int) []byte {
-	dst = protowire.AppendTag(dst, number, protowire.BytesType)
-	return protowire.AppendVarint(dst, uint64(length)) // #nosec G115 -- a length
-}
-
-// framed says whether a record is an event with this object, as appendEvent writes it.
-func (p protobufEncoding) framed(record []byte, ev Event) bool {
-	e, err := openEnvelope(ev.Object)
-	if err != nil {
-		return false
-	}
-	var buf [256]byte
-	head, _ := p.appendEventHead(buf[:0], ev.Kind, ItemForm{APIVersion: e.apiVersion, Kind: e.kind}, len(e.raw))
-	head = head[lengthPrefix:]
-	return len(record) == len(head)+len(e.raw)+len(envelopeEnd) &&
-		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(envelopeEnd))
-}
-
-// Revise implements Encoding. The length of the metadata changes too, so what comes in it before the
-// revision is copied: names.
-func (protobufEncoding) Revise(item []byte, revision uint64) (before, instead, after []byte, err error) {
-	const metadataField, revisionField = 1, 6
-	content, from, err := only(item, metadataField)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	was, at, err := only(content, revisionField)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	field := appendWireString(nil, revisionField, strconv.FormatUint(revision, 10))
-	left := len(content) - at - 1 - protowire.SizeBytes(len(was)) // of the metadata, after the revision
-	end := from + 1 + protowire.SizeBytes(len(content))
-	instead = appendWireLength(nil, metadataField, at+len(field)+left)
-	return item[:from], slices.Concat(instead, content[:at], field), item[end-left:], nil
-}
-
-// only returns the content of a message's only field of that number, whose tag has one byte, and
-// where the field begins.
-func only(message []byte, number protowire.Number) (content []byte, at int, err error) {
-	at = -1
-	err = wireFields(message, func(f wireField) error {
-		if f.number != number {
-			return nil
-		}
-		if f.kind != protowire.BytesType || at >= 0 {
-			return f.unknown("an object")
-		}
-		content = f.content
-		at = cap(message) - cap(content) - protowire.SizeBytes(len(content)) + len(content) - 1
-		return nil
-	})
-	if err == nil && (at < 0 || uint64(message[at]) != protowire.EncodeTag(number, protowire.BytesType)) {
-		err = fmt.Errorf("%w: no field %d, or its length is written with more bytes than it takes", errShape, number)
-	}
-	return content, at, err
 }

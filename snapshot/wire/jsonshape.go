@@ -1,10 +1,14 @@
 package wire
 
-import "strconv"
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+)
 
-// The API server has two ways to write JSON. Built-in types keep the
-// order of their Go structs, and their items carry no kind and apiVersion: structShape. Custom
-// resources have all keys sorted, always a "continue", and items that keep both: sortedShape.
+// The API server has two ways to write a list in JSON. Built-in types keep the order of their Go structs, and
+// their items carry no kind and apiVersion: structShape. Custom resources have all keys sorted, always a
+// "continue", and items that keep both: sortedShape.
 type (
 	structShape struct{}
 	sortedShape struct{}
@@ -84,4 +88,54 @@ func appendComma(dst []byte, i int) []byte {
 		return append(dst, ',')
 	}
 	return dst
+}
+
+// Event framing in JSON: {"type":"ADDED","object":{…}} and a line break.
+const (
+	jsonEventType   = `{"type":"`
+	jsonEventObject = `","object":`
+	jsonEventEnd    = "}\n"
+)
+
+// appendEventHead implements Encoding.
+func (jsonEncoding) appendEventHead(dst []byte, kind string, form ItemForm, _ int) (out []byte, skip int) {
+	dst = append(append(append(dst, jsonEventType...), kind...), jsonEventObject...)
+	if form.lead != "" {
+		return append(append(dst, '{'), form.lead...), 1
+	}
+	return dst, 0
+}
+
+// eventEnd implements Encoding.
+func (jsonEncoding) eventEnd() string { return jsonEventEnd }
+
+// framed says whether a record is an event with this object, as appendEvent writes it.
+func (jsonEncoding) framed(record []byte, ev Event) bool {
+	head := len(jsonEventType) + len(ev.Kind) + len(jsonEventObject)
+	return len(record) == head+len(ev.Object)+len(jsonEventEnd) &&
+		string(record[:head]) == jsonEventType+ev.Kind+jsonEventObject && bytes.HasSuffix(record, []byte(jsonEventEnd))
+}
+
+// Revise implements Encoding.
+func (jsonEncoding) Revise(item []byte, revision uint64) (before, instead, after []byte, err error) {
+	from, to := -1, -1
+	err = members(item, func(key string, metadata []byte) error {
+		if key != "metadata" {
+			return nil
+		}
+		return members(metadata, func(key string, value []byte) error {
+			if key == "resourceVersion" {
+				from = cap(item) - cap(value) // both end with the same memory
+				to = from + len(value)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if from < 0 {
+		return nil, nil, nil, fmt.Errorf("%w: an object without resourceVersion", errShape)
+	}
+	return item[:from], strconv.AppendQuote(nil, strconv.FormatUint(revision, 10)), item[to:], nil
 }

@@ -1,6 +1,10 @@
 package wire
 
 import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -46,10 +50,96 @@ func (protobufShape) appendTail(dst []byte, _ *Frame, _ ListMeta, _ int) []byte 
 	return appendWireString(appendWireString(dst, 3, ""), 4, "")
 }
 
+// lengthPrefix is the length before each event in protobuf: four bytes, big endian.
+const lengthPrefix = 4
+
+// appendEventHead implements Encoding: a WatchEvent with the type in field 1 and, in field 2, a
+// RawExtension around the object in its envelope.
+func (protobufEncoding) appendEventHead(dst []byte, kind string, form ItemForm, size int) (out []byte, skip int) {
+	typeMeta := protowire.SizeBytes(len(form.APIVersion)) + protowire.SizeBytes(len(form.Kind)) + 2
+	envelope := len(protobufMagic) + 1 + protowire.SizeBytes(typeMeta) + 1 + protowire.SizeBytes(size) + len(envelopeEnd)
+	extension := 1 + protowire.SizeBytes(envelope)
+	event := 1 + protowire.SizeBytes(len(kind)) + 1 + protowire.SizeBytes(extension)
+
+	dst = binary.BigEndian.AppendUint32(dst, uint32(event)) // #nosec G115 -- maxEvent bounds what is kept
+	dst = appendWireString(dst, 1, kind)
+	dst = appendWireLength(dst, 2, extension)
+	dst = appendWireLength(dst, 1, envelope)
+	dst = append(dst, protobufMagic...)
+	dst = appendWireLength(dst, 1, typeMeta)
+	dst = appendWireString(dst, 1, form.APIVersion)
+	dst = appendWireString(dst, 2, form.Kind)
+	return appendWireLength(dst, 2, size), 0
+}
+
+// eventEnd implements Encoding.
+func (protobufEncoding) eventEnd() string { return envelopeEnd }
+
+// envelopeEnd are the empty contentEncoding and contentType of an envelope.
+const envelopeEnd = "\x1a\x00\x22\x00"
+
+// framed says whether a record is an event with this object, as appendEvent writes it.
+func (p protobufEncoding) framed(record []byte, ev Event) bool {
+	e, err := openEnvelope(ev.Object)
+	if err != nil {
+		return false
+	}
+	var buf [256]byte
+	head, _ := p.appendEventHead(buf[:0], ev.Kind, ItemForm{APIVersion: e.apiVersion, Kind: e.kind}, len(e.raw))
+	head = head[lengthPrefix:]
+	return len(record) == len(head)+len(e.raw)+len(envelopeEnd) &&
+		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(envelopeEnd))
+}
+
+// Revise implements Encoding. The length of the metadata changes too, so what comes in it before the
+// revision is copied: names.
+func (protobufEncoding) Revise(item []byte, revision uint64) (before, instead, after []byte, err error) {
+	const metadataField, revisionField = 1, 6
+	content, from, err := only(item, metadataField)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	was, at, err := only(content, revisionField)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	field := appendWireString(nil, revisionField, strconv.FormatUint(revision, 10))
+	left := len(content) - at - 1 - protowire.SizeBytes(len(was)) // of the metadata, after the revision
+	end := from + 1 + protowire.SizeBytes(len(content))
+	instead = appendWireLength(nil, metadataField, at+len(field)+left)
+	return item[:from], slices.Concat(instead, content[:at], field), item[end-left:], nil
+}
+
+// only returns the content of a message's only field of that number, whose tag has one byte, and
+// where the field begins.
+func only(message []byte, number protowire.Number) (content []byte, at int, err error) {
+	at = -1
+	err = wireFields(message, func(f wireField) error {
+		if f.number != number {
+			return nil
+		}
+		if f.kind != protowire.BytesType || at >= 0 {
+			return f.unknown("an object")
+		}
+		content = f.content
+		at = cap(message) - cap(content) - protowire.SizeBytes(len(content)) + len(content) - 1
+		return nil
+	})
+	if err == nil && (at < 0 || uint64(message[at]) != protowire.EncodeTag(number, protowire.BytesType)) {
+		err = fmt.Errorf("%w: no field %d, or its length is written with more bytes than it takes", errShape, number)
+	}
+	return content, at, err
+}
+
 func appendWireString(dst []byte, number protowire.Number, value string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, number, protowire.BytesType), value)
 }
 
 func appendWireBytes(dst []byte, number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, number, protowire.BytesType), value)
+}
+
+func appendWireLength(dst []byte, number protowire.Number, length int) []byte {
+	dst = protowire.AppendTag(dst, number, protowire.BytesType)
+	return protowire.AppendVarint(dst, uint64(length)) // #nosec G115 -- a length
 }

@@ -25,18 +25,18 @@ const (
 // pages are reused: filling a page costs only the copying.
 var pages = sync.Pool{New: func() any { return new([]*index.Object) }}
 
-// body is the list that kube-apiserver would have written, ready to be written, and the room for its
-// bytes.
+// body is a page of a list, ready to be written as kube-apiserver would have, or what a watch begins with; and
+// the room for its bytes.
 type body struct {
-	frame      *wire.Frame
-	head, tail []byte
-	objects    []*index.Object
-	size       int // in bytes, before compression
-	indented   bool
-	unfit      bool // to be indented: it would grow too much, or is nested too deeply
-	pooled     *[]*index.Object
-	room       limits.Grant
-	auditID    string // of the answer
+	frame        *wire.Frame
+	head, tail   []byte // of a list, around its objects
+	objects      []*index.Object
+	size         int // in bytes, before compression
+	indented     bool
+	unindentable bool             // it would grow too much, or is nested too deeply
+	pooled       *[]*index.Object // what objects is a part of, to be given back
+	room         limits.Grant
+	auditID      string // of the answer
 }
 
 // newBody finds the objects that are written. The body must be released.
@@ -86,7 +86,7 @@ func newInitialEvents(a answer) *body {
 	return b
 }
 
-// measureIndented sets the size that the body has when it is indented, or unfit.
+// measureIndented sets the size that the body has when it is indented, or says that it cannot be.
 func (b *body) measureIndented() {
 	var in wire.Indenter
 	size := in.Size(b.head)
@@ -96,7 +96,7 @@ func (b *body) measureIndented() {
 	}
 	size += in.Size(b.tail)
 	grows := size > indentAnyway && size/maxIndentGrowth > b.size
-	if b.unfit = grows || in.Deepest > wire.MaxIndentDepth; !b.unfit {
+	if b.unindentable = grows || in.Deepest > wire.MaxIndentDepth; !b.unindentable {
 		b.size = size
 	}
 }

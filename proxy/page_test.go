@@ -196,8 +196,8 @@ func TestUnfitToBeIndented(t *testing.T) {
 			plain, b := newBody(a), newBody(indented(a))
 			defer plain.release()
 			defer b.release()
-			if b.unfit != tt.unfit {
-				t.Errorf("unfit: %t, %d bytes of %d", b.unfit, b.size, plain.size)
+			if b.unindentable != tt.unfit {
+				t.Errorf("unfit: %t, %d bytes of %d", b.unindentable, b.size, plain.size)
 			}
 			if (b.size == plain.size) != tt.unfit {
 				t.Errorf("counted as %d bytes of %d", b.size, plain.size)

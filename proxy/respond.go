@@ -88,7 +88,7 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 	}
 	page := newBody(*a)
 	page.auditID = kubehttp.AuditID(r)
-	if page.unfit {
+	if page.unindentable {
 		page.release()
 		return nil, reason.Representation
 	}

@@ -15,10 +15,10 @@ import (
 func (c *Collections) LastProbe() uint64 { return c.probes.Last() }
 
 const (
-	// smallList is how many bytes a list may have, as kube-apiserver counts its work, that is forwarded
-	// rather than proven: for so much kube-apiserver takes some milliseconds, and a proof may take a second.
-	// (kube-apiserver 1.36.3, measured: 20 ns for each byte that it encodes, 1 to 2 µs for each object that
-	// it only looks at.)
+	// A list that makes kube-apiserver encode at most smallList bytes is forwarded rather than proven: that takes
+	// some milliseconds, and a proof may take a second. An object that is only looked at counts as bytesLooked.
+	// (kube-apiserver 1.36.3, measured: 20 ns for each byte that it encodes, 1 to 2 µs for each object that it
+	// only looks at.)
 	smallList   = 256 << 10
 	bytesLooked = 50
 	// smallAtOnce is how many small lists of one collection are forwarded at the same time.
@@ -27,7 +27,7 @@ const (
 	sampled = 16
 )
 
-// NoFresh says why Fresh would be in vain; None if it would not, as far as that is known. It does not wait,
+// NoFresh says why to call Fresh would be in vain; None if it would not, as far as is known. It does not wait,
 // and does not count as a use of the collection.
 func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration) reason.Reason {
 	v, outlook, now := c.view.Load(), c.outlook.Load(), time.Now()
@@ -62,7 +62,7 @@ func (c *Collection) ForwardSmall(q index.Query, after uint64) (over func(), for
 	return func() { c.small.Add(-1) }, true
 }
 
-// work is how many bytes a list has, as kube-apiserver counts its work.
+// work is how many bytes kube-apiserver encodes for a list, or takes as long for.
 func work(newest index.Tree, q index.Query) int64 {
 	if q.Name != "" {
 		return 0
@@ -83,11 +83,10 @@ func work(newest index.Tree, q index.Query) int64 {
 	return bytes * count / max(1, objects)
 }
 
-// Fresh returns the newest state once it is proven. The proof is a probe with a number higher than
-// after: the state then holds everything that was written before that probe was sent. The probe has
-// either loaded the state; or it has asked for the upstream's current revision, and the feed's own
-// stream, or a progress watch, has sent everything up to that revision. Fresh waits for the proof,
-// at most for atMost.
+// Fresh returns the newest state once it is proven, and waits for the proof for atMost. The proof is a probe with
+// a number higher than after: the state then holds everything that was written before that probe was sent. The
+// probe has either loaded the state; or it has asked for the upstream's current revision, and the feed's own
+// stream, or a progress watch, has sent everything up to that revision.
 func (c *Collection) Fresh(ctx context.Context, after uint64, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	if snap, why := c.view.Load().fresh(after); why != reason.NotProven {

@@ -28,13 +28,13 @@ const learnFirstTimeout = 5 * time.Second
 // learnTries is how often the feed tries to see an object, which changes, the same in a list and in a watch.
 const learnTries = 5
 
-// learned is what a feed knows before it loads.
+// learned is what a feed has learned before it loads.
 type learned struct {
 	frame *wire.Frame
 	// count is how many objects there are, mean how many bytes one has; both are estimated from the
 	// first few.
 	count, mean int64
-	// framed: the event of the first object is written as listproxy would write it.
+	// framed: the event of the first object has the bytes that listproxy would write.
 	framed bool
 }
 
@@ -84,7 +84,7 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 	return learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
 }
 
-// frameOf makes the frame of a list. What only other lists show is as in another frame.
+// frameOf makes the frame of a list. What this list does not show is as in another frame.
 func (f *feed) frameOf(ctx context.Context, l source.List, other *wire.Frame) (*wire.Frame, error) {
 	frame, _, err := wire.LearnFrame(f.source.Encoding(), l.Body, l.Header.Get("Content-Type"), other.EmptyItems)
 	if err != nil {
@@ -171,7 +171,8 @@ func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 	return frame, nil
 }
 
-// sameInWatch returns an object of a list as a watch sends it, or no event if that cannot be seen.
+// sameInWatch returns the event with which a watch sends an object of a list, at the same revision; no event if none
+// does.
 func (f *feed) sameInWatch(ctx context.Context, item []byte) (wire.Event, error) {
 	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForLearn), source.AnswerTimeout)
 	defer cancel()

@@ -125,8 +125,8 @@ func (c *Collections) restart(r *running, pause time.Duration) {
 	}
 }
 
-// compare compares the newest state with the upstream's, at a later revision if the upstream does
-// not have that one. It returns the revision, and where the next check begins. The error is a
+// compare compares a part of the newest state, from a place on, with the upstream's; at a later revision if the
+// upstream does not have that one. It returns the revision, and where the next check begins. The error is a
 // mismatchError only if the difference was confirmed; any other means that there is no verdict.
 func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) (rev uint64, next checks.Place, err error) {
 	comparer := &comparison{source: c.source(r.resource)}

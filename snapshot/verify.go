@@ -29,14 +29,13 @@ const (
 // something else now. It is answered meanwhile: an upgrade or a restart of an API server is when memory is
 // needed most. Collections.mu guards it.
 type verification struct {
-	// since is when it began; zero: there is none.
+	// since is since when that is so: what was loaded before must be compared. Zero: nothing must.
 	since time.Time
-	// next is when the collection may be compared next, and underWay: it is being compared.
-	next     time.Time
+	// next is when the collection may be compared next, and began when the last comparison did.
+	next, began time.Time
+	// underWay: it is being compared.
 	underWay bool
-	// began is when the last comparison began.
-	began   time.Time
-	retries wait.Backoff
+	retries  wait.Backoff
 }
 
 // Verify says that other API servers than before may answer: they may write the same objects in other
@@ -105,8 +104,8 @@ func (c *Collections) verifyLoop() {
 	}
 }
 
-// nextToVerify returns the collection that is to be verified next, eager ones first, and takes it; or for
-// how long there is none.
+// nextToVerify returns the collection that is to be verified next, eager ones first, and marks it as under way; or
+// for how long there is none.
 func (c *Collections) nextToVerify(now time.Time) (found *running, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,9 +127,9 @@ func (c *Collections) nextToVerify(now time.Time) (found *running, pause time.Du
 	return found, pause
 }
 
-// verify compares all of a collection, byte by byte: each page of the newest state that there is when it
-// comes to that page. It returns since when it had to be verified, and the last revision. What was loaded since
-// then needs no comparison.
+// verify compares all of a collection, byte by byte, page by page, each page as it is in the newest state by then.
+// It returns since when the collection had to be verified, and the revision of the last page. What was loaded
+// since then needs no comparison.
 func (c *Collections) verify(r *running) (since time.Time, revision uint64, err error) {
 	c.mu.RLock()
 	since = r.verification.since

@@ -50,7 +50,7 @@ func (s *Source) Read() Status {
 		Reasons: []Reason{}, Collections: []Collection{}, Changes: []Change{}, Mismatches: []Mismatch{},
 	}
 	for _, c := range s.Ready.Checks() {
-		if c.Name == upstreamCheck { // clients may come, and it may not be well
+		if c.Name == upstreamCheck { // for clients less is enough than for operators (Readiness.Checks)
 			c.OK = health.Condition == upstream.ConditionOK
 		}
 		status.Checks = append(status.Checks, c)
@@ -68,7 +68,7 @@ func (s *Source) Read() Status {
 		})
 	}
 	status.Memory.Stored, status.Memory.StoredLimit = s.Collections.Stored()
-	status.Checks = append(status.Checks, status.count(s.Metrics), status.feedsCheck())
+	status.Checks = append(status.Checks, status.readMetrics(s.Metrics), status.feedsCheck())
 	status.Healthy = allOK(status.Checks)
 	status.sort()
 	return status
@@ -145,8 +145,8 @@ const (
 	noLimit = 1 << 60
 )
 
-// count reads what metrics count, and says whether that could be read.
-func (s *Status) count(metrics prometheus.Gatherer) Check {
+// readMetrics reads what metrics count, and says whether that could be read.
+func (s *Status) readMetrics(metrics prometheus.Gatherer) Check {
 	families, err := metrics.Gather()
 	if err != nil {
 		return Check{Name: "metrics", Message: "some could not be read: " + err.Error()}
@@ -168,9 +168,9 @@ func (s *Status) count(metrics prometheus.Gatherer) Check {
 			}
 		}
 	}
-	for _, of := range []*Answers{&s.Lists, &s.Watches} {
-		if all := of.Answered + of.Forwarded; all > 0 {
-			of.Share = new(float64(of.Answered) / float64(all))
+	for _, answers := range []*Answers{&s.Lists, &s.Watches} {
+		if all := answers.Answered + answers.Forwarded; all > 0 {
+			answers.Share = new(float64(answers.Answered) / float64(all))
 		}
 	}
 	for _, r := range reasons {
@@ -185,24 +185,24 @@ func (s *Status) countRequests(m *dto.Metric, reasons map[string]Reason) {
 	for _, label := range m.GetLabel() {
 		labels[label.GetName()] = label.GetValue()
 	}
-	var of *Answers
+	var answers *Answers
 	switch labels[observe.LabelVerb] {
 	case observe.VerbList:
-		of = &s.Lists
+		answers = &s.Lists
 	case observe.VerbWatch:
-		of = &s.Watches
+		answers = &s.Watches
 	default:
 		return
 	}
 	n := int64(m.GetCounter().GetValue())
 	switch why := labels[observe.LabelReason]; labels[observe.LabelDecision] {
 	case observe.DecisionServe:
-		of.Answered += n
+		answers.Answered += n
 	case observe.DecisionForward:
-		of.Forwarded += n
+		answers.Forwarded += n
 		r := reasons[why]
 		r.Reason, r.Meaning = why, reason.Reason(why).Summary()
-		if of == &s.Lists {
+		if answers == &s.Lists {
 			r.Lists += n
 		} else {
 			r.Watches += n

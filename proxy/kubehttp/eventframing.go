@@ -39,12 +39,12 @@ const (
 type EventFraming struct {
 	by framing
 
-	inside bool // framedByLine: an event has begun; framedByMember: a member has
+	inside bool // an event (framedByLine) or a member (framedByMember) has begun
 
-	// framedByLength: what there is of the length, and what the event still lacks.
-	// framedByMember: how much of memberEnd there is, and what the trailer still lacks.
+	// seen is how many bytes of the length (framedByLength) or of memberEnd (framedByMember) were seen, and left how
+	// many bytes are missing then: of the event, or of the member's trailer.
 	length [4]byte
-	known  int
+	seen   int
 	left   uint32
 }
 
@@ -72,7 +72,7 @@ func (f *EventFraming) Known() bool { return f.by == framedByLine || f.by == fra
 func (f *EventFraming) Compressed() bool { return f.by == framedByMember }
 
 // Between says whether the stream is known to be between two events.
-func (f *EventFraming) Between() bool { return f.by != unframed && !f.inside && f.known == 0 }
+func (f *EventFraming) Between() bool { return f.by != unframed && !f.inside && f.seen == 0 }
 
 // Next takes bytes of p, which is not empty, up to the end of the event under way, or of the gzip
 // member. It returns how many, and whether the event or the member is known to be whole with them.
@@ -97,10 +97,10 @@ func (f *EventFraming) Next(p []byte) (n int, whole bool) {
 }
 
 func (f *EventFraming) nextByLength(p []byte) (n int, whole bool) {
-	if f.known < len(f.length) {
-		n = copy(f.length[f.known:], p)
-		f.known += n
-		if f.known < len(f.length) {
+	if f.seen < len(f.length) {
+		n = copy(f.length[f.seen:], p)
+		f.seen += n
+		if f.seen < len(f.length) {
 			return n, false
 		}
 		f.left = binary.BigEndian.Uint32(f.length[:])
@@ -111,7 +111,7 @@ func (f *EventFraming) nextByLength(p []byte) (n int, whole bool) {
 		return len(p), false
 	}
 	n += int(f.left)
-	f.known, f.left = 0, 0
+	f.seen, f.left = 0, 0
 	return n, true
 }
 
@@ -123,15 +123,15 @@ func (f *EventFraming) nextByMember(p []byte) (n int, whole bool) {
 		case f.left == 1:
 			f.left = 0
 			return i + 1, true
-		case b != memberEnd[f.known]:
-			f.known = 0
+		case b != memberEnd[f.seen]:
+			f.seen = 0
 			if b == memberEnd[0] {
-				f.known = 1
+				f.seen = 1
 			}
-		case f.known == len(memberEnd)-1:
-			f.known, f.left = 0, memberTrailer
+		case f.seen == len(memberEnd)-1:
+			f.seen, f.left = 0, memberTrailer
 		default:
-			f.known++
+			f.seen++
 		}
 	}
 	return len(p), false

@@ -64,11 +64,11 @@ func New(cfg *rest.Config) (*Transports, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &Transports{base: base, cfg: rest.AnonymousClientConfig(cfg), tokens: newTokens()}
-	if _, err := u.update(); err != nil {
+	t := &Transports{base: base, cfg: rest.AnonymousClientConfig(cfg), tokens: newTokens()}
+	if _, err := t.update(); err != nil {
 		return nil, err
 	}
-	return u, nil
+	return t, nil
 }
 
 // URL returns the API server's base URL. Its path is the prefix of every
@@ -92,10 +92,9 @@ func (t *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Requ
 	return res, err
 }
 
-// RoundTripper returns the transport for a request of a caller. It uses HTTP/1.1 for requests that
-// ask to take the connection over (upgrade), and HTTP/2 for others if the API server speaks it; for
-// callers whom the API server has not accepted see unknownCallers, and for others lanes. The transport
-// follows no redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
+// RoundTripper returns the transport for a request of a caller: over HTTP/1.1 if the request asks to take the
+// connection over (upgrade), and else over HTTP/2 if the API server speaks it (see also unknownCallers and lanes).
+// It follows no redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
 // credentials for an impersonated user.
 func (t *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
 	set := t.set(id)

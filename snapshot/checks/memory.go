@@ -35,10 +35,11 @@ type Stats struct {
 // Place is where a check begins: a key for each part of it. The zero value is the beginning.
 type Place struct{ Names, Bytes string }
 
-// mismatchMemory: two mismatches within this time make the collection be forwarded for a while.
+// mismatchMemory is how long a mismatch is remembered: after a second one within this time the collection is
+// forwarded for a while.
 const mismatchMemory = time.Hour
 
-// Memory has what was found, by what was checked. The zero value is ready for use. It is safe for
+// Memory remembers what was found, by what was checked. The zero value is ready for use. It is safe for
 // concurrent use.
 type Memory[R comparable] struct {
 	mu      sync.Mutex

@@ -8,9 +8,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// maxRun is how many neighbouring objects have their labels side by side in one run. It is small
-// enough that a run can be copied when an object comes or goes, and large enough for a scan to read
-// memory in order.
+// maxRun is how many neighbouring objects have their labels side by side in one run, at most: few enough for a
+// run to be copied when an object comes or goes, and enough for a scan to read memory in order.
 const maxRun = 64
 
 // run has the labels of the objects from its first key up to the next run's first key, in columns.
@@ -117,9 +116,8 @@ func newRun(first string, keys []string, labels []wire.Labels, signatures []sign
 	return r
 }
 
-// scan calls yield, for each run in turn, with the keys with from <= key < end that the matcher chooses, if
-// there are any, and with how many keys the run has. The keys are valid until yield returns. An empty end is
-// none. Yield says no to end it.
+// scan calls yield for each run in which the matcher chooses keys with from <= key < end: with these keys, which
+// are valid until yield returns, and with how many the run has. An empty end is none. It ends when yield says no.
 func (l labelRuns) scan(from, end string, m *matcher, yield func(chosen []string, of int) bool) {
 	start, _ := l.upTo(from, false)
 	var buf [maxRun]string

@@ -90,7 +90,7 @@ type answer struct {
 	// user is who asks, for the audit log; nil if there is none.
 	user           user.Info
 	representation media.Representation
-	// watch: it is a watch, of the changes after a revision. initial: the watch begins with the state.
+	// watch: it is a watch, of the changes after a revision (after). initial: it begins with the state.
 	watch, initial bool
 	after          uint64
 	snapshot       snapshot.Snapshot

@@ -22,9 +22,8 @@ type View struct {
 	epoch uint64
 	// Interval is what is known: every state in it. It is empty without a newest state.
 	Interval
-	// heard is how new the newest state is: it has everything that was written by then. It is the time
-	// when the upstream was asked for its current revision, for the last answer that the interval has
-	// reached.
+	// heard is the last probe whose answer the interval has reached: the newest state has everything that was
+	// written before it was sent.
 	heard freshness.Probe
 	// loaded is when the upstream was asked for the state with which the interval began.
 	loaded time.Time
@@ -38,7 +37,7 @@ type View struct {
 	// streams: a stream is being read that goes on from the interval's end, from an upstream with the same
 	// past. Without one, only those are answered who ask for any state.
 	streams bool
-	// reloads is since when the state is loaded anew beside this one; zero: it is not.
+	// reloads is since when a state is loaded anew beside this one; zero: none is.
 	reloads time.Time
 	// next is closed when there is another view, newer when there is one with a later heard or without a state.
 	next, newer chan struct{}
@@ -110,7 +109,7 @@ func (v *View) lastChange() (last *index.Object, revisions []uint64) {
 // minutes.
 const farAhead = 1 << 22
 
-// tooFar says that a revision is so far ahead that it is not worth to wait for it.
+// tooFar says that a revision is so far ahead that nobody need wait for it.
 func (v *View) tooFar(rev uint64) bool { return rev > v.To && rev-v.To > farAhead }
 
 // exact returns the state at rev.

@@ -28,12 +28,12 @@ const (
 	// leave no time to use it.
 	ownAnswerCounts = time.Second
 
-	// maxAtOnce bounds the questions of accepted callers that are with the upstream, and maxWaiting
-	// those that wait for one of these places. The agents of a DaemonSet are one caller, each with a token
-	// and questions of its own: an eighth of this is enough for two thousand nodes.
+	// maxAtOnce is how many seats there are for questions about accepted callers, and maxWaiting how many
+	// questions may wait for one. The agents of a DaemonSet are one caller, each with a token and questions of
+	// its own: an eighth of this is enough for two thousand nodes.
 	maxAtOnce  = 128
 	maxWaiting = 16 << 10
-	// maxOfNewcomers bounds the questions of callers who are not known yet. Nobody waits for these places.
+	// maxOfNewcomers is how many seats there are for questions about all other callers. Nobody waits for these.
 	maxOfNewcomers = 128
 )
 
@@ -56,8 +56,8 @@ type Config struct {
 // Caller is who is asked about.
 type Caller struct {
 	Identity authn.Identity
-	// Accepted: the upstream is known to accept the caller's credentials. The questions of all others
-	// have places of their own.
+	// Accepted: the upstream is known to accept the caller's credentials. Questions about all others have seats
+	// of their own.
 	Accepted bool
 	// Flow is to whom a question counts.
 	Flow limits.Flow
@@ -82,7 +82,7 @@ type questions[V any] struct {
 	epoch        atomic.Uint64
 	answers      *cache.LRUExpireCache // of answer[V]
 	flights      singleflight.Group
-	// A question goes on when those who wait for it have gone. So it has a place of its own, which counts
+	// The seats. A question goes on when those who wait for it have gone. So it has a seat of its own, which counts
 	// to its flow until the answer is there: callers who come and go cannot pile questions up.
 	accepted, newcomers *limits.Limiter
 	hits, misses        atomic.Uint64
@@ -165,11 +165,11 @@ func (q *questions[V]) ask(
 ) (answer[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
-	place, err := q.place(ctx, who)
+	seat, err := q.seat(ctx, who)
 	if err != nil {
 		return answer[V]{}, err
 	}
-	defer place.Release()
+	defer seat.Release()
 	asked := time.Now()
 	value, err := ask(ctx)
 	if err != nil {
@@ -182,20 +182,20 @@ func (q *questions[V]) ask(
 	return got, nil
 }
 
-// place waits for the caller's turn to have a question asked.
-func (q *questions[V]) place(ctx context.Context, who Caller) (limits.Grant, error) {
+// seat waits for the caller's turn to have a question asked; a caller who is not accepted does not wait.
+func (q *questions[V]) seat(ctx context.Context, who Caller) (limits.Grant, error) {
 	if !who.Accepted {
-		place, err := q.newcomers.Acquire(ctx, who.Flow, 1)
+		seat, err := q.newcomers.Acquire(ctx, who.Flow, 1)
 		if err != nil {
 			err = ErrNoSeat
 		}
-		return place, err
+		return seat, err
 	}
-	place, err := q.accepted.Acquire(ctx, who.Flow, 1)
+	seat, err := q.accepted.Acquire(ctx, who.Flow, 1)
 	if err != nil {
 		err = fmt.Errorf("the turn to ask the upstream did not come: %w", err)
 	}
-	return place, err
+	return seat, err
 }
 
 // flightKey returns the key under which equal questions of one epoch and flow wait for one answer.

@@ -147,7 +147,7 @@ func (c *Cluster) ServersReady() bool { return c.servers.leases.ready() }
 //   - [reason.Warming]: not known yet, or not any more
 //   - [reason.NotPermitted]: listproxy may not read discovery
 func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason) {
-	is, why := c.routeOf(gvr.GroupVersion())
+	route, why := c.routeOf(gvr.GroupVersion())
 	if why != reason.None {
 		return Entry{}, why
 	}
@@ -155,17 +155,17 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 	switch {
 	case !c.ServersReady(), !c.DefinitionsReady():
 		return Entry{}, reason.Warming
-	case is.custom && !defined && !c.definitions.isRefused():
+	case route.custom && !defined && !c.definitions.isRefused():
 		return Entry{}, reason.UnknownResource
-	case is.custom != defined, is.custom && !current:
+	case route.custom != defined, route.custom && !current:
 		return Entry{}, reason.Upstream
-	case is.custom:
+	case route.custom:
 		return d.entry(gvr.Version)
 	}
 	return c.builtin(gvr)
 }
 
-// Stands says whether a resource is known, and is as it was.
+// Stands says whether a resource is known, and is what it was before.
 func (c *Cluster) Stands(gvr schema.GroupVersionResource, was Entry) bool {
 	is, why := c.Lookup(gvr)
 	return why == reason.None && is == was

@@ -1,0 +1,20 @@
+package kubehttp
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
+)
+
+// TestTooManyRequests: clients understand a 429 as one of kube-apiserver's, after which they come again.
+func TestTooManyRequests(t *testing.T) {
+	w := httptest.NewRecorder()
+	WriteTooManyRequests(w, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/default/configmaps", nil))
+	expect.Same(t, http.StatusTooManyRequests, w.Code)
+	expect.Same(t, "1", w.Header().Get("Retry-After"))
+	expect.Same(t, "application/json", w.Header().Get("Content-Type"))
+	expect.Same(t, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Too many requests, please try again later.",`+
+		`"reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}`+"\n", w.Body.String())
+}

@@ -1,0 +1,39 @@
+package snapshot
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/freshness"
+)
+
+// TestSuspended: a state is as old as either clock says. The monotonic one stands still while the machine
+// is suspended, and the wall clock can be set back.
+func TestSuspended(t *testing.T) {
+	const bound = 6 * time.Second
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		sent time.Time
+		want reason.Reason
+	}{
+		"just now": {now.Add(-time.Second), reason.None},
+		"before the machine was suspended for an hour":     {onWallClock(now.Add(-time.Second), -time.Hour), reason.Stale},
+		"long ago, before the clock was set back an hour":  {onWallClock(now.Add(-time.Minute), time.Hour), reason.Stale},
+		"just now, before the clock was set back an hour":  {onWallClock(now.Add(-time.Second), time.Hour), reason.None},
+		"long ago, before the clock was set on by an hour": {onWallClock(now.Add(-time.Minute), -time.Hour), reason.Stale},
+	} {
+		v := &View{absence: reason.None, heard: freshness.Probe{Sent: tt.sent}}
+		if _, got := v.latest(now, bound, 0); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// onWallClock moves a reading of both clocks on one of them only. Nothing in package time does: it holds
+// the seconds of the wall clock above 30 bits of nanoseconds, beside the monotonic reading.
+func onWallClock(at time.Time, by time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&at)) += uint64(by/time.Second) << 30 // #nosec G103 G115 -- the first field
+	return at
+}

@@ -216,7 +216,7 @@ func (b *bench) informers(ctx context.Context, cfg *rest.Config) ([]cache.Shared
 		if err != nil {
 			return nil, err
 		}
-		informer := clients.Listers(corev1.SchemeGroupVersion.WithResource("pods"), "")["typed"].Informer(false, "", "")
+		informer := clients.Listers(corev1.SchemeGroupVersion.WithResource("pods"))["typed"].Informer(false, "")
 		if err := informer.SetTransform(func(object any) (any, error) {
 			m, err := meta.Accessor(object)
 			if err != nil {

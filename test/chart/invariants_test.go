@@ -115,7 +115,7 @@ func (r rendering) checkMemory(t *testing.T) {
 		t.Errorf("%d MiB are needed, of %d for Go and %d in all", needs, forGo, all)
 	}
 	// The most that connections, heads that are not whole, requests in flight and watches take,
-	// by test/faults/limits, beside what is stored, if there is hardly any garbage.
+	// by TestHeldMemory, beside what is stored, if there is hardly any garbage.
 	connections := min(forGo, 20_000)
 	watches, err := strconv.ParseInt(flags["--max-long-running-requests"], 10, 64)
 	expect.NoError(t, err)

@@ -128,7 +128,7 @@ func (s *scene) rolled() time.Time {
 // beginWrite sends half of a write, and returns when listproxy has begun to read it.
 func (s *scene) beginWrite() {
 	s.Helper()
-	conn, err := s.dial()
+	conn, err := dial(s.proxies.All()[0].Address(), s.viaConfig.CAData, 0)
 	s.must(err)
 	s.Cleanup(func() { _ = conn.Close() })
 	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
@@ -165,7 +165,7 @@ func (s *scene) besideSlow(path, token string, do func()) {
 	defer cancel()
 	var all sync.WaitGroup
 	for i := range slowClients + stuckClients {
-		conn, err := s.dial()
+		conn, err := dial(s.proxies.All()[0].Address(), s.viaConfig.CAData, i)
 		s.must(err)
 		all.Go(func() {
 			defer func() { _ = conn.Close() }()
@@ -195,11 +195,13 @@ func (s *scene) besideSlow(path, token string, do func()) {
 	all.Wait()
 }
 
-// dial connects to listproxy as a client with little room.
-func (s *scene) dial() (net.Conn, error) {
+// dial connects to listproxy as a client with little room, from one of several addresses.
+func dial(address string, ca []byte, i int) (net.Conn, error) {
+	const addresses = 8
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(s.viaConfig.CAData)
-	conn, err := net.Dial("tcp", s.proxies.All()[0].Address())
+	roots.AppendCertsFromPEM(ca)
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%addresses))}}
+	conn, err := from.Dial("tcp", address)
 	if err != nil {
 		return nil, err
 	}

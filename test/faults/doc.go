@@ -14,9 +14,8 @@
 //	go test ./test/faults -faults.all -run TestFaults/apiserver_killed -v
 //
 // A case is an entry of a table: a fault, how long it lasts, and what may happen meanwhile. Without
-// -faults.all only one of each kind runs. With it the upgrade of API servers runs too, and the cases
-// of clocks. Their listproxy has a package time of its own (harness.BuildJumpingProxy), which is built
-// when the first of them needs it and takes minutes.
+// -faults.all only one of each kind runs. With it the upgrade of API servers runs too. What becomes of a
+// suspended machine, and of a wall clock that is set, is held by the tests of package snapshot.
 //
 // Each case has a listproxy of its own. It begins when answers come from memory, causes its fault,
 // ends it, waits until listproxy answers from memory again, and then until all clients know the
@@ -25,13 +24,9 @@
 // none. Deadlines are generous, and only end a wait for something that must come; no case passes
 // because of a time.
 //
-// In the cases slow and refusing, the API server is overloaded: requests of listproxy's own account
-// are answered 20 s late, or half of them are refused with 429, while watches go on. That lasts
-// forty seconds, or ten minutes with -faults.all (-faults.overload says otherwise). These cases, and
-// that of connections that are cut, say how often each collection was loaded and lost: no revision may
-// be lost that was known before. Some collections change all the time. Another was last written before
-// kube-apiserver was started, so kube-apiserver's watch cache does not have that change (410): this
-// collection must not be loaded again.
+// In the cases answered_late and half_refused, the API server is overloaded: requests of listproxy's own
+// account are answered 20 s late, or half of them are refused with 429, while watches go on. In these,
+// and where connections are cut, no revision may be lost that was known before.
 //
 // memory_bounded runs listproxy without the race detector, with its memory limited by the kernel.
 //
@@ -59,10 +54,10 @@
 //     the return of a replaced etcd and the moment when a feed learns of it, nobody can know.)
 //
 // Clients that list and then watch through listproxy must end with the true state: informers of
-// client-go, streaming and paginated, and a watcher of this package's own, which also demands that
-// events fit its list and each other. If etcd was replaced, this is demanded only of clients that
-// start after that: kube-apiserver itself sends nothing to a watch from a revision that it has not
-// reached.
+// client-go, streaming and paginated, with selectors whose choice changes, and a watcher of this
+// package's own, which also demands that events fit its list and each other. If etcd was replaced, this
+// is demanded only of clients that start after that: kube-apiserver itself sends nothing to a watch from
+// a revision that it has not reached.
 //
 // listproxy's self-checks go on all the time, and must find nothing wrong, unless etcd was replaced.
 package faults

@@ -7,7 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"strconv"
+	"net/url"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,7 +26,8 @@ import (
 // follower lists and then watches through listproxy, and so comes to know a kind.
 type follower interface {
 	name() string
-	kind() kind
+	// of is what it follows: the query is that of a selector, or "".
+	of() (k kind, query string)
 	// state is what it knows, as versions has it.
 	state() map[string]string
 }
@@ -39,11 +40,9 @@ func startFollowers(ctx context.Context, s *scene) ([]follower, error) {
 		return nil, err
 	}
 	for _, k := range []kind{configMaps, widgets} {
-		for _, streams := range []bool{false, true} {
-			w := &watcher{of: k, client: s.via, tally: s.Tally, streams: streams}
-			go w.run(ctx)
-			followers = append(followers, w)
-		}
+		w := &watcher{kind: k, client: s.via, tally: s.Tally}
+		go w.run(ctx)
+		followers = append(followers, w)
 	}
 	for _, f := range followers {
 		if err := poll.Retry(ctx, f.name(), func() error {
@@ -60,17 +59,23 @@ func startFollowers(ctx context.Context, s *scene) ([]follower, error) {
 
 // informer is one of client-go's.
 type informer struct {
-	what   string
-	of     kind
-	shared cache.SharedIndexInformer
+	what, selector string // of labels
+	kind           kind
+	shared         cache.SharedIndexInformer
 }
 
 func (i *informer) name() string { return i.what }
-func (i *informer) kind() kind   { return i.of }
+
+func (i *informer) of() (kind, string) {
+	if i.selector == "" {
+		return i.kind, ""
+	}
+	return i.kind, "labelSelector=" + url.QueryEscape(i.selector)
+}
 
 func (i *informer) state() map[string]string {
 	var objects []ask.Identity
-	for _, o := range i.shared.GetStore().List() {
+	for _, o := range informers.Stored(i.shared) {
 		if m, err := meta.Accessor(o); err == nil {
 			objects = append(objects, ask.IdentityOf(m))
 		}
@@ -85,24 +90,25 @@ func startInformers(ctx context.Context, cfg *rest.Config) ([]follower, error) {
 	}
 	var followers []follower
 	for _, i := range []struct {
-		client string
-		of     kind
-		pages  bool
+		client   string
+		of       kind
+		begins   string
+		selector string
 	}{
-		{"typed", pods, false},
-		{"typed", pods, true},
-		{"dynamic", widgets, false},
-		{"dynamic", widgets, true},
-		{"metadata", configMaps, false},
-		{"metadata", configMaps, true},
+		{"typed", pods, "streaming", ""},
+		{"typed", pods, "paginated", load.SideLabel + "!=1"},
+		{"dynamic", widgets, "streaming", load.SideLabel + "!=1"},
+		{"dynamic", widgets, "paginated", ""},
+		{"metadata", configMaps, "streaming", load.SideLabel + "!=1"},
+		{"metadata", configMaps, "paginated", ""},
 	} {
 		resource := schema.GroupVersionResource{Group: i.of.Group(), Version: "v1", Resource: i.of.Plural}
-		shared := clients.Listers(resource, "")[i.client].Informer(i.pages, "", "")
+		shared := clients.Listers(resource)[i.client].Informer(i.begins == "paginated", i.selector)
 		if err := informers.Start(ctx, shared); err != nil {
 			return nil, err
 		}
-		begins := map[bool]string{false: "streaming", true: "paginated"}[i.pages]
-		followers = append(followers, &informer{fmt.Sprintf("a %s informer, %s, of %s", i.client, begins, i.of.Plural), i.of, shared})
+		what := fmt.Sprintf("a %s informer, %s, of %s %s", i.client, i.begins, i.of.Plural, i.selector)
+		followers = append(followers, &informer{what, i.selector, i.of, shared})
 	}
 	return followers, nil
 }
@@ -110,15 +116,12 @@ func startInformers(ctx context.Context, cfg *rest.Config) ([]follower, error) {
 // watchesFor is after how many seconds a watcher's watch ends, so that it begins many.
 const watchesFor = 15
 
-// watcher comes to know a state and then watches from its revision. It believes nothing: an event
-// has to fit.
+// watcher comes to know a state by the initial events of a watch, which goes on, and whose successors
+// resume where it ended, as kube-rs does it. It believes nothing: an event has to fit.
 type watcher struct {
-	of     kind
+	kind   kind
 	client *ask.Client
 	tally  *load.Tally
-	// streams: the state comes as the initial events of a watch, which goes on, and whose successors
-	// resume where it ended, as kube-rs does it; else page by page, before each watch.
-	streams bool
 
 	mu      sync.Mutex
 	objects map[string]string
@@ -127,14 +130,9 @@ type watcher struct {
 	last uint64 // the revision to resume at; 0: none
 }
 
-func (w *watcher) name() string {
-	if w.streams {
-		return "a streaming watcher, of " + w.of.Plural
-	}
-	return "a pager and watcher, of " + w.of.Plural
-}
+func (w *watcher) name() string { return "a strict watcher of " + w.kind.Plural }
 
-func (w *watcher) kind() kind { return w.of }
+func (w *watcher) of() (kind, string) { return w.kind, "" }
 
 func (w *watcher) state() map[string]string {
 	w.mu.Lock()
@@ -144,7 +142,6 @@ func (w *watcher) state() map[string]string {
 
 func (w *watcher) run(ctx context.Context) {
 	for {
-		// However a watch ends, there is a new list.
 		err := w.once(ctx)
 		if errors.As(err, new(poll.Wrong)) {
 			w.tally.Wrong("%s: %v", w.name(), err)
@@ -158,24 +155,8 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// once begins one watch, and reads it to its end.
-func (w *watcher) once(ctx context.Context) error {
-	if w.streams {
-		return w.stream(ctx)
-	}
-	objects, revision, err := w.list(ctx)
-	if err != nil {
-		return err
-	}
-	w.mu.Lock()
-	w.objects = versions(objects)
-	w.mu.Unlock()
-	_, err = w.watch(ctx, revision, "", w.take)
-	return err
-}
-
-// stream resumes, or begins with a streaming list.
-func (w *watcher) stream(ctx context.Context) (err error) {
+// once resumes, or begins with a streaming list, and reads a watch to its end.
+func (w *watcher) once(ctx context.Context) (err error) {
 	if w.last > 0 {
 		w.last, err = w.watch(ctx, w.last, "", w.take)
 	} else {
@@ -207,7 +188,7 @@ func (w *watcher) stream(ctx context.Context) (err error) {
 func (w *watcher) watch(ctx context.Context, revision uint64, more string, take func(events.Event, uint64) (uint64, error)) (uint64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	target := fmt.Sprintf("%s?allowWatchBookmarks=true&resourceVersion=%d&watch=true&timeoutSeconds=%d%s", w.of.Path(""), revision, watchesFor, more)
+	target := fmt.Sprintf("%s?allowWatchBookmarks=true&resourceVersion=%d&watch=true&timeoutSeconds=%d%s", w.kind.Path(""), revision, watchesFor, more)
 	resp, err := w.client.Open(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return revision, err
@@ -240,29 +221,6 @@ type brokenOff struct{ error }
 
 // refusal is an ERROR in place of an event.
 type refusal struct{ error }
-
-// list reads all pages. Their first is the newest state, for the others listproxy may know it.
-func (w *watcher) list(ctx context.Context) (objects []ask.Identity, revision uint64, err error) {
-	target := w.of.Path("") + "?limit=" + strconv.Itoa(pageSize)
-	for {
-		a, err := w.client.Do(ctx, http.MethodGet, target, nil)
-		if err != nil {
-			return nil, 0, err
-		}
-		l, err := ask.ReadList(ask.JSON, a.Body)
-		if err != nil {
-			return nil, 0, poll.Wrong(fmt.Sprintf("%v: %s", err, a))
-		}
-		if revision != 0 && l.Revision != revision {
-			return nil, 0, poll.Wrong(fmt.Sprintf("a page of revision %d after one of %d", l.Revision, revision))
-		}
-		objects, revision = append(objects, l.Objects...), l.Revision
-		if l.Next == "" {
-			return objects, revision, nil
-		}
-		target = w.of.Path("") + "?" + ask.NextPage(pageSize, l.Next)
-	}
-}
 
 // take changes the state by an event, which must fit to it, and returns the event's revision.
 func (w *watcher) take(e events.Event, last uint64) (uint64, error) {

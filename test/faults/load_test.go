@@ -96,7 +96,7 @@ func (s *scene) churn(ctx context.Context) {
 // case, and so is there when an old state would be given.
 func (s *scene) askNewest(ctx context.Context) {
 	for poll.Pause(ctx, askEvery) {
-		all := append(collections(), s.quiet...)
+		all := collections()
 		s.resting.RLock()
 		s.put(ctx, question{Collection: all[rand.IntN(len(all))], Query: ask.AnyVersion}, true, 0)
 		s.resting.RUnlock()
@@ -119,7 +119,7 @@ func (s *scene) askRecent(ctx context.Context) {
 // ask asks for everything until ctx ends.
 func (s *scene) ask(ctx context.Context) {
 	for poll.Pause(ctx, askEvery) {
-		all := append(collections(), s.quiet...)
+		all := collections()
 		q := question{Collection: all[rand.IntN(len(all))]}
 		if rand.IntN(2) == 0 {
 			q.Namespace = s.namespaces[rand.IntN(len(s.namespaces))]

@@ -49,8 +49,6 @@ var (
 	quiet = newStage(2)
 	// broken is that of cases that break it, one after the other.
 	broken = newStage(1)
-	// slow and refusing are those of cases that last long, and whose quiet kinds nobody may write.
-	slow, refusing = newStage(1), newStage(1)
 	// pair has two API servers more, of which cases break one. Nothing happens to its first one.
 	pair = &stage{places: make(chan struct{}, 1), further: 2}
 	// upgraded has three more, in an older version. The first one of these stays as it is.
@@ -96,7 +94,7 @@ var reports struct {
 func TestMain(m *testing.M) {
 	harness.Main(m, harness.Options{Parallel: atOnce, SetUp: func(s *harness.Suite) error {
 		s.Cleanup(func() error {
-			for _, stage := range []*stage{quiet, broken, slow, refusing, pair, upgraded} {
+			for _, stage := range []*stage{quiet, broken, pair, upgraded} {
 				stage.close()
 			}
 			if len(reports.all) > 0 {

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -25,7 +23,6 @@ import (
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
-	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 // scene is everything around one case.
@@ -52,7 +49,6 @@ type scene struct {
 	compacted uint64
 	broken    load.Window  // when the last fault lasted
 	renewed   time.Time    // when the API server was there again after etcd was last replaced
-	quiet     []collection // which are asked for as well, and which nobody writes
 	writing   sync.RWMutex // held by whoever wants nobody to write
 	asking    sync.RWMutex // held for reading from the choice of a revision to the last answer
 	resting   sync.RWMutex // held by a soak that rests, so that nobody asks for the newest state
@@ -141,32 +137,6 @@ func ofFeed(r *http.Request) bool {
 	})
 }
 
-// silently does something while feeds hear nothing: what they ask is held back, and so is what
-// their watches tell. Afterwards it goes on. All else passes.
-func (s *scene) silently(do func()) {
-	s.Helper()
-	var gate hop.Gate
-	gate.Shut()
-	s.hop.OnRequest(func(_ http.ResponseWriter, r *http.Request) bool {
-		return ofFeed(r) && gate.Pass(r.Context()) != nil
-	})
-	s.hop.OnLine(func(r *http.Request, line []byte) ([]byte, error) {
-		if !ofFeed(r) {
-			return line, nil
-		}
-		if err := gate.Pass(r.Context()); err != nil {
-			return nil, err
-		}
-		return line, nil
-	})
-	defer func() {
-		s.hop.OnRequest(nil)
-		s.hop.OnLine(nil)
-		gate.Open()
-	}()
-	do()
-}
-
 // populate creates what a case needs, where it does not exist.
 func (s *scene) populate(ctx context.Context) error {
 	if err := s.create(ctx, kinds.Definitions, widgets.Definition()); err != nil {
@@ -199,7 +169,7 @@ func (s *scene) create(ctx context.Context, path string, object any) error {
 func (s *scene) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	for _, k := range changing {
+	for _, k := range append([]kind{revisions}, changing...) {
 		for _, ns := range s.namespaces {
 			if _, err := s.direct.Do(ctx, http.MethodDelete, k.Path(ns)+"?gracePeriodSeconds=0", nil); err != nil {
 				s.Log(err)
@@ -285,29 +255,26 @@ func (s *scene) recover() {
 			}
 			q := question{Collection: c, Query: ask.NotOlderThan(revision)}
 			s.must(poll.Retry(s.Context(), "an answer from memory with what was written after the fault", func() error {
-				_, err := s.fromMemory(s.Context(), q)
-				return err
+				return s.fromMemory(s.Context(), q)
 			}))
 		}
 	}
 }
 
 // fromMemory puts a question whose answer must be a list from memory.
-func (s *scene) fromMemory(ctx context.Context, q question) (ask.List, error) {
+func (s *scene) fromMemory(ctx context.Context, q question) error {
 	a, err := s.via.GetAs(ctx, q.Form.Accept, q.Target())
-	if err != nil {
-		return ask.List{}, err
+	if err == nil && (a.Code != http.StatusOK || !a.FromMemory()) {
+		err = errors.New(a.String())
 	}
-	if a.Code != http.StatusOK || !a.FromMemory() {
-		return ask.List{}, errors.New(a.String())
-	}
-	return q.Form.Read(a.Body)
+	return err
 }
 
-// truth is the state of a kind, as kube-apiserver has it now: versions of objects, by namespace and
-// name.
-func (s *scene) truth(ctx context.Context, k kind) (map[string]string, error) {
-	a, err := s.direct.Get(ctx, k.Path(""))
+// truth is what a follower is to know, as kube-apiserver has it now: versions of objects, by namespace
+// and name.
+func (s *scene) truth(ctx context.Context, f follower) (map[string]string, error) {
+	k, query := f.of()
+	a, err := s.direct.Get(ctx, k.Path("")+"?"+query)
 	if err != nil {
 		return nil, err
 	}
@@ -341,7 +308,7 @@ func (s *scene) settled() {
 	s.Helper()
 	for _, f := range s.followers {
 		err := poll.Retry(s.Context(), f.name(), func() error {
-			want, err := s.truth(s.Context(), f.kind())
+			want, err := s.truth(s.Context(), f)
 			if err != nil {
 				return err
 			}
@@ -359,45 +326,31 @@ func (s *scene) settled() {
 	}
 }
 
-// leases returns who holds the Leases of API servers, by name.
-func (s *scene) leases() map[string]string {
-	s.Helper()
-	holders := map[string]string{}
-	s.must(poll.Retry(s.Context(), "the API servers' Leases", func() error {
-		a, err := s.direct.Do(s.Context(), http.MethodGet, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"+
-			"?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver", nil)
-		if err != nil {
-			return err
-		}
-		var list coordinationv1.LeaseList
-		if err := json.Unmarshal(a.Body, &list); err != nil {
-			return err
-		}
-		for _, l := range list.Items {
-			if l.Spec.HolderIdentity != nil {
-				holders[l.Name] = *l.Spec.HolderIdentity
-			}
-		}
-		return nil
-	}))
-	return holders
-}
-
 // selfChecked waits until what is kept was compared by listproxy itself, which must have found
 // nothing wrong, whatever has changed meanwhile.
 func (s *scene) selfChecked() {
 	s.Helper()
-	p := s.proxies.All()[0]
 	s.must(poll.Retry(s.Context(), "a self-check that agrees", func() error {
-		sample, err := soak.Take(s.Context(), p.AdminURL()+"/metrics")
-		if sample.Mismatches > 0 {
-			return poll.Wrong(fmt.Sprintf("%.0f self-checks found something wrong", sample.Mismatches))
+		if n := s.selfChecks("mismatch"); n > 0 {
+			return poll.Wrong(fmt.Sprintf("%.0f self-checks found something wrong", n))
 		}
-		if err == nil && sample.Agreements == 0 {
-			err = errors.New("there was none")
+		if s.selfChecks("agrees") == 0 {
+			return errors.New("there was none")
 		}
-		return err
+		return nil
 	}))
+}
+
+// selfChecks is how many self-checks came to a result, or to any if it is "".
+func (s *scene) selfChecks(result string) float64 {
+	s.Helper()
+	labels := map[string]string{}
+	if result != "" {
+		labels["result"] = result
+	}
+	n, _, err := s.proxies.All()[0].Metric(s.Context(), "listproxy_selfchecks_total", labels)
+	s.must(err)
+	return n
 }
 
 // watchHits is how many watches of strict watchers came from memory.

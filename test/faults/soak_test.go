@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,8 +26,6 @@ var (
 const (
 	// calmAtMost is how long nothing is broken between two faults, at most.
 	calmAtMost = 8 * time.Second
-	sampleEach = time.Second
-	tellEach   = 30 * time.Second
 	// soakHistory is short, so that memory is flat soon.
 	soakHistory = 20 * time.Second
 )
@@ -54,16 +51,12 @@ func TestSoak(t *testing.T) {
 	turnover, wait := s.turnOver(turning)
 	defer wait()
 	defer turned()
-	m := &meter{scene: s, began: time.Now()}
-	ctx, cancel := context.WithCancel(t.Context())
-	var measuring sync.WaitGroup
-	measuring.Go(func() { m.run(ctx) })
-	defer measuring.Wait()
-	defer cancel()
-	faults := s.breakUntil(m.began.Add(*soakFor), rests(m.began, *soakFor), func() { turnover.rest(m.rest) })
-
-	cancel()
-	measuring.Wait()
+	var samples []soak.Sample
+	rests := 0
+	faults := s.breakUntil(time.Now(), func() {
+		rests++
+		samples = append(samples, turnover.rest(rests)...)
+	})
 	turned()
 	wait()
 	quiet()
@@ -71,26 +64,14 @@ func TestSoak(t *testing.T) {
 	if err := s.Oracle.Drain(t.Context(), patience); err != nil {
 		t.Error(err)
 	}
-	s.judgeSoak(m, turnover, faults)
+	turnover.judge()
+	s.judgeSoak(samples, faults)
 }
 
-// rests is when a soak rests before its end: first when a third of it is over, by when it has
-// settled, then after each sixth.
-func rests(began time.Time, lasts time.Duration) []time.Time {
-	sixth := lasts / 6
-	at := []time.Time{began.Add(2 * sixth)}
-	for range 3 {
-		at = append(at, at[len(at)-1].Add(sixth))
-	}
-	return at
-}
-
-// due reports whether it is time for the first of them.
-func due(rests []time.Time) bool { return len(rests) > 0 && !time.Now().Before(rests[0]) }
-
-// breakUntil causes faults until it is time to end, with rests between them, and returns how many
-// of each there were.
-func (s *scene) breakUntil(end time.Time, rests []time.Time, rest func()) map[string]int {
+// breakUntil causes faults, since it began until it is time to end, and returns how many of each there
+// were. In between are rests: the first when a third of the time is over, by when listproxy has settled,
+// then one after each sixth.
+func (s *scene) breakUntil(began time.Time, rest func()) map[string]int {
 	seed := *soakSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano()) // #nosec G115 -- any number will do
@@ -100,11 +81,12 @@ func (s *scene) breakUntil(end time.Time, rests []time.Time, rest func()) map[st
 	all := slices.DeleteFunc(faultCases(), func(c faultCase) bool { return !c.soaks })
 	done := map[string]int{}
 	var deck []int // each once before one comes again
-	for poll.Pause(s.Context(), time.Duration(random.Int64N(int64(calmAtMost)))) && time.Now().Before(end) {
-		if due(rests) {
+	nextRest := *soakFor / 3
+	for poll.Pause(s.Context(), time.Duration(random.Int64N(int64(calmAtMost)))) && time.Since(began) < *soakFor {
+		if time.Since(began) >= nextRest {
 			rest()
-			for due(rests) { // a short soak has no time for all of them
-				rests = rests[1:]
+			for time.Since(began) >= nextRest { // a short soak has no time for all of them
+				nextRest += *soakFor / 6
 			}
 		}
 		if len(deck) == 0 {
@@ -117,45 +99,37 @@ func (s *scene) breakUntil(end time.Time, rests []time.Time, rest func()) map[st
 		over := c.fault(s)
 		s.recover()
 		done[c.name]++
-		harness.Log(fmt.Sprintf("soak: %s for %.1f s, back after %.1f s", c.name, over.Sub(begun).Seconds(), time.Since(over).Seconds()))
+		r := s.Tally.Counts(load.Window{})
+		harness.Log(fmt.Sprintf("soak: %v: %s for %.1f s, back after %.1f s; %d compared, %d wrong, %.0f %% from memory",
+			time.Since(began).Round(time.Second), c.name, over.Sub(begun).Seconds(), time.Since(over).Seconds(), r.Compared, r.Wrong, r.Share()))
 	}
 	rest()
 	return done
 }
 
 // judgeSoak says what was seen, and what of it must not be.
-func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
+func (s *scene) judgeSoak(samples []soak.Sample, faults map[string]int) {
 	for _, relapse := range s.Oracle.Relapses() {
 		s.Tally.Wrong("%s", relapse)
 	}
-	samples := m.samples // it has ended
-	growths, err := soak.Grown(samples)
-	if err != nil {
-		s.Error(err)
-		return
+	checks, agreements, mismatches := s.selfChecks(""), s.selfChecks("agrees"), s.selfChecks("mismatch")
+	if mismatches > 0 {
+		s.Tally.Wrong("%.0f self-checks found something wrong", mismatches)
 	}
-	last := samples[len(samples)-1]
-	if last.Mismatches > 0 {
-		s.Tally.Wrong("%.0f self-checks found something wrong", last.Mismatches)
-	}
-	if last.Agreements <= last.Checks/2 {
-		s.Errorf("of %.0f self-checks only %.0f came to the end that all is as it is kept", last.Checks, last.Agreements)
+	if agreements <= checks/2 {
+		s.Errorf("of %.0f self-checks only %.0f came to the end that all is as it is kept", checks, agreements)
 	}
 	r := s.Tally.Counts(load.Window{})
 	var report strings.Builder
-	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, %d requests not answered, "+
-		"%d of %d followers true, %.0f self-checks, of which %.0f agree and the others were not to be told\n",
-		time.Since(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), r.Refused, r.Followed,
-		len(s.followers)*(m.rests+1), last.Checks, last.Agreements)
-	_, _ = fmt.Fprintf(&report, "  %d lists from memory named no revision, and had to hold all that was written before\n", r.Recent)
-	_, _ = fmt.Fprintf(&report, "  %s\n", turned.judge())
-	total := 0
+	_, _ = fmt.Fprintf(&report, "soak of %v: %d answers compared, %d wrong, %.0f %% from memory, of which %d named no revision, and had to hold all "+
+		"that was written before; %d requests not answered; followers came to the true state %d times; %.0f self-checks, of which %.0f agree\n",
+		*soakFor, r.Compared, r.Wrong, r.Share(), r.Recent, r.Refused, r.Followed, checks, agreements)
 	for name, times := range faults {
-		total += times
 		_, _ = fmt.Fprintf(&report, "  %3d × %s\n", times, name)
 	}
-	if total == 0 {
-		s.Error("nothing was broken: let it run longer")
+	growths, err := soak.Grown(samples)
+	if err != nil {
+		s.Error(err)
 	}
 	for _, g := range growths {
 		_, _ = fmt.Fprintf(&report, "  %v\n", g)
@@ -165,83 +139,7 @@ func (s *scene) judgeSoak(m *meter, turned *turnover, faults map[string]int) {
 	}
 	_, _ = fmt.Fprint(os.Stdout, report.String())
 	s.Tally.Judge(s)
-	if r.Hits == 0 || r.Recent == 0 {
-		s.Errorf("from memory came %d lists, and %d newest ones", r.Hits, r.Recent)
+	if len(faults) == 0 || r.Hits == 0 || r.Recent == 0 {
+		s.Errorf("%d faults; from memory came %d lists, and %d newest ones: let it run longer", len(faults), r.Hits, r.Recent)
 	}
-}
-
-// meter measures listproxy beside all that goes on. Safe for concurrent use.
-type meter struct {
-	scene *scene
-	began time.Time
-
-	mu      sync.Mutex
-	rests   int // so many have begun
-	resting bool
-	samples []soak.Sample
-}
-
-// run measures until ctx ends, and tells how it goes.
-func (m *meter) run(ctx context.Context) {
-	told := m.began
-	for poll.Pause(ctx, sampleEach) {
-		before := m.inRest()
-		sample, err := m.take(ctx, before > 0)
-		if err != nil {
-			if ctx.Err() == nil {
-				m.scene.Tally.Wrong("listproxy cannot be measured: %v", err)
-			}
-			continue
-		}
-		sample.Upstream = float64(m.scene.hop.Connections())
-		if before == m.inRest() {
-			sample.Rest = before
-		}
-		m.mu.Lock()
-		m.samples = append(m.samples, sample)
-		m.mu.Unlock()
-		if time.Since(told) >= tellEach {
-			told = time.Now()
-			m.tell(sample)
-		}
-	}
-}
-
-// take takes a sample, of nothing but what is in use if that is asked for.
-func (m *meter) take(ctx context.Context, inUse bool) (soak.Sample, error) {
-	url := m.scene.proxies.All()[0].AdminURL()
-	if inUse {
-		if err := soak.Collect(ctx, url); err != nil {
-			return soak.Sample{}, err
-		}
-	}
-	return soak.Take(ctx, url+"/metrics")
-}
-
-// rest is told when a rest begins and when it ends.
-func (m *meter) rest(begins bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.resting = begins
-	if begins {
-		m.rests++
-		harness.Log(fmt.Sprintf("soak: rest %d", m.rests))
-	}
-}
-
-// inRest returns the number of the rest that there is now, or 0.
-func (m *meter) inRest() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.resting {
-		return 0
-	}
-	return m.rests
-}
-
-func (m *meter) tell(s soak.Sample) {
-	r := m.scene.Tally.Counts(load.Window{})
-	harness.Log(fmt.Sprintf("soak: %v: %d compared, %d wrong, %.0f %% from memory, "+
-		"%.0f MiB resident, %.1f MiB of heap, %.0f goroutines, %.0f file descriptors, %.0f connections to the API server",
-		s.At.Sub(m.began).Round(time.Second), r.Compared, r.Wrong, r.Share(), s.RSS/(1<<20), s.Heap/(1<<20), s.Goroutines, s.FDs, s.Upstream))
 }

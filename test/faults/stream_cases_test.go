@@ -18,7 +18,7 @@ import (
 // streamCases break what passes between listproxy and kube-apiserver.
 func streamCases() []faultCase {
 	cases := []faultCase{
-		{name: "connections_cut", runs: always, soaks: true, keeps: changing, refusesNobody: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
+		{name: "connections_cut", runs: always, soaks: true, keepsHistory: true, refusesNobody: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
 			for begun := time.Now(); time.Since(begun) < *duration; {
 				s.hop.CutAll()
 				poll.Pause(s.Context(), 300*time.Millisecond)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/faults/load"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -31,43 +31,43 @@ const (
 	// asksOf is how many collections each asks for.
 	asksOf = 2
 	// generationEvery is how often a namespace comes and another goes, of which there are
-	// generations at a time.
+	// generations at a time, with so many objects of each kind.
 	generationEvery = 10 * time.Second
 	generations     = 3
-	// ofGeneration is how many objects of each kind there are in it.
-	ofGeneration = 3
+	ofGeneration    = 3
 	// idleTimeout is the --idle-timeout of a soak: longer than those wait who ask all the time.
 	idleTimeout = requestTimeout + 5*time.Second
 	// goneFor is how long nobody asks for a collection that was given up.
 	goneFor = 5 * time.Second
 	// unusedFor is how long listproxy keeps a connection to the API server that nobody uses.
 	unusedFor = 90 * time.Second
-	// restFor is how long a rest is, once all is gone that goes.
-	restFor = 10 * time.Second
+	// Each second of a rest is measured, once all is gone that goes.
+	samplesOfARest = 10
 )
 
-// idling returns the kinds of collections that come and go.
-func idling() []kind {
-	return []kind{quotas, {APIVersion: "v1", Name: "LimitRange", Plural: "limitranges"}}
-}
+// idling is a collection that comes and goes: nobody else asks for it.
+var idling = collection{Kind: kind{APIVersion: "v1", Name: "LimitRange", Plural: "limitranges"}, Form: load.AsJSON}
 
 // turnover is what comes and goes while a soak runs: callers, each with a token and a connection of
-// its own; namespaces and values of labels; and collections, which idle out and come again.
+// its own; namespaces and values of labels; and a collection, which idles out and comes again.
 // Whatever is kept by one of these, and never let go, grows. Safe for concurrent use.
 type turnover struct {
 	*scene
 
-	mu   sync.Mutex
-	live []string // namespaces, the newest last
-
-	callers, begun, ended, returned atomic.Int64
+	newest                    atomic.Value // the newest generation's namespace, a string
+	callers, ended, idledAway atomic.Int64
 }
 
 // turnOver begins a turnover, until ctx ends, and returns what waits for that.
 func (s *scene) turnOver(ctx context.Context) (*turnover, func()) {
 	s.Helper()
 	t := &turnover{scene: s}
-	s.must(t.permit(ctx))
+	everybody := controlplane.Grant{To: []string{"group:system:serviceaccounts"}}
+	for _, k := range changing {
+		everybody.Rules = append(everybody.Rules, controlplane.Rule("list,watch", k.Group(), k.Plural))
+	}
+	s.must(t.plane.GrantAll(ctx, everybody))
+	s.must(t.begin(ctx, generation(0)))
 	var all sync.WaitGroup
 	all.Go(func() { t.generate(ctx) })
 	for range lanes {
@@ -77,64 +77,28 @@ func (s *scene) turnOver(ctx context.Context) (*turnover, func()) {
 	return t, all.Wait
 }
 
-// permit lets every service account list and watch what there is.
-func (t *turnover) permit(ctx context.Context) error {
-	everybody := controlplane.Grant{To: []string{"group:system:serviceaccounts"}}
-	for _, k := range changing {
-		everybody.Rules = append(everybody.Rules, controlplane.Rule("list,watch", k.Group(), k.Plural))
-	}
-	return t.plane.GrantAll(ctx, everybody)
-}
+// generation is the name of a namespace, and the value of the label on what is in it.
+func generation(n int) string { return "soak-generation-" + strconv.Itoa(n) }
 
-// generate makes namespaces, with objects in them, and ends the oldest, until ctx ends. What fails
-// is tried again later: the API server may be away.
+// generate makes namespaces, with objects in them, and ends the oldest, until ctx ends.
 func (t *turnover) generate(ctx context.Context) {
-	for n := 0; ; n++ {
-		name := "soak-generation-" + strconv.Itoa(n)
+	for n := 1; poll.Pause(ctx, generationEvery); n++ {
 		t.writing.RLock()
-		if t.begin(ctx, name) == nil {
-			t.begun.Add(1)
-		}
-		// It may be there even if its answer was lost.
-		t.mu.Lock()
-		t.live = append(t.live, name)
-		t.mu.Unlock()
-		for oldest := t.oldest(); oldest != "" && t.end(ctx, oldest) == nil; oldest = t.oldest() {
+		err := t.begin(ctx, generation(n))
+		if oldest := n - generations; err == nil && oldest >= 0 {
+			err = poll.Retry(ctx, "the end of "+generation(oldest), func() error { return t.end(ctx, generation(oldest)) })
 			t.ended.Add(1)
-			t.mu.Lock()
-			t.live = slices.DeleteFunc(t.live, func(name string) bool { return name == oldest })
-			t.mu.Unlock()
 		}
 		t.writing.RUnlock()
-		if !poll.Pause(ctx, generationEvery) {
-			return
+		if err != nil && ctx.Err() == nil {
+			t.Tally.Wrong("%v", err)
 		}
 	}
-}
-
-// oldest returns a namespace that is to go, or "".
-func (t *turnover) oldest() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.live) <= generations {
-		return ""
-	}
-	return t.live[0]
-}
-
-// newest returns a namespace that is there, or "".
-func (t *turnover) newest() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.live) == 0 {
-		return ""
-	}
-	return t.live[len(t.live)-1]
 }
 
 // begin makes a namespace and what is in it.
 func (t *turnover) begin(ctx context.Context, name string) error {
-	if _, err := t.direct.Do(ctx, http.MethodPost, "/api/v1/namespaces", kinds.Namespace(name)); err != nil {
+	if err := t.create(ctx, "/api/v1/namespaces", kinds.Namespace(name)); err != nil {
 		return err
 	}
 	for _, k := range changing {
@@ -145,6 +109,7 @@ func (t *turnover) begin(ctx context.Context, name string) error {
 			_, _ = t.Write(ctx, t.direct, k, http.MethodPost, k.Path(name), object)
 		}
 	}
+	t.newest.Store(name)
 	return nil
 }
 
@@ -160,17 +125,13 @@ func (t *turnover) end(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	if a, err := t.direct.Do(ctx, http.MethodDelete, path, nil); err != nil {
-		if a.Code == http.StatusNotFound {
-			return nil // it went with an attempt whose answer was lost
-		}
-		return err
+	finalized := fieldsOf{"apiVersion": "v1", "kind": "Namespace", "metadata": fieldsOf{"name": name}, "spec": fieldsOf{"finalizers": []string{}}}
+	a, err := t.direct.Do(ctx, http.MethodDelete, path, nil)
+	if err == nil {
+		a, err = t.direct.Do(ctx, http.MethodPut, path+"/finalize", finalized)
 	}
-	a, err := t.direct.Do(ctx, http.MethodPut, path+"/finalize", fieldsOf{
-		"apiVersion": "v1", "kind": "Namespace", "metadata": fieldsOf{"name": name}, "spec": fieldsOf{"finalizers": []string{}},
-	})
 	if a.Code == http.StatusNotFound {
-		return nil
+		return nil // it went with an attempt whose answer was lost
 	}
 	return err
 }
@@ -178,7 +139,7 @@ func (t *turnover) end(ctx context.Context, name string) error {
 // callAll lets one caller after the other come, until ctx ends.
 func (t *turnover) callAll(ctx context.Context) {
 	for poll.Pause(ctx, callerEvery) {
-		if name := t.newest(); name != "" && t.call(ctx, name) == nil {
+		if t.call(ctx, t.newest.Load().(string)) == nil {
 			t.callers.Add(1)
 		}
 	}
@@ -227,37 +188,44 @@ func (s *scene) stranger(token string, connections *http.Transport) (via *ask.Cl
 	}, connections.CloseIdleConnections, nil
 }
 
-// comeAndGo asks for collections that nobody else asks for, leaves them until listproxy has given
-// them up, and asks again, until ctx ends.
+// comeAndGo asks for a collection that nobody else asks for, leaves it until listproxy has given it up,
+// and asks again, until ctx ends.
 func (t *turnover) comeAndGo(ctx context.Context) {
 	for ctx.Err() == nil {
-		for _, k := range idling() {
-			t.asking.RLock()
-			q := question{Collection: collection{Kind: k, Form: load.AsJSON}, Generation: t.newest(), Query: ask.AnyVersion}
-			if err := poll.Retry(ctx, "an answer from memory of what comes and goes", func() error {
-				_, err := t.fromMemory(ctx, q)
-				return err
-			}); err != nil && ctx.Err() == nil {
-				t.Tally.Wrong("%s: %v", q, err)
+		t.asking.RLock()
+		q := question{Collection: idling, Generation: t.newest.Load().(string), Query: ask.AnyVersion}
+		err := poll.Retry(ctx, "an answer from memory of what comes and goes", func() error {
+			return t.fromMemory(ctx, q)
+		})
+		t.put(ctx, q, true, 0)
+		t.asking.RUnlock()
+		if err == nil {
+			if err = t.idlesOut(ctx); err == nil {
+				t.idledAway.Add(1)
+				poll.Pause(ctx, goneFor)
 			}
-			t.put(ctx, q, true, 0)
-			t.asking.RUnlock()
 		}
-		err := poll.Try(ctx, patience, time.Second, "the end of collections that nobody asks for", func() error { return t.gone(ctx) })
-		switch {
-		case err == nil:
-			t.returned.Add(1)
-			poll.Pause(ctx, goneFor)
-		case ctx.Err() == nil:
-			t.Tally.Wrong("after %v: %v", idleTimeout, err)
+		if err != nil && ctx.Err() == nil {
+			t.Tally.Wrong("%s: %v", q, err)
 		}
 	}
 }
 
-// rest lets nobody write, watch or ask, but now and then for what is always asked for, and says so
-// when all that comes and goes is gone: callers, what they were allowed, collections, history and
-// connections. It stays so for some samples.
-func (t *turnover) rest(at func(bool)) {
+// idlesOut waits until listproxy has given up the collection that comes and goes.
+func (t *turnover) idlesOut(ctx context.Context) error {
+	return poll.Try(ctx, patience, time.Second, "the end of a collection that nobody asks for", func() error {
+		_, series, err := t.proxies.All()[0].Metric(ctx, "listproxy_collection_live", map[string]string{"resource": idling.Kind.Plural})
+		if err == nil && series > 0 {
+			err = errors.New("it is there")
+		}
+		return err
+	})
+}
+
+// rest lets nobody write, watch or ask, but now and then for what is always asked for. When all that
+// comes and goes is gone (callers, what they were allowed, the collection, history and connections) it
+// measures what listproxy takes.
+func (t *turnover) rest(number int) (samples []soak.Sample) {
 	t.Helper()
 	t.writing.Lock()
 	defer t.writing.Unlock()
@@ -269,71 +237,49 @@ func (t *turnover) rest(at func(bool)) {
 	t.settled()
 	t.stop()
 	defer t.follow()
-	defer t.keepUsed()()
-	poll.Pause(t.Context(), unusedFor+time.Second) // history and rights go sooner
-	t.must(poll.Retry(t.Context(), "the end of collections that nobody asks for", func() error { return t.gone(t.Context()) }))
-	at(true)
-	poll.Pause(t.Context(), restFor)
-	at(false)
+	for begun := time.Now(); time.Since(begun) < unusedFor; { // history and rights go sooner
+		t.use()
+		poll.Pause(t.Context(), idleTimeout/3)
+	}
+	t.must(t.idlesOut(t.Context()))
+	t.use()
+	for range samplesOfARest {
+		poll.Pause(t.Context(), time.Second)
+		at := t.proxies.All()[0].AdminURL()
+		t.must(soak.Collect(t.Context(), at))
+		sample, err := soak.Take(t.Context(), at+"/metrics")
+		t.must(err)
+		sample.Rest, sample.Upstream = number, float64(t.hop.Connections())
+		samples = append(samples, sample)
+	}
+	harness.Log(fmt.Sprintf("soak: rest %d: %.0f goroutines, %.1f MiB of heap", number, samples[0].Goroutines, samples[0].Heap/(1<<20)))
+	return samples
 }
 
-// keepUsed asks for every collection that is asked for all the time, and goes on until end is
-// called: so each rest has the same collections, of which some would else have idled out in one
-// rest and not yet in another.
-func (t *turnover) keepUsed() (end func()) {
+// use asks for every collection that is asked for all the time: so each rest has the same ones, of
+// which some would else have idled out in one rest and not yet in another.
+func (t *turnover) use() {
 	t.Helper()
 	// The last is that of informers of metadata.
-	used := append(collections(), collection{
+	for _, c := range append(collections(), collection{
 		Kind: configMaps, Form: load.Form{Accept: ask.Protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"},
-	})
-	use := func(c collection) error {
-		a, err := t.via.GetAs(t.Context(), c.Form.Accept, question{Collection: c, Query: ask.AnyVersion}.Target())
-		if err == nil && !a.FromMemory() {
-			err = errors.New(a.String())
-		}
-		return err
-	}
-	for _, c := range used {
-		t.must(poll.Retry(t.Context(), "an answer from memory", func() error { return use(c) }))
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var using sync.WaitGroup
-	using.Go(func() {
-		for poll.Pause(ctx, idleTimeout/3) {
-			for _, c := range used {
-				_ = use(c) // the next one will do
+	}) {
+		t.must(poll.Retry(t.Context(), "an answer from memory", func() error {
+			a, err := t.via.GetAs(t.Context(), c.Form.Accept, question{Collection: c, Query: ask.AnyVersion}.Target())
+			if err == nil && !a.FromMemory() {
+				err = errors.New(a.String())
 			}
-		}
-	})
-	return func() {
-		cancel()
-		using.Wait()
+			return err
+		}))
 	}
-}
-
-// gone is an error as long as listproxy keeps a collection that comes and goes.
-func (t *turnover) gone(ctx context.Context) error {
-	sample, err := soak.Take(ctx, t.proxies.All()[0].AdminURL()+"/metrics")
-	if err != nil {
-		return err
-	}
-	for _, c := range sample.Collections {
-		if slices.ContainsFunc(idling(), func(k kind) bool { return c.Resource == k.Plural }) {
-			return fmt.Errorf("%s is there", c.Resource)
-		}
-	}
-	return nil
 }
 
 // judge demands that all has come and gone, and says how often.
-func (t *turnover) judge() string {
-	for what, n := range map[string]int64{
-		"caller came": t.callers.Load(), "namespace came": t.begun.Load(), "namespace went": t.ended.Load(), "collection idled out": t.returned.Load(),
-	} {
-		if n == 0 {
-			t.Errorf("no %s: let it run longer", what)
-		}
+func (t *turnover) judge() {
+	said := fmt.Sprintf("%d callers came and went, each with a token and a connection of its own; %d namespaces went, with a label of their own; "+
+		"a collection idled out %d times", t.callers.Load(), t.ended.Load(), t.idledAway.Load())
+	harness.Log("soak: " + said)
+	if t.callers.Load() == 0 || t.ended.Load() == 0 || t.idledAway.Load() == 0 {
+		t.Errorf("%s: let it run longer", said)
 	}
-	return fmt.Sprintf("%d callers came and went, each with a token and a connection of its own; %d namespaces came, with a label of their own, and %d went; collections idled out %d times",
-		t.callers.Load(), t.begun.Load(), t.ended.Load(), t.returned.Load())
 }

@@ -15,13 +15,13 @@ const pausedFor = 20 * time.Second
 // upstreamCases break kube-apiserver and etcd.
 func upstreamCases() []faultCase {
 	cases := []faultCase{
-		{name: "apiserver_killed", runs: always, soaks: true, restarts: true, fault: func(s *scene) time.Time {
+		{name: "apiserver_killed", runs: always, soaks: true, fault: func(s *scene) time.Time {
 			s.must(s.plane.KillAPIServer())
 			s.hold()
 			s.must(s.plane.StartAPIServer(s.Context()))
 			return time.Now()
 		}},
-		{name: "apiserver_restarted", soaks: true, restarts: true, unserved: "all is dropped when it says that it ends", fault: func(s *scene) time.Time {
+		{name: "apiserver_restarted", soaks: true, unserved: "all is dropped when it says that it ends", fault: func(s *scene) time.Time {
 			s.must(s.plane.StopAPIServer())
 			s.must(s.plane.StartAPIServer(s.Context()))
 			return time.Now()
@@ -44,7 +44,7 @@ func upstreamCases() []faultCase {
 			s.hold()
 			return at
 		}},
-		{name: "etcd_compacted_and_apiserver_killed", restarts: true, fault: func(s *scene) time.Time {
+		{name: "etcd_compacted_and_apiserver_killed", fault: func(s *scene) time.Time {
 			s.compact()
 			s.must(s.plane.KillAPIServer())
 			s.hold()

@@ -14,31 +14,25 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/filelock"
 )
 
-// once keeps what was built; what failed is tried again. The zero once has built nothing.
-type once struct {
-	mu   sync.Mutex
+// build keeps the path of what was built; what failed is tried again.
+var build struct {
+	sync.Mutex
 	path string
 }
-
-func (o *once) do(build func() (string, error)) (string, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.path != "" {
-		return o.path, nil
-	}
-	path, err := build()
-	if err == nil {
-		o.path = path
-	}
-	return path, err
-}
-
-var build once
 
 // BuildProxy compiles the command with the race detector, once in a process, and returns its path
 // in bin/. The go command's cache makes further builds cheap.
 func BuildProxy(ctx context.Context) (string, error) {
-	return build.do(func() (string, error) { return compile(ctx, "listproxy-race", "-race") })
+	build.Lock()
+	defer build.Unlock()
+	if build.path != "" {
+		return build.path, nil
+	}
+	path, err := compile(ctx, "listproxy-race", "-race")
+	if err == nil {
+		build.path = path
+	}
+	return path, err
 }
 
 // BuildPlainProxy compiles the command into bin/ as it is shipped, but without a version: no race

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
@@ -22,13 +22,9 @@ var adminPaths = []string{
 	"/", "/livez", "/readyz", "/readyz?verbose", "/metrics", "/statusz", "/statusz?format=json", "/flagz", "/debug/pprof/",
 }
 
-const (
-	// adminPatience bounds the questions to the admin port of a process that is about to end. One
-	// that hangs answers nothing.
-	adminPatience = 15 * time.Second
-	// maxAdminAnswer bounds what is read of an answer.
-	maxAdminAnswer = 64 << 20
-)
+// adminPatience bounds the questions to the admin port of a process that is about to end. One that
+// hangs answers nothing.
+const adminPatience = 15 * time.Second
 
 // processes are those that this test process has started. What was found in one that was killed
 // has nobody to be returned to; [Verdict] tells.
@@ -96,30 +92,16 @@ func (p *Proxy) collect() {
 	ctx, cancel := context.WithTimeout(context.Background(), adminPatience)
 	defer cancel()
 	for _, path := range adminPaths {
-		text, err := p.askAdmin(ctx, path)
+		a, err := ask.At(p.AdminURL()).Get(ctx, path)
 		if err != nil {
 			return // it hangs, or has ended
 		}
-		p.answers = append(p.answers, emission{"the admin port's answer to " + path, text})
+		p.answers = append(p.answers, emission{"the admin port's answer to " + path, fmt.Sprintf("%v\n%s", a.Header, a.Body)})
 	}
 }
 
 // emission is something that a process has emitted.
 type emission struct{ where, text string }
-
-func (p *Proxy) askAdmin(ctx context.Context, path string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.AdminURL()+path, nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminAnswer))
-	return fmt.Sprintf("%v\n%s", resp.Header, body), err
-}
 
 // search looks for secrets in all that the process has emitted, once it has ended, and removes its
 // files, the keys that it made itself among them.

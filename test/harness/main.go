@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +35,11 @@ func Main(m *testing.M, o Options) {
 	os.Exit(verdict(run(m, o), os.Stderr))
 }
 
+// judged: the process asks for the [Verdict] at its end.
+var judged atomic.Bool
+
 func run(m *testing.M, o Options) (code int) {
+	judged.Store(true)
 	s := &Suite{}
 	defer func() {
 		if err := s.end(); err != nil {
@@ -153,8 +158,18 @@ func RunProxy(t testing.TB, o ProxyOptions) *Proxy {
 	defer cancel()
 	p, err := StartProxy(ctx, o)
 	expect.NoError(t, err)
-	running := &Proxies{}
-	running.Add(p)
-	t.Cleanup(func() { running.Stop(t) })
+	t.Cleanup(func() { p.end(t) })
 	return p
+}
+
+// end stops a listproxy at the end of a test. What was wrong with it, a data race or a panic, is an error
+// of the test; if there was one before, its log is told.
+func (p *Proxy) end(t testing.TB) {
+	t.Helper()
+	if t.Failed() {
+		t.Logf("listproxy's log:\n%s", p.Told())
+	}
+	if err := p.Stop(); err != nil {
+		t.Error(err)
+	}
 }

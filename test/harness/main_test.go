@@ -34,23 +34,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(Verdict(runApart(m)))
-}
-
-// runApart runs all tests with a folder for what they leave: logs of stand-ins that fail are meant
-// to.
-func runApart(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "harness-")
-	if err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if err := os.Setenv("TMPDIR", dir); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+	Main(m, Options{SetUp: func(s *Suite) error {
+		dir, err := s.Dir() // for logs of stand-ins that fail, which they are meant to
+		if err != nil {
+			return err
+		}
+		return os.Setenv("TMPDIR", dir)
+	}})
 }
 
 // standIn runs until SIGTERM, as listproxy does.

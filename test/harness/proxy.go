@@ -9,7 +9,6 @@
 package harness
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +24,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -36,6 +36,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/secrets"
+	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 // ProxyOptions of one process.
@@ -89,6 +90,9 @@ func StartProxy(ctx context.Context, o ProxyOptions) (*Proxy, error) {
 
 // LaunchProxy runs listproxy and returns when it listens, ready or not.
 func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
+	if testing.Testing() && !judged.Load() {
+		return nil, errors.New("the folder's TestMain must be harness.Main: nobody else asks whether listproxy has emitted secrets")
+	}
 	if o.Binary == "" {
 		if o.Binary, err = BuildProxy(ctx); err != nil {
 			return nil, err
@@ -176,18 +180,11 @@ func (p *Proxy) AwaitReady(ctx context.Context) error {
 
 // Ready asks /readyz and returns what it said.
 func (p *Proxy) Ready(ctx context.Context) (bool, string) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.admin+"/readyz?verbose", nil)
+	a, err := ask.At(p.AdminURL()).Get(ctx, "/readyz?verbose")
 	if err != nil {
 		return false, err.Error()
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false, err.Error()
-	}
-	defer func() { _ = resp.Body.Close() }()
-	var body bytes.Buffer
-	_, _ = body.ReadFrom(resp.Body)
-	return resp.StatusCode == http.StatusOK, body.String()
+	return a.Code == http.StatusOK, string(a.Body)
 }
 
 // Status is what the status page says.
@@ -197,6 +194,11 @@ func (p *Proxy) Status(ctx context.Context) (s admin.Status, err error) {
 		err = json.Unmarshal(a.Body, &s)
 	}
 	return s, err
+}
+
+// Metric adds up the series of one of its metrics that have these labels, and says how many they are.
+func (p *Proxy) Metric(ctx context.Context, name string, labels map[string]string) (sum float64, series int, err error) {
+	return soak.Sum(ctx, http.DefaultClient, p.AdminURL()+"/metrics", name, labels)
 }
 
 // pause waits a moment, unless the process or ctx has ended.
@@ -281,15 +283,6 @@ func (p *Proxy) Stop() error {
 		bad = fmt.Errorf("listproxy ended badly: %w\n%s", bad, p.Told())
 	}
 	return errors.Join(bad, leaked)
-}
-
-// Quit ends the process with SIGQUIT, at which Go writes what all goroutines are doing, and returns
-// an error if it has emitted a secret, there or before.
-func (p *Proxy) Quit() error {
-	p.collect()
-	_ = p.cmd.Process.Signal(syscall.SIGQUIT)
-	<-p.exited
-	return p.search()
 }
 
 // Kill ends the process at once. [Verdict] tells if it has emitted a secret.

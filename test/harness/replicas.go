@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -14,13 +16,15 @@ import (
 )
 
 // Replicas are listproxies behind a balancer, with one serving certificate: clients see one
-// address.
+// address. They are for any number of goroutines.
 type Replicas struct {
-	Proxies
 	Balancer *hop.Balancer
 
 	dir string // of the serving certificate
 	ca  []byte
+
+	mu      sync.Mutex
+	running []*Proxy
 }
 
 // NewReplicas starts the balancer, until the test ends, and no listproxy yet.
@@ -62,7 +66,31 @@ func (r *Replicas) Start(ctx context.Context, o ProxyOptions, clients ...*rest.C
 	for _, client := range clients {
 		p.RESTConfig(client)
 	}
-	r.Add(p)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running = append(r.running, p)
 	r.Balancer.Add(p.Address())
 	return p, nil
+}
+
+// Remove takes one out, which is for its caller to end, or has been ended. The balancer still uses it.
+func (r *Replicas) Remove(p *Proxy) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running = slices.DeleteFunc(r.running, func(other *Proxy) bool { return other == p })
+}
+
+// All returns those that run, in the order in which they were started.
+func (r *Replicas) All() []*Proxy {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.running)
+}
+
+// Stop stops all of them at the end of a test.
+func (r *Replicas) Stop(t testing.TB) {
+	t.Helper()
+	for _, p := range r.All() {
+		p.end(t)
+	}
 }

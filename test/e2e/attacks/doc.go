@@ -50,7 +50,7 @@
 // are given up at once, or that nobody reads. During each attack another caller works, from another
 // address: it lists, watches, writes, and follows what it wrote. It must get everything that it asks
 // for, from memory, with every event. Nothing depends on how fast something is. Afterwards the numbers
-// of goroutines and descriptors must go back to what they were. Unit tests and test/faults/limits cover
+// of goroutines and descriptors must go back to what they were. Unit tests and test/faults cover
 // bodies that trickle, long headers, answers with a window of 0, and chains of certificates; that
 // strangers, whose connections kube-apiserver ends (UnauthenticatedHTTP2DOSMitigation), share none with
 // others is held by the tests of package proxy/forward, too.

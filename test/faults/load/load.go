@@ -41,9 +41,16 @@ func (l *Load) Write(ctx context.Context, c *ask.Client, k kinds.Kind, method, p
 	return a, err
 }
 
+// SideLabel is 0 or 1, and changes now and then: objects come into what a selector of it chooses, and
+// leave it.
+const SideLabel = "side"
+
 // Touch changes an object.
 func (l *Load) Touch(ctx context.Context, c *ask.Client, k kinds.Kind, namespace, name string) (ask.Answer, error) {
-	return l.Write(ctx, c, k, http.MethodPatch, k.Path(namespace)+"/"+name, kinds.Touch(strconv.Itoa(rand.Int())))
+	change := kinds.Fields{"metadata": kinds.Fields{
+		"annotations": kinds.Fields{"touched": strconv.Itoa(rand.Int())}, "labels": kinds.Fields{SideLabel: strconv.Itoa(rand.IntN(2))},
+	}}
+	return l.Write(ctx, c, k, http.MethodPatch, k.Path(namespace)+"/"+name, change)
 }
 
 // Delete is the path by which an object goes at once.
@@ -86,9 +93,10 @@ func (l *Load) judge(w Witness, atLeast uint64) {
 	if revision < atLeast {
 		l.Tally.Wrong("%s: it is of revision %d: %s", w.Question, revision, w.Answer.Source())
 	}
-	behind := l.Ledger.Behind(revision, w.Asked)
-	l.Tally.gave(w.Question.Newest(), behind, w.Question.Recent())
-	if w.Question.Newest() && oracle.TooOld(behind, Bound) {
+	if w.Question.Recent() {
+		l.Tally.gaveRecent()
+	}
+	if behind := l.Ledger.Behind(revision, w.Asked); w.Question.Newest() && oracle.TooOld(behind, Bound) {
 		l.Tally.Wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for",
 			w.Question, revision, behind)
 	}

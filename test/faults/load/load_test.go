@@ -25,6 +25,9 @@ func TestTooOld(t *testing.T) {
 		want   int           // mistakes
 	}{
 		"the newest":             {ask.AnyVersion, hit, Bound, 0},
+		"with all writes":        {"", hit, Bound + 2*oracle.Tolerance, 1},
+		"a first page":           {"limit=7", hit, Bound + 2*oracle.Tolerance, 1},
+		"a next page":            {ask.NextPage(7, "a token"), hit, time.Hour, 0},
 		"within the tolerance":   {ask.AnyVersion, hit, Bound + oracle.Tolerance, 0},
 		"too old":                {ask.AnyVersion, hit, Bound + 2*oracle.Tolerance, 1},
 		"too old, and demanded":  {ask.NotOlderThan(7), hit, time.Hour, 1},
@@ -106,14 +109,5 @@ func TestOracle(t *testing.T) {
 				t.Errorf("it is noted as a newest state of a lost past: %t", newest)
 			}
 		})
-	}
-}
-
-func TestWindow(t *testing.T) {
-	begin := time.Now()
-	at := func(seconds int) time.Time { return begin.Add(time.Duration(seconds) * time.Second) }
-	w := Window{at(2), at(4)}
-	if n := w.count([]time.Time{at(1), at(2), at(3), at(4)}); n != 2 {
-		t.Errorf("%d were within, want 2", n)
 	}
 }

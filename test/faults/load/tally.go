@@ -23,9 +23,8 @@ type Tally struct {
 	notYet   int         // of these, kube-apiserver's own 504
 	failed   int         // no answer at all
 	refusals map[string]int
-	notRight int           // of these, those that say that a request, or who sent it, is not right
-	behind   time.Duration // of an answer of the newest state, at most
-	recent   int           // from memory, with all that was written before
+	notRight int // of these, those that say that a request, or who sent it, is not right
+	recent   int // from memory, with all that was written before
 	mistakes []string
 	followed int     // followers that have come to the true state
 	broken   []error // ends of watches that were not in order
@@ -109,17 +108,11 @@ func (t *Tally) BrokeOff(err error) {
 	t.broken = append(t.broken, err)
 }
 
-// gave notes a list from memory: of the newest state, which the API server had left for so long; and one
-// that is to hold all that was written before it was asked for.
-func (t *Tally) gave(newest bool, behind time.Duration, recent bool) {
+// gaveRecent notes a list from memory that is to hold all that was written before it was asked for.
+func (t *Tally) gaveRecent() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if newest {
-		t.behind = max(t.behind, behind)
-	}
-	if recent {
-		t.recent++
-	}
+	t.recent++
 }
 
 // Came notes a follower that has come to the true state.
@@ -147,7 +140,6 @@ func (t *Tally) Comparisons() int {
 // Counts are a tally's.
 type Counts struct {
 	Compared, Recorded, Wrong, Answers, Hits, Refused, Followed int
-	Behind                                                      time.Duration
 	// Recent are lists from memory that name no revision, and so hold all that was written before.
 	Recent int
 	// During are answers of listproxy in a window, and DuringRight those that came from memory and
@@ -168,7 +160,7 @@ func (t *Tally) Counts(during Window) Counts {
 	return Counts{
 		Compared: len(t.compared), Recorded: t.recorded, Wrong: len(t.mistakes),
 		During: during.count(t.answers), DuringRight: during.count(t.compared),
-		Answers: len(t.answers), Hits: t.hits, Refused: t.refused + t.failed, Followed: t.followed, Behind: t.behind, Recent: t.recent,
+		Answers: len(t.answers), Hits: t.hits, Refused: t.refused + t.failed, Followed: t.followed, Recent: t.recent,
 		Lost: t.failed + t.refused - t.notYet, NotRight: t.notRight, Why: maps.Clone(t.refusals), BrokenOff: slices.Clone(t.broken),
 	}
 }

@@ -5,18 +5,15 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"syscall"
 )
 
 // Balancer is a plain TCP balancer on loopback: each new connection goes to the next of its
 // backends, and is closed if that cannot be reached. It looks into nothing and tries nothing again.
 type Balancer struct {
-	address string
-	running sync.WaitGroup
+	listener net.Listener
+	running  sync.WaitGroup
 
 	mu       sync.Mutex
-	listener net.Listener
-	kept     int // a socket that keeps the port while nobody listens; 0: none
 	backends []string
 	next     int
 	conns    map[net.Conn]struct{}
@@ -25,59 +22,17 @@ type Balancer struct {
 
 // StartBalancer starts a balancer that has no backends yet.
 func StartBalancer() (*Balancer, error) {
-	b := &Balancer{address: "127.0.0.1:0", conns: map[net.Conn]struct{}{}}
-	if err := b.Listen(); err != nil {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		return nil, err
 	}
-	b.address = b.listener.Addr().String()
+	b := &Balancer{listener: l, conns: map[net.Conn]struct{}{}}
+	b.running.Go(b.serve)
 	return b, nil
 }
 
 // Address is where clients go: host and port.
-func (b *Balancer) Address() string { return b.address }
-
-// Refuse closes the port: new connections are refused, until Listen opens it again. Nobody else
-// gets it.
-func (b *Balancer) Refuse() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	at, err := net.ResolveTCPAddr("tcp", b.address)
-	if err != nil {
-		return err
-	}
-	_ = b.listener.Close()
-	kept, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	b.kept = kept
-	if err := syscall.SetsockoptInt(kept, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
-		return err
-	}
-	return syscall.Bind(kept, &syscall.SockaddrInet4{Port: at.Port, Addr: [4]byte{127, 0, 0, 1}})
-}
-
-// release lets the port go that Refuse has kept.
-func (b *Balancer) release() {
-	if b.kept != 0 {
-		_ = syscall.Close(b.kept)
-		b.kept = 0
-	}
-}
-
-// Listen opens the port again after Refuse.
-func (b *Balancer) Listen() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.release()
-	l, err := net.Listen("tcp", b.address)
-	if err != nil {
-		return err
-	}
-	b.listener = l
-	b.running.Go(func() { b.serve(l) })
-	return nil
-}
+func (b *Balancer) Address() string { return b.listener.Addr().String() }
 
 // Add adds a backend, host and port.
 func (b *Balancer) Add(backend string) {
@@ -112,7 +67,6 @@ func (b *Balancer) Reset() bool {
 func (b *Balancer) Close() {
 	b.mu.Lock()
 	_ = b.listener.Close()
-	b.release()
 	b.closed = true
 	for conn := range b.conns {
 		_ = conn.Close()
@@ -121,9 +75,9 @@ func (b *Balancer) Close() {
 	b.running.Wait()
 }
 
-func (b *Balancer) serve(l net.Listener) {
+func (b *Balancer) serve() {
 	for {
-		client, err := l.Accept()
+		client, err := b.listener.Accept()
 		if err != nil {
 			return
 		}

@@ -47,20 +47,20 @@ type Lister struct {
 	example runtime.Object
 }
 
-// Listers returns those of a resource in a namespace ("": in all) by client: "dynamic", "metadata"
-// and, of pods and config maps, "typed".
-func (c Clients) Listers(r schema.GroupVersionResource, namespace string) map[string]Lister {
-	untyped, partial := c.Dynamic.Resource(r).Namespace(namespace), c.Metadata.Resource(r).Namespace(namespace)
+// Listers returns those of a resource by client: "dynamic", "metadata" and, of pods and config maps,
+// "typed".
+func (c Clients) Listers(r schema.GroupVersionResource) map[string]Lister {
+	untyped, partial := c.Dynamic.Resource(r), c.Metadata.Resource(r)
 	all := map[string]Lister{
 		"dynamic":  {lists(untyped.List), untyped.Watch, &unstructured.Unstructured{}},
 		"metadata": {lists(partial.List), partial.Watch, &metav1.PartialObjectMetadata{}},
 	}
 	switch r {
 	case corev1.SchemeGroupVersion.WithResource("pods"):
-		pods := c.Typed.CoreV1().Pods(namespace)
+		pods := c.Typed.CoreV1().Pods("")
 		all["typed"] = Lister{lists(pods.List), pods.Watch, &corev1.Pod{}}
 	case corev1.SchemeGroupVersion.WithResource("configmaps"):
-		maps := c.Typed.CoreV1().ConfigMaps(namespace)
+		maps := c.Typed.CoreV1().ConfigMaps("")
 		all["typed"] = Lister{lists(maps.List), maps.Watch, &corev1.ConfigMap{}}
 	}
 	return all
@@ -77,17 +77,17 @@ type paginated struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported is asked by client-go.
 func (paginated) IsWatchListSemanticsUnSupported() bool { return true }
 
-// Informer returns an informer of what these selectors choose, which begins with a streaming list,
-// or with pages.
-func (l Lister) Informer(pages bool, labels, fields string) cache.SharedIndexInformer {
+// Informer returns an informer of what a selector chooses, which begins with a streaming list, or with
+// pages.
+func (l Lister) Informer(pages bool, labels string) cache.SharedIndexInformer {
 	var from cache.ListerWatcher
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector, o.FieldSelector = labels, fields
+			o.LabelSelector = labels
 			return l.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector, o.FieldSelector = labels, fields
+			o.LabelSelector = labels
 			return l.watch(ctx, o)
 		},
 	}

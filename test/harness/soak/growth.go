@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 )
@@ -36,10 +35,9 @@ func Measures() []Measure {
 }
 
 const (
-	// enough is how long a run must be for its slack to be as narrow as that: ten minutes are,
-	// wherever in a second the first sample and the last were taken. In less than that nothing has
-	// settled when it begins to count.
-	enough = 9 * time.Minute
+	// enough is how long it must be from the first rest to the last for the slack to be as narrow as
+	// that. In less than that nothing has settled when it begins to count.
+	enough = 6 * time.Minute
 	// short is by how much the slack is wider where a run is shorter.
 	short = 4
 )
@@ -50,10 +48,9 @@ type Growth struct {
 	// Floors are the least of every rest, in order.
 	Floors []float64
 	// Before and After are the means of the floors of the first half of the rests, and of the last;
-	// one in the middle counts in neither. A leak raises all of them, and chance some. Most is the
-	// most that there was since the first rest, at rest or not.
-	Before, After, Most float64
-	// Span is how long the run was.
+	// one in the middle counts in neither. A leak raises all of them, and chance some.
+	Before, After float64
+	// Span is how long it was from the first rest to the last.
 	Span time.Duration
 }
 
@@ -79,8 +76,7 @@ func (g Growth) String() string {
 	for _, f := range g.Floors {
 		floors = append(floors, g.number(f))
 	}
-	return fmt.Sprintf("%s: at rest %s%s (between rests %s at most; it may rise by %s): %s",
-		g.Name, strings.Join(floors, ", "), g.Label, g.number(g.Most), g.number(g.Allowed()), verdict)
+	return fmt.Sprintf("%s: at rest %s%s (it may rise by %s): %s", g.Name, strings.Join(floors, ", "), g.Label, g.number(g.Allowed()), verdict)
 }
 
 func (g Growth) number(n float64) string {
@@ -90,24 +86,17 @@ func (g Growth) number(n float64) string {
 	return fmt.Sprintf("%.1f", n/g.Unit)
 }
 
-// Grown says how all measures went since the first rest. It fails if there are no two rests.
+// Grown says how all measures went, by samples of rests. It fails if there are no two rests.
 func Grown(samples []Sample) ([]Growth, error) {
-	first := slices.IndexFunc(samples, func(s Sample) bool { return s.Rest > 0 })
-	if first < 0 {
-		return nil, errors.New("there was no rest")
+	if len(samples) == 0 || samples[0].Rest == samples[len(samples)-1].Rest {
+		return nil, errors.New("there are no two rests to hold against each other: let it run longer")
 	}
 	span := samples[len(samples)-1].At.Sub(samples[0].At)
 	var all []Growth
 	for _, m := range Measures() {
-		g := Growth{Measure: m, Span: span, Floors: floors(samples[first:], m.Of)}
+		g := Growth{Measure: m, Span: span, Floors: floors(samples, m.Of)}
 		half := len(g.Floors) / 2
-		if half == 0 {
-			return nil, errors.New("there was one rest, and none to hold it against: let it run longer")
-		}
 		g.Before, g.After = mean(g.Floors[:half]), mean(g.Floors[len(g.Floors)-half:])
-		for _, s := range samples[first:] {
-			g.Most = max(g.Most, m.Of(s))
-		}
 		all = append(all, g)
 	}
 	return all, nil
@@ -145,13 +134,10 @@ func mean(numbers []float64) (m float64) {
 func floors(samples []Sample, of func(Sample) float64) (all []float64) {
 	last := 0
 	for _, s := range samples {
-		switch {
-		case s.Rest == 0:
-		case s.Rest != last:
+		if s.Rest != last {
 			all, last = append(all, of(s)), s.Rest
-		default:
-			all[len(all)-1] = min(all[len(all)-1], of(s))
 		}
+		all[len(all)-1] = min(all[len(all)-1], of(s))
 	}
 	return all
 }

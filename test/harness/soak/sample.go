@@ -2,7 +2,6 @@ package soak
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,8 +16,8 @@ const delimited = "application/vnd.google.protobuf;proto=io.prometheus.client.Me
 // Sample is what a process takes at one moment.
 type Sample struct {
 	At time.Time
-	// Rest is in which rest of the run it was taken, from 1 on, and 0 if in none: a time in which
-	// nothing is broken, and all that is to be given back has been. It is for the caller to say.
+	// Rest is in which rest of the run it was taken, from 1 on: a time in which nothing is broken, and
+	// all that is to be given back has been. It is for the caller to say.
 	Rest int
 	// RSS is the resident memory, Free how much of that the runtime keeps for what it needs next, and
 	// Heap what the last collection of garbage left of the heap, in bytes.
@@ -27,32 +26,37 @@ type Sample struct {
 	Goroutines, FDs float64
 	// Upstream is how many connections the process has to the API server, as that sees it.
 	Upstream float64
-	// Checks are self-checks so far, Agreements those that found all as it is kept, and Mismatches
-	// those that found something wrong.
-	Checks, Agreements, Mismatches float64
-	// Collections are those that the process keeps.
-	Collections []Collection
-
-	// goal is the size of the heap at which garbage is collected next, and percent is GOGC. idle is
-	// what nothing on the heap is in, and released how much of it was given back.
-	goal, percent, idle, released float64
 }
-
-// Collection is a resource, such as "pods", in a representation, as the metrics call them.
-type Collection struct{ Resource, Representation string }
 
 // Take reads the metrics at a URL. Rest and Upstream are the caller's to add.
 func Take(ctx context.Context, url string) (Sample, error) {
-	s, found := Sample{At: time.Now()}, 0
-	if err := Families(ctx, http.DefaultClient, url, func(family *dto.MetricFamily) { found += s.take(family) }); err != nil {
-		return s, err
+	gauges := map[string]float64{}
+	if err := Families(ctx, http.DefaultClient, url, func(family *dto.MetricFamily) {
+		if series := family.GetMetric(); len(series) == 1 {
+			gauges[family.GetName()] = series[0].GetGauge().GetValue()
+		}
+	}); err != nil {
+		return Sample{}, err
 	}
-	if found < 7 {
-		return s, errors.New("the process collectors' metrics are missing")
+	var missing []string
+	gauge := func(name string) float64 {
+		value, there := gauges[name]
+		if !there {
+			missing = append(missing, name)
+		}
+		return value
 	}
-	s.Free = s.idle - s.released
+	s := Sample{
+		At: time.Now(), RSS: gauge("process_resident_memory_bytes"),
+		Free:       gauge("go_memstats_heap_idle_bytes") - gauge("go_memstats_heap_released_bytes"),
+		Goroutines: gauge("go_goroutines"), FDs: gauge("process_open_fds"),
+	}
+	goal, percent := gauge("go_memstats_next_gc_bytes"), gauge("go_gc_gogc_percent")
+	if len(missing) > 0 {
+		return s, fmt.Errorf("the process collectors' metrics are missing: %v", missing)
+	}
 	var err error
-	s.Heap, err = left(s.goal, s.percent)
+	s.Heap, err = left(goal, percent)
 	return s, err
 }
 
@@ -83,52 +87,6 @@ func Collect(ctx context.Context, url string) error {
 		}
 	}
 	return nil
-}
-
-// take takes in a family, and says of how many of the gauges that there must be it was.
-func (s *Sample) take(family *dto.MetricFamily) int {
-	gauge := map[string]*float64{
-		"process_resident_memory_bytes":   &s.RSS,
-		"go_memstats_heap_idle_bytes":     &s.idle,
-		"go_memstats_heap_released_bytes": &s.released,
-		"go_memstats_next_gc_bytes":       &s.goal,
-		"go_gc_gogc_percent":              &s.percent,
-		"go_goroutines":                   &s.Goroutines,
-		"process_open_fds":                &s.FDs,
-	}[family.GetName()]
-	if gauge != nil && len(family.GetMetric()) == 1 {
-		*gauge = family.GetMetric()[0].GetGauge().GetValue()
-		return 1
-	}
-	for _, series := range family.GetMetric() {
-		switch family.GetName() {
-		case "listproxy_selfchecks_total":
-			s.check(label(series, "result"), series.GetCounter().GetValue())
-		case "listproxy_collection_live":
-			s.Collections = append(s.Collections, Collection{label(series, "resource"), label(series, "representation")})
-		}
-	}
-	return 0
-}
-
-func (s *Sample) check(result string, n float64) {
-	s.Checks += n
-	switch result {
-	case "mismatch":
-		s.Mismatches += n
-	case "agrees":
-		s.Agreements += n
-	}
-}
-
-// label of a series, or "".
-func label(series *dto.Metric, name string) string {
-	for _, l := range series.GetLabel() {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
 }
 
 // left is what the last collection of garbage left of the heap, by the goal that it set for the

@@ -58,3 +58,13 @@ func Families(ctx context.Context, client *http.Client, url string, take func(*d
 		take(family)
 	}
 }
+
+// label of a series, or "".
+func label(series *dto.Metric, name string) string {
+	for _, l := range series.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}

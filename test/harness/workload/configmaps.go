@@ -3,7 +3,6 @@ package workload
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -32,8 +31,8 @@ func FillConfigMaps(ctx context.Context, cp *controlplane.ControlPlane, namespac
 	if pattern, err = client.CoreV1().ConfigMaps(namespace).Create(ctx, pattern, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create a config map: %w", err)
 	}
-	store := etcd{url: cp.EtcdURL(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: etcdWriters}}}
-	defer store.client.CloseIdleConnections()
+	store := NewStore(cp)
+	defer store.Close()
 	group, working := errgroup.WithContext(ctx)
 	group.SetLimit(etcdWriters)
 	for i := 1; i < n && working.Err() == nil; i++ {

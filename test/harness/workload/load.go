@@ -100,30 +100,28 @@ func (m Pods) copyOf(pattern *corev1.Pod, i int) *corev1.Pod {
 	return made
 }
 
-// Store writes pods straight into etcd, which costs kube-apiserver no more than hearing of them. It
-// is safe for concurrent use.
-type Store struct{ etcd etcd }
-
-// NewStore returns the store of a control plane.
-func NewStore(cp *controlplane.ControlPlane) *Store {
-	return &Store{etcd{url: cp.EtcdURL(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: etcdWriters}}}}
-}
-
-// Put writes a pod as kube-apiserver would. Its resourceVersion must be empty, as it is in etcd.
-func (s *Store) Put(ctx context.Context, pod *corev1.Pod) error {
-	return s.etcd.put(ctx, registry+pod.Namespace+"/"+pod.Name, pod)
-}
-
-// Close ends its connections.
-func (s *Store) Close() { s.etcd.client.CloseIdleConnections() }
-
-// etcd writes into it by its JSON gateway, where bytes travel as base64, as encoding/json has them.
-type etcd struct {
+// Store writes straight into etcd, which costs kube-apiserver no more than hearing of it. It is safe
+// for concurrent use.
+type Store struct {
 	url    string
 	client *http.Client
 }
 
-func (e etcd) put(ctx context.Context, key string, object runtime.Object) error {
+// NewStore returns the store of a control plane.
+func NewStore(cp *controlplane.ControlPlane) *Store {
+	return &Store{url: cp.EtcdURL(), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: etcdWriters}}}
+}
+
+// Put writes a pod as kube-apiserver would. Its resourceVersion must be empty, as it is in etcd.
+func (s *Store) Put(ctx context.Context, pod *corev1.Pod) error {
+	return s.put(ctx, registry+pod.Namespace+"/"+pod.Name, pod)
+}
+
+// Close ends its connections.
+func (s *Store) Close() { s.client.CloseIdleConnections() }
+
+// put writes by the JSON gateway, where bytes travel as base64, as encoding/json has them.
+func (s *Store) put(ctx context.Context, key string, object runtime.Object) error {
 	encoder := scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), corev1.SchemeGroupVersion)
 	value, err := runtime.Encode(encoder, object)
 	if err != nil {
@@ -133,11 +131,11 @@ func (e etcd) put(ctx context.Context, key string, object runtime.Object) error 
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", key, err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url+"/v3/kv/put", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/v3/kv/put", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	resp, err := e.client.Do(req)
+	resp, err := s.client.Do(req)
 	if err != nil {
 		return fmt.Errorf("write %s into etcd: %w", key, err)
 	}

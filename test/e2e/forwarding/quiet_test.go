@@ -1,4 +1,4 @@
-package clients
+package forwarding
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package clients
+package operators
 
 import (
 	"fmt"
@@ -103,14 +103,14 @@ func TestPriceOfAProbe(t *testing.T) {
 // TestFlowSchema: by docs/flow-schema.yaml, kube-apiserver sorts what the chart's account asks for.
 func TestFlowSchema(t *testing.T) {
 	const name = "listproxy" // of the schema, the account and its namespace
-	expect.NoError(t, plane.ApplyDocs(t.Context(), "flow-schema.yaml"))
-	admin := ask.MustNew(t, plane.RESTConfig(controlplane.Admin), patience)
+	expect.NoError(t, cp.ApplyDocs(t.Context(), "flow-schema.yaml"))
+	admin := ask.MustNew(t, cp.RESTConfig(controlplane.Admin), patience)
 	expect.NoError(t, admin.Ensure(t.Context(), "/api/v1/namespaces", kinds.Namespace(name)))
-	token, err := plane.CreateServiceAccountToken(t.Context(), name, name)
+	token, err := cp.CreateServiceAccountToken(t.Context(), name, name)
 	expect.NoError(t, err)
 	answer, err := admin.Get(t.Context(), "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/"+name)
 	expect.NoError(t, err)
-	config := plane.RESTConfig(controlplane.Anonymous)
+	config := cp.RESTConfig(controlplane.Anonymous)
 	config.BearerToken = token
 	account := ask.MustNew(t, config, patience)
 	for _, target := range []string{"/api/v1/pods?limit=1", "/version"} {

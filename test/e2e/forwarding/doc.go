@@ -3,8 +3,7 @@
 // only.
 //
 // Everything runs against a real kube-apiserver, which is asked twice: directly, and through
-// listproxy, a process of its own. The API server's own answer is the expected one, whatever it is;
-// see door and same in door_test.go.
+// listproxy, a process of its own. The API server's own answer is the expected one, whatever it is.
 //
 //   - There is no kubelet. The API server finds a stand-in of the test (kubelet_test.go) under a
 //     Node object; it runs commands on this machine, for the API server only.

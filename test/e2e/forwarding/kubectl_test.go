@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +19,6 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
-	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 // A kubectl is the real one, as the admin.
@@ -241,7 +239,7 @@ func TestKubectl(t *testing.T) {
 	for name, of := range map[string]map[string]string{
 		"listproxy_requests_total": {"decision": "serve", "verb": "list"}, "listproxy_watch_ends_total": nil,
 	} {
-		sum, _, err := soak.Sum(t.Context(), http.DefaultClient, on.AdminURL()+"/metrics", name, of)
+		sum, _, err := on.Metric(t.Context(), name, of)
 		expect.NoError(t, err)
 		if sum == 0 && !testing.Short() {
 			t.Errorf("none of kubectl's requests came from memory: %s", name)

@@ -1,11 +1,8 @@
 package forwarding
 
 import (
-	"bytes"
 	"crypto/x509/pkix"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,10 +11,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
-	"github.com/listproxy/listproxy/test/harness/kinds"
-	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
@@ -110,66 +104,6 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 			return a.FromMemory() && strings.Contains(string(a.Body), `"kept"`)
 		})
 	}
-}
-
-// TestClientCAReplaced replaces the file with the CAs while listproxy runs. What an old certificate
-// could do ends on connections that are open, too.
-func TestClientCAReplaced(t *testing.T) {
-	harness.Long(t)
-	file := filepath.Join(t.TempDir(), "clients.crt")
-	replace := func(content ...[]byte) {
-		t.Helper()
-		expect.NoError(t, os.WriteFile(file+".next", bytes.Join(content, nil), 0o600))
-		expect.NoError(t, os.Rename(file+".next", file))
-	}
-	first, err := controlplane.NewAuthority("a CA of clients")
-	expect.NoError(t, err)
-	second, err := controlplane.NewAuthority("a CA of clients")
-	expect.NoError(t, err)
-	replace(first.PEM())
-	p := harness.RunProxy(t, harness.ProxyOptions{Upstream: impersonator(t), Args: []string{"--client-ca-file", file}})
-	older := way(p.RESTConfig).byCertificate(t, first, "a-user")
-	newer := way(p.RESTConfig).byCertificate(t, second, "a-user")
-	in := func(c *ask.Client) bool {
-		a, err := c.Send(t.Context(), http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
-			kinds.Fields{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
-		expect.NoError(t, err)
-		if a.Code == http.StatusCreated && strings.Contains(string(a.Body), `"username":"a-user"`) {
-			return true
-		}
-		if a.Code != http.StatusUnauthorized || !strings.Contains(string(a.Body), "--client-ca-file") {
-			t.Error(a)
-		}
-		return false
-	}
-	if !in(older) || in(newer) {
-		t.Fatal("the certificates at first")
-	}
-	replace(first.PEM(), second.PEM())
-	poll.Until(t, patience, "both count", func() bool { return in(newer) && in(older) })
-	replace(second.PEM())
-	poll.Until(t, patience, "the new one alone counts", func() bool { return in(newer) && !in(older) })
-	replace([]byte("nothing to read"))
-	poll.Until(t, patience, "listproxy says what it cannot use", func() bool { return strings.Contains(p.Log(), file) })
-	if !in(newer) {
-		t.Error("a file that cannot be read ended what was in force")
-	}
-}
-
-// TestFirstListOfAToken: the first list of a new token comes from memory if its caller may have it, as
-// when a DaemonSet is rolled out.
-func TestFirstListOfAToken(t *testing.T) {
-	ns := newNamespace(t)
-	grant(t, controlplane.Grant{To: []string{ns + "/agent"}, Namespace: ns, Role: "cluster-admin"})
-	list := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
-	getUntil(t, "the API server knows the right", direct.with(t, newToken(t, ns, "agent")), list, isOK)
-	var a ask.Answer
-	for range 20 { // a review can fail on a machine that stands still
-		if a = get(t, via.with(t, newToken(t, ns, "agent")), list); a.FromMemory() {
-			return
-		}
-	}
-	t.Errorf("not from memory: %s", a)
 }
 
 // TestRightsFollowRBAC gives carol a right and takes it away. The shared listproxy would believe

@@ -11,18 +11,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
-	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/analyze"
 	"github.com/listproxy/listproxy/policy/reason"
@@ -32,7 +27,6 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
-	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 const (
@@ -80,7 +74,7 @@ func TestForecast(t *testing.T) {
 	for verb, said := range map[string]analyze.Answers{"list": lists, "watch": watches} {
 		count := func(labels map[string]string) (n int64) {
 			labels["verb"] = verb
-			sum, _, err := soak.Sum(t.Context(), http.DefaultClient, p.AdminURL()+"/metrics", "listproxy_requests_total", labels)
+			sum, _, err := p.Metric(t.Context(), "listproxy_requests_total", labels)
 			expect.NoError(t, err)
 			return int64(sum)
 		}
@@ -104,18 +98,8 @@ func TestForecast(t *testing.T) {
 // clients are programs as clusters have them. They all do the same each time.
 func clients(t *testing.T, cfg *rest.Config, kubeconfig string) {
 	t.Helper()
-	check := func(err error) {
-		t.Helper()
-		expect.NoError(t, err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	named := func(name string) *rest.Config {
-		c := rest.CopyConfig(cfg)
-		c.UserAgent = name + "/v1"
-		return c
-	}
-
 	for _, args := range [][]string{
 		{"get", "configmaps", "-A"},
 		{"get", "--raw", "/api/v1/configmaps?resourceVersion=0"},
@@ -126,92 +110,83 @@ func clients(t *testing.T, cfg *rest.Config, kubeconfig string) {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 	}
+	runInformers(ctx, t, cfg)
 
-	typed, err := kubernetes.NewForConfig(named("informers"))
-	check(err)
-	factory := informers.NewSharedInformerFactory(typed, 0)
-	pods, maps := factory.Core().V1().Pods().Informer(), factory.Core().V1().ConfigMaps().Informer()
-	stop := make(chan struct{})
-	factory.Start(stop)
-	for !pods.HasSynced() || !maps.HasSynced() {
-		select {
-		case <-ctx.Done():
-			t.Fatal("the informers do not begin")
-		case <-time.After(10 * time.Millisecond):
-		}
+	named := func(name string) *ask.Client {
+		return ask.MustNew(t, cfg, patience).With("User-Agent", name+"/v1")
 	}
-	close(stop)
-	factory.Shutdown()
-
-	untyped, err := dynamic.NewForConfig(named("inventory"))
-	check(err)
-	partial, err := metadata.NewForConfig(named("collector"))
-	check(err)
-	resource := corev1.SchemeGroupVersion.WithResource("configmaps")
+	get := func(from *ask.Client, accept, target string) ask.Answer {
+		t.Helper()
+		a, err := from.GetAs(ctx, accept, target)
+		expect.NoError(t, err)
+		if a.Code != http.StatusOK {
+			t.Fatalf("%s: %s", target, a)
+		}
+		return a
+	}
+	const maps, pages = "/api/v1/configmaps", "/api/v1/namespaces/" + controlplane.TeamB + "/configmaps?"
+	inventory, collector, script := named("inventory"), named("collector"), named("script")
 	for range 5 {
-		_, err = untyped.Resource(resource).List(ctx, metav1.ListOptions{})
-		check(err)
-		_, err = partial.Resource(resource).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-		check(err)
-		page, err := typed.CoreV1().ConfigMaps(controlplane.TeamB).List(ctx, metav1.ListOptions{Limit: 2})
-		check(err)
-		for page.Continue != "" {
-			page, err = typed.CoreV1().ConfigMaps(controlplane.TeamB).List(ctx, metav1.ListOptions{Limit: 2, Continue: page.Continue})
-			check(err)
+		get(inventory, ask.JSON, maps)
+		get(collector, ask.Metadata, maps+"?"+ask.AnyVersion)
+		get(inventory, ask.Protobuf, "/api/v1/secrets?"+ask.AnyVersion)
+		for query := "limit=2"; ; {
+			page, err := ask.ReadList(ask.Protobuf, get(inventory, ask.Protobuf, pages+query).Body)
+			expect.NoError(t, err)
+			if page.Next == "" {
+				break
+			}
+			query = ask.NextPage(2, page.Next)
 		}
-		_, err = typed.CoreV1().Secrets("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-		check(err)
 	}
-
-	raw, err := ask.New(named("script"), patience)
-	check(err)
 	for range repeats {
-		list, err := untyped.Resource(resource).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-		check(err)
-		check(watchAll(ctx, raw, list.GetResourceVersion(), typed.CoreV1().ConfigMaps(controlplane.TeamB).Watch,
-			untyped.Resource(resource).Watch, partial.Resource(resource).Watch, typed.CoreV1().Secrets("").Watch))
+		since := "resourceVersion=" + get(script, ask.JSON, maps+"?"+ask.AnyVersion).Meta().ResourceVersion
+		var watching sync.WaitGroup // until kube-apiserver ends each of them
+		for _, w := range []struct{ accept, path, query string }{
+			{ask.JSON, maps, ""},
+			{ask.JSON, maps, "resourceVersion=0&"},
+			{ask.JSON, maps, since + "&"},
+			{ask.JSON, maps, "fieldSelector=metadata.name%3Df-one&" + since + "&"},
+			{ask.Protobuf, maps, "allowWatchBookmarks=true&" + since + "&"},
+			{"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", maps, since + "&"},
+			{ask.JSON, "/api/v1/secrets", since + "&"},
+		} {
+			watching.Go(func() {
+				target := w.path + "?" + w.query + "timeoutSeconds=1&watch=true"
+				if a, err := script.GetAs(ctx, w.accept, target); err != nil || a.Code != http.StatusOK {
+					t.Errorf("%s: %s, %v", target, a, err)
+				}
+			})
+		}
+		watching.Wait()
 	}
-	for _, path := range []string{
-		"/api/v1/configmaps?resourceVersion=0", "/api/v1/configmaps?resourceVersion=1&resourceVersionMatch=NotOlderThan",
-		"/api/v1/configmaps?resourceVersion=0&labelSelector=" + url.QueryEscape("a in (b)"),
-		"/api/v1/configmaps?resourceVersion=0&unheard=of", "/apis/apps/v1/deployments", lastPath,
+	for _, target := range []string{
+		maps + "?resourceVersion=0", maps + "?resourceVersion=1&resourceVersionMatch=NotOlderThan",
+		maps + "?resourceVersion=0&labelSelector=" + url.QueryEscape("a in (b)"),
+		maps + "?resourceVersion=0&unheard=of", "/apis/apps/v1/deployments", lastPath,
 	} {
 		for range repeats {
-			answer, err := raw.Get(ctx, path)
-			check(err)
-			if answer.Code != http.StatusOK {
-				t.Fatalf("%s: %s", path, answer)
-			}
+			get(script, ask.JSON, target)
 		}
 	}
 }
 
-// watchAll watches, from a revision and in other ways, all at the same time, until the server ends
-// each of them.
-func watchAll(ctx context.Context, raw *ask.Client, revision string, begin ...func(context.Context, metav1.ListOptions) (watch.Interface, error)) error {
-	var group errgroup.Group
-	for _, begin := range begin {
-		group.Go(func() error {
-			timeout := int64(1)
-			w, err := begin(ctx, metav1.ListOptions{ResourceVersion: revision, TimeoutSeconds: &timeout, AllowWatchBookmarks: true})
-			if err != nil {
-				return err
-			}
-			for range w.ResultChan() { // it is told of nothing
-			}
-			return nil
-		})
+// runInformers runs informers until each of them knows something.
+func runInformers(ctx context.Context, t *testing.T, cfg *rest.Config) {
+	t.Helper()
+	cfg = rest.CopyConfig(cfg)
+	cfg.UserAgent = "informers/v1"
+	typed, err := kubernetes.NewForConfig(cfg)
+	expect.NoError(t, err)
+	factory := informers.NewSharedInformerFactory(typed, 0)
+	pods, maps := factory.Core().V1().Pods().Informer(), factory.Core().V1().ConfigMaps().Informer()
+	stop := make(chan struct{})
+	factory.Start(stop)
+	if !cache.WaitForCacheSync(ctx.Done(), pods.HasSynced, maps.HasSynced) {
+		t.Fatal("the informers do not begin")
 	}
-	for _, query := range []string{"", "&resourceVersion=0", "&fieldSelector=metadata.name%3Df-one&resourceVersion=" + revision} {
-		group.Go(func() error {
-			answer, err := raw.Get(ctx, "/api/v1/configmaps?watch=true&timeoutSeconds=1"+query)
-			if err == nil && answer.Code != http.StatusOK {
-				err = fmt.Errorf("a watch: %s", answer)
-			}
-			return err
-		})
-	}
-	return group.Wait()
+	close(stop)
+	factory.Shutdown()
 }
 
 // kubeconfigOf writes a kubeconfig of the admin that leads to listproxy.

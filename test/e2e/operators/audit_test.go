@@ -21,10 +21,43 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
+
+// audited is a listproxy, a process of its own, with an audit log.
+type audited struct {
+	log    string
+	client *ask.Client
+}
+
+// startAudited starts it.
+func startAudited(t *testing.T) *audited {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "audit.log")
+	running := harness.RunProxy(t, harness.ProxyOptions{
+		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{
+			"--audit-log-path", log, "--eager", "pods,configmaps",
+			// Some are asked for at one revision, late in a test.
+			"--history-window", "1h",
+		},
+	})
+	client := ask.MustNew(t, running.RESTConfig(cp.RESTConfig(controlplane.Anonymous)), patience)
+	t.Cleanup(client.HTTP.CloseIdleConnections)
+	return &audited{log, client}
+}
+
+// hit asks until the answer comes from memory, and returns the ID of that answer's event.
+func (a *audited) hit(t *testing.T, q question) (id string) {
+	t.Helper()
+	poll.Until(t, patience, q.name+" from memory", func() bool {
+		id = uuid.NewString()
+		return q.ask(t, a.client, id).FromMemory()
+	})
+	return id
+}
 
 // TestSameLines asks the API server and listproxy for the same lists and compares the lines in
 // their logs byte for byte, but for the two times and the annotations, which are looked at apart, and
@@ -32,7 +65,7 @@ import (
 func TestSameLines(t *testing.T) {
 	t.Parallel()
 	upstream := ask.MustNew(t, cp.RESTConfig(controlplane.Anonymous), patience)
-	via := startAudited(t, filepath.Join(t.TempDir(), "audit.log"))
+	via := startAudited(t)
 	for _, q := range questions(t, upstream) {
 		t.Run(q.name, func(t *testing.T) {
 			id := via.hit(t, q)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/admin"
@@ -37,14 +36,8 @@ func look(t *testing.T, p *harness.Proxy, path string) ask.Answer {
 	return a
 }
 
-func status(t *testing.T, p *harness.Proxy) admin.Status {
-	t.Helper()
-	s, err := p.Status(t.Context())
-	expect.NoError(t, err)
-	return s
-}
-
-// What is done through listproxy is seen on the page, and the page says the same as metrics.
+// TestStatusTellsWhatHappened: what is done through listproxy is seen on the page, and the page says the
+// same as metrics.
 func TestStatusTellsWhatHappened(t *testing.T) {
 	client := ask.MustNew(t, paged.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
 	get := func(target string) ask.Answer {
@@ -53,20 +46,9 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 		expect.NoError(t, err)
 		return a
 	}
-	before := status(t, paged)
 	const lists = "/api/v1/namespaces"
-	failed := int64(0) // reviews: such lists are forwarded, too
 	for range 3 {
-		got := ""
-		poll.Reviewed(t.Context(), patience, func() string {
-			if got = get(lists + "?resourceVersion=0").Source(); got == poll.ReviewFailed {
-				failed++
-			}
-			return got
-		})
-		if got != "listproxy; hit; detail=any" {
-			t.Fatalf("Cache-Status is %q", got)
-		}
+		poll.Until(t, patience, "a list from memory", func() bool { return get(lists + "?resourceVersion=0").FromMemory() })
 	}
 	for range 2 {
 		get(lists)
@@ -75,10 +57,11 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 
 	// A request is counted after its answer has ended.
 	var now admin.Status
-	poll.Until(t, patience, "every request is counted", func() bool {
-		now = status(t, paged)
-		return now.Lists.Answered-before.Lists.Answered >= 3 && now.Lists.Forwarded-before.Lists.Forwarded >= 2+failed &&
-			now.Watches.Forwarded-before.Watches.Forwarded >= 1
+	poll.Until(t, patience, "every request is counted", func() (done bool) {
+		var err error
+		now, err = paged.Status(t.Context())
+		expect.NoError(t, err)
+		return now.Lists.Answered >= 3 && now.Lists.Forwarded >= 2 && now.Watches.Forwarded >= 1
 	})
 	if !now.Healthy || now.Version == "" || now.Uptime <= 0 || now.Lists.Share == nil || now.Upstream.Address != cp.URL() ||
 		now.Upstream.State != string(upstream.ConditionOK) || now.Memory.Stored == 0 || now.Memory.Process == 0 {
@@ -112,45 +95,18 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 	}
 }
 
-// The flags in force are those of the process, and there is no secret among them.
-func TestFlagz(t *testing.T) {
-	flags := look(t, paged, "/flagz")
-	for _, line := range []string{"\neager=[namespaces]\n", "\nlog-level=access\n", "\nhistory-window=2m30s\n"} {
-		if !strings.Contains(string(flags.Body), line) {
-			t.Errorf("/flagz does not say %q: %s", line, flags)
-		}
-	}
-}
-
-func TestProfiles(t *testing.T) {
-	a := look(t, paged, "/debug/pprof/goroutine?debug=1")
-	if a.Code != http.StatusOK || !strings.HasPrefix(string(a.Body), "goroutine profile:") {
-		t.Errorf("%d: %.200s", a.Code, a.Body)
-	}
-}
-
-// Where clients are, nothing of this can be reached: the paths are forwarded like any other, and
-// kube-apiserver, which has some of them too, answers to everybody as it does without listproxy.
+// TestPagesAreNotPublic: where clients are, nothing of this can be reached. The paths are forwarded like
+// any other, and kube-apiserver, which has some of them too, answers to everybody as it does without
+// listproxy.
 func TestPagesAreNotPublic(t *testing.T) {
-	// These differ from one answer to the next: kube-apiserver chooses what parts names and values
-	// at random (k8s.io/component-base, zpages).
-	changes := regexp.MustCompile(`(?m)^(Started|Up).*$|[:= ]+`)
 	for _, user := range []string{controlplane.Admin, controlplane.Alice, controlplane.Anonymous} {
-		upstream, via := asks(t, cp.RESTConfig(user)), asks(t, paged.RESTConfig(cp.RESTConfig(user)))
+		straight, via := asks(t, cp.RESTConfig(user)), asks(t, paged.RESTConfig(cp.RESTConfig(user)))
 		for _, path := range []string{"/statusz", "/statusz?format=json", "/flagz", "/debug/pprof/", "/debug/pprof/cmdline", "/metrics/listproxy"} {
-			want, err1 := upstream.Get(t.Context(), path)
+			want, err1 := straight.Get(t.Context(), path)
 			got, err2 := via.Get(t.Context(), path)
 			expect.NoError(t, errors.Join(err1, err2))
-			if got.Code != want.Code || got.Header.Get("Content-Type") != want.Header.Get("Content-Type") {
-				t.Errorf("%s gets %s of %d (%s), want %d (%s)", user, path, got.Code, got.Header.Get("Content-Type"), want.Code, want.Header.Get("Content-Type"))
-			}
-			if path != "/debug/pprof/" { // it counts goroutines
-				if diff := cmp.Diff(changes.ReplaceAllString(string(want.Body), ""), changes.ReplaceAllString(string(got.Body), "")); diff != "" {
-					t.Errorf("%s gets %s (-direct +via):\n%s", user, path, diff)
-				}
-			}
-			if got := got.Source(); !strings.HasPrefix(got, "listproxy; fwd=bypass") {
-				t.Errorf("%s %s has Cache-Status %q", user, path, got)
+			if got.Code != want.Code || got.Header.Get("Content-Type") != want.Header.Get("Content-Type") || !strings.HasPrefix(got.Source(), "listproxy; fwd=bypass") {
+				t.Errorf("%s gets %s: %s (%s), directly %s (%s)", user, path, got, got.Header.Get("Content-Type"), want, want.Header.Get("Content-Type"))
 			}
 		}
 	}

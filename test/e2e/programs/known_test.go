@@ -19,6 +19,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -40,7 +41,7 @@ func newKnower(t *testing.T, name, binary string, cluster *rest.Config) *knower 
 	cmd.Env, cmd.WaitDelay = environment(t, cluster, t.TempDir()), time.Second
 	in, err1 := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
-	said := &tail{}
+	said := &logbuffer.Buffer{}
 	cmd.Stderr = said
 	if err1 != nil || err2 != nil {
 		t.Fatal(err1, err2)
@@ -207,16 +208,3 @@ func gone(objects []unstructured.Unstructured, facts []string, counts func(fact 
 	}
 	return fmt.Sprintf("that of %d things only %d are left:\n%s", len(own), len(objects), strings.Join(own, "\n"))
 }
-
-// tail keeps the end of what a program says.
-type tail struct{ text []byte }
-
-// Write takes it.
-func (t *tail) Write(p []byte) (int, error) {
-	t.text = append(t.text, p...)
-	t.text = t.text[max(0, len(t.text)-4<<10):]
-	return len(p), nil
-}
-
-// String tells it.
-func (t *tail) String() string { return string(t.text) }

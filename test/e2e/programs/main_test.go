@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +20,6 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
-	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
 var (
@@ -179,10 +177,9 @@ func read(path string) (passed, map[string]string, error) {
 // fromMemory is how many lists and watches a listproxy has answered from memory.
 func fromMemory(t *testing.T, p *harness.Proxy) (lists, watches float64) {
 	t.Helper()
-	at := p.AdminURL() + "/metrics"
-	lists, _, err := soak.Sum(t.Context(), http.DefaultClient, at, "listproxy_requests_total", map[string]string{"decision": "serve", "verb": "list"})
+	lists, _, err := p.Metric(t.Context(), "listproxy_requests_total", map[string]string{"decision": "serve", "verb": "list"})
 	expect.NoError(t, err)
-	watches, _, err = soak.Sum(t.Context(), http.DefaultClient, at, "listproxy_watch_ends_total", nil)
+	watches, _, err = p.Metric(t.Context(), "listproxy_watch_ends_total", nil)
 	expect.NoError(t, err)
 	return lists, watches
 }

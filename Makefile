@@ -50,7 +50,7 @@ test-versions: ## Run the differential tests against other kube-apiservers too (
 	@mkdir -p bin; summary=; failed=0; bad=; \
 	tell() { \
 		result=passed; if [ "$$bad" ]; then result=FAILED; failed=1; bad=; fi; \
-		grep -A1 -E '(differential|watches)_test.go:' $$log | sed 's/; the others.*//; s/^ */  /'; \
+		grep -A1 -E 'differential_test.go:' $$log | sed 's/^ */  /'; \
 		grep -E '^ *--- FAIL|^panic:|differences: map.[^]]' $$log; \
 		summary="$$summary  $$version $$1 $$result\n"; \
 	}; \
@@ -62,8 +62,6 @@ test-versions: ## Run the differential tests against other kube-apiservers too (
 			echo "kube-apiserver $$version, WatchList=$$lists (in full: $$log)"; \
 			$(GO) test -count 1 -timeout $(TEST_TIMEOUT) $$short -v ./test/differential \
 				-differential.duration $(or $(DURATION),60s) -differential.watchlist=$$lists >$$log 2>&1 || bad=1; \
-			$(GO) test -count 1 -timeout $(TEST_TIMEOUT) $$short -v ./test/differential/watches \
-				-watches.duration $(or $(DURATION),60s) -watches.watchlist=$$lists >>$$log 2>&1 || bad=1; \
 			tell WatchList=$$lists; \
 		done; \
 		log=bin/test-versions-$$version-own.log; \

@@ -4,18 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"reflect"
 	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/test/differential/body"
 	"github.com/listproxy/listproxy/test/differential/cluster"
@@ -24,95 +24,100 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// Options of a comparison.
-type Options struct {
-	// Bound is how old a write may be that an Any from memory still misses, when it is asked for.
-	Bound time.Duration
-	// Resources are the names of those that take part; all if empty.
-	Resources []string
-	// Everybody asks as often as the admin.
-	Everybody bool
-	// Consistent: listproxy is to answer lists of the newest state from memory.
-	Consistent bool
-	// Only chooses classes; all if nil. With it, nothing is asked but these.
-	Only func(Class) bool
+const (
+	// bound is how old a write may be that an anyRevision from memory still misses, when it is asked for.
+	bound = 10 * time.Second
+	// patience ends the wait for something that must come. It only ends what fails.
+	patience = 5 * time.Minute
+	// maxPages ends walks of one object a page.
+	maxPages = 40
+)
+
+// comparator asks both sides and compares. Safe for concurrent use.
+type comparator struct {
+	cluster       *cluster.Cluster
+	direct, proxy *side
+	report        *report
+	// everybody asks as often as the admin.
+	everybody bool
+	// only chooses what is listed; all if nil. With it, nothing is asked but what the deck has.
+	only func(class, cluster.Resource) bool
+	// begun are revisions of resources that listproxy knew from the start.
+	begun map[schema.GroupResource]uint64
+	// watchList is whether the API server has streaming lists.
+	watchList bool
+	learned   templates
 }
 
-// Comparator asks both sides and compares. Safe for concurrent use.
-type Comparator struct {
-	cluster *cluster.Cluster
-	direct  *Side
-	proxy   *Side
-	options Options
-	report  *Report
-}
-
-// NewComparator returns a comparator of the cluster's API server with listproxy at a URL.
-func NewComparator(c *cluster.Cluster, proxy *Side, report *Report, options Options) *Comparator {
-	return &Comparator{cluster: c, direct: Direct(c.Plane), proxy: proxy, options: options, report: report}
-}
-
-// Run compares until ctx ends, with some workers at a time.
-func (c *Comparator) Run(ctx context.Context, seed uint64, workers int) {
+// run has workers compare until ctx ends. Each makes up its own questions.
+func (c *comparator) run(ctx context.Context, rng *rand.Rand, workers int, compare func(context.Context, *generator)) {
 	var all sync.WaitGroup
-	seeds := rand.New(rand.NewPCG(seed, 3))
-	d := newDeck(cluster.Split(seeds), c.cluster.Resources, c.options)
 	for range workers {
-		g := NewGenerator(c.cluster, cluster.Split(seeds), c.options)
-		g.deck = d
-		all.Go(func() { c.work(ctx, g) })
+		g := &generator{rng: cluster.Split(rng), cluster: c.cluster, everybody: c.everybody, watchList: c.watchList}
+		all.Go(func() {
+			for ctx.Err() == nil {
+				compare(ctx, g)
+			}
+		})
 	}
 	all.Wait()
 }
 
-func (c *Comparator) work(ctx context.Context, g *Generator) {
-	for ctx.Err() == nil {
+// lists compares lists until ctx ends.
+func (c *comparator) lists(ctx context.Context, seed uint64, workers int) {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	d := newDeck(cluster.Split(rng), c.cluster.Resources, c.only)
+	c.run(ctx, rng, workers, func(ctx context.Context, g *generator) {
 		switch {
-		case c.options.Only != nil, !g.one(3):
-			c.deal(ctx, g)
-		case g.one(12):
-			if q, ok := g.Walk(); ok {
-				c.walk(ctx, g, q, maxPages)
-			}
+		case c.only != nil, !g.one(3):
+			c.deal(ctx, g, d)
 		case g.one(20):
-			if q, ok := g.Forged(); ok {
+			if q, ok := g.forged(); ok {
 				c.compare(ctx, q)
 			}
 		default:
-			q, ok := g.Question()
-			if ok {
-				c.compare(ctx, q)
-			}
-			if ok && c.options.Everybody { // somebody else asks for the same list right after it
-				q.User = g.users[g.rng.IntN(len(g.users))]
-				q.Answerable = q.memory(g.consistent)
-				c.compare(ctx, q)
-			}
+			c.some(ctx, g)
 		}
-	}
+	})
 }
 
 // deal compares what the next card of the deck says.
-func (c *Comparator) deal(ctx context.Context, g *Generator) {
-	next := g.deck.deal()
+func (c *comparator) deal(ctx context.Context, g *generator, d *deck) {
+	next := d.deal()
 	done := false
-	if q, ok := g.Dealt(next.Class, next.Resource); ok {
-		if next.Page == Next {
+	if q, ok := g.list(next.class, next.Resource); ok {
+		if next.Page == nextPage {
 			done = c.walk(ctx, g, q, 3) > 1
 		} else {
 			answers, ok := c.compare(ctx, q)
-			done = ok && answers.proxy.Status == http.StatusOK
+			done = ok && answers.proxy.Code == http.StatusOK
 		}
 	}
 	// A walk may have turned to another class on the way.
-	if !done || !c.report.has(next.Class) {
-		g.deck.back(next)
+	if !done || !c.report.has(next.class) {
+		d.back(next)
+	}
+}
+
+// some compares any list, or where it is a page the whole walk now and then.
+func (c *comparator) some(ctx context.Context, g *generator) {
+	q, ok := g.someList()
+	switch {
+	case !ok:
+	case !q.Odd && q.Semantics != anyRevision && q.Query.Get("limit") != "" && g.one(6):
+		c.walk(ctx, g, q, maxPages)
+	default:
+		c.compare(ctx, q)
+		if c.everybody { // somebody else asks for the same list right after it
+			q.User = pick(g, c.cluster.Users()...)
+			c.compare(ctx, q)
+		}
 	}
 }
 
 // pair is what both sides said to one question.
 type pair struct {
-	proxy, direct Answer
+	proxy, direct ask.Answer
 }
 
 // waited reports whether one side, and not the other, had kube-apiserver wait in vain until its
@@ -120,31 +125,27 @@ type pair struct {
 // (storage/cacher, waitUntilFreshAndBlock, which gives up after three seconds; an exact revision is
 // read from that cache too).
 func (a pair) waited() bool {
-	return ask.NotThereYet(a.proxy.Status, a.proxy.Body) != ask.NotThereYet(a.direct.Status, a.direct.Body)
+	return a.proxy.NotThereYet() != a.direct.NotThereYet()
 }
 
-// giveUp is for how long both sides are asked again while one of them waits for its own cache. It
-// only ends what fails.
-const giveUp = 5 * time.Minute
-
 // compare puts a question to both sides. It is not ok if there was a difference or no answer.
-func (c *Comparator) compare(ctx context.Context, q Question) (answers pair, ok bool) {
+func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok bool) {
 	begun := time.Now()
 	answers, found := c.once(ctx, q)
-	for found != nil && answers.waited() && time.Since(begun) < giveUp && poll.Pause(ctx, 50*time.Millisecond) {
-		c.report.Count("asked again")
+	for found != nil && answers.waited() && time.Since(begun) < patience && poll.Pause(ctx, 50*time.Millisecond) {
+		c.report.count("asked again")
 		answers, found = c.once(ctx, q)
 	}
 	if ctx.Err() != nil {
 		return answers, false
 	}
 	if found == nil {
-		c.report.compared(q, answers.proxy)
+		c.report.list(q, answers.proxy)
 		return answers, true
 	}
 	found.Question = q.String()
-	found.CacheStatus = answers.proxy.Header.Get("Cache-Status")
-	c.report.Differs(*found)
+	found.CacheStatus = answers.proxy.Source()
+	c.report.differs(*found)
 	return answers, false
 }
 
@@ -153,21 +154,21 @@ func (c *Comparator) compare(ctx context.Context, q Question) (answers pair, ok 
 // from the index, and what follows a page is what follows in the index. Its Exact form, which that
 // page is held against, has a token while there are keys of any kind. That nothing of that node
 // follows is not believed but asked.
-func (c *Comparator) indexEnds(ctx context.Context, q Question, a pair) bool {
+func (c *comparator) indexEnds(ctx context.Context, q question, a pair) bool {
 	node, ok := q.indexed()
-	if !ok || a.proxy.Status != http.StatusOK || a.direct.Status != http.StatusOK {
+	if !ok || a.proxy.Code != http.StatusOK || a.direct.Code != http.StatusOK {
 		return false
 	}
 	token, ok := body.OnlyTokenMissing(a.proxy.Body, a.direct.Body)
 	if !ok {
 		return false
 	}
-	rest, err := c.direct.Ask(ctx, Question{
+	rest, err := c.direct.ask(ctx, question{
 		// Where the selector leaves one namespace of all, the token is relative to that.
-		Resource: q.Resource, Namespace: q.narrowed(), User: q.User, Semantics: Continue,
+		Resource: q.Resource, Namespace: q.narrowed(), User: q.User, Semantics: continued,
 		Query: url.Values{"continue": {token}, "fieldSelector": {cluster.NodeNameField + "=" + fields.EscapeValue(node)}},
 	})
-	if err != nil || rest.Status != http.StatusOK {
+	if err != nil || rest.Code != http.StatusOK {
 		return false
 	}
 	var list struct {
@@ -177,24 +178,24 @@ func (c *Comparator) indexEnds(ctx context.Context, q Question, a pair) bool {
 }
 
 // once asks both sides once and returns how they differ.
-func (c *Comparator) once(ctx context.Context, q Question) (answers pair, _ *Difference) {
+func (c *comparator) once(ctx context.Context, q question) (answers pair, _ *difference) {
 	asked := time.Now()
 	var err error
-	if answers.proxy, err = c.proxy.Ask(ctx, q); err != nil {
-		return answers, &Difference{Kind: Silent, Detail: err.Error()}
+	if answers.proxy, err = c.proxy.ask(ctx, q); err != nil {
+		return answers, differs(silent, "%v", err)
 	}
-	if !strings.HasPrefix(answers.proxy.Header.Get("Cache-Status"), "listproxy; ") {
-		return answers, &Difference{Kind: Unmarked, Detail: fmt.Sprint(answers.proxy.Header)}
+	if !strings.HasPrefix(answers.proxy.Source(), "listproxy; ") {
+		return answers, differs(unmarked, "%v", answers.proxy.Header)
 	}
 	same := q
-	if q.effective().moving() && answers.proxy.Status == http.StatusOK {
+	if q.effective().moving() && answers.proxy.Code == http.StatusOK {
 		meta, err := body.ListMeta(answers.proxy.Body)
 		if err != nil {
-			return answers, &Difference{Kind: Body, Detail: err.Error()}
+			return answers, differs(wrongBody, "%v", err)
 		}
-		revision, err := body.RevisionOf(meta)
+		revision, err := strconv.ParseUint(meta.ResourceVersion, 10, 64)
 		if err != nil {
-			return answers, &Difference{Kind: Body, Detail: err.Error()}
+			return answers, differs(wrongBody, "%v", err)
 		}
 		if d := c.age(q, answers.proxy, revision, asked); d != nil {
 			return answers, d
@@ -207,82 +208,74 @@ func (c *Comparator) once(ctx context.Context, q Question) (answers pair, _ *Dif
 		}
 		same = q.at(revision)
 	}
-	if answers.direct, err = c.direct.Ask(ctx, same); err != nil {
-		return answers, &Difference{Kind: Silent, Detail: err.Error()}
+	if answers.direct, err = c.direct.ask(ctx, same); err != nil {
+		return answers, differs(silent, "%v", err)
 	}
-	if answers.direct.Status == http.StatusGone && answers.proxy.Status == http.StatusOK {
-		c.report.Count(expired)
+	if answers.direct.Code == http.StatusGone && answers.proxy.Code == http.StatusOK {
+		c.report.count(expired)
 		return answers, nil
 	}
-	return answers, c.judge(ctx, q, answers)
-}
-
-// judge returns how two answers differ.
-func (c *Comparator) judge(ctx context.Context, q Question, answers pair) *Difference {
 	d := c.difference(q, answers.proxy, answers.direct)
-	if d != nil && d.Kind == Body && c.indexEnds(ctx, q, answers) {
-		c.report.Count("pages that ended with the index")
-		return nil
+	if d != nil && d.Kind == wrongBody && c.indexEnds(ctx, q, answers) {
+		c.report.count("pages that ended with the index")
+		return answers, nil
 	}
-	return d
+	return answers, d
 }
 
 // shape asks the API server the very question, whose answer moves, and compares what does not.
-func (c *Comparator) shape(ctx context.Context, q Question, header http.Header, continues bool) *Difference {
-	direct, err := c.direct.Ask(ctx, q)
+func (c *comparator) shape(ctx context.Context, q question, header http.Header, continues bool) *difference {
+	direct, err := c.direct.ask(ctx, q)
 	switch {
 	case err != nil:
-		return &Difference{Kind: Silent, Detail: err.Error()}
-	case direct.Status == http.StatusGatewayTimeout && q.Semantics == NotOlderThan:
+		return differs(silent, "%v", err)
+	case direct.Code == http.StatusGatewayTimeout && q.Semantics == notOlderThan:
 		return nil // its cache of this resource has not come that far
-	case direct.Status != http.StatusOK:
-		return &Difference{Kind: Status, Detail: fmt.Sprintf("200, not %d: %.300s", direct.Status, direct.Body)}
+	case direct.Code != http.StatusOK:
+		return differs(wrongStatus, "200, not %d: %.300s", direct.Code, direct.Body)
 	case direct.Header.Get("Content-Type") != header.Get("Content-Type"):
-		return &Difference{Kind: Header, Detail: fmt.Sprintf("%q, not %q", header.Get("Content-Type"), direct.Header.Get("Content-Type"))}
-	case q.Semantics != Any:
+		return differs(wrongHeader, "%q, not %q", header.Get("Content-Type"), direct.Header.Get("Content-Type"))
+	case q.Semantics != anyRevision:
 		return nil // how much follows a page may have changed
 	}
 	meta, err := body.ListMeta(direct.Body)
 	if err != nil || (meta.Continue != "") != continues {
-		return &Difference{Kind: Body, Detail: fmt.Sprintf("a token: %v, not %v, %v", continues, meta.Continue != "", err)}
+		return differs(wrongBody, "a token: %v, not %v, %v", continues, meta.Continue != "", err)
 	}
 	return nil
 }
 
-// forwarded reports whether listproxy says of an answer that it is the API server's.
-func forwarded(a Answer) bool { return strings.Contains(a.Header.Get("Cache-Status"), "fwd=") }
-
 // age checks the revision of an answer that may move. An Any that was forwarded may be of any age:
 // it is as old as kube-apiserver's own cache.
-func (c *Comparator) age(q Question, answer Answer, revision uint64, asked time.Time) *Difference {
+func (c *comparator) age(q question, a ask.Answer, revision uint64, asked time.Time) *difference {
 	switch q.effective() {
-	case NotOlderThan:
+	case notOlderThan:
 		if revision < q.Revision {
-			return &Difference{Kind: TooOld, Detail: fmt.Sprintf("at revision %d", revision)}
+			return differs(tooOld, "at revision %d", revision)
 		}
-	case Any:
-		if forwarded(answer) {
+	case anyRevision:
+		if !a.FromMemory() {
 			return nil
 		}
-		least := c.cluster.Ledger.Before(q.Resource.GroupResource(), asked.Add(-c.options.Bound))
+		least := c.cluster.Ledger.Before(q.Resource.GroupResource(), asked.Add(-bound))
 		if revision < least {
-			return &Difference{Kind: Frozen, Detail: fmt.Sprintf("at revision %d, without a write at %d that is older than %v", revision, least, c.options.Bound)}
+			return differs(frozen, "at revision %d, without a write at %d that is older than %v", revision, least, bound)
 		}
-	case MostRecent:
+	case mostRecent:
 		least := c.cluster.Ledger.Before(q.Resource.GroupResource(), asked)
 		if revision < least {
-			return &Difference{Kind: TooOld, Detail: fmt.Sprintf("at revision %d, after a write at %d", revision, least)}
+			return differs(tooOld, "at revision %d, after a write at %d", revision, least)
 		}
 	}
 	return nil
 }
 
 // difference holds listproxy's answer against the API server's.
-func (c *Comparator) difference(q Question, got, want Answer) *Difference {
-	if got.Status != want.Status {
-		return &Difference{Kind: Status, Detail: fmt.Sprintf("%d, not %d:\n  %.300s\n  %.300s", got.Status, want.Status, got.Body, want.Body)}
+func (c *comparator) difference(q question, got, want ask.Answer) *difference {
+	if got.Code != want.Code {
+		return differs(wrongStatus, "%d, not %d:\n  %.300s\n  %.300s", got.Code, want.Code, got.Body, want.Body)
 	}
-	if d := HeaderDifference(q, got.Header, want.Header); d != nil {
+	if d := headerDifference(q, got.Header, want.Header); d != nil {
 		return d
 	}
 	if q.Clocked {
@@ -292,13 +285,13 @@ func (c *Comparator) difference(q Question, got, want Answer) *Difference {
 		return nil
 	}
 	if body.SameButToken(got.Body, want.Body) {
-		c.report.Count("tokens that differed in the slash")
+		c.report.count("tokens that differed in the slash")
 		return nil
 	}
-	if got.Status == http.StatusGatewayTimeout && bytes.Equal(current.ReplaceAll(got.Body, nil), current.ReplaceAll(want.Body, nil)) {
+	if got.Code == http.StatusGatewayTimeout && bytes.Equal(current.ReplaceAll(got.Body, nil), current.ReplaceAll(want.Body, nil)) {
 		return nil
 	}
-	return &Difference{Kind: Body, Detail: oracle.Difference(got.Body, want.Body)}
+	return differs(wrongBody, "%s", oracle.Difference(got.Body, want.Body))
 }
 
 // ages are what the cells of a Table have in them that follows the clock. Tables are not answered from memory.
@@ -307,8 +300,8 @@ var ages = regexp.MustCompile(`"(\d+[smhdy])+"`)
 // current is how far the API server was when it refused a revision of the future.
 var current = regexp.MustCompile(`current: \d+`)
 
-// HeaderDifference compares all headers, but those that doc.go names.
-func HeaderDifference(q Question, got, want http.Header) *Difference {
+// headerDifference compares all headers, but those that doc.go names.
+func headerDifference(q question, got, want http.Header) *difference {
 	strip := func(h http.Header) http.Header {
 		h = h.Clone()
 		for name := range h {
@@ -324,51 +317,36 @@ func HeaderDifference(q Question, got, want http.Header) *Difference {
 		}
 		return h
 	}
-	got, want = strip(got), strip(want)
-	if reflect.DeepEqual(got, want) {
-		return nil
+	if d := cmp.Diff(strip(want), strip(got)); d != "" {
+		return differs(wrongHeader, "(-kube-apiserver +listproxy)\n%s", d)
 	}
-	var lines []string
-	for name := range want {
-		if !slices.Equal(got[name], want[name]) {
-			lines = append(lines, fmt.Sprintf("%s: %q, not %q", name, got[name], want[name]))
-		}
-	}
-	for name := range got {
-		if _, ok := want[name]; !ok {
-			lines = append(lines, fmt.Sprintf("%s: %q, which should not be", name, got[name]))
-		}
-	}
-	return &Difference{Kind: Header, Detail: strings.Join(lines, "; ")}
+	return nil
 }
-
-// maxPages ends walks of one object a page.
-const maxPages = 40
 
 // walk compares the pages of a list, from a first question on, and returns how many it had. Each
 // page is asked of both sides, and the token for the next is taken from either: tokens are
 // interchangeable, and so is the one who goes on.
-func (c *Comparator) walk(ctx context.Context, g *Generator, q Question, most int) (pages int) {
+func (c *comparator) walk(ctx context.Context, g *generator, q question, most int) (pages int) {
 	for range most {
 		answers, ok := c.compare(ctx, q)
-		if !ok || answers.proxy.Status >= 300 {
+		if !ok || answers.proxy.Code >= 300 {
 			return pages
 		}
 		pages++
 		from := answers.proxy
-		if g.one(2) && answers.direct.Status < 300 {
+		if g.one(2) && answers.direct.Code < 300 {
 			from = answers.direct
 		}
 		meta, err := body.ListMeta(from.Body)
 		if err != nil {
-			c.report.Differs(Difference{Kind: Body, Question: q.String(), Detail: err.Error()})
+			c.report.differs(difference{Kind: wrongBody, Question: q.String(), Detail: err.Error()})
 			return pages
 		}
 		if meta.Continue == "" {
 			break
 		}
-		q = g.Next(q, meta.Continue)
+		q = g.next(q, meta.Continue)
 	}
-	c.report.Count("walks")
+	c.report.count("walks")
 	return pages
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/test/differential/cluster"
+	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
 func TestHeaderDifference(t *testing.T) {
@@ -34,37 +35,12 @@ func TestHeaderDifference(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := base()
 			test.change(got)
-			q := Question{Query: url.Values{}, Header: http.Header{}}
+			q := question{Query: url.Values{}, Header: http.Header{}}
 			if test.sent != "" {
 				q.Header.Set("Audit-Id", test.sent)
 			}
-			if d := HeaderDifference(q, got, base()); (d != nil) != test.differ {
+			if d := headerDifference(q, got, base()); (d != nil) != test.differ {
 				t.Errorf("got %v, want a difference: %v", d, test.differ)
-			}
-		})
-	}
-}
-
-// TestShare: what listproxy was behind for is neither its merit nor its fault; all else that it did
-// not answer is.
-func TestShare(t *testing.T) {
-	for name, test := range map[string]struct {
-		said []string
-		want float64
-	}{
-		"none":         {nil, 0},
-		"hits":         {[]string{"hit; detail=any", "hit; detail=exact"}, 1},
-		"behind":       {[]string{"hit; detail=any", "fwd=miss; detail=not-proven", "fwd=stale; detail=stale"}, 1},
-		"only behind":  {[]string{"fwd=miss; detail=not-proven"}, 0},
-		"other misses": {[]string{"hit; detail=any", "fwd=miss; detail=warming", "fwd=miss; detail=history", "fwd=bypass; detail=memory"}, 0.25},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := NewReport()
-			for _, said := range test.said {
-				r.compared(Question{Answerable: true}, Answer{Status: http.StatusOK, Header: http.Header{"Cache-Status": {"listproxy; " + said}}})
-			}
-			if got := r.Share(); got != test.want {
-				t.Errorf("%v, want %v", got, test.want)
 			}
 		})
 	}
@@ -73,9 +49,9 @@ func TestShare(t *testing.T) {
 // TestWaited: only where one side alone says that the revision is still to come, both are asked
 // again.
 func TestWaited(t *testing.T) {
-	late := Answer{Status: http.StatusGatewayTimeout, Body: []byte(`{"details":{"causes":[{"reason":"ResourceVersionTooLarge"}]},"code":504}`)}
-	list, gone := Answer{Status: http.StatusOK}, Answer{Status: http.StatusGone}
-	other := Answer{Status: http.StatusGatewayTimeout, Body: []byte(`{"code":504}`)}
+	late := ask.Answer{Code: http.StatusGatewayTimeout, Body: []byte(`{"details":{"causes":[{"reason":"ResourceVersionTooLarge"}]},"code":504}`)}
+	list, gone := ask.Answer{Code: http.StatusOK}, ask.Answer{Code: http.StatusGone}
+	other := ask.Answer{Code: http.StatusGatewayTimeout, Body: []byte(`{"code":504}`)}
 	for name, test := range map[string]struct {
 		answers pair
 		want    bool
@@ -100,32 +76,32 @@ func TestAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := cluster.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}
 		ledger := new(cluster.Ledger)
-		c := &Comparator{cluster: &cluster.Cluster{Ledger: ledger}, options: Options{Bound: 10 * time.Second}}
+		c := &comparator{cluster: &cluster.Cluster{Ledger: ledger}}
 		ledger.Confirmed(r.GroupResource(), 7)
-		hit := Answer{Header: http.Header{"Cache-Status": {"listproxy; hit; detail=any"}}}
-		stale := Answer{Header: http.Header{"Cache-Status": {"listproxy; fwd=stale; detail=stale"}}}
+		hit := ask.Answer{Header: http.Header{"Cache-Status": {"listproxy; hit; detail=any"}}}
+		stale := ask.Answer{Header: http.Header{"Cache-Status": {"listproxy; fwd=stale; detail=stale"}}}
 		written := time.Now()
 		time.Sleep(time.Minute) // an answer may take long
 		for name, test := range map[string]struct {
-			semantics Semantics
-			answer    Answer
+			semantics semantics
+			answer    ask.Answer
 			revision  uint64
 			asked     time.Duration
-			want      Kind // "": there is no difference
+			want      kind // "": there is no difference
 		}{
-			"in time":                      {Any, hit, 7, 11 * time.Second, ""},
-			"asked before":                 {Any, hit, 6, 9 * time.Second, ""},
-			"asked too late":               {Any, hit, 6, 11 * time.Second, Frozen},
-			"forwarded":                    {Any, stale, 6, 11 * time.Second, ""},
-			"the newest":                   {MostRecent, hit, 7, time.Second, ""},
-			"the newest, asked before":     {MostRecent, hit, 6, -time.Second, ""},
-			"the newest, without a write":  {MostRecent, hit, 6, time.Second, TooOld},
-			"the newest, forwarded":        {MostRecent, stale, 6, time.Second, TooOld},
-			"not older than":               {NotOlderThan, hit, 5, time.Second, ""},
-			"older than it was asked for":  {NotOlderThan, hit, 4, time.Second, TooOld},
-			"exactly, however old that is": {Exact, hit, 4, time.Hour, ""},
+			"in time":                      {anyRevision, hit, 7, 11 * time.Second, ""},
+			"asked before":                 {anyRevision, hit, 6, 9 * time.Second, ""},
+			"asked too late":               {anyRevision, hit, 6, 11 * time.Second, frozen},
+			"forwarded":                    {anyRevision, stale, 6, 11 * time.Second, ""},
+			"the newest":                   {mostRecent, hit, 7, time.Second, ""},
+			"the newest, asked before":     {mostRecent, hit, 6, -time.Second, ""},
+			"the newest, without a write":  {mostRecent, hit, 6, time.Second, tooOld},
+			"the newest, forwarded":        {mostRecent, stale, 6, time.Second, tooOld},
+			"not older than":               {notOlderThan, hit, 5, time.Second, ""},
+			"older than it was asked for":  {notOlderThan, hit, 4, time.Second, tooOld},
+			"exactly, however old that is": {exact, hit, 4, time.Hour, ""},
 		} {
-			q, got := Question{Resource: r, Semantics: test.semantics, Revision: 5}, Kind("")
+			q, got := question{Resource: r, Semantics: test.semantics, Revision: 5}, kind("")
 			if d := c.age(q, test.answer, test.revision, written.Add(test.asked)); d != nil {
 				got = d.Kind
 			}

@@ -1,21 +1,16 @@
-package differential_test
+package differential
 
 import (
+	"maps"
 	"net/http"
-	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
-
-// quiet returns a comparator for lists that nothing changes meanwhile.
-func quiet() (*differential.Report, *differential.Comparator) {
-	report := differential.NewReport()
-	return report, differential.NewComparator(shared.Cluster, differential.SideOf(shared.Healthy), report, differential.Options{Bound: differential.HealthyBound})
-}
 
 // touch writes an object of a resource and returns the revision.
 func touch(t *testing.T, r cluster.Resource) uint64 {
@@ -25,61 +20,66 @@ func touch(t *testing.T, r cluster.Resource) uint64 {
 	return revision
 }
 
+// accepting is a question in the representation that Accept headers ask for. Whether it is answered from
+// memory is not what is compared.
+func (q question) accepting(accept ...string) question {
+	q.Header = maps.Clone(q.Header)
+	q.Header["Accept"] = accept
+	q.Representation, q.Odd = oddForm, true
+	return q
+}
+
 // TestAccept compares how both read odd Accept headers, for built-in and custom resources.
 func TestAccept(t *testing.T) {
-	report, c := quiet()
+	c := newComparator(t)
 	for _, name := range []string{"configmaps", "deployments", "gadgets"} {
 		r := resource(t, name)
-		query := differential.Exactly(touch(t, r))
-		for _, accept := range differential.Accepts() {
-			c.Compare(t.Context(), r, "team-b", shared.Users()[0], query, http.Header{"Accept": {accept}})
+		q := exactly(r, "team-b", shared.Users()[0], touch(t, r))
+		for _, accept := range oddAccepts() {
+			c.compare(t.Context(), q.accepting(accept))
 		}
-		c.Compare(t.Context(), r, "team-b", shared.Users()[0], query, http.Header{"Accept": {"application/json", "application/yaml"}})
+		c.compare(t.Context(), q.accepting("application/json", "application/yaml"))
 	}
-	finish(t, report)
+	finish(t, c.report, 0)
 }
 
 // TestGzipThreshold compares lists whose bodies are just as large as kube-apiserver leaves them
 // uncompressed, and a byte more or less, in every representation.
 func TestGzipThreshold(t *testing.T) {
-	report, c := quiet()
+	c := newComparator(t)
 	configMaps := resource(t, "configmaps")
 	const namespace, threshold = "team-a-2", 128 << 10
-	admin := shared.Users()[0]
 	for _, accept := range []string{
-		"application/json", "application/vnd.kubernetes.protobuf",
-		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-		"application/json;pretty=1",
-		"application/json;pretty=1;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+		asJSON, asProtobuf, asJSON + asMetadata, asProtobuf + asMetadata, asJSON + ";pretty=1", asJSON + ";pretty=1" + asMetadata,
 	} {
 		size := threshold / 2
 		for _, target := range []int{threshold - 1, threshold, threshold + 1} {
-			var query url.Values
+			var q question
 			for got := -1; got != target; {
 				shared.Delete(t.Context(), configMaps, namespace, "filler", true)
 				revision, err := shared.Create(t.Context(), configMaps, namespace, "filler",
 					map[string]any{"metadata": map[string]any{"annotations": map[string]any{"fill": strings.Repeat("x", size)}}})
 				expect.NoError(t, err)
-				query = differential.Exactly(revision)
-				if got, err = c.DirectSize(t.Context(), configMaps, namespace, admin, query, accept); err != nil {
-					t.Fatal(err)
-				}
+				q = exactly(configMaps, namespace, shared.Users()[0], revision).accepting(accept)
+				a, err := c.direct.ask(t.Context(), q)
+				expect.NoError(t, err)
+				got = len(a.Body)
 				size += target - got
 			}
 			for _, encoding := range []string{"gzip", "gzip;q=1", "br,gzip", "identity"} {
-				c.Compare(t.Context(), configMaps, namespace, admin, query, http.Header{"Accept": {accept}, "Accept-Encoding": {encoding}})
+				q.Header.Set("Accept-Encoding", encoding)
+				c.compare(t.Context(), q)
 			}
 		}
 	}
 	shared.Delete(t.Context(), configMaps, namespace, "filler", true)
-	finish(t, report)
+	finish(t, c.report, 0)
 }
 
 // TestIndexEnd: the last pod of a node fills a page, and others follow. Who takes the page from an
 // index of pods by node sees the end; who does not gives a token.
 func TestIndexEnd(t *testing.T) {
-	report, c := quiet()
+	c := newComparator(t)
 	pods := resource(t, "pods")
 	const namespace, node = "index-end", "index-end"
 	expect.NoError(t, shared.CreateNamespace(t.Context(), namespace))
@@ -91,22 +91,51 @@ func TestIndexEnd(t *testing.T) {
 		}})
 		expect.NoError(t, err)
 	}
-	for _, accept := range []string{
-		"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-		"application/json;pretty=1",
-	} {
+	for _, accept := range []string{asJSON, asProtobuf, asJSON + asMetadata, asJSON + ";pretty=1"} {
 		for _, scope := range []string{namespace, ""} {
 			for _, limit := range []string{"1", "2", "3"} {
-				query := differential.Exactly(revision)
-				query.Set("limit", limit)
-				query.Set("fieldSelector", "spec.nodeName="+node)
-				c.Compare(t.Context(), pods, scope, shared.Users()[0], query, http.Header{"Accept": {accept}})
-				query.Set("resourceVersionMatch", "NotOlderThan")
-				c.Compare(t.Context(), pods, scope, shared.Users()[0], query, http.Header{"Accept": {accept}})
-				query.Set("fieldSelector", "spec.nodeName="+node+",metadata.namespace="+namespace)
-				c.Compare(t.Context(), pods, scope, shared.Users()[0], query, http.Header{"Accept": {accept}})
+				q := exactly(pods, scope, shared.Users()[0], revision).accepting(accept)
+				q.Query.Set("limit", limit)
+				q.Query.Set("fieldSelector", "spec.nodeName="+node)
+				c.compare(t.Context(), q)
+				q.Semantics = notOlderThan
+				q.Query.Set("resourceVersionMatch", "NotOlderThan")
+				c.compare(t.Context(), q)
+				q.Query.Set("fieldSelector", "spec.nodeName="+node+",metadata.namespace="+namespace)
+				c.compare(t.Context(), q)
 			}
 		}
 	}
-	finish(t, report)
+	finish(t, c.report, 0)
+}
+
+// TestRightToOneName: who may list one object gets it where the field selector demands its name,
+// from memory too, and nothing else.
+func TestRightToOneName(t *testing.T) {
+	c := newComparator(t)
+	configMaps, users := resource(t, "configmaps"), shared.Users()
+	one := users[slices.IndexFunc(users, func(u cluster.User) bool { return u.Name == "one" })]
+	named := func(namespace, fieldSelector string) question {
+		q := exactly(configMaps, namespace, one, shared.Ledger.Newest(configMaps.GroupResource()))
+		q.Query.Set("fieldSelector", fieldSelector)
+		return q
+	}
+	touch(t, configMaps)
+	caughtUp(t, c)
+	for _, selector := range []string{
+		"metadata.name=a-0", "metadata.name==a-0,metadata.namespace!=team-a", "metadata.name=a-0,metadata.name=a", "metadata.name=a",
+		"metadata.name!=a", "", "metadata.name=",
+	} {
+		for _, namespace := range []string{"team-b", "team-a", ""} {
+			c.compare(t.Context(), named(namespace, selector))
+		}
+	}
+	finish(t, c.report, 0)
+	// Where a review could not be made, a list is forwarded, which is right, too.
+	poll.Until(t, patience, "the one object comes from memory", func() bool {
+		touch(t, configMaps) // revisions are kept for a while only
+		caughtUp(t, c)
+		a, err := c.proxy.ask(t.Context(), named("team-b", "metadata.name=a-0"))
+		return err == nil && a.Code == http.StatusOK && a.FromMemory()
+	})
 }

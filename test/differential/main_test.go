@@ -1,44 +1,165 @@
-package differential_test
+package differential
 
 import (
+	"context"
 	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/listproxy/listproxy/test/differential"
-	"github.com/listproxy/listproxy/test/differential/cluster"
-	"github.com/listproxy/listproxy/test/harness"
-)
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
-// patience ends the wait for something that must come.
-const patience = 5 * time.Minute
+	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/differential/cluster"
+	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/poll"
+)
 
 var (
-	shared      = differential.NewSuite("differential", 15*time.Second)
-	comparisons = flag.Int("differential.comparisons", 0, "how many comparisons are made under churn, however long they take; 0: as many as come in -differential.duration")
+	duration    = flag.Duration("differential.duration", 15*time.Second, "how long the comparison of lists under churn takes, and that of watches")
+	comparisons = flag.Int("differential.comparisons", 0, "how many lists are compared under churn, however long that takes; 0: as many as come in -differential.duration")
+	seed        = flag.Uint64("differential.seed", 0, "of everything random; 0 chooses one")
+	share       = flag.Float64("differential.share", 0.8, "how much of what listproxy is to answer from memory must come from there; what it is behind for does not count")
+	// Off by default in 1.33 and before 1.32, and an operator may turn it off.
+	watchList = flag.Bool("differential.watchlist", true, "whether the API server has streaming lists; without them states are loaded page by page")
 )
 
-func TestMain(m *testing.M) {
-	harness.Main(m, harness.Options{SetUp: func(s *harness.Suite) error { return shared.SetUp(s) }})
+// What all tests share.
+var (
+	shared *cluster.Cluster
+	proxy  *harness.Proxy
+	// begun are revisions of resources that listproxy knew from the start.
+	begun = map[schema.GroupResource]uint64{}
+)
+
+func TestMain(m *testing.M) { harness.Main(m, harness.Options{SetUp: setUp}) }
+
+func setUp(s *harness.Suite) error {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	plane, err := s.ControlPlane(controlplane.Options{
+		APIServerArgs: []string{
+			fmt.Sprintf("--feature-gates=WatchList=%t", *watchList),
+			"--strict-transport-security-directives=max-age=3600", // a header of every answer
+		},
+	})
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Printf("kube-apiserver %s -differential.watchlist=%t -differential.seed=%d\n", plane.Version(), *watchList, *seed)
+	if shared, err = cluster.New(s.Context(), plane, *seed); err != nil {
+		return err
+	}
+	proxy, err = s.Proxy(harness.ProxyOptions{
+		Upstream: plane.RESTConfig(controlplane.Feed),
+		Args: []string{
+			"--eager", shared.Eager(), "--client-ca-file", plane.CAPath(), "--staleness-bound", bound.String(), "--consistent-lists=always", "--watches",
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := shared.WriteThrough(proxy.RESTConfig(plane.RESTConfig(controlplane.Admin))); err != nil {
+		return err
+	}
+	for _, r := range shared.Resources {
+		begun[r.GroupResource()] = shared.Ledger.Newest(r.GroupResource())
+	}
+	// Revisions from before it started are not its to know.
+	shared.Ledger.Forget()
+	return nil
 }
 
-// finish prints a report and demands that nothing differs.
-func finish(t *testing.T, report *differential.Report) {
+// newComparator returns one that has listproxy keep all that it may keep.
+func newComparator(t *testing.T) *comparator {
 	t.Helper()
-	t.Log(report)
-	if len(report.Kinds()) > 0 {
+	c := &comparator{
+		cluster: shared, direct: newSide("kube-apiserver", shared.Plane.URL(), shared.Plane.CA()), proxy: newSide("listproxy", proxy.URL(), proxy.CA()),
+		report: newReport(), begun: begun, watchList: *watchList,
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	expect.NoError(t, c.warm(ctx))
+	return c
+}
+
+// churn changes objects until the test ends.
+func churn(t *testing.T, perSecond int, spared ...string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		shared.Churn(ctx, *seed, perSecond, spared...)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+// lasting returns the context of a comparison that ends when there has been enough, but not before
+// least.
+func lasting(t *testing.T, least time.Duration, enough func() bool) (context.Context, context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		poll.Pause(ctx, least)
+		for begun := time.Now(); !enough() && time.Since(begun) < patience && poll.Pause(ctx, 50*time.Millisecond); {
+		}
+	}()
+	return ctx, cancel
+}
+
+// finish prints the report, and demands that nothing differs, and that of what listproxy is to answer from
+// memory enough came from there.
+func finish(t *testing.T, r *report, share float64) {
+	t.Helper()
+	t.Log(r)
+	if len(r.kinds) > 0 {
 		t.Error("there are differences")
 	}
+	if got := r.all.share(); got < share {
+		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100*share)
+	}
 }
 
-// resource returns a resource of the cluster.
+// caughtUp waits until what was written last comes from memory.
+func caughtUp(t *testing.T, c *comparator) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	expect.NoError(t, c.caughtUp(ctx))
+}
+
+// resource returns a resource by its name, in its newest version.
 func resource(t *testing.T, name string) cluster.Resource {
 	t.Helper()
+	all := cluster.Resources()
+	i := slices.IndexFunc(all, func(r cluster.Resource) bool { return r.Resource == name })
+	if i < 0 {
+		t.Fatalf("no resource %q", name)
+	}
+	return all[i]
+}
+
+// TestFirstState: what the other tests compare was loaded by streaming lists where the API server
+// has them, and page by page where it has not.
+func TestFirstState(t *testing.T) {
+	want := 0
 	for _, r := range shared.Resources {
-		if r.Resource == name {
-			return r
+		if r.Cached && !*watchList {
+			want++
 		}
 	}
-	t.Fatalf("no resource %q", name)
-	return cluster.Resource{}
+	// Loads after a restart of the API server say it again.
+	if got := strings.Count(proxy.Log(), "loaded page by page"); got < want || want == 0 && got > 0 {
+		t.Errorf("%d of %d collections were loaded page by page", got, want)
+	}
 }

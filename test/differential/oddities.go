@@ -1,26 +1,24 @@
 package differential
 
-import (
-	"strconv"
-)
+import "strconv"
 
 // oddity changes a question into one that listproxy is to forward, or that is odd but plain.
-func (g *Generator) oddity(q *Question) {
-	odd := []func(*Question){g.badSelector, g.oddForm, g.parameter, g.spelling}
-	pick := g.rng.IntN(len(odd) + 1)
-	if pick == len(odd) {
+func (g *generator) oddity(q *question) {
+	odd := []func(*question){g.badSelector, g.oddForm, g.parameter, g.spelling}
+	if g.one(len(odd) + 1) {
 		g.plainOddity(q)
 		return
 	}
-	q.Odd, q.Answerable = true, false
-	odd[pick](q)
+	q.Odd = true
+	pick(g, odd...)(q)
 }
 
 // plainOddity adds what a list may carry and does not change it.
-func (g *Generator) plainOddity(q *Question) {
-	odd := [][2]string{
-		{"timeoutSeconds", "7"}, {"timeout", "30s"}, {"allowWatchBookmarks", "true"}, {"labelSelector", ""}, {"fieldSelector", ""}, {"continue", ""},
-	}[g.rng.IntN(6)]
+func (g *generator) plainOddity(q *question) {
+	odd := pick(
+		g, [2]string{"timeoutSeconds", "7"}, [2]string{"timeout", "30s"}, [2]string{"allowWatchBookmarks", "true"},
+		[2]string{"labelSelector", ""}, [2]string{"fieldSelector", ""}, [2]string{"continue", ""},
+	)
 	if q.Query.Has(odd[0]) {
 		return
 	}
@@ -28,44 +26,44 @@ func (g *Generator) plainOddity(q *Question) {
 }
 
 // badSelector selects in a way that is refused, or that the API server reads in a way of its own.
-func (g *Generator) badSelector(q *Question) {
+func (g *generator) badSelector(q *question) {
 	if g.one(2) {
-		q.Query.Set("labelSelector", g.pick(badSelectors))
+		q.Query.Set("labelSelector", pick(g, badSelectors...))
 		return
 	}
-	q.Query.Set("fieldSelector", g.pick(badFields))
+	q.Query.Set("fieldSelector", pick(g, badFields...))
 }
 
 // oddForm asks for another form of the answer.
-func (g *Generator) oddForm(q *Question) {
+func (g *generator) oddForm(q *question) {
 	accept := func(all ...string) {
-		q.Header.Set("Accept", g.pick(all))
-		q.Representation = OddForm
+		q.Header.Set("Accept", pick(g, all...))
+		q.Representation = oddForm
 	}
-	switch pick := g.rng.IntN(12); {
-	case pick < 3:
+	switch n := g.rng.IntN(12); {
+	case n < 3:
 		accept(
 			"application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
 			"application/json;as=Table;v=v1;g=meta.k8s.io",
 		)
 		q.Clocked = true
-	case pick < 5:
+	case n < 5:
 		accept("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json")
 		q.Clocked = true
-	case pick < 7 && !q.effective().moving():
+	case n < 7 && !q.effective().moving():
 		accept("application/yaml", "application/cbor", "application/cbor,application/json", "application/yaml"+asMetadata)
-	case pick < 9:
-		accept(Accepts()...)
-	case pick < 10:
-		q.Header.Set("User-Agent", g.pick([]string{"curl", "Wget/1.21", "Mozilla/5.0 (X11)", "Mozilla/4.0", "Curl/8", ""}))
+	case n < 9:
+		accept(oddAccepts()...)
+	case n < 10:
+		q.Header.Set("User-Agent", pick(g, "curl", "Wget/1.21", "Mozilla/5.0 (X11)", "Mozilla/4.0", "Curl/8", ""))
 	default:
-		q.Query.Set("pretty", g.pick([]string{"true", "false", "1", "", "yes", "0", "T", " 1", "tRUE"}))
+		q.Query.Set("pretty", pick(g, "true", "false", "1", "", "yes", "0", "T", " 1", "tRUE"))
 	}
 }
 
 // parameter adds what the API server refuses, ignores, or reads in its own way.
-func (g *Generator) parameter(q *Question) {
-	odd := [][2]string{
+func (g *generator) parameter(q *question) {
+	odd := pick(g, [][2]string{
 		{"limit", "abc"},
 		{"limit", "-1"},
 		{"limit", ""},
@@ -91,16 +89,16 @@ func (g *Generator) parameter(q *Question) {
 		{"shardSelector", "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"}, // who does not know it gives all
 		{"continue", "AAAA"},
 		{"fieldManager", "x"},
-	}[g.rng.IntN(25)]
-	if odd[0] == "resourceVersion" && q.Semantics != Exact && q.Semantics != Legacy {
+	}...)
+	if odd[0] == "resourceVersion" && q.Semantics != exact && q.Semantics != legacyExact {
 		// What the revision is would no longer be known here.
 		odd = [2]string{"unknown", "2"}
 	}
 	q.Query.Set(odd[0], odd[1])
-	if odd[0] == "limit" && q.Semantics == Legacy {
+	if odd[0] == "limit" && q.Semantics == legacyExact {
 		// Without a limit it would be a NotOlderThan.
 		q.Query.Set("resourceVersionMatch", "Exact")
-		q.Semantics = Exact
+		q.Semantics = exact
 	}
 	if odd[0] == "continue" {
 		q.Query.Del("resourceVersionMatch")
@@ -108,7 +106,7 @@ func (g *Generator) parameter(q *Question) {
 }
 
 // spelling says the same in another way.
-func (g *Generator) spelling(q *Question) {
+func (g *generator) spelling(q *question) {
 	path := q.Resource.Path(q.Namespace)
 	switch g.rng.IntN(10) {
 	case 0:
@@ -122,13 +120,13 @@ func (g *Generator) spelling(q *Question) {
 	case 4:
 		q.Path = path + "x"
 	case 5:
-		if q.Semantics == Any {
+		if q.Semantics == anyRevision {
 			q.RawQuery = "unknown=2&unknown=3"
 			break
 		}
 		q.RawQuery = "limit=2&limit=3"
 		q.Query.Del("limit")
-		if q.Semantics == NotOlderThan {
+		if q.Semantics == notOlderThan {
 			q.Query.Set("resourceVersionMatch", "NotOlderThan")
 		}
 	case 6:
@@ -139,14 +137,14 @@ func (g *Generator) spelling(q *Question) {
 		q.RawQuery = "&&"
 	case 9:
 		q.Query.Del("pretty")
-		q.RawQuery = g.pick([]string{"pr%65tty=1", "pretty=1&pretty=0", "pr%65tty=1&pretty=0", "Pretty=1"})
+		q.RawQuery = pick(g, "pr%65tty=1", "pretty=1&pretty=0", "pr%65tty=1&pretty=0", "Pretty=1")
 	}
 }
 
-// Accepts returns Accept headers that are read in more ways than one: the API server's router and
+// oddAccepts returns Accept headers that are read in more ways than one: the API server's router and
 // its negotiation both look at them. None is a space alone, which HTTP/2 forbids (RFC 9113, 8.2.1): over
 // HTTP/1.1, as the first request of a caller goes, it is nothing.
-func Accepts() []string {
+func oddAccepts() []string {
 	return []string{
 		"", ";;", ",", "text/html", "application/*", "application/*, application/json", "text/html, application/json",
 		"application/JSON", " application/json ", "application/json;q=0", "application/json; q=1", "application/json;;",

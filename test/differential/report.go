@@ -8,145 +8,148 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
-// Kind of a difference.
-type Kind string
+// kind of a difference.
+type kind string
 
-// The kinds of differences.
+// The kinds of differences; the last ones are those of watches.
 const (
-	Status   Kind = "status"
-	Header   Kind = "header"
-	Body     Kind = "body"
-	TooOld   Kind = "too-old" // a NotOlderThan that is older
-	Frozen   Kind = "frozen"  // an Any that misses what was written long ago
-	Silent   Kind = "no-answer"
-	Unmarked Kind = "unmarked" // an answer that does not say where it came from
+	wrongStatus kind = "status"
+	wrongHeader kind = "header"
+	wrongBody   kind = "body"
+	tooOld      kind = "too-old" // a notOlderThan that is older
+	frozen      kind = "frozen"  // an anyRevision that misses what was written long ago
+	silent      kind = "no-answer"
+	unmarked    kind = "unmarked" // an answer that does not say where it came from
+
+	// wrongEvents are other ones than the API server's, or at another place.
+	wrongEvents kind = "events"
+	// wrongBookmark is made of other bytes.
+	wrongBookmark kind = "bookmarks"
+	// wrongRefusal is an ERROR that the API server does not send, or sends and listproxy does not.
+	wrongRefusal kind = "refusal"
+	// wrongEnd is of a stream that ended while kube-apiserver's went on, or the other way round.
+	wrongEnd kind = "ended"
+	// wrongReference is a mistake of this package: the API server is not what it demands.
+	wrongReference kind = "reference"
+	// elsewhere is none: the two sides were asked at moments that cannot be compared.
+	elsewhere kind = "elsewhere"
 )
 
 // maxDifferences is how many differences are kept in full.
 const maxDifferences = 20
 
-// Difference is something that a client could have seen.
-type Difference struct {
-	Kind     Kind
+// difference is something that a client could have seen.
+type difference struct {
+	Kind     kind
 	Question string
 	// CacheStatus of listproxy's answer.
 	CacheStatus string
 	Detail      string
 }
 
-func (d Difference) String() string {
+// differs makes a difference.
+func differs(k kind, format string, args ...any) *difference {
+	return &difference{Kind: k, Detail: fmt.Sprintf(format, args...)}
+}
+
+func (d difference) String() string {
 	return fmt.Sprintf("%s: %s\n  Cache-Status: %s\n  %s", d.Kind, d.Question, d.CacheStatus, d.Detail)
 }
 
-// Report says what was compared, how much of it came from memory, and what differed. Safe for
-// concurrent use.
-type Report struct {
+// report says what was compared, how much of it came from memory, and what differed. Safe for
+// concurrent use; who reads its fields waits until all comparisons have ended.
+type report struct {
 	mu          sync.Mutex
 	begun       time.Time
 	all         tally
-	fromMemory  int
-	behind      int            // answerable, and forwarded because the feed was late
-	missed      map[string]int // answerable, but forwarded: by reason
-	of          map[string]tally
-	classes     map[Class]bool
-	counts      map[string]int
-	differences []Difference
-	kinds       map[Kind]int
+	of          map[string]tally // by user, representation, selector, …
+	classes     map[class]bool
+	counts      map[string]int // of what else happened
+	kinds       map[kind]int
+	differences []difference
 }
 
-// tally counts comparisons: all, those that listproxy is to answer from memory, and those of these
-// that it did answer so.
-type tally struct{ all, answerable, hits int }
+// tally counts comparisons: all, those that listproxy is to answer from memory, those of these that it
+// did answer so, and those that it forwarded because its feed was late.
+type tally struct{ all, answerable, hits, behind int }
 
-// The counts that tests look at.
+// share is the part of the answerable questions that listproxy answered itself, from 0 to 1. Those
+// that it was behind for, by a revision or by the bound on age, do not count: how many these are
+// says how late kube-apiserver's watches are, and nothing of listproxy. That it catches up is
+// [comparator.caughtUp].
+func (t tally) share() float64 { return float64(t.hits) / float64(max(1, t.answerable-t.behind)) }
+
+// expired is the count of answers that could not be compared.
 const expired = "of a revision that the API server has lost"
 
-// NewReport returns an empty report.
-func NewReport() *Report {
-	return &Report{
-		begun: time.Now(), missed: map[string]int{}, of: map[string]tally{}, classes: map[Class]bool{}, counts: map[string]int{}, kinds: map[Kind]int{},
+func newReport() *report {
+	return &report{begun: time.Now(), of: map[string]tally{}, classes: map[class]bool{}, counts: map[string]int{}, kinds: map[kind]int{}}
+}
+
+// compared counts a comparison that came to its end: of an answer with this header, which is to come from
+// memory if it is answerable. of says what it was of: the report tells each apart.
+func (r *report) compared(q question, header http.Header, answerable bool, of ...string) {
+	_, why, _ := strings.Cut(header.Get("Cache-Status"), "detail=")
+	hit := ask.FromMemory(header)
+	if hit {
+		why = "memory"
 	}
-}
-
-// Comparison is one that came to its end.
-type Comparison struct {
-	// Origin is where listproxy's answer came from, and FromMemory that it was from memory.
-	Origin     string
-	FromMemory bool
-	// Answerable: it was to come from memory. Missed says why it did not, if it did not, and Behind
-	// that this was because the feed was late.
-	Answerable bool
-	Missed     string
-	Behind     bool
-	// Of is what it was of: the report tells each apart.
-	Of []string
-}
-
-// Compared counts a comparison.
-func (r *Report) Compared(c Comparison) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	one := tally{all: 1}
-	if c.FromMemory {
-		r.fromMemory++
+	r.counts[fmt.Sprintf("from %-15s %s", q.Semantics, why)]++
+	if answerable && !hit {
+		r.counts["missed: "+why+" "+q.Resource.Resource]++
 	}
-	switch {
-	case !c.Answerable:
-	case c.FromMemory:
-		one.answerable, one.hits = 1, 1
-	default:
-		one.answerable = 1
-		r.missed[c.Missed]++
-		if c.Behind {
-			r.behind++
+	count := func(t *tally) {
+		t.all++
+		switch {
+		case !answerable:
+		case hit:
+			t.answerable++
+			t.hits++
+		default:
+			t.answerable++
+			if why == "stale" || why == "not-proven" {
+				t.behind++
+			}
 		}
 	}
-	r.counts["from "+c.Origin]++
-	r.all = r.all.plus(one)
-	for _, of := range c.Of {
-		r.of[of] = r.of[of].plus(one)
+	count(&r.all)
+	for _, what := range append(of, q.User.Name) {
+		t := r.of[what]
+		count(&t)
+		r.of[what] = t
 	}
 }
 
-func (t tally) plus(o tally) tally {
-	return tally{t.all + o.all, t.answerable + o.answerable, t.hits + o.hits}
-}
-
-// compared counts a list that was compared.
-func (r *Report) compared(q Question, answer Answer) {
-	origin := strings.TrimPrefix(answer.Header.Get("Cache-Status"), "listproxy; ")
-	if i := strings.Index(origin, "detail="); i >= 0 && !strings.HasPrefix(origin, "hit") {
-		origin = origin[i+len("detail="):]
-	}
-	hit := strings.HasPrefix(origin, "hit")
-	if hit {
-		origin = "hit"
-	}
-	of := []string{q.User.Name}
-	if class, ok := q.Class(); ok && answer.Status == http.StatusOK {
-		of = append(of, "representation "+string(class.Representation), "selector "+string(class.Selector), "scope "+string(class.Scope),
-			fmt.Sprintf("semantics %s/%s", class.Semantics, class.Page))
+// list counts a list that was compared.
+func (r *report) list(q question, a ask.Answer) {
+	var of []string
+	if class, ok := q.class(); ok && a.Code == http.StatusOK {
+		of = []string{
+			"representation " + string(class.Representation), "selector " + string(class.Selector), "scope " + string(class.Scope),
+			fmt.Sprintf("semantics %s/%s", class.Semantics, class.Page),
+		}
 		r.mu.Lock()
 		r.classes[class] = true
 		r.mu.Unlock()
 	}
-	r.Compared(Comparison{
-		Origin: fmt.Sprintf("%-15s %s", q.Semantics, origin), FromMemory: hit, Answerable: q.Answerable, Of: of,
-		Missed: origin + " " + q.Resource.Resource, Behind: origin == "stale" || origin == "not-proven",
-	})
+	r.compared(q, a.Header, q.memory(), of...)
 }
 
-// Count counts what else happened.
-func (r *Report) Count(what string) {
+// count counts what else happened.
+func (r *report) count(what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts[what]++
 }
 
-// Differs notes a difference.
-func (r *Report) Differs(d Difference) {
+// differs notes a difference.
+func (r *report) differs(d difference) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.kinds[d.Kind]++
@@ -155,73 +158,32 @@ func (r *Report) Differs(d Difference) {
 	}
 }
 
-// Comparisons is how many answers were compared.
-func (r *Report) Comparisons() int {
+// comparisons is how many there were of something so far, or of all.
+func (r *report) comparisons(of string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.all.all
-}
-
-// Share is the part of the answerable questions that listproxy answered itself, from 0 to 1. Those
-// that it was behind for, by a revision or by the bound on age, do not count: how many these are
-// says how late kube-apiserver's watches are, and nothing of listproxy. That it catches up is
-// [Comparator.CaughtUp].
-func (r *Report) Share() float64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.share()
-}
-
-func (r *Report) share() float64 {
-	return float64(r.all.hits) / float64(max(1, r.all.answerable-r.behind))
-}
-
-// Kinds returns how many differences there were of each kind.
-func (r *Report) Kinds() map[Kind]int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.kinds)
-}
-
-// AskedBy is how many of them a user asked for.
-func (r *Report) AskedBy(user string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.of[user].all
-}
-
-// Expired is how many answers could not be compared, because the API server has lost the revision.
-func (r *Report) Expired() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.counts[expired]
-}
-
-// CoverageAfter is how many comparisons are enough for every class to be among them, on a cluster
-// with all resources: what a machine of two cores makes in about a minute and a half.
-const CoverageAfter = 7500
-
-// Missing returns the classes of which not one list has been compared.
-func (r *Report) Missing() []Class {
-	return slices.DeleteFunc(classes(), r.has)
+	if of == "" {
+		return r.all.all
+	}
+	return r.of[of].all
 }
 
 // has reports whether a list of a class has been compared.
-func (r *Report) has(c Class) bool {
+func (r *report) has(c class) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.classes[c]
 }
 
 // String is the report for people.
-func (r *Report) String() string {
+func (r *report) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var b strings.Builder
 	took := time.Since(r.begun)
-	fmt.Fprintf(&b, "%d comparisons in %.1fs (%.0f a minute), %d from memory\n", r.all.all, took.Seconds(), float64(r.all.all)/took.Minutes(), r.fromMemory)
-	fmt.Fprintf(&b, "answerable: %d, of these from memory: %d (%.1f%% without the %d that it was behind for); the others: %v\n",
-		r.all.answerable, r.all.hits, 100*r.share(), r.behind, r.missed)
+	fmt.Fprintf(&b, "%d comparisons in %.1fs (%.0f a minute)\n", r.all.all, took.Seconds(), float64(r.all.all)/took.Minutes())
+	fmt.Fprintf(&b, "answerable: %d, of these from memory: %d (%.1f%% without the %d that it was behind for)\n",
+		r.all.answerable, r.all.hits, 100*r.all.share(), r.all.behind)
 	for _, what := range slices.Sorted(maps.Keys(r.counts)) {
 		fmt.Fprintf(&b, "  %-60s %6d\n", what, r.counts[what])
 	}

@@ -13,25 +13,25 @@ const (
 	asProtobuf = "application/vnd.kubernetes.protobuf"
 )
 
-// accepts returns the Accept headers that ask for a representation of a resource; "" is none.
-func accepts(r cluster.Resource, representation Representation) []string {
+// accepts returns the Accept headers that ask for a representation of a list of a resource; "" is none.
+func accepts(r cluster.Resource, representation representation) []string {
 	switch representation {
-	case JSON, Indented:
+	case plainJSON, indentedJSON:
 		return []string{
 			"", "", asJSON, asJSON, "*/*", "application/json, */*", "application/json;q=0.5", "application/json , application/yaml",
 		}
-	case Protobuf:
+	case protobuf:
 		// Typed clients; for a custom resource, the next clause applies.
 		both := []string{asProtobuf + "," + asJSON, asProtobuf + ", " + asJSON, asProtobuf + "," + asJSON + ";q=0.9"}
 		if r.Group == cluster.Group {
 			return both
 		}
 		return append(both, asProtobuf)
-	case MetadataJSON, MetadataIndented:
+	case metadataJSON, metadataIndented:
 		return []string{
 			asJSON + asMetadata, asJSON + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", asJSON + asMetadata + "," + asJSON,
 		}
-	case MetadataProtobuf:
+	case metadataProtobuf:
 		return []string{
 			asProtobuf + asMetadata,
 			asProtobuf + asMetadata + "," + asJSON + asMetadata,
@@ -42,13 +42,33 @@ func accepts(r cluster.Resource, representation Representation) []string {
 	return []string{""}
 }
 
+// accept is the plainest Accept header for a representation, of a list or of the events of a watch.
+func (r representation) accept(watch bool) string {
+	accept := asJSON
+	if r.protobuf() {
+		accept = asProtobuf
+	}
+	if r.metadata() {
+		accept += asMetadata
+	}
+	if watch {
+		accept = ofEvents(accept)
+	}
+	return accept
+}
+
+// ofEvents makes the Accept header of a list that of a watch.
+func ofEvents(accept string) string {
+	return strings.ReplaceAll(accept, "PartialObjectMetadataList", "PartialObjectMetadata")
+}
+
 // represent asks for a representation.
-func (g *Generator) represent(q *Question, representation Representation) {
+func (g *generator) represent(q *question, representation representation) {
 	q.Representation = representation
 	q.Header.Del("Accept")
 	q.Header.Del("User-Agent")
 	q.Query.Del("pretty")
-	if accept := g.pick(accepts(q.Resource, representation)); accept != "" {
+	if accept := pick(g, accepts(q.Resource, representation)...); accept != "" {
 		q.Header.Set("Accept", accept)
 	}
 	if representation.indented() {
@@ -57,14 +77,14 @@ func (g *Generator) represent(q *Question, representation Representation) {
 }
 
 // indent asks for indented JSON, in one of the ways in which clients do.
-func (g *Generator) indent(q *Question) {
+func (g *generator) indent(q *question) {
 	switch accept := q.Header.Get("Accept"); g.rng.IntN(4) {
 	case 0:
-		q.Query.Set("pretty", g.pick([]string{"true", "1", "t", "TRUE"}))
+		q.Query.Set("pretty", pick(g, "true", "1", "t", "TRUE"))
 	case 1:
-		q.Header.Set("User-Agent", g.pick(humans))
+		q.Header.Set("User-Agent", pick(g, humans...))
 	case 2: // the parameter says nothing
-		q.Header.Set("User-Agent", g.pick(humans))
+		q.Header.Set("User-Agent", pick(g, humans...))
 		q.Query.Set("pretty", "")
 	case 3:
 		if accept == "" {

@@ -1,8 +1,6 @@
 package differential
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,14 +10,15 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/events"
 )
 
 // userAgent of the comparators: neither a browser's nor a command line's, which get indented JSON.
 const userAgent = "differential"
 
-// Side is one of the two that are asked.
-type Side struct {
+// side is one of the two that are asked. It is safe for concurrent use.
+type side struct {
 	name  string
 	base  string
 	roots *x509.CertPool
@@ -34,16 +33,16 @@ type clientKey struct {
 	certificate *tls.Certificate
 }
 
-// NewSide returns a side that listens on base with a certificate of ca. Nothing is decompressed
-// and no redirect is followed on the way. Safe for concurrent use.
-func NewSide(name, base string, ca []byte) *Side {
+// newSide returns a side that listens on base with a certificate of ca. Nothing is decompressed
+// and no redirect is followed on the way.
+func newSide(name, base string, ca []byte) *side {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	return &Side{name: name, base: base, roots: roots, clients: map[clientKey]*http.Client{}}
+	return &side{name: name, base: base, roots: roots, clients: map[clientKey]*http.Client{}}
 }
 
 // client returns the connections of those who log in alike.
-func (s *Side) client(key clientKey) *http.Client {
+func (s *side) client(key clientKey) *http.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if client := s.clients[key]; client != nil {
@@ -52,34 +51,19 @@ func (s *Side) client(key clientKey) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!key.http2)
 	protocols.SetHTTP2(key.http2)
-	tlsConfig := &tls.Config{RootCAs: s.roots, MinVersion: tls.VersionTLS12}
+	config := &tls.Config{RootCAs: s.roots, MinVersion: tls.VersionTLS12}
 	if key.certificate != nil {
-		tlsConfig.Certificates = []tls.Certificate{*key.certificate}
+		config.Certificates = []tls.Certificate{*key.certificate}
 	}
-	transport := &http.Transport{
-		TLSClientConfig:     tlsConfig,
-		Protocols:           protocols,
-		DisableCompression:  true,
-		MaxIdleConnsPerHost: 64,
-	}
-	client := &http.Client{
-		Transport:     transport,
+	s.clients[key] = &http.Client{
+		Transport:     &http.Transport{TLSClientConfig: config, Protocols: protocols, DisableCompression: true, MaxIdleConnsPerHost: 64},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	s.clients[key] = client
-	return client
+	return s.clients[key]
 }
 
-// Answer is what a side said.
-type Answer struct {
-	Status int
-	Header http.Header
-	// Body after content decoding.
-	Body []byte
-}
-
-// Open puts a question, and returns when the header of the answer is there, for who reads a stream.
-func (s *Side) Open(ctx context.Context, q Question) (*http.Response, error) {
+// open puts a question, and returns when the header of the answer is there. The body is decoded.
+func (s *side) open(ctx context.Context, q question) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+q.target(), nil)
 	if err != nil {
 		return nil, err
@@ -96,33 +80,25 @@ func (s *Side) Open(ctx context.Context, q Question) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{events.Unzip(resp.Body), resp.Body}
+	}
 	return resp, nil
 }
 
-// Ask puts a question. Bodies that break off are an error.
-func (s *Side) Ask(ctx context.Context, q Question) (Answer, error) {
-	resp, err := s.Open(ctx, q)
+// ask puts a question. Bodies that break off are an error.
+func (s *side) ask(ctx context.Context, q question) (ask.Answer, error) {
+	resp, err := s.open(ctx, q)
 	if err != nil {
-		return Answer{}, err
+		return ask.Answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return Answer{}, fmt.Errorf("%s: %w", s.name, err)
+		return ask.Answer{}, fmt.Errorf("%s: %w", s.name, err)
 	}
-	if resp.Header.Get("Content-Encoding") == "gzip" {
-		unzip, err := gzip.NewReader(bytes.NewReader(body))
-		if err != nil {
-			return Answer{}, fmt.Errorf("%s: %w", s.name, err)
-		}
-		if body, err = io.ReadAll(unzip); err != nil {
-			return Answer{}, fmt.Errorf("%s: %w", s.name, err)
-		}
-	}
-	return Answer{Status: resp.StatusCode, Header: resp.Header, Body: body}, nil
-}
-
-// Direct is the API server's side.
-func Direct(plane *controlplane.ControlPlane) *Side {
-	return NewSide("kube-apiserver", plane.URL(), plane.CA())
+	return ask.Answer{Code: resp.StatusCode, Header: resp.Header, Body: body}, nil
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -12,20 +13,23 @@ import (
 )
 
 // Churn creates, updates, patches and deletes objects of all resources until ctx ends, about so
-// many times a second if the API server can. What fails, fails: others may have been faster, or
-// the API server may be down. Resources of the names spared are left alone.
-func (c *Cluster) Churn(ctx context.Context, seed uint64, workers, perSecond int, spared ...string) {
+// many times a second if the API server can, and makes a few end as nothing else does. What fails, fails:
+// others may have been faster, or the API server may be down. Resources of the names spared are left alone.
+func (c *Cluster) Churn(ctx context.Context, seed uint64, perSecond int, spared ...string) {
+	const workers = 4
 	resources := slices.DeleteFunc(c.writable(), func(r Resource) bool { return slices.Contains(spared, r.Resource) })
 	var all sync.WaitGroup
 	seeds := rand.New(rand.NewPCG(seed, 1))
 	for range workers {
 		rng := Split(seeds)
 		all.Go(func() {
-			for range poll.Ticks(ctx, time.Second*time.Duration(workers)/time.Duration(perSecond)) {
+			for range poll.Ticks(ctx, time.Second*workers/time.Duration(perSecond)) {
 				c.change(ctx, rng, resources)
 			}
 		})
 	}
+	rng := Split(seeds)
+	all.Go(func() { c.turnover(ctx, rng, resources) })
 	all.Wait()
 }
 
@@ -58,16 +62,64 @@ func (c *Cluster) change(ctx context.Context, rng *rand.Rand, resources []Resour
 		if subresource == "" {
 			patch = label(rng, patch)
 		}
-		if c.write(ctx, r, http.MethodPatch, namespace, name, subresource, patch) == http.StatusNotFound {
-			c.write(ctx, r, http.MethodPost, namespace, name, "", label(rng, r.build(rng)))
+		if a, _ := c.write(ctx, r, http.MethodPatch, namespace, name, subresource, patch); a.Code == http.StatusNotFound {
+			_, _ = c.write(ctx, r, http.MethodPost, namespace, name, "", label(rng, r.build(rng)))
 		}
 	case pick < 70:
-		c.write(ctx, r, http.MethodPost, namespace, name, "", label(rng, r.build(rng)))
+		_, _ = c.write(ctx, r, http.MethodPost, namespace, name, "", label(rng, r.build(rng)))
 	case pick < 80 && (r.Resource == "configmaps" || r.Resource == "secrets"):
-		c.write(ctx, r, http.MethodPut, namespace, name, "", label(rng, r.build(rng)))
+		_, _ = c.write(ctx, r, http.MethodPut, namespace, name, "", label(rng, r.build(rng)))
 	case pick < 99:
 		c.Delete(ctx, r, namespace, name, rng.IntN(4) > 0)
 	case r.Namespaced && r.Resource != "secrets":
-		c.deleteCollection(ctx, r, namespace)
+		_, _ = c.send(ctx, http.MethodDelete, r.Path(namespace)+"?labelSelector=turn%3D3", object{"gracePeriodSeconds": 0})
 	}
+}
+
+// turnover makes objects end with a finalizer, which keeps them until it is taken away, and with their
+// namespace.
+func (c *Cluster) turnover(ctx context.Context, rng *rand.Rand, resources []Resource) {
+	ending := slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool {
+		return !slices.Contains([]string{"configmaps", "gadgets", "pods", "leases"}, r.Resource)
+	})
+	for i := 0; poll.Pause(ctx, 200*time.Millisecond); i++ {
+		if i%4 == 0 {
+			c.endNamespace(ctx, rng, ending, fmt.Sprintf("doomed-%d", i))
+		} else {
+			c.endFinalized(ctx, rng, ending[rng.IntN(len(ending))], fmt.Sprintf("finalized-%d", i))
+		}
+	}
+}
+
+// endFinalized creates an object with a finalizer, deletes it, changes it, and lets it go.
+func (c *Cluster) endFinalized(ctx context.Context, rng *rand.Rand, r Resource, name string) {
+	namespace := c.Namespaces[rng.IntN(len(c.Namespaces))]
+	finalizers := func(of ...string) object { return object{"finalizers": of} }
+	body := r.build(rng)
+	body["metadata"] = finalizers("listproxy.test/wait")
+	if _, err := c.write(ctx, r, http.MethodPost, namespace, name, "", body); err != nil {
+		return
+	}
+	c.Delete(ctx, r, namespace, name, true)
+	_, _ = c.write(ctx, r, http.MethodPatch, namespace, name, "", object{"metadata": object{"labels": labels(rng)}})
+	// The answer has the object as it was before it went, whose revision is no event's.
+	_, _ = c.send(ctx, http.MethodPatch, r.Path(namespace)+"/"+name, object{"metadata": finalizers()})
+}
+
+// endNamespace creates a namespace with objects in it, and deletes it as its controller would,
+// which there is none of.
+func (c *Cluster) endNamespace(ctx context.Context, rng *rand.Rand, all []Resource, namespace string) {
+	if c.CreateNamespace(ctx, namespace) != nil {
+		return
+	}
+	for _, r := range all {
+		for i := range 3 {
+			_, _ = c.write(ctx, r, http.MethodPost, namespace, fmt.Sprintf("o-%d", i), "", label(rng, r.build(rng)))
+		}
+	}
+	_, _ = c.send(ctx, http.MethodDelete, "/api/v1/namespaces/"+namespace, object{})
+	for _, r := range all {
+		_, _ = c.send(ctx, http.MethodDelete, r.Path(namespace), object{"gracePeriodSeconds": 0})
+	}
+	c.finalize(ctx, namespace)
 }

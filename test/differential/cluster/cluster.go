@@ -4,14 +4,12 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
@@ -53,8 +51,8 @@ func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*C
 		writers:    []*ask.Client{writer},
 	}
 	for _, d := range definitions() {
-		if code, _, err := c.send(ctx, http.MethodPost, kinds.Definitions, d); err != nil || code != http.StatusCreated {
-			return nil, fmt.Errorf("defining a custom resource: %d, %w", code, err)
+		if _, err := c.send(ctx, http.MethodPost, kinds.Definitions, d); err != nil {
+			return nil, err
 		}
 	}
 	for _, namespace := range c.Namespaces {
@@ -63,7 +61,11 @@ func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*C
 		}
 	}
 	for _, r := range c.Resources {
-		if err := c.await(ctx, r); err != nil {
+		err := poll.Retry(ctx, r.Resource+" to be served", func() error {
+			_, err := c.send(ctx, http.MethodGet, r.Path("")+"?limit=1", nil)
+			return err
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -85,34 +87,16 @@ func (c *Cluster) WriteThrough(door *rest.Config) error {
 
 // CreateNamespace creates a namespace, if it is not there.
 func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
-	code, _, err := c.send(ctx, http.MethodPost, "/api/v1/namespaces", object{"metadata": object{"name": name}})
-	if err != nil || code != http.StatusCreated && code != http.StatusConflict {
-		return fmt.Errorf("creating namespace %s: %d, %w", name, code, err)
-	}
-	return nil
-}
-
-// await waits until the API server serves a resource.
-func (c *Cluster) await(ctx context.Context, r Resource) error {
-	for {
-		code, _, err := c.send(ctx, http.MethodGet, r.Path("")+"?limit=1", nil)
-		if err == nil && code == http.StatusOK {
-			return nil
-		}
-		if !poll.Pause(ctx, 50*time.Millisecond) {
-			return fmt.Errorf("%s is not served: %d, %w", r.Resource, code, ctx.Err())
-		}
-	}
+	return c.writers[0].Ensure(ctx, "/api/v1/namespaces", kinds.Namespace(name))
 }
 
 // fill creates about half of the objects that there can be.
 func (c *Cluster) fill(ctx context.Context, seed uint64) error {
-	var all sync.WaitGroup
-	failed := make(chan error, len(c.Resources))
+	var all errgroup.Group
 	seeds := rand.New(rand.NewPCG(seed, 2))
 	for _, r := range c.writable() {
 		rng := Split(seeds)
-		all.Go(func() {
+		all.Go(func() error {
 			namespaces := c.Namespaces
 			if !r.Namespaced {
 				namespaces = []string{""}
@@ -122,17 +106,15 @@ func (c *Cluster) fill(ctx context.Context, seed uint64) error {
 					if i%2 == 0 {
 						continue
 					}
-					if code := c.write(ctx, r, http.MethodPost, namespace, name, "", label(rng, r.build(rng))); code != http.StatusCreated {
-						failed <- fmt.Errorf("creating %s %s/%s: %d", r.Resource, namespace, name, code)
-						return
+					if _, err := c.Create(ctx, r, namespace, name, label(rng, r.build(rng))); err != nil {
+						return err
 					}
 				}
 			}
+			return nil
 		})
 	}
-	all.Wait()
-	close(failed)
-	return <-failed
+	return all.Wait()
 }
 
 // Eager is the value of --eager for all resources that are kept in memory.
@@ -140,14 +122,11 @@ func (c *Cluster) Eager() string {
 	var names []string
 	for _, r := range c.Resources {
 		if r.Cached {
-			names = append(names, r.Eager())
+			names = append(names, r.kind().Eager())
 		}
 	}
 	return strings.Join(names, ",")
 }
-
-// Newest is the highest revision that is known of a resource.
-func (c *Cluster) Newest(r Resource) uint64 { return c.Ledger.Newest(r.GroupResource()) }
 
 // Users returns who asks, the admin first, and then alice.
 func (c *Cluster) Users() []User { return c.users }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/test/harness/kinds"
 )
 
 // object is JSON as it is sent; numbers that Go would write differently are json.RawMessage.
@@ -39,25 +41,13 @@ type Resource struct {
 	patch func(*rand.Rand) (object, string)
 }
 
-// Path of a list: of the whole resource, or of one namespace.
-func (r Resource) Path(namespace string) string {
-	p := "/api/" + r.Version
-	if r.Group != "" {
-		p = "/apis/" + r.Group + "/" + r.Version
-	}
-	if namespace != "" {
-		p += "/namespaces/" + namespace
-	}
-	return p + "/" + r.Resource
+// kind is the resource's.
+func (r Resource) kind() kinds.Kind {
+	return kinds.Kind{APIVersion: r.GroupVersion().String(), Name: r.Kind, Plural: r.Resource}
 }
 
-// Eager is the resource as --eager wants it.
-func (r Resource) Eager() string {
-	if r.Group == "" {
-		return r.Resource
-	}
-	return r.Resource + "." + r.Version + "." + r.Group
-}
+// Path of a list: of the whole resource, or of one namespace.
+func (r Resource) Path(namespace string) string { return r.kind().Path(namespace) }
 
 // Names returns the names that objects of this resource take: prefixes of each other, and with
 // characters on both sides of '/' in byte order, which is what the order of keys turns on.

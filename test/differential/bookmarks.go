@@ -1,4 +1,4 @@
-package watches
+package differential
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/listproxy/listproxy/test/differential"
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
@@ -23,19 +22,19 @@ type templates struct {
 // lengths in protobuf count.
 type template struct {
 	resource       string
-	representation differential.Representation
+	representation representation
 	end            bool
 	digits         int
 }
 
-func templateOf(f form, e oracle.Event) (template, string) {
+func templateOf(w watchRequest, e oracle.Event) (template, string) {
 	revision := strconv.FormatUint(e.Revision, 10)
 	masked := bytes.ReplaceAll(e.Object, []byte(revision), []byte(strings.Repeat("#", len(revision))))
-	return template{f.Resource.GroupVersionResource.String(), f.told(), e.EndsInitial, len(revision)}, string(masked)
+	return template{w.Resource.GroupVersionResource.String(), w.told(), e.EndsInitial, len(revision)}, string(masked)
 }
 
 // learn notes the bookmarks among what the API server said.
-func (t *templates) learn(f form, said []oracle.Event) {
+func (t *templates) learn(w watchRequest, said []oracle.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seen == nil {
@@ -43,7 +42,7 @@ func (t *templates) learn(f form, said []oracle.Event) {
 	}
 	for _, e := range said {
 		if e.Type == watch.Bookmark {
-			key, masked := templateOf(f, e)
+			key, masked := templateOf(w, e)
 			t.seen[key] = masked
 		}
 	}
@@ -51,7 +50,7 @@ func (t *templates) learn(f form, said []oracle.Event) {
 
 // wrong returns the bookmark that is not as the API server's are, and what these are like; known is
 // false if there was one of which nothing is known yet.
-func (t *templates) wrong(f form, said []oracle.Event) (got oracle.Event, want string, known bool) {
+func (t *templates) wrong(w watchRequest, said []oracle.Event) (got oracle.Event, want string, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known = true
@@ -59,7 +58,7 @@ func (t *templates) wrong(f form, said []oracle.Event) (got oracle.Event, want s
 		if e.Type != watch.Bookmark {
 			continue
 		}
-		key, masked := templateOf(f, e)
+		key, masked := templateOf(w, e)
 		switch want, ok := t.seen[key]; {
 		case !ok:
 			known = false

@@ -1,15 +1,20 @@
-package watches
+package differential
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/listproxy/listproxy/test/differential"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/oracle"
 )
@@ -29,13 +34,13 @@ type stream struct {
 	err    error // nil, where it ended between two events
 }
 
-// open puts a question, and reads on until close. It returns when the header is there, which may
+// openStream puts a question, and reads on until close. It returns when the header is there, which may
 // not wait for an event.
-func open(ctx context.Context, side *differential.Side, q differential.Question, patience time.Duration) (*stream, error) {
+func openStream(ctx context.Context, side *side, q question) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	late := time.AfterFunc(patience, cancel)
+	late := time.AfterFunc(watchPatience, cancel)
 	defer late.Stop()
-	resp, err := side.Open(ctx, q)
+	resp, err := side.open(ctx, q)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -57,12 +62,8 @@ func open(ctx context.Context, side *differential.Side, q differential.Question,
 func (s *stream) follow(ctx context.Context, resp *http.Response) {
 	defer close(s.read)
 	defer func() { _ = resp.Body.Close() }()
-	var body io.Reader = resp.Body
-	if resp.Header.Get("Content-Encoding") == "gzip" {
-		body = events.Unzip(body)
-	}
-	for in := events.NewReader(body, resp.Header.Get("Content-Type")); ; {
-		e, err := next(in)
+	for in := events.NewReader(resp.Body, resp.Header.Get("Content-Type")); ; {
+		e, err := nextEvent(in)
 		s.mu.Lock()
 		if err == nil {
 			s.events = append(s.events, e)
@@ -89,4 +90,35 @@ func (s *stream) said() (events []oracle.Event, ended bool, err error) {
 func (s *stream) close() {
 	s.cancel()
 	<-s.read
+}
+
+// nextEvent reads one event. A frame that no API server writes, which is made of anything else than an event's
+// type and object, is none.
+func nextEvent(in *events.Reader) (oracle.Event, error) {
+	read, err := in.Next()
+	e := oracle.Event{Type: read.Type, Object: read.Object, Key: keyOf(&read.Meta), Revision: read.Revision, EndsInitial: read.EndsInitial}
+	if err == nil && !bytes.Equal(read.Frame, frameOf(e)) {
+		err = fmt.Errorf("not a frame as kube-apiserver writes it: %q", read.Frame)
+	}
+	return e, err
+}
+
+// keyOf returns what initial events are ordered by.
+func keyOf(o *metav1.ObjectMeta) string {
+	if o.Namespace == "" {
+		return o.Name
+	}
+	return o.Namespace + "/" + o.Name
+}
+
+// magic is what objects in protobuf begin with.
+var magic = []byte("k8s\x00")
+
+// frameOf is an event as kube-apiserver writes it.
+func frameOf(e oracle.Event) []byte {
+	if !bytes.HasPrefix(e.Object, magic) {
+		return []byte(`{"type":"` + string(e.Type) + `","object":` + string(e.Object) + "}\n")
+	}
+	frame, _ := (&metav1.WatchEvent{Type: string(e.Type), Object: runtime.RawExtension{Raw: e.Object}}).Marshal()
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)
 }

@@ -1,0 +1,217 @@
+package differential
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/listproxy/listproxy/test/differential/body"
+	"github.com/listproxy/listproxy/test/differential/cluster"
+)
+
+// recent is how old a revision may be at which a list is asked for; listproxy keeps 2m30s.
+const recent = 45 * time.Second
+
+// generator makes up lists and watches. It is for one goroutine.
+type generator struct {
+	rng       *rand.Rand
+	cluster   *cluster.Cluster
+	everybody bool // asks as often as the admin
+	watchList bool
+}
+
+func (g *generator) one(n int) bool { return g.rng.IntN(n) == 0 }
+
+func pick[T any](g *generator, of ...T) T { return of[g.rng.IntN(len(of))] }
+
+// limit is of a page.
+func (g *generator) limit() string { return pick(g, "1", "2", "3", "7", "50", "500") }
+
+// ask begins a question: for all of a resource, by the admin, over one of the protocols. What it says in
+// its headers does not change an answer, but how it is sent.
+func (g *generator) ask(r cluster.Resource) question {
+	q := question{
+		Resource: r, User: g.cluster.Users()[0], Query: url.Values{}, Header: http.Header{}, HTTP1: g.one(3), Representation: plainJSON,
+	}
+	switch g.rng.IntN(4) {
+	case 0:
+		q.Header.Set("Accept-Encoding", "gzip")
+	case 1:
+		q.Header.Set("Accept-Encoding", pick(g, "gzip, deflate, br", "gzip;q=1.0", "identity", "deflate,gzip", "GZIP"))
+	}
+	if g.one(4) {
+		q.Header.Set("Audit-Id", "differential-"+strconv.Itoa(g.rng.IntN(1e6)))
+	}
+	return q
+}
+
+// anything begins a question by anybody for any resource or a part of it, where there may be nothing.
+func (g *generator) anything() question {
+	q := g.ask(pick(g, g.cluster.Resources...))
+	switch {
+	case !q.Resource.Namespaced:
+		if g.one(40) {
+			q.Namespace = g.cluster.Namespaces[0] // there is no such list
+		}
+	case g.one(30):
+		q.Namespace = "does-not-exist"
+	case !g.one(3):
+		q.Namespace = pick(g, g.cluster.Namespaces...)
+	}
+	if g.everybody || g.one(3) {
+		q.User = pick(g, g.cluster.Users()...)
+	}
+	return q
+}
+
+// list makes up a list of a class, or the first page on a walk to it. It is false if no state is known yet
+// that could be asked for.
+func (g *generator) list(c class, r cluster.Resource) (question, bool) {
+	q := g.ask(r)
+	if c.Scope == oneNamespace {
+		q.Namespace = pick(g, g.cluster.Namespaces...)
+	}
+	ok := g.of(&q, c)
+	if c.Page == nextPage {
+		q.Query.Set("limit", pick(g, "1", "1", "2", "3")) // else nothing might follow
+	}
+	return q, ok
+}
+
+// someList makes up any list, which may be odd, or the first page of a walk.
+func (g *generator) someList() (question, bool) {
+	q := g.anything()
+	c := class{plainJSON, byNothing, "", pick(g, moments...)}
+	if g.one(2) {
+		c.Representation = pick(g, representations...)
+	}
+	if g.one(2) {
+		c.Selector = pick(g, selectors...)
+	}
+	ok := g.of(&q, c)
+	if ok && g.one(6) {
+		g.oddity(&q)
+	}
+	return q, ok
+}
+
+// of makes a question one of a class.
+func (g *generator) of(q *question, c class) bool {
+	g.represent(q, c.Representation)
+	g.selectBy(q, c.Selector)
+	return g.stateAt(q, c.moment)
+}
+
+// stateAt asks for a state. It is false if none is known that could be asked for.
+func (g *generator) stateAt(q *question, m moment) bool {
+	q.Semantics = m.Semantics
+	if m.Page != wholeList {
+		q.Query.Set("limit", g.limit())
+	}
+	switch m.Semantics {
+	case anyRevision:
+		q.Query.Set("resourceVersion", "0")
+		if g.one(2) {
+			q.Query.Set("resourceVersionMatch", "NotOlderThan")
+		}
+		return true
+	case mostRecent:
+		return true
+	}
+	revision, ok := g.cluster.Ledger.Pick(g.rng, q.Resource.GroupResource(), recent)
+	if !ok {
+		return false
+	}
+	q.Revision = revision
+	q.Query.Set("resourceVersion", strconv.FormatUint(revision, 10))
+	switch m.Semantics {
+	case notOlderThan:
+		// Without a limit the match may be left out; with one that would mean Exact.
+		if q.Query.Has("limit") || g.one(2) {
+			q.Query.Set("resourceVersionMatch", "NotOlderThan")
+		}
+	case exact:
+		q.Query.Set("resourceVersionMatch", "Exact")
+	}
+	return true
+}
+
+// next makes up how a walk goes on after a page, with its token. Now and then it changes what may
+// be changed on the way.
+func (g *generator) next(before question, token string) question {
+	q := g.ask(before.Resource)
+	q.Namespace, q.User, q.Representation, q.Odd, q.Clocked = before.Namespace, before.User, before.Representation, before.Odd, before.Clocked
+	q.Semantics, q.Origin = continued, before.Origin
+	if q.Origin == "" {
+		q.Origin = before.Semantics
+	}
+	q.Query.Set("continue", token)
+	if !g.one(15) {
+		q.Query.Set("limit", g.limit())
+	}
+	for _, name := range []string{"Accept", "User-Agent"} {
+		if len(before.Header[name]) > 0 {
+			q.Header[name] = before.Header[name]
+		}
+	}
+	for _, name := range []string{"labelSelector", "fieldSelector", "pretty"} {
+		if before.Query.Has(name) {
+			q.Query[name] = before.Query[name]
+		}
+	}
+	if g.one(20) {
+		g.represent(&q, pick(g, representations...))
+	}
+	if g.one(12) {
+		g.selectBy(&q, pick(g, selectors...))
+	}
+	if g.one(30) && q.Resource.Namespaced {
+		// A token is only a place: in another scope it means another one, or is refused.
+		q.Namespace = pick(g, g.cluster.Namespaces...)
+		q.Odd = true
+	}
+	return q
+}
+
+// forged makes up a continuation that no page had.
+func (g *generator) forged() (question, bool) {
+	q := g.anything()
+	g.represent(&q, pick(g, representations...))
+	if g.one(2) {
+		g.selectBy(&q, pick(g, selectors...))
+	}
+	revision, ok := g.cluster.Ledger.Pick(g.rng, q.Resource.GroupResource(), recent)
+	if !ok {
+		return q, false
+	}
+	t := body.Token{Version: "meta.k8s.io/v1", Revision: int64(revision), Start: pick(
+		g, "/a", "/a/", "/a/a\x00", "a/a\x00", "/team-a", "/team-a/a-0\x00", "/team-b/zz", "/zz\x00", "/\x00", "/", "",
+		"/../secrets/team-a/a", "/a/../b", "//a", "/./a", "/~", "/a\u2028<&>", "/\U0010ffff",
+	)}
+	q.Semantics = continued
+	switch g.rng.IntN(12) {
+	case 0:
+		t.Revision, q.Semantics = -1, mostRecent
+	case 1:
+		t.Revision = 0
+	case 2:
+		t.Version = "meta.k8s.io/v2"
+	case 3:
+		t.Revision, q.Semantics = -2, mostRecent
+	}
+	text := t.Encode()
+	switch g.rng.IntN(12) {
+	case 0:
+		text += "="
+	case 1:
+		text = "not a token"
+	}
+	q.Query.Set("continue", text)
+	if g.one(2) {
+		q.Query.Set("limit", g.limit())
+	}
+	q.Odd = true // and some are answered
+	return q, true
+}

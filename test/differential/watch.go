@@ -1,0 +1,229 @@
+package differential
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/listproxy/listproxy/test/differential/cluster"
+	"github.com/listproxy/listproxy/test/oracle"
+)
+
+// start says where a watch begins: what is sent as resourceVersion.
+type start string
+
+// The starts.
+const (
+	fromUnset   start = "unset"
+	fromZero    start = "0"
+	fromWithin  start = "within"  // some recent revision
+	fromFuture  start = "future"  // a revision that comes soon
+	fromDistant start = "distant" // one that does not come
+	fromOld     start = "old"     // 1
+	fromZeros   start = "00"      // is 0, but nothing is defaulted
+)
+
+// choice is of a parameter that may be left out.
+type choice string
+
+const (
+	absent choice = "-"
+	yes    choice = "true"
+	no     choice = "false"
+)
+
+// watchRequest is a request for a watch.
+type watchRequest struct {
+	question
+	admin     cluster.User
+	watchList bool // the API server has streaming lists
+
+	start     start
+	initial   choice // sendInitialEvents
+	bookmarks bool   // allowWatchBookmarks
+	// seconds after which it is to end, while it is being read; 0: it is not.
+	seconds int
+	// unusual: it is written as no client writes it.
+	unusual bool
+}
+
+// told is the representation in which the objects of the events come.
+func (w watchRequest) told() representation {
+	if w.Representation == protobuf && w.Resource.Group == cluster.Group {
+		return plainJSON // the second clause of the Accept header
+	}
+	return w.Representation
+}
+
+// begins says what a watch tells first, and whether a bookmark ends that.
+func (w watchRequest) begins() (_ oracle.Beginning, ending bool) {
+	revision := w.start != fromUnset && w.start != fromZero && w.start != fromZeros
+	switch {
+	case w.initial == yes:
+		return oracle.FromState, w.bookmarks
+	case revision:
+		return oracle.FromRevision, false
+	case w.initial == no:
+		return oracle.FromNow, false
+	}
+	// What is not said is taken for true.
+	return oracle.FromState, w.bookmarks && w.watchList && w.start != fromZeros
+}
+
+// memory reports whether listproxy is to answer from memory.
+func (w watchRequest) memory() bool {
+	begins, ending := w.begins()
+	switch {
+	case w.unusual, w.start == fromOld, w.start == fromDistant, w.start == fromFuture, w.start == fromZeros:
+		return false
+	case begins == oracle.FromNow, begins == oracle.FromState && !ending:
+		return false
+	case w.start == fromUnset: // only behind a proof of the newest state, which may be dearer than the watch
+		return false
+	}
+	return w.question.memory()
+}
+
+// watch makes up a watch. It is not ok if no revision is known yet.
+func (g *generator) watch() (watchRequest, bool) {
+	w := watchRequest{question: g.anything(), admin: g.cluster.Users()[0], watchList: g.watchList}
+	w.Semantics = watching
+	g.represent(&w.question, pick(g, plainJSON, protobuf, metadataJSON, metadataProtobuf))
+	g.selectBy(&w.question, pick(g, byNothing, byNothing, byLabels, byMetadata, byFields, byBoth))
+	if accept := ofEvents(w.Header.Get("Accept")); accept != "" {
+		if first, rest, _ := strings.Cut(accept, ","); g.one(4) && (first == asJSON || first == asProtobuf) {
+			accept = strings.TrimSuffix(first+";stream=watch,"+rest, ",")
+		}
+		w.Header.Set("Accept", accept)
+	}
+	w.Odd = w.Namespace != "" && !w.Resource.Namespaced // there is no such path
+	w.initial = pick(g, absent, absent, yes, yes, no)
+	usual := !g.one(3)
+	if usual { // as a client would send it who may see all
+		if !g.one(8) {
+			w.User = w.admin
+		}
+		w.bookmarks = !g.one(6)
+		w.start = pick(g, fromWithin, fromWithin, fromWithin, fromZero, fromZero, fromUnset, fromFuture)
+		w.Query.Set("watch", "true")
+	} else {
+		w.bookmarks = !g.one(3)
+		w.start = pick(
+			g, fromUnset, fromUnset, fromZero, fromZero, fromZero, fromWithin, fromWithin, fromWithin, fromWithin, fromWithin, fromFuture,
+			fromDistant, fromOld, fromZeros,
+		)
+		w.Query.Set("watch", g.spelled(&w, yes))
+	}
+	if !g.startAt(&w) {
+		return w, false
+	}
+	if w.initial != absent {
+		w.Query.Set("sendInitialEvents", g.spelled(&w, w.initial))
+		w.Query.Set("resourceVersionMatch", "NotOlderThan")
+	}
+	if w.bookmarks {
+		w.Query.Set("allowWatchBookmarks", g.spelled(&w, yes))
+	} else if g.one(3) {
+		w.Query.Set("allowWatchBookmarks", g.spelled(&w, no))
+	}
+	if g.one(3) {
+		w.seconds = 1 + g.rng.IntN(4)
+		w.Query.Set("timeoutSeconds", strconv.Itoa(w.seconds))
+	} else if g.one(3) {
+		w.Query.Set("timeoutSeconds", pick(g, "0", "300", "599"))
+	}
+	if !usual {
+		g.idle(&w)
+		if g.one(4) {
+			g.oddWatch(&w)
+		}
+	}
+	return w, true
+}
+
+// spelled writes a choice in one of the ways that the API server understands.
+func (g *generator) spelled(w *watchRequest, c choice) string {
+	if !g.one(12) {
+		return string(c)
+	}
+	spelled := pick(g, "0", "False")
+	if c == yes {
+		spelled = pick(g, "1", "yes", "TRUE", "True")
+	}
+	w.unusual = w.unusual || spelled == "yes"
+	return spelled
+}
+
+// startAt says from where. It is not ok if no revision is known yet.
+func (g *generator) startAt(w *watchRequest) bool {
+	const recent = 30 * time.Second // kube-apiserver's memory of events is shorter than that of lists
+	newest := g.cluster.Ledger.NewestOfAll()
+	switch w.start {
+	case fromUnset:
+		if g.one(4) {
+			w.Query.Set("resourceVersion", "")
+		}
+		return true
+	case fromZero, fromZeros:
+		w.Query.Set("resourceVersion", string(w.start))
+		return true
+	case fromWithin:
+		revision, ok := g.cluster.Ledger.Pick(g.rng, w.Resource.GroupResource(), recent)
+		if !ok {
+			return false
+		}
+		w.Revision = revision
+	case fromFuture:
+		w.Revision = newest + 1 + uint64(g.rng.IntN(60)) // #nosec G115 -- not negative
+	case fromDistant:
+		w.Revision = newest + 1e6
+	case fromOld:
+		w.Revision = 1
+	}
+	w.Query.Set("resourceVersion", strconv.FormatUint(w.Revision, 10))
+	return newest > 0
+}
+
+// idle adds what changes nothing.
+func (g *generator) idle(w *watchRequest) {
+	n := g.rng.IntN(25)
+	w.unusual = w.unusual || n < 5
+	switch n {
+	case 0:
+		w.Query.Set("limit", pick(g, "1", "500", "0"))
+	case 1:
+		w.Query.Set("pretty", pick(g, "true", "1"))
+	case 2:
+		w.Query.Set("timeout", pick(g, "abc", "1s"))
+	case 3:
+		w.Header.Set("User-Agent", pick(g, "curl/8.5.0", "kubectl/v1.36.3"))
+	case 4:
+		w.Query.Set("unknown", "parameter")
+	}
+}
+
+// oddWatch makes a watch one that is refused, or that ends at once.
+func (g *generator) oddWatch(w *watchRequest) {
+	w.Odd = true
+	set := func(name, value string) func() { return func() { w.Query.Set(name, value) } }
+	accept := func(value string) func() { return func() { w.Header.Set("Accept", value) } }
+	pick(
+		g,
+		set("resourceVersion", "abc"), set("resourceVersion", "-1"), set("resourceVersion", "1.5"), set("resourceVersion", " 1"),
+		set("timeoutSeconds", ""), set("timeoutSeconds", "abc"), set("timeoutSeconds", "-1"), set("timeoutSeconds", "1.5"),
+		set("limit", "x"), set("resourceVersionMatch", "Exact"), set("resourceVersionMatch", "Other"), set("resourceVersionMatch", ""),
+		func() { w.Query.Del("sendInitialEvents"); w.Query.Set("resourceVersionMatch", "NotOlderThan") },
+		func() { w.Query.Set("sendInitialEvents", "true"); w.Query.Del("resourceVersionMatch") },
+		func() { w.Query.Set("continue", "x"); w.Query.Set("resourceVersionMatch", "NotOlderThan") },
+		set("labelSelector", "tier in ("), set("labelSelector", "=x"), set("fieldSelector", "spec.unknown=x"), set("fieldSelector", "bad"),
+		set("fieldSelector", "metadata.name>a"),
+		accept("application/yaml"), accept("application/yaml,application/json"), accept("text/plain"), accept("application/json;as=Unknown;v=v1;g=meta.k8s.io"),
+		accept("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"), accept("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v9"),
+		accept("application/cbor"), accept("application/cbor-seq,application/json"), accept("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"),
+		func() { w.RawQuery = "watch=%zz" },
+		func() { // by an old path, which custom resources have not
+			w.Path = strings.Replace(w.Resource.Path(w.Namespace), "/v1/", "/v1/watch/", 1)
+			w.Query.Del("watch")
+		},
+	)()
+}

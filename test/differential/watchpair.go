@@ -1,0 +1,342 @@
+package differential
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/listproxy/listproxy/test/differential/cluster"
+	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/poll"
+	"github.com/listproxy/listproxy/test/oracle"
+)
+
+// watchPatience is how long something of a watch may take to come.
+const watchPatience = time.Minute
+
+// watches compares watches until ctx ends.
+func (c *comparator) watches(ctx context.Context, seed uint64, workers int) {
+	c.run(ctx, rand.New(rand.NewPCG(seed, 5)), workers, func(ctx context.Context, g *generator) {
+		if w, ok := g.watch(); ok {
+			c.compareWatch(ctx, g, w)
+		}
+	})
+}
+
+// now is etcd's revision.
+func (c *comparator) now(ctx context.Context) (revision uint64, _ *difference) {
+	a, err := c.direct.ask(ctx, question{Path: "/api/v1/namespaces", Query: url.Values{"limit": {"1"}}, User: c.cluster.Users()[0]})
+	if err == nil {
+		revision, err = a.Revision()
+	}
+	if err != nil {
+		return 0, differs(silent, "%v", err)
+	}
+	return revision, nil
+}
+
+// past is a revision that no state of a resource may be from before. kube-apiserver's own cache of
+// a resource that nobody writes is of the last write.
+func (c *comparator) past(r cluster.Resource) uint64 {
+	kind := r.GroupResource()
+	return max(c.begun[kind], c.cluster.Ledger.Before(kind, time.Now().Add(-bound)))
+}
+
+// compareWatch puts a watch to both sides, reads for a while, and compares.
+func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequest) {
+	const tries = 8
+	for range tries {
+		p := &watchPair{comparator: c, watchRequest: w, reads: time.Duration(100+g.rng.IntN(3000)) * time.Millisecond}
+		d := p.run(ctx)
+		p.close()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case d == nil:
+			p.compared()
+			return
+		case d.Kind != elsewhere:
+			d.Question = w.String()
+			if p.proxied != nil {
+				d.CacheStatus = p.proxied.header.Get("Cache-Status")
+			}
+			c.report.differs(*d)
+			return
+		}
+		c.report.count("asked again")
+	}
+	c.report.count("asked again, in vain")
+}
+
+// watchPair is one watch at both sides.
+type watchPair struct {
+	*comparator
+	watchRequest
+	reads time.Duration // before it looks at what has come
+
+	served, proxied *stream // by kube-apiserver, and by listproxy
+	truth           *track
+	wants           oracle.Watch
+}
+
+func (p *watchPair) close() {
+	for _, s := range []*stream{p.served, p.proxied} {
+		if s != nil {
+			s.close()
+		}
+	}
+	if p.truth != nil {
+		p.truth.close()
+	}
+}
+
+// run compares.
+func (p *watchPair) run(ctx context.Context) (d *difference) {
+	if d := p.open(ctx); d != nil {
+		return d
+	}
+	if d, done := p.headers(); d != nil || done {
+		return d
+	}
+	if p.Odd {
+		return p.oddly(ctx)
+	}
+	poll.Pause(ctx, p.reads)
+	if p.wants.UpTo, d = p.now(ctx); d != nil {
+		return d
+	}
+	for _, compare := range []func(context.Context) *difference{p.settle, p.learn, p.future} {
+		if d := compare(ctx); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+// compared counts what came to its end.
+func (p *watchPair) compared() {
+	said, _, _ := p.proxied.said()
+	for _, e := range said {
+		p.report.count("events of type " + string(e.Type))
+	}
+	if ask.FromMemory(p.proxied.header) && p.proxied.header.Get("Content-Encoding") != "" {
+		p.report.count("compressed, from memory")
+	}
+	p.report.compared(p.question, p.proxied.header, p.watchRequest.memory() && p.proxied.status == http.StatusOK,
+		"representation "+string(p.Representation), "selector "+string(p.selector()), "scope "+string(p.scope()),
+		fmt.Sprintf("resourceVersion=%s sendInitialEvents=%s", p.start, p.initial))
+}
+
+// likeServed compares listproxy's bookmarks with kube-apiserver's, as far as these are known.
+func (p *watchPair) likeServed() (d *difference, known bool) {
+	said, _, _ := p.proxied.said()
+	got, want, known := p.learned.wrong(p.watchRequest, said)
+	if want != "" {
+		d = differs(wrongBookmark, "%s", oracle.Difference(got.Object, []byte(want)))
+	}
+	return d, known
+}
+
+// learn has kube-apiserver send the bookmarks of this form, if listproxy has sent one of which
+// nothing is known yet.
+func (p *watchPair) learn(ctx context.Context) *difference {
+	d, known := p.likeServed()
+	if d != nil || known {
+		return d
+	}
+	q := p.after(p.wants.UpTo)
+	q.Query.Set("allowWatchBookmarks", "true")
+	q.Query.Set("timeoutSeconds", "3") // two seconds before the end there is one
+	if p.comparator.watchList {
+		q.Query.Set("sendInitialEvents", "true")
+		q.Query.Set("resourceVersionMatch", "NotOlderThan")
+	}
+	s, err := openStream(ctx, p.direct, q)
+	if err != nil {
+		return differs(silent, "%v", err)
+	}
+	defer s.close()
+	select {
+	case <-s.read:
+	case <-ctx.Done():
+	}
+	said, _, _ := s.said()
+	p.learned.learn(p.watchRequest, said)
+	if d, known = p.likeServed(); d == nil && !known {
+		p.report.count("bookmarks of a sort not seen before")
+	}
+	return d
+}
+
+// future looks for a revision that listproxy told before there was one.
+func (p *watchPair) future(ctx context.Context) *difference {
+	said, _, _ := p.proxied.said()
+	newest, d := p.now(ctx)
+	if d != nil {
+		return d
+	}
+	for _, e := range said {
+		if e.Revision > newest {
+			return differs(wrongEvents, "%v, and the newest revision is %d", e, newest)
+		}
+	}
+	return nil
+}
+
+// open puts the question to both sides, and asks for the truth before.
+func (p *watchPair) open(ctx context.Context) *difference {
+	p.wants = oracle.Watch{Bookmarks: p.bookmarks, Revision: p.Revision, Least: p.past(p.Resource)}
+	p.wants.Begins, p.wants.Ending = p.begins()
+	p.wants.From = p.wants.Least
+	if p.wants.Begins == oracle.FromRevision {
+		p.wants.From = min(p.Revision, p.cluster.Ledger.NewestOfAll())
+	}
+	var failures [3]error
+	if !p.Odd {
+		p.truth, failures[2] = openTrack(ctx, p.direct, p.watchRequest, p.wants.From)
+	}
+	if p.start == fromUnset {
+		p.wants.Least = max(p.wants.Least, p.cluster.Ledger.NewestOfAll())
+	}
+	var all sync.WaitGroup
+	all.Go(func() { p.served, failures[0] = openStream(ctx, p.direct, p.question) })
+	all.Go(func() { p.proxied, failures[1] = openStream(ctx, p.proxy, p.question) })
+	all.Wait()
+	if err := errors.Join(failures[:]...); err != nil {
+		return differs(silent, "%v", err)
+	}
+	var d *difference
+	p.wants.Most, d = p.now(ctx)
+	return d
+}
+
+// headers compares what comes before the events. It is done, if nothing follows.
+func (p *watchPair) headers() (d *difference, done bool) {
+	if !strings.HasPrefix(p.proxied.header.Get("Cache-Status"), "listproxy; ") {
+		return differs(unmarked, "%v", p.proxied.header), true
+	}
+	if p.proxied.status != p.served.status {
+		return differs(wrongStatus, "%d, not %d:\n  %.300s\n  %.300s", p.proxied.status, p.served.status, p.proxied.body, p.served.body), true
+	}
+	if d := headerDifference(p.question, p.proxied.header, p.served.header); d != nil {
+		return d, true
+	}
+	if p.served.status == http.StatusOK {
+		return nil, false
+	}
+	if !bytes.Equal(p.proxied.body, p.served.body) {
+		return differs(wrongBody, "%s", oracle.Difference(p.proxied.body, p.served.body)), true
+	}
+	return nil, true
+}
+
+// settle waits until both sides have said what is due, and returns what is wrong if that does not
+// come. Between two streams of kube-apiserver's own a busy machine may lie for longer: that is not
+// what is looked for.
+func (p *watchPair) settle(ctx context.Context) *difference {
+	for begun := time.Now(); ; poll.Pause(ctx, 20*time.Millisecond) {
+		d := p.look()
+		most := watchPatience
+		if d != nil && d.Kind == wrongReference {
+			most *= 5
+		}
+		if d == nil || d.Kind == elsewhere || time.Since(begun) > most || ctx.Err() != nil {
+			return d
+		}
+	}
+}
+
+// look compares what both have said so far.
+func (p *watchPair) look() *difference {
+	served, servedEnded, servedErr := p.served.said()
+	proxied, proxiedEnded, proxiedErr := p.proxied.said()
+	if proxiedErr != nil || servedErr != nil {
+		return differs(wrongEnd, "listproxy's stream: %v, and kube-apiserver's: %v", proxiedErr, servedErr)
+	}
+	if d, done := p.refusals(served, proxied); d != nil || done {
+		return d
+	}
+	if p.truth == nil {
+		return differs(elsewhere, "a revision that is too old")
+	}
+	if p.truth.lost() {
+		p.report.count(expired)
+		return differs(elsewhere, expired)
+	}
+	if p.seconds == 0 && servedEnded != proxiedEnded {
+		return differs(wrongEnd, "after %d events: %t, and kube-apiserver's after %d: %t", len(proxied), proxiedEnded, len(served), servedEnded)
+	}
+	wants := p.wants
+	wants.State, wants.Events = p.truth.state, p.truth.events()
+	if err := wants.Judge(served, servedEnded); err != nil {
+		return differs(wrongReference, "%v", err)
+	}
+	p.learned.learn(p.watchRequest, served)
+	if err := wants.Judge(proxied, proxiedEnded); err != nil {
+		return differs(wrongEvents, "%v", err)
+	}
+	return nil
+}
+
+// numbers in refusals are how far the API server is.
+var numbers = regexp.MustCompile(`current: \d+|\(\d+\)`)
+
+// refusals compares what is said in place of events. It is done, if there was a refusal, or nothing
+// but its absence at one side.
+func (p *watchPair) refusals(served, proxied []oracle.Event) (d *difference, done bool) {
+	refused := func(said []oracle.Event) bool { return len(said) > 0 && said[len(said)-1].Type == watch.Error }
+	switch {
+	case !refused(served) && !refused(proxied):
+		return nil, false
+	case refused(served) && refused(proxied):
+		if len(served) != len(proxied) {
+			return differs(elsewhere, "refused after other events"), true
+		}
+		got, want := proxied[len(proxied)-1].Object, served[len(served)-1].Object
+		if !bytes.Equal(numbers.ReplaceAll(got, nil), numbers.ReplaceAll(want, nil)) {
+			return differs(wrongRefusal, "%s", oracle.Difference(got, want)), true
+		}
+		p.report.count("refused by both")
+		return nil, true
+	case p.start == fromFuture:
+		return differs(elsewhere, "it came in the meantime, or a side gave up before"), true
+	case refused(served) && p.start != fromDistant && len(proxied) > 0:
+		// listproxy may remember more than the API server.
+		p.report.count(expired)
+		return differs(elsewhere, expired), true
+	}
+	return differs(wrongRefusal, "%d events, of which the last is a refusal: %t; kube-apiserver's %d: %t",
+		len(proxied), refused(proxied), len(served), refused(served)), true
+}
+
+// oddly compares what is odd: that both end, or neither, and what they said.
+func (p *watchPair) oddly(ctx context.Context) *difference {
+	poll.Pause(ctx, 300*time.Millisecond)
+	var d *difference
+	for begun := time.Now(); time.Since(begun) < watchPatience && ctx.Err() == nil; poll.Pause(ctx, 20*time.Millisecond) {
+		if d = p.endsAlike(); d == nil {
+			break
+		}
+	}
+	return d
+}
+
+// endsAlike compares whether both have ended, and with as many events.
+func (p *watchPair) endsAlike() *difference {
+	served, servedEnded, servedErr := p.served.said()
+	proxied, proxiedEnded, proxiedErr := p.proxied.said()
+	if servedEnded == proxiedEnded && (servedErr == nil) == (proxiedErr == nil) && (!servedEnded || len(served) == len(proxied)) {
+		return nil
+	}
+	return differs(wrongEnd, "%d events, ended: %t, %v; kube-apiserver's %d: %t, %v", len(proxied), proxiedEnded, proxiedErr, len(served), servedEnded, servedErr)
+}

@@ -8,7 +8,7 @@ import (
 )
 
 // An Authority is a CA that issues client certificates as a test wants them: the control plane's
-// own, a front proxy's, or one that nobody trusts.
+// own, or one that nobody trusts.
 type Authority struct{ own *authority }
 
 // NewAuthority makes a CA of that name. It lives in memory only.

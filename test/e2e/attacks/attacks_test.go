@@ -61,9 +61,6 @@ type attack struct {
 	want verdict
 	// status is that of the answer, where it is refused; 0 is any, or none.
 	status int
-	// elsewhere says that the attack names another host than the API server: in a tunnel, which
-	// leads there only, that is refused with 421.
-	elsewhere bool
 	// hit names users whose answer must come from memory.
 	hit []string
 	// unread says that the body is malformed, which the API server may not notice before it
@@ -73,14 +70,6 @@ type attack struct {
 	unread bool
 	// closes allows listproxy to close the connection behind the answer.
 	closes bool
-}
-
-// wantAt is what the attack must get at a door.
-func (a attack) wantAt(d door) (verdict, int) {
-	if a.elsewhere && d.tunnel {
-		return refused, http.StatusMisdirectedRequest
-	}
-	return a.want, a.status
 }
 
 // users are who attack; with -short one of them, since make test-all has all.
@@ -161,12 +150,18 @@ const notAtOnce = 2 * time.Second
 // attempts numbers what is sent, for the audit log.
 var attempts atomic.Int32
 
-// send sends an attack through a door, and returns what it is called in the audit log.
-func (a attack) send(ctx context.Context, d door, protocol, user string) (string, outcome, error) {
+// A try is an attack that was made, and what came of it.
+type try struct {
+	id string // as the audit log has it
+	outcome
+}
+
+// send sends an attack through a door.
+func (a attack) send(ctx context.Context, d door, protocol, user string) (try, error) {
 	id := fmt.Sprintf("a%05d", attempts.Add(1))
 	who, known := logins[user]
 	if !known {
-		return id, outcome{}, fmt.Errorf("nobody is called %q", user)
+		return try{}, fmt.Errorf("nobody is called %q", user)
 	}
 	authorization := ""
 	if who.token != "" {
@@ -184,12 +179,12 @@ func (a attack) send(ctx context.Context, d door, protocol, user string) (string
 	fill := strings.NewReplacer(pairs...)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	send := sendHTTP2
 	if protocol == http1 {
-		out, err := sendHTTP1(ctx, d, who, a, fill)
-		return id, out, err
+		send = sendHTTP1
 	}
-	out, err := sendHTTP2(ctx, d, who, a, fill)
-	return id, out, err
+	out, err := send(ctx, d, who, a, fill)
+	return try{id, out}, err
 }
 
 // A record is an attack that was made, for the audit.
@@ -212,23 +207,19 @@ func groups() map[string]map[string][]attack {
 	both := map[string][]attack{
 		"identity": identityAttacks(), "credentials": credentialAttacks(), "paths": pathAttacks(),
 		"methods": methodAttacks(), "headers": headerAttacks(), "watches": watchAttacks(), "reads": readAttacks(), "resources": resourceAttacks(),
-		"certificates": certificateAttacks(), "front proxy": frontProxyAttacks(), "impersonation": constrainedAttacks(),
+		"certificates": certificateAttacks(),
 	}
 	one, two := http1Attacks(), http2Attacks()
 	one["queries"] = queryAttacks() // which are the same string in both
-	one["certificates and connections"] = certificateConnectionAttacks()
 	for name, attacks := range both {
 		one[name], two[name] = append(one[name], attacks...), append(two[name], attacks...)
 	}
 	return map[string]map[string][]attack{http1: one, http2: two}
 }
 
-// TestAttacks runs the table through all doors, and then asks the API server, and the way to it,
-// what they saw.
+// TestAttacks runs the table, and then asks the API server, and the way to it, what they saw.
 func TestAttacks(t *testing.T) {
-	for _, d := range doors {
-		warm(t, d)
-	}
+	warm(t)
 	// The group ends when its parallel tests have.
 	t.Run("by", func(t *testing.T) {
 		for protocol, chapters := range groups() {
@@ -249,28 +240,14 @@ func TestAttacks(t *testing.T) {
 }
 
 // warm waits until what is attacked is in memory.
-func warm(t *testing.T, d door) {
+func warm(t *testing.T) {
 	t.Helper()
 	for _, target := range []string{pods, podsOfA, podsOfB, configMaps, configMapsOfA} {
 		poll.Until(t, patience, target+" comes from memory", func() bool {
-			_, out, err := attack{target: target}.send(t.Context(), d, http2, admin)
+			out, err := attack{target: target}.send(t.Context(), via, http2, admin)
 			// The marker must be there to be found.
 			return err == nil && out.hit() && out.shows(marker) == (target != podsOfA)
 		})
-	}
-}
-
-// run makes one attack, straight and through each door.
-func run(t *testing.T, protocol string, a attack, user string) {
-	var straight *try
-	for _, d := range doors {
-		if d.tunnel && testing.Short() {
-			continue // make test-all goes through both
-		}
-		if d.tunnel && user == admin && len(a.as) > 1 {
-			continue // behind both doors is one handler: there the admin shows nothing that others do not
-		}
-		t.Run(d.name, func(t *testing.T) { straight = runAt(t, d, protocol, a, user, straight) })
 	}
 }
 
@@ -279,38 +256,20 @@ var fromTheRequest = []reason.Reason{
 	reason.NotList, reason.NotCanonical, reason.MostRecent, reason.Representation, reason.Credentials, reason.UnknownCaller, reason.ReviewFailed,
 }
 
-// A try is an attack that was made, and what came of it.
-type try struct {
-	id  string // as the audit log has it
-	got outcome
-}
-
-// runAt makes one attack through a door, and straight unless that was done before. It returns the
-// latter.
-func runAt(t *testing.T, d door, protocol string, a attack, user string, straight *try) *try {
-	t.Helper()
+// run makes one attack, straight and through listproxy.
+func run(t *testing.T, protocol string, a attack, user string) {
 	const tries = 6 // what the API server itself says may change in between, or depend on chance
-	want, status := a.wantAt(d)
 	var (
-		seen  []*try // all that were made straight
-		after string
-		got   outcome
-		err   error
+		seen          []try // all that were made straight
+		straight, got try
 	)
-	if straight != nil {
-		seen = append(seen, straight)
-	}
 	for again := range tries {
 		begun := time.Now()
-		if again > 0 || straight == nil {
-			straight = &try{}
-			if straight.id, straight.got, err = a.send(t.Context(), direct, protocol, user); err == nil {
-				seen = append(seen, straight)
-			}
-		}
-		if err == nil {
+		var err error
+		if straight, err = a.send(t.Context(), direct, protocol, user); err == nil {
+			seen = append(seen, straight)
 			begun = time.Now()
-			after, got, err = a.send(t.Context(), d, protocol, user)
+			got, err = a.send(t.Context(), via, protocol, user)
 		}
 		if err != nil {
 			// There was no connection, so nothing of the attack was sent.
@@ -322,45 +281,44 @@ func runAt(t *testing.T, d door, protocol string, a attack, user string, straigh
 		if got.shows(marker) && !a.adminInvolved(user) {
 			t.Errorf("the answer shows what %s may not list: %+v", user, got)
 		}
-		if want != answeredAsUpstream || a.gaveUp(got) {
+		if a.want != answeredAsUpstream || a.gaveUp(got.outcome) {
 			break
 		}
 		// Whatever the API server itself has said of this attack is right.
-		if i := slices.IndexFunc(seen, func(s *try) bool { return diff(s.got, got, a.closes) == "" }); i >= 0 {
+		if i := slices.IndexFunc(seen, func(s try) bool { return diff(s.outcome, got.outcome, a.closes) == "" }); i >= 0 {
 			straight = seen[i]
 		}
-		d := diff(straight.got, got, a.closes)
+		d := diff(straight.outcome, got.outcome, a.closes)
 		// What should come from memory is forwarded where, for one, the review could not be made.
 		if d == "" && (got.hit() || !slices.Contains(a.hit, user)) {
 			break
 		}
-		t.Logf("try %d, %s: %s (-direct +via):\n%s", again+1, after, got.cacheStatus(), d)
+		t.Logf("try %d, %s: %s (-direct +via):\n%s", again+1, got.id, got.cacheStatus(), d)
 	}
-	switch want {
+	switch a.want {
 	case refused:
-		wantRefused(t, user, straight.got, got, status)
+		wantRefused(t, user, straight.outcome, got.outcome, a.status)
 	case refusedAlike:
-		wantRefused(t, user, straight.got, got, straight.got.first().Status)
+		wantRefused(t, user, straight.outcome, got.outcome, straight.first().Status)
 	case answeredAsUpstream:
-		if d := diff(straight.got, got, a.closes); d != "" && !a.gaveUp(got) {
+		if d := diff(straight.outcome, got.outcome, a.closes); d != "" && !a.gaveUp(got.outcome) {
 			t.Errorf("%s (-direct +via):\n%s", got.cacheStatus(), d)
 		}
-	}
-	if want == answeredAsUpstream && slices.Contains(a.hit, user) && !got.hit() {
-		t.Errorf("not from memory: %q", got.cacheStatus())
+		if slices.Contains(a.hit, user) && !got.hit() {
+			t.Errorf("not from memory: %q", got.cacheStatus())
+		}
 	}
 	_, why, _ := strings.Cut(got.cacheStatus(), "detail=")
-	if straight.got.first().Status == http.StatusUnauthorized && why != "" && !slices.Contains(fromTheRequest, reason.Reason(why)) {
+	if straight.first().Status == http.StatusUnauthorized && why != "" && !slices.Contains(fromTheRequest, reason.Reason(why)) {
 		t.Errorf("whom the API server does not accept learns %q", why)
 	}
 	records.Lock()
 	defer records.Unlock()
 	records.all = append(records.all, record{
-		name: t.Name(), direct: straight.id, via: after, want: want, hit: got.hit(),
+		name: t.Name(), direct: straight.id, via: got.id, want: a.want, hit: got.hit(),
 		noFollower: !got.followerArrived(),
-		less:       a.gaveUp(got) || a.closes, reset: got.End != "" || got.first().Reset != "",
+		less:       a.gaveUp(got.outcome) || a.closes, reset: got.End != "" || got.first().Reset != "",
 	})
-	return straight
 }
 
 // gaveUp tells whether listproxy noticed that a body is malformed, and has said so.

@@ -35,11 +35,8 @@ const (
 	futureCert  = "a certificate of tomorrow"
 	foreignCert = "a foreign CA's certificate" // of the same name as the right one
 	serverCert  = "a server's certificate"
-	// It is of the right CA but names nobody; that it is not of the front proxies' CA counts then.
+	// It is of the right CA but names nobody.
 	namelessCert = "nameless by certificate"
-
-	frontCert       = "a front proxy"
-	frontClientCert = "a front proxy's name by certificate" // of the clients' CA
 )
 
 // badCerts are those that no server believes.
@@ -53,12 +50,9 @@ const (
 	dora           = "dora-the-developer"
 	certificateUID = "uid of a certificate"
 	spelled        = "Name: with, all % sörts/of=things"
-	// frontName is whom kube-apiserver lets say who a caller is.
-	frontName = "front-proxy"
 )
 
-// certificateRights are those of who is known by certificate, of who may only review, and of
-// listproxy to state users: the rules of docs/rbac-impersonation.yaml, and what it says to add for
+// certificateRights are those of who is known by certificate, and of listproxy to state users: the rules of docs/rbac-impersonation.yaml, and what it says to add for
 // uids.
 func certificateRights() []controlplane.Grant {
 	const authentication = "authentication.k8s.io"
@@ -66,7 +60,6 @@ func certificateRights() []controlplane.Grant {
 		{To: []string{"group:developers", "group:system:serviceaccounts:team-b"}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{
 			controlplane.Rule("get,list,watch", "", "pods"),
 		}},
-		{To: []string{controlplane.TeamA + "/" + reviewer}, Rules: controlplane.ReviewsAs(reader)},
 		{To: []string{controlplane.FeedUserName}, Rules: controlplane.Impersonation()},
 		{To: []string{controlplane.FeedUserName}, Rules: []rbacv1.PolicyRule{
 			controlplane.Rule("impersonate", authentication, "uids", certificateUID),
@@ -74,8 +67,8 @@ func certificateRights() []controlplane.Grant {
 	}
 }
 
-// furnishCertificates makes the users who show certificates. front is the CA of front proxies.
-func furnishCertificates(ctx context.Context, front *controlplane.Authority) error {
+// furnishCertificates makes the users who show certificates.
+func furnishCertificates(ctx context.Context) error {
 	if err := cp.GrantAll(ctx, certificateRights()...); err != nil {
 		return err
 	}
@@ -89,7 +82,6 @@ func furnishCertificates(ctx context.Context, front *controlplane.Authority) err
 	var (
 		named   = pkix.Name{CommonName: "system:serviceaccount:team-a:" + named}
 		boss    = pkix.Name{CommonName: admin, Organization: []string{"system:masters"}}
-		proxy   = pkix.Name{CommonName: frontName}
 		account = pkix.Name{CommonName: "system:serviceaccount:team-b:someone"}
 		alice   = func(names ...pkix.AttributeTypeAndValue) pkix.Name {
 			return pkix.Name{CommonName: reader, ExtraNames: names}
@@ -125,9 +117,6 @@ func furnishCertificates(ctx context.Context, front *controlplane.Authority) err
 		futureCert:  {clients, boss, tomorrow, false},
 		foreignCert: {foreign, boss, nil, false},
 		serverCert:  {clients, boss, server, false},
-
-		frontCert:       {front, proxy, nil, true}, // the API server lets it speak for anybody
-		frontClientCert: {clients, proxy, nil, false},
 	} {
 		cert, key, err := c.by.Issue(c.subject, c.but)
 		if err != nil {

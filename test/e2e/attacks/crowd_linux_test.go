@@ -77,9 +77,9 @@ type slowReviews struct {
 	until context.Context
 }
 
-// A crowdAttack attacks until its context ends. It calls ready when all of it is in place, and counts
-// what it has begun.
-type crowdAttack func(ctx context.Context, r *crowdRig, ready func(), begun *atomic.Int64)
+// A crowdAttack attacks until its context ends, and returns how much of it has begun. It calls ready when
+// all of it is in place.
+type crowdAttack func(ctx context.Context, r *crowdRig, ready func()) (begun int64)
 
 // TestCrowding lets one caller try to crowd out another: all that the other caller asks for meanwhile
 // must come, and from memory what listproxy keeps. Of the attack nothing stays.
@@ -113,12 +113,8 @@ func TestCrowding(t *testing.T) {
 			if c.slow != "" {
 				r.slow.Store(&slowReviews{c.slow, attacking})
 			}
-			var begun atomic.Int64
-			ready, ended := make(chan struct{}), make(chan struct{})
-			go func() {
-				defer close(ended)
-				c.attack(attacking, r, func() { close(ready) }, &begun)
-			}()
+			ready, begun := make(chan struct{}), make(chan int64, 1)
+			go func() { begun <- c.attack(attacking, r, func() { close(ready) }) }()
 			select {
 			case <-ready:
 			case <-time.After(crowdPatience):
@@ -126,11 +122,10 @@ func TestCrowding(t *testing.T) {
 			}
 			r.work(t)
 			stop()
-			<-ended
-			r.slow.Store(nil)
-			if begun.Load() == 0 {
+			if <-begun == 0 {
 				t.Error("there was no attack")
 			}
+			r.slow.Store(nil)
 			const spare = 40 // connections to kube-apiserver that idle for a while, and the like
 			poll.Until(t, crowdPatience, "what the attack took is given back", func() bool {
 				return r.metric(t, "go_goroutines") <= goroutines+spare && r.metric(t, "process_open_fds") <= descriptors+spare
@@ -280,16 +275,18 @@ func (r *crowdRig) work(t *testing.T) {
 // before its review would have ended.
 func storm(request func(i int) (token, target string)) crowdAttack {
 	const aSecond, connections, atOnce, givenUp = 300, 4, 100, 20 * time.Millisecond
-	return func(ctx context.Context, r *crowdRig, ready func(), begun *atomic.Int64) {
+	return func(ctx context.Context, r *crowdRig, ready func()) (begun int64) {
 		var clients []*ask.Client
 		for range connections {
-			clients = append(clients, r.caller(crowdAddress, ""))
+			c := r.caller(crowdAddress, "")
+			defer c.HTTP.CloseIdleConnections()
+			clients = append(clients, c)
 		}
 		ready()
 		var all errgroup.Group
 		all.SetLimit(atOnce)
 		for i := range poll.Ticks(ctx, time.Second/aSecond) {
-			begun.Add(1)
+			begun++
 			token, target := request(i)
 			all.Go(func() error {
 				one, cancel := context.WithTimeout(ctx, givenUp)
@@ -299,17 +296,16 @@ func storm(request func(i int) (token, target string)) crowdAttack {
 			})
 		}
 		_ = all.Wait()
-		for _, c := range clients {
-			c.HTTP.CloseIdleConnections()
-		}
+		return begun
 	}
 }
 
 // streams opens so many with both tokens, and reads what comes; or reads nothing, and has windows of one
 // byte. It is ready when each has a header.
 func streams(count int, target string, read bool) crowdAttack {
-	return func(ctx context.Context, r *crowdRig, ready func(), begun *atomic.Int64) {
+	return func(ctx context.Context, r *crowdRig, ready func()) int64 {
 		const connections = 4
+		var begun atomic.Int64
 		var clients []*ask.Client
 		for i := range connections {
 			c := r.caller(crowdAddress, r.greedy[i%2])
@@ -341,5 +337,6 @@ func streams(count int, target string, read bool) crowdAttack {
 		placed.Wait()
 		ready()
 		all.Wait()
+		return begun.Load()
 	}
 }

@@ -1,13 +1,12 @@
-// Package attacks holds a table of attacks on listproxy's ports for clients, with what each must
-// get, and runs it against a real API server.
+// Package attacks holds a table of attacks on listproxy's port for clients, with what each must
+// get, and runs it against a real API server. That its port for CONNECT leads to the same handler, and
+// nowhere else, the tests of package proxy/serve and test/e2e/forwarding show.
 //
 // # What is done
 //
-// The same bytes are sent to the API server and through each door of listproxy, as users with
-// different rights, by token and by certificate. Over HTTP/1.1 the bytes of the table are written to
-// a TLS connection as they are; over HTTP/2 they are put together from frames, since no client
-// library would send most of them. A door is a way to open a TLS connection to the handler (see
-// [doors]): listproxy as a server, and a tunnel through its port for CONNECT.
+// The same bytes are sent to the API server and to listproxy, as users with different rights, by token
+// and by certificate. Over HTTP/1.1 the bytes of the table are written to a TLS connection as they are;
+// over HTTP/2 they are put together from frames, since no client library would send most of them.
 //
 // After each attack, an innocent request without credentials follows on the same connection: the
 // follower. Its answer shows where either server believes that the attack ended, and whether
@@ -18,8 +17,7 @@
 //   - The answers (status, headers, bodies, trailers, how many, and how the connection or stream
 //     ended) are those of the API server to the same bytes. A few attacks are refused by listproxy
 //     itself, though the API server would not refuse them. The table says so ([refused]): these
-//     must get a 4xx or a closed connection, and must not reach the API server. In a tunnel, a
-//     request that names another host gets 421.
+//     must get a 4xx or a closed connection, and must not reach the API server.
 //   - The API server's audit log has the same for both: who asked, impersonating whom, with which
 //     verb, for what, with what result. It has neither requests that were answered from memory nor
 //     those that were refused, and no other request that might have been smuggled in.

@@ -1,8 +1,8 @@
 package attacks
 
 import (
-	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -79,9 +79,7 @@ func lineAttacks() []attack {
 		out = append(out, attack{name: nameOf(odd), bytes: line + odd + "\r\n"})
 	}
 	for _, host := range []string{"", "example.com", "{host}/api", "a b", "admin@{host}"} {
-		out = append(out, attack{
-			name: "Host: " + host, bytes: strings.Replace(line, "{host}", host, 1) + "\r\n", elsewhere: host == "" || host == "example.com",
-		})
+		out = append(out, attack{name: "Host: " + host, bytes: strings.Replace(line, "{host}", host, 1) + "\r\n"})
 	}
 	out = append(out,
 		attack{name: "bare line feeds", bytes: strings.ReplaceAll(line, "\r\n", "\n") + "\n"},
@@ -137,23 +135,36 @@ func lengthAttacks() []attack {
 // webSocket are the headers of a request to go on with that protocol.
 var webSocket = []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="}
 
-// connectionAttacks are about who hears which header, and about what the connection becomes.
+// connectionAttacks are about who hears which header, and about what the connection becomes: by token, and
+// by a certificate, for whom listproxy sends its own credentials and says whose request it is.
 func connectionAttacks() []attack {
 	const execOfNone = "/api/v1/namespaces/team-a/pods/none/exec?command=x"
+	all := []string{reader, anonymous, readerCert, with(readerCert, admin)}
 	var out []attack
+	// To be removed, by their name, from what is sent on.
 	for _, name := range []string{
-		"Authorization", "authorization", "Impersonate-User", "impersonate-user", "Impersonate-Group", "Impersonate-Uid",
-		"Impersonate-Extra-Scopes", "close, Impersonate-User", "keep-alive,authorization",
+		"Authorization", "AUTHORIZATION", "Impersonate-User", "impersonate-user", "Impersonate-Group", "Impersonate-Uid",
+		"Impersonate-Extra-Scopes", "Impersonate-Extra-Authentication.kubernetes.io%2fcredential-Id", "close, Impersonate-User",
+		"keep-alive,authorization",
 	} {
-		out = append(out,
-			attack{name: "names " + name, target: pods, header: []string{"Connection: " + name, "Impersonate-User: nobody"}, want: refused},
-			attack{name: "names " + name + ", which is not there", target: podsOfA, header: []string{"Connection: " + name}, want: refused})
+		out = append(out, attack{
+			name: "names " + name, target: pods, header: []string{"Connection: " + name, "Impersonate-User: nobody"}, want: refused, as: all,
+		})
+		for _, target := range []string{podsOfA, podOfA} {
+			out = append(out, attack{
+				name: "names " + name + ", which is not there, of " + target, target: target, header: []string{"Connection: " + name}, want: refused, as: all,
+			})
+		}
 	}
 	for _, name := range []string{
-		"X-Remote-User", "Host", "X-Forwarded-For", "Accept", "Content-Length", "Connection", "Cache-Status", "x", "",
+		"X-Remote-User", "Host", "X-Forwarded-For", "close, X-Forwarded-For", "Accept", "Content-Length", "Connection", "Cache-Status", "x", "",
 		"\"Authorization\"", "Authorization;x", "Auth orization", "*", ",,,", "Authorization_", "Te", "User-Agent",
 	} {
-		out = append(out, attack{name: fmt.Sprintf("names %q", name), target: podsOfA, header: []string{"Connection: " + name, "X-Remote-User: admin"}})
+		for _, target := range []string{podsOfA, podOfA} {
+			out = append(out, attack{
+				name: fmt.Sprintf("names %q of %s", name, target), target: target, header: []string{"Connection: " + name, "X-Remote-User: admin"}, as: all[:3],
+			})
+		}
 	}
 	say := func(hit []string, lines ...string) {
 		out = append(out, attack{name: strings.Join(lines, ", "), target: podsOfA, header: lines, hit: hit})
@@ -163,22 +174,6 @@ func connectionAttacks() []attack {
 	say(nil, "Proxy-Connection: Impersonate-User")
 	say(nil, "Upgrade: websocket")
 	say(nil, "Expect: 100-continue")
-	upgrade := func(a attack, lines ...string) {
-		a.target = cmp.Or(a.target, podsOfA)
-		a.name = strings.Join(lines, ", ") + " of " + a.method + a.target
-		a.header, a.closes = lines, true
-		out = append(out, a)
-	}
-	for _, protocol := range []string{"SPDY/3.1", "TLS/1.0", "x", ""} {
-		upgrade(attack{}, "Connection: Upgrade", "Upgrade: "+protocol)
-	}
-	upgrade(attack{}, "Connection: upgrade")
-	upgrade(attack{}, webSocket...)
-	upgrade(attack{target: pods}, append(slices.Clone(webSocket), "Sec-WebSocket-Protocol: "+bearerProtocol+"eA, base64.binary.k8s.io")...)
-	upgrade(attack{}, "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA")
-	upgrade(attack{method: "POST"}, "Connection: Upgrade", "Upgrade: SPDY/3.1")
-	upgrade(attack{target: execOfNone}, "Connection: Upgrade", "Upgrade: SPDY/3.1")
-	upgrade(attack{target: podsOfA + "&watch=1&timeoutSeconds=1"}, "Connection: Upgrade", "Upgrade: x")
 	out = append(out, attack{
 		name: "upgrade, and a request behind", closes: true,
 		bytes: strings.Replace(line, podsOfA, execOfNone, 1) + "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n" + smuggled,
@@ -186,5 +181,79 @@ func connectionAttacks() []attack {
 		name: "two Connections", target: pods, want: refused,
 		header: []string{"Connection: keep-alive", "Connection: Impersonate-User", "Impersonate-User: nobody"},
 	})
-	return by([]string{reader, anonymous}, out...)
+	return by([]string{reader, anonymous}, slices.Concat(out, upgradeAttacks(), tokenAsProtocol())...)
+}
+
+// asProtocol are the headers of a request to go on with a protocol in a WebSocket.
+func asProtocol(of string) []string {
+	return append(slices.Clone(webSocket), "Sec-WebSocket-Protocol: "+of)
+}
+
+// upgradeAttacks ask for another protocol.
+func upgradeAttacks() []attack {
+	tokens, certificates := []string{reader, anonymous}, []string{readerCert, adminCert, memberCert, accountCert}
+	var out []attack
+	upgrade := func(as []string, a attack, lines ...string) {
+		a.name = strings.Join(lines, ", ") + " of " + a.method + a.target
+		a.header, a.closes, a.as = lines, true, as
+		out = append(out, a)
+	}
+	all := slices.Concat(tokens, certificates)
+	spdy, exec := []string{"Connection: Upgrade", "Upgrade: SPDY/3.1"}, podOfA+"/exec?command=x&stdout=1"
+	list, watch := attack{target: podsOfA}, attack{target: podsOfA + "&watch=1&timeoutSeconds=1"}
+	upgrade(all, list, spdy...)
+	upgrade(all, list, webSocket...)
+	upgrade(all, list, asProtocol("x")...)
+	upgrade(all, list, "Connection: upgrade")
+	upgrade(all, list, "Connection: Upgrade", "Upgrade: ")
+	upgrade(all, attack{target: pods}, asProtocol(bearerProtocol+"eA, base64.binary.k8s.io")...)
+	upgrade(all, attack{target: podsOfA, method: "POST"}, spdy...)
+	upgrade(all, attack{target: exec, method: "POST"}, spdy...)
+	upgrade(all, attack{target: exec}, spdy...)
+	upgrade(all, attack{target: exec}, asProtocol("v5.channel.k8s.io")...)
+	upgrade(all, watch, asProtocol("binary.k8s.io")...)
+	// What is no protocol of kube-apiserver's would carry listproxy's own credentials.
+	for _, lines := range [][]string{
+		{"Connection: Upgrade", "Upgrade: TLS/1.0"},
+		{"Connection: Upgrade", "Upgrade: x"},
+		{"Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"},
+	} {
+		for _, a := range []attack{list, watch} {
+			upgrade(tokens, a, lines...)
+			a.want, a.status = refused, http.StatusBadRequest
+			upgrade(certificates, a, lines...)
+		}
+	}
+	return append(out, attack{
+		name: "upgrade and impersonation", target: exec, header: append(asProtocol("x"), "Impersonate-User: alice"), as: certificates,
+		want: refused, status: http.StatusForbidden,
+	})
+}
+
+// tokenAsProtocol has a token as a protocol, which the API server reads where there is no other and the
+// connection is to be a WebSocket.
+func tokenAsProtocol() []attack {
+	var out []attack
+	for _, user := range []string{anonymous, stranger, readerCert, expiredCert, foreignCert, with(expiredCert, stranger)} {
+		for of, token := range map[string]bool{
+			"{bearer:alice}, v4.channel.k8s.io":           true,
+			"v4.channel.k8s.io, {bearer:admin}":           true,
+			"{bearer:stranger}, v4.channel.k8s.io":        true,
+			"{bearer:alice}, {bearer:admin}, x":           false,
+			"{bearer:admin}":                              false,
+			bearerProtocol + "!, x":                       false,
+			bearerProtocol + ", x":                        false,
+			"BASE64URL.BEARER.AUTHORIZATION.K8S.IO.eA, x": false,
+			"x, y": false,
+		} {
+			want := answeredAsUpstream
+			if !token && (user == expiredCert || user == foreignCert) {
+				want = refusedAlike
+			}
+			for _, target := range []string{podsOfA, pods, podsOfA + "&watch=1&timeoutSeconds=1"} {
+				out = append(out, attack{name: of + ", " + target, target: target, header: asProtocol(of), as: []string{user}, want: want, closes: true})
+			}
+		}
+	}
+	return out
 }

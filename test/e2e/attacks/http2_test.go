@@ -77,13 +77,6 @@ func (w *wire) data(end bool, body string) {
 	_ = w.framer.WriteData(attackStream, end, []byte(body))
 }
 
-// frame writes any frame at all.
-func (w *wire) frame(kind h2.FrameType, flags h2.Flags, stream uint32, payload []byte) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_ = w.framer.WriteRawFrame(kind, flags, stream, payload)
-}
-
 // request is a GET of the attack's user, with fields of its own behind.
 func request(target string, more ...field) []field {
 	return append([]field{

@@ -35,10 +35,9 @@ var (
 	// logins are what users show, by their names.
 	logins = map[string]login{}
 	// tap is on listproxy's way to the API server.
-	tap    *wiretap
-	direct door
-	// doors are the ways into listproxy.
-	doors []door
+	tap *wiretap
+	// direct is the API server, and via listproxy.
+	direct, via door
 )
 
 func TestMain(m *testing.M) {
@@ -53,6 +52,8 @@ func setUp(s *harness.Suite) error {
 	if audit, err = newAuditLog(dir); err != nil {
 		return err
 	}
+	// With a CA of front proxies, the API server reads X-Remote-*, and lets nobody in by a certificate that
+	// names nobody.
 	front, err := controlplane.NewAuthority("front proxies")
 	if err != nil {
 		return err
@@ -68,15 +69,14 @@ func setUp(s *harness.Suite) error {
 			// a moment that is not the same twice.
 			"--feature-gates=UnauthenticatedHTTP2DOSMitigation=false",
 			"--strict-transport-security-directives=max-age=3600",
-			"--requestheader-client-ca-file="+frontCA, "--requestheader-allowed-names="+frontName,
-			"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
-			"--requestheader-uid-headers=X-Remote-Uid", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+			"--requestheader-client-ca-file="+frontCA, "--requestheader-username-headers=X-Remote-User",
+			"--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		),
 	})
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(furnish(s.Context()), furnishCertificates(s.Context(), front)); err != nil {
+	if err := errors.Join(furnish(s.Context()), furnishCertificates(s.Context())); err != nil {
 		return err
 	}
 	if tap, err = newWiretap(cp); err != nil {
@@ -84,20 +84,13 @@ func setUp(s *harness.Suite) error {
 	}
 	upstream := cp.RESTConfig(controlplane.Feed)
 	upstream.Host = tap.URL()
-	host := strings.TrimPrefix(cp.URL(), "https://")
 	running, err := s.Proxy(harness.ProxyOptions{
-		Upstream: upstream,
-		Args:     []string{"--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(), "--connect-hosts", host},
-		Connect:  true,
+		Upstream: upstream, Args: []string{"--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath()},
 	})
 	if err != nil {
 		return err
 	}
-	direct = newDoor("direct", cp.URL(), cp.CA())
-	doors = []door{
-		newDoor("server", running.URL(), running.CA()),
-		newTunnel("tunnel", running.ConnectURL(), host, running.CA()),
-	}
+	direct, via = newDoor(cp.URL(), cp.CA()), newDoor(running.URL(), running.CA())
 	return nil
 }
 
@@ -111,7 +104,6 @@ const (
 	stranger  = "stranger" // has a token that the API server does not know
 	named     = "named"    // lists config maps in team-a that are called open
 	deputy    = "deputy"   // impersonates the reader
-	reviewer  = "reviewer" // creates SelfSubjectAccessReviews as the reader, and does nothing else so
 	legacy    = "legacy"   // reads everything, with a token of which the API server warns with every answer
 )
 
@@ -131,7 +123,7 @@ func furnish(ctx context.Context) error {
 	// Neither may be in what listproxy emits.
 	secrets.Suite.Add("the token of "+stranger, logins[stranger].token)
 	secrets.Suite.Add("the content of an object", marker)
-	for _, account := range []string{named, deputy, reviewer} {
+	for _, account := range []string{named, deputy} {
 		token, err := cp.CreateServiceAccountToken(ctx, controlplane.TeamA, account)
 		if err != nil {
 			return err

@@ -39,12 +39,20 @@ func identityAttacks() []attack {
 	var out []attack
 	claim := func(harmless bool, lines string) {
 		whole := attack{name: lines + " for all", target: pods, header: strings.Split(lines, "\n"), as: []string{reader, nobody, anonymous}} // whom it would help
-		if strings.HasPrefix(strings.ToLower(lines), "impersonate") {
-			whole.as = append(whole.as, admin, deputy)
-		}
 		part := attack{name: lines + " for one namespace", target: podsOfA, header: whole.header, as: []string{reader, anonymous}}
-		if harmless {
+		switch {
+		case strings.HasPrefix(strings.ToLower(lines), "impersonate"):
+			whole.as = append(whole.as, admin, deputy)
+			// Whom listproxy states cannot impersonate: the API server would judge listproxy's right to.
+			out = append(out, asking(attack{
+				name: lines + " by certificate", header: whole.header, as: []string{adminCert, readerCert, with(readerCert, admin)},
+				want: refused, status: http.StatusForbidden,
+			})...)
+		case harmless:
 			part.hit = []string{reader}
+			out = append(out, asking(attack{
+				name: lines + " by certificate", header: whole.header, as: []string{readerCert, nobodyCert}, hit: []string{readerCert},
+			})...)
 		}
 		out = append(out, whole, part)
 	}
@@ -56,7 +64,7 @@ func identityAttacks() []attack {
 		"Impersonate-Group: system:masters", as + "alice\nImpersonate-Group: system:masters",
 		as + "alice\nImpersonate-Group: a\nImpersonate-Group: system:masters", "Impersonate-Uid: uid-admin", as + "alice\nImpersonate-Uid: uid-admin",
 		"Impersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-: all",
-		"Impersonate-Something: all", "Impersonate-: all", as + "system:serviceaccount:team-a:named",
+		"Impersonate-Something: all", "Impersonate-: all", "Impersonate: admin", as + "system:serviceaccount:team-a:named",
 		as + "system:node:x\nImpersonate-Group: system:nodes", as + "system:anonymous", as + "alice", "Impersonate_User: admin",
 
 		"X_Remote_User: admin\nX_Remote_Group: system:masters", "x-remote-user: admin\nx-remote-group: system:masters",
@@ -67,6 +75,7 @@ func identityAttacks() []attack {
 		claim(false, lines)
 	}
 	claim(true, "X-Remote-User: admin\nX-Remote-Group: system:masters")
+	claim(true, "X-Forwarded-User: admin\nX-Forwarded-For: 10.0.0.1\nForwarded: for=10.0.0.1\nX-Real-Ip: 10.0.0.1")
 	claim(true, "X-REMOTE-USER: admin\nX-REMOTE-GROUP: system:masters")
 	claim(true, "X-Forwarded-User: admin\nX-Forwarded-Email: admin@example.com\nX-Forwarded-Groups: system:masters")
 	claim(true, "Audience: https://kubernetes.default.svc")

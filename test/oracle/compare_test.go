@@ -2,7 +2,6 @@ package oracle
 
 import (
 	"encoding/base64"
-	"strings"
 	"testing"
 )
 
@@ -24,20 +23,6 @@ func TestPlain(t *testing.T) {
 	for _, body := range []string{`{"items":[]}`, `{"continue":"no token"}`} {
 		if got := Plain([]byte(body)); string(got) != body {
 			t.Errorf("%s has become %s", body, got)
-		}
-	}
-}
-
-// TestDifference names the first byte that differs, also where one body ends.
-func TestDifference(t *testing.T) {
-	for _, tt := range []struct{ got, want, says string }{
-		{"abc", "abd", "3 bytes, not 3; from byte 2 on"},
-		{"ab", "abc", "2 bytes, not 3; from byte 2 on"},
-		{strings.Repeat("x", 1000), "x", "1000 bytes, not 1; from byte 1 on"},
-		{strings.Repeat("x", 1000), "", "1000 bytes, not 0; from byte 0 on"},
-	} {
-		if got := Difference([]byte(tt.got), []byte(tt.want)); !strings.HasPrefix(got, tt.says) {
-			t.Errorf("%q, want %q", got, tt.says)
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package oracle
 
 import (
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,56 +44,6 @@ func TestBehind(t *testing.T) {
 				t.Errorf("revision %d, asked for after %v: behind %v (too old: %t), want %v (%t)",
 					tt.revision, tt.asked, behind, TooOld(behind, bound), tt.behind, tt.tooOld)
 			}
-		}
-	})
-}
-
-// TestLedgerKinds: a kind's writes are its own, and of all writes the recent ones may be asked for.
-func TestLedgerKinds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l Ledger[string]
-		l.Confirmed("pods", 12)
-		l.Confirmed("pods", 11)
-		time.Sleep(time.Second)
-		l.Confirmed("nodes", 20)
-		l.Confirmed("nodes", 0) // the API server did not say which
-		if got, want := []uint64{l.Newest("pods"), l.Newest("nodes"), l.Newest("leases"), l.NewestOfAll()},
-			[]uint64{12, 20, 0, 20}; !slices.Equal(got, want) {
-			t.Errorf("newest %v, want %v", got, want)
-		}
-		if l.OldestRecent() != 11 || l.Recent() == 0 {
-			t.Errorf("the oldest is %d, a recent one %d", l.OldestRecent(), l.Recent())
-		}
-		for i := range uint64(3 * kept) {
-			l.Confirmed("nodes", 21+i)
-		}
-		if n := len(l.all); n > 2*kept || l.OldestRecent() == 11 || l.Newest("pods") != 12 {
-			t.Errorf("%d are kept, the oldest of the recent is %d, the newest pod %d", n, l.OldestRecent(), l.Newest("pods"))
-		}
-		l.Forget()
-		if l.Recent() != 0 || l.NewestOfAll() != 0 || l.Behind(1, time.Now().Add(time.Hour)) != 0 {
-			t.Error("something is not forgotten")
-		}
-	})
-}
-
-// TestPickBegins: nothing is asked for that was written before the beginning, but it must still be
-// seen.
-func TestPickBegins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, ledger, rng := "pods", new(Ledger[string]), rand.New(rand.NewPCG(1, 1))
-		ledger.Confirmed(r, 7)
-		time.Sleep(time.Second)
-		ledger.Begin()
-		if revision, ok := ledger.Pick(rng, r, time.Minute); ok {
-			t.Errorf("%d is from before the beginning", revision)
-		}
-		if got := ledger.Before(r, time.Now()); got != 7 {
-			t.Errorf("%d must be seen, want 7", got)
-		}
-		ledger.Confirmed(r, 8)
-		if revision, ok := ledger.Pick(rng, r, time.Minute); !ok || revision != 8 {
-			t.Errorf("%d, %v, want 8", revision, ok)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package ask
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -17,8 +16,6 @@ type List struct {
 	Revision uint64
 	Next     string // the token for the next page
 	Objects  []Identity
-	// Items are the objects as they are written; of a list in JSON only.
-	Items []json.RawMessage
 }
 
 // Identity of an object and its version.
@@ -36,31 +33,16 @@ func ReadList(accept string, body []byte) (List, error) {
 	}
 	var decoded struct {
 		Metadata struct{ ResourceVersion, Continue string }
-		Items    []item
+		Items    []struct{ Metadata Identity }
 	}
 	if err := json.Unmarshal(body, &decoded); err != nil {
 		return List{}, err
 	}
 	l, err := newList(decoded.Metadata.ResourceVersion, decoded.Metadata.Continue)
 	for _, i := range decoded.Items {
-		l.Objects = append(l.Objects, i.identity)
-		l.Items = append(l.Items, i.written)
+		l.Objects = append(l.Objects, i.Metadata)
 	}
 	return l, err
-}
-
-// item of a list in JSON.
-type item struct {
-	written  json.RawMessage
-	identity Identity
-}
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (i *item) UnmarshalJSON(written []byte) error {
-	var o struct{ Metadata Identity }
-	err := json.Unmarshal(written, &o)
-	i.written, i.identity = bytes.Clone(written), o.Metadata
-	return err
 }
 
 func readProtobuf(body []byte) (List, error) {

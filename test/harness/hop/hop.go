@@ -8,15 +8,16 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,9 +26,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/events"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // ErrCut is what a line function returns to break the connection in the middle of the answer.
@@ -35,10 +36,8 @@ var ErrCut = errors.New("cut by the test")
 
 // Hop forwards requests to an upstream. Its faults may be changed at any time.
 type Hop struct {
-	server   *http.Server
+	server   *httptest.Server
 	listener *trackingListener
-	ca       []byte
-	dir      string
 	forward  *httputil.ReverseProxy
 
 	gate Gate // shut while frozen
@@ -57,26 +56,10 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the upstream's URL: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "hop-")
-	if err != nil {
-		return nil, err
-	}
-	certPath, keyPath, err := serve.SelfSigned(dir, nil)
-	if err != nil {
-		return nil, err
-	}
-	serving, err := tls.LoadX509KeyPair(certPath, keyPath)
-	if err != nil {
-		return nil, err
-	}
-	own, err := os.ReadFile(certPath) // #nosec G304 -- just written
-	if err != nil {
-		return nil, err
-	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 
-	h := &Hop{ca: own, dir: dir}
+	h := &Hop{}
 	h.forward = &httputil.ReverseProxy{
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(target)
@@ -94,16 +77,11 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 			panic(http.ErrAbortHandler) // as if the API server itself could not be reached
 		},
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	h.listener = &trackingListener{Listener: l, conns: map[*trackedConn]struct{}{}}
-	h.server = &http.Server{
-		Handler: h, TLSConfig: &tls.Config{Certificates: []tls.Certificate{serving}, MinVersion: tls.VersionTLS12},
-		ReadHeaderTimeout: time.Minute, ErrorLog: silence(),
-	}
-	go func() { _ = h.server.ServeTLS(h.listener, "", "") }()
+	h.server = httptest.NewUnstartedServer(h)
+	h.listener = &trackingListener{Listener: h.server.Listener, conns: map[*trackedConn]struct{}{}}
+	h.server.Listener, h.server.Config.ErrorLog = h.listener, silence()
+	h.server.TLS = &tls.Config{NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12}
+	h.server.StartTLS()
 	return h, nil
 }
 
@@ -122,10 +100,12 @@ func Own(r *http.Request) bool { return strings.HasPrefix(r.UserAgent(), "listpr
 func silence() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // URL and CA say how to reach the hop.
-func (h *Hop) URL() string { return "https://" + h.listener.Addr().String() }
+func (h *Hop) URL() string { return h.server.URL }
 
 // CA is the PEM of the authority that signed the hop's certificate.
-func (h *Hop) CA() []byte { return h.ca }
+func (h *Hop) CA() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.server.Certificate().Raw})
+}
 
 // RESTConfig returns a client's configuration, pointed at the hop.
 func (h *Hop) RESTConfig(direct *rest.Config) *rest.Config {
@@ -137,8 +117,7 @@ func (h *Hop) RESTConfig(direct *rest.Config) *rest.Config {
 // Close ends the hop and all that passes.
 func (h *Hop) Close() {
 	h.Thaw()
-	_ = h.server.Close()
-	_ = os.RemoveAll(h.dir)
+	_ = h.server.Config.Close() // which waits for nobody
 }
 
 // OnRequest sets what sees each request first; if it returns true, it has answered. nil: none.
@@ -317,8 +296,8 @@ func (h *Hop) read(r *http.Request, from *events.Reader) <-chan event {
 func (h *Hop) pass(r *http.Request, from *events.Reader, to *io.PipeWriter, out io.Writer) {
 	for e := range h.read(r, from) {
 		line, err := e.line, e.err
-		if err == nil {
-			err = await(r.Context(), e.due)
+		if err == nil && !poll.Pause(r.Context(), time.Until(e.due)) {
+			err = r.Context().Err()
 		}
 		if err == nil {
 			err = h.gate.Pass(r.Context())
@@ -359,22 +338,6 @@ func (z zipping) Write(p []byte) (int, error) {
 	_ = zip.Close()
 	_, err := z.to.Write(member.Bytes())
 	return len(p), err
-}
-
-// await waits until a time.
-func await(ctx context.Context, due time.Time) error {
-	left := time.Until(due)
-	if left <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 type closer struct {

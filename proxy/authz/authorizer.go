@@ -61,7 +61,6 @@ type Attributes struct {
 	Group         string // empty for the core group
 	Version       string
 	Resource      string
-	Subresource   string
 	Namespace     string // empty for all namespaces and for cluster-scoped resources
 	Name          string // empty unless the request is about one name
 	LabelSelector string
@@ -164,7 +163,7 @@ func decisionKey(id authn.Identity, a Attributes) string {
 	caller := id.Key()
 	key := append(make([]byte, 0, 256), caller[:]...)
 	for _, field := range [...]string{
-		a.Verb, a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name, a.LabelSelector, a.FieldSelector,
+		a.Verb, a.Group, a.Version, a.Resource, a.Namespace, a.Name, a.LabelSelector, a.FieldSelector,
 	} {
 		key = binary.AppendUvarint(key, uint64(len(field)))
 		key = append(key, field...)
@@ -206,13 +205,12 @@ func post(
 // newReview returns the review that asks for a.
 func newReview(a Attributes) *authorizationv1.SelfSubjectAccessReview {
 	attributes := &authorizationv1.ResourceAttributes{
-		Verb:        a.Verb,
-		Group:       a.Group,
-		Version:     a.Version,
-		Resource:    a.Resource,
-		Subresource: a.Subresource,
-		Namespace:   a.Namespace,
-		Name:        a.Name,
+		Verb:      a.Verb,
+		Group:     a.Group,
+		Version:   a.Version,
+		Resource:  a.Resource,
+		Namespace: a.Namespace,
+		Name:      a.Name,
 	}
 	if a.FieldSelector != "" {
 		attributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: a.FieldSelector}

@@ -61,7 +61,7 @@ func (r *Authorizer) allowed(ctx context.Context, id authn.Identity, a Attribute
 
 func TestReviewRequest(t *testing.T) {
 	everything := Attributes{
-		Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Subresource: "scale", Namespace: "ns", Name: "web",
+		Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "ns", Name: "web",
 		LabelSelector: "a in (b,c),!d", FieldSelector: "metadata.name=web",
 	}
 	for _, test := range []struct {
@@ -70,7 +70,7 @@ func TestReviewRequest(t *testing.T) {
 	}{
 		{listPods(), authorizationv1.ResourceAttributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: "ns"}},
 		{everything, authorizationv1.ResourceAttributes{
-			Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Subresource: "scale", Namespace: "ns", Name: "web",
+			Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "ns", Name: "web",
 			LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "a in (b,c),!d"},
 			FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: "metadata.name=web"},
 		}},

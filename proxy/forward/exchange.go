@@ -33,7 +33,6 @@ type exchange struct {
 	rewritten  bool // the request to the API server was made of the caller's
 	attempts   int  // how often a connection was found for it
 	mayBeThere bool // it may have arrived at the API server
-	code       int  // of the answer, once it can be passed on
 	switched   bool // the API server has agreed to the upgrade
 }
 
@@ -162,8 +161,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		}
 	}
 	x.adaptHeader(res, refused)
-	x.code = res.StatusCode
-	observe.RecordOf(x.request.Context()).Answered(x.code)
+	observe.RecordOf(x.request.Context()).Answered(res.StatusCode)
 	return nil
 }
 

@@ -71,12 +71,11 @@ func New(up Upstream, log *slog.Logger) *Forwarder {
 	return &Forwarder{upstream: up, base: up.URL(), log: log}
 }
 
-// ServeAs forwards r as a request of id. It returns the status of the API server's answer, or 0 if
-// there was no answer that could be used. A nil keep has no room.
-func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Identity, keep Keep) (code int) {
+// ServeAs forwards r as a request of id. A nil keep has no room.
+func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Identity, keep Keep) {
 	if reason, message := malformed(r, id); reason != "" {
 		refuse(w, r, reason, message)
-		return 0
+		return
 	}
 	asked := kubehttp.Of(r)
 	flushes := time.Duration(-1) // each read is one write and one flush: watch events
@@ -88,7 +87,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 	x := newExchange(f, w, r, id, body)
 	if err := body.failure(); err != nil {
 		x.fail(w, r, err)
-		return 0
+		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -109,7 +108,6 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 		ErrorHandler:   x.fail,
 	}
 	reverse.ServeHTTP(w, r)
-	return x.code
 }
 
 // malformed says why a request cannot be forwarded, and returns the message for its sender. An

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -31,7 +32,7 @@ func (k known) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func newForwarder(t *testing.T, config *rest.Config) known {
 	t.Helper()
-	return newLoggedForwarder(t, config, slog.New(slog.DiscardHandler))
+	return newLoggedForwarder(t, config, proxytest.DiscardLog())
 }
 
 func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) known {
@@ -47,8 +48,7 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 // server's own limits. The returned server's client speaks the same protocol.
 func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	return proxytest.Serve(t, serve.New(serve.OnlyPaths(handler), nil, log), http2)
+	return proxytest.Serve(t, serve.New(serve.OnlyPaths(handler), nil, proxytest.DiscardLog()), http2)
 }
 
 // overProtocols runs test for HTTP/1.1 and HTTP/2 on either side.
@@ -74,6 +74,31 @@ func inBubbles(t *testing.T, test func(t *testing.T, up, down bool)) {
 	})
 }
 
-type roundTripperFunc func(*http.Request) (*http.Response, error)
+// startInPipes is startProxy in a bubble, before an upstream that answers so, and with a Drain.
+func startInPipes(t *testing.T, handler http.HandlerFunc, up, down bool) (*httptest.Server, *serve.Drain) {
+	t.Helper()
+	api := httptest.NewUnstartedServer(handler)
+	api.EnableHTTP2 = up
+	network := proxytest.StartInPipes(t, api)
+	config := proxytest.UpstreamServer{Server: api}.Config()
+	config.Dial = network.Dial
+	front, drain, _ := newDraining(newForwarder(t, config))
+	front.EnableHTTP2 = down
+	proxytest.StartInPipes(t, front)
+	return front, drain
+}
 
-func (f roundTripperFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+// newDraining returns a server as that of startProxy, which must be started, with a Drain that ends forwarded
+// watches. ending is closed when it begins to.
+func newDraining(forward known) (front *httptest.Server, drain *serve.Drain, ending chan struct{}) {
+	ending = make(chan struct{})
+	front = httptest.NewUnstartedServer(nil)
+	front.Config = serve.New(serve.OnlyPaths(forward), nil, proxytest.DiscardLog())
+	drain = serve.NewDrain(front.Config, func(within time.Duration) {
+		forward.EndWatches(func(int) (after, spread time.Duration) { return 0, max(1, within) })
+		close(ending)
+	})
+	return front, drain, ending
+}
+
+func upgrade(to string) http.Header { return http.Header{"Connection": {"Upgrade"}, "Upgrade": {to}} }

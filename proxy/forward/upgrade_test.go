@@ -2,13 +2,13 @@ package forward
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -20,18 +20,15 @@ var upgradeProtocols = map[string]string{
 		"X-Stream-Protocol-Version: v5.channel.k8s.io\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n",
 }
 
-// TestUpgrades has either side speak only when it has heard the other, and end the connection.
+// TestUpgrades: what is asked for is agreed to, either side hears the other, and either may end the connection.
 func TestUpgrades(t *testing.T) {
-	const rounds = 5
 	upstreamEnded := make(chan error)
 	// HTTP/2 is offered, and must not be used.
 	upstream := proxytest.StartUpstream(t, true, proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
-		for i := range rounds {
-			_, _ = fmt.Fprintf(rw, "out %d\n", i)
-			_ = rw.Flush()
-			if line, err := rw.ReadString('\n'); line != fmt.Sprintf("in %d\n", i) {
-				t.Errorf("the upstream read %q, %v", line, err)
-			}
+		_, _ = rw.WriteString("out\n")
+		_ = rw.Flush()
+		if line, err := rw.ReadString('\n'); line != "in\n" {
+			t.Errorf("the upstream read %q, %v", line, err)
 		}
 		if line, err := rw.ReadString('\n'); line != "end\n" {
 			upstreamEnded <- err
@@ -45,32 +42,24 @@ func TestUpgrades(t *testing.T) {
 	}), false)
 	for protocol, request := range upgradeProtocols {
 		for _, upstreamEnds := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, the upstream ends it: %t", protocol, upstreamEnds), func(t *testing.T) {
-				res, conn, reader := proxytest.SendRaw(t, front, request)
-				want := http.Header{
-					"Connection": {"Upgrade"}, "Upgrade": {protocol}, "X-Seen": {"[]"}, "Cache-Status": {"listproxy; fwd=bypass"},
-				}
-				if protocol == "SPDY/3.1" {
-					want.Set("X-Seen", "[v5.channel.k8s.io v4.channel.k8s.io]")
-				}
-				expect.Same(t, want, res.Header)
-				expect.Same(t, http.StatusSwitchingProtocols, res.StatusCode)
-				for i := range rounds {
-					if line, err := reader.ReadString('\n'); line != fmt.Sprintf("out %d\n", i) {
-						t.Fatalf("the client read %q, %v", line, err)
-					}
-					_, _ = fmt.Fprintf(conn, "in %d\n", i)
-				}
-				if upstreamEnds {
-					_, _ = io.WriteString(conn, "end\n")
-					expect.Same(t, "", proxytest.ReadAll(t, reader))
-					return
-				}
-				_ = conn.Close()
-				if err := <-upstreamEnded; err == nil {
-					t.Error("the client's end did not reach the upstream")
-				}
-			})
+			res, conn, reader := proxytest.SendRaw(t, front, request)
+			seen := map[string]string{"websocket": "[]", "SPDY/3.1": "[v5.channel.k8s.io v4.channel.k8s.io]"}[protocol]
+			want := http.Header{"Connection": {"Upgrade"}, "Upgrade": {protocol}, "X-Seen": {seen}, "Cache-Status": {"listproxy; fwd=bypass"}}
+			expect.Same(t, want, res.Header)
+			expect.Same(t, http.StatusSwitchingProtocols, res.StatusCode)
+			if line, err := reader.ReadString('\n'); line != "out\n" {
+				t.Fatalf("%s: the client read %q, %v", protocol, line, err)
+			}
+			_, _ = io.WriteString(conn, "in\n")
+			if upstreamEnds {
+				_, _ = io.WriteString(conn, "end\n")
+				expect.Same(t, "", proxytest.ReadAll(t, reader))
+				continue
+			}
+			_ = conn.Close()
+			if err := <-upstreamEnded; err == nil {
+				t.Errorf("%s: the client's end did not reach the upstream", protocol)
+			}
 		}
 	}
 	expect.Same(t, []string(nil), records.Above(slog.LevelDebug))
@@ -83,23 +72,17 @@ func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 	})
 	front := startProxy(t, newForwarder(t, upstream.Config()), false)
 	for protocol, request := range upgradeProtocols {
-		t.Run(protocol, func(t *testing.T) {
-			res, _, reader := proxytest.SendRaw(t, front, request)
-			if body := proxytest.ReadAll(t, res.Body); res.StatusCode != http.StatusForbidden || body != "no" {
-				t.Errorf("status %s, body %q", res.Status, body)
-			}
-			if !res.Close {
-				t.Fatal("the answer does not say Connection: close")
-			}
-			if rest := proxytest.ReadAll(t, reader); rest != "" {
-				t.Errorf("read %q behind the answer", rest)
-			}
-		})
+		res, _, reader := proxytest.SendRaw(t, front, request)
+		if body := proxytest.ReadAll(t, res.Body); res.StatusCode != http.StatusForbidden || body != "no" || !res.Close {
+			t.Fatalf("%s: %s, %q, the connection ends: %t", protocol, res.Status, body, res.Close)
+		}
+		if rest := proxytest.ReadAll(t, reader); rest != "" {
+			t.Errorf("%s: read %q behind the answer", protocol, rest)
+		}
 	}
 }
 
-// TestUnaskedProtocolIsNotSwitchedTo also covers an upstream that switches
-// without being asked to.
+// TestUnaskedProtocolIsNotSwitchedTo, and the connection to the upstream is not kept.
 func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 	ended := make(chan struct{}, 1)
 	upstream := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
@@ -118,19 +101,38 @@ func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 		_, _ = rw.ReadByte()
 		ended <- struct{}{}
 	})
-	front := startProxy(t, newForwarder(t, upstream.Config()), false)
-	requests := map[string]string{
-		"unasked":             "GET /exec HTTP/1.1\r\nHost: x\r\n\r\n",
-		"unasked and unnamed": "GET /unnamed HTTP/1.1\r\nHost: x\r\n\r\n",
+	forwarder := newForwarder(t, upstream.Config())
+	for path, asked := range map[string]http.Header{"/exec": {}, "/unnamed": {}, "/exec?": upgrade("websocket"), "/exec?stdin": upgrade("SPDY/3.1")} {
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		r.Header = asked
+		forwarder.ServeHTTP(w, r)
+		if w.Code != http.StatusServiceUnavailable {
+			t.Errorf("%s, %v: status %d, want 503", path, asked, w.Code)
+		}
+		<-ended
 	}
-	maps.Copy(requests, upgradeProtocols)
-	for name, request := range requests {
-		t.Run(name, func(t *testing.T) {
-			res, _, _ := proxytest.SendRaw(t, front, request)
-			if res.StatusCode != http.StatusServiceUnavailable {
-				t.Errorf("status %s, want 503", res.Status)
+}
+
+// TestImpersonatedUpgrades: a connection with the proxy's credentials is only upgraded to what
+// Kubernetes speaks.
+func TestImpersonatedUpgrades(t *testing.T) {
+	came := false
+	forwarder, impersonated := impersonating(t, proxytest.StartUpstream(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		came = true
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	for protocol, known := range map[string]bool{
+		"websocket": true, "WebSocket": true, "SPDY/3.1": true, "h2c": false, "websocket, h2c": false,
+	} {
+		for _, id := range []authn.Identity{impersonated, forwarder.caller} {
+			came = false
+			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/exec", nil)
+			r.Header = upgrade(protocol)
+			forwarder.ServeAs(w, r, id, nil)
+			refused := !came && w.Code == http.StatusBadRequest
+			if want := !known && id.Impersonated() != nil; refused != want {
+				t.Errorf("%s, impersonated %t: refused %t (%d), want %t", protocol, id.Impersonated() != nil, refused, w.Code, want)
 			}
-			<-ended // the connection to the upstream is not kept
-		})
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package forward
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -14,7 +13,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/expect"
@@ -117,34 +115,6 @@ func TestUploadFailure(t *testing.T) {
 		if string(got) != "abc" || !errors.Is(u.failure(), broken) {
 			t.Errorf("announced %d: got %q, failure %v", length, got, u.failure())
 		}
-	}
-}
-
-// TestStuckUploadHoldsNothing: a request ends, whoever is asked to wait for its body, so that
-// nothing is held for it.
-func TestStuckUploadHoldsNothing(t *testing.T) {
-	for name, http2 := range map[string]bool{"upstream HTTP/1.1": false, "upstream HTTP/2": true} {
-		t.Run(name, func(t *testing.T) {
-			upstream := proxytest.StartUpstream(t, http2, func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(http.StatusUnauthorized)
-			})
-			forwarder := newForwarder(t, upstream.Config())
-			done := make(chan struct{})
-			front := startProxy(t, kubehttp.WithRequestInfo(serve.LimitBodies(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				defer close(done)
-				forwarder.ServeAs(w, r, authn.Identity{}, nil) // nobody
-			}), 100*time.Millisecond)), false)
-			conn := proxytest.DialFront(t, front)
-			if _, err := io.WriteString(conn, proxytest.StuckUpload); err != nil {
-				t.Fatal(err)
-			}
-			// With an answer or, since net/http reads the body before it gives one over HTTP/1.1,
-			// with the connection.
-			if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil {
-				_ = res.Body.Close()
-			}
-			<-done
-		})
 	}
 }
 

@@ -28,7 +28,9 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 	scoped := apiResource("deployments", "Deployment", false, "list", "watch")
 	for name, change := range map[string]func(f *proxytest.FakeAPI){
 		"a server": func(f *proxytest.FakeAPI) { f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 2)) },
-		"a route":  func(f *proxytest.FakeAPI) { f.Event(apiServicesPath, "ADDED", apiService("v1", "new", "", 2)) },
+		"a route": func(f *proxytest.FakeAPI) {
+			f.Event(apiServicesPath, "ADDED", proxytest.APIService("v1", "new", "", 2))
+		},
 		"a server, while nobody answers": func(f *proxytest.FakeAPI) {
 			f.Answer(http.StatusServiceUnavailable, appsPath)
 			f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 2))
@@ -71,8 +73,8 @@ func TestDiscoveryIsNotReadForCustomResources(t *testing.T) {
 		c := runLookups(t, f)
 		time.Sleep(snapshot.Skew)
 		before := f.Asked(appsPath)
-		f.Event(apiServicesPath, "ADDED", apiService("v2", "example.com", "", 2))
-		f.Event(definitionsPath, "ADDED", definitionOf("gadgets", "Cluster"))
+		f.Event(apiServicesPath, "ADDED", proxytest.APIService("v2", "example.com", "", 2))
+		f.Event(definitionsPath, "ADDED", proxytest.Definition("gadgets", "Cluster", 1, 1))
 		time.Sleep(time.Minute)
 		expectLookup(t, c, "example.com", "v1", "gadgets", found{Entry: Entry{Custom: true}})
 		expect.Same(t, 0, f.Asked(appsPath)-before)
@@ -82,37 +84,31 @@ func TestDiscoveryIsNotReadForCustomResources(t *testing.T) {
 // TestDiscoveryFails: what was read before counts while the upstream is in trouble, and not when it has
 // another answer.
 func TestDiscoveryFails(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		status int
-		then   found
-		never  reason.Reason
+		then   found         // if it was read before
+		never  reason.Reason // if it was not
 	}{
 		{http.StatusInternalServerError, foundDeployments, reason.Warming},
 		{http.StatusForbidden, foundDeployments, reason.NotPermitted}, // until it has read its roles
 		{http.StatusNotFound, forwardedAs(reason.UnknownResource), reason.UnknownResource},
 	} {
-		t.Run(http.StatusText(test.status), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFakeCluster(t)
-				c := runLookups(t, f)
-				f.Answer(test.status, appsPath)
-				time.Sleep(2 * discoveryEvery)
-				expectLookup(t, c, "apps", "v1", "deployments", test.then)
-				f.Answer(0, appsPath)
-				time.Sleep(2 * discoveryEvery)
-				expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-			})
-			synctest.Test(t, func(t *testing.T) {
-				f := newFakeCluster(t)
-				f.Answer(test.status, appsPath)
-				c := runLookups(t, f)
-				expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(test.never))
-				before := f.Asked(appsPath)
-				time.Sleep(10 * time.Minute)
-				if got, most := f.Asked(appsPath)-before, int(10*time.Minute/discoveryRetry); got > most {
-					t.Errorf("%d reads in ten minutes, want %d at most", got, most)
-				}
-			})
+		proxytest.Bubble(t, http.StatusText(tt.status), func(t *testing.T) {
+			f := newFakeCluster(t)
+			f.Answer(tt.status, appsPath)
+			c := runLookups(t, f)
+			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(tt.never))
+			before := f.Asked(appsPath)
+			time.Sleep(10 * time.Minute)
+			if got, most := f.Asked(appsPath)-before, int(10*time.Minute/discoveryRetry); got > most {
+				t.Errorf("%d reads in ten minutes, want %d at most", got, most)
+			}
+			f.Answer(0, appsPath)
+			time.Sleep(2 * discoveryEvery)
+			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+			f.Answer(tt.status, appsPath)
+			time.Sleep(2 * discoveryEvery)
+			expectLookup(t, c, "apps", "v1", "deployments", tt.then)
 		})
 	}
 }
@@ -122,19 +118,14 @@ func TestDiscoveryStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
 		c := runLookups(t, f)
-		takes := func(d time.Duration) {
-			f.Mu.Lock()
-			defer f.Mu.Unlock()
-			f.Takes = d
-		}
-		takes(time.Hour)
+		f.Slow(time.Hour)
 		time.Sleep(2 * discoveryEvery)
 		began := time.Now()
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 		if waited := time.Since(began); waited != 0 {
 			t.Errorf("waited %v", waited)
 		}
-		takes(0)
+		f.Slow(0)
 		serveApps(t, f)
 		time.Sleep(2 * discoveryTimeout)
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))

@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,7 +36,7 @@ const (
 func withDefinition(t *testing.T, definition string) *proxytest.FakeAPI {
 	t.Helper()
 	f := newFakeCluster(t)
-	route := strings.Replace(apiService("v1", "x.io", "", 1), `"onstart"`, `"true"`, 1)
+	route := strings.Replace(proxytest.APIService("v1", "x.io", "", 1), `"onstart"`, `"true"`, 1)
 	f.Collections[apiServicesPath].Objects = append(f.Collections[apiServicesPath].Objects, route)
 	f.Collections[definitionsPath].Objects = []string{definition}
 	return f
@@ -47,7 +46,7 @@ func withDefinition(t *testing.T, definition string) *proxytest.FakeAPI {
 func TestDefinitionsThatChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, told := withDefinition(t, crd(1, "", established)), &told{}
-		runCluster(t, f, told.invalidate, proxytest.DiscardLog())
+		runCluster(t, f, told.invalidate)
 		for _, step := range []struct {
 			name, event, object string
 			want                string
@@ -71,51 +70,47 @@ func TestDefinitionsThatChange(t *testing.T) {
 					Until: snapshot.For(snapshot.Skew), What: step.want,
 				}))
 			}
-			if diff := cmp.Diff(want, told.take()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", step.name, diff)
-			}
+			told.expect(t, step.name, want...)
 		}
 	})
 }
 
-// TestCustomResources are answered while a change of their definition would be heard of, and what the
-// APIServices say about the kind of a resource is held against the definitions.
+// TestCustomResources are answered while a change of their definition would be heard of, and only then are their
+// fields known. What the APIServices say about the kind of a resource is held against the definitions.
 func TestCustomResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := withDefinition(t, crd(1, "", established))
 		f.Collections[definitionsPath].Objects = append(f.Collections[definitionsPath].Objects,
-			strings.Replace(definitionOf("deployments", "Namespaced"), "deployments.example.com", "deployments.apps", 1))
+			strings.Replace(proxytest.Definition("deployments", "Namespaced", 1, 1), "deployments.example.com", "deployments.apps", 1))
 		f.Answer(500, "list "+definitionsPath)
 		c := runLookups(t, f)
-		lookup := func(when string, custom, builtin found) {
+		lookup := func(when string, ready bool, custom, builtin found) {
 			t.Helper()
 			expectLookup(t, c, "x.io", "v1", "a", custom)
 			expectLookup(t, c, "", "v1", "pods", builtin)
+			_, err := c.Fields(t.Context(), schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "a"})
+			if c.DefinitionsReady() != ready || (err == nil) != (custom == foundWidgets) {
+				t.Errorf("%s: ready %t, fields: %v", when, c.DefinitionsReady(), err)
+			}
 			if t.Failed() {
 				t.Fatal(when)
 			}
 		}
-		lookup("before the first list", forwardedAs(reason.Warming), forwardedAs(reason.Warming))
-		if c.DefinitionsReady() {
-			t.Error("ready before the first list")
-		}
+		lookup("before the first list", false, forwardedAs(reason.Warming), forwardedAs(reason.Warming))
 		f.Answer(403, "list "+definitionsPath) // nobody waits for what may not be read
 		time.Sleep(time.Minute)
-		lookup("refused", forwardedAs(reason.Upstream), foundPods)
-		if !c.DefinitionsReady() {
-			t.Error("not ready where definitions may not be read")
-		}
+		lookup("refused", true, forwardedAs(reason.Upstream), foundPods)
 		f.Answer(0, "list "+definitionsPath)
 		time.Sleep(2 * refusedRetry)
-		lookup("listed", foundWidgets, foundPods)
+		lookup("listed", true, foundWidgets, foundPods)
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Upstream)) // built in, and defined
 		expectLookup(t, c, "x.io", "v1", "b", forwardedAs(reason.UnknownResource))
 		f.Answer(403, "list "+definitionsPath, "watch "+definitionsPath)
 		f.Cut(definitionsPath)
 		time.Sleep(snapshot.Skew)
-		lookup("no stream for a moment", foundWidgets, foundPods)
+		lookup("no stream for a moment", true, foundWidgets, foundPods)
 		time.Sleep(time.Second)
-		lookup("no stream", forwardedAs(reason.Upstream), foundPods)
+		lookup("no stream", true, forwardedAs(reason.Upstream), foundPods)
 	})
 }
 
@@ -158,25 +153,4 @@ func TestSelectableFields(t *testing.T) {
 	if _, err := readDefinition(&metav1.PartialObjectMetadata{}); err == nil {
 		t.Error("an object of another type is taken for a definition")
 	}
-}
-
-// TestFieldsOfADefinition: as it is known, while a change would be heard of.
-func TestFieldsOfADefinition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := withDefinition(t, crd(1, "", established))
-		c := runLookups(t, f)
-		gvr := schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "a"}
-		if fields, err := c.Fields(t.Context(), gvr); err != nil || fields != nil {
-			t.Errorf("%v, %v", fields, err)
-		}
-		if _, err := c.Fields(t.Context(), schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "b"}); err == nil {
-			t.Error("fields of what is not defined")
-		}
-		f.Refuse(true)
-		f.Cut(definitionsPath)
-		time.Sleep(snapshot.Skew + time.Second)
-		if _, err := c.Fields(t.Context(), gvr); err == nil {
-			t.Error("fields of a definition that may have changed")
-		}
-	})
 }

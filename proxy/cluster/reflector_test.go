@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -46,24 +48,36 @@ func readThing(o runtime.Object) (string, error) {
 	return m.GetLabels()["is"], nil
 }
 
-// told is what a reflector has told.
+// told is what somebody was told.
 type told struct {
 	mu   sync.Mutex
 	what []string
 }
 
-func (h *told) take() []string {
+func (h *told) say(what string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.what = append(h.what, what)
+}
+
+func (h *told) invalidate(i snapshot.Invalidation) { h.say(invalidated(i)) }
+
+// expect wants that just this was told since the last time, in any order.
+func (h *told) expect(t *testing.T, when string, want ...string) {
+	t.Helper()
 	synctest.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	slices.Sort(h.what)
-	was := h.what
+	slices.Sort(want)
+	if diff := cmp.Diff(want, h.what); diff != "" {
+		t.Errorf("%s: told (-want +got):\n%s", when, diff)
+	}
 	h.what = nil
-	return was
 }
 
 // runThings runs a reflector of things in the bubble.
-func runThings(t *testing.T, f *proxytest.FakeAPI, objects ...string) (*reflector[string], *told) {
+func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...string) (*reflector[string], *told) {
 	t.Helper()
 	f.Collections[thingsPath] = &proxytest.FakeCollection{Kind: "PartialObjectMetadataList", Objects: objects}
 	client, err := clientOf(f.Config(), 0, metadata.NewForConfigAndClient)
@@ -74,22 +88,19 @@ func runThings(t *testing.T, f *proxytest.FakeAPI, objects ...string) (*reflecto
 		source:   listWatchOf(client.Resource(schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "things"})),
 		read:     readThing,
 		changed: func(c change[string]) {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			was, is := "none", "none"
+			was, is, first := "none", "none", ""
 			if c.was != nil {
 				was = *c.was
 			}
 			if c.is != nil {
 				is = *c.is
 			}
-			said := fmt.Sprintf("%s %s to %s", c.name, was, is)
 			if c.first {
-				said += ", at first"
+				first = ", at first"
 			}
-			h.what = append(h.what, said)
+			h.say(fmt.Sprintf("%s %s to %s%s", c.name, was, is, first))
 		},
-		log: proxytest.DiscardLog(),
+		refusal: "things may not be watched", grant: "list and watch on things", log: log,
 	}
 	proxytest.RunInBubble(t, r.run)
 	return r, h
@@ -105,12 +116,13 @@ func (r *reflector[V]) current() bool {
 func TestReflectorTellsWhatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
-		r, told := runThings(t, f, thing("a", "1", 1), thing("b", "1", 1))
+		r, told := runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1), thing("b", "1", 1))
+		reopen := func() { time.Sleep(6 * time.Second) }
 		gap := func(objects ...string) func() {
 			return func() {
 				f.Hold(thingsPath, objects...)
 				f.Cut(thingsPath)
-				time.Sleep(6 * time.Second)
+				reopen()
 			}
 		}
 		event := func(kind, object string) func() { return func() { f.Event(thingsPath, kind, object) } }
@@ -128,16 +140,15 @@ func TestReflectorTellsWhatChanges(t *testing.T) {
 			{"a gap in which nothing changed", gap(thing("b", "1", 1), thing("a", "2", 7)), nil},
 			{"a gap", gap(thing("a", "3", 8), thing("d", "1", 8)), []string{"n/a 2 to 3", "n/b 1 to none", "n/d none to 1"}},
 			{"what cannot be read is a gap", event("MODIFIED", thing("a", "unreadable", 9)), nil},
-			{"in which nothing changed", func() { time.Sleep(6 * time.Second) }, nil},
+			{"in which nothing changed", reopen, nil},
 			{"an error is one, too", event("ERROR", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`), nil},
-			{"and a change after it", func() { time.Sleep(6 * time.Second); f.Event(thingsPath, "MODIFIED", thing("d", "2", 10)) }, []string{"n/d 1 to 2"}},
+			{"in which nothing changed either", reopen, nil},
+			{"a change after it", event("MODIFIED", thing("d", "2", 10)), []string{"n/d 1 to 2"}},
 		} {
 			step.do()
-			if diff := cmp.Diff(step.want, told.take()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", step.name, diff)
-			}
+			told.expect(t, step.name, step.want...)
 		}
-		expect.Same(t, "map[n/a:3 n/d:2]", fmt.Sprint(r.known))
+		expect.Same(t, map[string]string{"n/a": "3", "n/d": "2"}, r.known)
 	})
 }
 
@@ -146,8 +157,7 @@ func TestReflectorTellsWhatChanges(t *testing.T) {
 func TestReflectorIsCurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
-		f.Collections[thingsPath] = &proxytest.FakeCollection{}
-		r, _ := runThings(t, f, thing("a", "1", 1))
+		r, _ := runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1))
 		f.Silence(thingsPath, true)
 		expect := func(when string, current bool) {
 			t.Helper()
@@ -155,23 +165,18 @@ func TestReflectorIsCurrent(t *testing.T) {
 				t.Errorf("%s: current %v, ready %v", when, got, r.ready())
 			}
 		}
-		away := func() {
-			f.Answer(http.StatusServiceUnavailable, "list "+thingsPath, "watch "+thingsPath)
-			f.Cut(thingsPath)
-		}
-		back := func() { f.Answer(0, "list "+thingsPath, "watch "+thingsPath) }
-
+		bookmark := func() { f.Event(thingsPath, "BOOKMARK", thing("", "", 7)) }
 		expect("listed", true)
 		for range 60 {
 			time.Sleep(time.Minute)
-			f.Event(thingsPath, "BOOKMARK", thing("", "", 7))
+			bookmark()
 			expect("with a bookmark every minute", true)
 		}
 		for range 3600 {
 			time.Sleep(time.Second)
 			expect("without a bookmark for an hour", true)
 		}
-		f.Event(thingsPath, "BOOKMARK", thing("", "", 7))
+		bookmark()
 		f.Stall(thingsPath) // what comes in its place tells nothing either
 		time.Sleep(streamSilence + listTimeout - time.Nanosecond)
 		expect("silent for a while", true)
@@ -181,7 +186,8 @@ func TestReflectorIsCurrent(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		expect("listed again", true)
 
-		away()
+		f.Answer(http.StatusServiceUnavailable, "list "+thingsPath, "watch "+thingsPath)
+		f.Cut(thingsPath)
 		time.Sleep(snapshot.Skew)
 		expect("cut", true)
 		time.Sleep(time.Second)
@@ -190,32 +196,29 @@ func TestReflectorIsCurrent(t *testing.T) {
 		if got := f.Asked("list " + thingsPath); got > 2000 {
 			t.Errorf("asked %d times in an hour", got)
 		}
-		back()
+		f.Answer(0, "list "+thingsPath, "watch "+thingsPath)
 		time.Sleep(6 * time.Second)
 		expect("back", true)
-
-		f.Refuse(true)
-		f.Cut(thingsPath)
-		time.Sleep(snapshot.Skew + time.Second)
-		expect("nobody listens", false)
-		f.Refuse(false)
-		time.Sleep(6 * time.Second)
-		expect("somebody listens", true)
 	})
 }
 
-// TestReflectorThatMayOnlyList: lists alone tell of no change.
+// TestReflectorThatMayOnlyList: lists alone tell of no change. The log says once what to grant.
 func TestReflectorThatMayOnlyList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
 		f.Answer(http.StatusForbidden, "watch "+thingsPath)
-		r, _ := runThings(t, f, thing("a", "1", 1))
+		var logged logbuffer.Buffer
+		r, _ := runThings(t, f, slog.New(slog.NewTextHandler(&logged, nil)), thing("a", "1", 1))
 		if r.current() || !r.ready() || !r.isRefused() {
 			t.Errorf("current %v, ready %v, refused %v", r.current(), r.ready(), r.isRefused())
 		}
 		time.Sleep(time.Hour)
+		// Eight or nine times in the first five minutes, at doubling distances, then once in five.
 		if got := f.Asked("list " + thingsPath); got < 17 || got > 21 {
 			t.Errorf("asked %d times in an hour, want less and less often, down to once in five minutes", got)
+		}
+		if got := logged.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, r.grant) {
+			t.Errorf("want one line that says what to grant, got:\n%s", got)
 		}
 		f.Answer(0, "watch "+thingsPath)
 		time.Sleep(2 * refusedRetry)
@@ -225,102 +228,76 @@ func TestReflectorThatMayOnlyList(t *testing.T) {
 	})
 }
 
-// TestReflectorBeforeASuspension: what was heard before the machine stood still is as old as the wall
-// clock says.
+// TestReflectorBeforeASuspension: what was heard before the machine stood still for an hour is as old as the wall
+// clock says, which has counted that. The monotonic clock has not.
 func TestReflectorBeforeASuspension(t *testing.T) {
 	r := &reflector[string]{known: map[string]string{}}
-	if _, _, current := r.get(""); current {
-		t.Error("current before anything was heard")
-	}
 	r.setOpen(true)
 	if _, _, current := r.get(""); !current {
 		t.Error("what was heard just now is not current")
 	}
-	before := r.heard
-	r.heard = suspended(before, 3600)
-	if d := before.Round(0).Sub(r.heard.Round(0)); d != time.Hour || r.heard.Sub(before) != 0 {
-		t.Fatalf("not a suspension: by the wall clock %v, by the other %v", d, r.heard.Sub(before))
+	// Nothing in package time makes such a time: it holds the seconds of the wall clock above 30 bits of
+	// nanoseconds, beside the monotonic reading.
+	*(*uint64)(unsafe.Pointer(&r.heard)) -= 3600 << 30 // #nosec G103 -- the first field
+	if now := time.Now(); now.Sub(r.heard) > time.Minute || now.Round(0).Sub(r.heard.Round(0)) < time.Hour {
+		t.Fatal("this is no suspension")
 	}
 	if _, _, current := r.get(""); current {
 		t.Error("current since before the suspension")
 	}
 }
 
-// suspended is a reading of the clock from before the machine stood still for some whole seconds,
-// which the wall clock has counted and the monotonic one has not. Nothing in package time makes
-// one: it holds the seconds of the wall clock above 30 bits of nanoseconds, beside the monotonic
-// reading.
-func suspended(at time.Time, seconds uint64) time.Time {
-	*(*uint64)(unsafe.Pointer(&at)) -= seconds << 30 // #nosec G103 -- the first field
-	return at
-}
-
 // TestReflectorGoesOn: after a watch that came to its timeout from where it ended, after anything else
-// with a list, page by page.
+// with a list.
 func TestReflectorGoesOn(t *testing.T) {
-	type answer struct {
-		next  string        // of a list: where its next page begins
-		lives time.Duration // of a watch; 0: until its timeout
-		err   bool
+	const timeout = time.Hour // or what the watch is asked for, if that is less
+	type step struct {
+		asked string
+		fails bool
+		lives time.Duration // of a watch
 	}
-	for _, tt := range []struct {
-		name    string
-		answers []answer
-		want    []string
-	}{
-		{"at its timeout", []answer{{}, {}, {}, {}}, []string{"list", "watch 7", "watch 8", "watch 9"}},
-		{"cut", []answer{{}, {lives: time.Minute}, {}, {}}, []string{"list", "watch 7", "list", "watch 9"}},
-		{"cut at once, again and again", []answer{{}, {lives: 1}, {}, {lives: 1}, {}}, []string{"list", "watch 7", "list", "watch 9", "list"}},
-		{"a failed list", []answer{{err: true}, {}, {}}, []string{"list", "list", "watch 8"}},
-		{"a failed watch", []answer{{}, {err: true}, {}, {}}, []string{"list", "watch 7", "list", "watch 9"}},
-		{"pages", []answer{{next: "p"}, {next: "q"}, {}, {}}, []string{"list", "list p", "list q", "watch 7"}},
-		{"pages that fail", []answer{{next: "p"}, {err: true}, {}, {}}, []string{"list", "list p", "list", "watch 9"}},
+	for name, steps := range map[string][]step{
+		"at its timeout":               {{asked: "list"}, {asked: "watch 7", lives: timeout}, {asked: "watch 8", lives: timeout}, {asked: "watch 9"}},
+		"cut":                          {{asked: "list"}, {asked: "watch 7", lives: time.Minute}, {asked: "list"}, {asked: "watch 9"}},
+		"cut at once, again and again": {{asked: "list"}, {asked: "watch 7", lives: 1}, {asked: "list"}, {asked: "watch 9", lives: 1}, {asked: "list"}},
+		"a failed list":                {{asked: "list", fails: true}, {asked: "list"}, {asked: "watch 8"}},
+		"a failed watch":               {{asked: "list"}, {asked: "watch 7", fails: true}, {asked: "list"}, {asked: "watch 9"}},
 	} {
-		proxytest.Bubble(t, tt.name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			var asked []string
-			revision := 6
-			next := func(what string) (answer, *metav1.PartialObjectMetadata, error) {
-				if len(asked) == len(tt.answers) {
+			asked := 0
+			// next answers what is asked with the next step, and the revision after the last one: the first is 7.
+			next := func(what string) (step, metav1.PartialObjectMetadata, error) {
+				if asked == len(steps) {
 					cancel()
-					return answer{}, nil, context.Canceled
+					return step{}, metav1.PartialObjectMetadata{}, context.Canceled
 				}
-				asked = append(asked, strings.TrimSpace(what))
-				revision++
-				a := tt.answers[len(asked)-1]
-				if a.err {
-					return a, nil, context.DeadlineExceeded
+				s := steps[asked]
+				asked++
+				expect.Same(t, s.asked, what)
+				if s.fails {
+					return s, metav1.PartialObjectMetadata{}, context.DeadlineExceeded
 				}
-				return a, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", ResourceVersion: strconv.Itoa(revision)}}, nil
+				return s, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", ResourceVersion: strconv.Itoa(6 + asked)}}, nil
 			}
 			source := &cache.ListWatch{
-				ListWithContextFunc: func(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
-					a, o, err := next("list " + options.Continue)
-					if err != nil {
-						return nil, err
-					}
+				ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+					_, o, err := next("list")
 					return &metav1.PartialObjectMetadataList{
-						ListMeta: metav1.ListMeta{ResourceVersion: o.ResourceVersion, Continue: a.next}, Items: []metav1.PartialObjectMetadata{*o},
-					}, nil
+						ListMeta: metav1.ListMeta{ResourceVersion: o.ResourceVersion}, Items: []metav1.PartialObjectMetadata{o},
+					}, err
 				},
 				WatchFuncWithContext: func(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
-					a, o, err := next("watch " + options.ResourceVersion)
+					s, o, err := next("watch " + options.ResourceVersion)
 					if err != nil {
 						return nil, err
 					}
-					timeout := time.Duration(*options.TimeoutSeconds) * time.Second
-					if a.lives == 0 {
-						a.lives = timeout
-					}
+					lives := min(s.lives, time.Duration(*options.TimeoutSeconds)*time.Second)
 					w := watch.NewRaceFreeFake()
-					for at := time.Minute; at < timeout; at += time.Minute {
-						time.AfterFunc(at, func() {
-							if !w.IsStopped() {
-								w.Action(watch.Bookmark, o)
-							}
-						})
+					for at := time.Minute; at < lives; at += time.Minute {
+						time.AfterFunc(at, func() { w.Action(watch.Bookmark, &o) })
 					}
-					time.AfterFunc(a.lives, w.Stop)
+					time.AfterFunc(lives, w.Stop)
 					return w, nil
 				},
 			}
@@ -328,9 +305,7 @@ func TestReflectorGoesOn(t *testing.T) {
 				resource: "things", source: source, read: readThing, changed: func(change[string]) {}, log: proxytest.DiscardLog(),
 			}
 			r.run(ctx)
-			if d := cmp.Diff(tt.want, asked); d != "" {
-				t.Errorf("asked (-want +got):\n%s", d)
-			}
+			expect.Same(t, len(steps), asked)
 			time.Sleep(time.Hour) // nothing is left in the bubble
 		})
 	}

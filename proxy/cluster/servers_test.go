@@ -2,22 +2,16 @@ package cluster
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
-	"slices"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -39,38 +33,33 @@ func newFakeServers() *proxytest.FakeAPI {
 	return f
 }
 
-// runServers runs servers of f in the bubble. changes wants so many changes to be told since it was called last.
-func runServers(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger) (s *servers, changes func(when string, want int32)) {
+// runServers runs servers of f in the bubble.
+func runServers(t *testing.T, f *proxytest.FakeAPI) *told {
 	t.Helper()
-	var changed atomic.Int32
-	s, err := newServers(f.Config(), log, func(string) { changed.Add(1) })
+	told := &told{}
+	s, err := newServers(f.Config(), proxytest.DiscardLog(), told.say)
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, s.run)
-	return s, func(when string, want int32) {
-		t.Helper()
-		if got := changed.Swap(0); got != want {
-			t.Errorf("%s: %d changes, want %d", when, got, want)
-		}
+	if !s.leases.ready() {
+		t.Error("not ready after the first list, or where Leases may not be read")
 	}
+	return told
 }
 
 func TestServersTellOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
-		s, changes := runServers(t, f, proxytest.DiscardLog())
-		if !s.leases.ready() {
-			t.Error("not ready after the first list")
-		}
-		changes("the first list", 0)
+		told := runServers(t, f)
+		told.expect(t, "the first list")
 		f.Event(leasesPath, "MODIFIED", serverLease("one", "one_1", 2))
 		time.Sleep(time.Hour)
-		changes("a renewal", 0)
+		told.expect(t, "a renewal")
 		f.Event(leasesPath, "MODIFIED", serverLease("one", "one_2", 3))
-		changes("a new holder", 1)
+		told.expect(t, "a new holder", "an API server announced itself: kube-system/one")
 		f.Event(leasesPath, "ADDED", serverLease("three", "three_1", 4))
-		changes("one more", 1)
+		told.expect(t, "one more", "an API server announced itself: kube-system/three")
 		f.Event(leasesPath, "DELETED", serverLease("two", "two_1", 5))
-		changes("one less", 1)
+		told.expect(t, "one less", "an API server took its leave: kube-system/two")
 	})
 }
 
@@ -79,23 +68,16 @@ func TestServersTellOfVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
 		f.Answer(http.StatusForbidden, "list "+leasesPath, "watch "+leasesPath)
-		var logged logbuffer.Buffer
-		s, changes := runServers(t, f, slog.New(slog.NewTextHandler(&logged, nil)))
-		if !s.leases.ready() {
-			t.Error("not ready")
-		}
+		told := runServers(t, f)
 		time.Sleep(time.Hour)
-		changes("no change", 0)
-		if got := strings.Count(logged.String(), "\n"); got != 1 || !strings.Contains(logged.String(), "list and watch on leases.coordination.k8s.io in kube-system") {
-			t.Errorf("want one line that says what to grant, got:\n%s", logged.String())
-		}
+		told.expect(t, "no change")
 		if got := f.Asked("get /version"); got < 300 || got > 400 {
 			t.Errorf("/version was asked for %d times in an hour", got)
 		}
 
 		f.Document("/version", proxytest.VersionOf("v1.37.0"))
 		time.Sleep(2 * versionEvery)
-		changes("an upgrade", 1)
+		told.expect(t, "an upgrade", "version v1.37.0 answers")
 		f.Answer(http.StatusServiceUnavailable, "get /version")
 		time.Sleep(time.Hour)
 		f.Answer(0, "get /version")
@@ -103,7 +85,7 @@ func TestServersTellOfVersions(t *testing.T) {
 		time.Sleep(time.Hour)
 		f.Document("/version", proxytest.VersionOf("v1.37.0"))
 		time.Sleep(time.Hour)
-		changes("no answer, no version, and the same again", 0)
+		told.expect(t, "no answer, no version, and the same again")
 	})
 }
 
@@ -138,17 +120,15 @@ func TestVersionsThatAreHeard(t *testing.T) {
 
 const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 
-// storageVersion is what API servers say together about a resource.
-func storageVersion(name, common string) string {
-	status := `{"conditions":[{"type":"AllEncodingVersionsEqual","status":"False"}]}`
-	if common != "" {
-		status = fmt.Sprintf(`{"commonEncodingVersion":%q,"conditions":[{"type":"AllEncodingVersionsEqual","status":"True"}]}`, common)
+// storageVersion is what API servers say together about a resource: in which version they write it, and what is
+// the status of the condition that they agree; "" for none.
+func storageVersion(name, common, agree string) string {
+	conditions := `{"type":"Other","status":"False"}`
+	if agree != "" {
+		conditions += fmt.Sprintf(`,{"type":"AllEncodingVersionsEqual","status":%q}`, agree)
 	}
-	return storageVersionStatus(name, status)
-}
-
-func storageVersionStatus(name, status string) string {
-	return fmt.Sprintf(`{"kind":"StorageVersion","apiVersion":"internal.apiserver.k8s.io/v1alpha1","metadata":{"name":%q,"resourceVersion":"1"},"spec":{},"status":%s}`, name, status)
+	return fmt.Sprintf(`{"kind":"StorageVersion","apiVersion":"internal.apiserver.k8s.io/v1alpha1","metadata":{"name":%q,"resourceVersion":"1"},`+
+		`"spec":{},"status":{"commonEncodingVersion":%q,"conditions":[%s]}}`, name, common, conditions)
 }
 
 // TestStorageVersions: what API servers do not agree about is not kept, from the first list on, until they
@@ -157,43 +137,33 @@ func TestStorageVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
 		f.Collections[storageVersionsPath] = &proxytest.FakeCollection{Kind: "StorageVersionList", APIVersion: "internal.apiserver.k8s.io/v1alpha1", Objects: []string{
-			storageVersion("core.configmaps", "v1"),
-			storageVersion("apps.deployments", ""),
-			storageVersionStatus("networking.k8s.io.ingresses", `{}`),
-			storageVersionStatus("batch.jobs", `{"commonEncodingVersion":"batch/v1","conditions":[{"type":"Other","status":"False"},{"type":"AllEncodingVersionsEqual","status":"False"}]}`),
-			storageVersionStatus("batch.cronjobs", `{"commonEncodingVersion":"batch/v1","conditions":[{"type":"Other","status":"False"}]}`),
+			storageVersion("core.configmaps", "v1", "True"),
+			storageVersion("apps.deployments", "", "False"),
+			storageVersion("networking.k8s.io.ingresses", "", ""),
+			storageVersion("batch.jobs", "batch/v1", "False"),
+			storageVersion("batch.cronjobs", "batch/v1", ""),
 		}}
 		told := &told{}
-		runCluster(t, f, told.invalidate, proxytest.DiscardLog())
-		said := func(group, resource string, disagree bool) string {
-			until := snapshot.Lift()
-			if disagree {
-				until = snapshot.UntilLifted()
-			}
+		runCluster(t, f, told.invalidate)
+		said := func(group, resource string, until snapshot.Until) string {
 			return invalidated(snapshot.Invalidation{
 				Cause: snapshot.Servers, Scope: snapshot.OfResource(schema.GroupResource{Group: group, Resource: resource}), Until: until,
 			})
 		}
-		expectTold := func(when string, want ...string) {
-			t.Helper()
-			slices.Sort(want)
-			if diff := cmp.Diff(want, told.take()); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", when, diff)
-			}
-		}
-		expectTold("at the start", said("apps", "deployments", true), said("networking.k8s.io", "ingresses", true), said("batch", "jobs", true))
+		differ, agree := snapshot.UntilLifted(), snapshot.Lift()
+		told.expect(t, "at the start", said("apps", "deployments", differ), said("networking.k8s.io", "ingresses", differ), said("batch", "jobs", differ))
 		event := func(kind, object string) { f.Event(storageVersionsPath, kind, object) }
-		event("MODIFIED", storageVersion("apps.deployments", "apps/v1"))
-		event("MODIFIED", storageVersion("core.configmaps", "v2"))
-		expectTold("some agree", said("apps", "deployments", false))
-		event("DELETED", storageVersion("batch.jobs", ""))
-		event("DELETED", storageVersion("batch.cronjobs", "batch/v1"))
-		expectTold("some are gone", said("batch", "jobs", false))
-		event("MODIFIED", storageVersion("core.configmaps", ""))
-		expectTold("a disagreement", said("", "configmaps", true))
+		event("MODIFIED", storageVersion("apps.deployments", "apps/v1", "True"))
+		event("MODIFIED", storageVersion("core.configmaps", "v2", "True"))
+		told.expect(t, "some agree", said("apps", "deployments", agree))
+		event("DELETED", storageVersion("batch.jobs", "", "False"))
+		event("DELETED", storageVersion("batch.cronjobs", "batch/v1", ""))
+		told.expect(t, "some are gone", said("batch", "jobs", agree))
+		event("MODIFIED", storageVersion("core.configmaps", "", "False"))
+		told.expect(t, "a disagreement", said("", "configmaps", differ))
 		f.Answer(http.StatusServiceUnavailable, "list "+storageVersionsPath, "watch "+storageVersionsPath)
 		f.Cut(storageVersionsPath)
 		time.Sleep(time.Hour)
-		expectTold("nobody answers")
+		told.expect(t, "nobody answers")
 	})
 }

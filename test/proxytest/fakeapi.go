@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"syscall"
 	"testing/synctest"
 	"time"
 
@@ -20,14 +19,13 @@ import (
 // FakeAPI is an API server in memory, as far as reflectors and discovery need
 // one. It is a RoundTripper, so that it works in a synctest bubble.
 type FakeAPI struct {
-	Mu          sync.Mutex
 	Collections map[string]*FakeCollection // by path
-	documents   map[string]string          // by path; what discovery reads
-	status      map[string]int             // by "verb path": what is answered instead
 	Requests    map[string]int             // by "verb path"
-	Takes       time.Duration              // how long a document takes
-	refused     bool                       // nobody listens
-	Plain       bool                       // there are no streaming lists
+
+	mu        sync.Mutex
+	documents map[string]string // by path; what discovery reads
+	status    map[string]int    // by "verb path": what is answered instead
+	takes     time.Duration     // how long a document takes
 }
 
 // FakeCollection is what can be listed and watched at a path.
@@ -57,37 +55,27 @@ func (f *FakeAPI) Config() *rest.Config {
 
 // RoundTrip answers a request.
 func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
-	query := r.URL.Query()
-	f.Mu.Lock()
-	defer f.Mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	collection := f.Collections[r.URL.Path]
 	verb := "get"
 	switch {
-	case query.Get("watch") != "":
+	case r.URL.Query().Get("watch") != "":
 		verb = "watch"
 	case collection != nil:
 		verb = "list"
 	}
 	f.Requests[verb+" "+r.URL.Path]++
-	if f.refused {
-		return nil, syscall.ECONNREFUSED
-	}
 	if status := f.status[verb+" "+r.URL.Path]; status != 0 {
 		return JSONResponse(r, status, statusBody(status)), nil
 	}
 	switch document, ok := f.documents[r.URL.Path]; {
-	case verb == "watch" && f.Plain && query.Get("sendInitialEvents") == "true":
-		return JSONResponse(r, http.StatusUnprocessableEntity, statusBody(http.StatusUnprocessableEntity)), nil
 	case verb == "watch" && collection != nil:
-		return collection.watch(r, query.Get("sendInitialEvents") == "true", func() bool {
-			f.Mu.Lock()
-			defer f.Mu.Unlock()
-			return collection.silent
-		}), nil
+		return f.watch(r, collection), nil
 	case verb == "list":
 		if stalls := collection.stalls; stalls != nil {
-			f.Mu.Unlock()
-			defer f.Mu.Lock()
+			f.mu.Unlock()
+			defer f.mu.Lock()
 			select {
 			case <-stalls:
 			case <-r.Context().Done():
@@ -97,10 +85,11 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 		return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[%s]}`,
 			collection.Kind, collection.apiVersion(), strings.Join(collection.Objects, ","))), nil
 	case ok:
-		f.Mu.Unlock() // others go on while this one waits
-		defer f.Mu.Lock()
+		takes := f.takes
+		f.mu.Unlock() // others go on while this one waits
+		defer f.mu.Lock()
 		select {
-		case <-time.After(f.Takes):
+		case <-time.After(takes):
 			return JSONResponse(r, http.StatusOK, document), nil
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
@@ -111,42 +100,30 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (c *FakeCollection) apiVersion() string { return cmp.Or(c.APIVersion, "meta.k8s.io/v1") }
 
-// watch answers with a stream that lasts until the request or cut ends it, with a bookmark every
+// watch answers with a stream that lasts until the request or Cut ends it, with a bookmark every
 // minute.
-func (c *FakeCollection) watch(r *http.Request, initial bool, silent func() bool) *http.Response {
+func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
 	body, events := io.Pipe()
 	context.AfterFunc(r.Context(), func() { _ = events.CloseWithError(r.Context().Err()) })
 	c.watches = append(c.watches, events)
 	resp := JSONResponse(r, http.StatusOK, "")
 	resp.Body = body
-	bookmark := func(annotations string) error {
-		_, err := io.WriteString(events,
-			watchEvent("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"%s}}`,
-				strings.TrimSuffix(c.Kind, "List"), c.apiVersion(), annotations)))
-		return err
-	}
-	stalls := c.stalls
+	bookmark := watchEvent("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"}}`,
+		strings.TrimSuffix(c.Kind, "List"), c.apiVersion()))
 	go func() {
-		if initial {
-			if stalls != nil {
-				select {
-				case <-stalls:
-				case <-r.Context().Done():
-					return
-				}
-			}
-			for _, object := range c.Objects {
-				_, _ = io.WriteString(events, watchEvent("ADDED", object))
-			}
-			_ = bookmark(fmt.Sprintf(`,"annotations":{%q:"true"}`, metav1.InitialEventsAnnotationKey))
-		}
 		for {
 			select {
 			case <-time.After(time.Minute):
 			case <-r.Context().Done():
 				return
 			}
-			if !silent() && bookmark("") != nil {
+			f.mu.Lock()
+			silent := c.silent
+			f.mu.Unlock()
+			if silent {
+				continue
+			}
+			if _, err := io.WriteString(events, bookmark); err != nil {
 				return
 			}
 		}
@@ -163,8 +140,6 @@ func statusBody(code int) string {
 	reason := map[int]metav1.StatusReason{
 		http.StatusForbidden: metav1.StatusReasonForbidden,
 		http.StatusNotFound:  metav1.StatusReasonNotFound,
-
-		http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
 	}[code]
 	body, err := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
@@ -179,9 +154,9 @@ func statusBody(code int) string {
 // Event sends an event to those who watch path, and waits until it has been
 // taken.
 func (f *FakeAPI) Event(path, kind, object string) {
-	f.Mu.Lock()
+	f.mu.Lock()
 	watches := f.Collections[path].watches
-	f.Mu.Unlock()
+	f.mu.Unlock()
 	for _, events := range watches {
 		_, _ = io.WriteString(events, watchEvent(kind, object))
 	}
@@ -190,8 +165,8 @@ func (f *FakeAPI) Event(path, kind, object string) {
 
 // Cut ends the watches of path.
 func (f *FakeAPI) Cut(path string) {
-	f.Mu.Lock()
-	defer f.Mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, events := range f.Collections[path].watches {
 		_ = events.CloseWithError(io.ErrUnexpectedEOF)
 	}
@@ -200,8 +175,8 @@ func (f *FakeAPI) Cut(path string) {
 
 // End ends the watches of path in order, as at their timeout.
 func (f *FakeAPI) End(path string) {
-	f.Mu.Lock()
-	defer f.Mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, events := range f.Collections[path].watches {
 		_ = events.Close()
 	}
@@ -210,60 +185,60 @@ func (f *FakeAPI) End(path string) {
 
 // Hold sets what is listed at path, and tells nobody.
 func (f *FakeAPI) Hold(path string, objects ...string) {
-	f.Mu.Lock()
-	defer f.Mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.Collections[path].Objects = objects
 }
 
 // Silence makes watches of path have no bookmarks by themselves.
 func (f *FakeAPI) Silence(path string, silent bool) {
-	f.Mu.Lock()
-	defer f.Mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.Collections[path].silent = silent
 }
 
-// Stall holds back what lists of path say, streaming ones after their header, until flow.
+// Stall holds back what lists of path say, until Flow.
 func (f *FakeAPI) Stall(path string) {
-	f.Mu.Lock()
-	defer f.Mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.Collections[path].stalls = make(chan struct{})
 }
 
-// Flow ends stall.
+// Flow ends Stall.
 func (f *FakeAPI) Flow(path string) {
-	f.Mu.Lock()
-	defer f.Mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	close(f.Collections[path].stalls)
 	f.Collections[path].stalls = nil
 }
 
 // Answer sets what "verb path" is answered with; zero means as usual.
 func (f *FakeAPI) Answer(status int, verbPaths ...string) {
-	f.Mu.Lock()
-	defer f.Mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, verbPath := range verbPaths {
 		f.status[verbPath] = status
 	}
 }
 
-// Refuse makes all connections be refused, as where nothing runs.
-func (f *FakeAPI) Refuse(refused bool) {
-	f.Mu.Lock()
-	defer f.Mu.Unlock()
-	f.refused = refused
+// Slow sets how long a document takes.
+func (f *FakeAPI) Slow(takes time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.takes = takes
 }
 
 // Document sets what discovery reads at path.
 func (f *FakeAPI) Document(path, document string) {
-	f.Mu.Lock()
-	defer f.Mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.documents[path] = document
 }
 
 // Asked returns how often "verb path" was.
 func (f *FakeAPI) Asked(verbPath string) int {
-	f.Mu.Lock()
-	defer f.Mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return f.Requests[verbPath]
 }
 

@@ -26,19 +26,6 @@ import (
 	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-// DialFront opens a connection for HTTP/1.1.
-func DialFront(t *testing.T, to *httptest.Server) *tls.Conn {
-	t.Helper()
-	conn, err := tls.Dial("tcp", to.Listener.Addr().String(), &tls.Config{
-		RootCAs: to.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
-
 // UpstreamServer stands for a kube-apiserver: it speaks TLS, and asks for client
 // certificates without insisting.
 type UpstreamServer struct{ *httptest.Server }
@@ -160,7 +147,13 @@ func AssertStatus(t *testing.T, res *http.Response, code int, reason metav1.Stat
 // the connection it came on. The request must end its header with an empty line.
 func SendRaw(t *testing.T, to *httptest.Server, request string) (*http.Response, *tls.Conn, *bufio.Reader) {
 	t.Helper()
-	conn := DialFront(t, to)
+	conn, err := tls.Dial("tcp", to.Listener.Addr().String(), &tls.Config{
+		RootCAs: to.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
 	if _, err := conn.Write([]byte(request)); err != nil {
 		t.Fatal(err)
 	}

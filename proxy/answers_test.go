@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +15,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/forward"
@@ -45,15 +43,17 @@ func (s saying) RoundTripper(authn.Identity, bool) http.RoundTripper {
 func (saying) Answered(authn.Identity, bool, string, int) {}
 
 // TestWhoAnswers: each answer says where it came from, and whatever memory or a review lacks, it is the
-// upstream that says no.
+// upstream that says no. Whom it refuses, or does not know, learns nothing of memory; who has not been asked about
+// yet is, and has a list from memory.
 func TestWhoAnswers(t *testing.T) {
 	const fromUpstream = "of the upstream"
 	exactly := "resourceVersion=%s&resourceVersionMatch=Exact"
 	for _, tt := range []struct {
 		query     string
-		refused   bool // by the review
-		unaudited bool // the audit log cannot be written
-		code      int  // the upstream's
+		verdict   *upstream.Verdict // nil: Accepted
+		refused   bool              // by the review
+		unaudited bool              // the audit log cannot be written
+		code      int               // the upstream's
 		want      string
 	}{
 		{query: "resourceVersion=0", want: "listproxy; hit; detail=any"},
@@ -67,6 +67,9 @@ func TestWhoAnswers(t *testing.T) {
 		{query: "resourceVersion=0", unaudited: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=audit"},
 		{query: "limit=x", code: http.StatusBadRequest, want: "listproxy; fwd=bypass; detail=not-canonical"},
 		{query: "nobody=knows", code: http.StatusOK, want: "listproxy; fwd=bypass; detail=not-canonical"},
+		{query: "resourceVersion=0", verdict: new(upstream.Refused), code: http.StatusUnauthorized, want: "listproxy; fwd=bypass; detail=unknown-caller"},
+		{query: "resourceVersion=0", verdict: new(upstream.Anonymous), code: http.StatusForbidden, want: "listproxy; fwd=bypass; detail=unknown-caller"},
+		{query: "resourceVersion=0", verdict: new(upstream.Unasked), want: "listproxy; hit; detail=any"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -80,6 +83,9 @@ func TestWhoAnswers(t *testing.T) {
 				})
 			}
 			who := w.caller(t)
+			if tt.verdict != nil {
+				who.verdict = *tt.verdict
+			}
 			if tt.unaudited {
 				h.AuditLog = audit.NewLog(&auditSink{}, proxytest.DiscardLog())
 				expect.NoError(t, h.AuditLog.Close(t.Context()))
@@ -128,111 +134,57 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 	}
 }
 
-// TestVerdicts: whom kube-apiserver refuses, or does not know, learns nothing of memory; who has not been asked
-// about yet is, and has a list from memory.
-func TestVerdicts(t *testing.T) {
-	proxytest.Bubble(t, "all", func(t *testing.T) {
-		w := newModelWorld(t)
-		w.load(t)
-		for verdict, want := range map[upstream.Verdict]reason.Reason{
-			upstream.Accepted: reason.None, upstream.Unasked: reason.None, upstream.Refused: reason.UnknownCaller, upstream.Anonymous: reason.UnknownCaller,
-		} {
-			who := w.caller(t)
-			who.verdict = verdict
-			if _, _, why := w.handler.decide(w.request(t.Context(), "resourceVersion=0"), who); why != want {
-				t.Errorf("%v: %q, want %q", verdict, why, want)
-			}
-		}
-	})
-}
-
 // TestNoRoom: what could be answered from memory, but for the bytes of other answers, is refused when
 // it has waited in vain, so that its client comes again. A watch that does not begin with the state
 // needs no room.
 func TestNoRoom(t *testing.T) {
-	for name, query := range map[string]string{"a list": "resourceVersion=0", "a streaming list": streaming + "&resourceVersion=0"} {
-		proxytest.Bubble(t, name, func(t *testing.T) {
-			w, out := newCrowdedWorld(t)
-			o := w.open(t, out, query, "")
-			<-o.done
-			if o.why != "" || out.Code != http.StatusTooManyRequests || out.Header().Get("Retry-After") == "" {
-				t.Errorf("%q, %d, %v: %s", o.why, out.Code, out.Header(), out.Body)
+	for query, refused := range map[string]bool{
+		"resourceVersion=0":                                   true,
+		streaming + "&resourceVersion=0":                      true,
+		"watch=true&timeoutSeconds=60&resourceVersion=" + now: false,
+	} {
+		proxytest.Bubble(t, query, func(t *testing.T) {
+			w := newModelWorld(t)
+			w.bound(t, 10_000, 4800*time.Millisecond)
+			w.load(t)
+			defer w.takeRoom(t, 10_000)()
+			c := w.open(t, query)
+			w.write()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if again := c.Header().Get("Retry-After") != ""; c.why != "" || again != refused || (c.Code == http.StatusTooManyRequests) != refused {
+				t.Errorf("%q, %d, %v: %s", c.why, c.Code, c.Header(), c.told(t))
+			}
+			if !refused {
+				expect.Same(t, 1, c.events(t))
 			}
 		})
 	}
-	proxytest.Bubble(t, "a watch", func(t *testing.T) {
-		w, out := newCrowdedWorld(t)
-		o := w.open(t, out, "watch=true&timeoutSeconds=60&resourceVersion="+now, "")
-		defer o.leave()
-		w.write()
-		synctest.Wait()
-		if events := strings.Count(out.Body.String(), "\n"); events != 1 {
-			t.Errorf("%d events: %q, %d: %s", events, o.why, out.Code, out.Body)
+}
+
+// TestProofOfWhoCameBefore: a proof counts for a request that came before the proof's probe was
+// sent, even if the request had no turn yet. One that came later waits for a proof of its own.
+func TestProofOfWhoCameBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newModelWorld(t)
+		w.load(t)
+		before := w.caller(t)
+		another := w.open(t, "")
+		if <-another.done; another.why != "" {
+			t.Fatalf("another is not proven: %s", another.why)
+		}
+		w.probeTakes = time.Second
+		for name, tt := range map[string]struct {
+			who   caller
+			waits bool
+		}{"came before": {before, false}, "came later": {w.caller(t), true}} {
+			begun := time.Now()
+			_, _, why := w.handler.decide(w.request(t.Context(), ""), tt.who)
+			if took := time.Since(begun); why != "" || (took > 0) != tt.waits {
+				t.Errorf("%s: %q after %v", name, why, took)
+			}
 		}
 	})
-}
-
-// TestProofWhileTheTurnIsAwaited: a proof counts for a request that came before the proof's probe was
-// sent, even if the request had no turn yet. One that came later waits for a proof of its own.
-func TestProofWhileTheTurnIsAwaited(t *testing.T) {
-	for name, before := range map[string]bool{"came before": true, "came later": false} {
-		proxytest.Bubble(t, name, func(t *testing.T) {
-			w := newModelWorld(t)
-			w.load(t)
-			h := w.handler
-			h.Authenticator = authntest.New(t)
-			h.Observer, _ = observetest.New(nil)
-			up, err := upstream.New(w.Config())
-			expect.NoError(t, err)
-			h.Upstream = up
-			up.Answered(authntest.Identify(h.Authenticator, "Bearer a"), false, http.MethodGet, http.StatusOK)
-			chain := through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withAuthentication, h.withSeat)
-			var taken []limits.Grant
-			for i := range byte(10) {
-				place, err := h.Limits.Requests.Acquire(t.Context(), limits.Flow{i}, 1)
-				expect.NoError(t, err)
-				taken = append(taken, place)
-			}
-			r := w.request(t.Context(), "")
-			out, done := httptest.NewRecorder(), make(chan struct{})
-			come := func() {
-				go func() { chain.ServeHTTP(out, r); close(done) }()
-				synctest.Wait()
-			}
-			if before {
-				come()
-			}
-			another := w.open(t, httptest.NewRecorder(), "", "")
-			if <-another.done; another.why != "" {
-				t.Fatalf("another is not proven: %s", another.why)
-			}
-			w.probeTakes = time.Second
-			if !before {
-				come()
-			}
-			begun := time.Now()
-			for i := range taken {
-				taken[i].Release()
-			}
-			<-done
-			if got := out.Header().Get(kubehttp.CacheStatusHeader); got != "listproxy; hit; detail=most-recent" {
-				t.Errorf("Cache-Status %q, %d: %s", got, out.Code, out.Body)
-			}
-			if waited := time.Since(begun); before != (waited == 0) {
-				t.Errorf("it has waited for %v", waited)
-			}
-		})
-	}
-}
-
-// newCrowdedWorld returns a world with a resource in memory where others' bodies take all the room.
-func newCrowdedWorld(t *testing.T) (*modelWorld, *httptest.ResponseRecorder) {
-	t.Helper()
-	w := newModelWorld(t)
-	w.bound(t, 10_000, 4800*time.Millisecond)
-	w.load(t)
-	t.Cleanup(w.takeRoom(t, 10_000))
-	return w, httptest.NewRecorder()
 }
 
 // TestNoAnswerToWhoLeft: a caller who has shut down its half of the connection, and reads on, must

@@ -57,7 +57,7 @@ func TestLastWord(t *testing.T) {
 		want    reason.Reason
 	}{
 		"nothing":                             {func(*modelWorld) {}, ""},
-		"another server answers for a moment": {func(w *modelWorld) { w.reroute(true); w.reroute(false) }, reason.Upstream},
+		"another server answers for a moment": {func(w *modelWorld) { w.reroute(`{"namespace":"n","name":"s","port":443}`); w.reroute("") }, reason.Upstream},
 		"the definition is changed":           {(*modelWorld).redefine, reason.Upstream},
 		"definitions are not known any more":  {func(w *modelWorld) { w.doubt(); time.Sleep(snapshot.Skew + time.Second) }, reason.Upstream},
 		"the state is dropped":                {(*modelWorld).drop, reason.Warming},
@@ -71,26 +71,24 @@ func TestLastWord(t *testing.T) {
 			proxytest.Bubble(t, fmt.Sprintf("%s, %s, audited %t", name, query, audited), func(t *testing.T) {
 				w, log := newModelWorld(t), &auditSink{}
 				if audited {
-					log, _ = w.audited(t)
+					log = w.audited(t)
 				}
 				w.load(t)
 				release := w.takeRoom(t, 10_000)
-				out := newTold()
-				o := w.open(t, out, query, "")
-				defer o.leave()
+				c := w.open(t, query)
 				tt.happens(w)
 				synctest.Wait()
-				if told := out.String(); told != "" {
+				if told := c.told(t); told != "" {
 					t.Errorf("it did not wait: %s", told)
 				}
 				release()
 				synctest.Wait()
-				if told := out.String(); (told == "") != (tt.want != "") || tt.want != "" && len(out.Result().Header) > 0 {
-					t.Errorf("told %q, %v", told, out.Result().Header)
+				if told := c.told(t); (told == "") != (tt.want != "") || tt.want != "" && len(c.Header()) > 0 {
+					t.Errorf("told %q, %v", told, c.Header())
 				}
-				o.leave() // for watches go on
-				<-o.done
-				expect.Same(t, tt.want, o.why)
+				c.leave() // for watches go on
+				<-c.done
+				expect.Same(t, tt.want, c.why)
 				expect.Same(t, int64(0), w.handler.Limits.Stats()["bytes"].InUse)
 				if audited {
 					expect.NoError(t, w.handler.AuditLog.Close(context.Background()))

@@ -14,30 +14,19 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// benchHub has so many changes of one object of about that size.
-func benchHub(changes, size int) *watch.Hub {
-	frame := wire.FixedFrame("PodList", "v1")
-	span := watch.Span{From: 1, To: uint64(changes) + 1}
+// hubOf has the creation of an object of about that size, at revision 2.
+func hubOf(size int) *watch.Hub {
+	span := watch.Span{From: 1, To: 2}
 	state := index.NewTree(false)
 	span.Versions.Append(index.Version{Revision: 1, Tree: state.Clone()})
-	body := []byte(`{"metadata":{"name":"a"},"data":"` + strings.Repeat("x", size) + `"}`)
-	var before *index.Object
-	for rev := uint64(2); rev <= span.To; rev++ {
-		o := index.NewObject(0, "a", rev, body)
-		span.Versions.Append(index.Version{Revision: rev, Tree: state.Clone(), Change: index.Change{Before: before, After: o}})
-		before = o
-	}
-	return watch.NewHub(watch.Form{Frame: frame}, span, &watch.Counts{}, &watch.Pacer{})
+	o := index.NewObject(0, "a", 2, []byte(`{"metadata":{"name":"a"},"data":"`+strings.Repeat("x", size)+`"}`))
+	span.Versions.Append(index.Version{Revision: 2, Tree: state.Clone(), Change: index.Change{After: o}})
+	return watch.NewHub(watch.Form{Frame: wire.FixedFrame("PodList", "v1")}, span, &watch.Counts{}, &watch.Pacer{})
 }
 
-func always() bool { return true }
-
-// hubStream is a watch of all that a hub has.
+// hubStream is a watch of all that a hub has, while stands says that the resource is defined as before.
 func hubStream(hub *watch.Hub, stands func() bool, w http.ResponseWriter, r *http.Request) *watchStream {
-	s := &watchStream{
-		handler: &Handler{}, request: r, control: http.NewResponseController(w), form: hub.Form(),
-		end: watch.EndGone,
-	}
+	s := &watchStream{handler: &Handler{}, request: r, control: http.NewResponseController(w), form: hub.Form(), end: watch.EndGone}
 	s.ResponseWriter = w
 	s.cursor = hub.Watch(watch.Options{After: 1, Timeout: time.Hour, Defined: stands})
 	return s
@@ -78,7 +67,7 @@ func TestLargeEventsAreNotCopied(t *testing.T) {
 		"an event, with gzip": {true, func(s *watchStream) { s.tellNext() }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			hub := benchHub(1, size)
+			hub := hubOf(size)
 			var waiting, telling sync.WaitGroup
 			read := make(chan struct{})
 			var before, after runtime.MemStats
@@ -86,7 +75,7 @@ func TestLargeEventsAreNotCopied(t *testing.T) {
 			for range clients {
 				waiting.Add(1)
 				out := &unread{ResponseWriter: httptest.NewRecorder(), waiting: &waiting, read: read}
-				s := hubStream(hub, always, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+				s := hubStream(hub, func() bool { return true }, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 				s.compressed = tt.compressed
 				telling.Go(func() {
 					tt.tell(s)

@@ -1,9 +1,12 @@
 package proxy
 
 import (
+	"bytes"
+	stdgzip "compress/gzip"
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -28,6 +31,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/authntest"
@@ -130,20 +134,8 @@ func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	return proxytest.JSONResponse(r, http.StatusOK, w.list(w.item())), nil
 }
 
-func (w *modelWorld) service(remote bool) string {
-	service := ""
-	if remote {
-		service = `,"service":{"namespace":"n","name":"s","port":443}`
-	}
-	return fmt.Sprintf(`{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.example.com","resourceVersion":"%d",`+
-		`"labels":{"kube-aggregator.kubernetes.io/automanaged":"true"}},"spec":{"group":"example.com","version":"v1"%s}}`, w.told, service)
-}
-
 func (w *modelWorld) definition() string {
-	return fmt.Sprintf(`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",`+
-		`"metadata":{"name":"widgets.example.com","resourceVersion":"%d","generation":%d},`+
-		`"spec":{"group":"example.com","scope":"Namespaced","versions":[{"name":"v1","served":true}]},`+
-		`"status":{"conditions":[{"type":"Established","status":"True"}]}}`, w.told, w.generation)
+	return proxytest.Definition("widgets", "Namespaced", w.generation, w.told)
 }
 
 // change makes a change of the object at path: those who list it see it, and nobody is told.
@@ -168,8 +160,12 @@ func (w *modelWorld) redefined() string {
 }
 
 // reroute has another server, or kube-apiserver itself, answer for the group.
-func (w *modelWorld) reroute(remote bool) {
-	w.Event(modelServices, "MODIFIED", w.change(modelServices, func() string { return w.service(remote) }))
+func (w *modelWorld) reroute(service string) {
+	w.Event(modelServices, "MODIFIED", w.change(modelServices, func() string { return w.route(service) }))
+}
+
+func (w *modelWorld) route(service string) string {
+	return proxytest.APIService("v1", "example.com", service, w.told)
 }
 
 // drop has the state dropped, as after a self-check.
@@ -226,10 +222,16 @@ var modelWidgets = snapshot.Resource{
 }
 
 // newModelWorld returns a world in a bubble. Every review says yes.
-func newModelWorld(t *testing.T, change ...func(*snapshot.Config)) *modelWorld {
+func newModelWorld(t *testing.T) *modelWorld {
+	t.Helper()
+	return newTightWorld(t, 0)
+}
+
+// newTightWorld is newModelWorld with so many bytes for the cache; 0: without a bound.
+func newTightWorld(t *testing.T, memory int64) *modelWorld {
 	t.Helper()
 	w := &modelWorld{FakeAPI: proxytest.NewFakeAPI(), revision: 100}
-	w.Collections[modelServices] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{w.service(false)}}
+	w.Collections[modelServices] = &proxytest.FakeCollection{Kind: "APIServiceList", Objects: []string{w.route("")}}
 	w.Collections[modelDefinitions] = &proxytest.FakeCollection{
 		Kind: "CustomResourceDefinitionList", APIVersion: "apiextensions.k8s.io/v1", Objects: []string{w.definition()},
 	}
@@ -237,23 +239,22 @@ func newModelWorld(t *testing.T, change ...func(*snapshot.Config)) *modelWorld {
 		`{"name":"widgets","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`)
 	w.Document("/version", proxytest.VersionOf("v1.36.3"))
 	var served *cluster.Cluster
-	config := snapshot.Config{
+	collections := snapshot.NewCollections(snapshot.Config{
 		Client: &http.Client{Transport: proxytest.Transport(w.feed)},
 		Base:   modelUpstream,
+		Bytes:  memory,
 		Limits: snapshot.Limits{History: time.Hour, Staleness: modelStaleness, Wait: 100 * time.Millisecond},
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 			return served.Fields(ctx, gvr)
 		},
 		Settings: func(schema.GroupVersionResource) snapshot.Settings { return snapshot.Settings{Watches: true} },
 		Log:      proxytest.DiscardLog(),
-	}
-	for _, of := range change {
-		of(&config)
-	}
-	collections := snapshot.NewCollections(config)
+	})
 	served, err := cluster.New(w.Config(), cluster.Config{
 		Invalidate: collections.Invalidate, Verify: collections.Verify, Log: proxytest.DiscardLog(),
 	})
+	expect.NoError(t, err)
+	compressor, err := gzip.NewCompressor(0)
 	expect.NoError(t, err)
 	w.handler = &Handler{
 		Policy: policy.DefaultConfig().With(policy.Switches{Consistent: policy.ConsistentAlways, Watches: true}),
@@ -262,6 +263,7 @@ func newModelWorld(t *testing.T, change ...func(*snapshot.Config)) *modelWorld {
 
 		Cluster:     served,
 		Collections: collections,
+		Compressor:  compressor,
 		Observer:    observetest.Unread(),
 		Log:         proxytest.DiscardLog(),
 	}
@@ -306,20 +308,16 @@ func (w *modelWorld) review(t *testing.T, ttl time.Duration, answer proxytest.Tr
 	w.handler.Authorizer = rights
 }
 
-// audited has an audit log, in which all callers are alice, and counts how often it was asked who they are.
-func (w *modelWorld) audited(t *testing.T) (log *auditSink, asked *int) {
+// audited has an audit log, in which all callers are alice.
+func (w *modelWorld) audited(t *testing.T) *auditSink {
 	t.Helper()
-	log, asked = &auditSink{}, new(int)
+	log := &auditSink{}
 	who, err := authz.NewWhoAmI(authntest.SendAs(func(r *http.Request) (*http.Response, error) {
-		*asked++
-		if err := r.Context().Err(); err != nil {
-			return nil, err
-		}
 		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
-	}), modelUpstream, authz.Config{}) // it remembers nobody
+	}), modelUpstream, authz.Config{})
 	expect.NoError(t, err)
 	w.handler.AuditLog, w.handler.WhoAmI = audit.NewLog(log, proxytest.DiscardLog()), who
-	return log, asked
+	return log
 }
 
 // auditSink is what an audit log is written to.
@@ -355,91 +353,125 @@ func (w *modelWorld) caller(t *testing.T) caller {
 	}
 }
 
-// openWatch is a watch that is being answered from memory.
-type openWatch struct {
-	http.ResponseWriter
+// client is who has sent a request, and what it was told.
+type client struct {
+	*httptest.ResponseRecorder
+	encoding string        // that it accepts
+	reads    time.Duration // it takes so long for the first bytes that it gets
+
 	world *modelWorld
 	begun time.Time
-	// leave is what its client does who goes.
 	leave context.CancelFunc
-	// done gives when it ended, since begun, and why it was not answered from memory if it was not.
+	// done gives when the request ended, since begun, and why it was not answered from memory if it was not.
 	done  chan time.Duration
 	why   reason.Reason
 	ended time.Duration
-}
 
-// told is what a client was told, to be read while it is told more.
-type told struct {
-	*httptest.ResponseRecorder
 	mu sync.Mutex
 }
 
-func newTold() *told { return &told{ResponseRecorder: httptest.NewRecorder()} }
-
 // Write implements io.Writer.
-func (o *told) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.ResponseRecorder.Write(p)
+func (c *client) Write(p []byte) (int, error) {
+	time.Sleep(c.reads)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reads = 0
+	return c.ResponseRecorder.Write(p)
 }
 
-// String returns it.
-func (o *told) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.Body.String()
+// told returns what it was told so far, in whole members if that is compressed.
+func (c *client) told(t *testing.T) string {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return plain(t, c.ResponseRecorder)
 }
 
-// open begins a request of a client that accepts an encoding. What is answered is written to out.
-func (w *modelWorld) open(t *testing.T, out http.ResponseWriter, query, encoding string) *openWatch {
+// events is of how many events it was told so far.
+func (c *client) events(t *testing.T) int { t.Helper(); return strings.Count(c.told(t), "\n") }
+
+// plain is what was written, in whole members if it was compressed.
+func plain(t *testing.T, out *httptest.ResponseRecorder) string {
+	t.Helper()
+	if out.Header().Get("Content-Encoding") != "gzip" {
+		return out.Body.String()
+	}
+	read, err := stdgzip.NewReader(bytes.NewReader(out.Body.Bytes()))
+	expect.NoError(t, err)
+	text, err := io.ReadAll(read)
+	if err != nil {
+		t.Errorf("not in whole members: %v", err)
+	}
+	return string(text)
+}
+
+// open begins a request of a client, who leaves when the test ends.
+func (w *modelWorld) open(t *testing.T, query string) *client {
+	t.Helper()
+	c := &client{}
+	w.openAs(t, c, query)
+	return c
+}
+
+// openAs begins a request of a client that takes its time, or an encoding.
+func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
 	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
-	o := &openWatch{ResponseWriter: out, world: w, begun: time.Now(), leave: leave, done: make(chan time.Duration, 1)}
+	c.ResponseRecorder, c.world, c.begun, c.leave, c.done = httptest.NewRecorder(), w, time.Now(), leave, make(chan time.Duration, 1)
+	t.Cleanup(leave)
 	r := w.request(ctx, query)
-	r.Header.Set("Accept-Encoding", encoding)
+	r.Header.Set("Accept-Encoding", c.encoding)
 	who := w.caller(t)
 	handler := w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		list, found, why := w.handler.decide(r, who)
-		if o.why = why; why != reason.None {
+		if c.why = why; why != reason.None {
 			return
 		}
 		var s *watchStream
-		if s, o.why = w.handler.fromMemory(out, r, who, list, &found); s != nil {
+		if s, c.why = w.handler.fromMemory(out, r, who, list, &found); s != nil {
 			s.serve()
 		}
 	}), w.handler.Log)
 	go func() {
-		handler.ServeHTTP(out, r)
-		o.done <- time.Since(o.begun)
+		handler.ServeHTTP(c, r)
+		c.done <- time.Since(c.begun)
 	}()
 	synctest.Wait()
-	return o
 }
 
 // end waits for the end, at most until then after the beginning, and returns why it came, by what is
 // counted; "" if it has not come.
-func (o *openWatch) end(t *testing.T, until time.Duration) watch.Ending {
+func (c *client) end(t *testing.T, until time.Duration) watch.Ending {
 	t.Helper()
 	select {
-	case o.ended = <-o.done:
-	case <-time.After(until - time.Since(o.begun)):
+	case c.ended = <-c.done:
+	case <-time.After(until - time.Since(c.begun)):
 		synctest.Wait() // what was written may be read now
 		return ""
 	}
-	if o.why != "" {
-		t.Fatalf("not from memory: %s", o.why)
+	if c.why != "" {
+		t.Fatalf("not from memory: %s", c.why)
 	}
 	for range 10 { // it may have to be loaded again first
-		if _, why := o.world.handler.Collections.Use(modelWidgets); why == reason.None {
+		if _, why := c.world.handler.Collections.Use(modelWidgets); why == reason.None {
 			break
 		}
 		time.Sleep(20 * time.Second)
 	}
-	for _, c := range o.world.handler.Collections.Stats() {
+	for _, c := range c.world.handler.Collections.Stats() {
 		for why := range c.Watches.Ended {
 			return why
 		}
 	}
 	t.Fatal("it is not counted that it has ended")
 	return ""
+}
+
+// randomText is what gzip cannot make much shorter.
+func randomText(n int) string {
+	text := make([]byte, n)
+	for i := range text {
+		text[i] = byte('a' + rand.IntN(26))
+	}
+	return string(text)
 }

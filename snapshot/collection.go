@@ -177,9 +177,9 @@ func (c *Collection) AwaitLoad(ctx context.Context, atMost time.Duration, newest
 	return why
 }
 
-// Loading is how much is left of a time in which the collection may load its state, since it was
-// begun or lost its last one; or, for who wants the newest state, since the collection began to load it
-// anew. It is 0 if it is not loading, or the time is over.
+// Loading is how long the collection may still take to load its state: within, since it was begun or lost its last
+// state; or, for who wants the newest state, since it began to load that anew. 0: it is not loading, or takes
+// longer.
 func (c *Collection) Loading(within time.Duration, newest bool) time.Duration {
 	v, since := c.view.Load(), c.begun
 	switch {

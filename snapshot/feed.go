@@ -278,7 +278,7 @@ func (f *feed) drop(why reason.Reason, cause error) {
 // level is how much an error matters that ended a stream, or kept one from being opened.
 func (f *feed) level(err error, attempt int) slog.Level {
 	switch {
-	case err == nil, errors.Is(err, errUnproven), source.IsTrouble(err) && (attempt != lastingAttempt || !source.Troubled(err)):
+	case err == nil, errors.Is(err, errUnproven), source.IsTrouble(err) && (attempt != lastingAttempt || !source.IsBusy(err)):
 		return slog.LevelDebug // upstream.Health tells of trouble, once for all
 	case f.collection.known():
 		return slog.LevelInfo

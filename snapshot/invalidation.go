@@ -62,7 +62,7 @@ type Until struct {
 	untilLifted, liftsNow bool
 }
 
-// For lasts until d has passed in which the same Cause and Scope was not invalidated again.
+// For lasts for d, since the last Invalidation of the same Cause and Scope.
 func For(d time.Duration) Until { return Until{after: d} }
 
 // UntilLifted lasts until another Invalidation of the same Cause and Scope has [Lift].

@@ -40,7 +40,7 @@ func (f *feed) probeEnded(of outcome[probed]) error {
 	switch {
 	case of.err == nil:
 		f.fresh.Answered(now, of.value.revision, f.collection.expect(of.value))
-	case source.Troubled(of.err):
+	case source.IsBusy(of.err):
 		// Opening watches again would not help the upstream. The state gets older meanwhile, as it
 		// should.
 		f.log.Debug("probe refused", "error", of.err)

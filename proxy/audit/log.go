@@ -44,7 +44,7 @@ type Log struct {
 	ended   chan struct{} // the last event is written
 
 	began  atomic.Int64 // when the write under way began, in Unix nanoseconds; 0: there is none
-	warned atomic.Int64 // of which write the log says that it takes too long
+	warned atomic.Int64 // began of the write that the log last warned of: it takes too long
 }
 
 // pending is an event on its way to the log.

@@ -88,8 +88,8 @@ const (
 )
 
 var (
-	// errNameless is of a certificate that names nobody. A kube-apiserver refuses it if it believes front
-	// proxies too, as nearly all do: it is no front proxy's either.
+	// errNameless: the certificate names nobody. A kube-apiserver that also believes front proxies, as nearly all
+	// do, refuses such a certificate, since it is not a front proxy's.
 	errNameless  = errors.New("the client certificate names nobody")
 	errManyShown = errors.New("the client shows too many certificates, or two with one subject")
 )

@@ -134,7 +134,7 @@ func (r *Authorizer) Stats() Stats {
 // post makes the request and judges the response.
 func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) (Decision, error) {
 	review := newReview(a)
-	code, header, answer, err := post(ctx, r.send, id, r.endpoint, review, maxReviewBody)
+	code, header, answer, err := sendQuestion(ctx, r.send, id, r.endpoint, review, maxReviewBody)
 	switch {
 	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests:
 		return No, fmt.Errorf("the upstream answered the review with status %d", code)
@@ -171,9 +171,9 @@ func decisionKey(id authn.Identity, a Attributes) string {
 	return string(key)
 }
 
-// post sends a question to the upstream as a caller. It returns the status, 0 if there was no
+// sendQuestion sends a question to the upstream as a caller. It returns the status, 0 if there was no
 // answer, the headers, and the body, which has atMost bytes.
-func post(
+func sendQuestion(
 	ctx context.Context, send SendAs, id authn.Identity, endpoint string, question any, atMost int64,
 ) (code int, header http.Header, answer []byte, err error) {
 	body, err := json.Marshal(question)

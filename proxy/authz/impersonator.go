@@ -26,10 +26,9 @@ import (
 //   - it may "impersonate" the user, each group, the uid and each extra; or
 //   - it may "impersonate:user-info" all of them, and "impersonate-on:user-info:VERB" what is done.
 //
-// (There are two more modes, for users without groups. Listproxy always names groups.) The review
-// of the caller's right was sent in one of these ways, with all of the user's groups and extras. So only
-// one question is left for each: may the account impersonate somebody of this name, or list on behalf of
-// others?
+// (There are two more modes, for users without groups. Listproxy always names groups.) The review of the
+// caller's right was sent in one of these ways, with all of the user's groups and extras. So one question is
+// left for each way: may the account impersonate somebody of this name, or may it list on behalf of others?
 //
 // The answers count for as long as those of a [Authorizer], and are flushed with them.
 type Impersonator struct{ rights *Authorizer }
@@ -73,7 +72,7 @@ func (i *Impersonator) Review(ctx context.Context, who Caller, a Attributes) (*R
 		return nil, nil
 	}
 	asked := Caller{Identity: ownIdentity, Accepted: true, Flow: who.Flow}
-	right, err := i.rights.Review(ctx, asked, toBe(who.Identity.Impersonated()))
+	right, err := i.rights.Review(ctx, asked, toImpersonate(who.Identity.Impersonated()))
 	if err == nil && right.value != Yes {
 		onBehalf := a
 		onBehalf.Verb = "impersonate-on:user-info:" + a.Verb
@@ -82,8 +81,8 @@ func (i *Impersonator) Review(ctx context.Context, who Caller, a Attributes) (*R
 	return &right, err
 }
 
-// toBe is the question whether somebody may be impersonated for any request.
-func toBe(u *user.DefaultInfo) Attributes {
+// toImpersonate is the question whether somebody may be impersonated for any request.
+func toImpersonate(u *user.DefaultInfo) Attributes {
 	a := Attributes{Verb: "impersonate", Version: "v1", Resource: "users", Name: u.Name}
 	if namespace, account, err := serviceaccount.SplitUsername(u.Name); err == nil {
 		a.Resource, a.Namespace, a.Name = "serviceaccounts", namespace, account

@@ -71,7 +71,7 @@ func (w *WhoAmI) User(ctx context.Context, who Caller) (user.Info, error) {
 // post makes the request and judges the response.
 func (w *WhoAmI) post(ctx context.Context, id authn.Identity) (*user.DefaultInfo, error) {
 	question := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType()}
-	code, _, answer, err := post(ctx, w.send, id, w.endpoint, question, maxWhoAmIBody)
+	code, _, answer, err := sendQuestion(ctx, w.send, id, w.endpoint, question, maxWhoAmIBody)
 	switch {
 	case code != 0 && code != http.StatusCreated && code != http.StatusOK:
 		return nil, fmt.Errorf("the upstream answered the question who a caller is with status %d", code)

@@ -29,7 +29,7 @@ const (
 type builtins struct {
 	// namespaced has the resources that can be listed and watched.
 	namespaced map[string]bool
-	why        reason.Reason // there are none; else None
+	why        reason.Reason // why there are none; None if there are
 }
 
 // followDiscovery reads what kube-apiserver serves that is built in: when routes are known, when one
@@ -56,11 +56,11 @@ func (c *Cluster) followDiscovery(ctx context.Context) {
 	}
 }
 
-// builtinsChanged makes discovery be read.
+// builtinsChanged has discovery read again.
 func (c *Cluster) builtinsChanged() {
 	select {
 	case c.changed <- struct{}{}:
-	default: // it will be
+	default: // it is going to be
 	}
 }
 

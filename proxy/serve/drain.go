@@ -35,7 +35,7 @@ type Drain struct {
 	cut        context.CancelFunc // ends all requests
 
 	running atomic.Int64  // handlers
-	none    chan struct{} // holds a value if running was 0 since none was last read
+	none    chan struct{} // holds a value if running was 0 at any time since a value was last taken
 }
 
 // NewDrain returns the Drain of server, which must not serve yet: NewDrain sets its Handler and its

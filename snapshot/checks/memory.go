@@ -100,7 +100,7 @@ func (m *Memory[R]) Totals() map[Result]uint64 {
 	return all
 }
 
-// Mismatched returns what was found of all of which a check ever found something wrong.
+// Mismatched returns the results for everything that ever had a mismatch.
 func (m *Memory[R]) Mismatched() map[R]Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()

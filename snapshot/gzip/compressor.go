@@ -207,9 +207,9 @@ func (c *Compressor) keep(place uint64, s *packed) {
 
 // CompressorStats are what a Compressor did since it was made.
 type CompressorStats struct {
-	// Found and Made are segments that were kept as they were wanted, and that were not.
+	// Found is how many segments were kept when they were wanted, and Made how many were not.
 	Found, Made uint64
-	// Compressed is how many bytes were, before their compression.
+	// Compressed is how many bytes were compressed, as they were before.
 	Compressed int64
 	// Kept is how many bytes the cache holds by its own account.
 	Kept int64

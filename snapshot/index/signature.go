@@ -54,7 +54,7 @@ func (s signature) hasAll(t signature) bool { return s[0]&t[0] == t[0] && s[1]&t
 type sieve struct {
 	// all are bits that must be there.
 	all signature
-	// oneOf are terms of which one must be wholly there.
+	// oneOf are alternatives: of each element, one signature must be there with all its bits.
 	oneOf [][]signature
 }
 

@@ -137,8 +137,8 @@ func (t Tree) ascendLabels(from, end string, m *matcher, yield func(*Object) boo
 // walkFrom is what part of a run's objects must be chosen to walk over all of them: one in so many.
 const walkFrom = 8
 
-// ascendChosen calls yield for the objects of the chosen keys, of which from has the first, and
-// says whether it always said yes.
+// ascendChosen calls yield for the objects of the chosen keys, and says whether it always said yes. from has the
+// first of these keys.
 func (t Tree) ascendChosen(from *Object, chosen []string, yield func(*Object) bool) (more bool) {
 	more = true
 	t.objects.AscendGreaterOrEqual(from, func(o *Object) bool {
@@ -151,8 +151,7 @@ func (t Tree) ascendChosen(from *Object, chosen []string, yield func(*Object) bo
 	return more
 }
 
-// ascendName is ascend for the objects of a name, of which each namespace has at most one. It
-// visits each namespace once.
+// ascendName is ascend for the objects of a name. It visits each namespace once, which has at most one of them.
 func (t Tree) ascendName(name, from, end string, yield func(*Object) bool) {
 	probe := &Object{Key: from}
 	for found := true; found; {

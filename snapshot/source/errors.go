@@ -23,7 +23,7 @@ func IsAnswer(err error) bool {
 	return is
 }
 
-// Wanted returns the pause after an error: at least as long as the upstream asks for.
+// Wanted returns the pause after an error: this one, or a longer one that the upstream asks for (Retry-After).
 func Wanted(pause time.Duration, err error) time.Duration {
 	if answer, ok := errors.AsType[*wire.AnswerError](err); ok {
 		return max(pause, answer.RetryAfter)
@@ -31,10 +31,10 @@ func Wanted(pause time.Duration, err error) time.Duration {
 	return pause
 }
 
-// Troubled reports whether the API server itself answered that it is overloaded or cannot answer
-// now: it is alive, and its watches may work. An error that is not a Status is not the API server's
-// own: a load balancer may have lost the API server, and still hold its watches open.
-func Troubled(err error) bool {
+// IsBusy reports whether the API server itself answered that it is overloaded or cannot answer now: it is alive,
+// and its watches may work. An answer that is no Status is not the API server's own: a load balancer may have
+// lost the API server, and still hold its watches open.
+func IsBusy(err error) bool {
 	answer, ok := errors.AsType[*wire.AnswerError](err)
 	return ok && (answer.Code == http.StatusTooManyRequests || answer.Code >= http.StatusInternalServerError && answer.Message != "")
 }
@@ -42,7 +42,7 @@ func Troubled(err error) bool {
 // IsTrouble reports whether err says how the upstream or the way to it is, and nothing of what was
 // asked for. What breaks off a stream of HTTP/2, like a ping without an answer, is no [net.Error].
 func IsTrouble(err error) bool {
-	return wire.IsCut(err) || errors.Is(err, wire.ErrEnded) || Troubled(err) || Answered(err, http.StatusUnauthorized)
+	return wire.IsCut(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)
 }
 
 // Backoff is how long to wait between tries.

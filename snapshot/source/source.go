@@ -97,7 +97,7 @@ func (s *Source) Insist(ctx context.Context, namespace string, query url.Values)
 	pause := Backoff()
 	for try := 1; ; try++ {
 		l, err := s.List(ctx, namespace, query)
-		if try == insistences || !Troubled(err) || !clock.Sleep(ctx, Wanted(pause.Step(), err)) {
+		if try == insistences || !IsBusy(err) || !clock.Sleep(ctx, Wanted(pause.Step(), err)) {
 			return l, err
 		}
 	}

@@ -19,8 +19,8 @@ const (
 	NamespaceField = "metadata.namespace"
 )
 
-// UIDField is one of the two fields whose hash can say to which shard an object belongs; the other is the
-// namespace. It has this name in selectors of shards only: a field selector cannot name it.
+// UIDField is a field whose hash can say to which shard an object belongs, as that of the namespace can. It has
+// this name in selectors of shards only: a field selector cannot name it.
 const UIDField = "object.metadata.uid"
 
 // AllShards is a selector of shards that chooses everything.

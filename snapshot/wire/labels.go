@@ -86,7 +86,7 @@ func MustLabels(pairs ...string) Labels {
 // largeLabelOverhead is what a label of a large set costs beside its text.
 const largeLabelOverhead = 64
 
-// Size is how many bytes of memory the set takes, if it may be that no other object shares it.
+// Size is how many bytes of memory the set takes; 0 if other objects probably share it.
 func (s Labels) Size() int {
 	if s.large != nil {
 		return s.large.size

@@ -47,8 +47,8 @@ func (in inCluster) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// config returns a kubeconfig for pods with the server, and the CAs in files, of which only
-// certificates are taken.
+// config returns a kubeconfig for pods with the server and the CAs in files. It takes only certificates from the
+// files, so that no key gets into it.
 func (in inCluster) config(server string, caPaths []string) (*api.Config, error) {
 	all, err := readCAs(caPaths)
 	if err != nil {

@@ -29,6 +29,14 @@
 //
 // If a state is not known, a [reason.Reason] says why; the request is forwarded for that reason.
 //
+// # Files
+//
+//   - collections.go, janitor.go, invalidation.go: which collections there are, and for how long; stats.go
+//   - collection.go, view.go, fresh.go, watches.go: what requests ask of a collection
+//   - feed.go, learn.go, learnwatch.go, load.go, follow.go, probe.go, progress.go: the feed, in the order of its life
+//   - write.go, trimhistory.go: each change of what is known, under one lock, publishes a view; losses.go counts
+//   - compare.go, selfcheck.go, verify.go: comparisons with the upstream
+//
 // # Watches
 //
 // A [watch.Hub] has the clients that follow a collection. Each view that is published is given to the

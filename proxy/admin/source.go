@@ -50,7 +50,7 @@ func (s *Source) Read() Status {
 		Reasons: []Reason{}, Collections: []Collection{}, Changes: []Change{}, Mismatches: []Mismatch{},
 	}
 	for _, c := range s.Ready.Checks() {
-		if c.Name == upstreamCheck { // for clients less is enough than for operators (Readiness.Checks)
+		if c.Name == upstreamCheck { // clients may come even if it is not well: see Readiness.Checks
 			c.OK = health.Condition == upstream.ConditionOK
 		}
 		status.Checks = append(status.Checks, c)

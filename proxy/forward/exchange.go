@@ -189,13 +189,14 @@ func (x *exchange) adaptHeader(res *http.Response, refused bool) {
 	}
 }
 
-// fail ends an exchange to which the API server gave no usable answer.
+// fail ends an exchange to which the API server gave no usable answer. It answers itself, unless nobody could read
+// the answer.
 func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	r, failed := x.request, x.body.failure()
 	late := errors.Is(failed, os.ErrDeadlineExceeded) // net/http ends the context for that, too
 	gone := r.Context().Err() != nil && !late
 	if gone || x.switched {
-		// The client has gone, or must not repeat what it has asked for, or the connection no longer
+		// The client has gone, or its request was cut here and must not be repeated, or the connection no longer
 		// speaks HTTP.
 		x.report(gone, err.Error())
 		panic(http.ErrAbortHandler)

@@ -64,9 +64,13 @@ func (w writing) append(dst []byte, i int, o *index.Object) []byte {
 
 // packed is a segment: a run of neighbours, compressed. It is immutable.
 //
-// It consists of pieces, each of which refers to what it holds itself and to the piece before it.
-// So a piece stays valid as long as the content of these two does not change (and they stay at the
-// beginning of the list, if they are there). For a changed object, two pieces are compressed again.
+// It consists of pieces, each of which refers to what it holds itself and to the piece before it. So a piece
+// stays valid as long as the content of these two does not change, and as long as they are, or are not, at the
+// beginning of a list:
+//
+//	objects  a b c ◄── d e ◄── f g h ◄── i    four pieces
+//
+// If e changes, the second and the third piece are compressed again.
 type packed struct {
 	numbers []uint64 // of the objects that it holds
 	role    role

@@ -5,6 +5,9 @@
 // its changes. A [History] has the versions of a collection by revision. A [Query] is answered with
 // a [Page].
 //
+// Objects (object.go) are in trees (tree.go) with counts (ranks.go) and labels (runs.go, signature.go). page.go,
+// selector.go and filter.go choose among them; check.go and differences.go compare.
+//
 // Object, Query and Page belong here and not to package snapshot because they are what the trees
 // hold, take and give.
 package index

@@ -3,7 +3,7 @@
 // The history is the log. A [Hub] has the part of the log that belongs to one live span. A client
 // is a [Cursor] into the log: the revision up to which it has got everything, and an
 // [index.Filter]. There are no queues and no copies of events, so a client that reads slowly costs
-// no more than its cursor. The newest event is written once, for all who are told it.
+// no more than its cursor. The newest event is encoded once, for all who are told it (batch.go).
 //
 //	feed ──Publish──► Hub ──wakes the cursors of the buckets that a change touches──► Cursor.Take
 //	                   └─ one goroutine and one timer, however many cursors

@@ -2,6 +2,10 @@
 // of a watch, and the metadata, labels and selectable fields of an object. An object's bytes are
 // cut out of what came and never encoded again.
 //
+// encoding.go says what both encodings can do. jsonencoding.go (with jsonscan.go, jsonvalid.go) and
+// protobufencoding.go read, jsonshape.go and protobufshape.go write, event.go makes events and bookmarks, and
+// indent.go indents.
+//
 // [Frame] is everything in a list except its objects. It is learned from a real list, and accepted
 // only if that list, written with the frame, has the same bytes. Bytes that wire does not
 // completely understand it refuses: with an error that callers report as [ErrForm] or, in the middle

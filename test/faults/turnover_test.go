@@ -18,7 +18,6 @@ import (
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
-	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
@@ -30,8 +29,8 @@ const (
 	callerEvery = time.Second
 	// asksOf is how many collections each asks for.
 	asksOf = 2
-	// generationEvery is how often a namespace comes and another goes, of which there are
-	// generations at a time, with so many objects of each kind.
+	// generationEvery is how often some objects come and others go, of which there are generations at a
+	// time, with so many objects of each kind.
 	generationEvery = 10 * time.Second
 	generations     = 3
 	ofGeneration    = 3
@@ -49,12 +48,13 @@ const (
 var idling = collection{Kind: kind{APIVersion: "v1", Name: "LimitRange", Plural: "limitranges"}, Form: load.AsJSON}
 
 // turnover is what comes and goes while a soak runs: callers, each with a token and a connection of
-// its own; namespaces and values of labels; and a collection, which idles out and comes again.
+// its own; accounts, namespaces that are asked for, and values of labels; and a collection, which idles
+// out and comes again.
 // Whatever is kept by one of these, and never let go, grows. Safe for concurrent use.
 type turnover struct {
 	*scene
 
-	newest                    atomic.Value // the newest generation's namespace, a string
+	newest                    atomic.Value // the newest generation, a string
 	callers, ended, idledAway atomic.Int64
 }
 
@@ -67,7 +67,7 @@ func (s *scene) turnOver(ctx context.Context) (*turnover, func()) {
 		everybody.Rules = append(everybody.Rules, controlplane.Rule("list,watch", k.Group(), k.Plural))
 	}
 	s.must(t.plane.GrantAll(ctx, everybody))
-	s.must(t.begin(ctx, generation(0)))
+	t.begin(ctx, generation(0))
 	var all sync.WaitGroup
 	all.Go(func() { t.generate(ctx) })
 	for range lanes {
@@ -77,63 +77,44 @@ func (s *scene) turnOver(ctx context.Context) (*turnover, func()) {
 	return t, all.Wait
 }
 
-// generation is the name of a namespace, and the value of the label on what is in it.
-func generation(n int) string { return "soak-generation-" + strconv.Itoa(n) }
+// generation is the value of the label on some objects, and begins their names.
+func generation(n int) string { return "generation-" + strconv.Itoa(n) }
 
-// generate makes namespaces, with objects in them, and ends the oldest, until ctx ends.
+// generate makes objects of a new generation, and removes those of the oldest, until ctx ends.
 func (t *turnover) generate(ctx context.Context) {
 	for n := 1; poll.Pause(ctx, generationEvery); n++ {
 		t.writing.RLock()
-		err := t.begin(ctx, generation(n))
-		if oldest := n - generations; err == nil && oldest >= 0 {
-			err = poll.Retry(ctx, "the end of "+generation(oldest), func() error { return t.end(ctx, generation(oldest)) })
-			t.ended.Add(1)
+		t.begin(ctx, generation(n))
+		if n >= generations {
+			t.end(ctx, generation(n-generations))
 		}
 		t.writing.RUnlock()
-		if err != nil && ctx.Err() == nil {
-			t.Tally.Wrong("%v", err)
-		}
 	}
 }
 
-// begin makes a namespace and what is in it.
-func (t *turnover) begin(ctx context.Context, name string) error {
-	if err := t.create(ctx, "/api/v1/namespaces", kinds.Namespace(name)); err != nil {
-		return err
-	}
+// begin makes the objects of a generation. One that fails is missing, and that is all.
+func (t *turnover) begin(ctx context.Context, name string) {
 	for _, k := range changing {
 		for i := range ofGeneration {
-			object := k.Object(load.NameOf(i))
-			object["metadata"] = fieldsOf{"name": load.NameOf(i), "labels": fieldsOf{load.GenerationLabel: name}}
-			// One that fails is missing, and that is all.
-			_, _ = t.Write(ctx, t.direct, k, http.MethodPost, k.Path(name), object)
+			object := k.Object(fmt.Sprintf("%s-%d", name, i))
+			object["metadata"].(fieldsOf)["labels"] = fieldsOf{load.GenerationLabel: name}
+			_, _ = t.Write(ctx, t.direct, k, http.MethodPost, k.Path(t.namespaces[0]), object)
 		}
 	}
 	t.newest.Store(name)
-	return nil
 }
 
-// end removes a namespace. There is no controller that empties it, and finishes it then.
-func (t *turnover) end(ctx context.Context, name string) error {
-	path := "/api/v1/namespaces/" + name
-	full := []string{path + "/serviceaccounts"}
+func (t *turnover) end(ctx context.Context, name string) {
 	for _, k := range changing {
-		full = append(full, k.Path(name))
-	}
-	for _, all := range full {
-		if _, err := t.direct.Do(ctx, http.MethodDelete, all+"?gracePeriodSeconds=0", nil); err != nil {
+		all := k.Path(t.namespaces[0]) + "?gracePeriodSeconds=0&labelSelector=" + load.GenerationLabel + "%3D" + name
+		if err := poll.Retry(ctx, "the end of "+name, func() error {
+			_, err := t.direct.Do(ctx, http.MethodDelete, all, nil)
 			return err
+		}); err != nil && ctx.Err() == nil {
+			t.Tally.Wrong("%v", err)
 		}
 	}
-	finalized := fieldsOf{"apiVersion": "v1", "kind": "Namespace", "metadata": fieldsOf{"name": name}, "spec": fieldsOf{"finalizers": []string{}}}
-	a, err := t.direct.Do(ctx, http.MethodDelete, path, nil)
-	if err == nil {
-		a, err = t.direct.Do(ctx, http.MethodPut, path+"/finalize", finalized)
-	}
-	if a.Code == http.StatusNotFound {
-		return nil // it went with an attempt whose answer was lost
-	}
-	return err
+	t.ended.Add(1)
 }
 
 // callAll lets one caller after the other come, until ctx ends.
@@ -145,11 +126,12 @@ func (t *turnover) callAll(ctx context.Context) {
 	}
 }
 
-// call is one caller's life: a token and a connection of its own, some questions, and a watch.
-func (t *turnover) call(ctx context.Context, namespace string) error {
+// call is one caller's life: a token and a connection of its own, some questions, and a watch. The
+// account, and a namespace that it asks for, have the name of a generation.
+func (t *turnover) call(ctx context.Context, generation string) error {
 	t.writing.RLock()
 	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
-	token, err := t.plane.CreateServiceAccountToken(bounded, namespace, "caller")
+	token, err := t.plane.CreateServiceAccountToken(bounded, t.namespaces[0], generation)
 	cancel()
 	t.writing.RUnlock()
 	if err != nil {
@@ -167,12 +149,12 @@ func (t *turnover) call(ctx context.Context, namespace string) error {
 	all := collections()
 	for range asksOf {
 		c := all[rand.IntN(len(all))]
-		t.putAs(ctx, via, question{Collection: c, Namespace: namespace, Query: ask.AnyVersion}, true, 0)
+		t.putAs(ctx, via, question{Collection: c, Namespace: generation, Query: ask.AnyVersion}, true, 0)
 		newest := t.Ledger.Newest(c.Kind)
-		t.putAs(ctx, via, question{Collection: c, Generation: namespace, Query: ask.NotOlderThan(newest)}, true, newest)
+		t.putAs(ctx, via, question{Collection: c, Generation: generation, Query: ask.NotOlderThan(newest)}, true, newest)
 	}
 	// What it says is the followers' matter.
-	_, err = via.Get(ctx, pods.Path(namespace)+"?timeoutSeconds=1&watch=true")
+	_, err = via.Get(ctx, pods.Path(generation)+"?timeoutSeconds=1&watch=true")
 	return err
 }
 
@@ -276,7 +258,7 @@ func (t *turnover) use() {
 
 // judge demands that all has come and gone, and says how often.
 func (t *turnover) judge() {
-	said := fmt.Sprintf("%d callers came and went, each with a token and a connection of its own; %d namespaces went, with a label of their own; "+
+	said := fmt.Sprintf("%d callers came and went, each with a token and a connection of its own; %d generations of objects went, with a label of their own; "+
 		"a collection idled out %d times", t.callers.Load(), t.ended.Load(), t.idledAway.Load())
 	harness.Log("soak: " + said)
 	if t.callers.Load() == 0 || t.ended.Load() == 0 || t.idledAway.Load() == 0 {

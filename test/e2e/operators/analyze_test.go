@@ -70,7 +70,9 @@ func TestForecast(t *testing.T) {
 		Args:     []string{"--consistent-lists=always", "--watches"},
 	})
 	through := p.RESTConfig(own)
-	clients(t, through, kubeconfigOf(t, p, dir))
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	expect.NoError(t, harness.WriteKubeconfig(kubeconfig, through))
+	clients(t, through, kubeconfig)
 	for verb, said := range map[string]analyze.Answers{"list": lists, "watch": watches} {
 		count := func(labels map[string]string) (n int64) {
 			labels["verb"] = verb
@@ -187,20 +189,6 @@ func runInformers(ctx context.Context, t *testing.T, cfg *rest.Config) {
 	}
 	close(stop)
 	factory.Shutdown()
-}
-
-// kubeconfigOf writes a kubeconfig of the admin that leads to listproxy.
-func kubeconfigOf(t *testing.T, p *harness.Proxy, dir string) string {
-	t.Helper()
-	ca, path := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "kubeconfig")
-	expect.NoError(t, os.WriteFile(ca, p.CA(), 0o600))
-	out, err := exec.CommandContext(t.Context(), p.Binary(), "kubeconfig", "--kubeconfig", cp.KubeconfigPath(controlplane.Admin),
-		"--server", p.URL(), "--certificate-authority", ca).Output() // #nosec G204 -- the tests' own words
-	if err == nil {
-		err = os.WriteFile(path, out, 0o600)
-	}
-	expect.NoError(t, err)
-	return path
 }
 
 // analyzed is what listproxy analyze says of a log.

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -19,14 +17,6 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
-
-// asks returns a client that says nothing of what it accepts.
-func asks(t *testing.T, cfg *rest.Config) *ask.Client {
-	t.Helper()
-	client := ask.MustNew(t, cfg, patience)
-	client.Header = http.Header{"Accept": nil}
-	return client
-}
 
 // look reads a page of an admin port.
 func look(t *testing.T, p *harness.Proxy, path string) ask.Answer {
@@ -100,7 +90,7 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 // listproxy.
 func TestPagesAreNotPublic(t *testing.T) {
 	for _, user := range []string{controlplane.Admin, controlplane.Alice, controlplane.Anonymous} {
-		straight, via := asks(t, cp.RESTConfig(user)), asks(t, paged.RESTConfig(cp.RESTConfig(user)))
+		straight, via := ask.MustNew(t, cp.RESTConfig(user), patience), ask.MustNew(t, paged.RESTConfig(cp.RESTConfig(user)), patience)
 		for _, path := range []string{"/statusz", "/statusz?format=json", "/flagz", "/debug/pprof/", "/debug/pprof/cmdline", "/metrics/listproxy"} {
 			want, err1 := straight.Get(t.Context(), path)
 			got, err2 := via.Get(t.Context(), path)

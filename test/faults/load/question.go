@@ -55,7 +55,7 @@ const GenerationLabel = "generation"
 type Question struct {
 	Collection
 	Namespace string
-	// Generation selects objects by their label, which is their namespace's name and never changes;
+	// Generation selects objects by their label, with which their names begin and which never changes;
 	// "": all. There is none of pages.
 	Generation string
 	Query      string // in canonical form
@@ -104,7 +104,7 @@ func (q Question) choose(all []ask.Identity) (chosen []ask.Identity, more bool) 
 	for _, o := range all {
 		switch {
 		case q.Namespace != "" && o.Namespace != q.Namespace:
-		case q.Generation != "" && o.Namespace != q.Generation:
+		case q.Generation != "" && !strings.HasPrefix(o.Name, q.Generation+"-"):
 		// Until listproxy has heard of a replaced past, a walk that began in the new one may go on
 		// in the old one (docs/design.md): a token says after which key.
 		case !first && key(o) <= key(q.After):

@@ -360,20 +360,26 @@ func TestLongQuestionsAreNotRemembered(t *testing.T) {
 
 // TestDecisionKeys: no two questions have one key, wherever their words are cut, nor have two callers.
 func TestDecisionKeys(t *testing.T) {
+	var asked []Attributes
+	for i := range reflect.TypeFor[Attributes]().NumField() {
+		var one Attributes
+		reflect.ValueOf(&one).Elem().Field(i).SetString("x")
+		asked = append(asked, one)
+		for j := range reflect.TypeFor[Attributes]().NumField() {
+			two := one
+			field := reflect.ValueOf(&two).Elem().Field(j)
+			field.SetString(field.String() + "y") // which is "xy" in one field
+			asked = append(asked, two)
+		}
+	}
 	callers, seen := authntest.New(t), map[string]string{}
 	for _, caller := range []string{"Bearer a", "Bearer b"} {
-		for i := range reflect.TypeFor[Attributes]().NumField() {
-			for j := range reflect.TypeFor[Attributes]().NumField() {
-				var a Attributes
-				fields := reflect.ValueOf(&a).Elem()
-				fields.Field(i).SetString("x")
-				fields.Field(j).SetString(fields.Field(j).String() + "y") // which is "xy" in one field
-				key, asked := decisionKey(authntest.Identify(callers, caller), a), fmt.Sprintf("%s: %+v", caller, a)
-				if other, ok := seen[key]; ok {
-					t.Errorf("%s has the key of %s", asked, other)
-				}
-				seen[key] = asked
+		for _, a := range asked {
+			key, question := decisionKey(authntest.Identify(callers, caller), a), fmt.Sprintf("%s: %+v", caller, a)
+			if other, ok := seen[key]; ok {
+				t.Errorf("%s has the key of %s", question, other)
 			}
+			seen[key] = question
 		}
 	}
 }

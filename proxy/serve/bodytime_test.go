@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -22,8 +23,8 @@ func bounded(handler http.HandlerFunc) http.Handler {
 	return kubehttp.WithRequestInfo(LimitBodies(handler, bodyLimit))
 }
 
-// TestBodyTime: the body of a short request comes in time, or it is not read any more. The limit is not
-// that of the next request on the connection, nor of a long-running request, which sends a stream.
+// TestBodyTime: the body of a short request comes in time, or it is not read any more. The limit is not that of
+// the answer, nor of the next request on the connection, nor of a long-running request, which sends a stream.
 func TestBodyTime(t *testing.T) {
 	const stream = "POST /api/v1/namespaces/a/pods/b/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 	for name, tt := range map[string]struct {
@@ -39,7 +40,8 @@ func TestBodyTime(t *testing.T) {
 			read := make(chan error, 2)
 			_, dial := proxytest.ServePipe(t, bounded(func(w http.ResponseWriter, r *http.Request) {
 				body, err := io.ReadAll(r.Body)
-				read <- err
+				time.Sleep(3 * bodyLimit)
+				read <- errors.Join(err, r.Context().Err())
 				_, _ = w.Write(body)
 			}), false)
 			conn := dial()
@@ -66,7 +68,6 @@ func TestBodyTime(t *testing.T) {
 				res, err := http.ReadResponse(reader, nil)
 				expect.NoError(t, err)
 				expect.Same(t, "0123456789", proxytest.ReadAll(t, res.Body))
-				time.Sleep(3 * bodyLimit)
 			}
 		})
 	}

@@ -54,8 +54,13 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 	}
 	e := f.source.Encoding()
 	for range learnTries {
-		// An API server that knows shards repeats the selector in the list; others ignore the parameter.
+		// An API server that knows shards repeats the selector in the list; others ignore the parameter. 1.37
+		// does not count what remains after a page of a shard.
 		l, err := f.source.List(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}, "shardSelector": {wire.AllShards}})
+		sharded := err == nil && l.Meta.Shards == wire.AllShards
+		if sharded && l.Meta.Continue != "" && !l.Meta.HasRemaining {
+			l, err = f.source.List(ctx, "", url.Values{"limit": {strconv.Itoa(sample)}})
+		}
 		if err != nil {
 			return learned{}, err
 		}
@@ -63,7 +68,7 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 		if err != nil {
 			return learned{}, err
 		}
-		if frame.Sharded = l.Meta.Shards == wire.AllShards; frame.Sharded {
+		if frame.Sharded = sharded; sharded {
 			frame.Paths = frame.Paths.WithUID()
 		}
 		n := int64(len(l.Items))

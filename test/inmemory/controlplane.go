@@ -2,16 +2,11 @@ package inmemory
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"math/big"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"net"
+	"net/http/httptest"
 	"slices"
 	"sync"
 	"syscall"
@@ -24,12 +19,12 @@ import (
 // ControlPlane is an etcd and the API servers before it, behind one address.
 type ControlPlane struct {
 	*Etcd
-	certificate tls.Certificate
-	ca          []byte
+	// certified has the certificate of all servers.
+	certified *httptest.Server
 
-	mu         sync.Mutex
+	mu         sync.Mutex // also of what the servers have
 	servers    []*Server
-	next       int      // the server that gets the next connection
+	next       int      // connections so far
 	definition int      // the newest generation
 	forms      []formed // that were ever written
 	rights     []right  // since when
@@ -55,23 +50,9 @@ const Own = "listproxy"
 // New returns a control plane without a server.
 func New(t testing.TB) *ControlPlane {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, DNSNames: []string{"upstream"},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &ControlPlane{
-		Etcd:        newEtcd(),
-		certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
-		ca:          pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-	}
+	certified := httptest.NewTLSServer(nil)
+	certified.Close()
+	c := &ControlPlane{Etcd: newEtcd(), certified: certified}
 	c.Put(services, Object{
 		Name: "v1.example.com", moreMeta: `"labels":{"kube-aggregator.kubernetes.io/automanaged":"true"},`,
 		more: `,"spec":{"group":"example.com","version":"v1"}`,
@@ -82,30 +63,25 @@ func New(t testing.TB) *ControlPlane {
 
 // Config reaches the address of the servers as Own.
 func (c *ControlPlane) Config() *rest.Config {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.certified.Certificate().Raw})
 	return &rest.Config{
-		Host: "https://upstream", BearerToken: Own, TLSClientConfig: rest.TLSClientConfig{CAData: c.ca},
+		Host: "https://upstream", BearerToken: Own, TLSClientConfig: rest.TLSClientConfig{CAData: ca, ServerName: "example.com"},
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
 	}
 }
 
 // dial opens a connection to one of the servers that are up, as a balancer does.
 func (c *ControlPlane) dial(ctx context.Context) (net.Conn, error) {
+	up := slices.DeleteFunc(c.Servers(), func(s *Server) bool { return !s.IsUp() })
+	if len(up) == 0 {
+		return nil, syscall.ECONNREFUSED
+	}
 	c.mu.Lock()
-	var up *Server
-	for range c.servers {
-		c.next = (c.next + 1) % len(c.servers)
-		if s := c.servers[c.next]; s.listener != nil {
-			up = s
-			break
-		}
-	}
-	var to *Listener
-	if up != nil {
-		to = up.listener
-	}
+	c.next++
+	to := up[c.next%len(up)].listener
 	c.mu.Unlock()
 	if to == nil {
-		return nil, syscall.ECONNREFUSED
+		return nil, syscall.ECONNREFUSED // meanwhile
 	}
 	return to.Dial(ctx, "", "")
 }
@@ -118,13 +94,8 @@ func (c *ControlPlane) Servers() []*Server {
 }
 
 // Up is how many are up.
-func (c *ControlPlane) Up() (n int) {
-	for _, s := range c.Servers() {
-		if s.IsUp() {
-			n++
-		}
-	}
-	return n
+func (c *ControlPlane) Up() int {
+	return len(slices.DeleteFunc(c.Servers(), func(s *Server) bool { return !s.IsUp() }))
 }
 
 // lag is the longest time after which a server has learned of a changed definition.
@@ -143,7 +114,7 @@ func (c *ControlPlane) Define() {
 			`"status":{"acceptedNames":{"kind":"Widget","plural":"widgets"},"conditions":[{"type":"Established","status":"True"}],"storedVersions":["v1"]}`,
 	})
 	for _, s := range servers {
-		time.AfterFunc(mathrand.N(lag), func() { s.learn(generation) })
+		time.AfterFunc(rand.N(lag), func() { s.learn(generation) })
 	}
 }
 
@@ -151,8 +122,8 @@ func (c *ControlPlane) Define() {
 func (c *ControlPlane) noteForms() {
 	now, writes := time.Now(), map[Form]bool{}
 	for _, s := range c.Servers() {
-		if f, up := s.form(); up {
-			writes[f] = true
+		if s.IsUp() {
+			writes[s.seen().form] = true
 		}
 	}
 	c.mu.Lock()

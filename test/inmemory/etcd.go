@@ -1,8 +1,8 @@
 package inmemory
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +25,7 @@ var (
 	}
 	services = Kind{Path: "/apis/apiregistration.k8s.io/v1/apiservices", APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService"}
 	leases   = Kind{Path: "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}
+	metadata = Kind{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
 )
 
 // Object is one object, without what a server adds.
@@ -52,16 +53,17 @@ type Form struct {
 }
 
 func (k Kind) write(o Object, revision int64, f Form) string {
-	labels := ""
+	labels, namespace, more := "", "", o.more
 	if o.Color != "" {
 		labels = fmt.Sprintf(`"labels":{"color":%q},`, o.Color)
 	}
-	namespace := ""
 	if o.Namespace != "" {
 		namespace = fmt.Sprintf(`,"namespace":%q`, o.Namespace)
 	}
-	more := o.more
-	if k.Path == Widgets.Path {
+	switch k {
+	case metadata:
+		more = ""
+	case Widgets:
 		more = fmt.Sprintf(`,"spec":{"definition":%d,"release":%q,"value":%d}`, f.Definition, f.Release, o.Value)
 	}
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{%s%s"name":%q%s,"resourceVersion":"%d"}%s}`,
@@ -80,18 +82,16 @@ type Change struct {
 type Etcd struct {
 	mu       sync.Mutex
 	revision int64
-	changes  []Change
-	states   map[string]map[string]Object // newest, by path and key
-	written  chan struct{}                // closed at the next change
-	values   int
-	// pasts are the changes before each restore.
-	pasts [][]Change
+	// pasts are all changes: those before each restore, and those of now.
+	pasts   [][]Change
+	written chan struct{} // closed at the next change
+	values  int
 	// loads are the revisions of the states that listproxy itself was given.
 	loads []int64
 }
 
 func newEtcd() *Etcd {
-	return &Etcd{revision: 100, states: map[string]map[string]Object{}, written: make(chan struct{})}
+	return &Etcd{revision: 100, pasts: [][]Change{nil}, written: make(chan struct{})}
 }
 
 // Revision is the newest one.
@@ -101,96 +101,76 @@ func (e *Etcd) Revision() int64 {
 	return e.revision
 }
 
-// Put writes an object, and Delete deletes one, if it is there.
-func (e *Etcd) Put(k Kind, o Object) int64 {
+// next is closed at the next change.
+func (e *Etcd) next() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.written
+}
+
+// Put writes an object.
+func (e *Etcd) Put(k Kind, o Object) int64 { return e.change(k, o, false) }
+
+// Delete deletes an object, if it is there.
+func (e *Etcd) Delete(k Kind, o Object) int64 { return e.change(k, o, true) }
+
+func (e *Etcd) change(k Kind, o Object, deletes bool) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.values++
 	o.Value = e.values
-	return e.changeLocked(k, o.key(), &o)
-}
-
-// Delete deletes an object, if it is there.
-func (e *Etcd) Delete(k Kind, o Object) int64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.changeLocked(k, o.key(), nil)
-}
-
-func (e *Etcd) changeLocked(k Kind, key string, to *Object) int64 {
-	state := e.states[k.Path]
-	if state == nil {
-		state = map[string]Object{}
-		e.states[k.Path] = state
+	ch := Change{At: time.Now(), path: k.Path}
+	past := &e.pasts[len(e.pasts)-1]
+	for _, was := range slices.Backward(*past) {
+		if was.path == k.Path && was.object().key() == o.key() {
+			ch.Old = was.New
+			break
+		}
 	}
-	ch := Change{At: time.Now(), path: k.Path, New: to}
-	if old, is := state[key]; is {
-		ch.Old = &old
-	}
-	if ch.Old == nil && to == nil {
+	if deletes && ch.Old == nil {
 		return e.revision
 	}
 	e.revision++
-	ch.Revision = e.revision
-	if to == nil {
-		delete(state, key)
-	} else {
-		to.Revision = e.revision
-		state[key] = *to
+	ch.Revision, o.Revision = e.revision, e.revision
+	if !deletes {
+		ch.New = &o
 	}
-	e.changes = append(e.changes, ch)
+	*past = append(*past, ch)
 	close(e.written)
 	e.written = make(chan struct{})
 	return e.revision
 }
 
+// object is the one that has changed, as it is or was.
+func (ch Change) object() *Object { return cmp.Or(ch.New, ch.Old) }
+
 // Restore takes etcd back to an older revision. No server may be running.
 func (e *Etcd) Restore(revision int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.pasts = append(e.pasts, slices.Clone(e.changes))
-	keep, _ := slices.BinarySearchFunc(e.changes, revision+1, func(ch Change, rev int64) int { return int(ch.Revision - rev) })
-	e.changes = slices.Clip(e.changes[:keep])
+	last := e.pasts[len(e.pasts)-1]
+	keep, _ := slices.BinarySearchFunc(last, revision+1, func(ch Change, rev int64) int { return cmp.Compare(ch.Revision, rev) })
+	e.pasts = append(e.pasts, slices.Clone(last[:keep]))
 	e.revision = revision
-	clear(e.states)
-	for _, ch := range e.changes {
-		e.applyLocked(ch)
-	}
-}
-
-func (e *Etcd) applyLocked(ch Change) {
-	state := e.states[ch.path]
-	if state == nil {
-		state = map[string]Object{}
-		e.states[ch.path] = state
-	}
-	if ch.New != nil {
-		state[ch.New.key()] = *ch.New
-	} else {
-		delete(state, ch.Old.key())
-	}
 }
 
 // Pasts is how many there were, with that of now.
 func (e *Etcd) Pasts() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.pasts) + 1
+	return len(e.pasts)
 }
 
-func (e *Etcd) pastLocked(past int) []Change {
-	if past < len(e.pasts) {
-		return e.pasts[past]
-	}
-	return e.changes
+// changes are those of a past, which nobody writes to.
+func (e *Etcd) changes(past int) []Change {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clip(e.pasts[past])
 }
 
 // HeadAt is the newest revision that there was at a time, in the past of now.
-func (e *Etcd) HeadAt(t time.Time) int64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	head := int64(0)
-	for _, ch := range e.changes {
+func (e *Etcd) HeadAt(t time.Time) (head int64) {
+	for _, ch := range e.changes(e.Pasts() - 1) {
 		if ch.At.After(t) {
 			break
 		}
@@ -209,25 +189,19 @@ func (s Select) has(o *Object) bool {
 }
 
 // List returns the objects at a revision of a past, in their order.
-func (e *Etcd) List(past int, k Kind, revision int64, s Select) []Object {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	state := map[string]Object{}
-	for _, ch := range e.pastLocked(past) {
-		switch {
-		case ch.path != k.Path || ch.Revision > revision:
-		case ch.New != nil:
-			state[ch.New.key()] = *ch.New
-		default:
-			delete(state, ch.Old.key())
+func (e *Etcd) List(past int, k Kind, revision int64, s Select) (found []Object) {
+	state := map[string]*Object{}
+	for _, ch := range e.changes(past) {
+		if ch.path == k.Path && ch.Revision <= revision {
+			state[ch.object().key()] = ch.New
 		}
 	}
-	var found []Object
-	for _, key := range slices.SortedFunc(maps.Keys(state), strings.Compare) {
-		if o := state[key]; s.has(&o) {
-			found = append(found, o)
+	for _, o := range state {
+		if s.has(o) {
+			found = append(found, *o)
 		}
 	}
+	slices.SortFunc(found, func(a, b Object) int { return strings.Compare(a.key(), b.key()) })
 	return found
 }
 
@@ -258,9 +232,7 @@ func (s Select) event(ch Change) (Event, bool) {
 
 // Events returns what a watch from a revision on tells, up to another one.
 func (e *Etcd) Events(past int, k Kind, after, upTo int64, s Select) (found []Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, ch := range e.pastLocked(past) {
+	for _, ch := range e.changes(past) {
 		if ch.path != k.Path || ch.Revision <= after || ch.Revision > upTo {
 			continue
 		}
@@ -278,31 +250,31 @@ func (e *Etcd) loaded(revision int64) {
 	e.loads = append(e.loads, revision)
 }
 
+// lastLoad is the newest revision up to another one that listproxy was given a state of.
+func (e *Etcd) lastLoad(upTo int64) (last int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, at := range e.loads {
+		if at <= upTo {
+			last = max(last, at)
+		}
+	}
+	return last
+}
+
 // Unseen returns what a watch from a revision on tells, up to another one, without what listproxy could not
 // see: objects that were made and deleted before it was given a new state.
 func (e *Etcd) Unseen(past int, k Kind, after, upTo int64, s Select) []Event {
-	events := e.Events(past, k, after, upTo, s)
-	e.mu.Lock()
-	load := int64(0)
-	for _, at := range e.loads {
-		if at <= upTo {
-			load = max(load, at)
-		}
-	}
-	e.mu.Unlock()
-	last, made := map[string]Event{}, map[string]bool{}
+	events, load := e.Events(past, k, after, upTo, s), e.lastLoad(upTo)
+	first, last := map[string]string{}, map[string]string{} // types, up to the load
 	for _, ev := range events {
-		key := ev.Object.key()
-		if _, found := last[key]; !found {
-			made[key] = ev.Type == "ADDED"
-		}
-		if ev.Revision <= load {
-			last[key] = ev
+		if key := ev.Object.key(); ev.Revision <= load {
+			first[key], last[key] = cmp.Or(first[key], ev.Type), ev.Type
 		}
 	}
 	return slices.DeleteFunc(events, func(ev Event) bool {
 		key := ev.Object.key()
-		return ev.Revision <= load && made[key] && last[key].Type == "DELETED"
+		return ev.Revision <= load && first[key] == "ADDED" && last[key] == "DELETED"
 	})
 }
 

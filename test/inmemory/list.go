@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -17,26 +18,25 @@ const compaction = 5 * time.Minute
 
 // query is what a list or a watch asks for.
 type query struct {
-	Select
+	List
 	revision int64  // -1: none is named
 	match    string // Exact, NotOlderThan or empty
-	limit    int
-	start    string // of a continuation: a key
 }
 
-func namespaceOf(path string, k Kind) (namespace string, within bool) {
-	if path == k.Path {
+// List is what a list shows.
+type List struct {
+	Select
+	Limit int
+	Start string // a key: what is before it is not on the page
+}
+
+// namespaceOf returns the namespace of a path of a kind's lists.
+func namespaceOf(of string, k Kind) (namespace string, within bool) {
+	if of == k.Path {
 		return "", true
 	}
-	group, resource := cutLast(k.Path)
-	rest, within := strings.CutPrefix(path, group+"/namespaces/")
-	namespace, last := cutLast(rest)
-	return namespace, k.Namespaced && within && last == resource
-}
-
-func cutLast(path string) (before, after string) {
-	i := max(0, strings.LastIndexByte(path, '/'))
-	return path[:i], strings.TrimPrefix(path[i:], "/")
+	rest, within := strings.CutPrefix(of, path.Dir(k.Path)+"/namespaces/")
+	return path.Dir(rest), k.Namespaced && within && path.Base(rest) == path.Base(k.Path)
 }
 
 func readQuery(r *http.Request, k Kind, namespace string) (q query, err error) {
@@ -48,7 +48,7 @@ func readQuery(r *http.Request, k Kind, namespace string) (q query, err error) {
 		}
 	}
 	if limit := values.Get("limit"); limit != "" {
-		if q.limit, err = strconv.Atoi(limit); err != nil {
+		if q.Limit, err = strconv.Atoi(limit); err != nil {
 			return q, err
 		}
 	}
@@ -70,10 +70,8 @@ func readQuery(r *http.Request, k Kind, namespace string) (q query, err error) {
 		if err != nil {
 			return q, err
 		}
-		q.revision, q.match, q.start = t.Revision, "Exact", strings.TrimPrefix(t.Start, "/")
-		if namespace != "" {
-			q.start = namespace + "/" + q.start
-		}
+		q.revision, q.match, q.Start = t.Revision, "Exact", path.Join(namespace, t.Start)
+		q.Start = strings.TrimPrefix(q.Start, "/")
 	}
 	return q, nil
 }
@@ -85,9 +83,9 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 		fail(w, http.StatusNotAcceptable, "NotAcceptable")
 		return
 	}
-	at, _, _ := s.seen()
+	at := s.seen().revision
 	switch head := s.plane.Revision(); {
-	case q.match == "Exact", q.revision > 0 && q.limit > 0 && q.match == "":
+	case q.match == "Exact", q.revision > 0 && q.Limit > 0 && q.match == "":
 		if q.revision < s.plane.compacted() {
 			fail(w, http.StatusGone, "Expired")
 			return
@@ -99,72 +97,54 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 	case q.revision < 0:
 		at = head
 	case q.revision == 0:
-		q.limit = 0 // the watch cache pages nothing
+		q.Limit = 0 // the watch cache pages nothing
 	case !s.reaches(r.Context(), q.revision, 3*time.Second):
 		fail(w, http.StatusGatewayTimeout, "Timeout")
 		return
 	default:
-		at, _, _ = s.seen()
+		at = s.seen().revision
 	}
-	_, _, generation := s.seen()
-	s.mu.Lock()
-	form := Form{generation, s.release}
-	s.mu.Unlock()
-	_, _ = io.WriteString(w, s.plane.write(s.plane.Pasts()-1, k, at, q, strings.Contains(accept, "PartialObjectMetadataList"), func(int) Form { return form }))
+	form := s.seen().form
+	_, _ = io.WriteString(w, s.plane.write(s.plane.Pasts()-1, k, at, q.List, strings.Contains(accept, "PartialObjectMetadataList"), func(int) Form { return form }))
 }
 
 // compacted is the oldest revision of which etcd knows the state.
 func (e *Etcd) compacted() int64 { return e.HeadAt(time.Now().Add(-compaction)) }
 
-// List is what a list shows.
-type List struct {
-	Select
-	Limit int
-	Start string // a key: what is before it is not on the page
-}
-
 // WriteList writes a list of a past at a revision, with items in the form of their number.
 func (e *Etcd) WriteList(past int, k Kind, revision int64, l List, form func(i int) Form) string {
-	return e.write(past, k, revision, query{Select: l.Select, limit: l.Limit, start: l.Start}, false, form)
+	return e.write(past, k, revision, l, false, form)
 }
 
-func (e *Etcd) write(past int, k Kind, revision int64, q query, metadata bool, form func(i int) Form) string {
-	within := e.List(past, k, revision, Select{Namespace: q.Namespace})
-	for len(within) > 0 && within[0].key() < q.start {
+func (e *Etcd) write(past int, k Kind, revision int64, l List, onlyMetadata bool, form func(i int) Form) string {
+	within := e.List(past, k, revision, Select{Namespace: l.Namespace})
+	for len(within) > 0 && within[0].key() < l.Start {
 		within = within[1:]
 	}
-	var all []Object
+	as := k
+	if onlyMetadata {
+		as = metadata
+	}
+	var items []string
 	next, remaining := "", ""
 	for i, o := range within {
-		if q.has(&o) {
-			all = append(all, o)
+		if l.has(&o) {
+			items = append(items, as.write(o, o.Revision, form(len(items))))
 		}
-		if left := len(within) - i - 1; q.limit > 0 && len(all) == q.limit && left > 0 { // also if none of them is selected
+		if left := len(within) - i - 1; l.Limit > 0 && len(items) == l.Limit && left > 0 { // also if none of them is selected
 			start := o.key() + "\x00"
-			if q.Namespace != "" {
-				start = strings.TrimPrefix(start, q.Namespace+"/")
+			if l.Namespace != "" {
+				start = strings.TrimPrefix(start, l.Namespace+"/")
 			}
 			next = body.Token{Version: "meta.k8s.io/v1", Revision: revision, Start: "/" + start}.Encode()
-			if q.Color == "" && q.Name == "" {
+			if l.Color == "" && l.Name == "" {
 				remaining = fmt.Sprintf(`"remainingItemCount":%d,`, left)
 			}
 			break
 		}
 	}
-	items := make([]string, len(all))
-	for i, o := range all {
-		if items[i] = k.write(o, o.Revision, form(i)); metadata {
-			items[i] = Kind{Path: "metadata", APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}.write(Object{
-				Namespace: o.Namespace, Name: o.Name, Color: o.Color,
-			}, o.Revision, Form{})
-		}
-	}
-	apiVersion, kind := k.APIVersion, k.Kind+"List"
-	if metadata {
-		apiVersion, kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
-	}
 	return fmt.Sprintf(`{"apiVersion":%q,"items":[%s],"kind":%q,"metadata":{"continue":%q,%s"resourceVersion":"%d"}}`+"\n",
-		apiVersion, strings.Join(items, ","), kind, next, remaining, revision)
+		as.APIVersion, strings.Join(items, ","), as.Kind+"List", next, remaining, revision)
 }
 
 // Start is the key at which a token goes on, within its namespace if the list had one.

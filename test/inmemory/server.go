@@ -9,7 +9,6 @@ import (
 	"log"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -20,21 +19,24 @@ type Server struct {
 	name  string
 	plane *ControlPlane
 
-	// plane.mu guards listener: nil if the server is not up.
+	// plane.mu guards what follows. listener is nil if the server is not up.
 	listener *Listener
-
-	mu   sync.Mutex
-	http *http.Server
-	// began is the revision at which its watch cache began, and generation the definition that it knows.
-	began      int64
-	generation int
-	release    string
-	starts     int
-	// frozen is the revision at which its watch cache stands still; 0: it does not.
-	frozen int64
+	http     *http.Server
+	starts   int
+	is       moment
 	// status is what it answers to all requests, and hangs is closed when it answers again.
 	status int
 	hangs  chan struct{}
+}
+
+// moment is what a server is at one moment.
+type moment struct {
+	// began is the revision at which its watch cache began, and revision how far that is.
+	began, revision int64
+	// frozen: it stands still there.
+	frozen bool
+	// form is that in which it writes, by the definition that it knows.
+	form Form
 	// changed is closed when something of this has changed.
 	changed chan struct{}
 }
@@ -43,7 +45,7 @@ type Server struct {
 func (c *ControlPlane) AddServer(release string) *Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &Server{name: fmt.Sprintf("apiserver-%d", len(c.servers)), plane: c, release: release, changed: make(chan struct{})}
+	s := &Server{name: fmt.Sprintf("apiserver-%d", len(c.servers)), plane: c, is: moment{form: Form{Release: release}, changed: make(chan struct{})}}
 	c.servers = append(c.servers, s)
 	return s
 }
@@ -55,36 +57,35 @@ func (s *Server) IsUp() bool {
 	return s.listener != nil
 }
 
-func (s *Server) form() (f Form, up bool) {
-	up = s.IsUp()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return Form{s.generation, s.release}, up
+// seen is what it is now.
+func (s *Server) seen() moment {
+	head := s.plane.Revision()
+	s.plane.mu.Lock()
+	defer s.plane.mu.Unlock()
+	is := s.is
+	if !is.frozen {
+		is.revision = head
+	}
+	return is
 }
 
 // Start starts it as a process of a release: its watch cache begins now.
 func (s *Server) Start(release string) {
-	s.plane.mu.Lock()
-	generation := s.plane.definition
-	s.plane.mu.Unlock()
-	s.mu.Lock()
-	s.starts++
-	s.began, s.release, s.generation, s.frozen, s.status, s.hangs = s.plane.Revision(), release, generation, 0, 0, nil
-	listener := NewListener()
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
+	listener, began := NewListener(), s.plane.Revision()
 	server := &http.Server{
 		Handler: http.HandlerFunc(s.serve), ErrorLog: log.New(io.Discard, "", 0), Protocols: protocols, ReadHeaderTimeout: time.Minute,
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{s.plane.certificate}, MinVersion: tls.VersionTLS13},
+		TLSConfig: &tls.Config{Certificates: s.plane.certified.TLS.Certificates, MinVersion: tls.VersionTLS13},
 	}
-	s.http = server
-	holder := fmt.Sprintf("%s_%d", s.name, s.starts)
-	s.mu.Unlock()
-	go func() { _ = server.ServeTLS(listener, "", "") }()
 	s.plane.mu.Lock()
-	s.listener = listener
+	s.starts++
+	s.is.began, s.is.frozen, s.is.form = began, false, Form{s.plane.definition, release}
+	s.status, s.hangs, s.http, s.listener = 0, nil, server, listener
+	holder := fmt.Sprintf("%s_%d", s.name, s.starts)
 	s.plane.mu.Unlock()
+	go func() { _ = server.ServeTLS(listener, "", "") }()
 	s.plane.noteForms()
 	s.plane.Put(leases, Object{Name: s.name, more: fmt.Sprintf(`,"spec":{"holderIdentity":%q}`, holder)})
 }
@@ -92,37 +93,37 @@ func (s *Server) Start(release string) {
 // Stop ends it at once, and all its connections.
 func (s *Server) Stop() {
 	s.plane.mu.Lock()
-	listener := s.listener
+	up, server := s.listener != nil, s.http
 	s.listener = nil
 	s.plane.mu.Unlock()
-	if listener == nil {
+	if !up {
 		return
 	}
-	s.mu.Lock()
-	server := s.http
-	s.mu.Unlock()
 	_ = server.Close()
-	s.change(func() { s.hangs = nil })
+	s.change(func() {})
 	s.plane.noteForms()
 }
 
 func (s *Server) change(do func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.plane.mu.Lock()
+	defer s.plane.mu.Unlock()
 	if s.hangs != nil {
 		close(s.hangs)
 		s.hangs = nil
 	}
 	do()
-	close(s.changed)
-	s.changed = make(chan struct{})
+	close(s.is.changed)
+	s.is.changed = make(chan struct{})
 }
 
 // Heal ends all that is wrong with it.
-func (s *Server) Heal() { s.change(func() { s.frozen, s.status = 0, 0 }) }
+func (s *Server) Heal() { s.change(func() { s.is.frozen, s.status = false, 0 }) }
 
 // Freeze makes its watch cache stand still.
-func (s *Server) Freeze() { at := s.plane.Revision(); s.change(func() { s.frozen = at }) }
+func (s *Server) Freeze() {
+	at := s.plane.Revision()
+	s.change(func() { s.is.frozen, s.is.revision = true, at })
+}
 
 // Hang makes it accept requests and not answer them.
 func (s *Server) Hang() { s.change(func() { s.hangs = make(chan struct{}) }) }
@@ -132,18 +133,8 @@ func (s *Server) Refuse(status int) { s.change(func() { s.status = status }) }
 
 // learn says that it has learned of a definition.
 func (s *Server) learn(generation int) {
-	s.change(func() { s.generation = max(s.generation, generation) })
+	s.change(func() { s.is.form.Definition = max(s.is.form.Definition, generation) })
 	s.plane.noteForms()
-}
-
-// seen is how far its watch cache is.
-func (s *Server) seen() (revision int64, changed <-chan struct{}, generation int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if revision = s.frozen; revision == 0 {
-		revision = s.plane.Revision()
-	}
-	return revision, s.changed, s.generation
 }
 
 // reaches waits until its watch cache has come to a revision.
@@ -151,16 +142,13 @@ func (s *Server) reaches(ctx context.Context, revision int64, within time.Durati
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	for {
-		s.plane.Etcd.mu.Lock()
-		written := s.plane.written
-		s.plane.Etcd.mu.Unlock()
-		at, changed, _ := s.seen()
-		if at >= revision {
+		written, is := s.plane.Etcd.next(), s.seen()
+		if is.revision >= revision {
 			return true
 		}
 		select {
 		case <-written:
-		case <-changed:
+		case <-is.changed:
 		case <-timer.C:
 			return false
 		case <-ctx.Done():
@@ -171,9 +159,11 @@ func (s *Server) reaches(ctx context.Context, revision int64, within time.Durati
 
 // serve answers a request.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
+	s.plane.mu.Lock()
 	hangs, status := s.hangs, s.status
-	s.mu.Unlock()
+	s.plane.audits++
+	w.Header().Set("Audit-Id", fmt.Sprintf("%08d-0000-4000-8000-000000000000", s.plane.audits))
+	s.plane.mu.Unlock()
 	if hangs != nil {
 		select {
 		case <-hangs:
@@ -181,10 +171,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s.plane.mu.Lock()
-	s.plane.audits++
-	w.Header().Set("Audit-Id", fmt.Sprintf("%08d-0000-4000-8000-000000000000", s.plane.audits))
-	s.plane.mu.Unlock()
 	w.Header().Set("Cache-Control", "no-cache, private")
 	w.Header().Set("Content-Type", "application/json")
 	user, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -224,9 +210,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, user string) {
 	}
 	switch document := documents[r.URL.Path]; {
 	case r.URL.Path == "/version":
-		s.mu.Lock()
-		document = fmt.Sprintf(`{"major":"1","minor":"36","gitVersion":%q}`, s.release)
-		s.mu.Unlock()
+		document = fmt.Sprintf(`{"major":"1","minor":"36","gitVersion":%q}`, s.seen().form.Release)
 		fallthrough
 	case document != "":
 		_, _ = io.WriteString(w, document)

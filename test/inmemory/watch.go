@@ -3,7 +3,7 @@ package inmemory
 import (
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -43,10 +43,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 	}
 	w.WriteHeader(http.StatusOK)
 	say("")
-	s.mu.Lock()
-	began, generation, release := s.began, s.generation, s.release
-	s.mu.Unlock()
-	form := Form{generation, release}
+	is := s.seen()
+	began, form := is.began, is.form
 	at := q.revision
 	if initial || at <= 0 {
 		need := at
@@ -56,7 +54,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 		if !s.reaches(r.Context(), need, timeout) {
 			return
 		}
-		at, _, _ = s.seen()
+		at = s.seen().revision
 		for _, o := range s.plane.List(s.plane.Pasts()-1, k, at, q.Select) {
 			say(Event{"ADDED", o, o.Revision}.Write(k, form))
 		}
@@ -71,33 +69,27 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 		return
 	}
 	told, last := at, false // of the last bookmark
-	next := begun.Add(bookmarkEvery + mathrand.N(5*time.Second))
+	next := begun.Add(bookmarkEvery + rand.N(5*time.Second))
 	if !bookmarks {
 		next = ends
 	}
-	left := time.Time{} // when a watch of the old form ends
+	left := ends // when a watch of the old form ends
 	for {
-		s.plane.Etcd.mu.Lock()
-		written := s.plane.written
-		s.plane.Etcd.mu.Unlock()
-		seen, changed, known := s.seen()
-		s.mu.Lock()
-		frozen := s.frozen != 0
-		s.mu.Unlock()
-		if seen > at {
-			for _, ev := range s.plane.Events(s.plane.Pasts()-1, k, at, seen, q.Select) {
+		written, is := s.plane.Etcd.next(), s.seen()
+		if is.revision > at {
+			for _, ev := range s.plane.Events(s.plane.Pasts()-1, k, at, is.revision, q.Select) {
 				say(ev.Write(k, form))
 			}
-			at = seen
+			at = is.revision
 		}
 		now := time.Now()
-		if k == Widgets && known != generation && left.IsZero() {
-			left = now.Add(mathrand.N(oldForm))
+		if k == Widgets && is.form.Definition != form.Definition && left.Equal(ends) {
+			left = now.Add(rand.N(oldForm))
 		}
 		switch nearEnd := !now.Before(ends.Add(-beforeEnd)); {
-		case !now.Before(ends), !left.IsZero() && !now.Before(left):
+		case !now.Before(ends), !now.Before(left):
 			return
-		case frozen || !bookmarks:
+		case is.frozen || !bookmarks:
 		case nearEnd && !last, !now.Before(next):
 			last = last || nearEnd
 			next = now.Add(bookmarkEvery)
@@ -106,20 +98,17 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 				told = at
 			}
 		}
-		wake := min(time.Until(ends), time.Until(next))
+		wake := min(time.Until(ends), time.Until(next), time.Until(left))
 		if until := time.Until(ends.Add(-beforeEnd)); !last && until > 0 {
 			wake = min(wake, until)
 		}
-		if !left.IsZero() {
-			wake = min(wake, time.Until(left))
-		}
-		if frozen && wake <= 0 {
+		if is.frozen && wake <= 0 {
 			wake = time.Second
 		}
 		timer := time.NewTimer(wake)
 		select {
 		case <-written:
-		case <-changed:
+		case <-is.changed:
 		case <-timer.C:
 		case <-r.Context().Done():
 			timer.Stop()

@@ -5,33 +5,32 @@ import (
 	"fmt"
 	"net/http"
 	"path"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
-func resourceNamed(name string) Resource {
-	return Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name}, Namespaced: true, Representation: media.JSON}
-}
-
 // refusing is an upstream that refuses everything.
-var refusing = roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") })
+func refusing() *upstream {
+	return &upstream{meddle: func(r *http.Request, _ string) (time.Duration, *http.Response) {
+		return 0, busy(r, http.StatusServiceUnavailable, "1")
+	}}
+}
 
 // TestStartsAreBounded: someone who asks for everything does not make the upstream read
 // everything at once. What the policy wants is not held back.
 func TestStartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := collectionsOf(t, refusing)
+		c := collectionsOf(t, refusing())
 		started := func(n int) int {
 			ok := 0
 			for i := range n {
@@ -59,27 +58,23 @@ func TestStartsAreBounded(t *testing.T) {
 	})
 }
 
+// TestSettingsOfAResource: its history may be shorter. What nobody asks for goes, which is no loss.
 func TestSettingsOfAResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := collectionsOf(t, refusing, func(config *Config) {
+		c := collectionsOf(t, &upstream{revision: 9}, func(config *Config) {
 			config.Idle = 10 * time.Minute
 			config.Settings = func(gvr schema.GroupVersionResource) Settings {
 				return map[string]Settings{"short": {History: time.Minute}}[gvr.Resource]
 			}
 		})
-		use := func(name string) *Collection {
-			collection, absence := c.Use(resourceNamed(name))
-			if absence != reason.None {
-				t.Fatalf("%s: %q", name, absence)
-			}
-			return collection
-		}
-		short, other := use("short"), use("other")
+		short, _ := c.Use(resourceNamed("short"))
+		other, _ := c.Use(resourceNamed("other"))
 		if short.limits.History != time.Minute || other.limits.History != time.Hour || short.limits.Staleness != 90*time.Second {
 			t.Errorf("histories of %v and %v", short.limits, other.limits)
 		}
 		time.Sleep(time.Hour)
-		if got := use("other"); got == other {
+		expect.Same(t, FeedStats{Loads: 1}, other.life.counts.stats())
+		if again, _ := c.Use(resourceNamed("other")); again == other {
 			t.Error("nobody asked for an hour, and it is still there")
 		}
 	})
@@ -112,81 +107,103 @@ func TestWhatCannotFit(t *testing.T) {
 	}
 }
 
-// TestALoadIsCountedBeforeItBegins: where little is left, nothing is read.
+// TestALoadIsCountedBeforeItBegins: where little is left, nothing is read; and when it is over, only what
+// came is counted.
 func TestALoadIsCountedBeforeItBegins(t *testing.T) {
-	b := &budget.Bound{Limit: 1000}
-	if l, err := newLoaded(wire.FixedFrame("PodList", "v1"), misfit*900, b, freshness.Probe{}); err != nil || b.Used.Load() != 450 || b.Crowded() {
-		t.Errorf("what seems not to fit: %v, with %d bytes on the account", err, b.Used.Load())
-	} else {
-		l.discard(b)
-	}
-	b.Add(950)
-	if _, err := newLoaded(wire.FixedFrame("PodList", "v1"), 10, b, freshness.Probe{}); !errors.Is(err, errFull) || b.Used.Load() != 950 {
-		t.Errorf("where nothing fits: %v, with %d bytes on the account", err, b.Used.Load())
-	}
-	b.Add(-950)
-	l, err := newLoaded(wire.FixedFrame("PodList", "v1"), 400, b, freshness.Probe{})
-	if err != nil || b.Used.Load() != 400 {
-		t.Fatalf("what fits: %v, with %d bytes on the account", err, b.Used.Load())
-	}
-	o := &index.Object{Key: "a", Bytes: make([]byte, 100)}
-	if err := l.count(o, nil, b); err != nil || b.Used.Load() != 400 {
-		t.Errorf("the first object: %v, with %d bytes on the account", err, b.Used.Load())
-	}
-	l.endReservation(b)
-	if b.Used.Load() != o.Size() {
-		t.Errorf("%d bytes on the account of a state of %d", b.Used.Load(), o.Size())
-	}
-	if l.discard(b); b.Used.Load() != 0 {
-		t.Errorf("%d bytes on the account of nothing", b.Used.Load())
-	}
-
-	if l, err = newLoaded(wire.FixedFrame("PodList", "v1"), 100, b, freshness.Probe{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.count(&index.Object{Key: "b", Bytes: make([]byte, 900)}, nil, b); !errors.Is(err, errFull) {
-		t.Errorf("more than was thought: %v, want %v", err, errFull)
-	}
-	if l.discard(b); b.Used.Load() != 0 {
-		t.Errorf("%d bytes on the account of nothing", b.Used.Load())
+	frame, o := wire.FixedFrame("PodList", "v1"), &index.Object{Key: "a", Bytes: make([]byte, 100)}
+	for name, tt := range map[string]struct {
+		used, size int64
+		want       error
+		reserved   int64
+	}{
+		"what fits":             {size: 400, reserved: 400},
+		"what seems not to fit": {size: misfit * 900, reserved: 450},
+		"more than was thought": {size: 10, reserved: 10},
+		"where nothing fits":    {size: 10, used: 950, want: errFull},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &budget.Bound{Limit: 1000}
+			b.Add(tt.used)
+			l, err := newLoaded(frame, tt.size, b, freshness.Probe{})
+			if !errors.Is(err, tt.want) || b.Used.Load() != tt.used+tt.reserved {
+				t.Fatalf("%v, with %d bytes on the account", err, b.Used.Load())
+			}
+			if err != nil {
+				return
+			}
+			expect.NoError(t, l.count(o, nil, b))
+			if used := b.Used.Load(); used != max(tt.reserved, o.Size()) {
+				t.Errorf("with an object, %d bytes are on the account", used)
+			}
+			if l.endReservation(b); b.Used.Load() != o.Size() {
+				t.Errorf("%d bytes on the account of a state of %d", b.Used.Load(), o.Size())
+			}
+			if err := l.count(&index.Object{Key: "b", Bytes: make([]byte, 900)}, nil, b); !errors.Is(err, errFull) {
+				t.Errorf("more than there is room for: %v", err)
+			}
+			if l.discard(b); b.Used.Load() != 0 {
+				t.Errorf("%d bytes on the account of nothing", b.Used.Load())
+			}
+		})
 	}
 }
 
-// TestWhoGoesForAChange: a change that does not fit has a collection go that nobody asks for, and not
-// the one that it came to, as long as that is in use.
-func TestWhoGoesForAChange(t *testing.T) {
+// TestMeasured: what was read of a state that did not fit keeps only one try from reading again: the objects
+// that were read may have been larger than the others.
+func TestMeasured(t *testing.T) {
+	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
+	c.budget.Limit = 100 << 20
+	f := &feed{collection: c, loads: make(chan struct{}, 1), measured: 1 << 20}
+	is := learned{count: 1000, mean: 1 << 10}
+	if _, err := f.load(t.Context(), is); !errors.Is(err, errFull) {
+		t.Errorf("larger than the room for it: %v", err)
+	}
+	if !is.fits(c.budget, f.measured) {
+		t.Error("it is never read again")
+	}
+}
+
+// TestWhereMemoryIsShort: at nine tenths of the bound histories become shorter, and what nobody asks for goes.
+// A change that does not fit has another collection go that nobody asks for, and not the one that it came
+// to, as long as that is in use. What the policy keeps stays.
+func TestWhereMemoryIsShort(t *testing.T) {
+	const bound = 1 << 20
+	// Between two looks of the janitor.
+	const change = 2*time.Minute + 500*time.Millisecond
 	for name, tt := range map[string]struct {
-		idle, used time.Duration // since each was asked for
-		goes       string
+		idle, used, kept time.Duration // since each was asked for
+		full, look       time.Duration // when memory is short, and when we look, after the change
+		left             int64
+		goes             string
 	}{
-		"the other is idle": {idle: rested, goes: "idle"},
-		"both are used":     {goes: "used"},
-		"both are idle":     {idle: rested, used: rested, goes: "used"},
+		"nine tenths":                   {idle: rested, kept: 2 * rested, full: 100 * time.Millisecond, look: time.Second, left: bound / 20, goes: "idle"},
+		"a change, and another is idle": {idle: rested, full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "idle"},
+		"a change, and all are used":    {full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "used"},
+		"a change, and all are idle":    {idle: rested, used: rested, full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "used"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			const later = 2*time.Minute + 500*time.Millisecond // between two looks for what is idle
-			another := strings.NewReplacer(`"a"`, `"c"`, `"5"`, `"12"`).Replace(itemA)
-			nothing := func(uint64) []string { return nil }
-			used := &upstream{revision: 9, watch: nothing, tells: inEvent("ADDED", another), pauses: later}
-			idle := &upstream{revision: 9, watch: nothing}
-			const bound = 1 << 20
-			all := collectionsOf(t, byName{"used": used, "idle": idle}, func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
+			all := collectionsOf(t, byName{
+				"used": {revision: 9, tells: inEvent("ADDED", itemC), pauses: change}, "idle": {revision: 9}, "kept": {revision: 9},
+			}, func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
 			found := map[string]*Collection{}
-			for name := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
-				found[name], _ = all.Use(resourceNamed(name))
+			found["idle"], _ = all.Use(resourceNamed("idle"))
+			found["used"], _ = all.Use(resourceNamed("used"))
+			found["kept"], _ = all.Keep(resourceNamed("kept"))
+			time.Sleep(change + tt.full)
+			for name, since := range map[string]time.Duration{"used": tt.used, "idle": tt.idle, "kept": tt.kept} {
+				asked := time.Now().Add(-since)
+				found[name].lastUse.Store(&asked)
 			}
-			time.Sleep(later - 200*time.Millisecond)
-			for name, since := range map[string]time.Duration{"used": tt.used, "idle": tt.idle} {
-				used := time.Now().Add(-since)
-				found[name].lastUse.Store(&used)
-			}
-			all.budget.Add(bound - all.budget.Used.Load() - 1)
-			time.Sleep(300 * time.Millisecond)
+			all.budget.Add(bound - tt.left - all.budget.Used.Load())
+			time.Sleep(tt.look - tt.full)
 			synctest.Wait()
 			for name, c := range found {
 				if _, absence := c.newest(); (absence == reason.Memory) != (name == tt.goes) {
 					t.Errorf("the one that is %s: %q", name, absence)
 				}
+			}
+			if _, absence := found["used"].view.Load().exact(9); absence == reason.None {
+				t.Error("histories have not become shorter")
 			}
 		})
 	}
@@ -198,4 +215,28 @@ type byName map[string]*upstream
 // RoundTrip implements http.RoundTripper.
 func (u byName) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u[path.Base(r.URL.Path)].RoundTrip(r)
+}
+
+// TestCollectionThatIsOverOpensNothing: its feed may not know yet.
+func TestCollectionThatIsOverOpensNothing(t *testing.T) {
+	now := time.Now()
+	life := &stateLife{counts: &feedCounts{}}
+	life.drop(reason.Upstream, now)
+	life.loaded()
+	life.lost(reason.Contradiction, now)
+	expect.Same(t, FeedStats{}, life.counts.stats())
+}
+
+func TestCountsAreBounded(t *testing.T) {
+	c := collectionsOf(t, &upstream{revision: 9})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range 5 * maxCollections {
+		r := configMaps
+		r.Group = fmt.Sprint(i)
+		c.countsLocked(r)
+		if len(c.counts) > 2*maxCollections {
+			t.Fatalf("%d are kept", len(c.counts))
+		}
+	}
 }

@@ -1,408 +1,261 @@
 package snapshot
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
-// upstream is an API server in memory with two config maps, for what a real one cannot be made
-// to do in a bubble of fake time. Its watches are the test's.
-type upstream struct {
-	// watch answers a watch that goes on from a state, that of a load too: lines, and then nothing
-	// until its timeout, unless the last says that it is cut, or is no whole line.
-	watch func(from uint64) []string
-	// overstays is for how long after their timeout watches go on that last.
-	overstays time.Duration
-	// hot: the first object has changed again whenever it is looked at.
-	hot bool
-	// changes: right after the first load, at revision 7, b changes at revision 8, and the upstream is at 9
-	// then. So there is an event from which a watch can be resumed.
-	changes bool
-	// past is what a watch tells that begins before that change; nil: the same once more.
-	past []string
-	// tells is what watches that last tell every second, or after each of these pauses.
-	tells  string
-	pauses time.Duration
-	// exactly are the objects that a list at exactly a revision has; nil: what there is at first.
-	// compared counts those lists of metadata.
-	exactly  func(revision string) []string
-	compared int
-	// refuses, if it is not 0, is what probes are answered with, to be asked again in 20 s; refusal
-	// is the body.
-	refuses int
-	refusal string
-
-	mu       sync.Mutex
-	revision uint64
-	watches  int // that go on from a state
-	probes   int
-	loads    int
+// first is what the first watch tells; all others tell how far the upstream is.
+func first(lines ...string) func(int, uint64) []string {
+	return func(n int, _ uint64) []string {
+		if n == 1 {
+			return lines
+		}
+		return []string{bookmark(9, "")}
+	}
 }
 
-const (
-	itemA = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}`
-	itemB = `{"metadata":{"name":"b","namespace":"n","resourceVersion":"7"}}`
-)
-
-// aStatus is an error of an API server.
-const aStatus = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"etcdserver: leader changed","code":500}`
-
-// again is what a watch tells that begins before the change at revision 8; nil if it begins later.
-func (u *upstream) again(from uint64) []string {
-	if !u.changes || from >= 8 {
-		return nil
+// denies answers requests of a kind with a status.
+func denies(kind string, code int) meddling {
+	return func(r *http.Request, is string) (time.Duration, *http.Response) {
+		if is != kind {
+			return 0, nil
+		}
+		return 0, answered(r, code, aStatus)
 	}
-	if u.past != nil {
-		return u.past
-	}
-	return []string{inEvent("MODIFIED", itemBAt(8)), bookmark(9, "")}
 }
 
-// cut, as the last line of a watch, ends it there: without an error, as a server does that is shut
-// down.
-const cut = "<cut>"
-
-// inEvent is an item as a watch sends it.
-func inEvent(kind, item string) string {
-	return `{"type":"` + kind + `","object":{"kind":"ConfigMap","apiVersion":"v1",` + item[1:] + "}\n"
+// loadsAre answers streaming lists of what there is with a text.
+func loadsAre(text string) meddling {
+	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
+		if kind != "load" || r.URL.Query().Has("fieldSelector") {
+			return 0, nil
+		}
+		return 0, answered(r, http.StatusOK, text)
+	}
 }
 
-func bookmark(rev uint64, more string) string {
-	return fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s}}}`+"\n", rev, more)
+// afterTheLoad refuses so many requests of a kind ("": of any), once a state was loaded and compared.
+func afterTheLoad(of string, times, code int) meddling {
+	loaded := false
+	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
+		if was := loaded; !was || times == 0 || of != "" && kind != of {
+			loaded = was || r.URL.Query().Get("limit") == "2"
+			return 0, nil
+		}
+		times--
+		return 0, busy(r, code, "20")
+	}
 }
 
-// RoundTrip implements http.RoundTripper.
-func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	query := r.URL.Query()
-	var body string
-	lasts := false // until its timeout
-	switch {
-	case query.Get("sendInitialEvents") != "":
-		body = inEvent("ADDED", itemA) + inEvent("ADDED", u.itemB()) + bookmark(u.revision, `,"annotations":{"k8s.io/initial-events-end":"true"}`)
-		u.loads++
-		u.watches++
-		lasts = true
-		if u.changes && u.loads == 1 {
-			u.revision = 9
-			body += inEvent("MODIFIED", u.itemB())
+// inPages answers streaming lists with an error, and the list with two pages.
+func inPages(page, second string) meddling {
+	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
+		switch q := r.URL.Query(); {
+		case kind == "load":
+			return 0, answered(r, http.StatusUnprocessableEntity, "{}")
+		case q.Has("continue"):
+			return 0, answered(r, http.StatusOK, second)
+		case q.Get("limit") == strconv.Itoa(initialLimit):
+			return 0, answered(r, http.StatusOK, page)
 		}
-		body += strings.Join(u.watch(u.revision), "")
-	case query.Get("watch") != "" && query.Get("fieldSelector") != "":
-		switch {
-		case !u.hot:
-			body = inEvent("ADDED", itemA)
-		case query.Get("resourceVersion") == "0":
-			body = inEvent("ADDED", strings.Replace(itemA, `"5"`, `"8"`, 1))
-		default: // from before the change that the list shows
-			body = inEvent("MODIFIED", itemA) + inEvent("MODIFIED", strings.Replace(itemA, `"5"`, `"8"`, 1))
-		}
-	case query.Get("watch") != "":
-		u.watches++
-		from, err := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
-		if err != nil {
-			return nil, err
-		}
-		lasts = true
-		told := u.again(from)
-		if told == nil {
-			told = u.watch(from)
-		}
-		body = strings.Join(told, "")
-	case query.Get("resourceVersionMatch") == "Exact" && query.Get("limit") != "2":
-		return u.compare(r), nil
-	case query.Get("fieldSelector") != "":
-		u.probes++
-		if u.refuses > 0 {
-			refused := answered(r, u.refuses, u.refusal)
-			refused.Header.Set("Retry-After", "20")
-			return refused, nil
-		}
-		body = u.list("", "")
-	case query.Get("limit") == strconv.Itoa(sample):
-		body = u.list(`,"continue":"x","remainingItemCount":1`, itemA)
-	default:
-		body = u.list("", itemA+","+u.itemB())
-		if query.Get("resourceVersion") == "7" { // to prove the load
-			body = strings.NewReplacer(`"resourceVersion":"9"`, `"resourceVersion":"7"`, u.itemB(), itemB).Replace(body)
-		}
+		return 0, nil
 	}
-	body, isCut := strings.CutSuffix(body, cut)
-	lasts = lasts && !isCut && (body == "" || strings.HasSuffix(body, "\n"))
-	resp := answered(r, http.StatusOK, body)
-	resp.ContentLength = int64(len(body)) // what it says first
-	if lasts {
-		resp.Body = untilTimeout(r, body, u.tells, max(time.Second, u.pauses), u.overstays)
-	}
-	return resp, nil
 }
 
-// compare answers what is asked to compare the past: all names and revisions, and the newest
-// object.
-func (u *upstream) compare(r *http.Request) *http.Response {
-	accept, rev, items := r.Header.Get("Accept"), r.URL.Query().Get("resourceVersion"), []string{itemA, u.itemB()}
-	if u.exactly != nil {
-		items = u.exactly(rev)
-	}
-	_, name, single := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
-	code, found := http.StatusOK, []string{}
-	for _, item := range items {
-		switch {
-		case !single:
-			found = append(found, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",`+item[1:])
-		case strings.Contains(item, `"name":"`+name+`"`):
-			found = append(found, item)
+// during meddles for a time with each n-th request of a kind ("": of any): it is answered late, or with a status.
+func during(from, lasts time.Duration, of string, n int, late time.Duration, code int) meddling {
+	var begun time.Time
+	asked := 0
+	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
+		if begun.IsZero() {
+			begun = time.Now()
 		}
+		since := time.Since(begun) - from
+		if of != "" && of != kind || since < 0 || since > lasts {
+			return 0, nil
+		}
+		if asked++; asked%n != 0 {
+			return 0, nil
+		}
+		if code != 0 {
+			return 0, busy(r, code, "1")
+		}
+		return late, nil
 	}
-	body := `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"` + rev + `"},"items":[` + strings.Join(found, ",") + "]}\n"
-	switch {
-	case !single && strings.Contains(accept, "protobuf"):
-		code, body = http.StatusNotAcceptable, ""
-	case !single:
-		u.compared++
-		body = strings.Replace(body, `"kind":"ConfigMapList","apiVersion":"v1"`, `"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"`, 1)
-	}
-	return answered(r, code, body)
 }
 
-// untilTimeout is a body that says something and then the same after each pause, until the timeout of
-// the watch or some time later.
-func untilTimeout(r *http.Request, said, every string, pause, later time.Duration) io.ReadCloser {
-	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
-	if err != nil {
-		panic(err)
+// between are the least and the most; none: any number.
+type between [2]int
+
+func (b between) has(n int) bool { return b == between{} || b[0] <= n && n <= b[1] }
+
+// TestFeed: what an API server tells that cannot be, or does not give, and what becomes of what is known.
+func TestFeed(t *testing.T) {
+	page := (&upstream{}).list
+	lost := func(why reason.Reason) FeedStats {
+		return FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{why: 1}}
 	}
-	in, out := io.Pipe()
-	go func() {
-		over := time.Now().Add(time.Duration(seconds)*time.Second + later)
-		for time.Now().Before(over) {
-			if !clock.Sleep(r.Context(), min(pause, time.Until(over))) {
-				_ = out.CloseWithError(r.Context().Err())
-				return
+	loaded, nothing := FeedStats{Loads: 1}, FeedStats{}
+	cutAgain := &upstream{changes: true}
+	cutAgain.watch = func(_ int, from uint64) []string {
+		cutAgain.revision = max(cutAgain.revision, from+2)
+		return []string{inEvent("MODIFIED", itemBAt(from+1)), inEvent("MODIFIED", itemBAt(from+2)), cut}
+	}
+	for name, tt := range map[string]struct {
+		*upstream
+		takes   time.Duration // a minute if it is not said
+		newest  reason.Reason
+		to      uint64    // or later
+		want    FeedStats // except for resumes
+		resumes int       // or more
+		watches between
+		probes  between
+	}{
+		"nothing": {upstream: &upstream{}, to: 9, want: loaded},
+		"a watch that ends at its timeout, and others": {upstream: &upstream{}, takes: 6 * watchTimeout, watches: between{4, 7}, want: loaded},
+		"a watch that breaks":                          {upstream: &upstream{changes: true, watch: first(`{"type":`)}, resumes: 1, want: loaded},
+		"probes are refused after the load": {
+			upstream: &upstream{watch: func(int, uint64) []string { return []string{bookmark(30, "")} }, meddle: afterTheLoad("probe", 1e6, http.StatusTooManyRequests)},
+			to:       30, watches: between{1, 1}, want: loaded,
+		},
+		"the first object changes whenever it is looked at": {upstream: &upstream{meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
+			later := strings.Replace(itemA, `"5"`, `"8"`, 1)
+			switch {
+			case kind != "watch of one":
+				return 0, nil
+			case r.URL.Query().Get("resourceVersion") == "0":
+				return 0, answered(r, http.StatusOK, inEvent("ADDED", later))
 			}
-			if every != "" {
-				_, _ = io.WriteString(out, every) // which nobody may read
-			}
-		}
-		_ = out.Close()
-	}()
-	return struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(strings.NewReader(said), in), in}
-}
+			return 0, answered(r, http.StatusOK, inEvent("MODIFIED", itemA)+inEvent("MODIFIED", later))
+		}}, want: loaded},
 
-// itemB is the object b as it is now.
-func (u *upstream) itemB() string {
-	if u.changes && u.loads > 0 {
-		return itemBAt(8)
-	}
-	return itemB
-}
+		// Streams that end at once are not opened in a loop.
+		"watches that end": {
+			upstream: &upstream{changes: true, watch: func(int, uint64) []string { return []string{cut} }},
+			watches:  between{3, 30}, probes: between{1, 30}, want: loaded,
+		},
+		"watches that end with an error": {
+			upstream: &upstream{changes: true, watch: func(int, uint64) []string { return []string{inStream(http.StatusInternalServerError)} }},
+			watches:  between{3, 30}, probes: between{1, 30}, want: loaded,
+		},
+		"watches that break": {
+			upstream: &upstream{changes: true, watch: func(int, uint64) []string { return []string{`{"type":`} }},
+			watches:  between{3, 30}, probes: between{1, 30}, want: loaded,
+		},
+		// A pause that grew would leave what changes often ever further behind.
+		"watches that tell something each time before they end": {upstream: cutAgain, to: 400, watches: between{100, 2000}, want: loaded},
 
-func (u *upstream) list(more, items string) string {
-	return fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}`+"\n", u.revision, more, items)
-}
-
-// inBubble runs a test by its name, in a bubble of time of its own.
-func inBubble(t *testing.T, name string, test func(t *testing.T)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
-}
-
-// collectionsOf returns collections of u.
-func collectionsOf(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
-	t.Helper()
-	config := Config{
-		Client: &http.Client{Transport: u},
-		Base:   &url.URL{Scheme: "https", Host: "upstream"},
-		Limits: Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
-		Log:    slog.New(slog.DiscardHandler),
-	}
-	for _, change := range changes {
-		change(&config)
-	}
-	c := NewCollections(config)
-	t.Cleanup(c.Close)
-	return c
-}
-
-// fed runs a collection on u for a time and returns it.
-func fed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
-	t.Helper()
-	return fedWith(t, u, d, Settings{}, 90*time.Second)
-}
-
-// fedWith is fed, with settings, and a bound on the age of the newest state.
-func fedWith(t *testing.T, u http.RoundTripper, d time.Duration, settings Settings, bound time.Duration) *Collection {
-	t.Helper()
-	c, absence := collectionsOf(t, u, func(c *Config) {
-		c.Limits.Staleness = bound
-		c.Settings = func(schema.GroupVersionResource) Settings { return settings }
-	}).Use(configMaps)
-	if absence != reason.None {
-		t.Fatal(absence)
-	}
-	time.Sleep(d)
-	synctest.Wait()
-	return c
-}
-
-// TestNamesAreEscapedInSelectors: RBAC objects may have names with what separates the parts of a field
-// selector. A collection whose first object has such a name is learned all the same.
-func TestNamesAreEscapedInSelectors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		odd := strings.Replace(itemA, `"a"`, `"a,b=c"`, 1)
-		u := quiet()
-		c := fed(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
-			var body string
-			switch q := r.URL.Query(); {
-			case q.Get("limit") == strconv.Itoa(sample):
-				body = u.list("", odd)
-			case q.Has("watch") && q.Has("fieldSelector"):
-				selector, err := fields.ParseSelector(q.Get("fieldSelector"))
-				if err != nil || !selector.Matches(fields.Set{wire.NameField: "a,b=c"}) {
-					return 0, tooBusy(r, http.StatusBadRequest)
-				}
-				body = inEvent("ADDED", odd)
-			default:
+		// What cannot be is not passed over.
+		"an event that is no JSON":                     {upstream: &upstream{watch: first(`{"type":"MODIFIED","object":{"kind":"ConfigMap",}}` + "\n")}, want: lost(reason.Contradiction)},
+		"an event of another kind":                     {upstream: &upstream{watch: first(strings.Replace(inEvent("MODIFIED", itemBAt(12)), "ConfigMap", "Secret", 1))}, want: lost(reason.Contradiction)},
+		"an event without a revision":                  {upstream: &upstream{watch: first(strings.Replace(inEvent("MODIFIED", itemB), `"resourceVersion":"7"`, `"x":"7"`, 1))}, want: lost(reason.Contradiction)},
+		"a type of events that nobody knows":           {upstream: &upstream{watch: first(inEvent("MOVED", itemBAt(12)))}, want: lost(reason.Contradiction)},
+		"what is added and there":                      {upstream: &upstream{watch: first(inEvent("ADDED", itemBAt(12)))}, want: lost(reason.Contradiction)},
+		"what is deleted and not there":                {upstream: &upstream{watch: first(inEvent("DELETED", itemC))}, want: lost(reason.Contradiction)},
+		"a change below the revision that was reached": {upstream: &upstream{watch: first(inEvent("MODIFIED", itemB))}, want: lost(reason.Contradiction)},
+		"a bookmark below the revision of the load":    {upstream: &upstream{watch: first(bookmark(8, ""))}, want: lost(reason.WentBack)},
+		"what came since is forgotten":                 {upstream: &upstream{watch: first(inStream(http.StatusGone))}, want: lost(reason.Expired)},
+		"a state that is written in another way": {upstream: &upstream{meddle: func(r *http.Request, _ string) (time.Duration, *http.Response) {
+			if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
 				return 0, nil
 			}
-			return 0, answered(r, http.StatusOK, body)
-		}}, time.Second)
-		if _, why := c.Latest(t.Context(), 0); why != reason.None {
-			t.Errorf("it is not known: %q", why)
-		}
-	})
-}
-
-// TestAWatchThatEndsAtOnceIsNotOpenedInALoop.
-func TestAWatchThatEndsAtOnceIsNotOpenedInALoop(t *testing.T) {
-	for name, watch := range map[string]func(uint64) []string{
-		"nothing": func(uint64) []string { return []string{cut} },
-		"an error": func(from uint64) []string {
-			told := []string{}
-			if from < 7 {
-				told = append(told, inEvent("MODIFIED", itemB))
-			}
-			return append(told, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":500}}`+"\n")
+			return 0, answered(r, http.StatusOK, page(9, "", itemA, strings.Replace(itemB, "}}", `},"data":null}`, 1)))
+		}}, newest: reason.Form, want: nothing},
+		"pages":                  {upstream: &upstream{meddle: inPages(page(9, `,"continue":"x"`, itemA), page(9, "", itemB))}, want: loaded},
+		"pages of two revisions": {upstream: &upstream{meddle: inPages(page(8, `,"continue":"x"`, itemA), page(9, "", itemB))}, newest: reason.Warming, want: nothing},
+		"what came since is forgotten, and then the upstream is away": {
+			upstream: &upstream{watch: first(inStream(http.StatusGone)), meddle: afterTheLoad("", 4, http.StatusServiceUnavailable)}, takes: 3 * time.Minute, want: lost(reason.Expired),
 		},
-		"a broken line": func(uint64) []string { return []string{`{"type":`} },
+		// An API server that is slow, or refuses some requests, costs no second load.
+		"a slow probe":                         {upstream: &upstream{changes: true, meddle: during(time.Minute, 20*time.Second, "probe", 1, probeTimeout/2, 0)}, takes: time.Hour, want: loaded},
+		"a probe without an answer":            {upstream: &upstream{changes: true, meddle: during(time.Minute, 20*time.Second, "probe", 1, time.Hour, 0)}, takes: time.Hour, want: loaded},
+		"429 to every other watch":             {upstream: &upstream{changes: true, meddle: during(0, time.Hour, "watch", 2, 0, http.StatusTooManyRequests)}, takes: time.Hour, want: loaded},
+		"503 to every other watch":             {upstream: &upstream{changes: true, meddle: during(0, time.Hour, "watch", 2, 0, http.StatusServiceUnavailable)}, takes: time.Hour, want: loaded},
+		"watches answered after six seconds":   {upstream: &upstream{changes: true, meddle: during(0, time.Hour, "watch", 1, 6*time.Second, 0)}, takes: time.Hour, want: loaded},
+		"everything is late by twenty seconds": {upstream: &upstream{changes: true, meddle: during(time.Minute, 39*time.Minute, "", 1, 20*time.Second, 0)}, takes: time.Hour, want: loaded},
+		"half of everything is refused, and a watch breaks": {
+			upstream: &upstream{changes: true, watch: first(cut), meddle: during(time.Second, 39*time.Minute, "", 2, 0, http.StatusTooManyRequests)}, takes: time.Hour, want: loaded,
+		},
+		"a streaming list that is silent is begun anew": {upstream: &upstream{meddle: func() meddling {
+			n := 0
+			return func(r *http.Request, kind string) (time.Duration, *http.Response) {
+				if kind != "load" {
+					return 0, nil
+				}
+				if n++; n > 1 {
+					return 0, nil
+				}
+				return 0, (&upstream{}).lasting(r, "", "", time.Hour)
+			}
+		}()}, want: loaded},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			u := &upstream{revision: 7, changes: true, watch: watch}
-			c := fed(t, u, time.Minute)
-			if u.watches < 3 || u.watches > 30 || u.probes > 30 {
-				t.Errorf("%d watches and %d probes in a minute", u.watches, u.probes)
+			u := tt.upstream
+			if u.revision = 9; u.changes {
+				u.revision = 7
 			}
-			if u.loads != 1 {
-				t.Errorf("the state was loaded %d times", u.loads)
+			if u.watch == nil {
+				u.watch = first(bookmark(9, ""))
 			}
-			if _, absence := c.Latest(t.Context(), 0); absence != reason.None {
-				t.Errorf("what was loaded: %q", absence)
+			c := fed(t, u, cmp.Or(tt.takes, time.Minute))
+			_, newest := c.Latest(t.Context(), 0)
+			if to := c.view.Load().To; newest != tt.newest || to < tt.to {
+				t.Errorf("the newest state: %q at %d, want %q at %d", newest, to, tt.newest, tt.to)
+			}
+			got := c.life.counts.stats()
+			if got.Resumes < uint64(tt.resumes) { // #nosec G115 -- a count
+				t.Errorf("%d resumes, want %d or more", got.Resumes, tt.resumes)
+			}
+			got.Resumes = 0
+			expect.Same(t, tt.want, got)
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			if !tt.watches.has(u.watches) || !tt.probes.has(u.probes) {
+				t.Errorf("%d watches and %d probes, want %v and %v", u.watches, u.probes, tt.watches, tt.probes)
 			}
 		})
 	}
 }
 
-// TestAWatchThatIsCutAgainAndAgain but tells something each time is opened again soon: a pause that grew
-// would leave what changes often ever further behind.
-func TestAWatchThatIsCutAgainAndAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{revision: 7, changes: true}
-		u.watch = func(from uint64) []string {
-			if u.watches == 1 { // the one that began with the state
-				return []string{cut}
-			}
-			u.revision = max(u.revision, from+2)
-			return []string{inEvent("MODIFIED", itemBAt(int(from)+1)), inEvent("MODIFIED", itemBAt(int(from)+2)), cut}
-		}
-		c := fed(t, u, time.Minute)
-		if to := c.view.Load().To; u.loads != 1 || to < 400 {
-			t.Errorf("in a minute it came to %d, with %d loads", to, u.loads)
-		}
-		if u.watches > 2000 {
-			t.Errorf("%d watches in a minute", u.watches)
-		}
-	})
-}
-
-// TestAWatchThatEndsAtItsTimeout goes on where it was, and nothing is in doubt.
-func TestAWatchThatEndsAtItsTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{revision: 9}
-		u.watch = func(from uint64) []string {
-			if from != 9 {
-				t.Errorf("a watch from %d, want 9", from)
-			}
-			return nil
-		}
-		c := fed(t, u, 6*watchTimeout)
-		if u.watches < 4 || u.watches > 7 {
-			t.Errorf("%d watches", u.watches)
-		}
-		if got := c.life.counts.stats(); got.Resumes > 0 || len(got.Losses) > 0 {
-			t.Errorf("got %+v", got)
-		}
-	})
-}
-
-// TestProbesWhateverTheStreamTells: a stream that tells something all the time is probed all the
-// same. Where the upstream is too busy for a probe, or cannot answer it, the watch stays, and the
-// state grows old.
-func TestProbesWhateverTheStreamTells(t *testing.T) {
-	for code, refusal := range map[int]string{
-		http.StatusTooManyRequests:     "Too many requests, please try again later.",
-		http.StatusInternalServerError: aStatus,
-		http.StatusGatewayTimeout:      aStatus,
+// TestStreamingListsThatFail: the state is loaded page by page.
+func TestStreamingListsThatFail(t *testing.T) {
+	for name, tt := range map[string]struct {
+		meddle meddling
+		newest reason.Reason
+		// streaming lists of clients are the upstream's; else it fails only for the resource's own state.
+		forwards bool
+	}{
+		"422":           {meddle: denies("load", http.StatusUnprocessableEntity), forwards: true},
+		"500":           {meddle: denies("load", http.StatusInternalServerError), forwards: true},
+		"in the stream": {meddle: loadsAre(inStream(http.StatusInternalServerError))},
+		"504, also":     {meddle: loadsAre(inStream(http.StatusGatewayTimeout))},
+		"it ends":       {meddle: loadsAre("")},
+		"429":           {meddle: denies("load", http.StatusTooManyRequests), newest: reason.Warming},
+		"403":           {meddle: denies("load", http.StatusForbidden), newest: reason.NotPermitted},
 	} {
-		inBubble(t, fmt.Sprint(code), func(t *testing.T) {
-			u := &upstream{revision: 9, watch: func(uint64) []string { return nil }, tells: bookmark(9, ""), refusal: refusal}
-			c := fed(t, u, time.Second)
-			expect := func(refuses int, after time.Duration, atLeast, atMost int, want reason.Reason) {
-				t.Helper()
-				u.mu.Lock()
-				u.refuses, u.probes = refuses, 0
-				u.mu.Unlock()
-				for end := time.Now().Add(after); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-					if refuses > 0 {
-						c.requestProbe() // all the time
-					}
-				}
-				synctest.Wait()
-				if u.probes < atLeast || u.probes > atMost {
-					t.Errorf("%d probes in %v, want %d to %d", u.probes, after, atLeast, atMost)
-				}
-				if _, got := c.Latest(t.Context(), 0); got != want {
-					t.Errorf("got %q, want %q", got, want)
-				}
-				if u.watches != 1 || u.loads != 1 {
-					t.Errorf("%d watches, %d loads", u.watches, u.loads)
-				}
+		inBubble(t, name, func(t *testing.T) {
+			c := watched(t, &upstream{revision: 9, meddle: tt.meddle}, time.Minute)
+			snap, newest := c.Latest(t.Context(), 0)
+			if newest != tt.newest {
+				t.Errorf("the newest state: %q, want %q", newest, tt.newest)
 			}
-			expect(0, 2*time.Minute, 6, 9, reason.None)
-			expect(code, time.Minute, 3, 4, reason.None)
-			expect(code, time.Minute, 3, 3, reason.Stale)
-			expect(0, 21*time.Second, 1, 50, reason.None)
+			if form := snap.WatchForm(); newest == reason.None && (form == nil || (form.InitialEnd == nil) != tt.forwards) {
+				t.Errorf("watches have the form %+v", form)
+			}
 		})
 	}
 }
@@ -411,35 +264,30 @@ func TestProbesWhateverTheStreamTells(t *testing.T) {
 // another one by now. The stream is left, and opened again as after a break: the newest change, of b at 8,
 // must be told again as it was, and nothing else up to 9. If it is not, the state is loaded anew.
 func TestAnotherPastIsLoaded(t *testing.T) {
+	b := inEvent("MODIFIED", itemBAt(8))
 	for name, test := range map[string]struct {
 		past  []string
 		loads int
 	}{
 		"the same":            {nil, 1},
-		"the same, and later": {[]string{inEvent("MODIFIED", itemBAt(8)), inEvent("MODIFIED", itemBAt(12)), bookmark(12, "")}, 1},
-		"the same, and cut off after what is later": {[]string{inEvent("MODIFIED", itemBAt(8)), inEvent("MODIFIED", itemBAt(12)), cut}, 1},
-		"other bytes": {[]string{
-			inEvent("MODIFIED", strings.Replace(itemBAt(8), `"namespace":"n",`, `"namespace":"n","uid":"u",`, 1)), bookmark(9, ""),
-		}, 2},
-		"another object": {[]string{inEvent("MODIFIED", strings.Replace(itemBAt(8), `"b"`, `"c"`, 1)), bookmark(9, "")}, 2},
+		"the same, and later": {[]string{b, inEvent("MODIFIED", itemBAt(12)), bookmark(12, "")}, 1},
+		"the same, and cut off after what is later": {[]string{b, inEvent("MODIFIED", itemBAt(12)), cut}, 1},
+		"other bytes":    {[]string{strings.Replace(b, `"namespace":"n",`, `"namespace":"n","uid":"u",`, 1), bookmark(9, "")}, 2},
+		"another object": {[]string{strings.Replace(b, `"b"`, `"c"`, 1), bookmark(9, "")}, 2},
 		"a deletion":     {[]string{inEvent("DELETED", itemBAt(8)), bookmark(9, "")}, 2},
-		"one more":       {[]string{inEvent("MODIFIED", itemBAt(8)), inEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, 2},
+		"one more":       {[]string{b, inEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, 2},
 		"another one":    {[]string{inEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, 2},
 		"nothing":        {[]string{bookmark(9, "")}, 2},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			u := &upstream{revision: 7, changes: true, tells: bookmark(9, ""), past: test.past, refusal: "no server is available"}
-			u.watch = func(uint64) []string { return nil }
-			c := fed(t, u, time.Second)
-			u.mu.Lock()
-			u.refuses = http.StatusServiceUnavailable
-			u.mu.Unlock()
-			time.Sleep(time.Minute)
-			u.mu.Lock()
-			u.refuses = 0
-			u.mu.Unlock()
-			time.Sleep(time.Minute)
-			synctest.Wait()
+			begun := time.Now()
+			u := &upstream{revision: 7, changes: true, tells: bookmark(9, ""), past: test.past, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
+				if since := time.Since(begun); kind != "probe" || since < time.Second || since > time.Minute {
+					return 0, nil
+				}
+				return 0, answered(r, http.StatusServiceUnavailable, "no server is available")
+			}}
+			c := fed(t, u, 2*time.Minute)
 			if got := c.life.counts.stats(); u.loads != test.loads || got.Resumes != uint64(2-test.loads) || test.loads == 1 && u.watches != 3 {
 				t.Errorf("%d loads, want %d; %d resumes, %d watches", u.loads, test.loads, got.Resumes, u.watches)
 			}
@@ -447,47 +295,103 @@ func TestAnotherPastIsLoaded(t *testing.T) {
 	}
 }
 
-// TestTheFirstProbeIsRefused: the watch that came with the state goes on.
-func TestTheFirstProbeIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{revision: 9, watch: func(uint64) []string { return []string{bookmark(30, "")} }}
-		c := fed(t, meddled{u, func(*http.Request) (time.Duration, *http.Response) {
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			if u.loads > 0 {
-				u.refuses = http.StatusTooManyRequests
+// TestFeedsComeAgainWhenTheyAreToldTo, whether they learn, load, follow or ask how far the upstream is, and
+// however many wait for that.
+func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		meddle meddling
+		tells  string // by the first watch
+		newest reason.Reason
+	}{
+		"learning":  {denies("probe", http.StatusTooManyRequests), "", reason.Warming},
+		"loading":   {denies("load", http.StatusTooManyRequests), "", reason.Warming},
+		"following": {denies("watch", http.StatusServiceUnavailable), cut, reason.Stale},
+		"asking":    {afterTheLoad("probe", 1e6, http.StatusTooManyRequests), bookmark(9, ""), reason.Stale},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			refused := 0
+			u := &upstream{revision: 9, watch: first(tt.tells), tells: bookmark(9, ""), meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
+				hold, answer := tt.meddle(r, kind)
+				if answer != nil {
+					refused++
+					answer.Header.Set("Retry-After", "40")
+				}
+				return hold, answer
+			}}
+			c := fed(t, u, 0)
+			for begun := time.Now(); time.Since(begun) < 100*time.Second; time.Sleep(100 * time.Millisecond) {
+				c.requestProbe()
 			}
-			return 0, nil
-		}}, time.Minute)
-		if to := c.view.Load().To; to != 30 || u.watches != 1 || u.probes == 0 {
-			t.Errorf("come to %d with %d watches and %d probes", to, u.watches, u.probes)
-		}
-	})
-}
-
-// TestAHotFirstObjectKeepsNothingOut: the form of objects is learned from one that has changed
-// again before a watch can show it.
-func TestAHotFirstObjectKeepsNothingOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{revision: 9, hot: true, watch: func(uint64) []string { return []string{bookmark(9, "")} }}
-		c := fed(t, u, time.Millisecond)
-		if _, absence := c.Exact(t.Context(), 9); absence != reason.None {
-			t.Errorf("got %q", absence)
-		}
-	})
-}
-
-func TestPageSize(t *testing.T) {
-	for mean, want := range map[int64]int64{0: initialLimit, 400: initialLimit, 32 << 10: 1024, 1 << 20: 50, 1 << 40: 50} {
-		if got := (learned{mean: mean}).pageSize(); got != want {
-			t.Errorf("objects of %d bytes: pages of %d, want %d", mean, got, want)
-		}
+			synctest.Wait()
+			if refused < 2 || refused > 3 {
+				t.Errorf("asked %d times in 100s, told to wait for 40s", refused)
+			}
+			if _, newest := c.Latest(t.Context(), 0); newest != tt.newest {
+				t.Errorf("the newest state: %q, want %q", newest, tt.newest)
+			}
+		})
 	}
 }
 
-// TestNamesThatAreNotUTF8: JSON shows such bytes as U+FFFD, so neither the order nor the tokens
-// of a list could be right.
-func TestNamesThatAreNotUTF8(t *testing.T) {
+// TestFeedsAreWoken: who names a revision while no stream is read gets it from the upstream, and wakes the
+// feed, unless the upstream wants to be spared. So does a 410 to somebody's watch.
+func TestFeedsAreWoken(t *testing.T) {
+	names := func(t *testing.T, c *Collection) {
+		t.Helper()
+		for rev, want := range map[uint64]reason.Reason{0: reason.None, 8: reason.NotProven} {
+			if _, why := c.Latest(t.Context(), rev); why != want {
+				t.Errorf("not older than %d: %q, want %q", rev, why, want)
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		after string
+		wake  func(*testing.T, *Collection)
+		soon  bool
+	}{
+		"somebody names the newest state": {after: "0", soon: true, wake: names},
+		"a watch is too old":              {after: "0", soon: true, wake: func(_ *testing.T, c *Collection) { c.requestProbe() }},
+		"the upstream is to be spared":    {after: "40", wake: names},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			const down = 50 * time.Second
+			begun := time.Now()
+			u := &upstream{
+				revision: 7, changes: true,
+				watch: func(int, uint64) []string {
+					if time.Since(begun) < down {
+						return []string{cut}
+					}
+					return []string{bookmark(9, "")}
+				},
+				meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
+					if strings.HasSuffix(kind, "watch") && time.Since(begun) < down {
+						return 0, busy(r, http.StatusTooManyRequests, tt.after)
+					}
+					return 0, nil
+				},
+			}
+			c := fed(t, u, down)
+			tt.wake(t, c)
+			time.Sleep(aMoment)
+			synctest.Wait()
+			if got := c.view.Load().streams; got != tt.soon {
+				t.Errorf("followed again a moment later: %v, want %v", got, tt.soon)
+			}
+			if _, why := c.Latest(t.Context(), 9); tt.soon && why != reason.None {
+				t.Errorf("the newest state, when it is followed again: %q", why)
+			}
+		})
+	}
+}
+
+// TestOddNames: RBAC objects may have names with what separates the parts of a field selector, and bytes that
+// are not UTF-8. JSON shows these as U+FFFD, so neither the order nor the tokens of a list could be right.
+func TestOddNames(t *testing.T) {
+	selector, err := fields.ParseSelector(source.Named("a,b=c"))
+	if err != nil || !selector.Matches(fields.Set{wire.NameField: "a,b=c"}) {
+		t.Errorf("%v does not choose a,b=c: %v", selector, err)
+	}
 	f := &feed{source: source.Source{Resource: Resource{Namespaced: true}}}
 	for _, m := range []wire.ObjectMeta{{Namespace: "n", Name: "a\ufffd"}, {Namespace: "\ufffd", Name: "a"}} {
 		if _, err := f.key(m); !errors.Is(err, wire.ErrForm) {

@@ -10,17 +10,11 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
-// quiet is an upstream whose watches tell nothing new.
-func quiet() *upstream {
-	return &upstream{revision: 9, watch: func(uint64) []string { return []string{bookmark(9, "")} }}
-}
-
-var (
-	configMaps = Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true, Representation: media.JSON}
-	otherMaps  = Resource{GroupVersionResource: schema.GroupVersionResource{Group: "other", Version: "v1", Resource: "configmaps"}, Namespaced: true, Representation: media.JSON}
-)
+// otherMaps is a resource of another group.
+var otherMaps = Resource{GroupVersionResource: schema.GroupVersionResource{Group: "other", Version: "v1", Resource: "configmaps"}, Namespaced: true, Representation: media.JSON}
 
 // expectUse asks for a collection after the feeds did what they can without waiting.
 func expectUse(t *testing.T, when string, c *Collections, r Resource, want reason.Reason) *Collection {
@@ -55,11 +49,13 @@ func TestInvalidate(t *testing.T) {
 		return Invalidation{Cause: Servers, Scope: OfResource(r.GroupResource())}
 	}
 	moved := Invalidation{Cause: Catalog, Scope: OfVersion(configMaps.GroupVersion()), Until: For(15 * time.Second)}
+	defined := Invalidation{Cause: Definition, Scope: OfResource(configMaps.GroupResource()), Until: For(15 * time.Second)}
 	type step struct {
 		after   time.Duration
 		changes []Invalidation
 		want    map[Resource]reason.Reason
-		loads   int // so far; 0: as many as there are
+		loads   int           // so far; 0: as many as there are
+		lost    reason.Reason // why a state of config maps was lost, once
 	}
 	held := func(all ...Resource) map[Resource]reason.Reason {
 		want := map[Resource]reason.Reason{configMaps: reason.None, otherMaps: reason.None}
@@ -73,7 +69,7 @@ func TestInvalidate(t *testing.T) {
 			{changes: []Invalidation{apiServers(15 * time.Second)}, want: held(configMaps, otherMaps)},
 			{after: 10 * time.Second, changes: []Invalidation{apiServers(15 * time.Second)}, want: held(configMaps, otherMaps)},
 			{after: 15*time.Second - 1, want: held(configMaps, otherMaps), loads: 2},
-			{after: 1, want: held(), loads: 4},
+			{after: 1, want: held(), loads: 4, lost: reason.Upstream},
 		},
 		"they disagree: one resource is held, in all versions and representations, until both is over": {
 			{changes: []Invalidation{stored(UntilLifted())}, want: held(configMaps)},
@@ -83,15 +79,19 @@ func TestInvalidate(t *testing.T) {
 		},
 		"rebuilt: it may be loaded again at once": {
 			{changes: []Invalidation{rebuild(otherMaps)}, want: held(), loads: 3},
-			{changes: []Invalidation{rebuild(configMaps)}, want: held(), loads: 4},
+			{changes: []Invalidation{rebuild(configMaps)}, want: held(), loads: 4, lost: reason.Upstream},
 		},
 		"moved: API servers that have not heard of it yet would still ask the server of before": {
 			{changes: []Invalidation{moved}, want: held(configMaps)},
-			{after: 15 * time.Second, want: held()},
+			{after: 15 * time.Second, want: held(), lost: reason.Moved},
+		},
+		"defined in another way": {
+			{changes: []Invalidation{defined, defined}, want: held(configMaps)},
+			{after: 15 * time.Second, want: held(), lost: reason.Schema},
 		},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			u := quiet()
+			u := &upstream{revision: 9}
 			c := collectionsOf(t, u)
 			before := map[Resource]*Collection{}
 			for r := range held() {
@@ -114,10 +114,44 @@ func TestInvalidate(t *testing.T) {
 						t.Errorf("step %d: %v, an eager one: %q", i, r, absence)
 					}
 				}
+				if lost := before[configMaps].life.counts.stats().Losses; s.lost != reason.None && (len(lost) != 1 || lost[s.lost] != 1) {
+					t.Errorf("step %d: lost %v, want one of %q", i, lost, s.lost)
+				}
 				if s.loads > 0 && u.loads != s.loads {
 					t.Errorf("step %d: %d loads, want %d", i, u.loads, s.loads)
 				}
 			}
 		})
+	}
+}
+
+// TestChanges: each change is told once, the latest first, by what it was about; and only so many.
+func TestChanges(t *testing.T) {
+	begun := time.Now()
+	definition := Invalidation{Cause: Definition, Scope: OfResource(widgets.GroupResource()), Until: For(time.Minute), What: "one"}
+	another := definition
+	another.What = "another"
+	var c changes
+	for at, i := range []Invalidation{
+		definition,
+		{Cause: Servers, Until: For(time.Minute)},
+		{Cause: Servers, Scope: OfResource(widgets.GroupResource()), Until: Lift()},
+		{Cause: Catalog, Scope: OfVersion(widgets.GroupVersion())},
+		{Cause: Mismatch, Scope: OfCollection(configMaps)},
+		another,
+	} {
+		c = c.with(i, begun.Add(time.Duration(at)))
+	}
+	expect.Same(t, changes{
+		{At: begun.Add(5), Of: "widgets.example.com", What: "another", Cause: reason.Schema},
+		{At: begun.Add(4), Of: "configmaps/json", Cause: reason.Mismatch},
+		{At: begun.Add(3), Of: "example.com/v1", Cause: reason.Moved},
+		{At: begun.Add(1), Of: "all", Cause: reason.Upstream},
+	}, c)
+	for i := range 2 * maxChanges {
+		c = c.with(Invalidation{Cause: Definition, Scope: OfResource(schema.GroupResource{Resource: fmt.Sprint(i)})}, begun)
+	}
+	if len(c) != maxChanges || c[0].Of != fmt.Sprint(2*maxChanges-1) {
+		t.Errorf("%d changes, the latest %+v", len(c), c[0])
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
@@ -21,53 +20,49 @@ import (
 // clients follow the collection. If that is not possible, the state is loaded again.
 func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 	first := strings.Replace(itemA, `"5"`, `"12"`, 1)
+	has := func(items ...string) func(int, *http.Request) *http.Response {
+		return func(_ int, r *http.Request) *http.Response {
+			return answered(r, http.StatusOK, (&upstream{}).list(12, "", items...))
+		}
+	}
 	for name, tt := range map[string]struct {
-		exactly func(times int, r *http.Request) *http.Response // nil: the list at the event's revision
+		// exactly answers the list at the event's revision.
+		exactly func(times int, r *http.Request) *http.Response
 		lost    reason.Reason
 	}{
-		"it is learned": {},
+		"it is learned": {exactly: has(first)},
 		"the API server is busy at first": {exactly: func(times int, r *http.Request) *http.Response {
 			if times == 1 {
-				return tooBusy(r, http.StatusTooManyRequests)
+				return busy(r, http.StatusTooManyRequests, "1")
 			}
-			return nil
+			return has(first)(times, r)
 		}},
-		"the revision is compacted": {func(_ int, r *http.Request) *http.Response { return tooBusy(r, http.StatusGone) }, reason.FirstObject},
-		"it is not in the list": {func(_ int, r *http.Request) *http.Response {
-			return (&upstream{exactly: func(string) []string { return nil }}).compare(r)
-		}, reason.FirstObject},
+		"the revision is compacted": {func(_ int, r *http.Request) *http.Response { return answered(r, http.StatusGone, aStatus) }, reason.FirstObject},
+		"it is not in the list":     {has(), reason.FirstObject},
 		"a list has another header": {func(_ int, r *http.Request) *http.Response {
-			answer := (&upstream{exactly: func(string) []string { return []string{first} }}).compare(r)
+			answer := has(first)(1, r)
 			answer.Header.Set("Warning", "299")
 			return answer
 		}, reason.FirstObject},
-		"it has other bytes": {func(_ int, r *http.Request) *http.Response {
-			return (&upstream{exactly: func(string) []string { return []string{itemA} }}).compare(r)
-		}, reason.Form},
+		"it has other bytes": {has(itemA), reason.Form},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			u := &upstream{revision: 9, watch: func(uint64) []string { return nil }}
-			u.exactly = func(string) []string { return []string{first} }
 			told, tell := io.Pipe()
 			defer func() { _ = tell.Close() }()
 			asked := 0
-			c := fedWith(t, meddled{u, func(r *http.Request) (time.Duration, *http.Response) {
-				q, body := r.URL.Query(), io.NopCloser(strings.NewReader(u.list("", "")))
-				switch {
-				case q.Has("sendInitialEvents") && !q.Has("fieldSelector"):
-					end := bookmark(9, `,"annotations":{"k8s.io/initial-events-end":"true"}`)
-					body = io.NopCloser(io.MultiReader(strings.NewReader(end), told))
+			c := watched(t, &upstream{revision: 9, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
+				switch q := r.URL.Query(); {
+				case kind == "load" && !q.Has("fieldSelector"):
 					context.AfterFunc(r.Context(), func() { _ = told.Close() })
+					return 0, inJSON(r, http.StatusOK, io.NopCloser(io.MultiReader(strings.NewReader(bookmark(9, endsInitial)), told)))
 				case q.Get("resourceVersion") == "12" && q.Has("fieldSelector"):
-					if asked++; tt.exactly == nil {
-						return 0, nil
-					}
+					asked++
 					return 0, tt.exactly(asked, r)
 				case q.Has("watch"):
 					return 0, nil
 				}
-				return 0, &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Body: body, Request: r}
-			}}, 3*time.Second, Settings{Watches: true}, 90*time.Second)
+				return 0, answered(r, http.StatusOK, (&upstream{}).list(9, ""))
+			}}, 3*time.Second)
 			snap, why := c.Latest(t.Context(), 0)
 			if why != reason.None {
 				t.Fatal(why)

@@ -1,13 +1,11 @@
 package snapshot
 
 import (
-	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -27,9 +25,8 @@ var (
 )
 
 const (
-	// stepsAtMost is how long random histories are, fuzzSteps how long those of the fuzzer.
+	// stepsAtMost is how long random histories are.
 	stepsAtMost = 60
-	fuzzSteps   = 300
 	// batch is how many histories share a bubble of time.
 	batch = 200
 )
@@ -40,39 +37,54 @@ type step struct {
 	a, b byte
 }
 
-type stepKind byte
+func (s step) String() string { return fmt.Sprintf("%s(%d,%d)", s.kind.name, s.a, s.b) }
 
-const (
-	write          stepKind = iota // an object changes upstream; a live feed tells
-	elsewhere                      // another resource changes
-	tellBookmark                   // the stream tells how far it is
-	passTime                       // and history is cut by time
-	breakStream                    // no stream is read from now on, or one is again, from where the last had come to
-	loadState                      // a complete state, if nothing is known, or beside what is
-	doubt                          // all is dropped
-	tellTwice                      // an event comes again
-	tellNonsense                   // an event comes that does not fit the state
-	takeMemory                     // the janitor shortens history
-	boundMemory                    // there is a byte bound from now on, or none
-	writeAnew                      // the upstream writes its objects in other bytes
-	restoreEarlier                 // the upstream's storage is what it was before
-	probeUpstream                  // a read says how far the upstream is
-	slowStream                     // what the stream tells is late from now on, ever more or less
-	stepKinds
-)
-
-// weights are how often random histories have each step.
-var weights = [stepKinds]int{
-	write: 40, elsewhere: 6, tellBookmark: 10, passTime: 12, breakStream: 6, loadState: 8, doubt: 1, tellTwice: 1,
-	tellNonsense: 1, takeMemory: 3, boundMemory: 2, writeAnew: 2, restoreEarlier: 2, probeUpstream: 6, slowStream: 8,
+// stepKind is a kind of steps, and how often random histories have it.
+type stepKind struct {
+	name   string
+	weight int
+	do     func(*life, step) error
 }
 
-var stepNames = [stepKinds]string{
-	"write", "elsewhere", "bookmark", "time", "break", "load", "doubt", "tell twice", "tell nonsense",
-	"take memory", "bound memory", "write anew", "restore", "probe", "slow",
-}
+// aLoad is the first step of each history.
+var aLoad = stepKind{"load", 8, (*life).load}
 
-func (s step) String() string { return fmt.Sprintf("%s(%d,%d)", stepNames[s.kind], s.a, s.b) }
+var stepKinds = []stepKind{
+	aLoad, // a complete state, if nothing is known, or beside what is
+	{"write", 40, func(l *life, s step) error { return l.tell(l.happen(s)) }}, // a live feed tells
+	{"elsewhere", 6, func(l *life, s step) error { // another resource changes
+		l.move(l.head + 1 + uint64(s.a%3))
+		return nil
+	}},
+	{"bookmark", 10, (*life).mark},
+	{"time", 12, (*life).pass},
+	{"break", 6, func(l *life, s step) error { // no stream is read from now on, or one is again, from where the last had come to
+		l.broken = l.known && s.a%2 == 0
+		l.c.follows(!l.broken)
+		return nil
+	}},
+	{"probe", 6, (*life).probe},
+	{"slow", 8, (*life).slowDown}, // what the stream tells is late from now on, ever more or less
+	{"doubt", 1, func(l *life, _ step) error {
+		l.drop(reason.Warming)
+		return nil
+	}},
+	{"tell twice", 1, func(l *life, s step) error { return l.contradict(s, true) }},
+	{"tell nonsense", 1, func(l *life, s step) error { return l.contradict(s, false) }},
+	{"take memory", 3, func(l *life, _ step) error { // as the janitor does
+		l.c.shorten()
+		l.cut = l.told.To
+		return nil
+	}},
+	{"bound memory", 2, func(l *life, s step) error { // or not any more
+		if l.b.Limit = 0; s.a%2 == 0 {
+			l.b.Limit = max(1, l.b.Used.Load()+int64(s.b)*64)
+		}
+		return nil
+	}},
+	{"write anew", 2, (*life).writeAnew},
+	{"restore", 2, (*life).restore},
+}
 
 // life is a collection and what must be true of it.
 type life struct {
@@ -98,16 +110,11 @@ func newLife() *life {
 
 // relive goes through a history and returns what is wrong first, and after which step.
 func relive(steps []step) (after int, err error) {
-	defer func() {
-		if broken := recover(); broken != nil {
-			err = fmt.Errorf("panic: %v\n%s", broken, debug.Stack())
-		}
-	}()
 	l := newLife()
 	for i, s := range steps {
 		after = i
 		l.dice = uint32(i)<<16 | uint32(s.a)<<8 | uint32(s.b)
-		if err := l.do(s); err != nil {
+		if err := s.kind.do(l, s); err != nil {
 			return after, err
 		}
 		some := []uint64{l.told.To, l.told.To + 1, modelStart - 1 + uint64(l.dice)%(l.head-modelStart+4)}
@@ -130,62 +137,46 @@ func relive(steps []step) (after int, err error) {
 	return 0, nil
 }
 
-// do makes a step happen, upstream, to the collection and in the model.
-func (l *life) do(s step) error {
-	switch s.kind {
-	case write:
-		return l.tell(l.happen(s))
-	case elsewhere:
-		l.move(l.head + 1 + uint64(s.a%3))
-	case tellBookmark:
-		if rev := l.tellable(); l.streams() {
-			l.reach(rev)
-			return l.c.progress(rev)
-		}
-	case passTime:
-		time.Sleep(10 * time.Second * time.Duration(1+s.a%8))
-		if s.b%4 != 0 {
-			l.c.trim(time.Now())
-			l.trimmed = time.Now()
-		}
-	case breakStream:
-		l.broken = l.known && s.a%2 == 0
-		l.c.follows(!l.broken)
-	case loadState:
-		return l.load(s)
-	case doubt:
-		l.drop(reason.Warming)
-	case tellTwice, tellNonsense:
-		return l.contradict(s)
-	case takeMemory:
-		l.c.shorten()
-		l.cut = l.told.To
-	case boundMemory:
-		l.b.Limit = 0
-		if s.a%2 == 0 {
-			l.b.Limit = max(1, l.b.Used.Load()+int64(s.b)*64)
-		}
-	case writeAnew:
-		l.other = true
-		l.past = slices.Clone(l.past)
-		for i, h := range l.past {
-			if h.object != nil {
-				o := *h.object
-				o.Bytes = append([]byte("anew "), o.Bytes...)
-				l.past[i].object = &o
-			}
-		}
-	case restoreEarlier:
-		l.other = true
-		l.heads = nil
-		l.move(max(modelStart, l.head-min(l.head-modelStart, uint64(s.a%16))))
-		l.past = slices.DeleteFunc(slices.Clone(l.past), func(h happening) bool { return h.revision > l.head })
-	case probeUpstream:
-		return l.probe(s)
-	case slowStream:
-		return l.slowDown(s)
-	case stepKinds:
+// mark is a bookmark, which tells how far the stream is.
+func (l *life) mark(step) error {
+	rev := l.tellable()
+	if !l.streams() {
+		return nil
 	}
+	l.reach(rev)
+	return l.c.progress(rev)
+}
+
+// pass is time, in which history is cut.
+func (l *life) pass(s step) error {
+	time.Sleep(10 * time.Second * time.Duration(1+s.a%8))
+	if s.b%4 != 0 {
+		l.c.trim(time.Now())
+		l.trimmed = time.Now()
+	}
+	return nil
+}
+
+// writeAnew has the upstream write its objects in other bytes.
+func (l *life) writeAnew(step) error {
+	l.other = true
+	l.past = slices.Clone(l.past)
+	for i, h := range l.past {
+		if h.object != nil {
+			o := *h.object
+			o.Bytes = append([]byte("anew "), o.Bytes...)
+			l.past[i].object = &o
+		}
+	}
+	return nil
+}
+
+// restore makes the upstream's storage what it was before.
+func (l *life) restore(s step) error {
+	l.other = true
+	l.heads = nil
+	l.move(max(modelStart, l.head-min(l.head-modelStart, uint64(s.a%16))))
+	l.past = slices.DeleteFunc(slices.Clone(l.past), func(h happening) bool { return h.revision > l.head })
 	return nil
 }
 
@@ -315,7 +306,7 @@ func (l *life) observe() (back bool, _ error) {
 
 // contradict tells what must not come. The collection refuses it, shows nothing of it, and is
 // dropped as its feed would do.
-func (l *life) contradict(s step) error {
+func (l *life) contradict(s step, twice bool) error {
 	if !l.streams() {
 		return nil
 	}
@@ -323,7 +314,7 @@ func (l *life) contradict(s step) error {
 	there := l.past.replay(l.told.To)[key] != nil
 	ch := change{kind: wire.Added, key: modelKeys[key], revision: l.head + 1, object: l.modelObject(key, l.head+1, s.b)}
 	switch {
-	case s.kind == tellTwice:
+	case twice:
 		ch.revision = l.told.To - uint64(s.b%4)
 		if there {
 			ch.kind = wire.Modified
@@ -375,40 +366,20 @@ func (l *life) probe(s step) error {
 func randomSteps(seed uint64) []step {
 	random := rand.New(rand.NewPCG(seed, 6))
 	total := 0
-	for _, w := range weights {
-		total += w
+	for _, kind := range stepKinds {
+		total += kind.weight
 	}
-	steps := []step{{kind: loadState}}
+	steps := []step{{kind: aLoad}}
 	for range random.IntN(stepsAtMost) {
-		s := step{a: byte(random.Uint32()), b: byte(random.Uint32())}
-		for n := random.IntN(total) - weights[0]; n >= 0; n -= weights[s.kind] {
-			s.kind++
+		s, n := step{a: byte(random.Uint32()), b: byte(random.Uint32())}, random.IntN(total)
+		for _, s.kind = range stepKinds {
+			if n -= s.kind.weight; n < 0 {
+				break
+			}
 		}
 		steps = append(steps, s)
 	}
 	return steps
-}
-
-// readSteps reads a history from bytes, three for each step.
-func readSteps(data []byte) []step {
-	var steps []step
-	for ; len(data) >= 3 && len(steps) < fuzzSteps; data = data[3:] {
-		steps = append(steps, step{stepKind(data[0] % byte(stepKinds)), data[1], data[2]})
-	}
-	return steps
-}
-
-func writeSteps(steps []step) []byte {
-	var data []byte
-	for _, s := range steps {
-		data = append(data, byte(s.kind), s.a, s.b)
-	}
-	return data
-}
-
-// story is a history that goes wrong, up to where it does. (The fuzzer finds a shorter one.)
-func story(steps []step, after int, err error) string {
-	return fmt.Sprintf("as bytes %s: %v\n>> %v", hex.EncodeToString(writeSteps(steps[:after+1])), steps[:after+1], err)
 }
 
 // TestHistories lives through random histories (changes, bookmarks, gaps, duplicates,
@@ -424,25 +395,11 @@ func TestHistories(t *testing.T) {
 					for i := first; i < min(first+batch, *histories); i++ {
 						seed := *historySeed + uint64(i) // #nosec G115 -- a count
 						if after, err := relive(randomSteps(seed)); err != nil {
-							t.Fatalf("-snapshot.seed=%d -snapshot.histories=1: %s", seed, story(randomSteps(seed), after, err))
+							t.Fatalf("-snapshot.seed=%d -snapshot.histories=1: %v\n>> %v", seed, randomSteps(seed)[:after+1], err)
 						}
 					}
 				})
 			}
 		})
 	}
-}
-
-// FuzzHistory reads a history from bytes.
-func FuzzHistory(f *testing.F) {
-	for seed := range uint64(20) {
-		f.Add(writeSteps(randomSteps(seed)))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		synctest.Test(t, func(t *testing.T) {
-			if after, err := relive(readSteps(data)); err != nil {
-				t.Fatal(story(readSteps(data), after, err))
-			}
-		})
-	})
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -283,7 +282,7 @@ func (l *life) same(s Snapshot, want [16]*index.Object) error {
 	if got := s.Page(index.Query{}, nil); !slices.Equal(got.Objects, all) || got.Next != "" || got.Counted {
 		return fmt.Errorf("-want +got:\n%s", cmp.Diff(keysOf(all), keysOf(got.Objects)))
 	}
-	return l.question().check(s, all)
+	return l.checkPages(s, all)
 }
 
 func keysOf(objects []*index.Object) (keys []string) {
@@ -293,96 +292,36 @@ func keysOf(objects []*index.Object) (keys []string) {
 	return keys
 }
 
-// question is a walk over pages.
-type question struct {
-	index.Query
-	label, node string // chosen, if not empty
-}
-
-var (
-	modelLabels = map[string]labels.Selector{
-		"odd":   labels.SelectorFromSet(labels.Set{"parity": "odd"}),
-		"even":  labels.SelectorFromSet(labels.Set{"parity": "even"}),
-		"never": labels.SelectorFromSet(labels.Set{"parity": "none"}),
-	}
-	modelNodes = map[string]fields.Selector{
-		"n0": fields.OneTermEqualSelector("spec.nodeName", "n0"),
-		"n1": fields.OneTermEqualSelector("spec.nodeName", "n1"),
-	}
-)
-
-// question makes one of the step's random numbers.
-func (l *life) question() question {
-	draw := func(n uint32) int {
+// checkPages asks for what a label and a field choose, page by page. Numbers of the step say which and how.
+// (Where each page ends is a matter of package index.)
+func (l *life) checkPages(s Snapshot, all []*index.Object) error {
+	draw := func(from ...string) string {
 		l.dice = l.dice*1664525 + 1013904223
-		return int(l.dice >> 8 % n)
+		return from[int(l.dice>>8)%len(from)]
 	}
-	q := question{Query: index.Query{Limit: int64(draw(5)), Newest: draw(2) == 0}}
-	q.Scope.Namespace = []string{"", "", "a", "a-b", "none"}[draw(5)]
-	q.label = []string{"", "", "odd", "even", "never"}[draw(5)]
-	q.node = []string{"", "", "n0", "n1"}[draw(4)]
-	q.Start = []string{"", "", "0", "a", "a/1\x00", "z", "1"}[draw(7)]
-	if q.label != "" {
-		q.Labels = modelLabels[q.label]
+	parity, node := draw("", "odd", "even", "never"), draw("", "", "n0", "n1")
+	q := index.Query{Limit: int64(len(draw("", "1", "12", "123", "1234"))), Newest: draw("", "newest") != ""}
+	if parity != "" {
+		q.Labels = labels.SelectorFromSet(labels.Set{"parity": parity})
 	}
-	if q.node != "" {
-		q.Fields = modelNodes[q.node]
+	if node != "" {
+		q.Fields = fields.OneTermEqualSelector("spec.nodeName", node)
 	}
-	return q
-}
-
-// check reads pages until there is no next one.
-func (q question) check(s Snapshot, all []*index.Object) error {
-	var inScope []*index.Object
-	prefix := q.Scope.Prefix()
-	for _, o := range all {
-		if strings.HasPrefix(o.Key, prefix) {
-			inScope = append(inScope, o)
+	want := slices.DeleteFunc(slices.Clone(all), func(o *index.Object) bool {
+		return parity != "" && o.Labels.Get("parity") != parity || node != "" && o.Fields[0] != node
+	})
+	var got []*index.Object
+	for asked, more := q, true; more; more = asked.Start != "" {
+		page := s.Page(asked, nil)
+		got = append(got, page.Objects...)
+		if asked.Start = page.Next; page.Next != "" && int64(len(page.Objects)) != q.Limit || page.Counted && int(page.Remaining) != len(all)-len(got) {
+			return fmt.Errorf("parity=%q node=%q limit=%d: a page of %d, and %d remain", parity, node, q.Limit, len(page.Objects), page.Remaining)
 		}
 	}
-	for pages := 0; ; pages++ {
-		want := q.page(inScope)
-		got := s.Page(q.Query, nil)
-		if !slices.Equal(got.Objects, want.Objects) || got.Next != want.Next || got.Remaining != want.Remaining || got.Counted != want.Counted {
-			return fmt.Errorf("page %d of limit=%d namespace=%q start=%q label=%q node=%q newest=%v: %v next=%q remaining=%d (%v), want %v next=%q remaining=%d (%v)",
-				pages+1, q.Limit, q.Scope.Namespace, q.Start, q.label, q.node, q.Newest,
-				keysOf(got.Objects), got.Next, got.Remaining, got.Counted, keysOf(want.Objects), want.Next, want.Remaining, want.Counted)
-		}
-		if q.Start = want.Next; q.Start == "" {
-			return nil
-		}
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("parity=%q node=%q limit=%d: -want +got:\n%s", parity, node, q.Limit, cmp.Diff(keysOf(want), keysOf(got)))
 	}
-}
-
-// page is the page that must come of a scope's objects.
-func (q question) page(inScope []*index.Object) index.Page {
-	var page index.Page
-	start := q.Scope.Prefix() + q.Start
-	for i, o := range inScope {
-		if o.Key < start || !q.chooses(o) {
-			continue
-		}
-		page.Objects = append(page.Objects, o)
-		if q.Limit == 0 || int64(len(page.Objects)) < q.Limit {
-			continue
-		}
-		rest := inScope[i+1:]
-		if q.node != "" && q.Newest { // the page ends where the index ends
-			rest = slices.DeleteFunc(slices.Clone(rest), func(o *index.Object) bool { return o.Fields[0] != q.node })
-		}
-		if len(rest) > 0 {
-			page.Next = strings.TrimPrefix(o.Key, q.Scope.Prefix()) + "\x00"
-			if q.label == "" && q.node == "" {
-				page.Remaining, page.Counted = int64(len(rest)), true
-			}
-		}
-		break
-	}
-	return page
-}
-
-func (q question) chooses(o *index.Object) bool {
-	return (q.label == "" || o.Labels.Get("parity") == q.label) && (q.node == "" || o.Fields[0] == q.node)
+	return nil
 }
 
 // modelObject makes an object whose bytes are of a revision and a manner of writing.

@@ -23,29 +23,32 @@ func TestSettle(t *testing.T) {
 		why   reason.Reason
 		anew  bool
 		least time.Duration // the least pause, which nobody can shorten
+		loss  reason.Reason // that is counted
 	}{
 		"the upstream is away":                 {err: errors.New("no route")},
 		"and while it loads":                   {err: errors.New("no route"), loads: true, anew: true},
 		"the stream has ended":                 {},
-		"the history is gone":                  {err: &wire.AnswerError{Code: http.StatusGone}, anew: true},
+		"the history is gone":                  {err: &wire.AnswerError{Code: http.StatusGone}, anew: true, loss: reason.Expired},
 		"a load is slow":                       {err: errSlow, loads: true, anew: true, least: unlikelyRetry},
 		"the upstream wants to be spared":      {err: &wire.AnswerError{Code: http.StatusTooManyRequests, RetryAfter: 40 * time.Second}, least: 40 * time.Second},
-		"the first object of an empty one":     {err: errObject, anew: true},
+		"the first object of an empty one":     {err: errObject, anew: true, loss: reason.FirstObject},
 		"it is not permitted for a moment":     {err: forbidden, after: grace},
-		"it is not permitted":                  {err: forbidden, after: refusalGrace, why: reason.NotPermitted, anew: true, least: time.Second},
-		"the resource is gone":                 {err: &wire.AnswerError{Code: http.StatusNotFound}, why: reason.Warming, anew: true},
-		"it was found to be out of date":       {err: errOutOfDate, anew: true},
-		"a contradiction":                      {err: fmt.Errorf("watch: %w", wire.Inconsistent("twice")), why: reason.Warming, anew: true},
+		"it is not permitted":                  {err: forbidden, after: refusalGrace, why: reason.NotPermitted, anew: true, least: time.Second, loss: reason.NotPermitted},
+		"the resource is gone":                 {err: fmt.Errorf("asking: %w", &wire.AnswerError{Code: http.StatusNotFound}), why: reason.Warming, anew: true, loss: reason.NotFound},
+		"it is not to be had in this form":     {err: &wire.AnswerError{Code: http.StatusNotAcceptable}, why: reason.Form, anew: true, least: unlikelyRetry, loss: reason.Other},
+		"it was found to be out of date":       {err: errOutOfDate, anew: true, loss: reason.Upstream},
+		"a contradiction":                      {err: fmt.Errorf("watch: %w", wire.Inconsistent("twice")), why: reason.Warming, anew: true, loss: reason.Contradiction},
 		"a contradiction in what is loaded":    {err: wire.Inconsistent("twice"), loads: true, anew: true},
 		"what is loaded has another form":      {err: wire.ErrForm, loads: true, anew: true, least: unlikelyRetry},
-		"another past":                         {err: anotherPastError{highest: 10, now: 9}, why: reason.Warming, anew: true, least: Skew},
-		"a form that is unknown":               {err: wire.ErrForm, why: reason.Form, anew: true, least: unlikelyRetry},
-		"no room for what happens":             {err: errFull, why: reason.Memory, anew: true, least: unlikelyRetry},
-		"no room beside what is there already": {err: errFull, loads: true, why: reason.Warming, anew: true},
+		"another past":                         {err: anotherPastError{highest: 10, now: 9}, why: reason.Warming, anew: true, least: Skew, loss: reason.WentBack},
+		"a form that is unknown":               {err: wire.ErrForm, why: reason.Form, anew: true, least: unlikelyRetry, loss: reason.Form},
+		"no room for what happens":             {err: errFull, why: reason.Memory, anew: true, least: unlikelyRetry, loss: reason.Memory},
+		"no room beside what is there already": {err: errFull, loads: true, why: reason.Warming, anew: true, loss: reason.Memory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 			f := &feed{collection: c, retries: retryBackoff(), refusals: refusalBackoff(), misfits: misfitBackoff(), mustLoad: tt.loads}
+			c.life.loaded()
 			now := time.Now()
 			if tt.after > 0 {
 				f.settle(tt.err, now)
@@ -59,8 +62,35 @@ func TestSettle(t *testing.T) {
 				t.Errorf("the past is %q", absence)
 			}
 			if f.mustLoad != tt.anew || least < tt.least || tt.least == 0 && least > 0 {
-				t.Errorf("loaded mustLoad: %v, want %v; after %v, want %v or more", f.mustLoad, tt.anew, least, tt.least)
+				t.Errorf("loaded anew: %v, want %v; after %v, want %v or more", f.mustLoad, tt.anew, least, tt.least)
+			}
+			if losses := c.life.counts.stats().Losses; (len(losses) > 0) != (tt.loss != "") || tt.loss != "" && losses[tt.loss] != 1 {
+				t.Errorf("counted: %v, want one of %q", losses, tt.loss)
 			}
 		})
+	}
+}
+
+// TestWhatIsUnlikelyIsAskedForEverLessOften: what did not fit, what was forbidden, and what had another past.
+func TestWhatIsUnlikelyIsAskedForEverLessOften(t *testing.T) {
+	for err, longest := range map[error]time.Duration{
+		errFull: longestMisfit, &wire.AnswerError{Code: http.StatusForbidden}: unlikelyRetry, errUnproven: longestDoubt,
+	} {
+		f := &feed{
+			collection: liveCollection(Limits{History: time.Minute, Staleness: time.Minute}),
+			retries:    retryBackoff(), misfits: misfitBackoff(), refusals: refusalBackoff(), doubts: doubtBackoff(),
+		}
+		f.drop(reason.Warming, err)
+		last := time.Duration(0)
+		for i := range 10 {
+			_, pause := f.settle(err, time.Now())
+			if pause < last || pause > 3*longest/2 {
+				t.Errorf("%v: pause %d: %v after %v", err, i, pause, last)
+			}
+			last = min(pause, longest)
+		}
+		if last < longest {
+			t.Errorf("%v: at last %v", err, last)
+		}
 	}
 }

@@ -1,86 +1,69 @@
 package snapshot
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/checks"
-	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 )
-
-// never is no self-check.
-const never = 0
 
 // TestVerify: when other API servers answer, all that was loaded before is compared, and answered
 // meanwhile. What differs is loaded anew, and dropped at once if it is another state.
 func TestVerify(t *testing.T) {
-	times := func(n, code int) func(*checked) {
-		return func(c *checked) {
-			c.instead = func(*http.Request) (int, string) {
-				if n--; n < 0 {
-					return 0, ""
-				}
-				return code, ""
-			}
-		}
-	}
+	const first, second, third = "bytes ", "bytes n/0499\x00", "bytes n/0999\x00"
 	for name, tt := range map[string]struct {
-		happens func(*checked)
+		happens func(*checked, *Collection)
 		ago     time.Duration // the API servers changed
-		asked   string        // the first bytes of the pages that are compared, or "some"
+		asked   []string      // the pages that are compared; nil: some
 		loads   int           // more than the first, in twenty minutes
 		within  time.Duration // the first of them; it is answered until then
 		dropped bool
 	}{
-		"nothing is wrong": {happens: func(*checked) {}, asked: "0 5 9"},
-		"loaded since":     {happens: func(*checked) {}, ago: time.Hour},
+		"nothing is wrong": {asked: []string{first, second, third}},
+		"loaded since":     {ago: time.Hour, asked: []string{}},
 		"other bytes": {
-			happens: func(c *checked) { c.writtenAs("n/1100", "by default") }, // on the last page
-			asked:   "0 5 9 9", loads: 1, within: Skew + 10*time.Second,
-		},
-		"shards are not known": {
-			happens: func(c *checked) {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				c.shards = false
-			},
-			asked: "some", loads: 1, within: Skew + 10*time.Second,
+			happens: func(_ *checked, c *Collection) { corrupt(c, aByte) },
+			asked:   []string{first, second, third, third}, loads: 1, within: Skew + 10*time.Second,
 		},
 		"another state": {
-			happens: func(c *checked) {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				delete(c.objects, "n/1100")
-			},
-			asked: "some", loads: 1, within: Skew, dropped: true,
+			happens: func(_ *checked, c *Collection) { corrupt(c, isMissing) },
+			loads:   1, within: Skew, dropped: true,
 		},
 		"gone, then there": {
-			happens: func(c *checked) {
-				gone := false
-				c.instead = func(r *http.Request) (int, string) {
-					if was := gone; !was && r.URL.Query().Get("continue") != "" {
-						gone = true
-						return http.StatusGone, ""
+			happens: func(c *checked, _ *Collection) {
+				gone := times(1, http.StatusGone, "")
+				c.answers(func(r *http.Request) (int, string) {
+					if r.URL.Query().Has("continue") {
+						return gone(r)
 					}
 					return 0, ""
-				}
+				})
 			},
-			asked: "0 5 5 9",
+			asked: []string{first, second, second, third},
 		},
-		"busy for a while": {happens: times(3, http.StatusTooManyRequests), asked: "0 0 0 0 5 9"},
-		"never answered":   {happens: times(1e6, http.StatusInternalServerError), asked: "some", loads: 1, within: verifyFor + time.Minute},
+		"busy for a while": {
+			happens: func(c *checked, _ *Collection) { c.answers(times(3, http.StatusTooManyRequests, "")) },
+			asked:   []string{first, first, first, first, second, third},
+		},
+		"never answered": {
+			happens: func(c *checked, _ *Collection) { c.answers(times(1e6, http.StatusInternalServerError, "")) },
+			loads:   1, within: verifyFor + time.Minute,
+		},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			c := newCheckedEvery(t, newLibrary(1200), never)
+			c := newChecked(t, 1200, never)
 			was := c.use(t)
-			tt.happens(c)
+			if tt.happens != nil {
+				tt.happens(c, was)
+			}
 			begun := time.Now()
 			if tt.ago > 0 {
 				c.collections.mustVerify(Scope{}, time.Now().Add(-tt.ago))
@@ -98,19 +81,8 @@ func TestVerify(t *testing.T) {
 					t.Fatalf("after %v: %q; log:\n%s", time.Since(begun), why, c.log)
 				}
 			}
-			var pages []string
-			for _, asked := range c.asked() {
-				page := "0"
-				if _, from, found := strings.Cut(asked, ":n/0"); found {
-					page = from[:1]
-					if page == "4" {
-						page = "5"
-					}
-				}
-				pages = append(pages, page)
-			}
-			if got := strings.Join(pages, " "); got != tt.asked && tt.asked != "some" {
-				t.Errorf("compared pages %q, want %q", got, tt.asked)
+			if tt.asked != nil {
+				expect.Same(t, tt.asked, c.requests())
 			}
 			if c.loaded() != 1+tt.loads || loaded > tt.within || tt.loads > 0 && tt.within > time.Minute && loaded < verifyFor {
 				t.Errorf("loaded %d times, again after %v; log:\n%s", c.loaded(), loaded, c.log)
@@ -118,61 +90,72 @@ func TestVerify(t *testing.T) {
 			if dropped := was.whyRetired() != reason.None; dropped != tt.dropped {
 				t.Errorf("dropped: %t", dropped)
 			}
-			if wrong := c.collections.checks.Stats(c.resource).Mismatches; (wrong > 0) != tt.dropped {
+			if wrong := c.collections.checks.Stats(widgets).Mismatches; (wrong > 0) != tt.dropped {
 				t.Errorf("%d mismatches: what API servers write differently is no mistake", wrong)
 			}
-			s, _ := c.use(t).Latest(t.Context(), 0)
-			got := s.Page(index.Query{}, nil).Objects
-			if len(got) != len(c.objects) {
-				t.Fatalf("%d objects, want %d", len(got), len(c.objects))
-			}
-			for _, o := range got {
-				if string(o.Bytes) != c.item(o.Key, false) {
-					t.Errorf("%s, want %s", o.Bytes, c.item(o.Key, false))
-				}
-			}
+			c.expectRight(t)
 		})
 	}
+}
+
+// TestVerifyShards: where an API server does not know shards any more, which it knew when the state was
+// loaded, it is loaded anew.
+func TestVerifyShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &upstream{revision: 9}
+		u.meddle = func(r *http.Request, kind string) (time.Duration, *http.Response) {
+			shards := fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
+			switch q := r.URL.Query(); {
+			case kind != "list" || !q.Has("shardSelector"):
+				return 0, nil
+			case q.Get("limit") == strconv.Itoa(sample):
+				return 0, answered(r, http.StatusOK, u.list(9, `,"continue":"x","remainingItemCount":1`+shards, itemA))
+			}
+			return 0, answered(r, http.StatusOK, u.list(9, shards, itemA, itemB))
+		}
+		all := collectionsOf(t, u)
+		c := expectUse(t, "at first", all, configMaps, reason.None)
+		all.Verify("an API server announced itself")
+		time.Sleep(time.Minute)
+		u.mu.Lock()
+		u.meddle = nil
+		u.mu.Unlock()
+		if u.loads != 1 {
+			t.Errorf("nothing has changed, and it was loaded %d times", u.loads)
+		}
+		all.Verify("another one did")
+		time.Sleep(verifyRest + Skew)
+		synctest.Wait()
+		if _, why := c.Latest(t.Context(), 9); u.loads != 2 || why != reason.None {
+			t.Errorf("loaded %d times: %q", u.loads, why)
+		}
+	})
 }
 
 // TestVerifiedAfterADefinitionChanged: what was loaded since may be of an API server that was slow to
 // learn of the change. So all of it is compared, once, when every API server has learnt of it.
 func TestVerifiedAfterADefinitionChanged(t *testing.T) {
-	for name, slow := range map[string]bool{"loaded from a slow API server": true, "nothing is wrong": false} {
-		inBubble(t, name, func(t *testing.T) {
-			c := newCheckedEvery(t, newLibrary(1200), never)
-			change := c.definitionChanged()
-			c.collections.Invalidate(change)
-			time.Sleep(change.Until.after / 2)
-			c.collections.Invalidate(change)
-			time.Sleep(change.Until.after)
-			c.use(t)
-			synctest.Wait()
-			if slow {
-				c.writtenAs("n/1100", "by default") // on the last page
-			}
-			time.Sleep(lagging - time.Second)
-			if asked := c.asked(); len(asked) != 0 {
-				t.Errorf("compared while API servers may not know of it: %q", asked)
-			}
-			time.Sleep(10 * time.Minute)
-			pages, loads := []string{media.JSONType + " ", media.JSONType + " 1210:n/0499\x00", media.JSONType + " 1210:n/0999\x00"}, 2
-			if slow {
-				pages, loads = append(pages, pages[2]), 3 // confirmed
-			}
-			expect.Same(t, pages, c.asked())
-			if c.loaded() != loads {
-				t.Errorf("loaded %d times, want %d; log:\n%s", c.loaded(), loads, c.log)
-			}
-			s, absence := c.use(t).Latest(t.Context(), 0)
-			if absence != reason.None {
-				t.Fatalf("afterwards: %q", absence)
-			}
-			if o, found := s.tree.Get("n/1100"); !found || string(o.Bytes) != c.item("n/1100", false) {
-				t.Errorf("afterwards: %s, want %s", o.Bytes, c.item("n/1100", false))
-			}
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newChecked(t, 1200, never)
+		change := c.definitionChanged()
+		c.collections.Invalidate(change)
+		time.Sleep(change.Until.after / 2)
+		c.collections.Invalidate(change)
+		time.Sleep(change.Until.after)
+		again := c.use(t)
+		synctest.Wait()
+		corrupt(again, aByte)
+		time.Sleep(lagging - time.Second)
+		if asked := c.requests(); len(asked) != 0 {
+			t.Errorf("compared while API servers may not know of it: %q", asked)
+		}
+		time.Sleep(10 * time.Minute)
+		expect.Same(t, []string{"bytes ", "bytes n/0499\x00", "bytes n/0999\x00", "bytes n/0999\x00"}, c.requests()) // confirmed
+		if c.loaded() != 3 {
+			t.Errorf("loaded %d times; log:\n%s", c.loaded(), c.log)
+		}
+		c.expectRight(t)
+	})
 }
 
 // TestVerifiedInOrder: eager collections first, each once at a time, and again where there is more doubt

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -52,81 +51,57 @@ func TestRevisionsThatGoBack(t *testing.T) {
 	c = liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	floor := c.floor()
 	expect.NoError(t, c.progress(20))
-	// The stream may pass a read that is under way; that is no step back.
-	if err := c.observe(15, floor); err != nil || !c.expect(probed{15, c.at(time.Now())}) {
-		t.Errorf("a read that the stream has passed: %v", err)
-	}
-	if err := c.observe(25, c.floor()); err != nil || c.expect(probed{25, c.at(time.Now())}) {
-		t.Errorf("a read ahead of the stream: %v", err)
-	}
-	if got := c.floor(); got != 25 {
-		t.Errorf("the floor is %d, want what was read, 25", got)
+	if err := c.observe(15, floor); err != nil {
+		t.Errorf("a read that the stream has passed while it was under way: %v", err)
 	}
 }
 
-func TestWaitIsBoundedAndTellsTheFeed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute, Wait: 100 * time.Millisecond})
-		begun := time.Now()
-		if _, absence := c.Latest(t.Context(), 11); absence != reason.NotProven {
-			t.Errorf("got %q, want %q", absence, reason.NotProven)
+// TestWaitsAreBounded: who names a revision that the feed has not reached waits for it for a time, which the
+// feed is told of; but nobody waits for one that cannot come soon.
+func TestWaitsAreBounded(t *testing.T) {
+	const wait, moment = time.Second, 50 * time.Millisecond
+	for name, tt := range map[string]struct {
+		revision uint64
+		then     func(c *Collection, leave func()) // after a moment
+		waited   time.Duration
+		want     reason.Reason
+	}{
+		"it is there":                         {revision: 10},
+		"the next one":                        {revision: 11, waited: wait, want: reason.NotProven},
+		"the next one, and it comes":          {revision: 11, waited: moment, then: func(c *Collection, _ func()) { _ = c.progress(12) }},
+		"the next one, and who asks has left": {revision: 11, waited: moment, want: reason.NotProven, then: func(_ *Collection, leave func()) { leave() }},
+		"the last that may come soon":         {revision: 10 + farAhead, waited: wait, want: reason.NotProven},
+		"one more":                            {revision: 11 + farAhead, want: reason.NotProven},
+		"the last that there can be":          {revision: 1<<63 - 1, want: reason.NotProven},
+	} {
+		for kind, ask := range map[string]func(*Collection, context.Context, uint64) (Snapshot, reason.Reason){
+			"newer than": (*Collection).Latest,
+			"exactly":    (*Collection).Exact,
+			"following": func(c *Collection, ctx context.Context, rev uint64) (Snapshot, reason.Reason) {
+				return c.Follow(ctx, rev, true, wait)
+			},
+		} {
+			inBubble(t, name+", "+kind, func(t *testing.T) {
+				c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute, Wait: wait})
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				if tt.then != nil {
+					time.AfterFunc(moment, func() { tt.then(c, leave) })
+				}
+				asked := time.Now()
+				if _, why := ask(c, ctx, tt.revision); why != tt.want || time.Since(asked) != tt.waited {
+					t.Errorf("%q after %v, want %q after %v", why, time.Since(asked), tt.want, tt.waited)
+				}
+				select {
+				case <-c.probeRequests:
+				default:
+					if tt.waited == wait {
+						t.Error("the feed was not told")
+					}
+				}
+			})
 		}
-		if waited := time.Since(begun); waited != c.limits.Wait {
-			t.Errorf("waited %v, want %v", waited, c.limits.Wait)
-		}
-		select {
-		case <-c.probeRequests:
-		default:
-			t.Error("the feed was not told")
-		}
-
-		time.AfterFunc(50*time.Millisecond, func() {
-			if err := c.progress(12); err != nil {
-				t.Error(err)
-			}
-		})
-		begun = time.Now()
-		snap, absence := c.Exact(t.Context(), 12)
-		if absence != reason.None || snap.Revision != 12 || time.Since(begun) != 50*time.Millisecond {
-			t.Errorf("got %q at %d after %v, want the state at 12 after 50ms", absence, snap.Revision, time.Since(begun))
-		}
-
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Millisecond, cancel)
-		begun = time.Now()
-		if _, absence := c.Exact(ctx, 13); absence != reason.NotProven || time.Since(begun) != time.Millisecond {
-			t.Errorf("a client that left: %q after %v", absence, time.Since(begun))
-		}
-	})
-}
-
-func TestByteBound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCollection(Resource{}, Limits{History: time.Hour, Staleness: time.Hour}, &budget.Bound{Limit: 100_000}, nil, &freshness.Numbers{})
-		state := index.NewTree(false)
-		o := &index.Object{Key: "ns/a", Revision: 1, Bytes: make([]byte, 1000)}
-		state.Set(o)
-		c.budget.Add(o.Size())
-		c.open(complete{state: state, size: o.Size(), revision: 1, frame: wire.FixedFrame("PodList", "v1"), Probe: c.probes.Next()})
-		for rev := uint64(2); rev < 500; rev++ {
-			time.Sleep(time.Minute)
-			err := c.apply(change{kind: wire.Modified, key: "ns/a", revision: rev, object: &index.Object{Key: "ns/a", Revision: rev, Bytes: make([]byte, 1000)}})
-			expect.NoError(t, err)
-			if c.budget.Full() {
-				t.Fatalf("revision %d: %d bytes are stored, the bound is %d", rev, c.budget.Used.Load(), c.budget.Limit)
-			}
-			if _, absence := c.view.Load().exact(rev); absence != reason.None {
-				t.Fatalf("revision %d: %s", rev, absence)
-			}
-		}
-		if from := c.view.Load().From; from == 1 {
-			t.Error("the history was never shortened")
-		}
-		big := &index.Object{Key: "ns/a", Revision: 600, Bytes: make([]byte, 200_000)}
-		if err := c.apply(change{kind: wire.Modified, key: "ns/a", revision: 600, object: big}); !errors.Is(err, errFull) {
-			t.Errorf("what does not fit at all: %v, want %v", err, errFull)
-		}
-	})
+	}
 }
 
 // whyRetired says why the collection was given up; None if it was not.
@@ -135,32 +110,6 @@ func (c *Collection) whyRetired() reason.Reason {
 		return v.absence
 	}
 	return reason.None
-}
-
-// TestRetired: what was looked up in a collection before it was given up can be told from what
-// holds.
-func TestRetired(t *testing.T) { synctest.Test(t, testRetired) }
-
-func testRetired(t *testing.T) {
-	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-	if why := c.whyRetired(); why != reason.None {
-		t.Errorf("a live one: %q", why)
-	}
-	c.drop(reason.Warming)
-	if why := c.whyRetired(); why != reason.None {
-		t.Errorf("one that lost its state: %q", why)
-	}
-	c.retire(reason.Upstream)
-	c.retire(reason.Memory)
-	c.load(index.NewTree(false), 99)
-	c.drop(reason.Warming)
-	if why := c.whyRetired(); why != reason.Upstream {
-		t.Errorf("one that was given up: %q, want %q", why, reason.Upstream)
-	}
-	asked := time.Now()
-	if why := c.AwaitLoad(t.Context(), time.Minute, false); why != reason.Upstream || time.Since(asked) != 0 {
-		t.Errorf("a state that will not come is waited for: %q after %v", why, time.Since(asked))
-	}
 }
 
 // TestDoubt: what was taken from a collection, and is still to be written, must be what it would
@@ -189,6 +138,12 @@ func TestDoubt(t *testing.T) {
 		"the stream ends":    {func(c *Collection) { c.follows(false) }, reason.None, reason.None},
 		"all is dropped":     {func(c *Collection) { c.drop(reason.Warming) }, reason.Warming, reason.Warming},
 		"it is given up":     {func(c *Collection) { c.retire(reason.Upstream) }, reason.Upstream, reason.Upstream},
+		"it is given up, and its feed does not know yet": {func(c *Collection) {
+			c.retire(reason.Upstream)
+			c.retire(reason.Memory)
+			c.load(index.NewTree(false), 10)
+			c.drop(reason.Warming)
+		}, reason.Upstream, reason.Upstream},
 		"dropped, and read anew": {func(c *Collection) {
 			c.drop(reason.Warming)
 			c.load(index.NewTree(false), 99)
@@ -208,26 +163,4 @@ func TestDoubt(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestFarAhead: nobody waits for a revision that cannot come soon.
-func TestFarAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const wait = time.Second
-		c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute, Wait: wait})
-		for rev, want := range map[uint64]time.Duration{10: 0, 11: wait, 10 + farAhead: wait, 11 + farAhead: 0, 1<<63 - 1: 0} {
-			for name, ask := range map[string]func(context.Context, uint64) (Snapshot, reason.Reason){
-				"newer than": c.Latest,
-				"exactly":    c.Exact,
-				"following": func(ctx context.Context, rev uint64) (Snapshot, reason.Reason) {
-					return c.Follow(ctx, rev, true, wait)
-				},
-			} {
-				asked := time.Now()
-				if _, why := ask(t.Context(), rev); (why == reason.NotProven) != (rev > 10) || time.Since(asked) != want {
-					t.Errorf("%s %d: %q after %v, want %v", name, rev, why, time.Since(asked), want)
-				}
-			}
-		}
-	})
 }

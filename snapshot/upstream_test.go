@@ -1,0 +1,282 @@
+package snapshot
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
+)
+
+// upstream is an API server in memory with two config maps, for what a real one cannot be made
+// to do in a bubble of fake time. Its watches are the test's.
+type upstream struct {
+	// watch answers the n-th watch that goes on from a state, that of a load too: lines, and then nothing
+	// until its timeout, unless the last says that it is cut, or is no whole line. nil: nothing.
+	watch func(n int, from uint64) []string
+	// beside is what short watches tell after a second; nil: they are watches like all others.
+	beside func(from string) string
+	// meddle, if it is not nil, says of each request for how long its answer is held back, and what is
+	// answered in its place, if that is not nil. It may change the upstream.
+	meddle meddling
+	// changes: right after the first load, at revision 7, b changes at revision 8, and the upstream is at 9
+	// then. So there is an event from which a watch can be resumed.
+	changes bool
+	// past is what a watch tells that begins before that change; nil: the same once more.
+	past []string
+	// tells is what watches that last tell every second, or after each of these pauses.
+	tells  string
+	pauses time.Duration
+
+	mu       sync.Mutex
+	revision uint64
+	// What was answered: loads, watches that go on from a state, those of loads, too, probes, and short
+	// watches beside a stream.
+	loads, watches, probes, besides int
+}
+
+// meddling is what becomes of a request of a kind.
+type meddling func(r *http.Request, kind string) (hold time.Duration, instead *http.Response)
+
+const (
+	itemA = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}`
+	itemB = `{"metadata":{"name":"b","namespace":"n","resourceVersion":"7"}}`
+	// itemC is not there at first.
+	itemC = `{"metadata":{"name":"c","namespace":"n","resourceVersion":"12"}}`
+)
+
+// itemBAt is itemB, last changed at a revision.
+func itemBAt(revision uint64) string {
+	return strings.Replace(itemB, `"7"`, fmt.Sprintf(`"%d"`, revision), 1)
+}
+
+// aStatus is an error of an API server.
+const aStatus = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"etcdserver: leader changed","code":500}`
+
+// inStream is an error as a watch sends it.
+func inStream(code int) string {
+	return fmt.Sprintf(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","code":%d}}`+"\n", code)
+}
+
+// cut, as the last line of a watch, ends it there: without an error, as a server does that is shut
+// down.
+const cut = "<cut>"
+
+// inEvent is an item as a watch sends it.
+func inEvent(kind, item string) string {
+	return `{"type":"` + kind + `","object":{"kind":"ConfigMap","apiVersion":"v1",` + item[1:] + "}\n"
+}
+
+func bookmark(rev uint64, more string) string {
+	return fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s}}}`+"\n", rev, more)
+}
+
+// endsInitial is what the bookmark after the initial events has more.
+const endsInitial = `,"annotations":{"k8s.io/initial-events-end":"true"}`
+
+// kindOf says what a request of a feed is.
+func kindOf(r *http.Request) string {
+	switch q := r.URL.Query(); {
+	case q.Has("sendInitialEvents"):
+		return "load"
+	case q.Has("watch") && q.Has("fieldSelector"):
+		return "watch of one"
+	case q.Has("watch") && q.Get("timeoutSeconds") == "3":
+		return "short watch"
+	case q.Has("watch"):
+		return "watch"
+	case q.Has("fieldSelector") && q.Get("resourceVersionMatch") == "":
+		return "probe"
+	}
+	return "list"
+}
+
+// RoundTrip implements http.RoundTripper.
+func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
+	if u.meddle != nil {
+		u.mu.Lock()
+		hold, instead := u.meddle(r, kindOf(r))
+		u.mu.Unlock()
+		if !clock.Sleep(r.Context(), hold) {
+			return nil, r.Context().Err()
+		}
+		if instead != nil {
+			return instead, nil
+		}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	query := r.URL.Query()
+	from, _ := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
+	switch kind := kindOf(r); kind {
+	case "load":
+		if query.Has("fieldSelector") { // to learn how it ends
+			return u.lasting(r, bookmark(u.revision, endsInitial), "", time.Hour), nil
+		}
+		u.loads++
+		state := inEvent("ADDED", itemA) + inEvent("ADDED", u.itemB(u.loads > 1)) + bookmark(u.revision, endsInitial)
+		if u.changes && u.loads == 1 {
+			u.revision = 9
+			state += inEvent("MODIFIED", itemBAt(8))
+		}
+		return u.follow(r, state, u.revision), nil
+	case "watch of one":
+		return answered(r, http.StatusOK, inEvent("ADDED", itemA)), nil
+	case "watch", "short watch":
+		if kind == "short watch" && u.beside != nil {
+			u.besides++
+			return u.lasting(r, "", u.beside(query.Get("resourceVersion")), time.Second), nil
+		}
+		return u.follow(r, "", from), nil
+	case "probe":
+		u.probes++
+		return answered(r, http.StatusOK, u.list(u.revision, "")), nil
+	}
+	switch {
+	case query.Get("limit") == strconv.Itoa(sample):
+		return answered(r, http.StatusOK, u.list(u.revision, `,"continue":"x","remainingItemCount":1`, itemA)), nil
+	case from > 0: // to prove the load
+		return answered(r, http.StatusOK, u.list(from, "", itemA, u.itemB(from > 7))), nil
+	}
+	return answered(r, http.StatusOK, u.list(u.revision, "", itemA, u.itemB(true))), nil
+}
+
+// itemB is the object b as it was loaded first, or later.
+func (u *upstream) itemB(later bool) string {
+	if u.changes && later {
+		return itemBAt(8)
+	}
+	return itemB
+}
+
+// follow answers a watch that goes on from a state, which may have come before.
+func (u *upstream) follow(r *http.Request, state string, from uint64) *http.Response {
+	u.watches++
+	var told []string
+	switch again := u.changes && from < 8 && state == ""; {
+	case again && u.past != nil:
+		told = u.past
+	case again:
+		told = []string{inEvent("MODIFIED", itemBAt(8)), bookmark(9, "")}
+	case u.watch != nil:
+		told = u.watch(u.watches, from)
+	}
+	body, isCut := strings.CutSuffix(state+strings.Join(told, ""), cut)
+	if isCut || body != "" && !strings.HasSuffix(body, "\n") {
+		return answered(r, http.StatusOK, body)
+	}
+	return u.lasting(r, body, u.tells, max(time.Second, u.pauses))
+}
+
+func (u *upstream) list(rev uint64, more string, items ...string) string {
+	return fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}`+"\n", rev, more, strings.Join(items, ","))
+}
+
+// answered is an answer.
+func answered(r *http.Request, code int, body string) *http.Response {
+	return inJSON(r, code, io.NopCloser(strings.NewReader(body)))
+}
+
+func inJSON(r *http.Request, code int, body io.ReadCloser) *http.Response {
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {media.JSONType}}, Body: body, Request: r}
+}
+
+// busy is an error of an API server, which says when to come again.
+func busy(r *http.Request, code int, after string) *http.Response {
+	answer := answered(r, code, aStatus)
+	answer.Header.Set("Retry-After", after)
+	return answer
+}
+
+// lasting is an answer that says something, and then the same after each pause, until the timeout of the
+// watch.
+func (u *upstream) lasting(r *http.Request, said, every string, pause time.Duration) *http.Response {
+	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
+	if err != nil {
+		panic(err)
+	}
+	in, out := io.Pipe()
+	go func() {
+		over := time.Now().Add(time.Duration(seconds) * time.Second)
+		for time.Now().Before(over) {
+			if !clock.Sleep(r.Context(), min(pause, time.Until(over))) {
+				_ = out.CloseWithError(r.Context().Err())
+				return
+			}
+			if every != "" {
+				_, _ = io.WriteString(out, every) // which nobody may read
+			}
+		}
+		_ = out.Close()
+	}()
+	return inJSON(r, http.StatusOK, struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(strings.NewReader(said), in), in})
+}
+
+// inBubble runs a test by its name, in a bubble of time of its own.
+func inBubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+func resourceNamed(name string) Resource {
+	return Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name}, Namespaced: true, Representation: media.JSON}
+}
+
+var configMaps = resourceNamed("configmaps")
+
+// collectionsOf returns collections of u.
+func collectionsOf(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
+	t.Helper()
+	config := Config{
+		Client: &http.Client{Transport: u},
+		Base:   &url.URL{Scheme: "https", Host: "upstream"},
+		Limits: Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
+		Log:    slog.New(slog.DiscardHandler),
+	}
+	for _, change := range changes {
+		change(&config)
+	}
+	c := NewCollections(config)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// fed runs a collection on u for a time and returns it.
+func fed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
+	t.Helper()
+	return fedWith(t, u, d, Settings{})
+}
+
+// watched is fed, and clients may follow the collection.
+func watched(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
+	t.Helper()
+	return fedWith(t, u, d, Settings{Watches: true})
+}
+
+func fedWith(t *testing.T, u http.RoundTripper, d time.Duration, settings Settings) *Collection {
+	t.Helper()
+	c, absence := collectionsOf(t, u, func(c *Config) {
+		c.Settings = func(schema.GroupVersionResource) Settings { return settings }
+	}).Use(configMaps)
+	if absence != reason.None {
+		t.Fatal(absence)
+	}
+	time.Sleep(d)
+	synctest.Wait()
+	return c
+}

@@ -42,26 +42,21 @@ func NewClients(cfg *rest.Config) (Clients, error) {
 
 // Lister lists and watches a resource as one of the clients does.
 type Lister struct {
-	List    func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	example runtime.Object
 }
 
-// Listers returns those of a resource by client: "dynamic", "metadata" and, of pods and config maps,
-// "typed".
+// Listers returns those of a resource by client: "dynamic", "metadata" and, of pods, "typed".
 func (c Clients) Listers(r schema.GroupVersionResource) map[string]Lister {
 	untyped, partial := c.Dynamic.Resource(r), c.Metadata.Resource(r)
 	all := map[string]Lister{
 		"dynamic":  {lists(untyped.List), untyped.Watch, &unstructured.Unstructured{}},
 		"metadata": {lists(partial.List), partial.Watch, &metav1.PartialObjectMetadata{}},
 	}
-	switch r {
-	case corev1.SchemeGroupVersion.WithResource("pods"):
+	if r == corev1.SchemeGroupVersion.WithResource("pods") {
 		pods := c.Typed.CoreV1().Pods("")
 		all["typed"] = Lister{lists(pods.List), pods.Watch, &corev1.Pod{}}
-	case corev1.SchemeGroupVersion.WithResource("configmaps"):
-		maps := c.Typed.CoreV1().ConfigMaps("")
-		all["typed"] = Lister{lists(maps.List), maps.Watch, &corev1.ConfigMap{}}
 	}
 	return all
 }
@@ -84,7 +79,7 @@ func (l Lister) Informer(pages bool, labels string) cache.SharedIndexInformer {
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = labels
-			return l.List(ctx, o)
+			return l.list(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = labels

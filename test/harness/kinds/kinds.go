@@ -71,9 +71,6 @@ func Touch(value string) Fields {
 // Definitions is the path of all CustomResourceDefinitions.
 const Definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// DefinitionPath is that of a custom kind's definition.
-func (k Kind) DefinitionPath() string { return Definitions + "/" + k.Plural + "." + k.Group() }
-
 // Definition of a custom kind, with these versions; without any, v1 with objects that may hold
 // anything.
 func (k Kind) Definition(versions ...any) Fields {

@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
@@ -31,6 +33,9 @@ func checkParse(t *testing.T, r *http.Request) {
 		if !slices.Contains(reason.Forwarding(), why) {
 			t.Errorf("unknown reason %q", why)
 		}
+		if got.Labels == nil || got.Fields == nil {
+			t.Errorf("selectors %v and %v", got.Labels, got.Fields)
+		}
 		return
 	}
 
@@ -41,7 +46,7 @@ func checkParse(t *testing.T, r *http.Request) {
 	}
 	info, err := RequestInfo(r.Method, r.URL)
 	expect.NoError(t, err)
-	if !info.IsResourceRequest || info.Verb != "list" || info.Name != got.Name || info.Subresource != "" ||
+	if !info.IsResourceRequest || info.Verb != got.Verb() || info.Name != got.Name || info.Subresource != "" ||
 		info.APIGroup != got.Group || info.APIVersion != got.Version || info.Resource != got.Resource || info.Namespace != got.Namespace ||
 		info.LabelSelector != got.LabelSelector || info.FieldSelector != got.FieldSelector {
 		t.Errorf("parsed as %+v, upstream as %+v", got, info)
@@ -58,9 +63,14 @@ func checkParse(t *testing.T, r *http.Request) {
 		Limit:                options.Limit,
 	}
 	expect.Same(t, upstream, got.Options)
-	if options.Watch || options.SendInitialEvents != nil {
-		t.Errorf("the upstream reads more from %q: %+v", r.RequestURI, options)
+	ofWatch := WatchOptions{Bookmarks: options.AllowWatchBookmarks && options.Watch}
+	if options.SendInitialEvents != nil {
+		ofWatch.SendInitialEvents = strconv.FormatBool(*options.SendInitialEvents)
 	}
+	if options.TimeoutSeconds != nil && options.Watch {
+		ofWatch.Timeout = time.Duration(*options.TimeoutSeconds) * time.Second
+	}
+	expect.Same(t, ofWatch, got.WatchOptions)
 	if options.LabelSelector == nil {
 		options.LabelSelector = labels.Everything()
 	}
@@ -71,24 +81,22 @@ func checkParse(t *testing.T, r *http.Request) {
 		t.Errorf("selectors %q and %q, upstream %q and %q", got.Labels, got.Fields, options.LabelSelector, options.FieldSelector)
 	}
 
-	checkAccept(t, r.Header["Accept"])
+	checkAccept(t, r.Header["Accept"], got.Watch)
+	if got.Watch {
+		checkWatchWithUpstream(t, got.Options, got.WatchOptions)
+		return
+	}
 	checkPretty(t, r, got)
 	checkWithUpstream(t, got.Options, decide(got.Options))
 }
 
 func FuzzParse(f *testing.F) {
-	token := url.QueryEscape(EncodeContinue(4711, goodStart))
+	for _, text := range understood {
+		f.Add(text)
+	}
 	for _, text := range []string{
-		get("/api/v1/pods", alice),
-		get("/api/v1/namespaces/ns/pods?limit=500&resourceVersion=0", alice, "Accept: application/json, */*\r\nAccept-Encoding: gzip\r\n"),
-		get("/apis/apps/v1/deployments?resourceVersion=5&resourceVersionMatch=Exact", alice, "User-Agent: x\r\nConnection: close\r\n"),
-		get("/apis/example.com/v1/namespaces/ns/things?limit=5&continue="+token, alice),
-		get("/api/v1/namespaces/ns/namespaces?watch=0", alice),
-		get("/api/v1/watch/pods?timeout=1s&timeoutSeconds=5&allowWatchBookmarks=true", alice),
 		get("//api/v1/p%6fds/?fieldSelector=metadata.name%3dx&labelSelector=a", alice),
-		get("/api/v1/namespaces/ns/pods?fieldSelector=spec.nodeName%3dn,metadata.name%3d%3dx&labelSelector=a+in+(b,c),!d", alice),
-		get("/api/v1/pods?pretty=false&limit=5", alice, "User-Agent: curl/8\r\nAccept: */*\r\n"),
-		get("/api/v1/pods?pretty=1;a=b", "Impersonate-User: bob\r\n"),
+		get("/api/v1/pods?pretty=1;a=b", "Impersonate-User: bob\r\n", "User-Agent: curl/8\r\n"),
 		get("http://listproxy/api/v1/pods", "Authorization: a\r\nAuthorization: b\r\n"),
 		"GET /api/v1/pods HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 	} {
@@ -113,12 +121,13 @@ func FuzzTarget(f *testing.F) {
 		{"/api/v1/namespaces/ns/pods", "labelSelector=a+in+(b,c),!d&fieldSelector=metadata.name%3dx"},
 		{"/api/v1/watch/pods", "watch=0&watch=1"},
 		{"/api/v1/namespaces/ns/pods", "watch=false&timeout=5m&timeoutSeconds=5"},
+		{"/api/v1/namespaces/ns/pods", "watch=1&timeout=5m&timeoutSeconds=5&resourceVersion=7"},
 		{"/api/v1//pods", "limit=05"},
 		{"/api/v1/namespaces/%6es/pods", "limit=+5"},
 		{"/api/v1/pods/", "a=b;c=d"},
 		{"/api/v1/namespaces/../pods", "%6cimit=5"},
 		{"/api/v1/namespaces/a%2fb/pods", "resourceVersion=0&resourceVersion=5"},
-		{"/api/v1/pods", "sendInitialEvents=true&allowWatchBookmarks=true"},
+		{"/api/v1/pods", "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"},
 		{"/api/v1/pods", "shardSelector=x&pretty=0"},
 	} {
 		f.Add(target[0], target[1])

@@ -41,44 +41,30 @@ func TestAllAreKnown(t *testing.T) {
 	expect.Same(t, declared, known)
 }
 
-// TestReasonsAreWords: a Reason is written as it is into a structured header (RFC 8941 token) and
-// into metric labels.
-func TestReasonsAreWords(t *testing.T) {
+// TestReasons: each is written as it is into a structured header (RFC 8941 token) and into metric labels. What is
+// forwarded is explained in one sentence and in a few words, each unlike all others, and there is something to do.
+func TestReasons(t *testing.T) {
 	word := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
-	for name, reasons := range map[string][]Reason{"forwarding": Forwarding(), "losses": Losses()} {
-		seen := map[Reason]bool{}
-		for _, r := range reasons {
-			if !word.MatchString(string(r)) {
-				t.Errorf("%s: %q is not a lower-case word", name, r)
+	for name, list := range map[string]func() []Reason{"forwarding": Forwarding, "losses": Losses} {
+		all := list()
+		for i, r := range all {
+			if !word.MatchString(string(r)) || slices.Contains(all[:i], r) {
+				t.Errorf("%s: %q is no lower-case word, or occurs twice", name, r)
 			}
-			if seen[r] {
-				t.Errorf("%s: %q occurs twice", name, r)
-			}
-			seen[r] = true
 		}
+		slices.Reverse(list()) // a caller may do what it wants with its list
+		expect.Same(t, all, list())
 	}
-}
-
-func TestListsAreTheCallersSlices(t *testing.T) {
-	for _, list := range []func() []Reason{Forwarding, Losses} {
-		want := list()
-		slices.Reverse(list())
-		expect.Same(t, want, list())
-	}
-}
-
-// TestEveryReasonIsExplained: in one sentence and in a few words, each unlike all others.
-func TestEveryReasonIsExplained(t *testing.T) {
 	seen := map[string]Reason{}
 	for _, r := range Forwarding() {
-		sentence, summary := r.Explain(), r.Summary()
-		if r.Remedy() == "" {
-			t.Errorf("%s: nobody knows what to do", r)
-		}
+		sentence := r.Explain()
 		if !strings.HasSuffix(sentence, ".") || strings.Contains(sentence, ". ") {
 			t.Errorf("%s: %q is not one sentence", r, sentence)
 		}
-		for _, text := range []string{sentence, summary} {
+		if r.Remedy() == "" {
+			t.Errorf("%s: nobody knows what to do", r)
+		}
+		for _, text := range []string{sentence, r.Summary()} {
 			if other, found := seen[text]; text == "" || found {
 				t.Errorf("%s is explained by %q, as is %s", r, text, other)
 			}

@@ -157,9 +157,13 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 	c.looking.Store(true)
 	defer c.looking.Store(false)
 	due, more := c.due.Swap(0), false
-	span := c.hub.tellable.Load()
+	dispatching, span := c.hub.dispatching.Load(), c.hub.tellable.Load()
 	if due != 0 {
 		more, end = c.replay(b, span, due)
+		// What was dispatched and is not tellable yet was not noted in due, since an earlier change was.
+		if due <= span.To && !more && span.To < dispatching {
+			c.stillDue(span.To + 1)
+		}
 	}
 	// A last bookmark lets the client resume at what is newest, which others have in memory too.
 	if !more && dispatched <= span.To && (pastDeadline && c.bookmarks || c.bookmarkDue.Swap(false)) {

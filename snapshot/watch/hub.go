@@ -55,8 +55,8 @@ type Hub struct {
 	form atomic.Pointer[Form]
 	// published is the newest span, tellable the one that cursors may tell.
 	published, tellable atomic.Pointer[Span]
-	// dispatched is the revision up to which changes were dispatched.
-	dispatched atomic.Uint64
+	// dispatched is the revision up to which changes were dispatched, dispatching the one up to which that has begun.
+	dispatched, dispatching atomic.Uint64
 	// lost: what is known may be wrong, and nothing more is told.
 	lost    atomic.Bool
 	defined func() bool // [Options].Defined of the first cursor
@@ -371,6 +371,7 @@ func (h *Hub) awaitTellableLocked(mayTell, early bool, now time.Time) bool {
 func (h *Hub) dispatchLocked(span *Span) {
 	versions := &span.Versions
 	dispatched := h.dispatched.Load()
+	h.dispatching.Store(max(dispatched, span.To))
 	if dispatched < span.Kept() {
 		// The history was cut before all of it was dispatched: nobody knows whom that was for.
 		h.wakeLocked(dispatched+1, func(index.Bucket) bool { return true })

@@ -66,11 +66,3 @@ func TestRhythmOfTheStale(t *testing.T) {
 		}
 	}
 }
-
-// TestRhythmsDiffer, and none is slower than the bound wants it to be.
-func TestRhythmsDiffer(t *testing.T) {
-	got, want := rhythmOf(time.Minute, 0.5), rhythm{every: 10800 * time.Millisecond, everyIfOld: 5400 * time.Millisecond, progress: 30 * time.Second}
-	if got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}

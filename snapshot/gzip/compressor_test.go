@@ -88,15 +88,110 @@ func (c *Compressor) kept() (segments int, bytes int64) {
 	return segments, bytes
 }
 
-func TestCompressed(t *testing.T) {
-	c := newTestCompressor(t, 64<<20)
-	for _, objects := range [][]*index.Object{
-		nil, someObjects(1, 1, 10), someObjects(11, 1, 3*segmentMost), someObjects(21, 3, 100_000),
-		someObjects(1_000, 500, 6600), someObjects(10_000, 2000, 300), someObjects(20_000, 30, maxStored),
-	} {
-		for range 2 { // made, and found
+// TestWritten: whatever came, went and changed since the last time, lists and the initial events of watches are
+// written as they are. They are made of old pieces and new ones, of objects of all sizes. One that changes each
+// time has no number, and is not kept. No more is kept than there is room for.
+func TestWritten(t *testing.T) {
+	// Where a list is cut differs from process to process (index.Object.Mark): it is of ten pieces or so.
+	const whole = 10 * segmentTarget
+	for _, tt := range []struct{ size, room int }{{60, 64 << 20}, {9000, 64 << 20}, {2 * segmentMost, 64 << 20}, {900, 1 << 18}} {
+		c := newTestCompressor(t, int64(tt.room))
+		random := rand.New(rand.NewPCG(uint64(tt.size), 2))
+		objects := someObjects(1, 1+whole/tt.size, tt.size)
+		next := uint64(1_000_000)
+		reused := 0
+		for range 30 {
+			before := c.compressed.Load()
 			compressed(t, c, objects)
+			if segments, bytes := c.kept(); segments == 0 || bytes > int64(tt.room) {
+				t.Fatalf("%d segments with %d bytes are kept, of at most %d", segments, bytes, tt.room)
+			}
+			if c.compressed.Load()-before < whole {
+				reused++
+			}
+			if random.IntN(12) == 0 {
+				events(t, c, objects)
+			}
+			objects = slices.Clone(objects)
+			for range min(1+random.IntN(3), len(objects)) {
+				at := random.IntN(len(objects))
+				next++
+				switch o := objects[at]; random.IntN(4) {
+				case 0:
+					objects = slices.Delete(objects, at, at+1)
+				case 1:
+					made := index.NewObject(next, o.Key+"+", 2, objects[random.IntN(len(objects))].Bytes)
+					objects = slices.Insert(objects, at+1, made)
+				default:
+					objects[at] = index.NewObject(next, o.Key, 2, append(bytes.Clone(o.Bytes), "\"\""[:random.IntN(3)]...))
+				}
+			}
+			if len(objects) == 0 {
+				objects = someObjects(1, 1, 10)
+			}
+			first := objects[0] // has no number
+			objects[0] = index.NewObject(0, first.Key, 2, append(bytes.Clone(first.Bytes), ' '))
 		}
+		if room := tt.room > whole && tt.size < segmentMost; room && reused < 25 {
+			t.Errorf("objects of %d bytes: of 30 lists, only %d were made of pieces that were there", tt.size, reused)
+		}
+	}
+	compressed(t, newTestCompressor(t, 1<<20), nil)
+}
+
+// events writes the initial events of a watch, up to where that is interrupted, and reads them again.
+func events(t *testing.T, c *Compressor, objects []*index.Object) {
+	t.Helper()
+	frame, before := wire.FixedFrame("PodList", "v1"), -1
+	for allowed := 0; before < len(objects); allowed++ {
+		var out, want bytes.Buffer
+		asked := 0
+		n, plain, err := c.WriteEvents(&out, frame, objects, []byte("the end\n"), func() bool { asked++; return asked <= allowed })
+		if n < before || asked > allowed+1 || err != nil {
+			t.Fatalf("allowed %d times, asked %d times, %d objects are written: %v", allowed, asked, n, err)
+		}
+		for _, o := range objects[:n] {
+			want.Write(frame.AppendEvent(nil, wire.Added, o.Bytes))
+		}
+		if before = n; asked <= allowed {
+			want.WriteString("the end\n")
+		} else if n == len(objects) {
+			before-- // without its end
+		}
+		if got, err := unpack(&out); err != nil || !bytes.Equal(got, want.Bytes()) || int(plain) != want.Len() {
+			t.Fatalf("allowed %d times: %d bytes came out, not %d: %v", allowed, len(got), want.Len(), err)
+		}
+	}
+}
+
+// TestJoinedMembers: Go's reader, with which client-go reads, hands out all that a member of a watch holds before it
+// waits for the next one, which may come much later.
+func TestJoinedMembers(t *testing.T) {
+	c, frame, objects := newTestCompressor(t, 64<<20), wire.FixedFrame("PodList", "v1"), someObjects(1_000, 500, 6600)
+	var conn connection
+	_, _, err := c.WriteEvents(&conn, frame, objects, []byte("the end\n"), func() bool { return true })
+	expect.NoError(t, err)
+	var want []byte
+	for _, o := range objects {
+		want = frame.AppendEvent(want, wire.Added, o.Bytes)
+	}
+	client, err := gzip.NewReader(&conn)
+	expect.NoError(t, err)
+	reads := func(want []byte) {
+		t.Helper()
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(client, got); err != nil || conn.waits || !bytes.Equal(got, want) {
+			t.Fatalf("of %d bytes the client waits for more: %t, %v", len(want), conn.waits, err)
+		}
+	}
+	reads(append(want, "the end\n"...))
+	for _, later := range [][]byte{[]byte("one"), bytes.Repeat([]byte("many"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored)} {
+		half := len(later) / 2
+		expect.NoError(t, WriteStored(&conn, slices.Values([][]byte{later[:half], later[half:]})))
+		reads(later)
+	}
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("more comes out: %v", err)
 	}
 }
 
@@ -161,58 +256,21 @@ func TestCompressedOnce(t *testing.T) {
 	}
 }
 
-// likely are objects as clusters have them: neighbours have much in common, and each has something
-// that no other has.
-func likely(t *testing.T, kind string, n int) []*index.Object {
-	t.Helper()
-	random := rand.New(rand.NewPCG(uint64(n), 3))
-	objects := make([]*index.Object, n)
-	for i := range objects {
-		text := fmt.Appendf(nil, `{"metadata":{"name":"node-%05d","namespace":"ns-1","uid":"%08x-1111-4111-8000-%012x","resourceVersion":"%d"},`+
-			`"spec":{"holderIdentity":"node-%05d","leaseDurationSeconds":40,"renewTime":"2026-01-02T03:%02d:%02d.%06dZ"}}`,
-			i, random.Uint32(), random.Int64N(1<<48), random.IntN(1e8), i, random.IntN(60), random.IntN(60), random.IntN(1e6))
-		if kind == "pods" {
-			var err error
-			text, err = json.Marshal(workload.Pods{Nodes: 1000}.Pod(i, "ns-1"))
-			expect.NoError(t, err)
-		}
-		objects[i] = index.NewObject(uint64(1+i), fmt.Sprintf("ns-1/%s-%05d", kind, i), 1, text)
-	}
-	return objects
-}
-
-// TestCompressedSize: cut into pieces, a list is at most 15% larger than as one with gzip -1.
+// TestCompressedSize: cut into pieces, a list of pods is at most 15% larger than as one with gzip -1.
 func TestCompressedSize(t *testing.T) {
-	c := newTestCompressor(t, 0)
-	for kind, n := range map[string]int{"leases": 6000, "pods": 600} {
-		objects := likely(t, kind, n)
-		var whole bytes.Buffer
-		z, err := gzip.NewWriterLevel(&whole, gzipLevel)
+	objects := make([]*index.Object, 600)
+	var whole bytes.Buffer
+	z, err := gzip.NewWriterLevel(&whole, gzipLevel)
+	expect.NoError(t, err)
+	for i := range objects {
+		text, err := json.Marshal(workload.Pods{Nodes: 1000}.Pod(i, "ns-1"))
 		expect.NoError(t, err)
-		plain := 0
-		for _, o := range objects {
-			plain += len(o.Bytes) + 1
-			_, _ = z.Write(o.Bytes)
-			_, _ = z.Write([]byte(","))
-		}
-		_ = z.Close()
-		got := compressed(t, c, objects)
-		t.Logf("%d %s of %d bytes: %d, whole %d", n, kind, plain/n, got, whole.Len())
-		if float64(got) > 1.15*float64(whole.Len()) {
-			t.Errorf("%s: %d bytes, as a whole %d", kind, got, whole.Len())
-		}
+		objects[i] = index.NewObject(uint64(1+i), fmt.Sprintf("ns-1/%05d", i), 1, text)
+		_, _ = z.Write(append(text, ','))
 	}
-}
-
-// TestCompressorIsBounded: whatever is asked for, no more than its size is kept.
-func TestCompressorIsBounded(t *testing.T) {
-	const size = 1 << 18
-	c := newTestCompressor(t, size)
-	for i := range 20 {
-		compressed(t, c, someObjects(1+i*1000, 100, 6600))
-	}
-	if segments, kept := c.kept(); segments == 0 || kept > size {
-		t.Errorf("%d segments with %d bytes are kept, of at most %d", segments, kept, size)
+	expect.NoError(t, z.Close())
+	if got := compressed(t, newTestCompressor(t, 0), objects); float64(got) > 1.15*float64(whole.Len()) {
+		t.Errorf("%d bytes, as a whole %d", got, whole.Len())
 	}
 }
 
@@ -278,131 +336,6 @@ type connection struct {
 func (c *connection) Read(p []byte) (int, error) {
 	c.waits = c.waits || c.Len() == 0
 	return c.Buffer.Read(p)
-}
-
-// TestEvents: the initial events of a watch, and members that are joined to them, whatever was kept
-// of the same objects in a list. Go's reader, with which client-go reads, hands out all that a member
-// holds before it waits for the next one, which may come much later.
-func TestEvents(t *testing.T) {
-	c := newTestCompressor(t, 64<<20)
-	frame := wire.FixedFrame("PodList", "v1")
-	for _, objects := range [][]*index.Object{nil, someObjects(1, 1, 10), someObjects(1_000, 500, 6600), someObjects(20_000, 3, maxStored)} {
-		for range 3 {
-			compressed(t, c, objects)
-			c.segments.Wait()
-			var conn connection
-			n, plain, err := c.WriteEvents(&conn, frame, objects, []byte("the end\n"), func() bool { return true })
-			if n != len(objects) || err != nil {
-				t.Fatal(n, err)
-			}
-			var want []byte
-			for _, o := range objects {
-				want = frame.AppendEvent(want, wire.Added, o.Bytes)
-			}
-			want = append(want, "the end\n"...)
-			if int(plain) != len(want) {
-				t.Errorf("%d bytes are said to be %d", len(want), plain)
-			}
-			client, err := gzip.NewReader(&conn)
-			expect.NoError(t, err)
-			reads := func(want []byte) {
-				t.Helper()
-				got := make([]byte, len(want))
-				if _, err := io.ReadFull(client, got); err != nil || conn.waits || !bytes.Equal(got, want) {
-					t.Fatalf("%d objects: of %d bytes the client waits for more: %t, %v", len(objects), len(want), conn.waits, err)
-				}
-			}
-			reads(want)
-			for _, later := range [][]byte{[]byte("one"), bytes.Repeat([]byte("many"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored)} {
-				half := len(later) / 2
-				expect.NoError(t, WriteStored(&conn, slices.Values([][]byte{later[:half], later[half:]})))
-				reads(later)
-			}
-			if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-				t.Errorf("more comes out: %v", err)
-			}
-			c.segments.Wait()
-		}
-		if made := c.made.Load(); len(objects) == 1 && made != 2 {
-			t.Errorf("%d segments were made, not one for the list and one for the events", made)
-		}
-	}
-}
-
-// TestInterruptedEvents: where a watch must end before everything is written, what was written is a
-// whole member of whole events.
-func TestInterruptedEvents(t *testing.T) {
-	c := newTestCompressor(t, 64<<20)
-	frame := wire.FixedFrame("PodList", "v1")
-	objects, before := someObjects(1, 500, 6600), -1
-	for allowed := 0; before < len(objects); allowed++ {
-		var out, want bytes.Buffer
-		asked := 0
-		n, plain, err := c.WriteEvents(&out, frame, objects, []byte("the end\n"), func() bool { asked++; return asked <= allowed })
-		if n <= before || asked != allowed+1 || err != nil {
-			t.Fatalf("allowed %d times, asked %d times, %d objects are written: %v", allowed, asked, n, err)
-		}
-		for _, o := range objects[:n] {
-			want.Write(frame.AppendEvent(nil, wire.Added, o.Bytes))
-		}
-		if got, err := unpack(&out); err != nil || !bytes.Equal(got, want.Bytes()) || int(plain) != want.Len() {
-			t.Fatalf("allowed %d times: %d bytes came out, not %d: %v", allowed, len(got), want.Len(), err)
-		}
-		before = n
-	}
-}
-
-// TestPiecesAreUsedAgain: whatever came, went and changed between two lists, what is put together
-// from old pieces and new ones is the list. Objects of all sizes, so that pieces are of many
-// objects or one.
-func TestPiecesAreUsedAgain(t *testing.T) {
-	// Where a list is cut differs from process to process (index.Object.Mark): it is of ten pieces or so.
-	const whole = 10 * segmentTarget
-	for _, size := range []int{60, 900, 9000} {
-		c := newTestCompressor(t, 64<<20)
-		random := rand.New(rand.NewPCG(uint64(size), 2))
-		objects := someObjects(1, whole/size, size)
-		next := uint64(1_000_000)
-		first, reused := c.compressed.Load(), int64(0)
-		for range 60 {
-			compressed(t, c, objects)
-			c.segments.Wait() // for what is to be kept
-			if now := c.compressed.Load() - first; now < whole {
-				reused++
-			}
-			first = c.compressed.Load()
-			objects = append([]*index.Object(nil), objects...)
-			for range 1 + random.IntN(3) {
-				at := random.IntN(len(objects))
-				next++
-				switch o := objects[at]; random.IntN(4) {
-				case 0:
-					objects = append(objects[:at], objects[at+1:]...)
-				case 1:
-					made := index.NewObject(next, o.Key+"+", 2, objects[random.IntN(len(objects))].Bytes)
-					objects = append(objects[:at+1], append([]*index.Object{made}, objects[at+1:]...)...)
-				default:
-					objects[at] = index.NewObject(next, o.Key, 2, append(bytes.Clone(o.Bytes), "\"\""[:random.IntN(3)]...))
-				}
-			}
-		}
-		if reused < 50 {
-			t.Errorf("objects of %d bytes: of 60 lists, only %d were made of pieces that were there", size, reused)
-		}
-	}
-}
-
-// TestObjectsWithoutNumbers are written, and not kept.
-func TestObjectsWithoutNumbers(t *testing.T) {
-	c := newTestCompressor(t, 1<<20)
-	objects := someObjects(1, 100, 6600)
-	for _, o := range objects {
-		o.Number = 0
-	}
-	compressed(t, c, objects)
-	if segments, _ := c.kept(); segments > 0 {
-		t.Errorf("%d segments are kept", segments)
-	}
 }
 
 // TestHerd: many who want the same at once.

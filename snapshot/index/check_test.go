@@ -48,13 +48,6 @@ func TestIndexesAreChecked(t *testing.T) {
 		{"a signature", func(s Tree) {
 			blot(s, "n/00005")
 		}, []string{"n/00005 has other labels in the index"}},
-		{"a run's signature", func(s Tree) {
-			r, _ := s.labels.upTo("n/00005", false)
-			r.all = r.signatures[0]
-		}, []string{
-			"n/00001 has other labels in the index", "n/00002 has other labels in the index", "n/00003 has other labels in the index",
-			"n/00004 has other labels in the index", "n/00005 has other labels in the index",
-		}},
 		{"labels of nothing", func(s Tree) {
 			s.labels.set("n/00005x", wire.Labels{})
 		}, []string{"10 objects have 11 entries in the index of labels"}},

@@ -3,11 +3,14 @@ package wire
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -49,7 +52,7 @@ func event(t *testing.T, e Encoding, record []byte) Event {
 	return ev
 }
 
-// TestEventsAreWrittenAsTheyCame: cut, framed again, and the same bytes.
+// TestEventsAreWrittenAsTheyCame: cut, framed again, and the same bytes; at another revision only that changes.
 func TestEventsAreWrittenAsTheyCame(t *testing.T) {
 	for name, tt := range records(t) {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +66,75 @@ func TestEventsAreWrittenAsTheyCame(t *testing.T) {
 			if got := f.AppendEvent(nil, ev.Kind, item); !bytes.Equal(got, tt.record) {
 				t.Errorf("written %q\nnot     %q", got, tt.record)
 			}
+			for _, revision := range []uint64{ev.Meta.Revision, 1, 1234567, 1<<63 - 1} {
+				other, err := AtRevision(tt.encoding, item, revision)
+				expect.NoError(t, err)
+				if meta, err := tt.encoding.Item(other); err != nil || meta.Revision != revision {
+					t.Errorf("%v: at %d it says %d", err, revision, meta.Revision)
+				}
+				if back, err := AtRevision(tt.encoding, other, ev.Meta.Revision); err != nil || !bytes.Equal(back, item) {
+					t.Errorf("%v: %q came back as %q", err, item, back)
+				}
+			}
 		})
+	}
+	for _, e := range []Encoding{jsonEncoding{}, protobufEncoding{}} {
+		for _, none := range []string{"", "{}", `{"metadata":{}}`, "\x0a\x00", "\x0a"} {
+			if got, err := AtRevision(e, []byte(none), 5); err == nil {
+				t.Errorf("%T: %q became %q", e, none, got)
+			}
+		}
+	}
+}
+
+// TestRefusedEvents: an ERROR event says why the stream ends. What is no event is an inconsistency.
+func TestRefusedEvents(t *testing.T) {
+	pod := samplePod("a")
+	item, err := pod.Marshal()
+	expect.NoError(t, err)
+	object := written(t, pod)
+	status := written(t, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Code: 410, Message: "too old"})
+	expect.Same(t, "too old", statusMessage(status))
+	for e, record := range map[Encoding][]byte{
+		protobufEncoding{}: eventOf(t, "ERROR", status),
+		jsonEncoding{}:     []byte(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","code":410}}`),
+	} {
+		gone := &AnswerError{}
+		if _, err := e.Event(record); !errors.As(err, &gone) || gone.Code != 410 || gone.Message != "too old" {
+			t.Errorf("%T: an ERROR event: %v", e, err)
+		}
+	}
+	for e, records := range map[Encoding]map[string]string{
+		jsonEncoding{}: {
+			"no revision":         `{"type":"ADDED","object":{"metadata":{"name":"a"}}}`,
+			"unknown type":        `{"type":"RENAMED","object":{"metadata":{"resourceVersion":"1"}}}`,
+			"cut":                 `{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}`,
+			"more than one value": `{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}}x`,
+			"unknown member":      `{"type":"ADDED","more":1,"object":{"metadata":{}}}`,
+			"a member twice":      `{"type":"ADDED","type":"ADDED","object":{"metadata":{}}}`,
+			"not JSON":            "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"\x01\"}}}",
+			"a list":              `[]`,
+			"null":                `null`,
+			"nothing":             ``,
+			"no members":          `{}`,
+		},
+		protobufEncoding{}: {
+			"nothing":       "",
+			"no type":       string(eventOf(t, "", object)),
+			"unknown type":  string(eventOf(t, "RENAMED", object)),
+			"no object":     string(eventOf(t, "ADDED", nil)),
+			"no envelope":   string(eventOf(t, "ADDED", item)),
+			"no revision":   string(eventOf(t, "ADDED", written(t, &corev1.Pod{TypeMeta: pod.TypeMeta}))),
+			"cut":           string(eventOf(t, "ADDED", object)[:40]),
+			"a field more":  string(eventOf(t, "ADDED", object)) + "\x1a\x00",
+			"two revisions": string(eventOf(t, "ADDED", []byte(protobufMagic+"\x12\x08\x0a\x06\x32\x011\x32\x012"))),
+		},
+	} {
+		for name, record := range records {
+			if ev, err := e.Event([]byte(record)); !errors.As(err, new(InconsistencyError)) {
+				t.Errorf("%T, %s: %+v, %v", e, name, ev, err)
+			}
+		}
 	}
 }
 
@@ -84,40 +155,6 @@ func TestOtherFraming(t *testing.T) {
 	longer[3] += 2
 	if ev, err := (protobufEncoding{}).Event(longer[lengthPrefix:]); err == nil && ev.Framed {
 		t.Error("a field more is taken for what kube-apiserver writes")
-	}
-}
-
-// TestAtRevision: at its own revision an object stays as it is, at another only that changes.
-func TestAtRevision(t *testing.T) {
-	for name, tt := range records(t) {
-		t.Run(name, func(t *testing.T) {
-			ev := event(t, tt.encoding, tt.record)
-			item, err := tt.encoding.Cut(tt.form, ev.Object)
-			expect.NoError(t, err)
-			same, err := AtRevision(tt.encoding, item, ev.Meta.Revision)
-			if err != nil || !bytes.Equal(same, item) {
-				t.Fatalf("%v: %q became %q", err, item, same)
-			}
-			for _, revision := range []uint64{1, 1234567, 1<<63 - 1} {
-				other, err := AtRevision(tt.encoding, item, revision)
-				expect.NoError(t, err)
-				meta, err := tt.encoding.Item(other)
-				if err != nil || meta.Revision != revision {
-					t.Errorf("%v: at %d it says %d", err, revision, meta.Revision)
-				}
-				back, err := AtRevision(tt.encoding, other, ev.Meta.Revision)
-				if err != nil || !bytes.Equal(back, item) {
-					t.Errorf("%v: %q came back as %q", err, item, back)
-				}
-			}
-		})
-	}
-	for _, e := range []Encoding{jsonEncoding{}, protobufEncoding{}} {
-		for _, none := range []string{"", "{}", `{"metadata":{}}`, "\x0a\x00", "\x0a"} {
-			if got, err := AtRevision(e, []byte(none), 5); err == nil {
-				t.Errorf("%T: %q became %q", e, none, got)
-			}
-		}
 	}
 }
 

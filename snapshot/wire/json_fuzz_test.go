@@ -39,47 +39,11 @@ func sameMeta(t *testing.T, got ObjectMeta, want *metav1.PartialObjectMetadata) 
 	}
 }
 
-// FuzzJSONObject: of an object that is accepted the API server's own clients read the same.
-func FuzzJSONObject(f *testing.F) {
-	for _, object := range []string{
-		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"b","resourceVersion":"1","labels":{"x":"y","z":""}}}`,
-		`{"metadata":{"labels":{"a":null},"annotations":{"k8s.io/initial-events-end":"true"},"name":"\u0061\ud83d\ude00"}}`,
-		`{"metadata":{"Name":"a","NAME":"b"},"Metadata":{"name":"c"},"code":410}`,
-		` { "metadata" : { "labels" : null , "resourceVersion" : "" } , "items" : [ {} , "]" ] } `,
-		`{"metadata":{"name":"a","name":"b"}}`, `{"metadata":null}`, `null`, `[]`,
-	} {
-		f.Add([]byte(object))
-	}
-	f.Fuzz(func(t *testing.T, object []byte) {
-		if !json.Valid(object) {
-			return // lists and events are looked at before
-		}
-		got, err := jsonMeta(object)
-		if err != nil {
-			return
-		}
-		var want metav1.PartialObjectMetadata
-		if err := utiljson.Unmarshal(object, &want); err != nil {
-			return // some other field is of another type
-		}
-		if got.Kind != want.Kind || got.APIVersion != want.APIVersion {
-			t.Errorf("%s of %s, apimachinery reads %s of %s", got.Kind, got.APIVersion, want.Kind, want.APIVersion)
-		}
-		sameMeta(t, got, &want)
-	})
-}
-
 // FuzzJSONList: a list that is accepted says the same to the API server's own clients, and is
 // written again in the same bytes; without one of its items it is still a list.
 func FuzzJSONList(f *testing.F) {
-	for _, list := range []string{
-		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}` + "\n",
-		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"x","remainingItemCount":3},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}` + "\n",
-		`{"apiVersion":"a/v1","items":[{"apiVersion":"a/v1","kind":"A","metadata":{"name":"a"}}],"kind":"AList","metadata":{"continue":"","resourceVersion":"9"}}` + "\n",
-		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":null}` + "\n",
-		`{"items":[{"metadata":{}},{}],"items":[]}`,
-	} {
-		f.Add([]byte(list))
+	for _, list := range jsonLists {
+		f.Add([]byte(list.body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		frame, got, err := LearnFrame(jsonEncoding{}, body, "application/json", "")
@@ -109,7 +73,7 @@ func sameList(t *testing.T, e Encoding, got List, want *metav1.PartialObjectMeta
 	if err != nil {
 		t.Errorf("the list's revision: %v", err)
 	}
-	meta := ListMeta{Revision: revision, Continue: want.Continue, HasRemaining: want.RemainingItemCount != nil}
+	meta := ListMeta{Revision: revision, Continue: want.Continue, HasRemaining: want.RemainingItemCount != nil, Shards: got.Meta.Shards}
 	if meta.HasRemaining {
 		meta.Remaining = *want.RemainingItemCount
 	}
@@ -134,6 +98,7 @@ func FuzzJSONStream(f *testing.F) {
 		event + event, event + `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"5"}}}` + "\n", event + event[:20],
 		event + "\n" + event, strings.Replace(event, `"a"`, `"`+strings.Repeat("a", 9<<10)+`"`, 1), // longer than what is read at once
 		`{"type":"ERROR","object":{"kind":"Status","code":410}}` + "\n", "{}{}\n",
+		`{"type":"ADDED","object":{"metadata":{}}}` + "\n", `{"type":"ADDED"}` + "\n", `{"object":{}}` + "\n", "null\n", `{"type":"X","object":{}}` + "\n",
 	} {
 		f.Add([]byte(stream))
 	}
@@ -162,7 +127,7 @@ func FuzzJSONStream(f *testing.F) {
 			if err := utiljson.Unmarshal(buffer[:n], &want); err != nil {
 				t.Fatalf("client-go does not decode %q: %v", record, err)
 			}
-			if got.Kind != want.Type || !bytes.Equal(got.Object, want.Object.Raw) {
+			if got.Kind != want.Type || !bytes.Equal(got.Object, want.Object.Raw) || got.Meta.Revision == 0 {
 				t.Errorf("%s %s, client-go reads %s %s", got.Kind, got.Object, want.Type, want.Object.Raw)
 			}
 		}

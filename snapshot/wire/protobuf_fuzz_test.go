@@ -8,7 +8,6 @@ import (
 	"io"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/framer"
@@ -56,38 +55,52 @@ func FuzzProtobufObject(f *testing.F) {
 	})
 }
 
-// FuzzProtobufList: a list that is accepted says the same to apimachinery, and is written again in the
+// checkProtobufList: a list that is accepted says the same to apimachinery, and is written again in the
 // same bytes.
+func checkProtobufList(t *testing.T, body []byte) (accepted bool) {
+	t.Helper()
+	frame, got, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, "")
+	if err != nil {
+		return false
+	}
+	if !bytes.Equal(frame.Render(got.Meta, got.Items), body) {
+		t.Error("a list is accepted that cannot be written again")
+	}
+	envelope, err := openEnvelope(body)
+	expect.NoError(t, err)
+	var want metav1.PartialObjectMetadataList
+	if want.Unmarshal(envelope.raw) == nil {
+		sameList(t, protobufEncoding{}, got, &want)
+	}
+	return true
+}
+
 func FuzzProtobufList(f *testing.F) {
-	remaining := int64(3)
-	f.Add(written(f, &corev1.PodList{
-		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
-		ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "x", RemainingItemCount: &remaining},
-		Items:    []corev1.Pod{*samplePod("a"), *samplePod("b")},
-	}))
+	for _, list := range protobufLists(f) {
+		f.Add(list)
+	}
 	f.Add(append([]byte(protobufMagic), 0x12, 2, 0x12, 0))
 	f.Add([]byte(protobufMagic))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		frame, got, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, "")
-		if err != nil {
-			return
-		}
-		if !bytes.Equal(frame.Render(got.Meta, got.Items), body) {
-			t.Error("a list is accepted that cannot be written again")
-		}
-		envelope, err := openEnvelope(body)
-		expect.NoError(t, err)
-		var want metav1.PartialObjectMetadataList
-		if want.Unmarshal(envelope.raw) != nil {
-			return
-		}
-		sameList(t, protobufEncoding{}, got, &want)
-	})
+	f.Fuzz(func(t *testing.T, body []byte) { checkProtobufList(t, body) })
+}
+
+// checkProtobufEvent: what is taken for an event is one, to the last byte.
+func checkProtobufEvent(t *testing.T, record []byte) {
+	t.Helper()
+	ev, err := protobufEncoding{}.Event(record)
+	if err != nil {
+		return
+	}
+	var want metav1.WatchEvent
+	if err := want.Unmarshal(record); err != nil || want.Type != ev.Kind || !bytes.Equal(want.Object.Raw, ev.Object) || ev.Meta.Revision == 0 {
+		t.Errorf("%q at %d, apimachinery reads %q, %v", ev.Kind, ev.Meta.Revision, want.Type, err)
+	}
 }
 
 // FuzzProtobufStream: the records of a watch are those that client-go would read from it.
 func FuzzProtobufStream(f *testing.F) {
-	record := eventOf(f, "ADDED", written(f, samplePod("a")))
+	object := written(f, samplePod("a"))
+	record := eventOf(f, "ADDED", object)
 	frame := func(size uint32, content []byte) []byte {
 		return append(binary.BigEndian.AppendUint32(nil, size), content...)
 	}
@@ -96,7 +109,11 @@ func FuzzProtobufStream(f *testing.F) {
 	f.Add(append(whole, whole[:30]...))
 	f.Add(frame(0, frame(1, []byte("x"))))
 	f.Add(frame(1<<31, record))
+	for _, kind := range []string{"ADDED", "BOOKMARK", "ERROR", ""} {
+		f.Add(eventOf(f, kind, object))
+	}
 	f.Fuzz(func(t *testing.T, stream []byte) {
+		checkProtobufEvent(t, stream) // most mutations of a whole stream are cut
 		theirs := framer.NewLengthDelimitedFrameReader(io.NopCloser(bytes.NewReader(stream)))
 		ours := bufio.NewReader(bytes.NewReader(stream))
 		buffer := make([]byte, len(stream)+1)
@@ -116,6 +133,7 @@ func FuzzProtobufStream(f *testing.F) {
 			if err != nil || !bytes.Equal(buffer[:n], record) {
 				t.Fatalf("%q, client-go reads %q, %v", record, buffer[:n], err)
 			}
+			checkProtobufEvent(t, record)
 		}
 	})
 }

@@ -244,7 +244,7 @@ func (m *model) read(times int, some ...*follower) {
 			w.unclear = m.span.To
 		}
 		reading.Go(func() {
-			for n := 0; n < times && w.end == "" && !(w.asleep && len(w.wake) == 0); n++ {
+			for n := 0; n < times && w.end == "" && (!w.asleep || len(w.wake) > 0); n++ {
 				if w.asleep {
 					w.Wait(m.t.Context())
 				}

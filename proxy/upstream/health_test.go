@@ -168,7 +168,7 @@ func TestHealthOfAMoment(t *testing.T) {
 	for _, moment := range []struct {
 		how     proxytest.Transport
 		lasting time.Duration
-	}{{failing(io.EOF), 4900 * time.Millisecond}, {saying(http.StatusForbidden, ""), 4900 * time.Millisecond}, {saying(http.StatusTooManyRequests, ""), time.Hour}} {
+	}{{failing(io.EOF), 4900 * time.Millisecond}, {saying(http.StatusForbidden, ""), 4900 * time.Millisecond}, {saying(http.StatusTooManyRequests, ""), time.Minute}} {
 		run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 			rig.await(t, ConditionOK, time.Second)
 			for range 100 {

@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 
+	flowcontrol "k8s.io/api/flowcontrol/v1"
+
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -121,22 +123,23 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	kubehttp.SetForwardedFor(pr.Out.Header, pr.In.RemoteAddr)
 }
 
-// ofBackend says that the answer may be that of a pod, a Service or a kubelet, and not kube-apiserver's.
-func (x *exchange) ofBackend() bool {
+// ofBackend says that the answer may be that of a pod, a Service, a kubelet or an aggregated API server.
+// kube-apiserver names a FlowSchema in its answer once it knows who asks (k8s.io/apiserver,
+// WithPriorityAndFairness): after that, a 401 is not its own.
+func (x *exchange) ofBackend(res *http.Response) bool {
 	info := kubehttp.Of(x.request).Info
-	return info != nil && (info.Subresource == "proxy" || info.Verb == "proxy")
+	return info.Subresource == "proxy" || info.Verb == "proxy" || res.Header.Get(flowcontrol.ResponseHeaderMatchedFlowSchemaUID) != ""
 }
 
 // errAccountRefused: the 401 to a request that listproxy sent as somebody else is about listproxy's
-// own credentials. (Or an aggregated API server refuses kube-apiserver; the caller cannot do
-// anything about that either.)
+// own credentials.
 var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own account (401)")
 
 // modifyResponse judges the final answer, 101 included, before its header is sent.
 func (x *exchange) modifyResponse(res *http.Response) error {
 	refused := res.StatusCode == http.StatusUnauthorized
 	switch {
-	case refused && x.ofBackend(): // a login that has failed there
+	case refused && x.ofBackend(res): // a login that has failed there
 	case refused && x.caller.Impersonated() != nil:
 		return errAccountRefused
 	case res.StatusCode == http.StatusSwitchingProtocols:
@@ -152,7 +155,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// second request.
 		res.Header.Set("Connection", "close")
 	}
-	if !refused || !x.ofBackend() {
+	if !refused || !x.ofBackend(res) {
 		x.forwarder.upstream.Answered(x.caller, x.upgrade != "", x.request.Method, res.StatusCode)
 	}
 	if x.watch != nil {

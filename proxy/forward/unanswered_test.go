@@ -157,10 +157,15 @@ func closesAtFirstData(t *testing.T, certificates []tls.Certificate) (address st
 }
 
 // TestUnauthorized: a 401 about listproxy's own credentials is not told to those whom it impersonates, as if
-// it were theirs; a caller with a token gets the answer as it is. What a Service behind kube-apiserver
-// answers says nothing of any credentials.
+// it were theirs; a caller with a token gets the answer as it is. What a Service or an API server behind
+// kube-apiserver answers says nothing of any credentials.
 func TestUnauthorized(t *testing.T) {
-	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/apis/metrics.k8s.io/") { // kube-apiserver knows the caller, and has asked another
+			w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", "2")
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+	})
 	for target, want := range map[string]struct {
 		token, certificate int
 		verdict            upstream.Verdict
@@ -168,6 +173,7 @@ func TestUnauthorized(t *testing.T) {
 		"/api": {401, 503, upstream.Refused},
 		"/api/v1/namespaces/a/services/grafana:80/proxy/login": {401, 401, upstream.Accepted},
 		"/api/v1/proxy/namespaces/a/pods/b/login":              {401, 401, upstream.Accepted},
+		"/apis/metrics.k8s.io/v1beta1/pods":                    {401, 401, upstream.Accepted},
 	} {
 		f, alice := impersonating(t, api)
 		for who, code := range map[*authn.Identity]int{&f.caller: want.token, &alice: want.certificate} {

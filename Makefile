@@ -4,7 +4,6 @@
 PODS         ?= 3000
 MEASURE      ?= lists forward newest watches crowd restart load
 OPTIONS      ?=
-WRITE        ?=
 FAULTS       ?=
 ATTACKS      ?=
 ONCE         ?=
@@ -71,8 +70,8 @@ test-versions: ## Run the differential tests against other kube-apiservers too (
 		tell 'what some have'; \
 	done; printf "\nkube-apiserver\n$$summary"; exit $$failed
 
-bench: tools bin/bench ## Measure beside kube-apiserver, all or some (MEASURE="lists crowd" OPTIONS="--pods 20000"; WRITE=1 into docs/results)
-	@set -e; for measure in $(MEASURE); do bin/bench $$measure $(OPTIONS) $(if $(WRITE),--write); done
+bench: tools bin/bench ## Measure beside kube-apiserver, all or some (MEASURE="lists crowd" OPTIONS="--pods 20000")
+	@set -e; for measure in $(MEASURE); do bin/bench $$measure $(OPTIONS); done
 
 bench-go: ## Run the Go benchmarks (BENCH=regexp)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem \
@@ -139,8 +138,8 @@ release-check: ## Make a release of the last commit twice, and compare the bytes
 	@$(GO) run ./test/controlplane/cmd/tool helm cyclonedx-gomod release-image >/dev/null
 	@test/release/check
 
-tools: ## Build etcd, kube-apiserver, kubectl and Jaeger into bin/, once
-	@$(GO) run ./test/controlplane/cmd/tool kube-apiserver jaeger >/dev/null
+tools: ## Build etcd, kube-apiserver and kubectl into bin/, once
+	@$(GO) run ./test/controlplane/cmd/tool kube-apiserver >/dev/null
 
 fmt: bin/golangci-lint ## Format all Go code
 	bin/golangci-lint fmt ./...

@@ -4,21 +4,98 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
+
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
 
-// apiserverGrace is how long the API server may take to end by itself; it lets requests in
+// apiserverGrace is how long an API server may take to end by itself; it lets requests in
 // flight end first.
 const apiserverGrace = 15 * time.Second
 
-// apiserverArgs are the usual arguments of an API server on a port of its own.
-func (cp *ControlPlane) apiserverArgs(own *port) []string {
-	file := func(name string) string { return filepath.Join(cp.dir, name) }
+// An APIServer is a kube-apiserver on the etcd of a control plane, on a port of its own, which stays the
+// same over restarts. All methods may be called concurrently.
+type APIServer struct {
+	cp   *ControlPlane
+	name string
+	port *port
+
+	mu      sync.Mutex
+	binary  string
+	version string
+	args    []string
+	process *process
+	stopped bool
+}
+
+// newAPIServer is one more, which was not started yet. The caller holds cp.mu.
+func (cp *ControlPlane) newAPIServer() (*APIServer, error) {
+	own, err := reservePort()
+	if err != nil {
+		return nil, err
+	}
+	s := &APIServer{cp: cp, name: "kube-apiserver", port: own, binary: cp.paths.KubeAPIServer, version: cp.version, args: cp.options.APIServerArgs}
+	if len(cp.servers) > 0 {
+		s.name += fmt.Sprintf("-%d", len(cp.servers)+1)
+	}
+	cp.servers = append(cp.servers, s)
+	return s, nil
+}
+
+// AddAPIServer starts one more API server, with the same certificates, tokens and keys, and returns when
+// it is ready. Without a version it is like the first one; else see [APIServer.Use]. It ends with the
+// control plane.
+func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string) (*APIServer, error) {
+	cp.mu.Lock()
+	if cp.stopped {
+		cp.mu.Unlock()
+		return nil, errStopped
+	}
+	s, err := cp.newAPIServer()
+	cp.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if version != "" {
+		if err := s.Use(ctx, version); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.Start(ctx)
+}
+
+// URL is where the API server listens: https, host and port.
+func (s *APIServer) URL() string { return "https://" + s.port.address() }
+
+// Version is the version that runs, or is to run next.
+func (s *APIServer) Version() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
+
+// Use makes the next start run a version, as "1.32.13", which a module beside tools/ must pin ("": the usual
+// one), with args after the usual arguments instead of those of [Options].
+func (s *APIServer) Use(ctx context.Context, version string, args ...string) error {
+	paths, version, err := binaries.Of(ctx, s.cp.options.Log, version)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.binary, s.version, s.args = paths.KubeAPIServer, version, args
+	return nil
+}
+
+// usualArgs come before those that a test has chosen.
+func (s *APIServer) usualArgs() []string {
+	file := func(name string) string { return filepath.Join(s.cp.dir, name) }
 	args := []string{
-		"--etcd-servers=" + cp.EtcdURL(),
+		"--etcd-servers=" + s.cp.EtcdURL(),
 		"--bind-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", own.number),
+		fmt.Sprintf("--secure-port=%d", s.port.number),
 		// Without an address it looks for a default route, which a test machine may lack;
 		// and it refuses to make endpoints of a loopback address.
 		"--advertise-address=127.0.0.1",
@@ -38,68 +115,90 @@ func (cp *ControlPlane) apiserverArgs(own *port) []string {
 		"--etcd-compaction-interval=8760h",
 		"--v=1",
 	}
-	if !cp.options.ServiceAccounts {
+	if !s.cp.options.ServiceAccounts {
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
 	}
 	return args
 }
 
-// startAPIServer starts the API server, unless it runs, and waits until it is ready and announced.
-// The caller holds cp.mu.
-func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
-	if !cp.apiserver.alive() {
-		p, err := startProcess(cp.dir, "kube-apiserver", cp.paths.KubeAPIServer, append(cp.apiserverArgs(cp.apiPort), cp.options.APIServerArgs...))
+// Start starts the API server, unless it runs, and returns when it is ready and announced.
+func (s *APIServer) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return errStopped
+	}
+	ctx, cancel := withStartTimeout(ctx)
+	defer cancel()
+	if !s.process.alive() {
+		p, err := startProcess(s.cp.dir, s.name, s.binary, append(s.usualArgs(), s.args...))
 		if err != nil {
 			return err
 		}
-		cp.apiserver = p
+		s.process = p
 	}
-	return cp.awaitAPIServer(ctx, cp.apiserver, cp.URL())
+	return s.await(ctx)
 }
 
-// StartAPIServer starts the API server again after it was stopped or killed, on the same port,
-// and returns when it is ready. Where it runs already, it only waits for that.
-func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
-	return cp.starting(ctx, cp.startAPIServer)
+// Stop asks the API server to end (SIGTERM) and waits until it is gone. It is killed if that takes
+// longer than 15 seconds.
+func (s *APIServer) Stop() error {
+	return s.with(func(p *process) error { p.terminate(apiserverGrace); return nil })
 }
 
-// StopAPIServer asks the API server to end (SIGTERM) and waits until it is gone. It is killed
-// if that takes longer than 15 seconds.
-func (cp *ControlPlane) StopAPIServer() error {
-	return cp.withAPIServer(func(p *process) error { p.terminate(apiserverGrace); return nil })
+// Kill ends the API server at once (SIGKILL) and waits until it is gone.
+func (s *APIServer) Kill() error {
+	return s.with(func(p *process) error { p.kill(); return nil })
 }
 
-// KillAPIServer ends the API server at once (SIGKILL) and waits until it is gone.
-func (cp *ControlPlane) KillAPIServer() error {
-	return cp.withAPIServer(func(p *process) error { p.kill(); return nil })
+// Pause stops the API server's execution (SIGSTOP) and returns when it stands still: connections stay
+// open and stay silent, new ones are accepted by the kernel only.
+func (s *APIServer) Pause() error { return s.with((*process).pause) }
+
+// Resume lets a paused API server go on (SIGCONT).
+func (s *APIServer) Resume() error {
+	return s.with(func(p *process) error { return p.signal(syscall.SIGCONT) })
 }
 
-// PauseAPIServer stops the API server's execution (SIGSTOP) and returns when it stands still:
-// connections stay open and stay silent, new ones are accepted by the kernel only.
-func (cp *ControlPlane) PauseAPIServer() error {
-	return cp.withAPIServer((*process).pause)
-}
-
-// ResumeAPIServer lets a paused API server go on (SIGCONT).
-func (cp *ControlPlane) ResumeAPIServer() error {
-	return cp.withAPIServer(func(p *process) error { return p.signal(syscall.SIGCONT) })
-}
-
-// APIServerPID is the process ID of the API server; another one after each restart.
-func (cp *ControlPlane) APIServerPID() (pid int, err error) {
-	err = cp.withAPIServer(func(p *process) error { pid = p.cmd.Process.Pid; return nil })
-	return pid, err
-}
-
-// withAPIServer calls f with the API server's process, which is alive.
-func (cp *ControlPlane) withAPIServer(f func(*process) error) error {
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
+// with calls f with the process, which is alive.
+func (s *APIServer) with(f func(*process) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
-	case cp.stopped:
+	case s.stopped:
 		return errStopped
-	case !cp.apiserver.alive():
-		return fmt.Errorf("kube-apiserver: %w", errNotRunning)
+	case !s.process.alive():
+		return fmt.Errorf("%s: %w", s.name, errNotRunning)
 	}
-	return f(cp.apiserver)
+	return f(s.process)
+}
+
+// end ends the API server for good.
+func (s *APIServer) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	s.process.kill()
+	s.port.release()
+}
+
+// StartAPIServer is [APIServer.Start] of the first API server.
+func (cp *ControlPlane) StartAPIServer(ctx context.Context) error { return cp.first.Start(ctx) }
+
+// StopAPIServer is [APIServer.Stop] of the first API server.
+func (cp *ControlPlane) StopAPIServer() error { return cp.first.Stop() }
+
+// KillAPIServer is [APIServer.Kill] of the first API server.
+func (cp *ControlPlane) KillAPIServer() error { return cp.first.Kill() }
+
+// PauseAPIServer is [APIServer.Pause] of the first API server.
+func (cp *ControlPlane) PauseAPIServer() error { return cp.first.Pause() }
+
+// ResumeAPIServer is [APIServer.Resume] of the first API server.
+func (cp *ControlPlane) ResumeAPIServer() error { return cp.first.Resume() }
+
+// APIServerPID is the process ID of the first API server; another one after each restart.
+func (cp *ControlPlane) APIServerPID() (pid int, err error) {
+	err = cp.first.with(func(p *process) error { pid = p.cmd.Process.Pid; return nil })
+	return pid, err
 }

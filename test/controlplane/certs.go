@@ -7,10 +7,13 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net"
 	"time"
+
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
 // Certificates outlive any test and most demos; the margin before now is for odd clocks.
@@ -19,107 +22,86 @@ const (
 	certMargin   = time.Hour
 )
 
-// A certificate authority that lives in memory only.
-type authority struct {
+// An Authority is a CA that issues certificates as a test wants them: the control plane's own, or one that
+// nobody trusts. It lives in memory only.
+type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	pem  []byte
 }
 
-// A keyPair is a certificate and its key, in PEM.
-type keyPair struct{ cert, key []byte }
-
-func newAuthority(commonName string) (*authority, error) {
+// NewAuthority makes a CA of that name.
+func NewAuthority(commonName string) (*Authority, error) {
 	key, err := newKey()
 	if err != nil {
 		return nil, err
 	}
-	template, err := newTemplate(pkix.Name{CommonName: commonName})
+	cert := template(pkix.Name{CommonName: commonName})
+	cert.IsCA, cert.BasicConstraintsValid, cert.KeyUsage = true, true, x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
 	if err != nil {
 		return nil, err
 	}
-	template.IsCA, template.BasicConstraintsValid = true, true
-	template.KeyUsage = x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, fmt.Errorf("create the certificate authority: %w", err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("create the certificate authority: %w", err)
-	}
-	return &authority{cert: cert, key: key, pem: certPEM(der)}, nil
+	cert, err = x509.ParseCertificate(der)
+	return &Authority{cert, key}, err
+}
+
+// PEM is the CA's certificate.
+func (a *Authority) PEM() []byte { return certPEM(a.cert.Raw) }
+
+// Name is the CA's subject.
+func (a *Authority) Name() string { return a.cert.Subject.CommonName }
+
+// Issue makes a client certificate and its key, both in PEM. kube-apiserver reads the user's name from
+// the common name, and groups from the organisations. What with changes before the certificate is
+// signed is as it wants: that it has expired, say. With may be nil.
+func (a *Authority) Issue(subject pkix.Name, with func(*x509.Certificate)) (cert, key []byte, err error) {
+	return a.sign(subject, func(c *x509.Certificate) {
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		if with != nil {
+			with(c)
+		}
+	})
 }
 
 // serving issues a server certificate for names, and for this machine's loopback address.
-func (a *authority) serving(names ...string) (keyPair, error) {
-	return a.issue(pkix.Name{CommonName: names[0]}, func(c *x509.Certificate) {
+func (a *Authority) serving(names ...string) (cert, key []byte, err error) {
+	return a.sign(pkix.Name{CommonName: names[0]}, func(c *x509.Certificate) {
 		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-		c.DNSNames = names
-		c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+		c.DNSNames, c.IPAddresses = names, []net.IP{net.IPv4(127, 0, 0, 1)}
 	})
 }
 
-// client issues a client certificate. kube-apiserver reads the user's name from the common
-// name and the groups from the organisations.
-func (a *authority) client(user string, groups ...string) (keyPair, error) {
-	return a.issue(pkix.Name{CommonName: user, Organization: groups}, func(c *x509.Certificate) {
-		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	})
+func (a *Authority) sign(subject pkix.Name, with func(*x509.Certificate)) (cert, key []byte, err error) {
+	private, err := newKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	wanted := template(subject)
+	wanted.KeyUsage = x509.KeyUsageDigitalSignature
+	with(wanted)
+	der, err := x509.CreateCertificate(rand.Reader, wanted, a.cert, private.Public(), a.key)
+	if err != nil {
+		return nil, nil, err
+	}
+	if key, err = keyutil.MarshalPrivateKeyToPEM(private); err != nil {
+		return nil, nil, err
+	}
+	secrets.Suite.AddKey("the key of "+subject.CommonName, key)
+	return certPEM(der), key, nil
 }
 
-func (a *authority) issue(name pkix.Name, with func(*x509.Certificate)) (keyPair, error) {
-	key, err := newKey()
-	if err != nil {
-		return keyPair{}, err
-	}
-	template, err := newTemplate(name)
-	if err != nil {
-		return keyPair{}, err
-	}
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	with(template)
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	if err != nil {
-		return keyPair{}, fmt.Errorf("issue a certificate for %s: %w", name.CommonName, err)
-	}
-	keyBytes, err := keyPEM(key)
-	if err != nil {
-		return keyPair{}, err
-	}
-	return keyPair{cert: certPEM(der), key: keyBytes}, nil
-}
+func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-func newKey() (*ecdsa.PrivateKey, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("generate a key: %w", err)
-	}
-	return key, nil
-}
-
-func newTemplate(name pkix.Name) (*x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, fmt.Errorf("choose a serial number: %w", err)
-	}
+func template(subject pkix.Name) *x509.Certificate {
+	serial := make([]byte, 15)
+	_, _ = rand.Read(serial) // never fails
 	now := time.Now()
 	return &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      name,
-		NotBefore:    now.Add(-certMargin),
-		NotAfter:     now.Add(certValidity),
-	}, nil
+		SerialNumber: new(big.Int).SetBytes(serial), Subject: subject,
+		NotBefore: now.Add(-certMargin), NotAfter: now.Add(certValidity),
+	}
 }
 
 func certPEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encode a key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }

@@ -2,100 +2,102 @@ package controlplane
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
-	"io/fs"
-	"net/http"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-func TestKilledProcessLeavesNothing(t *testing.T) {
-	long(t)
-	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), os.Args[0]) // #nosec G204 G702 -- this test itself
-	cmd.Env = append(os.Environ(), helperEnv+"=1")
-	cmd.Stderr = os.Stderr
-	input, err := cmd.StdinPipe() // kept open: its end would end the helper in order
-	expect.NoError(t, err)
-	defer func() { _ = input.Close() }()
-	output, err := cmd.StdoutPipe()
-	expect.NoError(t, err)
-	expect.NoError(t, cmd.Start())
-	var report helperReport
-	expect.NoError(t, json.NewDecoder(output).Decode(&report))
-	for _, pid := range report.PIDs {
-		if !running(pid) {
-			t.Fatalf("process %d does not run", pid)
-		}
-	}
-	if report.Dir == shared.Dir() || report.URL == shared.URL() {
-		t.Errorf("two control planes share %s or %s", report.Dir, report.URL)
-	}
+// helperEnv makes the test binary a process that starts a control plane and waits.
+const helperEnv = "CONTROLPLANE_TEST_HELPER"
 
-	expect.NoError(t, cmd.Process.Kill())
-	_ = cmd.Wait()
-	for _, pid := range report.PIDs {
-		poll.Until(t, patience, "process "+strconv.Itoa(pid)+" is gone", func() bool { return !running(pid) })
+func TestMain(m *testing.M) {
+	if os.Getenv(helperEnv) == "" {
+		os.Exit(m.Run())
 	}
-	poll.Until(t, patience, report.Dir+" is gone", func() bool { return !exists(t, report.Dir) })
-	poll.Until(t, patience, "another control plane has not suffered", func() bool {
-		code, _ := get(t, shared, Admin, "/readyz")
-		return code == http.StatusOK
-	})
+	if err := helper(); err != nil {
+		panic(err)
+	}
 }
 
-func TestStop(t *testing.T) {
-	long(t)
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "made")
-	cp, err := Start(t.Context(), Options{Dir: dir, APIServerArgs: []string{"--profiling=false"}})
-	expect.NoError(t, err)
+// started is what a helper has started.
+type started struct {
+	Dir  string
+	PIDs []int
+}
+
+// helper starts a control plane, pauses its API server, says what it is, and stops it at the end of its
+// input.
+func helper() error {
+	cp, err := Start(context.Background(), Options{})
+	if err != nil {
+		return err
+	}
 	defer cp.Stop()
-	for _, p := range []*ControlPlane{cp, shared} {
-		want := http.StatusOK
-		if p == cp {
-			want = http.StatusNotFound // the argument took effect, for this one only
-		}
-		if code, _ := get(t, p, Admin, "/debug/pprof/"); code != want {
-			t.Errorf("profiling on %s: %d, want %d", p.URL(), code, want)
-		}
-	}
-	pids := []int{cp.etcd.cmd.Process.Pid, cp.apiserver.cmd.Process.Pid, cp.reaper.cmd.Process.Pid}
 	if err := cp.PauseAPIServer(); err != nil { // a paused process must end, too
-		t.Fatal(err)
+		return err
 	}
-	cp.Stop()
-	cp.Stop()
-	for _, pid := range pids {
-		if running(pid) {
-			t.Errorf("process %d runs after Stop", pid)
-		}
+	pids := []int{cp.etcd.cmd.Process.Pid, cp.first.process.cmd.Process.Pid, cp.reaper.cmd.Process.Pid}
+	if err := json.NewEncoder(os.Stdout).Encode(started{cp.Dir(), pids}); err != nil {
+		return err
 	}
-	if exists(t, dir) {
-		t.Errorf("%s exists after Stop", dir)
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// TestNothingIsLeft: however a process ends that has started a control plane, the control plane's processes
+// and files are gone soon.
+func TestNothingIsLeft(t *testing.T) {
+	if testing.Short() {
+		t.Skip("make test-all runs it")
 	}
-	for name, err := range map[string]error{
-		"StartAPIServer": cp.StartAPIServer(t.Context()),
-		"KillAPIServer":  cp.KillAPIServer(),
-		"RestoreEtcd":    cp.RestoreEtcd(t.Context(), EtcdSnapshot{}),
+	for name, end := range map[string]func(*exec.Cmd, io.Closer) error{
+		"killed":  func(cmd *exec.Cmd, _ io.Closer) error { return cmd.Process.Kill() },
+		"stopped": func(_ *exec.Cmd, input io.Closer) error { return input.Close() },
 	} {
-		if !errors.Is(err, errStopped) {
-			t.Errorf("%s after Stop: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), os.Args[0]) // #nosec G204 G702 -- this test itself
+			cmd.Env = append(os.Environ(), helperEnv+"=1")
+			cmd.Stderr = os.Stderr
+			input, err := cmd.StdinPipe()
+			expect.NoError(t, err)
+			output, err := cmd.StdoutPipe()
+			expect.NoError(t, err)
+			expect.NoError(t, cmd.Start())
+			var left started
+			expect.NoError(t, json.NewDecoder(output).Decode(&left))
+			for _, pid := range left.PIDs {
+				if !runs(pid) {
+					t.Fatalf("process %d does not run", pid)
+				}
+			}
+			expect.NoError(t, end(cmd, input))
+			_ = cmd.Wait()
+			for _, pid := range left.PIDs {
+				poll.Until(t, time.Minute, "process "+strconv.Itoa(pid)+" is gone", func() bool { return !runs(pid) })
+			}
+			poll.Until(t, time.Minute, left.Dir+" is gone", func() bool {
+				_, err := os.Lstat(left.Dir)
+				return errors.Is(err, os.ErrNotExist)
+			})
+		})
 	}
 }
 
-// running says whether a process exists and is not merely waiting for its parent to notice its
+// runs says whether a process exists and is not merely waiting for its parent to notice its
 // end: where the first process of a container does not reap, the dead stay listed.
-func running(pid int) bool {
+func runs(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return false
 	}
@@ -105,13 +107,4 @@ func running(pid int) bool {
 	}
 	_, state, _ := bytes.Cut(stat, []byte(") "))
 	return !bytes.HasPrefix(state, []byte("Z"))
-}
-
-func exists(t *testing.T, path string) bool {
-	t.Helper()
-	_, err := os.Lstat(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	return err == nil
 }

@@ -3,8 +3,8 @@ package controlplane
 import (
 	"bytes"
 	"context"
+	"crypto/x509/pkix"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,49 +14,45 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
-	"github.com/listproxy/listproxy/test/harness/secrets"
 )
 
 // kubectlWait is how long a cancelled kubectl may take to close its output.
 const kubectlWait = 2 * time.Second
 
 // URL is where the API server listens: https, host and port. It stays the same over restarts.
-func (cp *ControlPlane) URL() string { return "https://" + cp.apiPort.address() }
+func (cp *ControlPlane) URL() string { return cp.first.URL() }
 
 // EtcdURL is the client URL of etcd: http, host and port. It stays the same over restarts.
 func (cp *ControlPlane) EtcdURL() string { return "http://" + cp.etcdPort.address() }
 
 // CA is the certificate authority, in PEM, that signed the API server's certificate and the
-// client certificates. The caller must not change it.
-func (cp *ControlPlane) CA() []byte { return cp.credentials.ca }
+// client certificates.
+func (cp *ControlPlane) CA() []byte { return cp.credentials.issuer.PEM() }
 
 // CAPath is a file with that certificate authority.
 func (cp *ControlPlane) CAPath() string { return filepath.Join(cp.dir, caFile) }
+
+// ClientAuthority is the CA whose certificates the API server knows users by.
+func (cp *ControlPlane) ClientAuthority() *Authority { return cp.credentials.issuer }
 
 // Token returns the bearer token of a user, or "" for one who has none.
 func (cp *ControlPlane) Token(user string) string { return cp.credentials.tokens[user] }
 
 // RESTConfig returns a configuration that logs in with the user's token. [Anonymous] has none.
-// There is no rate limit on the client's side. With a user who is not known or has no token,
-// every request fails.
+// There is no rate limit on the client's side. It panics for a user who has no token, or a mistyped one
+// would quietly be anonymous.
 func (cp *ControlPlane) RESTConfig(user string) *rest.Config {
-	config := cp.anonymousConfig()
 	token, ok := cp.credentials.tokens[user]
 	if !ok && user != Anonymous {
-		return refuse(config, fmt.Errorf("controlplane: user %q has no token", user))
+		panic("no user has the name and a token: " + user)
 	}
-	config.BearerToken = token
-	return config
+	return &rest.Config{Host: cp.URL(), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: cp.CA()}, QPS: -1}
 }
 
 // CertConfig returns a configuration that logs in with a client certificate, which [Admin] and
-// [CertUser] have. With anyone else every request fails.
+// [CertUser] have.
 func (cp *ControlPlane) CertConfig(user string) *rest.Config {
-	config := cp.anonymousConfig()
-	pair, ok := cp.credentials.certs[user]
-	if !ok {
-		return refuse(config, fmt.Errorf("controlplane: user %q has no client certificate", user))
-	}
+	config, pair := cp.RESTConfig(Anonymous), cp.credentials.certs[user]
 	config.CertData, config.KeyData = pair.cert, pair.key
 	return config
 }
@@ -64,36 +60,16 @@ func (cp *ControlPlane) CertConfig(user string) *rest.Config {
 // IssueCert makes a client certificate that the API server knows a user by, with groups, and its
 // key, both in PEM. The user need not be one of [Users].
 func (cp *ControlPlane) IssueCert(user string, groups ...string) (cert, key []byte, err error) {
-	pair, err := cp.credentials.issuer.client(user, groups...)
-	if err != nil {
-		return nil, nil, err
-	}
-	secrets.Suite.AddKey("the key of "+user, pair.key)
-	return pair.cert, pair.key, nil
+	return cp.credentials.issuer.Issue(pkix.Name{CommonName: user, Organization: groups}, nil)
 }
 
 // IssueServingCert issues a serving certificate of the cluster's own CA, with its key.
 func (cp *ControlPlane) IssueServingCert(names ...string) (cert, key []byte, err error) {
-	pair, err := cp.credentials.issuer.serving(names...)
-	if err != nil {
-		return nil, nil, err
-	}
-	secrets.Suite.AddKey("the key of "+names[0], pair.key)
-	return pair.cert, pair.key, nil
-}
-
-func (cp *ControlPlane) anonymousConfig() *rest.Config {
-	return &rest.Config{
-		Host:            cp.URL(),
-		TLSClientConfig: rest.TLSClientConfig{CAData: cp.credentials.ca},
-		QPS:             -1,
-	}
+	return cp.credentials.issuer.serving(names...)
 }
 
 // KubeconfigPath returns the user's kubeconfig, a file with mode 0600.
-func (cp *ControlPlane) KubeconfigPath(user string) string {
-	return kubeconfigPath(cp.dir, user)
-}
+func (cp *ControlPlane) KubeconfigPath(user string) string { return kubeconfigPath(cp.dir, user) }
 
 // Environment is that of a program with a kubeconfig, which knows nothing else of Kubernetes. A home
 // of its own keeps the caller's ~/.kube out, and other control planes' discovery.
@@ -120,16 +96,11 @@ func (cp *ControlPlane) Apply(ctx context.Context, manifest string) error {
 }
 
 func (cp *ControlPlane) kubectl(ctx context.Context, user string, stdin []byte, args ...string) (string, error) {
-	if !cp.credentials.known[user] {
-		return "", fmt.Errorf("controlplane: no user %q", user)
-	}
 	cmd := exec.CommandContext(ctx, cp.paths.Kubectl, args...) // #nosec G204 -- the caller's own command
 	cmd.WaitDelay = kubectlWait
 	cmd.Dir = cp.dir
 	cmd.Env = Environment(cp.KubeconfigPath(user), filepath.Join(cp.dir, kubectlHomeFolder))
-	if stdin != nil {
-		cmd.Stdin = bytes.NewReader(stdin)
-	}
+	cmd.Stdin = bytes.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -139,20 +110,4 @@ func (cp *ControlPlane) kubectl(ctx context.Context, user string, stdin []byte, 
 		return stdout.String(), fmt.Errorf("kubectl as %s: %w: %s", user, err, binaries.Tail(stderr.Bytes()))
 	}
 	return stdout.String(), nil
-}
-
-// refuse makes every request of a configuration fail with err. Without it a mistyped user
-// would quietly be an anonymous one.
-func refuse(config *rest.Config, err error) *rest.Config {
-	config.Wrap(func(http.RoundTripper) http.RoundTripper { return refusal{err} })
-	return config
-}
-
-type refusal struct{ err error }
-
-func (r refusal) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Body != nil {
-		_ = req.Body.Close()
-	}
-	return nil, r.err
 }

@@ -1,8 +1,10 @@
 package controlplane
 
 import (
+	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
 	"os"
@@ -11,6 +13,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
 
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
@@ -31,49 +34,50 @@ const (
 
 // credentials is who may log in and how. It does not change after it was made.
 type credentials struct {
-	ca     []byte
-	issuer *authority
-	tokens map[string]string
-	certs  map[string]keyPair
-	known  map[string]bool
+	issuer     *Authority
+	accountKey *ecdsa.PrivateKey // signs and verifies service account tokens
+	tokens     map[string]string
+	certs      map[string]keyPair
 }
+
+// A keyPair is a certificate and its key, in PEM.
+type keyPair struct{ cert, key []byte }
 
 // newCredentials makes all keys, certificates and tokens and writes into dir what the API
 // server reads.
-func newCredentials(dir string) (*credentials, error) {
-	ca, err := newAuthority("listproxy test control plane")
+func newCredentials(dir string) (c *credentials, err error) {
+	c = &credentials{tokens: map[string]string{}, certs: map[string]keyPair{}}
+	if c.issuer, err = NewAuthority("listproxy test control plane"); err != nil {
+		return nil, err
+	}
+	servingCert, servingKey, err := c.issuer.serving("localhost", "kubernetes.default.svc")
 	if err != nil {
 		return nil, err
 	}
-	serving, err := ca.serving("localhost", "kubernetes.default.svc")
+	if c.accountKey, err = newKey(); err != nil {
+		return nil, err
+	}
+	accountKey, err := keyutil.MarshalPrivateKeyToPEM(c.accountKey)
 	if err != nil {
 		return nil, err
 	}
-	accountKey, accountPublic, err := newAccountKey()
+	accountPublic, err := x509.MarshalPKIXPublicKey(c.accountKey.Public())
 	if err != nil {
 		return nil, err
-	}
-	c := &credentials{
-		ca:     ca.pem,
-		issuer: ca,
-		tokens: map[string]string{},
-		certs:  map[string]keyPair{},
-		known:  map[string]bool{},
 	}
 	var lines strings.Builder
 	for _, u := range Users() {
-		c.known[u.Name] = true
 		if u.token {
 			c.tokens[u.Name] = rand.Text()
 			secrets.Suite.Add("the token of "+u.Name, c.tokens[u.Name])
-			fmt.Fprintf(&lines, "%s,%s,%s,%q\n",
-				c.tokens[u.Name], u.login, "uid-"+u.login, strings.Join(u.groups, ","))
+			fmt.Fprintf(&lines, "%s,%s,%s,%q\n", c.tokens[u.Name], u.login, "uid-"+u.login, strings.Join(u.groups, ","))
 		}
 		if u.cert {
-			if c.certs[u.Name], err = ca.client(u.login, u.groups...); err != nil {
+			cert, key, err := c.issuer.Issue(pkix.Name{CommonName: u.login, Organization: u.groups}, nil)
+			if err != nil {
 				return nil, err
 			}
-			secrets.Suite.AddKey("the key of "+u.Name, c.certs[u.Name].key)
+			c.certs[u.Name] = keyPair{cert, key}
 		}
 		// Who has no token can only be impersonated by a proxy. (The others' names are theirs to say.)
 		if u.cert && !u.token {
@@ -81,11 +85,11 @@ func newCredentials(dir string) (*credentials, error) {
 		}
 	}
 	for name, content := range map[string][]byte{
-		caFile:            ca.pem,
-		servingCertFile:   serving.cert,
-		servingKeyFile:    serving.key,
+		caFile:            c.issuer.PEM(),
+		servingCertFile:   servingCert,
+		servingKeyFile:    servingKey,
 		accountKeyFile:    accountKey,
-		accountPublicFile: accountPublic,
+		accountPublicFile: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: accountPublic}),
 		tokenFile:         []byte(lines.String()),
 	} {
 		secrets.Suite.AddKey("the key in "+name, content)
@@ -96,44 +100,19 @@ func newCredentials(dir string) (*credentials, error) {
 	return c, nil
 }
 
-// newAccountKey makes the key that signs and verifies service account tokens.
-func newAccountKey() (private, public []byte, err error) {
-	key, err := newKey()
-	if err != nil {
-		return nil, nil, err
-	}
-	if private, err = keyPEM(key); err != nil {
-		return nil, nil, err
-	}
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return nil, nil, fmt.Errorf("encode the service account key: %w", err)
-	}
-	return private, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
-}
-
 // writeKubeconfigs writes one kubeconfig for every user. clientcmd gives files the mode 0600.
 func (c *credentials) writeKubeconfigs(dir, url string) error {
 	for _, u := range Users() {
-		login := clientcmdapi.NewAuthInfo()
-		switch {
-		case u.token:
-			login.Token = c.tokens[u.Name]
-		case u.cert:
-			login.ClientCertificateData = c.certs[u.Name].cert
-			login.ClientKeyData = c.certs[u.Name].key
+		login := &clientcmdapi.AuthInfo{Token: c.tokens[u.Name]}
+		if !u.token {
+			login.ClientCertificateData, login.ClientKeyData = c.certs[u.Name].cert, c.certs[u.Name].key
 		}
-		cluster := clientcmdapi.NewCluster()
-		cluster.Server, cluster.CertificateAuthorityData = url, c.ca
-		context := clientcmdapi.NewContext()
-		context.Cluster, context.AuthInfo = "controlplane", u.Name
-
-		config := clientcmdapi.NewConfig()
-		config.Clusters[context.Cluster] = cluster
-		config.AuthInfos[context.AuthInfo] = login
-		config.Contexts[u.Name] = context
-		config.CurrentContext = u.Name
-		if err := clientcmd.WriteToFile(*config, kubeconfigPath(dir, u.Name)); err != nil {
+		if err := clientcmd.WriteToFile(clientcmdapi.Config{
+			Clusters:       map[string]*clientcmdapi.Cluster{"controlplane": {Server: url, CertificateAuthorityData: c.issuer.PEM()}},
+			AuthInfos:      map[string]*clientcmdapi.AuthInfo{u.Name: login},
+			Contexts:       map[string]*clientcmdapi.Context{u.Name: {Cluster: "controlplane", AuthInfo: u.Name}},
+			CurrentContext: u.Name,
+		}, kubeconfigPath(dir, u.Name)); err != nil {
 			return fmt.Errorf("write the kubeconfig of %s: %w", u.Name, err)
 		}
 	}

@@ -11,17 +11,14 @@
 //
 // # Binaries
 //
-// etcd, kube-apiserver and kubectl are built once by [binaries.Build] from the versions that the
+// etcd, kube-apiserver and kubectl are built once by [binaries.Of] from the versions that the
 // nested module in tools/ pins, and kept in bin/ of the repository. They are built again when
 // that module's go.mod or go.sum, or the way of building, changed. A file lock makes parallel
 // test packages wait for one build.
 //
-// Modules named tools-1.NN pin another kube-apiserver, which [Options].Version or the environment
-// variable [VersionEnv] chooses. It is built only when it is asked for. So is helm
+// Modules named tools-1.NN pin another kube-apiserver, which the environment variable
+// LISTPROXY_TEST_KUBERNETES chooses. It is built only when it is asked for. So is helm
 // ([binaries.Tool]), which tools-helm pins.
-//
-// Jaeger ([Options].Jaeger) has a module of its own, jaeger/, and comes without its web pages:
-// [ControlPlane.AwaitTrace] asks it for traces.
 //
 // # Users
 //

@@ -3,7 +3,6 @@ package controlplane
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -22,7 +21,7 @@ const compactRevisionKey = "compact_rev_key"
 
 func (cp *ControlPlane) etcdArgs() []string {
 	client, peer := cp.EtcdURL(), "http://"+cp.peerPort.address()
-	return append([]string{
+	return []string{
 		"--name=default",
 		"--data-dir=" + filepath.Join(cp.dir, etcdDataFolder),
 		"--listen-client-urls=" + client,
@@ -33,30 +32,20 @@ func (cp *ControlPlane) etcdArgs() []string {
 		"--unsafe-no-fsync",
 		"--quota-backend-bytes=8589934592", // large load tests keep much history
 		"--log-level=warn",
-	}, cp.options.EtcdArgs...)
+	}
 }
 
-// startEtcd starts etcd and waits until it is ready. The caller holds cp.mu.
-func (cp *ControlPlane) startEtcd(ctx context.Context) error {
-	p, err := startProcess(cp.dir, "etcd", cp.paths.Etcd, cp.etcdArgs())
-	if err != nil {
-		return err
+// startEtcd starts etcd, unless it runs, and waits until it is ready. The caller holds cp.mu.
+func (cp *ControlPlane) startEtcd(ctx context.Context) (err error) {
+	if !cp.etcd.alive() {
+		if cp.etcd, err = startProcess(cp.dir, "etcd", cp.paths.Etcd, cp.etcdArgs()); err != nil {
+			return err
+		}
 	}
-	cp.etcd = p
-	return p.await(ctx, "etcd", func(ctx context.Context) error {
+	return cp.etcd.await(ctx, "etcd", func(ctx context.Context) error {
 		_, err := send(ctx, cp.etcdClient, http.MethodGet, cp.EtcdURL()+"/readyz", nil)
 		return err
 	})
-}
-
-// EtcdPID is the process ID of etcd; another one after each restart.
-func (cp *ControlPlane) EtcdPID() (int, error) {
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	if cp.stopped {
-		return 0, errStopped
-	}
-	return cp.etcd.cmd.Process.Pid, nil
 }
 
 // EtcdRevision returns etcd's current revision.
@@ -67,13 +56,11 @@ func (cp *ControlPlane) EtcdRevision(ctx context.Context) (int64, error) {
 	}
 	var decoded struct {
 		Header struct {
-			Revision int64 `json:"revision,string"`
-		} `json:"header"`
+			Revision int64 `json:",string"`
+		}
 	}
-	if err := json.Unmarshal(answer, &decoded); err != nil {
-		return 0, fmt.Errorf("read etcd's revision: %w", err)
-	}
-	return decoded.Header.Revision, nil
+	err = json.Unmarshal(answer, &decoded)
+	return decoded.Header.Revision, err
 }
 
 // CompactEtcd compacts etcd at its current revision: every older state is gone from it. See
@@ -91,19 +78,12 @@ func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
 // kube-apiserver looks every 15 seconds; until then it may answer lists at an older exact
 // revision from snapshots in its watch cache. A restart of it makes that certain at once.
 func (cp *ControlPlane) CompactEtcdAt(ctx context.Context, revision int64) error {
-	_, err := cp.etcdCall(ctx, "put", map[string]any{
-		"key": []byte(compactRevisionKey), "value": []byte(strconv.FormatInt(revision, 10)),
-	})
-	if err != nil {
+	at := strconv.FormatInt(revision, 10)
+	if _, err := cp.etcdCall(ctx, "put", map[string]any{"key": []byte(compactRevisionKey), "value": []byte(at)}); err != nil {
 		return fmt.Errorf("announce the compaction of etcd at %d: %w", revision, err)
 	}
-	_, err = cp.etcdCall(ctx, "compaction", map[string]any{
-		"revision": strconv.FormatInt(revision, 10), "physical": true,
-	})
-	if err != nil {
-		return fmt.Errorf("compact etcd at %d: %w", revision, err)
-	}
-	return nil
+	_, err := cp.etcdCall(ctx, "compaction", map[string]any{"revision": at, "physical": true})
+	return err
 }
 
 // etcdCall calls a function of etcd's key-value service through its JSON gateway. Byte slices
@@ -122,56 +102,91 @@ type EtcdSnapshot struct {
 
 // SnapshotEtcd stops the API server and etcd in order, copies etcd's data, and starts both
 // again.
-func (cp *ControlPlane) SnapshotEtcd(ctx context.Context) (EtcdSnapshot, error) {
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	if cp.stopped {
-		return EtcdSnapshot{}, errStopped
-	}
-	cp.snapshots++
-	snapshot := EtcdSnapshot{dir: filepath.Join(cp.dir, etcdSnapshotPrefix+strconv.Itoa(cp.snapshots))}
-	cp.apiserver.terminate(apiserverGrace)
-	var err error
-	if snapshot.Revision, err = cp.EtcdRevision(ctx); err != nil {
-		return EtcdSnapshot{}, fmt.Errorf("snapshot etcd: %w", err)
-	}
-	cp.etcd.terminate(etcdGrace)
-	if err := os.CopyFS(snapshot.dir, os.DirFS(cp.etcdData())); err != nil {
-		return EtcdSnapshot{}, fmt.Errorf("copy etcd's data: %w", err)
-	}
-	return snapshot, cp.startBoth(ctx)
+func (cp *ControlPlane) SnapshotEtcd(ctx context.Context) (snapshot EtcdSnapshot, err error) {
+	err = cp.starting(ctx, func(ctx context.Context) (err error) {
+		cp.snapshots++
+		snapshot.dir = filepath.Join(cp.dir, etcdSnapshotPrefix+strconv.Itoa(cp.snapshots))
+		_ = cp.first.Stop() // if it runs
+		if snapshot.Revision, err = cp.EtcdRevision(ctx); err != nil {
+			return err
+		}
+		cp.etcd.terminate(etcdGrace)
+		if err := os.CopyFS(snapshot.dir, os.DirFS(cp.etcdData())); err != nil {
+			return fmt.Errorf("copy etcd's data: %w", err)
+		}
+		return cp.startBoth(ctx)
+	})
+	return snapshot, err
 }
 
 // RestoreEtcd stops both, puts the data of the snapshot back, and starts both again: all that
 // was written since is gone, and revisions go back and are given a second time.
 func (cp *ControlPlane) RestoreEtcd(ctx context.Context, snapshot EtcdSnapshot) error {
+	return cp.starting(ctx, func(ctx context.Context) error {
+		_ = cp.first.Stop() // if it runs
+		if err := cp.removeEtcd(); err != nil {
+			return err
+		}
+		if err := os.CopyFS(cp.etcdData(), os.DirFS(snapshot.dir)); err != nil {
+			return fmt.Errorf("put etcd's older data back: %w", err)
+		}
+		return cp.startBoth(ctx)
+	})
+}
+
+// EmptyEtcd ends the API server at once and etcd, removes etcd's data, and starts both again:
+// revisions begin anew, and nothing exists but what [Start] creates. Tokens stay valid.
+func (cp *ControlPlane) EmptyEtcd(ctx context.Context) error {
+	return cp.starting(ctx, func(ctx context.Context) error {
+		_ = cp.first.Kill() // if it runs
+		if err := cp.removeEtcd(); err != nil {
+			return err
+		}
+		if err := cp.startBoth(ctx); err != nil {
+			return err
+		}
+		return cp.setUp(ctx)
+	})
+}
+
+// KillEtcd ends etcd at once (SIGKILL) and waits until it is gone. The API server goes on without
+// it: it answers from its watch caches and refuses what needs etcd.
+func (cp *ControlPlane) KillEtcd() error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	if cp.stopped {
-		return errStopped
+	if !cp.etcd.alive() {
+		return fmt.Errorf("etcd: %w", errNotRunning)
 	}
-	if snapshot.dir == "" {
-		return errors.New("restore etcd: not a snapshot made by SnapshotEtcd")
-	}
-	cp.apiserver.terminate(apiserverGrace)
-	cp.etcd.kill() // its data is thrown away
-	if err := os.RemoveAll(cp.etcdData()); err != nil {
-		return fmt.Errorf("remove etcd's data: %w", err)
-	}
-	if err := os.CopyFS(cp.etcdData(), os.DirFS(snapshot.dir)); err != nil {
-		return fmt.Errorf("put etcd's older data back: %w", err)
-	}
-	return cp.startBoth(ctx)
+	cp.etcd.kill()
+	return nil
+}
+
+// StartEtcd starts etcd again on its data after it was killed, and returns when it and the API
+// server are ready. Where etcd runs already, it only waits for that.
+func (cp *ControlPlane) StartEtcd(ctx context.Context) error { return cp.starting(ctx, cp.startBoth) }
+
+// DefragmentEtcd makes etcd write its database anew without the room that compactions left in it.
+// etcd answers nothing meanwhile.
+func (cp *ControlPlane) DefragmentEtcd(ctx context.Context) error {
+	_, err := send(ctx, cp.etcdClient, http.MethodPost, cp.EtcdURL()+"/v3/maintenance/defragment", struct{}{})
+	return err
 }
 
 func (cp *ControlPlane) etcdData() string { return filepath.Join(cp.dir, etcdDataFolder) }
 
-// startBoth starts etcd, then the API server. The caller holds cp.mu.
+// removeEtcd ends etcd and throws its data away.
+func (cp *ControlPlane) removeEtcd() error {
+	cp.etcd.kill()
+	if err := os.RemoveAll(cp.etcdData()); err != nil {
+		return fmt.Errorf("remove etcd's data: %w", err)
+	}
+	return nil
+}
+
+// startBoth starts etcd, unless it runs, then the API server. The caller holds cp.mu.
 func (cp *ControlPlane) startBoth(ctx context.Context) error {
-	ctx, cancel := withStartTimeout(ctx)
-	defer cancel()
 	if err := cp.startEtcd(ctx); err != nil {
 		return err
 	}
-	return cp.startAPIServer(ctx)
+	return cp.first.Start(ctx)
 }

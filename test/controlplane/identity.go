@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -26,17 +25,17 @@ const (
 	identityTimeout = 30 * time.Second
 )
 
-// awaitAPIServer waits until an API server is ready and has announced itself. The latter comes
-// later, in a new cluster by seconds: who looks in between sees an API server come that has been
-// there before.
-func (cp *ControlPlane) awaitAPIServer(ctx context.Context, p *process, url string) error {
-	client, err := rest.HTTPClientFor(cp.RESTConfig(Admin))
+// await waits until the API server is ready and has announced itself. The latter comes later, in a new
+// cluster by seconds: who looks in between sees an API server come that has been there before. The
+// caller holds s.mu.
+func (s *APIServer) await(ctx context.Context) error {
+	client, err := rest.HTTPClientFor(s.cp.RESTConfig(Admin))
 	if err != nil {
-		return fmt.Errorf("make a client for %s: %w", p.name, err)
+		return err
 	}
 	announces := false
-	err = p.await(ctx, p.name+" to be ready", func(ctx context.Context) error {
-		answer, err := send(ctx, client, http.MethodGet, url+"/readyz?verbose", nil)
+	err = s.process.await(ctx, s.name+" to be ready", func(ctx context.Context) error {
+		answer, err := send(ctx, client, http.MethodGet, s.URL()+"/readyz?verbose", nil)
 		announces = strings.Contains(string(answer), identityHook)
 		return err
 	})
@@ -45,14 +44,14 @@ func (cp *ControlPlane) awaitAPIServer(ctx context.Context, p *process, url stri
 	}
 	announcing, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
-	err = p.await(announcing, p.name+" to announce itself", func(ctx context.Context) error {
-		answer, err := send(ctx, client, http.MethodGet, url+identityLeases, nil)
-		if err == nil && !announcedSince(answer, p.started) {
+	err = s.process.await(announcing, s.name+" to announce itself", func(ctx context.Context) error {
+		answer, err := send(ctx, client, http.MethodGet, s.URL()+identityLeases, nil)
+		if err == nil && !announcedSince(answer, s.process.started) {
 			err = errors.New("it has not renewed its Lease")
 		}
 		return err
 	})
-	if p.alive() && ctx.Err() == nil {
+	if s.process.alive() && ctx.Err() == nil {
 		return nil
 	}
 	return err

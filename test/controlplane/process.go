@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
+	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // launchScript writes its own pid to $1, makes sure that the reaper is not at work yet ($2
@@ -117,36 +118,17 @@ func (p *process) terminate(grace time.Duration) {
 // await polls check until it returns nil. It gives up when ctx ends or the process does, and
 // then says what check said last and how the log ends.
 func (p *process) await(ctx context.Context, what string, check func(context.Context) error) error {
-	ticker := time.NewTicker(pollEvery)
-	defer ticker.Stop()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return nil
+	err := poll.Try(ctx, startTimeout, pollEvery, what, func() error {
+		if !p.alive() {
+			return poll.Wrong(fmt.Sprintf("%s has ended: %v", p.name, p.exit))
 		}
-		select {
-		case <-p.done:
-			return fmt.Errorf("wait for %s: %s ended: %w\n%s", what, p.name, p.exitError(), p.logTail())
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w; last: %w\n%s", what, context.Cause(ctx), err, p.logTail())
-		case <-ticker.C:
-		}
-	}
-}
-
-func (p *process) exitError() error {
-	if p.exit == nil {
-		return errors.New("exit status 0")
-	}
-	return p.exit
-}
-
-func (p *process) logTail() string {
-	b, err := os.ReadFile(p.logFile)
+		return check(ctx)
+	})
 	if err != nil {
-		return "(its log cannot be read)"
+		log, _ := os.ReadFile(p.logFile)
+		return fmt.Errorf("%w\n%s", err, binaries.Tail(log))
 	}
-	return binaries.Tail(b)
+	return nil
 }
 
 // pauseWait bounds the wait for the threads of a paused process to stop.
@@ -159,21 +141,16 @@ func (p *process) pause() error {
 	if err := p.signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	timeout := time.NewTimer(pauseWait)
-	defer timeout.Stop()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for !standsStill(p.cmd.Process.Pid) {
-		select {
-		case <-p.done:
-			return fmt.Errorf("pause %s: %w", p.name, errNotRunning)
-		case <-timeout.C:
-			_ = p.signal(syscall.SIGCONT) // whoever shares it goes on
-			return errors.New("pause " + p.name + ": some of its threads did not stop")
-		case <-ticker.C:
+	err := poll.Try(context.Background(), pauseWait, time.Millisecond, "pause "+p.name, func() error {
+		if !standsStill(p.cmd.Process.Pid) {
+			return errors.New("some of its threads did not stop")
 		}
+		return nil
+	})
+	if err != nil {
+		_ = p.signal(syscall.SIGCONT) // whoever shares it goes on
 	}
-	return nil
+	return err
 }
 
 // standsStill says whether no thread of a process executes.

@@ -8,11 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 )
-
-// progressEvery is the time between two lines about a build that goes on.
-const progressEvery = 5 * time.Second
 
 // build builds one tool into bin. The binary appears in one step, so that a build that is cut
 // short leaves nothing half-written and one that runs is not disturbed.
@@ -24,7 +20,7 @@ func build(ctx context.Context, log func(string), module, bin string, t tool) er
 	version = strings.TrimSpace(version)
 	what := fmt.Sprintf("building %s %s", t.name, version)
 
-	stop := progress(what, log)
+	log(what + " …")
 	partial := filepath.Join(bin, "."+t.name+".partial")
 	args := []string{"build"}
 	if t.test {
@@ -32,7 +28,6 @@ func build(ctx context.Context, log func(string), module, bin string, t tool) er
 	}
 	args = append(append(args, "-tags", t.tags), buildFlags(version, partial)...)
 	_, err = goCommand(ctx, module, append(args, t.pkg)...)
-	stop()
 	if err != nil {
 		_ = os.Remove(partial)
 		return fmt.Errorf("%s: %w", what, err)
@@ -41,32 +36,6 @@ func build(ctx context.Context, log func(string), module, bin string, t tool) er
 		return fmt.Errorf("%s: put the binary in its place: %w", what, err)
 	}
 	return nil
-}
-
-// progress logs what goes on at once and then every few seconds with the time it took so far,
-// until the returned function is called.
-func progress(what string, log func(string)) (stop func()) {
-	start := time.Now()
-	done, ended := make(chan struct{}), make(chan struct{})
-	log(what + " …")
-	go func() {
-		defer close(ended)
-		ticker := time.NewTicker(progressEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-ticker.C:
-				log(fmt.Sprintf("%s … %ds", what, int(time.Since(start).Seconds())))
-			}
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
-		log(fmt.Sprintf("%s: done in %ds", what, int(time.Since(start).Seconds())))
-	}
 }
 
 // buildFlags are the arguments of go build. The version of Kubernetes is stamped as its own

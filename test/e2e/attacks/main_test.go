@@ -63,7 +63,6 @@ func setUp(s *harness.Suite) error {
 		return err
 	}
 	cp, err = s.ControlPlane(controlplane.Options{
-		Dir: filepath.Join(dir, "controlplane"),
 		APIServerArgs: append(audit.flags(),
 			// It would end a connection over which somebody without credentials asked something, at
 			// a moment that is not the same twice.

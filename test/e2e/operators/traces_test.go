@@ -1,10 +1,9 @@
 package operators
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -24,75 +23,12 @@ const (
 	arrival = 20 * time.Second
 	// allArrivals is patience with all the requests of a test.
 	allArrivals = 4 * time.Minute
+	lookEvery   = 50 * time.Millisecond
 )
-
-// span is one of a trace, as Jaeger's query API has it.
-type span struct {
-	TraceID       string      `json:"traceID"`
-	SpanID        string      `json:"spanID"`
-	OperationName string      `json:"operationName"`
-	References    []reference `json:"references"`
-	ProcessID     string      `json:"processID"`
-	Tags          []tag       `json:"tags"`
-	service       string
-}
-
-type reference struct {
-	RefType string `json:"refType"`
-	TraceID string `json:"traceID"`
-	SpanID  string `json:"spanID"`
-}
-
-type tag struct {
-	Key   string `json:"key"`
-	Value any    `json:"value"`
-}
-
-func (s span) tag(key string) string {
-	for _, t := range s.Tags {
-		if t.Key == key {
-			return fmt.Sprint(t.Value)
-		}
-	}
-	return ""
-}
-
-// parent is the span that s is below, in its own trace.
-func (s span) parent() string {
-	for _, r := range s.References {
-		if r.RefType == "CHILD_OF" && r.TraceID == s.TraceID {
-			return r.SpanID
-		}
-	}
-	return ""
-}
-
-// spansOf reads an answer of Jaeger's query API.
-func spansOf(body []byte) []span {
-	var answer struct {
-		Data []struct {
-			Spans     []span `json:"spans"`
-			Processes map[string]struct {
-				ServiceName string `json:"serviceName"`
-			} `json:"processes"`
-		} `json:"data"`
-	}
-	var all []span
-	if json.Unmarshal(body, &answer) != nil {
-		return nil
-	}
-	for _, trace := range answer.Data {
-		for _, s := range trace.Spans {
-			s.service = trace.Processes[s.ProcessID].ServiceName
-			all = append(all, s)
-		}
-	}
-	return all
-}
 
 // find returns the span of a service with such a name, if it has arrived.
 func find(spans []span, service, name string) (span, bool) {
-	i := slices.IndexFunc(spans, func(s span) bool { return s.service == service && s.OperationName == name })
+	i := slices.IndexFunc(spans, func(s span) bool { return s.service == service && s.GetName() == name })
 	if i < 0 {
 		return span{}, false
 	}
@@ -117,27 +53,18 @@ func askTraced(t *testing.T, user, path string) (traceID string, status string) 
 // linked with the caller's trace.
 func ours(t *testing.T, callers, name string) (id string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), arrival)
-	defer cancel()
-	return id, cp.AwaitTraces(ctx, "listproxy", name, func(traces []byte) bool {
-		for _, s := range spansOf(traces) {
-			if s.OperationName == name && s.linked(callers, "") {
-				id = s.TraceID
-			}
+	err = poll.Try(t.Context(), arrival, lookEvery, "a span that is linked with the caller's trace", func() error {
+		found := collected.of(func(s span) bool { return s.service == "listproxy" && s.GetName() == name && s.linked(callers) })
+		if len(found) == 0 {
+			return errors.New("none has arrived")
 		}
-		return id != ""
+		id = found[0].trace()
+		return nil
 	})
+	return id, err
 }
 
-// linked says whether a span is linked with a trace, or with one span of it.
-func (s span) linked(trace, span string) bool {
-	return slices.ContainsFunc(s.References, func(r reference) bool {
-		return r.RefType == "FOLLOWS_FROM" && strings.TrimLeft(r.TraceID, "0") == strings.TrimLeft(trace, "0") && (span == "" || r.SpanID == span)
-	})
-}
-
-// has tells whether spans of a service have arrived, each by its name. Spans that are sent together
-// are not stored together: who looks at one waits for that one.
+// has tells whether spans of a service have arrived, each by its name.
 func has(spans []span, service string, names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool {
 		_, there := find(spans, service, name)
@@ -146,21 +73,19 @@ func has(spans []span, service string, names ...string) bool {
 }
 
 // await returns a trace when done says that all of it is there.
-func await(t *testing.T, id string, done func([]span) bool) ([]span, error) {
+func await(t *testing.T, id string, done func([]span) bool) (trace []span, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), arrival)
-	defer cancel()
-	var spans []span
-	if err := cp.AwaitTrace(ctx, id, func(trace []byte) bool {
-		for _, leak := range secrets.Suite.Search("a trace", string(trace)) {
-			t.Error(leak)
+	err = poll.Try(t.Context(), arrival, lookEvery, "a trace", func() error {
+		trace = collected.of(func(s span) bool { return s.trace() == id })
+		if !done(trace) {
+			return fmt.Errorf("it has only %s", describe(trace))
 		}
-		spans = spansOf(trace)
-		return done(spans)
-	}); err != nil {
-		return nil, fmt.Errorf("%w\nit has %v", err, describe(spans))
+		return nil
+	})
+	for _, leak := range secrets.Suite.Search("a trace", fmt.Sprint(trace)) {
+		t.Error(leak)
 	}
-	return spans, nil
+	return trace, err
 }
 
 // untilWhole puts a request until one has arrived whole, each time under another trace. Spans may
@@ -174,7 +99,7 @@ func untilWhole(t *testing.T, look func() error) {
 func describe(spans []span) string {
 	var text strings.Builder
 	for _, s := range spans {
-		_, _ = fmt.Fprintf(&text, "%s %q %s below %s\n", s.service, s.OperationName, s.SpanID, s.parent())
+		_, _ = fmt.Fprintf(&text, "%s %q %s below %s\n", s.service, s.GetName(), s.id(), s.parent())
 	}
 	return text.String()
 }
@@ -200,14 +125,14 @@ func TestOneTree(t *testing.T) {
 	request, _ := find(spans, "listproxy", name)
 	forward, _ := find(spans, "listproxy", "forward")
 	upstream, _ := find(spans, "apiserver", theirs)
-	if forward.parent() != request.SpanID || upstream.parent() != forward.SpanID {
+	if forward.parent() != request.id() || upstream.parent() != forward.id() {
 		t.Errorf("it is no tree:\n%s", describe(spans))
 	}
 	for key, want := range map[string]string{
 		"listproxy.decision": "forward", "listproxy.reason": "most-recent", "listproxy.semantics": "most-recent",
 		"http.response.status_code": "200",
 	} {
-		if got := request.tag(key); got != want {
+		if got := attribute(request.GetAttributes(), key); got != want {
 			t.Errorf("%s=%s, want %s", key, got, want)
 		}
 	}
@@ -243,14 +168,14 @@ func TestFromMemory(t *testing.T) {
 	})
 	request, _ := find(spans, "listproxy", name)
 	for _, step := range steps {
-		if s, _ := find(spans, "listproxy", step); s.parent() != request.SpanID {
+		if s, _ := find(spans, "listproxy", step); s.parent() != request.id() {
 			t.Errorf("%s is not below the request:\n%s", step, describe(spans))
 		}
 	}
 	post, _ := find(spans, "listproxy", "POST")
 	reviewed, _ := find(spans, "apiserver", review)
 	ours, _ := find(spans, "listproxy", "review")
-	if post.parent() != ours.SpanID || reviewed.parent() != post.SpanID {
+	if post.parent() != ours.id() || reviewed.parent() != post.id() {
 		t.Errorf("the upstream's review is not below ours:\n%s", describe(spans))
 	}
 	if _, there := find(spans, "apiserver", theirs); there {

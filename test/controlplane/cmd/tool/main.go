@@ -1,5 +1,5 @@
 // Command tool makes sure that tools which tests use are in bin/, and prints their paths:
-// kube-apiserver with etcd and kubectl, jaeger, helm, promtool, what makes a release, other projects'
+// kube-apiserver with etcd and kubectl, helm, promtool, what makes a release, other projects'
 // tests, or another kube-apiserver, as kube-apiserver-1.35.4.
 package main
 
@@ -22,7 +22,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("say which tools: kube-apiserver (with etcd and kubectl), jaeger, helm, promtool, krew, crane, actionlint, " +
+		return errors.New("say which tools: kube-apiserver (with etcd and kubectl), helm, promtool, krew, crane, actionlint, " +
 			"cyclonedx-gomod, release-image, kubernetes.test, controller-runtime-PACKAGE.test or kube-apiserver-VERSION")
 	}
 	for _, name := range args {
@@ -37,12 +37,9 @@ func run(ctx context.Context, args []string) error {
 
 func tool(ctx context.Context, name string) (string, error) {
 	log := func(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
-	if name == "kube-apiserver" {
-		paths, err := binaries.Build(ctx, log)
+	if version, is := strings.CutPrefix(name, "kube-apiserver"); is {
+		paths, _, err := binaries.Of(ctx, log, strings.TrimPrefix(version, "-"))
 		return paths.KubeAPIServer, err
-	}
-	if version, is := strings.CutPrefix(name, "kube-apiserver-"); is {
-		return binaries.KubeAPIServer(ctx, log, version)
 	}
 	return binaries.Tool(ctx, log, name)
 }

@@ -144,7 +144,6 @@ endpoints: [{addresses: [%s], conditions: {ready: true}}]
 		}
 		if round == 0 {
 			r.checkPrometheus(t, pod)
-			r.checkLibraries(t, pod)
 		}
 		straight(r.plain(t, nil, ask...))
 		pod.stop(t)
@@ -156,9 +155,6 @@ endpoints: [{addresses: [%s], conditions: {ready: true}}]
 		}
 		for _, way := range ways {
 			straight(way)
-		}
-		if round == 0 {
-			r.checkLibraries(t, nil)
 		}
 		r.apply(t, "{"+clients+"}")
 	}

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -22,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
+	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -148,15 +148,15 @@ func (r *release) run(t *testing.T) *container {
 	if probe.Port.StrVal != "admin" {
 		t.Errorf("the probe asks at %s", probe.Port.StrVal)
 	}
-	admin := &rest.Config{Host: fmt.Sprintf("http://%s:%d", r.address, r.admin)}
+	admin := ask.At(fmt.Sprintf("http://%s:%d", r.address, r.admin))
 	poll.Until(t, patience, "ready", func() bool {
 		select {
 		case <-running.exited:
 			t.Fatalf("it ended: %v", running.exit)
 		default:
 		}
-		code, _, _ := get(t, admin, probe.Path)
-		return code == http.StatusOK
+		a, err := admin.Get(t.Context(), probe.Path)
+		return err == nil && a.Code == http.StatusOK
 	})
 	return running
 }
@@ -195,32 +195,19 @@ func (r *release) client(t *testing.T, direct *rest.Config) *rest.Config {
 	return cfg
 }
 
-// get asks for a path and returns the code, Cache-Status and the body; no code if nobody answers.
-func get(t *testing.T, cfg *rest.Config, path string) (code int, cacheStatus, body string) {
+func get(t *testing.T, cfg *rest.Config, path string) ask.Answer {
 	t.Helper()
-	client, err := rest.HTTPClientFor(cfg)
+	a, err := ask.MustNew(t, cfg, patience).Get(t.Context(), path)
 	expect.NoError(t, err)
-	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cfg.Host+path, http.NoBody)
-	expect.NoError(t, err)
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "a-client")
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, "", err.Error()
-	}
-	defer resp.Body.Close()
-	all, err := io.ReadAll(resp.Body)
-	expect.NoError(t, err)
-	return resp.StatusCode, resp.Header.Get("Cache-Status"), string(all)
+	return a
 }
 
 // reviewed is get, again for as long as the review of what the caller may fails.
-func reviewed(t *testing.T, cfg *rest.Config, path string) (code int, cacheStatus, body string) {
+func reviewed(t *testing.T, cfg *rest.Config, path string) (a ask.Answer) {
 	t.Helper()
 	poll.Reviewed(t.Context(), patience, func() string {
-		code, cacheStatus, body = get(t, cfg, path)
-		return cacheStatus
+		a = get(t, cfg, path)
+		return a.Source()
 	})
-	return code, cacheStatus, body
+	return a
 }

@@ -114,9 +114,6 @@ func (c *cluster) start(t *testing.T, pod *corev1.Pod, spec corev1.Container, pr
 	}
 	cmd.Stdout, cmd.Stderr = running.log, running.log
 	cmd.SysProcAttr = confined(running.root, pod.Spec.SecurityContext)
-	if strings.HasPrefix(program, "/usr/") {
-		withLibraries(cmd)
-	}
 	running.cmd = cmd
 	started := make(chan error, 1)
 	go func() {

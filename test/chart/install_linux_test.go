@@ -18,11 +18,17 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// TestInstall: from nothing to a listproxy that answers, upgraded, and away again.
+// TestInstall: from nothing to a listproxy that answers, also to certificates and through tunnels, upgraded,
+// and away again.
 func TestInstall(t *testing.T) {
 	c := newCluster(t)
 	r := c.newRelease(t, "listproxy", "proxies")
-	r.apply(t, "{}")
+	c.kubectl(t, "", "-n", r.namespace, "create", "configmap", "client-ca", "--from-literal=bundle="+string(c.cp.CA()))
+	r.apply(t, `
+clientCertificates: {enabled: true, caConfigMap: {name: client-ca, key: bundle}}
+impersonation: {users: [`+controlplane.CertUser+`]}
+connect: {enabled: true}
+`)
 	expect.NoError(t, verify(r.certificate(t), "listproxy", "listproxy.proxies.svc", "listproxy.proxies.svc.cluster.local", "kubernetes.default.svc", "localhost", "127.0.0.1"))
 	pod := r.run(t)
 	if !strings.Contains(pod.log.String(), `"version":"`+imageVersion+`"`) {
@@ -30,6 +36,8 @@ func TestInstall(t *testing.T) {
 	}
 	t.Run("lists", func(t *testing.T) { checkLists(t, r) })
 	t.Run("helm test", func(t *testing.T) { checkHelmTest(t, r) })
+	t.Run("certificates", func(t *testing.T) { checkCertificates(t, r) })
+	t.Run("tunnel", func(t *testing.T) { checkTunnel(t, r) })
 	pod.stop(t)
 	t.Run("restricted", func(t *testing.T) { checkRestricted(t, r) })
 	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, r) })
@@ -58,9 +66,8 @@ func checkRestricted(t *testing.T, r *release) {
 func checkLists(t *testing.T, r *release) {
 	admin := r.client(t, r.c.cp.RESTConfig(controlplane.Admin))
 	for _, eager := range []string{"pods", "nodes"} { // the chart's
-		code, from, _ := reviewed(t, admin, "/api/v1/"+eager+"?resourceVersion=0")
-		if code != http.StatusOK || !strings.Contains(from, "; hit") {
-			t.Errorf("%s: %d, %s", eager, code, from)
+		if a := reviewed(t, admin, "/api/v1/"+eager+"?resourceVersion=0"); a.Code != http.StatusOK || !a.FromMemory() {
+			t.Errorf("%s: %s", eager, a)
 		}
 	}
 	for _, target := range readPolicy(t, render(t, values(t, "{}")).objects).Targets() {
@@ -72,15 +79,15 @@ func checkLists(t *testing.T, r *release) {
 			path = strings.Replace(path, "/v1/", "/v2/", 1)
 		}
 		poll.Until(t, patience, path+" from memory", func() bool {
-			code, from, body := get(t, admin, path)
-			if code != http.StatusOK {
-				t.Fatalf("%s: %d %s", path, code, body)
+			a := get(t, admin, path)
+			if a.Code != http.StatusOK {
+				t.Fatalf("%s: %s", path, a)
 			}
-			return strings.Contains(from, "; hit")
+			return a.FromMemory()
 		})
 	}
-	if code, from, _ := get(t, admin, "/api/v1/secrets?resourceVersion=0"); code != http.StatusOK || !strings.Contains(from, "detail=not-cached") {
-		t.Errorf("Secrets: %d, %s", code, from)
+	if a := get(t, admin, "/api/v1/secrets?resourceVersion=0"); a.Code != http.StatusOK || !strings.Contains(a.Source(), "detail=not-cached") {
+		t.Errorf("Secrets: %d, %s", a.Code, a.Source())
 	}
 }
 
@@ -115,6 +122,7 @@ const madeSecret, ownSecret = "listproxy-tls", "our-own"
 
 // checkUpgrade: what need not change does not, above all what clients trust.
 func checkUpgrade(t *testing.T, r *release) {
+	r.apply(t, "{}")
 	pods, made := r.deployment(t).Spec.Template, r.certificate(t)
 	r.apply(t, "replicas: 3")
 	more := r.deployment(t).Spec
@@ -172,38 +180,27 @@ func checkAutoscaling(t *testing.T, r *release) {
 	expect.Same(t, int32(2), *r.deployment(t).Spec.Replicas)
 }
 
-// TestInstallWithCertificatesAndTunnels: users of client certificates are themselves, and only
-// those who are named; and the other door opens with the one CA.
-func TestInstallWithCertificatesAndTunnels(t *testing.T) {
-	c := newCluster(t)
-	r := c.newRelease(t, "lists-listproxy", "edge")
-	c.kubectl(t, "", "-n", r.namespace, "create", "configmap", "client-ca", "--from-literal=bundle="+string(c.cp.CA()))
-	r.apply(t, `
-clientCertificates: {enabled: true, caConfigMap: {name: client-ca, key: bundle}}
-impersonation: {users: [`+controlplane.CertUser+`]}
-connect: {enabled: true}
-`)
-	pod := r.run(t)
+// checkCertificates: users of client certificates are themselves, and only those who are named.
+func checkCertificates(t *testing.T, r *release) {
 	const path = "/api/v1/namespaces/team-a/pods?resourceVersion=0"
-	named := r.client(t, c.cp.CertConfig(controlplane.CertUser))
-	code, _, body := get(t, named, path)
-	if code != http.StatusForbidden || !strings.Contains(body, `User \"`+controlplane.CertUser+`\" cannot list`) {
-		t.Errorf("a user who is named: %d %s", code, body)
+	named := r.client(t, r.c.cp.CertConfig(controlplane.CertUser))
+	if a := get(t, named, path); a.Code != http.StatusForbidden || !strings.Contains(string(a.Body), `User \"`+controlplane.CertUser+`\" cannot list`) {
+		t.Errorf("a user who is named: %s", a)
 	}
-	cert, key, err := c.cp.IssueCert("mallory", "system:masters")
+	cert, key, err := r.c.cp.IssueCert("mallory", "system:masters")
 	expect.NoError(t, err)
 	named.CertData, named.KeyData = cert, key
-	code, _, body = get(t, named, path)
-	if code != http.StatusForbidden || !strings.Contains(body, "cannot impersonate") {
-		t.Errorf("a user who is not named: %d %s", code, body)
+	if a := get(t, named, path); a.Code != http.StatusForbidden || !strings.Contains(string(a.Body), "cannot impersonate") {
+		t.Errorf("a user who is not named: %s", a)
 	}
+}
 
-	// The other door, as kubectl's proxy-url.
-	tunnel := c.cp.RESTConfig(controlplane.Admin)
+// checkTunnel: the other door, as kubectl's proxy-url, opens with the one CA.
+func checkTunnel(t *testing.T, r *release) {
+	tunnel := r.c.cp.RESTConfig(controlplane.Admin)
 	tunnel.CAData = r.certificate(t).Data["ca.crt"]
 	tunnel.Proxy = http.ProxyURL(&url.URL{Scheme: "https", Host: fmt.Sprintf("%s:%d", r.address, r.connect)})
-	if code, from, body := reviewed(t, tunnel, "/api/v1/pods?resourceVersion=0"); code != http.StatusOK || !strings.Contains(from, "; hit") {
-		t.Errorf("through a tunnel: %d, %s: %s", code, from, body)
+	if a := reviewed(t, tunnel, "/api/v1/pods?resourceVersion=0"); a.Code != http.StatusOK || !a.FromMemory() {
+		t.Errorf("through a tunnel: %s", a)
 	}
-	pod.stop(t)
 }

@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,11 +8,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/listproxy/listproxy/policy"
@@ -62,7 +58,6 @@ func (r rendering) checkRules(t *testing.T) {
 	t.Helper()
 	r.checkRights(t)
 	r.checkMemory(t)
-	r.checkHelmTest(t)
 }
 
 // checkRights: what may be read is what the policy keeps, as listproxy itself understands it, and what
@@ -122,37 +117,5 @@ func (r rendering) checkMemory(t *testing.T) {
 	watches += watches / 8 // of callers who are not accepted yet
 	if held := kept + connections/8 + 128 + 320 + watches*61>>10; held > forGo {
 		t.Errorf("%d MiB may be held, of %d for Go", held, forGo)
-	}
-}
-
-// checkHelmTest: its pod asks for one resource in the namespace, may list that and nothing else, wants it
-// from memory if the policy keeps it, and is let in.
-func (r rendering) checkHelmTest(t *testing.T) {
-	t.Helper()
-	pod := one[*corev1.Pod](t, r.objects)
-	args := pod.Spec.Containers[0].Args
-	path := regexp.MustCompile(`^/(?:api|apis/([^/]+))/v1/namespaces/proxies/(\w+)\?resourceVersion=0&limit=1$`).FindStringSubmatch(args[len(args)-1])
-	if path == nil {
-		t.Fatalf("asks with %q", args)
-	}
-	group, resource := path[1], path[2]
-	if slices.Contains(args, "--allow-forwarded") == slices.Contains(kept(readPolicy(t, r.objects)), group+"/"+resource) {
-		t.Errorf("asks with %q", args)
-	}
-	for _, role := range of[*rbacv1.Role](r.objects) {
-		if role.Name == pod.Name {
-			expect.Same(t, []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"list"}}}, role.Rules)
-		}
-	}
-	for _, n := range of[*networkingv1.NetworkPolicy](r.objects) {
-		from := n.Spec.Ingress[0].From
-		isLetIn := func(peer networkingv1.NetworkPolicyPeer) bool {
-			selector, err := metav1.LabelSelectorAsSelector(peer.PodSelector)
-			expect.NoError(t, err)
-			return peer.NamespaceSelector == nil && selector.Matches(labels.Set(pod.Labels))
-		}
-		if len(from) > 0 && !slices.ContainsFunc(from, isLetIn) {
-			t.Error("the NetworkPolicy keeps the pod of helm test out")
-		}
 	}
 }

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/pmezard/go-difflib/difflib"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -112,54 +110,32 @@ func golden(t *testing.T, path, text string) {
 }
 
 // TestGolden: what is rendered is what it was, helm lint has nothing to complain of, and the rules hold.
-// For testdata/*.values.yaml a golden file has all of it, for testdata/variants.yaml what is another than
-// with the chart's own values.
+// testdata/defaults.golden.yaml has all of it for the chart's own values, testdata/variants.golden.diff what
+// each of the values in testdata/variants.yaml changes.
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/*.values.yaml")
+	text, err := os.ReadFile("testdata/variants.yaml")
 	expect.NoError(t, err)
-	for _, file := range files {
-		name := strings.TrimSuffix(file, ".values.yaml")
-		t.Run(filepath.Base(name), func(t *testing.T) {
-			mustHelm(t, "lint", "--strict", "--kube-version", "1.36.0", chart, "-f", file)
-			r := render(t, file)
-			r.checkRules(t)
-			golden(t, name+".golden.yaml", r.text)
-		})
+	var groups []struct {
+		With   json.RawMessage
+		Change map[string]json.RawMessage
 	}
-	t.Run("variants", func(t *testing.T) {
-		text, err := os.ReadFile("testdata/variants.yaml")
-		expect.NoError(t, err)
-		var groups []struct {
-			With   json.RawMessage
-			Change map[string]json.RawMessage
+	expect.NoError(t, yaml.UnmarshalStrict(text, &groups))
+	mustHelm(t, "lint", "--strict", "--kube-version", "1.36.0", chart)
+	defaults := render(t, values(t, "{}"))
+	defaults.checkRules(t)
+	golden(t, "testdata/defaults.golden.yaml", defaults.text)
+	var changes strings.Builder
+	for _, group := range groups {
+		with := values(t, string(group.With))
+		before := difflib.SplitLines(render(t, with).text)
+		for _, name := range slices.Sorted(maps.Keys(group.Change)) {
+			r := render(t, with, "-f", values(t, string(group.Change[name])))
+			t.Run(name, r.checkRules)
+			diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: before, B: difflib.SplitLines(r.text)})
+			expect.NoError(t, err)
+			fmt.Fprintf(&changes, "\n# %s\n%s", name, lineNumbers.ReplaceAllString(diff, "@@"))
 		}
-		expect.NoError(t, yaml.UnmarshalStrict(text, &groups))
-		var changes strings.Builder
-		for _, group := range groups {
-			with := values(t, string(group.With))
-			before := difflib.SplitLines(render(t, with).text)
-			for _, name := range slices.Sorted(maps.Keys(group.Change)) {
-				r := render(t, with, "-f", values(t, string(group.Change[name])))
-				t.Run(name, r.checkRules)
-				diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: before, B: difflib.SplitLines(r.text)})
-				expect.NoError(t, err)
-				fmt.Fprintf(&changes, "\n# %s\n%s", name, lineNumbers.ReplaceAllString(diff, "@@"))
-			}
-		}
-		golden(t, "testdata/variants.golden.diff", changes.String())
-	})
-}
-
-// TestDashboards: every file of the folder is in the ConfigMap as it stands, braces included.
-func TestDashboards(t *testing.T) {
-	all := render(t, values(t, "dashboards: {enabled: true}")).objects
-	i := slices.IndexFunc(all, func(o runtime.Object) bool {
-		c, ok := o.(*corev1.ConfigMap)
-		return ok && c.Labels["grafana_dashboard"] == "1"
-	})
-	if i < 0 {
-		t.Fatal("no ConfigMap with the label that Grafana looks for")
 	}
-	expect.Same(t, dashboards(t), all[i].(*corev1.ConfigMap).Data)
+	golden(t, "testdata/variants.golden.diff", changes.String())
 }

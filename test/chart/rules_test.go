@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/listproxy/listproxy/test/expect"
@@ -143,7 +144,8 @@ func TestDashboardAsks(t *testing.T) {
 	check(t, "check", "rules", values(t, asRules+"]}]"))
 }
 
-// dashboards are those of the chart, by file.
+// dashboards are those of the chart, by file. All of them are in the ConfigMap as they stand, braces
+// included.
 func dashboards(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(chart + "/dashboards/*.json")
@@ -154,8 +156,11 @@ func dashboards(t *testing.T) map[string]string {
 		expect.NoError(t, err)
 		all[filepath.Base(file)] = string(text)
 	}
-	if len(all) == 0 {
-		t.Fatal("no dashboards")
+	made := of[*corev1.ConfigMap](render(t, values(t, "dashboards: {enabled: true}")).objects)
+	i := slices.IndexFunc(made, func(c *corev1.ConfigMap) bool { return c.Labels["grafana_dashboard"] == "1" })
+	if i < 0 || len(all) == 0 {
+		t.Fatal("no dashboards, or no ConfigMap with the label that Grafana looks for")
 	}
+	expect.Same(t, all, made[i].Data)
 	return all
 }

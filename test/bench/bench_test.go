@@ -1,9 +1,7 @@
 package main
 
 import (
-	"io"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,15 +35,6 @@ func TestDiffer(t *testing.T) {
 	}
 }
 
-func TestSameSize(t *testing.T) {
-	rows := []*result{{of: straight, bytes: 1000}, {of: "listproxy", bytes: 1016}}
-	expect.NoError(t, sameSize(rows, request{memory: true}))
-	rows[1].bytes = 1017
-	if sameSize(rows, request{memory: true}) == nil {
-		t.Error("answers of different objects are taken for the same")
-	}
-}
-
 func TestTable(t *testing.T) {
 	direct, proxied := &result{asked: "all", of: straight}, &result{asked: "all", of: "listproxy"}
 	direct.take(answer{took: 200 * time.Millisecond, bytes: 2e6})
@@ -62,17 +51,6 @@ func TestTable(t *testing.T) {
 | all   | kube-apiserver |       1 |             | 2.0 MB |              300 ms |           |            |  200 ms |  200 ms |              |
 | all   | listproxy      |       2 |         50% | 2.0 MB |                     |   6.00 ms |     50.00× | 40.0 ms | 40.0 ms |        5.00× |
 `, table.String())
-}
-
-func TestStamp(t *testing.T) {
-	at := time.Unix(1700000000, 123456789)
-	got, ok := stamped([]byte("\x00\x01...annotations..." + stamp(at) + "\x12more"))
-	if !ok || !got.Equal(at) {
-		t.Errorf("%v, %v", got, ok)
-	}
-	if _, ok := stamped([]byte("nothing")); ok {
-		t.Error("a time is found where there is none")
-	}
 }
 
 func TestWholeLists(t *testing.T) {
@@ -92,26 +70,6 @@ func TestWholeLists(t *testing.T) {
 		expect.NoError(t, err)
 		if got := isWhole(r); got != want {
 			t.Errorf("%s: %v", path, got)
-		}
-	}
-}
-
-func TestParse(t *testing.T) {
-	for line, want := range map[string]string{
-		"lists --pods 300 --page 100": "",
-		"":                            "say first what to measure",
-		"nothing":                     "say first what to measure",
-		"--pods 300 lists":            "say first what to measure",
-		"lists more":                  "say first what to measure",
-		"lists --rounds 0":            "--rounds 0 is too few",
-		"newest --objects 1,0":        "--objects [1 0]: give numbers",
-		"lists --pods 199":            "--pods 199 is too few",
-	} {
-		_, err := parse(strings.Fields(line), io.Discard)
-		if want == "" {
-			expect.NoError(t, err)
-		} else if err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: %v, not %q", line, err, want)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func crowd(ctx context.Context, b *bench) error {
 		t.add(rows...)
 		b.log("%s: %d clients", q.name, b.settings.crowd)
 	}
-	b.report.add(t)
+	b.report(t)
 	return stop()
 }
 

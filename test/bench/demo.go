@@ -47,13 +47,9 @@ func demo(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	t := &table{caption: fmt.Sprintf("%d pods; the answers are the same, byte for byte", b.settings.pods)}
-	if err := b.compare(ctx, t, []side{{name: straight}, proxied}, all); err != nil {
+	if _, err := b.compare(ctx, fmt.Sprintf("%d pods; the answers are the same, byte for byte", b.settings.pods), []side{{name: straight}, proxied}, all); err != nil {
 		return err
 	}
-	b.report.add(t)
-
-	t = &table{caption: "with `--watches` and `--consistent-lists=always`, while pods change"}
 	stop, err := b.disturb(ctx, true)
 	if err != nil {
 		return err
@@ -61,16 +57,16 @@ func demo(ctx context.Context, b *bench) error {
 	informers := in(fmt.Sprintf("%d informers start at once", informersAtOnce), podsPath+ask.StreamingList, true, protobuf)[0]
 	informers.stream, informers.clients = true, informersAtOnce
 	newest := in("all pods, newest state", "/api/v1/pods", true, zipped)
-	if err := errors.Join(b.compare(ctx, t, []side{{name: straight}, proxied}, append(newest, informers)), stop()); err != nil {
+	t, err := b.compare(ctx, "with `--watches` and `--consistent-lists=always`, while pods change", []side{{name: straight}, proxied}, append(newest, informers))
+	if err = errors.Join(err, stop()); err != nil {
 		return err
 	}
-	b.report.add(t)
 	for _, r := range t.rows {
 		if r.of != straight && r.hits < r.answers {
 			return fmt.Errorf("%s: %d of %d answers came from memory", r.asked, r.hits, r.answers)
 		}
 	}
-	_, _ = fmt.Fprintln(b.report.out, "All is as promised.")
+	_, _ = fmt.Fprintln(b.out, "All is as promised.")
 	if b.settings.once {
 		return nil
 	}
@@ -139,7 +135,7 @@ func (b *bench) invite(ctx context.Context, at side) error {
 	if err := os.WriteFile(curl, []byte(settings), 0o600); err != nil {
 		return fmt.Errorf("keep settings for curl: %w", err)
 	}
-	_, _ = fmt.Fprintf(b.report.out, instructions, kubeconfig, b.cp.Binaries().Kubectl,
+	_, _ = fmt.Fprintf(b.out, instructions, kubeconfig, b.cp.Binaries().Kubectl,
 		curl, at.proxy.URL(), at.proxy.AdminURL(), b.cp.URL(), b.cp.KubeconfigPath(controlplane.Alice))
 	return nil
 }

@@ -73,13 +73,9 @@ func lists(ctx context.Context, b *bench) error {
 		q.stream = true
 		all = append(all, q)
 	}
-	t := &table{caption: fmt.Sprintf("Lists of %d pods at `resourceVersion=0` unless the row says otherwise, over HTTP/2, pages of %s. "+
-		"CPU is that of the processes for one answer.", b.settings.pods, page)}
-	if err := b.compare(ctx, t, append([]side{{name: straight}}, proxied...), all); err != nil {
-		return err
-	}
-	b.report.add(t)
-	return nil
+	_, err = b.compare(ctx, fmt.Sprintf("Lists of %d pods at `resourceVersion=0` unless the row says otherwise, over HTTP/2, pages of %s. "+
+		"CPU is that of the processes for one answer.", b.settings.pods, page), append([]side{{name: straight}}, proxied...), all)
+	return err
 }
 
 const byLabel = podsPath + "labelSelector=" + workload.HundredthLabel + "%3D7"
@@ -115,12 +111,9 @@ func forward(ctx context.Context, b *bench) error {
 			}
 		}
 	}
-	t := &table{caption: fmt.Sprintf("What listproxy forwards: GETs, and lists of the newest state of %d pods without `--consistent-lists`.", b.settings.pods)}
-	if err := b.compare(ctx, t, append([]side{{name: straight}}, proxied...), all); err != nil {
-		return err
-	}
-	b.report.add(t)
-	return nil
+	_, err = b.compare(ctx, fmt.Sprintf("What listproxy forwards: GETs, and lists of the newest state of %d pods without `--consistent-lists`.",
+		b.settings.pods), append([]side{{name: straight}}, proxied...), all)
+	return err
 }
 
 const (
@@ -174,17 +167,17 @@ func newest(ctx context.Context, b *bench) error {
 		if busy {
 			caption = "busy: config maps in another namespace, ten of the pods and another resource are"
 		}
-		t := &table{caption: fmt.Sprintf("Lists of the newest state, %s written %d times a second. There are %d pods. "+
-			"A probe is what listproxy asks to learn the newest revision.", caption, otherWrites, b.settings.pods)}
+		caption = fmt.Sprintf("Lists of the newest state, %s written %d times a second. There are %d pods. "+
+			"A probe is what listproxy asks to learn the newest revision.", caption, otherWrites, b.settings.pods)
 		stop, err := b.disturb(ctx, busy)
 		if err != nil {
 			return err
 		}
 		poll.Pause(ctx, settling)
-		if err := errors.Join(b.compare(ctx, t, sides, all), stop()); err != nil {
+		_, err = b.compare(ctx, caption, sides, all)
+		if err = errors.Join(err, stop()); err != nil {
 			return err
 		}
-		b.report.add(t)
 	}
 	return nil
 }

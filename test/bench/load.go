@@ -23,12 +23,11 @@ func loads(ctx context.Context, b *bench) error {
 		q.stream = true
 		all = append(all, q)
 	}
-	t := &table{caption: fmt.Sprintf("The streaming list with which listproxy loads, of %d pods. kube-apiserver compresses it from 1.37 on.", b.settings.pods)}
 	direct := side{name: straight}
-	if err := b.compare(ctx, t, []side{direct}, all); err != nil {
+	if _, err := b.compare(ctx, fmt.Sprintf("The streaming list with which listproxy loads, of %d pods. kube-apiserver compresses it from 1.37 on.",
+		b.settings.pods), []side{direct}, all); err != nil {
 		return err
 	}
-	b.report.add(t)
 	whole, err := b.learn(ctx, direct, in("", podsPath+ask.AnyVersion, false, plain)[0])
 	if err != nil {
 		return err
@@ -42,8 +41,8 @@ func loads(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	b.report.add(start)
-	b.report.add(change)
+	b.report(start)
+	b.report(change)
 	return nil
 }
 

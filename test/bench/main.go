@@ -1,6 +1,6 @@
 // Command bench measures listproxy beside kube-apiserver: the same requests at both, in turn, in one
-// run, with a real etcd and kube-apiserver on this machine. make bench runs it, docs/benchmarks.md
-// says what came out, and with --write the tables of a run go to docs/results. make demo is it, too.
+// run, with a real etcd and kube-apiserver on this machine. make bench runs it, and docs/benchmarks.md
+// says what came out. It writes its tables in Markdown. make demo is it, too.
 //
 // Each measurement has a file of its own; rig.go starts what runs, client.go is the load, and
 // report.go writes the tables.
@@ -46,7 +46,6 @@ type settings struct {
 	pods, page, rounds, requests, clients, crowd, changes, seconds int
 
 	objects []int
-	write   bool
 	once    bool
 	args    []string // more for listproxy
 	upgrade string   // a version of kube-apiserver
@@ -81,7 +80,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	}
 	name := args[0]
 	begun := time.Now()
-	b := &bench{settings: s, report: &report{name: name, args: args[1:], out: out}, log: func(format string, args ...any) {
+	b := &bench{settings: s, out: out, log: func(format string, args ...any) {
 		_, _ = fmt.Fprintf(progress, "%6s  %s\n", time.Since(begun).Round(time.Second), fmt.Sprintf(format, args...))
 	}}
 	if err := b.open(ctx); err != nil {
@@ -93,9 +92,6 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	}
 	if harness.Verdict(0) != 0 {
 		return errors.New("listproxy did not end as it should")
-	}
-	if s.write {
-		return b.report.write(ctx)
 	}
 	return nil
 }
@@ -120,7 +116,6 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
 	flags.StringVar(&s.upgrade, "upgrade", "", "restart: also one that changes to this `version` of kube-apiserver, as 1.37.2")
 	flags.StringVar(&s.before, "before", "", "lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
-	flags.BoolVar(&s.write, "write", false, "write the tables to docs/results, too")
 	flags.BoolVar(&s.once, "once", false, "demo: end by itself")
 	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, as --listproxy=--log-level=debug")
 	if err := flags.Parse(args); err != nil {

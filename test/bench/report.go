@@ -2,20 +2,12 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/listproxy/listproxy/test/harness"
 )
 
 // result is a row: what was asked of a side, and what came of it.
@@ -158,39 +150,7 @@ func (t *table) String() string {
 	return b.String()
 }
 
-// report is what comes out of a run.
-type report struct {
-	name  string
-	args  []string
-	out   io.Writer
-	parts []string // Markdown
-}
-
-// add prints a table and keeps it.
-func (r *report) add(t *table) {
-	r.parts = append(r.parts, t.String())
-	_, _ = fmt.Fprintf(r.out, "\n%s\n", t)
-}
-
-// write puts the tables into docs/results.
-func (r *report) write(ctx context.Context) error {
-	root, err := harness.ModuleDir(ctx)
-	if err != nil {
-		return err
-	}
-	revision, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty").Output() // #nosec G204
-	if err != nil {
-		return fmt.Errorf("which state of the code was measured: %w", err)
-	}
-	text := fmt.Sprintf("# %s\n\nWritten by `bin/bench %s` on %s, from commit %s, with %s on %s/%s with %d cores.\n\n%s",
-		r.name, strings.Join(append([]string{r.name}, r.args...), " "), time.Now().UTC().Format(time.DateOnly),
-		strings.TrimSpace(string(revision)), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), strings.Join(r.parts, "\n"))
-	folder := filepath.Join(root, "docs", "results")
-	if err := os.MkdirAll(folder, 0o750); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(folder, r.name+".md"), []byte(text), 0o644) // #nosec G306 -- a document
-}
+func (b *bench) report(t *table) { _, _ = fmt.Fprintf(b.out, "\n%s\n", t) }
 
 func number(n int) string {
 	if n == 0 {

@@ -107,7 +107,7 @@ func restarts(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	b.report.add(t)
+	b.report(t)
 	return nil
 }
 

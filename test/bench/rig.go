@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -39,7 +40,7 @@ const (
 // bench is a control plane, the listproxies before it, and what measures both.
 type bench struct {
 	settings settings
-	report   *report
+	out      io.Writer // takes the tables
 	log      func(format string, args ...any)
 	client   client
 
@@ -209,13 +210,12 @@ func (b *bench) memory(at side) (kube, proxy int64, err error) {
 }
 
 // compare sends each request at all sides in turn, round by round, beginning with another side each
-// time: a noisy machine hits all alike. It adds a row for each request and side to the table.
-func (b *bench) compare(ctx context.Context, t *table, sides []side, requests []request) error {
+// time: a noisy machine hits all alike. It reports a table with a row for each request and side.
+func (b *bench) compare(ctx context.Context, caption string, sides []side, requests []request) (t *table, err error) {
 	idle := make([][]float64, len(sides))
 	for i, at := range sides {
-		var err error
 		if idle[i], err = b.idle(ctx, at); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	rows := make([][]*result, len(requests))
@@ -223,7 +223,7 @@ func (b *bench) compare(ctx context.Context, t *table, sides []side, requests []
 		for i, q := range requests {
 			now, err := b.current(ctx, q)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			var learnt []*result
 			for _, at := range sides {
@@ -232,12 +232,12 @@ func (b *bench) compare(ctx context.Context, t *table, sides []side, requests []
 				}
 				r, err := b.learn(ctx, at, now)
 				if err != nil {
-					return err
+					return nil, err
 				}
 				learnt = append(learnt, r)
 			}
 			if err := sameSize(learnt, q); err != nil && !b.changing {
-				return err
+				return nil, err
 			}
 			if round == 0 {
 				rows[i] = learnt
@@ -247,16 +247,18 @@ func (b *bench) compare(ctx context.Context, t *table, sides []side, requests []
 				r := rows[i][at]
 				n := b.times(r.bytes) / max(1, q.clients)
 				if err := b.cost(sides[at], idle[at], r, func() error { return b.ask(ctx, sides[at], now, max(1, q.clients), max(1, n), r) }); err != nil {
-					return err
+					return nil, err
 				}
 			}
 		}
 		b.log("round %d of %d", round+1, b.settings.rounds)
 	}
+	t = &table{caption: caption}
 	for _, of := range rows {
 		t.add(of...)
 	}
-	return nil
+	b.report(t)
+	return t, nil
 }
 
 // megabytes is how much a request may send in a round, where fewer requests can make it less.

@@ -52,8 +52,8 @@ func watches(ctx context.Context, b *bench) error {
 	}
 	told.add(tells...)
 	idle.add(idles...)
-	b.report.add(told)
-	b.report.add(idle)
+	b.report(told)
+	b.report(idle)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/cli"
+	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/clitest"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -23,34 +24,26 @@ func TestWrongCommandLines(t *testing.T) {
 		"--no-such-flag":   "unknown flag: --no-such-flag",
 		"no-such-command":  `unknown command "no-such-command"`,
 		"--log-level loud": "--log-level",
-		"--watches=maybe":  "--watches",
 
-		"kubeconfig --no-such-flag":                     "unknown flag",
-		"kubeconfig --via=x":                            `--via "x": choose server or proxy-url`,
-		"kubeconfig extra":                              "extra",
-		"kubeconfig --server proxy:8443":                `--server "proxy:8443" is not a URL`,
-		"kubeconfig --via=proxy-url --proxy-url proxy":  `--proxy-url "proxy" is not a URL`,
-		"kubeconfig --via=proxy-url --server https://a": "--server goes with --via=server",
-		"policy nosuch":                                 `unknown command "nosuch"`,
-		"policy --no-such-flag":                         "unknown flag",
-		"policy check":                                  "accepts 1 arg(s), received 0",
-		"policy check a b":                              "accepts 1 arg(s), received 2",
-		"policy check --no-such-flag":                   "unknown flag",
-		"status extra":                                  "extra",
-		"status --output yaml":                          `--output is no longer there: curl`,
-		"status --address ftp://a":                      "--address is not a URL",
-		"try a b":                                       "accepts at most 1 arg",
-		"try pods":                                      `"pods" is not a path`,
-		"try --wait -1s":                                "--wait -1s",
-		"analyze":                                       "name the logs to read",
-		"analyze --output yaml x":                       `--output "yaml": choose`,
-		"analyze --top -1 x":                            "--top -1",
-		"analyze --config no-such-file x":               "--config",
-		"completion tcsh":                               `unknown command "tcsh"`,
-		"completion bash extra":                         "extra",
-		"completion bash --no-such-flag":                "unknown flag",
-		"help nosuch":                                   `unknown command "nosuch"`,
-		"help policy nosuch":                            "unknown command",
+		"kubeconfig --no-such-flag":      "unknown flag",
+		"kubeconfig extra":               "extra",
+		"policy nosuch":                  `unknown command "nosuch"`,
+		"policy --no-such-flag":          "unknown flag",
+		"policy check":                   "accepts 1 arg(s), received 0",
+		"policy check --no-such-flag":    "unknown flag",
+		"status extra":                   "extra",
+		"status --output yaml":           `--output is no longer there: curl`,
+		"try a b":                        "accepts at most 1 arg",
+		"try pods":                       `"pods" is not a path`,
+		"try --wait -1s":                 "--wait -1s",
+		"analyze":                        "name the logs to read",
+		"analyze --output yaml x":        `--output "yaml": choose`,
+		"analyze --top -1 x":             "--top -1",
+		"completion tcsh":                `unknown command "tcsh"`,
+		"completion bash extra":          "extra",
+		"completion bash --no-such-flag": "unknown flag",
+		"help nosuch":                    `unknown command "nosuch"`,
+		"help policy nosuch":             "unknown command",
 	} {
 		if code, out, err := execute(t, strings.Fields(line)...); code != cli.ExitUsage || out != "" || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: exit code %d, %v, want %q\n%s", line, code, err, says, out)
@@ -65,6 +58,9 @@ func TestWrongCommandLines(t *testing.T) {
 		if code, _, err := execute(t, strings.Fields(line)...); code != 0 {
 			t.Errorf("%s: exit code %d: %v", line, code, err)
 		}
+	}
+	if telemetry.UserAgent(userAgent("listproxy-try")) == telemetry.Masked {
+		t.Error("the access log hides who listproxy try is")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/inmemory"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 const (
@@ -84,8 +86,9 @@ func (m *model) wrong(format string, args ...any) {
 // modelBegin is when a bubble begins.
 var modelBegin = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// newModel starts listproxy before a control plane with so many servers.
-func newModel(t *testing.T, servers int) *model {
+// newModel starts listproxy before a control plane with so many servers. Listproxy's requests to these go
+// through wrap.
+func newModel(t *testing.T, servers int, wrap func(http.RoundTripper) http.RoundTripper) *model {
 	m := &model{t: t, plane: inmemory.New(t), front: inmemory.NewListener(), seen: map[string]int{}}
 	for range servers {
 		m.plane.AddServer("v1.36.0").Start("v1.36.0")
@@ -98,7 +101,9 @@ func newModel(t *testing.T, servers int) *model {
 	ctx, stop := context.WithCancel(context.Background())
 	observing, err := newObserving(ctx, discard)
 	expect.NoError(t, err)
-	api, err := reach(m.plane.Config(), false, discard)
+	config := m.plane.Config()
+	config.Wrap(wrap)
+	api, err := reach(config, false, discard)
 	expect.NoError(t, err)
 	a, err := o.assemble(api, &ports{}, observing, discard)
 	expect.NoError(t, err)
@@ -635,7 +640,7 @@ func TestModel(t *testing.T) {
 	}
 	for range worlds {
 		synctest.Test(t, func(t *testing.T) {
-			m := newModel(t, 1+rand.IntN(3))
+			m := newModel(t, 1+rand.IntN(3), func(rt http.RoundTripper) http.RoundTripper { return rt })
 			for range 20 {
 				m.write()
 			}
@@ -687,4 +692,33 @@ func (m *model) heal() {
 			m.wrong("twenty minutes after all was well again, lists (%s) are still forwarded", semantics)
 		}
 	}
+}
+
+// TestFeedsFollowNoRedirect: what a feed asks of the upstream, it asks nowhere else, not even at the
+// same address: there are other objects.
+func TestFeedsFollowNoRedirect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var redirected atomic.Int32
+		m := newModel(t, 1, func(rt http.RoundTripper) http.RoundTripper {
+			return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+				switch {
+				case r.Header.Get("Authorization") == "Bearer alice":
+				case r.URL.Path == inmemory.Widgets.Path:
+					redirected.Add(1)
+					answer := proxytest.JSONResponse(r, http.StatusFound, "{}")
+					answer.Header.Set("Location", "/elsewhere")
+					return answer, nil
+				case r.URL.Path == "/elsewhere":
+					t.Error("a feed has followed a redirect")
+				}
+				return rt.RoundTrip(r)
+			})
+		})
+		time.Sleep(15 * time.Second)
+		m.ask(t.Context(), asked{user: "alice", semantics: "Any"}, "")
+		time.Sleep(time.Minute)
+		if redirected.Load() < 2 {
+			t.Error("no feed was redirected, and tried again")
+		}
+	})
 }

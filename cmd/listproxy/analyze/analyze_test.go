@@ -103,6 +103,103 @@ func TestForecast(t *testing.T) {
 	}
 }
 
+// counts are what a report has of one log.
+type counts struct {
+	Lists, FromMemory, Watches, Others, Bad, TooLong int64
+	Seconds                                          float64
+}
+
+var (
+	oneList = counts{Lists: 1, FromMemory: 1, Seconds: 0.25}
+	both    = counts{Lists: 1, FromMemory: 1, Watches: 1, Seconds: 0.25}
+)
+
+// TestCounts: what is counted of a log, in whatever an exporter wraps around the events, and how long it
+// took.
+func TestCounts(t *testing.T) {
+	const listURI, watchURI = "/api/v1/pods?resourceVersion=0", "/api/v1/pods?watch=true&resourceVersion=12"
+	list, watch := strings.TrimSuffix(event(listURI, nil), "\n"), strings.TrimSuffix(event(watchURI, nil), "\n")
+	staged := func(uri string, stage auditv1.Stage) string {
+		return event(uri, func(e *auditv1.Event) { e.Stage = stage })
+	}
+	opened := staged(watchURI, "RequestReceived") + staged(watchURI, "ResponseStarted")
+	received := func(at string) string {
+		return regexp.MustCompile(`("requestReceivedTimestamp":)"[^"]*"`).ReplaceAllString(event(listURI, nil), "${1}"+at)
+	}
+	answered := func(object string) string { // as with the level RequestResponse
+		return strings.Replace(event(listURI, nil), `"requestReceivedTimestamp"`, `"responseObject":`+object+`,"requestReceivedTimestamp"`, 1)
+	}
+	text := func(s string) string { b, _ := json.Marshal(s); return string(b) }
+	sorted := func(s string) string { // the members in alphabetical order, as those write them who have read them
+		var members map[string]any
+		expect.NoError(t, json.Unmarshal([]byte(s), &members))
+		b, _ := json.Marshal(members)
+		return string(b)
+	}
+	zipped := func(s string) string {
+		var b strings.Builder
+		w := gzip.NewWriter(&b)
+		_, _ = io.WriteString(w, s)
+		_ = w.Close()
+		return b.String()
+	}
+	for name, test := range map[string]struct {
+		log  string
+		want counts
+	}{
+		"all stages of lists, the last one of listproxy": {
+			staged(listURI, "RequestReceived") + list + "\n" + staged(listURI, "ResponseStarted"),
+			counts{Lists: 2, FromMemory: 2, Others: 1, Seconds: 0.5},
+		},
+		"all stages of watches, of which two go on": {opened + opened + opened + watch, counts{Watches: 3, Others: 3}},
+		"only the ends of watches":                  {watch + "\n" + watch, counts{Watches: 2}},
+		"kube-apiserver's own requests and listproxy's": {
+			event(listURI, func(e *auditv1.Event) { e.User.Username = "system:apiserver" }) +
+				event(listURI, func(e *auditv1.Event) { e.UserAgent = "listproxy/v1.0.0" }) + list,
+			counts{Lists: 1, FromMemory: 1, Others: 2, Seconds: 0.25},
+		},
+		"nobody knows when it came": {received("null") + received(`"9999-12-31T23:59:59-23:00"`), counts{Lists: 2, FromMemory: 2}},
+		"a list, a table, and neither": {
+			answered(`{"kind":"PodList","items":[{"metadata":{"name":"`+strings.Repeat("x", 2*lineBuffer)+`"}}]}`) +
+				answered(`{"kind":"Table","apiVersion":"meta.k8s.io/v1"}`) + answered(`"skipped-too-big-size-object"`),
+			counts{Lists: 3, FromMemory: 2, Seconds: 0.75},
+		},
+		"what cannot be read": {
+			"no log\n" + list[:50] + "\n\n" + `{"kind":"Pod"}` + "\n" + `{"kind":7,"apiVersion":"audit.k8s.io/v1"}` + "\n[]\n" +
+				`{"kind":"Event","apiVersion":"audit.k8s.io/v1"}` + "\n{audit.k8s.io\n" + list + "\n" + list,
+			counts{Lists: 2, FromMemory: 2, Bad: 7, Seconds: 0.5},
+		},
+		"a line that is too long": {list + "\n" + strings.Repeat("x", maxLine+lineBuffer) + "\n" + list, counts{Lists: 2, FromMemory: 2, TooLong: 1, Seconds: 0.5}},
+		"compressed, two in one":  {zipped(list+"\n") + zipped(list+"\n"+list), counts{Lists: 3, FromMemory: 3, Seconds: 0.75}},
+
+		"EKS, exported to S3":        {"2026-11-20T10:00:00.000Z " + list, oneList},
+		"EKS, aws logs tail":         {"2026-11-20T10:00:00+00:00 kube-apiserver-audit-0123 " + list, oneList},
+		"EKS, a subscription":        {`{"messageType":"DATA_MESSAGE","logGroup":"/aws/eks/it/cluster","logEvents":[{"id":"1","timestamp":1,"message":` + text(list) + `},{"id":"2","message":` + text(watch) + `}]}`, both},
+		"EKS, several in a line":     {`{"logEvents":[{"message":` + text(list) + `}]}{"logEvents":[{"message":` + text(watch) + `}]}`, both},
+		"EKS, Logs Insights":         {`{"@timestamp":"2026-11-20 10:00:00.000","@message":` + sorted(list) + `}`, oneList},
+		"EKS, a log shipper":         {`{"message":` + text(list) + `,"logGroup":"/aws/eks/it/cluster"}`, oneList},
+		"AKS, a storage account":     {`{"time":"2026-11-20T10:00:00Z","category":"kube-audit","operationName":"Microsoft.ContainerService/managedClusters/diagnosticLogs/Read","properties":{"log":` + text(list) + `,"stream":"stdout","pod":"kube-apiserver-0"}}`, oneList},
+		"AKS, an event hub":          {`{"records":[{"category":"kube-audit","properties":{"log":` + text(list+"\n") + `}},{"category":"kube-audit","properties":{"log":` + text(watch) + `}},{"category":"guard","properties":{"log":"x"}}]}`, both},
+		"AKS, properties as text":    {`{"category":"kube-audit","properties":` + text(`{"log":`+text(list)+`}`) + `}`, oneList},
+		"Cloud Logging, of any node": {`{"insertId":"1","jsonPayload":` + sorted(watch) + `,"resource":{"type":"k8s_cluster"}}`, counts{Watches: 1}},
+		"kube-apiserver's webhook":   {`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","items":[` + list + `,` + watch + `]}`, both},
+		"a container runtime":        {"2026-11-20T10:00:00.000000000Z stdout F " + list, oneList},
+		"an array":                   {"[" + list + "," + watch + "]", both},
+		"too deep":                   {strings.Repeat("[", maxWrapped+2) + list + strings.Repeat("]", maxWrapped+2) + "\n" + list, counts{Lists: 1, FromMemory: 1, Bad: 1, Seconds: 0.25}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := analyzed(t, policy.DefaultConfig(), test.log)
+			f := r.Files[0]
+			expect.Same(t, test.want, counts{r.Totals.Lists.Count, r.Totals.Lists.FromMemory, r.Totals.Watches.Count, f.Others, f.Bad, f.TooLong, r.Totals.Seconds})
+			if r.Rows[0].UserAgent != "tool/v1" || r.Rows[0].User != "alice" || r.Rows[0].Resource != "pods" {
+				t.Errorf("%+v", r.Rows[0])
+			}
+			_, err := json.Marshal(r)
+			expect.NoError(t, err)
+		})
+	}
+}
+
 // TestPolicy: a rule of the policy counts before the switches.
 func TestPolicy(t *testing.T) {
 	p, err := policy.ParseConfig("p", []byte(`apiVersion: listproxy.io/v1alpha1
@@ -117,112 +214,6 @@ resources:
 	r := analyzed(t, p, event("/api/v1/secrets?resourceVersion=0", nil)+event("/api/v1/pods", nil)+
 		event("/api/v1/configmaps", nil)+event("/api/v1/nodes", nil))
 	expect.Same(t, Answers{Count: 4, FromMemory: 3, Forwarded: 1}, r.Totals.Lists)
-}
-
-// TestStages: each list is counted once, and each watch once, whichever stages the log has of it.
-func TestStages(t *testing.T) {
-	staged := func(stage auditv1.Stage) func(*auditv1.Event) { return func(e *auditv1.Event) { e.Stage = stage } }
-	const list, watch = "/api/v1/pods?resourceVersion=0", "/api/v1/pods?watch=true&resourceVersion=12"
-	log := event(list, staged("RequestReceived")) + event(list, nil)
-	log += event(list, staged("ResponseStarted")) // listproxy's own
-	for range 3 {
-		log += event(watch, staged("RequestReceived")) + event(watch, staged("ResponseStarted"))
-	}
-	log += event(watch, nil) // two go on
-	r := analyzed(t, policy.DefaultConfig(), log)
-	if r.Totals.Lists.Count != 2 || r.Totals.Watches.Count != 3 {
-		t.Errorf("%+v", r.Totals)
-	}
-	if r = analyzed(t, policy.DefaultConfig(), event(watch, nil)+event(watch, nil)); r.Totals.Watches.Count != 2 {
-		t.Errorf("only ends: %+v", r.Totals)
-	}
-	if r.Totals.Seconds != 0 {
-		t.Errorf("watches took %v s", r.Totals.Seconds)
-	}
-}
-
-// TestOwn: what kube-apiserver asks itself, and listproxy for itself, is not counted.
-func TestOwn(t *testing.T) {
-	const list = "/api/v1/pods?resourceVersion=0"
-	log := event(list, func(e *auditv1.Event) { e.User.Username = "system:apiserver" }) +
-		event(list, func(e *auditv1.Event) { e.UserAgent = "listproxy/v1.0.0" }) + event(list, nil)
-	if r := analyzed(t, policy.DefaultConfig(), log); r.Totals.Lists.Count != 1 || r.Files[0].Others != 2 {
-		t.Errorf("%+v", r)
-	}
-}
-
-// TestOddTimes: a request of which nobody knows when it came took no time, and the report can be
-// written.
-func TestOddTimes(t *testing.T) {
-	received := regexp.MustCompile(`("requestReceivedTimestamp":)"[^"]*"`)
-	var log string
-	for _, odd := range []string{"null", `"9999-12-31T23:59:59-23:00"`} {
-		log += received.ReplaceAllString(event("/api/v1/pods", nil), "${1}"+odd)
-	}
-	r := analyzed(t, policy.DefaultConfig(), log)
-	if r.Totals.Lists.Count != 2 || r.Totals.Seconds != 0 {
-		t.Errorf("%+v", r.Totals)
-	}
-	if _, err := json.Marshal(r); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestTables: an event of level RequestResponse holds the answer, which says whether it is a table, or
-// text in its place.
-func TestTables(t *testing.T) {
-	list := `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"` + strings.Repeat("x", 2*lineBuffer) + `"}}]}`
-	with := func(object string) string {
-		line := event("/api/v1/pods?resourceVersion=0", nil)
-		return strings.Replace(line, `"requestReceivedTimestamp"`, `"responseObject":`+object+`,"requestReceivedTimestamp"`, 1)
-	}
-	log := with(list) + with(`{"kind":"Table","apiVersion":"meta.k8s.io/v1"}`) + with(`"skipped-too-big-size-object"`)
-	r := analyzed(t, policy.DefaultConfig(), log)
-	want := Answers{Count: 3, FromMemory: 2, Forwarded: 1}
-	expect.Same(t, want, r.Totals.Lists)
-	if r.Totals.Seconds != 0.75 {
-		t.Errorf("%+v", r.Totals)
-	}
-}
-
-// TestWrapped: an event counts in whatever an exporter wraps around it, once.
-func TestWrapped(t *testing.T) {
-	list := strings.TrimSuffix(event("/api/v1/pods?resourceVersion=0", nil), "\n")
-	watch := strings.TrimSuffix(event("/api/v1/pods?watch=true&resourceVersion=12", nil), "\n")
-	text := func(s string) string { b, _ := json.Marshal(s); return string(b) }
-	sorted := func(s string) string { // the members in alphabetical order, as those write them who have read them
-		var members map[string]any
-		expect.NoError(t, json.Unmarshal([]byte(s), &members))
-		b, _ := json.Marshal(members)
-		return string(b)
-	}
-	for name, test := range map[string]struct {
-		log            string
-		lists, watches int64
-	}{
-		"EKS, exported to S3":        {"2026-11-20T10:00:00.000Z " + list, 1, 0},
-		"EKS, aws logs tail":         {"2026-11-20T10:00:00+00:00 kube-apiserver-audit-0123 " + list, 1, 0},
-		"EKS, a subscription":        {`{"messageType":"DATA_MESSAGE","logGroup":"/aws/eks/it/cluster","logEvents":[{"id":"1","timestamp":1,"message":` + text(list) + `},{"id":"2","message":` + text(watch) + `}]}`, 1, 1},
-		"EKS, several in a line":     {`{"logEvents":[{"message":` + text(list) + `}]}{"logEvents":[{"message":` + text(list) + `}]}`, 2, 0},
-		"EKS, Logs Insights":         {`{"@timestamp":"2026-11-20 10:00:00.000","@message":` + sorted(list) + `}`, 1, 0},
-		"EKS, a log shipper":         {`{"message":` + text(list) + `,"logGroup":"/aws/eks/it/cluster"}`, 1, 0},
-		"AKS, a storage account":     {`{"time":"2026-11-20T10:00:00Z","category":"kube-audit","operationName":"Microsoft.ContainerService/managedClusters/diagnosticLogs/Read","properties":{"log":` + text(list) + `,"stream":"stdout","pod":"kube-apiserver-0"}}`, 1, 0},
-		"AKS, an event hub":          {`{"records":[{"category":"kube-audit","properties":{"log":` + text(list+"\n") + `}},{"category":"kube-audit","properties":{"log":` + text(watch) + `}},{"category":"guard","properties":{"log":"x"}}]}`, 1, 1},
-		"AKS, properties as text":    {`{"category":"kube-audit","properties":` + text(`{"log":`+text(list)+`}`) + `}`, 1, 0},
-		"Cloud Logging, of any node": {`{"insertId":"1","jsonPayload":` + sorted(watch) + `,"resource":{"type":"k8s_cluster"}}`, 0, 1},
-		"kube-apiserver's webhook":   {`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","items":[` + list + `,` + watch + `]}`, 1, 1},
-		"a container runtime":        {"2026-11-20T10:00:00.000000000Z stdout F " + list, 1, 0},
-		"an array":                   {"[" + list + "," + list + "]", 2, 0},
-		"too deep":                   {strings.Repeat("[", maxWrapped+2) + list + strings.Repeat("]", maxWrapped+2) + "\n" + list, 1, 0},
-	} {
-		r := analyzed(t, policy.DefaultConfig(), test.log)
-		if r.Totals.Lists.Count != test.lists || r.Totals.Watches.Count != test.watches {
-			t.Errorf("%s: %+v", name, r.Totals)
-		}
-		if r.Rows[0].UserAgent != "tool/v1" || r.Rows[0].User != "alice" || r.Rows[0].Resource != "pods" {
-			t.Errorf("%s: %+v", name, r.Rows[0])
-		}
-	}
 }
 
 // TestForeignLogs: what cannot be analyzed is an error that says what to do.
@@ -244,51 +235,6 @@ func TestForeignLogs(t *testing.T) {
 		if err := a.readLog("log", strings.NewReader(test.log)); err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v, want %q", name, err, test.says)
 		}
-	}
-}
-
-// TestBadLines: what cannot be read is counted, and what comes after it is read.
-func TestBadLines(t *testing.T) {
-	good := event("/api/v1/pods?resourceVersion=0", nil)
-	log := "no log\n" + good[:50] + "\n\n" + `{"kind":"Pod"}` + "\n" + `{"kind":7,"apiVersion":"audit.k8s.io/v1"}` + "\n[]\n" +
-		`{"kind":"Event","apiVersion":"audit.k8s.io/v1"}` + "\n{audit.k8s.io\n" + good
-	r := analyzed(t, policy.DefaultConfig(), log+strings.TrimSuffix(good, "\n"))
-	if f := r.Files[0]; f.Bad != 7 || f.Lines != 9 || r.Totals.Lists.Count != 2 {
-		t.Errorf("%+v, %d lists", f, r.Totals.Lists.Count)
-	}
-}
-
-// TestLongLines: one that is too long is counted, and the next is read.
-func TestLongLines(t *testing.T) {
-	good := event("/api/v1/pods?resourceVersion=0", nil)
-	log := io.MultiReader(strings.NewReader(good), strings.NewReader(strings.Repeat("x", maxLine+lineBuffer)), strings.NewReader("\n"+good))
-	a := newAnalyzer(policy.DefaultConfig())
-	expect.NoError(t, a.readLog("log", log))
-	if r := a.report(); r.Files[0].TooLong != 1 || r.Files[0].Lines != 3 || r.Totals.Lists.Count != 2 {
-		t.Errorf("%+v, %d lists", r.Files[0], r.Totals.Lists.Count)
-	}
-}
-
-// TestGzip: compressed logs are read, also several in one file, and what there is of one that ends
-// early.
-func TestGzip(t *testing.T) {
-	var zipped bytes.Buffer
-	for range 2 {
-		w := gzip.NewWriter(&zipped)
-		_, _ = io.WriteString(w, strings.Repeat(event("/api/v1/pods?resourceVersion=0", nil), 100))
-		_ = w.Close()
-	}
-	whole := zipped.Bytes()
-	a := newAnalyzer(policy.DefaultConfig())
-	expect.NoError(t, a.readLog("whole", bytes.NewReader(whole)))
-	if r := a.report(); r.Totals.Lists.Count != 200 {
-		t.Errorf("%+v", r.Totals)
-	}
-	if err := a.readLog("cut", bytes.NewReader(whole[:len(whole)-8])); err == nil {
-		t.Error("no error for a file that ends early")
-	}
-	if r := a.report(); r.Totals.Lists.Count < 300 || r.Files[1].Problem == "" {
-		t.Errorf("%+v", r)
 	}
 }
 

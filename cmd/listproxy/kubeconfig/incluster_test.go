@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -49,18 +48,14 @@ func TestInCluster(t *testing.T) {
 		}
 		got, err := clientcmd.Load([]byte(out))
 		expect.NoError(t, err)
-		cluster := &api.Cluster{Server: "https://listproxy.proxies.svc", CertificateAuthorityData: []byte(want + want), TLSServerName: tt.name}
-		user := &api.AuthInfo{TokenFile: "/var/run/secrets/kubernetes.io/serviceaccount/token"}
-		context := &api.Context{Cluster: "listproxy", AuthInfo: "pod", Namespace: tt.ns}
-		for _, x := range []struct{ want, got any }{
-			{map[string]*api.Cluster{"listproxy": cluster}, got.Clusters},
-			{map[string]*api.AuthInfo{"pod": user}, got.AuthInfos},
-			{map[string]*api.Context{got.CurrentContext: context}, got.Contexts},
-		} {
-			if diff := cmp.Diff(x.want, x.got, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("%v (-want +got):\n%s", tt.args, diff)
-			}
-		}
+		same(t, api.Config{
+			CurrentContext: got.CurrentContext,
+			Contexts:       map[string]*api.Context{got.CurrentContext: {Cluster: "listproxy", AuthInfo: "pod", Namespace: tt.ns}},
+			Clusters: map[string]*api.Cluster{"listproxy": {
+				Server: "https://listproxy.proxies.svc", CertificateAuthorityData: []byte(want + want), TLSServerName: tt.name,
+			}},
+			AuthInfos: map[string]*api.AuthInfo{"pod": {TokenFile: "/var/run/secrets/kubernetes.io/serviceaccount/token"}},
+		}, *got)
 	}
 	for says, args := range map[string][]string{
 		"--in-cluster needs --server":                  {"--in-cluster"},
@@ -74,4 +69,11 @@ func TestInCluster(t *testing.T) {
 		_, _, err := clitest.Execute(t, NewCommand(), args...)
 		clitest.Refused(t, err, says)
 	}
+}
+
+// same compares kubeconfigs, whatever the files are that they come from.
+func same(t *testing.T, want, got api.Config) {
+	t.Helper()
+	expect.Same(t, want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(api.Cluster{}, "LocationOfOrigin"),
+		cmpopts.IgnoreFields(api.AuthInfo{}, "LocationOfOrigin"), cmpopts.IgnoreFields(api.Context{}, "LocationOfOrigin"))
 }

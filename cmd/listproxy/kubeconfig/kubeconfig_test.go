@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,17 +14,18 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-func twoContexts() *api.Config {
-	return &api.Config{
-		CurrentContext: "work",
+func contexts() api.Config {
+	return api.Config{
 		Contexts: map[string]*api.Context{
 			"work":  {Cluster: "work", AuthInfo: "me", Namespace: "team-a"},
 			"home":  {Cluster: "home", AuthInfo: "cert"},
+			"plain": {Cluster: "plain", AuthInfo: "me"},
 			"split": {Cluster: "nowhere", AuthInfo: "me"},
 		},
 		Clusters: map[string]*api.Cluster{
-			"work": {Server: "https://api.work:6443", CertificateAuthorityData: []byte("theirs"), TLSServerName: "api", ProxyURL: "http://proxy"},
-			"home": {Server: "https://api.home:6443", InsecureSkipTLSVerify: true},
+			"work":  {Server: "https://api.work:6443", CertificateAuthorityData: []byte("theirs"), TLSServerName: "api", ProxyURL: "http://proxy"},
+			"home":  {Server: "https://api.home:6443", InsecureSkipTLSVerify: true},
+			"plain": {Server: "http://api.plain"},
 		},
 		AuthInfos: map[string]*api.AuthInfo{
 			"me":   {Token: "secret"},
@@ -32,97 +34,70 @@ func twoContexts() *api.Config {
 	}
 }
 
-func TestPointAt(t *testing.T) {
-	server := pointing{via: viaServer, server: "https://proxy:8443", proxyURL: "https://proxy:8444", ca: []byte("ours")}
-	proxyURL, plain := server, server
-	proxyURL.via, plain.via, plain.proxyURL = viaProxyURL, viaProxyURL, "http://proxy:8444"
-	for _, tt := range []struct {
-		name, context string
-		to            pointing
-		cluster       api.Cluster
-		user          api.AuthInfo
-	}{
-		{"the server", "work", server, api.Cluster{Server: "https://proxy:8443"}, api.AuthInfo{Token: "secret"}},
-		{"the proxy", "work", proxyURL, api.Cluster{Server: "https://api.work:6443", ProxyURL: "https://proxy:8444"}, api.AuthInfo{Token: "secret"}},
-		{"the proxy in plain HTTP", "work", plain, api.Cluster{Server: "https://api.work:6443", ProxyURL: "http://proxy:8444"}, api.AuthInfo{Token: "secret"}},
-		{"a client certificate", "home", server, api.Cluster{Server: "https://proxy:8443"}, api.AuthInfo{ClientCertificateData: []byte("cert"), ClientKeyData: []byte("key")}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := pointAt(twoContexts(), tt.context, tt.to)
-			expect.NoError(t, err)
-			tt.cluster.CertificateAuthorityData = []byte("ours")
-			expect.Same(t, map[string]*api.Cluster{tt.context: &tt.cluster}, got.Clusters)
-			current := got.Contexts[got.CurrentContext]
-			expect.Same(t, map[string]*api.AuthInfo{current.AuthInfo: &tt.user}, got.AuthInfos)
-			if got.CurrentContext != tt.context || len(got.Contexts) != 1 || current.Namespace != twoContexts().Contexts[tt.context].Namespace {
-				t.Errorf("the context: %+v", got.Contexts)
-			}
-		})
-	}
-}
-
-func TestPointAtNothing(t *testing.T) {
-	server := pointing{via: viaServer, server: "https://proxy:8443"}
-	for says, tt := range map[string]struct {
-		change  func(*api.Config)
-		context string
-		to      pointing
-	}{
-		"--context": {func(c *api.Config) { c.CurrentContext = "" }, "", server},
-		"away":      {func(*api.Config) {}, "away", server},
-		"split":     {func(*api.Config) {}, "split", server}, // names no cluster
-		"the context's server": {
-			func(c *api.Config) { c.Clusters["work"].Server = "http://api.work" }, "", pointing{via: viaProxyURL, proxyURL: "https://proxy"},
-		},
-	} {
-		cfg := twoContexts()
-		tt.change(cfg)
-		if _, err := pointAt(cfg, tt.context, tt.to); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("got %v, want an error that says %q", err, says)
-		}
-	}
-}
-
-// TestKubeconfigCommand: a user with a certificate gets a kubeconfig, and a hint beside it.
-func TestKubeconfigCommand(t *testing.T) {
+// TestKubeconfig: the context that is printed is the one in the file, but leads to the proxy; beside it is a
+// hint if its user has a certificate.
+func TestKubeconfig(t *testing.T) {
 	dir := t.TempDir()
-	source, ca := filepath.Join(dir, "config"), filepath.Join(dir, "certs", "tls.crt")
-	expect.NoError(t, clientcmd.WriteToFile(*twoContexts(), source))
-	_, _, err := serve.SelfSigned(filepath.Dir(ca), nil)
+	source := filepath.Join(dir, "config")
+	expect.NoError(t, clientcmd.WriteToFile(contexts(), source))
+	ca, _, err := serve.SelfSigned(dir, nil)
 	expect.NoError(t, err)
-	run := func(args ...string) (out, errs string, err error) {
+	text, err := os.ReadFile(ca) // #nosec G304 -- of this test
+	expect.NoError(t, err)
+	run := func(line string) (out, errs string, err error) {
 		var o, e strings.Builder
 		cmd := NewCommand()
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetOut(&o)
 		cmd.SetErr(&e)
-		cmd.SetArgs(append([]string{"--kubeconfig", source}, args...))
+		cmd.SetArgs(append([]string{"--kubeconfig", source}, strings.Fields(line)...))
 		err = cmd.Execute()
 		return o.String(), e.String(), err
 	}
-	for context, hint := range map[string]string{"home": "--client-ca-file", "work": ""} {
-		out, errs, err := run("--context", context, "--certificate-authority", ca, "--certificate-authority", ca, "--via=proxy-url")
-		expect.NoError(t, err)
-		if !strings.Contains(errs, hint) || hint == "" && errs != "" {
-			t.Errorf("%s: the hint is %q", context, errs)
-		}
-		cfg, err := clientcmd.Load([]byte(out))
-		expect.NoError(t, err)
-		if n := strings.Count(string(cfg.Clusters[context].CertificateAuthorityData), "BEGIN CERTIFICATE"); n != 4 { // twice one and its CA
-			t.Errorf("%d certificates, want 4", n)
-		}
-	}
-	for says, args := range map[string][]string{
-		`--via "socks": choose server or proxy-url`: {"--via=socks"},
-		`--server "http://proxy"`:                   {"--server=http://proxy"},
-		`--proxy-url "http://proxy"`:                {"--via=proxy-url", "--proxy-url=http://proxy"},
-		"--server goes with --via=server":           {"--via=proxy-url", "--server=https://proxy", "--certificate-authority", ca},
-		"--proxy-url goes with --via=proxy-url":     {"--proxy-url=https://proxy", "--certificate-authority", ca},
-		"name its file in --certificate-authority":  {"--certificate-authority", filepath.Join(dir, "none")},
-		"there is no certificate":                   {"--certificate-authority", source},
+	twice := " --certificate-authority " + ca + " --certificate-authority " + ca
+	for line, want := range map[string]struct {
+		context string
+		cluster api.Cluster
+		hint    string
+	}{
+		"--context=work --server=https://proxy:8443":                    {"work", api.Cluster{Server: "https://proxy:8443"}, ""},
+		"--context=work --via=proxy-url --proxy-url=https://proxy:8444": {"work", api.Cluster{Server: "https://api.work:6443", ProxyURL: "https://proxy:8444"}, ""},
+		"--context=home --server=https://proxy:8443":                    {"home", api.Cluster{Server: "https://proxy:8443"}, "--client-ca-file"},
 	} {
-		if out, _, err := run(args...); err == nil || !strings.Contains(err.Error(), says) || out != "" {
-			t.Errorf("%v: %q, %v", args, out, err)
+		t.Run(line, func(t *testing.T) {
+			out, errs, err := run(line + twice)
+			expect.NoError(t, err)
+			if !strings.Contains(errs, want.hint) || want.hint == "" && errs != "" {
+				t.Errorf("the hint is %q", errs)
+			}
+			got, err := clientcmd.Load([]byte(out))
+			expect.NoError(t, err)
+			want.cluster.CertificateAuthorityData = []byte(string(text) + string(text))
+			context := contexts().Contexts[want.context]
+			same(t, api.Config{
+				CurrentContext: want.context,
+				Contexts:       map[string]*api.Context{want.context: context},
+				Clusters:       map[string]*api.Cluster{want.context: &want.cluster},
+				AuthInfos:      map[string]*api.AuthInfo{context.AuthInfo: contexts().AuthInfos[context.AuthInfo]},
+			}, *got)
+		})
+	}
+	for says, line := range map[string]string{
+		"no current context: give --context":        "--certificate-authority " + ca,
+		`the context "away"`:                        "--context=away --certificate-authority " + ca,
+		`the context "split"`:                       "--context=split --certificate-authority " + ca, // names no cluster
+		"the context's server":                      "--context=plain --via=proxy-url --certificate-authority " + ca,
+		`--via "socks": choose server or proxy-url`: "--via=socks",
+		`--server "http://proxy"`:                   "--server=http://proxy",
+		`--server "proxy:8443" is not a URL`:        "--server=proxy:8443",
+		`--proxy-url "http://proxy"`:                "--via=proxy-url --proxy-url=http://proxy",
+		"--server goes with --via=server":           "--via=proxy-url --server=https://proxy --certificate-authority " + ca,
+		"--proxy-url goes with --via=proxy-url":     "--proxy-url=https://proxy --certificate-authority " + ca,
+		"name its file in --certificate-authority":  "--certificate-authority " + filepath.Join(dir, "none"),
+		"there is no certificate":                   "--certificate-authority " + source,
+	} {
+		if out, _, err := run(line); err == nil || !strings.Contains(err.Error(), says) || out != "" {
+			t.Errorf("%s: %q, %v, want %q", line, out, err, says)
 		}
 	}
 }

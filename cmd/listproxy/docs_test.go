@@ -38,7 +38,7 @@ func pages(t *testing.T) (all []page) {
 func TestMentionedFlags(t *testing.T) {
 	// Of cobra, kubectl, curl, docker, cosign, Helm, kube-apiserver and bin/bench.
 	known := map[string]bool{}
-	for _, name := range strings.Fields("help version as before build-arg certificate force-conflicts requestheader-client-ca-file " +
+	for name := range strings.FieldsSeq("help version as before build-arg certificate force-conflicts requestheader-client-ca-file " +
 		"requestheader-username-headers take-ownership tracing-config-file watch watch-cache-sizes") {
 		known[name] = true
 	}

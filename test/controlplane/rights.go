@@ -58,7 +58,7 @@ func (cp *ControlPlane) Grant(ctx context.Context, g Grant) (revoke func(context
 	if g.Role == "" {
 		g.Role = meta.Name
 		made = append(made, path+role+"/"+meta.Name)
-		if _, err := cp.request(ctx, Admin, http.MethodPost, path+role, &rbacv1.Role{ObjectMeta: meta, Rules: g.Rules}); err != nil {
+		if err := cp.request(ctx, Admin, http.MethodPost, path+role, &rbacv1.Role{ObjectMeta: meta, Rules: g.Rules}); err != nil {
 			return nil, fmt.Errorf("make a role: %w", err)
 		}
 	}
@@ -66,13 +66,12 @@ func (cp *ControlPlane) Grant(ctx context.Context, g Grant) (revoke func(context
 	for _, to := range g.To {
 		bound.Subjects = append(bound.Subjects, subject(to))
 	}
-	if _, err := cp.request(ctx, Admin, http.MethodPost, path+binding, bound); err != nil {
+	if err := cp.request(ctx, Admin, http.MethodPost, path+binding, bound); err != nil {
 		return nil, fmt.Errorf("bind a role: %w", err)
 	}
 	return func(ctx context.Context) (err error) {
 		for _, object := range made {
-			_, failed := cp.request(ctx, Admin, http.MethodDelete, object, nil)
-			err = errors.Join(err, failed)
+			err = errors.Join(err, cp.request(ctx, Admin, http.MethodDelete, object, nil))
 		}
 		return err
 	}, nil

@@ -33,8 +33,7 @@ func (cp *ControlPlane) setUp(ctx context.Context) error {
 		{"the feed's rights", Feed, "/api/v1/pods?limit=1"},
 	} {
 		if err := cp.first.process.await(ctx, of.what, func(ctx context.Context) error {
-			_, err := cp.request(ctx, of.user, http.MethodGet, of.path, nil)
-			return err
+			return cp.request(ctx, of.user, http.MethodGet, of.path, nil)
 		}); err != nil {
 			return err
 		}
@@ -42,13 +41,14 @@ func (cp *ControlPlane) setUp(ctx context.Context) error {
 	return nil
 }
 
-// request sends one request to the API server as a user and returns the body of a 2xx answer.
-func (cp *ControlPlane) request(ctx context.Context, user, method, path string, body any) ([]byte, error) {
+// request sends one request to the API server as a user. An answer other than 2xx is an error.
+func (cp *ControlPlane) request(ctx context.Context, user, method, path string, body any) error {
 	client, err := rest.HTTPClientFor(cp.RESTConfig(user))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return send(ctx, client, method, cp.URL()+path, body)
+	_, err = send(ctx, client, method, cp.URL()+path, body)
+	return err
 }
 
 // send sends one JSON request and returns the body of a 2xx answer.

@@ -55,12 +55,12 @@ func (c *collector) Export(_ context.Context, r *collectorv1.ExportTraceServiceR
 	return &collectorv1.ExportTraceServiceResponse{}, nil
 }
 
-// of are the spans for which which says so.
-func (c *collector) of(which func(span) bool) (found []span) {
+// of are the spans for which wanted says so.
+func (c *collector) of(wanted func(span) bool) (found []span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.spans {
-		if which(s) {
+		if wanted(s) {
 			found = append(found, s)
 		}
 	}

@@ -103,8 +103,8 @@ func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 			a.query.Indented = tt.indented
 			return testing.AllocsPerRun(20, func() { writeAnswer(discard{http.Header{}}, r, policy.Request{Gzip: tt.gzip}, a) })
 		}
-		if small, large := allocations(10), allocations(5000); large > small+tt.spare {
-			t.Errorf("%+v: %v allocations for 10 objects, %v for 5000", tt, small, large)
+		if small, large := allocations(10), allocations(2000); large > small+tt.spare {
+			t.Errorf("%+v: %v allocations for 10 objects, %v for 2000", tt, small, large)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func TestWhoAnswers(t *testing.T) {
 		verdict   *upstream.Verdict // nil: Accepted
 		refused   bool              // by the review
 		unaudited bool              // the audit log cannot be written
-		code      int               // the upstream's
+		code      int               // the upstream's; 0: it is not asked
 		want      string
 	}{
 		{query: "resourceVersion=0", want: "listproxy; hit; detail=any"},
@@ -76,7 +77,7 @@ func TestWhoAnswers(t *testing.T) {
 			w.load(t)
 			h := w.handler
 			h.Observer, _ = observetest.New(nil)
-			h.Forward = forward.New(saying{tt.code, fromUpstream}, proxytest.DiscardLog())
+			h.Forward = forward.New(saying{cmp.Or(tt.code, http.StatusOK), fromUpstream}, proxytest.DiscardLog())
 			if tt.refused {
 				w.review(t, 0, func(r *http.Request) (*http.Response, error) {
 					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{})

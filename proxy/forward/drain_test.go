@@ -34,42 +34,42 @@ func testDrain(t *testing.T, up, down bool) {
 	const event = `{"type":"BOOKMARK"}` + "\n"
 	come, gone := make(chan string, 3), make(chan string, 2)
 	front, drain := startInPipes(t, func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Method == http.MethodPost:
-			first := make([]byte, 5)
-			_, _ = io.ReadFull(r.Body, first)
-			come <- "write"
-			rest, _ := io.ReadAll(r.Body)
-			w.WriteHeader(http.StatusCreated)
-			_, _ = w.Write(first)
-			_, _ = w.Write(rest)
-			return
-		case r.URL.Path == "/api/v1/pods":
+		if r.URL.Path == "/api/v1/pods" {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, event)
 			_ = http.NewResponseController(w).Flush()
 		}
 		come <- r.URL.Path
+		if r.Method == http.MethodPost {
+			_, _ = io.Copy(w, r.Body)
+			return
+		}
 		<-r.Context().Done()
 		gone <- r.URL.Path
 	}, up, down)
-
-	silent := make(chan *http.Response, 1)
-	go func() {
-		res, _ := front.Client().Get(front.URL + "/api/v1/nodes?watch=true")
-		silent <- res
-	}()
-	watch := proxytest.Get(t, front.Client(), front.URL+aWatch)
-	events := bufio.NewReader(watch.Body)
-	if line, err := events.ReadString('\n'); line != event {
-		t.Fatalf("read %q, %v", line, err)
+	send := func(method, path string, body io.Reader) (answer chan *http.Response) {
+		answer = make(chan *http.Response, 1)
+		r, err := http.NewRequestWithContext(t.Context(), method, front.URL+path, body)
+		expect.NoError(t, err)
+		go func() {
+			res, _ := front.Client().Do(r)
+			answer <- res
+		}()
+		return answer
 	}
+	read := func(answer chan *http.Response) (*http.Response, string) {
+		t.Helper()
+		res := <-answer
+		if res == nil {
+			t.Fatal("no answer")
+		}
+		defer func() { _ = res.Body.Close() }()
+		return res, proxytest.ReadAll(t, res.Body)
+	}
+	silent := send(http.MethodGet, "/api/v1/nodes?watch=true", nil)
+	watch := send(http.MethodGet, aWatch, nil)
 	body, uploading := io.Pipe()
-	written := make(chan *http.Response, 1)
-	go func() {
-		res, _ := front.Client().Post(front.URL+"/api/v1/namespaces/a/pods", "application/json", body)
-		written <- res
-	}()
+	written := send(http.MethodPost, "/api/v1/namespaces/a/pods", body)
 	_, _ = io.WriteString(uploading, "slow ")
 	for range cap(come) {
 		<-come
@@ -77,16 +77,11 @@ func testDrain(t *testing.T, up, down bool) {
 
 	end := make(chan drained, 1)
 	go func() { end <- endOf(drain, time.Minute) }()
-	if rest := proxytest.ReadAll(t, events); rest != "" { // an error is one that does not end in order
-		t.Errorf("read %q at the end", rest)
+	if _, events := read(watch); events != event { // an error is one that does not end in order
+		t.Errorf("the watch read %q", events)
 	}
-	refused := <-silent
-	if refused == nil {
-		t.Fatal("a watch without an answer got none")
-	}
-	defer func() { _ = refused.Body.Close() }()
-	if refused.StatusCode != http.StatusServiceUnavailable || refused.Header.Get("Retry-After") != "1" {
-		t.Errorf("a watch without an answer got %s, %v", refused.Status, refused.Header)
+	if res, _ := read(silent); res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" {
+		t.Errorf("a watch without an answer got %s, %v", res.Status, res.Header)
 	}
 	for range cap(gone) {
 		<-gone // the upstream has heard of it
@@ -100,12 +95,7 @@ func testDrain(t *testing.T, up, down bool) {
 	}
 	_, _ = io.WriteString(uploading, "but sure")
 	_ = uploading.Close()
-	res := <-written
-	if res == nil {
-		t.Fatal("the write got no answer")
-	}
-	defer func() { _ = res.Body.Close() }()
-	if got := proxytest.ReadAll(t, res.Body); res.StatusCode != http.StatusCreated || got != "slow but sure" {
+	if res, got := read(written); res.StatusCode != http.StatusOK || got != "slow but sure" {
 		t.Errorf("the write got %s, %q", res.Status, got)
 	}
 	expect.Same(t, drained{0, true}, <-end)

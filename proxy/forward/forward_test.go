@@ -134,31 +134,6 @@ func TestTrailersPassInBothDirections(t *testing.T) {
 	})
 }
 
-func TestInformationalAnswersPass(t *testing.T) {
-	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Link", "</x>")
-		w.WriteHeader(http.StatusEarlyHints)
-		w.Header().Del("Link")
-		w.WriteHeader(http.StatusNoContent)
-	})
-	forwarder := newForwarder(t, upstream.Config())
-	front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Cache-Status", "listproxy; fwd=bypass")
-		forwarder.ServeHTTP(w, r)
-	}), false)
-	var early http.Header
-	trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
-		if code == http.StatusEarlyHints {
-			early = http.Header(header)
-		}
-		return nil
-	}}
-	r := httptest.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, front.URL+"/x", nil)
-	res := proxytest.Do(t, front.Client(), r)
-	expect.Same(t, http.Header{"Link": {"</x>"}}, early)
-	expect.Same(t, "listproxy; fwd=bypass", res.Header.Get("Cache-Status"))
-}
-
 // TestExpectContinue: a client that sends its body only when told to is told so if the upstream wants it. Over
 // HTTP/2 it always is: net/http takes the header away.
 func TestExpectContinue(t *testing.T) {
@@ -240,8 +215,8 @@ func TestUpstreamsEndReachesTheClient(t *testing.T) {
 	})
 }
 
-// TestAnswersPass: the code, the header and the bytes of an answer are the upstream's; a redirect is for the
-// client to follow, and what is compressed to decompress.
+// TestAnswersPass: the code, the header and the bytes of an answer are the upstream's, and so is what it says before
+// (103); a redirect is for the client to follow, and what is compressed to decompress.
 func TestAnswersPass(t *testing.T) {
 	const body = "\x1f\x8b no gzip, which nobody may notice"
 	upstreamsOwn := http.Header{
@@ -253,6 +228,9 @@ func TestAnswersPass(t *testing.T) {
 		if got := r.Header["Accept-Encoding"]; r.URL.Path != "/from" || !slices.Equal(got, []string{"gzip"}) {
 			t.Errorf("asked for %s, with Accept-Encoding %q", r.URL, got)
 		}
+		w.Header().Set("Link", "</x>")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
 		maps.Copy(w.Header(), upstreamsOwn)
 		// What net/http would add by itself.
 		w.Header()["Date"] = nil
@@ -268,9 +246,16 @@ func TestAnswersPass(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			front := startProxy(t, handler, http2)
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+"/from", nil)
+			var early http.Header
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+				expect.Same(t, http.StatusEarlyHints, code)
+				early = http.Header(header)
+				return nil
+			}})
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, front.URL+"/from", nil)
 			r.Header.Set("Accept-Encoding", "gzip")
 			res := proxytest.Do(t, front.Client(), r)
+			expect.Same(t, http.Header{"Link": {"</x>"}}, early)
 			want := upstreamsOwn.Clone()
 			want["Cache-Status"] = []string{"near-origin; hit", "listproxy; fwd=bypass; detail=not-list"}
 			expect.Same(t, want, res.Header)

@@ -2,8 +2,6 @@ package proxytest
 
 import (
 	"bufio"
-	"bytes"
-	"compress/gzip"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
@@ -166,11 +164,6 @@ func SendRaw(t *testing.T, to *httptest.Server, request string) (*http.Response,
 	return res, conn, reader
 }
 
-// KeepingTries is how often a client of net/http is to be seen keeping a connection that it may
-// keep. By itself it lets one go whose answer comes long before its request counts as sent, which
-// happens where the machine is busy elsewhere.
-const KeepingTries = 20
-
 // WebToken returns the Authorization value of a JSON web token with these claims. Nobody has signed
 // it.
 func WebToken(claims, signature string) string {
@@ -208,16 +201,6 @@ func Serve(t testing.TB, server *http.Server, http2 bool) *httptest.Server {
 	transport.DisableCompression = true
 	transport.ExpectContinueTimeout = time.Hour
 	return front
-}
-
-// GzipMember is what kube-apiserver sends of a compressed streaming list in one flush.
-func GzipMember(events string) []byte {
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, _ = io.WriteString(w, events)
-	_ = w.Flush()
-	_ = w.Close()
-	return out.Bytes()
 }
 
 // Listen returns a listener on a free port.

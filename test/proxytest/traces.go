@@ -7,11 +7,10 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// CallersTrace is a traceparent that is sampled, with its trace ID.
+// CallersTrace is a traceparent that is sampled, with the ID of its span.
 const (
-	CallersTraceID = "0af7651916cd43dd8448eb211c80319c"
-	CallersSpanID  = "b7ad6b7169203331"
-	CallersTrace   = "00-" + CallersTraceID + "-" + CallersSpanID + "-01"
+	CallersSpanID = "b7ad6b7169203331"
+	CallersTrace  = "00-0af7651916cd43dd8448eb211c80319c-" + CallersSpanID + "-01"
 )
 
 // SpanNamed returns the first span of that name.

@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/http"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -26,159 +26,97 @@ const (
 	lookEvery   = 50 * time.Millisecond
 )
 
-// find returns the span of a service with such a name, if it has arrived.
-func find(spans []span, service, name string) (span, bool) {
-	i := slices.IndexFunc(spans, func(s span) bool { return s.service == service && s.GetName() == name })
-	if i < 0 {
-		return span{}, false
+// TestTraces: a list is one tree of both processes' spans, which is linked with the caller's trace.
+// Spans may be lost on their way, of a request with which nothing is wrong: full queues drop them, and
+// exports have a time-out. So requests are put until one has arrived whole.
+func TestTraces(t *testing.T) {
+	t.Parallel()
+	const request, review = "listproxy GET pods", "apiserver POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	for name, tt := range map[string]struct {
+		path   func(try int) string
+		source string
+		below  map[string]string // spans, and which one each is below
+		tags   map[string]string // of the request's span
+	}{
+		"forwarded": {
+			path: func(int) string { return "/api/v1/pods" }, source: "listproxy; fwd=bypass; detail=most-recent",
+			below: map[string]string{"listproxy forward": request, "apiserver GET /api/v1/pods": "listproxy forward"},
+			tags: map[string]string{
+				"listproxy.decision": "forward", "listproxy.reason": "most-recent", "listproxy.semantics": "most-recent",
+				"http.response.status_code": "200",
+			},
+		},
+		"from memory": {
+			// Of a namespace where nothing was reviewed yet.
+			path: func(try int) string { return fmt.Sprintf("/api/v1/namespaces/try-%d/pods?resourceVersion=0", try) }, source: "listproxy; hit; detail=any",
+			below: map[string]string{
+				"listproxy review": request, "listproxy snapshot": request, "listproxy write": request,
+				"listproxy POST": "listproxy review", review: "listproxy POST",
+			},
+			tags: map[string]string{"listproxy.decision": "serve"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			try := 0
+			expect.NoError(t, poll.Try(t.Context(), allArrivals, time.Second, "all spans of a request", func() error {
+				try++
+				spans, err := traceOf(t, tt.path(try), tt.source, append(slices.Collect(maps.Keys(tt.below)), request))
+				if err != nil {
+					return err
+				}
+				for child, parent := range tt.below {
+					if spans[child].parent() != spans[parent].id() {
+						t.Errorf("%s is not below %s: %v", child, parent, spans)
+					}
+				}
+				for key, want := range tt.tags {
+					if got := attribute(spans[request].GetAttributes(), key); got != want {
+						t.Errorf("%s=%s, want %s", key, got, want)
+					}
+				}
+				for what := range spans {
+					if tt.tags["listproxy.decision"] == "serve" && strings.HasPrefix(what, "apiserver GET ") {
+						t.Errorf("kube-apiserver was asked, too: %s", what)
+					}
+				}
+				return nil
+			}))
+		})
 	}
-	return spans[i], true
 }
 
-// askTraced sends a request as part of a trace, and returns that trace's ID.
-func askTraced(t *testing.T, user, path string) (traceID string, status string) {
+// traceOf sends a request of an administrator, as part of a trace of the caller's, and returns the trace
+// that listproxy began for it, when it has spans of these names.
+func traceOf(t *testing.T, path, source string, names []string) (spans map[string]span, err error) {
 	t.Helper()
-	client := ask.MustNew(t, traced.RESTConfig(cp.RESTConfig(user)), patience)
+	client := ask.MustNew(t, traced.RESTConfig(cp.RESTConfig(controlplane.Admin)), patience)
 	defer client.HTTP.CloseIdleConnections()
 	var id [24]byte
 	_, _ = rand.Read(id[:])
-	traceID = hex.EncodeToString(id[:16])
-	a, err := client.With("Traceparent", "00-"+traceID+"-"+hex.EncodeToString(id[16:])+"-01").With("User-Agent", "traces-test").
-		Do(t.Context(), http.MethodGet, path, nil)
-	expect.NoError(t, err)
-	return traceID, a.Source()
-}
-
-// ours returns the ID of the trace that listproxy began for a request, whose span has that name and is
-// linked with the caller's trace.
-func ours(t *testing.T, callers, name string) (id string, err error) {
-	t.Helper()
-	err = poll.Try(t.Context(), arrival, lookEvery, "a span that is linked with the caller's trace", func() error {
-		found := collected.of(func(s span) bool { return s.service == "listproxy" && s.GetName() == name && s.linked(callers) })
-		if len(found) == 0 {
-			return errors.New("none has arrived")
+	callers := hex.EncodeToString(id[:16])
+	a, err := client.With("Traceparent", "00-"+callers+"-"+hex.EncodeToString(id[16:])+"-01").Get(t.Context(), path)
+	if err == nil && a.Source() != source {
+		err = errors.New(a.String())
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = poll.Try(t.Context(), arrival, lookEvery, "all spans of the request", func() error {
+		spans = map[string]span{}
+		for _, root := range collected.of(func(s span) bool { return s.linked(callers) }) {
+			for _, s := range collected.of(func(s span) bool { return s.trace() == root.trace() }) {
+				spans[s.service+" "+s.GetName()] = s
+			}
 		}
-		id = found[0].trace()
-		return nil
-	})
-	return id, err
-}
-
-// has tells whether spans of a service have arrived, each by its name.
-func has(spans []span, service string, names ...string) bool {
-	return !slices.ContainsFunc(names, func(name string) bool {
-		_, there := find(spans, service, name)
-		return !there
-	})
-}
-
-// await returns a trace when done says that all of it is there.
-func await(t *testing.T, id string, done func([]span) bool) (trace []span, err error) {
-	t.Helper()
-	err = poll.Try(t.Context(), arrival, lookEvery, "a trace", func() error {
-		trace = collected.of(func(s span) bool { return s.trace() == id })
-		if !done(trace) {
-			return fmt.Errorf("it has only %s", describe(trace))
+		for _, name := range names {
+			if _, there := spans[name]; !there {
+				return fmt.Errorf("%s has not arrived; there are %v", name, slices.Collect(maps.Keys(spans)))
+			}
 		}
 		return nil
 	})
-	for _, leak := range secrets.Suite.Search("a trace", fmt.Sprint(trace)) {
+	for _, leak := range secrets.Suite.Search("a trace", fmt.Sprint(spans)) {
 		t.Error(leak)
 	}
-	return trace, err
-}
-
-// untilWhole puts a request until one has arrived whole, each time under another trace. Spans may
-// be lost on their way, of a request with which nothing is wrong: full queues drop them, and
-// exports have a time-out.
-func untilWhole(t *testing.T, look func() error) {
-	t.Helper()
-	expect.NoError(t, poll.Try(t.Context(), allArrivals, time.Second, "all spans of a request", look))
-}
-
-func describe(spans []span) string {
-	var text strings.Builder
-	for _, s := range spans {
-		_, _ = fmt.Fprintf(&text, "%s %q %s below %s\n", s.service, s.GetName(), s.id(), s.parent())
-	}
-	return text.String()
-}
-
-// TestOneTree: a list that is forwarded for an administrator is one tree of both processes' spans.
-func TestOneTree(t *testing.T) {
-	t.Parallel()
-	const name, theirs = "GET pods", "GET /api/v1/pods"
-	var spans []span
-	untilWhole(t, func() (err error) {
-		id, status := askTraced(t, controlplane.Admin, "/api/v1/pods")
-		if status != "listproxy; fwd=bypass; detail=most-recent" {
-			t.Errorf("Cache-Status: %s", status)
-		}
-		if id, err = ours(t, id, name); err != nil {
-			return err
-		}
-		spans, err = await(t, id, func(spans []span) bool {
-			return has(spans, "listproxy", name, "forward") && has(spans, "apiserver", theirs)
-		})
-		return err
-	})
-	request, _ := find(spans, "listproxy", name)
-	forward, _ := find(spans, "listproxy", "forward")
-	upstream, _ := find(spans, "apiserver", theirs)
-	if forward.parent() != request.id() || upstream.parent() != forward.id() {
-		t.Errorf("it is no tree:\n%s", describe(spans))
-	}
-	for key, want := range map[string]string{
-		"listproxy.decision": "forward", "listproxy.reason": "most-recent", "listproxy.semantics": "most-recent",
-		"http.response.status_code": "200",
-	} {
-		if got := attribute(request.GetAttributes(), key); got != want {
-			t.Errorf("%s=%s, want %s", key, got, want)
-		}
-	}
-}
-
-// TestFromMemory: a list from memory has its steps, and the review that was asked for it.
-func TestFromMemory(t *testing.T) {
-	t.Parallel()
-	const name, theirs = "GET pods", "GET /api/v1/namespaces/{namespace}/pods"
-	const review = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-	steps := []string{"review", "snapshot", "write"}
-	var spans []span
-	namespace, tries := "team-a", 0
-	untilWhole(t, func() (err error) {
-		var id, status string
-		// A review that failed is not remembered.
-		poll.Reviewed(t.Context(), patience, func() string {
-			id, status = askTraced(t, controlplane.Admin, "/api/v1/namespaces/"+namespace+"/pods?resourceVersion=0")
-			return status
-		})
-		if status != "listproxy; hit; detail=any" {
-			t.Fatalf("Cache-Status: %s", status)
-		}
-		if id, err = ours(t, id, name); err != nil {
-			return err
-		}
-		tries++
-		namespace = fmt.Sprintf("again-%d", tries) // where nothing was reviewed yet
-		spans, err = await(t, id, func(spans []span) bool {
-			return has(spans, "listproxy", name, "POST") && has(spans, "listproxy", steps...) && has(spans, "apiserver", review)
-		})
-		return err
-	})
-	request, _ := find(spans, "listproxy", name)
-	for _, step := range steps {
-		if s, _ := find(spans, "listproxy", step); s.parent() != request.id() {
-			t.Errorf("%s is not below the request:\n%s", step, describe(spans))
-		}
-	}
-	post, _ := find(spans, "listproxy", "POST")
-	reviewed, _ := find(spans, "apiserver", review)
-	ours, _ := find(spans, "listproxy", "review")
-	if post.parent() != ours.id() || reviewed.parent() != post.id() {
-		t.Errorf("the upstream's review is not below ours:\n%s", describe(spans))
-	}
-	if _, there := find(spans, "apiserver", theirs); there {
-		t.Error("kube-apiserver was asked for the list")
-	}
+	return spans, err
 }

@@ -46,30 +46,6 @@ func TestHeaderDifference(t *testing.T) {
 	}
 }
 
-// TestWaited: only where one side alone says that the revision is still to come, both are asked
-// again.
-func TestWaited(t *testing.T) {
-	late := ask.Answer{Code: http.StatusGatewayTimeout, Body: []byte(`{"details":{"causes":[{"reason":"ResourceVersionTooLarge"}]},"code":504}`)}
-	list, gone := ask.Answer{Code: http.StatusOK}, ask.Answer{Code: http.StatusGone}
-	other := ask.Answer{Code: http.StatusGatewayTimeout, Body: []byte(`{"code":504}`)}
-	for name, test := range map[string]struct {
-		answers pair
-		want    bool
-	}{
-		"listproxy's":     {pair{proxy: late, direct: list}, true},
-		"the other":       {pair{proxy: list, direct: late}, true},
-		"both":            {pair{proxy: late, direct: late}, false},
-		"none":            {pair{proxy: list, direct: gone}, false},
-		"another timeout": {pair{proxy: other, direct: list}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := test.answers.waited(); got != test.want {
-				t.Errorf("%v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
 // TestAge: an Any from memory has what had been written the bound before it was asked for; one that
 // was forwarded need not. The newest state has all that had been written, and a NotOlderThan what it names.
 func TestAge(t *testing.T) {

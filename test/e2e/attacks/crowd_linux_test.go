@@ -210,7 +210,7 @@ func followed() string { return crowdPods.Pod(0, "shop").Name }
 // opens watches. And it follows a pod that it writes, with a wide annotation.
 func (r *crowdRig) work(t *testing.T) {
 	t.Helper()
-	const rounds, wide = 30, 64 << 10
+	const rounds, wide = 15, 64 << 10
 	ctx, cancel := context.WithTimeout(t.Context(), crowdPatience)
 	defer cancel()
 	worker := r.caller(otherAddress, r.worker)

@@ -33,6 +33,27 @@ func TestGoalsAreBounded(t *testing.T) {
 	})
 }
 
+// TestALongLoadIsNotNew: a state is as new as the moment at which it was asked for, until its watch has come to
+// where the upstream is.
+func TestALongLoadIsNotNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 20 * time.Second
+		u := &upstream{revision: 9}
+		pages := inPages(u.list(9, `,"continue":"x"`, itemA), u.list(9, "", itemB))
+		u.meddle = func(r *http.Request, kind string) (time.Duration, *http.Response) {
+			hold, page := pages(r, kind)
+			if r.URL.Query().Has("continue") {
+				hold, u.revision = takes, 30
+			}
+			return hold, page
+		}
+		v := fed(t, u, takes+time.Second).view.Load()
+		if age := time.Since(v.heard.Sent); v.To != 9 || age < takes {
+			t.Errorf("it was asked for %v ago, is at revision %d of 30, and counts as %v old", takes+time.Second, v.To, age)
+		}
+	})
+}
+
 // TestLoadsThatTrickle: only so many load at once, but those that trickle hold up no other for longer than a
 // moment, and end. The state is then asked for again, but not soon.
 func TestLoadsThatTrickle(t *testing.T) {

@@ -74,7 +74,7 @@ func (m *newestModel) RoundTrip(r *http.Request) (*http.Response, error) {
 				clock.Sleep(r.Context(), m.lag())
 				_, _ = io.WriteString(late, line) // or nobody reads it any more
 			}
-			if err == nil && m.chance(100) {
+			if err == nil && m.chance(40) {
 				err = io.ErrUnexpectedEOF
 			}
 			if err != nil {
@@ -232,7 +232,7 @@ func (m *newestModel) isWrong() error {
 // live runs a feed while things happen, and after that.
 func (m *newestModel) live() {
 	m.plane = newPlane(m.t)
-	m.begun, m.bound = []time.Time{time.Now()}, []time.Duration{5 * time.Second, 90 * time.Second}[rand.IntN(2)]
+	m.begun, m.bound = []time.Time{time.Now()}, []time.Duration{20 * time.Second, 90 * time.Second}[rand.IntN(2)]
 	for range rand.IntN(5) {
 		m.write(true)
 	}
@@ -243,7 +243,7 @@ func (m *newestModel) live() {
 	m.c = c
 	time.Sleep(time.Second)
 	var asking sync.WaitGroup
-	for range 150 {
+	for range 400 {
 		if m.step(&asking); m.isWrong() != nil {
 			break
 		}
@@ -268,7 +268,7 @@ func (m *newestModel) live() {
 // state, every write that is older than the bound.
 func TestAnsweredImpliesProven(t *testing.T) {
 	answers, found := 0, error(nil)
-	for world := 0; world < 60 && found == nil; world++ {
+	for world := 0; world < 40 && found == nil; world++ {
 		synctest.Test(t, func(t *testing.T) {
 			m := &newestModel{t: t}
 			m.live()

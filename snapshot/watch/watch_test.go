@@ -121,6 +121,7 @@ func TestEndsAreSpread(t *testing.T) {
 					synctest.Wait()
 					tt.happens(c, on)
 				}
+				synctest.Wait()
 				begun := time.Now()
 				for _, w := range all {
 					go func() {

@@ -167,3 +167,22 @@ func TestBeginsBeforeItIsClear(t *testing.T) {
 		}
 	})
 }
+
+// TestTightMemoryInDoubt: what is cut from the history before anybody has looked at it is not told without
+// the question whether it stands.
+func TestTightMemoryInDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, on := newCluster(t, 1), &standing{}
+		w := c.clients(1, "n1", Options{Defined: on.stands})[0]
+		w.take(t.Context())
+		on.doubtful.Store(true)
+		for range 2 {
+			c.add("n1")
+			c.trim(1)
+		}
+		synctest.Wait()
+		if w.take(t.Context()) {
+			t.Errorf("told %q", w.events)
+		}
+	})
+}

@@ -1,9 +1,7 @@
 package serve
 
 import (
-	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -17,44 +15,11 @@ const BodyTime = time.Minute
 // none, since they send a stream and no object. How long a body may be, the API server says (413).
 func LimitBodies(next http.Handler, within time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Body == nil || r.Body == http.NoBody || kubehttp.Of(r).LongRunning {
-			next.ServeHTTP(w, r)
-			return
+		if r.Body != nil && r.Body != http.NoBody && !kubehttp.Of(r).LongRunning {
+			// It fails only if the connection is gone. At the end of the body net/http lifts it, since from there on
+			// it reads to notice that the client goes (connReader.startBackgroundRead); over HTTP/2 it is the body's alone.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within))
 		}
-		body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
-		_ = body.control.SetReadDeadline(time.Now().Add(within)) // fails only if the connection is gone
-		defer body.handled()
-		r.Body = body
 		next.ServeHTTP(w, r)
 	})
-}
-
-// timedBody is a body whose connection or stream has a read deadline. It is read by one goroutine at a
-// time, which may be one that outlives the handler.
-type timedBody struct {
-	io.ReadCloser
-
-	mu      sync.Mutex
-	control *http.ResponseController // nil once the handler has returned: nothing of its own may be used then
-}
-
-// handled is called when the handler returns.
-func (b *timedBody) handled() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.control = nil
-}
-
-// Read implements [io.Reader]. At the end of the body it lifts the deadline: from here on the server
-// reads to notice that the client goes.
-func (b *timedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.control != nil {
-			_ = b.control.SetReadDeadline(time.Time{})
-		}
-	}
-	return n, err
 }

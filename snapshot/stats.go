@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
@@ -17,8 +16,6 @@ type CollectionStats struct {
 	Absence reason.Reason
 	// Objects is how many the newest state has; 0 if there is none.
 	Objects int
-	// Versions is how many states are kept, the newest included.
-	Versions int
 	// Bytes is how many bytes of the byte bound it uses.
 	Bytes int64
 	// Interval is that of the revisions whose states are known.
@@ -34,10 +31,8 @@ type CollectionStats struct {
 	Used time.Time
 	// Feed counts its states, and those of earlier collections of the same Resource.
 	Feed FeedStats
-	// Watches counts the clients that follow it, and how earlier ones ended.
+	// Watches counts the clients that follow it, and how those ended that have followed one of the same Resource.
 	Watches watch.Stats
-	// Check is the result of self-checks of it, and of earlier collections of the same Resource.
-	Check checks.Stats
 }
 
 // Stats returns what each collection holds, in no order.
@@ -47,8 +42,7 @@ func (c *Collections) Stats() []CollectionStats {
 	for _, r := range running {
 		s := r.stats()
 		s.Feed = r.life.counts.stats()
-		s.Watches = r.watchStats()
-		s.Check = c.checks.Stats(r.resource)
+		s.Watches = r.life.counts.watches.Stats()
 		all = append(all, s)
 	}
 	return all
@@ -66,7 +60,6 @@ func (c *Collection) stats() CollectionStats {
 	s := CollectionStats{
 		Resource:    c.resource,
 		Absence:     v.absence,
-		Versions:    v.versions.Len(),
 		Interval:    v.Interval,
 		Bytes:       c.account,
 		Heard:       v.heard.Sent,

@@ -11,6 +11,8 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/checks"
+	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -99,17 +101,21 @@ func TestVerify(t *testing.T) {
 }
 
 // TestVerifyShards: where an API server does not know shards any more, which it knew when the state was
-// loaded, it is loaded anew.
+// loaded, it is loaded anew. Like 1.37, this one does not count what remains after a page of a shard, so
+// it is asked for how many there are without a shard.
 func TestVerifyShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{revision: 9}
+		u, counted := &upstream{revision: 9}, 0
 		u.meddle = func(r *http.Request, kind string) (time.Duration, *http.Response) {
 			shards := fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
 			switch q := r.URL.Query(); {
+			case kind == "list" && !q.Has("shardSelector") && q.Get("limit") == strconv.Itoa(sample):
+				counted++
+				return 0, nil
 			case kind != "list" || !q.Has("shardSelector"):
 				return 0, nil
 			case q.Get("limit") == strconv.Itoa(sample):
-				return 0, answered(r, http.StatusOK, u.list(9, `,"continue":"x","remainingItemCount":1`+shards, itemA))
+				return 0, answered(r, http.StatusOK, u.list(9, `,"continue":"x"`+shards, itemA))
 			}
 			return 0, answered(r, http.StatusOK, u.list(9, shards, itemA, itemB))
 		}
@@ -120,8 +126,8 @@ func TestVerifyShards(t *testing.T) {
 		u.mu.Lock()
 		u.meddle = nil
 		u.mu.Unlock()
-		if u.loads != 1 {
-			t.Errorf("nothing has changed, and it was loaded %d times", u.loads)
+		if u.loads != 1 || counted != 1 {
+			t.Errorf("nothing has changed, and it was loaded %d times; how many there are was asked %d times", u.loads, counted)
 		}
 		all.Verify("another one did")
 		time.Sleep(verifyRest + Skew)
@@ -130,6 +136,35 @@ func TestVerifyShards(t *testing.T) {
 			t.Errorf("loaded %d times: %q", u.loads, why)
 		}
 	})
+}
+
+// TestComparePagesOfShards: after a page of a shard, what remains is counted by 1.36 and not by 1.37. If it is
+// counted, the count must be right, and shards must be known.
+func TestComparePagesOfShards(t *testing.T) {
+	const shards = `,"shardInfo":{"selector":"` + wire.AllShards + `"}`
+	u, src := &upstream{}, source.Source{Resource: configMaps}
+	read := func(meta string) source.List {
+		l := source.List{Body: []byte(u.list(9, `,"continue":"x"`+meta, itemA)), Header: http.Header{"Content-Type": {"application/json"}}}
+		var err error
+		l.List, err = src.Encoding().List(l.Body)
+		expect.NoError(t, err)
+		return l
+	}
+	frame, _, err := wire.LearnFrame(src.Encoding(), read("").Body, "application/json", "")
+	expect.NoError(t, err)
+	frame.Sharded = true
+	ours := index.Page{Objects: []*index.Object{index.NewObject(1, "n/a", 5, []byte(itemA))}, Next: "n/a\x00", Remaining: 3, Counted: true}
+	for meta, want := range map[string]bool{
+		`,"remainingItemCount":3` + shards: true,
+		shards:                             true,
+		`,"remainingItemCount":2` + shards: false,
+		`,"remainingItemCount":3`:          false,
+	} {
+		s := Snapshot{Frame: frame, Revision: 9}
+		if got := s.writes(ours, read(meta), nil); got != want {
+			t.Errorf("%s: the same bytes: %t", meta, got)
+		}
+	}
 }
 
 // TestVerifiedAfterADefinitionChanged: what was loaded since may be of an API server that was slow to

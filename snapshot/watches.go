@@ -141,13 +141,3 @@ func (c *Collections) EndWatches(within time.Duration) {
 		}
 	}
 }
-
-// watchStats are those of the clients that follow the collection, and of all that have followed one
-// of the same resource.
-func (c *Collection) watchStats() watch.Stats {
-	stats := c.life.counts.watches.Stats()
-	if v := c.view.Load(); v.hub != nil {
-		stats.Behind = v.hub.Behind()
-	}
-	return stats
-}

@@ -33,8 +33,6 @@ type Stats struct {
 	Delivered uint64
 	// Ended is how many clients have ended, by reason.
 	Ended map[Ending]uint64
-	// Behind is the most changes that any client has still to be told, or passed over.
-	Behind int
 }
 
 // Stats returns what was counted.
@@ -42,20 +40,4 @@ func (c *Counts) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Stats{Open: c.open.Load(), Delivered: c.delivered.Load(), Ended: maps.Clone(c.ended)}
-}
-
-// Behind is the most changes that any cursor has still to look at.
-func (h *Hub) Behind() int {
-	span := h.published.Load()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	most := 0
-	for _, bucket := range h.buckets {
-		for _, c := range bucket {
-			if due := c.due.Load(); due != 0 {
-				most = max(most, span.Versions.Len()-span.Versions.FirstAfter(due-1))
-			}
-		}
-	}
-	return most
 }

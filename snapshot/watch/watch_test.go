@@ -228,3 +228,48 @@ func TestFormTakesInBoth(t *testing.T) {
 		}
 	}
 }
+
+// TestNoBookmarkAtTheBeginning: none names the revision that the client began with.
+func TestNoBookmarkAtTheBeginning(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		w := c.watch(index.Query{}, Options{After: 10, Bookmarks: true})
+		w.take(t.Context())
+		time.Sleep(bookmarkEvery + bookmarkJitter)
+		if w.take(t.Context()) {
+			t.Errorf("bookmarks %v where nothing has happened", w.bookmarks)
+		}
+	})
+}
+
+// TestTightMemory: the history is cut behind each change, before anybody has looked at it. Who was to be told nothing
+// goes on.
+func TestTightMemory(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		w := c.clients(1, "n3", Options{})[0]
+		w.take(t.Context())
+		for range 3 {
+			c.add("n1")
+			c.trim(1)
+		}
+		synctest.Wait()
+		if w.take(t.Context()); w.end != "" {
+			t.Errorf("ended as %s", w.end)
+		}
+	})
+}
+
+// TestEndsAfterTheState: one whose end came while it was told its state goes on for a second: client-go would list.
+func TestEndsAfterTheState(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		w := c.clients(1, "n1", Options{})[0]
+		c.hub.End(false)
+		time.Sleep(longestEnd)
+		told := time.Now()
+		w.InitialSent()
+		w.readOn(t.Context())
+		w.Close(w.AwaitEnd(t.Context(), w.end))
+		if after := time.Since(told); after < atLeast {
+			t.Errorf("it ends after %v", after)
+		}
+	})
+}

@@ -94,7 +94,7 @@ func (c *Compressor) kept() (segments int, bytes int64) {
 func TestWritten(t *testing.T) {
 	// Where a list is cut differs from process to process (index.Object.Mark): it is of ten pieces or so.
 	const whole = 10 * segmentTarget
-	for _, tt := range []struct{ size, room int }{{60, 64 << 20}, {9000, 64 << 20}, {2 * segmentMost, 64 << 20}, {900, 1 << 18}} {
+	for _, tt := range []struct{ size, room int }{{60, 64 << 20}, {9000, 64 << 20}, {2 * segmentMost, 64 << 20}, {900, 1 << 16}} {
 		c := newTestCompressor(t, int64(tt.room))
 		random := rand.New(rand.NewPCG(uint64(tt.size), 2))
 		objects := someObjects(1, 1+whole/tt.size, tt.size)

@@ -37,7 +37,7 @@ test: test-tools ## Vet, and run unit tests, the differential and short cases of
 	$(GO) test -race -short -vet off -p 4 -timeout $(TEST_TIMEOUT) ./test/faults/... ./test/e2e/... ./test/... ./...
 
 # Unit tests are in make test already.
-test-all: test-tools ## Run the suites in full, with the cases that make test leaves out, about 20 minutes
+test-all: test-tools ## Run the suites in full, with the cases that make test leaves out, about 9 minutes
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./test/...
 
 test-tools: tools

@@ -54,6 +54,8 @@ func TestWhoAnswers(t *testing.T) {
 		verdict   *upstream.Verdict // nil: Accepted
 		refused   bool              // by the review
 		unaudited bool              // the audit log cannot be written
+		draining  bool              // the process ends: watches are forwarded, and lists are not
+		slow      bool              // the proof takes longer than a list waits for it
 		code      int               // the upstream's; 0: it is not asked
 		want      string
 	}{
@@ -66,6 +68,10 @@ func TestWhoAnswers(t *testing.T) {
 		{query: "resourceVersion=0", refused: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=not-allowed"},
 		{query: "resourceVersion=0", refused: true, code: http.StatusForbidden, want: "listproxy; fwd=bypass; detail=not-allowed"},
 		{query: "resourceVersion=0", unaudited: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=audit"},
+		{query: "watch=true&resourceVersion=" + now, draining: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=watch"},
+		{query: "watch=true&resourceVersion=0", draining: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=watch"},
+		{query: "resourceVersion=0", draining: true, want: "listproxy; hit; detail=any"},
+		{slow: true, code: http.StatusOK, want: "listproxy; fwd=miss; detail=not-proven"},
 		{query: "limit=x", code: http.StatusBadRequest, want: "listproxy; fwd=bypass; detail=not-canonical"},
 		{query: "nobody=knows", code: http.StatusOK, want: "listproxy; fwd=bypass; detail=not-canonical"},
 		{query: "resourceVersion=0", verdict: new(upstream.Refused), code: http.StatusUnauthorized, want: "listproxy; fwd=bypass; detail=unknown-caller"},
@@ -82,6 +88,10 @@ func TestWhoAnswers(t *testing.T) {
 				w.review(t, 0, func(r *http.Request) (*http.Response, error) {
 					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{})
 				})
+			}
+			h.Draining = func() bool { return tt.draining }
+			if tt.slow {
+				w.probeTakes = 2 * h.ConsistentWait
 			}
 			who := w.caller(t)
 			if tt.verdict != nil {

@@ -62,40 +62,8 @@ func TestCompressedWatch(t *testing.T) {
 	}
 }
 
-// TestStreamingListWaitsForTheProof: a streaming list waits longer for the proof than a list does.
-// Forwarding it would cost the upstream more.
-func TestStreamingListWaitsForTheProof(t *testing.T) {
-	for query, want := range map[string]reason.Reason{streaming + "&timeoutSeconds=20": "", "": reason.NotProven} {
-		proxytest.Bubble(t, query, func(t *testing.T) {
-			w := newModelWorld(t)
-			w.handler.ConsistentWait = 1500 * time.Millisecond
-			w.probeTakes = 6 * time.Second
-			w.load(t)
-			c := w.open(t, query)
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			expect.Same(t, want, c.why)
-		})
-	}
-}
-
-// TestNoWatchBeginsAtTheEnd: while the process ends, watches are forwarded, and lists are not.
-func TestNoWatchBeginsAtTheEnd(t *testing.T) {
-	for query, want := range map[string]reason.Reason{
-		"watch=true&timeoutSeconds=20&resourceVersion=" + now: reason.Watch,
-		"watch=true&timeoutSeconds=20&resourceVersion=0":      reason.Watch,
-		"resourceVersion=0": "",
-	} {
-		proxytest.Bubble(t, query, func(t *testing.T) {
-			w := newModelWorld(t)
-			w.handler.Draining = func() bool { return true }
-			w.load(t)
-			expect.Same(t, want, w.open(t, query).why)
-		})
-	}
-}
-
-// TestTimeoutBeginsWithTheRequest: what a watch has waited for is part of its timeout.
+// TestTimeoutBeginsWithTheRequest: what a watch has waited for is part of its timeout. A streaming list waits longer
+// for the proof than a list does: forwarding it would cost the upstream more.
 func TestTimeoutBeginsWithTheRequest(t *testing.T) {
 	for name, tt := range map[string]struct {
 		query       string

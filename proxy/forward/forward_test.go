@@ -25,42 +25,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestEachEventIsFlushed lets the upstream write an event only when the client
-// has read the one before.
-func TestEachEventIsFlushed(t *testing.T) {
-	next := make(chan struct{})
-	overAllProtocols(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/sized" {
-			w.Header().Set("Content-Length", "80")
-		}
-		w.WriteHeader(http.StatusOK)
-		_ = http.NewResponseController(w).Flush()
-		for i := range 10 {
-			<-next
-			_, _ = fmt.Fprintf(w, "event %d\n", i)
-			_ = http.NewResponseController(w).Flush()
-		}
-	}, func(t *testing.T, front *httptest.Server) {
-		for _, path := range []string{"/chunked", "/sized"} {
-			res := proxytest.Get(t, front.Client(), front.URL+path) // returns before any event
-			line := make([]byte, len("event 0\n"))
-			for i := range 10 {
-				next <- struct{}{}
-				if _, err := io.ReadFull(res.Body, line); err != nil {
-					t.Fatal(err)
-				}
-				if want := fmt.Sprintf("event %d\n", i); string(line) != want {
-					t.Errorf("read %q, want %q", line, want)
-				}
-			}
-			if rest := proxytest.ReadAll(t, res.Body); rest != "" {
-				t.Errorf("read %q behind the last event", rest)
-			}
-		}
-	})
-}
-
-// TestWholeAnswersAreNotFlushed: of an object the header, the body and its end go in one piece.
+// TestWholeAnswersAreNotFlushed: of an object the header, the body and its end go in one piece. What else there is, and
+// whether its length is known or not, goes on as it comes; [TestStoppedClient] has that over all protocols.
 func TestWholeAnswersAreNotFlushed(t *testing.T) {
 	forwarder := newForwarder(t, proxytest.StartUpstream(t, true, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("sized") {
@@ -70,7 +36,7 @@ func TestWholeAnswersAreNotFlushed(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 	}).Config())
 	const pod = "/api/v1/namespaces/a/pods/b"
-	for path, flushed := range map[string]bool{pod: false, pod + "?sized": false, pod + "/log?sized": true, aWatch: true} {
+	for path, flushed := range map[string]bool{pod: false, pod + "?sized": false, pod + "/log": true, pod + "/log?sized": true, aWatch: true} {
 		w := httptest.NewRecorder()
 		forwarder.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 		if w.Body.String() != "{}" || w.Flushed != flushed {

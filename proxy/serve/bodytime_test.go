@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,26 +87,4 @@ func TestConnectionOfAStuckUploadEnds(t *testing.T) {
 			t.Errorf("the connection ended after %v", took)
 		}
 	})
-}
-
-// TestUploadThatOutlivesItsHandler: the end of a body may still be read when the handler has returned.
-// Then nothing of the handler's is used any more: over HTTP/2 that would be a panic.
-func TestUploadThatOutlivesItsHandler(t *testing.T) {
-	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
-	var body io.Reader
-	keep := bounded(func(_ http.ResponseWriter, r *http.Request) { body = r.Body })
-	keep.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/a/pods", strings.NewReader("x")))
-	expect.Same(t, "x", proxytest.ReadAll(t, body))
-	expect.Same(t, 1, w.set) // at the beginning
-}
-
-// deadlines counts how often a deadline is set for reading.
-type deadlines struct {
-	*httptest.ResponseRecorder
-	set int
-}
-
-func (d *deadlines) SetReadDeadline(time.Time) error {
-	d.set++
-	return nil
 }

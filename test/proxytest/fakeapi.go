@@ -164,21 +164,16 @@ func (f *FakeAPI) Event(path, kind, object string) {
 }
 
 // Cut ends the watches of path.
-func (f *FakeAPI) Cut(path string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, events := range f.Collections[path].watches {
-		_ = events.CloseWithError(io.ErrUnexpectedEOF)
-	}
-	f.Collections[path].watches = nil
-}
+func (f *FakeAPI) Cut(path string) { f.endWatches(path, io.ErrUnexpectedEOF) }
 
 // End ends the watches of path in order, as at their timeout.
-func (f *FakeAPI) End(path string) {
+func (f *FakeAPI) End(path string) { f.endWatches(path, io.EOF) }
+
+func (f *FakeAPI) endWatches(path string, with error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, events := range f.Collections[path].watches {
-		_ = events.Close()
+		_ = events.CloseWithError(with)
 	}
 	f.Collections[path].watches = nil
 }

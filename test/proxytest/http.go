@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,42 +79,6 @@ func AssertNotContains(t *testing.T, text, secret string) {
 	if strings.Contains(text, secret) {
 		t.Errorf("%q is in %q", secret, text)
 	}
-}
-
-// StartTarget listens where nobody may connect to. The returned function stops
-// listening and returns the number of connections there were.
-func StartTarget(t *testing.T) (address string, stop func() int64) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var accepted atomic.Int64
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			accepted.Add(1)
-			_ = conn.Close()
-		}
-	}()
-	stop = func() int64 {
-		// A connection of our own shows that all before it were accepted.
-		if conn, err := net.Dial("tcp", listener.Addr().String()); err != nil {
-			t.Error(err)
-		} else {
-			_, _ = io.ReadAll(conn)
-			_ = conn.Close()
-		}
-		_ = listener.Close()
-		<-ended
-		return accepted.Load() - 1
-	}
-	return listener.Addr().String(), stop
 }
 
 // AssertStatus fails the test unless res is a Failure with this code and reason, and some message.

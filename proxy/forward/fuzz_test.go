@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,54 +18,42 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// capture is a transport that sends nothing.
-type capture struct{ out *http.Request }
+// onlyWay is an upstream that all requests take the same way to.
+type onlyWay struct{ way http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper.
-func (c *capture) RoundTrip(r *http.Request) (*http.Response, error) {
-	c.out = r
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
-}
-
-// onlyWay is an upstream at a URL that all requests take the same way to.
-type onlyWay struct {
-	base string
-	way  http.RoundTripper
-}
-
-func (o onlyWay) URL() *url.URL {
-	base, err := url.Parse(o.base)
-	if err != nil {
-		panic(err)
-	}
-	return base
+func (onlyWay) URL() *url.URL {
+	return &url.URL{Scheme: "https", Host: "upstream:6443", Path: "/prefix"}
 }
 
 func (o onlyWay) RoundTripper(authn.Identity, bool) http.RoundTripper { return o.way }
 
 func (onlyWay) Answered(authn.Identity, bool, string, int) {}
 
-// wire returns the request that a request becomes on its way upstream, as the upstream reads it
+// encoded returns the request that a request becomes on its way upstream, as the upstream reads it
 // from its connection, and its target; or nil if it is refused.
 func encoded(t *testing.T, r *http.Request) (*http.Request, string) {
 	t.Helper()
-	sent := &capture{}
+	var sent *http.Request
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("there is no upstream")
 	}}
-	transport.RegisterProtocol("https", sent)
+	transport.RegisterProtocol("https", proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+		sent = r
+		return proxytest.JSONResponse(r, http.StatusOK, ""), nil
+	}))
 	w := httptest.NewRecorder()
-	New(onlyWay{"https://upstream:6443/prefix", transport}, slog.New(slog.DiscardHandler)).ServeAs(w, r, authn.Identity{}, nil)
-	if sent.out == nil {
+	New(onlyWay{transport}, proxytest.DiscardLog()).ServeAs(w, r, authn.Identity{}, nil)
+	if sent == nil {
 		if w.Code != http.StatusBadRequest && w.Code != http.StatusServiceUnavailable {
 			t.Errorf("nothing was sent, and the answer is %d", w.Code)
 		}
 		return nil, ""
 	}
 	var text bytes.Buffer
-	if err := sent.out.Write(&text); err != nil {
+	if err := sent.Write(&text); err != nil {
 		return nil, "" // the transport would not send it either
 	}
 	in := bufio.NewReader(&text)

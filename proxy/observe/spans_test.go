@@ -76,7 +76,7 @@ func TestSpanOfAList(t *testing.T) {
 }
 
 // TestQuestionsAboutCallers: each is counted by its purpose, and is below the request that first asked for it, of
-// which the upstream is told. (What it is told of what is not sampled: TestTraceIsHandedOn in proxy/forward.)
+// which the upstream is told.
 func TestQuestionsAboutCallers(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := newMetered(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))

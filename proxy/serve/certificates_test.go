@@ -44,6 +44,14 @@ func newCA(t *testing.T) *ClientCA {
 	return ca
 }
 
+// copyFile overwrites to.
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	expect.NoError(t, err)
+	expect.NoError(t, os.WriteFile(to, data, 0o600))
+}
+
 // shown is the certificate that a client with these settings is shown.
 func shown(t *testing.T, settings *tls.Config) *tls.Certificate {
 	t.Helper()
@@ -75,16 +83,16 @@ func TestFilesAreReadAgain(t *testing.T) {
 		if said := records.Above(slog.LevelDebug); len(said) > 0 {
 			t.Errorf("nothing has changed, and it says %q", said)
 		}
-		proxytest.CopyFile(t, next.CertFile, pair.CertFile) // and not yet its key
+		copyFile(t, next.CertFile, pair.CertFile) // and not yet its key
 		if !bytes.Equal(look(), first) {
 			t.Error("half of a new pair is used")
 		}
-		proxytest.CopyFile(t, next.KeyFile, pair.KeyFile)
+		copyFile(t, next.KeyFile, pair.KeyFile)
 		second := look()
 		if bytes.Equal(second, first) {
 			t.Error("the new pair is not used")
 		}
-		proxytest.Remove(t, pair.CertFile)
+		expect.NoError(t, os.Remove(pair.CertFile))
 		if !bytes.Equal(look(), second) {
 			t.Error("the pair went with its file")
 		}
@@ -94,7 +102,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		if look(); !pool().Equal(before) {
 			t.Error("a broken file of CAs is used")
 		}
-		proxytest.CopyFile(t, next.CertFile, ca.path)
+		copyFile(t, next.CertFile, ca.path)
 		if look(); pool().Equal(before) {
 			t.Error("the new CAs are not used")
 		}

@@ -78,9 +78,9 @@ func TestSelfSignedIsUsedAgain(t *testing.T) {
 		"another host":    {hosts: []string{"a.example", "b.example"}},
 		"another address": {hosts: []string{"10.0.0.1"}},
 		"key of another": {change: func(t *testing.T, dir string) {
-			proxytest.CopyFile(t, newPair(t).KeyFile, filepath.Join(dir, "tls.key"))
+			copyFile(t, newPair(t).KeyFile, filepath.Join(dir, "tls.key"))
 		}},
-		"no key": {change: func(t *testing.T, dir string) { proxytest.Remove(t, filepath.Join(dir, "tls.key")) }},
+		"no key": {change: func(t *testing.T, dir string) { expect.NoError(t, os.Remove(filepath.Join(dir, "tls.key"))) }},
 		"garbage": {change: func(t *testing.T, dir string) {
 			expect.NoError(t, os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("garbage"), 0o600))
 		}},

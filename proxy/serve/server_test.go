@@ -97,7 +97,7 @@ func TestDrainCutsConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := New(http.NotFoundHandler(), nil, proxytest.DiscardLog())
 		drain := NewDrain(server, func(time.Duration) {})
-		conn, err := serveInPipes(t, server).Dial(t.Context(), "", "")
+		conn, err := proxytest.ServeInPipes(t, server).Dial(t.Context(), "", "")
 		expect.NoError(t, err)
 		_, err = io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: ")
 		expect.NoError(t, err)

@@ -21,7 +21,6 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -267,7 +266,7 @@ func TestIdleTunnelEnds(t *testing.T) {
 		server := New(OnlyPaths(http.NotFoundHandler()), certificates.TLS(), proxytest.DiscardLog())
 		go func() { _ = server.Serve(tunnels) }()
 		defer func() { _ = server.Close() }()
-		port := serveInPipes(t, NewConnect(tunnels, nil, observetest.Unread(), proxytest.DiscardLog()))
+		port := proxytest.ServeInPipes(t, NewConnect(tunnels, nil, observetest.Unread(), proxytest.DiscardLog()))
 		for _, head := range []string{
 			"",                    // nothing at all
 			proxytest.StuckUpload, // what is refused, without its body
@@ -350,19 +349,4 @@ func TestNobodyIsHeldByAnAnswer(t *testing.T) {
 			}
 		})
 	}
-}
-
-// serveInPipes serves in a bubble until the test ends.
-func serveInPipes(t *testing.T, server *http.Server) *inmemory.Listener {
-	t.Helper()
-	listener, done := inmemory.NewListener(), make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(listener) // until it is closed
-	}()
-	t.Cleanup(func() {
-		_ = server.Close()
-		<-done
-	})
-	return listener
 }

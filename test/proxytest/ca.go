@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // CA signs client certificates.
@@ -35,9 +37,7 @@ func (ca *CA) Intermediate(t testing.TB, name string) *CA {
 func newCA(t testing.TB, name string, by *CA) *CA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -53,13 +53,9 @@ func newCA(t testing.TB, name string, by *CA) *CA {
 func Sign(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return cert
 }
 

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/inmemory"
 )
 
@@ -56,9 +57,7 @@ func Do(t *testing.T, client *http.Client, r *http.Request) *http.Response {
 	t.Helper()
 	r.RequestURI = "" // only servers have it
 	res, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = res.Body.Close() })
 	return res
 }
@@ -67,9 +66,7 @@ func Do(t *testing.T, client *http.Client, r *http.Request) *http.Response {
 func ReadAll(t *testing.T, r io.Reader) string {
 	t.Helper()
 	body, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(body)
 }
 
@@ -111,18 +108,13 @@ func SendRaw(t *testing.T, to *httptest.Server, request string) (*http.Response,
 	conn, err := tls.Dial("tcp", to.Listener.Addr().String(), &tls.Config{
 		RootCAs: to.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if _, err := conn.Write([]byte(request)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = conn.Write([]byte(request))
+	expect.NoError(t, err)
 	reader := bufio.NewReader(conn)
 	res, err := http.ReadResponse(reader, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() { _ = res.Body.Close() })
 	return res, conn, reader
 }
@@ -170,9 +162,7 @@ func Serve(t testing.TB, server *http.Server, http2 bool) *httptest.Server {
 func Listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return l
 }
 
@@ -195,6 +185,21 @@ func SwitchTo(t *testing.T, serve func(rw *bufio.ReadWriter)) http.HandlerFunc {
 	}
 }
 
+// ServeInPipes serves in a bubble until the test ends.
+func ServeInPipes(t *testing.T, server *http.Server) *inmemory.Listener {
+	t.Helper()
+	listener, done := inmemory.NewListener(), make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener) // until it is closed
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	return listener
+}
+
 // ServePipe serves handler over pipes, and returns a client and a way to dial.
 // The client's HTTP/2 has the smallest windows.
 func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, func() net.Conn) {
@@ -202,22 +207,12 @@ func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, fu
 	var protocols http.Protocols
 	protocols.SetHTTP1(!http2)
 	protocols.SetUnencryptedHTTP2(http2)
-	listener := inmemory.NewListener()
-	server := &http.Server{Handler: handler, Protocols: &protocols, ReadHeaderTimeout: time.Hour}
+	listener := ServeInPipes(t, &http.Server{Handler: handler, Protocols: &protocols, ReadHeaderTimeout: time.Hour})
 	transport := &http.Transport{
 		DialContext: listener.Dial, Protocols: &protocols,
 		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10},
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.Serve(listener) // until it is closed
-	}()
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		_ = server.Close()
-		<-done
-	})
+	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}, func() net.Conn {
 		conn, _ := listener.Dial(t.Context(), "", "")
 		t.Cleanup(func() { _ = conn.Close() })

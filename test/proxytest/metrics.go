@@ -8,15 +8,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // Gather returns listproxy's own metrics by name.
 func Gather(t testing.TB, metrics prometheus.Gatherer) map[string]*dto.MetricFamily {
 	t.Helper()
 	all, err := metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	own := map[string]*dto.MetricFamily{}
 	for _, family := range all {
 		if strings.HasPrefix(family.GetName(), "listproxy_") {

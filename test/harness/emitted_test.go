@@ -1,12 +1,12 @@
 package harness
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,12 +15,12 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// launchStandIn runs this test's own program in listproxy's place.
-func launchStandIn(t *testing.T, ownToken string) *Proxy {
+// launchStandIn runs a shell in listproxy's place, which says only where its admin port is.
+func launchStandIn(t *testing.T, ownToken, admin string) *Proxy {
 	t.Helper()
-	t.Setenv(standInEnv, "yes")
-	program, err := os.Executable()
-	expect.NoError(t, err)
+	program := filepath.Join(t.TempDir(), "stand-in")
+	script := fmt.Sprintf("#!/bin/sh\necho msg=serving address=%s admin=%[1]s\nexec sleep 600\n", admin)
+	expect.NoError(t, os.WriteFile(program, []byte(script), 0o700)) // #nosec G306 -- a program
 	p, err := LaunchProxy(t.Context(), ProxyOptions{
 		Binary: program, Upstream: &rest.Config{Host: "https://127.0.0.1:1", BearerToken: ownToken},
 	})
@@ -35,19 +35,9 @@ func forgive() {
 	processes.found = nil
 }
 
-func newKey(t *testing.T) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	expect.NoError(t, err)
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	expect.NoError(t, err)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
-}
-
 // TestEmittedSecretsAreFound: whatever way a process ends, what it has emitted is searched.
 func TestEmittedSecretsAreFound(t *testing.T) {
-	own, client, key := newToken(), newToken(), newKey(t)
-	keyLine := strings.Split(key, "\n")[1]
+	own, client := strings.ToLower(rand.Text()), strings.ToLower(rand.Text())
 	stopped := (*Proxy).Stop
 	killed := func(p *Proxy) error { p.Kill(); return nil }
 	for name, tt := range map[string]struct {
@@ -59,22 +49,25 @@ func TestEmittedSecretsAreFound(t *testing.T) {
 		"nothing":                               {prints: "msg=hello", answers: "ok", end: stopped},
 		"its own token, in its log":             {prints: "token=" + own, end: stopped, want: "listproxy's own token was emitted in its output: token=[SECRET]"},
 		"a client's token, in an answer":        {answers: client, end: stopped, want: "a client's token was emitted in the admin port's answer to /"},
-		"its key":                               {prints: keyLine, end: stopped, want: "the key in tls.key was emitted in its output: [SECRET]"},
+		"its key":                               {prints: "KEY", end: stopped, want: "the key in tls.key was emitted in its output: [SECRET]"},
 		"a key for all to read":                 {public: true, end: stopped, want: "tls.key holds a private key and has mode -rw-r--r--"},
 		"before it was killed":                  {prints: "token=" + own, answers: client, end: killed, want: "a client's token was emitted"},
 		"nothing, and it is left running":       {prints: "msg=hello", want: "was neither stopped nor killed"},
 		"its own token, and it is left running": {prints: "token=" + own, want: "listproxy's own token was emitted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv(printsEnv, tt.prints)
-			t.Setenv(answersEnv, tt.answers)
-			t.Setenv(keyEnv, key)
+			admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, tt.answers) }))
+			defer admin.Close()
+			p := launchStandIn(t, own, admin.Listener.Addr().String())
+			file := filepath.Join(p.Dir(), "tls.key")
+			key, err := os.ReadFile(file)
+			expect.NoError(t, err)
+			keyLine := strings.Split(string(key), "\n")[1]
 			if tt.public {
-				t.Setenv(modeEnv, "yes")
+				expect.NoError(t, os.Chmod(file, 0o644))
 			}
-			p := launchStandIn(t, own)
+			_, _ = fmt.Fprintln(p.log, strings.ReplaceAll(tt.prints, "KEY", keyLine))
 			p.RESTConfig(&rest.Config{BearerToken: client})
-			var err error
 			if tt.end != nil {
 				err = tt.end(p)
 			}

@@ -103,11 +103,13 @@ func read(body []byte) (list, error) {
 	if raw, ok := bytes.CutPrefix(body, protobufMagic); ok {
 		return readProtobuf(raw)
 	}
-	meta, err := metaOfJSON(body)
-	if err != nil {
+	var o struct {
+		Metadata metav1.ListMeta `json:"metadata"`
+	}
+	if err := json.Unmarshal(body, &o); err != nil {
 		return list{}, fmt.Errorf("a list: %w", err)
 	}
-	l := list{meta: meta, rest: body}
+	l, meta := list{meta: o.Metadata, rest: body}, o.Metadata
 	if meta.Continue == "" {
 		return l, nil
 	}
@@ -119,23 +121,6 @@ func read(body []byte) (list, error) {
 	}
 	l.rest = bytes.Replace(body, []byte(`"`+meta.Continue+`"`), []byte(`""`), 1)
 	return l, nil
-}
-
-func metaOfJSON(body []byte) (metav1.ListMeta, error) {
-	var list struct {
-		Metadata metav1.ListMeta `json:"metadata"`
-	}
-	// Custom resources have their metadata last; reading all the items for it would be dear.
-	if i := bytes.LastIndex(body, []byte(`,"metadata":{"continue":`)); i >= 0 && json.Unmarshal(append([]byte{'{'}, body[i+1:]...), &list) == nil {
-		return list.Metadata, nil
-	}
-	// Built-in types have it first.
-	if i := bytes.Index(body, []byte(`,"items":[`)); i > 0 && bytes.HasPrefix(body, []byte(`{"kind":`)) &&
-		json.Unmarshal(append(bytes.Clone(body[:i]), '}'), &list) == nil {
-		return list.Metadata, nil
-	}
-	err := json.Unmarshal(body, &list)
-	return list.Metadata, err
 }
 
 // readProtobuf reads an envelope. The ListMeta is the first field of every list in it but those of

@@ -2,14 +2,11 @@ package differential
 
 import (
 	"maps"
-	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/expect"
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // touch writes an object of a resource and returns the revision.
@@ -107,35 +104,4 @@ func TestIndexEnd(t *testing.T) {
 		}
 	}
 	finish(t, c.report, 0)
-}
-
-// TestRightToOneName: who may list one object gets it where the field selector demands its name,
-// from memory too, and nothing else.
-func TestRightToOneName(t *testing.T) {
-	c := newComparator(t)
-	configMaps, users := resource(t, "configmaps"), shared.Users()
-	one := users[slices.IndexFunc(users, func(u cluster.User) bool { return u.Name == "one" })]
-	named := func(namespace, fieldSelector string) question {
-		q := exactly(configMaps, namespace, one, shared.Ledger.Newest(configMaps.GroupResource()))
-		q.Query.Set("fieldSelector", fieldSelector)
-		return q
-	}
-	touch(t, configMaps)
-	caughtUp(t, c)
-	for _, selector := range []string{
-		"metadata.name=a-0", "metadata.name==a-0,metadata.namespace!=team-a", "metadata.name=a-0,metadata.name=a", "metadata.name=a",
-		"metadata.name!=a", "", "metadata.name=",
-	} {
-		for _, namespace := range []string{"team-b", "team-a", ""} {
-			c.compare(t.Context(), named(namespace, selector))
-		}
-	}
-	finish(t, c.report, 0)
-	// Where a review could not be made, a list is forwarded, which is right, too.
-	poll.Until(t, patience, "the one object comes from memory", func() bool {
-		touch(t, configMaps) // revisions are kept for a while only
-		caughtUp(t, c)
-		a, err := c.proxy.ask(t.Context(), named("team-b", "metadata.name=a-0"))
-		return err == nil && a.Code == http.StatusOK && a.FromMemory()
-	})
 }

@@ -28,7 +28,6 @@ import (
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
-	"github.com/listproxy/listproxy/test/harness/soak"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
@@ -197,7 +196,7 @@ func (r *crowdRig) caller(address, token string) *ask.Client {
 // metric is a figure of listproxy's.
 func (r *crowdRig) metric(t *testing.T, name string) float64 {
 	t.Helper()
-	sum, _, err := soak.Sum(t.Context(), http.DefaultClient, r.proxy.AdminURL()+"/metrics", name, nil)
+	sum, _, err := r.proxy.Metric(t.Context(), name, nil)
 	expect.NoError(t, err)
 	return sum
 }

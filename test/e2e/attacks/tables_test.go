@@ -209,6 +209,9 @@ func queryAttacks() []attack {
 		"&fieldSelector=metadata.name%3Dopen&continue="+made(`{"v":"meta.k8s.io/v1","rv":1,"start":"shut"}`),
 		"&labelSelector="+strings.Repeat("a,", 20_000)+"a", strings.Repeat("&x=1", 10_000),
 	)
+	// The name that one may list, elsewhere.
+	const open = "&fieldSelector=metadata.name%3Dopen"
+	out = append(out, by([]string{named}, targets(configMaps+open, "/api/v1/namespaces/team-b/configmaps?resourceVersion=0"+open)...)...)
 	// Continue tokens that leave the namespace, or the known.
 	tokens := []string{"x", `{"v":"meta.k8s.io/v1","rv":-1}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"open-0\u0000"}{}`}
 	for _, start := range []string{

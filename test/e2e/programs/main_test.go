@@ -25,7 +25,6 @@ import (
 var (
 	wanted   = flag.Bool("programs", false, "run the other projects' tests and programs, about 45 minutes")
 	switches = flag.Bool("programs.switches", true, "run the tests with --consistent-lists=always and --watches")
-	focus    = flag.String("programs.focus", "", "of Kubernetes' tests run only those that match this regexp")
 )
 
 func TestMain(m *testing.M) { harness.Main(m, harness.Options{}) }

@@ -36,15 +36,11 @@ var kubernetesTests = strings.Join([]string{
 	"health handlers", "should support .* API operations", "manage the lifecycle of a ResourceQuota",
 }, "|")
 
-// TestKubernetes runs them, or some of them.
+// TestKubernetes runs them.
 func TestKubernetes(t *testing.T) {
-	tests, atLeast := kubernetesTests, 60
-	if *focus != "" {
-		tests, atLeast = *focus, 1
-	}
 	compare(t, suite{name: binaries.KubernetesTests, server: []string{"--etcd-compaction-interval=20s"}, proxy: []string{"--history-window=30s"}, args: []string{
 		// There is nobody who makes service accounts, or empties namespaces.
 		"-provider=skeleton", "-e2e-verify-service-account=false", "-delete-namespace=false", "-dump-logs-on-failure=false",
-		"-ginkgo.focus=" + tests,
-	}}, atLeast)
+		"-ginkgo.focus=" + kubernetesTests,
+	}}, 60)
 }

@@ -38,8 +38,6 @@ type comparator struct {
 	cluster       *cluster.Cluster
 	direct, proxy *side
 	report        *report
-	// everybody asks as often as the admin.
-	everybody bool
 	// only chooses what is listed; all if nil. With it, nothing is asked but what the deck has.
 	only func(class, cluster.Resource) bool
 	// begun are revisions of resources that listproxy knew from the start.
@@ -53,7 +51,7 @@ type comparator struct {
 func (c *comparator) run(ctx context.Context, rng *rand.Rand, workers int, compare func(context.Context, *generator)) {
 	var all sync.WaitGroup
 	for range workers {
-		g := &generator{rng: cluster.Split(rng), cluster: c.cluster, everybody: c.everybody, watchList: c.watchList}
+		g := &generator{rng: cluster.Split(rng), cluster: c.cluster, watchList: c.watchList}
 		all.Go(func() {
 			for ctx.Err() == nil {
 				compare(ctx, g)
@@ -108,7 +106,7 @@ func (c *comparator) some(ctx context.Context, g *generator) {
 		c.walk(ctx, g, q, maxPages)
 	default:
 		c.compare(ctx, q)
-		if c.everybody { // somebody else asks for the same list right after it
+		if g.one(8) { // somebody else asks for the same list right after it
 			q.User = pick(g, c.cluster.Users()...)
 			c.compare(ctx, q)
 		}

@@ -2,7 +2,6 @@ package differential
 
 import (
 	"net/http"
-	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,39 +11,6 @@ import (
 	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
-
-func TestHeaderDifference(t *testing.T) {
-	base := func() http.Header {
-		return http.Header{"Content-Type": {"application/json"}, "Audit-Id": {"1"}, "Date": {"now"}, "Warning": {"299"}}
-	}
-	for name, test := range map[string]struct {
-		change func(http.Header)
-		sent   string
-		differ bool
-	}{
-		"nothing":           {func(http.Header) {}, "", false},
-		"date":              {func(h http.Header) { h.Set("Date", "then") }, "", false},
-		"flow control":      {func(h http.Header) { h.Set("X-Kubernetes-Pf-Flowschema-Uid", "x") }, "", false},
-		"audit ID":          {func(h http.Header) { h.Set("Audit-Id", "2") }, "", false},
-		"audit ID sent":     {func(h http.Header) { h.Set("Audit-Id", "2") }, "1", true},
-		"audit ID missing":  {func(h http.Header) { h.Del("Audit-Id") }, "", true},
-		"warning missing":   {func(h http.Header) { h.Del("Warning") }, "", true},
-		"content encoding":  {func(h http.Header) { h.Set("Content-Encoding", "gzip") }, "", true},
-		"a header too many": {func(h http.Header) { h.Set("X-Other", "1") }, "", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := base()
-			test.change(got)
-			q := question{Query: url.Values{}, Header: http.Header{}}
-			if test.sent != "" {
-				q.Header.Set("Audit-Id", test.sent)
-			}
-			if d := headerDifference(q, got, base()); (d != nil) != test.differ {
-				t.Errorf("got %v, want a difference: %v", d, test.differ)
-			}
-		})
-	}
-}
 
 // TestAge: an Any from memory has what had been written the bound before it was asked for; one that
 // was forwarded need not. The newest state has all that had been written, and a NotOlderThan what it names.

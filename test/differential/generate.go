@@ -18,7 +18,6 @@ const recent = 45 * time.Second
 type generator struct {
 	rng       *rand.Rand
 	cluster   *cluster.Cluster
-	everybody bool // asks as often as the admin
 	watchList bool
 }
 
@@ -60,7 +59,7 @@ func (g *generator) anything() question {
 	case !g.one(3):
 		q.Namespace = pick(g, g.cluster.Namespaces...)
 	}
-	if g.everybody || g.one(3) {
+	if g.one(3) {
 		q.User = pick(g, g.cluster.Users()...)
 	}
 	return q

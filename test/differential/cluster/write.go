@@ -62,13 +62,6 @@ func (c *Cluster) Create(ctx context.Context, r Resource, namespace, name string
 
 // Touch changes an object of a resource and returns the revision of the write.
 func (c *Cluster) Touch(ctx context.Context, r Resource) (uint64, error) {
-	if r.Reader {
-		for _, w := range c.writable() {
-			if w.GroupResource() == r.GroupResource() {
-				r = w
-			}
-		}
-	}
 	namespace := ""
 	if r.Namespaced {
 		namespace = c.Namespaces[0]

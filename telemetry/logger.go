@@ -11,9 +11,6 @@ import (
 // slog's Info and Debug, and is written as ACCESS.
 const LevelAccess = slog.LevelInfo - 2
 
-// Levels returns the names of all levels; the most verbose comes first.
-func Levels() []string { return []string{"debug", "access", "info", "warn", "error"} }
-
 // ParseLevel reads the name of a level.
 func ParseLevel(name string) (slog.Level, error) {
 	switch strings.ToLower(name) {

@@ -73,7 +73,7 @@ func TestNewTraces(t *testing.T) {
 	}
 }
 
-// TestSentOverHTTP: with http/protobuf a span is sent by POST, to where the environment says. (TestOneTree in
+// TestSentOverHTTP: with http/protobuf a span is sent by POST, to where the environment says. (TestTraces in
 // test/e2e/operators has it sent over gRPC, which is the default.)
 func TestSentOverHTTP(t *testing.T) {
 	for name, tt := range map[string]struct {

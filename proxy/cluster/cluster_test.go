@@ -1,12 +1,9 @@
 package cluster
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,48 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
-
-// TestNoClientFollowsRedirects: listproxy's own credentials are for the upstream only, so nothing
-// that is asked with them is asked elsewhere, though the upstream says so.
-func TestNoClientFollowsRedirects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var redirected sync.Map
-		config := &rest.Config{Host: "https://api.test", BearerToken: "own", Transport: proxytest.Transport(
-			func(r *http.Request) (*http.Response, error) {
-				if r.URL.Host != "api.test" {
-					t.Errorf("%s is asked for %s", r.URL.Host, r.URL.Path)
-				}
-				if _, before := redirected.LoadOrStore(r.URL.Path, true); before {
-					return proxytest.JSONResponse(r, http.StatusForbidden, "{}"), nil // so that what waits for it goes on
-				}
-				answer := proxytest.JSONResponse(r, http.StatusFound, "{}")
-				answer.Header.Set("Location", "https://elsewhere.test"+r.URL.Path)
-				return answer, nil
-			})}
-		c, err := New(config, Config{Invalidate: func(snapshot.Invalidation) {}, Verify: func(string) {}, Log: proxytest.DiscardLog()})
-		expect.NoError(t, err)
-		proxytest.RunInBubble(t, c.Run)
-		proxytest.RunInBubble(t, func(ctx context.Context) {
-			expect.NoError(t, WatchRBAC(ctx, config, func() {}, proxytest.DiscardLog()))
-		})
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		for _, path := range []string{
-			"/api/v1", "/version", apiServicesPath, definitionsPath, leasesPath, storageVersionsPath, rbacPath + "roles", rbacPath + "rolebindings",
-		} {
-			if _, asked := redirected.Load(path); !asked {
-				t.Errorf("%s was not asked for", path)
-			}
-		}
-	})
-}
 
 const apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
 

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,14 +21,13 @@ func rbacObject(revision int) string {
 
 var rbacResources = []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"}
 
-// watchRBAC runs WatchRBAC in the bubble, before an API server with an object of each RBAC resource, for which
-// everything is answered with a status until it is 0. It counts the flushes.
-func watchRBAC(t *testing.T, status int) (*proxytest.FakeAPI, *atomic.Int32) {
+// watchRBAC runs WatchRBAC in the bubble, before an API server with an object of each RBAC resource. It counts
+// the flushes.
+func watchRBAC(t *testing.T) (*proxytest.FakeAPI, *atomic.Int32) {
 	t.Helper()
 	f := proxytest.NewFakeAPI()
 	for _, resource := range rbacResources {
 		f.Collections[rbacPath+resource] = &proxytest.FakeCollection{Kind: "PartialObjectMetadataList", Objects: []string{rbacObject(1)}}
-		f.Answer(status, "watch "+rbacPath+resource, "list "+rbacPath+resource)
 	}
 	var flushes atomic.Int32
 	proxytest.RunInBubble(t, func(ctx context.Context) {
@@ -46,7 +44,7 @@ func TestRBACChangesFlush(t *testing.T) {
 	for _, resource := range rbacResources {
 		for kind, want := range map[string][]int32{"MODIFIED": {1, 1, 2, 2}, "DELETED": {1, 1, 2, 2}, "BOOKMARK": {0, 0, 0, 0}} {
 			proxytest.Bubble(t, resource+" "+kind, func(t *testing.T) {
-				f, flushes := watchRBAC(t, 0)
+				f, flushes := watchRBAC(t)
 				time.Sleep(time.Minute)
 				flushes.Store(0)
 				f.Event(rbacPath+resource, kind, rbacObject(2))
@@ -65,7 +63,7 @@ func TestRBACChangesFlush(t *testing.T) {
 // TestRBACLateFlushesAreCoalesced: after many changes there is one more flush.
 func TestRBACLateFlushesAreCoalesced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, flushes := watchRBAC(t, 0)
+		f, flushes := watchRBAC(t)
 		time.Sleep(time.Minute)
 		flushes.Store(0)
 		for n := range 100 {
@@ -74,20 +72,5 @@ func TestRBACLateFlushesAreCoalesced(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		expect.Same(t, int32(100+1), flushes.Load())
-	})
-}
-
-// TestRBACNotPermitted: who grants the right later is noticed.
-func TestRBACNotPermitted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, flushes := watchRBAC(t, http.StatusForbidden)
-		time.Sleep(time.Hour)
-		expect.Same(t, int32(0), flushes.Load())
-		for _, resource := range rbacResources {
-			f.Answer(0, "watch "+rbacPath+resource, "list "+rbacPath+resource)
-		}
-		time.Sleep(2 * refusedRetry)
-		f.Event(rbacPath+"roles", "MODIFIED", rbacObject(2))
-		expect.Same(t, int32(1), flushes.Load())
 	})
 }

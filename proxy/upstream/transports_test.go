@@ -150,18 +150,6 @@ func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 	}
 }
 
-// TestBodiesAreOnlySentWhenWanted: the answer to Expect: 100-continue is waited for (TestRefusedUploadIsNotSent in
-// proxy/forward).
-func TestBodiesAreOnlySentWhenWanted(t *testing.T) {
-	up, err := New((&proxytest.FakeAPI{}).Config())
-	expect.NoError(t, err)
-	for _, transport := range up.current.Load().transports() {
-		if transport.ExpectContinueTimeout <= 0 {
-			t.Error("the API server's word is not waited for")
-		}
-	}
-}
-
 // TestNetworkProxyIsForTheUpstream: whether there is a network proxy in between does not depend on
 // who calls.
 func TestNetworkProxyIsForTheUpstream(t *testing.T) {

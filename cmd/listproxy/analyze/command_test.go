@@ -11,11 +11,6 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// auditLine is a line of kube-apiserver's audit log.
-const auditLine = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","stage":"ResponseComplete","requestURI":"/api/v1/pods?resourceVersion=0",` +
-	`"verb":"list","user":{"username":"alice"},"userAgent":"tool/v1","objectRef":{"resource":"pods","apiVersion":"v1"},"responseStatus":{"code":200},` +
-	`"requestReceivedTimestamp":"2026-11-20T10:00:00.000000Z","stageTimestamp":"2026-11-20T10:00:01.000000Z"}` + "\n"
-
 // TestAnalyzeCommand: the forms of the report, and what is said of files that are no logs.
 func TestAnalyzeCommand(t *testing.T) {
 	dir := t.TempDir()
@@ -24,7 +19,8 @@ func TestAnalyzeCommand(t *testing.T) {
 		expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
-	log, empty := file("audit.log", auditLine+auditLine+"bad\n"), file("empty.log", "")
+	line := event("/api/v1/pods?resourceVersion=0", nil)
+	log, empty := file("audit.log", line+line+"bad\n"), file("empty.log", "")
 	cut := file("cut.log.gz", "\x1f\x8b\x08\x00")
 	for _, test := range []struct {
 		name string

@@ -21,9 +21,3 @@ func TestPolicyCheckOfAWrongFile(t *testing.T) {
 		t.Error("a file that is not there is accepted")
 	}
 }
-
-func TestPolicyCheckOfDefaults(t *testing.T) {
-	_, out, err := clitest.Execute(t, NewCheckCommand(), clitest.PolicyFile(t, ""))
-	expect.NoError(t, err)
-	expect.Says(t, out, ": ok\n", "everything else       onDemand  --history-window  ignore", "--consistent-lists  --watches", "secrets", "built-in default")
-}

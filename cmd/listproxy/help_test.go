@@ -1,32 +1,9 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/spf13/pflag"
 )
-
-// TestFlagSections: every flag has its place in help.
-func TestFlagSections(t *testing.T) {
-	o := defaultOptions()
-	o.AddFlags(pflag.NewFlagSet("listproxy", pflag.ContinueOnError))
-	var all []string
-	for _, name := range o.sections.Order {
-		o.sections.FlagSets[name].VisitAll(func(flag *pflag.Flag) {
-			if slices.Contains(all, flag.Name) {
-				t.Errorf("--%s is in two sections", flag.Name)
-			}
-			all = append(all, flag.Name)
-		})
-	}
-	newCommand().Flags().VisitAll(func(flag *pflag.Flag) {
-		if !slices.Contains(all, flag.Name) {
-			t.Errorf("--%s has no section", flag.Name)
-		}
-	})
-}
 
 // TestHelp: listproxy --help has sections with lines that fit, and the commands below it have their
 // own flags only.

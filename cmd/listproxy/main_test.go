@@ -49,10 +49,17 @@ func TestWrongCommandLines(t *testing.T) {
 			t.Errorf("%s: exit code %d, %v, want %q\n%s", line, code, err, says, out)
 		}
 	}
-	for _, line := range []string{"policy check no-such-file", "analyze no-such-file", "kubeconfig --kubeconfig no-such-file"} {
-		if code, _, err := execute(t, strings.Fields(line)...); code != cli.ExitFailed {
-			t.Errorf("%s: exit code %d: %v", line, code, err)
+	wrong := clitest.PolicyFile(t, "defaults:\n  cache: sometimes\nresources:\n- {group: '', resource: pods, historyWindow: 1}\n")
+	for line, says := range map[string][]string{
+		"policy check no-such-file": {"no-such-file"}, "analyze no-such-file": {"no-such-file"}, "kubeconfig --kubeconfig no-such-file": nil,
+		"policy check " + wrong: {wrong + ": defaults.cache", wrong + ": resources[0].historyWindow"},
+	} {
+		code, out, err := execute(t, strings.Fields(line)...)
+		if code != cli.ExitFailed || out != "" {
+			t.Errorf("%s: exit code %d, %v\n%s", line, code, err, out)
+			continue
 		}
+		expect.Says(t, err.Error(), says...)
 	}
 	for _, line := range []string{"help", "help policy check", "policy", "policy --help", "--version"} {
 		if code, _, err := execute(t, strings.Fields(line)...); code != 0 {

@@ -14,7 +14,7 @@ import (
 
 const referencePage = "../../docs/reference.md"
 
-// TestReference: docs/reference.md has all flags and commands, as help has them.
+// TestReference: docs/reference.md has all flags and commands, as help has them: each flag is in one section.
 func TestReference(t *testing.T) {
 	o := defaultOptions()
 	o.AddFlags(pflag.NewFlagSet("listproxy", pflag.ContinueOnError))
@@ -25,6 +25,11 @@ func TestReference(t *testing.T) {
 		}
 		fmt.Fprintf(&flags, "**%s**\n\n%s", strings.ToUpper(name[:1])+name[1:], flagTable(o.sections.FlagSets[name]))
 	}
+	newCommand().Flags().VisitAll(func(f *pflag.Flag) {
+		if n := strings.Count(flags.String(), "| `--"+f.Name+"`") + strings.Count(flags.String(), "| `--"+f.Name+" "); n != 1 {
+			t.Errorf("--%s is in %d sections", f.Name, n)
+		}
+	})
 	commands.WriteString(reference.Head("command", "flags", ""))
 	var add func(cmd *cobra.Command)
 	add = func(cmd *cobra.Command) {

@@ -3,7 +3,6 @@ package proxytest
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -67,7 +65,7 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f.Requests[verb+" "+r.URL.Path]++
 	if status := f.status[verb+" "+r.URL.Path]; status != 0 {
-		return JSONResponse(r, status, statusBody(status)), nil
+		return refusal(r, status), nil
 	}
 	switch document, ok := f.documents[r.URL.Path]; {
 	case verb == "watch" && collection != nil:
@@ -95,7 +93,7 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, r.Context().Err()
 		}
 	}
-	return JSONResponse(r, http.StatusNotFound, statusBody(http.StatusNotFound)), nil
+	return refusal(r, http.StatusNotFound), nil
 }
 
 func (c *FakeCollection) apiVersion() string { return cmp.Or(c.APIVersion, "meta.k8s.io/v1") }
@@ -135,20 +133,9 @@ func watchEvent(kind, object string) string {
 	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", kind, object)
 }
 
-// statusBody is an error as API servers write it.
-func statusBody(code int) string {
-	reason := map[int]metav1.StatusReason{
-		http.StatusForbidden: metav1.StatusReasonForbidden,
-		http.StatusNotFound:  metav1.StatusReasonNotFound,
-	}[code]
-	body, err := json.Marshal(metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusFailure, Reason: reason, Code: int32(code),
-	})
-	if err != nil {
-		return ""
-	}
-	return string(body)
+// refusal is an error as API servers write it.
+func refusal(r *http.Request, code int) *http.Response {
+	return JSONResponse(r, code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d}`, code))
 }
 
 // Event sends an event to those who watch path, and waits until it has been

@@ -121,13 +121,11 @@ func TestFeed(t *testing.T) {
 		newest  reason.Reason
 		to      uint64    // or later
 		want    FeedStats // except for resumes
-		resumes int       // or more
 		watches between
 		probes  between
 	}{
 		"nothing": {upstream: &upstream{}, to: 9, want: loaded},
 		"a watch that ends at its timeout, and others": {upstream: &upstream{}, takes: 6 * watchTimeout, watches: between{4, 7}, want: loaded},
-		"a watch that breaks":                          {upstream: &upstream{changes: true, watch: first(`{"type":`)}, resumes: 1, want: loaded},
 		"probes are refused after the load": {
 			upstream: &upstream{watch: func(int, uint64) []string { return []string{bookmark(30, "")} }, meddle: afterTheLoad("probe", 1e6, http.StatusTooManyRequests)},
 			to:       30, watches: between{1, 1}, want: loaded,
@@ -217,9 +215,6 @@ func TestFeed(t *testing.T) {
 				t.Errorf("the newest state: %q at %d, want %q at %d", newest, to, tt.newest, tt.to)
 			}
 			got := c.life.counts.stats()
-			if got.Resumes < uint64(tt.resumes) { // #nosec G115 -- a count
-				t.Errorf("%d resumes, want %d or more", got.Resumes, tt.resumes)
-			}
 			got.Resumes = 0
 			expect.Same(t, tt.want, got)
 			u.mu.Lock()
@@ -334,24 +329,18 @@ func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
 }
 
 // TestFeedsAreWoken: who names a revision while no stream is read gets it from the upstream, and wakes the
-// feed, unless the upstream wants to be spared. So does a 410 to somebody's watch.
+// feed. So does a 410 to somebody's watch.
 func TestFeedsAreWoken(t *testing.T) {
-	names := func(t *testing.T, c *Collection) {
-		t.Helper()
-		for rev, want := range map[uint64]reason.Reason{0: reason.None, 8: reason.NotProven} {
-			if _, why := c.Latest(t.Context(), rev); why != want {
-				t.Errorf("not older than %d: %q, want %q", rev, why, want)
+	for name, wake := range map[string]func(*testing.T, *Collection){
+		"somebody names the newest state": func(t *testing.T, c *Collection) {
+			t.Helper()
+			for rev, want := range map[uint64]reason.Reason{0: reason.None, 8: reason.NotProven} {
+				if _, why := c.Latest(t.Context(), rev); why != want {
+					t.Errorf("not older than %d: %q, want %q", rev, why, want)
+				}
 			}
-		}
-	}
-	for name, tt := range map[string]struct {
-		after string
-		wake  func(*testing.T, *Collection)
-		soon  bool
-	}{
-		"somebody names the newest state": {after: "0", soon: true, wake: names},
-		"a watch is too old":              {after: "0", soon: true, wake: func(_ *testing.T, c *Collection) { c.requestProbe() }},
-		"the upstream is to be spared":    {after: "40", wake: names},
+		},
+		"a watch is too old": func(_ *testing.T, c *Collection) { c.requestProbe() },
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			const down = 50 * time.Second
@@ -366,19 +355,19 @@ func TestFeedsAreWoken(t *testing.T) {
 				},
 				meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
 					if strings.HasSuffix(kind, "watch") && time.Since(begun) < down {
-						return 0, busy(r, http.StatusTooManyRequests, tt.after)
+						return 0, busy(r, http.StatusTooManyRequests, "0")
 					}
 					return 0, nil
 				},
 			}
 			c := fed(t, u, down)
-			tt.wake(t, c)
+			wake(t, c)
 			time.Sleep(aMoment)
 			synctest.Wait()
-			if got := c.view.Load().streams; got != tt.soon {
-				t.Errorf("followed again a moment later: %v, want %v", got, tt.soon)
+			if !c.view.Load().streams {
+				t.Error("it is not followed again a moment later")
 			}
-			if _, why := c.Latest(t.Context(), 9); tt.soon && why != reason.None {
+			if _, why := c.Latest(t.Context(), 9); why != reason.None {
 				t.Errorf("the newest state, when it is followed again: %q", why)
 			}
 		})

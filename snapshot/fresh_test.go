@@ -19,9 +19,6 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// says is a short watch that tells the same always.
-func says(lines string) func(string) string { return func(string) string { return lines } }
-
 // TestNewestOfAQuietResource: other resources are written, and the stream tells nothing of it. The bookmark of
 // a watch beside the stream proves the newest state, and nothing else does. Where nothing is written, the
 // probe alone does. Nobody waits longer than they want to.
@@ -51,7 +48,7 @@ func TestNewestOfAQuietResource(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			const wait = 1500 * time.Millisecond
-			u := &upstream{revision: 9, beside: says(tt.beside)}
+			u := &upstream{revision: 9, beside: new(tt.beside)}
 			c := fed(t, u, time.Second)
 			u.mu.Lock()
 			u.meddle = tt.probe
@@ -134,7 +131,7 @@ func TestFewWaitInVain(t *testing.T) {
 			every: 300 * time.Millisecond, takes: 30 * time.Second, proven: true, inVain: 3, probes: 100, loads: 5,
 		},
 		"short watches are refused, for 20 s": {
-			upstream: &upstream{beside: says(""), meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
+			upstream: &upstream{beside: new(""), meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				if kind != "short watch" {
 					return 0, nil
 				}
@@ -142,14 +139,10 @@ func TestFewWaitInVain(t *testing.T) {
 			}},
 			writes: true, every: time.Second, takes: 20 * time.Second, inVain: 2, probes: 100, loads: 1,
 		},
-		"short watches without a bookmark": {
-			upstream: &upstream{beside: says("")},
-			writes:   true, every: time.Second, takes: 20 * time.Second, inVain: 6, besides: 5, probes: 100, loads: 1,
-		},
 		// As without a watch cache. A question comes before each stream. One that is silent is left, and the state
 		// loaded anew, every two minutes at most, since nothing shows that the past is the same.
 		"short watches without a bookmark, for hours": {
-			upstream: &upstream{beside: says("")},
+			upstream: &upstream{beside: new("")},
 			writes:   true, every: 10 * time.Second, takes: 3 * time.Hour, inVain: 5, besides: 12, probes: 24 + 500, loads: 60,
 		},
 	} {

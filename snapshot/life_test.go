@@ -89,22 +89,16 @@ var stepKinds = []stepKind{
 // life is a collection and what must be true of it.
 type life struct {
 	model
-	c      *Collection
-	b      *budget.Bound
-	frame  *wire.Frame
-	labels [3]wire.Labels
-	// dice draws what is asked after a step.
-	dice uint32
+	c     *Collection
+	b     *budget.Bound
+	frame *wire.Frame
 }
 
 func newLife() *life {
-	l := &life{b: &budget.Bound{}, frame: wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", Indexed: true})}
+	l := &life{b: &budget.Bound{}, frame: wire.FixedFrame("PodList", "v1")}
 	l.c = newCollection(Resource{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b, &watch.Pacer{}, &freshness.Numbers{})
 	l.trimmed = time.Now()
 	l.move(modelStart)
-	for i, parity := range []string{"odd", "even"} {
-		l.labels[i], _ = wire.MakeLabels([]string{"parity", parity}) // no label twice
-	}
 	return l
 }
 
@@ -113,11 +107,11 @@ func relive(steps []step) (after int, err error) {
 	l := newLife()
 	for i, s := range steps {
 		after = i
-		l.dice = uint32(i)<<16 | uint32(s.a)<<8 | uint32(s.b)
 		if err := s.kind.do(l, s); err != nil {
 			return after, err
 		}
-		some := []uint64{l.told.To, l.told.To + 1, modelStart - 1 + uint64(l.dice)%(l.head-modelStart+4)}
+		dice := uint64(i)<<16 | uint64(s.a)<<8 | uint64(s.b)
+		some := []uint64{l.told.To, l.told.To + 1, modelStart - 1 + dice%(l.head-modelStart+4)}
 		if err := l.check(some); err != nil {
 			return after, err
 		}
@@ -192,7 +186,7 @@ func (l *life) happen(s step) change {
 		}
 	}
 	if ch.kind != wire.Deleted {
-		ch.object = l.modelObject(key, l.head, s.b)
+		ch.object = modelObject(key, l.head, s.b)
 	}
 	l.past = append(slices.Clip(l.past), happening{l.head, key, ch.object})
 	return ch
@@ -271,7 +265,7 @@ func (l *life) load(s step) error {
 	if back, err := l.observe(); back || err != nil {
 		return err
 	}
-	state, size := index.NewTree(true), int64(0)
+	state, size := index.NewTree(false), int64(0)
 	for _, o := range l.past.replay(l.head) {
 		if o != nil {
 			state.Set(o)
@@ -312,7 +306,7 @@ func (l *life) contradict(s step, twice bool) error {
 	}
 	key := int(s.a) % len(modelKeys)
 	there := l.past.replay(l.told.To)[key] != nil
-	ch := change{kind: wire.Added, key: modelKeys[key], revision: l.head + 1, object: l.modelObject(key, l.head+1, s.b)}
+	ch := change{kind: wire.Added, key: modelKeys[key], revision: l.head + 1, object: modelObject(key, l.head+1, s.b)}
 	switch {
 	case twice:
 		ch.revision = l.told.To - uint64(s.b%4)
@@ -384,7 +378,7 @@ func randomSteps(seed uint64) []step {
 
 // TestHistories lives through random histories (changes, bookmarks, gaps, duplicates,
 // contradictions, other pasts, other bytes, loads, time, memory) and asks at each step for states
-// at revisions, pages and counts. -snapshot.histories says through how many.
+// at revisions. -snapshot.histories says through how many.
 func TestHistories(t *testing.T) {
 	workers := runtime.GOMAXPROCS(0)
 	for w := range workers {

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
@@ -271,7 +269,8 @@ func (l *life) size(v *View) int64 {
 	return size
 }
 
-// same holds a snapshot against the objects that it must have, whole and by pages.
+// same holds a snapshot against the objects that it must have. (What pages and selectors choose of these is a
+// matter of package index.)
 func (l *life) same(s Snapshot, want [16]*index.Object) error {
 	var all []*index.Object
 	for _, o := range want {
@@ -282,7 +281,7 @@ func (l *life) same(s Snapshot, want [16]*index.Object) error {
 	if got := s.Page(index.Query{}, nil); !slices.Equal(got.Objects, all) || got.Next != "" || got.Counted {
 		return fmt.Errorf("-want +got:\n%s", cmp.Diff(keysOf(all), keysOf(got.Objects)))
 	}
-	return l.checkPages(s, all)
+	return nil
 }
 
 func keysOf(objects []*index.Object) (keys []string) {
@@ -292,42 +291,7 @@ func keysOf(objects []*index.Object) (keys []string) {
 	return keys
 }
 
-// checkPages asks for what a label and a field choose, page by page. Numbers of the step say which and how.
-// (Where each page ends is a matter of package index.)
-func (l *life) checkPages(s Snapshot, all []*index.Object) error {
-	draw := func(from ...string) string {
-		l.dice = l.dice*1664525 + 1013904223
-		return from[int(l.dice>>8)%len(from)]
-	}
-	parity, node := draw("", "odd", "even", "never"), draw("", "", "n0", "n1")
-	q := index.Query{Limit: int64(len(draw("", "1", "12", "123", "1234"))), Newest: draw("", "newest") != ""}
-	if parity != "" {
-		q.Labels = labels.SelectorFromSet(labels.Set{"parity": parity})
-	}
-	if node != "" {
-		q.Fields = fields.OneTermEqualSelector("spec.nodeName", node)
-	}
-	want := slices.DeleteFunc(slices.Clone(all), func(o *index.Object) bool {
-		return parity != "" && o.Labels.Get("parity") != parity || node != "" && o.Fields[0] != node
-	})
-	var got []*index.Object
-	for asked, more := q, true; more; more = asked.Start != "" {
-		page := s.Page(asked, nil)
-		got = append(got, page.Objects...)
-		if asked.Start = page.Next; page.Next != "" && int64(len(page.Objects)) != q.Limit || page.Counted && int(page.Remaining) != len(all)-len(got) {
-			return fmt.Errorf("parity=%q node=%q limit=%d: a page of %d, and %d remain", parity, node, q.Limit, len(page.Objects), page.Remaining)
-		}
-	}
-	if !slices.Equal(got, want) {
-		return fmt.Errorf("parity=%q node=%q limit=%d: -want +got:\n%s", parity, node, q.Limit, cmp.Diff(keysOf(want), keysOf(got)))
-	}
-	return nil
-}
-
 // modelObject makes an object whose bytes are of a revision and a manner of writing.
-func (l *life) modelObject(key int, rev uint64, random byte) *index.Object {
-	o := index.NewObject(0, modelKeys[key], rev, strconv.AppendUint(make([]byte, random%50), rev, 10))
-	o.Labels = l.labels[random%3]
-	o.Fields = []string{"n" + strconv.Itoa(int(random%5))}
-	return o
+func modelObject(key int, rev uint64, random byte) *index.Object {
+	return index.NewObject(0, modelKeys[key], rev, strconv.AppendUint(make([]byte, random%50), rev, 10))
 }

@@ -27,7 +27,7 @@ type upstream struct {
 	// until its timeout, unless the last says that it is cut, or is no whole line. nil: nothing.
 	watch func(n int, from uint64) []string
 	// beside is what short watches tell after a second; nil: they are watches like all others.
-	beside func(from string) string
+	beside *string
 	// meddle, if it is not nil, says of each request for how long its answer is held back, and what is
 	// answered in its place, if that is not nil. It may change the upstream.
 	meddle meddling
@@ -137,7 +137,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	case "watch", "short watch":
 		if kind == "short watch" && u.beside != nil {
 			u.besides++
-			return u.lasting(r, "", u.beside(query.Get("resourceVersion")), time.Second), nil
+			return u.lasting(r, "", *u.beside, time.Second), nil
 		}
 		return u.follow(r, "", from), nil
 	case "probe":

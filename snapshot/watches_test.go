@@ -127,7 +127,7 @@ func TestBookmarksAreLearnedAfterTheLoad(t *testing.T) {
 		endsInitial: false,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := watched(t, &upstream{revision: 9, beside: says(bookmark(9, annotations))}, 3*time.Second)
+			c := watched(t, &upstream{revision: 9, beside: new(bookmark(9, annotations))}, 3*time.Second)
 			if v := c.view.Load(); (v.hub != nil && v.hub.Form().Plain != nil) != known {
 				t.Errorf("a bookmark with %q: it is known: %t", annotations, !known)
 			}

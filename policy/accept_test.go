@@ -13,7 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
@@ -63,30 +65,14 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// restrictions are those of a resource's endpoint: RequestScope's.
-type restrictions struct {
-	custom bool
+// restrictions are those of the endpoint of a custom resource, or of a built-in one.
+func restrictions(types []runtime.SerializerInfo, custom bool) *handlers.RequestScope {
+	scope := &handlers.RequestScope{MetaGroupVersion: metav1.SchemeGroupVersion, TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{})}
+	if custom { // has no protobuf
+		scope.StandardSerializers = slices.DeleteFunc(slices.Clone(types), func(i runtime.SerializerInfo) bool { return i.MediaType == protobufType })
+	}
+	return scope
 }
-
-func (r restrictions) AllowsMediaTypeTransform(mainType, subType string, target *schema.GroupVersionKind) bool {
-	if target == nil {
-		return !r.custom || subType != "vnd.kubernetes.protobuf"
-	}
-	if target.Group != "meta.k8s.io" || target.Version != "v1" && target.Version != "v1beta1" {
-		return false
-	}
-	switch target.Kind {
-	case "Table":
-		return mainType == "application" && (subType == "json" || subType == "yaml")
-	case "PartialObjectMetadata", "PartialObjectMetadataList":
-		return true
-	}
-	return false
-}
-
-func (restrictions) AllowsServerVersion(version string) bool { return version == "v1" }
-
-func (restrictions) AllowsStreamSchema(stream string) bool { return stream == "watch" }
 
 // upstream is an API server with or without the feature CBORServingAndStorage.
 type upstream struct {
@@ -165,7 +151,7 @@ func checkAcceptOf(t *testing.T, accept []string, request Request, watch, custom
 		if !custom && !server.routed(header) {
 			t.Errorf("Accept %q: %s, the upstream's router says not acceptable", header, representation)
 		}
-		got, ok := negotiation.NegotiateMediaTypeOptions(header, server.types, restrictions{custom})
+		got, ok := negotiation.NegotiateMediaTypeOptions(header, server.types, restrictions(server.types, custom))
 		switch {
 		case !ok:
 			t.Errorf("Accept %q, custom %t: %s, the upstream says not acceptable", header, custom, representation)

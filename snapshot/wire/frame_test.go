@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"testing"
 
@@ -55,35 +56,48 @@ func TestLearnFrame(t *testing.T) {
 }
 
 // seen is an object as an event brings it.
-func seen(t *testing.T, object string) Event {
+func seen(t *testing.T, e Encoding, object string) Event {
 	t.Helper()
-	m, err := jsonMeta([]byte(object))
+	record := []byte(`{"type":"ADDED","object":` + object + "}")
+	if e == (protobufEncoding{}) {
+		record = eventOf(t, "ADDED", []byte(object))
+	}
+	ev, err := e.Event(record)
 	expect.NoError(t, err)
-	return Event{Meta: m, Object: []byte(object)}
+	return ev
 }
 
 func TestLearnItem(t *testing.T) {
+	pod := samplePod("a")
+	item, err := pod.Marshal()
+	expect.NoError(t, err)
+	inProtobuf := string(written(t, pod))
 	for _, tt := range []struct {
-		name, inList, inEvent string
-		bad                   bool
+		name            string
+		encoding        Encoding
+		inList, inEvent string
+		bad             bool
 	}{
+		{name: "protobuf", encoding: protobufEncoding{}, inList: string(item), inEvent: inProtobuf},
+		{name: "another value in protobuf", encoding: protobufEncoding{}, inList: string(item) + "\x7a\x00", inEvent: inProtobuf, bad: true},
 		{name: "built-in", inList: podInList, inEvent: podInEvent},
 		{name: "custom", inList: widgetAsEver, inEvent: widgetAsEver},
-		{name: "another value", inList: podInList, inEvent: `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b"}}`, bad: true},
+		{name: "another value", inList: podInList, inEvent: `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b","resourceVersion":"5"}}`, bad: true},
 		{name: "another order", inList: podInList, inEvent: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`, bad: true},
 	} {
-		form, err := LearnItem(jsonEncoding{}, []byte(tt.inList), seen(t, tt.inEvent))
+		e := cmp.Or[Encoding](tt.encoding, jsonEncoding{})
+		form, err := LearnItem(e, []byte(tt.inList), seen(t, e, tt.inEvent))
 		if tt.bad != errors.Is(err, ErrForm) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		if err != nil {
 			continue
 		}
-		if got, err := (jsonEncoding{}).Cut(form, []byte(tt.inEvent)); err != nil || string(got) != tt.inList {
+		if got, err := e.Cut(form, []byte(tt.inEvent)); err != nil || string(got) != tt.inList {
 			t.Errorf("%s: %s, %v, want %s", tt.name, got, err, tt.inList)
 		}
 	}
-	form, err := LearnItem(jsonEncoding{}, []byte(podInList), seen(t, podInEvent))
+	form, err := LearnItem(jsonEncoding{}, []byte(podInList), seen(t, jsonEncoding{}, podInEvent))
 	expect.NoError(t, err)
 	var contradiction InconsistencyError
 	if _, err := (jsonEncoding{}).Cut(form, []byte(widgetAsEver)); !errors.As(err, &contradiction) {

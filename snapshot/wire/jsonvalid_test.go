@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // someJSON is valid and not.
@@ -20,6 +22,8 @@ func someJSON() []string {
 		strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1),
 		strings.Repeat(`{"a":`, maxDepth) + "1" + strings.Repeat("}", maxDepth),
 		strings.Repeat("[", 3) + strings.Repeat("]", 2),
+		` { "a" : [1,{"b":"]}\""}] , "c":null}`, `{"a":"\\"}`, `{"a":"\u2028<>&","b":-1.5e3}`, `{"a":`, `{"a":"`, `{"a" 1}`,
+		` [ "a]" , {"b":[]} ] `, `[[],[[]]]`, `[1`,
 	}
 }
 
@@ -36,6 +40,8 @@ func TestLongStrings(t *testing.T) {
 	}
 }
 
+// FuzzValidJSON: what is valid, and has which members or elements, is what encoding/json says. To walk over anything
+// else does no harm.
 func FuzzValidJSON(f *testing.F) {
 	for _, text := range someJSON() {
 		f.Add([]byte(text))
@@ -43,6 +49,20 @@ func FuzzValidJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if got, want := validJSON(text), json.Valid(text); got != want {
 			t.Errorf("%q: %t, encoding/json says %t", text, got, want)
+		}
+		got := map[string]json.RawMessage{}
+		err := members(text, func(key string, value []byte) error { got[key] = value; return nil })
+		var object map[string]json.RawMessage
+		if json.Unmarshal(text, &object) == nil && object != nil {
+			expect.NoError(t, err)
+			expect.Same(t, object, got)
+		}
+		all := []json.RawMessage{}
+		err = elements(text, func(value []byte) error { all = append(all, value); return nil })
+		var array []json.RawMessage
+		if json.Unmarshal(text, &array) == nil && array != nil {
+			expect.NoError(t, err)
+			expect.Same(t, array, all)
 		}
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -81,33 +80,6 @@ func TestProtobufLists(t *testing.T) {
 				t.Errorf("%d of %d bytes: %v, want %v", cut, len(body), err, ErrForm)
 			}
 		}
-	}
-}
-
-func TestProtobufEvents(t *testing.T) {
-	pod := samplePod("a")
-	object := written(t, pod)
-	ev, err := protobufEncoding{}.Event(eventOf(t, "ADDED", object))
-	expect.NoError(t, err)
-	want := ObjectMeta{APIVersion: "v1", Kind: "Pod", Namespace: "ns", Name: "a", Revision: 7, Labels: MustLabels("a", "1", "b", "2")}
-	expect.Same(t, want, ev.Meta, cmp.AllowUnexported(ObjectMeta{}), sameLabels)
-	item, err := pod.Marshal()
-	expect.NoError(t, err)
-	form, err := LearnItem(protobufEncoding{}, item, ev)
-	expect.NoError(t, err)
-	if got, err := (protobufEncoding{}).Cut(form, ev.Object); err != nil || !bytes.Equal(got, item) {
-		t.Errorf("the list form is %q, %v, want %q", got, err, item)
-	}
-	if _, err := LearnItem(protobufEncoding{}, append(item, 0x7a, 0), ev); !errors.Is(err, ErrForm) {
-		t.Errorf("another item: %v, want %v", err, ErrForm)
-	}
-
-	bookmark := written(t, &corev1.Pod{
-		TypeMeta:   pod.TypeMeta,
-		ObjectMeta: metav1.ObjectMeta{ResourceVersion: "8", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}},
-	})
-	if ev, err := (protobufEncoding{}).Event(eventOf(t, "BOOKMARK", bookmark)); err != nil || !ev.Meta.EndsInitial || ev.Meta.Revision != 8 {
-		t.Errorf("a bookmark: %+v, %v", ev, err)
 	}
 }
 

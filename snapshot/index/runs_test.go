@@ -34,24 +34,3 @@ func TestRunsSkip(t *testing.T) {
 		t.Errorf("%d runs must be looked at for 200 objects that follow each other", passed)
 	}
 }
-
-// TestCountVisitsFewObjects is the law that a page costs what it holds: what follows is counted
-// without being walked.
-func TestCountVisitsFewObjects(t *testing.T) {
-	for _, n := range []int{10_000, 100_000} {
-		state := NewTree(false)
-		for i := range n {
-			state.Set(&Object{Key: fmt.Sprintf("ns-%03d/p%06d", i%100, i)})
-		}
-		segments := state.ranks.segments.Len()
-		if most := n / (maxSegment / 4); segments > most {
-			t.Errorf("%d objects in %d segments, want at most %d", n, segments, most)
-		}
-		state.ranks.segments.Ascend(func(s segment) bool {
-			if s.n > maxSegment {
-				t.Errorf("a segment of %d objects would be walked", s.n)
-			}
-			return true
-		})
-	}
-}

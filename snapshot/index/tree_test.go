@@ -121,6 +121,16 @@ func (m *treeModel) check(t *testing.T) {
 	if runs, most := m.tree.labels.runs.Len(), 2+len(m.all)/(maxRun/8); runs > most {
 		t.Fatalf("%d labels in %d runs, want at most %d", len(m.all), runs, most)
 	}
+	// A page costs what it holds: what follows is counted, of which no more than a segment or two are walked.
+	if segments, most := m.tree.ranks.segments.Len(), 2+len(m.all)/(maxSegment/4); segments > most {
+		t.Fatalf("%d objects in %d segments, want at most %d", len(m.all), segments, most)
+	}
+	m.tree.ranks.segments.Ascend(func(s segment) bool {
+		if s.n > maxSegment {
+			t.Errorf("a segment of %d objects would be walked", s.n)
+		}
+		return true
+	})
 	keys := slices.Sorted(maps.Keys(m.all))
 	for range 50 {
 		from, end := "", Scope{Namespace: m.pick("", "a", "a-b", "b", "none")}.End()

@@ -168,21 +168,27 @@ func TestBeginsBeforeItIsClear(t *testing.T) {
 	})
 }
 
-// TestTightMemoryInDoubt: what is cut from the history before anybody has looked at it is not told without
-// the question whether it stands.
-func TestTightMemoryInDoubt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, on := newCluster(t, 1), &standing{}
-		w := c.clients(1, "n1", Options{Defined: on.stands})[0]
-		w.take(t.Context())
-		on.doubtful.Store(true)
-		for range 2 {
-			c.add("n1")
-			c.trim(1)
-		}
-		synctest.Wait()
-		if w.take(t.Context()) {
-			t.Errorf("told %q", w.events)
-		}
-	})
+// TestTightMemory: the history is cut behind each change, before anybody has looked at it. What is cut is not told
+// without the question whether it stands. Who was to be told nothing goes on.
+func TestTightMemory(t *testing.T) {
+	for _, doubtful := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c, on := newCluster(t, 1), &standing{}
+			w, idle := c.clients(1, "n1", Options{Defined: on.stands})[0], c.clients(1, "n3", Options{Defined: on.stands})[0]
+			w.take(t.Context())
+			idle.take(t.Context())
+			on.doubtful.Store(doubtful)
+			for range 3 {
+				c.add("n1")
+				c.trim(1)
+			}
+			synctest.Wait()
+			if w.take(t.Context()) && doubtful {
+				t.Errorf("told %q", w.events)
+			}
+			if idle.take(t.Context()); idle.end != "" {
+				t.Errorf("ended as %s", idle.end)
+			}
+		})
+	}
 }

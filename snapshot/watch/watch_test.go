@@ -241,23 +241,6 @@ func TestNoBookmarkAtTheBeginning(t *testing.T) {
 	})
 }
 
-// TestTightMemory: the history is cut behind each change, before anybody has looked at it. Who was to be told nothing
-// goes on.
-func TestTightMemory(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		w := c.clients(1, "n3", Options{})[0]
-		w.take(t.Context())
-		for range 3 {
-			c.add("n1")
-			c.trim(1)
-		}
-		synctest.Wait()
-		if w.take(t.Context()); w.end != "" {
-			t.Errorf("ended as %s", w.end)
-		}
-	})
-}
-
 // TestEndsAfterTheState: one whose end came while it was told its state goes on for a second: client-go would list.
 func TestEndsAfterTheState(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {

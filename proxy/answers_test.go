@@ -91,7 +91,9 @@ func TestWhoAnswers(t *testing.T) {
 			}
 			h.Draining = func() bool { return tt.draining }
 			if tt.slow {
+				w.mu.Lock() // its feed is running
 				w.probeTakes = 2 * h.ConsistentWait
+				w.mu.Unlock()
 			}
 			who := w.caller(t)
 			if tt.verdict != nil {

@@ -186,7 +186,9 @@ func TestProofOfWhoCameBefore(t *testing.T) {
 		if <-another.done; another.why != "" {
 			t.Fatalf("another is not proven: %s", another.why)
 		}
+		w.mu.Lock() // its feed is running
 		w.probeTakes = time.Second
+		w.mu.Unlock()
 		for name, tt := range map[string]struct {
 			who   caller
 			waits bool

@@ -127,7 +127,7 @@ func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit in
 	}
 	return &mismatchError{
 		differences: index.DifferentBytes(ours.Objects, theirs.Items),
-		onlyBytes:   c.same(ours.Objects, theirs.Items) && (s.Frame.Sharded || ours.Remaining == theirs.Meta.Remaining),
+		onlyBytes:   c.same(ours.Objects, theirs.Items) && (ours.Remaining == theirs.Meta.Remaining || s.uncounted(theirs)),
 		again:       func(ctx context.Context) error { return c.page(ctx, s, from, limit) },
 	}
 }
@@ -155,12 +155,18 @@ func (c *comparison) read(
 	return l, err
 }
 
+// uncounted says that the upstream did not count what remains after a page, as 1.37 does not where it is
+// asked for shards.
+func (s Snapshot) uncounted(theirs source.List) bool {
+	return s.Frame.Sharded && !theirs.Meta.HasRemaining
+}
+
 // writes reports whether a page of s, written as a list, is the list that the upstream wrote with
 // these headers.
 func (s Snapshot) writes(page index.Page, theirs source.List, headers http.Header) bool {
-	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted}
-	if s.Frame.Sharded { // 1.37 does not count what remains after a page of a shard
-		meta.Shards, meta.HasRemaining = wire.AllShards, theirs.Meta.HasRemaining
+	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted && !s.uncounted(theirs)}
+	if s.Frame.Sharded {
+		meta.Shards = wire.AllShards
 	}
 	if page.Next != "" {
 		// Continue tokens are not compared: upstreams write them in two ways, which this package does not

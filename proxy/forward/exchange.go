@@ -137,9 +137,8 @@ var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own accou
 
 // modifyResponse judges the final answer, 101 included, before its header is sent.
 func (x *exchange) modifyResponse(res *http.Response) error {
-	refused := res.StatusCode == http.StatusUnauthorized
+	refused := res.StatusCode == http.StatusUnauthorized && !x.ofBackend(res)
 	switch {
-	case refused && x.ofBackend(res): // a login that has failed there
 	case refused && x.caller.Impersonated() != nil:
 		return errAccountRefused
 	case res.StatusCode == http.StatusSwitchingProtocols:
@@ -155,7 +154,7 @@ func (x *exchange) modifyResponse(res *http.Response) error {
 		// second request.
 		res.Header.Set("Connection", "close")
 	}
-	if !refused || !x.ofBackend(res) {
+	if refused || res.StatusCode != http.StatusUnauthorized { // else a login has failed at a backend
 		x.forwarder.upstream.Answered(x.caller, x.upgrade != "", x.request.Method, res.StatusCode)
 	}
 	if x.watch != nil {

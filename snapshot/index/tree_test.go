@@ -39,6 +39,11 @@ func TestTreeAgainstAMap(t *testing.T) {
 					m.check(t)
 				}
 			}
+			for key := range m.all {
+				delete(m.all, key)
+				m.tree.Remove(key)
+			}
+			m.check(t) // no more segments and runs are left than of few objects
 			for _, p := range kept {
 				m.tree, m.all = p.tree, p.all
 				m.check(t)

@@ -215,7 +215,7 @@ type wanted struct {
 	watch bool
 	// lastProbe is the last probe that was sent before the request came.
 	lastProbe uint64
-	// whenForwarded is where [answer] has it.
+	// whenForwarded is where [Handler.snapshot] puts the answer's.
 	whenForwarded *func()
 }
 

@@ -87,7 +87,7 @@ func (h *Handler) beginWatch(
 			s.close()
 		}
 	}()
-	// Such a watch the upstream compresses up to its end.
+	// The upstream compresses such a watch up to its end.
 	s.compressed = form.Compressed && asked.Gzip && s.initial && s.bookmarks
 	resource, entry := resourceOf(asked), a.entry // the hub keeps Defined, so it must not hold the answer
 	s.cursor = a.snapshot.Watch(a.query, watch.Options{
@@ -166,8 +166,8 @@ func (s *watchStream) writeInitial() (end watch.Ending) {
 	}
 	may := func() bool { end = s.interrupted(); return end == "" }
 	if s.compressed {
-		// What may was asked for is flushed before it is asked again. So once it has said no, only the end of the
-		// gzip member follows.
+		// Before may is asked again, what it has allowed is flushed. So once it says no, only the end of the gzip
+		// member follows.
 		begun := false
 		next := func() bool {
 			if begun { // at first there is only the member's header

@@ -16,8 +16,9 @@ const BodyTime = time.Minute
 func LimitBodies(next http.Handler, within time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && !kubehttp.Of(r).LongRunning {
-			// It fails only if the connection is gone. At the end of the body net/http lifts it, since from there on
-			// it reads to notice that the client goes (connReader.startBackgroundRead); over HTTP/2 it is the body's alone.
+			// Setting the deadline fails only if the connection is gone. Over HTTP/1.1 net/http lifts the deadline at
+			// the end of the body, when it begins to look whether the client goes (connReader.startBackgroundRead).
+			// Over HTTP/2 the deadline is for the body alone.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(within))
 		}
 		next.ServeHTTP(w, r)

@@ -52,8 +52,8 @@ const (
 	spelled        = "Name: with, all % sörts/of=things"
 )
 
-// certificateRights are those of who is known by certificate, and of listproxy to state users: the rules of docs/rbac-impersonation.yaml, and what it says to add for
-// uids.
+// certificateRights are the rights of users with certificates, and those by which listproxy may impersonate
+// them: the rules of docs/rbac-impersonation.yaml, and what it says to add for uids.
 func certificateRights() []controlplane.Grant {
 	const authentication = "authentication.k8s.io"
 	return []controlplane.Grant{

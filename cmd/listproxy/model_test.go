@@ -437,8 +437,13 @@ func (w *follower) take(line string) bool {
 	if len(forms) > 0 {
 		form = forms[0]
 	}
-	if now := w.plane.Pasts() - 1; w.past != now && w.plane.SameUpTo(inmemory.Widgets, w.past, now, w.at) {
-		w.past = now // what the restore took away was nothing of this
+	pasts := w.pasts(revision)
+	w.past = pasts[0]
+	for _, past := range pasts {
+		if w.first > 0 && w.isRight(line, past, found[1], revision, form) {
+			w.past = past
+			break
+		}
 	}
 	if w.memory {
 		w.judgeForms(w.String(), forms)
@@ -479,6 +484,33 @@ func (w *follower) take(line string) bool {
 		w.count("events")
 	}
 	return true
+}
+
+// pasts are those in which a client may be told of a revision, the likeliest first. If all that it was told
+// is in the past of now, too, it is that one. Until listproxy must know that etcd was restored, it may still
+// be the past before, up to its end.
+func (w *follower) pasts(revision int64) []int {
+	now := w.plane.Pasts() - 1
+	if !w.plane.SameUpTo(inmemory.Widgets, w.past, now, w.at) {
+		return []int{w.past}
+	}
+	w.mu.Lock()
+	restored := w.restored
+	w.mu.Unlock()
+	if before := now - 1; before >= 0 && (restored.IsZero() || time.Since(restored) < modelBound) &&
+		revision <= w.plane.Head(before) && w.plane.SameUpTo(inmemory.Widgets, before, now, w.at) {
+		return []int{now, before}
+	}
+	return []int{now}
+}
+
+// isRight says whether a line is what comes next in a past.
+func (w *follower) isRight(line string, past int, kind string, revision int64, form inmemory.Form) bool {
+	events := w.plane.Unseen(past, inmemory.Widgets, w.at, revision, w.Select)
+	if kind == "BOOKMARK" {
+		return len(events) == 0
+	}
+	return len(events) == 1 && events[0].Write(inmemory.Widgets, form) == line
 }
 
 // begin takes what comes before the bookmark that ends the initial events.

@@ -168,6 +168,14 @@ func (e *Etcd) changes(past int) []Change {
 	return slices.Clip(e.pasts[past])
 }
 
+// Head is the newest revision of a past.
+func (e *Etcd) Head(past int) (head int64) {
+	if all := e.changes(past); len(all) > 0 {
+		head = all[len(all)-1].Revision
+	}
+	return head
+}
+
 // HeadAt is the newest revision that there was at a time, in the past of now.
 func (e *Etcd) HeadAt(t time.Time) (head int64) {
 	for _, ch := range e.changes(e.Pasts() - 1) {

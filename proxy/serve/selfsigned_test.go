@@ -70,13 +70,11 @@ func TestSelfSignedIsUsedAgain(t *testing.T) {
 		change func(t *testing.T, dir string)
 		again  bool
 	}{
-		"next start":      {hosts: []string{"a.example", "fd00::a", "127.0.0.1"}, again: true},
-		"fewer hosts":     {again: true},
-		"after years":     {after: 3619 * day, again: true},
-		"a month left":    {after: 3621 * day},
-		"expired":         {after: 3651 * day},
-		"another host":    {hosts: []string{"a.example", "b.example"}},
-		"another address": {hosts: []string{"10.0.0.1"}},
+		"next start":   {hosts: []string{"a.example", "fd00::a", "127.0.0.1"}, again: true},
+		"fewer hosts":  {again: true},
+		"after years":  {after: 3619 * day, again: true},
+		"a month left": {after: 3621 * day},
+		"another host": {hosts: []string{"a.example", "b.example"}},
 		"key of another": {change: func(t *testing.T, dir string) {
 			copyFile(t, newPair(t).KeyFile, filepath.Join(dir, "tls.key"))
 		}},
@@ -111,8 +109,6 @@ func TestSelfSignedRefusals(t *testing.T) {
 		"nothing":            {want: "no directory"},
 		"no folder":          {dir: "/dev/null/folder", want: "/dev/null"},
 		"a host with a port": {dir: dir, hosts: []string{"a:443"}, want: `"a:443"`},
-		"an empty host":      {dir: dir, hosts: []string{""}, want: `""`},
-		"a wildcard":         {dir: dir, hosts: []string{"*.example"}, want: `"*.example"`},
 	} {
 		if _, _, err := SelfSigned(test.dir, test.hosts); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)

@@ -2,20 +2,18 @@ package serve
 
 import (
 	"bytes"
-	"crypto/tls"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	h2 "golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -28,11 +26,6 @@ func overBothPipes(t *testing.T, test func(t *testing.T, http2 bool)) {
 	for _, http2 := range []bool{false, true} {
 		proxytest.Bubble(t, fmt.Sprintf("http2=%t", http2), func(t *testing.T) { test(t, http2) })
 	}
-}
-
-func pipeGet(t *testing.T, client *http.Client) *http.Response {
-	t.Helper()
-	return proxytest.Get(t, client, "http://pipe/x")
 }
 
 // stallGuard has answers written by an [AnswerWriter] with a limit, and keeps its log.
@@ -65,12 +58,21 @@ func writeOn(errs chan<- error) http.HandlerFunc {
 	}
 }
 
-// TestStalledAnswerIsEnded, not too soon. The log has what was asked for, and no object's name.
+// TestStalledAnswerIsEnded, not too soon, and no other answer, which may come on the same connection. The log has
+// what was asked for, and no object's name.
 func TestStalledAnswerIsEnded(t *testing.T) {
 	overBothPipes(t, func(t *testing.T, http2 bool) {
-		guard := &stallGuard{limit: stallLimit}
-		errs := make(chan error, 1)
-		client, _ := proxytest.ServePipe(t, guard.wrap(writeOn(errs)), http2)
+		guard, errs, goOn := &stallGuard{limit: stallLimit}, make(chan error, 1), make(chan struct{})
+		client, _ := proxytest.ServePipe(t, guard.wrap(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/other" {
+				writeOn(errs)(w, r)
+				return
+			}
+			_ = http.NewResponseController(w).Flush()
+			<-goOn
+			_, _ = io.WriteString(w, "fine")
+		}), http2)
+		other := proxytest.Get(t, client, "http://pipe/other")
 		res := proxytest.Get(t, client, "http://pipe/api/v1/namespaces/a/secrets/hunter2?x=hunter2")
 
 		time.Sleep(stallLimit - time.Nanosecond)
@@ -90,27 +92,7 @@ func TestStalledAnswerIsEnded(t *testing.T) {
 		if _, err := io.Copy(io.Discard, res.Body); err == nil {
 			t.Error("the client saw a whole answer")
 		}
-	})
-}
-
-// TestStalledStreamLeavesOthersAlone has two streams on one connection.
-func TestStalledStreamLeavesOthersAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		errs := make(chan error, 1)
-		guard := &stallGuard{limit: stallLimit}
-		client, _ := proxytest.ServePipe(t, guard.wrap(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/other" {
-				writeOn(errs)(w, r)
-				return
-			}
-			_ = http.NewResponseController(w).Flush()
-			if err := <-errs; !errors.Is(err, errStalled) {
-				t.Errorf("error %v", err)
-			}
-			_, _ = io.WriteString(w, "fine")
-		}), true)
-		other := proxytest.Get(t, client, "http://pipe/other")
-		pipeGet(t, client)
+		close(goOn)
 		expect.Same(t, "fine", proxytest.ReadAll(t, other.Body))
 	})
 }
@@ -133,7 +115,7 @@ func TestIdleAnswersAreNotEnded(t *testing.T) {
 			time.Sleep(100 * stallLimit)
 		}), http2)
 		for range 3 {
-			expect.Same(t, "event 0\nevent 1\nevent 2\n", proxytest.ReadAll(t, pipeGet(t, client).Body))
+			expect.Same(t, "event 0\nevent 1\nevent 2\n", proxytest.ReadAll(t, proxytest.Get(t, client, "http://pipe/x").Body))
 			time.Sleep(2 * stallLimit)
 		}
 		expect.Same(t, 3, len(calls))
@@ -155,7 +137,7 @@ func TestSlowAnswersAreNotEnded(t *testing.T) {
 				}
 			}), http2)
 			begun, read := time.Now(), []byte(nil)
-			body := pipeGet(t, client).Body
+			body := proxytest.Get(t, client, "http://pipe/x").Body
 			for buf := make([]byte, stallChunk/8); ; {
 				n, err := io.ReadFull(body, buf)
 				read = append(read, buf[:n]...)
@@ -188,27 +170,40 @@ func TestStallAfterTheHandler(t *testing.T) {
 	})
 }
 
+// unread is a connection of a client that reads nothing at all.
+type unread struct {
+	net.Conn
+	left chan struct{} // closed when the client goes
+}
+
+func (u unread) Read([]byte) (int, error) {
+	<-u.left
+	return 0, io.EOF
+}
+
 // TestStuckConnectionIsClosed: an answer whose stream cannot be ended, since nothing can be written on
 // its connection, takes the connection with it.
 func TestStuckConnectionIsClosed(t *testing.T) {
-	errs := make(chan error, 1)
-	guard := &stallGuard{limit: 100 * time.Millisecond}
-	front := startProxy(t, guard.wrap(writeOn(errs)), true)
-	conn, err := tls.Dial("tcp", front.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) // #nosec G402 -- loopback
-	expect.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	framer := h2.NewFramer(conn, nil)
-	_, err = io.WriteString(conn, h2.ClientPreface)
-	expect.NoError(t, err)
-	expect.NoError(t, framer.WriteSettings(h2.Setting{ID: h2.SettingInitialWindowSize, Val: 1<<31 - 1}))
-	expect.NoError(t, framer.WriteWindowUpdate(0, 1<<30))
-	var head bytes.Buffer
-	fields := hpack.NewEncoder(&head)
-	for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/"}, {Name: ":authority", Value: "x"}} {
-		expect.NoError(t, fields.WriteField(f))
-	}
-	expect.NoError(t, framer.WriteHeaders(h2.HeadersFrameParam{StreamID: 1, BlockFragment: head.Bytes(), EndStream: true, EndHeaders: true}))
-	if err := <-errs; !errors.Is(err, errStalled) { // although the client reads nothing at all
-		t.Errorf("error %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		guard, errs, left := &stallGuard{limit: stallLimit}, make(chan error, 1), make(chan struct{})
+		var protocols http.Protocols
+		protocols.SetUnencryptedHTTP2(true)
+		server := New(guard.wrap(writeOn(errs)), nil, proxytest.DiscardLog())
+		server.Protocols = &protocols
+		pipes := proxytest.ServeInPipes(t, server)
+		client := &http.Client{Transport: &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := pipes.Dial(ctx, "", "")
+			return unread{conn, left}, err
+		}}}
+		go func() {
+			if res, err := client.Get("http://pipe/x"); err == nil {
+				t.Errorf("the client read %s", res.Status)
+				_ = res.Body.Close()
+			}
+		}()
+		if err := <-errs; !errors.Is(err, errStalled) {
+			t.Errorf("error %v", err)
+		}
+		close(left)
+	})
 }

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -25,89 +23,45 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// ports are both ports, as the command builds them, before one handler.
+// ports are the port for CONNECT, without TLS of its own, and the server in its tunnels, before one handler.
 type ports struct {
-	server, connect *http.Server
-	drain           *Drain
-	tunnels         *Tunnels
-	records         *proxytest.Recorder
-	ca              *x509.CertPool
-	// Addresses.
-	main, tunnel string
+	connect string // address
+	drain   *Drain // of the server
+	records *proxytest.Recorder
+	ca      *x509.CertPool
 }
 
 const upstreamName = "api.example:6443"
 
-// openPorts serves handler at both ports; the port for CONNECT without TLS if plain.
-func openPorts(t *testing.T, handler http.Handler, plain bool) *ports {
+// openPorts serves handler as the command does.
+func openPorts(t *testing.T, handler http.Handler) *ports {
 	t.Helper()
 	d := &ports{records: &proxytest.Recorder{}, ca: x509.NewCertPool()}
 	log := slog.New(d.records)
-	targets := mustTargets(t, "https://"+upstreamName, "kubernetes.default.svc", "fd00::a")
+	targets := mustTargets(t, "https://"+upstreamName)
 	pair := newPair(t, targets.Hosts()...)
 	certificates := mustLoad(t, pair, log)
 	ca, err := os.ReadFile(pair.CertFile)
 	expect.NoError(t, err)
 	d.ca.AppendCertsFromPEM(ca)
 
-	d.tunnels = NewTunnels(targets, certificates.TLS())
-	d.server = New(OnlyPaths(handler), certificates.TLS(), log)
-	d.drain = NewDrain(d.server, func(time.Duration) {})
-	d.connect = NewConnect(d.tunnels, certificates.ConnectTLS(), observetest.Unread(), log)
-	mainListener, connectListener := proxytest.Listen(t), proxytest.Listen(t)
-	d.main, d.tunnel = mainListener.Addr().String(), connectListener.Addr().String()
-	go func() { _ = d.server.ServeTLS(mainListener, "", "") }()
-	go func() { _ = d.server.Serve(d.tunnels) }()
-	if plain {
-		go func() { _ = d.connect.Serve(connectListener) }()
-	} else {
-		go func() { _ = d.connect.ServeTLS(connectListener, "", "") }()
-	}
+	tunnels := NewTunnels(targets, certificates.TLS())
+	server := New(OnlyPaths(handler), certificates.TLS(), log)
+	d.drain = NewDrain(server, func(time.Duration) {})
+	connect, listener := NewConnect(tunnels, nil, observetest.Unread(), log), proxytest.Listen(t)
+	d.connect = listener.Addr().String()
+	go func() { _ = server.Serve(tunnels) }()
+	go func() { _ = connect.Serve(listener) }()
 	t.Cleanup(func() {
-		_ = d.connect.Close()
-		_ = d.server.Close()
+		_ = connect.Close()
+		_ = server.Close()
 	})
 	return d
 }
 
-// transport is of a client with the port for CONNECT as its proxy.
-func (d *ports) transport(t *testing.T, scheme string, http2 bool) *http.Transport {
-	t.Helper()
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(!http2 || scheme == "https") // as client-go: both are offered to the proxy and inside
-	protocols.SetHTTP2(http2)
-	transport := &http.Transport{
-		Proxy:           http.ProxyURL(&url.URL{Scheme: scheme, Host: d.tunnel}),
-		TLSClientConfig: &tls.Config{RootCAs: d.ca, MinVersion: tls.VersionTLS12},
-		Protocols:       protocols,
-	}
-	t.Cleanup(transport.CloseIdleConnections)
-	return transport
-}
-
 // tell answers with what the handler sees of a request.
 func tell(w http.ResponseWriter, r *http.Request) {
-	_, _ = fmt.Fprintf(w, "%s %s %s %s by %s", r.Proto, r.Method, r.Host, r.RequestURI, kubehttp.ListenerOf(r.Context()))
-}
-
-func TestBothPorts(t *testing.T) {
-	for _, scheme := range []string{"http", "https"} {
-		d := openPorts(t, http.HandlerFunc(tell), scheme == "http")
-		for _, http2 := range []bool{false, true} {
-			proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
-			client := &http.Client{Transport: d.transport(t, scheme, http2)}
-			for _, host := range []string{upstreamName, "kubernetes.default.svc", "[fd00::a]", "API.example:6443"} {
-				res := proxytest.Get(t, client, "https://"+host+"/api?x=1")
-				if got, want := proxytest.ReadAll(t, res.Body), proto+" GET "+host+" /api?x=1 by tunnel"; got != want {
-					t.Errorf("by an %s proxy-url: %q, want %q", scheme, got, want)
-				}
-			}
-			direct := d.transport(t, scheme, http2)
-			direct.Proxy = nil
-			res := proxytest.Get(t, &http.Client{Transport: direct}, "https://"+d.main+"/api")
-			expect.Same(t, proto+" GET "+d.main+" /api by server", proxytest.ReadAll(t, res.Body))
-		}
-	}
+	_, _ = fmt.Fprintf(w, "%s %s%s by %s", r.Method, r.Host, r.RequestURI, kubehttp.ListenerOf(r.Context()))
 }
 
 // TestRefusedAtTheDoors: the port for CONNECT takes nothing but a CONNECT to the API server, and a tunnel
@@ -121,9 +75,9 @@ func TestRefusedAtTheDoors(t *testing.T) {
 	}
 	d := openPorts(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a request came through")
-	}), true)
+	}))
 	doors := map[string]func(t *testing.T) net.Conn{
-		"connect": func(t *testing.T) net.Conn { return dial(t, d.tunnel) },
+		"connect": func(t *testing.T) net.Conn { return dial(t, d.connect) },
 		"tunnel":  func(t *testing.T) net.Conn { return d.tls(d.openTunnel(t, "")) },
 		"bare":    func(t *testing.T) net.Conn { return d.openTunnel(t, "") },
 	}
@@ -204,10 +158,10 @@ func (d *ports) tls(over net.Conn) net.Conn {
 	return tls.Client(over, &tls.Config{RootCAs: d.ca, ServerName: "api.example", MinVersion: tls.VersionTLS12})
 }
 
-// openTunnel opens a tunnel over a connection to the plain port, and sends early bytes with its CONNECT.
+// openTunnel opens a tunnel, and sends early bytes with its CONNECT.
 func (d *ports) openTunnel(t *testing.T, early string) net.Conn {
 	t.Helper()
-	conn := dial(t, d.tunnel)
+	conn := dial(t, d.connect)
 	_, err := io.WriteString(conn, "CONNECT "+upstreamName+" HTTP/1.1\r\nHost: "+upstreamName+"\r\n\r\n"+early)
 	expect.NoError(t, err)
 	answer := make([]byte, len(tunnelOpened))
@@ -230,20 +184,15 @@ func exchange(t *testing.T, conn net.Conn, head string) *http.Response {
 
 // TestEarlyBytes: a client may begin its TLS before it has read the answer to its CONNECT.
 func TestEarlyBytes(t *testing.T) {
-	d := openPorts(t, http.HandlerFunc(tell), true)
-	for _, size := range []int{1, 5, 100, math.MaxInt} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			early := &earlyConn{size: size, open: func(early string) net.Conn { return d.openTunnel(t, early) }}
-			res := exchange(t, d.tls(early), "GET /early HTTP/1.1\r\nHost: "+upstreamName)
-			expect.Same(t, "HTTP/1.1 GET "+upstreamName+" /early by tunnel", proxytest.ReadAll(t, res.Body))
-		})
-	}
+	d := openPorts(t, http.HandlerFunc(tell))
+	early := &earlyConn{open: func(early string) net.Conn { return d.openTunnel(t, early) }}
+	res := exchange(t, d.tls(early), "GET /early HTTP/1.1\r\nHost: "+upstreamName)
+	expect.Same(t, "GET "+upstreamName+"/early by tunnel", proxytest.ReadAll(t, res.Body))
 }
 
-// earlyConn opens its connection with up to size bytes of what is written first, and writes the rest afterwards.
+// earlyConn opens its connection with what is written first.
 type earlyConn struct {
 	net.Conn
-	size int
 	open func(early string) net.Conn
 }
 
@@ -251,10 +200,8 @@ func (e *earlyConn) Write(p []byte) (int, error) {
 	if e.Conn != nil {
 		return e.Conn.Write(p)
 	}
-	size := min(e.size, len(p))
-	e.Conn = e.open(string(p[:size]))
-	n, err := e.Conn.Write(p[size:])
-	return size + n, err
+	e.Conn = e.open(string(p))
+	return len(p), nil
 }
 
 // TestIdleTunnelEnds: a tunnel in which nobody begins TLS does not stay, nor does a connection on which the
@@ -289,47 +236,19 @@ func TestIdleTunnelEnds(t *testing.T) {
 	})
 }
 
-// TestDrainOfTunnels: what is under way in a tunnel may end, idle connections keep nothing, and no tunnel
-// begins any more: one that nobody takes is closed.
+// TestDrainOfTunnels: a tunnel in which nothing is under way keeps nothing, and none begins any more: one that
+// nobody takes is closed.
 func TestDrainOfTunnels(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
-			begun, end := make(chan struct{}), make(chan struct{})
-			d := openPorts(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/slow" {
-					close(begun)
-					<-end
-				}
-				tell(w, r)
-			}), true)
-			idle, busy := &http.Client{Transport: d.transport(t, "http", http2)}, &http.Client{Transport: d.transport(t, "http", http2)}
-			proxytest.ReadAll(t, proxytest.Get(t, idle, "https://"+upstreamName+"/api").Body)
-			answer := make(chan string, 1)
-			go func() {
-				defer close(answer)
-				res, err := busy.Get("https://" + upstreamName + "/slow")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				body, err := io.ReadAll(res.Body)
-				answer <- fmt.Sprintf("%s, %v", body, errors.Join(err, res.Body.Close()))
-			}()
-			<-begun
-			ended := make(chan string, 1)
-			go func() {
-				cut, clean := d.drain.End(24 * time.Hour)
-				ended <- fmt.Sprint(cut, clean)
-			}()
-			<-d.tunnels.closed
-			if rest, err := io.ReadAll(d.openTunnel(t, "")); err != nil || len(rest) > 0 {
-				t.Errorf("in a tunnel that came too late: %q, %v", rest, err)
-			}
-			close(end)
-			proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
-			expect.Same(t, proto+" GET "+upstreamName+" /slow by tunnel, <nil>", <-answer)
-			expect.Same(t, "0 true", <-ended)
-		})
+	d := openPorts(t, http.HandlerFunc(tell))
+	idle := d.tls(d.openTunnel(t, ""))
+	proxytest.ReadAll(t, exchange(t, idle, "GET / HTTP/1.1\r\nHost: "+upstreamName).Body)
+	if cut, clean := d.drain.End(24 * time.Hour); cut != 0 || !clean {
+		t.Errorf("%d requests were cut, clean: %t", cut, clean)
+	}
+	for name, conn := range map[string]net.Conn{"idle": idle, "that came too late": d.openTunnel(t, "")} {
+		if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
+			t.Errorf("in a tunnel %s: %q, %v", name, rest, err)
+		}
 	}
 }
 

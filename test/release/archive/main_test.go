@@ -26,15 +26,16 @@ type entry struct {
 func TestArchive(t *testing.T) {
 	changed := time.Date(2026, 11, 1, 10, 20, 30, 0, time.UTC)
 	want := []entry{
-		{"listproxy-v1-linux-arm64/listproxy", "\x7fELF", "-rwxr-xr-x", changed},
+		{"listproxy-v1-linux-arm64/", "", "drwxr-xr-x", changed},
 		{"listproxy-v1-linux-arm64/LICENSE", "Apache", "-rw-r--r--", changed},
+		{"listproxy-v1-linux-arm64/listproxy", "\x7fELF", "-rwxr-xr-x", changed},
 	}
 	for suffix, unpack := range map[string]func(*testing.T, []byte) []entry{".tar.gz": untar, ".zip": unzip} {
 		made := func(program, text os.FileMode) []byte {
 			dir := t.TempDir()
 			files := []string{filepath.Join(dir, "listproxy"), filepath.Join(dir, "LICENSE")}
 			for i, mode := range []os.FileMode{program, text} {
-				expect.NoError(t, os.WriteFile(files[i], []byte(want[i].Content), 0o600))
+				expect.NoError(t, os.WriteFile(files[i], []byte(want[2-i].Content), 0o600))
 				expect.NoError(t, os.Chmod(files[i], mode))
 			}
 			out := filepath.Join(dir, "listproxy-v1-linux-arm64"+suffix)

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"testing/fstest"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -73,20 +74,14 @@ func run(args []string) error {
 func build(platform v1.Platform, version string, created time.Time, license, program []byte) (v1.Image, error) {
 	var packed bytes.Buffer
 	archive := tar.NewWriter(&packed)
-	for _, f := range []struct {
-		name    string
-		mode    int64
-		content []byte
-	}{
-		{"etc/ssl/certs/ca-certificates.crt", 0o644, roots()},
-		{"LICENSE", 0o644, license},
-		{"listproxy", 0o755, program},
-	} {
-		if err := add(archive, f.name, f.mode, f.content, created); err != nil {
-			return nil, err
-		}
-	}
-	if err := archive.Close(); err != nil {
+	if err := errors.Join(archive.AddFS(fstest.MapFS{
+		"etc":                               {Mode: fs.ModeDir | 0o755, ModTime: created},
+		"etc/ssl":                           {Mode: fs.ModeDir | 0o755, ModTime: created},
+		"etc/ssl/certs":                     {Mode: fs.ModeDir | 0o755, ModTime: created},
+		"etc/ssl/certs/ca-certificates.crt": {Data: roots(), Mode: 0o644, ModTime: created},
+		"LICENSE":                           {Data: license, Mode: 0o644, ModTime: created},
+		"listproxy":                         {Data: program, Mode: 0o755, ModTime: created},
+	}), archive.Close()); err != nil {
 		return nil, err
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed.Bytes())), nil },
@@ -116,15 +111,6 @@ func build(platform v1.Platform, version string, created time.Time, license, pro
 	return mutate.ConfigFile(image, config)
 }
 
-func add(archive *tar.Writer, name string, mode int64, content []byte, changed time.Time) error {
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content)), ModTime: changed, Format: tar.FormatUSTAR}
-	if err := archive.WriteHeader(header); err != nil {
-		return err
-	}
-	_, err := archive.Write(content)
-	return err
-}
-
 // roots are the CAs that public servers are verified with, Mozilla's; without those that are trusted
 // under conditions only, which a file of certificates cannot express.
 func roots() []byte {
@@ -151,21 +137,21 @@ func write(output string, index v1.ImageIndex, changed time.Time) error {
 	if err := path.AppendIndex(index); err != nil {
 		return err
 	}
+	root, packed := os.DirFS(dir), fstest.MapFS{}
+	if err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		packed[name] = &fstest.MapFile{Mode: fs.ModeDir | 0o755, ModTime: changed}
+		if err == nil && !entry.IsDir() {
+			packed[name].Mode = 0o644
+			packed[name].Data, err = fs.ReadFile(root, name)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
 	out, err := os.Create(output)
 	if err != nil {
 		return err
 	}
 	archive := tar.NewWriter(out)
-	root := os.DirFS(dir)
-	err = fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		content, err := fs.ReadFile(root, name)
-		if err != nil {
-			return err
-		}
-		return add(archive, name, 0o644, content, changed)
-	})
-	return errors.Join(err, archive.Close(), out.Close())
+	return errors.Join(archive.AddFS(packed), archive.Close(), out.Close())
 }

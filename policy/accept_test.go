@@ -179,24 +179,19 @@ func TestAcceptCombinations(t *testing.T) {
 			metadata, other, most = other, metadata, 2
 		}
 		var clauses []header
-		for _, text := range []string{protobufType, protobufType + ";q=0.9", protobufType + ";pretty=1"} {
-			clauses = append(clauses, header{text, true, true})
+		add := func(known, protobuf bool, texts ...string) {
+			for _, text := range texts {
+				clauses = append(clauses, header{text, known, protobuf})
+			}
 		}
-		for _, text := range []string{
-			"application/json", "application/json;q=0.5", "application/json;pretty=1", "application/json" + metadata, protobufType + metadata, "*/*;q=0.2",
-		} {
-			clauses = append(clauses, header{text, true, false})
-		}
-		for _, text := range []string{"application/json;stream=watch", protobufType + ";stream=watch"} {
-			clauses = append(clauses, header{text, watch, strings.HasPrefix(text, protobufType)})
-		}
-		for _, text := range []string{
-			"application/json;as=Table;g=meta.k8s.io;v=v1", "application/json" + other, "application/json" + metadata + "beta1",
-			protobufType + ";as=Table;g=meta.k8s.io;v=v1", "application/yaml", "application/yaml;q=0.1" + metadata, "application/cbor",
-			"application/*", "*", "text/html", "nonsense", "application/json;stream=other",
-		} {
-			clauses = append(clauses, header{text, false, false})
-		}
+		add(true, true, protobufType, protobufType+";q=0.9", protobufType+";pretty=1")
+		add(true, false, "application/json", "application/json;q=0.5", "application/json;pretty=1", "application/json"+metadata,
+			protobufType+metadata, "*/*;q=0.2")
+		add(watch, true, protobufType+";stream=watch")
+		add(watch, false, "application/json;stream=watch")
+		add(false, false, "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json"+other, "application/json"+metadata+"beta1",
+			protobufType+";as=Table;g=meta.k8s.io;v=v1", "application/yaml", "application/yaml;q=0.1"+metadata, "application/cbor",
+			"application/*", "*", "text/html", "nonsense", "application/json;stream=other")
 		headers := []header{{"", true, true}}
 		for range most {
 			var longer []header

@@ -33,8 +33,8 @@ func TestEveryField(t *testing.T) {
 		Watches:         new(true),
 		Source:          "p: resources[0]",
 	}
-	for name, text := range map[string]string{
-		"yaml": "# A policy.\n---\n" + head + `resources:
+	for _, text := range []string{
+		"# A policy.\n---\n" + head + `resources:
 - group: example.com
   resource: things
   cache: onDemand
@@ -44,16 +44,14 @@ func TestEveryField(t *testing.T) {
   watches: true
 ---
 `,
-		"json": `{"apiVersion": "listproxy.io/v1alpha1", "kind": "Policy", "resources": [
+		`{"apiVersion": "listproxy.io/v1alpha1", "kind": "Policy", "resources": [
 	{"group": "example.com", "resource": "things", "cache": "onDemand", "historyWindow": "1m", "limitAtZero": "honour",
 	"consistentLists": "always", "watches": true}]}
 `,
 	} {
-		t.Run(name, func(t *testing.T) {
-			c, err := ParseConfig("p", []byte(text))
-			expect.NoError(t, err)
-			expect.Same(t, want, c.For("example.com", "things"))
-		})
+		c, err := ParseConfig("p", []byte(text))
+		expect.NoError(t, err)
+		expect.Same(t, want, c.For("example.com", "things"))
 	}
 	for text, want := range map[string]ConsistentLists{"true": ConsistentOn, "false": ConsistentNever, "always": ConsistentAlways} {
 		if got := parsed(t, "defaults: {consistentLists: "+text+"}\n").Defaults().ConsistentLists; got != want {
@@ -87,10 +85,8 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 		{"", "secrets", builtIn(CacheNever, BuiltIn)},
 		{"", "events", builtIn(CacheNever, BuiltIn)},
 		{"", "events.events.k8s.io", builtIn(CacheNever, BuiltIn)},
-		{"", "deployments.apps", builtIn(CacheOnDemand, BuiltIn)},
 		{"", "secrets.example.com", builtIn(CacheOnDemand, BuiltIn)},
 		{"", "events.example.com", builtIn(CacheOnDemand, BuiltIn)},
-		{"", "secrets.events.k8s.io", builtIn(CacheOnDemand, BuiltIn)},
 
 		{rules, "deployments.apps", said(CacheOnDemand, 3*time.Second, false, "p: resources[0]")},
 		{rules, "daemonsets.apps", said(CacheOnDemand, 2*time.Second, false, "p: resources[1]")},
@@ -102,7 +98,6 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 		{rules, "events.events.k8s.io", said(CacheNever, time.Second, true, BuiltIn)},
 
 		{"defaults: {cache: onDemand}", "secrets", builtIn(CacheNever, BuiltIn)},
-		{"defaults: {cache: onDemand}", "events", builtIn(CacheNever, BuiltIn)},
 		{"resources: [{group: '', resource: '*', cache: onDemand}]", "secrets", builtIn(CacheNever, BuiltIn)},
 		{"resources: [{group: '', resource: '*', cache: onDemand}]", "events", builtIn(CacheNever, BuiltIn)},
 		{"resources: [{group: events.k8s.io, resource: '*', cache: onDemand}]", "events.events.k8s.io", builtIn(CacheNever, BuiltIn)},
@@ -135,15 +130,12 @@ func TestWrongConfig(t *testing.T) {
 		"two documents":         {head + "---\n" + head, []string{"a second document begins with ---|one policy"}},
 		"a field twice":         {head + "kind: Policy\n", []string{"|kind"}},
 		"no head":               {"defaults: {cache: never}\n", []string{`apiVersion: Unsupported value: ""|listproxy.io/v1alpha1`, `kind: Unsupported value: ""|Policy`}},
-		"another version":       {"apiVersion: listproxy.io/v2\nkind: Policy\n", []string{`apiVersion: Unsupported value: "listproxy.io/v2"|"listproxy.io/v1alpha1"`}},
-		"another kind":          {"apiVersion: listproxy.io/v1alpha1\nkind: Pod\n", []string{`kind: Unsupported value: "Pod"|"Policy"`}},
 		"unknown field":         {head + "default: {}\n", []string{`unknown field "default"`}},
 		"resources by name":     {head + "resources: {pods: {}}\n", []string{"|cannot unmarshal object|resources"}},
 		"nothing required":      {head + "resources:\n- cache: never\n", []string{`resources[0].group: Required value|"" for the core group`, `resources[0].resource: Invalid value|"*"`}},
 		"the core group":        {head + "resources: [{group: core, resource: pods, cache: never}]\n", []string{`resources[0].group: Invalid value: "core"|write ""`}},
 		"a version for a group": {head + "resources: [{group: v1, resource: pods, cache: never}]\n", []string{`resources[0].group: Invalid value: "v1"|write ""`}},
 		"group with version":    {head + "resources: [{group: apps/v1, resource: deployments, cache: never}]\n", []string{`resources[0].group: Invalid value: "apps/v1"|without its version`}},
-		"a subresource":         {head + "resources: [{group: '', resource: pods/status, cache: never}]\n", []string{`resources[0].resource: Invalid value: "pods/status"|plural`}},
 		"a kind":                {head + "resources: [{group: '', resource: Pod, cache: never}]\n", []string{`resources[0].resource: Invalid value: "Pod"|lower case`}},
 		"unknown cache":         {rule("cache: always"), []string{`resources[0].cache: Unsupported value: "always"|"onDemand", "never"`}},
 		"unknown lists":         {rule("consistentLists: sometimes"), []string{`resources[0].consistentLists: Unsupported value: "sometimes"|"always"`}},

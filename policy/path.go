@@ -12,7 +12,7 @@ import (
 // parsePath reads method and path, and sets what they say in req. Group, version,
 // resource and namespace are only set if the whole path is canonical.
 func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.Reason {
-	if r.Method != http.MethodGet || r.URL == nil {
+	if r.Method != http.MethodGet {
 		return reason.NotList
 	}
 	switch {

@@ -105,23 +105,20 @@ func TestSentOverHTTP(t *testing.T) {
 }
 
 func TestResource(t *testing.T) {
-	for _, tt := range []struct{ service, attributes, want string }{
-		{"", "", "listproxy"},
-		{"mine", "", "mine"},
-		{"", "service.name=theirs,zone=a", "theirs"},
-		{"mine", "service.name=theirs", "mine"},
+	clearOTEL(t)
+	for env, want := range map[[2]string]string{
+		{"", ""}: "listproxy", {"", "service.name=theirs,zone=a"}: "theirs", {"mine", "service.name=theirs"}: "mine",
 	} {
-		clearOTEL(t)
-		t.Setenv("OTEL_SERVICE_NAME", tt.service)
-		t.Setenv("OTEL_RESOURCE_ATTRIBUTES", tt.attributes)
+		t.Setenv("OTEL_SERVICE_NAME", env[0])
+		t.Setenv("OTEL_RESOURCE_ATTRIBUTES", env[1])
 		res, err := newResource(t.Context(), "v1.2.3")
 		expect.NoError(t, err)
 		got := map[string]string{}
 		for _, a := range res.Attributes() {
 			got[string(a.Key)] = a.Value.Emit()
 		}
-		if got["service.name"] != tt.want || got["service.version"] != "v1.2.3" || got["service.instance.id"] == "" {
-			t.Errorf("%+v: %v", tt, got)
+		if got["service.name"] != want || got["service.version"] != "v1.2.3" || got["service.instance.id"] == "" {
+			t.Errorf("%q: %v", env, got)
 		}
 	}
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "no pair")
@@ -137,13 +134,8 @@ func TestMetricsAreReadByPrometheus(t *testing.T) {
 	things.Add(5)
 	w := httptest.NewRecorder()
 	MetricsHandler(metrics, slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	for _, line := range []string{
+	expect.Says(t, w.Body.String(),
 		"# HELP listproxy_things_total Things.\n", "# TYPE listproxy_things_total counter\n", "\nlistproxy_things_total 5\n",
 		"\ngo_goroutines ", "\nprocess_resident_memory_bytes ",
-		"\ntarget_info{service_name=\"listproxy\",service_version=\"v1.2.3\"} 1\n",
-	} {
-		if !strings.Contains(w.Body.String(), line) {
-			t.Errorf("%q is missing:\n%s", line, w.Body.String())
-		}
-	}
+		"\ntarget_info{service_name=\"listproxy\",service_version=\"v1.2.3\"} 1\n")
 }

@@ -126,7 +126,6 @@ func TestWrongOptions(t *testing.T) {
 		{[]string{"--eager", "/json"}, []string{"--eager", "names no resource"}},
 		{[]string{"--config", config + ".not"}, []string{"--config", "no such file"}},
 		{[]string{"--config", clitest.PolicyFile(t, "x: y\n")}, []string{"--config", `policy.yaml: unknown field "x"`}},
-		{[]string{"--config", clitest.PolicyFile(t, "defaults: {maxBytes: 1Gi}\n")}, []string{"--config", "policy.yaml: defaults.maxBytes is no longer there"}},
 
 		{[]string{"--eager", "pod"}, []string{"--eager", `"pod" is not a plural name: write "pods"`}},
 		{[]string{"--eager", "deployment.v1.apps"}, []string{"--eager", `write "deployments"`}},

@@ -11,22 +11,6 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-func TestValidate(t *testing.T) {
-	for want, config := range map[string]Config{
-		"":                              {},
-		"--audit-log-maxsize=-1":        {Path: "a", MaxSize: -1},
-		"--audit-log-maxbackup=-1":      {Path: "a", MaxBackups: -1},
-		"--audit-log-maxsize=1 says":    {MaxSize: 1},
-		"set --audit-log-path too":      {MaxBackups: 1},
-		"use 0 to keep every rotated f": {Path: "a", MaxBackups: -2},
-	} {
-		if err := config.Validate(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, want %q", config, err, want)
-		}
-	}
-	expect.NoError(t, Config{Path: "-", MaxSize: 1, MaxBackups: 1}.Validate())
-}
-
 // TestFile: the file and its folder are made for their owner only, and are appended to; at
 // --audit-log-maxsize the file is rotated, and so many are kept.
 func TestFile(t *testing.T) {

@@ -43,18 +43,13 @@ func auditedPods() policy.Request {
 	return policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a", Name: "web"}
 }
 
-func auditedPage() Answer {
-	return Answer{
-		ID: "1b671a64-40d5-491e-99b0-da01ff1f3341", Semantics: policy.Exact, Representation: media.MetadataJSON,
-		Revision: 1234, Items: 1,
-	}
-}
-
 // TestEvent: an event says who asked for what, and what the answer was made of; of the request's
 // headers it has the User-Agent alone.
 func TestEvent(t *testing.T) {
 	r := auditedRequest("/api/v1/namespaces/team-a/pods?fieldSelector=metadata.name%3Dweb&resourceVersion=1234")
-	event := newEvent(r, auditedPods(), auditedAlice(), auditReceived, auditReceived.Add(time.Millisecond), auditedPage())
+	event := newEvent(r, auditedPods(), auditedAlice(), auditReceived, auditReceived.Add(time.Millisecond), Answer{
+		ID: "1b671a64-40d5-491e-99b0-da01ff1f3341", Semantics: policy.Exact, Representation: media.MetadataJSON, Revision: 1234, Items: 1,
+	})
 	want := `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata",` +
 		`"auditID":"1b671a64-40d5-491e-99b0-da01ff1f3341","stage":"ResponseStarted",` +
 		`"requestURI":"/api/v1/namespaces/team-a/pods?fieldSelector=metadata.name%3Dweb\u0026resourceVersion=1234",` +

@@ -23,6 +23,19 @@ func Execute(t *testing.T, cmd *cobra.Command, args ...string) (code int, out st
 	return ExecuteRoot(t, root, append([]string{cmd.Name()}, args...)...)
 }
 
+// Ends is [Execute] where the exit code is known. It returns what the command wrote, and its error.
+func Ends(t *testing.T, code int, cmd *cobra.Command, args ...string) (out string) {
+	t.Helper()
+	got, out, err := Execute(t, cmd, args...)
+	if err != nil {
+		out += err.Error()
+	}
+	if got != code {
+		t.Errorf("exit code %d, want %d: %s", got, code, out)
+	}
+	return out
+}
+
 // ExecuteRoot is [Execute] for a command line of listproxy itself.
 func ExecuteRoot(t *testing.T, root *cobra.Command, args ...string) (code int, out string, err error) {
 	t.Helper()
@@ -41,9 +54,7 @@ func PolicyFile(t *testing.T, body string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	text := "apiVersion: listproxy.io/v1alpha1\nkind: Policy\n" + body
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 

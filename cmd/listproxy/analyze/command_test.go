@@ -30,26 +30,16 @@ func TestAnalyzeCommand(t *testing.T) {
 	}{
 		{"text", []string{log}, 0, []string{"2 lists and 0 watches", "without an audit event: 1", "tool/v1 alice", "100%"}},
 		{"several", []string{log, log}, 0, []string{"4 lists"}},
-		{"json", []string{"-o", "json", log}, 0, []string{`"userAgent": "tool/v1"`}},
 		{"nothing in it", []string{empty}, cli.ExitFailed, []string{"there is no audit event"}},
 		{"one is missing", []string{log, filepath.Join(dir, "none.log")}, cli.ExitFailed, []string{"2 lists", "none.log: no such file"}},
 		{"ends early", []string{log, cut}, cli.ExitFailed, []string{"2 lists", "cut.log.gz: ", "unexpected EOF"}},
 		{"no such policy", []string{"--config", filepath.Join(dir, "p.yaml"), log}, cli.ExitUsage, []string{"--config", "p.yaml"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, out, err := clitest.Execute(t, NewCommand(), test.args...)
-			if err != nil {
-				out += err.Error()
-			}
-			if code != test.code {
-				t.Errorf("exit code %d, want %d: %s", code, test.code, out)
-			}
-			expect.Says(t, out, test.want...)
+			expect.Says(t, clitest.Ends(t, test.code, NewCommand(), test.args...), test.want...)
 		})
 	}
-	_, out, _ := clitest.Execute(t, NewCommand(), "--output", "json", log)
 	var report Report
-	if err := json.Unmarshal([]byte(out), &report); err != nil || report.Totals.Lists.FromMemory != 2 {
-		t.Errorf("%v: %s", err, out)
-	}
+	expect.NoError(t, json.Unmarshal([]byte(clitest.Ends(t, 0, NewCommand(), "--output", "json", log)), &report))
+	expect.Same(t, int64(2), report.Totals.Lists.FromMemory)
 }

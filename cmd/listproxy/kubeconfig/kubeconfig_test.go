@@ -45,14 +45,11 @@ func TestKubeconfig(t *testing.T) {
 	text, err := os.ReadFile(ca) // #nosec G304 -- of this test
 	expect.NoError(t, err)
 	run := func(line string) (out, errs string, err error) {
-		var o, e strings.Builder
+		var told strings.Builder
 		cmd := NewCommand()
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetOut(&o)
-		cmd.SetErr(&e)
-		cmd.SetArgs(append([]string{"--kubeconfig", source}, strings.Fields(line)...))
-		err = cmd.Execute()
-		return o.String(), e.String(), err
+		cmd.SetErr(&told)
+		_, out, err = clitest.Execute(t, cmd, append([]string{"--kubeconfig", source}, strings.Fields(line)...)...)
+		return out, told.String(), err
 	}
 	twice := " --certificate-authority " + ca + " --certificate-authority " + ca
 	for line, want := range map[string]struct {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/test/clitest"
 	"github.com/listproxy/listproxy/test/expect"
@@ -40,41 +41,29 @@ func TestStatusCommand(t *testing.T) {
 	for name, tt := range map[string]struct {
 		address string
 		code    int
-		says    []string // in the output
-		err     []string
+		says    []string // the error included
 	}{
-		"healthy": {address: healthy, says: []string{
+		"healthy": {healthy, 0, []string{
 			"listproxy v1.2.3 is healthy", "75.0 % from memory (3, and 1 forwarded)", "pods", "12", "3-9", "5.0 MiB", "a watch", "widgets.example.com", "nodes[2J",
 		}},
-		"without http://": {address: strings.TrimPrefix(healthy, "http://"), says: []string{"v1.2.3"}},
-		"not healthy":     {address: status(false), code: 1, says: []string{"NOT HEALTHY", "[-]feeds not ready: a reason"}, err: []string{"not healthy"}},
-		"refused":         {address: answer(403, "use an IP address\n\x1b[2J"), code: 1, err: []string{"403", "use an IP address [2J"}},
-		"redirected":      {address: answer(307, ""), code: 1, err: []string{"307", "--admin-bind-address"}},
-		"nobody":          {address: gone.URL, code: 1, err: []string{"refused", "--admin-bind-address", "--address", "port-forward"}},
-		"another JSON":    {address: answer(200, "{}"), code: 1, err: []string{"no status: {}", "--address"}},
-		"no JSON":         {address: answer(200, "{"), code: 1, err: []string{"--address"}},
-		"wrong address":   {address: "ftp://x", code: 2, err: []string{"--address", "http://127.0.0.1:8081"}},
-		"no address":      {address: "", code: 2, err: []string{"--address"}},
-		"a password":      {address: "http://alice:s3cr3t@127.0.0.1", code: 2, err: []string{"--address"}},
-		"a query":         {address: "http://127.0.0.1?token=s3cr3t", code: 2, err: []string{"--address"}},
+		"without http://": {strings.TrimPrefix(healthy, "http://"), 0, []string{"v1.2.3"}},
+		"not healthy":     {status(false), cli.ExitFailed, []string{"NOT HEALTHY", "[-]feeds not ready: a reason", "not healthy"}},
+		"refused":         {answer(403, "use an IP address\n\x1b[2J"), cli.ExitFailed, []string{"403", "use an IP address [2J"}},
+		"redirected":      {answer(307, ""), cli.ExitFailed, []string{"307", "--admin-bind-address"}},
+		"nobody":          {gone.URL, cli.ExitFailed, []string{"refused", "--admin-bind-address", "--address", "port-forward"}},
+		"another JSON":    {answer(200, "{}"), cli.ExitFailed, []string{"no status: {}", "--address"}},
+		"no JSON":         {answer(200, "{"), cli.ExitFailed, []string{"--address"}},
+		"wrong address":   {"ftp://x", cli.ExitUsage, []string{"--address", "http://127.0.0.1:8081"}},
+		"no address":      {"", cli.ExitUsage, []string{"--address"}},
+		"a password":      {"http://alice:s3cr3t@127.0.0.1", cli.ExitUsage, []string{"--address"}},
+		"a query":         {"http://127.0.0.1?token=s3cr3t", cli.ExitUsage, []string{"--address"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, out, err := clitest.Execute(t, NewCommand(), "--address", tt.address)
-			if code != tt.code || (err != nil) != (tt.err != nil) {
-				t.Errorf("exit code %d: %v", code, err)
-			}
+			out := clitest.Ends(t, tt.code, NewCommand(), "--address", tt.address)
 			expect.Says(t, out, tt.says...)
-			expect.Says(t, textOf(err), tt.err...)
-			if all := out + textOf(err); strings.ContainsAny(all, "\x1b\x7f") || strings.Contains(all, "s3cr3t") {
-				t.Errorf("a terminal gets %q", all)
+			if strings.ContainsAny(out, "\x1b\x7f") || strings.Contains(out, "s3cr3t") {
+				t.Errorf("a terminal gets %q", out)
 			}
 		})
 	}
-}
-
-func textOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -56,21 +56,13 @@ func TestTryCommand(t *testing.T) {
 			defer server.Close()
 			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 			kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-			if err := clientcmd.WriteToFile(api.Config{
+			expect.NoError(t, clientcmd.WriteToFile(api.Config{
 				CurrentContext: "it",
 				Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: "me"}},
 				Clusters:       map[string]*api.Cluster{"it": {Server: server.URL, CertificateAuthorityData: ca}},
 				AuthInfos:      map[string]*api.AuthInfo{"me": {Token: "secret"}},
-			}, kubeconfig); err != nil {
-				t.Fatal(err)
-			}
-			code, out, err := clitest.Execute(t, NewCommand("listproxy-try/v1"), append([]string{"--kubeconfig", kubeconfig}, test.args...)...)
-			if err != nil {
-				out += err.Error()
-			}
-			if code != test.exit {
-				t.Errorf("exit code %d, want %d: %s", code, test.exit, out)
-			}
+			}, kubeconfig))
+			out := clitest.Ends(t, test.exit, NewCommand("listproxy-try/v1"), append([]string{"--kubeconfig", kubeconfig}, test.args...)...)
 			expect.Says(t, out, test.want...)
 			if strings.Contains(out, "secret") {
 				t.Errorf("it tells the token: %s", out)

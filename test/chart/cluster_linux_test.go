@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -46,14 +45,9 @@ func newCluster(t *testing.T) *cluster {
 // kubectl runs kubectl as the admin, with a text to read, and returns what it prints.
 func (c *cluster) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	args = append([]string{"--kubeconfig", c.cp.KubeconfigPath(controlplane.Admin)}, args...)
-	cmd := exec.CommandContext(t.Context(), c.cp.Binaries().Kubectl, args...) // #nosec G204 -- of the control plane
-	cmd.Stdin = strings.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("kubectl %q: %v\n%s", args[2:], err, out)
-	}
-	return string(out)
+	out, err := c.cp.Kubectl(t.Context(), stdin, args...)
+	expect.NoError(t, err)
+	return out
 }
 
 // namespace makes one in which one of the Pod Security Standards holds.

@@ -128,8 +128,6 @@ func (s *APIServer) Start(ctx context.Context) error {
 	if s.stopped {
 		return errStopped
 	}
-	ctx, cancel := withStartTimeout(ctx)
-	defer cancel()
 	if !s.process.alive() {
 		p, err := startProcess(s.cp.dir, s.name, s.binary, append(s.usualArgs(), s.args...))
 		if err != nil {

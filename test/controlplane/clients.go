@@ -71,43 +71,39 @@ func (cp *ControlPlane) IssueServingCert(names ...string) (cert, key []byte, err
 // KubeconfigPath returns the user's kubeconfig, a file with mode 0600.
 func (cp *ControlPlane) KubeconfigPath(user string) string { return kubeconfigPath(cp.dir, user) }
 
-// Environment is that of a program with a kubeconfig, which knows nothing else of Kubernetes. A home
-// of its own keeps the caller's ~/.kube out, and other control planes' discovery.
+// Environment is that of a program with a kubeconfig, or none, which knows nothing else of Kubernetes and Helm.
+// A home of its own keeps the caller's ~/.kube out, and other control planes' discovery.
 func Environment(kubeconfig, home string) []string {
 	var env []string
 	for _, kv := range os.Environ() {
-		if !strings.HasPrefix(kv, "KUBE") && !strings.HasPrefix(kv, "HOME=") {
+		if !strings.HasPrefix(kv, "KUBE") && !strings.HasPrefix(kv, "HELM_") && !strings.HasPrefix(kv, "HOME=") {
 			env = append(env, kv)
 		}
 	}
 	return append(env, "KUBECONFIG="+kubeconfig, "HOME="+home)
 }
 
-// Kubectl runs the real kubectl as a user and returns its standard output. An error carries
-// the end of its standard error.
-func (cp *ControlPlane) Kubectl(ctx context.Context, user string, args ...string) (string, error) {
-	return cp.kubectl(ctx, user, nil, args...)
-}
-
 // Apply creates what a manifest in YAML says, as [Admin].
 func (cp *ControlPlane) Apply(ctx context.Context, manifest string) error {
-	_, err := cp.kubectl(ctx, Admin, []byte(manifest), "apply", "--validate=false", "-f", "-")
+	_, err := cp.Kubectl(ctx, manifest, "apply", "--validate=false", "-f", "-")
 	return err
 }
 
-func (cp *ControlPlane) kubectl(ctx context.Context, user string, stdin []byte, args ...string) (string, error) {
+// Kubectl runs the real kubectl as [Admin], with a text to read, and returns its standard output. An error
+// carries the end of its standard error.
+func (cp *ControlPlane) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, cp.paths.Kubectl, args...) // #nosec G204 -- the caller's own command
 	cmd.WaitDelay = kubectlWait
 	cmd.Dir = cp.dir
-	cmd.Env = Environment(cp.KubeconfigPath(user), filepath.Join(cp.dir, kubectlHomeFolder))
-	cmd.Stdin = bytes.NewReader(stdin)
+	cmd.Env = Environment(cp.KubeconfigPath(Admin), filepath.Join(cp.dir, kubectlHomeFolder))
+	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return stdout.String(), fmt.Errorf("kubectl as %s: %w: %s", user, err, binaries.Tail(stderr.Bytes()))
+		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", args[0], err, binaries.Tail(stderr.Bytes()))
 	}
 	return stdout.String(), nil
 }

@@ -4,7 +4,7 @@
 //	cp, err := controlplane.Start(ctx, controlplane.Options{})
 //	if err != nil { … }
 //	defer cp.Stop()
-//	out, err := cp.Kubectl(ctx, controlplane.Alice, "get", "pods", "-n", controlplane.TeamA)
+//	out, err := cp.Kubectl(ctx, "", "get", "pods", "-n", controlplane.TeamA)
 //
 // There is no scheduler, controller manager or kubelet: pods stay Pending, nothing is garbage
 // collected, and no controller changes an object behind a test's back.

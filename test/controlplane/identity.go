@@ -2,12 +2,15 @@ package controlplane
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
@@ -15,8 +18,8 @@ const (
 	// identityHook is the check of /readyz that is there if an API server announces itself by a Lease
 	// (the feature APIServerIdentity; k8s.io/kubernetes/pkg/controlplane/apiserver/server.go).
 	identityHook = "poststarthook/start-kube-apiserver-identity-lease-controller"
-	// identityLeases are the Leases of all API servers. Those of one host share one.
-	identityLeases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases?labelSelector=apiserver.kubernetes.io/identity"
+	// identityLabel is that of the Leases of all API servers. Those of one host share one.
+	identityLabel = "apiserver.kubernetes.io/identity"
 	// identityPrefix begins the names of those that API servers made, and no test.
 	identityPrefix = "apiserver-"
 	// identityTimeout is how long an API server may take to announce itself: it tries again after up
@@ -29,7 +32,13 @@ const (
 // cluster by seconds: who looks in between sees an API server come that has been there before. The
 // caller holds s.mu.
 func (s *APIServer) await(ctx context.Context) error {
-	client, err := rest.HTTPClientFor(s.cp.RESTConfig(Admin))
+	config := s.cp.RESTConfig(Admin)
+	config.Host = s.URL()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	typed, err := kubernetes.NewForConfigAndClient(config, client)
 	if err != nil {
 		return err
 	}
@@ -45,8 +54,11 @@ func (s *APIServer) await(ctx context.Context) error {
 	announcing, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
 	err = s.process.await(announcing, s.name+" to announce itself", func(ctx context.Context) error {
-		answer, err := send(ctx, client, http.MethodGet, s.URL()+identityLeases, nil)
-		if err == nil && !announcedSince(answer, s.process.started) {
+		leases, err := typed.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: identityLabel})
+		// The older versions leave the holder of before in it. Their clock is ours.
+		if err == nil && !slices.ContainsFunc(leases.Items, func(l coordinationv1.Lease) bool {
+			return strings.HasPrefix(l.Name, identityPrefix) && l.Spec.RenewTime != nil && !l.Spec.RenewTime.Time.Before(s.process.started)
+		}) {
 			err = errors.New("it has not renewed its Lease")
 		}
 		return err
@@ -55,24 +67,4 @@ func (s *APIServer) await(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// announcedSince says whether, by a list of Leases, an API server has made or renewed its own since
-// it was started. (The older versions leave the holder of before in it. Their clock is ours.)
-func announcedSince(leases []byte, started time.Time) bool {
-	var list struct {
-		Items []struct {
-			Metadata struct{ Name string }
-			Spec     struct{ RenewTime time.Time }
-		}
-	}
-	if json.Unmarshal(leases, &list) != nil {
-		return false
-	}
-	for _, lease := range list.Items {
-		if strings.HasPrefix(lease.Metadata.Name, identityPrefix) && !lease.Spec.RenewTime.Before(started) {
-			return true
-		}
-	}
-	return false
 }

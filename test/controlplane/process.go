@@ -118,6 +118,8 @@ func (p *process) terminate(grace time.Duration) {
 // await polls check until it returns nil. It gives up when ctx ends or the process does, and
 // then says what check said last and how the log ends.
 func (p *process) await(ctx context.Context, what string, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout) // a look may take as long, too
+	defer cancel()
 	err := poll.Try(ctx, startTimeout, pollEvery, what, func() error {
 		if !p.alive() {
 			return poll.Wrong(fmt.Sprintf("%s has ended: %v", p.name, p.exit))

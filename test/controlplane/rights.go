@@ -115,6 +115,6 @@ func (cp *ControlPlane) ApplyDocs(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = cp.kubectl(ctx, Admin, nil, "apply", "-f", filepath.Join(root, "docs", name))
+	_, err = cp.Kubectl(ctx, "", "apply", "-f", filepath.Join(root, "docs", name))
 	return err
 }

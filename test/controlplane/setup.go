@@ -15,14 +15,14 @@ import (
 )
 
 //go:embed setup.yaml
-var setupManifest []byte
+var setupManifest string
 
 // maxAnswer bounds the answers that this package reads for itself.
 const maxAnswer = 1 << 20
 
 // setUp creates namespaces and rights in an empty cluster and waits until they hold.
 func (cp *ControlPlane) setUp(ctx context.Context) error {
-	if _, err := cp.kubectl(ctx, Admin, setupManifest, "create", "--validate=false", "-f", "-"); err != nil {
+	if _, err := cp.Kubectl(ctx, setupManifest, "create", "--validate=false", "-f", "-"); err != nil {
 		return fmt.Errorf("create namespaces and roles: %w", err)
 	}
 	for _, of := range []struct{ what, user, path string }{

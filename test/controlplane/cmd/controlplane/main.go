@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
-	"text/tabwriter"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 )
@@ -41,15 +40,9 @@ func run(ctx context.Context) error {
 // describe prints what runs and how to use it.
 func describe(cp *controlplane.ControlPlane) {
 	fmt.Printf("\nkube-apiserver  %s\netcd            %s\nlogs            %s\n\n", cp.URL(), cp.EtcdURL(), filepath.Join(cp.Dir(), "*.log"))
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "USER\tMAY")
+	fmt.Print("Be one of the users in another terminal, who may:\n\n")
 	for _, u := range controlplane.Users() {
-		_, _ = fmt.Fprintf(table, "%s\t%s\n", u.Name, u.Rights)
-	}
-	_ = table.Flush()
-	fmt.Print("\nBe one of them in another terminal:\n\n")
-	for _, u := range controlplane.Users() {
-		fmt.Printf("  export KUBECONFIG=%s\n", cp.KubeconfigPath(u.Name))
+		fmt.Printf("  # %s\n  export KUBECONFIG=%s\n", u.Rights, cp.KubeconfigPath(u.Name))
 	}
 	fmt.Printf("\nThen, for example:\n\n  %[1]s get namespaces\n  %[1]s run hello --image=hello\n\nCtrl-C stops everything.\n", cp.Binaries().Kubectl)
 }

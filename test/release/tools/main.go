@@ -1,11 +1,12 @@
 // Command image writes the image of a release, for several platforms, as an OCI layout in a .tar
 // file: what the Dockerfile says, made without Docker from the very programs that are in the
-// archives, and the same to the last byte wherever it is made.
+// archives, and the same to the last byte wherever it is made. It runs in the repository's folder.
 package main
 
 import (
 	"archive/tar"
 	"bytes"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -38,7 +39,6 @@ func run(args []string) error {
 	output := flags.String("output", "", "the layout's file")
 	version := flags.String("version", "", "of the release")
 	at := flags.String("time", "", "when it was made, as in RFC 3339")
-	license := flags.String("license", "", "the licence's file")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -46,10 +46,15 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("--time: %w", err)
 	}
-	text, err := os.ReadFile(*license)
+	license, err := os.ReadFile("LICENSE")
 	if err != nil {
-		return fmt.Errorf("--license: %w", err)
+		return err
 	}
+	config, err := read("Dockerfile")
+	if err != nil {
+		return err
+	}
+	config.Labels["org.opencontainers.image.version"] = *version
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arg := range flags.Args() {
 		name, program, ok := strings.Cut(arg, "=")
@@ -61,7 +66,7 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
-		image, err := build(*platform, *version, created, text, content)
+		image, err := build(*platform, config, created, license, content)
 		if err != nil {
 			return err
 		}
@@ -70,8 +75,40 @@ func run(args []string) error {
 	return write(*output, index, created)
 }
 
+// read returns what the last stage of a Dockerfile says of the image, beside its files.
+func read(dockerfile string) (config v1.Config, err error) {
+	text, err := os.ReadFile(dockerfile)
+	_, stage, ok := strings.Cut(string(text), "\nFROM scratch\n")
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: nothing is FROM scratch", dockerfile)
+	}
+	config.ExposedPorts, config.Labels = map[string]struct{}{}, map[string]string{}
+	for line := range strings.Lines(stage) {
+		instruction, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch instruction {
+		case "USER":
+			config.User = rest
+		case "ENTRYPOINT":
+			err = errors.Join(err, json.Unmarshal([]byte(rest), &config.Entrypoint))
+		case "EXPOSE":
+			for port := range strings.FieldsSeq(rest) {
+				config.ExposedPorts[port+"/tcp"] = struct{}{}
+			}
+		case "LABEL":
+			for label := range strings.FieldsSeq(rest) {
+				name, value, _ := strings.Cut(label, "=")
+				config.Labels[name] = value
+			}
+		case "COPY", "#", "":
+		default:
+			err = errors.Join(err, fmt.Errorf("%s: what is %s here?", dockerfile, instruction))
+		}
+	}
+	return config, err
+}
+
 // build makes the image of one platform.
-func build(platform v1.Platform, version string, created time.Time, license, program []byte) (v1.Image, error) {
+func build(platform v1.Platform, says v1.Config, created time.Time, license, program []byte) (v1.Image, error) {
 	var packed bytes.Buffer
 	archive := tar.NewWriter(&packed)
 	if err := errors.Join(archive.AddFS(fstest.MapFS{
@@ -100,14 +137,7 @@ func build(platform v1.Platform, version string, created time.Time, license, pro
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = platform.OS, platform.Architecture, v1.Time{Time: created}
-	config.Config = v1.Config{
-		User: "65532:65532", Entrypoint: []string{"/listproxy"},
-		ExposedPorts: map[string]struct{}{"8443/tcp": {}, "8444/tcp": {}, "8081/tcp": {}},
-		Labels: map[string]string{
-			"org.opencontainers.image.source":   "https://github.com/listproxy/listproxy",
-			"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.version": version,
-		},
-	}
+	config.Config = says
 	return mutate.ConfigFile(image, config)
 }
 

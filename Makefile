@@ -112,7 +112,7 @@ soak: tools build ## Run everything together for a long time, faults too: no wro
 	$(GO) test -count 1 -v -timeout 0 ./test/faults -run '^TestSoak$$' -faults.soak $(or $(DURATION),2m) \
 		-faults.seed $(SEED) -faults.listproxy $(CURDIR)/bin/listproxy
 
-programs: tools ## Run controller-runtime's and Kubernetes' own tests, and the caches of Argo CD and Prometheus, directly and through listproxy, about 45 minutes (PROGRAMS="-run TestControllerRuntime/client")
+programs: tools ## Run controller-runtime's and Kubernetes' own tests, and Argo CD's cache of a cluster, directly and through listproxy, about 45 minutes (PROGRAMS="-run TestControllerRuntime/client")
 	$(GO) test -count 1 -v -timeout 120m ./test/e2e/programs -programs $(PROGRAMS)
 
 mutants: tools ## Break the code in one place at a time: a test must notice each, see test/mutants (MUTANTS=regexp)

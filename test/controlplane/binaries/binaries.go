@@ -71,7 +71,6 @@ func Of(ctx context.Context, log func(string), version string) (Paths, string, e
 const (
 	KubernetesTests = "kubernetes.test"
 	ClusterCache    = "argo-cd-cluster-cache"
-	Discovery       = "prometheus-discovery"
 
 	ControllerRuntimeModule = "test/e2e/programs/controller-runtime"
 
@@ -109,7 +108,6 @@ func Tool(ctx context.Context, log func(string), name string) (string, error) {
 		},
 		"test/e2e/programs/kubernetes":   {{name: KubernetesTests, pkg: ".", module: kubernetes, test: true}},
 		"test/e2e/programs/clustercache": {{name: ClusterCache, pkg: ".", module: "github.com/argoproj/argo-cd/gitops-engine"}},
-		"test/e2e/programs/discovery":    {{name: Discovery, pkg: ".", module: prometheus}},
 		ControllerRuntimeModule:          {testsOf("client"), testsOf("cache"), testsOf("manager")},
 	} {
 		if i := slices.IndexFunc(tools, func(t tool) bool { return t.name == name }); i >= 0 {

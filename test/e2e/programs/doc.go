@@ -5,10 +5,9 @@
 //     Kubernetes' end-to-end tests that need no nodes, against an empty cluster each time, with
 //     both switches on (or off: -programs.switches=false). Tests that pass directly must pass
 //     through listproxy. (There is no controller manager and no node, so some fail in both ways.)
-//   - Programs that follow a cluster: the cluster cache of Argo CD and Prometheus' discovery in
-//     Kubernetes, with both switches on and off. While objects are created, changed and deleted,
-//     they must know the same as the same program that asks kube-apiserver, and what kube-apiserver
-//     has.
+//   - Argo CD's cache of a cluster, with both switches on and off. While objects are created,
+//     changed and deleted, it must know the same as one that asks kube-apiserver, and what
+//     kube-apiserver has.
 //
 // LISTPROXY_TEST_KUBERNETES=1.37.2 chooses another kube-apiserver; the programs stay the same.
 //

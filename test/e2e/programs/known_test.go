@@ -80,31 +80,33 @@ func (k *knower) agrees(t *testing.T, with *knower) {
 	}
 }
 
-// finder finds what should be known of some objects and is not, and what is known too much.
-type finder func(objects []unstructured.Unstructured, facts []string) string
-
-// knows waits until a program knows some objects, and returns how many facts it knows.
-func (k *knower) knows(t *testing.T, objects []unstructured.Unstructured, missing finder) (facts int) {
+// knows waits until a program knows these objects, each at its revision, and no others.
+func (k *knower) knows(t *testing.T, objects []unstructured.Unstructured) {
 	t.Helper()
-	var lacks string
-	if !poll.Came(t, patience, func() bool {
-		known := k.known(t)
-		facts, lacks = len(known), missing(objects, known)
-		return lacks == ""
-	}) {
-		t.Fatalf("%s: not known: %s", k.name, lacks)
+	var want []string
+	for _, o := range objects {
+		gvk := o.GroupVersionKind()
+		want = append(want, fmt.Sprintf("%s/%s/%s/%s %s %s", gvk.Group, gvk.Kind, o.GetNamespace(), o.GetName(), o.GetUID(), o.GetResourceVersion()))
 	}
-	return facts
+	slices.Sort(want)
+	var diff string
+	if !poll.Came(t, patience, func() bool {
+		diff = cmp.Diff(want, slices.DeleteFunc(k.known(t), func(fact string) bool {
+			return !strings.Contains(fact, namePrefix) || strings.Contains(fact, " is below ")
+		}))
+		return diff == ""
+	}) {
+		t.Fatalf("-objects +%s:\n%s", k.name, diff)
+	}
 }
 
-// follow lets a program follow a cluster that changes, straight and through listproxy with both
-// switches off and on, and compares what it knows. Lists says whether lists of it come from memory
-// with both off, as docs/compatibility.md has it.
-func follow(t *testing.T, tool string, lists bool, missing finder) {
+// TestClusterCache lets the cache of a cluster that Argo CD keeps follow one that changes, straight and
+// through listproxy with both switches off and on, and compares what it knows.
+func TestClusterCache(t *testing.T) {
 	if !*wanted {
 		t.Skip("make programs runs it")
 	}
-	binary, err := binaries.Tool(t.Context(), harness.Log, tool)
+	binary, err := binaries.Tool(t.Context(), harness.Log, binaries.ClusterCache)
 	expect.NoError(t, err)
 	plane := suite{}.start(t)
 	admin := plane.RESTConfig(controlplane.Admin)
@@ -117,7 +119,7 @@ func follow(t *testing.T, tool string, lists bool, missing finder) {
 	var through []*knower
 	for name, p := range map[string]*harness.Proxy{"through listproxy": off, "with both switches": on} {
 		first := newKnower(t, name, binary, p.RESTConfig(admin))
-		straight.knows(t, load.list(t), missing)
+		straight.knows(t, load.list(t))
 		first.agrees(t, straight)
 		first.stop()
 		through = append(through, newKnower(t, name, binary, p.RESTConfig(admin)))
@@ -127,19 +129,19 @@ func follow(t *testing.T, tool string, lists bool, missing finder) {
 			load.change(t, turn)
 		}
 		objects := load.list(t)
-		facts := straight.knows(t, objects, missing)
+		straight.knows(t, objects)
 		for _, k := range through {
 			k.agrees(t, straight)
 		}
-		t.Logf("kube-apiserver %s, turn %d: %d objects, %d facts, the same on all sides", plane.Version(), turn, len(objects), facts)
+		t.Logf("kube-apiserver %s, turn %d: %d objects, the same on all sides", plane.Version(), turn, len(objects))
 	}
 	for _, k := range append(through, straight) {
 		k.stop()
 	}
-	n, ended := fromMemory(t, off)
-	t.Logf("from memory: %.0f lists", n)
-	if (n > 0) != lists || ended > 0 {
-		t.Errorf("from memory, with both switches off: %.0f lists, %.0f watches", n, ended)
+	lists, watches := fromMemory(t, off)
+	t.Logf("from memory, with both switches off: %.0f lists", lists)
+	if lists == 0 || watches > 0 {
+		t.Errorf("from memory, with both switches off: %.0f lists, %.0f watches", lists, watches)
 	}
 	poll.Until(t, patience, "lists and watches have come from memory", func() bool {
 		lists, watches := fromMemory(t, on)
@@ -149,62 +151,4 @@ func follow(t *testing.T, tool string, lists bool, missing finder) {
 		t.Logf("from memory, with both switches: %.0f lists, %.0f watches", lists, watches)
 		return true
 	})
-}
-
-// TestClusterCache runs the cache of a cluster that Argo CD keeps: what it knows of each object is
-// the object's own revision.
-func TestClusterCache(t *testing.T) {
-	follow(t, binaries.ClusterCache, true, func(objects []unstructured.Unstructured, facts []string) string {
-		for _, o := range objects {
-			gvk := o.GroupVersionKind()
-			fact := fmt.Sprintf("%s/%s/%s/%s %s %s", gvk.Group, gvk.Kind, o.GetNamespace(), o.GetName(), o.GetUID(), o.GetResourceVersion())
-			if !slices.Contains(facts, fact) {
-				return fact
-			}
-		}
-		return gone(objects, facts, func(fact string) bool { return !strings.Contains(fact, " is below ") })
-	})
-}
-
-// TestDiscovery runs Prometheus' discovery of targets in Kubernetes, in each role: what it knows of
-// each object has the object's label of the turn.
-func TestDiscovery(t *testing.T) {
-	follow(t, binaries.Discovery, false, func(objects []unstructured.Unstructured, facts []string) string {
-		var found []unstructured.Unstructured
-		for _, o := range objects {
-			role := strings.ToLower(o.GetKind())
-			if !slices.Contains([]string{"node", "pod", "service", "endpointslice", "ingress"}, role) {
-				continue
-			}
-			found = append(found, o)
-			source := role + "/" + o.GetNamespace() + "/" + o.GetName()
-			switch role {
-			case "service":
-				source = strings.Replace(source, role, "svc", 1)
-			case "node":
-				source = role + "/" + o.GetName()
-			}
-			label := fmt.Sprintf("%q:%q", "__meta_kubernetes_"+role+"_label_turn", o.GetLabels()["turn"])
-			if !slices.ContainsFunc(facts, func(fact string) bool {
-				return strings.HasPrefix(fact, role+" "+source+" ") && strings.Contains(fact, label)
-			}) {
-				return source + " with " + label
-			}
-		}
-		return gone(found, facts, func(string) bool { return true })
-	})
-}
-
-// gone finds facts of objects that are not there any more: there are more than objects.
-func gone(objects []unstructured.Unstructured, facts []string, counts func(fact string) bool) string {
-	var own []string
-	for _, fact := range facts {
-		if name, _, _ := strings.Cut(fact, " {"); strings.Contains(name, namePrefix) && counts(fact) {
-			own = append(own, fact)
-		}
-	}
-	if len(own) == len(objects) {
-		return ""
-	}
-	return fmt.Sprintf("that of %d things only %d are left:\n%s", len(own), len(objects), strings.Join(own, "\n"))
 }

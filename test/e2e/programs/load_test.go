@@ -71,22 +71,8 @@ spec:
 	{resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, owner: 3, object: `
 apiVersion: v1
 kind: Pod
-spec: {nodeName: {{.Name}}, containers: [{name: main, image: example.com/main, ports: [{containerPort: 80, name: http}]}]}
+spec: {nodeName: {{.Name}}, containers: [{name: main, image: example.com/main}]}
 status: {phase: Running, podIP: 10.1.{{.Turn}}.{{.Index}}, podIPs: [{ip: 10.1.{{.Turn}}.{{.Index}}}]}`},
-	{resource: schema.GroupVersionResource{Version: "v1", Resource: "services"}, owner: -1, object: `
-apiVersion: v1
-kind: Service
-spec: {selector: {app: web}, ports: [{port: 80, name: http}]}`},
-	{resource: schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}, owner: 5, object: `
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-addressType: IPv4
-ports: [{name: http, port: 80}]
-endpoints: [{addresses: [10.1.{{.Turn}}.{{.Index}}], targetRef: {kind: Pod, name: "{{.Name}}", namespace: "{{.Namespace}}"}}]`},
-	{resource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}, owner: -1, object: `
-apiVersion: networking.k8s.io/v1
-kind: Ingress
-spec: {rules: [{host: "turn-{{.Turn}}.example.com", http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: x, port: {number: 80}}}}]}}]}`},
 	{resource: schema.GroupVersionResource{Group: "programs.listproxy.test", Version: "v1", Resource: "things"}, owner: -1, from: 1, object: `
 apiVersion: programs.listproxy.test/v1
 kind: Thing
@@ -169,11 +155,7 @@ func (l load) change(t *testing.T, turn int) {
 			for index := turn; index < turn+each; index++ {
 				name := namePrefix + strconv.Itoa(index)
 				var text bytes.Buffer
-				if err := tmpl.Execute(&text, map[string]any{
-					"Turn": turn, "Index": index, "Name": name, "Namespace": space,
-				}); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, tmpl.Execute(&text, map[string]any{"Turn": turn, "Index": index, "Name": name}))
 				_, _ = fmt.Fprintf(&text, "\nmetadata: {name: %s, namespace: %q, labels: {followed: it, turn: %q}}\n", name, space, strconv.Itoa(turn))
 				var owners []any
 				if k.owner >= 0 {

@@ -44,6 +44,7 @@ func TestSpanOfAList(t *testing.T) {
 	o, ended := traced(sdktrace.AlwaysSample())
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes", nil)
 	r.Header.Set("Traceparent", proxytest.CallersTrace)
+	var told string // the upstream
 	observe(o, r, func(s *Record) {
 		for _, step := range []string{SpanReview, SpanSnapshot} {
 			_, span := Step(s.request.Context(), step)
@@ -53,6 +54,13 @@ func TestSpanOfAList(t *testing.T) {
 			policy.Any, "")
 		s.Serving(Served{Representation: media.JSON, Revision: 42, Items: 3, Bytes: 5})
 		_, _ = s.answer.Write([]byte("12345"))
+		forward, end := s.Forwarding(sender(func(r *http.Request) (*http.Response, error) {
+			told = r.Header.Get("Traceparent")
+			return &http.Response{StatusCode: http.StatusOK}, nil
+		}))
+		_, err := forward.RoundTrip(s.request)
+		expect.NoError(t, err)
+		end()
 	})
 	spans := ended()
 	request := proxytest.SpanNamed(t, spans, "GET pods")
@@ -68,11 +76,12 @@ func TestSpanOfAList(t *testing.T) {
 	}, attributesOf(request)); diff != "" {
 		t.Errorf("attributes (-want +got):\n%s", diff)
 	}
-	for _, step := range []string{SpanReview, SpanSnapshot} {
+	for _, step := range []string{SpanReview, SpanSnapshot, SpanForward} {
 		if parent := proxytest.SpanNamed(t, spans, step).Parent.SpanID(); parent != request.SpanContext.SpanID() {
 			t.Errorf("%s is below %v", step, parent)
 		}
 	}
+	expect.Says(t, told, proxytest.SpanNamed(t, spans, SpanForward).SpanContext.SpanID().String()+"-01")
 }
 
 // TestQuestionsAboutCallers: each is counted by its purpose, and is below the request that first asked for it, of

@@ -217,7 +217,7 @@ func groups() map[string]map[string][]attack {
 	return map[string]map[string][]attack{http1: one, http2: two}
 }
 
-// TestAttacks runs the table, and then asks the API server, and the way to it, what they saw.
+// TestAttacks runs the table, and then asks the API server what it saw.
 func TestAttacks(t *testing.T) {
 	warm(t)
 	// The group ends when its parallel tests have.
@@ -236,7 +236,6 @@ func TestAttacks(t *testing.T) {
 		}
 	})
 	t.Run("audit", testAudit)
-	t.Run("wiretap", testWiretap)
 }
 
 // warm waits until what is attacked is in memory.

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -17,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -25,7 +23,6 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
-	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/workload"
@@ -33,20 +30,16 @@ import (
 
 const (
 	// Where the callers come from. Linux has all of 127.0.0.0/8 without being told.
-	otherAddress = "127.0.0.10"
-	crowdAddress = "127.0.0.20"
+	otherAddress, crowdAddress = "127.0.0.10", "127.0.0.20"
 
 	// crowdPatience ends a wait; no test passes because of it, and nothing depends on how fast the
 	// machine is.
 	crowdPatience = 5 * time.Minute
+	// givenUp is when a request is given up at once: long before its review would have ended.
+	givenUp = 20 * time.Millisecond
 	// crowdPlaces and crowdBytes are listproxy's bounds, of which one caller may have half.
 	crowdPlaces = 200
 	crowdBytes  = 2 << 20
-	// unread is how many answers of one attack nobody reads.
-	unread = 80
-
-	// madeUpPrefix begins the tokens that nobody has given out.
-	madeUpPrefix = "made-up-"
 
 	shopPods = "/api/v1/namespaces/shop/pods"
 	watching = "?watch=true&allowWatchBookmarks=true&resourceVersion="
@@ -55,76 +48,54 @@ const (
 	somePods = "&labelSelector=bench.listproxy.io%2Fhundredth%20in%20(1,2,3,4,5,6,7,8,9,10)"
 )
 
-// crowdPods are what is listed.
-var crowdPods = workload.Pods{Nodes: 50}
-
 // crowdRig is what all cases of TestCrowding share: a control plane of their own, as it is by
 // default, and a listproxy that has pods in memory.
 type crowdRig struct {
-	proxy *harness.Proxy
-	slow  atomic.Pointer[slowReviews]
-
-	worker string    // the other caller's token
-	bare   string    // of an account without rights
-	greedy [2]string // of one account
+	proxy                *harness.Proxy
+	worker, bare, greedy string // tokens: the other caller's, of an account without rights, and of one that wants all
+	followed             string // the pod that the other caller changes and follows
 }
 
-// slowReviews says whose reviews get no answer, and until when. So whether they take others' places
-// does not depend on how fast the machine is.
-type slowReviews struct {
-	of    string // what their tokens begin with
-	until context.Context
+// A crowdAttack is many requests at a time, of which nobody reads the answers. Where each is given up at
+// once, the next one follows it.
+type crowdAttack struct {
+	name    string
+	atOnce  int
+	givenUp bool
+	request func(i int) (token, target string)
 }
 
-// A crowdAttack attacks until its context ends, and returns how much of it has begun. It calls ready when
-// all of it is in place.
-type crowdAttack func(ctx context.Context, r *crowdRig, ready func()) (begun int64)
+func (r *crowdRig) attacks() []crowdAttack {
+	stay := func(target string) func(int) (string, string) {
+		return func(int) (string, string) { return r.greedy, target }
+	}
+	return []crowdAttack{
+		{"made-up tokens", 10, true, func(int) (string, string) { return "made-up-" + rand.Text(), shopPods + "?resourceVersion=0" + fewPods }},
+		{"no rights", 10, true, func(i int) (string, string) { // no review can be shared
+			return r.bare, fmt.Sprintf("/api/v1/namespaces/nowhere-%d/pods?resourceVersion=0&labelSelector=n%%3D%d", i%97, i)
+		}},
+		{"streams given up", 10, true, func(i int) (string, string) { // from the past, the future, and nowhere
+			revisions := []string{"0", "0", "1", "1000000", "-1", "9223372036854775807", "18446744073709551616"}
+			return r.greedy, shopPods + watching + revisions[i%len(revisions)] + fewPods
+		}},
+		{"streams", crowdPlaces * 5 / 4, false, stay(shopPods + watching + "0" + fewPods)},
+		{"lists", 80, false, stay(shopPods + "?resourceVersion=0" + somePods)},
+		{"wide events", 80, false, stay(shopPods + watching + "0&fieldSelector=metadata.name%3D" + r.followed)},
+		{"streaming lists", 80, false, stay("/api/v1/pods?resourceVersion=0&" + ask.StreamingList)},
+	}
+}
 
 // TestCrowding lets one caller try to crowd out another: all that the other caller asks for meanwhile
 // must come, and from memory what listproxy keeps. Of the attack nothing stays.
 func TestCrowding(t *testing.T) {
 	harness.Long(t)
 	r := newCrowdRig(t)
-	for _, c := range []struct {
-		name   string
-		slow   string
-		attack crowdAttack
-	}{
-		{"made-up tokens", madeUpPrefix, storm(func(int) (string, string) {
-			return madeUpPrefix + rand.Text(), shopPods + "?resourceVersion=0" + fewPods
-		})},
-		{"no rights", r.bare, storm(func(i int) (string, string) { // no review can be shared
-			return r.bare, fmt.Sprintf("/api/v1/namespaces/nowhere-%d/pods?resourceVersion=0&labelSelector=n%%3D%d", i%97, i)
-		})},
-		{"streams given up", "", storm(func(i int) (string, string) { // from the past, the future, and nowhere
-			revisions := []string{"0", "0", "1", "1000000", "-1", "9223372036854775807", "18446744073709551616"}
-			return r.greedy[0], shopPods + watching + revisions[i%len(revisions)] + fewPods
-		})},
-		{"streams that stay", "", streams(crowdPlaces*5/4, shopPods+watching+"0"+fewPods, true)},
-		{"lists that nobody reads", "", streams(unread, shopPods+"?resourceVersion=0"+somePods, false)},
-		{"wide events that nobody reads", "", streams(unread, shopPods+watching+"0&fieldSelector=metadata.name%3D"+followed(), false)},
-		{"streaming lists that nobody reads", "", streams(unread, "/api/v1/pods?resourceVersion=0&"+ask.StreamingList, false)},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	for _, a := range r.attacks() {
+		t.Run(a.name, func(t *testing.T) {
 			goroutines, descriptors := r.metric(t, "go_goroutines"), r.metric(t, "process_open_fds")
-			attacking, stop := context.WithCancel(t.Context())
-			defer stop()
-			if c.slow != "" {
-				r.slow.Store(&slowReviews{c.slow, attacking})
-			}
-			ready, begun := make(chan struct{}), make(chan int64, 1)
-			go func() { begun <- c.attack(attacking, r, func() { close(ready) }) }()
-			select {
-			case <-ready:
-			case <-time.After(crowdPatience):
-				t.Fatal("the attack does not begin")
-			}
+			stop := r.begin(t, a)
 			r.work(t)
 			stop()
-			if <-begun == 0 {
-				t.Error("there was no attack")
-			}
-			r.slow.Store(nil)
 			const spare = 40 // connections to kube-apiserver that idle for a while, and the like
 			poll.Until(t, crowdPatience, "what the attack took is given back", func() bool {
 				return r.metric(t, "go_goroutines") <= goroutines+spare && r.metric(t, "process_open_fds") <= descriptors+spare
@@ -135,33 +106,19 @@ func TestCrowding(t *testing.T) {
 
 func newCrowdRig(t *testing.T) *crowdRig {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), crowdPatience)
-	defer cancel()
-	plane, r := harness.RunControlPlane(t, controlplane.Options{}), &crowdRig{}
-	expect.NoError(t, workload.Fill(ctx, plane, crowdPods, 300, func(int) {}))
-	for token, account := range map[*string]string{&r.worker: "worker", &r.bare: "bare", &r.greedy[0]: "greedy", &r.greedy[1]: "greedy"} {
+	plane, made := harness.RunControlPlane(t, controlplane.Options{}), workload.Pods{Nodes: 50}
+	r := &crowdRig{followed: made.Pod(0, "shop").Name}
+	expect.NoError(t, workload.Fill(t.Context(), plane, made, 300, func(int) {}))
+	for account, token := range map[string]*string{"worker": &r.worker, "bare": &r.bare, "greedy": &r.greedy} {
 		var err error
-		*token, err = plane.CreateServiceAccountToken(ctx, controlplane.TeamA, account)
+		*token, err = plane.CreateServiceAccountToken(t.Context(), controlplane.TeamA, account)
 		expect.NoError(t, err)
 	}
-	expect.NoError(t, plane.GrantAll(ctx, controlplane.Grant{
+	expect.NoError(t, plane.GrantAll(t.Context(), controlplane.Grant{
 		To: []string{"team-a/worker", "team-a/greedy"}, Rules: []rbacv1.PolicyRule{controlplane.Rule("get,list,watch,patch", "", "pods")},
 	}))
-	upstream := hop.Run(t, plane.URL(), plane.CA())
-	upstream.OnRequest(func(_ http.ResponseWriter, req *http.Request) bool {
-		slow := r.slow.Load()
-		if slow == nil || !strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews") ||
-			!strings.HasPrefix(req.Header.Get("Authorization"), "Bearer "+slow.of) {
-			return false
-		}
-		select {
-		case <-req.Context().Done():
-		case <-slow.until.Done():
-		}
-		return true
-	})
 	r.proxy = harness.RunProxy(t, harness.ProxyOptions{
-		Upstream: upstream.RESTConfig(plane.RESTConfig(controlplane.Feed)),
+		Upstream: plane.RESTConfig(controlplane.Feed),
 		// Without the log of requests, which is kept in memory here. The self-check asks on its own
 		// account.
 		Args: []string{
@@ -169,10 +126,10 @@ func newCrowdRig(t *testing.T) *crowdRig {
 			"--max-long-running-requests", strconv.Itoa(crowdPlaces), "--max-inflight-bytes", strconv.Itoa(crowdBytes),
 		},
 	})
-	for _, token := range []string{r.worker, r.greedy[0], r.greedy[1]} {
+	for _, token := range []string{r.worker, r.greedy} {
 		c := r.caller(otherAddress, token)
 		poll.Until(t, crowdPatience, "pods come from memory", func() bool {
-			a, err := c.Get(ctx, "/api/v1/pods?limit=1&resourceVersion=0")
+			a, err := c.Get(t.Context(), "/api/v1/pods?limit=1&resourceVersion=0")
 			return err == nil && a.FromMemory()
 		})
 		c.HTTP.CloseIdleConnections()
@@ -180,17 +137,17 @@ func newCrowdRig(t *testing.T) *crowdRig {
 	return r
 }
 
-// caller asks listproxy over HTTP/2, by connections of its own, from an address.
+// caller asks listproxy over HTTP/2, by connections of its own, from an address. What it does not read
+// fills no window.
 func (r *crowdRig) caller(address, token string) *ask.Client {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(r.proxy.CA())
-	return &ask.Client{
-		Base: r.proxy.URL(), Header: http.Header{"Authorization": {"Bearer " + token}},
-		HTTP: &http.Client{Transport: &http.Transport{
-			DialContext:     (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext,
-			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, CurvePreferences: cheapCurves}, ForceAttemptHTTP2: true,
-		}},
+	transport := &http.Transport{
+		DialContext:     (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, CurvePreferences: cheapCurves}, ForceAttemptHTTP2: true,
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 1},
 	}
+	return &ask.Client{Base: r.proxy.URL(), Header: http.Header{"Authorization": {"Bearer " + token}}, HTTP: &http.Client{Transport: transport}}
 }
 
 // metric is a figure of listproxy's.
@@ -201,12 +158,53 @@ func (r *crowdRig) metric(t *testing.T, name string) float64 {
 	return sum
 }
 
-// followed is the pod that the other caller changes and follows.
-func followed() string { return crowdPods.Pod(0, "shop").Name }
+// begin attacks until stop is called. It returns when all of the attack is in place.
+func (r *crowdRig) begin(t *testing.T, a crowdAttack) (stop func()) {
+	t.Helper()
+	const connections = 4
+	var clients [connections]*ask.Client
+	for i := range clients {
+		clients[i] = r.caller(crowdAddress, "")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var tried, answered atomic.Int64
+	var all sync.WaitGroup
+	for who := range a.atOnce {
+		all.Go(func() {
+			for i := who; ctx.Err() == nil; i += a.atOnce {
+				one, end := ctx, func() {}
+				if a.givenUp {
+					one, end = context.WithTimeout(ctx, givenUp)
+				}
+				token, target := a.request(i)
+				res, err := clients[who%connections].With("Authorization", "Bearer "+token).Open(one, http.MethodGet, target, nil)
+				if err == nil && res.StatusCode == http.StatusOK {
+					answered.Add(1)
+				}
+				tried.Add(1)
+				<-one.Done()
+				if end(); err == nil {
+					_ = res.Body.Close()
+				}
+			}
+		})
+	}
+	poll.Until(t, crowdPatience, "the attack is in place", func() bool { return tried.Load() >= int64(a.atOnce) })
+	return func() {
+		cancel()
+		all.Wait()
+		for _, c := range clients {
+			c.HTTP.CloseIdleConnections()
+		}
+		if !a.givenUp && answered.Load() == 0 {
+			t.Error("there was no attack")
+		}
+	}
+}
 
-// work is what the other caller does beside an attack. It lists, over new connections too, always with
-// another selector, so that each list needs a review, as those of a caller who begins to work do. It
-// opens watches. And it follows a pod that it writes, with a wide annotation.
+// work is what the other caller does beside an attack. It lists, always with another selector, so that
+// each list needs a review, as those of a caller who begins to work do. It opens watches. And it follows a
+// pod that it writes, with a wide annotation.
 func (r *crowdRig) work(t *testing.T) {
 	t.Helper()
 	const rounds, wide = 15, 64 << 10
@@ -214,51 +212,34 @@ func (r *crowdRig) work(t *testing.T) {
 	defer cancel()
 	worker := r.caller(otherAddress, r.worker)
 	defer worker.HTTP.CloseIdleConnections()
+	worker.HTTP.Transport.(*http.Transport).HTTP2 = nil // it reads
 	asked, forwarded := 0, 0
-	served := func(code int, header http.Header) {
+	open := func(target string) *http.Response {
 		t.Helper()
-		if asked++; code != http.StatusOK {
-			t.Errorf("the other caller gets %d", code)
+		res, err := worker.Open(ctx, http.MethodGet, target, nil)
+		expect.NoError(t, err)
+		if asked++; res.StatusCode != http.StatusOK {
+			t.Errorf("the other caller gets %d", res.StatusCode)
 		}
-		if !ask.FromMemory(header) {
+		if !ask.FromMemory(res.Header) {
 			forwarded++
-			t.Logf("forwarded: %s", header.Get("Cache-Status"))
+			t.Logf("forwarded: %s", res.Header.Get("Cache-Status"))
 		}
-	}
-	list := func(c *ask.Client) {
-		t.Helper()
-		var hundredths []string
-		for i := range 10 { // about thirty pods
-			hundredths = append(hundredths, strconv.Itoa((asked+i)%100))
-		}
-		selector := workload.HundredthLabel + " in (" + strings.Join(hundredths, ",") + "),other!=" + rand.Text()
-		a, err := c.Get(ctx, shopPods+"?resourceVersion=0&labelSelector="+url.QueryEscape(selector))
-		expect.NoError(t, err)
-		served(a.Code, a.Header)
-	}
-	watch := func(query string) *http.Response {
-		t.Helper()
-		res, err := worker.Open(ctx, http.MethodGet, shopPods+watching+"0"+query, nil)
-		expect.NoError(t, err)
-		served(res.StatusCode, res.Header)
 		return res
 	}
-	following := watch("&fieldSelector=metadata.name%3D" + followed())
+	following := open(shopPods + watching + "0&fieldSelector=metadata.name%3D" + r.followed)
 	defer func() { _ = following.Body.Close() }()
 	told := events.NewReader(following.Body, ask.JSON)
-	for round := range rounds {
-		list(worker)
-		if round%10 == 0 {
-			anew := r.caller(otherAddress, r.worker)
-			list(anew)
-			anew.HTTP.CloseIdleConnections()
+	for range rounds {
+		selector := workload.HundredthLabel + " in (1,2,3,4,5,6,7,8,9,10),other!=" + rand.Text()
+		for _, query := range []string{"?resourceVersion=0&labelSelector=" + url.QueryEscape(selector), watching + "0" + fewPods} {
+			res := open(shopPods + query)
+			_, err := res.Body.Read(make([]byte, 1))
+			expect.NoError(t, err)
+			_ = res.Body.Close()
 		}
-		res := watch(fewPods)
-		_, err := res.Body.Read(make([]byte, 1))
-		expect.NoError(t, err)
-		_ = res.Body.Close()
 		stamp := rand.Text() + strings.Repeat("x", wide)
-		_, err = worker.Do(ctx, http.MethodPatch, shopPods+"/"+followed(), kinds.Touch(stamp))
+		_, err := worker.Do(ctx, http.MethodPatch, shopPods+"/"+r.followed, kinds.Touch(stamp))
 		expect.NoError(t, err)
 		for event := (events.Event{}); event.Meta.Annotations["touched"] != stamp; {
 			event, err = told.Next()
@@ -267,75 +248,5 @@ func (r *crowdRig) work(t *testing.T) {
 	}
 	if forwarded > max(1, asked/20) { // a review can fail by itself on a machine that stands still
 		t.Errorf("of what the other caller asked for %d of %d were forwarded", forwarded, asked)
-	}
-}
-
-// storm sends lists or watches of this token and target, each of which is given up at once: long
-// before its review would have ended.
-func storm(request func(i int) (token, target string)) crowdAttack {
-	const aSecond, connections, atOnce, givenUp = 300, 4, 100, 20 * time.Millisecond
-	return func(ctx context.Context, r *crowdRig, ready func()) (begun int64) {
-		var clients []*ask.Client
-		for range connections {
-			c := r.caller(crowdAddress, "")
-			defer c.HTTP.CloseIdleConnections()
-			clients = append(clients, c)
-		}
-		ready()
-		var all errgroup.Group
-		all.SetLimit(atOnce)
-		for i := range poll.Ticks(ctx, time.Second/aSecond) {
-			begun++
-			token, target := request(i)
-			all.Go(func() error {
-				one, cancel := context.WithTimeout(ctx, givenUp)
-				defer cancel()
-				_, _ = clients[i%connections].With("Authorization", "Bearer "+token).Get(one, target)
-				return nil
-			})
-		}
-		_ = all.Wait()
-		return begun
-	}
-}
-
-// streams opens so many with both tokens, and reads what comes; or reads nothing, and has windows of one
-// byte. It is ready when each has a header.
-func streams(count int, target string, read bool) crowdAttack {
-	return func(ctx context.Context, r *crowdRig, ready func()) int64 {
-		const connections = 4
-		var begun atomic.Int64
-		var clients []*ask.Client
-		for i := range connections {
-			c := r.caller(crowdAddress, r.greedy[i%2])
-			defer c.HTTP.CloseIdleConnections()
-			if !read {
-				c.HTTP.Transport.(*http.Transport).HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: 1}
-			}
-			clients = append(clients, c)
-		}
-		var placed, all sync.WaitGroup
-		for i := range count {
-			placed.Add(1)
-			all.Go(func() {
-				res, err := clients[i%connections].Open(ctx, http.MethodGet, target, nil)
-				placed.Done()
-				if err != nil {
-					return
-				}
-				defer func() { _ = res.Body.Close() }()
-				if res.StatusCode == http.StatusOK {
-					begun.Add(1)
-				}
-				if read {
-					_, _ = io.Copy(io.Discard, res.Body)
-				}
-				<-ctx.Done()
-			})
-		}
-		placed.Wait()
-		ready()
-		all.Wait()
-		return begun.Load()
 	}
 }

@@ -21,8 +21,6 @@
 //   - The API server's audit log has the same for both: who asked, impersonating whom, with which
 //     verb, for what, with what result. It has neither requests that were answered from memory nor
 //     those that were refused, and no other request that might have been smuggled in.
-//   - Headers that neither the answers nor the audit log would show are not there: between listproxy
-//     and the API server is a [wiretap].
 //   - Only users who may list them get a byte of a marker that is in objects of another namespace,
 //     and in an object beside the one that may be listed by name.
 //   - Whom the API server does not accept learns nothing of the cluster, of the policy and of memory
@@ -44,12 +42,14 @@
 // # Crowding out
 //
 // TestCrowding (Linux only: it needs all of 127.0.0.0/8) has a control plane of its own, and callers
-// who ask for more than their share: with made-up tokens, without rights, with streams that stay, that
-// are given up at once, or that nobody reads. During each attack another caller works, from another
-// address: it lists, watches, writes, and follows what it wrote. It must get everything that it asks
-// for, from memory, with every event. Nothing depends on how fast something is. Afterwards the numbers
-// of goroutines and descriptors must go back to what they were. Unit tests and test/faults cover
-// bodies that trickle, long headers, answers with a window of 0, and chains of certificates; that
-// strangers, whose connections kube-apiserver ends (UnauthenticatedHTTP2DOSMitigation), share none with
-// others is held by the tests of package proxy/forward, too.
+// who ask for more than their share: with made-up tokens, without rights, with streams that are given up
+// at once, or with what nobody reads. During each attack another caller works, from another address: it
+// lists, watches, writes, and follows what it wrote. It must get everything that it asks for, from memory,
+// with every event. Nothing depends on how fast something is. Afterwards the numbers of goroutines and
+// descriptors must go back to what they were. Unit tests and test/faults cover reviews that get no answer,
+// bodies that trickle, long headers, answers with a window of 0, and chains of certificates.
+//
+// That headers which neither the answers nor the audit log would show do not arrive, FuzzForward of
+// package proxy/forward holds; and that strangers, whose connections kube-apiserver ends
+// (UnauthenticatedHTTP2DOSMitigation), share none with others, the tests of that package, too.
 package attacks

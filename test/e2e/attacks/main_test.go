@@ -34,8 +34,6 @@ var (
 	marker = "marker-" + rand.Text()
 	// logins are what users show, by their names.
 	logins = map[string]login{}
-	// tap is on listproxy's way to the API server.
-	tap *wiretap
 	// direct is the API server, and via listproxy.
 	direct, via door
 )
@@ -78,13 +76,8 @@ func setUp(s *harness.Suite) error {
 	if err := errors.Join(furnish(s.Context()), furnishCertificates(s.Context())); err != nil {
 		return err
 	}
-	if tap, err = newWiretap(cp); err != nil {
-		return err
-	}
-	upstream := cp.RESTConfig(controlplane.Feed)
-	upstream.Host = tap.URL()
 	running, err := s.Proxy(harness.ProxyOptions{
-		Upstream: upstream, Args: []string{"--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath()},
+		Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath()},
 	})
 	if err != nil {
 		return err

@@ -63,16 +63,6 @@ func (cp *ControlPlane) EtcdRevision(ctx context.Context) (int64, error) {
 	return decoded.Header.Revision, err
 }
 
-// CompactEtcd compacts etcd at its current revision: every older state is gone from it. See
-// [ControlPlane.CompactEtcdAt].
-func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
-	revision, err := cp.EtcdRevision(ctx)
-	if err != nil {
-		return err
-	}
-	return cp.CompactEtcdAt(ctx, revision)
-}
-
 // CompactEtcdAt compacts etcd at a revision, physically, as an API server does it: it also
 // writes down the revision where API servers look for it, which takes one revision more.
 // kube-apiserver looks every 15 seconds; until then it may answer lists at an older exact

@@ -45,9 +45,9 @@ func (t Token) Encode() string {
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// SameToken reports whether two tokens go on at the same place. A page that kube-apiserver read
+// sameToken reports whether two tokens go on at the same place. A page that kube-apiserver read
 // from etcd has a token without the leading slash in start; nothing else may differ.
-func SameToken(a, b string) bool {
+func sameToken(a, b string) bool {
 	ta, errA := DecodeToken(a)
 	tb, errB := DecodeToken(b)
 	if errA != nil || errB != nil {
@@ -60,7 +60,7 @@ func SameToken(a, b string) bool {
 // SameButToken reports whether two lists differ only in how they write one and the same token.
 func SameButToken(a, b []byte) bool {
 	ta, tb, ok := tokensOfSame(a, b)
-	return ok && ta != "" && SameToken(ta, tb)
+	return ok && ta != "" && sameToken(ta, tb)
 }
 
 // OnlyTokenMissing reports whether the list a differs from the list b only in that it has no token,

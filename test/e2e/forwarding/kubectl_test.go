@@ -205,6 +205,7 @@ func through(t *testing.T, name, own string, p *harness.Proxy, way ...string) ku
 // namespace each: with a token and without switches; and with both switches, through a tunnel, with
 // a certificate, where listproxy's account has the rights that docs/ give it.
 func TestKubectl(t *testing.T) {
+	t.Parallel()
 	token, certificate := cp.KubeconfigPath(controlplane.Admin), filepath.Join(t.TempDir(), "certificate")
 	expect.NoError(t, harness.WriteKubeconfig(certificate, cp.CertConfig(controlplane.Admin)))
 	on := harness.RunProxy(t, harness.ProxyOptions{

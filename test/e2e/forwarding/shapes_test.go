@@ -174,11 +174,15 @@ func shapes() []shape {
 // for the newest state and for watches and without. Whoever answers, the answer is the API server's
 // own.
 func TestShapes(t *testing.T) {
+	t.Parallel()
 	on := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true,
 		Args: []string{"--consistent-lists=always", "--watches", "--history-window", longWindow, "--eager", "configmaps"},
 	})
-	ways := [][]way{{via, tunnel}, {on.RESTConfig, on.TunnelConfig}}
+	ways := [][]way{{via}, {on.RESTConfig}}
+	if !testing.Short() {
+		ways = [][]way{{via, tunnel}, {on.RESTConfig, on.TunnelConfig}}
+	}
 	ns := newNamespace(t)
 	path := "/api/v1/namespaces/" + ns + "/configmaps"
 	for _, of := range ways {

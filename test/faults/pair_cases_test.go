@@ -90,10 +90,7 @@ func pairCases() []faultCase {
 			slow := hop.Run(s, s.servers[1].URL(), s.plane.CA())
 			late := func() time.Duration { return 100*time.Millisecond + rand.N(900*time.Millisecond) }
 			slow.OnDelay(func(*http.Request) time.Duration { return late() })
-			slow.OnBody(func(r *http.Request, body []byte) []byte {
-				poll.Pause(r.Context(), late())
-				return body
-			})
+			slow.OnAnswer(func(resp *http.Response) { poll.Pause(resp.Request.Context(), late()) })
 			s.own.CAData = slices.Concat(s.own.CAData, slow.CA())
 			s.door.Add(address(slow))
 		},

@@ -42,12 +42,22 @@ type Hop struct {
 
 	gate Gate // shut while frozen
 
-	mu        sync.Mutex
-	intercept func(w http.ResponseWriter, r *http.Request) bool
-	line      func(r *http.Request, line []byte) ([]byte, error)
-	body      func(r *http.Request, body []byte) []byte
-	delay     func(r *http.Request) time.Duration
-	answered  func(resp *http.Response)
+	intercept hook[func(w http.ResponseWriter, r *http.Request) bool]
+	line      hook[func(r *http.Request, line []byte) ([]byte, error)]
+	delay     hook[func(r *http.Request) time.Duration]
+	answered  hook[func(resp *http.Response)]
+}
+
+// hook is a function that may be changed at any time; nil at first.
+type hook[F any] struct{ f atomic.Pointer[F] }
+
+func (h *hook[F]) set(f F) { h.f.Store(&f) }
+
+func (h *hook[F]) get() (f F) {
+	if set := h.f.Load(); set != nil {
+		f = *set
+	}
+	return f
 }
 
 // Start starts a hop before the upstream, whose certificate ca signed.
@@ -121,43 +131,19 @@ func (h *Hop) Close() {
 }
 
 // OnRequest sets what sees each request first; if it returns true, it has answered. nil: none.
-func (h *Hop) OnRequest(f func(w http.ResponseWriter, r *http.Request) bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.intercept = f
-}
+func (h *Hop) OnRequest(f func(w http.ResponseWriter, r *http.Request) bool) { h.intercept.set(f) }
 
 // OnLine sets what sees each line (with its newline; each frame, of a protobuf watch) of a watch
 // from the upstream, and says what goes on: other bytes, nothing (nil), or an end (ErrCut; any
 // other error ends it cleanly). nil: none.
-func (h *Hop) OnLine(f func(r *http.Request, line []byte) ([]byte, error)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.line = f
-}
-
-// OnBody sets what sees each whole body that is not a watch (only plain ones: the hop asks the
-// upstream for no compression then), and may change it. nil: none.
-func (h *Hop) OnBody(f func(r *http.Request, body []byte) []byte) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.body = f
-}
+func (h *Hop) OnLine(f func(r *http.Request, line []byte) ([]byte, error)) { h.line.set(f) }
 
 // OnDelay sets how much later than it came each event of a watch from the upstream goes on. Events
 // of one watch keep their order. nil: none.
-func (h *Hop) OnDelay(f func(r *http.Request) time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.delay = f
-}
+func (h *Hop) OnDelay(f func(r *http.Request) time.Duration) { h.delay.set(f) }
 
-// OnAnswer sets what sees the head of each answer from the upstream. nil: none.
-func (h *Hop) OnAnswer(f func(resp *http.Response)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.answered = f
-}
+// OnAnswer sets what sees the head of each answer from the upstream, before it goes on. nil: none.
+func (h *Hop) OnAnswer(f func(resp *http.Response)) { h.answered.set(f) }
 
 // Freeze holds back everything, both what comes in and what goes on, until Thaw. Connections
 // stay open: the other side just hears nothing.
@@ -185,14 +171,8 @@ func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.gate.Pass(r.Context()) != nil {
 		return
 	}
-	h.mu.Lock()
-	intercept, body := h.intercept, h.body
-	h.mu.Unlock()
-	if intercept != nil && intercept(w, r) {
+	if intercept := h.intercept.get(); intercept != nil && intercept(w, r) {
 		return
-	}
-	if body != nil {
-		r.Header.Del("Accept-Encoding")
 	}
 	if err := keepBody(r); err != nil {
 		panic(http.ErrAbortHandler)
@@ -218,42 +198,24 @@ func keepBody(r *http.Request) error {
 
 func (h *Hop) modify(resp *http.Response) error {
 	r := resp.Request
-	h.mu.Lock()
-	change, answered := h.body, h.answered
-	h.mu.Unlock()
-	if answered != nil {
+	if answered := h.answered.get(); answered != nil { //nolint:bodyclose // no answer, but what looks at one
 		answered(resp)
 	}
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode != http.StatusOK || r.URL.Query().Get("watch") == "" {
 		return nil
 	}
-	if r.URL.Query().Get("watch") != "" {
-		pr, pw := io.Pipe()
-		from := resp.Body
-		var in io.Reader = from
-		var out io.Writer = pw
-		if resp.Header.Get("Content-Encoding") == "gzip" {
-			in, out = events.Unzip(from), zipping{pw}
-		}
-		go h.pass(r, events.NewReader(in, resp.Header.Get("Content-Type")), pw, out)
-		resp.Body = struct {
-			io.Reader
-			io.Closer
-		}{pr, closer{pr, from}}
-		return nil
+	pr, pw := io.Pipe()
+	from := resp.Body
+	var in io.Reader = from
+	var out io.Writer = pw
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		in, out = events.Unzip(from), zipping{pw}
 	}
-	if change == nil {
-		return nil
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return err
-	}
-	_ = resp.Body.Close()
-	body = change(r, body)
-	resp.Body = io.NopCloser(bytes.NewReader(body))
-	resp.ContentLength = int64(len(body))
-	resp.Header.Set("Content-Length", fmt.Sprint(len(body)))
+	go h.pass(r, events.NewReader(in, resp.Header.Get("Content-Type")), pw, out)
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{pr, closer{pr, from}}
 	return nil
 }
 
@@ -272,11 +234,8 @@ func (h *Hop) read(r *http.Request, from *events.Reader) <-chan event {
 		defer close(read)
 		for {
 			line, err := from.Frame()
-			h.mu.Lock()
-			delay := h.delay
-			h.mu.Unlock()
 			e := event{line: line, err: err, due: time.Now()}
-			if delay != nil {
+			if delay := h.delay.get(); delay != nil {
 				e.due = e.due.Add(delay(r))
 			}
 			select {
@@ -306,10 +265,7 @@ func (h *Hop) pass(r *http.Request, from *events.Reader, to *io.PipeWriter, out 
 			_ = to.CloseWithError(err)
 			return
 		}
-		h.mu.Lock()
-		change := h.line
-		h.mu.Unlock()
-		if change != nil {
+		if change := h.line.get(); change != nil {
 			if line, err = change(r, line); err != nil {
 				if !errors.Is(err, ErrCut) {
 					err = io.EOF

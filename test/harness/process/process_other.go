@@ -25,6 +25,3 @@ func CPU(pid int) (time.Duration, error) {
 
 // Memory is not known here.
 func Memory(int) (now, peak int64, err error) { return 0, 0, errLinux }
-
-// ResetPeak is not possible here.
-func ResetPeak(int) error { return errLinux }

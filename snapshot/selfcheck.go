@@ -90,16 +90,20 @@ func (c *Collections) check(r *running) {
 	ctx, cancel := context.WithTimeout(c.ctx, checkTimeout)
 	defer cancel()
 	rev, next, err := c.compare(ctx, r, c.checks.Next(r.resource))
-	c.conclude(r, rev, next, err)
-}
-
-// conclude takes in the result of a check at a revision: the next one begins at next.
-func (c *Collections) conclude(r *running, rev uint64, next checks.Place, err error) {
 	if c.ctx.Err() != nil {
 		return
 	}
+	pause := c.conclude(r, rev, next, err)
+	if isMismatch(err) {
+		c.restart(r, pause)
+	}
+}
+
+// conclude takes in the result of a check at a revision: the next one begins at next. It returns for how long
+// nothing is to be kept after a mismatch.
+func (c *Collections) conclude(r *running, rev uint64, next checks.Place, err error) (pause time.Duration) {
 	log := c.config.Log.With("collection", r.resource.String(), "revision", rev)
-	note := func(result checks.Result) (pause time.Duration) {
+	note := func(result checks.Result) time.Duration {
 		return c.checks.Note(r.resource, result, rev, next, time.Now(), unlikelyRetry)
 	}
 	switch {
@@ -107,13 +111,13 @@ func (c *Collections) conclude(r *running, rev uint64, next checks.Place, err er
 		note(checks.Agrees)
 		log.Debug("self-check: agrees")
 	case isMismatch(err):
-		pause := note(checks.Mismatch)
+		pause = note(checks.Mismatch)
 		log.Error("self-check: what is kept is not what the upstream says, it is dropped", "error", err)
-		c.restart(r, pause)
 	default:
 		note(checks.Inconclusive)
 		log.Info("self-check: no verdict", "error", err)
 	}
+	return pause
 }
 
 // restart drops a collection for ever and starts another in its place, if it may be started now.

@@ -39,6 +39,13 @@ func TestVerify(t *testing.T) {
 			happens: func(_ *checked, c *Collection) { corrupt(c, isMissing) },
 			loads:   1, within: Skew, dropped: true,
 		},
+		"another state, again within the hour": {
+			happens: func(all *checked, c *Collection) {
+				all.collections.checks.Note(widgets, checks.Mismatch, 1, checks.Place{}, time.Now(), unlikelyRetry)
+				corrupt(c, isMissing)
+			},
+			loads: 1, within: Skew, dropped: true,
+		},
 		"gone, then there": {
 			happens: func(c *checked, _ *Collection) {
 				gone := times(1, http.StatusGone, "")

@@ -73,14 +73,14 @@ func TestNewTraces(t *testing.T) {
 	}
 }
 
-// TestSent: a span is sent to where the environment says, over gRPC or with http/protobuf.
-func TestSent(t *testing.T) {
+// TestSentOverHTTP: with http/protobuf a span is sent by POST, to where the environment says. (TestTraces in
+// test/e2e/operators has it sent over gRPC, which is the default.)
+func TestSentOverHTTP(t *testing.T) {
 	for name, tt := range map[string]struct {
 		env  map[string]string // with URL for that of the collector
 		path string
 	}{
-		"by default": {map[string]string{envEndpoint: "URL"}, "/opentelemetry.proto.collector.trace.v1.TraceService/Export"},
-		"for all":    {map[string]string{envEndpoint: "URL", envProtocol: protocolHTTP}, "/v1/traces"},
+		"for all": {map[string]string{envEndpoint: "URL", envProtocol: protocolHTTP}, "/v1/traces"},
 		"what is for traces is the stronger": {map[string]string{
 			envEndpoint: "http://127.0.0.1:1", envTracesEndpoint: "URL/here", envProtocol: protocolGRPC, envTracesProtocol: protocolHTTP,
 		}, "/here"},
@@ -88,19 +88,7 @@ func TestSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clearOTEL(t)
 			sent := make(chan string, 10)
-			collector := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				sent <- r.Method + " " + r.URL.Path
-				if r.ProtoMajor == 2 { // gRPC, for which an answer is a message, here an empty one, and a trailer
-					w.Header().Set("Content-Type", "application/grpc")
-					w.Header().Set("Trailer", "Grpc-Status")
-					_, _ = w.Write(make([]byte, 5))
-					w.Header().Set("Grpc-Status", "0")
-				}
-			}))
-			collector.Config.Protocols = &http.Protocols{}
-			collector.Config.Protocols.SetHTTP1(true)
-			collector.Config.Protocols.SetUnencryptedHTTP2(true)
-			collector.Start()
+			collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sent <- r.Method + " " + r.URL.Path }))
 			defer collector.Close()
 			for name, value := range tt.env {
 				t.Setenv(name, strings.Replace(value, "URL", collector.URL, 1))

@@ -87,7 +87,7 @@ func checkParse(t *testing.T, r *http.Request) {
 		return
 	}
 	checkPretty(t, r, got)
-	checkWithUpstream(t, got.Options, decide(got.Options))
+	checkWithUpstream(t, got.Options)
 }
 
 // FuzzParse mutates the target and the headers by themselves: of most mutations of whole requests nothing

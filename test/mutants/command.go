@@ -14,9 +14,6 @@ import (
 // command is what follows "go test": a package, and flags.
 type command string
 
-// isSuite says that the tests run listproxy as a process.
-func (c command) isSuite() bool { return strings.HasPrefix(string(c), "./test/") }
-
 // verdict is what a command said.
 type verdict int
 
@@ -32,8 +29,6 @@ type result struct {
 	verdict verdict
 	why     string
 }
-
-func (r result) String() string { return r.why }
 
 // timeout is longer than the tests of any command take.
 const timeout = "3m"
@@ -59,14 +54,12 @@ func judge(out []byte, err error) result {
 	for line := range bytes.Lines(out) {
 		var event struct{ Action, Test, Output string }
 		if json.Unmarshal(line, &event) != nil {
-			said.Write(line)
-			continue
+			event.Output = string(line)
 		}
+		said.WriteString(event.Output)
 		switch event.Action {
 		case "build-fail":
 			return result{unusable, "DOES NOT COMPILE:\n" + said.String()}
-		case "build-output", "output":
-			said.WriteString(event.Output)
 		case "pass":
 			ran = ran || event.Test != ""
 		case "fail":

@@ -79,7 +79,7 @@ func (t *trial) tryAll(ctx context.Context, mutants []mutant) {
 	command := mutants[0].command
 	if r := command.run(ctx, t.root, ""); r.verdict != passed {
 		for _, m := range mutants {
-			t.report(m, fmt.Sprintf("NOT TRIED, without it go test %s: %s", command, r), false)
+			t.report(m, fmt.Sprintf("NOT TRIED, without it go test %s: %s", command, r.why), false)
 		}
 		return
 	}
@@ -94,11 +94,11 @@ func (t *trial) tryAll(ctx context.Context, mutants []mutant) {
 		took := time.Since(begun).Round(100 * time.Millisecond)
 		switch r.verdict {
 		case failed:
-			t.report(m, fmt.Sprintf("killed in %v by %s", took, r), true)
+			t.report(m, fmt.Sprintf("killed in %v by %s", took, r.why), true)
 		case passed:
 			t.report(m, fmt.Sprintf("SURVIVED go test %s in %v: %s", command, took, m.sentence), false)
 		case unusable:
-			t.report(m, r.String(), false)
+			t.report(m, r.why, false)
 		}
 	}
 }

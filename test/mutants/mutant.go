@@ -31,9 +31,9 @@ const folder = "test/mutants"
 // The first part of the code must be in its file exactly once.
 type mutant struct {
 	name string
-	// sentence says what is untrue then, breaks which laws, rules or lines of the promise say so.
+	// sentence says what is untrue then. (What follows breaks: are the laws, rules or lines of the promise that
+	// say so.)
 	sentence string
-	breaks   []string
 	command  command
 	// file is the one that is changed; in it, before becomes after.
 	file          string
@@ -70,7 +70,7 @@ func readAll(root string, only *regexp.Regexp) ([]mutant, error) {
 	return all, errors.Join(append(wrong, err)...)
 }
 
-var form = regexp.MustCompile(`(?s)^([^\n]+)\nbreaks: ([^\n]+)\nrun: ([^\n]+)\n\n-- (\S+) --\n(.+\n)-- mutant --\n(.*)$`)
+var form = regexp.MustCompile(`(?s)^([^\n]+)\nbreaks: [^\n]+\nrun: ([^\n]+)\n\n-- (\S+) --\n(.+\n)-- mutant --\n(.*)$`)
 
 func parse(text string) (mutant, error) {
 	part := form.FindStringSubmatch(text)
@@ -78,8 +78,8 @@ func parse(text string) (mutant, error) {
 		return mutant{}, errors.New("a mutant has a sentence, breaks:, run:, a blank line, -- file -- and -- mutant --")
 	}
 	return mutant{
-		sentence: part[1], breaks: strings.Split(part[2], ", "), command: command(part[3]),
-		file: part[4], before: []byte(part[5]), after: []byte(part[6]),
+		sentence: part[1], command: command(part[2]),
+		file: part[3], before: []byte(part[4]), after: []byte(part[5]),
 	}, nil
 }
 
@@ -118,7 +118,7 @@ func byCommand(mutants []mutant) (suites, others <-chan []mutant) {
 	}
 	s, o := make(chan []mutant, len(groups)), make(chan []mutant, len(groups))
 	for _, c := range slices.Sorted(maps.Keys(groups)) {
-		if c.isSuite() {
+		if strings.HasPrefix(string(c), "./test/") {
 			s <- groups[c]
 		} else {
 			o <- groups[c]

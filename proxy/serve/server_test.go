@@ -57,10 +57,15 @@ func TestBoundsOfHeaders(t *testing.T) {
 	}
 }
 
-// TestIdleClientsGo, and greedy ones wait. (TestStoppedClient in package proxy/forward has that nothing else has a
-// limit.)
-func TestIdleClientsGo(t *testing.T) {
+// TestServerHasNoTimeLimitOnAnswers: only who is idle or greedy has limits.
+func TestServerHasNoTimeLimitOnAnswers(t *testing.T) {
 	server := New(http.NotFoundHandler(), nil, proxytest.DiscardLog())
+	if server.WriteTimeout != 0 || server.ReadTimeout != 0 {
+		t.Error("watches and uploads would be cut off")
+	}
+	if server.HTTP2.SendPingTimeout != 0 || server.HTTP2.WriteByteTimeout != 0 {
+		t.Error("the streams of a client that is stopped for a while would be cut off")
+	}
 	if server.ReadHeaderTimeout == 0 || server.IdleTimeout == 0 || server.HTTP2.MaxConcurrentStreams == 0 {
 		t.Error("an idle or greedy client would be kept for ever")
 	}
@@ -75,9 +80,10 @@ func TestServerErrorLog(t *testing.T) {
 	expect.Same(t, want, records.Above(slog.LevelDebug))
 }
 
-// TestDrainCutsConnections: where no handler runs, a request that is still coming in is cut, too. No request was;
-// but the end was not clean. What has not come for long is none. The ends of watches are spread over a quarter
-// of the time there is, over five seconds at most.
+// TestDrainCutsConnections: a request that is still coming in when the time is over is cut with its connection.
+// No handler has seen it, so it is not counted as cut, but the end was not clean. If its rest has not come for
+// long, it is not waited for, and the end is clean. The ends of watches are spread over a quarter of the time
+// there is, over five seconds at most.
 func TestDrainCutsConnections(t *testing.T) {
 	for _, tt := range []struct {
 		timeout, spread time.Duration

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -438,13 +439,7 @@ func (w *follower) take(line string) bool {
 		form = forms[0]
 	}
 	pasts := w.pasts(revision)
-	w.past = pasts[0]
-	for _, past := range pasts {
-		if w.first > 0 && w.isRight(line, past, found[1], revision, form) {
-			w.past = past
-			break
-		}
-	}
+	w.past = pasts[max(0, slices.IndexFunc(pasts, func(past int) bool { return w.isNext(line, past, found[1], revision, form) }))]
 	if w.memory {
 		w.judgeForms(w.String(), forms)
 		if !w.plane.AllowedSince(w.user, time.Now().Add(-modelReviewed)) {
@@ -470,11 +465,10 @@ func (w *follower) take(line string) bool {
 		w.at = revision
 		return true
 	}
-	events := w.plane.Unseen(w.past, inmemory.Widgets, w.at, revision, w.Select)
-	if len(events) != 1 || events[0].Write(inmemory.Widgets, form) != line {
-		right := make([]string, len(events))
-		for i, ev := range events {
-			right[i] = ev.Write(inmemory.Widgets, form)
+	if !w.isNext(line, w.past, found[1], revision, form) {
+		var right []string
+		for _, ev := range w.plane.Unseen(w.past, inmemory.Widgets, w.at, revision, w.Select) {
+			right = append(right, ev.Write(inmemory.Widgets, form))
 		}
 		w.wrong("%v: told %s, right would be %q", w, line, right)
 		return false
@@ -486,9 +480,9 @@ func (w *follower) take(line string) bool {
 	return true
 }
 
-// pasts are those in which a client may be told of a revision, the likeliest first. If all that it was told
-// is in the past of now, too, it is that one. Until listproxy must know that etcd was restored, it may still
-// be the past before, up to its end.
+// pasts are those in which a client may be told of a revision, the likeliest first. If the past of now has
+// everything that the client was told, it is that one. Until listproxy must know that etcd was restored, a
+// watch whose beginning was told may also go on in the past before, up to its end.
 func (w *follower) pasts(revision int64) []int {
 	now := w.plane.Pasts() - 1
 	if !w.plane.SameUpTo(inmemory.Widgets, w.past, now, w.at) {
@@ -497,15 +491,15 @@ func (w *follower) pasts(revision int64) []int {
 	w.mu.Lock()
 	restored := w.restored
 	w.mu.Unlock()
-	if before := now - 1; before >= 0 && (restored.IsZero() || time.Since(restored) < modelBound) &&
+	if before := now - 1; w.first > 0 && before >= 0 && (restored.IsZero() || time.Since(restored) < modelBound) &&
 		revision <= w.plane.Head(before) && w.plane.SameUpTo(inmemory.Widgets, before, now, w.at) {
 		return []int{now, before}
 	}
 	return []int{now}
 }
 
-// isRight says whether a line is what comes next in a past.
-func (w *follower) isRight(line string, past int, kind string, revision int64, form inmemory.Form) bool {
+// isNext says whether a line is what comes next in a past.
+func (w *follower) isNext(line string, past int, kind string, revision int64, form inmemory.Form) bool {
 	events := w.plane.Unseen(past, inmemory.Widgets, w.at, revision, w.Select)
 	if kind == "BOOKMARK" {
 		return len(events) == 0

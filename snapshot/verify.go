@@ -191,7 +191,7 @@ func (c *Collections) endVerification(r *running, since time.Time, revision uint
 		log.Debug("not verified yet", "error", err)
 	case differs && !wrong.onlyBytes:
 		c.conclude(r, revision, c.checks.Next(r.resource), err)
-		c.restart(r, 0) // each time that etcd is restored it may be so, and what is loaded now is right
+		c.restart(r, 0) // without a pause: etcd may have been restored, and what is loaded now is right
 	default:
 		log.Info("the API servers write it differently now, or it could not be verified: it is loaded anew", "error", err)
 		r.loadAnew()

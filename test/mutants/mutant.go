@@ -31,8 +31,8 @@ const folder = "test/mutants"
 // The first part of the code must be in its file exactly once.
 type mutant struct {
 	name string
-	// sentence says what is untrue then. (What follows breaks: are the laws, rules or lines of the promise that
-	// say so.)
+	// sentence says what is untrue then. (The line "breaks:" is for readers: which laws, rules or lines of the
+	// promise say so.)
 	sentence string
 	command  command
 	// file is the one that is changed; in it, before becomes after.

@@ -49,7 +49,7 @@
 // descriptors must go back to what they were. Unit tests and test/faults cover reviews that get no answer,
 // bodies that trickle, long headers, answers with a window of 0, and chains of certificates.
 //
-// That headers which neither the answers nor the audit log would show do not arrive, FuzzForward of
-// package proxy/forward holds; and that strangers, whose connections kube-apiserver ends
-// (UnauthenticatedHTTP2DOSMitigation), share none with others, the tests of that package, too.
+// Some headers are seen neither in an answer nor in the audit log: FuzzForward of package proxy/forward
+// shows that the API server does not get them. Other tests of that package show that strangers, whose
+// connections kube-apiserver ends (UnauthenticatedHTTP2DOSMitigation), share none with others.
 package attacks

@@ -15,11 +15,14 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestIdentify: who a caller is, by certificate or by token.
+// TestIdentify: who a caller is, by certificate or by token. X-Remote-* headers never count, and a certificate
+// does not without a CA.
 func TestIdentify(t *testing.T) {
 	clients, others := proxytest.NewCA(t), proxytest.NewCA(t)
 	alice := clients.Issue(t, pkix.Name{CommonName: "alice", Organization: []string{"team-a", "team-b"}}, nil)
 	identifier, err := New(Config{ClientCA: clients.Options})
+	expect.NoError(t, err)
+	tokensOnly, err := New(Config{})
 	expect.NoError(t, err)
 	says := func(pairs ...string) http.Header {
 		h := http.Header{}
@@ -31,8 +34,10 @@ func TestIdentify(t *testing.T) {
 	for name, test := range map[string]struct {
 		certificate *x509.Certificate
 		header      http.Header
+		withoutCA   bool
 		user        string // who is impersonated: name, groups; or ""
-		token       bool   // the caller is its Authorization header
+		token       bool   // the caller brings a token
+		other       bool   // or another credential in its Authorization header
 		code        int    // of the refusal, or 0
 	}{
 		"nothing":                               {},
@@ -41,7 +46,7 @@ func TestIdentify(t *testing.T) {
 		"the same twice":                        {header: says("Authorization", "Bearer t", "Authorization", "Bearer t")},
 		"an empty one and a token":              {header: says("Authorization", "", "Authorization", "Bearer t")},
 		"an empty one":                          {header: says("Authorization", "")},
-		"no token":                              {header: says("Authorization", "Basic eA=="), token: true},
+		"no token":                              {header: says("Authorization", "Basic eA=="), other: true},
 		"a word behind":                         {header: says("Authorization", "Bearer a b")},
 		"a space behind":                        {header: says("Authorization", "Bearer a ")},
 		"a space that Unicode has":              {header: says("Authorization", "Bearer a\u00a0")},
@@ -66,6 +71,7 @@ func TestIdentify(t *testing.T) {
 		"a name with a line end":                {certificate: clients.Issue(t, pkix.Name{CommonName: "a\r\nImpersonate-Group: system:masters"}, nil), code: 403},
 		"a group with a line end":               {certificate: clients.Issue(t, pkix.Name{CommonName: "a", Organization: []string{"b\nc"}}, nil), code: 403},
 		"an empty group":                        {certificate: clients.Issue(t, pkix.Name{CommonName: "a", Organization: []string{""}}, nil), code: 403},
+		"a certificate without a CA":            {certificate: alice, withoutCA: true},
 		"headers without a certificate":         {header: says("X-Remote-User", "bob", "x-remote-extra-a", "b")},
 		"headers and a token":                   {header: says("X-Remote-User", "bob", "Authorization", "Bearer t"), token: true},
 	} {
@@ -77,7 +83,11 @@ func TestIdentify(t *testing.T) {
 			if test.certificate != nil {
 				r.TLS.PeerCertificates = []*x509.Certificate{test.certificate}
 			}
-			id, refusal := identifier.Authenticate(r)
+			by := identifier
+			if test.withoutCA {
+				by = tokensOnly
+			}
+			id, refusal := by.Authenticate(r)
 			code := 0
 			if refusal != nil {
 				code = refusal.Code
@@ -92,26 +102,9 @@ func TestIdentify(t *testing.T) {
 			if impersonated != test.user {
 				t.Errorf("impersonated is %q, not %q", impersonated, test.user)
 			}
-			expect.Same(t, test.token, id.authorization != nil)
-			if got := id.Known(); got != (test.token || test.user != "") {
-				t.Errorf("known: %t", got)
-			}
+			expect.Same(t, []bool{test.token, test.token || test.other, test.token || test.other || test.user != ""},
+				[]bool{id.BringsToken(), id.authorization != nil, id.Known()})
 		})
-	}
-}
-
-// TestNoCertificatesWithoutCA: by default a certificate means nothing, and X-Remote-* headers never do
-// ([forward.Forwarder] removes them).
-func TestNoCertificatesWithoutCA(t *testing.T) {
-	ca := proxytest.NewCA(t)
-	r := &http.Request{
-		Header: http.Header{"X-Remote-User": {"root"}},
-		TLS:    &tls.ConnectionState{PeerCertificates: []*x509.Certificate{ca.Issue(t, pkix.Name{CommonName: "alice"}, nil)}},
-	}
-	tokensOnly, err := New(Config{})
-	expect.NoError(t, err)
-	if id, refusal := tokensOnly.Authenticate(r); id.Known() || refusal != nil {
-		t.Errorf("known: %t, refused: %v", id.Known(), refusal)
 	}
 }
 

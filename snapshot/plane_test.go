@@ -18,20 +18,15 @@ import (
 // release is what the API servers of the tests are of.
 const release = "v1.36.0"
 
-var (
-	// widgets is the resource that a control plane in memory serves.
-	widgets = Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
-		Namespaced:           true, Representation: media.JSON,
-	}
-	// others is another resource, which nobody follows.
-	others = inmemory.Kind{Path: "/elsewhere"}
-)
+// widgets is the resource that a control plane in memory serves.
+var widgets = Resource{
+	GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
+	Namespaced:           true, Representation: media.JSON,
+}
 
 // plane is a control plane in memory with one API server, and the way there.
 type plane struct {
 	*inmemory.ControlPlane
-	server *inmemory.Server
 	http.RoundTripper
 }
 
@@ -39,22 +34,22 @@ type plane struct {
 func newPlane(t *testing.T) *plane {
 	t.Helper()
 	p := &plane{ControlPlane: inmemory.New(t)}
-	p.server = p.AddServer(release)
-	p.server.Start(release)
+	server := p.AddServer(release)
+	server.Start(release)
 	client, err := rest.HTTPClientFor(p.Config())
 	expect.NoError(t, err)
 	p.RoundTripper = client.Transport
 	t.Cleanup(func() {
-		p.server.Stop()
+		server.Stop()
 		time.Sleep(time.Hour) // what is on its way ends
 	})
 	return p
 }
 
 // list is a state as the API server writes it.
-func (p *plane) list(past int, revision uint64) string {
+func (p *plane) list(revision uint64) string {
 	form := inmemory.Form{Definition: 1, Release: release}
-	return p.WriteList(past, inmemory.Widgets, int64(revision), inmemory.List{}, func(int) inmemory.Form { return form }) // #nosec G115 -- it was none
+	return p.WriteList(0, inmemory.Widgets, int64(revision), inmemory.List{}, func(int) inmemory.Form { return form }) // #nosec G115 -- it was none
 }
 
 // written is a state as listproxy writes it.

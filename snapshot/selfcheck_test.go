@@ -123,7 +123,7 @@ func (c *checked) expectRight(t *testing.T) {
 	if absence != reason.None {
 		t.Fatalf("nothing is given: %q; log:\n%s", absence, c.log)
 	}
-	expect.Same(t, c.list(0, s.Revision), written(s))
+	expect.Same(t, c.list(s.Revision), written(s))
 }
 
 // await lets time pass until so many checks have ended.
@@ -330,7 +330,7 @@ func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 			if r.Header.Get("Accept") != media.JSONType {
 				return 0, ""
 			}
-			return http.StatusOK, strings.Replace(c.list(0, uint64(c.Revision())), "value", "other", 1) // #nosec G115 -- it was none
+			return http.StatusOK, strings.Replace(c.list(uint64(c.Revision())), "value", "other", 1) // #nosec G115 -- it was none
 		})
 		c.await(t, 1)
 		if _, absence := c.use(t).Latest(t.Context(), 0); absence != reason.None || c.loaded() != 2 {

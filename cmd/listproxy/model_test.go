@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,11 +16,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/proxy/serve"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -618,10 +621,14 @@ func (m *model) step() {
 			pause(time.Minute)
 		}
 	case 10:
-		m.note("much is written")
+		m.note("much is written, and asked for")
+		var asking sync.WaitGroup
 		for range 50 {
 			m.write()
+			asking.Go(func() { m.ask(m.t.Context(), asked{user: "alice", semantics: "MostRecent"}, "") })
+			pause(500 * time.Millisecond)
 		}
+		asking.Wait()
 	}
 	pause(4 * time.Minute)
 }
@@ -653,9 +660,70 @@ func (m *model) restore() {
 	m.note("etcd was restored from %d to %d, and is at %d", head, to, m.plane.Revision())
 }
 
+// slowly is the way to the API servers on which what listproxy itself asks of widgets takes its time: the
+// request, the answer and each line of it. Until all is well, some answers are lost, and some cut off.
+type slowly struct {
+	http.RoundTripper
+	well *atomic.Bool
+}
+
+// chance happens once in so many times, but never when all is well.
+func (s slowly) chance(of int) bool { return !s.well.Load() && rand.IntN(of) == 0 }
+
+// lag is how long something is on its way. Sometimes it stands still.
+func (s slowly) lag() time.Duration {
+	if s.chance(30) {
+		return rand.N(3 * time.Second)
+	}
+	return rand.N(40 * time.Millisecond)
+}
+
+// WrappedRoundTripper is for client-go.
+func (s slowly) WrappedRoundTripper() http.RoundTripper { return s.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (s slowly) RoundTrip(r *http.Request) (*http.Response, error) {
+	user, ctx := r.Header.Get("Authorization"), r.Context()
+	if !strings.HasSuffix(r.URL.Path, "/widgets") || user == "Bearer alice" || user == "Bearer carol" {
+		return s.RoundTripper.RoundTrip(r)
+	}
+	if !clock.Sleep(ctx, s.lag()) {
+		return nil, ctx.Err()
+	}
+	res, err := s.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if !clock.Sleep(ctx, s.lag()) || s.chance(40) {
+		_ = res.Body.Close()
+		return nil, cmp.Or(ctx.Err(), io.ErrUnexpectedEOF)
+	}
+	body, late := io.Pipe()
+	from := res.Body
+	go func() {
+		defer func() { _ = from.Close() }()
+		for in := bufio.NewReader(from); ; {
+			line, err := in.ReadString('\n')
+			if line != "" {
+				clock.Sleep(ctx, s.lag())
+				_, _ = io.WriteString(late, line) // or nobody reads it any more
+			}
+			if err == nil && s.chance(40) {
+				err = io.ErrUnexpectedEOF
+			}
+			if err != nil {
+				_ = late.CloseWithError(err)
+				return
+			}
+		}
+	}()
+	res.Body = body
+	return res, nil
+}
+
 // TestModel runs listproxy, whole, between clients and a control plane in memory, while servers end, lag,
-// hang, refuse and are replaced, etcd is restored, definitions and rights change. Each list and each event
-// from memory is held against all that ever happened.
+// hang, refuse and are replaced, answers are late, lost or cut off, etcd is restored, definitions and rights
+// change. Each list and each event from memory is held against all that ever happened.
 func TestModel(t *testing.T) {
 	seen, worlds := map[string]int{}, 12
 	if testing.Short() {
@@ -663,7 +731,8 @@ func TestModel(t *testing.T) {
 	}
 	for range worlds {
 		synctest.Test(t, func(t *testing.T) {
-			m := newModel(t, 1+rand.IntN(3), func(rt http.RoundTripper) http.RoundTripper { return rt })
+			var well atomic.Bool
+			m := newModel(t, 1+rand.IntN(3), func(rt http.RoundTripper) http.RoundTripper { return slowly{rt, &well} })
 			for range 20 {
 				m.write()
 			}
@@ -680,6 +749,7 @@ func TestModel(t *testing.T) {
 					m.step()
 				}
 			}
+			well.Store(true)
 			m.heal()
 			stop()
 			all.Wait()

@@ -10,16 +10,11 @@ import (
 )
 
 // indexedTree has n objects on three nodes.
-func indexedTree(t *testing.T, n int) Tree {
-	t.Helper()
+func indexedTree(n int) Tree {
 	state := NewTree(true)
 	for i := range n {
 		o := NewObject(uint64(i+1), fmt.Sprintf("n/%05d", i), uint64(i+1), nil) // #nosec G115 -- a count
-		var err error
-		if o.Labels, err = wire.MakeLabels([]string{"app", fmt.Sprint(i % 7)}); err != nil {
-			t.Fatal(err)
-		}
-		o.Fields = []string{fmt.Sprint(i % 3)}
+		o.Labels, o.Fields = wire.MustLabels("app", fmt.Sprint(i%7)), []string{fmt.Sprint(i % 3)}
 		state.Set(o)
 	}
 	return state
@@ -34,8 +29,6 @@ func blot(s Tree, key string) {
 
 // TestIndexesAreChecked: whatever they have that the objects have not, and the other way round.
 func TestIndexesAreChecked(t *testing.T) {
-	other, err := wire.MakeLabels([]string{"app", "other"})
-	expect.NoError(t, err)
 	for _, tt := range []struct {
 		name   string
 		change func(Tree)
@@ -43,7 +36,7 @@ func TestIndexesAreChecked(t *testing.T) {
 	}{
 		{"nothing", func(Tree) {}, nil},
 		{"other labels", func(s Tree) {
-			s.labels.set("n/00005", other)
+			s.labels.set("n/00005", wire.MustLabels("app", "other"))
 		}, []string{"n/00005 has other labels in the index"}},
 		{"a signature", func(s Tree) {
 			blot(s, "n/00005")
@@ -66,7 +59,7 @@ func TestIndexesAreChecked(t *testing.T) {
 		}, []string{"10 objects are counted as 11"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			state := indexedTree(t, 10)
+			state := indexedTree(10)
 			tt.change(state)
 			_, got := state.Check("", 20_000)
 			expect.Same(t, tt.want, got)
@@ -77,7 +70,7 @@ func TestIndexesAreChecked(t *testing.T) {
 // TestIndexesAreCheckedInTurn: so many objects in one check, and all in some.
 func TestIndexesAreCheckedInTurn(t *testing.T) {
 	const atOnce = 50
-	state := indexedTree(t, 2*atOnce+1)
+	state := indexedTree(2*atOnce + 1)
 	wrong := fmt.Sprintf("n/%05d", atOnce+1)
 	blot(state, wrong)
 	var begins []string

@@ -17,18 +17,15 @@ import (
 
 const podForm = `"kind":"Pod","apiVersion":"v1",`
 
-// records are events as kube-apiserver 1.36.3 writes them.
-func records(t *testing.T) map[string]struct {
+// record is an event, and how its object is written.
+type record struct {
 	encoding Encoding
 	form     ItemForm
 	record   []byte
-} {
-	t.Helper()
-	type record = struct {
-		encoding Encoding
-		form     ItemForm
-		record   []byte
-	}
+}
+
+// records are events as kube-apiserver 1.36.3 writes them.
+func records() map[string]record {
 	pod := ItemForm{Known: true, APIVersion: "v1", Kind: "Pod", lead: podForm}
 	metadata := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte("a"))
 	metadata = appendWireString(metadata, 6, "99")
@@ -54,7 +51,7 @@ func event(t *testing.T, e Encoding, record []byte) Event {
 
 // TestEventsAreWrittenAsTheyCame: cut, framed again, and the same bytes; at another revision only that changes.
 func TestEventsAreWrittenAsTheyCame(t *testing.T) {
-	for name, tt := range records(t) {
+	for name, tt := range records() {
 		t.Run(name, func(t *testing.T) {
 			ev := event(t, tt.encoding, tt.record)
 			if !ev.Framed {
@@ -150,7 +147,7 @@ func TestOtherFraming(t *testing.T) {
 			t.Errorf("%s is taken for what kube-apiserver writes", line)
 		}
 	}
-	record := records(t)["protobuf"].record
+	record := records()["protobuf"].record
 	longer := append(bytes.Clone(record), appendWireString(nil, 2, "")...)
 	longer[3] += 2
 	if ev, err := (protobufEncoding{}).Event(longer[lengthPrefix:]); err == nil && ev.Framed {

@@ -39,22 +39,6 @@ var jsonLists = []struct {
 	{name: "items twice", body: `{"items":[{"metadata":{}},{}],"items":[]}`, bad: true},
 }
 
-// TestLearnFrame: what is learned writes the same list.
-func TestLearnFrame(t *testing.T) {
-	for _, tt := range jsonLists {
-		f, l, err := LearnFrame(jsonEncoding{}, []byte(tt.body), "application/json", "")
-		if tt.bad != errors.Is(err, ErrForm) {
-			t.Errorf("%s: %v", tt.name, err)
-		}
-		if err != nil {
-			continue
-		}
-		if got := string(f.Render(l.Meta, l.Items)); got != tt.body {
-			t.Errorf("%s is written with the frame as\n%s\nwant\n%s", tt.name, got, tt.body)
-		}
-	}
-}
-
 // seen is an object as an event brings it.
 func seen(t *testing.T, e Encoding, object string) Event {
 	t.Helper()

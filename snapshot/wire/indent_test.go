@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 
@@ -62,16 +63,15 @@ func checkIndent(t *testing.T, text []byte) {
 	}
 }
 
-func indentable() []string {
-	return []string{
-		`{}`, `[]`, `[{}]`, `{"a":{}}`, `{"a":[],"b":{}}`, `null`, `"x"`, ` 1 `, "{}\n", `[[],[[]],{}]`,
-		`{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":1},{"a":[1,-2.50e+3,true,null]}]}` + "\n",
-		`{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":null}` + "\n",
-		`{"a":"{\"b\":[1,2]}","c\"\\":"\\","d":"\u003c,:\u2028","e":"<&>"}`,
-		" { \"a\" :\t[ ] ,\r\n \"b\" : { } , \"c\" : [ 1 , 2 ] } ",
-		`{"long":"` + strings.Repeat("x, ", 40_000) + `","n":[1,2,3]}`,
-		strings.Repeat(`{"a":`, 200) + "[1,2]" + strings.Repeat("}", 200),
-	}
+// indentable is valid JSON, of which someJSON has some too.
+var indentable = []string{
+	`[{}]`, `{"a":{}}`, `{"a":[],"b":{}}`, `null`, `"x"`, ` 1 `, "{}\n", `[[],[[]],{}]`,
+	`{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":1},{"a":[1,-2.50e+3,true,null]}]}` + "\n",
+	`{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":null}` + "\n",
+	`{"a":"{\"b\":[1,2]}","c\"\\":"\\","d":"\u003c,:\u2028","e":"<&>"}`,
+	" { \"a\" :\t[ ] ,\r\n \"b\" : { } , \"c\" : [ 1 , 2 ] } ",
+	`{"long":"` + strings.Repeat("x, ", 40_000) + `","n":[1,2,3]}`,
+	strings.Repeat(`{"a":`, 200) + "[1,2]" + strings.Repeat("}", 200),
 }
 
 // TestDeepest: from MaxIndentDepth on, encoding/json does not indent.
@@ -93,7 +93,7 @@ func TestDeepest(t *testing.T) {
 // TestIndentNeedsNoMemory: a page of any size is indented in the writer's buffer.
 func TestIndentNeedsNoMemory(t *testing.T) {
 	text := bytes.Repeat([]byte(`{"metadata":{"name":"x","labels":{"a":"b"}}},`), 10_000)
-	out := bufio.NewWriter(discard{})
+	out := bufio.NewWriter(io.Discard)
 	if n := testing.AllocsPerRun(10, func() {
 		in := Indenter{depth: 2}
 		_ = in.Write(out, text)
@@ -102,13 +102,9 @@ func TestIndentNeedsNoMemory(t *testing.T) {
 	}
 }
 
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-
 // FuzzIndent: all valid JSON is indented as encoding/json does; what is not valid does no harm.
 func FuzzIndent(f *testing.F) {
-	for _, text := range indentable() {
+	for _, text := range indentable {
 		f.Add([]byte(text))
 	}
 	for _, text := range someJSON() {

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/framer"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/listproxy/listproxy/policy/media"
 )
 
 // sameMeta holds what a feed reads of an object against what apimachinery reads of it.
@@ -43,15 +45,18 @@ func sameMeta(t *testing.T, got ObjectMeta, want *metav1.PartialObjectMetadata) 
 // written again in the same bytes; without one of its items it is still a list.
 func FuzzJSONList(f *testing.F) {
 	for _, list := range jsonLists {
+		if _, _, err := LearnFrame(jsonEncoding{}, []byte(list.body), media.JSONType, ""); list.bad != errors.Is(err, ErrForm) {
+			f.Errorf("%s: %v", list.name, err)
+		}
 		f.Add([]byte(list.body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		frame, got, err := LearnFrame(jsonEncoding{}, body, "application/json", "")
+		frame, got, err := LearnFrame(jsonEncoding{}, body, media.JSONType, "")
 		if err != nil {
 			return
 		}
-		if !bytes.Equal(frame.Render(got.Meta, got.Items), body) {
-			t.Error("a list is accepted that cannot be written again")
+		if again := frame.Render(got.Meta, got.Items); !bytes.Equal(again, body) {
+			t.Errorf("%s is written again as\n%s", body, again)
 		}
 		for i := range got.Items {
 			if shorter := frame.Render(got.Meta, got.Items[:i]); !json.Valid(shorter) {

@@ -55,33 +55,39 @@ func FuzzProtobufObject(f *testing.F) {
 	})
 }
 
-// checkProtobufList: a list that is accepted says the same to apimachinery, and is written again in the
-// same bytes.
-func checkProtobufList(t *testing.T, body []byte) (accepted bool) {
-	t.Helper()
-	frame, got, err := LearnFrame(protobufEncoding{}, body, media.ProtobufType, "")
-	if err != nil {
-		return false
-	}
-	if !bytes.Equal(frame.Render(got.Meta, got.Items), body) {
-		t.Error("a list is accepted that cannot be written again")
-	}
-	envelope, err := openEnvelope(body)
-	expect.NoError(t, err)
-	var want metav1.PartialObjectMetadataList
-	if want.Unmarshal(envelope.raw) == nil {
-		sameList(t, protobufEncoding{}, got, &want)
-	}
-	return true
-}
-
+// FuzzProtobufList: a list as apimachinery writes it is accepted, and nothing that is cut. One that is accepted
+// says the same to apimachinery, and is written again in the same bytes.
 func FuzzProtobufList(f *testing.F) {
-	for _, list := range protobufLists(f) {
-		f.Add(list)
+	learn := func(body []byte) (*Frame, List, error) {
+		return LearnFrame(protobufEncoding{}, body, media.ProtobufType, "")
+	}
+	for _, body := range protobufLists(f) {
+		_, _, err := learn(body)
+		expect.NoError(f, err)
+		for _, cut := range []int{1, len(body) / 2, len(body) - 1} {
+			if _, _, err := learn(body[:cut]); !errors.Is(err, ErrForm) {
+				f.Errorf("%d of %d bytes: %v, want %v", cut, len(body), err, ErrForm)
+			}
+		}
+		f.Add(body)
 	}
 	f.Add(append([]byte(protobufMagic), 0x12, 2, 0x12, 0))
 	f.Add([]byte(protobufMagic))
-	f.Fuzz(func(t *testing.T, body []byte) { checkProtobufList(t, body) })
+	f.Fuzz(func(t *testing.T, body []byte) {
+		frame, got, err := learn(body)
+		if err != nil {
+			return
+		}
+		if again := frame.Render(got.Meta, got.Items); !bytes.Equal(again, body) {
+			t.Errorf("%q is written again as\n%q", body, again)
+		}
+		envelope, err := openEnvelope(body)
+		expect.NoError(t, err)
+		var want metav1.PartialObjectMetadataList
+		if want.Unmarshal(envelope.raw) == nil {
+			sameList(t, protobufEncoding{}, got, &want)
+		}
+	})
 }
 
 // checkProtobufEvent: what is taken for an event is one, to the last byte.

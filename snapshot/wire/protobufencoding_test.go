@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
-	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -67,20 +66,6 @@ func protobufLists(t testing.TB) (all [][]byte) {
 		all = append(all, written(t, list))
 	}
 	return all
-}
-
-// TestProtobufLists: each is accepted, and nothing that is cut; checkProtobufList says the rest.
-func TestProtobufLists(t *testing.T) {
-	for _, body := range protobufLists(t) {
-		if !checkProtobufList(t, body) {
-			t.Errorf("refused: %q", body)
-		}
-		for _, cut := range []int{1, len(body) / 2, len(body) - 1} {
-			if _, _, err := LearnFrame(protobufEncoding{}, body[:cut], media.ProtobufType, ""); !errors.Is(err, ErrForm) {
-				t.Errorf("%d of %d bytes: %v, want %v", cut, len(body), err, ErrForm)
-			}
-		}
-	}
 }
 
 func TestProtobufRecords(t *testing.T) {

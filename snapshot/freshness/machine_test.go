@@ -56,10 +56,14 @@ func TestFreshness(t *testing.T) {
 		want     Action
 	}{
 		"nothing: the next probe is due by the rhythm": {nil, 0, rhythm},
-		"due":                                 {nil, 18 * time.Second, probe},
-		"a probe is under way":                {[]happens{sent}, time.Hour, Action{}},
-		"somebody waits for the newest state": {[]happens{awaits(8)}, 0, probe},
-		"for more than is under way":          {[]happens{sent, awaits(9), answered}, 0, probe},
+		"due": {nil, 18 * time.Second, probe},
+		"due again, where the state is old already": {[]happens{func(f *Machine) {
+			f.ProbeSent(Probe{8, at(84 * time.Second)})
+			f.Unanswered(at(84 * time.Second))
+		}}, 84 * time.Second, wake(93 * time.Second)},
+		"a probe is under way":                                {[]happens{sent}, time.Hour, Action{}},
+		"somebody waits for the newest state":                 {[]happens{awaits(8)}, 0, probe},
+		"for more than is under way":                          {[]happens{sent, awaits(9), answered}, 0, probe},
 		"for an answer that the stream's end was sooner than": {[]happens{awaits(8), sent, ends, follows}, 0, probe},
 		"for what the stream had not told at its end":         {[]happens{behindAwaited, ends, follows}, 0, probe},
 		"somebody waits for a revision":                       {[]happens{(*Machine).RequestProbe}, 0, wake(probePause)},

@@ -48,21 +48,3 @@ func testRhythm(t *testing.T, r rhythm, bound, bookmarks time.Duration, leaves b
 		t.Errorf("bound %v, bookmarks every %v: %d probes in %v, want %d at most", bound, bookmarks, probes, now.Sub(start), atMost)
 	}
 }
-
-// TestRhythmOfTheStale: what is too old already is asked for every tenth of the bound.
-func TestRhythmOfTheStale(t *testing.T) {
-	now := time.Now()
-	r := rhythmOf(time.Minute, 0)
-	for _, tt := range []struct{ asked, heard, want time.Duration }{
-		{asked: 0, heard: 0, want: 12 * time.Second},
-		{asked: 0, heard: 29 * time.Second, want: time.Second},
-		{asked: 0, heard: 30 * time.Second, want: 6 * time.Second},
-		{asked: 0, heard: time.Hour, want: 6 * time.Second},
-		{asked: 0, heard: 20 * time.Second, want: 10 * time.Second},
-		{asked: time.Hour, heard: time.Hour, want: 12*time.Second - time.Hour},
-	} {
-		if got := r.next(now.Add(-tt.asked), now.Add(-tt.heard)).Sub(now); got != tt.want {
-			t.Errorf("%+v: got %v", tt, got)
-		}
-	}
-}

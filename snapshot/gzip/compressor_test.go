@@ -11,7 +11,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -354,16 +353,4 @@ func TestHerd(t *testing.T) {
 	}
 	c.Close() // they go on
 	all.Wait()
-}
-
-func FuzzCRCJoin(f *testing.F) {
-	f.Add("", "")
-	f.Add("a", "")
-	f.Add(strings.Repeat("x", 1000), "y")
-	f.Fuzz(func(t *testing.T, first, second string) {
-		got := crcJoin(crc32.ChecksumIEEE([]byte(first)), crc32.ChecksumIEEE([]byte(second)), crcShift(int64(len(second))))
-		if want := crc32.ChecksumIEEE([]byte(first + second)); got != want {
-			t.Errorf("%08x, not %08x", got, want)
-		}
-	})
 }

@@ -9,26 +9,25 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-type upstream func(r *http.Request) *http.Response
-
-func (u upstream) RoundTrip(r *http.Request) (*http.Response, error) { return u(r), nil }
+// sourceOf is a source whose requests are answered in memory.
+func sourceOf(r Resource, answer func(*http.Request) *http.Response) *Source {
+	client := &http.Client{Transport: proxytest.Transport(func(r *http.Request) (*http.Response, error) { return answer(r), nil })}
+	return &Source{Base: &url.URL{Scheme: "https", Host: "upstream"}, Resource: r, Client: client}
+}
 
 // TestHeaders: what everybody gets with a list is kept, and what listproxy alone is warned of is not.
 func TestHeaders(t *testing.T) {
 	const deprecated, token = `299 - "v1 Endpoints is deprecated"`, `299 - "Use tokens from the TokenRequest API"`
 	const hsts = "max-age=3600"
-	t.Run("refused", func(t *testing.T) {
-		for _, code := range []int{http.StatusTooManyRequests, http.StatusBadGateway} {
-			s := &Source{Base: &url.URL{Scheme: "https", Host: "upstream"}, Client: &http.Client{Transport: upstream(func(r *http.Request) *http.Response {
-				return &http.Response{StatusCode: code, Header: http.Header{}, Body: http.NoBody, Request: r}
-			})}}
-			if got, err := s.Headers(t.Context(), List{Header: http.Header{"Warning": {token}}}); err == nil {
-				t.Errorf("%d: what listproxy is warned of is not known, and everybody gets %q", code, got)
-			}
+	for _, code := range []int{http.StatusTooManyRequests, http.StatusBadGateway} {
+		s := sourceOf(Resource{}, func(r *http.Request) *http.Response { return proxytest.JSONResponse(r, code, "") })
+		if got, err := s.Headers(t.Context(), List{Header: http.Header{"Warning": {token}}}); err == nil {
+			t.Errorf("%d: what listproxy is warned of is not known, and everybody gets %q", code, got)
 		}
-	})
+	}
 	for name, tt := range map[string]struct {
 		own, list []string
 		want      http.Header
@@ -43,16 +42,13 @@ func TestHeaders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
-			s := &Source{
-				Base: &url.URL{Scheme: "https", Host: "upstream"}, Resource: Resource{Representation: media.JSON},
-				Client: &http.Client{Transport: upstream(func(r *http.Request) *http.Response {
-					if r.URL.Path != "/version" {
-						t.Errorf("%s is asked", r.URL)
-					}
-					asked++
-					return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Warning": tt.own}, Body: http.NoBody, Request: r}
-				})},
-			}
+			s := sourceOf(Resource{Representation: media.JSON}, func(r *http.Request) *http.Response {
+				expect.Same(t, "/version", r.URL.Path)
+				asked++
+				answer := proxytest.JSONResponse(r, http.StatusForbidden, "")
+				answer.Header["Warning"] = tt.own
+				return answer
+			})
 			got, err := s.Headers(t.Context(), List{Header: http.Header{
 				"Date": {"today"}, "Audit-Id": {"1"}, "Content-Type": {media.JSONType}, "X-Kubernetes-Pf-Flowschema-Uid": {"2"},
 				"Cache-Control": {"no-cache, private"}, "Strict-Transport-Security": {hsts}, "Warning": tt.list,

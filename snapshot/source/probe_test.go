@@ -1,16 +1,15 @@
 package source
 
 import (
-	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestProbe: a probe is the list of one name that cannot exist, which costs kube-apiserver the lookup of
@@ -21,17 +20,11 @@ func TestProbe(t *testing.T) {
 		"/api/v1/nodes": {GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}},
 	} {
 		resource.Representation = media.JSON
-		s := &Source{
-			Base: &url.URL{Scheme: "https", Host: "upstream"}, Resource: resource,
-			Client: &http.Client{Transport: upstream(func(r *http.Request) *http.Response {
-				expect.Same(t, want, r.URL.Path)
-				expect.Same(t, url.Values{"fieldSelector": {"metadata.name=" + probeName + ",spec.nodeName="}}, r.URL.Query())
-				return &http.Response{
-					StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {media.JSONType}}, Request: r,
-					Body: io.NopCloser(strings.NewReader(`{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`)),
-				}
-			})},
-		}
+		s := sourceOf(resource, func(r *http.Request) *http.Response {
+			expect.Same(t, want, r.URL.Path)
+			expect.Same(t, url.Values{"fieldSelector": {"metadata.name=" + probeName + ",spec.nodeName="}}, r.URL.Query())
+			return proxytest.JSONResponse(r, http.StatusOK, `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}`)
+		})
 		_, revision, err := s.Probe(t.Context(), "spec.nodeName")
 		expect.NoError(t, err)
 		expect.Same(t, uint64(7), revision)

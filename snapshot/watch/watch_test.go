@@ -79,7 +79,8 @@ func TestEndsAreSpread(t *testing.T) {
 	const hubs, each = 20, 90
 	for name, tt := range map[string]struct {
 		happens func(*cluster, *standing)
-		why     Ending // "": one reason or the other
+		reads   time.Duration // that long each is told its state
+		why     Ending        // "": one reason or the other
 		within  time.Duration
 		least   time.Duration
 		most    int // in any second
@@ -87,7 +88,10 @@ func TestEndsAreSpread(t *testing.T) {
 		"behind":           {happens: func(c *cluster, _ *standing) { c.trim(1) }, why: EndBehind},
 		"lost":             {happens: func(c *cluster, _ *standing) { c.hub.End(false) }, why: EndLost},
 		"behind, and lost": {happens: func(c *cluster, _ *standing) { c.trim(1); c.hub.End(false) }, why: EndLost},
-		"may be wrong":     {happens: func(c *cluster, _ *standing) { c.hub.End(true) }, why: EndLost},
+		"lost while they are told their state": {
+			happens: func(c *cluster, _ *standing) { c.hub.End(false) }, reads: longestEnd, why: EndLost, most: hubs * each,
+		},
+		"may be wrong": {happens: func(c *cluster, _ *standing) { c.hub.End(true) }, why: EndLost},
 		"long in doubt": {
 			happens: func(c *cluster, on *standing) { on.doubtful.Store(true); c.add("n1") }, why: EndLost,
 			least: definedWait, within: definedWait + askPause + longestEnd,
@@ -121,6 +125,7 @@ func TestEndsAreSpread(t *testing.T) {
 					synctest.Wait()
 					tt.happens(c, on)
 				}
+				time.Sleep(tt.reads)
 				synctest.Wait()
 				begun := time.Now()
 				for _, w := range all {
@@ -237,22 +242,6 @@ func TestNoBookmarkAtTheBeginning(t *testing.T) {
 		time.Sleep(bookmarkEvery + bookmarkJitter)
 		if w.take(t.Context()) {
 			t.Errorf("bookmarks %v where nothing has happened", w.bookmarks)
-		}
-	})
-}
-
-// TestEndsAfterTheState: one whose end came while it was told its state goes on for a second: client-go would list.
-func TestEndsAfterTheState(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		w := c.clients(1, "n1", Options{})[0]
-		c.hub.End(false)
-		time.Sleep(longestEnd)
-		told := time.Now()
-		w.InitialSent()
-		w.readOn(t.Context())
-		w.Close(w.AwaitEnd(t.Context(), w.end))
-		if after := time.Since(told); after < atLeast {
-			t.Errorf("it ends after %v", after)
 		}
 	})
 }

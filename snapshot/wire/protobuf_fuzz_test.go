@@ -113,8 +113,10 @@ func FuzzProtobufStream(f *testing.F) {
 	whole := frame(uint32(len(record)), record)
 	f.Add(append(whole, whole...))
 	f.Add(append(whole, whole[:30]...))
+	f.Add([]byte{0, 0})
 	f.Add(frame(0, frame(1, []byte("x"))))
-	f.Add(frame(1<<31, record))
+	f.Add(frame(maxEvent, record))
+	f.Add(frame(maxEvent+1, record))
 	for _, kind := range []string{"ADDED", "BOOKMARK", "ERROR", ""} {
 		f.Add(eventOf(f, kind, object))
 	}
@@ -122,13 +124,14 @@ func FuzzProtobufStream(f *testing.F) {
 		checkProtobufEvent(t, stream) // most mutations of a whole stream are cut
 		theirs := framer.NewLengthDelimitedFrameReader(io.NopCloser(bytes.NewReader(stream)))
 		ours := bufio.NewReader(bytes.NewReader(stream))
-		buffer := make([]byte, len(stream)+1)
+		buffer, rest := make([]byte, len(stream)+1), stream
 		var record []byte
 		for {
 			var err error
 			if record, err = (protobufEncoding{}).Record(ours, record[:0]); err != nil {
-				if !errors.Is(err, ErrEnded) && !errors.As(err, new(InconsistencyError)) {
-					t.Errorf("neither an end nor poison: %v", err)
+				isLong := len(rest) >= lengthPrefix && binary.BigEndian.Uint32(rest) > maxEvent
+				if errors.As(err, new(InconsistencyError)) != isLong || errors.Is(err, ErrEnded) == isLong {
+					t.Errorf("%v, of a record that is too long: %t", err, isLong)
 				}
 				return
 			}
@@ -140,6 +143,7 @@ func FuzzProtobufStream(f *testing.F) {
 				t.Fatalf("%q, client-go reads %q, %v", record, buffer[:n], err)
 			}
 			checkProtobufEvent(t, record)
+			rest = rest[lengthPrefix+len(record):]
 		}
 	})
 }

@@ -1,10 +1,7 @@
 package wire
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/binary"
-	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,27 +63,4 @@ func protobufLists(t testing.TB) (all [][]byte) {
 		all = append(all, written(t, list))
 	}
 	return all
-}
-
-func TestProtobufRecords(t *testing.T) {
-	frame := func(size uint32, content string) *bufio.Reader {
-		return bufio.NewReader(bytes.NewReader(append(binary.BigEndian.AppendUint32(nil, size), content...)))
-	}
-	got, err := protobufEncoding{}.Record(frame(5, "helloworld"), make([]byte, 0, 2))
-	if err != nil || string(got) != "hello" {
-		t.Errorf("got %q, %v", got, err)
-	}
-	for name, in := range map[string]*bufio.Reader{
-		"the end":       bufio.NewReader(bytes.NewReader(nil)),
-		"half a length": bufio.NewReader(bytes.NewReader([]byte{0, 0})),
-		"half a record": frame(5, "he"),
-	} {
-		if _, err := (protobufEncoding{}).Record(in, nil); !errors.Is(err, ErrEnded) {
-			t.Errorf("%s: %v, want %v", name, err, ErrEnded)
-		}
-	}
-	var contradiction InconsistencyError
-	if _, err := (protobufEncoding{}).Record(frame(maxEvent+1, ""), nil); !errors.As(err, &contradiction) {
-		t.Errorf("a record that is too long: %v, want poison", err)
-	}
 }

@@ -212,11 +212,7 @@ func (b *bench) informers(ctx context.Context, cfg *rest.Config) ([]cache.Shared
 		own := rest.CopyConfig(cfg)
 		own.UserAgent = "informer"
 		own.Dial = (&net.Dialer{}).DialContext // client-go shares connections of those that have none
-		clients, err := informers.NewClients(own)
-		if err != nil {
-			return nil, err
-		}
-		informer := clients.Listers(corev1.SchemeGroupVersion.WithResource("pods"))["typed"].Informer(false, "")
+		informer := informers.New(own, "typed", corev1.SchemeGroupVersion.WithResource("pods"), false, "")
 		if err := informer.SetTransform(func(object any) (any, error) {
 			m, err := meta.Accessor(object)
 			if err != nil {
@@ -250,10 +246,9 @@ func knows(informer cache.SharedIndexInformer, want map[string]string) error {
 	if len(got) != len(want) {
 		return fmt.Errorf("it knows %d pods of %d", len(got), len(want))
 	}
-	for key, revision := range want {
-		m, err := meta.Accessor(got[key])
-		if err != nil || m.GetResourceVersion() != revision {
-			return fmt.Errorf("it does not know %s at %s", key, revision)
+	for _, pod := range got {
+		if revision := want[pod.Namespace+"/"+pod.Name]; pod.ResourceVersion != revision {
+			return fmt.Errorf("it knows %v, which is at %q", pod, revision)
 		}
 	}
 	return nil

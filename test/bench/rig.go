@@ -85,7 +85,7 @@ func (b *bench) nodes() workload.Pods { return workload.Pods{Nodes: b.settings.p
 // fill makes the pods, and a config map.
 func (b *bench) fill(ctx context.Context) error {
 	begun := time.Now()
-	err := workload.Fill(ctx, b.cp, b.nodes(), b.settings.pods, func(int) {})
+	err := workload.Fill(ctx, b.cp, b.nodes(), b.settings.pods)
 	b.log("%d pods written in %v", b.settings.pods, time.Since(begun).Round(100*time.Millisecond))
 	if err != nil {
 		return err

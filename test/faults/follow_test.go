@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -73,21 +72,9 @@ func (i *informer) of() (kind, string) {
 	return i.kind, "labelSelector=" + url.QueryEscape(i.selector)
 }
 
-func (i *informer) state() map[string]string {
-	var objects []ask.Identity
-	for _, o := range informers.Stored(i.shared) {
-		if m, err := meta.Accessor(o); err == nil {
-			objects = append(objects, ask.IdentityOf(m))
-		}
-	}
-	return versions(objects)
-}
+func (i *informer) state() map[string]string { return versions(informers.Stored(i.shared)) }
 
 func startInformers(ctx context.Context, cfg *rest.Config) ([]follower, error) {
-	clients, err := informers.NewClients(cfg)
-	if err != nil {
-		return nil, err
-	}
 	var followers []follower
 	for _, i := range []struct {
 		client   string
@@ -103,7 +90,7 @@ func startInformers(ctx context.Context, cfg *rest.Config) ([]follower, error) {
 		{"metadata", configMaps, "paginated", ""},
 	} {
 		resource := schema.GroupVersionResource{Group: i.of.Group(), Version: "v1", Resource: i.of.Plural}
-		shared := clients.Listers(resource)[i.client].Informer(i.begins == "paginated", i.selector)
+		shared := informers.New(cfg, i.client, resource, i.begins == "paginated", i.selector)
 		if err := informers.Start(ctx, shared); err != nil {
 			return nil, err
 		}

@@ -278,7 +278,7 @@ func (s *scene) truth(ctx context.Context, f follower) (map[string]string, error
 	if err != nil {
 		return nil, err
 	}
-	l, err := ask.ReadList(ask.JSON, a.Body)
+	l, err := ask.ReadList(a.Body)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a, err)
 	}

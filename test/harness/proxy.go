@@ -45,8 +45,6 @@ type ProxyOptions struct {
 	Upstream *rest.Config
 	// Args are added to the command line.
 	Args []string
-	// Connect opens the port for CONNECT.
-	Connect bool
 	// Binary is what to run; built by BuildProxy if empty.
 	Binary string
 }
@@ -118,9 +116,6 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 		"--bind-address", "127.0.0.1", "--secure-port", "0", "--admin-bind-address", "127.0.0.1:0",
 		"--cert-dir", dir, "--log-level", "debug", "--shutdown-timeout", "3s",
 	}, o.Args...)
-	if o.Connect {
-		args = append(args, "--connect-port", "0")
-	}
 	p := &Proxy{dir: dir, log: &logbuffer.Buffer{}, exited: make(chan struct{})}
 	p.cmd = exec.Command(o.Binary, args...) // #nosec G204 -- the program under test
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log

@@ -108,7 +108,7 @@ func newCrowdRig(t *testing.T) *crowdRig {
 	t.Helper()
 	plane, made := harness.RunControlPlane(t, controlplane.Options{}), workload.Pods{Nodes: 50}
 	r := &crowdRig{followed: made.Pod(0, "shop").Name}
-	expect.NoError(t, workload.Fill(t.Context(), plane, made, 300, func(int) {}))
+	expect.NoError(t, workload.Fill(t.Context(), plane, made, 300))
 	for account, token := range map[string]*string{"worker": &r.worker, "bare": &r.bare, "greedy": &r.greedy} {
 		var err error
 		*token, err = plane.CreateServiceAccountToken(t.Context(), controlplane.TeamA, account)

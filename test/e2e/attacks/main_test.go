@@ -90,7 +90,6 @@ func setUp(s *harness.Suite) error {
 const (
 	admin     = controlplane.Admin
 	reader    = controlplane.Alice // lists pods in team-a
-	carol     = controlplane.Carol // authenticated, no more
 	nobody    = controlplane.Nobody
 	anonymous = controlplane.Anonymous
 	stranger  = "stranger" // has a token that the API server does not know
@@ -108,7 +107,7 @@ type login struct {
 
 // furnish makes the users that package controlplane has not, and the objects to steal.
 func furnish(ctx context.Context) error {
-	for _, user := range []string{admin, reader, carol, nobody, anonymous} {
+	for _, user := range []string{admin, reader, nobody, anonymous} {
 		logins[user] = login{token: cp.Token(user), all: user == admin}
 	}
 	logins[stranger] = login{token: "of-a-stranger"}

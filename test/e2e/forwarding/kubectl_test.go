@@ -209,8 +209,8 @@ func TestKubectl(t *testing.T) {
 	token, certificate := cp.KubeconfigPath(controlplane.Admin), filepath.Join(t.TempDir(), "certificate")
 	expect.NoError(t, harness.WriteKubeconfig(certificate, cp.CertConfig(controlplane.Admin)))
 	on := harness.RunProxy(t, harness.ProxyOptions{
-		Upstream: impersonator(t), Connect: true,
-		Args: []string{"--consistent-lists=always", "--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath()},
+		Upstream: impersonator(t),
+		Args:     []string{"--connect-port", "0", "--consistent-lists=always", "--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath()},
 	})
 	ways := []kubectl{
 		{name: "straight", kubeconfig: token, home: t.TempDir()},

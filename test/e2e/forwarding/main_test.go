@@ -76,9 +76,8 @@ func setUp(s *harness.Suite) error {
 	}
 	running, err = s.Proxy(harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed),
-		Connect:  true,
 		Args: []string{
-			"--review-ttl", longTTL, "--history-window", longWindow, "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(),
+			"--connect-port", "0", "--review-ttl", longTTL, "--history-window", longWindow, "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath(),
 		},
 	})
 	if err != nil {

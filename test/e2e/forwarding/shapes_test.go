@@ -176,8 +176,8 @@ func shapes() []shape {
 func TestShapes(t *testing.T) {
 	t.Parallel()
 	on := harness.RunProxy(t, harness.ProxyOptions{
-		Upstream: cp.RESTConfig(controlplane.Feed), Connect: true,
-		Args: []string{"--consistent-lists=always", "--watches", "--history-window", longWindow, "--eager", "configmaps"},
+		Upstream: cp.RESTConfig(controlplane.Feed),
+		Args:     []string{"--connect-port", "0", "--consistent-lists=always", "--watches", "--history-window", longWindow, "--eager", "configmaps"},
 	})
 	ways := [][]way{{via}, {on.RESTConfig}}
 	if !testing.Short() {
@@ -206,7 +206,7 @@ func TestShapes(t *testing.T) {
 				for becomes, queries := range s.queries {
 					for _, query := range queries {
 						t.Run(fmt.Sprintf("switches %d, way %d/%s %s", switches, i, s.client, query), func(t *testing.T) {
-							page, err := ask.ReadList(ask.JSON, get(t, direct.as(t, controlplane.Admin), path+"?limit=10").Body)
+							page, err := ask.ReadList(get(t, direct.as(t, controlplane.Admin), path+"?limit=10").Body)
 							expect.NoError(t, err)
 							testShape(t, via, becomes[switches], s, path+strings.NewReplacer("{rv}", revision, "{token}", page.Next).Replace(query))
 						})

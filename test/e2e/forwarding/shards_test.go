@@ -94,7 +94,7 @@ func TestShards(t *testing.T) {
 func (s sharded) fromMemory(as, target, version string) ask.List {
 	s.Helper()
 	got := getUntil(s.T, target+version+" from memory", s.via.With("Accept", as), target+version, ask.Answer.FromMemory)
-	list, err := ask.ReadList(as, got.Body)
+	list, err := ask.ReadList(got.Body)
 	expect.NoError(s, err)
 	want := get(s.T, s.direct.With("Accept", as), target+"&"+ask.Exactly(list.Revision))
 	expect.Same(s, string(want.Body), string(got.Body))

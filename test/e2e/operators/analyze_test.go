@@ -133,7 +133,7 @@ func clients(t *testing.T, cfg *rest.Config, kubeconfig string) {
 		get(collector, ask.Metadata, maps+"?"+ask.AnyVersion)
 		get(inventory, ask.Protobuf, "/api/v1/secrets?"+ask.AnyVersion)
 		for query := "limit=2"; ; {
-			page, err := ask.ReadList(ask.Protobuf, get(inventory, ask.Protobuf, pages+query).Body)
+			page, err := ask.ReadList(get(inventory, ask.Protobuf, pages+query).Body)
 			expect.NoError(t, err)
 			if page.Next == "" {
 				break

@@ -77,7 +77,7 @@ func (l *Load) Put(ctx context.Context, via *ask.Client, q Question, answerable 
 		}
 		return ask.List{}, a, errors.New(a.String())
 	}
-	list, err := q.Form.Read(a.Body)
+	list, err := ask.ReadList(a.Body)
 	if err != nil {
 		l.Tally.Wrong("%s: not a list: %v: %s", q, err, a)
 		return ask.List{}, a, fmt.Errorf("not a list: %w", err)

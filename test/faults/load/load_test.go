@@ -76,7 +76,7 @@ func TestOracle(t *testing.T) {
 	present := list(20, fresh)
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(present) }))
 	defer upstream.Close()
-	was, err := AsJSON.Read(list(10, old))
+	was, err := ask.ReadList(list(10, old))
 	expect.NoError(t, err)
 	for name, tt := range map[string]struct {
 		past                      Past
@@ -93,7 +93,7 @@ func TestOracle(t *testing.T) {
 			l := New(ask.At(upstream.URL))
 			tt.past.states = map[kinds.Kind][]state{Pods: {{10, was.Objects}}}
 			l.Oracle.Lose(&tt.past)
-			given, err := AsJSON.Read(tt.body)
+			given, err := ask.ReadList(tt.body)
 			expect.NoError(t, err)
 			header := http.Header{"Content-Type": {"text/plain; charset=utf-8"}} // as net/http sends it
 			l.Oracle.verify(t.Context(), Witness{

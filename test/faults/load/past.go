@@ -78,7 +78,7 @@ func Read(ctx context.Context, direct *ask.Client, target string) (l ask.List, e
 		case err != nil:
 			return err
 		}
-		l, err = AsJSON.Read(a.Body)
+		l, err = ask.ReadList(a.Body)
 		return err
 	})
 	return l, err

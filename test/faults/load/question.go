@@ -25,9 +25,6 @@ var (
 	AsMetadata = Form{"metadata-json", ask.Metadata}
 )
 
-// Read decodes a list.
-func (f Form) Read(body []byte) (ask.List, error) { return ask.ReadList(f.Accept, body) }
-
 // NameOf is the name of one of the objects that change.
 func NameOf(i int) string { return fmt.Sprintf("object-%02d", i) }
 

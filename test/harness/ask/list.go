@@ -1,14 +1,13 @@
 package ask
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // List is what a list says, as far as tests read it.
@@ -26,52 +25,33 @@ func IdentityOf(o metav1.Object) Identity {
 	return Identity{o.GetNamespace(), o.GetName(), string(o.GetUID()), o.GetResourceVersion()}
 }
 
-// ReadList decodes a list in a representation, which is what was asked for as Accept.
-func ReadList(accept string, body []byte) (List, error) {
-	if accept == Protobuf {
-		return readProtobuf(body)
-	}
-	var decoded struct {
-		Metadata struct{ ResourceVersion, Continue string }
-		Items    []struct{ Metadata Identity }
-	}
-	if err := json.Unmarshal(body, &decoded); err != nil {
+// ReadList reads a list, in JSON or in protobuf.
+func ReadList(body []byte) (List, error) {
+	var decoded metav1.PartialObjectMetadataList
+	if err := Decode(body, &decoded); err != nil {
 		return List{}, err
 	}
-	l, err := newList(decoded.Metadata.ResourceVersion, decoded.Metadata.Continue)
-	for _, i := range decoded.Items {
-		l.Objects = append(l.Objects, i.Metadata)
-	}
-	return l, err
-}
-
-func readProtobuf(body []byte) (List, error) {
-	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
-	if err != nil {
-		return List{}, err
-	}
-	accessor, err := meta.ListAccessor(decoded)
-	if err != nil {
-		return List{}, err
-	}
-	l, err := newList(accessor.GetResourceVersion(), accessor.GetContinue())
-	if err != nil {
-		return List{}, err
-	}
-	err = meta.EachListItem(decoded, func(o runtime.Object) error {
-		m, err := meta.Accessor(o)
-		if err == nil {
-			l.Objects = append(l.Objects, IdentityOf(m))
-		}
-		return err
-	})
-	return l, err
-}
-
-func newList(resourceVersion, next string) (List, error) {
-	revision, err := strconv.ParseUint(resourceVersion, 10, 64)
+	revision, err := strconv.ParseUint(decoded.ResourceVersion, 10, 64)
 	if err != nil {
 		return List{}, fmt.Errorf("the list's revision: %w", err)
 	}
-	return List{Revision: revision, Next: next}, nil
+	l := List{Revision: revision, Next: decoded.Continue}
+	for i := range decoded.Items {
+		l.Objects = append(l.Objects, IdentityOf(&decoded.Items[i]))
+	}
+	return l, nil
+}
+
+// Decode reads an object or a list, in JSON or in protobuf. Of any kind it may be only the metadata:
+// in protobuf these are the first field of every object, and of every list, whose second are the items.
+func Decode(body []byte, into interface{ Unmarshal(b []byte) error }) error {
+	inner, packed := bytes.CutPrefix(body, []byte("k8s\x00"))
+	if !packed {
+		return json.Unmarshal(body, into)
+	}
+	var envelope runtime.Unknown
+	if err := envelope.Unmarshal(inner); err != nil {
+		return err
+	}
+	return into.Unmarshal(envelope.Raw)
 }

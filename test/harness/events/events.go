@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -83,29 +82,14 @@ func (r *Reader) Next() (Event, error) {
 	if err != nil || e.Type == watch.Error {
 		return e, err
 	}
-	if e.Meta, err = Meta(e.Object); err != nil {
+	var o metav1.PartialObjectMetadata
+	if err := ask.Decode(e.Object, &o); err != nil {
 		return e, err
 	}
+	e.Meta = o.ObjectMeta
 	e.EndsInitial = e.Type == watch.Bookmark && e.Meta.Annotations[metav1.InitialEventsAnnotationKey] == "true"
 	e.Revision, err = strconv.ParseUint(e.Meta.ResourceVersion, 10, 64)
 	return e, err
-}
-
-// Meta reads the metadata of an object, in JSON or in protobuf: there they are the first field of
-// every object.
-func Meta(object []byte) (metav1.ObjectMeta, error) {
-	var o metav1.PartialObjectMetadata
-	inner, packed := bytes.CutPrefix(object, []byte("k8s\x00"))
-	if !packed {
-		err := json.Unmarshal(object, &o)
-		return o.ObjectMeta, err
-	}
-	var u runtime.Unknown
-	err := u.Unmarshal(inner)
-	if err == nil {
-		err = o.Unmarshal(u.Raw)
-	}
-	return o.ObjectMeta, err
 }
 
 // SkipInitial reads the body of a streaming list, in any form, up to the bookmark behind its initial

@@ -40,7 +40,7 @@ type Hop struct {
 	listener *trackingListener
 	forward  *httputil.ReverseProxy
 
-	gate Gate // shut while frozen
+	frozen sync.RWMutex // locked while everything is held back
 
 	intercept hook[func(w http.ResponseWriter, r *http.Request) bool]
 	line      hook[func(r *http.Request, line []byte) ([]byte, error)]
@@ -126,7 +126,6 @@ func (h *Hop) RESTConfig(direct *rest.Config) *rest.Config {
 
 // Close ends the hop and all that passes.
 func (h *Hop) Close() {
-	h.Thaw()
 	_ = h.server.Config.Close() // which waits for nobody
 }
 
@@ -147,10 +146,16 @@ func (h *Hop) OnAnswer(f func(resp *http.Response)) { h.answered.set(f) }
 
 // Freeze holds back everything, both what comes in and what goes on, until Thaw. Connections
 // stay open: the other side just hears nothing.
-func (h *Hop) Freeze() { h.gate.Shut() }
+func (h *Hop) Freeze() { h.frozen.Lock() }
 
 // Thaw ends Freeze.
-func (h *Hop) Thaw() { h.gate.Open() }
+func (h *Hop) Thaw() { h.frozen.Unlock() }
+
+// awaitThaw waits while everything is held back.
+func (h *Hop) awaitThaw() {
+	h.frozen.RLock()
+	defer h.frozen.RUnlock()
+}
 
 // CutAll breaks every connection to the hop.
 func (h *Hop) CutAll() { h.listener.cut() }
@@ -168,9 +173,7 @@ func (h *Hop) Connections() int {
 func (h *Hop) SwallowAll() { h.listener.swallow() }
 
 func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if h.gate.Pass(r.Context()) != nil {
-		return
-	}
+	h.awaitThaw()
 	if intercept := h.intercept.get(); intercept != nil && intercept(w, r) {
 		return
 	}
@@ -258,13 +261,11 @@ func (h *Hop) pass(r *http.Request, from *events.Reader, to *io.PipeWriter, out 
 		if err == nil && !poll.Pause(r.Context(), time.Until(e.due)) {
 			err = r.Context().Err()
 		}
-		if err == nil {
-			err = h.gate.Pass(r.Context())
-		}
 		if err != nil {
 			_ = to.CloseWithError(err)
 			return
 		}
+		h.awaitThaw()
 		if change := h.line.get(); change != nil {
 			if line, err = change(r, line); err != nil {
 				if !errors.Is(err, ErrCut) {

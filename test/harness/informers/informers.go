@@ -1,10 +1,8 @@
-// Package informers has clients and informers of each kind that client-go knows, for tests that put
-// them side by side.
+// Package informers has informers by each client that client-go has, for tests that put them side by side.
 package informers
 
 import (
 	"context"
-	"errors"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -23,47 +21,10 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
-// Clients are those of one configuration. The typed one asks for protobuf.
-type Clients struct {
-	Typed    kubernetes.Interface
-	Dynamic  dynamic.Interface
-	Metadata metadata.Interface
-}
-
-// NewClients makes them.
-func NewClients(cfg *rest.Config) (Clients, error) {
-	binary := rest.CopyConfig(cfg)
-	binary.ContentType, binary.AcceptContentTypes = ask.Protobuf, ask.Protobuf+","+ask.JSON
-	typed, err1 := kubernetes.NewForConfig(binary)
-	untyped, err2 := dynamic.NewForConfig(cfg)
-	partial, err3 := metadata.NewForConfig(cfg)
-	return Clients{typed, untyped, partial}, errors.Join(err1, err2, err3)
-}
-
-// Lister lists and watches a resource as one of the clients does.
-type Lister struct {
-	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	example runtime.Object
-}
-
-// Listers returns those of a resource by client: "dynamic", "metadata" and, of pods, "typed".
-func (c Clients) Listers(r schema.GroupVersionResource) map[string]Lister {
-	untyped, partial := c.Dynamic.Resource(r), c.Metadata.Resource(r)
-	all := map[string]Lister{
-		"dynamic":  {lists(untyped.List), untyped.Watch, &unstructured.Unstructured{}},
-		"metadata": {lists(partial.List), partial.Watch, &metav1.PartialObjectMetadata{}},
-	}
-	if r == corev1.SchemeGroupVersion.WithResource("pods") {
-		pods := c.Typed.CoreV1().Pods("")
-		all["typed"] = Lister{lists(pods.List), pods.Watch, &corev1.Pod{}}
-	}
-	return all
-}
-
-// lists hides the type of a list.
-func lists[L runtime.Object](f func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return f(ctx, o) }
+// lister is one of client-go's clients of a resource.
+type lister[L runtime.Object] interface {
+	List(ctx context.Context, o metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
 // paginated is a source that says it knows no streaming lists, as those of old do.
@@ -72,24 +33,37 @@ type paginated struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported is asked by client-go.
 func (paginated) IsWatchListSemanticsUnSupported() bool { return true }
 
-// Informer returns an informer of what a selector chooses, which begins with a streaming list, or with
-// pages.
-func (l Lister) Informer(pages bool, labels string) cache.SharedIndexInformer {
-	var from cache.ListerWatcher
+// New returns an informer of what a selector chooses of a resource, which begins with a streaming list,
+// or with pages. The client is "dynamic", "metadata" or, for pods only, "typed", which asks for protobuf.
+func New(cfg *rest.Config, client string, r schema.GroupVersionResource, pages bool, labels string) cache.SharedIndexInformer {
+	switch client {
+	case "dynamic":
+		return informer(dynamic.NewForConfigOrDie(cfg).Resource(r), &unstructured.Unstructured{}, pages, labels)
+	case "metadata":
+		return informer(metadata.NewForConfigOrDie(cfg).Resource(r), &metav1.PartialObjectMetadata{}, pages, labels)
+	case "typed":
+		cfg = rest.CopyConfig(cfg)
+		cfg.ContentType, cfg.AcceptContentTypes = ask.Protobuf, ask.Protobuf+","+ask.JSON
+		return informer(kubernetes.NewForConfigOrDie(cfg).CoreV1().Pods(""), &corev1.Pod{}, pages, labels)
+	}
+	panic("there is no client " + client)
+}
+
+func informer[L runtime.Object](of lister[L], example runtime.Object, pages bool, labels string) cache.SharedIndexInformer {
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = labels
-			return l.list(ctx, o)
+			return of.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = labels
-			return l.watch(ctx, o)
+			return of.Watch(ctx, o)
 		},
 	}
-	if from = source; pages {
-		from = paginated{source}
+	if pages {
+		return cache.NewSharedIndexInformer(paginated{source}, example, 0, cache.Indexers{})
 	}
-	return cache.NewSharedIndexInformer(from, l.example, 0, cache.Indexers{})
+	return cache.NewSharedIndexInformer(source, example, 0, cache.Indexers{})
 }
 
 // Start runs an informer until ctx ends. That connections break is no news.
@@ -101,13 +75,11 @@ func Start(ctx context.Context, informer cache.SharedIndexInformer) error {
 	return nil
 }
 
-// Stored returns what an informer knows, by namespace/name.
-func Stored(informer cache.SharedIndexInformer) map[string]runtime.Object {
-	objects := map[string]runtime.Object{}
+// Stored returns what an informer knows.
+func Stored(informer cache.SharedIndexInformer) (objects []ask.Identity) {
 	for _, item := range informer.GetStore().List() {
-		o, ok := item.(runtime.Object)
-		if m, err := meta.Accessor(item); ok && err == nil {
-			objects[m.GetNamespace()+"/"+m.GetName()] = o
+		if m, err := meta.Accessor(item); err == nil {
+			objects = append(objects, ask.IdentityOf(m))
 		}
 	}
 	return objects

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 )
 
@@ -14,9 +13,6 @@ type Measure struct {
 	Of   func(Sample) float64
 	// Slack is by how much the floor may rise.
 	Slack float64
-	// Unit divides the number for people.
-	Unit  float64
-	Label string
 }
 
 // Measures are those that must be flat. All of them go up and down with what is asked, written and
@@ -26,11 +22,11 @@ func Measures() []Measure {
 	return []Measure{
 		// Beside the heap it is the program's own pages, read when they are first needed. What the
 		// runtime keeps for later depends on when it last gave some back.
-		{Name: "resident memory in use", Of: func(s Sample) float64 { return s.RSS - s.Free }, Slack: 4 * mib, Unit: mib, Label: " MiB"},
-		{Name: "heap", Of: func(s Sample) float64 { return s.Heap }, Slack: mib, Unit: mib, Label: " MiB"},
-		{Name: "goroutines", Of: func(s Sample) float64 { return s.Goroutines }, Slack: 3, Unit: 1},
-		{Name: "file descriptors", Of: func(s Sample) float64 { return s.FDs }, Slack: 2, Unit: 1},
-		{Name: "connections to the API server", Of: func(s Sample) float64 { return s.Upstream }, Slack: 1, Unit: 1},
+		{"MiB of resident memory in use", func(s Sample) float64 { return (s.RSS - s.Free) / mib }, 4},
+		{"MiB of heap", func(s Sample) float64 { return s.Heap / mib }, 1},
+		{"goroutines", func(s Sample) float64 { return s.Goroutines }, 3},
+		{"file descriptors", func(s Sample) float64 { return s.FDs }, 2},
+		{"connections to the API server", func(s Sample) float64 { return s.Upstream }, 1},
 	}
 }
 
@@ -72,18 +68,7 @@ func (g Growth) String() string {
 	if g.Grows() {
 		verdict = "GROWS"
 	}
-	var floors []string
-	for _, f := range g.Floors {
-		floors = append(floors, g.number(f))
-	}
-	return fmt.Sprintf("%s: at rest %s%s (it may rise by %s): %s", g.Name, strings.Join(floors, ", "), g.Label, g.number(g.Allowed()), verdict)
-}
-
-func (g Growth) number(n float64) string {
-	if g.Unit == 1 {
-		return fmt.Sprintf("%.0f", n)
-	}
-	return fmt.Sprintf("%.1f", n/g.Unit)
+	return fmt.Sprintf("%s: at rest %.1f (it may rise by %.1f): %s", g.Name, g.Floors, g.Allowed(), verdict)
 }
 
 // Grown says how all measures went, by samples of rests. It fails if there are no two rests.

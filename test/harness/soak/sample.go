@@ -20,7 +20,7 @@ type Sample struct {
 	// all that is to be given back has been. It is for the caller to say.
 	Rest int
 	// RSS is the resident memory, Free how much of that the runtime keeps for what it needs next, and
-	// Heap what the last collection of garbage left of the heap, in bytes.
+	// Heap what is allocated, in bytes: garbage too, unless [Collect] came just before.
 	RSS, Free, Heap float64
 	// Goroutines and FDs (open file descriptors) are numbers.
 	Goroutines, FDs float64
@@ -47,17 +47,14 @@ func Take(ctx context.Context, url string) (Sample, error) {
 		return value
 	}
 	s := Sample{
-		At: time.Now(), RSS: gauge("process_resident_memory_bytes"),
+		At: time.Now(), Heap: gauge("go_memstats_heap_alloc_bytes"), RSS: gauge("process_resident_memory_bytes"),
 		Free:       gauge("go_memstats_heap_idle_bytes") - gauge("go_memstats_heap_released_bytes"),
 		Goroutines: gauge("go_goroutines"), FDs: gauge("process_open_fds"),
 	}
-	goal, percent := gauge("go_memstats_next_gc_bytes"), gauge("go_gc_gogc_percent")
 	if len(missing) > 0 {
 		return s, fmt.Errorf("the process collectors' metrics are missing: %v", missing)
 	}
-	var err error
-	s.Heap, err = left(goal, percent)
-	return s, err
+	return s, nil
 }
 
 // collections is how often [Collect] has garbage collected: a sync.Pool lets go of what it has with
@@ -87,17 +84,4 @@ func Collect(ctx context.Context, url string) error {
 		}
 	}
 	return nil
-}
-
-// left is what the last collection of garbage left of the heap, by the goal that it set for the
-// next one: that is what it left, and GOGC percent of that and of what stacks and global variables
-// take (gcPercentHeapGoal in runtime/mgcpacer.go). So a part of those is in it, too. What is
-// allocated at a moment has garbage in it, and is anything between this and the goal. It fails
-// where the goal is none that GOGC sets.
-func left(goal, percent float64) (float64, error) {
-	const most = 1000 // GOGC=off is more than any number that somebody would set
-	if percent <= 0 || percent > most {
-		return 0, fmt.Errorf("with GOGC=%.0f the goal of the next collection does not tell what the last one left", percent)
-	}
-	return goal * 100 / (100 + percent), nil
 }

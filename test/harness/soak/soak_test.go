@@ -1,11 +1,9 @@
 package soak
 
 import (
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
-	"runtime/debug"
 	"testing"
 	"time"
 
@@ -51,9 +49,9 @@ func TestGrowth(t *testing.T) {
 			}
 		}},
 		"memory that the runtime gives back later": {change: func(rest float64, s *Sample) { s.RSS, s.Free = s.RSS+rest*16*mib, rest*16*mib }},
-		"memory":                {change: func(rest float64, s *Sample) { s.Heap += rest * 2 * mib; s.RSS += rest * 2 * mib }, want: []string{"resident memory in use", "heap"}},
-		"no heap":               {change: func(rest float64, s *Sample) { s.RSS += rest * 4 * mib }, want: []string{"resident memory in use"}},
-		"heap":                  {change: func(rest float64, s *Sample) { s.Heap += rest * mib / 2 }, want: []string{"heap"}},
+		"memory":                {change: func(rest float64, s *Sample) { s.Heap += rest * 2 * mib; s.RSS += rest * 2 * mib }, want: []string{"MiB of resident memory in use", "MiB of heap"}},
+		"no heap":               {change: func(rest float64, s *Sample) { s.RSS += rest * 4 * mib }, want: []string{"MiB of resident memory in use"}},
+		"heap":                  {change: func(rest float64, s *Sample) { s.Heap += rest * mib / 2 }, want: []string{"MiB of heap"}},
 		"goroutines":            {change: func(rest float64, s *Sample) { s.Goroutines += rest * 3 }, want: []string{"goroutines"}},
 		"descriptors":           {change: func(rest float64, s *Sample) { s.FDs += rest * 2 }, want: []string{"file descriptors"}},
 		"connections":           {change: func(rest float64, s *Sample) { s.Upstream += rest * 2 }, want: []string{"connections to the API server"}},
@@ -91,27 +89,6 @@ func TestGrowth(t *testing.T) {
 	for name, samples := range map[string][]Sample{"nothing": nil, "one rest": {{Rest: 1}, {Rest: 1}}} {
 		if all, err := Grown(samples); err == nil {
 			t.Errorf("of %s there is a verdict: %v", name, all)
-		}
-	}
-}
-
-// TestLeft holds what is told of the heap against the runtime's own word.
-func TestLeft(t *testing.T) {
-	kept := make([]byte, 64*mib)
-	runtime.GC()
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	percent := debug.SetGCPercent(100)
-	debug.SetGCPercent(percent)
-	got, err := left(float64(stats.NextGC), float64(percent))
-	expect.NoError(t, err)
-	if live := float64(len(kept)); got < live || got > live+32*mib {
-		t.Errorf("%.1f MiB are left of a heap with %.1f MiB", got/mib, live/mib)
-	}
-	runtime.KeepAlive(kept)
-	for _, off := range []float64{0, -1, math.MaxUint64} {
-		if got, err := left(mib, off); err == nil {
-			t.Errorf("with GOGC=%v %v are left", off, got)
 		}
 	}
 }

@@ -33,9 +33,8 @@ const (
 
 // Fill creates the namespaces and n pods, fast: one of each kind by the API, so that defaults and
 // managed fields are kube-apiserver's, and the others as copies straight into etcd, in the form in
-// which kube-apiserver writes them. Each pod is written at a revision of its own. progress is
-// called with how many there are, now and then, by one goroutine at a time.
-func Fill(ctx context.Context, cp *controlplane.ControlPlane, pods Pods, n int, progress func(int)) error {
+// which kube-apiserver writes them. Each pod is written at a revision of its own.
+func Fill(ctx context.Context, cp *controlplane.ControlPlane, pods Pods, n int) error {
 	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
@@ -57,19 +56,11 @@ func Fill(ctx context.Context, cp *controlplane.ControlPlane, pods Pods, n int, 
 	group, working := errgroup.WithContext(ctx)
 	group.SetLimit(etcdWriters)
 	for i := len(patterns); i < n && working.Err() == nil; i++ {
-		if i%1000 == 0 {
-			progress(i)
-		}
 		group.Go(func() error {
-			pod := pods.copyOf(patterns[i%len(patterns)], i)
-			return store.Put(working, pod)
+			return store.Put(working, pods.copyOf(patterns[i%len(patterns)], i))
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	progress(n)
-	return ctx.Err()
+	return errors.Join(group.Wait(), ctx.Err())
 }
 
 // create creates the i-th pod by the API, and reports it running as a kubelet would.

@@ -56,7 +56,7 @@ type bench struct {
 // open starts a control plane. What it made must be closed, also after an error. listproxy's files
 // go into the control plane's directory, which vanishes whatever ends this process.
 func (b *bench) open(ctx context.Context) (err error) {
-	if b.binary, err = harness.BuildPlainProxy(ctx); err != nil {
+	if b.binary, err = harness.BuildPlainProxy(); err != nil {
 		return err
 	}
 	if b.cp, err = controlplane.Start(ctx, controlplane.Options{Log: func(line string) { b.log("%s", line) }}); err != nil {

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -82,7 +81,7 @@ func TestFaults(t *testing.T) {
 			binary := *binary
 			if c.shell != "" {
 				var err error
-				binary, err = within(t.Context(), t.TempDir(), c)
+				binary, err = within(t.TempDir(), c)
 				expect.NoError(t, err)
 			}
 			c.run(t, binary)
@@ -91,12 +90,12 @@ func TestFaults(t *testing.T) {
 }
 
 // within makes a program that does what a case says and becomes listproxy.
-func within(ctx context.Context, dir string, c faultCase) (string, error) {
+func within(dir string, c faultCase) (string, error) {
 	build := harness.BuildProxy
 	if c.plain {
 		build = buildPlain
 	}
-	listproxy, err := build(ctx)
+	listproxy, err := build()
 	if err != nil {
 		return "", err
 	}
@@ -106,11 +105,11 @@ func within(ctx context.Context, dir string, c faultCase) (string, error) {
 }
 
 // buildPlain compiles the command as it is shipped, but for its version, unless one is given.
-func buildPlain(ctx context.Context) (string, error) {
+func buildPlain() (string, error) {
 	if *binary != "" {
 		return *binary, nil
 	}
-	return harness.BuildPlainProxy(ctx)
+	return harness.BuildPlainProxy()
 }
 
 // faultCases are all there are.

@@ -40,7 +40,7 @@ func TestHeldMemory(t *testing.T) {
 	leave, err := quiet.enter(context.WithoutCancel(t.Context()))
 	t.Cleanup(leave)
 	expect.NoError(t, err)
-	plain, err := buildPlain(t.Context()) // the race detector takes memory of its own
+	plain, err := buildPlain() // the race detector takes memory of its own
 	expect.NoError(t, err)
 	var written atomic.Int64
 	for name, tt := range map[string]struct {

@@ -105,7 +105,7 @@ func TestMain(m *testing.M) {
 		if *binary != "" {
 			return nil
 		}
-		_, err := harness.BuildProxy(s.Context())
+		_, err := harness.BuildProxy()
 		return err
 	}})
 }

@@ -14,30 +14,13 @@ import (
 	"github.com/listproxy/listproxy/test/controlplane/filelock"
 )
 
-// build keeps the path of what was built; what failed is tried again.
-var build struct {
-	sync.Mutex
-	path string
-}
-
-// BuildProxy compiles the command with the race detector, once in a process, and returns its path
-// in bin/. The go command's cache makes further builds cheap.
-func BuildProxy(ctx context.Context) (string, error) {
-	build.Lock()
-	defer build.Unlock()
-	if build.path != "" {
-		return build.path, nil
-	}
-	path, err := compile(ctx, "listproxy-race", "-race")
-	if err == nil {
-		build.path = path
-	}
-	return path, err
-}
-
-// BuildPlainProxy compiles the command into bin/ as it is shipped, but without a version: no race
-// detector, whose own memory grows. It returns its path.
-func BuildPlainProxy(ctx context.Context) (string, error) { return compile(ctx, "listproxy") }
+var (
+	// BuildProxy compiles the command with the race detector, once in a process, and returns its path in bin/.
+	BuildProxy = sync.OnceValues(func() (string, error) { return compile(context.Background(), "listproxy-race", "-race") })
+	// BuildPlainProxy compiles it as it is shipped, but without a version: no race detector, whose own
+	// memory grows.
+	BuildPlainProxy = sync.OnceValues(func() (string, error) { return compile(context.Background(), "listproxy") })
+)
 
 // ModuleDir is where the module's sources are.
 func ModuleDir(ctx context.Context) (string, error) {

@@ -75,9 +75,6 @@ func (p *Proxy) begun(upstream *rest.Config) {
 
 // addClient adds the secrets of a client's configuration.
 func addClient(whose string, cfg *rest.Config) {
-	if cfg == nil {
-		return
-	}
 	secrets.Suite.Add(whose+" token", cfg.BearerToken)
 	secrets.Suite.Add(whose+" password", cfg.Password)
 	secrets.Suite.AddKey(whose+" key", cfg.KeyData)

@@ -79,11 +79,15 @@ func StartProxy(ctx context.Context, o ProxyOptions) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.AwaitReady(ctx); err != nil {
-		p.Kill()
-		return nil, err
+	for {
+		if ready, _ := p.Ready(ctx); ready {
+			return p, nil
+		}
+		if err := p.pause(ctx); err != nil {
+			p.Kill()
+			return nil, err
+		}
 	}
-	return p, nil
 }
 
 // LaunchProxy runs listproxy and returns when it listens, ready or not.
@@ -92,7 +96,7 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 		return nil, errors.New("the folder's TestMain must be harness.Main: nobody else asks whether listproxy has emitted secrets")
 	}
 	if o.Binary == "" {
-		if o.Binary, err = BuildProxy(ctx); err != nil {
+		if o.Binary, err = BuildProxy(); err != nil {
 			return nil, err
 		}
 	}
@@ -111,12 +115,16 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 	if err != nil {
 		return nil, err
 	}
+	ca, err := os.ReadFile(certPath) // #nosec G304 -- made just now
+	if err != nil {
+		return nil, err
+	}
 	args := append([]string{
 		"--kubeconfig", kubeconfig,
 		"--bind-address", "127.0.0.1", "--secure-port", "0", "--admin-bind-address", "127.0.0.1:0",
 		"--cert-dir", dir, "--log-level", "debug", "--shutdown-timeout", "3s",
 	}, o.Args...)
-	p := &Proxy{dir: dir, log: &logbuffer.Buffer{}, exited: make(chan struct{})}
+	p := &Proxy{dir: dir, ca: ca, log: &logbuffer.Buffer{}, exited: make(chan struct{})}
 	p.cmd = exec.Command(o.Binary, args...) // #nosec G204 -- the program under test
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1")
@@ -147,28 +155,11 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 			if m := connectLine.FindStringSubmatch(p.Log()); m != nil { // it comes first
 				p.connect = &url.URL{Scheme: "https", Host: m[1]}
 			}
-			break
+			return p, nil
 		}
 		if err := p.pause(ctx); err != nil {
 			p.Kill()
 			return nil, err
-		}
-	}
-	if p.ca, err = os.ReadFile(certPath); err != nil { // #nosec G304 -- what listproxy took from its directory, or has made there
-		p.Kill()
-		return nil, err
-	}
-	return p, nil
-}
-
-// AwaitReady waits until /readyz says yes.
-func (p *Proxy) AwaitReady(ctx context.Context) error {
-	for {
-		if ready, _ := p.Ready(ctx); ready {
-			return nil
-		}
-		if err := p.pause(ctx); err != nil {
-			return err
 		}
 	}
 }
@@ -226,23 +217,19 @@ func (p *Proxy) ConnectURL() *url.URL { return p.connect }
 // Dir is the --cert-dir: tls.crt is the CA's file.
 func (p *Proxy) Dir() string { return p.dir }
 
-// TunnelConfig returns a client's configuration with the proxy as its proxy-url. From then on the
-// proxy must not emit the client's secrets.
-func (p *Proxy) TunnelConfig(direct *rest.Config) *rest.Config {
-	addClient("a client's", direct)
-	cfg := rest.CopyConfig(direct)
-	cfg.Proxy = http.ProxyURL(p.connect)
-	cfg.CAData, cfg.CAFile = p.ca, ""
-	return cfg
-}
-
 // RESTConfig returns a client's configuration, pointed at the proxy. From then on the proxy must not
 // emit the client's secrets.
 func (p *Proxy) RESTConfig(direct *rest.Config) *rest.Config {
 	addClient("a client's", direct)
 	cfg := rest.CopyConfig(direct)
-	cfg.Host = p.URL()
-	cfg.CAData, cfg.CAFile = p.ca, ""
+	cfg.Host, cfg.CAData, cfg.CAFile = p.URL(), p.ca, ""
+	return cfg
+}
+
+// TunnelConfig is RESTConfig with the proxy as the client's proxy-url.
+func (p *Proxy) TunnelConfig(direct *rest.Config) *rest.Config {
+	cfg := p.RESTConfig(direct)
+	cfg.Host, cfg.Proxy = direct.Host, http.ProxyURL(p.connect)
 	return cfg
 }
 

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"os"
 	"strings"
 
@@ -33,11 +34,8 @@ func keep(log string) (name string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := f.WriteString(log); err != nil {
-		_ = f.Close()
-		return "", err
-	}
-	return f.Name(), f.Close()
+	_, err = f.WriteString(log)
+	return f.Name(), errors.Join(err, f.Close())
 }
 
 // lastOf returns what of a log says most.

@@ -16,12 +16,8 @@ const (
 	configMapsOfA = "/api/v1/namespaces/team-a/configmaps?resourceVersion=0"
 )
 
-var (
-	// few stand for everybody where the identity is not what is attacked.
-	few = []string{admin, reader, named, anonymous}
-	// podReaders may list what podsOfA is.
-	podReaders = []string{admin, reader}
-)
+// podReaders may list what podsOfA is.
+var podReaders = []string{admin, reader}
 
 // by gives attacks their users where they have none.
 func by(users []string, attacks ...attack) []attack {
@@ -284,7 +280,7 @@ func headerAttacks() []attack {
 		"If-Unmodified-Since: Sat, 01 Jan 2000 00:00:00 GMT", "Range: bytes=0-9\nIf-Range: \"x\"", "Cache-Control: only-if-cached, max-age=0",
 	}
 	for _, lines := range conditions {
-		out = append(out, attack{name: lines + " for all", target: pods, header: strings.Split(lines, "\n"), as: few})
+		out = append(out, attack{name: lines + " for all", target: pods, header: strings.Split(lines, "\n"), as: []string{admin, reader, named, anonymous}})
 	}
 	for _, lines := range append(
 		conditions,

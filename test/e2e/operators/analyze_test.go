@@ -194,7 +194,7 @@ func runInformers(ctx context.Context, t *testing.T, cfg *rest.Config) {
 // analyzed is what listproxy analyze says of a log.
 func analyzed(t *testing.T, log string) analyze.Report {
 	t.Helper()
-	program, err := harness.BuildProxy(t.Context())
+	program, err := harness.BuildProxy()
 	expect.NoError(t, err)
 	var problems bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), program, "analyze", "--output", "json", log) // #nosec G204 -- the tests' own words

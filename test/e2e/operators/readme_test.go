@@ -70,7 +70,7 @@ type walk struct {
 func newWalk(t *testing.T) *walk {
 	t.Helper()
 	w := &walk{dir: t.TempDir(), port: freePort(t), admin: freePort(t)}
-	program, err := harness.BuildProxy(t.Context())
+	program, err := harness.BuildProxy()
 	expect.NoError(t, err)
 	root, err := harness.ModuleDir(t.Context())
 	expect.NoError(t, err)

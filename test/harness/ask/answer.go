@@ -36,13 +36,10 @@ func FromMemory(header http.Header) bool {
 
 // NotThereYet reports whether kube-apiserver said that its watch cache did not come to the demanded
 // revision within the 3 seconds for which it waits (blockTimeout in
-// k8s.io/apiserver/pkg/storage/cacher). That is an answer, and says nothing of who forwarded it.
-func (a Answer) NotThereYet() bool { return NotThereYet(a.Code, a.Body) }
-
-// NotThereYet is [Answer.NotThereYet] of a status code and a body, in any encoding: the cause is a
-// word in each.
-func NotThereYet(code int, body []byte) bool {
-	return code == http.StatusGatewayTimeout && bytes.Contains(body, []byte(metav1.CauseTypeResourceVersionTooLarge))
+// k8s.io/apiserver/pkg/storage/cacher). That is an answer, and says nothing of who forwarded it. The
+// cause is a word in the body in any encoding.
+func (a Answer) NotThereYet() bool {
+	return a.Code == http.StatusGatewayTimeout && bytes.Contains(a.Body, []byte(metav1.CauseTypeResourceVersionTooLarge))
 }
 
 // Meta is what tests read of the metadata of lists and objects.

@@ -12,31 +12,27 @@ import (
 func Unzip(body io.Reader) io.Reader { return &members{from: bufio.NewReader(body)} }
 
 type members struct {
-	from *bufio.Reader
-	zip  *gzip.Reader
+	from   *bufio.Reader
+	zip    gzip.Reader
+	within bool // a member has begun
 }
 
 // Read implements [io.Reader].
 func (m *members) Read(p []byte) (int, error) {
 	for {
-		if m.zip == nil {
-			zip, err := gzip.NewReader(m.from)
-			if err != nil {
+		if !m.within {
+			if err := m.zip.Reset(m.from); err != nil {
 				return 0, err
 			}
-			m.zip = zip
 			m.zip.Multistream(false)
+			m.within = true
 		}
 		n, err := m.zip.Read(p)
-		switch {
-		case n > 0:
-			return n, nil
-		case !errors.Is(err, io.EOF):
-			return 0, err
+		if errors.Is(err, io.EOF) {
+			m.within, err = false, nil
 		}
-		if err := m.zip.Reset(m.from); err != nil {
-			return 0, err
+		if n > 0 || err != nil {
+			return n, err
 		}
-		m.zip.Multistream(false)
 	}
 }

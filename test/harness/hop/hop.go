@@ -158,19 +158,18 @@ func (h *Hop) awaitThaw() {
 }
 
 // CutAll breaks every connection to the hop.
-func (h *Hop) CutAll() { h.listener.cut() }
+func (h *Hop) CutAll() { h.listener.each(func(c *trackedConn) { _ = c.Conn.Close() }) }
 
 // Connections is how many there are to the hop.
-func (h *Hop) Connections() int {
-	h.listener.mu.Lock()
-	defer h.listener.mu.Unlock()
-	return len(h.listener.conns)
+func (h *Hop) Connections() (n int) {
+	h.listener.each(func(*trackedConn) { n++ })
+	return n
 }
 
 // SwallowAll makes every connection to the hop half-open, for good, as where a balancer or a router
 // has forgotten it: what is sent in either direction disappears, and nobody hears of an end. New
 // connections are not touched.
-func (h *Hop) SwallowAll() { h.listener.swallow() }
+func (h *Hop) SwallowAll() { h.listener.each(func(c *trackedConn) { c.swallows.Store(true) }) }
 
 func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.awaitThaw()
@@ -214,11 +213,11 @@ func (h *Hop) modify(resp *http.Response) error {
 	if resp.Header.Get("Content-Encoding") == "gzip" {
 		in, out = events.Unzip(from), zipping{pw}
 	}
-	go h.pass(r, events.NewReader(in, resp.Header.Get("Content-Type")), pw, out)
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{pr, closer{pr, from}}
+	go func() {
+		h.pass(r, events.NewReader(in, resp.Header.Get("Content-Type")), pw, out)
+		_ = from.Close()
+	}()
+	resp.Body = pr
 	return nil
 }
 
@@ -297,16 +296,6 @@ func (z zipping) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-type closer struct {
-	pipe *io.PipeReader
-	from io.Closer
-}
-
-func (c closer) Close() error {
-	_ = c.pipe.Close()
-	return c.from.Close()
-}
-
 // trackingListener remembers its connections, so that they can be cut.
 type trackingListener struct {
 	net.Listener
@@ -326,19 +315,11 @@ func (l *trackingListener) Accept() (net.Conn, error) {
 	return tracked, nil
 }
 
-func (l *trackingListener) cut() {
+func (l *trackingListener) each(do func(*trackedConn)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for conn := range l.conns {
-		_ = conn.Conn.Close()
-	}
-}
-
-func (l *trackingListener) swallow() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for conn := range l.conns {
-		conn.swallows.Store(true)
+		do(conn)
 	}
 }
 

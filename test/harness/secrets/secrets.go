@@ -162,7 +162,7 @@ func (r *Registry) Search(where, text string) []Leak {
 			found[secret] = Leak{secret, where, line}
 		}
 	}
-	for at, what := range occurrences(text, maps.Keys(r.forms), maps.Keys(patterns)) {
+	for at, what := range occurrences(text, slices.AppendSeq(slices.Collect(maps.Keys(r.forms)), maps.Keys(patterns))...) {
 		if p, is := patterns[what]; is {
 			if p.is.MatchString(lineAt(text, at)) {
 				note(p.name, at)
@@ -170,49 +170,28 @@ func (r *Registry) Search(where, text string) []Leak {
 			continue
 		}
 		f := r.forms[what]
-		if f.identity && (!isWord(text, at, len(what)) || auditLine.MatchString(lineAt(text, at))) {
+		if text[at:at+len(what)] != what || f.identity && (!isWord(text, at, len(what)) || auditLine.MatchString(lineAt(text, at))) {
 			continue
 		}
 		note(f.secret, at)
 	}
-	var leaks []Leak
-	for _, leak := range found {
-		leaks = append(leaks, leak)
-	}
-	slices.SortFunc(leaks, func(a, b Leak) int { return cmp.Compare(a.Secret, b.Secret) })
-	return leaks
+	return slices.SortedFunc(maps.Values(found), func(a, b Leak) int { return cmp.Compare(a.Secret, b.Secret) })
 }
 
-// occurrences yields where which of the values begin in text, and of the words, in upper or lower
-// case. It reads the text once: a soak's log is hundreds of megabytes long, and there are hundreds of
-// values.
-func occurrences(text string, values, words iter.Seq[string]) iter.Seq2[int, string] {
-	type sought struct {
-		text string
-		is   func(a, b string) bool
-	}
-	begin := func(s string) uint16 { return uint16(s[0])<<8 | uint16(s[1]) }
-	var begins [1 << 16]bool
-	byBegin := map[uint16][]sought{}
-	for value := range values {
-		begins[begin(value)] = true
-		byBegin[begin(value)] = append(byBegin[begin(value)], sought{value, func(a, b string) bool { return a == b }})
-	}
-	for word := range words {
-		lower, upper := strings.ToLower(word[:2]), strings.ToUpper(word[:2])
-		for _, s := range slices.Compact([]string{lower, lower[:1] + upper[1:], upper, upper[:1] + lower[1:]}) {
-			begins[begin(s)] = true
-			byBegin[begin(s)] = append(byBegin[begin(s)], sought{word, strings.EqualFold})
-		}
+// occurrences yields where which of the values begin in text, in upper or lower case. It reads the text
+// once: a soak's log is hundreds of megabytes long, and there are hundreds of values.
+func occurrences(text string, values ...string) iter.Seq2[int, string] {
+	const lower = 'a' - 'A' // the bit that upper case lacks, as do other bytes, which look alike then
+	begin := func(a, b byte) uint16 { return uint16(a|lower)<<8 | uint16(b|lower) }
+	var byBegin [1 << 16][]string
+	for _, value := range values {
+		here := begin(value[0], value[1])
+		byBegin[here] = append(byBegin[here], value)
 	}
 	return func(yield func(int, string) bool) {
 		for at := 0; at+1 < len(text); at++ {
-			here := uint16(text[at])<<8 | uint16(text[at+1])
-			if !begins[here] {
-				continue
-			}
-			for _, s := range byBegin[here] {
-				if end := at + len(s.text); end <= len(text) && s.is(text[at:end], s.text) && !yield(at, s.text) {
+			for _, value := range byBegin[begin(text[at], text[at+1])] {
+				if end := at + len(value); end <= len(text) && strings.EqualFold(text[at:end], value) && !yield(at, value) {
 					return
 				}
 			}
@@ -251,12 +230,8 @@ func (r *Registry) Masked(text string) string {
 // maskedLocked is text without any secret. Longer forms go first, or the shorter ones would
 // leave the rest of them.
 func (r *Registry) maskedLocked(text string) string {
-	values := make([]string, 0, len(r.forms))
-	for value := range r.forms {
-		values = append(values, value)
-	}
-	slices.SortFunc(values, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
-	for _, value := range values {
+	longest := func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) }
+	for _, value := range slices.SortedFunc(maps.Keys(r.forms), longest) {
 		text = strings.ReplaceAll(text, value, mask)
 	}
 	for _, p := range patterns {

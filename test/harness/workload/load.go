@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -25,11 +26,12 @@ import (
 const (
 	// HundredthLabel has a hundred values, each at one pod of a hundred.
 	HundredthLabel = "bench.listproxy.io/hundredth"
-	// etcdWriters is how many pods are written at a time.
+	// etcdWriters is how many objects are written at a time.
 	etcdWriters = 8
-	// registry is where kube-apiserver keeps pods in etcd.
-	registry = "/registry/pods/"
 )
+
+// keyOf is where kube-apiserver keeps a pod in etcd.
+func keyOf(pod *corev1.Pod) string { return "/registry/pods/" + pod.Namespace + "/" + pod.Name }
 
 // Fill creates the namespaces and n pods, fast: one of each kind by the API, so that defaults and
 // managed fields are kube-apiserver's, and the others as copies straight into etcd, in the form in
@@ -40,9 +42,8 @@ func Fill(ctx context.Context, cp *controlplane.ControlPlane, pods Pods, n int) 
 		return fmt.Errorf("make a client: %w", err)
 	}
 	for _, name := range Namespaces() {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("create namespace %s: %w", name, err)
+		if err := createNamespace(ctx, client, name); err != nil {
+			return err
 		}
 	}
 	patterns := make([]*corev1.Pod, min(n, Applications()))
@@ -51,13 +52,54 @@ func Fill(ctx context.Context, cp *controlplane.ControlPlane, pods Pods, n int) 
 			return fmt.Errorf("create a pod: %w", err)
 		}
 	}
+	return putAll(ctx, cp, len(patterns), n, func(i int) (string, runtime.Object) {
+		pod := pods.copyOf(patterns[i%len(patterns)], i)
+		return keyOf(pod), pod
+	})
+}
+
+// ConfigMapName is the name of the i-th config map of [FillConfigMaps].
+func ConfigMapName(i int) string { return fmt.Sprintf("config-%06d", i) }
+
+// FillConfigMaps creates a namespace with n config maps that have so many bytes of data: the first
+// by the API, the others as copies straight into etcd.
+func FillConfigMaps(ctx context.Context, cp *controlplane.ControlPlane, namespace string, n, data int) error {
+	client, err := kubernetes.NewForConfig(cp.RESTConfig(controlplane.Admin))
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	if err := createNamespace(ctx, client, namespace); err != nil {
+		return err
+	}
+	pattern := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: ConfigMapName(0)}, Data: map[string]string{"text": strings.Repeat("x", data)}}
+	if pattern, err = client.CoreV1().ConfigMaps(namespace).Create(ctx, pattern, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create a config map: %w", err)
+	}
+	return putAll(ctx, cp, 1, n, func(i int) (string, runtime.Object) {
+		made := pattern.DeepCopy()
+		made.Name, made.UID, made.ResourceVersion = ConfigMapName(i), uuid.NewUUID(), ""
+		return "/registry/configmaps/" + namespace + "/" + made.Name, made
+	})
+}
+
+func createNamespace(ctx context.Context, client kubernetes.Interface, name string) error {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// putAll writes the objects from one number up to another straight into etcd.
+func putAll(ctx context.Context, cp *controlplane.ControlPlane, from, to int, made func(i int) (key string, object runtime.Object)) error {
 	store := NewStore(cp)
 	defer store.Close()
 	group, working := errgroup.WithContext(ctx)
 	group.SetLimit(etcdWriters)
-	for i := len(patterns); i < n && working.Err() == nil; i++ {
+	for i := from; i < to && working.Err() == nil; i++ {
 		group.Go(func() error {
-			return store.Put(working, pods.copyOf(patterns[i%len(patterns)], i))
+			key, object := made(i)
+			return store.put(working, key, object)
 		})
 	}
 	return errors.Join(group.Wait(), ctx.Err())
@@ -105,7 +147,7 @@ func NewStore(cp *controlplane.ControlPlane) *Store {
 
 // Put writes a pod as kube-apiserver would. Its resourceVersion must be empty, as it is in etcd.
 func (s *Store) Put(ctx context.Context, pod *corev1.Pod) error {
-	return s.put(ctx, registry+pod.Namespace+"/"+pod.Name, pod)
+	return s.put(ctx, keyOf(pod), pod)
 }
 
 // Close ends its connections.

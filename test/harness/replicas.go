@@ -30,18 +30,15 @@ type Replicas struct {
 // NewReplicas starts the balancer, until the test ends, and no listproxy yet.
 func NewReplicas(t testing.TB) *Replicas {
 	t.Helper()
-	r := &Replicas{dir: t.TempDir()}
-	var err error
-	if r.Balancer, err = hop.StartBalancer(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.Balancer.Close)
-	certPath, _, err := serve.SelfSigned(r.dir, nil)
+	balancer, err := hop.StartBalancer()
 	expect.NoError(t, err)
-	if r.ca, err = os.ReadFile(certPath); err != nil {
-		t.Fatal(err)
-	}
-	return r
+	t.Cleanup(balancer.Close)
+	dir := t.TempDir()
+	certPath, _, err := serve.SelfSigned(dir, nil)
+	expect.NoError(t, err)
+	ca, err := os.ReadFile(certPath) // #nosec G304 -- made just now
+	expect.NoError(t, err)
+	return &Replicas{Balancer: balancer, dir: dir, ca: ca}
 }
 
 // Through returns a client's configuration, pointed at the balancer.

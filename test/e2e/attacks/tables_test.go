@@ -71,9 +71,7 @@ func identityAttacks() []attack {
 		claim(false, lines)
 	}
 	claim(true, "X-Remote-User: admin\nX-Remote-Group: system:masters")
-	claim(true, "X-Forwarded-User: admin\nX-Forwarded-For: 10.0.0.1\nForwarded: for=10.0.0.1\nX-Real-Ip: 10.0.0.1")
-	claim(true, "X-REMOTE-USER: admin\nX-REMOTE-GROUP: system:masters")
-	claim(true, "X-Forwarded-User: admin\nX-Forwarded-Email: admin@example.com\nX-Forwarded-Groups: system:masters")
+	claim(true, "X-Forwarded-User: admin\nX-Forwarded-Groups: system:masters\nX-Forwarded-For: 10.0.0.1\nForwarded: for=10.0.0.1\nX-Real-Ip: 10.0.0.1")
 	claim(true, "Audience: https://kubernetes.default.svc")
 	return out
 }

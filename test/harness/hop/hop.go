@@ -4,7 +4,6 @@ package hop
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -74,6 +73,9 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(target)
 			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
+			if isWatch(pr.In) {
+				pr.Out.Header.Del("Accept-Encoding") // its events are to be seen
+			}
 		},
 		Transport: &http.Transport{
 			TLSClientConfig:    &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -203,23 +205,20 @@ func (h *Hop) modify(resp *http.Response) error {
 	if answered := h.answered.get(); answered != nil { //nolint:bodyclose // no answer, but what looks at one
 		answered(resp)
 	}
-	if resp.StatusCode != http.StatusOK || r.URL.Query().Get("watch") == "" {
+	if resp.StatusCode != http.StatusOK || !isWatch(r) {
 		return nil
 	}
-	pr, pw := io.Pipe()
 	from := resp.Body
-	var in io.Reader = from
-	var out io.Writer = pw
-	if resp.Header.Get("Content-Encoding") == "gzip" {
-		in, out = events.Unzip(from), zipping{pw}
-	}
+	pr, pw := io.Pipe()
 	go func() {
-		h.pass(r, events.NewReader(in, resp.Header.Get("Content-Type")), pw, out)
+		h.pass(r, events.NewReader(from, resp.Header.Get("Content-Type")), pw)
 		_ = from.Close()
 	}()
 	resp.Body = pr
 	return nil
 }
+
+func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
 
 // event is one of a watch, or its end.
 type event struct {
@@ -253,8 +252,8 @@ func (h *Hop) read(r *http.Request, from *events.Reader) <-chan event {
 	return read
 }
 
-// pass hands on a watch, event by event, to out, which leads to the pipe.
-func (h *Hop) pass(r *http.Request, from *events.Reader, to *io.PipeWriter, out io.Writer) {
+// pass hands on a watch, event by event.
+func (h *Hop) pass(r *http.Request, from *events.Reader, to *io.PipeWriter) {
 	for e := range h.read(r, from) {
 		line, err := e.line, e.err
 		if err == nil && !poll.Pause(r.Context(), time.Until(e.due)) {
@@ -270,30 +269,16 @@ func (h *Hop) pass(r *http.Request, from *events.Reader, to *io.PipeWriter, out 
 				if !errors.Is(err, ErrCut) {
 					err = io.EOF
 				}
-				_, _ = out.Write(line)
+				_, _ = to.Write(line)
 				_ = to.CloseWithError(err)
 				return
 			}
 		}
-		if _, err := out.Write(line); err != nil {
+		if _, err := to.Write(line); err != nil {
 			return
 		}
 	}
 	_ = to.CloseWithError(context.Cause(r.Context()))
-}
-
-// zipping writes each part as a gzip member, as kube-apiserver does.
-type zipping struct{ to io.Writer }
-
-// Write implements io.Writer.
-func (z zipping) Write(p []byte) (int, error) {
-	var member bytes.Buffer
-	zip := gzip.NewWriter(&member)
-	_, _ = zip.Write(p) // none of these fails, into memory
-	_ = zip.Flush()
-	_ = zip.Close()
-	_, err := z.to.Write(member.Bytes())
-	return len(p), err
 }
 
 // trackingListener remembers its connections, so that they can be cut.

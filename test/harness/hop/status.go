@@ -1,7 +1,6 @@
 package hop
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -9,8 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Refuse answers in kube-apiserver's place with a Status. It returns true, as [Hop.OnRequest] wants
@@ -37,12 +36,10 @@ func ErrorEvent(code int, inProtobuf bool) []byte {
 // protobufError is its length (k8s.io/apimachinery, util/framer), and a WatchEvent with the Status
 // in the envelope that every object has.
 func protobufError(code int) []byte {
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	status := failure(code)
-	var object bytes.Buffer
-	must(protobuf.NewSerializer(scheme, scheme).Encode(&status, &object))
-	event, err := (&metav1.WatchEvent{Type: "ERROR", Object: runtime.RawExtension{Raw: object.Bytes()}}).Marshal()
+	object, err := runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), &status)
+	must(err)
+	event, err := (&metav1.WatchEvent{Type: "ERROR", Object: runtime.RawExtension{Raw: object}}).Marshal()
 	must(err)
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...) // #nosec G115 -- a short one
 }

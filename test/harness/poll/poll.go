@@ -31,18 +31,12 @@ func Until(t testing.TB, patience time.Duration, what string, done func() bool) 
 // Came is Until for who has more to say when it is in vain: it reports whether done said so.
 func Came(t testing.TB, patience time.Duration, done func() bool) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for !done() {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-ticker.C:
+	return nil == Try(t.Context(), patience, every, "it has come", func() error {
+		if !done() {
+			return errors.New("not yet")
 		}
-	}
-	return true
+		return nil
+	})
 }
 
 // Wrong is an error that no waiting makes good. It, or what wraps it, ends a [Try] at once.

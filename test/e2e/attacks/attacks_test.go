@@ -23,9 +23,6 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// followerTarget is a list that is in memory and that nobody may have without credentials.
-const followerTarget = "/api/v1/namespaces/team-a/pods?resourceVersion=0"
-
 // A verdict is what an attack must get.
 type verdict int
 

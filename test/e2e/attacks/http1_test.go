@@ -11,7 +11,7 @@ import (
 )
 
 // follower is the innocent request behind each attack.
-const followerHTTP1 = "GET " + followerTarget + " HTTP/1.1\r\nHost: {host}\r\nUser-Agent: follower\r\n" +
+const followerHTTP1 = "GET " + podsOfA + " HTTP/1.1\r\nHost: {host}\r\nUser-Agent: follower\r\n" +
 	"Audit-Id: {id}.follower\r\nConnection: close\r\n\r\n"
 
 // sendHTTP1 writes the attack and the follower, and reads to the connection's end.

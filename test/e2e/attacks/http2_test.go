@@ -113,7 +113,7 @@ func sendHTTP2(ctx context.Context, d door, who login, a attack, fill *strings.R
 		defer close(written)
 		a.http2(w)
 		w.headers(followerStream, true, field{":method", http.MethodGet}, field{":scheme", "https"},
-			field{":authority", "{host}"}, field{":path", followerTarget},
+			field{":authority", "{host}"}, field{":path", podsOfA},
 			field{"user-agent", "follower"}, field{"audit-id", "{id}.follower"})
 	}()
 	out := w.read()

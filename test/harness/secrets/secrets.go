@@ -1,7 +1,7 @@
 // Package secrets knows what no process of a test suite may ever emit, and finds it.
 //
 // Whoever makes a secret adds it: package controlplane all tokens, keys and names of its users,
-// package proxyrun what it gives to a process and to its clients. What nobody added is found if
+// package harness what it gives to a process and to its clients. What nobody added is found if
 // it looks like a secret: bearer tokens, service account tokens, private keys.
 package secrets
 

@@ -16,16 +16,19 @@ import (
 )
 
 // TestImpersonatorReview goes through what listproxy's own account may hold: the rules of
-// kube-apiserver's filter.
+// kube-apiserver's filter. All that is asked is in the review.
 func TestImpersonatorReview(t *testing.T) {
 	jane := &user.DefaultInfo{Name: "jane", UID: "7", Groups: []string{"team", user.AllAuthenticated}, Extra: map[string][]string{"example.com/key": {"a", "b"}}}
 	robot := &user.DefaultInfo{Name: "system:serviceaccount:ns:robot", Groups: []string{user.AllAuthenticated}}
-	list := Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: "team-a", LabelSelector: "a=b"}
+	list := Attributes{
+		Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "team-a", Name: "web",
+		LabelSelector: "a in (b,c),!d", FieldSelector: "metadata.name=web",
+	}
 	const (
-		onList   = "impersonate-on:user-info:list /v1 pods/ team-a/ a=b"
-		asJane   = "impersonate /v1 users/ /jane "
-		asRobot  = "impersonate /v1 serviceaccounts/ ns/robot "
-		asOthers = "impersonate /v1 users/ /robot "
+		onList   = "impersonate-on:user-info:list apps/v1 deployments/ team-a/web a in (b,c),!d metadata.name=web"
+		asJane   = "impersonate /v1 users/ /jane  "
+		asRobot  = "impersonate /v1 serviceaccounts/ ns/robot  "
+		asOthers = "impersonate /v1 users/ /robot  "
 	)
 	for name, tt := range map[string]struct {
 		user *user.DefaultInfo
@@ -46,11 +49,12 @@ func TestImpersonatorReview(t *testing.T) {
 				if err != nil {
 					return nil, err
 				}
-				asked, labels := spec.ResourceAttributes, ""
+				asked, labels, fields := spec.ResourceAttributes, "", ""
 				if asked.LabelSelector != nil {
-					labels = asked.LabelSelector.RawSelector
+					labels, fields = asked.LabelSelector.RawSelector, asked.FieldSelector.RawSelector
 				}
-				question := fmt.Sprintf("%s %s/%s %s/%s %s/%s %s", asked.Verb, asked.Group, asked.Version, asked.Resource, asked.Subresource, asked.Namespace, asked.Name, labels)
+				question := fmt.Sprintf("%s %s/%s %s/%s %s/%s %s %s",
+					asked.Verb, asked.Group, asked.Version, asked.Resource, asked.Subresource, asked.Namespace, asked.Name, labels, fields)
 				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: slices.Contains(tt.may, question)})
 			}, Config{TTL: time.Minute}, proxytest.DiscardLog())
 			i := &Impersonator{rights}

@@ -30,24 +30,6 @@ func newWhoAmI(t testing.TB, answer proxytest.Transport, ttl time.Duration) (*Wh
 	return w, asked
 }
 
-func TestWhoAmIAsks(t *testing.T) {
-	var got *http.Request
-	w, _ := newWhoAmI(t, func(r *http.Request) (*http.Response, error) {
-		got = r
-		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{
-			Username: "alice", UID: "42", Groups: []string{"b", "a"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v", "w"}},
-		})
-	}, 0)
-	who, err := w.User(t.Context(), known(authntest.Identify(authntest.New(t), "Bearer secret")))
-	expect.NoError(t, err)
-	want := &user.DefaultInfo{Name: "alice", UID: "42", Groups: []string{"b", "a"}, Extra: map[string][]string{"k": {"v", "w"}}}
-	expect.Same(t, user.Info(want), who)
-	expect.Same(t, "POST https://upstream.example/prefix"+whoAmIPath, got.Method+" "+got.URL.String())
-	expect.Same(t, http.Header{
-		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {"listproxy"}, "Authorization": {"Bearer secret"},
-	}, got.Header)
-}
-
 // TestWhoAmIUnusable lists answers that do not say who a caller is. None is remembered, and none of
 // the errors says anything of what only the caller and the upstream know.
 func TestWhoAmIUnusable(t *testing.T) {
@@ -85,17 +67,25 @@ func TestWhoAmIUnusable(t *testing.T) {
 	}
 }
 
-// TestWhoAmIRemembers each caller, and asks about nobody.
-func TestWhoAmIRemembers(t *testing.T) {
+// TestWhoAmI: each caller is asked about once, with its own credential, and nobody is not.
+func TestWhoAmI(t *testing.T) {
 	w, asked := newWhoAmI(t, func(r *http.Request) (*http.Response, error) {
-		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{Username: r.Header.Get("Authorization")})
+		expect.Same(t, "POST https://upstream.example/prefix"+whoAmIPath, r.Method+" "+r.URL.String())
+		name := r.Header.Get("Authorization")
+		expect.Same(t, http.Header{
+			"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {"listproxy"}, "Authorization": {name},
+		}, r.Header)
+		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{
+			Username: name, UID: "42", Groups: []string{"b", "a"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v", "w"}},
+		})
 	}, time.Hour)
 	callers := authntest.New(t)
 	for range 2 {
 		for _, name := range []string{"alice", "bob"} {
-			u, err := w.User(t.Context(), known(authntest.Identify(callers, name)))
+			who, err := w.User(t.Context(), known(authntest.Identify(callers, name)))
 			expect.NoError(t, err)
-			expect.Same(t, name, u.GetName())
+			want := &user.DefaultInfo{Name: name, UID: "42", Groups: []string{"b", "a"}, Extra: map[string][]string{"k": {"v", "w"}}}
+			expect.Same(t, user.Info(want), who)
 		}
 	}
 	if who, err := w.User(t.Context(), Caller{}); who != nil || !errors.Is(err, errNoIdentity) || *asked != 2 {

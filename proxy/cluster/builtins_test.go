@@ -118,15 +118,15 @@ func TestDiscoveryStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
 		c := runLookups(t, f)
-		f.Slow(time.Hour)
+		f.Stall("/apis/apps/v1")
 		time.Sleep(2 * discoveryEvery)
 		began := time.Now()
 		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
 		if waited := time.Since(began); waited != 0 {
 			t.Errorf("waited %v", waited)
 		}
-		f.Slow(0)
 		serveApps(t, f)
+		f.Flow("/apis/apps/v1")
 		time.Sleep(2 * discoveryTimeout)
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
 	})

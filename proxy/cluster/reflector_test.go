@@ -1,12 +1,10 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,12 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
@@ -250,63 +245,33 @@ func TestReflectorBeforeASuspension(t *testing.T) {
 // TestReflectorGoesOn: after a watch that came to its timeout from where it ended, after anything else
 // with a list.
 func TestReflectorGoesOn(t *testing.T) {
-	const timeout = time.Hour // or what the watch is asked for, if that is less
-	type step struct {
-		asked string
-		fails bool
-		lives time.Duration // of a watch
-	}
-	for name, steps := range map[string][]step{
-		"at its timeout":               {{asked: "list"}, {asked: "watch 7", lives: timeout}, {asked: "watch 8", lives: timeout}, {asked: "watch 9"}},
-		"cut":                          {{asked: "list"}, {asked: "watch 7", lives: time.Minute}, {asked: "list"}, {asked: "watch 9"}},
-		"cut at once, again and again": {{asked: "list"}, {asked: "watch 7", lives: 1}, {asked: "list"}, {asked: "watch 9", lives: 1}, {asked: "list"}},
-		"a failed list":                {{asked: "list", fails: true}, {asked: "list"}, {asked: "watch 8"}},
-		"a failed watch":               {{asked: "list"}, {asked: "watch 7", fails: true}, {asked: "list"}, {asked: "watch 9"}},
+	for name, tt := range map[string]struct {
+		lives   time.Duration // the first watch, which has told of revision 8
+		end     func(f *proxytest.FakeAPI, path string)
+		refused string // what is refused for a moment then
+		lists   int
+		watches []string // from which revision they go on
+	}{
+		"at its timeout":     {2*watchLeast + time.Second, (*proxytest.FakeAPI).End, "", 1, []string{"1", "8"}},
+		"too early":          {time.Minute, (*proxytest.FakeAPI).End, "", 2, []string{"1", "1"}},
+		"at once":            {0, (*proxytest.FakeAPI).End, "", 2, []string{"1", "1"}},
+		"cut":                {time.Minute, (*proxytest.FakeAPI).Cut, "", 2, []string{"1", "1"}},
+		"then a list fails":  {time.Minute, (*proxytest.FakeAPI).Cut, "list ", 3, []string{"1", "1"}},
+		"then a watch fails": {2*watchLeast + time.Second, (*proxytest.FakeAPI).End, "watch ", 3, []string{"1", "1"}},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			asked := 0
-			// next answers what is asked with the next step, and the revision after the last one: the first is 7.
-			next := func(what string) (step, metav1.PartialObjectMetadata, error) {
-				if asked == len(steps) {
-					cancel()
-					return step{}, metav1.PartialObjectMetadata{}, context.Canceled
-				}
-				s := steps[asked]
-				asked++
-				expect.Same(t, s.asked, what)
-				if s.fails {
-					return s, metav1.PartialObjectMetadata{}, context.DeadlineExceeded
-				}
-				return s, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "one", ResourceVersion: strconv.Itoa(6 + asked)}}, nil
-			}
-			source := &cache.ListWatch{
-				ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-					_, o, err := next("list")
-					return &metav1.PartialObjectMetadataList{
-						ListMeta: metav1.ListMeta{ResourceVersion: o.ResourceVersion}, Items: []metav1.PartialObjectMetadata{o},
-					}, err
-				},
-				WatchFuncWithContext: func(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
-					s, o, err := next("watch " + options.ResourceVersion)
-					if err != nil {
-						return nil, err
-					}
-					lives := min(s.lives, time.Duration(*options.TimeoutSeconds)*time.Second)
-					w := watch.NewRaceFreeFake()
-					for at := time.Minute; at < lives; at += time.Minute {
-						time.AfterFunc(at, func() { w.Action(watch.Bookmark, &o) })
-					}
-					time.AfterFunc(lives, w.Stop)
-					return w, nil
-				},
-			}
-			r := &reflector[string]{
-				resource: "things", source: source, read: readThing, changed: func(change[string]) {}, log: proxytest.DiscardLog(),
-			}
-			r.run(ctx)
-			expect.Same(t, len(steps), asked)
-			time.Sleep(time.Hour) // nothing is left in the bubble
+			f := proxytest.NewFakeAPI()
+			runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1))
+			time.Sleep(tt.lives)
+			f.Event(thingsPath, "BOOKMARK", thing("", "", 8))
+			f.Answer(http.StatusServiceUnavailable, tt.refused+thingsPath)
+			tt.end(f, thingsPath)
+			time.Sleep(time.Second)
+			f.Answer(0, tt.refused+thingsPath)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			expect.Same(t, tt.lists, f.Asked("list "+thingsPath))
+			expect.Same(t, tt.watches, f.Collections[thingsPath].Watched)
 		})
 	}
 }

@@ -21,9 +21,9 @@ type FakeAPI struct {
 	Requests    map[string]int             // by "verb path"
 
 	mu        sync.Mutex
-	documents map[string]string // by path; what discovery reads
-	status    map[string]int    // by "verb path": what is answered instead
-	takes     time.Duration     // how long a document takes
+	documents map[string]string        // by path; what discovery reads
+	status    map[string]int           // by "verb path": what is answered instead
+	stalls    map[string]chan struct{} // by path: what is read there is answered when it is closed
 }
 
 // FakeCollection is what can be listed and watched at a path.
@@ -31,9 +31,9 @@ type FakeCollection struct {
 	Kind       string // of the list
 	APIVersion string // meta.k8s.io/v1 if it is empty
 	Objects    []string
+	Watched    []string // the revisions from which watches went on
 	watches    []*io.PipeWriter
-	silent     bool          // watches have no bookmarks by themselves
-	stalls     chan struct{} // closed when what is listed is sent; nil: at once
+	silent     bool // watches have no bookmarks by themselves
 }
 
 // NewFakeAPI returns an API server that serves nothing yet.
@@ -42,6 +42,7 @@ func NewFakeAPI() *FakeAPI {
 		Collections: make(map[string]*FakeCollection),
 		documents:   make(map[string]string),
 		status:      make(map[string]int),
+		stalls:      make(map[string]chan struct{}),
 		Requests:    make(map[string]int),
 	}
 }
@@ -67,31 +68,26 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	if status := f.status[verb+" "+r.URL.Path]; status != 0 {
 		return refusal(r, status), nil
 	}
+	if stalls := f.stalls[r.URL.Path]; stalls != nil && verb != "watch" {
+		f.mu.Unlock() // others go on while this one waits
+		select {
+		case <-stalls:
+		case <-r.Context().Done():
+		}
+		f.mu.Lock()
+		if err := r.Context().Err(); err != nil {
+			return nil, err
+		}
+	}
 	switch document, ok := f.documents[r.URL.Path]; {
 	case verb == "watch" && collection != nil:
+		collection.Watched = append(collection.Watched, r.URL.Query().Get("resourceVersion"))
 		return f.watch(r, collection), nil
 	case verb == "list":
-		if stalls := collection.stalls; stalls != nil {
-			f.mu.Unlock()
-			defer f.mu.Lock()
-			select {
-			case <-stalls:
-			case <-r.Context().Done():
-				return nil, r.Context().Err()
-			}
-		}
 		return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[%s]}`,
 			collection.Kind, collection.apiVersion(), strings.Join(collection.Objects, ","))), nil
 	case ok:
-		takes := f.takes
-		f.mu.Unlock() // others go on while this one waits
-		defer f.mu.Lock()
-		select {
-		case <-time.After(takes):
-			return JSONResponse(r, http.StatusOK, document), nil
-		case <-r.Context().Done():
-			return nil, r.Context().Err()
-		}
+		return JSONResponse(r, http.StatusOK, document), nil
 	}
 	return refusal(r, http.StatusNotFound), nil
 }
@@ -179,19 +175,19 @@ func (f *FakeAPI) Silence(path string, silent bool) {
 	f.Collections[path].silent = silent
 }
 
-// Stall holds back what lists of path say, until Flow.
+// Stall holds back what is listed or read at path, until Flow.
 func (f *FakeAPI) Stall(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.Collections[path].stalls = make(chan struct{})
+	f.stalls[path] = make(chan struct{})
 }
 
 // Flow ends Stall.
 func (f *FakeAPI) Flow(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	close(f.Collections[path].stalls)
-	f.Collections[path].stalls = nil
+	close(f.stalls[path])
+	delete(f.stalls, path)
 }
 
 // Answer sets what "verb path" is answered with; zero means as usual.
@@ -201,13 +197,6 @@ func (f *FakeAPI) Answer(status int, verbPaths ...string) {
 	for _, verbPath := range verbPaths {
 		f.status[verbPath] = status
 	}
-}
-
-// Slow sets how long a document takes.
-func (f *FakeAPI) Slow(takes time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.takes = takes
 }
 
 // Document sets what discovery reads at path.

@@ -1,12 +1,10 @@
 package proxy
 
 import (
-	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -121,18 +119,4 @@ func TestRefusalsAreSeen(t *testing.T) {
 	slices.Sort(access)
 	slices.Sort(logged)
 	expect.Same(t, logged, access)
-}
-
-// TestAccessLineIsOptIn: at info requests have no line, and a refused one has its line at access.
-func TestAccessLineIsOptIn(t *testing.T) {
-	for level, want := range map[slog.Level]int{slog.LevelInfo: 0, telemetry.LevelAccess: 1, slog.LevelDebug: 1} {
-		var out bytes.Buffer
-		h := &Handler{
-			Log: telemetry.NewLogger(&out, telemetry.FormatText, level), Observer: observetest.Unread(), Draining: func() bool { return false },
-		}
-		h.Chain().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "http://elsewhere/", nil))
-		if got := strings.Count(out.String(), "level=ACCESS msg=request "); got != want {
-			t.Errorf("at %v: %d lines: %s", level, got, &out)
-		}
-	}
 }

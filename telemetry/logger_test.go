@@ -112,20 +112,6 @@ func TestAccessLevel(t *testing.T) {
 	}
 }
 
-type failingWriter struct{ n int }
-
-func (f failingWriter) Write([]byte) (int, error) { return f.n, errors.New("disk full") }
-
-func TestMaskingWriterCountsTheCallersBytes(t *testing.T) {
-	line := []byte("Bearer a\n") // grows when masked
-	if n, err := (&maskingWriter{w: &bytes.Buffer{}}).Write(line); n != len(line) || err != nil {
-		t.Errorf("Write = %d, %v, want %d, nil", n, err, len(line))
-	}
-	if n, err := (&maskingWriter{w: failingWriter{n: 12}}).Write(line); n > len(line) || err == nil {
-		t.Errorf("Write = %d, %v, want at most %d and an error", n, err, len(line))
-	}
-}
-
 // TestLibraries: what libraries say is for those who debug listproxy, and what they say in more
 // detail than that, as bodies of requests, is not said at all.
 func TestLibraries(t *testing.T) {

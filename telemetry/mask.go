@@ -86,8 +86,7 @@ func isSensitive(key string) bool {
 // nested structures and values of any type have all become text.
 type maskingWriter struct{ w io.Writer }
 
-// Write implements [io.Writer]. It reports len(line) written if all of the
-// masked line was.
+// Write implements [io.Writer].
 func (m *maskingWriter) Write(line []byte) (int, error) {
 	masked := line
 	for _, pattern := range sensitiveText {
@@ -95,8 +94,8 @@ func (m *maskingWriter) Write(line []byte) (int, error) {
 			masked = pattern.ReplaceAll(masked, []byte("${1}"+Masked))
 		}
 	}
-	if n, err := m.w.Write(maskBootstrapTokens(masked)); err != nil {
-		return min(n, len(line)), err
+	if _, err := m.w.Write(maskBootstrapTokens(masked)); err != nil {
+		return 0, err
 	}
 	return len(line), nil
 }

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
@@ -44,16 +42,14 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 		})
 	}
 	o.Proving(t.Context())(reason.NotProven)
-	answer := func(*http.Request) (*http.Response, error) {
-		return &http.Response{
-			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}\n")),
-		}, nil
-	}
+	answer := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+		return proxytest.JSONResponse(r, http.StatusOK, "{}\n"), nil
+	})
 	send := observe.Asking(o, observe.PurposeReview, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) { return answer(r) })
 	review, err := send(t.Context(), struct{}{}, httptest.NewRequest(http.MethodPost, "/", nil))
 	expect.NoError(t, err)
 	_ = review.Body.Close()
-	feed, err := o.FeedTransport(proxytest.Transport(answer), &url.URL{}).RoundTrip(httptest.NewRequestWithContext(source.With(t.Context(), source.ForWatch), http.MethodGet, "/api/v1/pods", nil))
+	feed, err := o.FeedTransport(answer, &url.URL{}).RoundTrip(httptest.NewRequestWithContext(source.With(t.Context(), source.ForWatch), http.MethodGet, "/api/v1/pods", nil))
 	expect.NoError(t, err)
 	_ = proxytest.ReadAll(t, feed.Body)
 	_ = feed.Body.Close()
@@ -67,14 +63,13 @@ func wholeState(t *testing.T) State {
 	now := time.Now()
 	bounds, err := limits.New(limits.Config{})
 	expect.NoError(t, err)
+	silent := live(named("", "pods", media.JSON), 91*time.Second)
+	silent.Watches.Ended = map[watch.Ending]uint64{watch.EndTimeout: 1}
+	silent.Feed = snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}
 	return State{
+		Staleness: 90 * time.Second,
 		Collections: func() []snapshot.CollectionStats {
-			return []snapshot.CollectionStats{{
-				Resource: snapshot.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Representation: media.JSON},
-				Interval: snapshot.Interval{From: 1, To: 5}, Oldest: now, Heard: now,
-				Watches: watch.Stats{Open: 1, Ended: map[watch.Ending]uint64{watch.EndTimeout: 1}},
-				Feed:    snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}},
-			}}
+			return []snapshot.CollectionStats{silent, live(named("", "nodes", media.JSON), 0)}
 		},
 		Stored:      func() (int64, int64) { return 1, 2 },
 		Compression: func() gzip.CompressorStats { return gzip.CompressorStats{Found: 1} },
@@ -108,9 +103,13 @@ func TestReference(t *testing.T) {
 	reference.Check(t, "../../docs/reference.md", "metrics", table)
 }
 
-// TestExpiriesAreMeasured: where there is no certificate there is no series.
-func TestExpiriesAreMeasured(t *testing.T) {
-	got := proxytest.Series(everything(t)["listproxy_certificate_not_after_timestamp_seconds"])
+// TestSeries: of a collection it is said what the page says, and where there is no certificate there is no series.
+func TestSeries(t *testing.T) {
+	families := everything(t)
+	expect.Same(t, []string{
+		"reason=none,representation=json,resource=nodes,version=v1 1", "reason=stale,representation=json,resource=pods,version=v1 0",
+	}, proxytest.Series(families["listproxy_collection_live"]))
+	got := proxytest.Series(families["listproxy_certificate_not_after_timestamp_seconds"])
 	if len(got) != 1 || !strings.HasPrefix(got[0], "certificate=serving ") {
 		t.Errorf("counted as %v", got)
 	}

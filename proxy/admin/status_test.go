@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"flag"
 	"net/http"
@@ -30,7 +29,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
-	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -149,8 +147,6 @@ func TestStatus(t *testing.T) {
 		want, err := os.ReadFile(path)
 		expect.NoError(t, err)
 		expect.Same(t, string(want), w.Body.String())
-		var read Status
-		expect.NoError(t, json.Unmarshal(w.Body.Bytes(), &read))
 	})
 }
 
@@ -278,18 +274,4 @@ func TestPage(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestSilentIsNotLive: the metric says of a collection what the page says.
-func TestSilentIsNotLive(t *testing.T) {
-	_, metrics := observetest.New(nil)
-	state := wholeState(t)
-	state.Staleness, state.Collections = 90*time.Second, func() []snapshot.CollectionStats {
-		return []snapshot.CollectionStats{live(named("", "pods", media.JSON), 91*time.Second), live(named("", "nodes", media.JSON), 0)}
-	}
-	metrics.MustRegister(state)
-	want := []string{
-		"reason=none,representation=json,resource=nodes,version=v1 1", "reason=stale,representation=json,resource=pods,version=v1 0",
-	}
-	expect.Same(t, want, proxytest.Series(proxytest.Gather(t, metrics)["listproxy_collection_live"]))
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -96,7 +97,8 @@ func TestFailing(t *testing.T) {
 }
 
 // TestStalled: an answer waits for a second for its event. While the write takes longer, no other
-// waits; when it is done, events are taken again, and the late one is there.
+// waits; when it is done, events are taken again, and the late one is there. Lines of many answers do not mix.
+// The end does not wait for ever.
 func TestStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
@@ -117,54 +119,31 @@ func TestStalled(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		expect.Same(t, patience, time.Since(begun))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
 		close(out.block)
 		synctest.Wait()
-		expect.NoError(t, write(l, "in time"))
-		expect.NoError(t, l.Close(ctx))
-		ids, _ := out.ids()
-		expect.Same(t, []string{"late", "in time"}, ids)
+		for range 100 {
+			waiting.Go(func() {
+				if err := write(l, "in time"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		waiting.Wait()
+		ids, torn := out.ids()
+		expect.Same(t, append([]string{"late"}, slices.Repeat([]string{"in time"}, 100)...), ids)
+		expect.Same(t, 0, torn)
 		if strings.Count(said.String(), "takes too long") != 1 {
 			t.Error(said.String())
 		}
-	})
-}
-
-// TestCloseWhileStalled: the end does not wait for ever.
-func TestCloseWhileStalled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		out := &sink{block: make(chan struct{})}
-		l := NewLog(out, proxytest.DiscardLog())
+		out.block = make(chan struct{})
+		defer close(out.block)
 		_ = write(l, "late")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := l.Close(ctx); !errors.Is(err, errStalled) {
-			t.Errorf("got %v", err)
+			t.Errorf("the end: %v", err)
 		}
-		close(out.block)
 	})
-}
-
-// TestConcurrently: lines of many answers do not mix.
-func TestConcurrently(t *testing.T) {
-	out := &sink{}
-	l := NewLog(out, proxytest.DiscardLog())
-	var writing sync.WaitGroup
-	for range 8 {
-		writing.Go(func() {
-			for range 100 {
-				if err := write(l, "it"); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	writing.Wait()
-	expect.NoError(t, l.Close(t.Context()))
-	if ids, torn := out.ids(); len(ids) != 800 || torn != 0 {
-		t.Errorf("%d events, %d other lines", len(ids), torn)
-	}
 }
 
 // BenchmarkAudit is what the audit log adds to answers from memory.

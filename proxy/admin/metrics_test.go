@@ -37,7 +37,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	o, metrics := observetest.New(nil)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	for _, why := range []reason.Reason{"", reason.Watch} {
-		observetest.Request(o, r, func(s *observe.Record, _ http.ResponseWriter) {
+		observetest.Request(o, r, func(s observetest.Seen) {
 			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, "", why)
 		})
 	}

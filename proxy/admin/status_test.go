@@ -122,15 +122,15 @@ func troubled(t *testing.T) *Source {
 		{"/api/v1/namespaces/a/pods/b", 5, reason.NotList},
 	} {
 		for range r.times {
-			observetest.Request(o, httptest.NewRequest(http.MethodGet, r.target, nil), func(rec *observe.Record, w http.ResponseWriter) {
-				rec.Decided(policy.Request{Version: "v1", Resource: "pods"}, "", r.why)
-				w.WriteHeader(http.StatusOK)
+			observetest.Request(o, httptest.NewRequest(http.MethodGet, r.target, nil), func(s observetest.Seen) {
+				s.Decided(policy.Request{Version: "v1", Resource: "pods"}, "", r.why)
+				s.WriteHeader(http.StatusOK)
 			})
 		}
 	}
-	observetest.Request(o, httptest.NewRequest(http.MethodGet, list, nil), func(rec *observe.Record, w http.ResponseWriter) {
-		rec.Refused("time-out")
-		w.WriteHeader(http.StatusTooManyRequests)
+	observetest.Request(o, httptest.NewRequest(http.MethodGet, list, nil), func(s observetest.Seen) {
+		s.Refused("time-out")
+		s.WriteHeader(http.StatusTooManyRequests)
 	})
 	return s
 }

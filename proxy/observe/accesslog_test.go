@@ -1,4 +1,4 @@
-package observe
+package observe_test
 
 import (
 	"bytes"
@@ -10,26 +10,28 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/observetest"
 )
 
 // TestAccessLog: what a line says, and that it says nothing of what is the caller's alone.
 func TestAccessLog(t *testing.T) {
 	const secret = "alice-holds-this"
 	pods := policy.Request{Version: "v1", Resource: "pods"}
-	o, _ := newMetered(nil)
+	o, _ := observetest.New(nil)
 	for name, tt := range map[string]struct {
 		method, target string
-		then           func(*Record)
+		then           func(observetest.Seen)
 		want           map[string]any
 	}{
 		"hit": {
 			target: "/api/v1/namespaces/team-a/pods?labelSelector=" + secret,
-			then: func(s *Record) {
+			then: func(s observetest.Seen) {
 				s.Decided(pods, policy.Any, "")
-				s.Serving(Served{Revision: 7})
-				_, _ = s.answer.Write(make([]byte, 100))
+				s.Serving(observe.Served{Revision: 7})
+				_, _ = s.Write(make([]byte, 100))
 			},
 			want: map[string]any{
 				"method": "GET", "target": "list pods v1", "namespace": "team-a", "code": 200.0, "bytes": 100.0, "cacheStatus": "listproxy; hit; detail=any", "revision": 7.0,
@@ -37,12 +39,12 @@ func TestAccessLog(t *testing.T) {
 		},
 		"refused": {
 			method: "BREW", target: "/" + secret,
-			then: func(s *Record) { s.Refused("time-out"); answerWith(s, http.StatusTooManyRequests) },
+			then: func(s observetest.Seen) { s.Refused("time-out"); s.WriteHeader(http.StatusTooManyRequests) },
 			want: map[string]any{"method": "_OTHER", "target": "other", "code": 429.0, "bytes": 0.0, "refused": "time-out"},
 		},
 		"broken off": {
 			target: "/healthz?" + secret,
-			then: func(s *Record) {
+			then: func(s observetest.Seen) {
 				s.Decided(policy.Request{}, "", reason.NotList)
 				panic(http.ErrAbortHandler)
 			},
@@ -58,12 +60,7 @@ func TestAccessLog(t *testing.T) {
 			r := httptest.NewRequest(tt.method, tt.target, nil)
 			r.Header.Set("Authorization", "Bearer "+secret)
 			r.Header.Set("User-Agent", "kubectl/v1 "+secret)
-			func() {
-				defer func() { _ = recover() }()
-				o.Observe(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					tt.then(RecordOf(r.Context()))
-				}), log).ServeHTTP(httptest.NewRecorder(), r)
-			}()
+			observetest.Logged(o, log, r, tt.then)
 			if strings.Contains(out.String(), secret) {
 				t.Errorf("the line has what it should not: %s", &out)
 			}

@@ -1,4 +1,4 @@
-package observe
+package observe_test
 
 import (
 	"context"
@@ -10,73 +10,53 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// newMetered returns an Observer and what it counts in.
-func newMetered(traces trace.TracerProvider) (*Observer, *prometheus.Registry) {
-	metrics := prometheus.NewPedanticRegistry()
-	o := New(traces, metrics)
-	o.Serves = podsOnly
-	return o, metrics
-}
-
-// observe lets a request be seen from beginning to end.
-func observe(o *Observer, r *http.Request, then func(*Record)) {
-	o.Observe(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		then(RecordOf(r.Context()))
-	}), proxytest.DiscardLog()).ServeHTTP(httptest.NewRecorder(), r)
-}
-
-// answerWith begins an answer with that code, which is the upstream's if the request is forwarded.
-func answerWith(s *Record, code int) {
-	if s.labels.decision == DecisionForward {
-		s.Answered(code)
-	}
-	s.answer.WriteHeader(code)
+// answered begins an answer with that code, which is the upstream's.
+func answered(s observetest.Seen, code int) {
+	s.Answered(code)
+	s.WriteHeader(code)
 }
 
 func TestRequestsAreCounted(t *testing.T) {
-	o, metrics := newMetered(nil)
+	o, metrics := observetest.New(nil)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	pods := policy.Request{Version: "v1", Resource: "pods"}
-	observe(o, r, func(s *Record) {
+	observetest.Request(o, r, func(s observetest.Seen) {
 		s.Decided(pods, policy.Any, "")
-		s.Serving(Served{Bytes: 1000})
-		_, _ = s.answer.Write(make([]byte, 100))
+		s.Serving(observe.Served{Bytes: 1000})
+		_, _ = s.Write(make([]byte, 100))
 	})
-	observe(o, r, func(s *Record) {
+	observetest.Request(o, r, func(s observetest.Seen) {
 		s.Decided(pods, policy.Exact, reason.History)
-		answerWith(s, http.StatusProcessing)
-		answerWith(s, http.StatusGone)
+		answered(s, http.StatusProcessing)
+		answered(s, http.StatusGone)
 	})
-	observe(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1", nil), func(s *Record) {
+	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1", nil), func(s observetest.Seen) {
 		s.LongRunning(true)
 		s.Decided(policy.Request{}, "", reason.Watch)
 		s.Answered(http.StatusSwitchingProtocols) // and the connection is taken over
 	})
-	observe(o, r, func(s *Record) {
+	observetest.Request(o, r, func(s observetest.Seen) {
 		s.Refused("time-out")
-		answerWith(s, http.StatusTooManyRequests)
+		s.WriteHeader(http.StatusTooManyRequests)
 	})
-	observe(o, r, func(s *Record) {
+	observetest.Request(o, r, func(s observetest.Seen) {
 		s.Decided(pods, "", reason.Representation)
-		answerWith(s, 799) // which a pod behind kube-apiserver's proxy may make up
+		answered(s, 799) // which a pod behind kube-apiserver's proxy may make up
 	})
-	func() {
-		defer func() { _ = recover() }()
-		observe(o, r, func(s *Record) {
-			s.Decided(pods, "", reason.Representation)
-			panic(http.ErrAbortHandler)
-		})
-	}()
+	observetest.Request(o, r, func(s observetest.Seen) {
+		s.Decided(pods, "", reason.Representation)
+		panic(http.ErrAbortHandler)
+	})
 	got := proxytest.Gather(t, metrics)
 	for name, want := range map[string][]string{
 		"listproxy_requests_total": {
@@ -122,24 +102,25 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 		{"an object", http.MethodGet, "/apis/apps/v1/namespaces/a/deployments/b", reason.NotList, 200, "deployments.apps"},
 		{"a subresource", http.MethodGet, "/api/v1/namespaces/a/services/b/proxy/c", reason.NotList, 204, "services"},
 		{"known anyway", http.MethodPost, "/api/v1/namespaces/a/pods", reason.NotList, 403, "pods"},
-		{"not there", http.MethodGet, "/apis/apps/v1/made-up", reason.MostRecent, 404, OtherLabel},
-		{"not permitted", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 403, OtherLabel},
-		{"broken off", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 0, OtherLabel},
-		{"of a preflight", http.MethodOptions, "/apis/apps/v1/made-up", reason.NotList, 204, OtherLabel},
-		{"no name of a resource", http.MethodGet, "/apis/apps/v1/Ey.hbGci", reason.NotCanonical, 200, OtherLabel},
-		{"no resource", http.MethodGet, "/version", reason.NotList, 200, OtherLabel},
+		{"not there", http.MethodGet, "/apis/apps/v1/made-up", reason.MostRecent, 404, observe.OtherLabel},
+		{"not permitted", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 403, observe.OtherLabel},
+		{"broken off", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 0, observe.OtherLabel},
+		{"of a preflight", http.MethodOptions, "/apis/apps/v1/made-up", reason.NotList, 204, observe.OtherLabel},
+		{"no name of a resource", http.MethodGet, "/apis/apps/v1/Ey.hbGci", reason.NotCanonical, 200, observe.OtherLabel},
+		{"no resource", http.MethodGet, "/version", reason.NotList, 200, observe.OtherLabel},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o, metrics := newMetered(nil)
+			o, metrics := observetest.New(nil)
 			r := httptest.NewRequest(tt.method, tt.target, nil)
 			r.Header.Set("Authorization", "Bearer x")
-			seen := o.begin(httptest.NewRecorder(), r)
-			list, _ := policy.Parse(r, kubehttp.Of(r).Info, policy.PlainToken)
-			seen.Decided(list, "", tt.reason)
-			if tt.code != 0 {
-				answerWith(seen, tt.code)
-			}
-			seen.end()
+			observetest.Request(o, r, func(s observetest.Seen) {
+				list, _ := policy.Parse(r, kubehttp.Of(r).Info, policy.PlainToken)
+				s.Decided(list, "", tt.reason)
+				if tt.code == 0 {
+					panic(http.ErrAbortHandler)
+				}
+				answered(s, tt.code)
+			})
 			got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
 			if len(got) != 1 || !strings.Contains(got[0], "resource="+tt.want+",") {
 				t.Errorf("counted as %v, want %s", got, tt.want)
@@ -151,20 +132,21 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 // TestSeriesOfHostiles: who may list everything there is makes a bounded number of series, and what is
 // counted then has its reason still.
 func TestSeriesOfHostiles(t *testing.T) {
-	o, metrics := newMetered(nil)
+	const bound = 512 // of resources with a label of their own
+	o, metrics := observetest.New(nil)
 	o.Serves = func(_, _, _ string) bool { return true }
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	reasons := reason.Forwarding()
-	for i := range maxResourceLabels + 100 {
+	for i := range bound + 100 {
 		for _, reason := range reasons {
-			observe(o, r, func(s *Record) {
+			observetest.Request(o, r, func(s observetest.Seen) {
 				s.Decided(policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, reason)
-				answerWith(s, http.StatusOK)
+				answered(s, http.StatusOK)
 			})
 		}
 	}
 	got := proxytest.Series(proxytest.Gather(t, metrics)["listproxy_requests_total"])
-	expect.Same(t, (maxResourceLabels+1)*len(reasons), len(got))
+	expect.Same(t, (bound+1)*len(reasons), len(got))
 	for _, reason := range reasons {
 		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any,verb=other 100", reason)
 		if !slices.Contains(got, want) {
@@ -173,14 +155,9 @@ func TestSeriesOfHostiles(t *testing.T) {
 	}
 }
 
-// podsOnly knows one group/version, and in it pods and namespaces.
-func podsOnly(group, version, resource string) bool {
-	return group == "" && version == "v1" && (resource == "pods" || resource == "namespaces")
-}
-
 // TestProving: of lists that waited for a proof it is counted what became of them.
 func TestProving(t *testing.T) {
-	o, metrics := newMetered(nil)
+	o, metrics := observetest.New(nil)
 	gone, leave := context.WithCancel(t.Context())
 	proven, late, left := o.Proving(t.Context()), o.Proving(t.Context()), o.Proving(gone)
 	expect.Same(t, "proven", proven(reason.None))

@@ -1,4 +1,4 @@
-package observe
+package observe_test
 
 import (
 	"bytes"
@@ -20,15 +20,17 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // traced returns an Observer, and the spans that have ended so far.
-func traced(sampler sdktrace.Sampler) (*Observer, func() tracetest.SpanStubs) {
+func traced(sampler sdktrace.Sampler) (*observe.Observer, func() tracetest.SpanStubs) {
 	spans := tracetest.NewInMemoryExporter()
-	o, _ := newMetered(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sampler)))
+	o, _ := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sampler)))
 	return o, spans.GetSpans
 }
 
@@ -40,30 +42,18 @@ func attributesOf(s tracetest.SpanStub) map[string]string {
 	return all
 }
 
+// TestSpanOfAList: what it says. (What is below it, TestTraces in test/e2e/operators has.)
 func TestSpanOfAList(t *testing.T) {
 	o, ended := traced(sdktrace.AlwaysSample())
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes", nil)
 	r.Header.Set("Traceparent", proxytest.CallersTrace)
-	var told string // the upstream
-	observe(o, r, func(s *Record) {
-		for _, step := range []string{SpanReview, SpanSnapshot} {
-			_, span := Step(s.request.Context(), step)
-			span.End()
-		}
+	observetest.Request(o, r, func(s observetest.Seen) {
 		s.Decided(policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"},
 			policy.Any, "")
-		s.Serving(Served{Representation: media.JSON, Revision: 42, Items: 3, Bytes: 5})
-		_, _ = s.answer.Write([]byte("12345"))
-		forward, end := s.Forwarding(sender(func(r *http.Request) (*http.Response, error) {
-			told = r.Header.Get("Traceparent")
-			return &http.Response{StatusCode: http.StatusOK}, nil
-		}))
-		_, err := forward.RoundTrip(s.request)
-		expect.NoError(t, err)
-		end()
+		s.Serving(observe.Served{Representation: media.JSON, Revision: 42, Items: 3, Bytes: 5})
+		_, _ = s.Write([]byte("12345"))
 	})
-	spans := ended()
-	request := proxytest.SpanNamed(t, spans, "GET pods")
+	request := proxytest.SpanNamed(t, ended(), "GET pods")
 	if request.Parent.IsValid() || len(request.Links) != 1 || request.Links[0].SpanContext.SpanID().String() != proxytest.CallersSpanID {
 		t.Errorf("it is below %v, with links to %v", request.Parent.SpanID(), request.Links)
 	}
@@ -76,25 +66,19 @@ func TestSpanOfAList(t *testing.T) {
 	}, attributesOf(request)); diff != "" {
 		t.Errorf("attributes (-want +got):\n%s", diff)
 	}
-	for _, step := range []string{SpanReview, SpanSnapshot, SpanForward} {
-		if parent := proxytest.SpanNamed(t, spans, step).Parent.SpanID(); parent != request.SpanContext.SpanID() {
-			t.Errorf("%s is below %v", step, parent)
-		}
-	}
-	expect.Says(t, told, proxytest.SpanNamed(t, spans, SpanForward).SpanContext.SpanID().String()+"-01")
 }
 
 // TestQuestionsAboutCallers: each is counted by its purpose, and is below the request that first asked for it, of
 // which the upstream is told.
 func TestQuestionsAboutCallers(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
-	o, metrics := newMetered(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
-	observe(o, httptest.NewRequest(http.MethodGet, "/", nil), func(s *Record) {
-		ctx, span := Step(s.request.Context(), SpanReview)
+	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
+	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/", nil), func(s observetest.Seen) {
+		ctx, span := observe.Step(s.Request.Context(), observe.SpanReview)
 		defer span.End()
-		for _, purpose := range []Purpose{PurposeReview, PurposeWhoAmI} {
+		for _, purpose := range []observe.Purpose{observe.PurposeReview, observe.PurposeWhoAmI} {
 			var told string
-			send := Asking(o, purpose, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
+			send := observe.Asking(o, purpose, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
 				told = r.Header.Get("Traceparent")
 				return &http.Response{StatusCode: http.StatusCreated}, nil
 			})
@@ -123,26 +107,23 @@ func TestCallersHaveNoSay(t *testing.T) {
 		o, ended := traced(sdktrace.ParentBased(tt.root))
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 		r.Header.Set("Traceparent", strings.TrimSuffix(proxytest.CallersTrace, "-01")+tt.flags)
-		observe(o, r, func(*Record) {})
+		observetest.Request(o, r, func(observetest.Seen) {})
 		expect.Same(t, tt.want, len(ended()))
 	}
 }
 
 // TestCodesOfSpans: those that no ResponseWriter has seen, too; and a tunnel has no span.
 func TestCodesOfSpans(t *testing.T) {
-	for code, then := range map[string]func(*Record){
-		"101": func(s *Record) { s.Answered(http.StatusSwitchingProtocols) },
-		"200": func(*Record) {},
-		"403": func(s *Record) { s.Sent(http.StatusForbidden, 10) },
-		"418": func(s *Record) { s.answer.WriteHeader(http.StatusContinue); s.answer.WriteHeader(http.StatusTeapot) },
-		"":    func(*Record) { panic(http.ErrAbortHandler) },
+	for code, then := range map[string]func(observetest.Seen){
+		"101": func(s observetest.Seen) { s.Answered(http.StatusSwitchingProtocols) },
+		"200": func(observetest.Seen) {},
+		"403": func(s observetest.Seen) { s.Sent(http.StatusForbidden, 10) },
+		"418": func(s observetest.Seen) { s.WriteHeader(http.StatusContinue); s.WriteHeader(http.StatusTeapot) },
+		"":    func(observetest.Seen) { panic(http.ErrAbortHandler) },
 	} {
 		o, ended := traced(sdktrace.AlwaysSample())
 		for _, method := range []string{http.MethodGet, http.MethodConnect} {
-			func() {
-				defer func() { _ = recover() }()
-				observe(o, httptest.NewRequest(method, "/api/v1/pods", nil), then)
-			}()
+			observetest.Request(o, httptest.NewRequest(method, "/api/v1/pods", nil), then)
 		}
 		spans := ended()
 		if len(spans) != 1 || attributesOf(spans[0])["http.response.status_code"] != code || (spans[0].Status.Code == codes.Error) != (code == "") {
@@ -151,19 +132,19 @@ func TestCodesOfSpans(t *testing.T) {
 	}
 }
 
-// feedAnswer is what a feed's request gets.
-type feedAnswer struct{ contentType, body string }
-
-func (a feedAnswer) RoundTrip(*http.Request) (*http.Response, error) {
-	return &http.Response{
-		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {a.contentType}},
-		Body: io.NopCloser(io.MultiReader(strings.NewReader(a.body[:len(a.body)/2]), strings.NewReader(a.body[len(a.body)/2:]))),
-	}, nil
+// inHalves is an upstream whose answers come in two pieces.
+func inHalves(contentType, body string) http.RoundTripper {
+	return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+		res := proxytest.JSONResponse(r, http.StatusOK, "")
+		res.Header.Set("Content-Type", contentType)
+		res.Body = io.NopCloser(io.MultiReader(strings.NewReader(body[:len(body)/2]), strings.NewReader(body[len(body)/2:])))
+		return res, nil
+	})
 }
 
 func TestFeedsAreObserved(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
-	o, metrics := newMetered(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
+	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
 	base := &url.URL{Scheme: "https", Host: "upstream", Path: "/prefix"}
 	ask := func(kind source.Kind, accept string, transport http.RoundTripper) {
 		t.Helper()
@@ -180,7 +161,7 @@ func TestFeedsAreObserved(t *testing.T) {
 			t.Error("the request of the caller was changed")
 		}
 	}
-	json := o.FeedTransport(feedAnswer{"application/json", "{}\n{}\n{}\n"}, base)
+	json := o.FeedTransport(inHalves("application/json", "{}\n{}\n{}\n"), base)
 	ask(source.ForList, "application/json", json)
 	ask(source.ForLoad, "application/json", json)
 	ask(source.ForWatch, "application/json", json)
@@ -188,7 +169,7 @@ func TestFeedsAreObserved(t *testing.T) {
 	ask(source.ForLearn, "application/json", json)
 	ask(source.ForLoad, "application/json", json)
 	frames := string([]byte{0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 0, 0, 0, 1, 'c'})
-	protobuf := o.FeedTransport(feedAnswer{"application/vnd.kubernetes.protobuf;stream=watch", frames}, base)
+	protobuf := o.FeedTransport(inHalves("application/vnd.kubernetes.protobuf;stream=watch", frames), base)
 	ask(source.ForWatch, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", protobuf)
 
 	got := proxytest.Gather(t, metrics)
@@ -235,10 +216,10 @@ func TestSpansTellNoSecrets(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer "+secret)
 	r.Header.Set("User-Agent", secret)
 	r.Header.Set("Impersonate-User", secret)
-	observe(o, r, func(s *Record) {
+	observetest.Request(o, r, func(s observetest.Seen) {
 		s.Decided(policy.Request{Group: secret, Version: secret, Resource: secret, Namespace: secret, Name: secret}, "", reason.Watch)
-		forward, end := s.Forwarding(sender(func(*http.Request) (*http.Response, error) { return nil, errors.New(secret) }))
-		_, err := forward.RoundTrip(s.request)
+		forward, end := s.Forwarding(proxytest.Transport(func(*http.Request) (*http.Response, error) { return nil, errors.New(secret) }))
+		_, err := forward.RoundTrip(s.Request)
 		end()
 		expect.Same(t, secret, err.Error())
 	})

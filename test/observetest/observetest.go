@@ -2,6 +2,7 @@
 package observetest
 
 import (
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 
@@ -22,11 +23,28 @@ func New(traces trace.TracerProvider) (*observe.Observer, *prometheus.Registry) 
 	return o, metrics
 }
 
-// Request lets o observe a request from beginning to end. In between, then is called.
-func Request(o *observe.Observer, r *http.Request, then func(*observe.Record, http.ResponseWriter)) {
+// Seen is a request while it is observed.
+type Seen struct {
+	*observe.Record
+	http.ResponseWriter
+	Request *http.Request
+}
+
+// Request lets o observe a request from beginning to end. In between, then is called, which may break off.
+func Request(o *observe.Observer, r *http.Request, then func(Seen)) {
+	Logged(o, proxytest.DiscardLog(), r, then)
+}
+
+// Logged is Request with an access log.
+func Logged(o *observe.Observer, log *slog.Logger, r *http.Request, then func(Seen)) {
+	defer func() {
+		if err := recover(); err != nil && err != http.ErrAbortHandler {
+			panic(err)
+		}
+	}()
 	o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		then(observe.RecordOf(r.Context()), w)
-	}), proxytest.DiscardLog()).ServeHTTP(httptest.NewRecorder(), r)
+		then(Seen{observe.RecordOf(r.Context()), w, r})
+	}), log).ServeHTTP(httptest.NewRecorder(), r)
 }
 
 // Unread returns an Observer for a test that does not look at what it tells.

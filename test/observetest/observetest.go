@@ -2,6 +2,7 @@
 package observetest
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -38,8 +39,9 @@ func Request(o *observe.Observer, r *http.Request, then func(Seen)) {
 // Logged is Request with an access log.
 func Logged(o *observe.Observer, log *slog.Logger, r *http.Request, then func(Seen)) {
 	defer func() {
-		if err := recover(); err != nil && err != http.ErrAbortHandler {
-			panic(err)
+		end := recover()
+		if err, ok := end.(error); end != nil && (!ok || !errors.Is(err, http.ErrAbortHandler)) {
+			panic(end)
 		}
 	}()
 	o.Observe(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -82,23 +82,20 @@ func startInPipes(t *testing.T, handler http.HandlerFunc, up, down bool) (*httpt
 	network := proxytest.StartInPipes(t, api)
 	config := proxytest.UpstreamServer{Server: api}.Config()
 	config.Dial = network.Dial
-	front, drain, _ := newDraining(newForwarder(t, config))
-	front.EnableHTTP2 = down
+	server, drain := newDraining(newForwarder(t, config))
+	front := httptest.NewUnstartedServer(nil)
+	front.Config, front.EnableHTTP2 = server, down
 	proxytest.StartInPipes(t, front)
 	return front, drain
 }
 
 // newDraining returns a server as that of startProxy, which must be started, with a Drain that ends forwarded
-// watches. ending is closed when it begins to.
-func newDraining(forward known) (front *httptest.Server, drain *serve.Drain, ending chan struct{}) {
-	ending = make(chan struct{})
-	front = httptest.NewUnstartedServer(nil)
-	front.Config = serve.New(serve.OnlyPaths(forward), nil, proxytest.DiscardLog())
-	drain = serve.NewDrain(front.Config, func(within time.Duration) {
+// watches.
+func newDraining(forward known) (*http.Server, *serve.Drain) {
+	server := serve.New(serve.OnlyPaths(forward), nil, proxytest.DiscardLog())
+	return server, serve.NewDrain(server, func(within time.Duration) {
 		forward.EndWatches(func(int) (after, spread time.Duration) { return 0, max(1, within) })
-		close(ending)
 	})
-	return front, drain, ending
 }
 
 func upgrade(to string) http.Header { return http.Header{"Connection": {"Upgrade"}, "Upgrade": {to}} }

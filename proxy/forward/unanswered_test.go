@@ -41,6 +41,7 @@ func TestUnanswered(t *testing.T) {
 		method  string
 		header  http.Header
 		body    int
+		chunked bool  // nothing says how long the body is
 		unkept  bool  // there is no room for the body
 		down    bool  // the upstream is not reached
 		closing int32 // that many connections close (GOAWAY) when a part of the body has come
@@ -61,19 +62,22 @@ func TestUnanswered(t *testing.T) {
 		"a PUT dies":              {method: "PUT", body: 2, dies: 1, code: 503, says: maybe, heard: 1},
 		"a DELETE dies":           {method: "DELETE", dies: 1, code: 503, says: maybe, heard: 1},
 		"an exec dies":            {method: "GET", header: upgrade("websocket"), dies: 1, code: 503, says: maybe, heard: 1},
-		"a body is not looked at": {method: "PUT", body: 1 << 20, closing: 1, code: 200, heard: 1},
+		"a body is not looked at": {method: "PUT", body: maxKept, closing: 1, code: 200, heard: 1},
 		"and was not kept":        {method: "PUT", body: 1 << 20, closing: 1, unkept: true, code: 429, again: true, says: tooMany},
 		"and is too long":         {method: "PUT", body: maxKept + 1, closing: 1, code: 429, again: true, says: tooMany},
+		"and may be too long":     {method: "PUT", body: 1, chunked: true, closing: 1, code: 429, again: true, says: tooMany},
 		"and so each time":        {method: "PUT", body: 2, closing: 1000, code: 503, says: maybe},
 	} {
 		t.Run(name, func(t *testing.T) {
+			sent := bytes.Repeat([]byte("x"), test.body)
 			var heard atomic.Int32
+			var taken atomic.Int64 // bytes that are kept
 			api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) {
 				if heard.Add(1) <= test.dies {
 					panic(http.ErrAbortHandler)
 				}
-				if n, err := io.Copy(io.Discard, r.Body); n != int64(test.body) || err != nil {
-					t.Errorf("%d bytes of the body, %v", n, err)
+				if got, err := io.ReadAll(r.Body); !bytes.Equal(got, sent) || err != nil {
+					t.Errorf("%d bytes of the body, %v", len(got), err)
 				}
 			})
 			config, closing := api.Config(), closesAtFirstData(t, api.TLS.Certificates)
@@ -91,10 +95,19 @@ func TestUnanswered(t *testing.T) {
 			k := newLoggedForwarder(t, config, slog.New(&records))
 			front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Cache-Status", "listproxy; fwd=bypass; detail=not-list")
-				k.ServeAs(w, r, k.caller, func(int64) (func(), bool) { return func() {}, !test.unkept })
+				k.ServeAs(w, r, k.caller, func(bytes int64) (func(), bool) {
+					expect.Same(t, int64(test.body), taken.Add(bytes))
+					return func() { taken.Add(-bytes) }, !test.unkept
+				})
+				if n := taken.Load(); n != 0 && !test.unkept {
+					t.Errorf("%d bytes are not given back", n)
+				}
 			}), false)
-			r := httptest.NewRequestWithContext(t.Context(), test.method, front.URL+"/api/v1/namespaces/a/pods/b", bytes.NewReader(make([]byte, test.body)))
+			r := httptest.NewRequestWithContext(t.Context(), test.method, front.URL+"/api/v1/namespaces/a/pods/b", bytes.NewReader(sent))
 			maps.Copy(r.Header, test.header)
+			if test.chunked {
+				r.ContentLength = -1
+			}
 			res := proxytest.Do(t, front.Client(), r)
 			body := proxytest.ReadAll(t, res.Body)
 			if res.StatusCode != test.code || (res.Header.Get("Retry-After") == "1") != test.again || heard.Load() != test.heard {
@@ -175,8 +188,10 @@ func TestUnauthorized(t *testing.T) {
 		"/api/v1/proxy/namespaces/a/pods/b/login":              {401, 401, upstream.Accepted},
 		"/apis/metrics.k8s.io/v1beta1/pods":                    {401, 401, upstream.Accepted},
 	} {
-		f, alice := impersonating(t, api)
-		for who, code := range map[*authn.Identity]int{&f.caller: want.token, &alice: want.certificate} {
+		f, own := newForwarder(t, api.Config()), api.Config()
+		own.BearerToken = "listproxy"
+		expect.NoError(t, f.up.Impersonate(own))
+		for who, code := range map[*authn.Identity]int{&f.caller: want.token, new(alice(t)): want.certificate} {
 			w := httptest.NewRecorder()
 			f.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader("user=x")), *who, nil)
 			own, again := strings.Contains(w.Body.String(), "own account (401)"), w.Header().Get("Retry-After") != ""
@@ -190,13 +205,10 @@ func TestUnauthorized(t *testing.T) {
 	}
 }
 
-// impersonating returns a forwarder with credentials of its own, and a user whom it impersonates.
-func impersonating(t *testing.T, api proxytest.UpstreamServer) (known, authn.Identity) {
+// alice is a user who is impersonated.
+func alice(t *testing.T) authn.Identity {
 	t.Helper()
-	f, own := newForwarder(t, api.Config()), api.Config()
-	own.BearerToken = "listproxy"
-	expect.NoError(t, f.up.Impersonate(own))
-	return f, authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
+	return authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
 }
 
 // TestTooManyIsTheUpstreams: a caller whom kube-apiserver turns away hears it as kube-apiserver said it, and

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -113,25 +114,17 @@ func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 	}
 }
 
-// TestImpersonatedUpgrades: a connection with the proxy's credentials is only upgraded to what
-// Kubernetes speaks.
+// TestImpersonatedUpgrades: a connection with the proxy's credentials is only upgraded to what Kubernetes speaks.
+// (TestAttacks has what comes of it.)
 func TestImpersonatedUpgrades(t *testing.T) {
-	came := false
-	forwarder, impersonated := impersonating(t, proxytest.StartUpstream(t, false, func(w http.ResponseWriter, _ *http.Request) {
-		came = true
-		w.WriteHeader(http.StatusForbidden)
-	}))
 	for protocol, known := range map[string]bool{
 		"websocket": true, "WebSocket": true, "SPDY/3.1": true, "h2c": false, "websocket, h2c": false,
 	} {
-		for _, id := range []authn.Identity{impersonated, forwarder.caller} {
-			came = false
-			w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/exec", nil)
-			r.Header = upgrade(protocol)
-			forwarder.ServeAs(w, r, id, nil)
-			refused := !came && w.Code == http.StatusBadRequest
-			if want := !known && id.Impersonated() != nil; refused != want {
-				t.Errorf("%s, impersonated %t: refused %t (%d), want %t", protocol, id.Impersonated() != nil, refused, w.Code, want)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/exec", nil)
+		r.Header = upgrade(protocol)
+		for id, want := range map[*authn.Identity]bool{new(alice(t)): !known, {}: false} {
+			if reason, _ := malformed(r, *id); (reason == observe.RefusedUpgrade) != want {
+				t.Errorf("%s, impersonated %t: refused with %q", protocol, id.Impersonated() != nil, reason)
 			}
 		}
 	}

@@ -26,71 +26,13 @@ func openReader(t *testing.T, u *upload) io.ReadCloser {
 	return r
 }
 
-// TestUploadsThatAreKept can be read from their beginning again and again; others until somebody has
-// begun to read.
-func TestUploadsThatAreKept(t *testing.T) {
-	for name, test := range map[string]struct {
-		size    int
-		unknown bool // how long it is
-		expects bool // a 100 before it is sent
-		full    bool // there is no room
-		kept    bool
-	}{
-		"small":             {size: 1, kept: true},
-		"the longest":       {size: maxKept, kept: true},
-		"too long":          {size: maxKept + 1},
-		"of unknown length": {size: 1, unknown: true},
-		"no room":           {size: 1, full: true},
-		"expects a 100":     {size: 1, expects: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			want := bytes.Repeat([]byte("x"), test.size)
-			r := httptest.NewRequest(http.MethodPut, "/x", bytes.NewReader(want))
-			if test.unknown {
-				r.ContentLength = -1
-			}
-			if test.expects {
-				r.Header.Set("Expect", "100-continue")
-			}
-			taken := int64(0)
-			u, free := newUpload(r, func(bytes int64) (func(), bool) {
-				if test.full {
-					return nil, false
-				}
-				taken += bytes
-				return func() { taken -= bytes }, true
-			})
-			if (taken > 0) != test.kept || taken > 0 && taken != int64(test.size) {
-				t.Errorf("it takes %d bytes", taken)
-			}
-			unread := openReader(t, u)
-			_ = unread.Close() // as a transport does whose connection cannot be used
-			got, err := io.ReadAll(openReader(t, u))
-			if err != nil || !bytes.Equal(got, want) || u.failure() != nil {
-				t.Errorf("%d bytes, %v, failure %v", len(got), err, u.failure())
-			}
-			again, err := u.reader()
-			if !test.kept && !errors.Is(err, errNotKept) {
-				t.Errorf("it was not kept: %v", err)
-			}
-			if test.kept {
-				if got, err := io.ReadAll(again); err != nil || !bytes.Equal(got, want) {
-					t.Errorf("again: %d bytes, %v", len(got), err)
-				}
-			}
-			free()
-			if taken != 0 {
-				t.Errorf("%d bytes are not given back", taken)
-			}
-		})
-	}
-}
-
-// TestUploadCloseEndsAWaitingRead, and that is no failure of the caller's.
+// TestUploadCloseEndsAWaitingRead, and that is no failure of the caller's. Before anything was read, it ends
+// nothing.
 func TestUploadCloseEndsAWaitingRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body, _ := io.Pipe()
 		u := &upload{body: body}
+		_ = openReader(t, u).Close() // as a transport does whose connection cannot be used
 		waiting := openReader(t, u)
 		ended := make(chan error)
 		go func() {

@@ -153,7 +153,7 @@ func TestReflectorIsCurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := proxytest.NewFakeAPI()
 		r, _ := runThings(t, f, proxytest.DiscardLog(), thing("a", "1", 1))
-		f.Silence(thingsPath, true)
+		f.Silence(thingsPath)
 		expect := func(when string, current bool) {
 			t.Helper()
 			if got := r.current(); got != current || !r.ready() {

@@ -2,16 +2,24 @@ package forward
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net/http"
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 const aWatch = "/api/v1/pods?watch=true"
+
+// endOf is how a server ended.
+func endOf(d *serve.Drain, timeout time.Duration) string {
+	cut, clean := d.End(timeout)
+	return fmt.Sprintf("%d requests were cut, clean: %t", cut, clean)
+}
 
 // TestDrain: watches end at once and in order, also one that has no answer yet; what takes its time
 // goes on to its end.
@@ -62,13 +70,8 @@ func testDrain(t *testing.T, up, down bool) {
 		<-come
 	}
 
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if cut, clean := drain.End(time.Minute); cut != 0 || !clean {
-			t.Errorf("%d requests were cut, clean: %t", cut, clean)
-		}
-	}()
+	ended := make(chan string, 1)
+	go func() { ended <- endOf(drain, time.Minute) }()
 	if _, events := read(watch); events != event { // an error is one that does not end in order
 		t.Errorf("the watch read %q", events)
 	}
@@ -81,8 +84,8 @@ func testDrain(t *testing.T, up, down bool) {
 	select {
 	case res := <-written:
 		t.Fatalf("the write has an answer: %v", res)
-	case <-ended:
-		t.Fatal("the end did not wait for the write")
+	case got := <-ended:
+		t.Fatalf("the end did not wait for the write: %s", got)
 	default:
 	}
 	_, _ = io.WriteString(uploading, "but sure")
@@ -90,7 +93,7 @@ func testDrain(t *testing.T, up, down bool) {
 	if res, got := read(written); res.StatusCode != http.StatusOK || got != "slow but sure" {
 		t.Errorf("the write got %s, %q", res.Status, got)
 	}
-	<-ended
+	expect.Same(t, "0 requests were cut, clean: true", <-ended)
 	if res, err := front.Client().Get(front.URL); err == nil {
 		_ = res.Body.Close()
 		t.Errorf("new connections are accepted: %s", res.Status)
@@ -118,9 +121,7 @@ func TestDrainCuts(t *testing.T) {
 	front := proxytest.Serve(t, server, false)
 	_, _, upgraded := proxytest.SendRaw(t, front, upgradeProtocols["websocket"])
 	log := proxytest.Get(t, front.Client(), front.URL+"/api/v1/namespaces/a/pods/b/log?follow=true")
-	if cut, clean := drain.End(time.Millisecond); cut != 2 || clean {
-		t.Errorf("%d requests were cut, clean: %t", cut, clean)
-	}
+	expect.Same(t, "2 requests were cut, clean: false", endOf(drain, time.Millisecond))
 	if rest, err := io.ReadAll(upgraded); len(rest) > 0 {
 		t.Errorf("read %q, %v", rest, err)
 	}

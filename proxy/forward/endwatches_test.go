@@ -1,7 +1,6 @@
 package forward
 
 import (
-	"compress/gzip"
 	"context"
 	"io"
 	"net/http"
@@ -55,23 +54,11 @@ func TestWatchEndsAreSpread(t *testing.T) {
 	})
 }
 
-// gzipMember is what kube-apiserver sends of a compressed streaming list in one flush.
-func gzipMember(t *testing.T, events string) string {
-	t.Helper()
-	var out strings.Builder
-	w := gzip.NewWriter(&out)
-	_, err := io.WriteString(w, events)
-	expect.NoError(t, err)
-	expect.NoError(t, w.Flush())
-	expect.NoError(t, w.Close())
-	return out.String()
-}
-
 // TestWatchEndsWithAnEvent, or with a gzip member: what has begun is passed on whole, and what has not is not. In
 // a media type where nobody knows what an event is, a watch is cut.
 func TestWatchEndsWithAnEvent(t *testing.T) {
 	const text, compressed, binary = "application/json", "gzip", "application/cbor-seq"
-	member, long := gzipMember(t, "event\n"), strings.Repeat("x", 10)
+	member, long := proxytest.GzipMember("event\n"), strings.Repeat("x", 10)
 	for name, tt := range map[string]struct {
 		kind          string
 		before, after []string // parts that come from the upstream before and after the end

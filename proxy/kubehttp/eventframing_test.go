@@ -2,7 +2,6 @@ package kubehttp
 
 import (
 	"bytes"
-	"compress/gzip"
 	"net/http"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // pieces takes parts of a stream, one after the other, and returns what is whole in it, and the rest.
@@ -31,17 +31,6 @@ func pieces(t *testing.T, header http.Header, parts ...string) (whole []string, 
 	return whole, rest
 }
 
-// member is what kube-apiserver 1.37 sends of a compressed streaming list in one flush.
-func member(events ...string) string {
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	for _, event := range events {
-		_, _ = w.Write([]byte(event))
-	}
-	_, _ = w.Flush(), w.Close()
-	return out.String()
-}
-
 // TestEventFraming splits streams at every two places: an event, or a gzip member, ends where it does,
 // wherever parts of it end. In other media types, and encodings, nobody knows.
 func TestEventFraming(t *testing.T) {
@@ -53,8 +42,11 @@ func TestEventFraming(t *testing.T) {
 		expect.NoError(t, err)
 		lengths = append(lengths, framed.String())
 	}
-	members := []string{member(strings.Repeat(`{"type":"ADDED"}`+"\n", 1000)), member("one\n", "two\n"), member(""), member("\x01\x00\x00\xff\xff")}
-	unended := member("last\n")
+	var members []string
+	for _, events := range []string{strings.Repeat(`{"type":"ADDED"}`+"\n", 1000), "one\ntwo\n", "", "\x01\x00\x00\xff\xff"} {
+		members = append(members, proxytest.GzipMember(events))
+	}
+	unended := proxytest.GzipMember("last\n")
 	unended = unended[:len(unended)-len(memberEnd)-memberTrailer]
 	for name, tt := range map[string]struct {
 		mediaType, encoding string

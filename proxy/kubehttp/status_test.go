@@ -10,11 +10,14 @@ import (
 
 // TestTooManyRequests: clients understand a 429 as one of kube-apiserver's, after which they come again.
 func TestTooManyRequests(t *testing.T) {
-	w := httptest.NewRecorder()
-	WriteTooManyRequests(w, httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/default/configmaps", nil))
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/default/configmaps", nil)
+	WriteTooManyRequests(w, r)
 	expect.Same(t, http.StatusTooManyRequests, w.Code)
 	expect.Same(t, "1", w.Header().Get("Retry-After"))
 	expect.Same(t, "application/json", w.Header().Get("Content-Type"))
 	expect.Same(t, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Too many requests, please try again later.",`+
 		`"reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}`+"\n", w.Body.String())
+	if id, next := w.Header().Get("Audit-Id"), AuditID(r); id == "" || id == next {
+		t.Errorf("the answer has the Audit-Id %q, the next one %q", id, next)
+	}
 }

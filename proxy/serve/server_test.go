@@ -16,17 +16,14 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// startProxy serves handler as the command does: behind OnlyPaths, with the server's own limits.
-func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server {
-	t.Helper()
-	return proxytest.Serve(t, New(OnlyPaths(handler), nil, proxytest.DiscardLog()), http2)
-}
-
 // TestBoundsOfHeaders: both servers take more values than the 500 at which net/http stops from Go 1.27 on,
 // and no header of more than 64 KiB. Over HTTP/2 the server says so: Go's client does not even send it.
 func TestBoundsOfHeaders(t *testing.T) {
 	long := strings.Repeat("x", 72<<10)
-	server := startProxy(t, http.NotFoundHandler(), false)
+	serve := func(http2 bool) *httptest.Server {
+		return proxytest.Serve(t, New(http.NotFoundHandler(), nil, proxytest.DiscardLog()), http2)
+	}
+	server := serve(false)
 	connect := proxytest.Serve(t, NewConnect(NewTunnels(mustTargets(t, "https://"+upstreamName), nil), nil, observetest.Unread(), proxytest.DiscardLog()), false)
 	many := strings.Repeat("X-Value: x\r\n", 1000)
 	for _, tt := range []struct {
@@ -43,7 +40,7 @@ func TestBoundsOfHeaders(t *testing.T) {
 		}
 	}
 
-	server = startProxy(t, http.NotFoundHandler(), true)
+	server = serve(true)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
 	expect.NoError(t, err)
 	r.Header["X-Value"] = slices.Repeat([]string{"x"}, 1000)

@@ -59,11 +59,6 @@ func openPorts(t *testing.T, handler http.Handler) *ports {
 	return d
 }
 
-// tell answers with what the handler sees of a request.
-func tell(w http.ResponseWriter, r *http.Request) {
-	_, _ = fmt.Fprintf(w, "%s %s%s by %s", r.Method, r.Host, r.RequestURI, kubehttp.ListenerOf(r.Context()))
-}
-
 // TestRefusedAtTheDoors: the port for CONNECT takes nothing but a CONNECT to the API server, and a tunnel
 // nothing without TLS, and nothing for another server. Nothing is sent to where a request points. (TestAttacks has
 // the main port, more, and HTTP/2.)
@@ -182,28 +177,6 @@ func exchange(t *testing.T, conn net.Conn, head string) *http.Response {
 	return res
 }
 
-// TestEarlyBytes: a client may begin its TLS before it has read the answer to its CONNECT.
-func TestEarlyBytes(t *testing.T) {
-	d := openPorts(t, http.HandlerFunc(tell))
-	early := &earlyConn{open: func(early string) net.Conn { return d.openTunnel(t, early) }}
-	res := exchange(t, d.tls(early), "GET /early HTTP/1.1\r\nHost: "+upstreamName)
-	expect.Same(t, "GET "+upstreamName+"/early by tunnel", proxytest.ReadAll(t, res.Body))
-}
-
-// earlyConn opens its connection with what is written first.
-type earlyConn struct {
-	net.Conn
-	open func(early string) net.Conn
-}
-
-func (e *earlyConn) Write(p []byte) (int, error) {
-	if e.Conn != nil {
-		return e.Conn.Write(p)
-	}
-	e.Conn = e.open(string(p))
-	return len(p), nil
-}
-
 // TestIdleTunnelEnds: a tunnel in which nobody begins TLS does not stay, nor does a connection on which the
 // rest of something is to come.
 func TestIdleTunnelEnds(t *testing.T) {
@@ -236,12 +209,29 @@ func TestIdleTunnelEnds(t *testing.T) {
 	})
 }
 
-// TestDrainOfTunnels: a tunnel in which nothing is under way keeps nothing, and none begins any more: one that
-// nobody takes is closed.
-func TestDrainOfTunnels(t *testing.T) {
-	d := openPorts(t, http.HandlerFunc(tell))
-	idle := d.tls(d.openTunnel(t, ""))
-	proxytest.ReadAll(t, exchange(t, idle, "GET / HTTP/1.1\r\nHost: "+upstreamName).Body)
+// earlyConn opens its connection with what is written first.
+type earlyConn struct {
+	net.Conn
+	open func(early string) net.Conn
+}
+
+func (e *earlyConn) Write(p []byte) (int, error) {
+	if e.Conn != nil {
+		return e.Conn.Write(p)
+	}
+	e.Conn = e.open(string(p))
+	return len(p), nil
+}
+
+// TestTunnels: a client may begin its TLS before it has read the answer to its CONNECT. At the end, a tunnel in
+// which nothing is under way keeps nothing, and none begins any more: one that nobody takes is closed.
+func TestTunnels(t *testing.T) {
+	d := openPorts(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintf(w, "%s %s%s by %s", r.Method, r.Host, r.RequestURI, kubehttp.ListenerOf(r.Context()))
+	}))
+	idle := d.tls(&earlyConn{open: func(early string) net.Conn { return d.openTunnel(t, early) }})
+	res := exchange(t, idle, "GET /early HTTP/1.1\r\nHost: "+upstreamName)
+	expect.Same(t, "GET "+upstreamName+"/early by tunnel", proxytest.ReadAll(t, res.Body))
 	if cut, clean := d.drain.End(24 * time.Hour); cut != 0 || !clean {
 		t.Errorf("%d requests were cut, clean: %t", cut, clean)
 	}

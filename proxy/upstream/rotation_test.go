@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,11 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,48 +35,44 @@ import (
 // rotatingName is the name of a rotating API server in its certificates.
 const rotatingName = "api.test"
 
-// rotating is an API server whose certificate changes, and the Transports to it. It
-// refuses (401) client certificates other than the one that it accepts, and answers /watch with two
-// lines, the second one when it is told to go on.
+// rotating is an API server whose certificate changes, and the Transports to it. It refuses (401) client
+// certificates other than the one that it accepts. A watch has no event until goOn is closed.
 type rotating struct {
 	*Transports
-	shown    atomic.Pointer[tls.Certificate]
-	accepted atomic.Pointer[x509.Certificate]
-	goOn     chan struct{}
-	cfg      *rest.Config
-	known    authn.Identity
+	shown         atomic.Pointer[tls.Certificate]
+	accepted      atomic.Pointer[x509.Certificate]
+	goOn          chan struct{}
+	cfg           *rest.Config
+	known         authn.Identity
+	clients       *proxytest.CA
+	first, second *x509.Certificate // listproxy's own, which clients has signed; the first is accepted
 }
 
 // startRotating returns a server with a certificate that ca has signed. The configuration trusts ca
 // by a file.
-func startRotating(t *testing.T, ca *proxytest.CA, client *x509.Certificate) *rotating {
+func startRotating(t *testing.T, ca *proxytest.CA) *rotating {
 	t.Helper()
-	r := &rotating{goOn: make(chan struct{}), known: authntest.Identify(authntest.New(t), "Bearer known")}
+	r := &rotating{goOn: make(chan struct{}), known: authntest.Identify(authntest.New(t), "Bearer known"), clients: proxytest.NewCA(t)}
+	r.first = r.clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil)
+	r.second = r.clients.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
 	r.show(t, ca)
-	r.accepted.Store(client)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	r.accepted.Store(r.first)
+	// HTTP/2 is for some ways; others are over HTTP/1.1.
+	api := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, req *http.Request) {
 		if shown := req.TLS.PeerCertificates; len(shown) > 0 && !shown[0].Equal(r.accepted.Load()) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
 		if req.URL.Path == "/watch" {
-			_, _ = io.WriteString(w, "first\n")
 			_ = http.NewResponseController(w).Flush()
 			<-r.goOn
-			_, _ = io.WriteString(w, "second\n")
+			_, _ = io.WriteString(w, "event")
 		}
-	}))
-	server.EnableHTTP2 = true // for some ways; others are over HTTP/1.1
-	server.TLS = &tls.Config{
-		ClientAuth:     tls.RequestClientCert,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.shown.Load(), nil },
-	}
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.StartTLS()
-	t.Cleanup(server.Close)
+	})
+	api.TLS.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return r.shown.Load(), nil }
 
 	dir := t.TempDir()
-	r.cfg = &rest.Config{Host: server.URL}
+	r.cfg = &rest.Config{Host: api.URL}
 	r.cfg.ServerName = rotatingName
 	r.cfg.CAFile, r.cfg.CertFile, r.cfg.KeyFile = filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	write(t, r.cfg.CAFile, certificatePEM(ca.Cert))
@@ -107,10 +100,10 @@ func (r *rotating) show(t *testing.T, ca *proxytest.CA) {
 	r.shown.Store(&tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: ca.Key})
 }
 
-// logInWith writes a client certificate and its key, which is that of ca.
-func (r *rotating) logInWith(t *testing.T, client *x509.Certificate, ca *proxytest.CA) {
+// logInWith writes a client certificate and its key.
+func (r *rotating) logInWith(t *testing.T, client *x509.Certificate) {
 	t.Helper()
-	key, err := keyutil.MarshalPrivateKeyToPEM(ca.Key)
+	key, err := keyutil.MarshalPrivateKeyToPEM(r.clients.Key)
 	expect.NoError(t, err)
 	write(t, r.cfg.CertFile, certificatePEM(client))
 	write(t, r.cfg.KeyFile, key)
@@ -175,31 +168,13 @@ func get(t *testing.T, up *Transports, over http.RoundTripper, id authn.Identity
 	return errors.Join(err, res.Body.Close())
 }
 
-// watch opens a watch of each caller, over a way that others share. The returned func fails the test if one
-// has not gone on.
-func (r *rotating) watch(t *testing.T, ids ...authn.Identity) (end func()) {
+// watch opens a watch of a caller, over a way that others share.
+func (r *rotating) watch(t *testing.T, id authn.Identity) io.Reader {
 	t.Helper()
-	var streams []*bufio.Reader
-	wantOfEach := func(want string) {
-		t.Helper()
-		for i, stream := range streams {
-			if line, err := stream.ReadString('\n'); line != want {
-				t.Errorf("watch %d: %q, %v, want %q", i, line, err, want)
-			}
-		}
-	}
-	for _, id := range ids {
-		res, err := r.RoundTripper(id, false).RoundTrip(request(t, r.Transports, id, "/watch"))
-		expect.NoError(t, err)
-		t.Cleanup(func() { _ = res.Body.Close() })
-		streams = append(streams, bufio.NewReader(res.Body))
-	}
-	wantOfEach("first\n")
-	return func() {
-		t.Helper()
-		close(r.goOn)
-		wantOfEach("second\n")
-	}
+	res, err := r.RoundTripper(id, false).RoundTrip(request(t, r.Transports, id, "/watch"))
+	expect.NoError(t, err)
+	t.Cleanup(func() { _ = res.Body.Close() })
+	return res.Body
 }
 
 func certificatePEM(c *x509.Certificate) []byte {
@@ -215,24 +190,26 @@ func write(t *testing.T, file string, content []byte) {
 // then, and nothing else; and when the files of listproxy's own client certificate do, no request of an
 // impersonated user uses a connection that the one before has opened. Watches that are open go on.
 func TestRotatedFiles(t *testing.T) {
-	old, fresh, clients := proxytest.NewCA(t), proxytest.NewCA(t), proxytest.NewCA(t)
-	first, second := clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil), clients.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
-	r := startRotating(t, old, first)
-	r.logInWith(t, first, clients)
+	old, fresh := proxytest.NewCA(t), proxytest.NewCA(t)
+	r := startRotating(t, old)
+	r.logInWith(t, r.first)
 	r.connect(t)
-	endWatches := r.watch(t, r.known, jane(t))
+	watches := []io.Reader{r.watch(t, r.known), r.watch(t, jane(t))}
 	r.good(t, "at the start")
 
-	r.logInWith(t, second, clients)
+	r.logInWith(t, r.second)
 	r.lookAtFiles(t)
-	r.accepted.Store(second) // the first has ended
+	r.accepted.Store(r.second) // the first has ended
 	r.good(t, "with another client certificate")
 
 	write(t, r.cfg.CAFile, certificatePEM(fresh.Cert))
 	r.lookAtFiles(t)
 	r.show(t, fresh)
 	r.good(t, "with another CA")
-	endWatches()
+	close(r.goOn)
+	for _, watch := range watches {
+		expect.Same(t, "event", proxytest.ReadAll(t, watch))
+	}
 
 	r.show(t, old)
 	r.current.Load().closeIdle()
@@ -278,10 +255,7 @@ func TestFilesAreFollowed(t *testing.T) {
 // TestRenewedByPlugin: when a plugin brings another client certificate, no request of an
 // impersonated user uses a connection that was made with the one before.
 func TestRenewedByPlugin(t *testing.T) {
-	ca, clients := proxytest.NewCA(t), proxytest.NewCA(t)
-	first := clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil)
-	second := clients.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
-	r := startRotating(t, ca, first)
+	r := startRotating(t, proxytest.NewCA(t))
 	said := filepath.Join(t.TempDir(), "said")
 	r.cfg.CertFile, r.cfg.KeyFile = "", ""
 	r.cfg.ExecProvider = &clientcmdapi.ExecConfig{
@@ -290,15 +264,15 @@ func TestRenewedByPlugin(t *testing.T) {
 	}
 	// What has ended is asked for again before each request.
 	say := func(certificate *x509.Certificate) {
-		key, err := keyutil.MarshalPrivateKeyToPEM(clients.Key)
+		key, err := keyutil.MarshalPrivateKeyToPEM(r.clients.Key)
 		expect.NoError(t, err)
 		write(t, said, fmt.Appendf(nil, `{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {
 			"expirationTimestamp": "2000-01-01T00:00:00Z", "clientCertificateData": %q, "clientKeyData": %q}}`,
 			certificatePEM(certificate), key))
 	}
-	say(first)
+	say(r.first)
 	r.connect(t)
-	for _, certificate := range []*x509.Certificate{first, second} {
+	for _, certificate := range []*x509.Certificate{r.first, r.second} {
 		say(certificate)
 		r.accepted.Store(certificate)
 		for _, just := range []string{"just said", "said before"} {

@@ -169,10 +169,10 @@ func (f *FakeAPI) Hold(path string, objects ...string) {
 }
 
 // Silence makes watches of path have no bookmarks by themselves.
-func (f *FakeAPI) Silence(path string, silent bool) {
+func (f *FakeAPI) Silence(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.Collections[path].silent = silent
+	f.Collections[path].silent = true
 }
 
 // Stall holds back what is listed or read at path, until Flow.

@@ -2,6 +2,7 @@ package proxytest
 
 import (
 	"bufio"
+	"compress/gzip"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
@@ -222,3 +223,12 @@ func ServePipe(t *testing.T, handler http.Handler, http2 bool) (*http.Client, fu
 
 // StuckUpload is a request whose body never comes.
 const StuckUpload = "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
+
+// GzipMember is what kube-apiserver sends of a compressed stream of events in one flush.
+func GzipMember(events string) string {
+	var out strings.Builder
+	w := gzip.NewWriter(&out)
+	_, _ = io.WriteString(w, events)
+	_, _ = w.Flush(), w.Close()
+	return out.String()
+}

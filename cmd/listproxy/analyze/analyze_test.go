@@ -4,20 +4,19 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // token is kube-apiserver's own for the pages after the first.
@@ -136,13 +135,6 @@ func TestCounts(t *testing.T) {
 		b, _ := json.Marshal(members)
 		return string(b)
 	}
-	zipped := func(s string) string {
-		var b strings.Builder
-		w := gzip.NewWriter(&b)
-		_, _ = io.WriteString(w, s)
-		_ = w.Close()
-		return b.String()
-	}
 	for name, test := range map[string]struct {
 		log  string
 		want counts
@@ -170,7 +162,7 @@ func TestCounts(t *testing.T) {
 			counts{Lists: 2, FromMemory: 2, Bad: 7, Seconds: 0.5},
 		},
 		"a line that is too long": {list + "\n" + strings.Repeat("x", maxLine+lineBuffer) + "\n" + list, counts{Lists: 2, FromMemory: 2, TooLong: 1, Seconds: 0.5}},
-		"compressed, two in one":  {zipped(list+"\n") + zipped(list+"\n"+list), counts{Lists: 3, FromMemory: 3, Seconds: 0.75}},
+		"compressed, two in one":  {proxytest.GzipMember(list+"\n") + proxytest.GzipMember(list+"\n"+list), counts{Lists: 3, FromMemory: 3, Seconds: 0.75}},
 
 		"EKS, exported to S3":        {"2026-11-20T10:00:00.000Z " + list, oneList},
 		"EKS, aws logs tail":         {"2026-11-20T10:00:00+00:00 kube-apiserver-audit-0123 " + list, oneList},

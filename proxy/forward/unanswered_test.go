@@ -113,8 +113,8 @@ func TestUnanswered(t *testing.T) {
 			if res.StatusCode != test.code || (res.Header.Get("Retry-After") == "1") != test.again || heard.Load() != test.heard {
 				t.Errorf("%s, Retry-After %q, heard %d times: %s", res.Status, res.Header.Get("Retry-After"), heard.Load(), body)
 			}
-			if n := dialed.Load(); n > maxAttempts+1 {
-				t.Errorf("it was sent on %d connections", n)
+			if n := dialed.Load(); n > 2*maxAttempts { // net/http also dials where it then takes another connection
+				t.Errorf("%d connections were opened for it", n)
 			}
 			if test.code == http.StatusOK {
 				return

@@ -60,8 +60,8 @@ func openPorts(t *testing.T, handler http.Handler) *ports {
 }
 
 // TestRefusedAtTheDoors: the port for CONNECT takes nothing but a CONNECT to the API server, and a tunnel
-// nothing without TLS, and nothing for another server. Nothing is sent to where a request points. (TestAttacks has
-// the main port, more, and HTTP/2.)
+// nothing without TLS, and nothing for another server. Nothing is sent to where a request points. (TestTargets and
+// TestParseTarget have more ways to name a host; TestAttacks has the main port, more, and HTTP/2.)
 func TestRefusedAtTheDoors(t *testing.T) {
 	nobody := proxytest.Listen(t) // connects to it
 	target := nobody.Addr().String()
@@ -89,15 +89,11 @@ func TestRefusedAtTheDoors(t *testing.T) {
 	}{
 		{"connect", "CONNECT " + target + " HTTP/1.1\r\nHost: " + target, 403, forbidden},
 		{"connect", "CONNECT " + target + " HTTP/1.1\r\nHost: " + upstreamName, 403, forbidden},
-		{"connect", "CONNECT api.example:443 HTTP/1.1\r\nHost: x", 403, forbidden},
-		{"connect", "CONNECT " + upstreamName + "@" + target + " HTTP/1.1\r\nHost: " + upstreamName, 403, forbidden},
 		{"connect", "CONNECT " + target + "@" + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName, 403, forbidden},
 		{"connect", "CONNECT user:password@" + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName, 403, forbidden},
-		{"connect", "CONNECT " + upstreamName + "/api HTTP/1.1\r\nHost: x", 403, forbidden},
 		{"connect", "CONNECT " + upstreamName + "#@" + target + " HTTP/1.1\r\nHost: x", 400, plain},
 		{"connect", "CONNECT https://" + upstreamName + "/ HTTP/1.1\r\nHost: x", 0, plain},
 		{"connect", "CONNECT //" + upstreamName + " HTTP/1.1\r\nHost: " + upstreamName, 403, forbidden},
-		{"connect", "CONNECT * HTTP/1.1\r\nHost: " + upstreamName, 403, forbidden},
 		{"connect", "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: a\r\nHost: b", 400, plain},
 		{"connect", "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\nContent-Length: 5", 400, bad},
 		{"connect", "CONNECT " + upstreamName + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked", 400, bad},
@@ -109,9 +105,7 @@ func TestRefusedAtTheDoors(t *testing.T) {
 		{"connect", "PRI * HTTP/2.0", 0, plain},
 
 		{"tunnel", "GET /api HTTP/1.1\r\nHost: evil.example", 421, bad},
-		{"tunnel", "GET /api HTTP/1.1\r\nHost: api.example:443", 421, bad},
 		{"tunnel", "GET /api HTTP/1.1\r\nHost: api.example", 421, bad}, // without a port it is 443
-		{"tunnel", "GET /api HTTP/1.1\r\nHost: api.example.:6443", 421, bad},
 		{"tunnel", "GET /api HTTP/1.1\r\nHost: " + upstreamName + "@evil.example", 400, plain},
 		{"tunnel", "GET /api HTTP/1.1\r\nHost: " + upstreamName + "\r\nHost: evil.example", 400, plain},
 		{"tunnel", "GET http://" + target + "/api HTTP/1.1\r\nHost: " + upstreamName, 400, bad},

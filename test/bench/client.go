@@ -48,31 +48,16 @@ const (
 	comeAgain    = time.Second
 )
 
-// client sends requests as Go clients do, and throws the answers away. Connections are kept.
-type client struct {
-	mu   sync.Mutex
-	kept map[string]*http.Client
-}
-
 // connection returns one of the connections to a server.
-func (c *client) connection(cfg *rest.Config, http1 bool, number int) (*http.Client, error) {
+func (b *bench) connection(cfg *rest.Config, http1 bool, number int) (over *http.Client, err error) {
 	key := fmt.Sprint(cfg.Host, cfg.BearerToken, http1, number%mostConnections)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.kept[key] == nil {
-		made, err := newConnection(cfg, http1)
-		if err != nil {
-			return nil, err
-		}
-		if c.kept == nil {
-			c.kept = map[string]*http.Client{}
-		}
-		c.kept[key] = made
+	if b.connections[key] == nil {
+		b.connections[key], err = newConnection(cfg, http1)
 	}
-	return c.kept[key], nil
+	return b.connections[key], err
 }
 
-// newConnection returns a client that has one connection.
+// newConnection returns a client that has one connection, as Go clients do.
 func newConnection(cfg *rest.Config, http1 bool) (*http.Client, error) {
 	tls, err := rest.TLSConfigFor(cfg)
 	if err != nil {
@@ -99,7 +84,7 @@ func (b *bench) ask(ctx context.Context, at side, q request, clients, each int, 
 			cfg = rest.CopyConfig(cfg)
 			cfg.BearerToken = q.tokens[number]
 		}
-		over, err := b.client.connection(cfg, q.http1, number)
+		over, err := b.connection(cfg, q.http1, number)
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
 	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/rest"
@@ -119,21 +118,15 @@ func (b *bench) wholeLists(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return n, soak.Families(ctx, client, b.cp.URL()+"/metrics", func(family *dto.MetricFamily) {
-		for _, series := range family.GetMetric() {
-			labels := map[string]string{}
-			for _, l := range series.GetLabel() {
-				labels[l.GetName()] = l.GetValue()
-			}
-			if labels["resource"] != "pods" || labels["scope"] != "cluster" {
-				continue
-			}
-			switch {
-			case family.GetName() == "apiserver_request_total" && labels["verb"] == "LIST":
-				n += int(series.GetCounter().GetValue())
-			case family.GetName() == "apiserver_watch_list_duration_seconds":
-				n += int(series.GetHistogram().GetSampleCount())
-			}
+	for name, labels := range map[string]map[string]string{
+		"apiserver_request_total":               {"resource": "pods", "scope": "cluster", "verb": "LIST"},
+		"apiserver_watch_list_duration_seconds": {"resource": "pods", "scope": "cluster"},
+	} {
+		lists, _, err := soak.Sum(ctx, client, b.cp.URL()+"/metrics", name, labels)
+		if err != nil {
+			return 0, err
 		}
-	})
+		n += int(lists)
+	}
+	return n, nil
 }

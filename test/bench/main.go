@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -48,7 +49,6 @@ type settings struct {
 	objects []int
 	once    bool
 	args    []string // more for listproxy
-	upgrade string   // a version of kube-apiserver
 	before  string   // a program: listproxy of another commit
 }
 
@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	}
 	name := args[0]
 	begun := time.Now()
-	b := &bench{settings: s, out: out, log: func(format string, args ...any) {
+	b := &bench{settings: s, out: out, connections: map[string]*http.Client{}, log: func(format string, args ...any) {
 		_, _ = fmt.Fprintf(progress, "%6s  %s\n", time.Since(begun).Round(time.Second), fmt.Sprintf(format, args...))
 	}}
 	if err := b.open(ctx); err != nil {
@@ -114,7 +114,6 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	count(&s.changes, "changes", 25, "watches, restart, load: how many pods change a second")
 	count(&s.seconds, "seconds", 20, "watches, restart, load: for how long")
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
-	flags.StringVar(&s.upgrade, "upgrade", "", "restart: also one that changes to this `version` of kube-apiserver, as 1.37.2")
 	flags.StringVar(&s.before, "before", "", "lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
 	flags.BoolVar(&s.once, "once", false, "demo: end by itself")
 	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, as --listproxy=--log-level=debug")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -33,8 +33,8 @@ const pollersPer = 5
 const catchUp = 10 * time.Minute
 
 // restarts measures a restart of kube-apiserver, alone and as one of two behind a TCP balancer, while
-// nothing is written and while pods are, and one that changes the version: whole lists that reach it,
-// and whether lists come from memory. It fails if an informer does not end with the true state.
+// nothing is written and while pods are: whole lists that reach it, and whether lists come from memory.
+// It fails if an informer does not end with the true state.
 func restarts(ctx context.Context, b *bench) error {
 	if err := b.fill(ctx); err != nil {
 		return err
@@ -50,31 +50,6 @@ func restarts(ctx context.Context, b *bench) error {
 	}
 	defer balancer.Close()
 	balancer.Add(strings.TrimPrefix(b.cp.URL(), "https://"))
-	again := func(ctx context.Context) error {
-		if err := b.cp.StopAPIServer(); err != nil {
-			return err
-		}
-		return b.cp.StartAPIServer(ctx)
-	}
-	// both measures a restart directly and, after between, through listproxy.
-	both := func(asked, upstream string, writing bool, again, between func(context.Context) error) error {
-		var rows []*result
-		for _, of := range []string{straight, "listproxy"} {
-			r := &result{asked: asked, of: of}
-			if err := b.restart(ctx, upstream, writing, again, r); err != nil {
-				return fmt.Errorf("%s: %s: %w", asked, of, err)
-			}
-			rows = append(rows, r)
-			b.log("%s, %s: %d whole lists, %d of %d lists from memory", asked, of, r.lists, r.hits, r.answers)
-			if of == straight {
-				if err := between(ctx); err != nil {
-					return err
-				}
-			}
-		}
-		t.add(rows...)
-		return nil
-	}
 	for _, name := range []string{"alone", "one of two"} {
 		if name != "alone" {
 			second, err := b.cp.AddAPIServer(ctx, "")
@@ -84,27 +59,14 @@ func restarts(ctx context.Context, b *bench) error {
 			balancer.Add(strings.TrimPrefix(second.URL(), "https://"))
 		}
 		for i, asked := range []string{name + ", quiet", name + ", written"} {
-			if err := both(asked, "https://"+balancer.Address(), i == 1, again, func(context.Context) error { return nil }); err != nil {
-				return err
+			direct, proxied := &result{asked: asked, of: straight}, &result{asked: asked, of: "listproxy"}
+			for _, r := range []*result{direct, proxied} {
+				if err := b.restart(ctx, "https://"+balancer.Address(), i == 1, r); err != nil {
+					return fmt.Errorf("%s: %s: %w", asked, r.of, err)
+				}
+				b.log("%s, %s: %d whole lists, %d of %d lists from memory", asked, r.of, r.lists, r.hits, r.answers)
 			}
-		}
-	}
-	if newer := b.settings.upgrade; newer != "" {
-		server, err := b.cp.AddAPIServer(ctx, "")
-		if err != nil {
-			return err
-		}
-		older := server.Version()
-		run := func(ctx context.Context, version string) error {
-			if err := server.Use(ctx, version); err != nil {
-				return err
-			}
-			return errors.Join(server.Stop(), server.Start(ctx))
-		}
-		upgrade := func(ctx context.Context) error { return run(ctx, newer) }
-		back := func(ctx context.Context) error { return run(ctx, older) }
-		if err := both(fmt.Sprintf("alone, written, %s to %s", older, newer), server.URL(), true, upgrade, back); err != nil {
-			return err
+			t.add(direct, proxied)
 		}
 	}
 	b.report(t)
@@ -112,7 +74,7 @@ func restarts(ctx context.Context, b *bench) error {
 }
 
 // restart measures one restart at the side that the row names.
-func (b *bench) restart(ctx context.Context, upstream string, writing bool, again func(context.Context) error, r *result) (err error) {
+func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *result) (err error) {
 	before, err := hop.Start(upstream, b.cp.CA())
 	if err != nil {
 		return err
@@ -156,7 +118,10 @@ func (b *bench) restart(ctx context.Context, upstream string, writing bool, agai
 	if err := b.poll(load, cfg, &working, r); err != nil {
 		return err
 	}
-	if err := again(ctx); err != nil {
+	if err := b.cp.StopAPIServer(); err != nil {
+		return err
+	}
+	if err := b.cp.StartAPIServer(ctx); err != nil {
 		return err
 	}
 	poll.Pause(ctx, time.Duration(b.settings.seconds)*time.Second)
@@ -166,16 +131,22 @@ func (b *bench) restart(ctx context.Context, upstream string, writing bool, agai
 	if wrote != nil {
 		return wrote
 	}
-	truth, err := b.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	now, err := b.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	want := map[string]string{}
-	for _, pod := range truth.Items {
-		want[pod.Namespace+"/"+pod.Name] = pod.ResourceVersion
+	var truth []ask.Identity
+	for _, pod := range now.Items {
+		truth = append(truth, ask.IdentityOf(&pod))
 	}
+	want := ask.Versions(truth)
 	for i, informer := range all {
-		if err := poll.Try(ctx, catchUp, lookEvery, fmt.Sprintf("informer %d", i), func() error { return knows(informer, want) }); err != nil {
+		if err := poll.Try(ctx, catchUp, lookEvery, fmt.Sprintf("informer %d", i), func() error {
+			if got := ask.Versions(informers.Stored(informer)); !maps.Equal(got, want) {
+				return fmt.Errorf("it knows %d pods, not all of %d as they are", len(got), len(want))
+			}
+			return nil
+		}); err != nil {
 			return err
 		}
 	}
@@ -206,52 +177,32 @@ func isWhole(r *http.Request) bool {
 
 // informers starts informers, each over a connection of its own, which keep nothing of a pod but its
 // revision, and waits until all know all.
-func (b *bench) informers(ctx context.Context, cfg *rest.Config) ([]cache.SharedIndexInformer, error) {
-	var all []cache.SharedIndexInformer
+func (b *bench) informers(ctx context.Context, cfg *rest.Config) (all []cache.SharedIndexInformer, err error) {
+	var synced []cache.InformerSynced
 	for range b.settings.crowd {
 		own := rest.CopyConfig(cfg)
 		own.UserAgent = "informer"
 		own.Dial = (&net.Dialer{}).DialContext // client-go shares connections of those that have none
 		informer := informers.New(own, "typed", corev1.SchemeGroupVersion.WithResource("pods"), false, "")
 		if err := informer.SetTransform(func(object any) (any, error) {
-			m, err := meta.Accessor(object)
-			if err != nil {
-				return nil, err
+			if pod, ok := object.(*corev1.Pod); ok {
+				object = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}}
 			}
-			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.GetNamespace(), Name: m.GetName(), ResourceVersion: m.GetResourceVersion()}}, nil
+			return object, nil
 		}); err != nil {
 			return nil, err
 		}
 		if err := informers.Start(ctx, informer); err != nil {
 			return nil, err
 		}
-		all = append(all, informer)
+		all, synced = append(all, informer), append(synced, informer.HasSynced)
 	}
-	for _, informer := range all {
-		if err := poll.Try(ctx, patience, lookEvery, "an informer", func() error {
-			if !informer.HasSynced() {
-				return errors.New("it has not synced")
-			}
-			return nil
-		}); err != nil {
-			return nil, err
-		}
+	waiting, stop := context.WithTimeout(ctx, catchUp)
+	defer stop()
+	if !cache.WaitForCacheSync(waiting.Done(), synced...) {
+		return nil, fmt.Errorf("not all informers have a first state within %v", catchUp)
 	}
 	return all, nil
-}
-
-// knows says in what an informer differs from the truth.
-func knows(informer cache.SharedIndexInformer, want map[string]string) error {
-	got := informers.Stored(informer)
-	if len(got) != len(want) {
-		return fmt.Errorf("it knows %d pods of %d", len(got), len(want))
-	}
-	for _, pod := range got {
-		if revision := want[pod.Namespace+"/"+pod.Name]; pod.ResourceVersion != revision {
-			return fmt.Errorf("it knows %v, which is at %q", pod, revision)
-		}
-	}
-	return nil
 }
 
 // poll has pollers list until ctx ends.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -42,7 +43,8 @@ type bench struct {
 	settings settings
 	out      io.Writer // takes the tables
 	log      func(format string, args ...any)
-	client   client
+
+	connections map[string]*http.Client // to servers, which are kept
 
 	cp      *controlplane.ControlPlane
 	binary  string // listproxy as it is delivered

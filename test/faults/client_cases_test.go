@@ -67,11 +67,7 @@ func clientCases() []faultCase {
 			return at
 		}},
 	}
-	cases = append(cases, memoryCases()...)
-	for i := range cases {
-		cases[i].stage = quiet
-	}
-	return cases
+	return append(cases, memoryCases()...)
 }
 
 const (
@@ -95,7 +91,7 @@ func (s *scene) rolled() time.Time {
 		for _, c := range []*ask.Client{client, s.via} {
 			all.Go(func() {
 				for poll.Pause(ctx, 2*askEvery) {
-					s.putAs(ctx, c, question{Collection: collections()[0], Query: ask.AnyVersion}, true, 0)
+					_, _, _ = s.Put(ctx, c, question{Collection: collections()[0], Query: ask.AnyVersion}, 0)
 					asked := time.Now()
 					a, err := s.Touch(ctx, c, pods, s.namespaces[0], marker)
 					if ctx.Err() == nil {

@@ -12,8 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -22,65 +20,26 @@ import (
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
-// follower lists and then watches through listproxy, and so comes to know a kind.
-type follower interface {
-	name() string
-	// of is what it follows: the query is that of a selector, or "".
-	of() (k kind, query string)
-	// state is what it knows, as versions has it.
-	state() map[string]string
+// follower lists and then watches through listproxy, and so comes to know what it follows.
+type follower struct {
+	name    string
+	follows string // as the target of a list
+	// state is what it knows, as [ask.Versions] has it.
+	state func() map[string]string
 }
 
-// startFollowers starts followers of every sort, until ctx ends, and waits until each has its first
-// state.
-func startFollowers(ctx context.Context, s *scene) ([]follower, error) {
-	followers, err := startInformers(ctx, s.viaConfig)
-	if err != nil {
-		return nil, err
-	}
-	for _, k := range []kind{configMaps, widgets} {
-		w := &watcher{kind: k, client: s.via, tally: s.Tally}
-		go w.run(ctx)
-		followers = append(followers, w)
-	}
-	for _, f := range followers {
-		if err := poll.Retry(ctx, f.name(), func() error {
-			if len(f.state()) == 0 {
-				return errors.New("it knows nothing yet")
-			}
-			return nil
-		}); err != nil {
-			return followers, err
-		}
-	}
-	return followers, nil
-}
-
-// informer is one of client-go's.
-type informer struct {
-	what, selector string // of labels
-	kind           kind
-	shared         cache.SharedIndexInformer
-}
-
-func (i *informer) name() string { return i.what }
-
-func (i *informer) of() (kind, string) {
-	if i.selector == "" {
-		return i.kind, ""
-	}
-	return i.kind, "labelSelector=" + url.QueryEscape(i.selector)
-}
-
-func (i *informer) state() map[string]string { return versions(informers.Stored(i.shared)) }
-
-func startInformers(ctx context.Context, cfg *rest.Config) ([]follower, error) {
-	var followers []follower
+// follow starts followers of every sort and waits until they know something.
+func (s *scene) follow() {
+	s.Helper()
+	ctx, cancel := context.WithCancel(s.Context())
+	s.Cleanup(cancel)
+	s.followers, s.stop = nil, cancel
+	s.watchHits.Store(0)
 	for _, i := range []struct {
 		client   string
 		of       kind
 		begins   string
-		selector string
+		selector string // of labels
 	}{
 		{"typed", pods, "streaming", ""},
 		{"typed", pods, "paginated", load.SideLabel + "!=1"},
@@ -90,14 +49,27 @@ func startInformers(ctx context.Context, cfg *rest.Config) ([]follower, error) {
 		{"metadata", configMaps, "paginated", ""},
 	} {
 		resource := schema.GroupVersionResource{Group: i.of.Group(), Version: "v1", Resource: i.of.Plural}
-		shared := informers.New(cfg, i.client, resource, i.begins == "paginated", i.selector)
-		if err := informers.Start(ctx, shared); err != nil {
-			return nil, err
-		}
-		what := fmt.Sprintf("a %s informer, %s, of %s %s", i.client, i.begins, i.of.Plural, i.selector)
-		followers = append(followers, &informer{what, i.selector, i.of, shared})
+		informer := informers.New(s.viaConfig, i.client, resource, i.begins == "paginated", i.selector)
+		s.must(informers.Start(ctx, informer))
+		s.followers = append(s.followers, follower{
+			fmt.Sprintf("a %s informer, %s, of %s %s", i.client, i.begins, i.of.Plural, i.selector),
+			i.of.Path("") + "?labelSelector=" + url.QueryEscape(i.selector),
+			func() map[string]string { return ask.Versions(informers.Stored(informer)) },
+		})
 	}
-	return followers, nil
+	for _, k := range []kind{configMaps, widgets} {
+		w := &watcher{scene: s, kind: k}
+		go w.run(ctx)
+		s.followers = append(s.followers, follower{"a strict watcher of " + k.Plural, k.Path(""), w.state})
+	}
+	for _, f := range s.followers {
+		s.must(poll.Retry(ctx, f.name, func() error {
+			if len(f.state()) == 0 {
+				return errors.New("it knows nothing yet")
+			}
+			return nil
+		}))
+	}
 }
 
 // watchesFor is after how many seconds a watcher's watch ends, so that it begins many.
@@ -106,20 +78,14 @@ const watchesFor = 15
 // watcher comes to know a state by the initial events of a watch, which goes on, and whose successors
 // resume where it ended, as kube-rs does it. It believes nothing: an event has to fit.
 type watcher struct {
-	kind   kind
-	client *ask.Client
-	tally  *load.Tally
+	*scene
+	kind kind
 
 	mu      sync.Mutex
 	objects map[string]string
-	hits    int // watches from memory
 
 	last uint64 // the revision to resume at; 0: none
 }
-
-func (w *watcher) name() string { return "a strict watcher of " + w.kind.Plural }
-
-func (w *watcher) of() (kind, string) { return w.kind, "" }
 
 func (w *watcher) state() map[string]string {
 	w.mu.Lock()
@@ -131,10 +97,10 @@ func (w *watcher) run(ctx context.Context) {
 	for {
 		err := w.once(ctx)
 		if errors.As(err, new(poll.Wrong)) {
-			w.tally.Wrong("%s: %v", w.name(), err)
+			w.Tally.Wrong("a strict watcher of %s: %v", w.kind.Plural, err)
 		}
 		if errors.As(err, new(brokenOff)) && ctx.Err() == nil {
-			w.tally.BrokeOff(err)
+			w.Tally.BrokeOff(err)
 		}
 		if !poll.Pause(ctx, 10*pollEvery) {
 			return
@@ -161,7 +127,7 @@ func (w *watcher) once(ctx context.Context) (err error) {
 			if e.Type != watch.Added {
 				return 0, poll.Wrong(string(e.Type) + " among the initial events")
 			}
-			maps.Copy(initial, versions([]ask.Identity{ask.IdentityOf(&e.Meta)}))
+			maps.Copy(initial, ask.Versions([]ask.Identity{ask.IdentityOf(&e.Meta)}))
 			return 0, nil
 		})
 	}
@@ -176,7 +142,7 @@ func (w *watcher) watch(ctx context.Context, revision uint64, more string, take 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	target := fmt.Sprintf("%s?allowWatchBookmarks=true&resourceVersion=%d&watch=true&timeoutSeconds=%d%s", w.kind.Path(""), revision, watchesFor, more)
-	resp, err := w.client.Open(ctx, http.MethodGet, target, nil)
+	resp, err := w.via.Open(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return revision, err
 	}
@@ -185,9 +151,7 @@ func (w *watcher) watch(ctx context.Context, revision uint64, more string, take 
 		return revision, errors.New(resp.Status)
 	}
 	if ask.FromMemory(resp.Header) {
-		w.mu.Lock()
-		w.hits++
-		w.mu.Unlock()
+		w.watchHits.Add(1)
 	}
 	for in := events.NewReader(resp.Body, ask.JSON); ; {
 		e, err := in.Next()
@@ -229,7 +193,7 @@ func (w *watcher) take(e events.Event, last uint64) (uint64, error) {
 	case e.Type == watch.Deleted:
 		delete(w.objects, key)
 	default:
-		maps.Copy(w.objects, versions([]ask.Identity{o}))
+		maps.Copy(w.objects, ask.Versions([]ask.Identity{o}))
 	}
 	return e.Revision, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
-	"github.com/listproxy/listproxy/test/harness/soak"
+	"github.com/listproxy/listproxy/test/harness/process"
 )
 
 const (
@@ -83,12 +83,8 @@ func TestHeldMemory(t *testing.T) {
 			p := harness.RunProxy(t, harness.ProxyOptions{ // without the log of requests, which is kept in memory here
 				Upstream: between.RESTConfig(quiet.plane.RESTConfig(controlplane.Feed)), Binary: plain, Args: []string{"--eager", "configmaps", "--log-level", "info"},
 			})
-			take := func() float64 {
-				s, err := soak.Take(t.Context(), p.AdminURL()+"/metrics")
-				expect.NoError(t, err)
-				return s.RSS
-			}
-			before := take()
+			before, _, err := process.Memory(p.PID())
+			expect.NoError(t, err)
 			for i := range tt.n {
 				conn, err := dial(p.Address(), p.CA(), i)
 				expect.NoError(t, err)
@@ -100,19 +96,19 @@ func TestHeldMemory(t *testing.T) {
 				expect.NoError(t, err)
 			}
 			poll.Until(t, patience, "all have arrived", func() bool { return tt.answer == nil || int(arrived.Load()) == tt.n })
-			peak, moved, same := before, int64(-1), 0
+			var peak, last, moved int64
+			same := 0
 			poll.Until(t, patience, "nothing moves any more", func() bool {
-				same++
-				if rss := take(); rss > peak {
-					peak, same = rss, 0
-				}
-				if now := written.Load(); now != moved {
-					moved, same = now, 0
+				_, peak, err = process.Memory(p.PID())
+				expect.NoError(t, err)
+				now := written.Load()
+				if same++; peak > last || now != moved {
+					last, moved, same = peak, now, 0
 				}
 				return same >= stillFor
 			})
-			more, reckoned := peak-before, float64(tt.n*tt.each+spare)
-			t.Logf("%d: %.0f MiB resident, %.0f before; each %.1f KiB", tt.n, peak/mib, before/mib, more/float64(tt.n)/1024)
+			more, reckoned := float64(peak-before), float64(tt.n*tt.each+spare)
+			t.Logf("%d: %d MiB resident, %d before; each %.1f KiB", tt.n, peak>>20, before>>20, more/float64(tt.n)/1024)
 			if more > reckoned {
 				t.Errorf("they take %.1f MiB, more than the %.1f that are reckoned with", more/mib, reckoned/mib)
 			}

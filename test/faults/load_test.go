@@ -41,9 +41,10 @@ const (
 	marker = "marker"
 )
 
-// load verifies, writes and asks until the functions that it returns are called: quiet ends the
-// writers and askers, and end all of it. Both may be called again.
-func (s *scene) load() (quiet, end func()) {
+// load verifies, writes and asks until the test ends. The function that it returns ends the writers and
+// askers, waits until all followers know the true state and all answers are compared, and notes what only
+// shows then.
+func (s *scene) load() (conclude func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	asks, stop := context.WithCancel(ctx)
 	var asking, verifying sync.WaitGroup
@@ -54,14 +55,22 @@ func (s *scene) load() (quiet, end func()) {
 	for range askers {
 		asking.Go(func() { s.ask(asks) })
 	}
-	quiet = func() {
+	s.Cleanup(func() {
+		cancel()
+		asking.Wait()
+		verifying.Wait()
+	})
+	return func() {
+		s.Helper()
 		stop()
 		asking.Wait()
-	}
-	return quiet, func() {
-		quiet()
-		cancel()
-		verifying.Wait()
+		s.settled()
+		if err := s.Oracle.Drain(s.Context(), patience); err != nil {
+			s.Error(err)
+		}
+		for _, relapse := range s.Oracle.Relapses() {
+			s.Tally.Wrong("%s", relapse)
+		}
 	}
 }
 
@@ -98,7 +107,7 @@ func (s *scene) askNewest(ctx context.Context) {
 	for poll.Pause(ctx, askEvery) {
 		all := collections()
 		s.resting.RLock()
-		s.put(ctx, question{Collection: all[rand.IntN(len(all))], Query: ask.AnyVersion}, true, 0)
+		s.put(ctx, question{Collection: all[rand.IntN(len(all))], Query: ask.AnyVersion}, 0)
 		s.resting.RUnlock()
 	}
 }
@@ -111,7 +120,7 @@ func (s *scene) askRecent(ctx context.Context) {
 		all := collections()
 		q := question{Collection: all[rand.IntN(len(all))]}
 		s.asking.RLock()
-		s.put(ctx, q, false, s.Ledger.Newest(q.Kind))
+		s.put(ctx, q, s.Ledger.Newest(q.Kind))
 		s.asking.RUnlock()
 	}
 }
@@ -129,13 +138,13 @@ func (s *scene) ask(ctx context.Context) {
 		switch dice := rand.IntN(10); {
 		case dice < 4 || some == 0 || newest == 0 && dice < 6:
 			q.Query = ask.AnyVersion
-			s.put(ctx, q, true, 0)
+			s.put(ctx, q, 0)
 		case dice < 6:
 			q.Query = ask.NotOlderThan(newest)
-			s.put(ctx, q, true, newest)
+			s.put(ctx, q, newest)
 		case dice < 8:
 			q.Query = ask.Exactly(some)
-			s.put(ctx, q, true, some)
+			s.put(ctx, q, some)
 		case q.Form != load.AsProtobuf:
 			s.walk(ctx, q, some)
 		}
@@ -152,24 +161,18 @@ func (s *scene) walk(ctx context.Context, q question, revision uint64) {
 		q.Query = "limit=" + strconv.Itoa(pageSize)
 		atLeast = s.Ledger.Newest(q.Kind)
 	}
-	page, ok := s.put(ctx, q, !q.Recent(), atLeast)
-	for ok && page.Next != "" && len(page.Objects) > 0 {
+	page, _, err := s.Put(ctx, s.via, q, atLeast)
+	for err == nil && page.Next != "" && len(page.Objects) > 0 {
 		at := page.Revision
 		q.Query, q.After = ask.NextPage(pageSize, page.Next), page.Objects[len(page.Objects)-1]
-		page, ok = s.put(ctx, q, true, at)
-		if ok && page.Revision != at {
+		page, _, err = s.Put(ctx, s.via, q, at)
+		if err == nil && page.Revision != at {
 			s.Tally.Wrong("%s: a page of revision %d after one of %d", q, page.Revision, at)
 		}
 	}
 }
 
-// put puts a question to listproxy. An answer from memory goes to the oracle.
-func (s *scene) put(ctx context.Context, q question, answerable bool, atLeast uint64) (ask.List, bool) {
-	return s.putAs(ctx, s.via, q, answerable, atLeast)
-}
-
-// putAs is put of another caller.
-func (s *scene) putAs(ctx context.Context, via *ask.Client, q question, answerable bool, atLeast uint64) (ask.List, bool) {
-	l, _, err := s.Put(ctx, via, q, answerable, atLeast)
-	return l, err == nil
+// put puts a question to listproxy, of whose answer only the tally and the oracle hear.
+func (s *scene) put(ctx context.Context, q question, atLeast uint64) {
+	_, _, _ = s.Put(ctx, s.via, q, atLeast)
 }

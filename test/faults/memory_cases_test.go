@@ -7,8 +7,6 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"net/http"
-	"os"
-	"regexp"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -108,7 +106,6 @@ func (s *scene) writeLarge(method string) {
 func (s *scene) largeLists() time.Time {
 	s.Helper()
 	p := s.proxies.All()[0]
-	s.must(boundedBy(p.PID(), memoryLimit))
 	forms := []load.Form{load.AsJSON, load.AsProtobuf}
 	// Both forms need not fit: what does not is forwarded.
 	known := func(when string) {
@@ -119,7 +116,7 @@ func (s *scene) largeLists() time.Time {
 				q := question{Collection: collection{Kind: revisions, Form: f}, Namespace: s.namespaces[1], Query: ask.AnyVersion}
 				err := s.fromMemory(s.Context(), q)
 				found, errs = found || err == nil, append(errs, err)
-				s.put(s.Context(), q, true, 0)
+				s.put(s.Context(), q, 0)
 			}
 			if found {
 				return nil
@@ -128,7 +125,6 @@ func (s *scene) largeLists() time.Time {
 		}))
 	}
 	known("at the beginning")
-	s.mark("large objects are loaded")
 	via := ask.MustNew(s, s.viaConfig, patience)
 	var reading errgroup.Group
 	var hits atomic.Int64
@@ -153,13 +149,10 @@ func (s *scene) largeLists() time.Time {
 		})
 	}
 	s.writeLarge(http.MethodPatch)
-	s.mark("large objects are rewritten")
 	s.must(reading.Wait())
-	s.mark("large lists are read")
 	token := s.plane.RESTConfig(controlplane.Feed).BearerToken // another caller, with a share of its own
 	s.besideSlow(revisions.Path(""), token, func() {
 		s.writeLarge(http.MethodPatch)
-		s.mark("large objects are rewritten again")
 		known("beside slow and stuck clients")
 		s.calm("beside slow and stuck clients")
 	})
@@ -175,13 +168,4 @@ func (s *scene) largeLists() time.Time {
 		s.Errorf("it had %d MiB resident", peak>>20)
 	}
 	return time.Now()
-}
-
-// boundedBy is an error unless the kernel bounds a process' writable memory so.
-func boundedBy(pid int, limit int64) error {
-	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
-	if err == nil && !regexp.MustCompile(fmt.Sprintf(`(?m)^Max data size +%d `, limit)).Match(limits) {
-		err = fmt.Errorf("the memory of listproxy is not bounded by %d:\n%s", limit, limits)
-	}
-	return err
 }

@@ -28,32 +28,23 @@ const (
 // may be lost.
 func overloadCases() []faultCase {
 	return []faultCase{
-		{name: "answered_late", runs: inFull, soaks: true, stage: quiet, keepsHistory: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
-			return s.overloaded(late, func() { poll.Pause(s.Context(), max(answeredLate+load.Bound, *duration)) })
+		{name: "answered_late", runs: inFull, soaks: true, keepsHistory: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
+			return s.overloaded(func(_ http.ResponseWriter, r *http.Request) bool {
+				poll.Pause(r.Context(), answeredLate)
+				return false
+			}, func() { poll.Pause(s.Context(), max(answeredLate+load.Bound, *duration)) })
 		}},
-		{name: "half_refused", runs: inFull, soaks: true, stage: quiet, keepsHistory: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
-			return s.overloaded(half, s.hold)
+		{name: "half_refused", runs: inFull, soaks: true, keepsHistory: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
+			return s.overloaded(func(w http.ResponseWriter, _ *http.Request) bool {
+				return rand.IntN(2) == 0 && hop.Refuse(w, http.StatusTooManyRequests)
+			}, s.hold)
 		}},
 	}
 }
 
-// treatment is what becomes of a request: true if it has been answered.
-type treatment func(http.ResponseWriter, *http.Request) bool
-
-// late answers, after a time.
-func late(_ http.ResponseWriter, r *http.Request) bool {
-	poll.Pause(r.Context(), answeredLate)
-	return false
-}
-
-// half refuses half of all.
-func half(w http.ResponseWriter, _ *http.Request) bool {
-	return rand.IntN(2) == 0 && hop.Refuse(w, http.StatusTooManyRequests)
-}
-
-// overloaded does something while what listproxy asks for by itself, and for no caller, is treated so.
-// (It asks as the caller what the caller may.) It returns when that was over.
-func (s *scene) overloaded(treat treatment, do func()) time.Time {
+// overloaded does something while what listproxy asks for by itself, and for no caller, is treated so: true
+// if it has been answered. (It asks as the caller what the caller may.) It returns when that was over.
+func (s *scene) overloaded(treat func(http.ResponseWriter, *http.Request) bool, do func()) time.Time {
 	s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 		return r.Header.Get("Authorization") == "Bearer "+s.plane.Token(controlplane.Feed) && treat(w, r)
 	})
@@ -99,7 +90,7 @@ func (s *scene) remember() (kept func()) {
 // the caller may did not fail.
 func (s *scene) sourceOf(c collection, revision uint64) (source string) {
 	poll.Reviewed(s.Context(), patience, func() string {
-		_, a, err := s.Put(s.Context(), s.via, question{Collection: c, Query: ask.Exactly(revision)}, true, revision)
+		_, a, err := s.Put(s.Context(), s.via, question{Collection: c, Query: ask.Exactly(revision)}, revision)
 		source = fmt.Sprintf("%s, %v", a.Source(), err)
 		return a.Source()
 	})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,21 +49,13 @@ type scene struct {
 	// compacted is the revision at which etcd was last compacted: what was before is recorded.
 	compacted uint64
 	broken    load.Window  // when the last fault lasted
-	renewed   time.Time    // when the API server was there again after etcd was last replaced
 	writing   sync.RWMutex // held by whoever wants nobody to write
 	asking    sync.RWMutex // held for reading from the choice of a revision to the last answer
 	resting   sync.RWMutex // held by a soak that rests, so that nobody asks for the newest state
 
 	followers []follower
 	stop      context.CancelFunc // ends the followers
-
-	began  time.Time
-	phases []string // what came when
-}
-
-// mark notes how far a case has come.
-func (s *scene) mark(what string) {
-	s.phases = append(s.phases, fmt.Sprintf("%.1fs %s", time.Since(s.began).Seconds(), what))
+	watchHits atomic.Int64       // how many of their watches came from memory
 }
 
 // newScene prepares a case, once there is a place on the stage. Nothing asks yet.
@@ -71,18 +64,21 @@ func newScene(t *testing.T, on *stage, name, binary string) *scene {
 	t.Cleanup(leave)
 	expect.NoError(t, err)
 	plane := on.plane
-	s := &scene{T: t, plane: plane, servers: on.servers, binary: binary, began: time.Now()}
+	s := &scene{T: t, plane: plane, servers: on.servers, binary: binary}
 	name = strings.ReplaceAll(name, "_", "-")
 	s.namespaces = []string{name, name + "-b"}
 	s.direct = ask.MustNew(t, plane.RESTConfig(controlplane.Admin), requestTimeout)
 	s.Load = load.New(s.direct)
 	s.must(s.populate(t.Context()))
 	t.Cleanup(s.clear)
-	s.mark("populated")
 
 	s.hop = hop.Run(t, plane.URL(), plane.CA())
 	s.own = s.hop.RESTConfig(plane.RESTConfig(controlplane.Feed))
+	if on == broken {
+		t.Cleanup(s.mend)
+	}
 	s.proxies = harness.NewReplicas(t)
+	t.Cleanup(func() { s.proxies.Stop(t) })
 	s.viaConfig = s.proxies.Through(plane.RESTConfig(controlplane.Admin))
 	s.via = ask.MustNew(t, s.viaConfig, requestTimeout)
 	return s
@@ -186,7 +182,8 @@ func (s *scene) hold() {
 		return
 	}
 	for most := time.Now().Add(load.Bound); time.Now().Before(most); {
-		if n, hit := s.Tally.Given(s.broken.From); n >= calmDuring && hit || !poll.Pause(s.Context(), pollEvery) {
+		given := s.Tally.Counts(load.Window{From: s.broken.From, To: time.Now()})
+		if given.During >= calmDuring && given.DuringHits > 0 || !poll.Pause(s.Context(), pollEvery) {
 			return
 		}
 	}
@@ -195,9 +192,9 @@ func (s *scene) hold() {
 // calm waits until calmAround more answers from memory have been compared.
 func (s *scene) calm(when string) {
 	s.Helper()
-	before := s.Tally.Comparisons()
+	before := s.Tally.Counts(load.Window{}).Compared
 	s.must(poll.Retry(s.Context(), "enough answers from memory "+when, func() error {
-		if n := s.Tally.Comparisons() - before; n < calmAround {
+		if n := s.Tally.Counts(load.Window{}).Compared - before; n < calmAround {
 			return fmt.Errorf("%d have been compared", n)
 		}
 		return nil
@@ -243,21 +240,15 @@ func (s *scene) still(replaced bool) (resume func()) {
 // recover waits until every collection answers from memory with what is written now.
 func (s *scene) recover() {
 	s.Helper()
-	for _, k := range changing {
+	for _, c := range collections() {
 		var revision uint64
 		s.must(poll.Retry(s.Context(), "a write", func() (err error) {
-			revision, err = s.touch(s.Context(), k, s.namespaces[0])
+			revision, err = s.touch(s.Context(), c.Kind, s.namespaces[0])
 			return err
 		}))
-		for _, c := range collections() {
-			if c.Kind != k {
-				continue
-			}
-			q := question{Collection: c, Query: ask.NotOlderThan(revision)}
-			s.must(poll.Retry(s.Context(), "an answer from memory with what was written after the fault", func() error {
-				return s.fromMemory(s.Context(), q)
-			}))
-		}
+		s.must(poll.Retry(s.Context(), "an answer from memory with what was written after the fault", func() error {
+			return s.fromMemory(s.Context(), question{Collection: c, Query: ask.NotOlderThan(revision)})
+		}))
 	}
 }
 
@@ -270,50 +261,16 @@ func (s *scene) fromMemory(ctx context.Context, q question) error {
 	return err
 }
 
-// truth is what a follower is to know, as kube-apiserver has it now: versions of objects, by namespace
-// and name.
-func (s *scene) truth(ctx context.Context, f follower) (map[string]string, error) {
-	k, query := f.of()
-	a, err := s.direct.Get(ctx, k.Path("")+"?"+query)
-	if err != nil {
-		return nil, err
-	}
-	l, err := ask.ReadList(a.Body)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", a, err)
-	}
-	return versions(l.Objects), nil
-}
-
-func versions(objects []ask.Identity) map[string]string {
-	all := map[string]string{}
-	for _, o := range objects {
-		all[o.Namespace+"/"+o.Name] = o.UID + " at " + o.ResourceVersion
-	}
-	return all
-}
-
-// follow starts followers of every sort and waits until they know something.
-func (s *scene) follow() {
-	s.Helper()
-	ctx, cancel := context.WithCancel(s.Context())
-	followers, err := startFollowers(ctx, s)
-	s.followers, s.stop = followers, cancel
-	s.Cleanup(cancel)
-	s.must(err)
-}
-
 // settled demands that all followers come to the true state.
 func (s *scene) settled() {
 	s.Helper()
 	for _, f := range s.followers {
-		err := poll.Retry(s.Context(), f.name(), func() error {
-			want, err := s.truth(s.Context(), f)
+		err := poll.Retry(s.Context(), f.name, func() error {
+			truth, err := load.Read(s.Context(), s.direct, f.follows)
 			if err != nil {
 				return err
 			}
-			got := f.state()
-			if !maps.Equal(got, want) {
+			if got, want := f.state(), ask.Versions(truth.Objects); !maps.Equal(got, want) {
 				return fmt.Errorf("it knows %d objects, there are %d (-want +got): %.2000s", len(got), len(want), cmp.Diff(want, got))
 			}
 			return nil
@@ -351,17 +308,4 @@ func (s *scene) selfChecks(result string) float64 {
 	n, _, err := s.proxies.All()[0].Metric(s.Context(), "listproxy_selfchecks_total", labels)
 	s.must(err)
 	return n
-}
-
-// watchHits is how many watches of strict watchers came from memory.
-func (s *scene) watchHits() int {
-	hits := 0
-	for _, f := range s.followers {
-		if w, ok := f.(*watcher); ok {
-			w.mu.Lock()
-			hits += w.hits
-			w.mu.Unlock()
-		}
-	}
-	return hits
 }

@@ -29,7 +29,10 @@ func streamCases() []faultCase {
 		{name: "connections_half_open", soaks: true, fault: func(s *scene) time.Time {
 			// It never ends by itself: over is when it began, and it lasts until listproxy has
 			// noticed.
-			at := s.unwritten(s.hop.SwallowAll)
+			s.writing.Lock() // what was confirmed before has been written before
+			s.hop.SwallowAll()
+			at := time.Now()
+			s.writing.Unlock()
 			s.hold()
 			return at
 		}},
@@ -39,11 +42,8 @@ func streamCases() []faultCase {
 			s.hop.Thaw()
 			return time.Now()
 		}},
-		{name: "watches_delayed", fault: func(s *scene) time.Time {
-			return s.delayed(func(*http.Request) time.Duration { return 1500 * time.Millisecond })
-		}},
 		{name: "watches_delayed_unevenly", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
-			return s.delayed(func(r *http.Request) time.Duration {
+			s.hop.OnDelay(func(r *http.Request) time.Duration {
 				switch {
 				case strings.HasSuffix(r.URL.Path, "/"+configMaps.Plural):
 					return 0
@@ -52,6 +52,9 @@ func streamCases() []faultCase {
 				}
 				return 3 * time.Second
 			})
+			s.hold()
+			s.hop.OnDelay(nil)
+			return time.Now()
 		}},
 		{name: "watches_delayed_ever_more", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
 			// What comes after a time goes on after twice that: events flow without a gap, half as
@@ -87,9 +90,6 @@ func streamCases() []faultCase {
 			return time.Now()
 		}})
 	}
-	for i := range cases {
-		cases[i].stage = quiet
-	}
 	return cases
 }
 
@@ -115,27 +115,10 @@ func (s *scene) told(code int) time.Time {
 	return over
 }
 
-// delayed holds back what watches tell.
-func (s *scene) delayed(by func(*http.Request) time.Duration) time.Time {
-	s.hop.OnDelay(by)
-	s.hold()
-	s.hop.OnDelay(nil)
-	return time.Now()
-}
-
 // changed changes what watches tell, as long as the fault lasts.
 func (s *scene) changed(line func(*http.Request, []byte) ([]byte, error)) time.Time {
 	s.hop.OnLine(line)
 	s.hold()
 	s.hop.OnLine(nil)
-	return time.Now()
-}
-
-// unwritten does something while nobody writes, and returns when it was done: what was confirmed
-// before has been written before.
-func (s *scene) unwritten(do func()) time.Time {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	do()
 	return time.Now()
 }

@@ -54,13 +54,15 @@ var idling = collection{Kind: kind{APIVersion: "v1", Name: "LimitRange", Plural:
 type turnover struct {
 	*scene
 
+	end                       func()       // ends it
 	newest                    atomic.Value // the newest generation, a string
 	callers, ended, idledAway atomic.Int64
 }
 
-// turnOver begins a turnover, until ctx ends, and returns what waits for that.
-func (s *scene) turnOver(ctx context.Context) (*turnover, func()) {
+// turnOver begins a turnover, which goes on until its end is called, or the test ends.
+func (s *scene) turnOver() *turnover {
 	s.Helper()
+	ctx, cancel := context.WithCancel(s.Context())
 	t := &turnover{scene: s}
 	everybody := controlplane.Grant{To: []string{"group:system:serviceaccounts"}}
 	for _, k := range changing {
@@ -74,7 +76,12 @@ func (s *scene) turnOver(ctx context.Context) (*turnover, func()) {
 		all.Go(func() { t.callAll(ctx) })
 	}
 	all.Go(func() { t.comeAndGo(ctx) })
-	return t, all.Wait
+	t.end = func() {
+		cancel()
+		all.Wait()
+	}
+	s.Cleanup(t.end)
+	return t
 }
 
 // generation is the value of the label on some objects, and begins their names.
@@ -86,7 +93,7 @@ func (t *turnover) generate(ctx context.Context) {
 		t.writing.RLock()
 		t.begin(ctx, generation(n))
 		if n >= generations {
-			t.end(ctx, generation(n-generations))
+			t.remove(ctx, generation(n-generations))
 		}
 		t.writing.RUnlock()
 	}
@@ -104,7 +111,7 @@ func (t *turnover) begin(ctx context.Context, name string) {
 	t.newest.Store(name)
 }
 
-func (t *turnover) end(ctx context.Context, name string) {
+func (t *turnover) remove(ctx context.Context, name string) {
 	for _, k := range changing {
 		all := k.Path(t.namespaces[0]) + "?gracePeriodSeconds=0&labelSelector=" + load.GenerationLabel + "%3D" + name
 		if err := poll.Retry(ctx, "the end of "+name, func() error {
@@ -149,9 +156,9 @@ func (t *turnover) call(ctx context.Context, generation string) error {
 	all := collections()
 	for range asksOf {
 		c := all[rand.IntN(len(all))]
-		t.putAs(ctx, via, question{Collection: c, Namespace: generation, Query: ask.AnyVersion}, true, 0)
+		_, _, _ = t.Put(ctx, via, question{Collection: c, Namespace: generation, Query: ask.AnyVersion}, 0)
 		newest := t.Ledger.Newest(c.Kind)
-		t.putAs(ctx, via, question{Collection: c, Generation: generation, Query: ask.NotOlderThan(newest)}, true, newest)
+		_, _, _ = t.Put(ctx, via, question{Collection: c, Generation: generation, Query: ask.NotOlderThan(newest)}, newest)
 	}
 	// What it says is the followers' matter.
 	_, err = via.Get(ctx, pods.Path(generation)+"?timeoutSeconds=1&watch=true")
@@ -179,7 +186,7 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 		err := poll.Retry(ctx, "an answer from memory of what comes and goes", func() error {
 			return t.fromMemory(ctx, q)
 		})
-		t.put(ctx, q, true, 0)
+		t.put(ctx, q, 0)
 		t.asking.RUnlock()
 		if err == nil {
 			if err = t.idlesOut(ctx); err == nil {
@@ -227,9 +234,7 @@ func (t *turnover) rest(number int) (samples []soak.Sample) {
 	t.use()
 	for range samplesOfARest {
 		poll.Pause(t.Context(), time.Second)
-		at := t.proxies.All()[0].AdminURL()
-		t.must(soak.Collect(t.Context(), at))
-		sample, err := soak.Take(t.Context(), at+"/metrics")
+		sample, err := soak.Take(t.Context(), t.proxies.All()[0].AdminURL())
 		t.must(err)
 		sample.Rest, sample.Upstream = number, float64(t.hop.Connections())
 		samples = append(samples, sample)
@@ -247,11 +252,7 @@ func (t *turnover) use() {
 		Kind: configMaps, Form: load.Form{Accept: ask.Protobuf + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"},
 	}) {
 		t.must(poll.Retry(t.Context(), "an answer from memory", func() error {
-			a, err := t.via.GetAs(t.Context(), c.Form.Accept, question{Collection: c, Query: ask.AnyVersion}.Target())
-			if err == nil && !a.FromMemory() {
-				err = errors.New(a.String())
-			}
-			return err
+			return t.fromMemory(t.Context(), question{Collection: c, Query: ask.AnyVersion})
 		}))
 	}
 }

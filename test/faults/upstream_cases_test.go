@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -14,6 +15,7 @@ const pausedFor = 20 * time.Second
 
 // upstreamCases break kube-apiserver and etcd.
 func upstreamCases() []faultCase {
+	var snapshot controlplane.EtcdSnapshot // of etcd before listproxy started
 	cases := []faultCase{
 		{name: "apiserver_killed", runs: always, soaks: true, fault: func(s *scene) time.Time {
 			s.must(s.plane.KillAPIServer())
@@ -38,13 +40,7 @@ func upstreamCases() []faultCase {
 			s.must(s.plane.StartEtcd(s.Context()))
 			return time.Now()
 		}},
-		{name: "etcd_compacted", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
-			s.compact()
-			at := time.Now()
-			s.hold()
-			return at
-		}},
-		{name: "etcd_compacted_and_apiserver_killed", fault: func(s *scene) time.Time {
+		{name: "etcd_compacted_and_apiserver_killed", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
 			s.compact()
 			s.must(s.plane.KillAPIServer())
 			s.hold()
@@ -61,26 +57,25 @@ func upstreamCases() []faultCase {
 			}
 		}},
 		{name: "etcd_emptied", replaces: true, fault: func(s *scene) time.Time {
-			resume := s.still(true)
-			defer resume()
-			s.breaks()
-			s.must(s.plane.EmptyEtcd(s.Context()))
-			s.mends()
-			s.renew(resume)
-			return s.renewed
+			return s.replaced(s.plane.EmptyEtcd)
 		}},
-		restored("etcd_restored", withAll, func(s *scene, _ int64, restore func()) time.Time {
-			restore()
-			return s.renewed
-		}),
-		// The feed is away until revisions have passed those that it knows: nothing goes back for
-		// it.
-		restored("etcd_restored_and_written_past", inFull, func(s *scene, old int64, restore func()) time.Time {
-			s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
-				return hop.Own(r) && hop.Refuse(w, http.StatusServiceUnavailable)
+		// The feed is away until revisions have passed those that it knows: nothing goes back for it.
+		{name: "etcd_restored_and_written_past", runs: inFull, replaces: true, before: func(s *scene) {
+			var err error
+			snapshot, err = s.plane.SnapshotEtcd(s.Context())
+			s.must(err)
+		}, fault: func(s *scene) time.Time {
+			var old int64
+			s.replaced(func(ctx context.Context) (err error) {
+				s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
+					return hop.Own(r) && hop.Refuse(w, http.StatusServiceUnavailable)
+				})
+				s.hop.CutAll()
+				if old, err = s.plane.EtcdRevision(ctx); err != nil {
+					return err
+				}
+				return s.plane.RestoreEtcd(ctx, snapshot)
 			})
-			s.hop.CutAll()
-			restore()
 			s.must(poll.Retry(s.Context(), "revisions past those that are lost", func() error {
 				for {
 					now, err := s.plane.EtcdRevision(s.Context())
@@ -95,57 +90,22 @@ func upstreamCases() []faultCase {
 			s.hop.OnRequest(nil)
 			s.mends()
 			return time.Now()
-		}),
+		}},
 	}
 	for i := range cases {
 		cases[i].stage = broken
-		prepare := cases[i].before
-		cases[i].before = func(s *scene) {
-			mend(s)
-			if prepare != nil {
-				prepare(s)
-			}
-		}
 	}
 	return cases
 }
 
-// restored is a case in which etcd is put back to what it was before listproxy started. fault is
-// told etcd's revision before that, and decides when.
-func restored(name string, runs runs, fault func(s *scene, old int64, restore func()) time.Time) faultCase {
-	var restore func(s *scene) error
-	return faultCase{
-		name: name, runs: runs, replaces: true,
-		before: func(s *scene) {
-			snapshot, err := s.plane.SnapshotEtcd(s.Context())
-			s.must(err)
-			restore = func(s *scene) error { return s.plane.RestoreEtcd(s.Context(), snapshot) }
-		},
-		fault: func(s *scene) time.Time {
-			resume := s.still(true)
-			defer resume()
-			old, err := s.plane.EtcdRevision(s.Context())
-			s.must(err)
-			s.breaks()
-			return fault(s, old, func() {
-				s.must(restore(s))
-				s.mends()
-				s.renew(resume)
-			})
-		},
-	}
-}
-
 // mend makes sure that the control plane runs when the case has ended, for the next one.
-func mend(s *scene) {
-	s.Cleanup(func() {
-		_ = s.plane.ResumeAPIServer()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := s.plane.StartEtcd(ctx); err != nil {
-			s.Error(err)
-		}
-	})
+func (s *scene) mend() {
+	_ = s.plane.ResumeAPIServer()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.plane.StartEtcd(ctx); err != nil {
+		s.Error(err)
+	}
 }
 
 // compact compacts etcd at its newest revision.
@@ -160,11 +120,17 @@ func (s *scene) compact() {
 	s.compacted = uint64(at) // #nosec G115 -- a revision
 }
 
-// renew begins anew after etcd was replaced. The ledger has done so in still.
-func (s *scene) renew(resume func()) {
+// replaced puts another etcd in place of the one that there is, and returns when the API server was there
+// again. The ledger begins anew in still.
+func (s *scene) replaced(replace func(context.Context) error) time.Time {
 	s.Helper()
+	resume := s.still(true)
+	defer resume()
+	s.breaks()
+	s.must(replace(s.Context()))
+	s.mends()
 	s.Oracle.Forget()
-	s.compacted, s.renewed = 0, time.Now()
+	s.compacted = 0
 	s.must(s.populate(s.Context()))
-	resume()
+	return s.broken.To
 }

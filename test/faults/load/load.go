@@ -58,16 +58,16 @@ func Delete(k kinds.Kind, namespace, name string) string {
 	return k.Path(namespace) + "/" + name + "?gracePeriodSeconds=0"
 }
 
-// Put puts a question to listproxy: if answerable, one that can be answered from memory. An answer
-// from memory goes to the oracle. It must not be older than atLeast, nor, if it is the newest
-// state, than the bound. The error says why there is no list.
-func (l *Load) Put(ctx context.Context, via *ask.Client, q Question, answerable bool, atLeast uint64) (ask.List, ask.Answer, error) {
+// Put puts a question to listproxy. An answer from memory goes to the oracle. It must not be older than
+// atLeast, nor, if it is the newest state, than the bound. Nobody counts on it for a list that must hold
+// all that was written before. The error says why there is no list.
+func (l *Load) Put(ctx context.Context, via *ask.Client, q Question, atLeast uint64) (ask.List, ask.Answer, error) {
 	asked := time.Now()
 	a, err := via.GetAs(ctx, q.Form.Accept, q.Target())
 	if ctx.Err() != nil {
 		return ask.List{}, a, ctx.Err()
 	}
-	l.Tally.Heard(asked, a, err, answerable)
+	l.Tally.Heard(asked, a, err, !q.Recent())
 	if err != nil {
 		return ask.List{}, ask.Answer{}, err
 	}

@@ -13,21 +13,12 @@ import (
 
 // Tally counts what was seen. The zero Tally is empty. Safe for concurrent use.
 type Tally struct {
-	mu       sync.Mutex
-	answers  []time.Time // when lists were asked for that were answered with 200 and could come from memory
-	hits     int         // of these, from memory
-	lastHit  time.Time   // when the last of these was asked for
-	compared []time.Time // when of these those were asked for that are right: all byte for byte but for recorded
-	recorded int         // held against the record of a past
-	refused  int         // other statuses
-	notYet   int         // of these, kube-apiserver's own 504
-	failed   int         // no answer at all
-	refusals map[string]int
-	notRight int // of these, those that say that a request, or who sent it, is not right
-	recent   int // from memory, with all that was written before
-	mistakes []string
-	followed int     // followers that have come to the true state
-	broken   []error // ends of watches that were not in order
+	mu sync.Mutex
+	// When lists were asked for that were answered with 200 and could come from memory, those of them that
+	// did, and of these those that are right: all byte for byte but for recorded ones.
+	answers, hits, compared []time.Time
+	// sums has all that does not depend on when it was.
+	sums Counts
 }
 
 // right notes that an answer from memory is right, and when it was asked for.
@@ -36,7 +27,7 @@ func (t *Tally) right(asked time.Time, recorded bool) {
 	defer t.mu.Unlock()
 	t.compared = append(t.compared, asked)
 	if recorded {
-		t.recorded++
+		t.sums.Recorded++
 	}
 }
 
@@ -44,14 +35,7 @@ func (t *Tally) right(asked time.Time, recorded bool) {
 func (t *Tally) Wrong(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.mistakes = append(t.mistakes, fmt.Sprintf(format, args...))
-}
-
-// Mistakes returns what was [Tally.Wrong].
-func (t *Tally) Mistakes() []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.mistakes)
+	t.sums.Mistakes = append(t.sums.Mistakes, fmt.Sprintf(format, args...))
 }
 
 // told is how many mistakes are told one by one.
@@ -59,7 +43,7 @@ const told = 10
 
 // Judge makes mistakes errors of the test.
 func (t *Tally) Judge(test interface{ Error(args ...any) }) {
-	mistakes := t.Mistakes()
+	mistakes := t.Counts(Window{}).Mistakes
 	for _, mistake := range mistakes[:min(told, len(mistakes))] {
 		test.Error(mistake)
 	}
@@ -72,31 +56,29 @@ func (t *Tally) Judge(test interface{ Error(args ...any) }) {
 func (t *Tally) Heard(asked time.Time, a ask.Answer, err error, answerable bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	note := func(what string) {
-		if t.refusals == nil {
-			t.refusals = map[string]int{}
+	refused := func(why string) {
+		t.sums.Refused++
+		if !a.NotThereYet() {
+			t.sums.Lost++
 		}
-		t.refusals[what]++
+		if t.sums.Why == nil {
+			t.sums.Why = map[string]int{}
+		}
+		t.sums.Why[why]++
 	}
 	switch {
 	case a.Code != 0 && a.Code != http.StatusOK:
-		t.refused++
-		if a.NotThereYet() {
-			t.notYet++
-		}
-		note(a.String())
+		refused(a.String())
 		// An API server that starts says 403 until it has read its roles.
 		if slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusGone}, a.Code) {
-			t.notRight++
+			t.sums.NotRight++
 		}
 	case err != nil:
-		t.failed++
-		note(err.Error())
+		refused(err.Error())
 	case answerable:
 		t.answers = append(t.answers, asked)
 		if a.FromMemory() {
-			t.hits++
-			t.lastHit = asked
+			t.hits = append(t.hits, asked)
 		}
 	}
 }
@@ -105,46 +87,36 @@ func (t *Tally) Heard(asked time.Time, a ask.Answer, err error, answerable bool)
 func (t *Tally) BrokeOff(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.broken = append(t.broken, err)
+	t.sums.BrokenOff = append(t.sums.BrokenOff, err)
 }
 
 // gaveRecent notes a list from memory that is to hold all that was written before it was asked for.
 func (t *Tally) gaveRecent() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.recent++
+	t.sums.Recent++
 }
 
 // Came notes a follower that has come to the true state.
 func (t *Tally) Came() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.followed++
-}
-
-// Given returns how many answers were given to what was asked since a time, and whether any came
-// from memory.
-func (t *Tally) Given(from time.Time) (answers int, hit bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return Window{from, time.Now()}.count(t.answers), t.lastHit.After(from)
-}
-
-// Comparisons returns how many were made.
-func (t *Tally) Comparisons() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.compared)
+	t.sums.Followed++
 }
 
 // Counts are a tally's.
 type Counts struct {
-	Compared, Recorded, Wrong, Answers, Hits, Refused, Followed int
+	// Answers could come from memory, Hits did, and Compared ones are right, of which Recorded were held
+	// against the record of a past. Refused got another status, or no answer.
+	Answers, Hits, Compared, Recorded, Refused int
 	// Recent are lists from memory that name no revision, and so hold all that was written before.
 	Recent int
-	// During are answers of listproxy in a window, and DuringRight those that came from memory and
-	// are right.
-	During, DuringRight int
+	// Followed is how many followers have come to the true state.
+	Followed int
+	// Mistakes are what must not be.
+	Mistakes []string
+	// During, DuringHits and DuringRight are Answers, Hits and Compared of what was asked in a window.
+	During, DuringHits, DuringRight int
 	// Lost is how many requests were not answered, NotRight how many of them because they, or who
 	// sent them, are not right, and Why says why. kube-apiserver's own 504 is an answer.
 	Lost, NotRight int
@@ -157,12 +129,11 @@ type Counts struct {
 func (t *Tally) Counts(during Window) Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return Counts{
-		Compared: len(t.compared), Recorded: t.recorded, Wrong: len(t.mistakes),
-		During: during.count(t.answers), DuringRight: during.count(t.compared),
-		Answers: len(t.answers), Hits: t.hits, Refused: t.refused + t.failed, Followed: t.followed, Recent: t.recent,
-		Lost: t.failed + t.refused - t.notYet, NotRight: t.notRight, Why: maps.Clone(t.refusals), BrokenOff: slices.Clone(t.broken),
-	}
+	c := t.sums
+	c.Answers, c.Hits, c.Compared = len(t.answers), len(t.hits), len(t.compared)
+	c.During, c.DuringHits, c.DuringRight = during.count(t.answers), during.count(t.hits), during.count(t.compared)
+	c.Why = maps.Clone(c.Why)
+	return c
 }
 
 // Share is the part of answers that came from memory, in percent.
@@ -171,12 +142,10 @@ func (c Counts) Share() float64 { return 100 * float64(c.Hits) / float64(max(1, 
 // Window is a time in which something was broken.
 type Window struct{ From, To time.Time }
 
-func (w Window) has(at time.Time) bool { return !at.Before(w.From) && at.Before(w.To) }
-
 // count says how many of these were within the window.
 func (w Window) count(all []time.Time) (n int) {
 	for _, at := range all {
-		if w.has(at) {
+		if !at.Before(w.From) && at.Before(w.To) {
 			n++
 		}
 	}

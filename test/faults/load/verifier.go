@@ -39,13 +39,11 @@ type Verifier struct {
 	known  map[string]map[[sha256.Size]byte]bool // what kube-apiserver said, by question
 	era    int                                   // how often that was forgotten
 	lost   []*Past
-	// Since etcd was replaced: when each collection first was seen in the present, and last in the
-	// past.
+	// Since etcd was replaced, and there again at renewed: when each collection first was seen in the
+	// present, and last in the past.
+	renewed time.Time
 	present map[Collection]time.Time
 	absent  map[Collection]time.Time
-	// absentNewest is when such a state was last asked for that was given as the newest, and
-	// absentRecent when one was that was to hold all that was written before.
-	absentNewest, absentRecent time.Time
 }
 
 func newVerifier(t *Tally, direct ...*ask.Client) *Verifier {
@@ -143,35 +141,31 @@ func (v *Verifier) seenPresent(w Witness, same Question, sum [sha256.Size]byte, 
 	}
 }
 
-// seenPast says whether an answer was true in a past that the API server has lost, and notes that.
-// Of pasts whose revisions still mean the same only if the API server does not know them any more:
-// gone.
+// seenPast says whether an answer was true in a past that the API server has lost, and notes that. Of
+// pasts whose revisions still mean the same only if the API server does not know them any more: gone. Of
+// one that was replaced, nothing may be given as the newest state for longer than the bound, nor as one
+// with all that was written before.
 func (v *Verifier) seenPast(w Witness, gone bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.isPast(w, gone) {
 		return false
 	}
-	if v.replaced() {
-		if c := w.Question.Collection; w.Asked.After(v.absent[c]) {
-			v.absent[c] = w.Asked
-		}
-		if w.Question.Newest() && w.Asked.After(v.absentNewest) {
-			v.absentNewest = w.Asked
-		}
-		if w.Question.Recent() && w.Asked.After(v.absentRecent) {
-			v.absentRecent = w.Asked
-		}
+	if v.renewed.IsZero() {
+		return true
+	}
+	if c := w.Question.Collection; w.Asked.After(v.absent[c]) {
+		v.absent[c] = w.Asked
+	}
+	since := w.Asked.Sub(v.renewed)
+	if w.Question.Recent() && since > 0 || w.Question.Newest() && oracle.TooOld(since, Bound) {
+		v.tally.Wrong("%s: a state of the lost past, asked for %v after etcd was replaced", w.Question, since)
 	}
 	return true
 }
 
 func (v *Verifier) isPast(w Witness, gone bool) bool {
 	return slices.ContainsFunc(v.lost, func(p *Past) bool { return (gone || p.replaced) && p.has(w) })
-}
-
-func (v *Verifier) replaced() bool {
-	return slices.ContainsFunc(v.lost, func(p *Past) bool { return p.replaced })
 }
 
 // Lose tells of a past that is about to be taken away.
@@ -181,11 +175,13 @@ func (v *Verifier) Lose(p *Past) {
 	v.lost = append(v.lost, p)
 }
 
-// Forget asks again for what kube-apiserver said before.
+// Forget is for an etcd that was replaced, and is there again: what kube-apiserver said before is asked
+// for again.
 func (v *Verifier) Forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.era++
+	v.renewed = time.Now()
 	clear(v.known)
 	clear(v.present)
 }
@@ -201,20 +197,4 @@ func (v *Verifier) Relapses() (found []string) {
 		}
 	}
 	return found
-}
-
-// LastNewestPast returns when a state of a replaced past only was last asked for that was given as
-// the newest.
-func (v *Verifier) LastNewestPast() time.Time {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.absentNewest
-}
-
-// LastRecentPast returns when such a state was last asked for that was to hold all that was written
-// before.
-func (v *Verifier) LastRecentPast() time.Time {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.absentRecent
 }

@@ -25,6 +25,15 @@ func IdentityOf(o metav1.Object) Identity {
 	return Identity{o.GetNamespace(), o.GetName(), string(o.GetUID()), o.GetResourceVersion()}
 }
 
+// Versions are the UIDs and revisions of objects by namespace/name: who knows the same has the same.
+func Versions(objects []Identity) map[string]string {
+	all := map[string]string{}
+	for _, o := range objects {
+		all[o.Namespace+"/"+o.Name] = o.UID + " at " + o.ResourceVersion
+	}
+	return all
+}
+
 // ReadList reads a list, in JSON or in protobuf.
 func ReadList(body []byte) (List, error) {
 	var decoded metav1.PartialObjectMetadataList

@@ -43,24 +43,15 @@ type Growth struct {
 	Measure
 	// Floors are the least of every rest, in order.
 	Floors []float64
-	// Before and After are the means of the floors of the first half of the rests, and of the last;
-	// one in the middle counts in neither. A leak raises all of them, and chance some.
-	Before, After float64
-	// Span is how long it was from the first rest to the last.
-	Span time.Duration
+	// Risen is by how much the mean of the last half of the floors is above that of the first half; one
+	// in the middle counts in neither. A leak raises all of them, and chance some.
+	Risen float64
+	// Allowed is by how much they may rise: the slack, and as much as the floors stray anyway.
+	Allowed float64
 }
 
-// Allowed is by how much the floor may rise: the slack, and as much as the floors stray anyway.
-func (g Growth) Allowed() float64 {
-	slack := g.Slack
-	if g.Span < enough {
-		slack *= short
-	}
-	return slack + scatter(g.Floors)
-}
-
-// Grows reports whether the floor has risen by more than the slack.
-func (g Growth) Grows() bool { return g.After-g.Before > g.Allowed() }
+// Grows reports whether the floor has risen by more than is allowed.
+func (g Growth) Grows() bool { return g.Risen > g.Allowed }
 
 // String is for people.
 func (g Growth) String() string {
@@ -68,7 +59,7 @@ func (g Growth) String() string {
 	if g.Grows() {
 		verdict = "GROWS"
 	}
-	return fmt.Sprintf("%s: at rest %.1f (it may rise by %.1f): %s", g.Name, g.Floors, g.Allowed(), verdict)
+	return fmt.Sprintf("%s: at rest %.1f (it may rise by %.1f): %s", g.Name, g.Floors, g.Allowed, verdict)
 }
 
 // Grown says how all measures went, by samples of rests. It fails if there are no two rests.
@@ -76,13 +67,15 @@ func Grown(samples []Sample) ([]Growth, error) {
 	if len(samples) == 0 || samples[0].Rest == samples[len(samples)-1].Rest {
 		return nil, errors.New("there are no two rests to hold against each other: let it run longer")
 	}
-	span := samples[len(samples)-1].At.Sub(samples[0].At)
+	wider := 1.0
+	if samples[len(samples)-1].At.Sub(samples[0].At) < enough {
+		wider = short
+	}
 	var all []Growth
 	for _, m := range Measures() {
-		g := Growth{Measure: m, Span: span, Floors: floors(samples, m.Of)}
-		half := len(g.Floors) / 2
-		g.Before, g.After = mean(g.Floors[:half]), mean(g.Floors[len(g.Floors)-half:])
-		all = append(all, g)
+		f := floors(samples, m.Of)
+		half := len(f) / 2
+		all = append(all, Growth{m, f, mean(f[len(f)-half:]) - mean(f[:half]), m.Slack*wider + scatter(f)})
 	}
 	return all, nil
 }

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,7 +21,7 @@ type Sample struct {
 	// all that is to be given back has been. It is for the caller to say.
 	Rest int
 	// RSS is the resident memory, Free how much of that the runtime keeps for what it needs next, and
-	// Heap what is allocated, in bytes: garbage too, unless [Collect] came just before.
+	// Heap what is left of the heap once garbage is collected, in bytes.
 	RSS, Free, Heap float64
 	// Goroutines and FDs (open file descriptors) are numbers.
 	Goroutines, FDs float64
@@ -28,43 +29,42 @@ type Sample struct {
 	Upstream float64
 }
 
-// Take reads the metrics at a URL. Rest and Upstream are the caller's to add.
+// Take has the process with this admin URL collect all garbage, so that what is left is a floor, and
+// reads its metrics. Rest and Upstream are the caller's to add.
 func Take(ctx context.Context, url string) (Sample, error) {
+	if err := collect(ctx, url); err != nil {
+		return Sample{}, err
+	}
 	gauges := map[string]float64{}
-	if err := Families(ctx, http.DefaultClient, url, func(family *dto.MetricFamily) {
+	if err := families(ctx, http.DefaultClient, url+"/metrics", func(family *dto.MetricFamily) {
 		if series := family.GetMetric(); len(series) == 1 {
 			gauges[family.GetName()] = series[0].GetGauge().GetValue()
 		}
 	}); err != nil {
 		return Sample{}, err
 	}
-	var missing []string
+	var missing error
 	gauge := func(name string) float64 {
 		value, there := gauges[name]
 		if !there {
-			missing = append(missing, name)
+			missing = errors.Join(missing, fmt.Errorf("there is no metric %s", name))
 		}
 		return value
 	}
-	s := Sample{
+	return Sample{
 		At: time.Now(), Heap: gauge("go_memstats_heap_alloc_bytes"), RSS: gauge("process_resident_memory_bytes"),
 		Free:       gauge("go_memstats_heap_idle_bytes") - gauge("go_memstats_heap_released_bytes"),
 		Goroutines: gauge("go_goroutines"), FDs: gauge("process_open_fds"),
-	}
-	if len(missing) > 0 {
-		return s, fmt.Errorf("the process collectors' metrics are missing: %v", missing)
-	}
-	return s, nil
+	}, missing
 }
 
-// collections is how often [Collect] has garbage collected: a sync.Pool lets go of what it has with
+// collections is how often [Take] has garbage collected: a sync.Pool lets go of what it has with
 // the second, and what a finalizer or a cleanup had kept goes with those after it. Each also makes
 // stacks smaller that have grown.
 const collections = 5
 
-// Collect has the process whose /debug/pprof is at the URL collect all garbage, so that the next
-// [Sample] has a floor.
-func Collect(ctx context.Context, url string) error {
+// collect has a process collect garbage by its /debug/pprof.
+func collect(ctx context.Context, url string) error {
 	for range collections {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/debug/pprof/heap?gc=1", http.NoBody)
 		if err != nil {

@@ -12,10 +12,10 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 )
 
-// Sum adds up the series of a counter or a gauge that have these labels, and says how many these are.
-// One that nothing has been counted of has none.
+// Sum adds up the series of a counter or a gauge that have these labels, or what a histogram has counted,
+// and says how many series these are. What nothing has been counted of has none.
 func Sum(ctx context.Context, client *http.Client, url, name string, labels map[string]string) (sum float64, series int, err error) {
-	err = Families(ctx, client, url, func(family *dto.MetricFamily) {
+	err = families(ctx, client, url, func(family *dto.MetricFamily) {
 		if family.GetName() != name {
 			return
 		}
@@ -25,15 +25,16 @@ func Sum(ctx context.Context, client *http.Client, url, name string, labels map[
 				has = has && label(one, name) == value
 			}
 			if has {
-				sum, series = sum+one.GetCounter().GetValue()+one.GetGauge().GetValue(), series+1
+				sum += one.GetCounter().GetValue() + one.GetGauge().GetValue() + float64(one.GetHistogram().GetSampleCount())
+				series++
 			}
 		}
 	})
 	return sum, series, err
 }
 
-// Families reads the metrics at a URL.
-func Families(ctx context.Context, client *http.Client, url string, take func(*dto.MetricFamily)) error {
+// families reads the metrics at a URL.
+func families(ctx context.Context, client *http.Client, url string, take func(*dto.MetricFamily)) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err

@@ -1,8 +1,10 @@
 package soak
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
+	"net/http/pprof"
 	"runtime"
 	"testing"
 	"time"
@@ -101,19 +103,23 @@ func TestTake(t *testing.T) {
 	checks.WithLabelValues("agrees", "nodes").Add(1)
 	checks.WithLabelValues("mismatch", "pods").Add(2)
 	registry.MustRegister(checks)
-	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("/debug/pprof/heap", pprof.Handler("heap"))
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := httptest.NewServer(mux)
 	defer server.Close()
 	if _, err := Take(t.Context(), server.URL); err == nil {
 		t.Error("without a process's metrics there is a sample")
 	}
-	runtime.GC() // what other tests left may be more than was ever resident
+	kept, _ := bytes.Repeat([]byte("k"), 32*mib), bytes.Repeat([]byte("garbage"), 32*mib)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s, err := Take(t.Context(), server.URL)
 	expect.NoError(t, err)
-	if s.RSS < s.Heap || s.Heap == 0 || s.Free <= 0 || s.Goroutines == 0 || s.FDs == 0 || s.At.IsZero() {
+	if live := float64(len(kept)); s.Heap < live || s.Heap > live+16*mib || s.RSS < s.Heap || s.Free <= 0 || s.Goroutines == 0 || s.FDs == 0 || s.At.IsZero() {
 		t.Errorf("got %+v", s)
 	}
-	sum, series, err := Sum(t.Context(), server.Client(), server.URL, "listproxy_selfchecks_total", map[string]string{"result": "agrees"})
+	runtime.KeepAlive(kept)
+	sum, series, err := Sum(t.Context(), server.Client(), server.URL+"/metrics", "listproxy_selfchecks_total", map[string]string{"result": "agrees"})
 	if err != nil || sum != 6 || series != 2 {
 		t.Errorf("%v in %d series, %v", sum, series, err)
 	}

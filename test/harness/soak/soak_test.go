@@ -42,7 +42,7 @@ func TestGrowth(t *testing.T) {
 		"flat, and short": {short: true},
 		"a first rest that happens to be low": {change: func(rest float64, s *Sample) {
 			if rest == 1 {
-				s.Heap -= 1.4 * mib
+				s.Heap -= 2.4 * mib
 			}
 		}},
 		"moments": {change: func(_ float64, s *Sample) {

@@ -173,36 +173,28 @@ func TestReviewAnswers(t *testing.T) {
 	}
 }
 
+// TestReviewNotAsked: what cannot be asked is not, and is a no. So is what cannot be said in JSON, since it comes
+// back as something else.
 func TestReviewNotAsked(t *testing.T) {
-	never := proxytest.Transport(func(*http.Request) (*http.Response, error) {
-		t.Error("the upstream was asked")
-		return nil, errors.New("not expected")
-	})
-	token := authntest.Identify(authntest.New(t), "Bearer token")
+	token, noText := authntest.Identify(authntest.New(t), "Bearer token"), listPods()
+	noText.LabelSelector = "a=\xff"
 	for name, test := range map[string]struct {
-		id authn.Identity
-		a  Attributes
+		id    authn.Identity
+		a     Attributes
+		asked bool
 	}{
-		"nobody":                           {authn.Identity{}, listPods()},
-		"no verb":                          {token, Attributes{Version: "v1", Resource: "pods"}},
-		"no version, which would mean all": {token, Attributes{Verb: "list", Resource: "pods"}},
-		"no resource":                      {token, Attributes{Verb: "list", Version: "v1"}},
+		"nobody":                           {authn.Identity{}, listPods(), false},
+		"no verb":                          {token, Attributes{Version: "v1", Resource: "pods"}, false},
+		"no version, which would mean all": {token, Attributes{Verb: "list", Resource: "pods"}, false},
+		"no resource":                      {token, Attributes{Verb: "list", Version: "v1"}, false},
+		"bytes that are no text":           {token, noText, true},
 	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
-			r := newAuthorizer(t, never, Config{TTL: ttl}, proxytest.DiscardLog())
-			if yes, err := r.allowed(t.Context(), test.id, test.a); yes || err != nil {
-				t.Errorf("%s: got %v, %v; want a no", name, yes, err)
+			asked := false
+			r := newAuthorizer(t, func(r *http.Request) (*http.Response, error) { asked = true; return answerYes(r) }, Config{TTL: ttl}, proxytest.DiscardLog())
+			if yes, err := r.allowed(t.Context(), test.id, test.a); yes || err != nil || asked != test.asked {
+				t.Errorf("%s: got %v, %v; want a no; asked %t", name, yes, err, asked)
 			}
 		}
-	}
-}
-
-// What cannot be said in JSON comes back as something else, and is a no.
-func TestReviewOfBytesThatAreNotText(t *testing.T) {
-	r := newAuthorizer(t, answerYes, Config{TTL: time.Hour}, proxytest.DiscardLog())
-	a := listPods()
-	a.LabelSelector = "a=\xff"
-	if yes, err := r.allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), a); yes || err != nil {
-		t.Errorf("got %v, %v; want a no", yes, err)
 	}
 }

@@ -25,6 +25,8 @@ import (
 const (
 	// patience ends a wait for something that must come; no test passes because of it.
 	patience = 3 * time.Minute
+	// atOnce is how many tests run at the same time: more than there are CPUs, for they wait.
+	atOnce = 8
 
 	// longTTL is for how long the shared proxy believes a review: longer than any test, so
 	// that only what flushes decisions can make a revocation count.
@@ -48,7 +50,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	harness.Main(m, harness.Options{SetUp: setUp})
+	harness.Main(m, harness.Options{Parallel: atOnce, SetUp: setUp})
 }
 
 func setUp(s *harness.Suite) error {
@@ -148,14 +150,6 @@ func newConfigMap(t *testing.T, namespace, name string, data map[string]string) 
 	return made.ResourceVersion
 }
 
-// newToken makes a token of a service account, which it makes if it is not there.
-func newToken(t *testing.T, namespace, account string) string {
-	t.Helper()
-	token, err := cp.CreateServiceAccountToken(t.Context(), namespace, account)
-	expect.NoError(t, err)
-	return token
-}
-
 // grant gives rights for the time of the test, or until revoke is called.
 func grant(t *testing.T, g controlplane.Grant) (revoke func()) {
 	t.Helper()
@@ -173,12 +167,6 @@ type way func(direct *rest.Config) *rest.Config
 func (w way) as(t *testing.T, user string) *ask.Client {
 	t.Helper()
 	return ask.MustNew(t, w(cp.RESTConfig(user)), patience)
-}
-
-// with is a client with a token.
-func (w way) with(t *testing.T, token string) *ask.Client {
-	t.Helper()
-	return w.as(t, controlplane.Anonymous).With("Authorization", "Bearer "+token)
 }
 
 // speaking is the way of clients that speak HTTP/2, or HTTP/1.1 only, and look at what arrives as it is.
@@ -208,8 +196,6 @@ func get(t *testing.T, from *ask.Client, target string) ask.Answer {
 	expect.NoError(t, err)
 	return a
 }
-
-func isOK(a ask.Answer) bool { return a.Code == http.StatusOK }
 
 // getUntil reads a target until the answer is as it is to be, and returns that.
 func getUntil(t *testing.T, what string, from *ask.Client, target string, done func(ask.Answer) bool) (a ask.Answer) {

@@ -29,11 +29,13 @@ func impersonator(t *testing.T) *rest.Config {
 		expect.NoError(t, cp.ApplyDocs(t.Context(), manifest))
 	}
 	config := cp.RESTConfig(controlplane.Anonymous)
-	config.BearerToken = newToken(t, trial, trial)
+	var err error
+	config.BearerToken, err = cp.CreateServiceAccountToken(t.Context(), trial, trial)
+	expect.NoError(t, err)
 	// The manifest names nobody.
 	grant(t, controlplane.Grant{To: []string{trial + "/" + trial}, Rules: controlplane.Impersonation()})
-	somebody := direct.with(t, config.BearerToken).With("Impersonate-User", "somebody")
-	getUntil(t, "the API server's authorizer has heard of it", somebody, "/version", isOK)
+	somebody := ask.MustNew(t, config, patience).With("Impersonate-User", "somebody")
+	getUntil(t, "the API server's authorizer has heard of it", somebody, "/version", func(a ask.Answer) bool { return a.Code == http.StatusOK })
 	return config
 }
 

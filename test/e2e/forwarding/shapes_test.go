@@ -200,15 +200,17 @@ func TestShapes(t *testing.T) {
 	revision := newConfigMap(t, ns, "map-x", nil)
 	newConfigMap(t, ns, "map-y", nil)
 	newConfigMap(t, ns, "map-z", nil)
+	page, err := ask.ReadList(get(t, direct.as(t, controlplane.Admin), path+"?limit=10").Body)
+	expect.NoError(t, err)
+	known := strings.NewReplacer("{rv}", revision, "{token}", page.Next)
 	for switches, of := range ways {
 		for i, via := range of {
 			for _, s := range shapes() {
 				for becomes, queries := range s.queries {
 					for _, query := range queries {
 						t.Run(fmt.Sprintf("switches %d, way %d/%s %s", switches, i, s.client, query), func(t *testing.T) {
-							page, err := ask.ReadList(get(t, direct.as(t, controlplane.Admin), path+"?limit=10").Body)
-							expect.NoError(t, err)
-							testShape(t, via, becomes[switches], s, path+strings.NewReplacer("{rv}", revision, "{token}", page.Next).Replace(query))
+							t.Parallel()
+							testShape(t, via, becomes[switches], s, path+known.Replace(query))
 						})
 					}
 				}

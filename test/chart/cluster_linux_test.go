@@ -4,8 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -83,20 +81,7 @@ type release struct {
 func (c *cluster) newRelease(t *testing.T, name, namespace string) *release {
 	t.Helper()
 	c.namespace(t, namespace, "restricted")
-	return &release{c, name, namespace, "127.0.0.1", freePort(10000), freePort(13000), freePort(16000)}
-}
-
-// freePort is a port of loopback that nobody listens on, one of 3000. A pod takes it minutes later, and
-// again after a restart. So it is none that Linux gives to outgoing connections (from 32768), and none that
-// package controlplane gives to its servers (from 20000 to 29999): what is free stays free.
-func freePort(first int) int {
-	for {
-		port := first + rand.IntN(3000) // #nosec G404 -- only spreads the tries
-		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
+	return &release{c, name, namespace, "127.0.0.1", controlplane.FreePort(t), controlplane.FreePort(t), controlplane.FreePort(t)}
 }
 
 // args are those of Helm for the release, as the admin.

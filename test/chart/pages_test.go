@@ -83,26 +83,22 @@ func TestHelmInPages(t *testing.T) {
 	}
 }
 
-// TestTrialBesideTheChart: what the README says to apply and to delete for a trial shares no name
-// with an installation as the README says it, nor with its namespace and its account.
-func TestTrialBesideTheChart(t *testing.T) {
+// TestPagesBesideTheChart: of an installation as the README says it, what it says to apply and to delete for a
+// trial shares no name, not even the namespace's and the account's; and docs/flow-schema.yaml is for its
+// account.
+func TestPagesBesideTheChart(t *testing.T) {
 	const names = `\bname(?:space)?: *"?([\w:.-]+)`
-	file := values(t, "{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}")
-	installed := matches(names, render(t, file, "--namespace", "listproxy").text)
+	installed := render(t, values(t, "{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}"), "--namespace", "listproxy")
+	taken := matches(names, installed.text)
 	for _, file := range []string{"rbac.yaml", "rbac-impersonation.yaml"} {
 		for _, name := range matches(names, page(t, "docs/"+file)) {
-			if slices.Contains(installed, name) && name != "kube-system" {
+			if slices.Contains(taken, name) && name != "kube-system" {
 				t.Errorf("docs/%s: the chart has the name %q, too", file, name)
 			}
 		}
 	}
-}
-
-// TestFlowSchemaOfTheChart: docs/flow-schema.yaml is for the account of an installation as the README
-// says it.
-func TestFlowSchemaOfTheChart(t *testing.T) {
 	schema := one[*flowcontrolv1.FlowSchema](t, objects(t, page(t, "docs/flow-schema.yaml")))
-	deployment := one[*appsv1.Deployment](t, render(t, values(t, "{}"), "--namespace", "listproxy").objects)
+	deployment := one[*appsv1.Deployment](t, installed.objects)
 	want := flowcontrolv1.ServiceAccountSubject{Namespace: deployment.Namespace, Name: deployment.Spec.Template.Spec.ServiceAccountName}
 	expect.Same(t, want, *schema.Spec.Rules[0].Subjects[0].ServiceAccount)
 }

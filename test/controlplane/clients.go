@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/listproxy/listproxy/test/controlplane/binaries"
 )
@@ -69,7 +71,19 @@ func (cp *ControlPlane) IssueServingCert(names ...string) (cert, key []byte, err
 }
 
 // KubeconfigPath returns the user's kubeconfig, a file with mode 0600.
-func (cp *ControlPlane) KubeconfigPath(user string) string { return kubeconfigPath(cp.dir, user) }
+func (cp *ControlPlane) KubeconfigPath(user string) string {
+	return filepath.Join(cp.dir, kubeconfigFolder, user+".yaml")
+}
+
+// WriteKubeconfig writes a configuration with a token or a certificate, or neither, to a file with mode 0600.
+func WriteKubeconfig(path string, cfg *rest.Config) error {
+	return clientcmd.WriteToFile(api.Config{
+		CurrentContext: "it",
+		Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: "it"}},
+		Clusters:       map[string]*api.Cluster{"it": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
+		AuthInfos:      map[string]*api.AuthInfo{"it": {Token: cfg.BearerToken, ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}},
+	}, path)
+}
 
 // Environment is that of a program with a kubeconfig, or none, which knows nothing else of Kubernetes and Helm.
 // A home of its own keeps the caller's ~/.kube out, and other control planes' discovery.

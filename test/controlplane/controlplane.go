@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"sync"
 	"time"
@@ -46,7 +45,6 @@ type ControlPlane struct {
 	version     string
 	dir         string
 	credentials *credentials
-	etcdClient  *http.Client
 	reaper      *reaper
 	etcdPort    *port
 	peerPort    *port
@@ -67,11 +65,7 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	if options.Log == nil {
 		options.Log = func(string) {}
 	}
-	cp := &ControlPlane{
-		options: options,
-		// No proxy from the environment, and no connection kept over a restart.
-		etcdClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
-	}
+	cp := &ControlPlane{options: options}
 	var err error
 	if cp.paths, cp.version, err = binaries.Of(ctx, options.Log, os.Getenv(versionEnv)); err == nil {
 		err = cp.start(ctx)
@@ -103,8 +97,14 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	if cp.credentials, err = newCredentials(cp.dir); err != nil {
 		return err
 	}
-	if err := cp.credentials.writeKubeconfigs(cp.dir, cp.URL()); err != nil {
-		return err
+	for _, u := range Users() {
+		config := cp.CertConfig(u.Name)
+		if u.token {
+			config = cp.RESTConfig(u.Name)
+		}
+		if err := WriteKubeconfig(cp.KubeconfigPath(u.Name), config); err != nil {
+			return err
+		}
 	}
 	cp.options.Log("starting etcd and kube-apiserver in " + cp.dir)
 	if err := cp.starting(ctx, func(ctx context.Context) error {

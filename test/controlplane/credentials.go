@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/listproxy/listproxy/test/harness/secrets"
@@ -98,27 +96,4 @@ func newCredentials(dir string) (c *credentials, err error) {
 		}
 	}
 	return c, nil
-}
-
-// writeKubeconfigs writes one kubeconfig for every user. clientcmd gives files the mode 0600.
-func (c *credentials) writeKubeconfigs(dir, url string) error {
-	for _, u := range Users() {
-		login := &clientcmdapi.AuthInfo{Token: c.tokens[u.Name]}
-		if !u.token {
-			login.ClientCertificateData, login.ClientKeyData = c.certs[u.Name].cert, c.certs[u.Name].key
-		}
-		if err := clientcmd.WriteToFile(clientcmdapi.Config{
-			Clusters:       map[string]*clientcmdapi.Cluster{"controlplane": {Server: url, CertificateAuthorityData: c.issuer.PEM()}},
-			AuthInfos:      map[string]*clientcmdapi.AuthInfo{u.Name: login},
-			Contexts:       map[string]*clientcmdapi.Context{u.Name: {Cluster: "controlplane", AuthInfo: u.Name}},
-			CurrentContext: u.Name,
-		}, kubeconfigPath(dir, u.Name)); err != nil {
-			return fmt.Errorf("write the kubeconfig of %s: %w", u.Name, err)
-		}
-	}
-	return nil
-}
-
-func kubeconfigPath(dir, user string) string {
-	return filepath.Join(dir, kubeconfigFolder, user+".yaml")
 }

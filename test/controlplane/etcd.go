@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
 // etcdGrace is how long etcd may take to end by itself.
@@ -43,14 +45,14 @@ func (cp *ControlPlane) startEtcd(ctx context.Context) (err error) {
 		}
 	}
 	return cp.etcd.await(ctx, "etcd", func(ctx context.Context) error {
-		_, err := send(ctx, cp.etcdClient, http.MethodGet, cp.EtcdURL()+"/readyz", nil)
+		_, err := cp.etcdAsk(ctx, http.MethodGet, "/readyz", nil)
 		return err
 	})
 }
 
 // EtcdRevision returns etcd's current revision.
 func (cp *ControlPlane) EtcdRevision(ctx context.Context) (int64, error) {
-	answer, err := cp.etcdCall(ctx, "range", map[string]any{"key": []byte(compactRevisionKey)})
+	a, err := cp.etcdAsk(ctx, http.MethodPost, "/v3/kv/range", map[string]any{"key": []byte(compactRevisionKey)})
 	if err != nil {
 		return 0, fmt.Errorf("read etcd's revision: %w", err)
 	}
@@ -59,7 +61,7 @@ func (cp *ControlPlane) EtcdRevision(ctx context.Context) (int64, error) {
 			Revision int64 `json:",string"`
 		}
 	}
-	err = json.Unmarshal(answer, &decoded)
+	err = json.Unmarshal(a.Body, &decoded)
 	return decoded.Header.Revision, err
 }
 
@@ -69,17 +71,18 @@ func (cp *ControlPlane) EtcdRevision(ctx context.Context) (int64, error) {
 // revision from snapshots in its watch cache. A restart of it makes that certain at once.
 func (cp *ControlPlane) CompactEtcdAt(ctx context.Context, revision int64) error {
 	at := strconv.FormatInt(revision, 10)
-	if _, err := cp.etcdCall(ctx, "put", map[string]any{"key": []byte(compactRevisionKey), "value": []byte(at)}); err != nil {
+	if _, err := cp.etcdAsk(ctx, http.MethodPost, "/v3/kv/put", map[string]any{"key": []byte(compactRevisionKey), "value": []byte(at)}); err != nil {
 		return fmt.Errorf("announce the compaction of etcd at %d: %w", revision, err)
 	}
-	_, err := cp.etcdCall(ctx, "compaction", map[string]any{"revision": at, "physical": true})
+	_, err := cp.etcdAsk(ctx, http.MethodPost, "/v3/kv/compaction", map[string]any{"revision": at, "physical": true})
 	return err
 }
 
-// etcdCall calls a function of etcd's key-value service through its JSON gateway. Byte slices
-// travel as base64 there, as encoding/json writes them.
-func (cp *ControlPlane) etcdCall(ctx context.Context, function string, body any) ([]byte, error) {
-	return send(ctx, cp.etcdClient, http.MethodPost, cp.EtcdURL()+"/v3/kv/"+function, body)
+// etcdAsk asks etcd through its JSON gateway. Byte slices travel as base64 there, as encoding/json writes
+// them. No connection is kept over a restart, and there is no proxy from the environment.
+func (cp *ControlPlane) etcdAsk(ctx context.Context, method, path string, body any) (ask.Answer, error) {
+	client := ask.Client{Base: cp.EtcdURL(), HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	return client.Do(ctx, method, path, body)
 }
 
 // An EtcdSnapshot is a copy of all of etcd's data. It lives as long as its control plane.
@@ -158,7 +161,7 @@ func (cp *ControlPlane) StartEtcd(ctx context.Context) error { return cp.startin
 // DefragmentEtcd makes etcd write its database anew without the room that compactions left in it.
 // etcd answers nothing meanwhile.
 func (cp *ControlPlane) DefragmentEtcd(ctx context.Context) error {
-	_, err := send(ctx, cp.etcdClient, http.MethodPost, cp.EtcdURL()+"/v3/maintenance/defragment", struct{}{})
+	_, err := cp.etcdAsk(ctx, http.MethodPost, "/v3/maintenance/defragment", struct{}{})
 	return err
 }
 

@@ -11,7 +11,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
 const (
@@ -34,18 +35,15 @@ const (
 func (s *APIServer) await(ctx context.Context) error {
 	config := s.cp.RESTConfig(Admin)
 	config.Host = s.URL()
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return err
-	}
-	typed, err := kubernetes.NewForConfigAndClient(config, client)
-	if err != nil {
+	client, err1 := ask.New(config, 0)
+	typed, err2 := kubernetes.NewForConfig(config)
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
 	announces := false
-	err = s.process.await(ctx, s.name+" to be ready", func(ctx context.Context) error {
-		answer, err := send(ctx, client, http.MethodGet, s.URL()+"/readyz?verbose", nil)
-		announces = strings.Contains(string(answer), identityHook)
+	err := s.process.await(ctx, s.name+" to be ready", func(ctx context.Context) error {
+		a, err := client.Do(ctx, http.MethodGet, "/readyz?verbose", nil)
+		announces = strings.Contains(string(a.Body), identityHook)
 		return err
 	})
 	if err != nil || !announces {

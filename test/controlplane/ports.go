@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane/filelock"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // Ports come from a range below those that Linux (from 32768) and macOS (from 49152) give to
@@ -50,6 +52,16 @@ func reservePort() (*port, error) {
 	}
 	return nil, errors.New("no free port on 127.0.0.1 between " + strconv.Itoa(firstPort) +
 		" and " + strconv.Itoa(firstPort+portCount-1))
+}
+
+// FreePort is a port of loopback for a server of a test: nobody takes it before the test ends, also while
+// the server is down.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	p, err := reservePort()
+	expect.NoError(t, err)
+	t.Cleanup(p.release)
+	return p.number
 }
 
 func (p *port) release() { p.lock.Unlock() }

@@ -1,24 +1,16 @@
 package controlplane
 
 import (
-	"bytes"
 	"context"
 	_ "embed" // for setup.yaml
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 
-	"k8s.io/client-go/rest"
-
-	"github.com/listproxy/listproxy/test/controlplane/binaries"
+	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
 //go:embed setup.yaml
 var setupManifest string
-
-// maxAnswer bounds the answers that this package reads for itself.
-const maxAnswer = 1 << 20
 
 // setUp creates namespaces and rights in an empty cluster and waits until they hold.
 func (cp *ControlPlane) setUp(ctx context.Context) error {
@@ -43,41 +35,10 @@ func (cp *ControlPlane) setUp(ctx context.Context) error {
 
 // request sends one request to the API server as a user. An answer other than 2xx is an error.
 func (cp *ControlPlane) request(ctx context.Context, user, method, path string, body any) error {
-	client, err := rest.HTTPClientFor(cp.RESTConfig(user))
+	client, err := ask.New(cp.RESTConfig(user), 0)
 	if err != nil {
 		return err
 	}
-	_, err = send(ctx, client, method, cp.URL()+path, body)
+	_, err = client.Do(ctx, method, path, body)
 	return err
-}
-
-// send sends one JSON request and returns the body of a 2xx answer.
-func send(ctx context.Context, client *http.Client, method, target string, body any) ([]byte, error) {
-	var payload io.Reader
-	if body != nil {
-		encoded, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		payload = bytes.NewReader(encoded)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, target, payload)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("HTTP %d: %s", resp.StatusCode, binaries.Tail(answer))
-	}
-	return answer, nil
 }

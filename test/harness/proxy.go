@@ -28,11 +28,10 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/serve"
+	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/harness/secrets"
@@ -108,7 +107,7 @@ func LaunchProxy(ctx context.Context, o ProxyOptions) (_ *Proxy, err error) {
 		return nil, fmt.Errorf("the upstream %q: %w", o.Upstream.Host, err)
 	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	if err := WriteKubeconfig(kubeconfig, o.Upstream); err != nil {
+	if err := controlplane.WriteKubeconfig(kubeconfig, o.Upstream); err != nil {
 		return nil, err
 	}
 	certPath, _, err := serve.SelfSigned(dir, nil) // as if it had been made at another start
@@ -277,21 +276,3 @@ func (p *Proxy) Kill() {
 
 // Signal sends a signal to the process.
 func (p *Proxy) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
-
-// WriteKubeconfig writes a configuration with a token or a certificate to a file.
-func WriteKubeconfig(path string, cfg *rest.Config) error {
-	cluster := &api.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
-	if cfg.Proxy != nil {
-		proxy, err := cfg.Proxy(nil) // it is the same for every request
-		if err != nil {
-			return err
-		}
-		cluster.ProxyURL = proxy.String()
-	}
-	return clientcmd.WriteToFile(api.Config{
-		CurrentContext: "it",
-		Contexts:       map[string]*api.Context{"it": {Cluster: "it", AuthInfo: "it"}},
-		Clusters:       map[string]*api.Cluster{"it": cluster},
-		AuthInfos:      map[string]*api.AuthInfo{"it": {Token: cfg.BearerToken, ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}},
-	}, path)
-}

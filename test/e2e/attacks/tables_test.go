@@ -362,7 +362,8 @@ func readAttacks() []attack {
 	return append(by([]string{admin}, out...), by([]string{legacy}, targets(podsOfA, pods, podOfA)...)...)
 }
 
-// resourceAttacks ask whether there are these resources, whether they are kept, and in which state.
+// resourceAttacks ask whether there are these resources, whether they are kept, and in which state; and
+// for listproxy's own pages, of which nothing can be reached where clients are.
 func resourceAttacks() []attack {
 	return by([]string{admin, nobody, stranger}, targets(
 		"/api/v1/limitranges?resourceVersion=0", "/api/v1/pods?resourceVersionMatch=Exact&resourceVersion=1", "/api/v1/secrets?resourceVersion=0",
@@ -370,5 +371,6 @@ func resourceAttacks() []attack {
 		"/apis/authentication.k8s.io/v1/tokenreviews?resourceVersion=0", "/apis/no.such.group/v1/things?resourceVersion=0",
 		"/apis/attacks.test/v1/gadgets?resourceVersion=0", "/apis/elsewhere.example/v1/things?resourceVersion=0",
 		"/api/v1/namespaces/no-such-namespace/configmaps?resourceVersion=0",
+		"/statusz?format=json", "/flagz", "/debug/pprof/", "/debug/pprof/cmdline", "/metrics/listproxy", // as at the admin port
 	)...)
 }

@@ -218,7 +218,7 @@ func TestKubectl(t *testing.T) {
 			Args:     []string{"--connect-port", "0", "--consistent-lists=always", "--watches", "--eager", "pods,configmaps", "--client-ca-file", cp.CAPath()},
 		})
 		certificate := filepath.Join(t.TempDir(), "certificate")
-		expect.NoError(t, harness.WriteKubeconfig(certificate, cp.CertConfig(controlplane.Admin)))
+		expect.NoError(t, controlplane.WriteKubeconfig(certificate, cp.CertConfig(controlplane.Admin)))
 		tunnel := through(t, "tunnel", certificate, on, "--via=proxy-url", "--proxy-url="+on.ConnectURL().String())
 		tunnel.certificate = true
 		ways = append(ways, tunnel)

@@ -14,8 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -25,6 +24,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
+	"github.com/listproxy/listproxy/test/harness/informers"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -71,7 +71,7 @@ func TestForecast(t *testing.T) {
 	})
 	through := p.RESTConfig(own)
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	expect.NoError(t, harness.WriteKubeconfig(kubeconfig, through))
+	expect.NoError(t, controlplane.WriteKubeconfig(kubeconfig, through))
 	clients(t, through, kubeconfig)
 	for verb, said := range map[string]analyze.Answers{"list": lists, "watch": watches} {
 		count := func(labels map[string]string) (n int64) {
@@ -112,7 +112,15 @@ func clients(t *testing.T, cfg *rest.Config, kubeconfig string) {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 	}
-	runInformers(ctx, t, cfg)
+	until, stop := context.WithCancel(ctx)
+	for _, resource := range []string{"pods", "configmaps"} {
+		informer := informers.New(cfg, "dynamic", corev1.SchemeGroupVersion.WithResource(resource), false, "")
+		expect.NoError(t, informers.Start(until, informer))
+		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			t.Fatal("an informer does not begin")
+		}
+	}
+	stop()
 
 	named := func(name string) *ask.Client {
 		return ask.MustNew(t, cfg, patience).With("User-Agent", name+"/v1")
@@ -171,24 +179,6 @@ func clients(t *testing.T, cfg *rest.Config, kubeconfig string) {
 			get(script, ask.JSON, target)
 		}
 	}
-}
-
-// runInformers runs informers until each of them knows something.
-func runInformers(ctx context.Context, t *testing.T, cfg *rest.Config) {
-	t.Helper()
-	cfg = rest.CopyConfig(cfg)
-	cfg.UserAgent = "informers/v1"
-	typed, err := kubernetes.NewForConfig(cfg)
-	expect.NoError(t, err)
-	factory := informers.NewSharedInformerFactory(typed, 0)
-	pods, maps := factory.Core().V1().Pods().Informer(), factory.Core().V1().ConfigMaps().Informer()
-	stop := make(chan struct{})
-	factory.Start(stop)
-	if !cache.WaitForCacheSync(ctx.Done(), pods.HasSynced, maps.HasSynced) {
-		t.Fatal("the informers do not begin")
-	}
-	close(stop)
-	factory.Shutdown()
 }
 
 // analyzed is what listproxy analyze says of a log.

@@ -34,7 +34,7 @@ func TestCurlInPages(t *testing.T) {
 	}
 	expect.NoError(t, err)
 	w.env = append(w.env, "TOKEN="+cp.Token(controlplane.Admin))
-	connect := freePort(t)
+	connect := controlplane.FreePort(t)
 	w.start(t, fmt.Sprintf("bin/listproxy --kubeconfig listproxy.kubeconfig --bind-address 127.0.0.1 --connect-port %d", connect))
 	defer w.stop(t)
 	here := strings.NewReplacer("curl ", "curl -fsS ", "127.0.0.1:8444", fmt.Sprintf("127.0.0.1:%d", connect),

@@ -1,7 +1,6 @@
 package operators
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -82,22 +81,5 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 	}
 	if line := `level=ACCESS msg=request method=GET target="list namespaces v1"`; !strings.Contains(paged.Log(), line) {
 		t.Errorf("no line has %s", line)
-	}
-}
-
-// TestPagesAreNotPublic: where clients are, nothing of this can be reached. The paths are forwarded like
-// any other, and kube-apiserver, which has some of them too, answers to everybody as it does without
-// listproxy.
-func TestPagesAreNotPublic(t *testing.T) {
-	for _, user := range []string{controlplane.Admin, controlplane.Alice, controlplane.Anonymous} {
-		straight, via := ask.MustNew(t, cp.RESTConfig(user), patience), ask.MustNew(t, paged.RESTConfig(cp.RESTConfig(user)), patience)
-		for _, path := range []string{"/statusz", "/statusz?format=json", "/flagz", "/debug/pprof/", "/debug/pprof/cmdline", "/metrics/listproxy"} {
-			want, err1 := straight.Get(t.Context(), path)
-			got, err2 := via.Get(t.Context(), path)
-			expect.NoError(t, errors.Join(err1, err2))
-			if got.Code != want.Code || got.Header.Get("Content-Type") != want.Header.Get("Content-Type") || !strings.HasPrefix(got.Source(), "listproxy; fwd=bypass") {
-				t.Errorf("%s gets %s: %s (%s), directly %s (%s)", user, path, got, got.Header.Get("Content-Type"), want, want.Header.Get("Content-Type"))
-			}
-		}
 	}
 }

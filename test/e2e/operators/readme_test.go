@@ -2,7 +2,6 @@ package operators
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,7 +68,7 @@ type walk struct {
 
 func newWalk(t *testing.T) *walk {
 	t.Helper()
-	w := &walk{dir: t.TempDir(), port: freePort(t), admin: freePort(t)}
+	w := &walk{dir: t.TempDir(), port: controlplane.FreePort(t), admin: controlplane.FreePort(t)}
 	program, err := harness.BuildProxy()
 	expect.NoError(t, err)
 	root, err := harness.ModuleDir(t.Context())
@@ -158,13 +157,4 @@ func (w *walk) stop(t *testing.T) {
 	if err := w.proxy.Wait(); err != nil {
 		t.Errorf("listproxy ended badly: %v\n%s", err, w.log.String())
 	}
-}
-
-// freePort is a port that nobody had a moment ago.
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	expect.NoError(t, err)
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port
 }

@@ -3,7 +3,6 @@ package programs
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os/exec"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
@@ -81,14 +79,8 @@ func (k *knower) agrees(t *testing.T, with *knower) {
 }
 
 // knows waits until a program knows these objects, each at its revision, and no others.
-func (k *knower) knows(t *testing.T, objects []unstructured.Unstructured) {
+func (k *knower) knows(t *testing.T, want []string) {
 	t.Helper()
-	var want []string
-	for _, o := range objects {
-		gvk := o.GroupVersionKind()
-		want = append(want, fmt.Sprintf("%s/%s/%s/%s %s %s", gvk.Group, gvk.Kind, o.GetNamespace(), o.GetName(), o.GetUID(), o.GetResourceVersion()))
-	}
-	slices.Sort(want)
 	var diff string
 	if !poll.Came(t, patience, func() bool {
 		diff = cmp.Diff(want, slices.DeleteFunc(k.known(t), func(fact string) bool {
@@ -119,7 +111,7 @@ func TestClusterCache(t *testing.T) {
 	var through []*knower
 	for name, p := range map[string]*harness.Proxy{"through listproxy": off, "with both switches": on} {
 		first := newKnower(t, name, binary, p.RESTConfig(admin))
-		straight.knows(t, load.list(t))
+		straight.knows(t, load.facts(t))
 		first.agrees(t, straight)
 		first.stop()
 		through = append(through, newKnower(t, name, binary, p.RESTConfig(admin)))
@@ -128,7 +120,7 @@ func TestClusterCache(t *testing.T) {
 		if turn > 0 {
 			load.change(t, turn)
 		}
-		objects := load.list(t)
+		objects := load.facts(t)
 		straight.knows(t, objects)
 		for _, k := range through {
 			k.agrees(t, straight)

@@ -131,7 +131,7 @@ func kubeconfigIn(home string) string { return filepath.Join(home, "kubeconfig")
 // Kubernetes.
 func environment(t *testing.T, cluster *rest.Config, home string) []string {
 	t.Helper()
-	expect.NoError(t, harness.WriteKubeconfig(kubeconfigIn(home), cluster))
+	expect.NoError(t, controlplane.WriteKubeconfig(kubeconfigIn(home), cluster))
 	return controlplane.Environment(kubeconfigIn(home), home)
 }
 

@@ -38,24 +38,17 @@ func (c *cluster) robot(t *testing.T) {
 // and the port of the release's Service.
 func (r *release) documented(t *testing.T, words string, args ...string) corev1.PodSpec {
 	t.Helper()
-	for _, text := range matches("(?s)\n```yaml\n(spec:.*?)```", page(t, "docs/clients.md")) {
-		if !strings.Contains(text, words) {
-			continue
+	var pod struct{ Spec corev1.PodSpec }
+	expect.NoError(t, yaml.UnmarshalStrict([]byte(block(t, "clients.md", "spec:", words)), &pod))
+	pod.Spec.SecurityContext = r.deployment(t).Spec.Template.Spec.SecurityContext
+	c := &pod.Spec.Containers[0]
+	c.Image, c.Args = "robot", args
+	for i := range c.Env {
+		if c.Env[i].Name == "KUBERNETES_SERVICE_PORT" {
+			c.Env[i].Value = strconv.Itoa(r.https)
 		}
-		var pod struct{ Spec corev1.PodSpec }
-		expect.NoError(t, yaml.UnmarshalStrict([]byte(text), &pod))
-		pod.Spec.SecurityContext = r.deployment(t).Spec.Template.Spec.SecurityContext
-		c := &pod.Spec.Containers[0]
-		c.Image, c.Args = "robot", args
-		for i := range c.Env {
-			if c.Env[i].Name == "KUBERNETES_SERVICE_PORT" {
-				c.Env[i].Value = strconv.Itoa(r.https)
-			}
-		}
-		return pod.Spec
 	}
-	t.Fatalf("no pod in docs/clients.md has %q", words)
-	return corev1.PodSpec{}
+	return pod.Spec
 }
 
 // plain makes a pod that knows nothing of listproxy, with a label or none.
@@ -75,7 +68,7 @@ func (r *release) checkPrometheus(t *testing.T, listproxy *container) {
 	t.Helper()
 	const address = "192.0.2.9"
 	r.c.kubectl(t, "", "-n", team, "patch", "pod", r.plain(t, nil).Name, "--subresource=status", "-p", `{"status":{"podIP":"`+address+`","podIPs":[{"ip":"`+address+`"}]}}`)
-	config := block(t, "clients.md", "scrape_configs:")
+	config := block(t, "clients.md", "scrape_configs:", "")
 	config = strings.Replace(config, "role: pod\n", "role: pod\n        namespaces: {names: ["+team+"]}\n", 1) // whose pods the account may list
 	r.c.kubectl(t, config, "-n", team, "create", "configmap", "prometheus", "--from-file=prometheus.yml=/dev/stdin")
 	spec := r.documented(t, "KUBECONFIG", "check", "service-discovery", "--timeout=3s", "/etc/prometheus/prometheus.yml", "pods")

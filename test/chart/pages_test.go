@@ -13,14 +13,16 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// block is the first block of a page of docs that begins with something.
-func block(t *testing.T, name, begins string) string {
+// block is the first block of a page of docs that begins with something and has some words.
+func block(t *testing.T, name, begins, words string) string {
 	t.Helper()
-	found := matches("(?s)\n```yaml\n("+begins+".*?)```", page(t, "docs/"+name))
-	if len(found) == 0 {
-		t.Fatalf("docs/%s has no block that begins with %q", name, begins)
+	for _, text := range matches("(?s)\n```yaml\n("+begins+".*?)```", page(t, "docs/"+name)) {
+		if strings.Contains(text, words) {
+			return text
+		}
 	}
-	return found[0]
+	t.Fatalf("docs/%s has no block that begins with %q and has %q", name, begins, words)
+	return ""
 }
 
 // commandsOf are the lines of the pages' blocks that begin with a command, each once, and those of
@@ -51,7 +53,7 @@ func commandsOf(t *testing.T, command string) []string {
 func TestHelmInPages(t *testing.T) {
 	t.Parallel()
 	here := map[string]string{
-		"charts/listproxy": chart, "values.yaml": values(t, block(t, "operate.md", "# values.yaml\n")),
+		"charts/listproxy": chart, "values.yaml": values(t, block(t, "operate.md", "# values.yaml\n", "")),
 		"--dry-run=server": "--dry-run=client", "upgrade": "install",
 	}
 	told := commandsOf(t, "helm")

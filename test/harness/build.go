@@ -8,33 +8,24 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 	"github.com/listproxy/listproxy/test/controlplane/filelock"
 )
 
 var (
 	// BuildProxy compiles the command with the race detector, once in a process, and returns its path in bin/.
-	BuildProxy = sync.OnceValues(func() (string, error) { return compile(context.Background(), "listproxy-race", "-race") })
+	BuildProxy = sync.OnceValues(func() (string, error) { return compile("listproxy-race", "-race") })
 	// BuildPlainProxy compiles it as it is shipped, but without a version: no race detector, whose own
 	// memory grows.
-	BuildPlainProxy = sync.OnceValues(func() (string, error) { return compile(context.Background(), "listproxy") })
+	BuildPlainProxy = sync.OnceValues(func() (string, error) { return compile("listproxy") })
 )
-
-// ModuleDir is where the module's sources are.
-func ModuleDir(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return "", fmt.Errorf("finding the module: %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
-}
 
 // compile compiles the command into bin/, and returns its path. The test processes of one make test
 // build in turn: the first links, and the others find that what is there is up to date.
-func compile(ctx context.Context, name string, flags ...string) (string, error) {
-	root, err := ModuleDir(ctx)
+func compile(name string, flags ...string) (string, error) {
+	root, err := binaries.RepoRoot()
 	if err != nil {
 		return "", err
 	}
@@ -42,6 +33,7 @@ func compile(ctx context.Context, name string, flags ...string) (string, error) 
 	if err := os.MkdirAll(bin, 0o750); err != nil {
 		return "", err
 	}
+	ctx := context.Background()
 	lock, err := filelock.Wait(ctx, filepath.Join(bin, "."+name+".lock"), func() {})
 	if err != nil {
 		return "", err

@@ -371,6 +371,6 @@ func resourceAttacks() []attack {
 		"/apis/authentication.k8s.io/v1/tokenreviews?resourceVersion=0", "/apis/no.such.group/v1/things?resourceVersion=0",
 		"/apis/attacks.test/v1/gadgets?resourceVersion=0", "/apis/elsewhere.example/v1/things?resourceVersion=0",
 		"/api/v1/namespaces/no-such-namespace/configmaps?resourceVersion=0",
-		"/statusz?format=json", "/flagz", "/debug/pprof/", "/debug/pprof/cmdline", "/metrics/listproxy", // as at the admin port
+		"/flagz", "/debug/pprof/cmdline", "/metrics/listproxy", // as at the admin port
 	)...)
 }

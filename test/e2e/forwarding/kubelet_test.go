@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -21,22 +20,20 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// standIn is what the API server needs of a kubelet: logs, and exec over SPDY, which is what the API
+// startStandIn starts what the API server needs of a kubelet: logs, and exec over SPDY, which is what the API
 // server speaks to kubelets, whatever the client speaks to it. The paths and the protocols are the
 // kubelet's.
 //
 // It runs real commands, so it lets in the API server only, by its client certificate.
-type standIn struct{ server *httptest.Server }
-
-func startStandIn(pair tls.Certificate) *standIn {
+func startStandIn(pair tls.Certificate) *httptest.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
 		_, _ = io.WriteString(w, "first line\nsecond line\n")
 	})
 	mux.HandleFunc("/exec/{namespace}/{pod}/{container}", serveExec)
-	k := &standIn{httptest.NewUnstartedServer(mux)}
-	k.server.TLS = &tls.Config{
+	kubelet := httptest.NewUnstartedServer(mux)
+	kubelet.TLS = &tls.Config{
 		Certificates: []tls.Certificate{pair},
 		MinVersion:   tls.VersionTLS12,
 		ClientAuth:   tls.RequireAnyClientCert,
@@ -47,17 +44,8 @@ func startStandIn(pair tls.Certificate) *standIn {
 			return nil
 		},
 	}
-	k.server.StartTLS()
-	return k
-}
-
-func (k *standIn) close() {
-	k.server.CloseClientConnections()
-	k.server.Close()
-}
-
-func (k *standIn) port() int32 {
-	return int32(k.server.Listener.Addr().(*net.TCPAddr).Port) // #nosec G115 -- a port
+	kubelet.StartTLS()
+	return kubelet
 }
 
 // serveExec runs the command here.

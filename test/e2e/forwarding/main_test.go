@@ -3,6 +3,7 @@ package forwarding
 import (
 	"context"
 	"crypto/tls"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -90,15 +91,15 @@ func setUp(s *harness.Suite) error {
 		return err
 	}
 	kubelet := startStandIn(serving)
-	s.Cleanup(func() error { kubelet.close(); return nil })
-	return registerNode(s.Context(), kubelet.port())
+	s.Cleanup(func() error { kubelet.CloseClientConnections(); kubelet.Close(); return nil })
+	return registerNode(s.Context(), kubelet.Listener.Addr().(*net.TCPAddr).Port)
 }
 
 // registerNode does what a kubelet does when it joins.
-func registerNode(ctx context.Context, port int32) error {
+func registerNode(ctx context.Context, port int) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Status: corev1.NodeStatus{
 		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
-		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: port}},
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(port)}}, // #nosec G115 -- a port
 	}}
 	created, err := admin.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err != nil {

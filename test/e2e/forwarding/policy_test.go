@@ -2,7 +2,6 @@ package forwarding
 
 import (
 	"bytes"
-	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // TestPolicyFile: what the policy file says is done: what is kept, and what a limit means; and what
@@ -31,7 +29,7 @@ resources:
 - {group: "", resource: secrets, cache: onDemand}
 `), 0o600))
 	const templates = "/api/v1/namespaces/" + controlplane.TeamA + "/podtemplates"
-	direct := ask.MustNew(t, cp.RESTConfig(controlplane.Admin), patience)
+	direct := direct.as(t, controlplane.Admin)
 	for _, name := range []string{"policy-a", "policy-b", "policy-c"} {
 		object := kinds.Kind{APIVersion: "v1", Name: "PodTemplate"}.Object(name)
 		object["template"] = kinds.Fields{"spec": kinds.Fields{"containers": []kinds.Fields{{"name": "main", "image": "example.com/main:1"}}}}
@@ -50,19 +48,15 @@ resources:
 		}
 	}
 	// come waits until an answer comes from there. What is kept never comes from elsewhere later.
-	come := func(source, target string) (a ask.Answer) {
+	come := func(source, target string) ask.Answer {
 		t.Helper()
-		expect.NoError(t, poll.Retry(t.Context(), target, func() (err error) {
-			a, err = via.Get(t.Context(), target)
-			switch {
-			case err != nil || strings.HasSuffix(a.Source(), source):
-				return err
-			case a.FromMemory(), strings.HasSuffix(a.Source(), "not-cached"):
-				return poll.Wrong(a.String())
+		return getUntil(t, target+": "+source, via, target, func(a ask.Answer) bool {
+			is := strings.HasSuffix(a.Source(), source)
+			if !is && (a.FromMemory() || strings.HasSuffix(a.Source(), "not-cached")) {
+				t.Fatalf("%s, not from %s: %s", target, source, a)
 			}
-			return errors.New(a.String())
-		}))
-		return a
+			return is
+		})
 	}
 	come("detail=not-cached", "/api/v1/limitranges?"+ask.AnyVersion)
 	come("hit; detail=any", "/api/v1/secrets?"+ask.AnyVersion)
@@ -70,8 +64,7 @@ resources:
 	page := come("hit; detail=any", templates+"?limit=2&"+ask.AnyVersion)
 	revision, err := page.Revision()
 	expect.NoError(t, err)
-	want, err := direct.Get(t.Context(), templates+"?"+ask.FirstPage(2, ask.Exactly(revision)))
-	expect.NoError(t, err)
+	want := get(t, direct, templates+"?"+ask.FirstPage(2, ask.Exactly(revision)))
 	if page.Meta().Continue == "" || !bytes.Equal(page.Body, want.Body) && !body.SameButToken(page.Body, want.Body) {
 		t.Errorf("a page at any revision: %s, and directly %s", page, want)
 	}

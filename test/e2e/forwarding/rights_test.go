@@ -1,7 +1,6 @@
 package forwarding
 
 import (
-	"crypto/x509/pkix"
 	"net/http"
 	"strings"
 	"testing"
@@ -39,13 +38,12 @@ func impersonator(t *testing.T) *rest.Config {
 	return config
 }
 
-// byCertificate makes a way one of somebody with a certificate that a CA has issued. listproxy must not
-// log the user's name.
-func (w way) byCertificate(t *testing.T, ca *controlplane.Authority, user string, groups ...string) *ask.Client {
+// byCertificate makes a way one of somebody with a certificate. listproxy must not log the user's name.
+func (w way) byCertificate(t *testing.T, user string, groups ...string) *ask.Client {
 	t.Helper()
 	config := cp.RESTConfig(controlplane.Anonymous)
 	var err error
-	config.CertData, config.KeyData, err = ca.Issue(pkix.Name{CommonName: user, Organization: groups}, nil)
+	config.CertData, config.KeyData, err = cp.IssueCert(user, groups...)
 	expect.NoError(t, err)
 	secrets.Suite.AddIdentity("the name of "+user+", who logs in with a certificate,", user)
 	return ask.MustNew(t, w(config), patience)
@@ -55,7 +53,7 @@ func (w way) byCertificate(t *testing.T, ca *controlplane.Authority, user string
 // way in. The caller gets the API server's own words.
 func TestMayNotImpersonate(t *testing.T) {
 	eachWay(t, func(t *testing.T, via way) {
-		master := via.byCertificate(t, cp.ClientAuthority(), "master-in-vain", "system:masters")
+		master := via.byCertificate(t, "master-in-vain", "system:masters")
 		for path, reason := range map[string]string{
 			"/api/v1/pods?resourceVersion=0": "not-allowed", "/api/v1/pods": "most-recent", "/version": "not-list",
 		} {
@@ -86,9 +84,7 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 		controlplane.Rule("impersonate:user-info", "authentication.k8s.io", "userextras/"+credentialID),
 	)...)
 	list := "/api/v1/namespaces/" + ns + "/configmaps?resourceVersion=0"
-	janes := []*ask.Client{
-		via.byCertificate(t, cp.ClientAuthority(), user, group), tunnel.byCertificate(t, cp.ClientAuthority(), user, group),
-	}
+	janes := []*ask.Client{via.byCertificate(t, user, group), tunnel.byCertificate(t, user, group)}
 	for _, jane := range janes {
 		getUntil(t, "the account may review as jane", jane, list, func(a ask.Answer) bool {
 			if a.FromMemory() {

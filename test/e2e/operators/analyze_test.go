@@ -45,17 +45,16 @@ func TestForecast(t *testing.T) {
 		expect.NoError(t, direct.Ensure(t.Context(), configMaps.Path(controlplane.TeamB), configMaps.Object(name)))
 	}
 	own := cp.RESTConfig(controlplane.Admin)
-	dir := t.TempDir()
 
 	before, err := os.ReadFile(upstreamLog)
 	expect.NoError(t, err)
-	clients(t, own, cp.KubeconfigPath(controlplane.Admin))
+	clients(t, own)
 	var log []byte
 	poll.Until(t, patience, "the last lists in kube-apiserver's log", func() bool {
 		log, err = os.ReadFile(upstreamLog)
 		return err == nil && bytes.Count(log[len(before):], []byte(`"requestURI":"`+lastPath+`"`)) == repeats
 	})
-	audit := filepath.Join(dir, "audit.log")
+	audit := filepath.Join(t.TempDir(), "audit.log")
 	expect.NoError(t, os.WriteFile(audit, log[len(before):], 0o600))
 
 	forecast := analyzed(t, audit)
@@ -69,10 +68,7 @@ func TestForecast(t *testing.T) {
 		Upstream: cp.RESTConfig(controlplane.Feed),
 		Args:     []string{"--consistent-lists=always", "--watches"},
 	})
-	through := p.RESTConfig(own)
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	expect.NoError(t, controlplane.WriteKubeconfig(kubeconfig, through))
-	clients(t, through, kubeconfig)
+	clients(t, p.RESTConfig(own))
 	for verb, said := range map[string]analyze.Answers{"list": lists, "watch": watches} {
 		count := func(labels map[string]string) (n int64) {
 			labels["verb"] = verb
@@ -98,20 +94,10 @@ func TestForecast(t *testing.T) {
 }
 
 // clients are programs as clusters have them. They all do the same each time.
-func clients(t *testing.T, cfg *rest.Config, kubeconfig string) {
+func clients(t *testing.T, cfg *rest.Config) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for _, args := range [][]string{
-		{"get", "configmaps", "-A"},
-		{"get", "--raw", "/api/v1/configmaps?resourceVersion=0"},
-		{"get", "--raw", "/api/v1/namespaces"},
-	} {
-		cmd := exec.CommandContext(ctx, cp.Binaries().Kubectl, append([]string{"--kubeconfig", kubeconfig}, args...)...) // #nosec G204 -- the tests' own words
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
-		}
-	}
 	until, stop := context.WithCancel(ctx)
 	for _, resource := range []string{"pods", "configmaps"} {
 		informer := informers.New(cfg, "dynamic", corev1.SchemeGroupVersion.WithResource(resource), false, "")
@@ -135,7 +121,11 @@ func clients(t *testing.T, cfg *rest.Config, kubeconfig string) {
 		return a
 	}
 	const maps, pages = "/api/v1/configmaps", "/api/v1/namespaces/" + controlplane.TeamB + "/configmaps?"
-	inventory, collector, script := named("inventory"), named("collector"), named("script")
+	const table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+	kubectl, inventory, collector, script := named("kubectl"), named("inventory"), named("collector"), named("script")
+	get(kubectl, table, maps+"?limit=500")
+	get(kubectl, ask.JSON, maps+"?"+ask.AnyVersion)
+	get(kubectl, ask.JSON, "/api/v1/namespaces")
 	for range 5 {
 		get(inventory, ask.JSON, maps)
 		get(collector, ask.Metadata, maps+"?"+ask.AnyVersion)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ import (
 // API server are others.
 func TestCurlInPages(t *testing.T) {
 	// What each of them is to show.
-	shows := map[string]string{"/readyz?verbose": "[+]upstream ok\n", "/api/v1/namespaces?resourceVersion=0": `"kind":"NamespaceList"`}
+	shows := [][2]string{{"/readyz?verbose", "[+]upstream ok\n"}, {"/api/v1/namespaces?resourceVersion=0", `"kind":"NamespaceList"`}}
 	pages, err := filepath.Glob("../../../docs/*.md")
 	expect.NoError(t, err)
 	var lines []string
@@ -41,17 +42,9 @@ func TestCurlInPages(t *testing.T) {
 		"127.0.0.1:8081", fmt.Sprintf("127.0.0.1:%d", w.admin), "https://your-api-server:6443", cp.URL())
 	for _, line := range lines {
 		out := w.run(t, "for i in $(seq 100); do "+here.Replace(line)+" && exit; sleep .1; done; exit 1") // it may not be ready yet
-		known := false
-		for path, want := range shows {
-			if strings.Contains(line, path) {
-				known = true
-				if !strings.Contains(out, want) {
-					t.Errorf("%s\ndoes not show %q:\n%s", line, want, out)
-				}
-			}
-		}
-		if !known {
-			t.Errorf("this test does not know what is to be shown by %s", line)
+		i := slices.IndexFunc(shows, func(s [2]string) bool { return strings.Contains(line, s[0]) })
+		if i < 0 || !strings.Contains(out, shows[i][1]) {
+			t.Errorf("%s\ndoes not show what this test knows of:\n%s", line, out)
 		}
 	}
 	if len(lines) < len(shows) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
@@ -71,7 +72,7 @@ func newWalk(t *testing.T) *walk {
 	w := &walk{dir: t.TempDir(), port: controlplane.FreePort(t), admin: controlplane.FreePort(t)}
 	program, err := harness.BuildProxy()
 	expect.NoError(t, err)
-	root, err := harness.ModuleDir(t.Context())
+	root, err := binaries.RepoRoot()
 	expect.NoError(t, err)
 	home := filepath.Join(w.dir, "home")
 	for _, dir := range []string{filepath.Join(w.dir, "bin"), home} {

@@ -69,26 +69,25 @@ func (k *knower) known(t *testing.T) (facts []string) {
 // agrees waits until a program knows what another one does.
 func (k *knower) agrees(t *testing.T, with *knower) {
 	t.Helper()
-	var diff string
-	if !poll.Came(t, patience, func() bool {
-		diff = cmp.Diff(with.known(t), k.known(t))
-		return diff == ""
-	}) {
-		t.Fatalf("-%s +%s:\n%s", with.name, k.name, diff)
-	}
+	k.comes(t, func() string { return cmp.Diff(with.known(t), k.known(t)) })
 }
 
 // knows waits until a program knows these objects, each at its revision, and no others.
 func (k *knower) knows(t *testing.T, want []string) {
 	t.Helper()
-	var diff string
-	if !poll.Came(t, patience, func() bool {
-		diff = cmp.Diff(want, slices.DeleteFunc(k.known(t), func(fact string) bool {
+	k.comes(t, func() string {
+		return cmp.Diff(want, slices.DeleteFunc(k.known(t), func(fact string) bool {
 			return !strings.Contains(fact, namePrefix) || strings.Contains(fact, " is below ")
 		}))
-		return diff == ""
-	}) {
-		t.Fatalf("-objects +%s:\n%s", k.name, diff)
+	})
+}
+
+// comes waits until nothing differs.
+func (k *knower) comes(t *testing.T, differs func() string) {
+	t.Helper()
+	var diff string
+	if !poll.Came(t, patience, func() bool { diff = differs(); return diff == "" }) {
+		t.Fatalf("%s (-want +got):\n%s", k.name, diff)
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -108,15 +106,10 @@ func TestResource(t *testing.T) {
 	}
 }
 
-func TestMetricsAreReadByPrometheus(t *testing.T) {
-	metrics := NewMetrics("v1.2.3")
-	things := prometheus.NewCounter(prometheus.CounterOpts{Name: "listproxy_things_total", Help: "Things."})
-	metrics.MustRegister(things)
-	things.Add(5)
+// TestMetrics: those of the runtime, of the process and of the version are there from the beginning.
+func TestMetrics(t *testing.T) {
 	w := httptest.NewRecorder()
-	MetricsHandler(metrics, slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	expect.Says(t, w.Body.String(),
-		"# HELP listproxy_things_total Things.\n", "# TYPE listproxy_things_total counter\n", "\nlistproxy_things_total 5\n",
-		"\ngo_goroutines ", "\nprocess_resident_memory_bytes ",
+	MetricsHandler(NewMetrics("v1.2.3"), slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	expect.Says(t, w.Body.String(), "\ngo_goroutines ", "\nprocess_resident_memory_bytes ",
 		"\ntarget_info{service_name=\"listproxy\",service_version=\"v1.2.3\"} 1\n")
 }

@@ -122,19 +122,16 @@ func TestRefusedWatchIsLeftAlone(t *testing.T) {
 	refusal := func() *http.Response {
 		return &http.Response{StatusCode: http.StatusForbidden, ContentLength: 2, Body: io.NopCloser(strings.NewReader("no"))}
 	}
-	t.Run("before the end", func(t *testing.T) {
-		w := &openWatch{cancel: func() { t.Error("the request is canceled") }}
-		res := refusal()
-		expect.NoError(t, w.answered(res))
-		w.end()
-		expect.Same(t, "no", proxytest.ReadAll(t, res.Body))
-	})
-	t.Run("behind it", func(t *testing.T) {
-		canceled := false
-		w := &openWatch{cancel: func() { canceled = true }}
-		w.end()
-		if err := w.answered(refusal()); err == nil || !canceled {
-			t.Errorf("%v, canceled: %t: part of the body may be missing", err, canceled)
-		}
-	})
+	before := &openWatch{cancel: func() { t.Error("the request is canceled") }}
+	res := refusal()
+	expect.NoError(t, before.answered(res))
+	before.end()
+	expect.Same(t, "no", proxytest.ReadAll(t, res.Body))
+
+	canceled := false
+	late := &openWatch{cancel: func() { canceled = true }}
+	late.end()
+	if err := late.answered(refusal()); err == nil || !canceled {
+		t.Errorf("%v, canceled: %t: part of the body may be missing", err, canceled)
+	}
 }

@@ -18,7 +18,6 @@ import (
 
 	h2 "golang.org/x/net/http2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/upstream"
@@ -138,10 +137,7 @@ func TestUnanswered(t *testing.T) {
 // looked at no request, and at none that comes.
 func closesAtFirstData(t *testing.T, certificates []tls.Certificate) (address string) {
 	t.Helper()
-	listener := tls.NewListener(proxytest.Listen(t), &tls.Config{Certificates: certificates, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
-	t.Cleanup(func() { _ = listener.Close() })
-	serve := func(conn net.Conn) {
-		defer func() { _ = conn.Close() }()
+	serve := func(_ *http.Server, conn *tls.Conn, _ http.Handler) {
 		if _, err := io.ReadFull(conn, make([]byte, len(h2.ClientPreface))); err != nil {
 			return
 		}
@@ -157,16 +153,12 @@ func closesAtFirstData(t *testing.T, certificates []tls.Certificate) (address st
 			}
 		}
 	}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go serve(conn)
-		}
-	}()
-	return listener.Addr().String()
+	server := httptest.NewUnstartedServer(nil)
+	server.TLS = &tls.Config{Certificates: certificates, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
+	server.Config.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": serve}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
 }
 
 // TestUnauthorized: a 401 about listproxy's own credentials is not told to those whom it impersonates, as if
@@ -191,7 +183,7 @@ func TestUnauthorized(t *testing.T) {
 		f, own := newForwarder(t, api.Config()), api.Config()
 		own.BearerToken = "listproxy"
 		expect.NoError(t, f.up.Impersonate(own))
-		for who, code := range map[*authn.Identity]int{&f.caller: want.token, new(alice(t)): want.certificate} {
+		for who, code := range map[*authn.Identity]int{&f.caller: want.token, new(authntest.Jane(t)): want.certificate} {
 			w := httptest.NewRecorder()
 			f.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader("user=x")), *who, nil)
 			own, again := strings.Contains(w.Body.String(), "own account (401)"), w.Header().Get("Retry-After") != ""
@@ -203,12 +195,6 @@ func TestUnauthorized(t *testing.T) {
 			t.Errorf("%s: the token is %v", target, verdict)
 		}
 	}
-}
-
-// alice is a user who is impersonated.
-func alice(t *testing.T) authn.Identity {
-	t.Helper()
-	return authntest.New(t).OfUser(&user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}})
 }
 
 // TestTooManyIsTheUpstreams: a caller whom kube-apiserver turns away hears it as kube-apiserver said it, and

@@ -23,21 +23,19 @@ func TestGoaway(t *testing.T) {
 		{"half of them", 2, 0.5, requests / 4, requests * 3 / 4}, // 15 standard deviations
 		{"over HTTP/1.1", 1, 1, 0, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			handler := Goaway(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }), tt.chance)
-			told := 0
-			for range requests {
-				w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/version", nil)
-				r.ProtoMajor = tt.major
-				handler.ServeHTTP(w, r)
-				expect.Same(t, http.StatusTeapot, w.Code)
-				if w.Header().Get("Connection") == "close" {
-					told++
-				}
+		handler := Goaway(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }), tt.chance)
+		told := 0
+		for range requests {
+			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/version", nil)
+			r.ProtoMajor = tt.major
+			handler.ServeHTTP(w, r)
+			expect.Same(t, http.StatusTeapot, w.Code)
+			if w.Header().Get("Connection") == "close" {
+				told++
 			}
-			if told < tt.least || told > tt.most {
-				t.Errorf("%d of %d are told, want %d to %d", told, requests, tt.least, tt.most)
-			}
-		})
+		}
+		if told < tt.least || told > tt.most {
+			t.Errorf("%s: %d of %d are told, want %d to %d", tt.name, told, requests, tt.least, tt.most)
+		}
 	}
 }

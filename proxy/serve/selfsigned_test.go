@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/util/cert"
+
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -21,10 +23,8 @@ func made(t *testing.T, dir string, hosts ...string) (tls.Certificate, *x509.Cer
 	expect.NoError(t, err)
 	pair, err := tls.LoadX509KeyPair(certPath, keyPath)
 	expect.NoError(t, err)
-	text, err := os.ReadFile(certPath)
+	roots, err := cert.NewPool(certPath)
 	expect.NoError(t, err)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(text)
 	return pair, roots
 }
 

@@ -20,7 +20,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
@@ -122,7 +121,7 @@ func (r *rotating) ask(t *testing.T) map[string]error {
 	t.Helper()
 	unknown := authntest.Identify(authntest.New(t), "Bearer unknown")
 	said := map[string]error{}
-	for name, id := range map[string]authn.Identity{"unknown": unknown, "known": r.known, "impersonated": jane(t)} {
+	for name, id := range map[string]authn.Identity{"unknown": unknown, "known": r.known, "impersonated": authntest.Jane(t)} {
 		said[name] = get(t, r.Transports, r.RoundTripper(id, false), id, "/api")
 		said[name+", upgrade"] = get(t, r.Transports, r.RoundTripper(id, true), id, "/api")
 		said[name+", own"] = get(t, r.Transports, r.ownRoundTripper(id), id, "/api")
@@ -138,12 +137,6 @@ func (r *rotating) good(t *testing.T, when string) {
 			t.Errorf("%s, %s: %v", when, way, err)
 		}
 	}
-}
-
-// jane is a user who is impersonated.
-func jane(t *testing.T) authn.Identity {
-	t.Helper()
-	return authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 }
 
 // request is one of a caller to what up leads to.
@@ -194,7 +187,7 @@ func TestRotatedFiles(t *testing.T) {
 	r := startRotating(t, old)
 	r.logInWith(t, r.first)
 	r.connect(t)
-	watches := []io.Reader{r.watch(t, r.known), r.watch(t, jane(t))}
+	watches := []io.Reader{r.watch(t, r.known), r.watch(t, authntest.Jane(t))}
 	r.good(t, "at the start")
 
 	r.logInWith(t, r.second)

@@ -83,7 +83,7 @@ func TestSentAsTheCaller(t *testing.T) {
 		connections int
 	}{
 		"by a token":       {authntest.Identify(identities, "Bearer of-a-caller"), [3]string{"Bearer of-a-caller"}, 3},
-		"by a certificate": {identities.OfUser(&user.DefaultInfo{Name: "jane", Groups: []string{"g"}}), [3]string{"Bearer of-listproxy", "jane", "g"}, 2},
+		"by a certificate": {authntest.Jane(t), [3]string{"Bearer of-listproxy", "jane", user.AllAuthenticated}, 2},
 	} {
 		connections := map[string]bool{}
 		for range 3 { // the first one shows that the caller is accepted

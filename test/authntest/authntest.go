@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"testing"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -31,6 +33,12 @@ func Identify(a *authn.Authenticator, authorization ...string) authn.Identity {
 		panic(refusal.Message)
 	}
 	return id
+}
+
+// Jane is a user who is impersonated.
+func Jane(t testing.TB) authn.Identity {
+	t.Helper()
+	return New(t).OfUser(&user.DefaultInfo{Name: "jane", Groups: []string{user.AllAuthenticated}})
 }
 
 // SendAs returns a func that sends requests through rt with the caller's own credentials.

@@ -1,6 +1,7 @@
 package proxytest
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -38,39 +39,39 @@ func newCA(t testing.TB, name string, by *CA) *CA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	expect.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
+	ca := &CA{Key: key}
 	if by == nil {
-		by = &CA{Cert: template, Key: key}
+		by = ca
 	}
-	return &CA{Cert: Sign(t, template, by.Cert, key, by.Key), Key: key}
+	ca.Cert = by.sign(t, key, pkix.Name{CommonName: name}, func(c *x509.Certificate) {
+		c.IsCA, c.BasicConstraintsValid, c.KeyUsage, c.ExtKeyUsage = true, true, x509.KeyUsageCertSign, nil
+	})
+	return ca
 }
 
-// Sign returns template as a certificate of key, signed by parent with by.
-func Sign(t testing.TB, template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) *x509.Certificate {
-	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
-	expect.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	expect.NoError(t, err)
-	return cert
-}
-
-// Issue returns a client certificate, changed by with.
+// Issue returns a client certificate, changed by with. Its key is the CA's.
 func (ca *CA) Issue(t testing.TB, subject pkix.Name, with func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()
+	return ca.sign(t, ca.Key, subject, with)
+}
+
+// sign returns a client certificate of key, changed by with. Without a certificate of its own, ca signs it as
+// that one.
+func (ca *CA) sign(t testing.TB, key *ecdsa.PrivateKey, subject pkix.Name, with func(*x509.Certificate)) *x509.Certificate {
+	t.Helper()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: subject,
+		SerialNumber: big.NewInt(1), Subject: subject,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	if with != nil {
 		with(template)
 	}
-	return Sign(t, template, ca.Cert, ca.Key, ca.Key)
+	der, err := x509.CreateCertificate(rand.Reader, template, cmp.Or(ca.Cert, template), key.Public(), ca.Key)
+	expect.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	expect.NoError(t, err)
+	return cert
 }
 
 // Options verify client certificates of this CA alone.

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"time"
 
@@ -55,30 +54,15 @@ func (a *Authority) Name() string { return a.cert.Subject.CommonName }
 // the common name, and groups from the organisations. What with changes before the certificate is
 // signed is as it wants: that it has expired, say. With may be nil.
 func (a *Authority) Issue(subject pkix.Name, with func(*x509.Certificate)) (cert, key []byte, err error) {
-	return a.sign(subject, func(c *x509.Certificate) {
-		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-		if with != nil {
-			with(c)
-		}
-	})
-}
-
-// serving issues a server certificate for names, and for this machine's loopback address.
-func (a *Authority) serving(names ...string) (cert, key []byte, err error) {
-	return a.sign(pkix.Name{CommonName: names[0]}, func(c *x509.Certificate) {
-		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-		c.DNSNames, c.IPAddresses = names, []net.IP{net.IPv4(127, 0, 0, 1)}
-	})
-}
-
-func (a *Authority) sign(subject pkix.Name, with func(*x509.Certificate)) (cert, key []byte, err error) {
 	private, err := newKey()
 	if err != nil {
 		return nil, nil, err
 	}
 	wanted := template(subject)
-	wanted.KeyUsage = x509.KeyUsageDigitalSignature
-	with(wanted)
+	wanted.KeyUsage, wanted.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	if with != nil {
+		with(wanted)
+	}
 	der, err := x509.CreateCertificate(rand.Reader, wanted, a.cert, private.Public(), a.key)
 	if err != nil {
 		return nil, nil, err
@@ -90,16 +74,19 @@ func (a *Authority) sign(subject pkix.Name, with func(*x509.Certificate)) (cert,
 	return certPEM(der), key, nil
 }
 
+// serving issues a server certificate for names, and for this machine's loopback address.
+func (a *Authority) serving(names ...string) (cert, key []byte, err error) {
+	return a.Issue(pkix.Name{CommonName: names[0]}, func(c *x509.Certificate) {
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		c.DNSNames, c.IPAddresses = names, []net.IP{net.IPv4(127, 0, 0, 1)}
+	})
+}
+
 func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
 func template(subject pkix.Name) *x509.Certificate {
-	serial := make([]byte, 15)
-	_, _ = rand.Read(serial) // never fails
 	now := time.Now()
-	return &x509.Certificate{
-		SerialNumber: new(big.Int).SetBytes(serial), Subject: subject,
-		NotBefore: now.Add(-certMargin), NotAfter: now.Add(certValidity),
-	}
+	return &x509.Certificate{Subject: subject, NotBefore: now.Add(-certMargin), NotAfter: now.Add(certValidity)}
 }
 
 func certPEM(der []byte) []byte {

@@ -152,8 +152,6 @@ func TestWrongConfig(t *testing.T) {
 		"a version":           {rule("version: v1"), []string{"resources[0].version is no longer there|leave it out"}},
 		"representations":     {rule("representations: [json]"), []string{"resources[0].representations is no longer there"}},
 		"bytes":               {head + "defaults: {maxBytes: 1Gi}\n", []string{"defaults.maxBytes is no longer there|--cache-bytes"}},
-		"the same for all":    {rule("sameForEveryone: true"), []string{"resources[0].sameForEveryone is no longer there|always forwarded"}},
-		"any for the newest":  {rule("newestAsAny: [{user: a}]"), []string{"resources[0].newestAsAny is no longer there|resourceVersion=0|consistentLists"}},
 		"an unknown one, too": {rule("version: v1, versions: []"), []string{"resources[0].version is", `unknown field "resources[0].versions"`}},
 	} {
 		t.Run(name, func(t *testing.T) {

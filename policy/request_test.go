@@ -83,19 +83,6 @@ var understood = map[string]string{
 		"Accept: application/json;stream=watch\r\n"),
 }
 
-// TestParseAccepts: it is understood as the API server understands it (checkParse).
-func TestParseAccepts(t *testing.T) {
-	for name, text := range understood {
-		t.Run(name, func(t *testing.T) {
-			r := read(t, text)
-			if _, why := parse(r); why != "" {
-				t.Fatalf("forwarded: %s", why)
-			}
-			checkParse(t, r)
-		})
-	}
-}
-
 // TestParseForwards: of several reasons, the first in the order of the package's documentation is reported.
 func TestParseForwards(t *testing.T) {
 	const (

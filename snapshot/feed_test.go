@@ -163,6 +163,7 @@ func TestFeed(t *testing.T) {
 		"an event without a revision":                  {upstream: &upstream{watch: first(strings.Replace(inEvent("MODIFIED", itemB), `"resourceVersion":"7"`, `"x":"7"`, 1))}, want: lost(reason.Contradiction)},
 		"a type of events that nobody knows":           {upstream: &upstream{watch: first(inEvent("MOVED", itemBAt(12)))}, want: lost(reason.Contradiction)},
 		"what is added and there":                      {upstream: &upstream{watch: first(inEvent("ADDED", itemBAt(12)))}, want: lost(reason.Contradiction)},
+		"what is modified and not there":               {upstream: &upstream{watch: first(inEvent("MODIFIED", itemC))}, want: lost(reason.Contradiction)},
 		"what is deleted and not there":                {upstream: &upstream{watch: first(inEvent("DELETED", itemC))}, want: lost(reason.Contradiction)},
 		"a change below the revision that was reached": {upstream: &upstream{watch: first(inEvent("MODIFIED", itemB))}, want: lost(reason.Contradiction)},
 		"a bookmark below the revision of the load":    {upstream: &upstream{watch: first(bookmark(8, ""))}, want: lost(reason.WentBack)},

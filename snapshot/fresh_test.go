@@ -39,12 +39,7 @@ func TestNewestOfAQuietResource(t *testing.T) {
 		"an error":                       {beside: inStream(http.StatusGone), want: reason.NotProven},
 		"a probe is refused":             {probe: denies("probe", http.StatusTooManyRequests), want: reason.NotProven},
 		"a probe fails":                  {probe: denies("probe", http.StatusInternalServerError), want: reason.NotProven},
-		"a probe is not answered": {probe: func(_ *http.Request, kind string) (hold time.Duration, _ *http.Response) {
-			if kind == "probe" {
-				hold = time.Hour
-			}
-			return hold, nil
-		}, want: reason.NotProven},
+		"a probe is not answered":        {probe: during(0, time.Minute, "probe", 1, time.Hour, 0), want: reason.NotProven},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			const wait = 1500 * time.Millisecond

@@ -1,8 +1,6 @@
 package snapshot
 
 import (
-	"context"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,6 +18,7 @@ import (
 // clients follow the collection. If that is not possible, the state is loaded again.
 func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 	first := strings.Replace(itemA, `"5"`, `"12"`, 1)
+	event := inEvent("ADDED", first)
 	has := func(items ...string) func(int, *http.Request) *http.Response {
 		return func(_ int, r *http.Request) *http.Response {
 			return answered(r, http.StatusOK, (&upstream{}).list(12, "", items...))
@@ -47,14 +46,11 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 		"it has other bytes": {has(itemA), reason.Form},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			told, tell := io.Pipe()
-			defer func() { _ = tell.Close() }()
 			asked := 0
 			c := watched(t, &upstream{revision: 9, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				switch q := r.URL.Query(); {
 				case kind == "load" && !q.Has("fieldSelector"):
-					context.AfterFunc(r.Context(), func() { _ = told.Close() })
-					return 0, inJSON(r, http.StatusOK, io.NopCloser(io.MultiReader(strings.NewReader(bookmark(9, endsInitial)), told)))
+					return 0, (&upstream{}).lasting(r, bookmark(9, endsInitial), event, 3500*time.Millisecond)
 				case q.Get("resourceVersion") == "12" && q.Has("fieldSelector"):
 					asked++
 					return 0, tt.exactly(asked, r)
@@ -63,22 +59,14 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 				}
 				return 0, answered(r, http.StatusOK, (&upstream{}).list(9, ""))
 			}}, 3*time.Second)
-			snap, why := c.Latest(t.Context(), 0)
-			if why != reason.None {
-				t.Fatal(why)
-			}
-			cursor := snap.Watch(index.Query{}, watch.Options{After: 9, Timeout: time.Hour, Defined: func() bool { return true }})
-			event := inEvent("ADDED", first)
-			if _, err := io.WriteString(tell, event); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(2 * time.Second)
+			cursor := follow(t, c)
+			defer cursor.Close(watch.EndGone)
+			time.Sleep(3 * time.Second)
 			synctest.Wait()
 			if tt.lost != "" {
 				if s := c.life.counts.stats(); s.Losses[tt.lost] != 1 {
 					t.Errorf("got %+v", s)
 				}
-				cursor.Close(watch.EndGone)
 				return
 			}
 			var b watch.Batch
@@ -90,7 +78,6 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 			if diff := cmp.Diff(event, got.String()); diff != "" || end != "" {
 				t.Errorf("it ended: %q (-want +got):\n%s", end, diff)
 			}
-			cursor.Close(watch.EndGone)
 			for rev, n := range map[uint64]int{9: 0, 12: 1} { // the past is known, too
 				state, why := c.Exact(t.Context(), rev)
 				if page := state.Page(index.Query{}, nil); why != reason.None || len(page.Objects) != n {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,8 +68,6 @@ var stepKinds = []stepKind{
 		l.drop(reason.Warming)
 		return nil
 	}},
-	{"tell twice", 1, func(l *life, s step) error { return l.contradict(s, true) }},
-	{"tell nonsense", 1, func(l *life, s step) error { return l.contradict(s, false) }},
 	{"take memory", 3, func(l *life, _ step) error { // as the janitor does
 		l.c.shorten()
 		l.cut = l.told.To
@@ -82,8 +79,6 @@ var stepKinds = []stepKind{
 		}
 		return nil
 	}},
-	{"write anew", 2, (*life).writeAnew},
-	{"restore", 2, (*life).restore},
 }
 
 // life is a collection and what must be true of it.
@@ -151,29 +146,6 @@ func (l *life) pass(s step) error {
 	return nil
 }
 
-// writeAnew has the upstream write its objects in other bytes.
-func (l *life) writeAnew(step) error {
-	l.other = true
-	l.past = slices.Clone(l.past)
-	for i, h := range l.past {
-		if h.object != nil {
-			o := *h.object
-			o.Bytes = append([]byte("anew "), o.Bytes...)
-			l.past[i].object = &o
-		}
-	}
-	return nil
-}
-
-// restore makes the upstream's storage what it was before.
-func (l *life) restore(s step) error {
-	l.other = true
-	l.heads = nil
-	l.move(max(modelStart, l.head-min(l.head-modelStart, uint64(s.a%16))))
-	l.past = slices.DeleteFunc(slices.Clone(l.past), func(h happening) bool { return h.revision > l.head })
-	return nil
-}
-
 // happen changes an object upstream.
 func (l *life) happen(s step) change {
 	l.move(l.head + 1)
@@ -188,7 +160,7 @@ func (l *life) happen(s step) change {
 	if ch.kind != wire.Deleted {
 		ch.object = modelObject(key, l.head, s.b)
 	}
-	l.past = append(slices.Clip(l.past), happening{l.head, key, ch.object})
+	l.past = append(l.past, happening{l.head, key, ch.object})
 	return ch
 }
 
@@ -251,7 +223,7 @@ func (l *life) tellNow(ch change) error {
 }
 
 // streams says whether a stream tells what happens.
-func (l *life) streams() bool { return l.known && !l.broken && !l.other }
+func (l *life) streams() bool { return l.known && !l.broken }
 
 // drop forgets all that was told.
 func (l *life) drop(why reason.Reason) {
@@ -259,10 +231,9 @@ func (l *life) drop(why reason.Reason) {
 	l.forget()
 }
 
-// load begins with the upstream's state, of when it was asked for, in place of what was known. A
-// revision that went back is noticed.
+// load begins with the upstream's state, of when it was asked for, in place of what was known.
 func (l *life) load(s step) error {
-	if back, err := l.observe(); back || err != nil {
+	if err := l.c.observe(l.head, l.c.floor()); err != nil {
 		return err
 	}
 	state, size := index.NewTree(false), int64(0)
@@ -283,62 +254,12 @@ func (l *life) load(s step) error {
 	return nil
 }
 
-// observe reads the upstream's revision, and drops everything if it went back.
-func (l *life) observe() (back bool, _ error) {
-	err := l.c.observe(l.head, l.c.floor())
-	_, back = errors.AsType[anotherPastError](err)
-	switch {
-	case back != (l.head < l.highest):
-		return back, fmt.Errorf("revision %d, after %d was seen, is of another past: %v", l.head, l.highest, back)
-	case back:
-		l.drop(reason.Warming)
-		return true, nil
-	}
-	l.highest = l.head
-	return false, err
-}
-
-// contradict tells what must not come. The collection refuses it, shows nothing of it, and is
-// dropped as its feed would do.
-func (l *life) contradict(s step, twice bool) error {
+// probe is a read of the upstream's revision, which may take its time.
+func (l *life) probe(s step) error {
 	if !l.streams() {
 		return nil
 	}
-	key := int(s.a) % len(modelKeys)
-	there := l.past.replay(l.told.To)[key] != nil
-	ch := change{kind: wire.Added, key: modelKeys[key], revision: l.head + 1, object: modelObject(key, l.head+1, s.b)}
-	switch {
-	case twice:
-		ch.revision = l.told.To - uint64(s.b%4)
-		if there {
-			ch.kind = wire.Modified
-		}
-	case there:
-	case s.b%2 == 0:
-		ch.kind = wire.Modified
-	default:
-		ch.kind, ch.object = wire.Deleted, nil
-	}
-	var contradiction wire.InconsistencyError
-	switch err := l.c.apply(ch); {
-	case err == nil:
-		return fmt.Errorf("%+v is no contradiction", ch)
-	case !errors.As(err, &contradiction):
-		return err
-	}
-	if err := l.check([]uint64{l.told.To, l.told.To + 1, l.head + 1}); err != nil {
-		return fmt.Errorf("after a contradiction: %w", err)
-	}
-	l.drop(reason.Warming)
-	return nil
-}
-
-// probe is a read of the upstream's revision, which may take its time.
-func (l *life) probe(s step) error {
-	if !l.known || l.broken {
-		return nil
-	}
-	if back, err := l.observe(); back || err != nil || l.other {
+	if err := l.c.observe(l.head, l.c.floor()); err != nil {
 		return err
 	}
 	asked := time.Now()
@@ -376,8 +297,7 @@ func randomSteps(seed uint64) []step {
 	return steps
 }
 
-// TestHistories lives through random histories (changes, bookmarks, gaps, duplicates,
-// contradictions, other pasts, other bytes, loads, time, memory) and asks at each step for states
+// TestHistories lives through random histories (changes, bookmarks, gaps, loads, time, memory) and asks at each step for states
 // at revisions. -snapshot.histories says through how many.
 func TestHistories(t *testing.T) {
 	workers := runtime.GOMAXPROCS(0)

@@ -48,12 +48,6 @@ func (p past) replay(rev uint64) (state [16]*index.Object) {
 	return state
 }
 
-// told is what the feed has told, and the past that was true then.
-type told struct {
-	Interval
-	past past
-}
-
 // advance is a moment at which the collection was told of a revision.
 type advance struct {
 	revision uint64
@@ -69,22 +63,17 @@ type model struct {
 
 	// known: there is a state. told is what the feed has told of it.
 	known    bool
-	told     told
+	told     Interval
 	advances []advance
 	// heard is when the last probe was asked, or the state, whose revision was told; goals are all
 	// that were asked since the state was.
 	heard time.Time
 	goals []mark
-	// heads are the upstream's newest revisions since its storage was restored, and from when on.
+	// heads are the upstream's newest revisions, and from when on.
 	heads []mark
 	// untold are changes that the stream has not told yet, because it is slow, or broken.
 	slow, broken bool
 	untold       []change
-	// other: the upstream has another past than what was told, or writes its objects in other bytes. The
-	// feed has not noticed yet, and its stream tells nothing more.
-	other bool
-	// highest is the highest revision seen since all was dropped.
-	highest uint64
 	// cut is the revision before which the byte bound may have taken all, trimmed when history was
 	// last cut by time.
 	cut     uint64
@@ -93,12 +82,12 @@ type model struct {
 
 // forget is what doubt does.
 func (m *model) forget() {
-	m.known, m.told, m.advances, m.cut, m.highest = false, told{}, nil, 0, 0
+	m.known, m.told, m.advances, m.cut = false, Interval{}, nil, 0
 	m.anew()
 }
 
 // anew is a stream that begins with a state.
-func (m *model) anew() { m.slow, m.broken, m.untold, m.other = false, false, nil, false }
+func (m *model) anew() { m.slow, m.broken, m.untold = false, false, nil }
 
 // move says where the upstream is now.
 func (m *model) move(head uint64) {
@@ -119,17 +108,16 @@ func (m *model) had(ago time.Duration) (rev uint64) {
 // open is a complete state at head.
 func (m *model) open(asked time.Time) {
 	m.anew()
-	m.known, m.told = true, told{Interval{m.head, m.head}, m.past}
+	m.known, m.told = true, Interval{m.head, m.head}
 	m.heard, m.goals = asked, nil
-	m.highest, m.cut = max(m.highest, m.head), 0
+	m.cut = 0
 	m.advances = []advance{{m.head, time.Now(), true}}
 }
 
 // reach is an event or a bookmark at rev.
 func (m *model) reach(rev uint64) {
 	now := time.Now()
-	m.highest = max(m.highest, rev)
-	m.told.To, m.told.past = rev, m.past
+	m.told.To = rev
 	n := len(m.advances)
 	m.advances = append(m.advances, advance{rev, now, n == 0 || m.advances[n-1].at.Before(now)})
 	for _, g := range m.goals {
@@ -167,12 +155,12 @@ func (l *life) check(revs []uint64) error {
 	switch {
 	case fresh != (absence == reason.None):
 		return fmt.Errorf("the newest state: %q; known is %v, heard %v ago", absence, l.known, time.Since(l.heard))
-	case fresh && !l.other && s.Revision < l.had(modelStaleness):
+	case fresh && s.Revision < l.had(modelStaleness):
 		return fmt.Errorf("the newest state is at %d, the upstream was at %d before the bound", s.Revision, l.had(modelStaleness))
 	case fresh && s.Revision != l.told.To:
 		return fmt.Errorf("the newest state is at %d, told was %d", s.Revision, l.told.To)
 	case fresh:
-		if err := l.same(s, l.told.past.replay(l.told.To)); err != nil {
+		if err := l.same(s, l.past.replay(l.told.To)); err != nil {
 			return fmt.Errorf("the newest state: %w", err)
 		}
 		for since, want := range map[uint64]bool{0: true, l.told.To - 1: !l.broken, l.told.To: !l.broken, l.told.To + 1: false} {
@@ -200,7 +188,7 @@ func (l *life) checkKept(v *View, state bool) error {
 	live, last := v.span(), l.told
 	kept, latest := live.Kept(), last.From
 	var want, got []uint64
-	for _, h := range last.past {
+	for _, h := range l.past {
 		if h.revision <= live.From {
 			latest = max(latest, h.revision)
 		}
@@ -238,7 +226,7 @@ func (l *life) checkExact(v *View, rev uint64) error {
 		if s.Revision != rev {
 			return fmt.Errorf("revision %d is answered as %d", rev, s.Revision)
 		}
-		if err := l.same(s, l.told.past.replay(rev)); err != nil {
+		if err := l.same(s, l.past.replay(rev)); err != nil {
 			return fmt.Errorf("at revision %d: %w", rev, err)
 		}
 	case known && must:
@@ -253,12 +241,12 @@ func (l *life) checkExact(v *View, rev uint64) error {
 // since.
 func (l *life) size(v *View) int64 {
 	size := int64(0)
-	for _, o := range l.told.past.replay(v.From) {
+	for _, o := range l.past.replay(v.From) {
 		if o != nil {
 			size += o.Size()
 		}
 	}
-	for _, h := range l.told.past {
+	for _, h := range l.past {
 		if v.From < h.revision && h.revision <= v.To {
 			size += versionOverhead
 			if h.object != nil {

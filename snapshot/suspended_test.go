@@ -18,11 +18,9 @@ func TestSuspended(t *testing.T) {
 		sent time.Time
 		want reason.Reason
 	}{
-		"just now": {now.Add(-time.Second), reason.None},
-		"before the machine was suspended for an hour":     {onWallClock(now.Add(-time.Second), -time.Hour), reason.Stale},
-		"long ago, before the clock was set back an hour":  {onWallClock(now.Add(-time.Minute), time.Hour), reason.Stale},
-		"just now, before the clock was set back an hour":  {onWallClock(now.Add(-time.Second), time.Hour), reason.None},
-		"long ago, before the clock was set on by an hour": {onWallClock(now.Add(-time.Minute), -time.Hour), reason.Stale},
+		"before the machine was suspended for an hour":    {onWallClock(now.Add(-time.Second), -time.Hour), reason.Stale},
+		"long ago, before the clock was set back an hour": {onWallClock(now.Add(-time.Minute), time.Hour), reason.Stale},
+		"just now, before the clock was set back an hour": {onWallClock(now.Add(-time.Second), time.Hour), reason.None},
 	} {
 		v := &View{absence: reason.None, heard: freshness.Probe{Sent: tt.sent}}
 		if _, got := v.latest(now, bound, 0); got != tt.want {

@@ -179,11 +179,10 @@ func TestComparePagesOfShards(t *testing.T) {
 func TestVerifiedAfterADefinitionChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChecked(t, 1200, never)
-		change := c.definitionChanged()
-		c.collections.Invalidate(change)
-		time.Sleep(change.Until.after / 2)
-		c.collections.Invalidate(change)
-		time.Sleep(change.Until.after)
+		c.collections.Invalidate(definitionChanged)
+		time.Sleep(definitionChanged.Until.after / 2)
+		c.collections.Invalidate(definitionChanged)
+		time.Sleep(definitionChanged.Until.after)
 		again := c.use(t)
 		synctest.Wait()
 		corrupt(again, aByte)

@@ -118,36 +118,28 @@ func TestWatchesOverALoad(t *testing.T) {
 // longestEndOfAll is more than those take to end whose state was lost, and who are told what is left.
 const longestEndOfAll = 25 * time.Second
 
-// TestBookmarksAreLearnedAfterTheLoad: how bookmarks are written is known soon after the load, long
-// before the stream has one, so that a watch that ends then is told a last one. It is not learned from
-// one that says that initial events end.
-func TestBookmarksAreLearnedAfterTheLoad(t *testing.T) {
-	for annotations, known := range map[string]bool{
-		"":          true,
-		endsInitial: false,
+// TestFormsAreLearned: how bookmarks are written is known soon after the load, long before the stream has one, so
+// that a watch that ends then is told a last one. It is not learned from one that says that initial events end.
+// What the upstream writes in a way that listproxy does not know is in lists, but told to nobody.
+func TestFormsAreLearned(t *testing.T) {
+	const asEver = `{"type":"MODIFIED",`
+	for name, tt := range map[string]struct {
+		annotations, event string
+		known              bool
+	}{
+		"as ever":                             {"", asEver, true},
+		"a bookmark that ends initial events": {endsInitial, asEver, false},
+		"an event with a space":               {"", `{"type": "MODIFIED",`, false},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			c := watched(t, &upstream{revision: 9, beside: new(bookmark(9, annotations))}, 3*time.Second)
-			if v := c.view.Load(); (v.hub != nil && v.hub.Form().Plain != nil) != known {
-				t.Errorf("a bookmark with %q: it is known: %t", annotations, !known)
-			}
-		})
-	}
-}
-
-// TestEventsOfAnotherForm: what the upstream writes in a way that listproxy does not know is in lists,
-// but told to nobody.
-func TestEventsOfAnotherForm(t *testing.T) {
-	for form, known := range map[string]bool{`{"type":"MODIFIED",`: true, `{"type": "MODIFIED",`: false} {
-		synctest.Test(t, func(t *testing.T) {
-			told := strings.Replace(inEvent("MODIFIED", itemBAt(13)), `{"type":"MODIFIED",`, form, 1) // after a second
-			c := watched(t, &upstream{revision: 12, tells: told}, 1500*time.Millisecond)
+		inBubble(t, name, func(t *testing.T) {
+			told := strings.Replace(inEvent("MODIFIED", itemBAt(13)), asEver, tt.event, 1)
+			c := watched(t, &upstream{revision: 12, beside: new(bookmark(12, tt.annotations)), tells: told, pauses: 2500 * time.Millisecond}, 3*time.Second)
 			snap, why := c.Latest(t.Context(), 13)
 			if why != reason.None {
-				t.Fatalf("%s: %s", form, why)
+				t.Fatal(why)
 			}
-			if (snap.WatchForm() != nil) != known {
-				t.Errorf("after %s it can be followed: %t", form, !known)
+			if form := snap.WatchForm(); (form != nil && form.Plain != nil) != tt.known {
+				t.Errorf("it is followed in the form %+v", form)
 			}
 		})
 	}
@@ -158,8 +150,8 @@ func TestEventsOfAnotherForm(t *testing.T) {
 // reason.
 func TestWatchesOutliveProbes(t *testing.T) {
 	const bound = 90 * time.Second // of fed
-	refused := denies("probe", http.StatusTooManyRequests)
-	unanswered := func(*http.Request, string) (time.Duration, *http.Response) { return time.Hour, nil }
+	refused := func() meddling { return during(time.Second, time.Hour, "probe", 1, 0, http.StatusTooManyRequests) }
+	unanswered := func() meddling { return during(time.Second, time.Hour, "probe", 1, time.Hour, 0) }
 	for name, tt := range map[string]struct {
 		probes meddling // nil: they are answered
 		tells  string
@@ -168,19 +160,13 @@ func TestWatchesOutliveProbes(t *testing.T) {
 	}{
 		"all is well":                              {tells: bookmark(9, "")},
 		"nothing is written anywhere":              {},
-		"probes are refused, bookmarks come":       {probes: refused, tells: bookmark(9, ""), stale: true},
-		"probes are not answered, bookmarks come":  {probes: unanswered, tells: bookmark(9, ""), stale: true},
-		"probes are refused, the stream is silent": {probes: refused, ends: true, stale: true},
-		"the API server stands still":              {probes: unanswered, ends: true, stale: true},
+		"probes are refused, bookmarks come":       {probes: refused(), tells: bookmark(9, ""), stale: true},
+		"probes are not answered, bookmarks come":  {probes: unanswered(), tells: bookmark(9, ""), stale: true},
+		"probes are refused, the stream is silent": {probes: refused(), ends: true, stale: true},
+		"the API server stands still":              {probes: unanswered(), ends: true, stale: true},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			loaded := time.Now().Add(time.Second)
-			u := &upstream{revision: 9, tells: tt.tells, pauses: time.Minute, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
-				if kind == "probe" && time.Now().After(loaded) && tt.probes != nil {
-					return tt.probes(r, kind)
-				}
-				return 0, nil
-			}}
+			u := &upstream{revision: 9, tells: tt.tells, pauses: time.Minute, meddle: tt.probes}
 			c := watched(t, u, 2*time.Second)
 			cursor := follow(t, c)
 			defer cursor.Close(watch.EndGone)

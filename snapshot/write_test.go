@@ -115,17 +115,6 @@ func (c *Collection) whyRetired() reason.Reason {
 // TestDoubt: what was taken from a collection, and is still to be written, must be what it would
 // give now.
 func TestDoubt(t *testing.T) {
-	at := func(c *Collection, exact bool) Snapshot {
-		t.Helper()
-		s, absence := c.Latest(t.Context(), 0)
-		if exact {
-			s, absence = c.Exact(t.Context(), 10)
-		}
-		if absence != reason.None {
-			t.Fatalf("no state: %q", absence)
-		}
-		return s
-	}
 	newer := change{kind: wire.Modified, key: "ns/a", revision: 11, object: &index.Object{Key: "ns/a", Revision: 11}}
 	for name, tt := range map[string]struct {
 		then          func(*Collection)
@@ -153,7 +142,8 @@ func TestDoubt(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-			latest, exact := at(c, false), at(c, true)
+			latest, _ := c.Latest(t.Context(), 0)
+			exact, _ := c.Exact(t.Context(), 10)
 			tt.then(c)
 			if got := c.Validity().WhyNot(latest, time.Now()); got != tt.latest {
 				t.Errorf("the newest state: %q, want %q", got, tt.latest)

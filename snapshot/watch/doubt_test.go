@@ -85,30 +85,29 @@ func TestLostWhileAsked(t *testing.T) {
 
 // TestNothingPinned: what is no longer in the span is in memory no more, though a client was told
 // of it that goes on.
-func TestNothingPinned(t *testing.T) { inBubble(t, testNothingPinned) }
-
-func testNothingPinned(t *testing.T, c *cluster) {
-	t.Helper()
-	w := c.watch(index.Query{}, Options{After: c.span.To})
-	pinned := func() weak.Pointer[index.Object] {
-		o := c.object("n1", "x", "1", "", 11)
-		c.state.Set(o)
-		c.change(11, index.Change{After: o})
-		c.add("n2")
-		return weak.Make(o)
-	}()
-	synctest.Wait()
-	if !w.take(t.Context()) || len(w.events) != 2 {
-		t.Fatalf("told %q", w.events)
-	}
-	c.state, c.log = index.NewTree(true), nil
-	c.span = Span{From: 12, To: 12}
-	c.hub.Publish(c.span)
-	synctest.Wait()
-	runtime.GC()
-	if pinned.Value() != nil {
-		t.Error("the object is in memory")
-	}
+func TestNothingPinned(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		w := c.watch(index.Query{}, Options{After: c.span.To})
+		pinned := func() weak.Pointer[index.Object] {
+			o := c.object("n1", "x", "1", "", 11)
+			c.state.Set(o)
+			c.change(11, index.Change{After: o})
+			c.add("n2")
+			return weak.Make(o)
+		}()
+		synctest.Wait()
+		if !w.take(t.Context()) || len(w.events) != 2 {
+			t.Fatalf("told %q", w.events)
+		}
+		c.state, c.log = index.NewTree(true), nil
+		c.span = Span{From: 12, To: 12}
+		c.hub.Publish(c.span)
+		synctest.Wait()
+		runtime.GC()
+		if pinned.Value() != nil {
+			t.Error("the object is in memory")
+		}
+	})
 }
 
 // TestClearedWhileItLooks: a client that finds that it may not be told a change yet is woken when it may be

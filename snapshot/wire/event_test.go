@@ -135,26 +135,6 @@ func TestRefusedEvents(t *testing.T) {
 	}
 }
 
-// TestOtherFraming: an event that is well-formed, and not written as we would.
-func TestOtherFraming(t *testing.T) {
-	for _, line := range []string{
-		`{"type": "ADDED","object":{"metadata":{"resourceVersion":"1"}}}`,
-		`{"object":{"metadata":{"resourceVersion":"1"}},"type":"ADDED"}`,
-		`{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}} }`,
-		` {"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}}`,
-	} {
-		if event(t, jsonEncoding{}, []byte(line+"\n")).Framed {
-			t.Errorf("%s is taken for what kube-apiserver writes", line)
-		}
-	}
-	record := records()["protobuf"].record
-	longer := append(bytes.Clone(record), appendWireString(nil, 2, "")...)
-	longer[3] += 2
-	if ev, err := (protobufEncoding{}).Event(longer[lengthPrefix:]); err == nil && ev.Framed {
-		t.Error("a field more is taken for what kube-apiserver writes")
-	}
-}
-
 // TestBookmark: learned from one that came, and written at other revisions.
 func TestBookmark(t *testing.T) {
 	form := ItemForm{APIVersion: "v1", Kind: "Pod"}

@@ -96,7 +96,7 @@ func sameList(t *testing.T, e Encoding, got List, want *metav1.PartialObjectMeta
 }
 
 // FuzzJSONStream: the events of a watch are those that client-go would read from it, as long as
-// all goes well.
+// all goes well; and those that an API server frames in other bytes are told apart.
 func FuzzJSONStream(f *testing.F) {
 	const event = `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"1"}}}` + "\n"
 	for _, stream := range []string{
@@ -104,6 +104,8 @@ func FuzzJSONStream(f *testing.F) {
 		event + "\n" + event, strings.Replace(event, `"a"`, `"`+strings.Repeat("a", 9<<10)+`"`, 1), // longer than what is read at once
 		`{"type":"ERROR","object":{"kind":"Status","code":410}}` + "\n", "{}{}\n",
 		`{"type":"ADDED","object":{"metadata":{}}}` + "\n", `{"type":"ADDED"}` + "\n", `{"object":{}}` + "\n", "null\n", `{"type":"X","object":{}}` + "\n",
+		` {"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}}}` + "\n", `{"type": "ADDED","object":{"metadata":{"resourceVersion":"1"}}}` + "\n",
+		`{"type":"ADDED","object":{"metadata":{"resourceVersion":"1"}} }` + "\n", `{"object":{"metadata":{"resourceVersion":"1"}},"type":"ADDED"}` + "\n",
 	} {
 		f.Add([]byte(stream))
 	}
@@ -134,6 +136,9 @@ func FuzzJSONStream(f *testing.F) {
 			}
 			if got.Kind != want.Type || !bytes.Equal(got.Object, want.Object.Raw) || got.Meta.Revision == 0 {
 				t.Errorf("%s %s, client-go reads %s %s", got.Kind, got.Object, want.Type, want.Object.Raw)
+			}
+			if again := `{"type":"` + got.Kind + `","object":` + string(got.Object) + "}\n"; got.Framed != (again == string(record)) {
+				t.Errorf("%q is framed as ever: %t", record, got.Framed)
 			}
 		}
 	})

@@ -90,7 +90,7 @@ func FuzzProtobufList(f *testing.F) {
 	})
 }
 
-// checkProtobufEvent: what is taken for an event is one, to the last byte.
+// checkProtobufEvent: what is taken for an event is one, to the last byte, and framed if apimachinery writes these.
 func checkProtobufEvent(t *testing.T, record []byte) {
 	t.Helper()
 	ev, err := protobufEncoding{}.Event(record)
@@ -100,6 +100,13 @@ func checkProtobufEvent(t *testing.T, record []byte) {
 	var want metav1.WatchEvent
 	if err := want.Unmarshal(record); err != nil || want.Type != ev.Kind || !bytes.Equal(want.Object.Raw, ev.Object) || ev.Meta.Revision == 0 {
 		t.Errorf("%q at %d, apimachinery reads %q, %v", ev.Kind, ev.Meta.Revision, want.Type, err)
+	}
+	var envelope runtime.Unknown
+	expect.NoError(t, envelope.Unmarshal(ev.Object[len(protobufMagic):]))
+	object, err := envelope.Marshal()
+	expect.NoError(t, err)
+	if again := eventOf(t, ev.Kind, append([]byte(protobufMagic), object...)); ev.Framed != bytes.Equal(again, record) {
+		t.Errorf("%q is framed as ever: %t", record, ev.Framed)
 	}
 }
 
@@ -120,6 +127,8 @@ func FuzzProtobufStream(f *testing.F) {
 	for _, kind := range []string{"ADDED", "BOOKMARK", "ERROR", ""} {
 		f.Add(eventOf(f, kind, object))
 	}
+	f.Add(append(bytes.Clone(record), 0x0a, 0)) // a field more
+	f.Add(append(bytes.Clone(record), 0x12, 0))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		checkProtobufEvent(t, stream) // most mutations of a whole stream are cut
 		theirs := framer.NewLengthDelimitedFrameReader(io.NopCloser(bytes.NewReader(stream)))

@@ -110,12 +110,9 @@ func TestParseForwards(t *testing.T) {
 			get("/api/v1/pods?labelSelector=!!", html),
 			get("/api/v1/pods", "Impersonate-User: bob\r\n"),
 			get("/api/v1/pods"),
-			get("/api/v1/pods", "Authorization: Bearer  x\r\n"),
+			get("/api/v1/pods", "Authorization: Bearer b c\r\n"), // FuzzAuthorization has more
 			get("/api/v1/pods", alice, alice),
 			get("/api/v1/pods", "Authorization:\r\n", "authorization: Bearer b\r\n"),
-			get("/api/v1/pods", "Authorization: Bearer b c\r\n"),
-			get("/api/v1/pods", "Authorization: Bearer b\tc\r\n"),
-			get("/api/v1/pods", "Authorization: Bearer b\u00a0\r\n"),
 		},
 	}
 	for _, method := range []string{"HEAD", "POST", "DELETE", "OPTIONS", "get"} {
@@ -150,13 +147,8 @@ func TestParseForwards(t *testing.T) {
 			"/api/v1/pods?watch=0&watch=1", "/api/v1/pods?sendInitialEvents=true", "/api/v1/pods?shardSelector=x",
 			"/api/v1/pods?dryRun=All", "/api/v1/pods?includeObject=None", "/api/v1/pods?pretty=1&pretty=1", "/api/v1/pods?pr%65tty=1",
 			"/api/v1/pods?pr%65tty=1&labelSelector=pr%65tty", "/api/v1/pods?labelSelector=a%3D%3D%3Db", "/api/v1/pods?labelSelector=%20",
-			"/api/v1/pods?fieldSelector=!!", "/api/v1/pods?fieldSelector=metadata.name%3D",
-			"/api/v1/pods?fieldSelector=metadata.name%3Da/b",
-			"/api/v1/pods?watch=true&continue=x", "/api/v1/pods?watch=true&timeoutSeconds=", "/api/v1/pods?watch=true&timeoutSeconds=-1",
-			"/api/v1/pods?watch=true&timeoutSeconds=86401", "/api/v1/pods?watch=true&timeoutSeconds=99999999999999",
-			"/api/v1/pods?watch=true&allowWatchBookmarks=yes", "/api/v1/pods?watch=true&sendInitialEvents=no",
-			"/api/v1/pods?watch=true&sendInitialEvents=", "/api/v1/pods?watch=true&limit=x", "/api/v1/pods?watch=true&timeout=abc",
-			"/api/v1/pods?watch=true&timeoutSeconds=5&timeoutSeconds=5",
+			"/api/v1/pods?watch=true&continue=x", "/api/v1/pods?watch=true&timeoutSeconds=86401", "/api/v1/pods?watch=true&limit=x",
+			"/api/v1/pods?watch=true&sendInitialEvents=no", "/api/v1/pods?watch=true&sendInitialEvents=",
 		},
 	} {
 		for _, target := range targets {

@@ -17,20 +17,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
-
-// refusing is an upstream that refuses everything.
-func refusing() *upstream {
-	return &upstream{meddle: func(r *http.Request, _ string) (time.Duration, *http.Response) {
-		return 0, busy(r, http.StatusServiceUnavailable, "1")
-	}}
-}
 
 // TestStartsAreBounded: someone who asks for everything does not make the upstream read
 // everything at once. What the policy wants is not held back.
 func TestStartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := collectionsOf(t, refusing())
+		c := collectionsOf(t, &upstream{meddle: during(0, time.Hour, "", 1, 0, http.StatusServiceUnavailable)})
 		started := func(n int) int {
 			ok := 0
 			for i := range n {
@@ -182,9 +176,12 @@ func TestWhereMemoryIsShort(t *testing.T) {
 		"a change, and all are idle":    {idle: rested, used: rested, full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "used"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			all := collectionsOf(t, byName{
+			byName := map[string]*upstream{
 				"used": {revision: 9, tells: inEvent("ADDED", itemC), pauses: change}, "idle": {revision: 9}, "kept": {revision: 9},
-			}, func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
+			}
+			all := collectionsOf(t, proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+				return byName[path.Base(r.URL.Path)].RoundTrip(r)
+			}), func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
 			found := map[string]*Collection{}
 			found["idle"], _ = all.Use(resourceNamed("idle"))
 			found["used"], _ = all.Use(resourceNamed("used"))
@@ -207,14 +204,6 @@ func TestWhereMemoryIsShort(t *testing.T) {
 			}
 		})
 	}
-}
-
-// byName are upstreams of one resource each.
-type byName map[string]*upstream
-
-// RoundTrip implements http.RoundTripper.
-func (u byName) RoundTrip(r *http.Request) (*http.Response, error) {
-	return u[path.Base(r.URL.Path)].RoundTrip(r)
 }
 
 // TestCollectionThatIsOverOpensNothing: its feed may not know yet.

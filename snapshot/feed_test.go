@@ -329,16 +329,15 @@ func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
 // TestFeedsAreWoken: who names a revision while no stream is read gets it from the upstream, and wakes the
 // feed. So does a 410 to somebody's watch.
 func TestFeedsAreWoken(t *testing.T) {
-	for name, wake := range map[string]func(*testing.T, *Collection){
-		"somebody names the newest state": func(t *testing.T, c *Collection) {
-			t.Helper()
+	for name, wake := range map[string]func(*Collection){
+		"somebody names the newest state": func(c *Collection) {
 			for rev, want := range map[uint64]reason.Reason{0: reason.None, 8: reason.NotProven} {
 				if _, why := c.Latest(t.Context(), rev); why != want {
 					t.Errorf("not older than %d: %q, want %q", rev, why, want)
 				}
 			}
 		},
-		"a watch is too old": func(_ *testing.T, c *Collection) { c.requestProbe() },
+		"a watch is too old": (*Collection).requestProbe,
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			const down = 50 * time.Second
@@ -359,7 +358,7 @@ func TestFeedsAreWoken(t *testing.T) {
 				},
 			}
 			c := fed(t, u, down)
-			wake(t, c)
+			wake(c)
 			time.Sleep(aMoment)
 			synctest.Wait()
 			if !c.view.Load().streams {

@@ -3,10 +3,10 @@ package snapshot
 import (
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/freshness"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestSuspended: a state is as old as either clock says. The monotonic one stands still while the machine
@@ -18,20 +18,13 @@ func TestSuspended(t *testing.T) {
 		sent time.Time
 		want reason.Reason
 	}{
-		"before the machine was suspended for an hour":    {onWallClock(now.Add(-time.Second), -time.Hour), reason.Stale},
-		"long ago, before the clock was set back an hour": {onWallClock(now.Add(-time.Minute), time.Hour), reason.Stale},
-		"just now, before the clock was set back an hour": {onWallClock(now.Add(-time.Second), time.Hour), reason.None},
+		"before the machine was suspended for an hour":    {proxytest.EarlierByTheWallClock(now.Add(-time.Second), time.Hour), reason.Stale},
+		"long ago, before the clock was set back an hour": {proxytest.EarlierByTheWallClock(now.Add(-time.Minute), -time.Hour), reason.Stale},
+		"just now, before the clock was set back an hour": {proxytest.EarlierByTheWallClock(now.Add(-time.Second), -time.Hour), reason.None},
 	} {
 		v := &View{absence: reason.None, heard: freshness.Probe{Sent: tt.sent}}
 		if _, got := v.latest(now, bound, 0); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
-}
-
-// onWallClock moves a reading of both clocks on one of them only. Nothing in package time does: it holds
-// the seconds of the wall clock above 30 bits of nanoseconds, beside the monotonic reading.
-func onWallClock(at time.Time, by time.Duration) time.Time {
-	*(*uint64)(unsafe.Pointer(&at)) += uint64(by/time.Second) << 30 // #nosec G103 G115 -- the first field
-	return at
 }

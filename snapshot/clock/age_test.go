@@ -3,6 +3,8 @@ package clock
 import (
 	"testing"
 	"time"
+
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 func TestAge(t *testing.T) {
@@ -14,8 +16,8 @@ func TestAge(t *testing.T) {
 		"by both clocks":      {at, at.Add(time.Minute), time.Minute},
 		"by the wall clock":   {at.Round(0), at.Round(0).Add(time.Hour), time.Hour},
 		"one without another": {at, at.Round(0).Add(time.Hour), time.Hour},
-		"suspended":           {earlierByTheWallClock(at, time.Hour), at.Add(time.Minute), time.Hour + time.Minute},
-		"set back":            {earlierByTheWallClock(at, -time.Hour), at.Add(time.Minute), time.Minute},
+		"suspended":           {proxytest.EarlierByTheWallClock(at, time.Hour), at.Add(time.Minute), time.Hour + time.Minute},
+		"set back":            {proxytest.EarlierByTheWallClock(at, -time.Hour), at.Add(time.Minute), time.Minute},
 		"in another zone":     {at.UTC(), at.Add(time.Hour), time.Hour},
 	} {
 		if got := Age(tt.at, tt.now); got != tt.want {

@@ -3,7 +3,8 @@ package clock
 import (
 	"testing"
 	"time"
-	"unsafe"
+
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestEnded: a watch was over at its timeout at the latest, by either clock.
@@ -27,16 +28,9 @@ func TestEnded(t *testing.T) {
 		}
 	}
 	// The machine was suspended for an hour of which the monotonic clock knows nothing.
-	life.Answered = earlierByTheWallClock(life.Answered, time.Hour)
+	life.Answered = proxytest.EarlierByTheWallClock(life.Answered, time.Hour)
 	now := asked.Add(70 * time.Second)
 	if at, _ := life.Ended(now); Age(at, now) < time.Hour-time.Minute {
 		t.Errorf("a watch that ended an hour ago is over since %v", Age(at, now))
 	}
-}
-
-// earlierByTheWallClock moves the wall clock's part of a time with both ([time.Time] has the
-// seconds in the upper bits).
-func earlierByTheWallClock(at time.Time, by time.Duration) time.Time {
-	*(*uint64)(unsafe.Pointer(&at)) -= uint64(by/time.Second) << 30 // #nosec G103 -- the first field
-	return at
 }

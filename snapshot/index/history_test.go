@@ -2,20 +2,17 @@ package index
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
 // TestHistoryAgainstAModel: appended to, forgotten from and looked into at random, with copies that
 // stay as they were. Nothing of what was forgotten is held.
 func TestHistoryAgainstAModel(t *testing.T) {
-	type copied struct {
-		History
-		want []uint64
-	}
 	random := rand.New(rand.NewPCG(1, 2))
 	var h History
 	var model []uint64
-	var copies []copied
+	var later []func()
 	check := func(h History, want []uint64) {
 		t.Helper()
 		if h.n != len(want) {
@@ -48,7 +45,8 @@ func TestHistoryAgainstAModel(t *testing.T) {
 				}
 			}
 		case 1:
-			copies = append(copies, copied{h, append([]uint64(nil), model...)})
+			was, want := h, slices.Clone(model)
+			later = append(later, func() { check(was, want) })
 		case 2:
 			check(h, model)
 		default:
@@ -57,8 +55,8 @@ func TestHistoryAgainstAModel(t *testing.T) {
 			model = append(model, rev)
 		}
 	}
-	for _, c := range copies {
-		check(c.History, c.want)
+	for _, check := range later {
+		check()
 	}
 	if len(h.chunks) > h.n/chunkLen+2 {
 		t.Errorf("%d chunks for %d versions", len(h.chunks), h.n)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,18 @@ type cluster struct {
 	// log is every change, in order.
 	log []logged
 	hub *Hub
+	on  standing
+}
+
+// standing is what a hub asks, and how often it was asked.
+type standing struct {
+	doubtful atomic.Bool
+	asked    atomic.Int64
+}
+
+func (s *standing) stands() bool {
+	s.asked.Add(1)
+	return !s.doubtful.Load()
 }
 
 type logged struct {
@@ -220,8 +233,6 @@ type client struct {
 	end       Ending
 }
 
-func always() bool { return true }
-
 func (c *cluster) watch(q index.Query, o Options) *client {
 	c.t.Helper()
 	o.Filter = index.NewFilter(c.hub.Form().Frame, q)
@@ -229,7 +240,7 @@ func (c *cluster) watch(q index.Query, o Options) *client {
 		o.Timeout = time.Hour
 	}
 	if o.Defined == nil {
-		o.Defined = always
+		o.Defined = c.on.stands
 	}
 	cursor := c.hub.Watch(o)
 	if cursor == nil {

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"runtime"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,41 +10,29 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// standing is what a hub asks, and how often it was asked.
-type standing struct {
-	doubtful atomic.Bool
-	asked    atomic.Int64
-}
-
-func (s *standing) stands() bool {
-	s.asked.Add(1)
-	return !s.doubtful.Load()
-}
-
 // TestQuestions: one question whether a change stands is for all who are told it. In a doubt the hub asks again after
 // a pause, however many changes come meanwhile, and no more once nobody waits for the answer.
 func TestQuestions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, on := newCluster(t, 1), standing{}
-		all, idle := c.clients(100, "n1", Options{Defined: on.stands}), c.clients(1, "n2", Options{Defined: on.stands})[0]
+	inBubble(t, func(t *testing.T, c *cluster) {
+		all, idle := c.clients(100, "n1", Options{}), c.clients(1, "n2", Options{})[0]
 		ended := make(chan time.Time, len(all))
 		idle.take(t.Context())
 		for _, w := range all {
 			w.follow(t, ended)
 		}
 		synctest.Wait()
-		asked := on.asked.Load()
+		asked := c.on.asked.Load()
 		expectAsked := func(most int64, when string) {
 			t.Helper()
-			if n := on.asked.Load() - asked; n > most {
+			if n := c.on.asked.Load() - asked; n > most {
 				t.Errorf("asked %d times %s, want %d at most", n, when, most)
 			}
-			asked = on.asked.Load()
+			asked = c.on.asked.Load()
 		}
 		c.add("n1")
 		synctest.Wait()
 		expectAsked(1, "for one change")
-		on.doubtful.Store(true)
+		c.on.doubtful.Store(true)
 		for range 100 {
 			c.add("n1")
 			synctest.Wait()
@@ -60,7 +47,7 @@ func TestQuestions(t *testing.T) {
 				t.Errorf("told %d events, and ended as %q", len(w.events), w.end)
 			}
 		}
-		asked = on.asked.Load()
+		asked = c.on.asked.Load()
 		for range 100 {
 			c.add("n1")
 			time.Sleep(time.Second)
@@ -113,18 +100,17 @@ func TestNothingPinned(t *testing.T) {
 // TestClearedWhileItLooks: a client that finds that it may not be told a change yet is woken when it may be
 // told it by then.
 func TestClearedWhileItLooks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, on := newCluster(t, 1), &standing{}
-		w := c.clients(1, "n1", Options{Defined: on.stands})[0]
+	inBubble(t, func(t *testing.T, c *cluster) {
+		w := c.clients(1, "n1", Options{})[0]
 		w.take(t.Context())
-		on.doubtful.Store(true)
+		c.on.doubtful.Store(true)
 		c.add("n1")
 		synctest.Wait()
 		w.Wait(t.Context())
 		w.looking.Store(true) // as Take does
 		due, span := w.due.Swap(0), c.hub.tellable.Load()
 		time.Sleep(2 * askPause)
-		on.doubtful.Store(false)
+		c.on.doubtful.Store(false)
 		time.Sleep(2 * askPause)
 		if w.replay(&Batch{}, span, due); len(w.wake) == 0 {
 			t.Error("nobody wakes it")
@@ -138,20 +124,20 @@ func TestClearedWhileItLooks(t *testing.T) {
 // TestBeginsBeforeItIsClear: a client that begins when a change that nobody waited for is about to be cleared,
 // and looks before it is, is woken for it.
 func TestBeginsBeforeItIsClear(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, on, gate := newCluster(t, 1), &standing{}, make(chan struct{})
+	inBubble(t, func(t *testing.T, c *cluster) {
+		gate := make(chan struct{})
 		asks := func() bool {
-			is := on.stands()
+			is := c.on.stands()
 			if is && c.hub.dispatched.Load() > c.hub.tellable.Load().To {
 				<-gate
 			}
 			return is
 		}
 		c.clients(1, "n1", Options{Defined: asks})[0].take(t.Context())
-		on.doubtful.Store(true)
+		c.on.doubtful.Store(true)
 		c.add("n2")
 		synctest.Wait()
-		on.doubtful.Store(false)
+		c.on.doubtful.Store(false)
 		w := c.watch(index.Query{Scope: index.Scope{Namespace: "n2"}}, Options{After: c.span.To - 1, Defined: asks})
 		if w.take(t.Context()) {
 			t.Errorf("told before it is tellable: %q", w.events)
@@ -171,12 +157,11 @@ func TestBeginsBeforeItIsClear(t *testing.T) {
 // without the question whether it stands. Who was to be told nothing goes on.
 func TestTightMemory(t *testing.T) {
 	for _, doubtful := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			c, on := newCluster(t, 1), &standing{}
-			w, idle := c.clients(1, "n1", Options{Defined: on.stands})[0], c.clients(1, "n3", Options{Defined: on.stands})[0]
+		inBubble(t, func(t *testing.T, c *cluster) {
+			w, idle := c.clients(1, "n1", Options{})[0], c.clients(1, "n3", Options{})[0]
 			w.take(t.Context())
 			idle.take(t.Context())
-			on.doubtful.Store(doubtful)
+			c.on.doubtful.Store(doubtful)
 			for range 3 {
 				c.add("n1")
 				c.trim(1)

@@ -35,7 +35,6 @@ func TestModel(t *testing.T) {
 // model is what there is to know of a hub, without looking into it.
 type model struct {
 	*cluster
-	on standing
 	// clear is up to where changes may be told in a doubt, which began at a time.
 	clear   uint64
 	doubted time.Time
@@ -161,7 +160,7 @@ func (m *model) begin() {
 		m.clear = m.span.To // the first one of a hub comes with a proof
 	}
 	o := Options{
-		After: m.kept + m.rnd.Uint64N(m.span.To-m.kept+1), Bookmarks: m.rnd.IntN(2) == 0, Defined: m.on.stands,
+		After: m.kept + m.rnd.Uint64N(m.span.To-m.kept+1), Bookmarks: m.rnd.IntN(2) == 0,
 		Timeout: []time.Duration{24 * time.Hour, 150 * time.Second}[m.rnd.IntN(2)],
 	}
 	m.clients = append(m.clients, &follower{client: m.watch(all[name], o), name: name, options: o, begun: time.Now()})

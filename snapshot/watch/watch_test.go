@@ -78,30 +78,30 @@ func TestNewestIsWrittenOnce(t *testing.T) {
 func TestEndsAreSpread(t *testing.T) {
 	const hubs, each = 20, 90
 	for name, tt := range map[string]struct {
-		happens func(*cluster, *standing)
+		happens func(*cluster)
 		reads   time.Duration // that long each is told its state
 		why     Ending        // "": one reason or the other
 		within  time.Duration
 		least   time.Duration
 		most    int // in any second
 	}{
-		"behind":           {happens: func(c *cluster, _ *standing) { c.trim(1) }, why: EndBehind},
-		"lost":             {happens: func(c *cluster, _ *standing) { c.hub.End(false) }, why: EndLost},
-		"behind, and lost": {happens: func(c *cluster, _ *standing) { c.trim(1); c.hub.End(false) }, why: EndLost},
+		"behind":           {happens: func(c *cluster) { c.trim(1) }, why: EndBehind},
+		"lost":             {happens: func(c *cluster) { c.hub.End(false) }, why: EndLost},
+		"behind, and lost": {happens: func(c *cluster) { c.trim(1); c.hub.End(false) }, why: EndLost},
 		"lost while they are told their state": {
-			happens: func(c *cluster, _ *standing) { c.hub.End(false) }, reads: longestEnd, why: EndLost, most: hubs * each,
+			happens: func(c *cluster) { c.hub.End(false) }, reads: longestEnd, why: EndLost, most: hubs * each,
 		},
-		"may be wrong": {happens: func(c *cluster, _ *standing) { c.hub.End(true) }, why: EndLost},
+		"may be wrong": {happens: func(c *cluster) { c.hub.End(true) }, why: EndLost},
 		"long in doubt": {
-			happens: func(c *cluster, on *standing) { on.doubtful.Store(true); c.add("n1") }, why: EndLost,
+			happens: func(c *cluster) { c.on.doubtful.Store(true); c.add("n1") }, why: EndLost,
 			least: definedWait, within: definedWait + askPause + longestEnd,
 		},
 		"shutdown": {
-			happens: func(c *cluster, _ *standing) { c.hub.EndWithin(3*time.Second, EndShutdown) }, why: EndShutdown,
+			happens: func(c *cluster) { c.hub.EndWithin(3*time.Second, EndShutdown) }, why: EndShutdown,
 			within: 3 * time.Second, most: hubs * each * 3 / 4,
 		},
 		"lost, then shutdown": {
-			happens: func(c *cluster, _ *standing) { c.hub.End(false); c.hub.EndWithin(3*time.Second, EndShutdown) },
+			happens: func(c *cluster) { c.hub.End(false); c.hub.EndWithin(3*time.Second, EndShutdown) },
 			within:  3 * time.Second, most: hubs * each * 3 / 4,
 		},
 	} {
@@ -115,15 +115,15 @@ func TestEndsAreSpread(t *testing.T) {
 				ends := make(chan end, hubs*each)
 				var all, idle []*client
 				for range hubs {
-					c, on := newCluster(t, 1), &standing{}
+					c := newCluster(t, 1)
 					c.hub = NewHub(testForm(t), c.span, &Counts{}, &pacer)
-					all = append(all, c.clients(each, "n1", Options{Defined: on.stands})...)
-					idle = append(idle, c.clients(1, "n3", Options{Defined: on.stands})...)
+					all = append(all, c.clients(each, "n1", Options{})...)
+					idle = append(idle, c.clients(1, "n3", Options{})...)
 					idle[len(idle)-1].take(t.Context())
 					c.add("n1")
 					c.add("n1")
 					synctest.Wait()
-					tt.happens(c, on)
+					tt.happens(c)
 				}
 				time.Sleep(tt.reads)
 				synctest.Wait()

@@ -75,16 +75,9 @@ func TestNewestOfAQuietResource(t *testing.T) {
 func TestNewestIsAskedForTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes, clients = 100 * time.Millisecond, 1000
-		asked := 0
-		u := &upstream{revision: 9, meddle: func(_ *http.Request, kind string) (time.Duration, *http.Response) {
-			if kind != "probe" {
-				return 0, nil
-			}
-			asked++
-			return takes, nil
-		}}
+		u := &upstream{revision: 9, meddle: during(time.Second, time.Minute, "probe", 1, takes, 0)}
 		c := fed(t, u, time.Second)
-		asked = 0
+		before := u.probes
 		var all sync.WaitGroup
 		for i := range clients {
 			all.Go(func() {
@@ -98,7 +91,7 @@ func TestNewestIsAskedForTogether(t *testing.T) {
 		}
 		all.Wait()
 		synctest.Wait()
-		if most := int(time.Second/takes) + 2; asked > most || asked < most-3 {
+		if asked, most := u.probes-before, int(time.Second/takes)+2; asked > most || asked < most-3 {
 			t.Errorf("%d probes, want %d at most", asked, most)
 		}
 	})

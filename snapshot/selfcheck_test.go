@@ -18,7 +18,6 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/differential/body"
 	"github.com/listproxy/listproxy/test/expect"
@@ -226,9 +225,10 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 			o, _ := state.Get("n/1100")
 			o.Labels = wire.MustLabels("app", "x")
 		}, "n/1100 has other labels in the index"},
-		"what stands beside the bytes": {
+		"labels beside the bytes": {
 			otherwise(func(o *index.Object) { o.Labels = wire.MustLabels("app", "x") }), "n/1100 is not what its bytes say",
 		},
+		"a field beside the bytes": {otherwise(func(o *index.Object) { o.Fields = []string{"x"} }), "n/1100 is not what its bytes say"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			c := newChecked(t, 1200, checkEvery)
@@ -387,28 +387,4 @@ func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 		synctest.Wait()
 		c.use(t)
 	})
-}
-
-// TestObjectsAreWhatTheirBytesSay, in each of what stands beside these.
-func TestObjectsAreWhatTheirBytesSay(t *testing.T) {
-	c := &comparison{source: source.Source{Resource: Resource{Representation: media.JSON}}}
-	frame := wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true})
-	body := []byte(`{"metadata":{"name":"a","namespace":"n","resourceVersion":"5","labels":{"app":"x"}},"spec":{"nodeName":"n1"}}`)
-	m, err := c.source.Encoding().Item(body)
-	expect.NoError(t, err)
-	for name, change := range map[string]func(*index.Object){
-		"":         func(*index.Object) {},
-		"labels":   func(o *index.Object) { o.Labels = wire.MustLabels("app", "y") },
-		"a field":  func(o *index.Object) { o.Fields = []string{"n2"} },
-		"revision": func(o *index.Object) { o.Revision++ },
-		"key":      func(o *index.Object) { o.Key = "n/b" },
-		"bytes":    func(o *index.Object) { o.Bytes = o.Bytes[1:] },
-	} {
-		o := index.NewObject(1, "n/a", 5, body)
-		o.Labels, o.Fields = m.Labels, []string{"n1"}
-		change(o)
-		if got := c.checkObjects(frame, []*index.Object{o}); (len(got) == 0) != (name == "") {
-			t.Errorf("%q changed: %q", name, got)
-		}
-	}
 }

@@ -150,7 +150,6 @@ func TestWrongConfig(t *testing.T) {
 		// What earlier versions had.
 		"eager":               {rule("cache: eager"), []string{`resources[0].cache: Invalid value: "eager"|--eager|write onDemand`}},
 		"a version":           {rule("version: v1"), []string{"resources[0].version is no longer there|leave it out"}},
-		"representations":     {rule("representations: [json]"), []string{"resources[0].representations is no longer there"}},
 		"bytes":               {head + "defaults: {maxBytes: 1Gi}\n", []string{"defaults.maxBytes is no longer there|--cache-bytes"}},
 		"an unknown one, too": {rule("version: v1, versions: []"), []string{"resources[0].version is", `unknown field "resources[0].versions"`}},
 	} {

@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestNewestOfAQuietResource: other resources are written, and the stream tells nothing of it. The bookmark of
@@ -314,5 +315,25 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 				t.Errorf("a state that will not come: %q after %v", why, time.Since(asked))
 			}
 		})
+	}
+}
+
+// TestSuspended: a state is as old as either clock says. The monotonic one stands still while the machine
+// is suspended, and the wall clock can be set back.
+func TestSuspended(t *testing.T) {
+	const bound = 6 * time.Second
+	now := time.Now()
+	for name, tt := range map[string]struct {
+		sent time.Time
+		want reason.Reason
+	}{
+		"before the machine was suspended for an hour":    {proxytest.EarlierByTheWallClock(now.Add(-time.Second), time.Hour), reason.Stale},
+		"long ago, before the clock was set back an hour": {proxytest.EarlierByTheWallClock(now.Add(-time.Minute), -time.Hour), reason.Stale},
+		"just now, before the clock was set back an hour": {proxytest.EarlierByTheWallClock(now.Add(-time.Second), -time.Hour), reason.None},
+	} {
+		v := &View{absence: reason.None, heard: freshness.Probe{Sent: tt.sent}}
+		if _, got := v.latest(now, bound, 0); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
 	}
 }

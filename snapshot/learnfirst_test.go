@@ -7,11 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
+	"github.com/listproxy/listproxy/test/expect"
 )
 
 // TestFirstObjectOfAnEmptyCollection: how objects are written is learned from the first one, while
@@ -75,9 +74,8 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 			for part := range b.Parts {
 				got.Write(part)
 			}
-			if diff := cmp.Diff(event, got.String()); diff != "" || end != "" {
-				t.Errorf("it ended: %q (-want +got):\n%s", end, diff)
-			}
+			expect.Same(t, event, got.String())
+			expect.Same(t, "", string(end))
 			for rev, n := range map[uint64]int{9: 0, 12: 1} { // the past is known, too
 				state, why := c.Exact(t.Context(), rev)
 				if page := state.Page(index.Query{}, nil); why != reason.None || len(page.Objects) != n {

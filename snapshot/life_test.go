@@ -101,29 +101,25 @@ func newLife() *life {
 func relive(steps []step) (after int, err error) {
 	l := newLife()
 	for i, s := range steps {
-		after = i
 		if err := s.kind.do(l, s); err != nil {
-			return after, err
+			return i, err
 		}
 		dice := uint64(i)<<16 | uint64(s.a)<<8 | uint64(s.b)
 		some := []uint64{l.told.To, l.told.To + 1, modelStart - 1 + dice%(l.head-modelStart+4)}
 		if err := l.check(some); err != nil {
-			return after, err
+			return i, err
 		}
 	}
 	var all []uint64
 	for rev := uint64(modelStart - 1); rev <= l.head+1; rev++ {
 		all = append(all, rev)
 	}
-	if err := l.check(all); err != nil {
-		return len(steps) - 1, err
+	if err = l.check(all); err == nil {
+		l.c.retire(reason.Warming)
+		l.forget()
+		err = l.check(all)
 	}
-	l.c.retire(reason.Warming)
-	l.forget()
-	if err := l.check(all); err != nil {
-		return len(steps) - 1, fmt.Errorf("after the end: %w", err)
-	}
-	return 0, nil
+	return len(steps) - 1, err
 }
 
 // mark is a bookmark, which tells how far the stream is.

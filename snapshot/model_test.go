@@ -109,8 +109,7 @@ func (m *model) had(ago time.Duration) (rev uint64) {
 func (m *model) open(asked time.Time) {
 	m.anew()
 	m.known, m.told = true, Interval{m.head, m.head}
-	m.heard, m.goals = asked, nil
-	m.cut = 0
+	m.heard, m.goals, m.cut = asked, nil, 0
 	m.advances = []advance{{m.head, time.Now(), true}}
 }
 

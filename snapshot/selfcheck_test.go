@@ -225,9 +225,7 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 			o, _ := state.Get("n/1100")
 			o.Labels = wire.MustLabels("app", "x")
 		}, "n/1100 has other labels in the index"},
-		"labels beside the bytes": {
-			otherwise(func(o *index.Object) { o.Labels = wire.MustLabels("app", "x") }), "n/1100 is not what its bytes say",
-		},
+		"labels beside the bytes":  {otherwise(func(o *index.Object) { o.Labels = wire.MustLabels("app", "x") }), "n/1100 is not what its bytes say"},
 		"a field beside the bytes": {otherwise(func(o *index.Object) { o.Fields = []string{"x"} }), "n/1100 is not what its bytes say"},
 	} {
 		inBubble(t, name, func(t *testing.T) {

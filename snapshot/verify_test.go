@@ -47,8 +47,16 @@ func TestVerify(t *testing.T) {
 			loads: 1, within: Skew, dropped: true,
 		},
 		"gone, then there": {
-			happens: func(c *checked, _ *Collection) { c.answers(times(1, http.StatusGone, "")) },
-			asked:   []string{first, first, second, third},
+			happens: func(c *checked, _ *Collection) {
+				gone := times(1, http.StatusGone, "")
+				c.answers(func(r *http.Request) (int, string) {
+					if r.URL.Query().Has("continue") {
+						return gone(r)
+					}
+					return 0, ""
+				})
+			},
+			asked: []string{first, second, second, third},
 		},
 		"busy for a while": {
 			happens: func(c *checked, _ *Collection) { c.answers(times(3, http.StatusTooManyRequests, "")) },

@@ -116,7 +116,6 @@ func TestDoubt(t *testing.T) {
 		then          func(*Collection)
 		latest, exact reason.Reason
 	}{
-		"nothing":            {func(*Collection) {}, reason.None, reason.None},
 		"a change":           {func(c *Collection) { _ = c.apply(newer) }, reason.None, reason.None},
 		"a minute":           {func(*Collection) { time.Sleep(time.Minute) }, reason.Stale, reason.None},
 		"less than a minute": {func(*Collection) { time.Sleep(time.Minute - 1) }, reason.None, reason.None},

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,7 +18,6 @@ func TestIsTrouble(t *testing.T) {
 	}{
 		"no answer":             {&url.Error{Op: "Get", URL: "https://api", Err: io.EOF}, true},
 		"a stream is cut":       {fmt.Errorf("%w: %w", wire.ErrEnded, io.ErrUnexpectedEOF), true},
-		"a connection is lost":  {fmt.Errorf("%w: %w", wire.ErrEnded, errors.New("http2: client connection lost")), true},
 		"the account is gone":   {&wire.AnswerError{Code: http.StatusUnauthorized}, true},
 		"too much to do":        {&wire.AnswerError{Code: http.StatusTooManyRequests}, true},
 		"not this resource":     {&wire.AnswerError{Code: http.StatusForbidden}, false},

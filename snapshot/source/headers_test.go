@@ -5,8 +5,6 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -55,9 +53,8 @@ func TestHeaders(t *testing.T) {
 			}})
 			expect.NoError(t, err)
 			tt.want["Cache-Control"], tt.want["Strict-Transport-Security"] = []string{"no-cache, private"}, []string{hsts}
-			if diff := cmp.Diff(tt.want, got); diff != "" || asked != tt.asked {
-				t.Errorf("asked %d times, want %d; headers (-want +got):\n%s", asked, tt.asked, diff)
-			}
+			expect.Same(t, tt.want, got)
+			expect.Same(t, tt.asked, asked)
 		})
 	}
 }

@@ -87,21 +87,15 @@ func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 // TestUnaskedProtocolIsNotSwitchedTo, and the connection to the upstream is not kept.
 func TestUnaskedProtocolIsNotSwitchedTo(t *testing.T) {
 	ended := make(chan struct{}, 1)
-	upstream := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
-		conn, rw, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(rw, "HTTP/1.1 101 Switching Protocols\r\n")
-		if r.URL.Path != "/unnamed" {
-			_, _ = io.WriteString(rw, "Connection: Upgrade\r\nUpgrade: other\r\n")
-		}
-		_, _ = io.WriteString(rw, "\r\n")
-		_ = rw.Flush()
+	agree := proxytest.SwitchTo(t, func(rw *bufio.ReadWriter) {
 		_, _ = rw.ReadByte()
 		ended <- struct{}{}
+	})
+	upstream := proxytest.StartUpstream(t, false, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/unnamed" {
+			r.Header.Set("Upgrade", "other")
+		}
+		agree(w, r)
 	})
 	forwarder := newForwarder(t, upstream.Config())
 	for path, asked := range map[string]http.Header{"/exec": {}, "/unnamed": {}, "/exec?": upgrade("websocket"), "/exec?stdin": upgrade("SPDY/3.1")} {

@@ -197,17 +197,15 @@ type deck struct {
 	left  []card
 }
 
-// newDeck returns the deck of the resources in focus, with the classes that they can be in, or only some
-// of these.
-func newDeck(rng *rand.Rand, resources []cluster.Resource, only func(class, cluster.Resource) bool) *deck {
+// newDeck returns the deck of the resources in focus, with the classes that they can be in.
+func newDeck(rng *rand.Rand, resources []cluster.Resource) *deck {
 	d := &deck{rng: rng}
 	for _, r := range resources {
 		if !slices.Contains(focus, r.Resource) || r.Reader {
 			continue
 		}
 		for _, class := range classes() {
-			fits := r.Namespaced == (class.Scope != wholeCluster) && (class.Selector != byFields || len(r.Fields) > 0)
-			if fits && (only == nil || only(class, r)) {
+			if r.Namespaced == (class.Scope != wholeCluster) && (class.Selector != byFields || len(r.Fields) > 0) {
 				d.cards = append(d.cards, card{class: class, Resource: r})
 			}
 		}

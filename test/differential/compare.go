@@ -3,7 +3,6 @@ package differential
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -38,8 +37,6 @@ type comparator struct {
 	cluster       *cluster.Cluster
 	direct, proxy *side
 	report        *report
-	// only chooses what is listed; all if nil. With it, nothing is asked but what the deck has.
-	only func(class, cluster.Resource) bool
 	// begun are revisions of resources that listproxy knew from the start.
 	begun map[schema.GroupResource]uint64
 	// watchList is whether the API server has streaming lists.
@@ -64,10 +61,10 @@ func (c *comparator) run(ctx context.Context, rng *rand.Rand, workers int, compa
 // lists compares lists until ctx ends.
 func (c *comparator) lists(ctx context.Context, seed uint64, workers int) {
 	rng := rand.New(rand.NewPCG(seed, 3))
-	d := newDeck(cluster.Split(rng), c.cluster.Resources, c.only)
+	d := newDeck(cluster.Split(rng), c.cluster.Resources)
 	c.run(ctx, rng, workers, func(ctx context.Context, g *generator) {
 		switch {
-		case c.only != nil, !g.one(3):
+		case !g.one(3):
 			c.deal(ctx, g, d)
 		case g.one(20):
 			if q, ok := g.forged(); ok {
@@ -107,7 +104,7 @@ func (c *comparator) some(ctx context.Context, g *generator) {
 	default:
 		c.compare(ctx, q)
 		if g.one(8) { // somebody else asks for the same list right after it
-			q.User = pick(g, c.cluster.Users()...)
+			q.User = pick(g, c.cluster.Users...)
 			c.compare(ctx, q)
 		}
 	}
@@ -169,10 +166,8 @@ func (c *comparator) indexEnds(ctx context.Context, q question, a pair) bool {
 	if err != nil || rest.Code != http.StatusOK {
 		return false
 	}
-	var list struct {
-		Items []struct{} `json:"items"`
-	}
-	return json.Unmarshal(rest.Body, &list) == nil && len(list.Items) == 0
+	list, err := ask.ReadList(ask.JSON, rest.Body)
+	return err == nil && len(list.Objects) == 0
 }
 
 // once asks both sides once and returns how they differ.
@@ -181,9 +176,6 @@ func (c *comparator) once(ctx context.Context, q question) (answers pair, _ *dif
 	var err error
 	if answers.proxy, err = c.proxy.ask(ctx, q); err != nil {
 		return answers, differs(silent, "%v", err)
-	}
-	if !strings.HasPrefix(answers.proxy.Source(), "listproxy; ") {
-		return answers, differs(unmarked, "%v", answers.proxy.Header)
 	}
 	same := q
 	if q.effective().moving() && answers.proxy.Code == http.StatusOK {
@@ -246,30 +238,30 @@ func (c *comparator) shape(ctx context.Context, q question, header http.Header, 
 // age checks the revision of an answer that may move. An Any that was forwarded may be of any age:
 // it is as old as kube-apiserver's own cache.
 func (c *comparator) age(q question, a ask.Answer, revision uint64, asked time.Time) *difference {
+	least, late := q.Revision, tooOld
 	switch q.effective() {
 	case notOlderThan:
-		if revision < q.Revision {
-			return differs(tooOld, "at revision %d", revision)
-		}
 	case anyRevision:
 		if !a.FromMemory() {
 			return nil
 		}
-		least := c.cluster.Ledger.Before(q.Resource.GroupResource(), asked.Add(-bound))
-		if revision < least {
-			return differs(frozen, "at revision %d, without a write at %d that is older than %v", revision, least, bound)
-		}
+		least, late = c.cluster.Ledger.Before(q.Resource.GroupResource(), asked.Add(-bound)), frozen
 	case mostRecent:
-		least := c.cluster.Ledger.Before(q.Resource.GroupResource(), asked)
-		if revision < least {
-			return differs(tooOld, "at revision %d, after a write at %d", revision, least)
-		}
+		least = c.cluster.Ledger.Before(q.Resource.GroupResource(), asked)
+	default:
+		return nil
+	}
+	if revision < least {
+		return differs(late, "at revision %d, and %d was asked for or written in time", revision, least)
 	}
 	return nil
 }
 
 // difference holds listproxy's answer against the API server's.
 func (c *comparator) difference(q question, got, want ask.Answer) *difference {
+	if !strings.HasPrefix(got.Source(), "listproxy; ") {
+		return differs(unmarked, "%v", got.Header)
+	}
 	if got.Code != want.Code {
 		return differs(wrongStatus, "%d, not %d:\n  %.300s\n  %.300s", got.Code, want.Code, got.Body, want.Body)
 	}

@@ -31,7 +31,7 @@ func TestAccept(t *testing.T) {
 	c := newComparator(t)
 	for _, name := range []string{"configmaps", "deployments", "gadgets"} {
 		r := resource(t, name)
-		q := exactly(r, "team-b", shared.Users()[0], touch(t, r))
+		q := exactly(r, "team-b", shared.Users[0], touch(t, r))
 		for _, accept := range oddAccepts() {
 			c.compare(t.Context(), q.accepting(accept))
 		}
@@ -57,7 +57,7 @@ func TestGzipThreshold(t *testing.T) {
 				revision, err := shared.Create(t.Context(), configMaps, namespace, "filler",
 					map[string]any{"metadata": map[string]any{"annotations": map[string]any{"fill": strings.Repeat("x", size)}}})
 				expect.NoError(t, err)
-				q = exactly(configMaps, namespace, shared.Users()[0], revision).accepting(accept)
+				q = exactly(configMaps, namespace, shared.Users[0], revision).accepting(accept)
 				a, err := c.direct.ask(t.Context(), q)
 				expect.NoError(t, err)
 				got = len(a.Body)
@@ -91,7 +91,7 @@ func TestIndexEnd(t *testing.T) {
 	for _, accept := range []string{asJSON, asProtobuf, asJSON + asMetadata, asJSON + ";pretty=1"} {
 		for _, scope := range []string{namespace, ""} {
 			for _, limit := range []string{"1", "2", "3"} {
-				q := exactly(pods, scope, shared.Users()[0], revision).accepting(accept)
+				q := exactly(pods, scope, shared.Users[0], revision).accepting(accept)
 				q.Query.Set("limit", limit)
 				q.Query.Set("fieldSelector", "spec.nodeName="+node)
 				c.compare(t.Context(), q)

@@ -32,7 +32,7 @@ func (g *generator) limit() string { return pick(g, "1", "2", "3", "7", "50", "5
 // its headers does not change an answer, but how it is sent.
 func (g *generator) ask(r cluster.Resource) question {
 	q := question{
-		Resource: r, User: g.cluster.Users()[0], Query: url.Values{}, Header: http.Header{}, HTTP1: g.one(3), Representation: plainJSON,
+		Resource: r, User: g.cluster.Users[0], Query: url.Values{}, Header: http.Header{}, HTTP1: g.one(3), Representation: plainJSON,
 	}
 	switch g.rng.IntN(4) {
 	case 0:
@@ -60,7 +60,7 @@ func (g *generator) anything() question {
 		q.Namespace = pick(g, g.cluster.Namespaces...)
 	}
 	if g.one(3) {
-		q.User = pick(g, g.cluster.Users()...)
+		q.User = pick(g, g.cluster.Users...)
 	}
 	return q
 }

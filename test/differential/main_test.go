@@ -20,10 +20,8 @@ import (
 )
 
 var (
-	duration    = flag.Duration("differential.duration", 15*time.Second, "how long the comparison of lists under churn takes, and that of watches")
-	comparisons = flag.Int("differential.comparisons", 0, "how many lists are compared under churn, however long that takes; 0: as many as come in -differential.duration")
-	seed        = flag.Uint64("differential.seed", 0, "of everything random; 0 chooses one")
-	share       = flag.Float64("differential.share", 0.8, "how much of what listproxy is to answer from memory must come from there; what it is behind for does not count")
+	duration = flag.Duration("differential.duration", 15*time.Second, "how long the comparison of lists under churn takes, and that of watches")
+	seed     = flag.Uint64("differential.seed", 0, "of everything random; 0 chooses one")
 	// Off by default in 1.33 and before 1.32, and an operator may turn it off.
 	watchList = flag.Bool("differential.watchlist", true, "whether the API server has streaming lists; without them states are loaded page by page")
 )
@@ -103,18 +101,17 @@ func churn(t *testing.T, perSecond int, spared ...string) {
 	})
 }
 
-// lasting returns the context of a comparison that ends when there has been enough, but not before
-// least.
-func lasting(t *testing.T, least time.Duration, enough func() bool) (context.Context, context.CancelFunc) {
-	t.Helper()
+// enough returns the context of a comparison that ends after some time, but not before so many comparisons.
+func enough(t *testing.T, c *comparator, after time.Duration, least int) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer cancel()
-		poll.Pause(ctx, least)
-		for begun := time.Now(); !enough() && time.Since(begun) < patience && poll.Pause(ctx, 50*time.Millisecond); {
+		poll.Pause(ctx, after)
+		if !poll.Came(t, patience, func() bool { return c.report.comparisons() >= least }) && ctx.Err() == nil {
+			t.Errorf("%d comparisons, at least %d should be made", c.report.comparisons(), least)
 		}
 	}()
-	return ctx, cancel
+	return ctx
 }
 
 // finish prints the report, and demands that nothing differs, and that of what listproxy is to answer from
@@ -125,17 +122,9 @@ func finish(t *testing.T, r *report, share float64) {
 	if len(r.kinds) > 0 {
 		t.Error("there are differences")
 	}
-	if got := r.all.share(); got < share {
+	if got := r.share(); got < share {
 		t.Errorf("%.1f%% of what can be answered came from memory, at least %.1f%% should", 100*got, 100*share)
 	}
-}
-
-// caughtUp waits until what was written last comes from memory.
-func caughtUp(t *testing.T, c *comparator) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	expect.NoError(t, c.caughtUp(ctx))
 }
 
 // resource returns a resource by its name, in its newest version.

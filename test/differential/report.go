@@ -63,67 +63,56 @@ func (d difference) String() string {
 // report says what was compared, how much of it came from memory, and what differed. Safe for
 // concurrent use; who reads its fields waits until all comparisons have ended.
 type report struct {
-	mu          sync.Mutex
-	begun       time.Time
-	all         tally
-	of          map[string]tally // by user, representation, selector, …
+	mu    sync.Mutex
+	begun time.Time
+	// all comparisons, those that listproxy is to answer from memory, those of these that it did answer
+	// so, and those that it forwarded because its feed was late.
+	all, answerable, hits, behind int
+
+	counts      map[string]int // of comparisons by user, representation, selector, …, and of what else happened
 	classes     map[class]bool
-	counts      map[string]int // of what else happened
 	kinds       map[kind]int
 	differences []difference
 }
-
-// tally counts comparisons: all, those that listproxy is to answer from memory, those of these that it
-// did answer so, and those that it forwarded because its feed was late.
-type tally struct{ all, answerable, hits, behind int }
 
 // share is the part of the answerable questions that listproxy answered itself, from 0 to 1. Those
 // that it was behind for, by a revision or by the bound on age, do not count: how many these are
 // says how late kube-apiserver's watches are, and nothing of listproxy. That it catches up is
 // [comparator.caughtUp].
-func (t tally) share() float64 { return float64(t.hits) / float64(max(1, t.answerable-t.behind)) }
+func (r *report) share() float64 { return float64(r.hits) / float64(max(1, r.answerable-r.behind)) }
 
 // expired is the count of answers that could not be compared.
 const expired = "of a revision that the API server has lost"
 
 func newReport() *report {
-	return &report{begun: time.Now(), of: map[string]tally{}, classes: map[class]bool{}, counts: map[string]int{}, kinds: map[kind]int{}}
+	return &report{begun: time.Now(), classes: map[class]bool{}, counts: map[string]int{}, kinds: map[kind]int{}}
 }
 
-// compared counts a comparison that came to its end: of an answer with this header, which is to come from
-// memory if it is answerable. of says what it was of: the report tells each apart.
-func (r *report) compared(q question, header http.Header, answerable bool, of ...string) {
-	_, why, _ := strings.Cut(header.Get("Cache-Status"), "detail=")
-	hit := ask.FromMemory(header)
-	if hit {
+// compared counts a comparison that came to its end: of an answer that is to come from memory if it is
+// answerable. of says what it was of.
+func (r *report) compared(q question, a ask.Answer, answerable bool, of ...string) {
+	_, why, _ := strings.Cut(a.Source(), "detail=")
+	if a.FromMemory() {
 		why = "memory"
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.counts[fmt.Sprintf("from %-15s %s", q.Semantics, why)]++
-	if answerable && !hit {
-		r.counts["missed: "+why+" "+q.Resource.Resource]++
+	r.all++
+	for _, what := range append(of, q.User.Name, fmt.Sprintf("from %-15s %s", q.Semantics, why)) {
+		r.counts[what]++
 	}
-	count := func(t *tally) {
-		t.all++
-		switch {
-		case !answerable:
-		case hit:
-			t.answerable++
-			t.hits++
-		default:
-			t.answerable++
-			if why == "stale" || why == "not-proven" {
-				t.behind++
-			}
-		}
+	if !answerable {
+		return
 	}
-	count(&r.all)
-	for _, what := range append(of, q.User.Name) {
-		t := r.of[what]
-		count(&t)
-		r.of[what] = t
+	r.answerable++
+	switch why {
+	case "memory":
+		r.hits++
+		return
+	case "stale", "not-proven":
+		r.behind++
 	}
+	r.counts["missed: "+why+" "+q.Resource.Resource]++
 }
 
 // list counts a list that was compared.
@@ -138,7 +127,7 @@ func (r *report) list(q question, a ask.Answer) {
 		r.classes[class] = true
 		r.mu.Unlock()
 	}
-	r.compared(q, a.Header, q.memory(), of...)
+	r.compared(q, a, q.memory(), of...)
 }
 
 // count counts what else happened.
@@ -158,14 +147,11 @@ func (r *report) differs(d difference) {
 	}
 }
 
-// comparisons is how many there were of something so far, or of all.
-func (r *report) comparisons(of string) int {
+// comparisons is how many there were so far.
+func (r *report) comparisons() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if of == "" {
-		return r.all.all
-	}
-	return r.of[of].all
+	return r.all
 }
 
 // has reports whether a list of a class has been compared.
@@ -181,15 +167,11 @@ func (r *report) String() string {
 	defer r.mu.Unlock()
 	var b strings.Builder
 	took := time.Since(r.begun)
-	fmt.Fprintf(&b, "%d comparisons in %.1fs (%.0f a minute)\n", r.all.all, took.Seconds(), float64(r.all.all)/took.Minutes())
+	fmt.Fprintf(&b, "%d comparisons in %.1fs (%.0f a minute)\n", r.all, took.Seconds(), float64(r.all)/took.Minutes())
 	fmt.Fprintf(&b, "answerable: %d, of these from memory: %d (%.1f%% without the %d that it was behind for)\n",
-		r.all.answerable, r.all.hits, 100*r.all.share(), r.all.behind)
+		r.answerable, r.hits, 100*r.share(), r.behind)
 	for _, what := range slices.Sorted(maps.Keys(r.counts)) {
 		fmt.Fprintf(&b, "  %-60s %6d\n", what, r.counts[what])
-	}
-	for _, of := range slices.Sorted(maps.Keys(r.of)) {
-		t := r.of[of]
-		fmt.Fprintf(&b, "  %-60s %6d, %d of %d from memory\n", of, t.all, t.hits, t.answerable)
 	}
 	fmt.Fprintf(&b, "differences: %v\n", r.kinds)
 	for _, d := range r.differences {

@@ -33,8 +33,7 @@ type clientKey struct {
 	certificate *tls.Certificate
 }
 
-// newSide returns a side that listens on base with a certificate of ca. Nothing is decompressed
-// and no redirect is followed on the way.
+// newSide returns a side that listens on base with a certificate of ca. No redirect is followed on the way.
 func newSide(name, base string, ca []byte) *side {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
@@ -56,49 +55,43 @@ func (s *side) client(key clientKey) *http.Client {
 		config.Certificates = []tls.Certificate{*key.certificate}
 	}
 	s.clients[key] = &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: config, Protocols: protocols, DisableCompression: true, MaxIdleConnsPerHost: 64},
+		Transport:     &unzipping{http.Transport{TLSClientConfig: config, Protocols: protocols, DisableCompression: true, MaxIdleConnsPerHost: 64}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s.clients[key]
 }
 
-// open puts a question, and returns when the header of the answer is there. The body is decoded.
-func (s *side) open(ctx context.Context, q question) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+q.target(), nil)
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(req.Header, q.Header)
-	if _, ok := req.Header["User-Agent"]; !ok {
-		req.Header.Set("User-Agent", userAgent)
-	}
-	if q.User.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+q.User.Token)
-	}
-	maps.Copy(req.Header, q.User.As)
-	resp, err := s.client(clientKey{http2: !q.HTTP1, certificate: q.User.Certificate}).Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name, err)
-	}
-	if resp.Header.Get("Content-Encoding") == "gzip" {
+// unzipping decodes bodies. What the header says of the encoding stays.
+type unzipping struct{ http.Transport }
+
+// RoundTrip implements [http.RoundTripper].
+func (u *unzipping) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := u.Transport.RoundTrip(r)
+	if err == nil && resp.Header.Get("Content-Encoding") == "gzip" {
 		resp.Body = struct {
 			io.Reader
 			io.Closer
 		}{events.Unzip(resp.Body), resp.Body}
 	}
-	return resp, nil
+	return resp, err
+}
+
+// as returns who puts a question, with its headers.
+func (s *side) as(q question) *ask.Client {
+	header := http.Header{"Accept": nil, "User-Agent": {userAgent}}
+	maps.Copy(header, q.Header)
+	if q.User.Token != "" {
+		header.Set("Authorization", "Bearer "+q.User.Token)
+	}
+	maps.Copy(header, q.User.As)
+	return &ask.Client{Base: s.base, HTTP: s.client(clientKey{http2: !q.HTTP1, certificate: q.User.Certificate}), Header: header}
 }
 
 // ask puts a question. Bodies that break off are an error.
 func (s *side) ask(ctx context.Context, q question) (ask.Answer, error) {
-	resp, err := s.open(ctx, q)
+	a, err := s.as(q).Get(ctx, q.target())
 	if err != nil {
-		return ask.Answer{}, err
+		err = fmt.Errorf("%s: %w", s.name, err)
 	}
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return ask.Answer{}, fmt.Errorf("%s: %w", s.name, err)
-	}
-	return ask.Answer{Code: resp.StatusCode, Header: resp.Header, Body: body}, nil
+	return a, err
 }

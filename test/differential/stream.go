@@ -15,15 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
 // stream is what one side has said to a watch so far. It is safe for concurrent use.
 type stream struct {
-	status int
-	header http.Header
-	body   []byte // of an answer that is no stream
+	ask.Answer // which has a body only if it is no stream
 
 	cancel context.CancelFunc
 	read   chan struct{} // closed when nothing more is read
@@ -40,18 +39,18 @@ func openStream(ctx context.Context, side *side, q question) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(watchPatience, cancel)
 	defer late.Stop()
-	resp, err := side.open(ctx, q)
+	resp, err := side.as(q).Open(ctx, http.MethodGet, q.target(), nil)
 	if err != nil {
 		cancel()
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", side.name, err)
 	}
-	s := &stream{status: resp.StatusCode, header: resp.Header, cancel: cancel, read: make(chan struct{})}
-	if s.status != http.StatusOK {
+	s := &stream{Answer: ask.Answer{Code: resp.StatusCode, Header: resp.Header}, cancel: cancel, read: make(chan struct{})}
+	if s.Code != http.StatusOK {
 		defer cancel()
 		defer close(s.read)
 		defer func() { _ = resp.Body.Close() }()
 		s.ended = true
-		s.body, err = io.ReadAll(resp.Body)
+		s.Body, err = io.ReadAll(resp.Body)
 		return s, err
 	}
 	go s.follow(ctx, resp)

@@ -35,7 +35,7 @@ func openTrack(ctx context.Context, direct *side, w watchRequest, from uint64) (
 	case a.Code == http.StatusGone:
 		return nil, nil
 	case a.Code != http.StatusOK:
-		return nil, fmt.Errorf("%s: %d %.300s", list, a.Code, a.Body)
+		return nil, fmt.Errorf("%s: %s", list, a)
 	}
 	t := &track{from: from}
 	if t.state, err = stateOf(a.Body, w); err != nil {
@@ -44,8 +44,8 @@ func openTrack(ctx context.Context, direct *side, w watchRequest, from uint64) (
 	if t.stream, err = openStream(ctx, direct, w.after(from)); err != nil {
 		return nil, err
 	}
-	if t.stream.status != http.StatusOK {
-		return nil, fmt.Errorf("%s: %d %.300s", w.after(from), t.stream.status, t.stream.body)
+	if t.stream.Code != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", w.after(from), t.stream)
 	}
 	return t, nil
 }

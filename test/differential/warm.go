@@ -16,7 +16,7 @@ import (
 func (c *comparator) warm(ctx context.Context) error {
 	for _, representation := range representations {
 		err := c.hits(ctx, func(r cluster.Resource) question {
-			q := anyOf(r, c.cluster.Users()[0])
+			q := anyOf(r, c.cluster.Users[0])
 			if accept := accepts(r, representation)[0]; accept != "" {
 				q.Header.Set("Accept", accept)
 			}
@@ -34,7 +34,7 @@ func (c *comparator) warm(ctx context.Context) error {
 // any of them comes from there, and an anyRevision too: what listproxy is late for, it only is for a while.
 // There must have been a write a moment ago: old revisions are not kept.
 func (c *comparator) caughtUp(ctx context.Context) error {
-	revision, admin := c.cluster.Ledger.NewestOfAll(), c.cluster.Users()[0]
+	revision, admin := c.cluster.Ledger.NewestOfAll(), c.cluster.Users[0]
 	err := c.hits(ctx, func(r cluster.Resource) question { return exactly(r, "", admin, revision) })
 	if err != nil {
 		return err

@@ -86,7 +86,7 @@ func (w watchRequest) memory() bool {
 
 // watch makes up a watch. It is not ok if no revision is known yet.
 func (g *generator) watch() (watchRequest, bool) {
-	w := watchRequest{question: g.anything(), admin: g.cluster.Users()[0], watchList: g.watchList}
+	w := watchRequest{question: g.anything(), admin: g.cluster.Users[0], watchList: g.watchList}
 	w.Semantics = watching
 	g.represent(&w.question, pick(g, plainJSON, protobuf, metadataJSON, metadataProtobuf))
 	g.selectBy(&w.question, pick(g, byNothing, byNothing, byLabels, byMetadata, byFields, byBoth))

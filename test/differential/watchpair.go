@@ -9,14 +9,12 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/listproxy/listproxy/test/differential/cluster"
-	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/oracle"
 )
@@ -35,7 +33,7 @@ func (c *comparator) watches(ctx context.Context, seed uint64, workers int) {
 
 // now is etcd's revision.
 func (c *comparator) now(ctx context.Context) (revision uint64, _ *difference) {
-	a, err := c.direct.ask(ctx, question{Path: "/api/v1/namespaces", Query: url.Values{"limit": {"1"}}, User: c.cluster.Users()[0]})
+	a, err := c.direct.ask(ctx, question{Path: "/api/v1/namespaces", Query: url.Values{"limit": {"1"}}, User: c.cluster.Users[0]})
 	if err == nil {
 		revision, err = a.Revision()
 	}
@@ -68,7 +66,7 @@ func (c *comparator) compareWatch(ctx context.Context, g *generator, w watchRequ
 		case d.Kind != elsewhere:
 			d.Question = w.String()
 			if p.proxied != nil {
-				d.CacheStatus = p.proxied.header.Get("Cache-Status")
+				d.CacheStatus = p.proxied.Source()
 			}
 			c.report.differs(*d)
 			return
@@ -105,22 +103,24 @@ func (p *watchPair) run(ctx context.Context) (d *difference) {
 	if d := p.open(ctx); d != nil {
 		return d
 	}
-	if d, done := p.headers(); d != nil || done {
+	if d := p.difference(p.question, p.proxied.Answer, p.served.Answer); d != nil || p.served.Code != http.StatusOK {
 		return d
 	}
-	if p.Odd {
-		return p.oddly(ctx)
+	if p.Odd { // both end, or neither
+		poll.Pause(ctx, 300*time.Millisecond)
+		return p.settle(ctx, p.endsAlike)
 	}
 	poll.Pause(ctx, p.reads)
 	if p.wants.UpTo, d = p.now(ctx); d != nil {
 		return d
 	}
-	for _, compare := range []func(context.Context) *difference{p.settle, p.learn, p.future} {
-		if d := compare(ctx); d != nil {
-			return d
-		}
+	if d := p.settle(ctx, p.look); d != nil {
+		return d
 	}
-	return nil
+	if d := p.learn(ctx); d != nil {
+		return d
+	}
+	return p.future(ctx)
 }
 
 // compared counts what came to its end.
@@ -129,10 +129,10 @@ func (p *watchPair) compared() {
 	for _, e := range said {
 		p.report.count("events of type " + string(e.Type))
 	}
-	if ask.FromMemory(p.proxied.header) && p.proxied.header.Get("Content-Encoding") != "" {
+	if p.proxied.FromMemory() && p.proxied.Header.Get("Content-Encoding") != "" {
 		p.report.count("compressed, from memory")
 	}
-	p.report.compared(p.question, p.proxied.header, p.watchRequest.memory() && p.proxied.status == http.StatusOK,
+	p.report.compared(p.question, p.proxied.Answer, p.watchRequest.memory() && p.proxied.Code == http.StatusOK,
 		"representation "+string(p.Representation), "selector "+string(p.selector()), "scope "+string(p.scope()),
 		fmt.Sprintf("resourceVersion=%s sendInitialEvents=%s", p.start, p.initial))
 }
@@ -220,32 +220,12 @@ func (p *watchPair) open(ctx context.Context) *difference {
 	return d
 }
 
-// headers compares what comes before the events. It is done, if nothing follows.
-func (p *watchPair) headers() (d *difference, done bool) {
-	if !strings.HasPrefix(p.proxied.header.Get("Cache-Status"), "listproxy; ") {
-		return differs(unmarked, "%v", p.proxied.header), true
-	}
-	if p.proxied.status != p.served.status {
-		return differs(wrongStatus, "%d, not %d:\n  %.300s\n  %.300s", p.proxied.status, p.served.status, p.proxied.body, p.served.body), true
-	}
-	if d := headerDifference(p.question, p.proxied.header, p.served.header); d != nil {
-		return d, true
-	}
-	if p.served.status == http.StatusOK {
-		return nil, false
-	}
-	if !bytes.Equal(p.proxied.body, p.served.body) {
-		return differs(wrongBody, "%s", oracle.Difference(p.proxied.body, p.served.body)), true
-	}
-	return nil, true
-}
-
-// settle waits until both sides have said what is due, and returns what is wrong if that does not
+// settle looks until both sides have said what is due, and returns what is wrong if that does not
 // come. Between two streams of kube-apiserver's own a busy machine may lie for longer: that is not
 // what is looked for.
-func (p *watchPair) settle(ctx context.Context) *difference {
+func (p *watchPair) settle(ctx context.Context, look func() *difference) *difference {
 	for begun := time.Now(); ; poll.Pause(ctx, 20*time.Millisecond) {
-		d := p.look()
+		d := look()
 		most := watchPatience
 		if d != nil && d.Kind == wrongReference {
 			most *= 5
@@ -317,18 +297,6 @@ func (p *watchPair) refusals(served, proxied []oracle.Event) (d *difference, don
 	}
 	return differs(wrongRefusal, "%d events, of which the last is a refusal: %t; kube-apiserver's %d: %t",
 		len(proxied), refused(proxied), len(served), refused(served)), true
-}
-
-// oddly compares what is odd: that both end, or neither, and what they said.
-func (p *watchPair) oddly(ctx context.Context) *difference {
-	poll.Pause(ctx, 300*time.Millisecond)
-	var d *difference
-	for begun := time.Now(); time.Since(begun) < watchPatience && ctx.Err() == nil; poll.Pause(ctx, 20*time.Millisecond) {
-		if d = p.endsAlike(); d == nil {
-			break
-		}
-	}
-	return d
 }
 
 // endsAlike compares whether both have ended, and with as many events.

@@ -3,7 +3,7 @@ package oracle
 import (
 	"context"
 	"fmt"
-	"slices"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,17 +17,19 @@ const pollEvery = 20 * time.Millisecond
 // are asked for. The zero Queue is empty. It is for any number of goroutines.
 type Queue[T any] struct {
 	mu      sync.Mutex
-	added   int   // how many ever were; each has the number that was added before it
-	waiting []T   // the last of them
-	working []int // the numbers of those that are being done, the lowest first
+	waiting []*T
+	undone  map[*T]bool // what waits, and what is being done
 }
 
 // Add puts one thing at the end.
 func (q *Queue[T]) Add(one T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.waiting = append(q.waiting, one)
-	q.added++
+	if q.undone == nil {
+		q.undone = map[*T]bool{}
+	}
+	q.waiting = append(q.waiting, &one)
+	q.undone[&one] = true
 }
 
 // Work does what is in the queue, and what comes, by so many workers, until ctx ends.
@@ -36,9 +38,9 @@ func (q *Queue[T]) Work(ctx context.Context, workers int, do func(context.Contex
 	for range workers {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				if one, number, ok := q.take(); ok {
-					do(ctx, one)
-					q.done(number)
+				if one := q.take(); one != nil {
+					do(ctx, *one)
+					q.done(one)
 				} else if !poll.Pause(ctx, pollEvery) {
 					return
 				}
@@ -52,43 +54,31 @@ func (q *Queue[T]) Work(ctx context.Context, workers int, do func(context.Contex
 // error, if that takes longer than patience.
 func (q *Queue[T]) Drain(ctx context.Context, patience time.Duration) error {
 	q.mu.Lock()
-	before := q.added
+	before := maps.Clone(q.undone)
 	q.mu.Unlock()
 	return poll.Try(ctx, patience, pollEvery, "what is in the queue", func() error {
-		if n := q.left(before); n > 0 {
-			return fmt.Errorf("%d are still to be done", n)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		maps.DeleteFunc(before, func(one *T, _ bool) bool { return !q.undone[one] })
+		if len(before) > 0 {
+			return fmt.Errorf("%d are still to be done", len(before))
 		}
 		return nil
 	})
 }
 
-// left is how many are still to be done of those whose number is lower.
-func (q *Queue[T]) left(number int) int {
+// take returns the next one, or nil.
+func (q *Queue[T]) take() (one *T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	working, _ := slices.BinarySearch(q.working, number)
-	return working + max(0, number-q.next())
+	if len(q.waiting) > 0 {
+		one, q.waiting = q.waiting[0], q.waiting[1:]
+	}
+	return one
 }
 
-// next is the number of what is to be taken next. The caller holds q.mu.
-func (q *Queue[T]) next() int { return q.added - len(q.waiting) }
-
-func (q *Queue[T]) take() (one T, number int, ok bool) {
+func (q *Queue[T]) done(one *T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) == 0 {
-		return one, 0, false
-	}
-	one, number = q.waiting[0], q.next()
-	q.waiting = q.waiting[1:]
-	q.working = append(q.working, number)
-	return one, number, true
-}
-
-func (q *Queue[T]) done(number int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if i, ok := slices.BinarySearch(q.working, number); ok {
-		q.working = slices.Delete(q.working, i, i+1)
-	}
+	delete(q.undone, one)
 }

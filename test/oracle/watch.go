@@ -101,19 +101,16 @@ func (w Watch) Judge(said []Event, ended bool) error {
 		return fmt.Errorf("the state is of revision %d, before %d, from which on the truth is known", revision, w.From)
 	}
 	state := w.stateAt(revision)
-	if end != len(state) {
-		if err := SameEvents(told[:min(end, len(state))], state[:min(end, len(state))]); err != nil {
-			return fmt.Errorf("in the state of revision %d: %w", revision, err)
-		}
-		return fmt.Errorf("the state of revision %d has %d objects, not %d", revision, len(state), end)
+	if err := w.tells(told, revision, state); err != nil || end == len(state) {
+		return err
 	}
-	return w.tells(told, revision, state)
+	return fmt.Errorf("the state of revision %d has %d objects, not %d", revision, len(state), end)
 }
 
 // tells compares with a state and what came after it.
 func (w Watch) tells(told []Event, revision uint64, state []Event) error {
 	n := min(len(told), len(state))
-	if err := SameEvents(told[:n], state[:n]); err != nil {
+	if err := sameEvents(told[:n], state[:n]); err != nil {
 		return fmt.Errorf("in the state of revision %d: %w", revision, err)
 	}
 	if n < len(state) {
@@ -129,7 +126,7 @@ func (w Watch) tells(told []Event, revision uint64, state []Event) error {
 func (w Watch) continues(told []Event, revision uint64) error {
 	want := w.after(revision)
 	n := min(len(told), len(want))
-	if err := SameEvents(told[:n], want[:n]); err != nil {
+	if err := sameEvents(told[:n], want[:n]); err != nil {
 		return fmt.Errorf("after revision %d: %w", revision, err)
 	}
 	if len(told) > n {
@@ -237,8 +234,8 @@ func (w *Watch) withoutBookmarks(said []Event) ([]Event, error) {
 	return told, nil
 }
 
-// SameEvents says how events differ from the first of those that are wanted.
-func SameEvents(got, want []Event) error {
+// sameEvents says how events differ from the first of those that are wanted.
+func sameEvents(got, want []Event) error {
 	for i := range got {
 		if !got[i].Equal(want[i]) {
 			return unequal(got, want, i)

@@ -5,14 +5,14 @@ package body
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -93,7 +93,7 @@ type list struct {
 	meta metav1.ListMeta
 	// envelope is that of one in protobuf, empty.
 	envelope runtime.Unknown
-	// rest is all else: in JSON the text but for the token, in protobuf the other fields.
+	// rest is all else: in JSON the text but for the token, in protobuf all but the metadata.
 	rest []byte
 }
 
@@ -123,37 +123,26 @@ func read(body []byte) (list, error) {
 	return l, nil
 }
 
-// readProtobuf reads an envelope. The ListMeta is the first field of every list in it but those of
-// meta.k8s.io/v1beta1, where it is the second.
+// readProtobuf reads an envelope. Of a list in it only the metadata matter: the first field of every list
+// but those of meta.k8s.io/v1beta1, where they are the second.
 func readProtobuf(envelope []byte) (l list, err error) {
-	var u runtime.Unknown
-	if err := u.Unmarshal(envelope); err != nil {
+	if err := l.envelope.Unmarshal(envelope); err != nil {
 		return l, fmt.Errorf("a protobuf envelope: %w", err)
 	}
-	const lengthDelimited = 2
-	own, found := uint64(1), false
-	if u.APIVersion == "meta.k8s.io/v1beta1" && u.Kind == "PartialObjectMetadataList" {
-		own = 2
+	l.rest, l.envelope.Raw = l.envelope.Raw, nil
+	var of metav1.PartialObjectMetadataList
+	var old metav1beta1.PartialObjectMetadataList
+	if l.envelope.APIVersion == "meta.k8s.io/v1beta1" && l.envelope.Kind == "PartialObjectMetadataList" {
+		err = old.Unmarshal(l.rest)
+		of.ListMeta = old.ListMeta
+	} else {
+		err = of.Unmarshal(l.rest)
 	}
-	for raw := u.Raw; len(raw) > 0; {
-		tag, n := binary.Uvarint(raw)
-		size, m := binary.Uvarint(raw[max(0, n):])
-		if n <= 0 || m <= 0 || tag&7 != lengthDelimited || size > uint64(len(raw)-n-m) {
-			return l, errors.New("the protobuf of a list is none")
-		}
-		end := n + m + int(size) // #nosec G115 -- not larger than raw
-		if tag>>3 != own || found {
-			l.rest = append(l.rest, raw[:end]...)
-		} else if err := l.meta.Unmarshal(raw[n+m : end]); err != nil {
-			return l, fmt.Errorf("the metadata of a list: %w", err)
-		} else {
-			found = true
-		}
-		raw = raw[end:]
+	if err != nil {
+		return l, fmt.Errorf("the protobuf of a list: %w", err)
 	}
-	l.envelope, l.envelope.Raw = u, nil
-	if !found {
-		return l, errors.New("the protobuf of a list has no metadata")
-	}
-	return l, nil
+	l.meta = of.ListMeta
+	text, err := l.meta.Marshal()
+	l.rest = bytes.Replace(l.rest, protowire.AppendBytes(nil, text), nil, 1)
+	return l, err
 }

@@ -14,45 +14,37 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// protobufList is a list as the API server writes it.
-func protobufList(t *testing.T, token, item string) []byte {
+var meta = metav1.ListMeta{ResourceVersion: "7", Continue: "abc"}
+
+// packed is a list as the API server writes it in protobuf.
+func packed(t *testing.T, apiVersion, kind string, list interface{ Marshal() ([]byte, error) }) []byte {
 	t.Helper()
-	list := corev1.ConfigMapList{
-		ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: token},
-		Items:    []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: item}}},
-	}
 	raw, err := list.Marshal()
 	expect.NoError(t, err)
-	body, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, Raw: raw}).Marshal()
+	body, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: raw}).Marshal()
 	expect.NoError(t, err)
-	return append(bytes.Clone(protobufMagic), body...)
+	return slices.Concat(protobufMagic, body)
 }
 
-// oldMetadataList is a list of meta.k8s.io/v1beta1: there, the metadata come after the items.
-func oldMetadataList(t *testing.T) []byte {
+func configMaps(t *testing.T, token, item string) []byte {
 	t.Helper()
-	list := metav1beta1.PartialObjectMetadataList{
-		ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: "abc"},
-		Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}},
-	}
-	raw, err := list.Marshal()
-	expect.NoError(t, err)
-	kind := runtime.TypeMeta{APIVersion: "meta.k8s.io/v1beta1", Kind: "PartialObjectMetadataList"}
-	body, err := (&runtime.Unknown{TypeMeta: kind, Raw: raw}).Marshal()
-	expect.NoError(t, err)
-	return append(bytes.Clone(protobufMagic), body...)
+	return packed(t, "v1", "ConfigMapList", &corev1.ConfigMapList{
+		ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: token}, Items: []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: item}}},
+	})
 }
 
 func TestListMeta(t *testing.T) {
 	for name, body := range map[string]string{
 		"JSON":     `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"abc"},"items":[{"metadata":{"resourceVersion":"1"}}]}`,
-		"protobuf": string(protobufList(t, "abc", "a")),
-		"of old":   string(oldMetadataList(t)),
+		"protobuf": string(configMaps(t, "abc", "a")),
+		"of old": string(packed(t, "meta.k8s.io/v1beta1", "PartialObjectMetadataList", &metav1beta1.PartialObjectMetadataList{
+			ListMeta: meta, Items: []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}}},
+		})),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ListMeta([]byte(body))
 			expect.NoError(t, err)
-			expect.Same(t, metav1.ListMeta{ResourceVersion: "7", Continue: "abc"}, got)
+			expect.Same(t, meta, got)
 		})
 	}
 }
@@ -75,7 +67,7 @@ func TestTokens(t *testing.T) {
 		expect.NoError(t, json.Indent(&out, compact(token, item), "", "  "))
 		return out.Bytes()
 	}
-	protobuf := func(token, item string) []byte { return protobufList(t, token, item) }
+	protobuf := func(token, item string) []byte { return configMaps(t, token, item) }
 	for form, list := range map[string]func(token, item string) []byte{"JSON": compact, "indented": indented, "protobuf": protobuf} {
 		for name, test := range map[string]struct {
 			a, b []byte

@@ -29,11 +29,12 @@ type Cluster struct {
 	Resources  []Resource
 	Namespaces []string
 	Ledger     *Ledger
+	// Users are who asks, the admin first, and then alice.
+	Users []User
 
 	// writers are the doors that writes take in turn.
 	writers []*ask.Client
 	turn    atomic.Uint64
-	users   []User
 }
 
 // New defines custom resources, makes namespaces, and fills them to about a half.
@@ -69,7 +70,7 @@ func New(ctx context.Context, plane *controlplane.ControlPlane, seed uint64) (*C
 			return nil, err
 		}
 	}
-	if c.users, err = newUsers(ctx, plane); err != nil {
+	if c.Users, err = newUsers(ctx, plane); err != nil {
 		return nil, err
 	}
 	return c, c.fill(ctx, seed)
@@ -127,6 +128,3 @@ func (c *Cluster) Eager() string {
 	}
 	return strings.Join(names, ",")
 }
-
-// Users returns who asks, the admin first, and then alice.
-func (c *Cluster) Users() []User { return c.users }

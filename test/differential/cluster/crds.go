@@ -5,9 +5,6 @@ import "github.com/listproxy/listproxy/test/harness/kinds"
 // definitions returns the CustomResourceDefinitions of the custom resources: a namespaced one in
 // two versions, the older of which warns and selects by less, and one for the whole cluster.
 func definitions() []object {
-	schema := func(description string) object {
-		return object{"openAPIV3Schema": schemaOf(description)}
-	}
 	selectable := func(all []Field) []any {
 		var paths []any
 		for _, f := range all {
@@ -15,9 +12,9 @@ func definitions() []object {
 		}
 		return paths
 	}
-	current := object{"name": "v1", "served": true, "storage": true, "schema": schema("now"), "selectableFields": selectable(customFields)}
+	current := object{"name": "v1", "served": true, "storage": true, "schema": schemaOf("now"), "selectableFields": selectable(customFields)}
 	deprecated := object{
-		"name": "v1beta1", "served": true, "storage": false, "schema": schema("once"), // equal ones would be refused
+		"name": "v1beta1", "served": true, "storage": false, "schema": schemaOf("once"), // equal ones would be refused
 		"selectableFields": selectable(customFields[:1]),
 		"deprecated":       true, "deprecationWarning": `use v1, "now"`,
 	}
@@ -29,7 +26,7 @@ func definitions() []object {
 
 // schemaOf has a field of every type.
 func schemaOf(description string) object {
-	return object{
+	return object{"openAPIV3Schema": object{
 		"type": "object", "description": description,
 		"properties": object{"spec": object{"type": "object", "properties": object{
 			"color":    object{"type": "string"},
@@ -44,5 +41,5 @@ func schemaOf(description string) object {
 			"maybe":    object{"type": "string", "nullable": true},
 			"default":  object{"type": "string", "default": "<given>"},
 		}}},
-	}
+	}}
 }

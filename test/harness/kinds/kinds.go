@@ -79,7 +79,8 @@ func (k Kind) Definition(versions ...any) Fields {
 		scope = "Cluster"
 	}
 	if len(versions) == 0 {
-		versions = []any{Version(Open(nil))}
+		open := Fields{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+		versions = []any{Fields{"name": "v1", "served": true, "storage": true, "schema": Fields{"openAPIV3Schema": open}}}
 	}
 	return Fields{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -88,18 +89,4 @@ func (k Kind) Definition(versions ...any) Fields {
 			"group": k.Group(), "scope": scope, "names": Fields{"plural": k.Plural, "kind": k.Name}, "versions": versions,
 		},
 	}
-}
-
-// Version is v1 of a custom kind under a schema.
-func Version(schema Fields) Fields {
-	return Fields{"name": "v1", "served": true, "storage": true, "schema": Fields{"openAPIV3Schema": schema}}
-}
-
-// Open is the schema of an object with these properties, and any others.
-func Open(properties Fields) Fields {
-	schema := Fields{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
-	if properties != nil {
-		schema["properties"] = properties
-	}
-	return schema
 }

@@ -34,6 +34,15 @@ func pages(t *testing.T) (all []page) {
 	return all
 }
 
+// commands are cmd and all below it.
+func commands(cmd *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{cmd}
+	for _, below := range cmd.Commands() {
+		all = append(all, commands(below)...)
+	}
+	return all
+}
+
 // TestMentionedFlags: a flag that a page speaks of exists, at one command or another.
 func TestMentionedFlags(t *testing.T) {
 	// Of cobra, kubectl, curl, docker, cosign, Helm, kube-apiserver and bin/bench.
@@ -42,14 +51,9 @@ func TestMentionedFlags(t *testing.T) {
 		"requestheader-username-headers take-ownership tracing-config-file watch watch-cache-sizes") {
 		known[name] = true
 	}
-	var add func(*cobra.Command)
-	add = func(cmd *cobra.Command) {
+	for _, cmd := range commands(newCommand()) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = true })
-		for _, sub := range cmd.Commands() {
-			add(sub)
-		}
 	}
-	add(newCommand())
 	mention := regexp.MustCompile("`--([a-z][a-z-]*[a-z])")
 	for _, p := range pages(t) {
 		for _, m := range mention.FindAllStringSubmatch(p.text, -1) {

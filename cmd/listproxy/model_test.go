@@ -159,13 +159,23 @@ var (
 	modelEvent = regexp.MustCompile(`^\{"type":"([A-Z]+)",.*"resourceVersion":"(\d+)"`)
 )
 
-// formsOf are the forms of the items of an answer.
-func formsOf(body string) (forms []inmemory.Form) {
+// forms are those of the items of an answer.
+type forms []inmemory.Form
+
+func formsOf(body string) (all forms) {
 	for _, found := range modelForm.FindAllStringSubmatch(body, -1) {
 		generation, _ := strconv.Atoi(found[1])
-		forms = append(forms, inmemory.Form{Definition: generation, Release: found[2]})
+		all = append(all, inmemory.Form{Definition: generation, Release: found[2]})
 	}
-	return forms
+	return all
+}
+
+// at is the form of an item, if there is one.
+func (f forms) at(i int) (form inmemory.Form) {
+	if i < len(f) {
+		form = f[i]
+	}
+	return form
 }
 
 // asked is a list that was asked for.
@@ -250,16 +260,9 @@ func (m *model) ask(ctx context.Context, a asked, token string) (revision int64,
 // judge holds a list from memory against the truth.
 func (m *model) judge(a asked, revision int64, body string) {
 	now := time.Now()
-	forms := formsOf(body)
-	form := func(i int) inmemory.Form {
-		if i < len(forms) {
-			return forms[i]
-		}
-		return inmemory.Form{}
-	}
-	past := -1
+	written, past := formsOf(body), -1
 	for p := m.plane.Pasts() - 1; p >= 0 && past < 0; p-- {
-		if m.plane.WriteList(p, inmemory.Widgets, revision, a.List, form) == body {
+		if m.plane.WriteList(p, inmemory.Widgets, revision, a.List, written.at) == body {
 			past = p
 		}
 	}
@@ -270,7 +273,7 @@ func (m *model) judge(a asked, revision int64, body string) {
 	switch {
 	case past < 0:
 		m.wrong("%+v: there never was such a list at revision %d: %s\nright: %s", a, revision, body,
-			m.plane.WriteList(m.plane.Pasts()-1, inmemory.Widgets, revision, a.List, form))
+			m.plane.WriteList(m.plane.Pasts()-1, inmemory.Widgets, revision, a.List, written.at))
 	case !current && restored.IsZero(): // nobody could be asked yet
 	case !current && a.semantics == "Any" && now.Sub(restored) < modelBound:
 	case !current && a.at.Before(restored):
@@ -282,15 +285,15 @@ func (m *model) judge(a asked, revision int64, body string) {
 		(a.semantics == "Exact" || a.semantics == "Continue") && revision != a.revision:
 		m.wrong("%+v: answered at revision %d", a, revision)
 	}
-	m.judgeForms(fmt.Sprintf("%+v", a), forms)
+	m.judgeForms(fmt.Sprintf("%+v", a), written)
 	if !m.plane.AllowedSince(a.user, now.Add(-modelReview)) {
 		m.wrong("%+v: answered though it was forbidden %v ago", a, modelReview)
 	}
 }
 
-func (m *model) judgeForms(what string, forms []inmemory.Form) {
+func (m *model) judgeForms(what string, written forms) {
 	now := time.Now()
-	for _, f := range forms {
+	for _, f := range written {
 		if !m.plane.MayWrite(f, now.Add(-modelSkew), now.Add(-modelVerified)) {
 			m.wrong("%s: no server writes %+v any more", what, f)
 			return
@@ -436,15 +439,12 @@ func (w *follower) take(line string) bool {
 		return false // a 410
 	}
 	revision, _ := strconv.ParseInt(found[2], 10, 64)
-	forms := formsOf(line)
-	form := inmemory.Form{}
-	if len(forms) > 0 {
-		form = forms[0]
-	}
+	written := formsOf(line)
+	form := written.at(0)
 	pasts := w.pasts(revision)
 	w.past = pasts[max(0, slices.IndexFunc(pasts, func(past int) bool { return w.isNext(line, past, found[1], revision, form) }))]
 	if w.memory {
-		w.judgeForms(w.String(), forms)
+		w.judgeForms(w.String(), written)
 		if !w.plane.AllowedSince(w.user, time.Now().Add(-modelReviewed)) {
 			w.wrong("%v: told though it was forbidden %v ago", w, modelReviewed)
 		}
@@ -517,13 +517,9 @@ func (w *follower) begin(line, kind string, revision int64) bool {
 		return true
 	}
 	var want strings.Builder
-	forms := formsOf(w.initial.String())
+	written := formsOf(w.initial.String())
 	for i, o := range w.plane.List(w.past, inmemory.Widgets, revision, w.Select) {
-		f := inmemory.Form{}
-		if i < len(forms) {
-			f = forms[i]
-		}
-		want.WriteString(inmemory.Event{Type: "ADDED", Object: o, Revision: o.Revision}.Write(inmemory.Widgets, f))
+		want.WriteString(inmemory.Event{Type: "ADDED", Object: o, Revision: o.Revision}.Write(inmemory.Widgets, written.at(i)))
 	}
 	switch {
 	case line != inmemory.Bookmark(inmemory.Widgets, revision, true):

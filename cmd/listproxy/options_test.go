@@ -115,10 +115,8 @@ func TestWrongOptions(t *testing.T) {
 		{[]string{"--max-inflight-bytes", "-1"}, []string{"--max-inflight-bytes", "512Mi"}},
 		{[]string{"--self-check-interval", "-1s"}, []string{"--self-check-interval -1s", "at least 1s"}},
 		{[]string{"--self-check-interval", "10ms"}, []string{"--self-check-interval 10ms", "or 0"}},
-		{[]string{"--audit-log-path", "x", "--audit-log-maxsize", "-1"}, []string{"--audit-log-maxsize=-1", "negative"}},
-		{[]string{"--audit-log-path", "x", "--audit-log-maxbackup", "-1"}, []string{"--audit-log-maxbackup=-1", "negative"}},
-		{[]string{"--audit-log-maxsize", "1"}, []string{"--audit-log-maxsize=1", "--audit-log-path"}},
-		{[]string{"--audit-log-maxbackup", "1"}, []string{"--audit-log-maxbackup=1", "--audit-log-path"}},
+		{[]string{"--audit-log-path", "x", "--audit-log-maxsize", "-1", "--audit-log-maxbackup", "-2"}, []string{"--audit-log-maxsize=-1 is negative", "--audit-log-maxbackup=-2 is negative"}},
+		{[]string{"--audit-log-maxsize", "1", "--audit-log-maxbackup", "2"}, []string{"--audit-log-maxsize=1 says", "--audit-log-maxbackup=2 says", "--audit-log-path"}},
 
 		{[]string{"--config", config, "--eager", "nodes"}, []string{"--eager", `"nodes" is never kept`, config + ": resources[0]"}},
 		{[]string{"--eager", "pods/yaml"}, []string{"--eager", `"pods/yaml"`, "choose among [json protobuf"}},
@@ -180,22 +178,13 @@ func TestMemory(t *testing.T) {
 
 // TestWrongKubeconfigs: a kubeconfig that cannot be read, or that leads nowhere, is refused by its name.
 func TestWrongKubeconfigs(t *testing.T) {
-	for name, text := range map[string]string{
-		"no YAML":      "x: [",
-		"no context":   "current-context: mine\n",
-		"no cluster":   "current-context: mine\ncontexts: [{name: mine, context: {cluster: here, user: me}}]\n",
-		"nothing said": "",
-	} {
-		file := filepath.Join(t.TempDir(), "kubeconfig")
-		expect.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		o := upstreamOptions{kubeconfig: file}
-		if _, err := o.clientConfig(); err == nil || !strings.Contains(err.Error(), "--kubeconfig "+file) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	o := upstreamOptions{kubeconfig: filepath.Join(t.TempDir(), "none")}
-	if _, err := o.clientConfig(); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
-		t.Errorf("a file that is not there: %v", err)
+	dir := t.TempDir()
+	none, noYAML, empty := filepath.Join(dir, "none"), filepath.Join(dir, "no-yaml"), filepath.Join(dir, "empty")
+	expect.NoError(t, os.WriteFile(noYAML, []byte("x: ["), 0o600))
+	expect.NoError(t, os.WriteFile(empty, nil, 0o600))
+	for _, file := range []string{none, noYAML, empty} {
+		_, err := (&upstreamOptions{kubeconfig: file}).clientConfig()
+		clitest.Refused(t, err, "--kubeconfig "+file)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/test/reference"
@@ -18,7 +17,7 @@ const referencePage = "../../docs/reference.md"
 func TestReference(t *testing.T) {
 	o := defaultOptions()
 	o.AddFlags(pflag.NewFlagSet("listproxy", pflag.ContinueOnError))
-	var flags, commands strings.Builder
+	var flags strings.Builder
 	for i, name := range o.sections.Order {
 		if i > 0 {
 			flags.WriteString("\n")
@@ -30,25 +29,18 @@ func TestReference(t *testing.T) {
 			t.Errorf("--%s is in %d sections", f.Name, n)
 		}
 	})
-	commands.WriteString(reference.Head("command", "flags", ""))
-	var add func(cmd *cobra.Command)
-	add = func(cmd *cobra.Command) {
-		for _, below := range cmd.Commands() {
-			switch {
-			case below.Name() == "completion", below.Name() == "help":
-			case below.HasSubCommands():
-				add(below)
-			default:
-				var names []string
-				below.LocalFlags().VisitAll(func(f *pflag.Flag) { names = append(names, "`--"+f.Name+"`") })
-				path, _, _ := strings.Cut(below.UseLine(), " [flags]")
-				commands.WriteString(reference.Row("`"+path+"`", strings.Join(names, ", "), below.Short))
-			}
+	table := reference.Head("command", "flags", "")
+	for _, cmd := range commands(newCommand()) {
+		path, _, _ := strings.Cut(cmd.UseLine(), " [flags]")
+		if cmd.HasSubCommands() || strings.HasPrefix(path, "listproxy completion") || strings.HasPrefix(path, "listproxy help") {
+			continue
 		}
+		var names []string
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) { names = append(names, "`--"+f.Name+"`") })
+		table += reference.Row("`"+path+"`", strings.Join(names, ", "), cmd.Short)
 	}
-	add(newCommand())
 	reference.Check(t, referencePage, "flags", flags.String())
-	reference.Check(t, referencePage, "commands", commands.String())
+	reference.Check(t, referencePage, "commands", table)
 }
 
 // flagTable has a row for each flag.

@@ -48,12 +48,10 @@ func (t *templates) learn(w watchRequest, said []oracle.Event) {
 	}
 }
 
-// wrong returns the bookmark that is not as the API server's are, and what these are like; known is
-// false if there was one of which nothing is known yet.
-func (t *templates) wrong(w watchRequest, said []oracle.Event) (got oracle.Event, want string, known bool) {
+// compare holds bookmarks against the API server's; unknown is true if it has sent none yet like one of them.
+func (t *templates) compare(w watchRequest, said []oracle.Event) (d *difference, unknown bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	known = true
 	for _, e := range said {
 		if e.Type != watch.Bookmark {
 			continue
@@ -61,10 +59,10 @@ func (t *templates) wrong(w watchRequest, said []oracle.Event) (got oracle.Event
 		key, masked := templateOf(w, e)
 		switch want, ok := t.seen[key]; {
 		case !ok:
-			known = false
+			unknown = true
 		case want != masked:
-			return e, want, true
+			return differs(wrongBookmark, "%s", oracle.Difference(e.Object, []byte(want))), false
 		}
 	}
-	return oracle.Event{}, "", known
+	return nil, unknown
 }

@@ -43,12 +43,9 @@ func TestAge(t *testing.T) {
 			"older than it was asked for":  {notOlderThan, hit, 4, time.Second, tooOld},
 			"exactly, however old that is": {exact, hit, 4, time.Hour, ""},
 		} {
-			q, got := question{Resource: r, Semantics: test.semantics, Revision: 5}, kind("")
-			if d := c.age(q, test.answer, test.revision, written.Add(test.asked)); d != nil {
-				got = d.Kind
-			}
-			if got != test.want {
-				t.Errorf("%s: %q, want %q", name, got, test.want)
+			q := question{Resource: r, Semantics: test.semantics, Revision: 5}
+			if d := c.age(q, test.answer, test.revision, written.Add(test.asked)); d.kind() != test.want {
+				t.Errorf("%s: %v, want %q", name, d, test.want)
 			}
 		}
 	})

@@ -56,6 +56,14 @@ func differs(k kind, format string, args ...any) *difference {
 	return &difference{Kind: k, Detail: fmt.Sprintf(format, args...)}
 }
 
+// kind of a difference, or "" if there is none.
+func (d *difference) kind() kind {
+	if d == nil {
+		return ""
+	}
+	return d.Kind
+}
+
 func (d difference) String() string {
 	return fmt.Sprintf("%s: %s\n  Cache-Status: %s\n  %s", d.Kind, d.Question, d.CacheStatus, d.Detail)
 }

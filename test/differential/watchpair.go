@@ -117,9 +117,6 @@ func (p *watchPair) run(ctx context.Context) (d *difference) {
 	if d := p.settle(ctx, p.look); d != nil {
 		return d
 	}
-	if d := p.learn(ctx); d != nil {
-		return d
-	}
 	return p.future(ctx)
 }
 
@@ -135,47 +132,6 @@ func (p *watchPair) compared() {
 	p.report.compared(p.question, p.proxied.Answer, p.watchRequest.memory() && p.proxied.Code == http.StatusOK,
 		"representation "+string(p.Representation), "selector "+string(p.selector()), "scope "+string(p.scope()),
 		fmt.Sprintf("resourceVersion=%s sendInitialEvents=%s", p.start, p.initial))
-}
-
-// likeServed compares listproxy's bookmarks with kube-apiserver's, as far as these are known.
-func (p *watchPair) likeServed() (d *difference, known bool) {
-	said, _, _ := p.proxied.said()
-	got, want, known := p.learned.wrong(p.watchRequest, said)
-	if want != "" {
-		d = differs(wrongBookmark, "%s", oracle.Difference(got.Object, []byte(want)))
-	}
-	return d, known
-}
-
-// learn has kube-apiserver send the bookmarks of this form, if listproxy has sent one of which
-// nothing is known yet.
-func (p *watchPair) learn(ctx context.Context) *difference {
-	d, known := p.likeServed()
-	if d != nil || known {
-		return d
-	}
-	q := p.after(p.wants.UpTo)
-	q.Query.Set("allowWatchBookmarks", "true")
-	q.Query.Set("timeoutSeconds", "3") // two seconds before the end there is one
-	if p.comparator.watchList {
-		q.Query.Set("sendInitialEvents", "true")
-		q.Query.Set("resourceVersionMatch", "NotOlderThan")
-	}
-	s, err := openStream(ctx, p.direct, q)
-	if err != nil {
-		return differs(silent, "%v", err)
-	}
-	defer s.close()
-	select {
-	case <-s.read:
-	case <-ctx.Done():
-	}
-	said, _, _ := s.said()
-	p.learned.learn(p.watchRequest, said)
-	if d, known = p.likeServed(); d == nil && !known {
-		p.report.count("bookmarks of a sort not seen before")
-	}
-	return d
 }
 
 // future looks for a revision that listproxy told before there was one.
@@ -265,7 +221,11 @@ func (p *watchPair) look() *difference {
 	if err := wants.Judge(proxied, proxiedEnded); err != nil {
 		return differs(wrongEvents, "%v", err)
 	}
-	return nil
+	d, unknown := p.learned.compare(p.watchRequest, proxied)
+	if unknown {
+		p.report.count("bookmarks of a sort not seen before")
+	}
+	return d
 }
 
 // numbers in refusals are how far the API server is.

@@ -56,15 +56,7 @@ func TestLook(t *testing.T) {
 				served: tt.served, proxied: tt.proxied, truth: &track{from: 10, state: map[string][]byte{"n/a": []byte("a at 9")}, stream: tt.truth},
 				wants: oracle.Watch{Begins: oracle.FromRevision, Bookmarks: true, Revision: 10, From: 10, Least: 10, Most: 12, UpTo: 12},
 			}
-			d := p.look()
-			if d == nil {
-				d, _ = p.likeServed()
-			}
-			got := kind("")
-			if d != nil {
-				got = d.Kind
-			}
-			if got != tt.want {
+			if d := p.look(); d.kind() != tt.want {
 				t.Errorf("%v, want %q", d, tt.want)
 			}
 		})

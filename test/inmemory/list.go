@@ -1,7 +1,6 @@
 package inmemory
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -39,41 +38,26 @@ func namespaceOf(of string, k Kind) (namespace string, within bool) {
 	return path.Dir(rest), k.Namespaced && within && path.Base(rest) == path.Base(k.Path)
 }
 
-func readQuery(r *http.Request, k Kind, namespace string) (q query, err error) {
+// readQuery reads a request, which is well formed.
+func readQuery(r *http.Request, k Kind, namespace string) (q query) {
 	values := r.URL.Query()
 	q.Namespace, q.revision, q.match = namespace, -1, values.Get("resourceVersionMatch")
 	if rev := values.Get("resourceVersion"); rev != "" {
-		if q.revision, err = strconv.ParseInt(rev, 10, 64); err != nil {
-			return q, err
-		}
+		q.revision, _ = strconv.ParseInt(rev, 10, 64)
 	}
-	if limit := values.Get("limit"); limit != "" {
-		if q.Limit, err = strconv.Atoi(limit); err != nil {
-			return q, err
-		}
-	}
+	q.Limit, _ = strconv.Atoi(values.Get("limit"))
 	for part := range strings.SplitSeq(values.Get("fieldSelector"), ",") {
-		name, value, _ := strings.Cut(part, "=")
-		switch name {
-		case "", "metadata.namespace":
-		case "metadata.name":
-			q.Name = value
-		default:
-			return q, errors.New("an unknown field")
+		if name, is := strings.CutPrefix(part, "metadata.name="); is {
+			q.Name = name
 		}
 	}
 	if color, is := strings.CutPrefix(values.Get("labelSelector"), "color="); is && k == Widgets {
 		q.Color = color
 	}
-	if text := values.Get("continue"); text != "" {
-		t, err := body.DecodeToken(text)
-		if err != nil {
-			return q, err
-		}
-		q.revision, q.match, q.Start = t.Revision, "Exact", path.Join(namespace, t.Start)
-		q.Start = strings.TrimPrefix(q.Start, "/")
+	if t, err := body.DecodeToken(values.Get("continue")); err == nil {
+		q.revision, q.match, q.Start = t.Revision, "Exact", strings.TrimPrefix(path.Join(namespace, t.Start), "/")
 	}
-	return q, nil
+	return q
 }
 
 // list answers a list.
@@ -104,8 +88,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 	default:
 		at = s.seen().revision
 	}
-	form := s.seen().form
-	_, _ = io.WriteString(w, s.plane.write(s.plane.Pasts()-1, k, at, q.List, strings.Contains(accept, "PartialObjectMetadataList"), func(int) Form { return form }))
+	form, onlyMetadata := s.seen().form, strings.Contains(accept, "PartialObjectMetadataList")
+	_, _ = io.WriteString(w, s.plane.write(s.plane.Pasts()-1, k, at, q.List, onlyMetadata, func(int) Form { return form }))
 }
 
 // compacted is the oldest revision of which etcd knows the state.

@@ -3,9 +3,11 @@ package kubeconfig
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
@@ -17,10 +19,11 @@ import (
 func contexts() api.Config {
 	return api.Config{
 		Contexts: map[string]*api.Context{
-			"work":  {Cluster: "work", AuthInfo: "me", Namespace: "team-a"},
-			"home":  {Cluster: "home", AuthInfo: "cert"},
-			"plain": {Cluster: "plain", AuthInfo: "me"},
-			"split": {Cluster: "nowhere", AuthInfo: "me"},
+			"work":      {Cluster: "work", AuthInfo: "me", Namespace: "team-a"},
+			"home":      {Cluster: "home", AuthInfo: "cert"},
+			"plain":     {Cluster: "plain", AuthInfo: "me"},
+			"split":     {Cluster: "nowhere", AuthInfo: "me"},
+			"listproxy": {Cluster: "listproxy", AuthInfo: "pod"},
 		},
 		Clusters: map[string]*api.Cluster{
 			"work":  {Server: "https://api.work:6443", CertificateAuthorityData: []byte("theirs"), TLSServerName: "api", ProxyURL: "http://proxy"},
@@ -30,68 +33,88 @@ func contexts() api.Config {
 		AuthInfos: map[string]*api.AuthInfo{
 			"me":   {Token: "secret"},
 			"cert": {ClientCertificateData: []byte("cert"), ClientKeyData: []byte("key")},
+			"pod":  {TokenFile: "/var/run/secrets/kubernetes.io/serviceaccount/token"},
 		},
 	}
 }
 
 // TestKubeconfig: the context that is printed is the one in the file, but leads to the proxy; beside it is a
-// hint if its user has a certificate.
+// hint if its user has a certificate. That of pods needs no file to begin with, has a path in place of a token,
+// and of the files with CAs only the certificates.
 func TestKubeconfig(t *testing.T) {
 	dir := t.TempDir()
-	source := filepath.Join(dir, "config")
+	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))
+	source, withKey := filepath.Join(dir, "config"), filepath.Join(dir, "with-key.pem")
 	expect.NoError(t, clientcmd.WriteToFile(contexts(), source))
-	ca, _, err := serve.SelfSigned(dir, nil)
+	caPath, keyPath, err := serve.SelfSigned(dir, nil)
 	expect.NoError(t, err)
-	text, err := os.ReadFile(ca) // #nosec G304 -- of this test
+	certificate, err := os.ReadFile(caPath) // #nosec G304 -- of this test
 	expect.NoError(t, err)
+	key, err := os.ReadFile(keyPath) // #nosec G304 -- of this test
+	expect.NoError(t, err)
+	expect.NoError(t, os.WriteFile(withKey, slices.Concat(key, certificate), 0o600))
 	run := func(line string) (out, errs string, err error) {
 		var told strings.Builder
 		cmd := NewCommand()
 		cmd.SetErr(&told)
-		_, out, err = clitest.Execute(t, cmd, append([]string{"--kubeconfig", source}, strings.Fields(line)...)...)
+		_, out, err = clitest.Execute(t, cmd, strings.Fields(line)...)
 		return out, told.String(), err
 	}
-	twice := " --certificate-authority " + ca + " --certificate-authority " + ca
+	ca := " --certificate-authority " + caPath
+	from, pods := "--kubeconfig "+source, "--in-cluster --server=https://listproxy.svc --certificate-authority "+withKey
 	for line, want := range map[string]struct {
-		context string
-		cluster api.Cluster
-		hint    string
+		context, namespace string
+		cluster            api.Cluster
+		hint               string
 	}{
-		"--context=work --server=https://proxy:8443":                    {"work", api.Cluster{Server: "https://proxy:8443"}, ""},
-		"--context=work --via=proxy-url --proxy-url=https://proxy:8444": {"work", api.Cluster{Server: "https://api.work:6443", ProxyURL: "https://proxy:8444"}, ""},
-		"--context=home --server=https://proxy:8443":                    {"home", api.Cluster{Server: "https://proxy:8443"}, "--client-ca-file"},
+		from + ca + " --context=work --server=https://proxy:8443": {"work", "team-a", api.Cluster{Server: "https://proxy:8443"}, ""},
+		from + ca + " --context=work --via=proxy-url --proxy-url=https://proxy:8444": {
+			"work", "team-a", api.Cluster{Server: "https://api.work:6443", ProxyURL: "https://proxy:8444"}, "",
+		},
+		from + ca + " --context=home --server=https://proxy:8443": {"home", "", api.Cluster{Server: "https://proxy:8443"}, "--client-ca-file"},
+		pods: {"listproxy", "", api.Cluster{Server: "https://listproxy.svc", TLSServerName: "kubernetes.default.svc"}, ""},
+		pods + " --tls-server-name= --namespace=team-a": {"listproxy", "team-a", api.Cluster{Server: "https://listproxy.svc"}, ""},
 	} {
 		t.Run(line, func(t *testing.T) {
-			out, errs, err := run(line + twice)
+			out, errs, err := run(line + ca)
 			expect.NoError(t, err)
 			if !strings.Contains(errs, want.hint) || want.hint == "" && errs != "" {
 				t.Errorf("the hint is %q", errs)
 			}
 			got, err := clientcmd.Load([]byte(out))
 			expect.NoError(t, err)
-			want.cluster.CertificateAuthorityData = []byte(string(text) + string(text))
+			want.cluster.CertificateAuthorityData = slices.Concat(certificate, certificate)
 			context := contexts().Contexts[want.context]
-			same(t, api.Config{
+			context.Namespace = want.namespace
+			expect.Same(t, api.Config{
 				CurrentContext: want.context,
 				Contexts:       map[string]*api.Context{want.context: context},
-				Clusters:       map[string]*api.Cluster{want.context: &want.cluster},
+				Clusters:       map[string]*api.Cluster{context.Cluster: &want.cluster},
 				AuthInfos:      map[string]*api.AuthInfo{context.AuthInfo: contexts().AuthInfos[context.AuthInfo]},
-			}, *got)
+			}, *got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(api.Cluster{}, "LocationOfOrigin"),
+				cmpopts.IgnoreFields(api.AuthInfo{}, "LocationOfOrigin"), cmpopts.IgnoreFields(api.Context{}, "LocationOfOrigin"))
 		})
 	}
 	for says, line := range map[string]string{
-		"no current context: give --context":        "--certificate-authority " + ca,
-		`the context "away"`:                        "--context=away --certificate-authority " + ca,
-		`the context "split"`:                       "--context=split --certificate-authority " + ca, // names no cluster
-		"the context's server":                      "--context=plain --via=proxy-url --certificate-authority " + ca,
-		`--via "socks": choose server or proxy-url`: "--via=socks",
-		`--server "http://proxy"`:                   "--server=http://proxy",
-		`--server "proxy:8443" is not a URL`:        "--server=proxy:8443",
-		`--proxy-url "http://proxy"`:                "--via=proxy-url --proxy-url=http://proxy",
-		"--server goes with --via=server":           "--via=proxy-url --server=https://proxy --certificate-authority " + ca,
-		"--proxy-url goes with --via=proxy-url":     "--proxy-url=https://proxy --certificate-authority " + ca,
-		"name its file in --certificate-authority":  "--certificate-authority " + filepath.Join(dir, "none"),
-		"there is no certificate":                   "--certificate-authority " + source,
+		"no current context: give --context":           from + ca,
+		`the context "away"`:                           from + ca + " --context=away",
+		`the context "split"`:                          from + ca + " --context=split", // names no cluster
+		"the context's server":                         from + ca + " --context=plain --via=proxy-url",
+		`--via "socks": choose server or proxy-url`:    from + " --via=socks",
+		`--server "http://proxy"`:                      from + " --server=http://proxy",
+		`--server "proxy:8443" is not a URL`:           from + " --server=proxy:8443",
+		`--proxy-url "http://proxy"`:                   from + " --via=proxy-url --proxy-url=http://proxy",
+		"--server goes with --via=server":              from + ca + " --via=proxy-url --server=https://proxy",
+		"--proxy-url goes with --via=proxy-url":        from + ca + " --proxy-url=https://proxy",
+		"name its file in --certificate-authority":     from + " --certificate-authority " + filepath.Join(dir, "none"),
+		"there is no certificate":                      from + " --certificate-authority " + source,
+		"--in-cluster needs --server":                  "--in-cluster",
+		"--context does not go with --in-cluster":      pods + " --context=me",
+		"--kubeconfig does not go with --in-cluster":   pods + " --kubeconfig=me",
+		"--via does not go with --in-cluster":          pods + " --via=server",
+		"--namespace goes with --in-cluster":           "--namespace=team-a",
+		"--tls-server-name goes with --in-cluster":     "--tls-server-name=me",
+		`--server "http://me" is not a URL that begin`: pods + " --server=http://me",
 	} {
 		if out, _, err := run(line); err == nil || !strings.Contains(err.Error(), says) || out != "" {
 			t.Errorf("%s: %q, %v, want %q", line, out, err, says)

@@ -166,7 +166,7 @@ func (c *comparator) indexEnds(ctx context.Context, q question, a pair) bool {
 	if err != nil || rest.Code != http.StatusOK {
 		return false
 	}
-	list, err := ask.ReadList(ask.JSON, rest.Body)
+	list, err := ask.ReadList(rest.Body)
 	return err == nil && len(list.Objects) == 0
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// templates are the bytes of the bookmarks that the API server has sent, but for the revisions. The
+// templates are the bytes of the bookmarks that both sides have sent, but for the revisions. The
 // zero templates are none. They are safe for concurrent use.
 type templates struct {
 	mu   sync.Mutex
@@ -33,36 +33,23 @@ func templateOf(w watchRequest, e oracle.Event) (template, string) {
 	return template{w.Resource.GroupVersionResource.String(), w.told(), e.EndsInitial, len(revision)}, string(masked)
 }
 
-// learn notes the bookmarks among what the API server said.
-func (t *templates) learn(w watchRequest, said []oracle.Event) {
+// differ notes the bookmarks among what a side said, and returns how one is unlike another of its sort,
+// whichever side sent that.
+func (t *templates) differ(w watchRequest, said []oracle.Event) *difference {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seen == nil {
 		t.seen = map[template]string{}
 	}
 	for _, e := range said {
-		if e.Type == watch.Bookmark {
-			key, masked := templateOf(w, e)
-			t.seen[key] = masked
-		}
-	}
-}
-
-// compare holds bookmarks against the API server's; unknown is true if it has sent none yet like one of them.
-func (t *templates) compare(w watchRequest, said []oracle.Event) (d *difference, unknown bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, e := range said {
 		if e.Type != watch.Bookmark {
 			continue
 		}
 		key, masked := templateOf(w, e)
-		switch want, ok := t.seen[key]; {
-		case !ok:
-			unknown = true
-		case want != masked:
-			return differs(wrongBookmark, "%s", oracle.Difference(e.Object, []byte(want))), false
+		if want, ok := t.seen[key]; ok && want != masked {
+			return differs(wrongBookmark, "%s", oracle.Difference([]byte(masked), []byte(want)))
 		}
+		t.seen[key] = masked
 	}
-	return nil, unknown
+	return nil
 }

@@ -41,7 +41,7 @@ type comparator struct {
 	begun map[schema.GroupResource]uint64
 	// watchList is whether the API server has streaming lists.
 	watchList bool
-	learned   templates
+	sent      templates
 }
 
 // run has workers compare until ctx ends. Each makes up its own questions.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -217,15 +218,10 @@ func (p *watchPair) look() *difference {
 	if err := wants.Judge(served, servedEnded); err != nil {
 		return differs(wrongReference, "%v", err)
 	}
-	p.learned.learn(p.watchRequest, served)
 	if err := wants.Judge(proxied, proxiedEnded); err != nil {
 		return differs(wrongEvents, "%v", err)
 	}
-	d, unknown := p.learned.compare(p.watchRequest, proxied)
-	if unknown {
-		p.report.count("bookmarks of a sort not seen before")
-	}
-	return d
+	return p.sent.differ(p.watchRequest, slices.Concat(served, proxied))
 }
 
 // numbers in refusals are how far the API server is.

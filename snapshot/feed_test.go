@@ -48,19 +48,6 @@ func loadsAre(text string) meddling {
 	}
 }
 
-// afterTheLoad refuses so many requests of a kind ("": of any), once a state was loaded and compared.
-func afterTheLoad(of string, times, code int) meddling {
-	loaded := false
-	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
-		if was := loaded; !was || times == 0 || of != "" && kind != of {
-			loaded = was || r.URL.Query().Get("limit") == "2"
-			return 0, nil
-		}
-		times--
-		return 0, busy(r, code, "20")
-	}
-}
-
 // inPages answers streaming lists with an error, and the list with two pages.
 func inPages(page, second string) meddling {
 	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
@@ -75,6 +62,9 @@ func inPages(page, second string) meddling {
 		return 0, nil
 	}
 }
+
+// afterTheLoad is soon after the upstream is asked first: a state is loaded and compared, which takes no time.
+const afterTheLoad = time.Millisecond
 
 // during meddles for a time with each n-th request of a kind ("": of any): it is answered late, or with a status.
 func during(from, lasts time.Duration, of string, n int, late time.Duration, code int) meddling {
@@ -127,7 +117,7 @@ func TestFeed(t *testing.T) {
 		"nothing": {upstream: &upstream{}, to: 9, want: loaded},
 		"a watch that ends at its timeout, and others": {upstream: &upstream{}, takes: 6 * watchTimeout, watches: between{4, 7}, want: loaded},
 		"probes are refused after the load": {
-			upstream: &upstream{watch: func(int, uint64) []string { return []string{bookmark(30, "")} }, meddle: afterTheLoad("probe", 1e6, http.StatusTooManyRequests)},
+			upstream: &upstream{tells: bookmark(30, ""), meddle: during(afterTheLoad, time.Hour, "probe", 1, 0, http.StatusTooManyRequests)},
 			to:       30, watches: between{1, 1}, want: loaded,
 		},
 		"the first object changes whenever it is looked at": {upstream: &upstream{meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
@@ -175,7 +165,7 @@ func TestFeed(t *testing.T) {
 		"pages":                  {upstream: &upstream{meddle: inPages(page(9, `,"continue":"x"`, itemA), page(9, "", itemB))}, want: loaded},
 		"pages of two revisions": {upstream: &upstream{meddle: inPages(page(8, `,"continue":"x"`, itemA), page(9, "", itemB))}, newest: reason.Warming, want: nothing},
 		"what came since is forgotten, and then the upstream is away": {
-			upstream: &upstream{watch: first(inStream(http.StatusGone)), meddle: afterTheLoad("", 4, http.StatusServiceUnavailable)}, takes: 3 * time.Minute, want: lost(reason.Expired),
+			upstream: &upstream{watch: first(inStream(http.StatusGone)), meddle: during(afterTheLoad, time.Minute, "", 1, 0, http.StatusServiceUnavailable)}, takes: 3 * time.Minute, want: lost(reason.Expired),
 		},
 		// An API server that is slow, or refuses some requests, costs no second load.
 		"a probe without an answer":            {upstream: &upstream{changes: true, meddle: during(time.Minute, 20*time.Second, "probe", 1, time.Hour, 0)}, takes: time.Hour, want: loaded},
@@ -297,7 +287,7 @@ func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
 		"learning":  {denies("probe", http.StatusTooManyRequests), "", reason.Warming},
 		"loading":   {denies("load", http.StatusTooManyRequests), "", reason.Warming},
 		"following": {denies("watch", http.StatusServiceUnavailable), cut, reason.Stale},
-		"asking":    {afterTheLoad("probe", 1e6, http.StatusTooManyRequests), bookmark(9, ""), reason.Stale},
+		"asking":    {during(afterTheLoad, time.Hour, "probe", 1, 0, http.StatusTooManyRequests), bookmark(9, ""), reason.Stale},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			refused := 0

@@ -18,41 +18,41 @@ import (
 func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 	first := strings.Replace(itemA, `"5"`, `"12"`, 1)
 	event := inEvent("ADDED", first)
-	has := func(items ...string) func(int, *http.Request) *http.Response {
-		return func(_ int, r *http.Request) *http.Response {
+	has := func(items ...string) func(*http.Request) *http.Response {
+		return func(r *http.Request) *http.Response {
 			return answered(r, http.StatusOK, (&upstream{}).list(12, "", items...))
 		}
 	}
 	for name, tt := range map[string]struct {
 		// exactly answers the list at the event's revision.
-		exactly func(times int, r *http.Request) *http.Response
+		exactly func(r *http.Request) *http.Response
 		lost    reason.Reason
+		busy    bool // at first
 	}{
-		"it is learned": {exactly: has(first)},
-		"the API server is busy at first": {exactly: func(times int, r *http.Request) *http.Response {
-			if times == 1 {
-				return busy(r, http.StatusTooManyRequests, "1")
-			}
-			return has(first)(times, r)
+		"it is learned":                   {exactly: has(first)},
+		"the API server is busy at first": {exactly: has(first), busy: true},
+		"the revision is compacted": {lost: reason.FirstObject, exactly: func(r *http.Request) *http.Response {
+			return answered(r, http.StatusGone, aStatus)
 		}},
-		"the revision is compacted": {func(_ int, r *http.Request) *http.Response { return answered(r, http.StatusGone, aStatus) }, reason.FirstObject},
-		"it is not in the list":     {has(), reason.FirstObject},
-		"a list has another header": {func(_ int, r *http.Request) *http.Response {
-			answer := has(first)(1, r)
+		"it is not in the list": {lost: reason.FirstObject, exactly: has()},
+		"a list has another header": {lost: reason.FirstObject, exactly: func(r *http.Request) *http.Response {
+			answer := has(first)(r)
 			answer.Header.Set("Warning", "299")
 			return answer
-		}, reason.FirstObject},
-		"it has other bytes": {has(itemA), reason.Form},
+		}},
+		"it has other bytes": {lost: reason.Form, exactly: has(itemA)},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			asked := 0
 			c := watched(t, &upstream{revision: 9, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				switch q := r.URL.Query(); {
 				case kind == "load" && !q.Has("fieldSelector"):
 					return 0, (&upstream{}).lasting(r, bookmark(9, endsInitial), event, 3500*time.Millisecond)
 				case q.Get("resourceVersion") == "12" && q.Has("fieldSelector"):
-					asked++
-					return 0, tt.exactly(asked, r)
+					if tt.busy {
+						tt.busy = false
+						return 0, busy(r, http.StatusTooManyRequests, "1")
+					}
+					return 0, tt.exactly(r)
 				case q.Has("watch"):
 					return 0, nil
 				}

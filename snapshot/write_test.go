@@ -128,10 +128,6 @@ func TestDoubt(t *testing.T) {
 			c.load(index.NewTree(false), 10)
 			c.drop(reason.Warming)
 		}, reason.Upstream, reason.Upstream},
-		"dropped, and read anew": {func(c *Collection) {
-			c.drop(reason.Warming)
-			c.load(index.NewTree(false), 99)
-		}, reason.History, reason.History},
 		"read anew":                      {func(c *Collection) { c.load(index.NewTree(false), 99) }, reason.History, reason.History},
 		"read anew at the same revision": {func(c *Collection) { c.load(index.NewTree(false), 10) }, reason.Warming, reason.Warming},
 	} {

@@ -24,7 +24,6 @@ func TestHold(t *testing.T) {
 		{time.Minute, 8 * least},
 		{time.Minute, 16 * least},
 		{time.Minute, time.Hour},
-		{time.Minute, time.Hour},
 		{time.Hour + 1, 0},
 		{time.Minute, least},
 	} {

@@ -21,7 +21,6 @@ func TestIsTrouble(t *testing.T) {
 		"the account is gone":   {&wire.AnswerError{Code: http.StatusUnauthorized}, true},
 		"too much to do":        {&wire.AnswerError{Code: http.StatusTooManyRequests}, true},
 		"not this resource":     {&wire.AnswerError{Code: http.StatusForbidden}, false},
-		"the history is gone":   {&wire.AnswerError{Code: http.StatusGone}, false},
 		"an event out of order": {wire.Inconsistent("twice"), false},
 	} {
 		if got := IsTrouble(tt.err); got != tt.want {

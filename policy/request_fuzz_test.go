@@ -90,8 +90,8 @@ func checkParse(t *testing.T, r *http.Request) {
 	checkWithUpstream(t, got.Options)
 }
 
-// FuzzParse: what is understood is understood as the API server does. It mutates the target and the headers by themselves: of most mutations of whole requests nothing
-// is left to be parsed.
+// FuzzParse: what is understood is understood as the API server does. It mutates the target and the headers by
+// themselves: of most mutations of whole requests nothing is left to be parsed.
 func FuzzParse(f *testing.F) {
 	for name, text := range understood {
 		if _, why := parse(read(f, text)); why != "" {

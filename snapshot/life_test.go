@@ -293,8 +293,8 @@ func randomSteps(seed uint64) []step {
 	return steps
 }
 
-// TestHistories lives through random histories (changes, bookmarks, gaps, loads, time, memory) and asks at each step for states
-// at revisions. -snapshot.histories says through how many.
+// TestHistories lives through random histories (changes, bookmarks, gaps, loads, time, memory) and asks at each
+// step for states at revisions. -snapshot.histories says through how many.
 func TestHistories(t *testing.T) {
 	workers := runtime.GOMAXPROCS(0)
 	for w := range workers {

@@ -39,6 +39,7 @@ connect: {enabled: true}
 	t.Run("certificates", func(t *testing.T) { checkCertificates(t, r) })
 	t.Run("tunnel", func(t *testing.T) { checkTunnel(t, r) })
 	pod.stop(t)
+	t.Run("restricted", func(t *testing.T) { checkRestricted(t, r) })
 	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, r) })
 	t.Run("autoscaling", func(t *testing.T) { checkAutoscaling(t, r) })
 	if len(c.ofHelm(t)) == 0 {
@@ -47,6 +48,17 @@ connect: {enabled: true}
 	mustHelm(t, r.args("uninstall")...)
 	if left := c.ofHelm(t); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
+	}
+}
+
+// checkRestricted: a pod that is not restricted would not have been taken.
+func checkRestricted(t *testing.T, r *release) {
+	lax := r.deployment(t).Spec.Template.Spec
+	lax.SecurityContext = nil
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "lax"}, Spec: lax}
+	_, err := r.c.admin.CoreV1().Pods(r.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	if err == nil || !strings.Contains(err.Error(), "violates PodSecurity") {
+		t.Errorf("a pod that is not restricted: %v", err)
 	}
 }
 

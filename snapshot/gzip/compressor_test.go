@@ -105,7 +105,7 @@ func TestWritten(t *testing.T) {
 		objects := someObjects(1, 1+whole/tt.size, tt.size)
 		next := uint64(1_000_000)
 		reused := 0
-		for range 30 {
+		for range 12 {
 			before := c.compressed.Load()
 			compressed(t, c, objects)
 			if segments, bytes := c.kept(); segments == 0 || bytes > int64(tt.room) {
@@ -137,8 +137,8 @@ func TestWritten(t *testing.T) {
 			first := objects[0] // has no number
 			objects[0] = index.NewObject(0, first.Key, 2, append(bytes.Clone(first.Bytes), ' '))
 		}
-		if room := tt.room > whole && tt.size < segmentMost; room && reused < 25 {
-			t.Errorf("objects of %d bytes: of 30 lists, only %d were made of pieces that were there", tt.size, reused)
+		if room := tt.room > whole && tt.size < segmentMost; room && reused < 9 {
+			t.Errorf("objects of %d bytes: of 12 lists, only %d were made of pieces that were there", tt.size, reused)
 		}
 	}
 	compressed(t, newTestCompressor(t, 1<<20), nil)
@@ -205,10 +205,10 @@ func TestJoinedMembers(t *testing.T) {
 func TestCompressedOnce(t *testing.T) {
 	const size = 6600
 	c := newTestCompressor(t, 256<<20)
-	objects := someObjects(1, 1200, size)
+	objects := someObjects(1, 600, size)
 	compressed(t, c, objects)
 	all := c.compressed.Load()
-	if least := int64(1200 * size); all < least {
+	if least := int64(600 * size); all < least {
 		t.Fatalf("%d bytes were compressed of at least %d", all, least)
 	}
 	made := func(change func([]*index.Object) []*index.Object) int64 {
@@ -234,7 +234,7 @@ func TestCompressedOnce(t *testing.T) {
 		most   int64
 	}{
 		{"nothing", func(o []*index.Object) []*index.Object { return o }, 0},
-		{"an object", func(o []*index.Object) []*index.Object { o[600] = version(o[600]); return o }, 2 * piece},
+		{"an object", func(o []*index.Object) []*index.Object { o[300] = version(o[300]); return o }, 2 * piece},
 		{"the first object", func(o []*index.Object) []*index.Object { o[0] = version(o[0]); return o }, 2 * piece},
 		{"twenty objects", func(o []*index.Object) []*index.Object {
 			for i := 0; i < len(o); i += len(o) / 20 {
@@ -244,18 +244,18 @@ func TestCompressedOnce(t *testing.T) {
 		}, 20 * 4 * pieceTarget},
 		{"one comes", func(o []*index.Object) []*index.Object {
 			next++
-			return append(o[:800:800], append([]*index.Object{index.NewObject(next, o[799].Key+"a", 2, o[0].Bytes)}, o[800:]...)...)
+			return append(o[:400:400], append([]*index.Object{index.NewObject(next, o[399].Key+"a", 2, o[0].Bytes)}, o[400:]...)...)
 		}, edges},
-		{"one goes", func(o []*index.Object) []*index.Object { return append(o[:700:700], o[701:]...) }, edges},
+		{"one goes", func(o []*index.Object) []*index.Object { return append(o[:350:350], o[351:]...) }, edges},
 		{"the first one goes", func(o []*index.Object) []*index.Object { return o[1:] }, edges},
-		{"a page of them", func(o []*index.Object) []*index.Object { return o[300:800] }, edges},
+		{"a page of them", func(o []*index.Object) []*index.Object { return o[150:400] }, edges},
 	} {
 		if got := made(tt.change); got > tt.most {
 			t.Errorf("%s: %d bytes were compressed, of %d; at most %d should be", tt.name, got, all, tt.most)
 		}
 	}
 	before := c.compressed.Load()
-	compressed(t, c, objects[300:800])
+	compressed(t, c, objects[150:400])
 	if again := c.compressed.Load() - before; again > 0 {
 		t.Errorf("the same page: %d bytes were compressed", again)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
@@ -58,7 +59,7 @@ func TestNewestOfQuietResources(t *testing.T) {
 	churn(t, 20, quiet...)
 	c := newComparator(t)
 	rng := rand.New(rand.NewPCG(*seed, 7))
-	d := newDeck(rng, shared.Resources)
+	d := newDeck(cluster.Split(rng), shared.Resources)
 	d.cards = slices.DeleteFunc(d.cards, func(c card) bool {
 		return c.Semantics != mostRecent || !slices.Contains(quiet, c.Resource.Resource)
 	})

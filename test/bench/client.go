@@ -11,9 +11,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // request is what is measured: a GET.
@@ -89,7 +89,7 @@ func (b *bench) ask(ctx context.Context, at side, q request, clients, each int, 
 			return err
 		}
 		all.Go(func() {
-			if q.within > 0 && !poll.Pause(ctx, q.within*time.Duration(number)/time.Duration(clients)) {
+			if q.within > 0 && !clock.Sleep(ctx, q.within*time.Duration(number)/time.Duration(clients)) {
 				return
 			}
 			for range each {
@@ -127,7 +127,7 @@ func (q request) untilAnswered(ctx context.Context, over *http.Client, cfg *rest
 		var again bool
 		a, again, err = q.once(ctx, over, cfg)
 		a.refused, a.took = refused, time.Since(begun)
-		if !again || refused == mostRefusals || !poll.Pause(ctx, comeAgain) {
+		if !again || refused == mostRefusals || !clock.Sleep(ctx, comeAgain) {
 			return a, err
 		}
 	}

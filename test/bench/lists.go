@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/harness/ask"
-	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
@@ -173,7 +173,7 @@ func newest(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		poll.Pause(ctx, settling)
+		clock.Sleep(ctx, settling)
 		_, err = b.compare(ctx, caption, sides, all)
 		if err = errors.Join(err, stop()); err != nil {
 			return err

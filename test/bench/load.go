@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
-	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/process"
 )
 
@@ -81,7 +81,7 @@ func (b *bench) loadOnce(ctx context.Context, binary, name string, bytes int64, 
 	}
 	if err := b.cost(proxied, idle, changed, func() (err error) {
 		changed.answers, err = b.change(ctx, pods, b.settings.changes, b.settings.changes*b.settings.seconds)
-		poll.Pause(ctx, time.Second) // the last ones arrive
+		clock.Sleep(ctx, time.Second) // the last ones arrive
 		return err
 	}); err != nil {
 		return err

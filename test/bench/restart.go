@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
@@ -124,7 +125,7 @@ func (b *bench) restart(ctx context.Context, upstream string, writing bool, r *r
 	if err := b.cp.StartAPIServer(ctx); err != nil {
 		return err
 	}
-	poll.Pause(ctx, time.Duration(b.settings.seconds)*time.Second)
+	clock.Sleep(ctx, time.Duration(b.settings.seconds)*time.Second)
 	stop()
 	working.Wait()
 	r.lists = int(whole.Load())

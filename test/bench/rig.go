@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -194,7 +195,7 @@ func (b *bench) cost(at side, idle []float64, r *result, do func() error) error 
 func (b *bench) idle(ctx context.Context, at side) ([]float64, error) {
 	var r result
 	begun := time.Now()
-	err := b.cost(at, nil, &r, func() error { poll.Pause(ctx, idleFor); return ctx.Err() })
+	err := b.cost(at, nil, &r, func() error { clock.Sleep(ctx, idleFor); return ctx.Err() })
 	each := time.Since(begun).Seconds()
 	return []float64{r.kube.Seconds() / each, r.proxy.Seconds() / each}, err
 }
@@ -285,7 +286,7 @@ func (b *bench) learn(ctx context.Context, at side, q request) (*result, error) 
 			return &result{asked: q.name, of: at.name, bytes: r.bytes}, nil
 		case time.Since(begun) > patience:
 			return nil, fmt.Errorf("%s: not from memory within %v", q.path, patience)
-		case !poll.Pause(ctx, lookEvery):
+		case !clock.Sleep(ctx, lookEvery):
 			return nil, ctx.Err()
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
@@ -82,7 +83,7 @@ func (b *bench) fanOut(ctx context.Context, at side) (tell, one *result, err err
 			return nil, nil, err
 		}
 	}
-	poll.Pause(ctx, settleFor)
+	clock.Sleep(ctx, settleFor)
 	kubeThen, proxyThen, err := b.memory(at)
 	if err != nil {
 		return nil, nil, err

@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/differential/body"
 	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/harness/ask"
-	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
@@ -127,7 +127,7 @@ func (a pair) waited() bool {
 func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok bool) {
 	begun := time.Now()
 	answers, found := c.once(ctx, q)
-	for found != nil && answers.waited() && time.Since(begun) < patience && poll.Pause(ctx, 50*time.Millisecond) {
+	for found != nil && answers.waited() && time.Since(begun) < patience && clock.Sleep(ctx, 50*time.Millisecond) {
 		c.report.count("asked again")
 		answers, found = c.once(ctx, q)
 	}

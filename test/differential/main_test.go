@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/differential/cluster"
 	"github.com/listproxy/listproxy/test/expect"
@@ -106,7 +107,7 @@ func enough(t *testing.T, c *comparator, after time.Duration, least int) context
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer cancel()
-		poll.Pause(ctx, after)
+		clock.Sleep(ctx, after)
 		if !poll.Came(t, patience, func() bool { return c.report.comparisons() >= least }) && ctx.Err() == nil {
 			t.Errorf("%d comparisons, at least %d should be made", c.report.comparisons(), least)
 		}

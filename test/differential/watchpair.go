@@ -15,8 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/differential/cluster"
-	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
@@ -108,10 +108,10 @@ func (p *watchPair) run(ctx context.Context) (d *difference) {
 		return d
 	}
 	if p.Odd { // both end, or neither
-		poll.Pause(ctx, 300*time.Millisecond)
+		clock.Sleep(ctx, 300*time.Millisecond)
 		return p.settle(ctx, p.endsAlike)
 	}
-	poll.Pause(ctx, p.reads)
+	clock.Sleep(ctx, p.reads)
 	if p.wants.UpTo, d = p.now(ctx); d != nil {
 		return d
 	}
@@ -181,7 +181,7 @@ func (p *watchPair) open(ctx context.Context) *difference {
 // come. Between two streams of kube-apiserver's own a busy machine may lie for longer: that is not
 // what is looked for.
 func (p *watchPair) settle(ctx context.Context, look func() *difference) *difference {
-	for begun := time.Now(); ; poll.Pause(ctx, 20*time.Millisecond) {
+	for begun := time.Now(); ; clock.Sleep(ctx, 20*time.Millisecond) {
 		d := look()
 		most := watchPatience
 		if d != nil && d.Kind == wrongReference {

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
@@ -90,7 +91,7 @@ func (s *scene) rolled() time.Time {
 		s.Cleanup(leave)
 		for _, c := range []*ask.Client{client, s.via} {
 			all.Go(func() {
-				for poll.Pause(ctx, 2*askEvery) {
+				for clock.Sleep(ctx, 2*askEvery) {
 					_, _, _ = s.Put(ctx, c, question{Collection: collections()[0], Query: ask.AnyVersion}, 0)
 					asked := time.Now()
 					a, err := s.Touch(ctx, c, pods, s.namespaces[0], marker)
@@ -112,7 +113,7 @@ func (s *scene) rolled() time.Time {
 			}
 			return nil
 		}))
-		poll.Pause(ctx, noticed)
+		clock.Sleep(ctx, noticed)
 		s.proxies.Balancer.Remove(old.Address())
 		s.must(<-ended)
 	}
@@ -177,7 +178,7 @@ func (s *scene) besideSlow(path, token string, do func()) {
 				}
 			})
 			if i < slowClients {
-				for poll.Pause(ctx, 2*pollEvery) {
+				for clock.Sleep(ctx, 2*pollEvery) {
 					if _, err := io.CopyN(io.Discard, conn, 512); err != nil {
 						return
 					}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
@@ -102,7 +103,7 @@ func (w *watcher) run(ctx context.Context) {
 		if errors.As(err, new(brokenOff)) && ctx.Err() == nil {
 			w.Tally.BrokeOff(err)
 		}
-		if !poll.Pause(ctx, 10*pollEvery) {
+		if !clock.Sleep(ctx, 10*pollEvery) {
 			return
 		}
 	}

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 type (
@@ -85,7 +85,7 @@ func (s *scene) touch(ctx context.Context, k kind, namespace string) (uint64, er
 
 // churn writes until ctx ends. What fails, fails: the API server may be away.
 func (s *scene) churn(ctx context.Context) {
-	for turn := 0; poll.Pause(ctx, writeEvery); turn++ {
+	for turn := 0; clock.Sleep(ctx, writeEvery); turn++ {
 		k := changing[turn%len(changing)]
 		ns, name := s.namespaces[rand.IntN(len(s.namespaces))], load.NameOf(rand.IntN(names))
 		s.writing.RLock()
@@ -104,7 +104,7 @@ func (s *scene) churn(ctx context.Context) {
 // askNewest asks for the newest state until ctx ends. It does not wait for what is forwarded in any
 // case, and so is there when an old state would be given.
 func (s *scene) askNewest(ctx context.Context) {
-	for poll.Pause(ctx, askEvery) {
+	for clock.Sleep(ctx, askEvery) {
 		all := collections()
 		s.resting.RLock()
 		s.put(ctx, question{Collection: all[rand.IntN(len(all))], Query: ask.AnyVersion}, 0)
@@ -116,7 +116,7 @@ func (s *scene) askNewest(ctx context.Context) {
 // proven is forwarded, and waits for an API server that stands still: nobody else is kept waiting
 // by that.
 func (s *scene) askRecent(ctx context.Context) {
-	for poll.Pause(ctx, askEvery) {
+	for clock.Sleep(ctx, askEvery) {
 		all := collections()
 		q := question{Collection: all[rand.IntN(len(all))]}
 		s.asking.RLock()
@@ -127,7 +127,7 @@ func (s *scene) askRecent(ctx context.Context) {
 
 // ask asks for everything until ctx ends.
 func (s *scene) ask(ctx context.Context) {
-	for poll.Pause(ctx, askEvery) {
+	for clock.Sleep(ctx, askEvery) {
 		all := collections()
 		q := question{Collection: all[rand.IntN(len(all))]}
 		if rand.IntN(2) == 0 {

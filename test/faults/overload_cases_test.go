@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -30,9 +31,9 @@ func overloadCases() []faultCase {
 	return []faultCase{
 		{name: "answered_late", runs: inFull, soaks: true, keepsHistory: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
 			return s.overloaded(func(_ http.ResponseWriter, r *http.Request) bool {
-				poll.Pause(r.Context(), answeredLate)
+				clock.Sleep(r.Context(), answeredLate)
 				return false
-			}, func() { poll.Pause(s.Context(), max(answeredLate+load.Bound, *duration)) })
+			}, func() { clock.Sleep(s.Context(), max(answeredLate+load.Bound, *duration)) })
 		}},
 		{name: "half_refused", runs: inFull, soaks: true, keepsHistory: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
 			return s.overloaded(func(w http.ResponseWriter, _ *http.Request) bool {

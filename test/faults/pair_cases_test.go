@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/hop"
@@ -56,7 +57,7 @@ func pairCases() []faultCase {
 		{name: "one_of_two_paused", runs: inFull, args: []string{"--review-ttl", "1h"}, fault: func(s *scene) time.Time {
 			s.must(s.servers[0].Pause())
 			s.door.Remove(address(s.servers[0]))
-			poll.Pause(s.Context(), max(pausedFor, *duration))
+			clock.Sleep(s.Context(), max(pausedFor, *duration))
 			s.recover()
 			s.must(s.servers[0].Resume())
 			s.door.Add(address(s.servers[0]))
@@ -85,7 +86,7 @@ func pairCases() []faultCase {
 			slow := hop.Run(s, s.servers[1].URL(), s.plane.CA())
 			late := func() time.Duration { return 100*time.Millisecond + rand.N(900*time.Millisecond) }
 			slow.OnDelay(func(*http.Request) time.Duration { return late() })
-			slow.OnAnswer(func(resp *http.Response) { poll.Pause(resp.Request.Context(), late()) })
+			slow.OnAnswer(func(resp *http.Response) { clock.Sleep(resp.Request.Context(), late()) })
 			s.own.CAData = slices.Concat(s.own.CAData, slow.CA())
 			s.door.Add(address(slow))
 		},
@@ -120,11 +121,11 @@ func pairCases() []faultCase {
 				restarts(s, one, one.Stop, func() {
 					s.must(one.Use(s.Context(), "", newerArgs()...))
 					s.must(one.Start(s.Context()))
-					poll.Pause(s.Context(), joinsLate)
+					clock.Sleep(s.Context(), joinsLate)
 				})
 			}
 			upgrades(s.servers[1])
-			poll.Pause(s.Context(), inTurn)
+			clock.Sleep(s.Context(), inTurn)
 			upgrades(s.servers[2])
 			s.must(s.Oracle.Drain(s.Context(), patience))
 			s.Oracle.Only(s.direct)
@@ -169,7 +170,7 @@ func (s *scene) resetting(every time.Duration) (stop func()) {
 	var running sync.WaitGroup
 	resets := 0
 	running.Go(func() {
-		for poll.Pause(ctx, rand.N(2*every)) {
+		for clock.Sleep(ctx, rand.N(2*every)) {
 			if s.door.Reset() {
 				resets++
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/faults/load"
@@ -178,12 +179,12 @@ func (s *scene) clear() {
 // which one that must come from memory has to be there in the end. It does not wait longer than old
 // states are given.
 func (s *scene) hold() {
-	if !poll.Pause(s.Context(), *duration) {
+	if !clock.Sleep(s.Context(), *duration) {
 		return
 	}
 	for most := time.Now().Add(load.Bound); time.Now().Before(most); {
 		given := s.Tally.Counts(load.Window{From: s.broken.From, To: time.Now()})
-		if given.During >= calmDuring && given.DuringHits > 0 || !poll.Pause(s.Context(), pollEvery) {
+		if given.During >= calmDuring && given.DuringHits > 0 || !clock.Sleep(s.Context(), pollEvery) {
 			return
 		}
 	}

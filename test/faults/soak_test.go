@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
-	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/soak"
 )
 
@@ -70,7 +70,7 @@ func (s *scene) breakUntil(began time.Time, rest func()) map[string]int {
 	done := map[string]int{}
 	var deck []int // each once before one comes again
 	nextRest := *soakFor / 3
-	for poll.Pause(s.Context(), time.Duration(random.Int64N(int64(calmAtMost)))) && time.Since(began) < *soakFor {
+	for clock.Sleep(s.Context(), time.Duration(random.Int64N(int64(calmAtMost)))) && time.Since(began) < *soakFor {
 		if time.Since(began) >= nextRest {
 			rest()
 			for time.Since(began) >= nextRest { // a short soak has no time for all of them

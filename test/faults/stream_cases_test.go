@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness/hop"
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // streamCases break what passes between listproxy and kube-apiserver.
@@ -21,7 +21,7 @@ func streamCases() []faultCase {
 		{name: "connections_cut", runs: always, soaks: true, keepsHistory: true, refusesNobody: true, args: []string{"--history-window", "1h"}, fault: func(s *scene) time.Time {
 			for begun := time.Now(); time.Since(begun) < *duration; {
 				s.hop.CutAll()
-				poll.Pause(s.Context(), 300*time.Millisecond)
+				clock.Sleep(s.Context(), 300*time.Millisecond)
 			}
 			s.hop.CutAll()
 			return time.Now()
@@ -38,7 +38,7 @@ func streamCases() []faultCase {
 		}},
 		{name: "upstream_silent", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
 			s.hop.Freeze()
-			poll.Pause(s.Context(), load.Bound+*duration)
+			clock.Sleep(s.Context(), load.Bound+*duration)
 			s.hop.Thaw()
 			return time.Now()
 		}},
@@ -61,7 +61,7 @@ func streamCases() []faultCase {
 			// fast as they are made, and are as old in the end as twice the bound.
 			begun := time.Now()
 			s.hop.OnDelay(func(*http.Request) time.Duration { return time.Since(begun) })
-			poll.Pause(s.Context(), max(4*load.Bound, *duration))
+			clock.Sleep(s.Context(), max(4*load.Bound, *duration))
 			s.hop.OnDelay(nil)
 			s.hop.CutAll() // what is still held back would go on as late as it was to
 			return time.Now()

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
@@ -89,7 +90,7 @@ func generation(n int) string { return "generation-" + strconv.Itoa(n) }
 
 // generate makes objects of a new generation, and removes those of the oldest, until ctx ends.
 func (t *turnover) generate(ctx context.Context) {
-	for n := 1; poll.Pause(ctx, generationEvery); n++ {
+	for n := 1; clock.Sleep(ctx, generationEvery); n++ {
 		t.writing.RLock()
 		t.begin(ctx, generation(n))
 		if n >= generations {
@@ -126,7 +127,7 @@ func (t *turnover) remove(ctx context.Context, name string) {
 
 // callAll lets one caller after the other come, until ctx ends.
 func (t *turnover) callAll(ctx context.Context) {
-	for poll.Pause(ctx, callerEvery) {
+	for clock.Sleep(ctx, callerEvery) {
 		if t.call(ctx, t.newest.Load().(string)) == nil {
 			t.callers.Add(1)
 		}
@@ -191,7 +192,7 @@ func (t *turnover) comeAndGo(ctx context.Context) {
 		if err == nil {
 			if err = t.idlesOut(ctx); err == nil {
 				t.idledAway.Add(1)
-				poll.Pause(ctx, goneFor)
+				clock.Sleep(ctx, goneFor)
 			}
 		}
 		if err != nil && ctx.Err() == nil {
@@ -228,12 +229,12 @@ func (t *turnover) rest(number int) (samples []soak.Sample) {
 	defer t.follow()
 	for begun := time.Now(); time.Since(begun) < unusedFor; { // history and rights go sooner
 		t.use()
-		poll.Pause(t.Context(), idleTimeout/3)
+		clock.Sleep(t.Context(), idleTimeout/3)
 	}
 	t.must(t.idlesOut(t.Context()))
 	t.use()
 	for range samplesOfARest {
-		poll.Pause(t.Context(), time.Second)
+		clock.Sleep(t.Context(), time.Second)
 		sample, err := soak.Take(t.Context(), t.proxies.All()[0].AdminURL())
 		t.must(err)
 		sample.Rest, sample.Upstream = number, float64(t.hop.Connections())

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
@@ -30,7 +31,7 @@ func upstreamCases() []faultCase {
 		}},
 		{name: "apiserver_paused", runs: inFull, soaks: true, fault: func(s *scene) time.Time {
 			s.must(s.plane.PauseAPIServer())
-			poll.Pause(s.Context(), max(pausedFor, *duration))
+			clock.Sleep(s.Context(), max(pausedFor, *duration))
 			s.must(s.plane.ResumeAPIServer())
 			return time.Now()
 		}},
@@ -51,7 +52,7 @@ func upstreamCases() []faultCase {
 			s.compact()
 			for begun := time.Now(); ; {
 				s.must(s.plane.DefragmentEtcd(s.Context()))
-				if time.Since(begun) >= *duration || !poll.Pause(s.Context(), 5*pollEvery) {
+				if time.Since(begun) >= *duration || !clock.Sleep(s.Context(), 5*pollEvery) {
 					return time.Now()
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -41,7 +42,7 @@ func (q *Queue[T]) Work(ctx context.Context, workers int, do func(context.Contex
 				if one := q.take(); one != nil {
 					do(ctx, *one)
 					q.done(one)
-				} else if !poll.Pause(ctx, pollEvery) {
+				} else if !clock.Sleep(ctx, pollEvery) {
 					return
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
@@ -82,7 +83,7 @@ func (c *Cluster) turnover(ctx context.Context, rng *rand.Rand, resources []Reso
 	ending := slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool {
 		return !slices.Contains([]string{"configmaps", "gadgets", "pods", "leases"}, r.Resource)
 	})
-	for i := 0; poll.Pause(ctx, 200*time.Millisecond); i++ {
+	for i := 0; clock.Sleep(ctx, 200*time.Millisecond); i++ {
 		if i%4 == 0 {
 			c.endNamespace(ctx, rng, ending, fmt.Sprintf("doomed-%d", i))
 		} else {

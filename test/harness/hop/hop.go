@@ -25,9 +25,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/events"
-	"github.com/listproxy/listproxy/test/harness/poll"
 )
 
 // ErrCut is what a line function returns to break the connection in the middle of the answer.
@@ -256,7 +256,7 @@ func (h *Hop) read(r *http.Request, from *events.Reader) <-chan event {
 func (h *Hop) pass(r *http.Request, from *events.Reader, to *io.PipeWriter) {
 	for e := range h.read(r, from) {
 		line, err := e.line, e.err
-		if err == nil && !poll.Pause(r.Context(), time.Until(e.due)) {
+		if err == nil && !clock.Sleep(r.Context(), time.Until(e.due)) {
 			err = r.Context().Err()
 		}
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 // every is the time between two looks.
@@ -64,7 +65,7 @@ func Try(ctx context.Context, patience, between time.Duration, what string, look
 		case telling == nil || outer.Err() == nil && ctx.Err() == nil:
 			telling = err
 		}
-		if !Pause(ctx, between) {
+		if !clock.Sleep(ctx, between) {
 			return fmt.Errorf("%s: not within %v: %w", what, time.Since(begun).Round(time.Millisecond), telling)
 		}
 	}
@@ -77,18 +78,6 @@ const retryPatience = 3 * time.Minute
 // Retry is [Try] with the patience of most tests.
 func Retry(ctx context.Context, what string, look func() error) error {
 	return Try(ctx, retryPatience, every, what, look)
-}
-
-// Pause waits, and reports whether ctx still lives then. It ends with ctx.
-func Pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // Ticks counts the ticks of a clock, which does not wait for who is late, until ctx ends.
@@ -127,7 +116,7 @@ func Reviewed(ctx context.Context, patience time.Duration, put func() (said stri
 	defer cancel()
 	for {
 		said := put()
-		if !strings.Contains(said, ReviewFailed) && !strings.Contains(said, UnknownCaller) || !Pause(ctx, every) {
+		if !strings.Contains(said, ReviewFailed) && !strings.Contains(said, UnknownCaller) || !clock.Sleep(ctx, every) {
 			return
 		}
 	}

@@ -2,6 +2,7 @@ package differential
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,8 +15,9 @@ import (
 // templates are the bytes of the bookmarks that both sides have sent, but for the revisions. The
 // zero templates are none. They are safe for concurrent use.
 type templates struct {
-	mu   sync.Mutex
-	seen map[template]string
+	mu     sync.Mutex
+	seen   map[template]string
+	served map[template]bool // kube-apiserver has sent one
 }
 
 // template is what the bytes of a bookmark depend on; digits is the length of its revision, which
@@ -33,15 +35,15 @@ func templateOf(w watchRequest, e oracle.Event) (template, string) {
 	return template{w.Resource.GroupVersionResource.String(), w.told(), e.EndsInitial, len(revision)}, string(masked)
 }
 
-// differ notes the bookmarks among what a side said, and returns how one is unlike another of its sort,
-// whichever side sent that.
-func (t *templates) differ(w watchRequest, said []oracle.Event) *difference {
+// differ notes the bookmarks among what kube-apiserver and listproxy said, and returns how one is unlike another
+// of its sort, whichever side sent that.
+func (t *templates) differ(w watchRequest, served, proxied []oracle.Event) *difference {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.seen == nil {
-		t.seen = map[template]string{}
+		t.seen, t.served = map[template]string{}, map[template]bool{}
 	}
-	for _, e := range said {
+	for i, e := range slices.Concat(served, proxied) {
 		if e.Type != watch.Bookmark {
 			continue
 		}
@@ -50,6 +52,20 @@ func (t *templates) differ(w watchRequest, said []oracle.Event) *difference {
 			return differs(wrongBookmark, "%s", oracle.Difference([]byte(masked), []byte(want)))
 		}
 		t.seen[key] = masked
+		t.served[key] = t.served[key] || i < len(served)
 	}
 	return nil
+}
+
+// unserved tells whether a bookmark among what listproxy said is of a sort that kube-apiserver has not sent yet.
+func (t *templates) unserved(w watchRequest, proxied []oracle.Event) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.ContainsFunc(proxied, func(e oracle.Event) bool {
+		if e.Type != watch.Bookmark {
+			return false
+		}
+		key, _ := templateOf(w, e)
+		return !t.served[key]
+	})
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"sync"
 	"time"
 
@@ -118,6 +117,9 @@ func (p *watchPair) run(ctx context.Context) (d *difference) {
 	if d := p.settle(ctx, p.look); d != nil {
 		return d
 	}
+	if d := p.learn(ctx); d != nil {
+		return d
+	}
 	return p.future(ctx)
 }
 
@@ -133,6 +135,39 @@ func (p *watchPair) compared() {
 	p.report.compared(p.question, p.proxied.Answer, p.watchRequest.memory() && p.proxied.Code == http.StatusOK,
 		"representation "+string(p.Representation), "selector "+string(p.selector()), "scope "+string(p.scope()),
 		fmt.Sprintf("resourceVersion=%s sendInitialEvents=%s", p.start, p.initial))
+}
+
+// learn has kube-apiserver send the bookmarks of this form, if listproxy has sent one that kube-apiserver has
+// not sent yet, and compares them.
+func (p *watchPair) learn(ctx context.Context) *difference {
+	proxied, _, _ := p.proxied.said()
+	if !p.sent.unserved(p.watchRequest, proxied) {
+		return nil
+	}
+	q := p.after(p.wants.UpTo)
+	q.Query.Set("allowWatchBookmarks", "true")
+	q.Query.Set("timeoutSeconds", "3") // two seconds before the end there is one
+	if p.comparator.watchList {
+		q.Query.Set("sendInitialEvents", "true")
+		q.Query.Set("resourceVersionMatch", "NotOlderThan")
+	}
+	s, err := openStream(ctx, p.direct, q)
+	if err != nil {
+		return differs(silent, "%v", err)
+	}
+	defer s.close()
+	select {
+	case <-s.read:
+	case <-ctx.Done():
+	}
+	served, _, _ := s.said()
+	if d := p.sent.differ(p.watchRequest, served, nil); d != nil {
+		return d
+	}
+	if p.sent.unserved(p.watchRequest, proxied) {
+		p.report.count("bookmarks of a sort that only listproxy has sent")
+	}
+	return nil
 }
 
 // future looks for a revision that listproxy told before there was one.
@@ -221,7 +256,7 @@ func (p *watchPair) look() *difference {
 	if err := wants.Judge(proxied, proxiedEnded); err != nil {
 		return differs(wrongEvents, "%v", err)
 	}
-	return p.sent.differ(p.watchRequest, slices.Concat(served, proxied))
+	return p.sent.differ(p.watchRequest, served, proxied)
 }
 
 // numbers in refusals are how far the API server is.

@@ -90,8 +90,8 @@ func checkParse(t *testing.T, r *http.Request) {
 	checkWithUpstream(t, got.Options)
 }
 
-// FuzzParse: what is understood is understood as the API server does. It mutates the target and the headers by
-// themselves: of most mutations of whole requests nothing is left to be parsed.
+// FuzzParse: a request that is accepted means the same to the API server. The target and the headers are mutated
+// by themselves, since most mutations of a whole request cannot be parsed at all.
 func FuzzParse(f *testing.F) {
 	for name, text := range understood {
 		if _, why := parse(read(f, text)); why != "" {

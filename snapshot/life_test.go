@@ -227,7 +227,7 @@ func (l *life) drop(why reason.Reason) {
 	l.forget()
 }
 
-// load begins with the upstream's state, of when it was asked for, in place of what was known.
+// load replaces what was known by the upstream's state of the moment at which it was asked for.
 func (l *life) load(s step) error {
 	if err := l.c.observe(l.head, l.c.floor()); err != nil {
 		return err

@@ -33,7 +33,7 @@ var widgets = Resource{
 	Namespaced:           true, Representation: media.JSON,
 }
 
-// definitionChanged is that the resource is defined in another way.
+// definitionChanged says that the definition of widgets has changed.
 var definitionChanged = Invalidation{Cause: Definition, Scope: OfResource(widgets.GroupResource()), Until: For(time.Minute)}
 
 // checked is a collection of many widgets, n/0000 and so on, which is compared with what an API server in

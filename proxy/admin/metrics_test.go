@@ -103,7 +103,8 @@ func TestReference(t *testing.T) {
 	reference.Check(t, "../../docs/reference.md", "metrics", table)
 }
 
-// TestSeries: of a collection it is said what the page says, and where there is no certificate there is no series.
+// TestSeries: the metrics say the same of a collection as the status page. A certificate that is not there has no
+// series.
 func TestSeries(t *testing.T) {
 	families := everything(t)
 	expect.Same(t, []string{

@@ -173,8 +173,8 @@ func TestReviewAnswers(t *testing.T) {
 	}
 }
 
-// TestReviewNotAsked: what cannot be asked is not, and is a no. So is what cannot be said in JSON, since it comes
-// back as something else.
+// TestReviewNotAsked: what a review cannot express is not asked for, and counts as a no. Bytes that JSON cannot
+// hold are such a case: the API server would read other ones.
 func TestReviewNotAsked(t *testing.T) {
 	token, noText := authntest.Identify(authntest.New(t), "Bearer token"), listPods()
 	noText.LabelSelector = "a=\xff"

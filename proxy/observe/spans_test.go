@@ -41,7 +41,7 @@ func attributesOf(s tracetest.SpanStub) map[string]string {
 	return all
 }
 
-// TestSpanOfAList: what it says. (What is below it, TestTraces in test/e2e/operators has.)
+// TestSpanOfAList: its attributes and its links. (TestTraces in test/e2e/operators checks the spans below it.)
 func TestSpanOfAList(t *testing.T) {
 	o, ended := traced(sdktrace.AlwaysSample())
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes", nil)

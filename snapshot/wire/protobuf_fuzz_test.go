@@ -90,7 +90,8 @@ func FuzzProtobufList(f *testing.F) {
 	})
 }
 
-// checkProtobufEvent: what is taken for an event is one, to the last byte, and framed if apimachinery writes these.
+// checkProtobufEvent: what is accepted as an event is one, to the last byte. It is said to be framed where
+// apimachinery writes the same bytes, and nowhere else.
 func checkProtobufEvent(t *testing.T, record []byte) {
 	t.Helper()
 	ev, err := protobufEncoding{}.Event(record)

@@ -85,9 +85,9 @@ func TestHelmInPages(t *testing.T) {
 	}
 }
 
-// TestPagesBesideTheChart: of an installation as the README says it, what it says to apply and to delete for a
-// trial shares no name, not even the namespace's and the account's; and docs/flow-schema.yaml is for its
-// account.
+// TestPagesBesideTheChart: what the README has people apply and delete for a trial shares no name with an
+// installation of the chart, not even a namespace or an account; and docs/flow-schema.yaml names the account of
+// that installation.
 func TestPagesBesideTheChart(t *testing.T) {
 	const names = `\bname(?:space)?: *"?([\w:.-]+)`
 	installed := render(t, values(t, "{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}"), "--namespace", "listproxy")

@@ -102,7 +102,8 @@ func churn(t *testing.T, perSecond int, spared ...string) {
 	})
 }
 
-// enough returns the context of a comparison that ends after some time, but not before so many comparisons.
+// enough returns a context that ends after some time, but not before there were so many comparisons. The test
+// fails if they do not come.
 func enough(t *testing.T, c *comparator, after time.Duration, least int) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

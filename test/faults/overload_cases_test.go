@@ -43,8 +43,9 @@ func overloadCases() []faultCase {
 	}
 }
 
-// overloaded does something while what listproxy asks for by itself, and for no caller, is treated so: true
-// if it has been answered. (It asks as the caller what the caller may.) It returns when that was over.
+// overloaded does something while treat meets what listproxy asks for on its own account. (It asks with the
+// caller's credentials what the caller may do: that is left alone.) treat returns true if it has answered a
+// request. overloaded returns when that was over.
 func (s *scene) overloaded(treat func(http.ResponseWriter, *http.Request) bool, do func()) time.Time {
 	s.hop.OnRequest(func(w http.ResponseWriter, r *http.Request) bool {
 		return r.Header.Get("Authorization") == "Bearer "+s.plane.Token(controlplane.Feed) && treat(w, r)

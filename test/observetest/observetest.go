@@ -31,7 +31,8 @@ type Seen struct {
 	Request *http.Request
 }
 
-// Request lets o observe a request from beginning to end. In between, then is called, which may break off.
+// Request lets o observe a request from beginning to end. In between, then is called. It may panic with
+// [http.ErrAbortHandler], as a handler does that breaks off its answer.
 func Request(o *observe.Observer, r *http.Request, then func(Seen)) {
 	Logged(o, proxytest.DiscardLog(), r, then)
 }

@@ -39,8 +39,8 @@ func contexts() api.Config {
 }
 
 // TestKubeconfig: the context that is printed is the one in the file, but leads to the proxy; beside it is a
-// hint if its user has a certificate. That of pods needs no file to begin with, has a path in place of a token,
-// and of the files with CAs only the certificates.
+// hint if its user has a certificate. The kubeconfig for pods is made without another one. It names the file
+// with the token, and takes only certificates from the files with CAs, never a key.
 func TestKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))

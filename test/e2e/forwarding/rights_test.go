@@ -38,7 +38,7 @@ func impersonator(t *testing.T) *rest.Config {
 	return config
 }
 
-// byCertificate makes a way one of somebody with a certificate. listproxy must not log the user's name.
+// byCertificate returns a client that goes this way and shows a certificate. listproxy must not log the user's name.
 func (w way) byCertificate(t *testing.T, user string, groups ...string) *ask.Client {
 	t.Helper()
 	config := cp.RESTConfig(controlplane.Anonymous)

@@ -35,8 +35,8 @@ const (
 // and another one comes.
 type load struct{ client *ask.Client }
 
-// followed are the kinds, each with the number of the one whose object of the same name owns its own,
-// which comes before it, or -1; and with its first turn.
+// followed are the kinds. Owner is the index of the kind whose object of the same name owns this kind's object,
+// or -1; owners come first. From is the first turn in which a kind is written.
 var followed = []struct {
 	kinds.Kind
 	owner, from int

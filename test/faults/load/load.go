@@ -59,8 +59,8 @@ func Delete(k kinds.Kind, namespace, name string) string {
 }
 
 // Put puts a question to listproxy. An answer from memory goes to the oracle. It must not be older than
-// atLeast, nor, if it is the newest state, than the bound. Nobody counts on it for a list that must hold
-// all that was written before. The error says why there is no list.
+// atLeast, nor, if it is the newest state, than the bound. A list that must hold all that was written before may
+// be forwarded; the tally does not expect it from memory. The error says why there is no list.
 func (l *Load) Put(ctx context.Context, via *ask.Client, q Question, atLeast uint64) (ask.List, ask.Answer, error) {
 	asked := time.Now()
 	a, err := via.GetAs(ctx, q.Form.Accept, q.Target())

@@ -14,8 +14,9 @@ import (
 // Tally counts what was seen. The zero Tally is empty. Safe for concurrent use.
 type Tally struct {
 	mu sync.Mutex
-	// When lists were asked for that were answered with 200 and could come from memory, those of them that
-	// did, and of these those that are right: all byte for byte but for recorded ones.
+	// These are times at which lists were asked for. answers has those that got a 200 and could come from memory,
+	// hits those of answers that did, and compared those of hits that are right: byte for byte, unless they were
+	// held against a record of the past.
 	answers, hits, compared []time.Time
 	// sums has all that does not depend on when it was.
 	sums Counts

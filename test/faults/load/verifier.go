@@ -141,10 +141,10 @@ func (v *Verifier) seenPresent(w Witness, same Question, sum [sha256.Size]byte, 
 	}
 }
 
-// seenPast says whether an answer was true in a past that the API server has lost, and notes that. Of
-// pasts whose revisions still mean the same only if the API server does not know them any more: gone. Of
-// one that was replaced, nothing may be given as the newest state for longer than the bound, nor as one
-// with all that was written before.
+// seenPast says whether an answer was true in a past that the API server has lost, and notes that. A past
+// whose revisions still mean the same counts only if the API server no longer has the revision: gone. After
+// etcd was replaced, a state of the lost past is wrong as the newest one once the bound is over, and wrong
+// at once where all that was written before had to be in it.
 func (v *Verifier) seenPast(w Witness, gone bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -175,8 +175,8 @@ func (v *Verifier) Lose(p *Past) {
 	v.lost = append(v.lost, p)
 }
 
-// Forget is for an etcd that was replaced, and is there again: what kube-apiserver said before is asked
-// for again.
+// Forget is called when a replaced etcd is there again: what kube-apiserver said before no longer counts,
+// and is asked for again.
 func (v *Verifier) Forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 )
 
-// Sum adds up the series of a counter or a gauge that have these labels, or what a histogram has counted,
-// and says how many series these are. What nothing has been counted of has none.
+// Sum adds up the series of a counter or a gauge that have these labels; of a histogram, the numbers of its
+// observations. It also returns how many series these are: none if nothing was counted yet.
 func Sum(ctx context.Context, client *http.Client, url, name string, labels map[string]string) (sum float64, series int, err error) {
 	err = families(ctx, client, url, func(family *dto.MetricFamily) {
 		if family.GetName() != name {

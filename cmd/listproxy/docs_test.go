@@ -22,7 +22,7 @@ type page struct {
 
 func pages(t *testing.T) (all []page) {
 	t.Helper()
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/results/*.md", "docs/rbac.yaml", "charts/listproxy/*.md", "charts/listproxy/templates/NOTES.txt"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/results/*.md", "docs/decisions/*.md", "docs/rbac.yaml", "charts/listproxy/*.md", "charts/listproxy/templates/NOTES.txt"} {
 		files, err := filepath.Glob(filepath.Join("../..", pattern))
 		expect.NoError(t, err)
 		for _, path := range files {
@@ -123,6 +123,24 @@ func TestLinksInPages(t *testing.T) {
 				t.Errorf("%s links to %s, and there is no such heading", p.path, m[1])
 			}
 		}
+	}
+}
+
+// TestDecisions: each page in docs/decisions is at most 250 words long, and has its four parts.
+func TestDecisions(t *testing.T) {
+	count := 0
+	for _, p := range pages(t) {
+		if filepath.Base(filepath.Dir(p.path)) != "decisions" {
+			continue
+		}
+		count++
+		expect.Says(t, p.text, "**Context.**", "**Decision.**", "**Measured.**", "**What would change our mind.**")
+		if words := len(strings.Fields(p.text)); words > 250 {
+			t.Errorf("%s has %d words", p.path, words)
+		}
+	}
+	if count < 10 {
+		t.Errorf("there are only %d decisions", count)
 	}
 }
 

@@ -106,7 +106,7 @@ func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pace
 // Latest returns the newest state, at revision atLeast or later: what Any (atLeast 0) and
 // NotOlderThan ask for. It waits a bounded time for the feed to get there.
 func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, atLeast, func(v *View) (Snapshot, reason.Reason) {
+	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) {
 		return v.notOlder(time.Now(), c.limits.Staleness, atLeast)
 	})
 }
@@ -114,17 +114,13 @@ func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, reas
 // Exact returns the state at revision rev: what Exact and continuations ask for. It waits a
 // bounded time for the feed to get there.
 func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, rev, func(v *View) (Snapshot, reason.Reason) { return v.exact(rev) })
+	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(rev) })
 }
 
 // reach asks the view for a revision and, while the answer is NotProven, the views that follow, for a
 // bounded time. If none has it then, it requests a probe.
-func (c *Collection) reach(ctx context.Context, rev uint64, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
+func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
-	v := c.view.Load()
-	if snap, absence := ask(v); absence != reason.NotProven || v.tooFar(rev) {
-		return snap, absence
-	}
 	snap, absence := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
 	if absence == reason.NotProven {
 		c.requestProbe() // others may ask for that revision, too

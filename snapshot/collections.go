@@ -26,7 +26,10 @@ type Config struct {
 	// Client and Base reach the upstream with the proxy's own credentials.
 	Client *http.Client
 	Base   *url.URL
-	Limits Limits
+	// Elsewhere is a Client that sends each request over a connection of its own: behind a load balancer
+	// another API server may answer.
+	Elsewhere *http.Client
+	Limits    Limits
 	// Bytes bounds what all collections store together; 0 is no bound.
 	Bytes int64
 	// Idle is how long a collection that nobody asks for is kept; 0 is for ever.
@@ -203,6 +206,7 @@ func (c *Collections) start(r Resource) (*Collection, reason.Reason) {
 	f := &feed{
 		source:     c.source(r),
 		collection: collection,
+		elsewhere:  c.config.Elsewhere,
 		fields: func(ctx context.Context) ([]wire.Field, error) {
 			if c.config.Fields == nil {
 				return nil, nil

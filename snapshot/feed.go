@@ -30,6 +30,8 @@ import (
 type feed struct {
 	source     source.Source
 	collection *Collection
+	// elsewhere is [Config.Elsewhere].
+	elsewhere *http.Client
 	// fields are those that a selector may name, if the upstream accepts them.
 	fields func(context.Context) ([]wire.Field, error)
 	// loads has room for as many feeds as may load at the same time.
@@ -49,6 +51,9 @@ type feed struct {
 	// timedOutAt is when the last stream ended at its timeout; zero if it ended otherwise: then whoever answers
 	// next may have another past.
 	timedOutAt time.Time
+	// noStreamingBefore is the time before which no streaming list is asked for: the upstream did not end the last
+	// one with its bookmark.
+	noStreamingBefore time.Time
 	// refusedSince is since when the upstream has answered 403; zero if the last answer was none.
 	refusedSince time.Time
 	// measured is how many bytes an object had on average in the last state that did not fit; 0 if
@@ -69,6 +74,8 @@ const (
 	longestMisfit = 20 * time.Minute
 	// longestDoubt is the longest pause before a load that is due because streams break.
 	longestDoubt = 2 * time.Minute
+	// noStreamingFor is how long states are loaded in pages after a streaming list without its bookmark.
+	noStreamingFor = time.Hour
 	// refusalGrace is for how long a state is kept after a 403: an API server that has just started
 	// refuses everybody until it has read its roles.
 	refusalGrace = 15 * time.Second
@@ -170,7 +177,7 @@ func (f *feed) session(ctx context.Context) (lasted time.Duration, err error) {
 }
 
 // begin loads a state, and returns a stream that goes on from it.
-func (f *feed) begin(ctx context.Context) (*stream, error) {
+func (f *feed) begin(ctx context.Context) (*source.Stream, error) {
 	select {
 	case <-f.collection.outOfDate:
 	default:
@@ -193,7 +200,7 @@ func (f *feed) begin(ctx context.Context) (*stream, error) {
 }
 
 // loadState loads a state, proves it and publishes it. The stream is nil if the state came in pages.
-func (f *feed) loadState(ctx context.Context) (*stream, error) {
+func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	floor := f.collection.floor()
 	is, err := f.learn(ctx)
 	if err != nil {
@@ -207,15 +214,25 @@ func (f *feed) loadState(ctx context.Context) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = f.collection.observe(l.revision, floor); err == nil {
+	now, err := f.observe(ctx, l.revision, floor)
+	if err == nil && now != l.revision {
+		err = fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, floor)
+	}
+	if err == nil {
 		err = f.prove(ctx, is.frame, l)
 	}
 	if err != nil {
 		l.discard(f.collection.budget)
 		return nil, err
 	}
+	watchesGoOn := false
+	if v := f.collection.view.Load(); v.hub != nil && v.hub.Cursors() > 0 && form != nil && v.frame.Equal(is.frame) {
+		err := f.bridge(ctx, l)
+		watchesGoOn = err == nil
+		f.log.Debug("clients' watches, and a state that was loaded anew", "go on", watchesGoOn, "error", err)
+	}
 	f.collection.open(complete{
-		state: l.state, size: l.size, revision: l.revision, frame: is.frame, form: form, Probe: l.Probe,
+		state: l.state, size: l.size, revision: l.revision, frame: is.frame, form: form, watchesGoOn: watchesGoOn, Probe: l.Probe,
 	})
 	f.frame = is.frame
 	f.log.Info("collection loaded", "revision", l.revision, "objects", l.state.Len(), "bytes", l.size)

@@ -48,6 +48,18 @@ func loadsAre(text string) meddling {
 	}
 }
 
+// probesGoBack answers probes after the load with a revision below it; those over connections of their own only if
+// the storage was replaced.
+func probesGoBack(replaced bool) meddling {
+	goesBack := during(afterTheLoad, 25*time.Second, "probe", 1, 0, http.StatusOK)
+	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
+		if _, meddles := goesBack(r, kind); meddles == nil || r.Close && !replaced {
+			return 0, nil
+		}
+		return 0, answered(r, http.StatusOK, (&upstream{}).list(3, ""))
+	}
+}
+
 // inPages answers streaming lists with an error, and the list with two pages.
 func inPages(page, second string) meddling {
 	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
@@ -154,8 +166,14 @@ func TestFeed(t *testing.T) {
 		"what is modified and not there":               {upstream: &upstream{watch: first(inEvent("MODIFIED", itemC))}, want: lost(reason.Contradiction)},
 		"what is deleted and not there":                {upstream: &upstream{watch: first(inEvent("DELETED", itemC))}, want: lost(reason.Contradiction)},
 		"a change below the revision that was reached": {upstream: &upstream{watch: first(inEvent("MODIFIED", itemB))}, want: lost(reason.Contradiction)},
-		"a bookmark below the revision of the load":    {upstream: &upstream{watch: first(bookmark(8, ""))}, want: lost(reason.WentBack)},
-		"what came since is forgotten":                 {upstream: &upstream{watch: first(inStream(http.StatusGone))}, want: lost(reason.Expired)},
+		"a bookmark below the revision of the load":    {upstream: &upstream{watch: first(bookmark(8, ""))}, want: loaded},
+		"a bookmark that goes back, and the revision too": {
+			upstream: &upstream{watch: first(bookmark(3, "")), meddle: probesGoBack(true)}, takes: 5 * time.Second,
+			newest: reason.Warming, want: FeedStats{Loads: 1, Losses: map[reason.Reason]uint64{reason.WentBack: 1}},
+		},
+		"a revision that goes back for a moment": {upstream: &upstream{meddle: probesGoBack(false)}, want: loaded},
+		"a revision that goes back":              {upstream: &upstream{meddle: probesGoBack(true)}, want: lost(reason.WentBack)},
+		"what came since is forgotten":           {upstream: &upstream{watch: first(inStream(http.StatusGone))}, want: lost(reason.Expired)},
 		"a state that is written in another way": {upstream: &upstream{meddle: func(r *http.Request, _ string) (time.Duration, *http.Response) {
 			if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
 				return 0, nil
@@ -236,6 +254,50 @@ func TestStreamingListsThatFail(t *testing.T) {
 			}
 			if form := snap.WatchForm(); newest == reason.None && (form == nil || (form.InitialEnd == nil) != tt.forwards) {
 				t.Errorf("watches have the form %+v", form)
+			}
+		})
+	}
+}
+
+// TestStreamingListsWithoutEnd: where a streaming list is not ended by its bookmark, states are loaded in pages for
+// an hour: each such list costs the upstream a whole one. Where the upstream ends none, watches begin at revisions
+// only.
+func TestStreamingListsWithoutEnd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		small bool // that of a name that cannot exist has no end either
+		asked int  // whole ones, in the first hour
+	}{
+		"no list has an end":    {small: true},
+		"a large list has none": {asked: 1},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			asked := 0
+			c := watched(t, &upstream{revision: 9, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
+				whole := !r.URL.Query().Has("fieldSelector")
+				if kind != "load" || !whole && !tt.small {
+					return 0, nil
+				}
+				if whole {
+					asked++
+				}
+				return 0, (&upstream{}).lasting(r, "", "", time.Hour)
+			}}, time.Minute)
+			for range 3 {
+				snap, newest := c.Latest(t.Context(), 0)
+				if form := snap.WatchForm(); newest != reason.None || form == nil || (form.InitialEnd == nil) != tt.small {
+					t.Fatalf("the newest state: %q; watches have the form %+v", newest, form)
+				}
+				c.loadAnew()
+				time.Sleep(time.Minute)
+			}
+			if asked != tt.asked {
+				t.Errorf("%d whole streaming lists in a few minutes, want %d", asked, tt.asked)
+			}
+			time.Sleep(noStreamingFor)
+			c.loadAnew()
+			time.Sleep(time.Minute)
+			if !tt.small && asked != tt.asked+1 {
+				t.Errorf("%d whole streaming lists after an hour, want %d", asked, tt.asked+1)
 			}
 		})
 	}

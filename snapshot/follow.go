@@ -14,13 +14,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// stream is the watch that keeps the newest state new.
-type stream struct {
-	*source.Stream
-	// from is the revision that it begins after.
-	from uint64
-}
-
 // resume opens a watch that goes on where the last one had come to. The upstream is first asked for its
 // revision: with another past than the one that is known here, a watch from a revision in the future
 // would stay silent. A worked example, the interval being [100, 120]:
@@ -31,7 +24,7 @@ type stream struct {
 //	  3     110    another past: drop everything
 //
 // After a break, 130 may be of another past, too: then [feed.samePast] must hold.
-func (f *feed) resume(ctx context.Context) (*stream, error) {
+func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	if !clock.Sleep(ctx, time.Until(f.fresh.ProbesFrom())) {
 		return nil, ctx.Err()
 	}
@@ -69,15 +62,11 @@ func (f *feed) pause(ctx context.Context, d, least time.Duration) {
 }
 
 // openWatch opens a watch from a revision on.
-func (f *feed) openWatch(ctx context.Context, from uint64, timeout time.Duration) (*stream, error) {
-	s, err := f.source.Watch(ctx, "", url.Values{
+func (f *feed) openWatch(ctx context.Context, from uint64, timeout time.Duration) (*source.Stream, error) {
+	return f.source.Watch(ctx, "", url.Values{
 		"resourceVersion":     {strconv.FormatUint(from, 10)},
 		"allowWatchBookmarks": {"true"},
 	}, timeout)
-	if err != nil {
-		return nil, err
-	}
-	return &stream{Stream: s, from: from}, nil
 }
 
 // errLeft says that a stream is not read any more, though it has not ended.
@@ -86,7 +75,7 @@ var errLeft = errors.New("the stream is silent, or may be of another past than t
 // read applies the events of the stream, until it ends or must be left. It returns nil if the stream
 // has ended at its timeout. [freshness.Machine] decides what the feed asks meanwhile, and when: each turn
 // takes over what a progress watch has shown, does what the machine says, and waits for one thing.
-func (f *feed) read(ctx context.Context, s *stream) (err error) {
+func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 	var probe call[probed]
 	var progressWatch call[progress]
 	defer probe.stop()
@@ -105,7 +94,7 @@ func (f *feed) read(ctx context.Context, s *stream) (err error) {
 	watchProgress := func() {
 		from := c.view.Load().To
 		fresh.ProgressOpened()
-		progressWatch.start(ctx, func(ctx context.Context) (progress, error) { return f.watchProgress(ctx, from, math.MaxUint64) })
+		progressWatch.start(ctx, func(ctx context.Context) (progress, error) { return f.watchProgress(ctx, from, math.MaxUint64, nil) })
 	}
 	if f.lacksBookmark() { // the stream's own may take a minute
 		watchProgress()
@@ -169,7 +158,7 @@ func (f *feed) read(ctx context.Context, s *stream) (err error) {
 }
 
 // howEnded says how a stream ended; nil: at its timeout.
-func (f *feed) howEnded(s *stream) error {
+func (f *feed) howEnded(s *source.Stream) error {
 	if s.InOrder(time.Now()) {
 		return nil
 	}
@@ -177,11 +166,12 @@ func (f *feed) howEnded(s *stream) error {
 }
 
 // takeEvent applies one event.
-func (f *feed) takeEvent(ctx context.Context, s *stream, ev wire.Event) error {
+func (f *feed) takeEvent(ctx context.Context, s *source.Stream, ev wire.Event) error {
 	f.checkForm(ev)
 	if ev.Kind == wire.Bookmarked {
-		if rev := ev.Meta.Revision; s.from <= rev && rev < f.collection.view.Load().To {
-			return nil // another API server, which is not as far yet
+		if ev.Meta.Revision < f.collection.view.Load().To {
+			f.fresh.RequestProbe() // the API server lags, or its storage was restored
+			return nil
 		}
 		return f.collection.progress(ev.Meta.Revision)
 	}

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 
 // learnWatch learns how the upstream answers a watch, and writes the bookmark that ends the initial
 // events, from a streaming list of a name that cannot exist. It returns nil if no watches are
-// served. An upstream without streaming lists answers with an error: then only watches from a
-// revision on are served.
+// served. An upstream without streaming lists answers with an error, or never sends that bookmark: then only
+// watches from a revision on are served.
 func (f *feed) learnWatch(ctx context.Context, is learned) (*watch.Form, error) {
 	if !f.watches || is.frame.Item.Known && !is.framed {
 		return nil, nil
@@ -37,7 +38,10 @@ func (f *feed) learnWatch(ctx context.Context, is learned) (*watch.Form, error) 
 			return form, nil
 		}
 	}
-	if !source.IsAnswer(err) || refuses(err) {
+	switch {
+	case errors.Is(err, errNoEnd):
+		f.noStreamingBefore = time.Now().Add(noStreamingFor)
+	case !source.IsAnswer(err), refuses(err):
 		return nil, err
 	}
 	f.log.Info("the upstream gives no streaming list, so those of clients are forwarded", "error", err)
@@ -60,6 +64,9 @@ const learnTimeout = 10 * time.Second
 func (f *feed) initialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
 	select {
 	case ev, ok := <-s.Events:
+		if !ok && s.InOrder(time.Now()) {
+			return nil, errNoEnd
+		}
 		if !ok {
 			return nil, s.Err
 		}

@@ -34,10 +34,14 @@ const (
 	likelySize = 16 << 10
 )
 
-var errSlow = fmt.Errorf("a state did not come within %v", loadFor)
+var (
+	errSlow = fmt.Errorf("a state did not come within %v", loadFor)
+	// errNoEnd says that a streaming list was not ended by its bookmark.
+	errNoEnd = errors.New("a streaming list did not send the bookmark that ends it")
+)
 
-// load reads a complete state: by a streaming list, or page by page where the upstream gives none or ends it
-// early. (A kube-apiserver that has just started ends a watch that is more than ten events behind. From 1.34
+// load reads a complete state: by a streaming list, or page by page where the upstream gives none, ends it
+// early, or does not send the bookmark that ends it. (A kube-apiserver that has just started ends a watch that is more than ten events behind. From 1.34
 // on it answers 500 if etcd cannot tell its progress: before 3.4.31, and from 3.5.0 to 3.5.12.) Few feeds begin
 // to load at the same time, and none whose state would not fit.
 func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
@@ -53,10 +57,16 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 		f.measured = 0 // the next try measures again: the objects that were read may be larger than the others
 		return nil, errFull
 	}
+	if time.Now().Before(f.noStreamingBefore) {
+		return f.loadWith(ctx, is, f.loadPages)
+	}
 	l, err := f.loadWith(ctx, is, f.loadStream)
-	if source.IsAnswer(err) && !refuses(err) || errors.Is(err, wire.ErrEnded) {
-		f.log.Info("the streaming list was refused or ended early: the state is loaded page by page", "error", err)
-		l, err = f.loadWith(ctx, is, f.loadPages)
+	if source.IsAnswer(err) && !refuses(err) || errors.Is(err, wire.ErrEnded) || errors.Is(err, errNoEnd) {
+		f.log.Info("the streaming list was refused, or ended early or not at all: the state is loaded page by page", "error", err)
+		noEnd := errors.Is(err, errNoEnd)
+		if l, err = f.loadWith(ctx, is, f.loadPages); err == nil && noEnd {
+			f.noStreamingBefore = time.Now().Add(noStreamingFor)
+		}
 	}
 	return l, err
 }
@@ -110,7 +120,7 @@ func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
 	if err != nil {
 		return err
 	}
-	l.stream = &stream{Stream: s}
+	l.stream = s
 	silence := time.NewTimer(loadSilence)
 	defer silence.Stop()
 	late := time.NewTimer(loadFor)
@@ -130,7 +140,7 @@ func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
 				if ev.Meta.Revision < newest {
 					return wire.Inconsistent("a state at revision %d holds an object of revision %d", ev.Meta.Revision, newest)
 				}
-				l.revision, l.stream.from = ev.Meta.Revision, ev.Meta.Revision
+				l.revision = ev.Meta.Revision
 				return nil
 			}
 			newest = max(newest, ev.Meta.Revision)
@@ -146,7 +156,7 @@ func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
 				return err
 			}
 		case <-silence.C:
-			return fmt.Errorf("a streaming list was silent for %v", loadSilence)
+			return fmt.Errorf("%w within %v", errNoEnd, loadSilence)
 		case <-late.C:
 			return errSlow
 		case <-ctx.Done():
@@ -226,7 +236,7 @@ type loaded struct {
 	// size is how many bytes have come, reserved how many of the budget were reserved before: the larger of
 	// the two is counted.
 	size, reserved int64
-	stream         *stream
+	stream         *source.Stream
 }
 
 // newLoaded returns an empty state, and reserves about size bytes of the budget for it. The size is

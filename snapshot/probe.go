@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/source"
 )
@@ -20,17 +21,43 @@ type probed struct {
 	freshness.Probe
 }
 
-// probe reads the upstream's current revision, and checks that it is not below the highest one
-// seen.
+// probeAgainAfter is how long after a revision that went back the upstream is asked once more. An API server may
+// lag, and kine 0.14 lets its revision fall for up to 249 ms while several clients write (measured).
+const probeAgainAfter = time.Second
+
+// probe reads the upstream's current revision, and checks that it is not below the highest one seen.
 func (f *feed) probe(ctx context.Context, sent freshness.Probe) (probed, error) {
 	floor := f.collection.floor()
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	_, rev, err := f.source.Probe(ctx)
+	rev, err := f.askRevision(ctx, f.source)
 	if err != nil {
 		return probed{}, err
 	}
-	return probed{rev, sent}, f.collection.observe(rev, floor)
+	rev, err = f.observe(ctx, rev, floor)
+	return probed{revision: rev, Probe: sent}, err
+}
+
+func (f *feed) askRevision(ctx context.Context, of source.Source) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	_, rev, err := of.Probe(ctx)
+	return rev, err
+}
+
+// observe takes in the revision that a read of the upstream gave, and the floor from before that read. One below
+// the floor is a doubt: the upstream is asked once more, over another connection. It returns the revision that
+// counts, or an [anotherPastError].
+func (f *feed) observe(ctx context.Context, rev, floor uint64) (uint64, error) {
+	err := f.collection.observe(rev, floor)
+	if err == nil || !clock.Sleep(ctx, probeAgainAfter) {
+		return rev, err
+	}
+	again := f.source
+	again.Client = f.elsewhere
+	rev, err = f.askRevision(ctx, again)
+	if err != nil {
+		return 0, err
+	}
+	return rev, f.collection.observe(rev, floor)
 }
 
 // probeEnded handles the outcome of a probe. The stream goes on unless it returns an error.

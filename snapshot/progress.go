@@ -23,9 +23,8 @@ var errNoBookmark = errors.New("a progress watch ended without a bookmark")
 // progress is what a progress watch has shown: all changes after from, up to revision.
 type progress struct {
 	from, revision uint64
-	// changes are the revisions of the changes between the two, in order, and first is the first of them.
+	// changes are the revisions of the changes between the two, in order.
 	changes []uint64
-	first   wire.Event
 }
 
 // last is the revision of the last change, or where the watch began.
@@ -37,8 +36,9 @@ func (p progress) last() uint64 {
 }
 
 // watchProgress opens a progress watch from a revision on, and reads it up to its first bookmark, or to the
-// first change after the revision until: then it has told all up to there.
-func (f *feed) watchProgress(ctx context.Context, from, until uint64) (progress, error) {
+// first change after the revision until: then it has told all up to there. It calls take, unless that is nil,
+// with each change up to until.
+func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(wire.Event) error) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
 	p := progress{from: from}
@@ -55,14 +55,16 @@ func (f *feed) watchProgress(ctx context.Context, from, until uint64) (progress,
 			f.checkForm(ev)
 			p.revision = rev
 			return p, nil
+		case rev > until:
+			p.revision = until
+			return p, nil
 		default:
-			if len(p.changes) == 0 {
-				p.first = ev
-			}
 			p.changes = append(p.changes, rev)
-			if rev > until {
-				p.revision = rev
-				return p, nil
+			if take == nil {
+				continue
+			}
+			if err := take(ev); err != nil {
+				return p, err
 			}
 		}
 	}
@@ -84,22 +86,76 @@ func (f *feed) samePast(ctx context.Context) error {
 	if last == nil {
 		return errUnproven
 	}
-	p, err := f.watchProgress(ctx, last.Revision-1, v.To)
+	var first wire.Event
+	p, err := f.watchProgress(ctx, last.Revision-1, v.To, func(ev wire.Event) error {
+		if first.Kind == "" {
+			first = ev
+		}
+		return nil
+	})
 	switch {
 	// Without a bookmark, all that was told until the timeout must be enough.
 	case err != nil && !errors.Is(err, errNoBookmark):
 		return err
 	case err == nil && p.revision < v.To:
 		return fmt.Errorf("the upstream is at revision %d, and not at %d yet", p.revision, v.To)
-	}
-	told, _ := slices.BinarySearch(p.changes, v.To+1)
-	if !slices.Equal(p.changes[:told], revisions) {
+	case !slices.Equal(p.changes, revisions):
 		return errUnproven
 	}
-	first, err := f.change(f.frame, p.first)
-	if err != nil || first.key != last.Key || first.object == nil || !bytes.Equal(first.object.Bytes, last.Bytes) {
+	again, err := f.change(f.frame, first)
+	if err != nil || again.key != last.Key || again.object == nil || !bytes.Equal(again.object.Bytes, last.Bytes) {
 		return errUnproven
 	}
+	return nil
+}
+
+const (
+	// maxBridged is how many changes may lie between the known state and one that is loaded beside it, if the
+	// clients' watches are to go on. They are held in memory meanwhile.
+	maxBridged = 10_000
+	// toldWithin is how long the clients' watches may take to be told of them.
+	toldWithin = time.Second
+)
+
+// errBridge says that the known state and what a watch tells do not lead to a state that was loaded.
+var errBridge = errors.New("a watch from the known state does not lead to the loaded one")
+
+// bridge has the clients' watches told what happened between the known state and one that was loaded beside it,
+// if a progress watch tells that. With an error they cannot go on: they would miss something. It is not enough
+// that both states have the same objects at the same revisions, since an object may have been created and
+// deleted in between. A worked example, the known interval being [100, 120], and 150 the loaded revision:
+//
+//	a watch from 120 on                           then
+//	is answered 410                               watches end
+//	tells 130 and 140, and a bookmark at 155      if the state at 120 with these two is the loaded one, watches are
+//	                                              told of both, and go on from 150; else they end
+func (f *feed) bridge(ctx context.Context, l *loaded) error {
+	c, v := f.collection, f.collection.view.Load()
+	var told []change
+	state := v.newest.Clone()
+	p, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {
+		ch, err := f.change(f.frame, ev)
+		if err != nil {
+			return err
+		}
+		if told = append(told, ch); len(told) > maxBridged || !ev.Framed {
+			return errBridge
+		}
+		_, err = ch.apply(state)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case p.revision < l.revision, !sameRevisions(state, l.state):
+		return errBridge
+	}
+	for _, ch := range told {
+		if err := c.apply(ch); err != nil {
+			return err
+		}
+	}
+	v.hub.AwaitTold(ctx, toldWithin)
 	return nil
 }
 

@@ -243,10 +243,11 @@ var configMaps = resourceNamed("configmaps")
 func collectionsOf(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
 	t.Helper()
 	config := Config{
-		Client: &http.Client{Transport: u},
-		Base:   &url.URL{Scheme: "https", Host: "upstream"},
-		Limits: Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
-		Log:    slog.New(slog.DiscardHandler),
+		Client:    &http.Client{Transport: u},
+		Elsewhere: &http.Client{Transport: elsewhere{u}},
+		Base:      &url.URL{Scheme: "https", Host: "upstream"},
+		Limits:    Limits{History: time.Hour, Staleness: 90 * time.Second, Wait: 100 * time.Millisecond},
+		Log:       slog.New(slog.DiscardHandler),
 	}
 	for _, change := range changes {
 		change(&config)
@@ -254,6 +255,16 @@ func collectionsOf(t *testing.T, u http.RoundTripper, changes ...func(*Config)) 
 	c := NewCollections(config)
 	t.Cleanup(c.Close)
 	return c
+}
+
+// elsewhere sends requests over connections of their own: their kind says so.
+type elsewhere struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (e elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Close = true
+	return e.RoundTripper.RoundTrip(r)
 }
 
 // fed runs a collection on u for a time and returns it.

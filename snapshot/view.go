@@ -105,13 +105,6 @@ func (v *View) lastChange() (last *index.Object, revisions []uint64) {
 	return last, revisions
 }
 
-// farAhead is more revisions than an etcd writes in any time for which a feed may be behind:
-// minutes.
-const farAhead = 1 << 22
-
-// tooFar says that a revision is so far ahead that nobody need wait for it.
-func (v *View) tooFar(rev uint64) bool { return rev > v.To && rev-v.To > farAhead }
-
 // exact returns the state at rev.
 func (v *View) exact(rev uint64) (Snapshot, reason.Reason) {
 	if absence := v.knows(rev, v.absence); absence != reason.None {

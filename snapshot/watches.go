@@ -17,8 +17,7 @@ import (
 func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	ask := func(v *View) (Snapshot, reason.Reason) { return v.follow(time.Now(), c.limits.Staleness, rev, gapless) }
-	v := c.view.Load()
-	if snap, why := ask(v); why != reason.NotProven || v.tooFar(rev) {
+	if snap, why := ask(c.view.Load()); why != reason.NotProven {
 		return snap, why
 	}
 	c.requestProbe()

@@ -43,45 +43,42 @@ func take(t *testing.T, cursor *watch.Cursor) (events int, end watch.Ending) {
 	}
 }
 
-// TestWatchesOverALoad: where a state is loaded that is the one from before, those who follow it go on,
-// and are told what happens next, but nobody can follow from before it. Who has still to be told something
-// of the state before ends: what it misses is not kept. Else they end, are told what is left, and hold no
-// memory longer than that. Nothing more is told of what is in doubt.
+// TestWatchesOverALoad: where the clients' watches were told all that led to a state that is loaded, they go on,
+// and are told what happens next, but nobody can follow from before it. Who has still to be told something of the
+// state before ends: what it misses is not kept. Else they end, are told what is left, and hold no memory longer
+// than that. Nothing more is told of what is in doubt.
 func TestWatchesOverALoad(t *testing.T) {
 	object := func(key string, rev uint64) *index.Object {
 		return index.NewObject(0, key, rev, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, rev))
 	}
-	frame, other := wire.FixedFrame("PodList", "v1"), wire.FixedFrame("PodList", "v2")
+	frame := wire.FixedFrame("PodList", "v1")
 	for name, tt := range map[string]struct {
-		drops  bool // all is in doubt
-		frame  *wire.Frame
-		loads  []*index.Object // at revision 50; nil: nothing
-		told   int             // of the two changes before; 0: it has not looked yet
-		after  int             // of the change after
-		ending watch.Ending
+		drops, loads, goOn bool
+		told               int // of the two changes before; 0: it has not looked yet
+		after              int // of the change after
+		ending             watch.Ending
 	}{
-		"nothing happens": {told: 2, after: 1},
-		"the same state":  {told: 2, after: 1, frame: frame, loads: []*index.Object{object("a", 20), object("b", 30)}},
-		"the same state, of which it has not been told all": {ending: watch.EndBehind, frame: frame, loads: []*index.Object{object("a", 20), object("b", 30)}},
-		"another revision": {told: 2, ending: watch.EndLost, frame: frame, loads: []*index.Object{object("a", 20), object("b", 40)}},
-		"one less":         {told: 2, ending: watch.EndLost, frame: frame, loads: []*index.Object{object("a", 20)}},
-		"another one":      {told: 2, ending: watch.EndLost, frame: frame, loads: []*index.Object{object("a", 20), object("c", 30)}},
-		"another frame":    {told: 2, ending: watch.EndLost, frame: other, loads: []*index.Object{object("a", 20), object("b", 30)}},
-		"all is in doubt":  {told: 2, ending: watch.EndLost, drops: true, frame: frame, loads: []*index.Object{object("a", 20), object("b", 30)}},
+		"nothing happens":        {told: 2, after: 1},
+		"told of all":            {told: 2, after: 1, loads: true, goOn: true},
+		"not told of all yet":    {ending: watch.EndBehind, loads: true, goOn: true},
+		"more may have happened": {told: 2, ending: watch.EndLost, loads: true},
+		"all is in doubt":        {told: 2, ending: watch.EndLost, drops: true, loads: true, goOn: true},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
-			load := func(frame *wire.Frame, rev uint64, objects ...*index.Object) {
+			load := func(rev uint64, objects ...*index.Object) {
 				state := index.NewTree(false)
 				for _, o := range objects {
 					state.Set(o)
 				}
-				c.open(complete{state: state, revision: rev, frame: frame, form: &watch.Form{Frame: frame}, Probe: c.probes.Next()})
+				c.open(complete{
+					state: state, revision: rev, frame: frame, form: &watch.Form{Frame: frame}, watchesGoOn: tt.goOn, Probe: c.probes.Next(),
+				})
 			}
 			write := func(kind, key string, rev uint64) {
 				expect.NoError(t, c.apply(change{kind: kind, key: key, revision: rev, object: object(key, rev)}))
 			}
-			load(frame, 10)
+			load(10)
 			cursor := follow(t, c)
 			defer cursor.Close(watch.EndGone)
 			write(wire.Added, "a", 20)
@@ -94,8 +91,8 @@ func TestWatchesOverALoad(t *testing.T) {
 			if tt.drops {
 				c.drop(reason.Warming)
 			}
-			if tt.loads != nil {
-				load(tt.frame, 50, tt.loads...)
+			if tt.loads {
+				load(50, object("a", 20), object("b", 30))
 				if from, at := c.NoFollow(30, true), c.NoFollow(50, true); from != reason.History || at != reason.None {
 					t.Errorf("from before the load: %q, from there: %q", from, at)
 				}
@@ -110,6 +107,63 @@ func TestWatchesOverALoad(t *testing.T) {
 			}
 			if end != tt.ending {
 				t.Errorf("ended as %q, want %q", end, tt.ending)
+			}
+		})
+	}
+}
+
+// TestWatchesOutliveALoad: a state is known up to revision 9, and loaded anew at 12 with the same objects at the
+// same revisions. Clients' watches go on only if a watch from 9 tells what led to that state. They are told of what
+// lived in between only; else they end.
+func TestWatchesOutliveALoad(t *testing.T) {
+	itemCAt := func(revision string) string { return strings.Replace(itemC, `"12"`, `"`+revision+`"`, 1) }
+	made, removed := inEvent("ADDED", itemCAt("10")), inEvent("DELETED", itemCAt("11"))
+	for name, tt := range map[string]struct {
+		tells  []string // the watch from 9
+		told   int
+		ending watch.Ending
+	}{
+		"nothing happened":                     {tells: []string{bookmark(12, "")}},
+		"an object lived in between":           {tells: []string{made, removed, bookmark(12, "")}, told: 2},
+		"and another one changed later":        {tells: []string{made, removed, inEvent("MODIFIED", itemBAt(13))}, told: 2},
+		"an object that is not in the state":   {tells: []string{made, bookmark(12, "")}, ending: watch.EndLost},
+		"a change that is not in the state":    {tells: []string{inEvent("MODIFIED", itemBAt(10)), bookmark(12, "")}, ending: watch.EndLost},
+		"not all up to the load":               {tells: []string{made, removed, bookmark(11, "")}, ending: watch.EndLost},
+		"nothing up to a bookmark":             {tells: []string{made, removed, cut}, ending: watch.EndLost},
+		"what came since is forgotten":         {tells: []string{inStream(http.StatusGone)}, ending: watch.EndLost},
+		"an event that is written differently": {tells: []string{strings.Replace(made, `"ADDED",`, `"ADDED", `, 1), removed, bookmark(12, "")}, ending: watch.EndLost},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			u := &upstream{revision: 9, tells: bookmark(9, ""), pauses: time.Minute}
+			u.meddle = func(r *http.Request, kind string) (time.Duration, *http.Response) {
+				if kind == "short watch" && u.revision == 12 && r.URL.Query().Get("resourceVersion") == "9" {
+					u.watches--
+					return 0, u.follow(r, strings.Join(tt.tells, ""), 0)
+				}
+				return 0, nil
+			}
+			c := watched(t, u, 10*time.Second)
+			cursor := follow(t, c)
+			told, end := 0, watch.Ending("")
+			go func() {
+				for b := (watch.Batch{}); end == ""; told += b.Events {
+					if end = cursor.Take(t.Context(), &b); end == "" && b.Events == 0 {
+						cursor.Wait(t.Context())
+					}
+				}
+				cursor.Close(end)
+			}()
+			u.mu.Lock()
+			u.revision, u.tells = 12, bookmark(12, "")
+			u.mu.Unlock()
+			c.loadAnew()
+			time.Sleep(longestEndOfAll)
+			synctest.Wait()
+			if v := c.view.Load(); v.From != 12 || u.loads != 2 {
+				t.Errorf("the state begins at %d after %d loads", v.From, u.loads)
+			}
+			if told != tt.told || end != tt.ending {
+				t.Errorf("a watch was told of %d changes, and ended as %q; want %d, %q", told, end, tt.told, tt.ending)
 			}
 		})
 	}

@@ -22,14 +22,14 @@ type complete struct {
 	frame    *wire.Frame
 	// form is how events are written; nil if no watches are served.
 	form *watch.Form
+	// watchesGoOn: the clients' watches have been told all that led to this state.
+	watchesGoOn bool
 	// Probe is the request for the state, which is as new as that: reading it may have taken minutes.
 	freshness.Probe
 }
 
 // open makes a complete state what is known, in place of what was known before. Its size is on the budget's
-// account already. If it has the same objects at the same revisions as the newest state before, those
-// who follow the collection go on: only what was created and deleted in between is told to nobody, as
-// after any list. Else they end.
+// account already. The clients' watches end, unless they were told all that led to this state.
 func (c *Collection) open(l complete) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (c *Collection) open(l complete) {
 		newest:   l.state,
 		frame:    l.frame,
 	}
-	if old.hub != nil && l.form != nil && old.frame.Equal(l.frame) && sameRevisions(old.newest, l.state) {
+	if old.hub != nil && l.watchesGoOn {
 		v.hub = old.hub
 		v.hub.Renew(*l.form, v.span())
 	} else {
@@ -151,16 +151,13 @@ func (c *Collection) apply(ch change) error {
 	return nil
 }
 
-// progress advances the interval to rev, which a bookmark has proved.
+// progress advances the interval to rev, which a bookmark has proved, and which is not below the interval's end.
 func (c *Collection) progress(rev uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.absence != reason.None {
 		return wire.Inconsistent("a bookmark of a state that is not known")
-	}
-	if rev < v.To {
-		return anotherPastError{highest: v.To, now: rev}
 	}
 	c.advanceLocked(v, rev, v.newest)
 	return nil
@@ -226,14 +223,11 @@ func (e anotherPastError) Error() string {
 	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.highest, e.now)
 }
 
-// aDay is more revisions than an etcd writes in a day (10,000 a second).
-const aDay = 864_000_000
-
-// observe takes in the revision that a read of the upstream gave, and the floor from before that read.
-// A revision below the floor is of another past; so is one that is far above: whoever restores etcd
-// may add a number to its revisions so that they do not seem to go back.
+// observe takes in the revision that a read of the upstream gave, and the floor from before that read. A
+// revision below the floor is an [anotherPastError]. One that is far above says nothing: there are control
+// planes whose revisions are the time in nanoseconds.
 func (c *Collection) observe(rev, floor uint64) error {
-	if rev < floor || floor > 0 && rev-floor > aDay {
+	if rev < floor {
 		return anotherPastError{highest: floor, now: rev}
 	}
 	c.mu.Lock()

@@ -185,11 +185,13 @@ type feeds struct {
 }
 
 func (o *options) newFeeds(api apiServer, observing *observing, closing *closers, log *slog.Logger) (f feeds, err error) {
-	own, err := upstream.Client(api.own)
-	if err != nil {
-		return f, fmt.Errorf("the proxy's own way to the API server: %w", err)
+	var clients [2]*http.Client
+	for i, config := range []*rest.Config{api.own, upstream.WithoutReuse(api.own)} {
+		if clients[i], err = upstream.Client(config); err != nil {
+			return f, fmt.Errorf("the proxy's own way to the API server: %w", err)
+		}
+		clients[i].Transport = observing.FeedTransport(clients[i].Transport, api.transports.URL())
 	}
-	own.Transport = observing.FeedTransport(own.Transport, api.transports.URL())
 	if f.compressor, err = gzip.NewCompressor(compressedBound(o.cache.byteBound)); err != nil {
 		return f, err
 	}
@@ -198,8 +200,9 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 	// both are there.
 	var served *cluster.Cluster
 	collections := snapshot.Config{
-		Client: own,
-		Base:   api.transports.URL(),
+		Client:    clients[0],
+		Elsewhere: clients[1],
+		Base:      api.transports.URL(),
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 			return served.Fields(ctx, gvr)
 		},

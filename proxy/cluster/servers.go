@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
@@ -68,10 +68,7 @@ func newServers(cfg *rest.Config, log *slog.Logger, changed func(what string)) (
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch the API servers' Leases: %w", err)
 	}
-	each := rest.CopyConfig(cfg)
-	each.NextProtos = []string{"http/1.1"}
-	each.Wrap(func(next http.RoundTripper) http.RoundTripper { return closing{next} })
-	asks, err := clientOf(each, versionTimeout, discovery.NewDiscoveryClientForConfigAndClient)
+	asks, err := clientOf(upstream.WithoutReuse(cfg), versionTimeout, discovery.NewDiscoveryClientForConfigAndClient)
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask for the API server's version: %w", err)
 	}
@@ -87,19 +84,6 @@ func newServers(cfg *rest.Config, log *slog.Logger, changed func(what string)) (
 	}
 	return s, nil
 }
-
-// closing sends each request over a connection of its own, with HTTP/1.1.
-type closing struct{ http.RoundTripper }
-
-// RoundTrip implements [http.RoundTripper].
-func (c closing) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Close = true
-	return c.RoundTripper.RoundTrip(r)
-}
-
-// WrappedRoundTripper lets client-go find what cancels requests.
-func (c closing) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }
 
 // run follows the Leases and asks for /version until ctx ends.
 func (s *servers) run(ctx context.Context) {

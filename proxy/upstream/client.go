@@ -21,6 +21,28 @@ func Client(cfg *rest.Config) (*http.Client, error) {
 	return &http.Client{Transport: client.Transport, Timeout: client.Timeout, CheckRedirect: kubehttp.NoRedirect}, nil
 }
 
+// WithoutReuse returns cfg for clients that send each request over a connection of its own, with HTTP/1.1: a load
+// balancer chooses by connection which API server answers.
+func WithoutReuse(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.NextProtos = []string{"http/1.1"}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return closing{next} })
+	return cfg
+}
+
+// closing closes the connection of each request after its answer.
+type closing struct{ http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (c closing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Close = true
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// WrappedRoundTripper lets client-go find what cancels requests.
+func (c closing) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }
+
 // maxAnswer is how many bytes of an answer are read.
 const maxAnswer = 64 << 10
 

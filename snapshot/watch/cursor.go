@@ -29,6 +29,8 @@ const (
 	definedWait = 30 * time.Second
 	initialWait = 3 * time.Second
 	askPause    = 100 * time.Millisecond
+	// lookPause is the time between two looks at whether cursors were told all.
+	lookPause = 10 * time.Millisecond
 
 	// stateFor is how long a client may take for the state that its watch begins with, if the history
 	// forgets meanwhile what comes next. Only a client that has got the whole state can go on elsewhere;

@@ -1,11 +1,13 @@
 package watch
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -133,9 +135,9 @@ func (h *Hub) finishLocked() {
 	h.dispatchLocked(published)
 }
 
-// Renew makes a span the current one that begins anew, with the state that was the newest: what
-// happened between the two is told to nobody. A cursor that has still to be told something of the span
-// before ends as [EndBehind]; all others go on. Form is how events are written now.
+// Renew makes a span the current one that begins anew, where the one before has come to. A cursor that has
+// still to be told something of the span before ends as [EndBehind]; all others go on. Form is how events are
+// written now.
 func (h *Hub) Renew(form Form, span Span) {
 	h.change(func(f *Form) {
 		plain := f.Plain
@@ -271,6 +273,30 @@ func (h *Hub) remove(c *Cursor) {
 	h.counts.open.Add(-1)
 }
 
+// AwaitTold waits until all cursors were told what is published, for atMost.
+func (h *Hub) AwaitTold(ctx context.Context, atMost time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	for told := false; !told && clock.Sleep(ctx, lookPause); {
+		h.mu.Lock()
+		told = h.dispatched.Load() >= h.published.Load().To && len(h.waitingLocked()) == 0
+		h.mu.Unlock()
+	}
+}
+
+// waitingLocked returns the cursors that have still to be told something.
+func (h *Hub) waitingLocked() (waiting []*Cursor) {
+	for _, bucket := range h.buckets {
+		for _, c := range bucket {
+			// Take may put due back between the first look at it and the one at looking.
+			if c.due.Load() != 0 || c.bookmarkDue.Load() || c.looking.Load() || c.due.Load() != 0 {
+				waiting = append(waiting, c)
+			}
+		}
+	}
+	return waiting
+}
+
 // Cursors is how many there are.
 func (h *Hub) Cursors() int {
 	h.mu.Lock()
@@ -342,15 +368,7 @@ func (h *Hub) awaitTellableLocked(mayTell, early bool, now time.Time) bool {
 	if mayTell && !early && h.waitingSince.IsZero() {
 		return false
 	}
-	var waiting []*Cursor
-	for _, bucket := range h.buckets {
-		for _, c := range bucket {
-			// Take may put due back between the first look at it and the one at looking.
-			if c.due.Load() != 0 || c.bookmarkDue.Load() || c.looking.Load() || c.due.Load() != 0 {
-				waiting = append(waiting, c)
-			}
-		}
-	}
+	waiting := h.waitingLocked()
 	switch {
 	case mayTell, len(waiting) == 0:
 		h.waitingSince = time.Time{}

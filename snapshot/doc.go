@@ -20,8 +20,9 @@
 //     is known then. Until there is a stream, only those are answered who ask for any state.
 //   - An event that cannot be decoded, comes out of order or does not fit the state (an object
 //     added twice, an unknown one modified) drops everything.
-//   - A revision below the highest one seen, or far above it, means that the upstream's storage was
-//     replaced: everything is dropped.
+//   - A revision below the highest one seen is a doubt. If the upstream gives such a revision once more a second
+//     later, over another connection, its storage was replaced: everything is dropped. Revisions need not be
+//     dense: one that is far above says nothing.
 //   - The newest state (for Any and NotOlderThan) is given only while it is younger than a bound: the
 //     feed has asked the upstream for its current revision, less than the bound ago, and the state has
 //     reached that revision. No event and no bookmark alone makes it younger. History (for Exact and
@@ -40,7 +41,8 @@
 // # Watches
 //
 // A [watch.Hub] has the clients that follow a collection. Each view that is published is given to the
-// hub. It ends with the state, but goes on over one that was loaded anew and is the same. How events and
+// hub. It ends with the state. It goes on over one that was loaded anew only if a watch from the known state's
+// end has told all that led to the new one. How events and
 // bookmarks are written is learned before a state is loaded (learnwatch.go), and compared with each
 // event that comes.
 //

@@ -128,7 +128,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 			if !ok {
 				return f.howEnded(s)
 			}
-			if err := f.takeEvent(ctx, s, ev); err != nil {
+			if err := f.takeEvent(ctx, ev); err != nil {
 				return err
 			}
 			fresh.StreamSent(ev.Came)
@@ -166,7 +166,7 @@ func (f *feed) howEnded(s *source.Stream) error {
 }
 
 // takeEvent applies one event.
-func (f *feed) takeEvent(ctx context.Context, s *source.Stream, ev wire.Event) error {
+func (f *feed) takeEvent(ctx context.Context, ev wire.Event) error {
 	f.checkForm(ev)
 	if ev.Kind == wire.Bookmarked {
 		if ev.Meta.Revision < f.collection.view.Load().To {

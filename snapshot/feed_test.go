@@ -290,12 +290,14 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 				c.loadAnew()
 				time.Sleep(time.Minute)
 			}
+			synctest.Wait()
 			if asked != tt.asked {
 				t.Errorf("%d whole streaming lists in a few minutes, want %d", asked, tt.asked)
 			}
 			time.Sleep(noStreamingFor)
 			c.loadAnew()
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			if !tt.small && asked != tt.asked+1 {
 				t.Errorf("%d whole streaming lists after an hour, want %d", asked, tt.asked+1)
 			}

@@ -55,7 +55,8 @@
 //
 // Clients that list and then watch through listproxy must end with the true state: informers of
 // client-go, streaming and paginated, with selectors whose choice changes, and a watcher of this
-// package's own, which also demands that events fit its list and each other. If etcd was replaced, this
+// package's own, which also demands that events fit its list and each other, and that it is told of every
+// write: of one kind, objects live for a moment only. If etcd was replaced, this
 // is demanded only of clients that start after that: kube-apiserver itself sends nothing to a watch from
 // a revision that it has not reached.
 //

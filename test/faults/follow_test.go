@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -27,6 +28,8 @@ type follower struct {
 	follows string // as the target of a list
 	// state is what it knows, as [ask.Versions] has it.
 	state func() map[string]string
+	// lacks is the revision of a write that it has not been told of yet; 0: none, or nobody knows.
+	lacks func() uint64
 }
 
 // follow starts followers of every sort and waits until they know something.
@@ -56,12 +59,13 @@ func (s *scene) follow() {
 			fmt.Sprintf("a %s informer, %s, of %s %s", i.client, i.begins, i.of.Plural, i.selector),
 			i.of.Path("") + "?labelSelector=" + url.QueryEscape(i.selector),
 			func() map[string]string { return ask.Versions(informers.Stored(informer)) },
+			func() uint64 { return 0 },
 		})
 	}
-	for _, k := range []kind{configMaps, widgets} {
+	for _, k := range []kind{configMaps, widgets, fleeting} {
 		w := &watcher{scene: s, kind: k}
 		go w.run(ctx)
-		s.followers = append(s.followers, follower{"a strict watcher of " + k.Plural, k.Path(""), w.state})
+		s.followers = append(s.followers, follower{"a strict watcher of " + k.Plural, k.Path(""), w.state, w.lacks})
 	}
 	for _, f := range s.followers {
 		s.must(poll.Retry(ctx, f.name, func() error {
@@ -77,7 +81,8 @@ func (s *scene) follow() {
 const watchesFor = 15
 
 // watcher comes to know a state by the initial events of a watch, which goes on, and whose successors
-// resume where it ended, as kube-rs does it. It believes nothing: an event has to fit.
+// resume where it ended, as kube-rs does it. It believes nothing: an event has to fit, and each write that the API
+// server had confirmed must have been told.
 type watcher struct {
 	*scene
 	kind kind
@@ -85,7 +90,16 @@ type watcher struct {
 	mu      sync.Mutex
 	objects map[string]string
 
-	last uint64 // the revision to resume at; 0: none
+	last uint64        // the revision to resume at; 0: none
+	told atomic.Uint64 // the revision up to which it was told
+}
+
+// lacks returns the revision of the newest write if the watcher was not told up to there.
+func (w *watcher) lacks() uint64 {
+	if newest := w.Ledger.Newest(w.kind); newest > w.told.Load() {
+		return newest
+	}
+	return 0
 }
 
 func (w *watcher) state() map[string]string {
@@ -154,16 +168,25 @@ func (w *watcher) watch(ctx context.Context, revision uint64, more string, take 
 	if ask.FromMemory(resp.Header) {
 		w.watchHits.Add(1)
 	}
+	after, upTo, told := revision, revision, map[uint64]bool{}
 	for in := events.NewReader(resp.Body, ask.JSON); ; {
 		e, err := in.Next()
+		if missed := w.Ledger.Untold(w.kind, after, upTo, told); missed > 0 {
+			return revision, poll.Wrong(fmt.Sprintf("a watch from %d was told up to %d, and not of the write at %d", after, upTo, missed))
+		}
 		if errors.Is(err, io.EOF) {
 			return revision, nil
 		} else if err != nil {
 			return revision, brokenOff{err}
 		}
+		if told[e.Revision] = true; e.EndsInitial {
+			after = e.Revision
+		}
 		if revision, err = take(e, revision); err != nil {
 			return revision, err
 		}
+		upTo = max(upTo, revision)
+		w.told.Store(upTo)
 	}
 }
 

@@ -27,6 +27,10 @@ var (
 	widgets    = kind{APIVersion: "faults.test/v1", Name: "Widget", Plural: "widgets", Rest: `{"spec":{"z":1,"a":{"y":[]}}}`}
 
 	changing = []kind{configMaps, pods, widgets}
+
+	// fleeting objects live for a moment only, and there are none before the fault: but for the marker, their
+	// collection is as it was loaded.
+	fleeting = kind{APIVersion: "v1", Name: "PodTemplate", Plural: "podtemplates", Rest: `{"template":{"spec":{"containers":[{"name":"main","image":"registry.test/main:1"}]}}}`}
 )
 
 func collections() []collection { return load.Collections(changing...) }
@@ -89,6 +93,11 @@ func (s *scene) churn(ctx context.Context) {
 		k := changing[turn%len(changing)]
 		ns, name := s.namespaces[rand.IntN(len(s.namespaces))], load.NameOf(rand.IntN(names))
 		s.writing.RLock()
+		if turn%5 == 0 && s.flits.Load() {
+			name := load.NameOf(names + turn)
+			_, _ = s.Write(ctx, s.direct, fleeting, http.MethodPost, fleeting.Path(ns), fleeting.Object(name))
+			_, _ = s.Write(ctx, s.direct, fleeting, http.MethodDelete, load.Delete(fleeting, ns, name), nil)
+		}
 		switch dice := rand.IntN(10); {
 		case dice < 5:
 			_, _ = s.Touch(ctx, s.direct, k, ns, name)

@@ -51,6 +51,7 @@ type scene struct {
 	compacted uint64
 	broken    load.Window  // when the last fault lasted
 	writing   sync.RWMutex // held by whoever wants nobody to write
+	flits     atomic.Bool  // fleeting objects are written
 	asking    sync.RWMutex // held for reading from the choice of a revision to the last answer
 	resting   sync.RWMutex // held by a soak that rests, so that nobody asks for the newest state
 
@@ -86,7 +87,10 @@ func newScene(t *testing.T, on *stage, name, binary string) *scene {
 }
 
 // breaks notes that the fault begins now. What a case does before that only prepares it.
-func (s *scene) breaks() { s.broken = load.Window{From: time.Now()} }
+func (s *scene) breaks() {
+	s.broken = load.Window{From: time.Now()}
+	s.flits.Store(true)
+}
 
 // mends notes that the fault ends now. What a case does after that only completes it.
 func (s *scene) mends() { s.broken.To = time.Now() }
@@ -143,6 +147,9 @@ func (s *scene) populate(ctx context.Context) error {
 		if err := s.create(ctx, "/api/v1/namespaces", kinds.Namespace(ns)); err != nil {
 			return err
 		}
+		if err := s.create(ctx, fleeting.Path(ns), fleeting.Object(marker)); err != nil {
+			return err
+		}
 		for _, k := range changing {
 			if err := s.create(ctx, k.Path(ns), k.Object(marker)); err != nil {
 				return err
@@ -166,7 +173,7 @@ func (s *scene) create(ctx context.Context, path string, object any) error {
 func (s *scene) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	for _, k := range append([]kind{revisions}, changing...) {
+	for _, k := range append([]kind{revisions, fleeting}, changing...) {
 		for _, ns := range s.namespaces {
 			if _, err := s.direct.Do(ctx, http.MethodDelete, k.Path(ns)+"?gracePeriodSeconds=0", nil); err != nil {
 				s.Log(err)
@@ -270,6 +277,9 @@ func (s *scene) settled() {
 			truth, err := load.Read(s.Context(), s.direct, f.follows)
 			if err != nil {
 				return err
+			}
+			if revision := f.lacks(); revision > 0 {
+				return fmt.Errorf("it was not told of the write at revision %d", revision)
 			}
 			if got, want := f.state(), ask.Versions(truth.Objects); !maps.Equal(got, want) {
 				return fmt.Errorf("it knows %d objects, there are %d (-want +got): %.2000s", len(got), len(want), cmp.Diff(want, got))

@@ -93,6 +93,19 @@ func (l *Ledger[Kind]) NewestOfAll() uint64 {
 	return highest(l.all, time.Now())
 }
 
+// Untold returns the revision of a write of a kind after one revision and up to another that told does not have, or
+// 0 if it has all.
+func (l *Ledger[Kind]) Untold(kind Kind, after, upTo uint64, told map[uint64]bool) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.of[kind] {
+		if after < w.revision && w.revision <= upTo && !told[w.revision] {
+			return w.revision
+		}
+	}
+	return 0
+}
+
 func highest(writes []write, at time.Time) (revision uint64) {
 	for _, w := range writes {
 		if w.at.After(at) {

@@ -16,6 +16,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/forward"
@@ -29,16 +30,25 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// saying is an upstream that gives everybody the same answer.
+// saying is an upstream that gives everybody the same answer, with a warning unless that is empty, after so long.
 type saying struct {
-	code int
-	body string
+	code    int
+	body    string
+	warning string
+	takes   time.Duration
 }
 
 func (saying) URL() *url.URL { return &url.URL{Scheme: "https", Host: "upstream.example"} }
 
 func (s saying) RoundTripper(authn.Identity, bool) http.RoundTripper {
-	return proxytest.Transport(func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, s.code, s.body), nil })
+	return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+		time.Sleep(s.takes)
+		res := proxytest.JSONResponse(r, s.code, s.body)
+		if s.warning != "" {
+			res.Header.Set("Warning", s.warning)
+		}
+		return res, nil
+	})
 }
 
 func (saying) Answered(authn.Identity, bool, string, int) {}
@@ -83,7 +93,7 @@ func TestWhoAnswers(t *testing.T) {
 			w.load(t)
 			h := w.handler
 			h.Observer, _ = observetest.New(nil)
-			h.Forward = forward.New(saying{cmp.Or(tt.code, http.StatusOK), fromUpstream}, proxytest.DiscardLog())
+			h.Forward = forward.New(saying{code: cmp.Or(tt.code, http.StatusOK), body: fromUpstream}, proxytest.DiscardLog())
 			if tt.refused {
 				w.review(t, 0, func(r *http.Request) (*http.Response, error) {
 					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{})
@@ -111,6 +121,74 @@ func TestWhoAnswers(t *testing.T) {
 			if tt.code != 0 && (out.Code != tt.code || out.Body.String() != fromUpstream) {
 				t.Errorf("%s: %d %s, the upstream says %d", tt.query, out.Code, out.Body, tt.code)
 			}
+		})
+	}
+}
+
+// TestForwardedInPlaceOfAReview: what is forwarded in any case is not reviewed, and its reason tells nothing of memory
+// unless the answer shows that the caller may list. A 200 is then a yes, as if it were of a review that was sent
+// at the same time: the next list from memory needs none.
+func TestForwardedInPlaceOfAReview(t *testing.T) {
+	const mostRecent, history, notAllowed = "fwd=bypass; detail=most-recent", "fwd=miss; detail=history", "fwd=bypass; detail=not-allowed"
+	tooOld := "resourceVersionMatch=Exact&resourceVersion=3"
+	for name, tt := range map[string]struct {
+		query        string
+		switches     policy.ConsistentLists // "": true
+		upstream     saying
+		unasked      bool           // kube-apiserver has not been asked about the caller yet
+		refuses      bool           // reviews say no
+		happens      func(*Handler) // between the two lists
+		later        time.Duration  // the second list
+		told         string         // of the first list
+		reviews      int            // before the first list is answered
+		reviewsAfter int            // that the second list needs
+	}{
+		"small":                            {told: mostRecent},
+		"small, always proven":             {switches: policy.ConsistentAlways, told: "hit; detail=most-recent", reviews: 1},
+		"small, never from memory":         {switches: policy.ConsistentNever, told: mostRecent, reviewsAfter: 1},
+		"small, a new token":               {unasked: true, told: mostRecent, reviews: 1},
+		"small, forbidden":                 {upstream: saying{code: 403}, told: notAllowed, reviewsAfter: 1},
+		"small, a token that is none":      {upstream: saying{code: 401}, told: "fwd=bypass; detail=unknown-caller", reviewsAfter: 1},
+		"small, before it is authorized":   {upstream: saying{code: 429}, told: notAllowed, reviewsAfter: 1},
+		"small, with a warning":            {upstream: saying{warning: "299 - \"x\""}, told: mostRecent, reviewsAfter: 1},
+		"small, the yes is too old":        {upstream: saying{takes: 6 * time.Second}, later: 5 * time.Second, told: mostRecent, reviewsAfter: 1},
+		"small, the yes is not too old":    {upstream: saying{takes: 4 * time.Second}, later: 5 * time.Second, told: mostRecent},
+		"small, and rights are taken away": {happens: func(h *Handler) { h.Authorizer.Revoked("") }, later: 2 * time.Second, told: mostRecent, reviewsAfter: 1},
+		"not in memory":                    {query: tooOld, told: history},
+		"not in memory, forbidden":         {query: tooOld, upstream: saying{code: 403}, told: notAllowed, reviewsAfter: 1},
+		"nowhere":                          {query: tooOld, upstream: saying{code: 410}, told: history, reviewsAfter: 1},
+		"a new right":                      {query: "resourceVersion=0", refuses: true, told: notAllowed, reviews: 1},
+		"a watch":                          {query: "watch=true&resourceVersion=5", told: history, reviews: 1, reviewsAfter: 1},
+	} {
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			w := newModelWorld(t)
+			w.load(t)
+			h, reviews, identity := w.handler, 0, authntest.Identify(authntest.New(t), "Bearer a")
+			w.review(t, 10*time.Second, func(r *http.Request) (*http.Response, error) {
+				reviews++
+				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: !tt.refuses})
+			})
+			h.Policy = policy.DefaultConfig().With(policy.Switches{Consistent: cmp.Or(tt.switches, policy.ConsistentOn), Watches: true})
+			tt.upstream.code = cmp.Or(tt.upstream.code, http.StatusOK)
+			h.Forward = forward.New(tt.upstream, proxytest.DiscardLog())
+			list := func(query string, verdict upstream.Verdict) (told string, reviewed int) {
+				who, before, out := w.caller(t), reviews, httptest.NewRecorder()
+				who.verdict, who.identity = verdict, identity
+				through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, withCaller(w.request(t.Context(), query), &who))
+				return out.Header().Get(kubehttp.CacheStatusHeader), reviews - before
+			}
+			verdict := upstream.Accepted
+			if tt.unasked {
+				verdict = upstream.Unasked
+			}
+			told, reviewed := list(tt.query, verdict)
+			expect.Same(t, []any{"listproxy; " + tt.told, tt.reviews}, []any{told, reviewed})
+			if tt.happens != nil {
+				tt.happens(h)
+			}
+			time.Sleep(tt.later)
+			told, reviewed = list("resourceVersion=0", upstream.Accepted)
+			expect.Same(t, []any{"listproxy; hit; detail=any", tt.reviewsAfter}, []any{told, reviewed})
 		})
 	}
 }

@@ -28,7 +28,8 @@ import (
 //
 // The reasons of the first stage follow from the request and the rule's switches. Those of the policy
 // and the cluster are told only to callers whom kube-apiserver has accepted, and those of memory only
-// to callers who may list the resource.
+// to callers who may list the resource. What is forwarded in any case is not reviewed: a list costs kube-apiserver
+// no more than a review. Then only the answer shows whether the caller may know the reason ([forwardedList]).
 func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, reason.Reason) {
 	asked, why := policy.Parse(r, kubehttp.Of(r).Info, who.identity.Credentials())
 	evaluation := h.Policy.Evaluate(asked, why)
@@ -55,16 +56,23 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if why != reason.None {
 		return asked, found, why
 	}
+	resource := collectionOf(asked, entry, representation)
+	want := wanted{evaluation, queryOf(asked, entry, evaluation.Decision), asked.Watch, who.lastProbe, &found.whenForwarded}
+	if found.provesRight = !asked.Watch; found.provesRight && !h.Authorizer.Remembers(who.identity, attributes) {
+		if why := h.forwardsAnyway(resource, want); why != reason.None {
+			found.unreviewed = true
+			return asked, found, why
+		}
+	}
 	if found.rights, why = h.review(r.Context(), who, attributes, found.rights); why != reason.None {
 		return asked, found, why
 	}
-	want := wanted{evaluation, queryOf(asked, entry, evaluation.Decision), asked.Watch, who.lastProbe, &found.whenForwarded}
 	if asked.Shards != nil && (want.query.Limit > 0 || want.query.Start != "") {
 		// kube-apiserver counts what remains after a page of a shard in one way in its cache, and in another
 		// in etcd (k8s.io/apiserver, storage: PrepareContinueToken and its callers).
 		return asked, found, reason.NotCanonical
 	}
-	collection, snap, why := h.snapshot(r.Context(), collectionOf(asked, entry, representation), want)
+	collection, snap, why := h.snapshot(r.Context(), resource, want)
 	if why != reason.None {
 		return asked, found, why
 	}
@@ -87,6 +95,10 @@ type answer struct {
 	semantics policy.Semantics
 	// whenForwarded is called when the request was forwarded, unless it is nil.
 	whenForwarded func()
+	// provesRight: if the request is forwarded, and answered with 200, its caller has the right that a review asks for.
+	provesRight bool
+	// unreviewed: it is forwarded without a review, for a reason that only those may know who have that right.
+	unreviewed bool
 	// user is who asks, for the audit log; nil if there is none.
 	user           user.Info
 	representation media.Representation
@@ -288,19 +300,39 @@ func (h *Handler) snapshot(
 	}
 }
 
+// forwardsAnyway returns why a list would be forwarded whatever a review says, as far as is known without waiting.
+func (h *Handler) forwardsAnyway(resource snapshot.Resource, want wanted) reason.Reason {
+	collection, why := h.Collections.Find(resource)
+	switch {
+	case collection == nil:
+		return why
+	case want.loadWait(collection) > 0:
+		return reason.None
+	case want.Semantics == policy.MostRecent:
+		return h.forwardsNewest(collection, want)
+	}
+	return collection.NoState(want.Revision, want.Semantics == policy.Exact || want.Semantics == policy.Continue)
+}
+
+// forwardsNewest returns why a list of the newest state is forwarded rather than proven. It does not wait.
+func (h *Handler) forwardsNewest(collection *snapshot.Collection, want wanted) reason.Reason {
+	if why := collection.NoFresh(want.query, want.lastProbe, h.proofWait(want)); why != reason.None || want.mustProve() {
+		return why
+	}
+	if over, forward := collection.ForwardSmall(want.query, want.lastProbe); forward {
+		*want.whenForwarded = over
+		return reason.MostRecent
+	}
+	return reason.None
+}
+
 // state finds the state that the request asks for in a collection.
 func (h *Handler) state(
 	ctx context.Context, collection *snapshot.Collection, want wanted,
 ) (snap snapshot.Snapshot, why reason.Reason) {
 	if want.Semantics == policy.MostRecent {
-		if why = collection.NoFresh(want.query, want.lastProbe, h.proofWait(want)); why != reason.None {
+		if why = h.forwardsNewest(collection, want); why != reason.None {
 			return snapshot.Snapshot{}, why
-		}
-		if !want.mustProve() {
-			if over, forward := collection.ForwardSmall(want.query, want.lastProbe); forward {
-				*want.whenForwarded = over
-				return snapshot.Snapshot{}, reason.MostRecent
-			}
 		}
 		return h.proven(ctx, collection, want)
 	}

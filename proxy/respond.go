@@ -37,12 +37,15 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 		if watch, why = h.fromMemory(w, r, who, asked, &found); why == reason.None {
 			return watch
 		}
-		found = answer{semantics: found.semantics} // lets go of the state
+		found = answer{semantics: found.semantics, provesRight: found.provesRight} // lets go of the state
 		record.Decided(asked, found.semantics, why)
 	}
 	kubehttp.SetCacheForwarded(w.Header(), why)
 	if found.whenForwarded != nil {
 		defer found.whenForwarded()
+	}
+	if found.provesRight {
+		w = &forwardedList{ResponseWriter: w, answered: h.listAnswered(r, who, asked, found)}
 	}
 	if asked.Watch {
 		watch := &forwardedWatch{ResponseWriter: w}

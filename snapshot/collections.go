@@ -162,6 +162,16 @@ func (c *Collections) Use(r Resource) (*Collection, reason.Reason) {
 	return c.start(r)
 }
 
+// Find returns the collection of a resource, or why there can be none now. If there is neither, Use may start it.
+func (c *Collections) Find(r Resource) (*Collection, reason.Reason) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if found := c.all[r]; found != nil {
+		return found.Collection, reason.None
+	}
+	return nil, c.refusesLocked(r)
+}
+
 // find returns the collection of a resource; nil if it is not there.
 func (c *Collections) find(r Resource) *running {
 	c.mu.RLock()

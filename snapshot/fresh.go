@@ -27,6 +27,20 @@ const (
 	sampled = 16
 )
 
+// NoState returns why to call Latest for a revision, or Exact, would be in vain however long it waits; None if it
+// would not, as far as is known. It does not wait, and does not count as a use of the collection.
+func (c *Collection) NoState(rev uint64, exact bool) (why reason.Reason) {
+	if v := c.view.Load(); exact {
+		_, why = v.exact(rev)
+	} else {
+		_, why = v.notOlder(time.Now(), c.limits.Staleness, rev)
+	}
+	if why == reason.Warming || why == reason.NotProven {
+		return reason.None
+	}
+	return why
+}
+
 // NoFresh says why to call Fresh would be in vain; None if it would not, as far as is known. It does not wait,
 // and does not count as a use of the collection.
 func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration) reason.Reason {

@@ -160,14 +160,14 @@ func (o *options) newRights(api apiServer, observing *observing, log *slog.Logge
 	if r.authorizer, err = authz.NewAuthorizer(observing.reviews(send), api.transports.URL(), reviews, log); err != nil {
 		return r, err
 	}
-	flush := r.authorizer.Flush
+	revoked := r.authorizer.Revoked
 	if o.callers.clientCA != nil {
 		if r.impersonator, err = authz.NewImpersonator(api.own, observing.reviews, reviews, log); err != nil {
 			return r, err
 		}
-		flush = func() { r.authorizer.Flush(); r.impersonator.Flush() }
+		revoked = func(namespace string) { r.authorizer.Revoked(namespace); r.impersonator.Revoked(namespace) }
 	}
-	r.watchRBAC = func(ctx context.Context) error { return cluster.WatchRBAC(ctx, api.own, flush, log) }
+	r.watchRBAC = func(ctx context.Context) error { return cluster.WatchRBAC(ctx, api.own, revoked, log) }
 	if o.audit.config.Enabled() {
 		if r.whoAmI, err = authz.NewWhoAmI(observing.whoAmI(send), api.transports.URL(), reviews); err != nil {
 			return r, err

@@ -73,7 +73,7 @@ type Attributes struct {
 // own, and answers by the same authorizer that its filters ask. Every authenticated user may create
 // such reviews (the ClusterRole system:basic-user); for a user who may not, the answer is a no.
 //
-// Answers are remembered for the TTL. So a right can outlive its revocation by the TTL; Flush ends
+// Answers are remembered for the TTL. So a right can outlive its revocation by the TTL; Revoked ends
 // it sooner. After a no, requests are forwarded, so a new right counts at once.
 //
 // It is safe for concurrent use.
@@ -104,13 +104,25 @@ func (r *Authorizer) Review(ctx context.Context, who Caller, a Attributes) (Righ
 	if !who.Identity.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
 		return Right{}, nil
 	}
-	got, err := r.reviews.get(ctx, who, decisionKey(who.Identity, a), func(ctx context.Context) (Decision, error) {
+	got, err := r.reviews.get(ctx, who, decisionKey(who.Identity, a), scopeOf(who.Identity, a), func(ctx context.Context) (Decision, error) {
 		return r.post(ctx, who.Identity, a)
 	})
 	return Right{got}, err
 }
 
-// Left is for how long a yes is still valid; 0 if its time is over, or if there was a Flush since.
+// Remembers reports whether Review would return at once.
+func (r *Authorizer) Remembers(id authn.Identity, a Attributes) bool {
+	_, known := r.reviews.remembered(decisionKey(id, a), time.Now())
+	return known
+}
+
+// Learn remembers that the upstream has done what a describes for a caller, by a request that was sent then: as a
+// yes to a review that was sent then.
+func (r *Authorizer) Learn(id authn.Identity, a Attributes, sent time.Time) {
+	r.reviews.remember(decisionKey(id, a), answer[Decision]{value: Yes, scope: scopeOf(id, a), asked: sent, ttl: r.reviews.ttl})
+}
+
+// Left is for how long a yes is still valid; 0 if its time is over.
 func (r *Authorizer) Left(right Right, now time.Time) time.Duration {
 	if right.value != Yes {
 		return 0
@@ -118,9 +130,9 @@ func (r *Authorizer) Left(right Right, now time.Time) time.Duration {
 	return r.reviews.left(right.answer, now)
 }
 
-// Flush forgets every decision, including those that the upstream is making now: no request uses a
-// yes whose review was sent before Flush was called.
-func (r *Authorizer) Flush() { r.reviews.flush() }
+// Revoked says that RBAC may have taken rights away in a namespace, or in all if it is "". A yes that this may
+// concern, asked for until then or within authorizerLag, counts for a second from when it was asked for.
+func (r *Authorizer) Revoked(namespace string) { r.reviews.revoke(namespace) }
 
 // Stats is what an [Authorizer] has been asked since it was made: Hits are the questions whose
 // answer was remembered, Misses those for which the upstream was asked, or was just being asked.

@@ -30,7 +30,7 @@ import (
 // caller's right was sent in one of these ways, with all of the user's groups and extras. So one question is
 // left for each way: may the account impersonate somebody of this name, or may it list on behalf of others?
 //
-// The answers count for as long as those of a [Authorizer], and are flushed with them.
+// The answers count for as long as those of an [Authorizer].
 type Impersonator struct{ rights *Authorizer }
 
 // NewImpersonator returns an Impersonator that asks with the credentials of cfg, which are
@@ -57,8 +57,8 @@ func NewImpersonator(cfg *rest.Config, observe func(SendAs) SendAs, reviews Conf
 // Left is for how long a yes of [Impersonator.Review] still counts.
 func (i *Impersonator) Left(yes Right, now time.Time) time.Duration { return i.rights.Left(yes, now) }
 
-// Flush forgets all answers.
-func (i *Impersonator) Flush() { i.rights.Flush() }
+// Revoked is [Authorizer.Revoked] for the rights of listproxy's own account.
+func (i *Impersonator) Revoked(namespace string) { i.rights.Revoked(namespace) }
 
 // ownIdentity stands for listproxy's own account, the only one that an Impersonator asks about.
 var ownIdentity = authn.As(&user.DefaultInfo{})
@@ -71,6 +71,9 @@ func (i *Impersonator) Review(ctx context.Context, who Caller, a Attributes) (*R
 	if i == nil || who.Identity.Impersonated() == nil {
 		return nil, nil
 	}
+	if known, ok := i.rights.reviews.remembered(decisionKey(who.Identity, a), time.Now()); ok {
+		return &Right{known}, nil
+	}
 	asked := Caller{Identity: ownIdentity, Accepted: true, Flow: who.Flow}
 	right, err := i.rights.Review(ctx, asked, toImpersonate(who.Identity.Impersonated()))
 	if err == nil && right.value != Yes {
@@ -79,6 +82,14 @@ func (i *Impersonator) Review(ctx context.Context, who Caller, a Attributes) (*R
 		right, err = i.rights.Review(ctx, asked, onBehalf)
 	}
 	return &right, err
+}
+
+// Learn remembers that the upstream has done what a describes for listproxy's account as the caller. It may have
+// been allowed in either way, so it says nothing of other users, nor of anything else.
+func (i *Impersonator) Learn(id authn.Identity, a Attributes, sent time.Time) {
+	if i != nil && id.Impersonated() != nil {
+		i.rights.Learn(id, a, sent)
+	}
 }
 
 // toImpersonate is the question whether somebody may be impersonated for any request.

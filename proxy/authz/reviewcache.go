@@ -2,7 +2,6 @@ package authz
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -27,6 +26,12 @@ const (
 	// it, even if it is older than the TTL by then: otherwise a TTL of 0, or a slow upstream, would
 	// leave no time to use it.
 	ownAnswerCounts = time.Second
+	// revokedCounts is how long an answer is valid, from when it was asked for, once rights were taken away that
+	// may be its own: under a stream of such changes it is asked for once a second.
+	revokedCounts = time.Second
+	// authorizerLag is how long after rights were taken away the API servers may still decide by the old state:
+	// their authorizers read through informers of their own.
+	authorizerLag = time.Second
 
 	// maxAtOnce is how many seats there are for questions about accepted callers, and maxWaiting how many
 	// questions may wait for one. The agents of a DaemonSet are one caller, each with a token and questions of
@@ -66,20 +71,20 @@ type Caller struct {
 // answer is what the upstream said, and for how long that is valid.
 type answer[V any] struct {
 	value V
-	// epoch is that of the questions when it was asked for: it is not valid in a later one.
-	epoch uint64
+	scope scope
 	// It counts for the ttl from when it was asked for.
-	from time.Time
-	ttl  time.Duration
+	asked time.Time
+	ttl   time.Duration
 }
 
 // questions puts questions to the upstream and remembers the answers. Those who want to know the
 // same at the same time wait for one answer; it comes for the others even if the one who asked
-// leaves. No answer is used whose question was sent before the last flush, nor longer than the TTL
-// after it was sent (see ownAnswerCounts). It is safe for concurrent use.
+// leaves. No answer is used longer than the TTL after it was asked for (see ownAnswerCounts), nor longer than
+// revokedCounts if rights in its scope were taken away since then, or less than authorizerLag before. It is safe for
+// concurrent use.
 type questions[V any] struct {
 	ttl, timeout time.Duration
-	epoch        atomic.Uint64
+	revoked      revocations
 	answers      *cache.LRUExpireCache // of answer[V]
 	flights      singleflight.Group
 	// The seats. A question goes on when those who wait for it have gone. So it has a seat of its own, which counts
@@ -105,7 +110,9 @@ func newQuestions[V any](cfg Config, answers int) (*questions[V], error) {
 // get returns the answer to the question that key stands for: a remembered one, or what ask gets
 // from the upstream. The context of ask does not end with ctx. An error is that of ask or of ctx,
 // [ErrNoSeat], an [limits.Overload], or errOvertaken.
-func (q *questions[V]) get(ctx context.Context, who Caller, key string, ask func(context.Context) (V, error)) (answer[V], error) {
+func (q *questions[V]) get(
+	ctx context.Context, who Caller, key string, of scope, ask func(context.Context) (V, error),
+) (answer[V], error) {
 	began := time.Now()
 	if known, ok := q.remembered(key, began); ok {
 		q.hits.Add(1)
@@ -113,10 +120,9 @@ func (q *questions[V]) get(ctx context.Context, who Caller, key string, ask func
 	}
 	q.misses.Add(1)
 	for range maxRounds {
-		epoch := q.epoch.Load()
 		// Only callers of one flow wait for one answer: it waits for the turn of the flow that asked first.
-		flight := q.flights.DoChan(flightKey(epoch, who.Flow, key), func() (any, error) {
-			return q.ask(context.WithoutCancel(ctx), who, epoch, key, ask)
+		flight := q.flights.DoChan(string(who.Flow[:])+key, func() (any, error) {
+			return q.ask(context.WithoutCancel(ctx), who, key, of, ask)
 		})
 		select {
 		case <-ctx.Done():
@@ -127,8 +133,8 @@ func (q *questions[V]) get(ctx context.Context, who Caller, key string, ask func
 			}
 			got, _ := result.Val.(answer[V])
 			now := time.Now()
-			if !got.from.Before(began) && got.ttl-clock.Age(got.from, now) < ownAnswerCounts {
-				got.from, got.ttl = now, ownAnswerCounts
+			if !got.asked.Before(began) {
+				got.ttl = max(got.ttl, clock.Age(got.asked, now)+ownAnswerCounts)
 			}
 			if q.valid(got, now) {
 				return got, nil
@@ -150,18 +156,21 @@ func (q *questions[V]) valid(a answer[V], now time.Time) bool { return q.left(a,
 
 // left is for how long an answer may still be used.
 func (q *questions[V]) left(a answer[V], now time.Time) time.Duration {
-	if a.epoch != q.epoch.Load() {
-		return 0
+	counts := a.ttl
+	if q.revoked.since(a.asked.Add(-authorizerLag), a.scope) {
+		counts = min(counts, revokedCounts)
 	}
-	return max(0, a.ttl-clock.Age(a.from, now))
+	return max(0, counts-clock.Age(a.asked, now))
 }
 
-// flush makes every answer invalid, those included that the upstream is giving now.
-func (q *questions[V]) flush() { q.epoch.Add(1) }
+// revoke says that rights were taken away in a namespace; "": in all.
+func (q *questions[V]) revoke(namespace string) {
+	q.revoked.note(namespace, time.Now(), q.ttl+q.timeout+ownAnswerCounts+authorizerLag)
+}
 
 // ask puts a question when its turn comes, and remembers the answer.
 func (q *questions[V]) ask(
-	ctx context.Context, who Caller, epoch uint64, key string, ask func(context.Context) (V, error),
+	ctx context.Context, who Caller, key string, of scope, ask func(context.Context) (V, error),
 ) (answer[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
@@ -175,11 +184,16 @@ func (q *questions[V]) ask(
 	if err != nil {
 		return answer[V]{}, err
 	}
-	got := answer[V]{value: value, epoch: epoch, from: asked, ttl: q.ttl}
-	if q.ttl > 0 && len(key) <= maxKey {
+	return q.remember(key, answer[V]{value: value, scope: of, asked: asked, ttl: q.ttl}), nil
+}
+
+// remember keeps an answer for who asks next, unless a later one is known.
+func (q *questions[V]) remember(key string, got answer[V]) answer[V] {
+	known, _ := q.remembered(key, got.asked)
+	if q.ttl > 0 && len(key) <= maxKey && !known.asked.After(got.asked) {
 		q.answers.Add(key, got, q.ttl)
 	}
-	return got, nil
+	return got
 }
 
 // seat waits for the caller's turn to have a question asked; a caller who is not accepted does not wait.
@@ -196,10 +210,4 @@ func (q *questions[V]) seat(ctx context.Context, who Caller) (limits.Grant, erro
 		err = fmt.Errorf("the turn to ask the upstream did not come: %w", err)
 	}
 	return seat, err
-}
-
-// flightKey returns the key under which equal questions of one epoch and flow wait for one answer.
-// Epoch and flow have a fixed length, so it is unambiguous.
-func flightKey(epoch uint64, flow limits.Flow, key string) string {
-	return string(binary.BigEndian.AppendUint64(nil, epoch)) + string(flow[:]) + key
 }

@@ -14,9 +14,11 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/limits"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -127,38 +129,86 @@ func TestReviewSlowerThanItsTTL(t *testing.T) {
 	})
 }
 
-// TestReviewFlush: a yes that was decided before a flush is worth nothing after it, remembered or on its way,
-// whoever waits for it.
-func TestReviewFlush(t *testing.T) {
-	asking(t, 2*time.Second, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
-		u.wantReview(t, "a", listPods(), true)
-		u.Flush()
-		var all sync.WaitGroup
-		all.Go(func() { u.wantReview(t, "a", listPods(), false) })
-		time.Sleep(time.Second) // decided, not yet answered
-		u.denies.Store(true)
-		u.Flush()
-		all.Go(func() { u.wantReview(t, "a", listPods(), false) }) // does not join
-		all.Wait()
-		u.wantRequests(t, 3) // one before the flushes, one between them, and one for both after them
-	})
+// TestRevocations: once rights are taken away that may be its own, an answer counts for a second from when it was
+// asked for; so does what is asked for within another second, while authorizers may not know. What is asked
+// for later counts for its TTL, and so does what other namespaces' rights have decided.
+func TestRevocations(t *testing.T) {
+	pods := func(namespace string) Attributes {
+		return Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace}
+	}
+	account := func(u *fakeUpstream) Caller {
+		return known(u.callers.OfUser(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
+	}
+	ofA := func(u *fakeUpstream) Caller { return known(u.caller("a")) }
+	const ttl = 10 * time.Second
+	for name, tt := range map[string]struct {
+		who     func(*fakeUpstream) Caller
+		asked   string        // about this namespace
+		revoked string        // in this namespace
+		after   time.Duration // since the question
+		counts  time.Duration
+	}{
+		"in the namespace":                    {ofA, "n", "n", 5 * time.Second, 5 * time.Second},
+		"in the namespace, at once":           {ofA, "n", "n", 0, time.Second},
+		"in the namespace, soon":              {ofA, "n", "n", 300 * time.Millisecond, time.Second},
+		"in the namespace, a moment before":   {ofA, "n", "n", -authorizerLag, time.Second},
+		"in the namespace, before":            {ofA, "n", "n", -authorizerLag - 1, ttl},
+		"everywhere":                          {ofA, "n", "", 5 * time.Second, 5 * time.Second},
+		"everywhere, of all namespaces":       {ofA, "", "", 5 * time.Second, 5 * time.Second},
+		"in another namespace":                {ofA, "n", "m", 5 * time.Second, ttl},
+		"in a namespace, of all namespaces":   {ofA, "", "m", 5 * time.Second, ttl},
+		"everywhere, of who is named":         {account, "n", "", 5 * time.Second, 5 * time.Second},
+		"in the namespace of who is named":    {account, "n", "of-account", 5 * time.Second, 5 * time.Second},
+		"in a namespace of who is not named":  {ofA, "n", "of-account", 5 * time.Second, ttl},
+		"in another namespace than of who is": {account, "n", "m", 5 * time.Second, ttl},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asking(t, 0, Config{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+				time.AfterFunc(time.Hour+tt.after, func() { u.Revoked(tt.revoked) })
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				yes, err := u.Review(t.Context(), tt.who(u), pods(tt.asked))
+				expect.NoError(t, err)
+				begun := time.Now()
+				time.Sleep(max(0, tt.after))
+				synctest.Wait()
+				for u.Left(yes, time.Now()) > 0 {
+					time.Sleep(u.Left(yes, time.Now()))
+				}
+				expect.Same(t, tt.counts, time.Since(begun))
+				_, err = u.Review(t.Context(), tt.who(u), pods(tt.asked))
+				expect.NoError(t, err)
+				u.wantRequests(t, 2)
+			})
+		})
+	}
 }
 
-func TestReviewGivesUpWhenItIsFlushedForEver(t *testing.T) {
-	for _, ttl := range []time.Duration{0, time.Hour} {
-		for flushes := range maxRounds + 1 {
-			var r *Authorizer
-			asked := 0
-			r = newAuthorizer(t, func(req *http.Request) (*http.Response, error) {
-				if asked++; asked <= flushes {
-					r.Flush()
+// TestRevokedAllDay: while rights of its own namespace are taken away all the time, an answer is asked for once a
+// second, and one that takes longer than that cannot be used.
+func TestRevokedAllDay(t *testing.T) {
+	for takes, want := range map[time.Duration]error{0: nil, revokedCounts - 1: nil, revokedCounts: errOvertaken, 2 * revokedCounts: errOvertaken} {
+		for _, ttl := range []time.Duration{0, time.Hour} {
+			asking(t, takes, Config{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				go func() {
+					for clock.Sleep(ctx, 20*time.Millisecond) {
+						u.Revoked("ns")
+					}
+				}()
+				time.Sleep(time.Second)
+				begun, lists := time.Now(), 0
+				for ; time.Since(begun) < 20*time.Second; time.Sleep(100 * time.Millisecond) {
+					if yes, err := u.allowed(t.Context(), u.caller("a"), listPods()); yes != (want == nil) || !errors.Is(err, want) {
+						t.Fatalf("reviews take %v, TTL %v: %v, %v", takes, ttl, yes, err)
+					}
+					lists++
 				}
-				return answerYes(req)
-			}, Config{TTL: ttl}, proxytest.DiscardLog())
-			yes, err := r.allowed(t.Context(), authntest.Identify(authntest.New(t), "Bearer token"), listPods())
-			if never := flushes == maxRounds; yes == never || errors.Is(err, errOvertaken) != never {
-				t.Errorf("flushed %d times, TTL %v: %v, %v", flushes, ttl, yes, err)
-			}
+				if asked := int(u.requests.Load()); takes == 0 && ttl > 0 && asked > 20 {
+					t.Errorf("%d reviews of %d lists", asked, lists)
+				}
+			})
 		}
 	}
 }
@@ -325,9 +375,8 @@ func TestRightEnds(t *testing.T) {
 				if remembered, _ := u.Review(t.Context(), who, listPods()); tt.takes == 0 && remembered != yes {
 					t.Errorf("remembered as %+v, it was %+v", remembered, yes)
 				}
-				u.Flush()
-				if u.Left(yes, now) != 0 || u.Left(Right{}, now) != 0 {
-					t.Error("it counts after a flush, or a no counts")
+				if u.Left(Right{}, now) != 0 {
+					t.Error("a no counts")
 				}
 			})
 		})

@@ -59,7 +59,7 @@ func (w *WhoAmI) User(ctx context.Context, who Caller) (user.Info, error) {
 		return nil, errNoIdentity
 	}
 	key := who.Identity.Key()
-	learned, err := w.questions.get(ctx, who, string(key[:]), func(ctx context.Context) (*user.DefaultInfo, error) {
+	learned, err := w.questions.get(ctx, who, string(key[:]), scope{}, func(ctx context.Context) (*user.DefaultInfo, error) {
 		return w.post(ctx, who.Identity)
 	})
 	if err != nil {

@@ -2,56 +2,59 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
-	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata"
+	typedrbacv1 "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 )
 
-// authorizerLag is how long after a change of an RBAC object the API servers may still decide by
-// the old state: their authorizers read through informers of their own.
-const authorizerLag = time.Second
-
-// WatchRBAC calls flush whenever an object that kube-apiserver's RBAC authorizer reads has changed, at
-// once and again when that authorizer must have seen it, too. It asks for metadata only, and runs
-// until ctx ends; the error is about cfg.
+// WatchRBAC calls revoked whenever RBAC may have taken a right away: when a rule of a role, or a subject of a
+// binding, is no longer there. What is only added can take nothing away, since RBAC never denies
+// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac), nor can metadata. namespace is that of a Role or
+// RoleBinding, which grants nothing beyond it. It is "" for ClusterRoles and ClusterRoleBindings.
+// WatchRBAC runs until ctx ends; the error is about cfg.
 //
 // It only makes revocations take effect sooner. If it misses one (while it is cut off, if it is not
 // permitted, or if other authorizers than RBAC decide), the TTL of the decisions bounds the delay.
 // So if listproxy may not watch these objects, it logs that once, and tries again every few
 // minutes.
 //
-// flush is called from several goroutines.
-func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Logger) error {
-	client, err := clientOf(cfg, 0, metadata.NewForConfigAndClient)
+// revoked is called from several goroutines.
+func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace string), log *slog.Logger) error {
+	compact := rest.CopyConfig(cfg)
+	compact.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	client, err := clientOf(compact, 0, typedrbacv1.NewForConfigAndClient)
 	if err != nil {
 		return fmt.Errorf("cannot watch RBAC objects: %w", err)
 	}
-	// While changes keep coming, the call for each one also serves as the second call for those before
-	// it.
-	again := time.AfterFunc(authorizerLag, flush)
-	again.Stop() // nothing has changed yet
-	defer again.Stop()
 	var streams sync.WaitGroup
-	for _, resource := range []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"} {
-		r := &reflector[string]{
+	for resource, source := range map[string]*cache.ListWatch{
+		"clusterroles":        listWatchOf(client.ClusterRoles()),
+		"clusterrolebindings": listWatchOf(client.ClusterRoleBindings()),
+		"roles":               listWatchOf(client.Roles("")),
+		"rolebindings":        listWatchOf(client.RoleBindings("")),
+	} {
+		r := &reflector[grants]{
 			resource: resource,
-			source: listWatchOf(client.Resource(schema.GroupVersionResource{
-				Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource,
-			})),
-			read: readRevision,
-			changed: func(c change[string]) {
-				if c.first {
-					return
+			source:   source,
+			read:     readGrants,
+			changed: func(c change[grants]) {
+				if c.was != nil && !c.is.include(*c.was) {
+					namespace, _, namespaced := strings.Cut(c.name, "/")
+					if !namespaced {
+						namespace = ""
+					}
+					revoked(namespace)
 				}
-				flush()
-				again.Reset(authorizerLag)
 			},
 			log: log,
 		}
@@ -65,10 +68,45 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, flush func(), log *slog.Lo
 	return nil
 }
 
-func readRevision(o runtime.Object) (string, error) {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return "", err
+// grants are the rules of a role, or the subjects of a binding, each with the role that it is bound to. They
+// are kept as sorted hashes: clusters have many.
+type grants []uint64
+
+var grantSeed = maphash.MakeSeed()
+
+// include reports whether all of was are still there. Nil grants include none.
+func (g *grants) include(was grants) bool {
+	return !slices.ContainsFunc(was, func(one uint64) bool {
+		if g == nil {
+			return true
+		}
+		_, found := slices.BinarySearch(*g, one)
+		return !found
+	})
+}
+
+func readGrants(o runtime.Object) (grants, error) {
+	switch o := o.(type) {
+	case *rbacv1.ClusterRole:
+		return newGrants(o.Rules, rbacv1.RoleRef{})
+	case *rbacv1.Role:
+		return newGrants(o.Rules, rbacv1.RoleRef{})
+	case *rbacv1.ClusterRoleBinding:
+		return newGrants(o.Subjects, o.RoleRef)
+	case *rbacv1.RoleBinding:
+		return newGrants(o.Subjects, o.RoleRef)
 	}
-	return string(m.GetUID()) + " " + m.GetResourceVersion(), nil
+	return nil, fmt.Errorf("an RBAC object came as %T", o)
+}
+
+func newGrants[Grant any](all []Grant, role rbacv1.RoleRef) (g grants, err error) {
+	for _, one := range all {
+		text, err := json.Marshal([]any{role, one})
+		if err != nil {
+			return nil, err
+		}
+		g = append(g, maphash.Bytes(grantSeed, text))
+	}
+	slices.Sort(g)
+	return g, nil
 }

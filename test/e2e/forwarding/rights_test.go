@@ -10,6 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/secrets"
 )
@@ -104,16 +105,31 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 	}
 }
 
-// TestRightsFollowRBAC gives carol a right and takes it away. The shared listproxy would believe
-// its review for longer than this waits, so it is the watch of RBAC objects that ends it.
+// TestRightsFollowRBAC gives carol a right and takes it away. This listproxy would believe its review for longer
+// than the test waits, so it is the watch of RBAC objects that ends it. What is written for strangers
+// meanwhile, in another namespace, ends nothing: her lists stay in memory, without another review.
 func TestRightsFollowRBAC(t *testing.T) {
-	ns := newNamespace(t)
-	list, carol := "/api/v1/namespaces/"+ns+"/pods?resourceVersion=0", via.as(t, controlplane.Carol)
+	own := harness.RunProxy(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--review-ttl", longTTL, "--eager", "pods"}})
+	ns, elsewhere := newNamespace(t), newNamespace(t)
+	list, carol := "/api/v1/namespaces/"+ns+"/pods?resourceVersion=0", way(own.RESTConfig).as(t, controlplane.Carol)
 	wantForbidden(t, get(t, carol, list), "not-allowed")
 	revoke := grant(t, controlplane.Grant{
 		To: []string{controlplane.Carol}, Namespace: ns, Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},
 	})
 	getUntil(t, "carol's list comes from memory", carol, list, ask.Answer.FromMemory)
+	reviews := func() float64 {
+		asked, _, err := own.Metric(t.Context(), "listproxy_upstream_requests_total", map[string]string{"purpose": "review"})
+		expect.NoError(t, err)
+		return asked
+	}
+	before := reviews()
+	for range 20 {
+		grant(t, controlplane.Grant{To: []string{"somebody", controlplane.Carol}, Namespace: elsewhere, Role: "view"})()
+		if a := get(t, carol, list); !a.FromMemory() {
+			t.Errorf("a stranger's binding: %s", a)
+		}
+	}
+	expect.Same(t, before, reviews())
 	revoke()
 	forbidden := func(a ask.Answer) bool { return a.Code == http.StatusForbidden }
 	getUntil(t, "the API server knows it", direct.as(t, controlplane.Carol), list, forbidden)

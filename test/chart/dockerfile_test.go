@@ -30,6 +30,15 @@ func matches(expression, text string) (found []string) {
 	return found
 }
 
+// TestImageInChart: what Artifact Hub shows as the chart's image is the one that the chart installs.
+func TestImageInChart(t *testing.T) {
+	about := page(t, "charts/listproxy/Chart.yaml")
+	repository := matches(`(?m)^  repository: (\S+)$`, page(t, "charts/listproxy/values.yaml"))
+	version := matches(`(?m)^appVersion: (\S+)$`, about)
+	expect.Same(t, []string{repository[0] + ":" + version[0]}, matches(`(?m)^ +image: (\S+)$`, about))
+	expect.Same(t, version, matches(`(?m)^version: (\S+)$`, about))
+}
+
 // TestImageHasItsSource: every folder of this repository that the program is made of is copied to where it
 // was, .dockerignore lets it through, and no other comes with it.
 func TestImageHasItsSource(t *testing.T) {

@@ -78,7 +78,7 @@ func TestPins(t *testing.T) {
 	if len(workflows) == 0 {
 		t.Error("no workflows")
 	}
-	pinned := regexp.MustCompile(`^(\./\S+|[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+)$`)
+	pinned := regexp.MustCompile(`^(\./\S+|[\w-]+(/[\w-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+)$`)
 	for _, name := range workflows {
 		text, err := os.ReadFile(name) // #nosec G304 -- of the repository
 		expect.NoError(t, err)

@@ -162,6 +162,8 @@ func (h *Handler) review(ctx context.Context, who caller, attributes authz.Attri
 		return rights{}, reason.ReviewFailed
 	}
 	switch right.Decision() {
+	case authz.Done:
+		return rights{callers: right}, reason.None
 	case authz.Yes:
 		impersonation, why := h.reviewImpersonation(ctx, who, attributes)
 		return rights{callers: right, impersonation: impersonation}, why

@@ -76,13 +76,14 @@ func (h *Handler) listAnswered(r *http.Request, who caller, asked policy.Request
 		switch {
 		case code == http.StatusOK && !warned:
 			h.Authorizer.Learn(who.identity, attributesFor(asked), sent)
-			h.Impersonator.Learn(who.identity, attributesFor(asked), sent)
 		case found.unreviewed && code != http.StatusOK && code != http.StatusGone:
 			why := reason.NotAllowed
 			if code == http.StatusUnauthorized {
 				why = reason.UnknownCaller
 			}
-			if kubehttp.ReplaceCacheForwarded(header, why) { // else listproxy has refused it
+			// Other caches' values stand before listproxy's. There is none if listproxy has refused it.
+			if values := header[kubehttp.CacheStatusHeader]; len(values) > 0 {
+				values[len(values)-1] = kubehttp.CacheForwarded(why)
 				observe.RecordOf(r.Context()).Decided(asked, found.semantics, why)
 			}
 		}

@@ -39,6 +39,8 @@ const (
 	No Decision = iota
 	// Yes: the caller may.
 	Yes
+	// Done: the upstream has done it for the caller. So the caller may, and whoever impersonates the caller may do so.
+	Done
 	// Unauthenticated: the upstream does not accept the caller's credentials (401).
 	Unauthenticated
 	// Warned: the answer to a review with the caller's own token came with a warning. kube-apiserver does
@@ -116,15 +118,15 @@ func (r *Authorizer) Remembers(id authn.Identity, a Attributes) bool {
 	return known
 }
 
-// Learn remembers that the upstream has done what a describes for a caller, by a request that was sent then: as a
-// yes to a review that was sent then.
+// Learn remembers that the upstream has done what a describes for a caller, as the answer to a review that was sent
+// when that request was.
 func (r *Authorizer) Learn(id authn.Identity, a Attributes, sent time.Time) {
-	r.reviews.remember(decisionKey(id, a), answer[Decision]{value: Yes, scope: scopeOf(id, a), asked: sent, ttl: r.reviews.ttl})
+	r.reviews.remember(decisionKey(id, a), answer[Decision]{value: Done, scope: scopeOf(id, a), asked: sent, ttl: r.reviews.ttl})
 }
 
 // Left is for how long a yes is still valid; 0 if its time is over.
 func (r *Authorizer) Left(right Right, now time.Time) time.Duration {
-	if right.value != Yes {
+	if right.value != Yes && right.value != Done {
 		return 0
 	}
 	return r.reviews.left(right.answer, now)

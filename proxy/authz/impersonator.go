@@ -71,9 +71,6 @@ func (i *Impersonator) Review(ctx context.Context, who Caller, a Attributes) (*R
 	if i == nil || who.Identity.Impersonated() == nil {
 		return nil, nil
 	}
-	if known, ok := i.rights.reviews.remembered(decisionKey(who.Identity, a), time.Now()); ok {
-		return &Right{known}, nil
-	}
 	asked := Caller{Identity: ownIdentity, Accepted: true, Flow: who.Flow}
 	right, err := i.rights.Review(ctx, asked, toImpersonate(who.Identity.Impersonated()))
 	if err == nil && right.value != Yes {
@@ -82,14 +79,6 @@ func (i *Impersonator) Review(ctx context.Context, who Caller, a Attributes) (*R
 		right, err = i.rights.Review(ctx, asked, onBehalf)
 	}
 	return &right, err
-}
-
-// Learn remembers that the upstream has done what a describes for listproxy's account as the caller. It may have
-// been allowed in either way, so it says nothing of other users, nor of anything else.
-func (i *Impersonator) Learn(id authn.Identity, a Attributes, sent time.Time) {
-	if i != nil && id.Impersonated() != nil {
-		i.rights.Learn(id, a, sent)
-	}
 }
 
 // toImpersonate is the question whether somebody may be impersonated for any request.

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -69,36 +68,4 @@ func TestImpersonatorReview(t *testing.T) {
 	if right, err := (&Impersonator{rights}).Review(t.Context(), Caller{Identity: authn.As(jane)}, list); err == nil {
 		t.Errorf("nobody could be asked: %v, %v", right, err)
 	}
-}
-
-// TestLearned: what the upstream has done for a user is a yes for that user and that question only, of listproxy's
-// account too, for the TTL from when it was sent. It takes no later answer's place.
-func TestLearned(t *testing.T) {
-	const ttl = 10 * time.Second
-	asking(t, 0, Config{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
-		u.denies.Store(true)
-		account := &Impersonator{u.Authorizer}
-		jane, joe := u.callers.OfUser(&user.DefaultInfo{Name: "jane"}), u.callers.OfUser(&user.DefaultInfo{Name: "joe"})
-		may := func(id authn.Identity, a Attributes) []Decision {
-			own, err := u.Review(t.Context(), known(id), a)
-			expect.NoError(t, err)
-			impersonated, err := account.Review(t.Context(), known(id), a)
-			expect.NoError(t, err)
-			return []Decision{own.Decision(), impersonated.Decision()}
-		}
-		other := listPods()
-		other.Namespace = "other"
-		account.Learn(jane, listPods(), time.Now()) // which is the caller's Authorizer here
-		time.Sleep(ttl - time.Nanosecond)
-		expect.Same(t, []Decision{Yes, Yes}, may(jane, listPods()))
-		expect.Same(t, []Decision{No, No}, may(jane, other))
-		expect.Same(t, []Decision{No, No}, may(joe, listPods()))
-		time.Sleep(time.Nanosecond)
-		expect.Same(t, []Decision{No, No}, may(jane, listPods()))
-
-		account.Learn(jane, listPods(), time.Now().Add(-time.Nanosecond)) // sent before the review that has said no
-		expect.Same(t, []Decision{No, No}, may(jane, listPods()))
-		account.Learn(u.caller("token"), listPods(), time.Now()) // of a token it is the Authorizer's
-		expect.Same(t, false, u.Remembers(u.caller("token"), listPods()))
-	})
 }

@@ -29,6 +29,8 @@ const (
 	// revokedCounts is how long an answer is valid, from when it was asked for, once rights were taken away that
 	// may be its own: under a stream of such changes it is asked for once a second.
 	revokedCounts = time.Second
+	// maxRevoked is in how many namespaces rights may be taken away while answers count. No etcd writes as many.
+	maxRevoked = 256 << 10
 	// authorizerLag is how long after rights were taken away the API servers may still decide by the old state:
 	// their authorizers read through informers of their own.
 	authorizerLag = time.Second
@@ -84,7 +86,7 @@ type answer[V any] struct {
 // concurrent use.
 type questions[V any] struct {
 	ttl, timeout time.Duration
-	revoked      revocations
+	revoked      *cache.LRUExpireCache // of time.Time, by namespace: when rights were last taken away there; "" is everywhere
 	answers      *cache.LRUExpireCache // of answer[V]
 	flights      singleflight.Group
 	// The seats. A question goes on when those who wait for it have gone. So it has a seat of its own, which counts
@@ -95,7 +97,10 @@ type questions[V any] struct {
 
 // newQuestions remembers at most so many answers: those that were used last.
 func newQuestions[V any](cfg Config, answers int) (*questions[V], error) {
-	q := &questions[V]{ttl: cfg.TTL, timeout: cfg.Timeout, answers: cache.NewLRUExpireCache(answers)}
+	q := &questions[V]{
+		ttl: cfg.TTL, timeout: cfg.Timeout,
+		revoked: cache.NewLRUExpireCache(maxRevoked), answers: cache.NewLRUExpireCache(answers),
+	}
 	if q.timeout <= 0 {
 		q.timeout = defaultTimeout
 	}
@@ -157,15 +162,17 @@ func (q *questions[V]) valid(a answer[V], now time.Time) bool { return q.left(a,
 // left is for how long an answer may still be used.
 func (q *questions[V]) left(a answer[V], now time.Time) time.Duration {
 	counts := a.ttl
-	if q.revoked.since(a.asked.Add(-authorizerLag), a.scope) {
-		counts = min(counts, revokedCounts)
+	for _, namespace := range a.scope {
+		if at, _ := q.revoked.Get(namespace); at != nil && !at.(time.Time).Before(a.asked.Add(-authorizerLag)) {
+			counts = min(counts, revokedCounts)
+		}
 	}
 	return max(0, counts-clock.Age(a.asked, now))
 }
 
 // revoke says that rights were taken away in a namespace; "": in all.
 func (q *questions[V]) revoke(namespace string) {
-	q.revoked.note(namespace, time.Now(), q.ttl+q.timeout+ownAnswerCounts+authorizerLag)
+	q.revoked.Add(namespace, time.Now(), q.ttl+q.timeout+ownAnswerCounts+authorizerLag) // longer than answers count
 }
 
 // ask puts a question when its turn comes, and remembers the answer.

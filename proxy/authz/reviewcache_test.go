@@ -351,6 +351,34 @@ func TestNewcomers(t *testing.T) {
 	})
 }
 
+// TestLearned: what the upstream has done for a caller is remembered of that caller and that question only, for the
+// TTL from when it was sent. It takes no later answer's place.
+func TestLearned(t *testing.T) {
+	const ttl = 10 * time.Second
+	asking(t, 0, Config{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+		u.denies.Store(true)
+		want := func(want Decision, name string, a Attributes) {
+			t.Helper()
+			got, err := u.Review(t.Context(), known(u.caller(name)), a)
+			expect.NoError(t, err)
+			if left := u.Left(got, time.Now()) > 0; got.Decision() != want || left != (want == Done) {
+				t.Errorf("%s: %v, which counts: %t", name, got.Decision(), left)
+			}
+		}
+		other := listPods()
+		other.Namespace = "other"
+		u.Learn(u.caller("jane"), listPods(), time.Now())
+		time.Sleep(ttl - time.Nanosecond)
+		want(Done, "jane", listPods())
+		want(No, "jane", other)
+		want(No, "joe", listPods())
+		time.Sleep(time.Nanosecond)
+		want(No, "jane", listPods())
+		u.Learn(u.caller("jane"), listPods(), time.Now().Add(-time.Nanosecond)) // sent before the review that has said no
+		want(No, "jane", listPods())
+	})
+}
+
 // TestRightEnds: a yes counts for its TTL from when it was sent for, for who asked a moment in any
 // case, and never after a flush.
 func TestRightEnds(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	typedrbacv1 "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
@@ -48,12 +47,9 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace str
 			source:   source,
 			read:     readGrants,
 			changed: func(c change[grants]) {
-				if c.was != nil && !c.is.include(*c.was) {
-					namespace, _, namespaced := strings.Cut(c.name, "/")
-					if !namespaced {
-						namespace = ""
-					}
-					revoked(namespace)
+				isGone := func(one uint64) bool { return c.is == nil || !slices.Contains(*c.is, one) }
+				if c.was != nil && slices.ContainsFunc(*c.was, isGone) {
+					revoked(c.name[:max(0, strings.IndexByte(c.name, '/'))])
 				}
 			},
 			log: log,
@@ -69,44 +65,25 @@ func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace str
 }
 
 // grants are the rules of a role, or the subjects of a binding, each with the role that it is bound to. They
-// are kept as sorted hashes: clusters have many.
+// are kept as hashes: clusters have many.
 type grants []uint64
 
 var grantSeed = maphash.MakeSeed()
 
-// include reports whether all of was are still there. Nil grants include none.
-func (g *grants) include(was grants) bool {
-	return !slices.ContainsFunc(was, func(one uint64) bool {
-		if g == nil {
-			return true
-		}
-		_, found := slices.BinarySearch(*g, one)
-		return !found
-	})
-}
-
-func readGrants(o runtime.Object) (grants, error) {
-	switch o := o.(type) {
-	case *rbacv1.ClusterRole:
-		return newGrants(o.Rules, rbacv1.RoleRef{})
-	case *rbacv1.Role:
-		return newGrants(o.Rules, rbacv1.RoleRef{})
-	case *rbacv1.ClusterRoleBinding:
-		return newGrants(o.Subjects, o.RoleRef)
-	case *rbacv1.RoleBinding:
-		return newGrants(o.Subjects, o.RoleRef)
+func readGrants(o runtime.Object) (g grants, err error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("an RBAC object came as %T", o)
-}
-
-func newGrants[Grant any](all []Grant, role rbacv1.RoleRef) (g grants, err error) {
-	for _, one := range all {
-		text, err := json.Marshal([]any{role, one})
-		if err != nil {
-			return nil, err
-		}
-		g = append(g, maphash.Bytes(grantSeed, text))
+	var object struct {
+		RoleRef         json.RawMessage
+		Rules, Subjects []json.RawMessage
 	}
-	slices.Sort(g)
+	if err := json.Unmarshal(text, &object); err != nil {
+		return nil, err
+	}
+	for _, one := range append(object.Rules, object.Subjects...) {
+		g = append(g, maphash.Bytes(grantSeed, append(one, object.RoleRef...)))
+	}
 	return g, nil
 }

@@ -21,17 +21,6 @@ func SetCacheForwarded(h http.Header, why reason.Reason) {
 	h.Set(CacheStatusHeader, CacheForwarded(why))
 }
 
-// ReplaceCacheForwarded gives the header of an answer that has one another reason, and reports whether it had one.
-// Those of other caches stand before it.
-func ReplaceCacheForwarded(h http.Header, why reason.Reason) bool {
-	values := h[CacheStatusHeader]
-	if len(values) == 0 {
-		return false
-	}
-	values[len(values)-1] = CacheForwarded(why)
-	return true
-}
-
 // CacheHit is the header's value for an answer from memory.
 func CacheHit(semantics policy.Semantics) string {
 	return "listproxy; hit; detail=" + string(semantics)

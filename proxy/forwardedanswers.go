@@ -67,8 +67,8 @@ func (w *forwardedList) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // credentials, or named its user. If the answer warns, answers from memory would lack that; a review finds out
 // ([authz.Warned]).
 //
-// A list that was not reviewed has a reason that only who may list is told: after a 200, or a 410, which tells that
-// the state is too old.
+// A list that was not reviewed has a reason that only who may list is told: after a 200, a 400, which says that
+// kube-apiserver does not know a selector's field, or a 410, which says that the state is too old.
 func (h *Handler) listAnswered(r *http.Request, who caller, asked policy.Request, found answer) func(http.Header, int) {
 	sent := time.Now()
 	return func(header http.Header, code int) {
@@ -76,7 +76,7 @@ func (h *Handler) listAnswered(r *http.Request, who caller, asked policy.Request
 		switch {
 		case code == http.StatusOK && !warned:
 			h.Authorizer.Learn(who.identity, attributesFor(asked), sent)
-		case found.unreviewed && code != http.StatusOK && code != http.StatusGone:
+		case found.unreviewed && code != http.StatusOK && code != http.StatusBadRequest && code != http.StatusGone:
 			why := reason.NotAllowed
 			if code == http.StatusUnauthorized {
 				why = reason.UnknownCaller

@@ -163,7 +163,8 @@ func (q *questions[V]) valid(a answer[V], now time.Time) bool { return q.left(a,
 func (q *questions[V]) left(a answer[V], now time.Time) time.Duration {
 	counts := a.ttl
 	for _, namespace := range a.scope {
-		if at, _ := q.revoked.Get(namespace); at != nil && !at.(time.Time).Before(a.asked.Add(-authorizerLag)) {
+		at, _ := q.revoked.Get(namespace)
+		if at, revoked := at.(time.Time); revoked && !at.Before(a.asked.Add(-authorizerLag)) {
 			counts = min(counts, revokedCounts)
 		}
 	}

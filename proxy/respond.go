@@ -134,7 +134,7 @@ func (h *Handler) serveList(
 	record.Serving(observe.Served{
 		Representation: a.representation, Revision: revision, Items: len(page.objects), Bytes: page.size,
 	})
-	kubehttp.SetCacheHit(w.Header(), a.semantics)
+	kubehttp.SetCacheHit(w.Header(), a.semantics, h.unreachable())
 	defer w.Finish()
 	_, span := observe.Step(r.Context(), observe.SpanWrite)
 	defer span.End()

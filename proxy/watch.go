@@ -107,7 +107,7 @@ func (h *Handler) beginWatch(
 		Representation: a.representation, Revision: a.snapshot.Revision, Items: len(page.objects),
 	}
 	record := observe.RecordOf(r.Context())
-	kubehttp.SetCacheHit(w.Header(), a.semantics)
+	kubehttp.SetCacheHit(w.Header(), a.semantics, h.unreachable())
 	record.Serving(s.served)
 	setHeaders(w.Header(), page.auditID, form.Frame, form.ContentType)
 	if s.compressed {

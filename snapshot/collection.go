@@ -31,9 +31,10 @@ type Collection struct {
 	resource Resource
 	limits   Limits
 	begun    time.Time
-	budget   *budget.Bound      // of all collections
-	pacer    *watch.Pacer       // spreads the ends of watches, of all collections
-	probes   *freshness.Numbers // numbers the probes of all collections
+	budget   *budget.Bound       // of all collections
+	outage   func() clock.Outage // [Config.Outage]
+	pacer    *watch.Pacer        // spreads the ends of watches, of all collections
+	probes   *freshness.Numbers  // numbers the probes of all collections
 	// life counts how often the state is loaded and lost.
 	life *stateLife
 
@@ -107,14 +108,23 @@ func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pace
 // NotOlderThan ask for. It waits a bounded time for the feed to get there.
 func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, reason.Reason) {
 	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) {
-		return v.notOlder(time.Now(), c.limits.Staleness, atLeast)
+		return v.notOlder(c.moment(), atLeast)
 	})
 }
 
 // Exact returns the state at revision rev: what Exact and continuations ask for. It waits a
 // bounded time for the feed to get there.
 func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, reason.Reason) {
-	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(rev) })
+	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.moment(), rev) })
+}
+
+// moment returns the circumstances in which a view is asked.
+func (c *Collection) moment() moment {
+	m := moment{now: time.Now(), bound: c.limits.Staleness}
+	if c.outage != nil {
+		m.outage = c.outage()
+	}
+	return m
 }
 
 // reach asks the view for a revision and, while the answer is NotProven, the views that follow, for a

@@ -13,6 +13,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/budget"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
@@ -30,6 +31,12 @@ type Config struct {
 	// another API server may answer.
 	Elsewhere *http.Client
 	Limits    Limits
+	// Outage says whether nobody answers upstream; nil: that is never known.
+	Outage func() clock.Outage
+	// SamePast says whether an API server that was there well before a stream was last heard is still there, and
+	// has written since the storage was at a revision: so the past up to there is the same. With mayBe it may soon
+	// be known. Nil: it is never known.
+	SamePast func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool)
 	// Bytes bounds what all collections store together; 0 is no bound.
 	Bytes int64
 	// Idle is how long a collection that nobody asks for is kept; 0 is for ever.
@@ -189,6 +196,13 @@ func (c *Collections) Expired(gvr schema.GroupVersionResource) {
 	}
 }
 
+// Resume has all feeds that wait before they ask the upstream again do so now.
+func (c *Collections) Resume() {
+	for _, r := range c.list() {
+		r.requestProbe()
+	}
+}
+
 // Keep starts a collection that stays, whether it is asked for or not.
 func (c *Collections) Keep(r Resource) (*Collection, reason.Reason) {
 	c.mu.Lock()
@@ -217,6 +231,7 @@ func (c *Collections) start(r Resource) (*Collection, reason.Reason) {
 		source:     c.source(r),
 		collection: collection,
 		elsewhere:  c.config.Elsewhere,
+		samePast:   c.config.SamePast,
 		fields: func(ctx context.Context) ([]wire.Field, error) {
 			if c.config.Fields == nil {
 				return nil, nil
@@ -262,6 +277,7 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 		limits.History = settings.History
 	}
 	collection := newCollection(r, limits, c.budget, &c.pacer, &c.probes)
+	collection.outage = c.config.Outage
 	collection.life.counts = c.countsLocked(r)
 	c.made++
 	collection.objects = c.made << index.ObjectNumberBits

@@ -199,7 +199,7 @@ func TestWhereMemoryIsShort(t *testing.T) {
 					t.Errorf("the one that is %s: %q", name, absence)
 				}
 			}
-			if _, absence := found["used"].view.Load().exact(9); absence == reason.None {
+			if _, absence := found["used"].view.Load().exact(moment{}, 9); absence == reason.None {
 				t.Error("histories have not become shorter")
 			}
 		})

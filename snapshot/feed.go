@@ -32,6 +32,8 @@ type feed struct {
 	collection *Collection
 	// elsewhere is [Config.Elsewhere].
 	elsewhere *http.Client
+	// samePast is [Config.SamePast].
+	samePast func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool)
 	// fields are those that a selector may name, if the upstream accepts them.
 	fields func(context.Context) ([]wire.Field, error)
 	// loads has room for as many feeds as may load at the same time.
@@ -141,6 +143,9 @@ func (f *feed) run(ctx context.Context) {
 		}
 		if err == nil && lasted >= aMoment {
 			continue
+		}
+		if !loads && source.Answered(err, http.StatusGone) { // the upstream answers again, and wants a load at once
+			f.retries = retryBackoff()
 		}
 		pause, least := f.settle(err, time.Now())
 		says := "watch not resumed yet"

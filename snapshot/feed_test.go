@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -335,6 +336,49 @@ func TestAnotherPastIsLoaded(t *testing.T) {
 			c := fed(t, u, 2*time.Minute)
 			if got := c.life.counts.stats(); u.loads != test.loads || got.Resumes != uint64(2-test.loads) || test.loads == 1 && u.watches != 3 {
 				t.Errorf("%d loads, want %d; %d resumes, %d watches", u.loads, test.loads, got.Resumes, u.watches)
+			}
+		})
+	}
+}
+
+// TestSameServersSamePast: after a break, a collection in which nothing has changed since its load goes on, and keeps
+// its history, if an API server that was there before is there still. That may be known only when it has renewed its
+// Lease. Else it is loaded anew.
+func TestSameServersSamePast(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sameAfter int // so many times it may be so
+		mayBe     bool
+		loads     int
+	}{
+		"the same":                 {loads: 1},
+		"the same, as shown later": {sameAfter: leaseWaits, mayBe: true, loads: 1},
+		"may be, and never shown":  {sameAfter: 100, mayBe: true, loads: 2},
+		"others, or nobody knows":  {sameAfter: 100, loads: 2},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			asked := 0
+			u := &upstream{revision: 9, watch: func(n int, _ uint64) []string {
+				if n == 1 {
+					return []string{bookmark(9, ""), cut}
+				}
+				return []string{bookmark(9, "")}
+			}}
+			c, _ := collectionsOf(t, u, func(c *Config) {
+				c.SamePast = func(_ context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
+					if revision != 9 || time.Since(heard) > time.Minute {
+						t.Errorf("asked about revision %d, heard %v ago", revision, time.Since(heard))
+					}
+					asked++
+					return asked > tt.sameAfter, tt.mayBe
+				}
+			}).Use(configMaps)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if u.loads != tt.loads || asked > leaseWaits+1 {
+				t.Errorf("%d loads, want %d; asked %d times", u.loads, tt.loads, asked)
+			}
+			if _, why := c.Exact(t.Context(), 9); why != reason.None {
+				t.Errorf("the state at 9: %q", why)
 			}
 		})
 	}

@@ -23,7 +23,7 @@ import (
 //	  2     130    that watch is answered 410: what happened since is forgotten; load anew
 //	  3     110    another past: drop everything
 //
-// After a break, 130 may be of another past, too: then [feed.samePast] must hold.
+// After a break, 130 may be of another past, too: then [feed.provePast] must hold.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	if !clock.Sleep(ctx, time.Until(f.fresh.ProbesFrom())) {
 		return nil, ctx.Err()
@@ -43,7 +43,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 		return nil, err
 	}
 	if f.timedOutAt.IsZero() || clock.InDoubt(f.timedOutAt, time.Now()) {
-		if err := f.samePast(ctx); err != nil {
+		if err := f.provePast(ctx); err != nil {
 			s.Stop()
 			return nil, err
 		}

@@ -31,9 +31,9 @@ const (
 // would not, as far as is known. It does not wait, and does not count as a use of the collection.
 func (c *Collection) NoState(rev uint64, exact bool) (why reason.Reason) {
 	if v := c.view.Load(); exact {
-		_, why = v.exact(rev)
+		_, why = v.exact(c.moment(), rev)
 	} else {
-		_, why = v.notOlder(time.Now(), c.limits.Staleness, rev)
+		_, why = v.notOlder(c.moment(), rev)
 	}
 	if why == reason.Warming || why == reason.NotProven {
 		return reason.None

@@ -332,7 +332,7 @@ func TestSuspended(t *testing.T) {
 		"just now, before the clock was set back an hour": {proxytest.EarlierByTheWallClock(now.Add(-time.Second), -time.Hour), reason.None},
 	} {
 		v := &View{absence: reason.None, heard: freshness.Probe{Sent: tt.sent}}
-		if _, got := v.latest(now, bound, 0); got != tt.want {
+		if _, got := v.latest(moment{now: now, bound: bound}, 0); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/budget"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
@@ -62,6 +63,15 @@ var stepKinds = []stepKind{
 		l.c.follows(!l.broken)
 		return nil
 	}},
+	{"outage", 6, func(l *life, _ step) error { // nobody answers from now on, or somebody does again
+		if l.out.Lasts {
+			l.out = clock.Outage{Heard: l.out.Heard, Ended: time.Now()}
+			return nil
+		}
+		l.broken, l.out = l.known, clock.Outage{Lasts: true, Heard: time.Now()}
+		l.c.follows(!l.broken)
+		return nil
+	}},
 	{"probe", 6, (*life).probe},
 	{"slow", 8, (*life).slowDown}, // what the stream tells is late from now on, ever more or less
 	{"doubt", 1, func(l *life, _ step) error {
@@ -92,6 +102,7 @@ type life struct {
 func newLife() *life {
 	l := &life{b: &budget.Bound{}, frame: wire.FixedFrame("PodList", "v1")}
 	l.c = newCollection(Resource{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b, &watch.Pacer{}, &freshness.Numbers{})
+	l.c.outage = func() clock.Outage { return l.out }
 	l.trimmed = time.Now()
 	l.move(modelStart)
 	return l

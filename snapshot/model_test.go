@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
@@ -73,7 +74,9 @@ type model struct {
 	heads []mark
 	// untold are changes that the stream has not told yet, because it is slow, or broken.
 	slow, broken bool
-	untold       []change
+	// out is the last time in which nobody answered upstream.
+	out    clock.Outage
+	untold []change
 	// cut is the revision before which the byte bound may have taken all, trimmed when history was
 	// last cut by time.
 	cut     uint64
@@ -149,12 +152,20 @@ func (l *life) check(revs []uint64) error {
 			return err
 		}
 	}
-	fresh := l.known && time.Since(l.heard) < modelStaleness
-	s, absence := v.latest(time.Now(), modelStaleness, l.told.To)
+	m := l.c.moment()
+	// While nobody answers, and for a moment after that, the state gets no older; nor has it another past.
+	judged := m.now
+	if l.broken && l.out.Lasts && m.now.Sub(l.out.Heard) < modelStaleness ||
+		l.broken && !l.out.Lasts && m.now.Sub(l.out.Ended) < 5*time.Second && l.out.Ended.Sub(l.out.Heard) < modelStaleness {
+		judged = l.out.Heard
+	}
+	past := !l.broken || l.out.Lasts && m.now.Sub(l.out.Heard) < modelStaleness
+	fresh := l.known && judged.Sub(l.heard) < modelStaleness
+	s, absence := v.latest(m, l.told.To)
 	switch {
 	case fresh != (absence == reason.None):
 		return fmt.Errorf("the newest state: %q; known is %v, heard %v ago", absence, l.known, time.Since(l.heard))
-	case fresh && s.Revision < l.had(modelStaleness):
+	case fresh && s.Revision < l.had(m.now.Sub(judged)+modelStaleness):
 		return fmt.Errorf("the newest state is at %d, the upstream was at %d before the bound", s.Revision, l.had(modelStaleness))
 	case fresh && s.Revision != l.told.To:
 		return fmt.Errorf("the newest state is at %d, told was %d", s.Revision, l.told.To)
@@ -162,15 +173,15 @@ func (l *life) check(revs []uint64) error {
 		if err := l.same(s, l.past.replay(l.told.To)); err != nil {
 			return fmt.Errorf("the newest state: %w", err)
 		}
-		for since, want := range map[uint64]bool{0: true, l.told.To - 1: !l.broken, l.told.To: !l.broken, l.told.To + 1: false} {
-			switch _, absence := v.notOlder(time.Now(), modelStaleness, since); {
+		for since, want := range map[uint64]bool{0: true, l.told.To - 1: past, l.told.To: past, l.told.To + 1: false} {
+			switch _, absence := v.notOlder(m, since); {
 			case want != (absence == reason.None), absence != reason.None && absence != reason.NotProven:
 				return fmt.Errorf("the newest state, not older than %d: %q; told was %d, broken is %v", since, absence, l.told.To, l.broken)
 			}
 		}
 	}
 	if l.known {
-		if err := l.checkKept(v, fresh && !l.broken); err != nil {
+		if err := l.checkKept(v, fresh && past); err != nil {
 			return err
 		}
 	}
@@ -205,7 +216,7 @@ func (l *life) checkKept(v *View, state bool) error {
 		return fmt.Errorf("after %d, changes are kept at %d, not at %d; the state was loaded at %d, and the interval begins at %d", kept, got, want, last.From, live.From)
 	}
 	for rev, want := range map[uint64]reason.Reason{kept - 1: reason.History, kept: reason.None} {
-		if _, why := v.follow(time.Now(), modelStaleness, rev, true); state && why != want {
+		if _, why := v.follow(l.c.moment(), rev, true); state && why != want {
 			return fmt.Errorf("to follow from %d: %q, want %q; changes are kept after %d", rev, why, want, kept)
 		}
 	}
@@ -213,8 +224,10 @@ func (l *life) checkKept(v *View, state bool) error {
 }
 
 func (l *life) checkExact(v *View, rev uint64) error {
-	known := l.known && !l.broken && l.told.From <= rev && rev <= l.told.To
-	s, absence := v.exact(rev)
+	m := l.c.moment()
+	out := l.out.Lasts && m.now.Sub(l.out.Heard) < modelStaleness
+	known := l.known && (!l.broken || out) && l.told.From <= rev && rev <= l.told.To
+	s, absence := v.exact(m, rev)
 	must, mustNot := l.wanted(rev)
 	switch {
 	case absence == reason.None && !known:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -74,13 +75,39 @@ func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(
 	return p, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
 }
 
-// samePast returns nil if the upstream has the past that is known here. After etcd was restored from an
+// leaseWaits is how often, and leasePause after which time, API servers are looked for again that have not written
+// their Leases since the stream was last heard. They do so every ten seconds.
+const (
+	leaseWaits = 2
+	leasePause = 6 * time.Second
+)
+
+// provePast returns nil if the upstream has the past that is known here. After etcd was restored from an
 // older snapshot, and written to until its revision had passed ours, a watch can begin where the last one
-// had come to, as if nothing had happened. So a progress watch from just before the newest change that is no
-// deletion (which another past can have, too) must tell that change again, byte for byte, and then the
+// had come to, as if nothing had happened. To restore etcd, API servers are stopped: so one that is still the same
+// proves the past. Else the newest change must be told again. With [errUnproven] nothing proves it.
+func (f *feed) provePast(ctx context.Context) error {
+	to, heard := f.collection.view.Load().To, f.fresh.StreamSentAt()
+	for wait := 0; f.samePast != nil; wait++ {
+		same, mayBe := f.samePast(ctx, to, heard)
+		if same {
+			return nil
+		}
+		if last, _ := f.collection.view.Load().lastChange(); last != nil || !mayBe || wait == leaseWaits {
+			break
+		}
+		if !clock.Sleep(ctx, leasePause) {
+			return ctx.Err()
+		}
+	}
+	return f.toldAgain(ctx)
+}
+
+// toldAgain returns nil if a progress watch from just before the newest change that is no
+// deletion (which another past can have, too) tells that change again, byte for byte, and then the
 // deletions that followed, and nothing else up to the interval's end. With [errUnproven] it does not, or
 // there was no such change since the load.
-func (f *feed) samePast(ctx context.Context) error {
+func (f *feed) toldAgain(ctx context.Context) error {
 	v := f.collection.view.Load()
 	last, revisions := v.lastChange()
 	if last == nil {

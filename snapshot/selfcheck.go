@@ -80,7 +80,7 @@ func (c *Collections) longestUnchecked() (found *running) {
 // newest returns the newest state, as a state of the history, if it may be given to callers now. It
 // does not count as a use of the collection.
 func (c *Collection) newest() (Snapshot, reason.Reason) {
-	s, absence := c.view.Load().latest(time.Now(), c.limits.Staleness, 0)
+	s, absence := c.view.Load().latest(c.moment(), 0)
 	s.Heard = time.Time{}
 	return s, absence
 }

@@ -58,7 +58,7 @@ func TestSettle(t *testing.T) {
 			if v.absence != tt.why {
 				t.Errorf("there is no newest state because of %q, want %q", v.absence, tt.why)
 			}
-			if _, absence := v.exact(10); absence != tt.why {
+			if _, absence := v.exact(moment{}, 10); absence != tt.why {
 				t.Errorf("the past is %q", absence)
 			}
 			if f.mustLoad != tt.anew || least < tt.least || tt.least == 0 && least > 0 {

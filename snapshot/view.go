@@ -35,7 +35,7 @@ type View struct {
 	// hub has the clients that follow the collection; nil if none may.
 	hub *watch.Hub
 	// streams: a stream is being read that goes on from the interval's end, from an upstream with the same
-	// past. Without one, only those are answered who ask for any state.
+	// past. Without one, only those are answered who ask for any state, unless nobody answers upstream.
 	streams bool
 	// reloads is since when a state is loaded anew beside this one; zero: none is.
 	reloads time.Time
@@ -61,26 +61,49 @@ type goal struct {
 	revision uint64
 }
 
-// latest returns the newest state if it is at least atLeast, and as new as bound before now.
-func (v *View) latest(now time.Time, bound time.Duration, atLeast uint64) (Snapshot, reason.Reason) {
+// moment is when a view is asked, and what bounds the age of its newest state.
+type moment struct {
+	now    time.Time
+	bound  time.Duration
+	outage clock.Outage
+}
+
+// isOut reports whether nobody answers upstream, and what is known still counts.
+func (m moment) isOut() bool { return m.outage.Lasts && clock.Age(m.outage.Heard, m.now) < m.bound }
+
+// age returns how old the newest state is. While the upstream does not answer, it gets no older.
+func (v *View) age(m moment) time.Duration {
+	if v.streams {
+		return clock.Age(v.heard.Sent, m.now)
+	}
+	return clock.Age(v.heard.Sent, m.outage.AsOfBroken(m.now, m.bound))
+}
+
+// knowsPast reports whether revisions can be answered. While no stream is read they mean nothing: the upstream may
+// have another past, or may have told who names the newest one that it is too old (410). But where nobody answers
+// there is no other past.
+func (v *View) knowsPast(m moment) bool { return v.streams || m.isOut() }
+
+// latest returns the newest state if it is at least atLeast, and younger than the bound.
+func (v *View) latest(m moment, atLeast uint64) (Snapshot, reason.Reason) {
 	switch {
 	case v.absence != reason.None:
 		return Snapshot{}, v.absence
-	case clock.Age(v.heard.Sent, now) >= bound:
+	case v.age(m) >= m.bound:
 		return Snapshot{}, reason.Stale
 	}
 	if v.To < atLeast {
 		return Snapshot{}, reason.NotProven
 	}
-	return v.state(), reason.None
+	snap := v.state()
+	snap.Heard = m.now.Add(-v.age(m))
+	return snap, reason.None
 }
 
 // notOlder is latest for those who ask for a state that is not older than a revision, or for any (0).
-// While no stream is read, revisions mean nothing: the upstream may have another past, or may have told
-// who names the newest one that it is too old (410).
-func (v *View) notOlder(now time.Time, bound time.Duration, rev uint64) (Snapshot, reason.Reason) {
-	snap, absence := v.latest(now, bound, rev)
-	if absence == reason.None && !v.streams && rev > 0 {
+func (v *View) notOlder(m moment, rev uint64) (Snapshot, reason.Reason) {
+	snap, absence := v.latest(m, rev)
+	if absence == reason.None && rev > 0 && !v.knowsPast(m) {
 		return Snapshot{}, reason.NotProven
 	}
 	return snap, absence
@@ -106,11 +129,11 @@ func (v *View) lastChange() (last *index.Object, revisions []uint64) {
 }
 
 // exact returns the state at rev.
-func (v *View) exact(rev uint64) (Snapshot, reason.Reason) {
+func (v *View) exact(m moment, rev uint64) (Snapshot, reason.Reason) {
 	if absence := v.knows(rev, v.absence); absence != reason.None {
 		return Snapshot{}, absence
 	}
-	if !v.streams { // as for notOlder
+	if !v.knowsPast(m) {
 		return Snapshot{}, reason.NotProven
 	}
 	return Snapshot{Revision: rev, Frame: v.frame, epoch: v.epoch, tree: v.versions.Find(rev).Tree}, reason.None

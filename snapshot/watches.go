@@ -16,7 +16,7 @@ import (
 // less than another watch at the upstream, which would last for long.
 func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
-	ask := func(v *View) (Snapshot, reason.Reason) { return v.follow(time.Now(), c.limits.Staleness, rev, gapless) }
+	ask := func(v *View) (Snapshot, reason.Reason) { return v.follow(c.moment(), rev, gapless) }
 	if snap, why := ask(c.view.Load()); why != reason.NotProven {
 		return snap, why
 	}
@@ -28,21 +28,21 @@ func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMos
 // as a use of the collection.
 func (c *Collection) NoFollow(rev uint64, gapless bool) reason.Reason {
 	v := c.view.Load()
-	_, absence := v.follow(time.Now(), c.limits.Staleness, rev, gapless)
+	_, absence := v.follow(c.moment(), rev, gapless)
 	return absence
 }
 
 // follow returns the newest state, if it is at rev or later, and if it is known what came after that
 // where it must be.
-func (v *View) follow(now time.Time, bound time.Duration, rev uint64, gapless bool) (Snapshot, reason.Reason) {
-	snap, absence := v.latest(now, bound, rev)
+func (v *View) follow(m moment, rev uint64, gapless bool) (Snapshot, reason.Reason) {
+	snap, absence := v.latest(m, rev)
 	if absence != reason.None {
 		return Snapshot{}, absence
 	}
 	if span := v.span(); gapless && span.Kept() > rev {
 		return Snapshot{}, reason.History
 	}
-	if !v.streams {
+	if !v.knowsPast(m) {
 		return Snapshot{}, reason.NotProven
 	}
 	return snap, reason.None
@@ -103,8 +103,9 @@ func (c *Collection) tendWatches(now time.Time) {
 		return
 	}
 	c.Touch()
-	silent := clock.Age(c.outlook.Load().StreamSentAt(), now) >= max(c.limits.Staleness, freshness.BookmarkEvery)
-	if silent && clock.Age(v.heard.Sent, now) >= c.limits.Staleness {
+	m := c.moment()
+	silent := clock.Age(c.outlook.Load().StreamSentAt(), m.outage.AsOf(now, m.bound)) >= max(m.bound, freshness.BookmarkEvery)
+	if silent && v.age(m) >= m.bound {
 		c.endWatches(v.hub, true)
 	}
 }

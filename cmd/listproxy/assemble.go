@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -114,6 +115,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 		Authenticator:  authenticator,
 		Limits:         bounds,
 		Upstream:       a.transports,
+		Outage:         a.health.Outage,
 		Forward:        a.forward,
 		Policy:         o.cache.policy,
 		Cluster:        a.cluster,
@@ -146,6 +148,12 @@ func (o *options) showState(a *app, handler *proxy.Handler, observing *observing
 	a.operators = o.operatorsPort(a, observing)
 }
 
+// asOf returns the time at which to judge how old something is that the API server has said. While nobody answers it
+// stands still, for the staleness bound at most.
+func (o *options) asOf(api apiServer) func(time.Time) time.Time {
+	return func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.staleness) }
+}
+
 // rights know what callers, and listproxy's own account, may do.
 type rights struct {
 	authorizer   *authz.Authorizer
@@ -155,7 +163,7 @@ type rights struct {
 }
 
 func (o *options) newRights(api apiServer, observing *observing, log *slog.Logger) (r rights, err error) {
-	reviews := authz.Config{TTL: o.callers.reviewTTL}
+	reviews := authz.Config{TTL: o.callers.reviewTTL, AsOf: o.asOf(api), KeptFor: o.cache.staleness}
 	send := api.transports.SendAs
 	if r.authorizer, err = authz.NewAuthorizer(observing.reviews(send), api.transports.URL(), reviews, log); err != nil {
 		return r, err
@@ -206,6 +214,10 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		Fields: func(ctx context.Context, gvr schema.GroupVersionResource) ([]wire.Field, error) {
 			return served.Fields(ctx, gvr)
 		},
+		Outage: api.health.Outage,
+		SamePast: func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
+			return served.SamePast(ctx, revision, heard)
+		},
 		ContinueToken: policy.EncodeContinue,
 		Compressor:    f.compressor,
 		Log:           log,
@@ -213,9 +225,11 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 	o.cache.ApplyTo(&collections)
 	f.collections = snapshot.NewCollections(collections)
 	closing.add(f.collections.Close)
+	api.health.OnReturn(f.collections.Resume)
 	config := cluster.Config{
 		Invalidate: f.collections.Invalidate,
 		Verify:     f.collections.Verify,
+		AsOf:       o.asOf(api),
 		Log:        log,
 	}
 	if served, err = cluster.New(api.own, config); err != nil {

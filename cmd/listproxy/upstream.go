@@ -38,6 +38,7 @@ func reach(config *rest.Config, impersonates bool, log *slog.Logger) (api apiSer
 	if api.health, err = upstream.NewHealth(config, log); err != nil {
 		return api, err
 	}
+	api.transports.OnAnswer(api.health.Answered)
 	api.own = api.health.Watch(config)
 	return api, nil
 }

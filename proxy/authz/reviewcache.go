@@ -58,6 +58,10 @@ type Config struct {
 	TTL time.Duration
 	// Timeout bounds one question, the wait for its turn included. Zero means ten seconds.
 	Timeout time.Duration
+	// AsOf returns the time at which to judge how old an answer is: now, or while nobody answers upstream, when
+	// somebody was last heard, for KeptFor at most. Nil: now.
+	AsOf    func(time.Time) time.Time
+	KeptFor time.Duration
 }
 
 // Caller is who is asked about.
@@ -85,10 +89,11 @@ type answer[V any] struct {
 // revokedCounts if rights in its scope were taken away since then, or less than authorizerLag before. It is safe for
 // concurrent use.
 type questions[V any] struct {
-	ttl, timeout time.Duration
-	revoked      *cache.LRUExpireCache // of time.Time, by namespace: when rights were last taken away there; "" is everywhere
-	answers      *cache.LRUExpireCache // of answer[V]
-	flights      singleflight.Group
+	ttl, timeout, keptFor time.Duration
+	asOf                  func(time.Time) time.Time // nil: now
+	revoked               *cache.LRUExpireCache     // of time.Time, by namespace: when rights were last taken away there; "" is everywhere
+	answers               *cache.LRUExpireCache     // of answer[V]
+	flights               singleflight.Group
 	// The seats. A question goes on when those who wait for it have gone. So it has a seat of its own, which counts
 	// to its flow until the answer is there: callers who come and go cannot pile questions up.
 	accepted, newcomers *limits.Limiter
@@ -98,7 +103,7 @@ type questions[V any] struct {
 // newQuestions remembers at most so many answers: those that were used last.
 func newQuestions[V any](cfg Config, answers int) (*questions[V], error) {
 	q := &questions[V]{
-		ttl: cfg.TTL, timeout: cfg.Timeout,
+		ttl: cfg.TTL, timeout: cfg.Timeout, keptFor: cfg.KeptFor, asOf: cfg.AsOf,
 		revoked: cache.NewLRUExpireCache(maxRevoked), answers: cache.NewLRUExpireCache(answers),
 	}
 	if q.timeout <= 0 {
@@ -168,12 +173,15 @@ func (q *questions[V]) left(a answer[V], now time.Time) time.Duration {
 			counts = min(counts, revokedCounts)
 		}
 	}
+	if q.asOf != nil {
+		now = q.asOf(now)
+	}
 	return max(0, counts-clock.Age(a.asked, now))
 }
 
 // revoke says that rights were taken away in a namespace; "": in all.
 func (q *questions[V]) revoke(namespace string) {
-	q.revoked.Add(namespace, time.Now(), q.ttl+q.timeout+ownAnswerCounts+authorizerLag) // longer than answers count
+	q.revoked.Add(namespace, time.Now(), q.ttl+q.timeout+q.keptFor+ownAnswerCounts+authorizerLag) // longer than answers count
 }
 
 // ask puts a question when its turn comes, and remembers the answer.
@@ -199,7 +207,7 @@ func (q *questions[V]) ask(
 func (q *questions[V]) remember(key string, got answer[V]) answer[V] {
 	known, _ := q.remembered(key, got.asked)
 	if q.ttl > 0 && len(key) <= maxKey && !known.asked.After(got.asked) {
-		q.answers.Add(key, got, q.ttl)
+		q.answers.Add(key, got, q.ttl+q.keptFor)
 	}
 	return got
 }

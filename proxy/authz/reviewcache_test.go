@@ -114,6 +114,29 @@ func TestReviewTTL(t *testing.T) {
 	})
 }
 
+// TestReviewsInAnOutage: while nobody answers, a yes that was valid when somebody was last heard stays valid, for a
+// bounded time. One that was not does not count again.
+func TestReviewsInAnOutage(t *testing.T) {
+	const ttl, bound = 10 * time.Second, 90 * time.Second
+	var outage clock.Outage
+	cfg := Config{TTL: ttl, KeptFor: bound, AsOf: func(now time.Time) time.Time { return outage.AsOf(now, bound) }}
+	asking(t, 0, cfg, func(t *testing.T, u *fakeUpstream) {
+		outage = clock.Outage{}
+		u.wantReview(t, "old", listPods(), true)
+		time.Sleep(ttl)
+		u.wantReview(t, "a", listPods(), true)
+		u.denies.Store(true)
+		outage = clock.Outage{Lasts: true, Heard: time.Now()}
+		time.Sleep(bound - time.Nanosecond)
+		u.wantReview(t, "a", listPods(), true)
+		u.wantRequests(t, 2)
+		u.wantReview(t, "old", listPods(), false)
+		time.Sleep(time.Nanosecond)
+		u.wantReview(t, "a", listPods(), false)
+		u.wantRequests(t, 4)
+	})
+}
+
 // An answer that took longer than the TTL is old when it comes.
 func TestReviewSlowerThanItsTTL(t *testing.T) {
 	asking(t, 4*time.Second, Config{TTL: 3 * time.Second}, func(t *testing.T, u *fakeUpstream) {

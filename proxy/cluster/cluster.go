@@ -45,7 +45,9 @@ type Config struct {
 	Invalidate func(snapshot.Invalidation)
 	// Verify is called when other API servers than before stand behind the upstream.
 	Verify func(what string)
-	Log    *slog.Logger
+	// AsOf returns the time at which to judge how old something is that the API server has said; nil: now.
+	AsOf func(time.Time) time.Time
+	Log  *slog.Logger
 }
 
 // Entry is what is known of a resource.
@@ -89,6 +91,7 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 		})),
 		read:    readAPIService,
 		changed: c.rerouted,
+		asOf:    config.AsOf,
 		refusal: "APIServices may not be read, so it is not known which API groups another server answers: only lists of the core " +
 			"group are answered from memory",
 		grant: "list and watch on apiservices.apiregistration.k8s.io",
@@ -99,6 +102,7 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 		source:   listWatchOf(definitions.CustomResourceDefinitions()),
 		read:     readDefinition,
 		changed:  c.redefined,
+		asOf:     config.AsOf,
 		refusal:  "CustomResourceDefinitions may not be watched: custom resources are not answered from memory",
 		grant:    "list and watch on customresourcedefinitions.apiextensions.k8s.io",
 		log:      config.Log,
@@ -108,6 +112,11 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 		read: readStorageVersion, changed: c.stored, log: config.Log,
 	}
 	return c, nil
+}
+
+// SamePast implements [snapshot.Config.SamePast].
+func (c *Cluster) SamePast(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
+	return c.servers.samePast(ctx, revision, heard)
 }
 
 // Run follows what the upstream serves until ctx ends.

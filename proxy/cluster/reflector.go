@@ -57,7 +57,9 @@ type reflector[V any] struct {
 	// refusal, unless it is empty, is logged once if the resource may not be followed, or is not there: what
 	// follows from that. grant is the right that would help.
 	refusal, grant string
-	log            *slog.Logger
+	// asOf is [Config.AsOf].
+	asOf func(time.Time) time.Time
+	log  *slog.Logger
 
 	mu sync.RWMutex
 	// known is what was read, by name (namespace/name); nil until there was a list.
@@ -284,6 +286,9 @@ func (r *reflector[V]) get(name string) (v V, found, current bool) {
 	defer r.mu.RUnlock()
 	v, found = r.known[name]
 	now := time.Now()
+	if r.asOf != nil {
+		now = r.asOf(now)
+	}
 	// By both clocks: after a machine was suspended its connections may be dead.
 	heard := clock.Age(r.heard, now) <= streamSilence+listTimeout
 	follows := r.open || clock.Age(r.closed, now) <= snapshot.Skew

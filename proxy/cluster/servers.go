@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apimachinery/pkg/watch"
@@ -56,9 +59,27 @@ const (
 // It is safe for concurrent use.
 type servers struct {
 	leases  reflector[string] // their holders
-	version rest.Interface    // for /version, over a new connection each time: a balancer chooses by connection who answers
+	list    func(context.Context, metav1.ListOptions) (*coordinationv1.LeaseList, error)
+	version rest.Interface // for /version, over a new connection each time: a balancer chooses by connection who answers
 	changed func(what string)
 	log     *slog.Logger
+	// announcesStarts is set while the version that answered last changes the holder of its Lease at each start.
+	announcesStarts atomic.Bool
+
+	mu sync.Mutex
+	// since is when each holder of a Lease was first read.
+	since map[string]time.Time
+
+	reading sync.Mutex
+	last    leaseRead
+}
+
+// leaseRead is what a list of the API servers' Leases had that was sent at a time: at which revision each holder wrote
+// its Lease last.
+type leaseRead struct {
+	sent      time.Time
+	revisions map[string]uint64
+	err       error
 }
 
 // newServers returns servers that call changed at each change. They do nothing until run runs. cfg has
@@ -72,10 +93,11 @@ func newServers(cfg *rest.Config, log *slog.Logger, changed func(what string)) (
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask for the API server's version: %w", err)
 	}
-	s := &servers{version: asks.RESTClient(), changed: changed, log: log}
+	all := leases.Leases(serverLeaseNamespace)
+	s := &servers{list: all.List, version: asks.RESTClient(), changed: changed, log: log, since: map[string]time.Time{}}
 	s.leases = reflector[string]{
 		resource: "the API servers' leases",
-		source:   serverLeases(leases.Leases(serverLeaseNamespace)),
+		source:   serverLeases(all),
 		read:     readHolder,
 		changed:  s.leaseChanged,
 		refusal:  "the API servers' Leases may not be read: only /version tells that API servers changed",
@@ -125,8 +147,16 @@ func readHolder(o runtime.Object) (string, error) {
 	return *lease.Spec.HolderIdentity, nil
 }
 
-// leaseChanged reports a change.
+// leaseChanged notes who holds Leases since when, and reports a change.
 func (s *servers) leaseChanged(c change[string]) {
+	s.mu.Lock()
+	if c.was != nil {
+		delete(s.since, *c.was)
+	}
+	if c.is != nil {
+		s.since[*c.is] = time.Now()
+	}
+	s.mu.Unlock()
 	switch {
 	case c.first:
 	case c.is == nil:
@@ -136,14 +166,82 @@ func (s *servers) leaseChanged(c change[string]) {
 	}
 }
 
+const (
+	// knownBefore is how long before a stream was last heard the holder of a Lease must have been known, to have been
+	// there before the stream broke: what comes late, or after this process was suspended, must not count.
+	knownBefore = time.Minute
+	// leaseTimeout bounds a read of the Leases.
+	leaseTimeout = 10 * time.Second
+)
+
+// samePast reports whether the past up to a revision is the one that was known when a stream was last heard. Whoever
+// restores etcd stops the API servers first, and each announces its start with a new holder of its Lease. So the past
+// is the same if a Lease has the holder that it had before, and was written at that revision or later: either this
+// server still runs, or the backup that was restored has all up to there. With mayBe, a holder is the same that will
+// write its Lease in the next seconds.
+func (s *servers) samePast(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
+	if !s.announcesStarts.Load() {
+		return false, false
+	}
+	now := s.read(ctx, time.Now())
+	if now.err != nil {
+		s.log.DebugContext(ctx, "the API servers' Leases cannot be read", "error", now.err)
+		return false, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for holder, written := range now.revisions {
+		if since, known := s.since[holder]; known && heard.Sub(since) >= knownBefore {
+			same, mayBe = same || written >= revision, true
+		}
+	}
+	return same, mayBe
+}
+
+// read lists the Leases. All who ask at the same time share one list, which is sent after they asked.
+func (s *servers) read(ctx context.Context, asked time.Time) leaseRead {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.last.sent.After(asked) {
+		return s.last
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	defer cancel()
+	is := leaseRead{sent: time.Now(), revisions: map[string]uint64{}}
+	leases, err := s.list(ctx, metav1.ListOptions{LabelSelector: serverLeaseSelector})
+	if err != nil {
+		is.err = err
+		s.last = is
+		return is
+	}
+	for _, lease := range leases.Items {
+		written, err := strconv.ParseUint(lease.ResourceVersion, 10, 64)
+		if holder := lease.Spec.HolderIdentity; err == nil && holder != nil {
+			is.revisions[*holder] = written
+		}
+	}
+	s.last = is
+	return is
+}
+
+// announces reports whether kube-apiserver of a version deletes its Lease when it starts, and so becomes another
+// holder: from 1.35 on (k8s.io/component-helpers, apimachinery/lease).
+func announces(of version.Info) bool {
+	parsed, err := utilversion.ParseGeneric(of.GitVersion)
+	return err == nil && parsed.AtLeast(utilversion.MajorMinor(1, 35))
+}
+
 // followVersion asks for /version again and again until ctx ends.
 func (s *servers) followVersion(ctx context.Context) {
 	var answered versions
 	for {
 		if said, err := s.askVersion(ctx); err != nil {
 			s.log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
-		} else if answered.hear(said, time.Now()) {
-			s.report("version " + said.GitVersion + " answers")
+		} else {
+			s.announcesStarts.Store(announces(said))
+			if answered.hear(said, time.Now()) {
+				s.report("version " + said.GitVersion + " answers")
+			}
 		}
 		if !clock.Sleep(ctx, wait.Jitter(versionEvery, 0.2)) {
 			return

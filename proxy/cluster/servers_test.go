@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"testing"
@@ -36,6 +37,12 @@ func newFakeServers() *proxytest.FakeAPI {
 // runServers runs servers of f in the bubble.
 func runServers(t *testing.T, f *proxytest.FakeAPI) *told {
 	t.Helper()
+	told, _ := runServersOf(t, f)
+	return told
+}
+
+func runServersOf(t *testing.T, f *proxytest.FakeAPI) (*told, *servers) {
+	t.Helper()
 	told := &told{}
 	s, err := newServers(f.Config(), proxytest.DiscardLog(), told.say)
 	expect.NoError(t, err)
@@ -43,7 +50,50 @@ func runServers(t *testing.T, f *proxytest.FakeAPI) *told {
 	if !s.leases.ready() {
 		t.Error("not ready after the first list, or where Leases may not be read")
 	}
-	return told
+	return told, s
+}
+
+// TestServersShowThePast: the past up to a revision is the same if an API server that was there before the break has
+// written its Lease at that revision or later. One that came late, or whose version does not tell of its start, shows
+// nothing.
+func TestServersShowThePast(t *testing.T) {
+	const known = 10 * time.Minute
+	for name, tt := range map[string]struct {
+		version     string
+		changes     string // "one", before the Leases are asked for
+		heard       time.Duration
+		refused     bool
+		same, mayBe bool
+	}{
+		"nothing was written since":       {heard: known, mayBe: true},
+		"it has renewed its Lease":        {changes: serverLease("one", "one_1", 100), heard: known, same: true, mayBe: true},
+		"it has renewed it before":        {changes: serverLease("one", "one_1", 99), heard: known, mayBe: true},
+		"all have started again":          {changes: serverLease("one", "one_2", 100), heard: known},
+		"the stream was heard too early":  {changes: serverLease("one", "one_1", 100), heard: knownBefore - time.Second},
+		"a version that keeps the holder": {version: "v1.34.9", changes: serverLease("one", "one_1", 100), heard: known},
+		"Leases may not be read any more": {changes: serverLease("one", "one_1", 100), heard: known, refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeServers()
+				f.Collections[leasesPath].Objects = []string{serverLease("one", "one_1", 1)}
+				f.Document("/version", proxytest.VersionOf(cmp.Or(tt.version, "v1.36.3-gke.1")))
+				begun := time.Now()
+				_, s := runServersOf(t, f)
+				time.Sleep(known)
+				if tt.changes != "" {
+					f.Collections[leasesPath].Objects = []string{tt.changes}
+				}
+				if tt.refused {
+					f.Answer(http.StatusForbidden, "list "+leasesPath)
+				}
+				same, mayBe := s.samePast(t.Context(), 100, begun.Add(tt.heard))
+				if same != tt.same || mayBe != tt.mayBe {
+					t.Errorf("the same: %v, may be: %v; want %v, %v", same, mayBe, tt.same, tt.mayBe)
+				}
+			})
+		})
+	}
 }
 
 func TestServersTellOfLeases(t *testing.T) {

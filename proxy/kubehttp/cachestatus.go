@@ -11,10 +11,17 @@ import (
 // CacheStatusHeader says where an answer came from (RFC 9211).
 const CacheStatusHeader = "Cache-Status"
 
-// SetCacheHit sets the header of an answer from memory.
-func SetCacheHit(h http.Header, semantics policy.Semantics) {
-	h.Set(CacheStatusHeader, CacheHit(semantics))
+// SetCacheHit sets the header of an answer from memory. unreachable: nobody answers upstream.
+func SetCacheHit(h http.Header, semantics policy.Semantics, unreachable bool) {
+	value := CacheHit(semantics)
+	if unreachable {
+		value += Unreachable
+	}
+	h.Set(CacheStatusHeader, value)
 }
+
+// Unreachable is what the header has behind the value of [CacheHit] while nobody answers upstream.
+const Unreachable = "; upstream=unreachable"
 
 // SetCacheForwarded sets the header of an answer to a request that went upstream.
 func SetCacheForwarded(h http.Header, why reason.Reason) {

@@ -26,7 +26,8 @@ var conditionWords = map[Condition]struct{ meaning, advice string }{
 	ConditionUnreachable: {
 		meaning: "not reachable",
 		advice: "see whether it runs, and correct what is between: the address and the CA in the kubeconfig, name resolution, " +
-			"routes, the network proxy, a firewall, a NetworkPolicy",
+			"routes, the network proxy, a firewall, a NetworkPolicy. Until --staleness-bound after it was last heard, lists and " +
+			"watches that are in memory are answered to callers whose rights were reviewed just before",
 	},
 	ConditionUnauthorized: {
 		meaning: "of no use: it refuses listproxy's credentials (401)",

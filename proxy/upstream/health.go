@@ -140,9 +140,15 @@ func (h *Health) ask(ctx context.Context) (Condition, error) {
 	status, body, err := read(within, h.client, h.base.JoinPath("readyz"))
 	switch {
 	case err == nil:
-		h.traffic.answered()
+		h.traffic.answered(status)
 	case h.traffic.lastAnswer().After(asked):
 		return ConditionOK, nil // it is busy, and not away
+	}
+	if err != nil {
+		h.traffic.failed(asked, err)
+	}
+	switch {
+	case err == nil:
 	case errors.Is(err, context.DeadlineExceeded):
 		return ConditionUnreachable, fmt.Errorf("no answer within %v", questionTimeout)
 	default:

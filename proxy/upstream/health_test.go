@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"crypto/x509"
 	"io"
 	"log/slog"
@@ -270,5 +271,79 @@ func TestHealthOfTheAccount(t *testing.T) {
 		mayRead("/apis/apps/v1/deployments")
 		expect.NoError(t, rig.get(t, "/apis/apps/v1/deployments").Close())
 		rig.await(t, ConditionOK, told)
+	})
+}
+
+// TestOutages: an outage begins with a request that gets no answer, or an answer that breaks off, when nothing else
+// comes. Any answer ends it, but for a while not the refusals and errors of an API server that has just started.
+func TestOutages(t *testing.T) {
+	refused := failing(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
+	run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+		returns := 0
+		rig.OnReturn(func() { returns++ })
+		want := func(when string, lasts bool) {
+			t.Helper()
+			synctest.Wait()
+			if rig.Outage().Lasts != lasts {
+				t.Errorf("%s: %+v", when, rig.Outage())
+			}
+		}
+		rig.await(t, ConditionOK, time.Second)
+		rig.get(t, "/version")
+		want("all is well", false)
+		in, out := io.Pipe()
+		rig.set(streaming(in))
+		body := rig.get(t, "/api/v1/pods")
+		heard := time.Now()
+		_ = out.CloseWithError(io.ErrUnexpectedEOF)
+		_, _ = io.ReadAll(body)
+		want("a stream broke off", true)
+		rig.set(refused)
+		rig.get(t, "/version")
+		if got := rig.Outage().Heard; !got.Equal(heard) {
+			t.Errorf("it was heard %v ago, want %v", time.Since(got), time.Since(heard))
+		}
+		time.Sleep(time.Minute)
+		want("refused for a minute", true)
+		rig.set(saying(http.StatusForbidden, ""))
+		rig.get(t, "/version")
+		rig.Answered(http.StatusInternalServerError)
+		want("it has just started", true)
+		rig.set(saying(http.StatusOK, "ok"))
+		rig.get(t, "/version")
+		want("it answers", false)
+		if got := rig.Outage(); returns != 1 || !got.Heard.Equal(heard) || !got.Ended.Equal(time.Now()) {
+			t.Errorf("told %d times, %+v", returns, got)
+		}
+		rig.set(refused)
+		rig.get(t, "/version")
+		rig.set(saying(http.StatusForbidden, ""))
+		time.Sleep(unwellFor + questionEvery + questionAgain)
+		want("it goes on refusing", false)
+		rig.set(refused)
+		rig.get(t, "/version")
+		rig.Answered(http.StatusNotFound)
+		want("a caller was answered", false)
+		rig.set(saying(http.StatusOK, "ok"))
+		// A server that is slow says something else meanwhile.
+		slow := make(chan struct{})
+		rig.others.Store(new(proxytest.Transport(func(*http.Request) (*http.Response, error) {
+			<-slow
+			return nil, context.DeadlineExceeded
+		})))
+		go func() { rig.get(t, "/version") }()
+		time.Sleep(questionEvery * 2)
+		close(slow)
+		want("a request took too long", false)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		rig.set(func(r *http.Request) (*http.Response, error) { return nil, r.Context().Err() })
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api/at/version", nil)
+		expect.NoError(t, err)
+		res, err := rig.own.Do(r)
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		want("a request was given up", false)
 	})
 }

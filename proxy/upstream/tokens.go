@@ -75,6 +75,9 @@ func (t *Transports) accepts(id authn.Identity) bool {
 // Answered remembers what the status of the API server's answer to a request says of the caller's
 // token. The answer to a request for an upgrade says nothing: its token may be in a WebSocket header.
 func (t *Transports) Answered(id authn.Identity, upgrade bool, method string, status int) {
+	if t.heard != nil {
+		t.heard(status)
+	}
 	switch {
 	case upgrade || !id.BringsToken():
 	case status == http.StatusUnauthorized:

@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -12,25 +14,77 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// traffic is what listproxy's own requests find at the upstream.
+// unwellFor is for how long after an outage refusals and errors do not end it: an API server that has just started
+// refuses everybody until it has read its roles, and has no lists yet.
+const unwellFor = 15 * time.Second
+
+// traffic is what listproxy's own requests find at the upstream, and what callers' requests find there after an
+// outage.
 type traffic struct {
-	// last is when a byte last came from the upstream, in Unix nanoseconds; 0: never.
-	last atomic.Int64
 	// refused: the last answer about a resource was a 403. reading: how many other answers about
 	// resources are being read; watches are, as long as they are open.
 	refused atomic.Bool
 	reading atomic.Int64
+	// outage is the current outage, or the last one; nil if there was none.
+	outage atomic.Pointer[clock.Outage]
+	// ended is called when an outage ends; nil: nobody wants to know.
+	ended func()
+
+	mu sync.Mutex
+	// last is when something last came from the upstream; zero: never. unwellSince is when the first refusal or
+	// error came in the outage.
+	last, unwellSince time.Time
 }
 
-func (t *traffic) answered() { t.last.Store(time.Now().UnixNano()) }
+// answered notes that an answer with a status came.
+func (t *traffic) answered(status int) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = now
+	was := t.outage.Load()
+	if was == nil || !was.Lasts {
+		return
+	}
+	if t.unwellSince.IsZero() {
+		t.unwellSince = now
+	}
+	if isUnwell(status) && clock.Age(t.unwellSince, now) < unwellFor {
+		return
+	}
+	t.outage.Store(&clock.Outage{Heard: was.Heard, Ended: now})
+	if t.ended != nil {
+		t.ended()
+	}
+}
+
+// isUnwell reports whether an API server that has just started may answer with this status.
+func isUnwell(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests ||
+		status >= http.StatusInternalServerError
+}
+
+// failed notes that a request that was sent at a time got no answer, or that an answer broke off.
+func (t *traffic) failed(sent time.Time, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// A server that is only slow says something else meanwhile.
+	if was := t.outage.Load(); (was == nil || !was.Lasts) && !t.last.After(sent) {
+		t.outage.Store(&clock.Outage{Lasts: true, Heard: t.last})
+		t.unwellSince = time.Time{}
+	}
+}
 
 func (t *traffic) lastAnswer() time.Time {
-	if last := t.last.Load(); last != 0 {
-		return time.Unix(0, last)
-	}
-	return time.Time{}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
 }
 
 // isRefused says whether the account of listproxy's own is refused all it asks for: this question, or
@@ -56,12 +110,13 @@ func (w healthTransport) WrappedRoundTripper() http.RoundTripper { return w.Roun
 
 // RoundTrip implements [http.RoundTripper].
 func (w healthTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	t, sent := &w.health.traffic, time.Now()
 	res, err := w.RoundTripper.RoundTrip(r)
 	if err != nil {
+		t.failed(sent, err)
 		return res, err
 	}
-	t := &w.health.traffic
-	t.answered()
+	t.answered(res.StatusCode)
 	if w.health.isOfResource(r) {
 		switch {
 		case res.StatusCode == http.StatusForbidden:
@@ -91,8 +146,11 @@ type readBody struct {
 // Read implements [io.Reader].
 func (b *readBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if n > 0 {
-		b.traffic.answered()
+	switch {
+	case n > 0:
+		b.traffic.answered(http.StatusOK)
+	case err != nil && !errors.Is(err, io.EOF):
+		b.traffic.failed(time.Now(), err)
 	}
 	return n, err
 }
@@ -102,3 +160,21 @@ func (b *readBody) Close() error {
 	b.closed.Do(func() { b.traffic.reading.Add(-1) })
 	return b.ReadCloser.Close()
 }
+
+// Outage returns the outage of the upstream that lasts, or the last one.
+func (h *Health) Outage() clock.Outage {
+	if outage := h.traffic.outage.Load(); outage != nil {
+		return *outage
+	}
+	return clock.Outage{}
+}
+
+// Answered notes the status of an answer to a caller's request: somebody answers.
+func (h *Health) Answered(status int) {
+	if h.Outage().Lasts {
+		h.traffic.answered(status)
+	}
+}
+
+// OnReturn has a function called when an outage ends. It must be called before any request is sent.
+func (h *Health) OnReturn(ended func()) { h.traffic.ended = ended }

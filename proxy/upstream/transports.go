@@ -50,6 +50,7 @@ type Transports struct {
 	cfg          *rest.Config // without credentials unless impersonates
 	impersonates bool
 	current      atomic.Pointer[transportSets]
+	heard        func(status int) // is told of each answer; nil: nobody is
 	tokens       tokens
 }
 
@@ -70,6 +71,9 @@ func New(cfg *rest.Config) (*Transports, error) {
 	}
 	return t, nil
 }
+
+// OnAnswer has a function told the status of each answer. It must be called before any request is sent.
+func (t *Transports) OnAnswer(heard func(status int)) { t.heard = heard }
 
 // URL returns the API server's base URL. Its path is the prefix of every
 // request's path, without a trailing slash, and mostly empty.

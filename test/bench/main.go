@@ -44,7 +44,7 @@ const fewestPods = 200
 
 // settings are the command line.
 type settings struct {
-	pods, page, rounds, requests, clients, crowd, changes, seconds int
+	pods, page, rounds, requests, clients, crowd, changes, seconds, away int
 
 	objects []int
 	once    bool
@@ -113,6 +113,7 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	count(&s.crowd, "crowd", 300, "crowd, watches, restart: how many clients there are (restart: informers)")
 	count(&s.changes, "changes", 25, "watches, restart, load: how many pods change a second")
 	count(&s.seconds, "seconds", 20, "watches, restart, load: for how long")
+	flags.IntVar(&s.away, "away", 0, "restart: for how many seconds kube-apiserver is away; 0: it is started again at once")
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
 	flags.StringVar(&s.before, "before", "", "lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
 	flags.BoolVar(&s.once, "once", false, "demo: end by itself")

@@ -19,7 +19,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -38,9 +37,9 @@ type Handler struct {
 	Authenticator *authn.Authenticator
 	Limits        *limits.Limits
 	Upstream      *upstream.Transports
-	// Outage says whether nobody answers upstream; nil: that is never known.
-	Outage  func() clock.Outage
-	Forward *forward.Forwarder
+	// Unreachable reports whether nobody answers upstream; nil: that is never known.
+	Unreachable func() bool
+	Forward     *forward.Forwarder
 	// Policy says what is kept.
 	Policy     *policy.Config
 	Cluster    *cluster.Cluster
@@ -62,7 +61,7 @@ type Handler struct {
 }
 
 // unreachable reports whether nobody answers upstream.
-func (h *Handler) unreachable() bool { return h.Outage != nil && h.Outage().Lasts }
+func (h *Handler) unreachable() bool { return h.Unreachable != nil && h.Unreachable() }
 
 // Chain returns the handler of all requests, from all listeners. A request passes these filters,
 // from the first to the last, and then respond. A filter that refuses a request answers it.

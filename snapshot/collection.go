@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/tally"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
@@ -36,7 +37,7 @@ type Collection struct {
 	pacer    *watch.Pacer        // spreads the ends of watches, of all collections
 	probes   *freshness.Numbers  // numbers the probes of all collections
 	// life counts how often the state is loaded and lost.
-	life *stateLife
+	life *tally.Life
 
 	// view is what is known now.
 	view atomic.Pointer[View]
@@ -92,7 +93,7 @@ func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pace
 		begun:         time.Now(),
 		pacer:         pacer,
 		probes:        probes,
-		life:          &stateLife{counts: &feedCounts{}},
+		life:          &tally.Life{Counts: &tally.Counts{}},
 		probeRequests: make(chan struct{}, 1),
 		outOfDate:     make(chan struct{}, 1),
 		newWaiters:    make(chan struct{}, 1),
@@ -192,7 +193,7 @@ func (c *Collection) Loading(within time.Duration, newest bool) time.Duration {
 	case v.retired:
 		return 0
 	case v.absence == reason.Warming:
-		if lost := c.life.lostAt(); lost.After(since) {
+		if lost := c.life.LostAt(); lost.After(since) {
 			since = lost
 		}
 	case newest && v.absence == reason.None && !v.reloads.IsZero():

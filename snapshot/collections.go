@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
+	"github.com/listproxy/listproxy/snapshot/tally"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -98,7 +99,7 @@ type Collections struct {
 	// made counts all collections since the start.
 	made uint64
 	// counts has the counters of every resource that ever had a state.
-	counts map[Resource]*feedCounts
+	counts map[Resource]*tally.Counts
 	// eager are the resources that stay, also after a collection of theirs was dropped.
 	eager map[Resource]struct{}
 	// bans say which collections must not be kept now.
@@ -137,7 +138,7 @@ func NewCollections(config Config) *Collections {
 		ctx:    ctx,
 		stop:   stop,
 		all:    map[Resource]*running{},
-		counts: map[Resource]*feedCounts{},
+		counts: map[Resource]*tally.Counts{},
 
 		eager: map[Resource]struct{}{},
 		bans:  bans{},
@@ -278,7 +279,7 @@ func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *run
 	}
 	collection := newCollection(r, limits, c.budget, &c.pacer, &c.probes)
 	collection.outage = c.config.Outage
-	collection.life.counts = c.countsLocked(r)
+	collection.life.Counts = c.countsLocked(r)
 	c.made++
 	collection.objects = c.made << index.ObjectNumberBits
 	return &running{Collection: collection, stop: stop, watches: settings.Watches}

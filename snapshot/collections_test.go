@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/tally"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -67,7 +68,7 @@ func TestSettingsOfAResource(t *testing.T) {
 			t.Errorf("histories of %v and %v", short.limits, other.limits)
 		}
 		time.Sleep(time.Hour)
-		expect.Same(t, FeedStats{Loads: 1}, other.life.counts.stats())
+		expect.Same(t, tally.Stats{Loads: 1}, other.life.Counts.Stats())
 		if again, _ := c.Use(resourceNamed("other")); again == other {
 			t.Error("nobody asked for an hour, and it is still there")
 		}
@@ -209,11 +210,11 @@ func TestWhereMemoryIsShort(t *testing.T) {
 // TestCollectionThatIsOverOpensNothing: its feed may not know yet.
 func TestCollectionThatIsOverOpensNothing(t *testing.T) {
 	now := time.Now()
-	life := &stateLife{counts: &feedCounts{}}
-	life.drop(reason.Upstream, now)
-	life.loaded()
-	life.lost(reason.Contradiction, now)
-	expect.Same(t, FeedStats{}, life.counts.stats())
+	states := &tally.Life{Counts: &tally.Counts{}}
+	states.Drop(reason.Upstream, now)
+	states.Loaded()
+	states.Lost(reason.Contradiction, now)
+	expect.Same(t, tally.Stats{}, states.Counts.Stats())
 }
 
 func TestCountsAreBounded(t *testing.T) {

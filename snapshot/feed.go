@@ -196,7 +196,7 @@ func (f *feed) begin(ctx context.Context) (*source.Stream, error) {
 	}
 	f.collection.trouble.Store(nil)
 	f.mustLoad, f.timedOutAt = false, time.Now()
-	f.collection.life.loaded()
+	f.collection.life.Loaded()
 	f.refusals = refusalBackoff()
 	if s == nil {
 		return f.resume(ctx)
@@ -279,10 +279,10 @@ func (f *feed) settle(err error, now time.Time) (pause, least time.Duration) {
 		least = wait.Jitter(unlikelyRetry, 1)
 	case source.Answered(err, http.StatusGone), errors.Is(err, errObject), errors.Is(err, errOutOfDate):
 		f.mustLoad = true
-		f.collection.life.lost(lossOf(err), now)
+		f.collection.life.Lost(lossOf(err), now)
 	case errors.Is(err, errUnproven):
 		f.mustLoad, least = true, f.doubts.Step()
-		f.collection.life.lost(lossOf(err), now)
+		f.collection.life.Lost(lossOf(err), now)
 	}
 	if least == 0 {
 		pause = f.retries.Step()
@@ -293,7 +293,7 @@ func (f *feed) settle(err error, now time.Time) (pause, least time.Duration) {
 // drop forgets the state, if there is one, and says why nothing is known.
 func (f *feed) drop(why reason.Reason, cause error) {
 	f.mustLoad = true
-	f.collection.life.lost(lossOf(cause), time.Now())
+	f.collection.life.Lost(lossOf(cause), time.Now())
 	f.collection.drop(why)
 }
 

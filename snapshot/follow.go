@@ -47,7 +47,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 			s.Stop()
 			return nil, err
 		}
-		c.life.resumed()
+		c.life.Resumed()
 	}
 	c.expect(now)
 	return s, nil

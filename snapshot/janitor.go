@@ -35,7 +35,7 @@ func (c *Collections) tidy() {
 func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
 		if c.config.Idle > 0 && !c.isEager(r) && r.idle(now) > c.config.Idle {
-			r.life.dropIdle()
+			r.life.DropIdle()
 			c.end(r, reason.Warming, reason.None)
 		}
 	}
@@ -54,7 +54,7 @@ func (c *Collections) end(r *running, why, loss reason.Reason) {
 // giveUp stops a collection's feed and forgets what the collection knew. why is for requests, loss is counted
 // if there was a state; None if nobody had asked for it.
 func (c *Collections) giveUp(r *running, why, loss reason.Reason) {
-	r.life.drop(loss, time.Now())
+	r.life.Drop(loss, time.Now())
 	r.retire(why)
 	r.stop()
 	c.config.Log.Info("collection ended", "collection", r.resource.String(), "reason", cmp.Or(loss, "idle"), "idle", r.idle(time.Now()).Round(time.Second))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/budget"
+	"github.com/listproxy/listproxy/snapshot/compare"
 	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
@@ -215,9 +216,9 @@ func (f *feed) loadPages(ctx context.Context, is learned, l *loaded) error {
 // prove compares the first page of the loaded state with the upstream's at exactly that revision,
 // byte by byte: the frame, the form and the order of the items, the count.
 func (f *feed) prove(ctx context.Context, frame *wire.Frame, l *loaded) error {
-	state := Snapshot{Revision: l.revision, Frame: frame, tree: l.state}
-	err := (&comparison{source: f.source, insists: true}).page(ctx, state, "", 2)
-	if isMismatch(err) {
+	state := compare.State{Revision: l.revision, Frame: frame, Tree: l.state}
+	err := (&compare.Comparison{Source: f.source, Insists: true}).Page(ctx, state, "", 2)
+	if compare.IsMismatch(err) {
 		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", wire.ErrForm, l.revision)
 	}
 	if err != nil {

@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/compare"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
-	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
 const (
@@ -94,7 +93,7 @@ func (c *Collections) check(r *running) {
 		return
 	}
 	pause := c.conclude(r, rev, next, err)
-	if isMismatch(err) {
+	if compare.IsMismatch(err) {
 		c.restart(r, pause)
 	}
 }
@@ -110,7 +109,7 @@ func (c *Collections) conclude(r *running, rev uint64, next checks.Place, err er
 	case err == nil:
 		note(checks.Agrees)
 		log.Debug("self-check: agrees")
-	case isMismatch(err):
+	case compare.IsMismatch(err):
 		pause = note(checks.Mismatch)
 		log.Error("self-check: what is kept is not what the upstream says, it is dropped", "error", err)
 	default:
@@ -131,9 +130,9 @@ func (c *Collections) restart(r *running, pause time.Duration) {
 
 // compare compares a part of the newest state, from a place on, with the upstream's; at a later revision if the
 // upstream does not have that one. It returns the revision, and where the next check begins. The error is a
-// mismatchError only if the difference was confirmed; any other means that there is no verdict.
+// [compare.MismatchError] only if the difference was confirmed; any other means that there is no verdict.
 func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) (rev uint64, next checks.Place, err error) {
-	comparer := &comparison{source: c.source(r.resource)}
+	comparer := &compare.Comparison{Source: c.source(r.resource)}
 	for try := 1; ; try++ {
 		s, absence := r.newest()
 		if absence != reason.None {
@@ -141,7 +140,7 @@ func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) 
 		}
 		rev = s.Revision
 		next, err = c.compareAt(ctx, comparer, s, at)
-		if wrong, is := errors.AsType[*mismatchError](err); is {
+		if wrong, is := errors.AsType[*compare.MismatchError](err); is {
 			next, err = at, c.confirm(ctx, r, s, wrong)
 		}
 		if try == checkTries || !source.Answered(err, http.StatusGone, http.StatusGatewayTimeout) || !clock.Sleep(ctx, checkRetry) {
@@ -153,16 +152,16 @@ func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) 
 // compareAt compares a part of s by name and revision, a page of it byte by byte, and what is made
 // of it in memory. It returns where to go on. A part that the upstream does not answer is skipped,
 // so that one page that it never answers does not keep all others from being checked.
-func (c *Collections) compareAt(ctx context.Context, comparer *comparison, s Snapshot, at checks.Place) (next checks.Place, err error) {
+func (c *Collections) compareAt(ctx context.Context, comparer *compare.Comparison, s Snapshot, at checks.Place) (next checks.Place, err error) {
 	next = at
 	end, wrong := s.tree.Check(at.Names, namesAtOnce)
 	if len(wrong) > 0 {
-		return at, &mismatchError{differences: wrong}
+		return at, &compare.MismatchError{Differences: wrong}
 	}
 	for begun := time.Now(); time.Since(begun) < namesFor; {
 		asked := time.Now()
-		next.Names, err = comparer.names(ctx, s, next.Names, namesPage, pageBytes)
-		if isMismatch(err) {
+		next.Names, err = comparer.Names(ctx, s.state(), next.Names, namesPage, pageBytes)
+		if compare.IsMismatch(err) {
 			return at, err
 		}
 		if !clock.Sleep(ctx, max(leastRest, restFactor*time.Since(asked))) || err != nil {
@@ -179,44 +178,29 @@ func (c *Collections) compareAt(ctx context.Context, comparer *comparison, s Sna
 	}
 	limit := s.tree.PageLimit(from, bytesPage, pageBytes)
 	page := s.Page(index.Query{Start: from, Limit: limit}, nil)
-	if wrong = comparer.checkObjects(s.Frame, page.Objects); len(wrong) == 0 && c.config.Compressor != nil {
+	if wrong = comparer.Objects(s.Frame, page.Objects); len(wrong) == 0 && c.config.Compressor != nil {
 		wrong = c.config.Compressor.Check(s.Frame, page.Objects)
 	}
 	if len(wrong) > 0 {
-		return at, &mismatchError{differences: wrong}
+		return at, &compare.MismatchError{Differences: wrong}
 	}
 	next.Bytes = page.Next
-	return next, errors.Join(err, comparer.page(ctx, s, from, limit))
-}
-
-// checkObjects names objects whose bytes differ from the labels and fields that are kept beside
-// them.
-func (c *comparison) checkObjects(frame *wire.Frame, objects []*index.Object) (found []string) {
-	e := c.source.Encoding()
-	for _, o := range objects {
-		m, err := e.Item(o.Bytes)
-		values, unreadable := e.Values(frame.Paths, o.Bytes)
-		if err != nil || unreadable != nil || index.JoinKey(m.Namespace, m.Name) != o.Key || m.Revision != o.Revision ||
-			!m.Labels.Equal(o.Labels) || !slices.Equal(values, o.Fields) {
-			found = append(found, o.Key+" is not what its bytes say")
-		}
-	}
-	return found[:min(len(found), index.MaxDifferences)]
+	return next, errors.Join(err, comparer.Page(ctx, s.state(), from, limit))
 }
 
 // confirm compares again after a time: in which bytes an object is written may have changed, and
 // listproxy hears of that as late as any API server does. A difference within memory needs no
 // confirmation.
-func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong *mismatchError) error {
-	if wrong.again != nil {
+func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong *compare.MismatchError) error {
+	if wrong.Again != nil {
 		pause := checkRetry
-		if wrong.onlyBytes {
+		if wrong.OnlyBytes {
 			pause = Skew
 		}
 		if !clock.Sleep(ctx, pause) {
 			return ctx.Err()
 		}
-		err := wrong.again(ctx)
+		err := wrong.Again(ctx)
 		if err == nil {
 			return fmt.Errorf("a mismatch was none the second time: %s", wrong.Error())
 		}

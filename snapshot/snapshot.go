@@ -3,6 +3,7 @@ package snapshot
 import (
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/compare"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
@@ -35,6 +36,11 @@ type Snapshot struct {
 // also looks at objects that it does not return, but reads none of their bytes.
 func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
 	return s.tree.Page(s.Frame, q, buf)
+}
+
+// state is what is compared of it.
+func (s Snapshot) state() compare.State {
+	return compare.State{Revision: s.Revision, Frame: s.Frame, Tree: s.tree}
 }
 
 // Fixed returns a snapshot of the given objects with the frame of a built-in type in JSON, for

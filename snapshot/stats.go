@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/tally"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
@@ -30,7 +31,7 @@ type CollectionStats struct {
 	// Used is when a request last asked for it.
 	Used time.Time
 	// Feed counts its states, and those of earlier collections of the same Resource.
-	Feed FeedStats
+	Feed tally.Stats
 	// Watches counts the clients that follow it, and how those ended that have followed one of the same Resource.
 	Watches watch.Stats
 }
@@ -41,8 +42,8 @@ func (c *Collections) Stats() []CollectionStats {
 	all := make([]CollectionStats, 0, len(running))
 	for _, r := range running {
 		s := r.stats()
-		s.Feed = r.life.counts.stats()
-		s.Watches = r.life.counts.watches.Stats()
+		s.Feed = r.life.Counts.Stats()
+		s.Watches = r.life.Counts.Watches.Stats()
 		all = append(all, s)
 	}
 	return all

@@ -10,6 +10,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/compare"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 )
@@ -134,7 +135,7 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 	c.mu.RLock()
 	since = r.verification.since
 	c.mu.RUnlock()
-	comparer := &comparison{source: c.source(r.resource)}
+	comparer := &compare.Comparison{Source: c.source(r.resource)}
 	from, tries := "", 0
 	for {
 		v := r.view.Load()
@@ -146,8 +147,8 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 		}
 		s, asked := v.state(), time.Now()
 		limit := s.tree.PageLimit(from, bytesPage, pageBytes)
-		err = comparer.page(c.ctx, s, from, limit)
-		if wrong, is := errors.AsType[*mismatchError](err); is {
+		err = comparer.Page(c.ctx, s.state(), from, limit)
+		if wrong, is := errors.AsType[*compare.MismatchError](err); is {
 			err = c.confirm(c.ctx, r, s, wrong)
 		}
 		switch {
@@ -172,7 +173,7 @@ func (c *Collections) endVerification(r *running, since time.Time, revision uint
 	if c.ctx.Err() != nil {
 		return
 	}
-	wrong, differs := errors.AsType[*mismatchError](err)
+	wrong, differs := errors.AsType[*compare.MismatchError](err)
 	again := err != nil && !differs && time.Since(since) < verifyFor
 	c.mu.Lock()
 	r.verification.underWay = false
@@ -189,7 +190,7 @@ func (c *Collections) endVerification(r *running, since time.Time, revision uint
 		log.Debug("verified")
 	case again:
 		log.Debug("not verified yet", "error", err)
-	case differs && !wrong.onlyBytes:
+	case differs && !wrong.OnlyBytes:
 		c.conclude(r, revision, c.checks.Next(r.resource), err)
 		c.restart(r, 0) // without a pause: etcd may have been restored, and what is loaded now is right
 	default:

@@ -11,8 +11,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/checks"
-	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -143,35 +141,6 @@ func TestVerifyShards(t *testing.T) {
 			t.Errorf("loaded %d times: %q", u.loads, why)
 		}
 	})
-}
-
-// TestComparePagesOfShards: after a page of a shard, what remains is counted by 1.36 and not by 1.37. If it is
-// counted, the count must be right, and shards must be known.
-func TestComparePagesOfShards(t *testing.T) {
-	const shards = `,"shardInfo":{"selector":"` + wire.AllShards + `"}`
-	u, src := &upstream{}, source.Source{Resource: configMaps}
-	read := func(meta string) source.List {
-		l := source.List{Body: []byte(u.list(9, `,"continue":"x"`+meta, itemA)), Header: http.Header{"Content-Type": {"application/json"}}}
-		var err error
-		l.List, err = src.Encoding().List(l.Body)
-		expect.NoError(t, err)
-		return l
-	}
-	frame, _, err := wire.LearnFrame(src.Encoding(), read("").Body, "application/json", "")
-	expect.NoError(t, err)
-	frame.Sharded = true
-	ours := index.Page{Objects: []*index.Object{index.NewObject(1, "n/a", 5, []byte(itemA))}, Next: "n/a\x00", Remaining: 3, Counted: true}
-	for meta, want := range map[string]bool{
-		`,"remainingItemCount":3` + shards: true,
-		shards:                             true,
-		`,"remainingItemCount":2` + shards: false,
-		`,"remainingItemCount":3`:          false,
-	} {
-		s := Snapshot{Frame: frame, Revision: 9}
-		if got := s.writes(ours, read(meta), nil); got != want {
-			t.Errorf("%s: the same bytes: %t", meta, got)
-		}
-	}
 }
 
 // TestVerifiedAfterADefinitionChanged: what was loaded since may be of an API server that was slow to

@@ -77,7 +77,7 @@ func (c *Collection) newHub(form *watch.Form, rev uint64) *watch.Hub {
 	if form == nil {
 		return nil
 	}
-	return watch.NewHub(*form, watch.Span{From: rev, To: rev}, &c.life.counts.watches, c.pacer)
+	return watch.NewHub(*form, watch.Span{From: rev, To: rev}, &c.life.Counts.Watches, c.pacer)
 }
 
 // tellHubLocked publishes a view to its hub. Where another hub had the clients before, they end: they are told

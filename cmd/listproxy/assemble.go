@@ -115,7 +115,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 		Authenticator:  authenticator,
 		Limits:         bounds,
 		Upstream:       a.transports,
-		Outage:         a.health.Outage,
+		Unreachable:    func() bool { return a.health.Outage().Lasts },
 		Forward:        a.forward,
 		Policy:         o.cache.policy,
 		Cluster:        a.cluster,

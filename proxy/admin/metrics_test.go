@@ -25,6 +25,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/source"
+	"github.com/listproxy/listproxy/snapshot/tally"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
@@ -65,7 +66,7 @@ func wholeState(t *testing.T) State {
 	expect.NoError(t, err)
 	silent := live(named("", "pods", media.JSON), 91*time.Second)
 	silent.Watches.Ended = map[watch.Ending]uint64{watch.EndTimeout: 1}
-	silent.Feed = snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}
+	silent.Feed = tally.Stats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}
 	return State{
 		Staleness: 90 * time.Second,
 		Collections: func() []snapshot.CollectionStats {

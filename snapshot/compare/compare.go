@@ -1,4 +1,5 @@
-package snapshot
+// Package compare compares states with the upstream's: which objects they have, and in which bytes.
+package compare
 
 import (
 	"bytes"
@@ -22,46 +23,55 @@ import (
 // walks all objects that come after it.
 const leastNames = 20
 
-// comparison compares states with the upstream's at the same revision. A state that was just
+// State is what is compared: the objects of a list at one revision.
+type State struct {
+	Revision uint64
+	Frame    *wire.Frame
+	Tree     index.Tree
+}
+
+// Comparison compares states with the upstream's at the same revision. A state that was just
 // loaded, one that is verified, and the self-check use it. It is for one goroutine.
-type comparison struct {
-	source source.Source
-	// insists: what the upstream is too busy for is asked again.
-	insists bool
+type Comparison struct {
+	Source source.Source
+	// Insists: what the upstream is too busy for is asked again.
+	Insists bool
 	// noProtobuf: the upstream has said that it gives metadata as JSON only.
 	noProtobuf bool
 }
 
-// mismatchError is a difference between a state and the upstream's. It names objects, and has
+// MismatchError is a difference between a state and the upstream's. It names objects, and has
 // nothing of what they hold.
-type mismatchError struct {
-	differences []string
-	// onlyBytes: both have the same objects at the same revisions.
-	onlyBytes bool
-	// again compares the page again on which the difference is; nil if the upstream was not asked
+type MismatchError struct {
+	Differences []string
+	// OnlyBytes: both have the same objects at the same revisions.
+	OnlyBytes bool
+	// Again compares the page again on which the difference is; nil if the upstream was not asked
 	// to find it.
-	again func(context.Context) error
+	Again func(context.Context) error
 }
 
-func (e *mismatchError) Error() string { return strings.Join(e.differences, "; ") }
+// Error implements [error].
+func (e *MismatchError) Error() string { return strings.Join(e.Differences, "; ") }
 
-func isMismatch(err error) bool {
-	_, is := errors.AsType[*mismatchError](err)
+// IsMismatch reports whether err says that a state differs from the upstream's.
+func IsMismatch(err error) bool {
+	_, is := errors.AsType[*MismatchError](err)
 	return is
 }
 
-// names compares which objects are on the page that begins at a key, and their revisions. The page
+// Names compares which objects are on the page that begins at a key, and their revisions. The page
 // has atMost objects, or objects of about atMostBytes. It returns where the next page begins, also
 // if the upstream does not give this one.
-func (c *comparison) names(ctx context.Context, s Snapshot, from string, atMost, atMostBytes int64) (next string, err error) {
-	limit := max(leastNames, s.tree.PageLimit(from, atMost, atMostBytes))
-	theirs, next, err := c.readNames(ctx, c.source.PageAt(s.Revision, from, limit), s.Revision)
+func (c *Comparison) Names(ctx context.Context, s State, from string, atMost, atMostBytes int64) (next string, err error) {
+	limit := max(leastNames, s.Tree.PageLimit(from, atMost, atMostBytes))
+	theirs, next, err := c.readNames(ctx, c.Source.PageAt(s.Revision, from, limit), s.Revision)
 	if err != nil {
-		return s.Page(index.Query{Start: from, Limit: limit}, nil).Next, err
+		return s.Tree.Page(s.Frame, index.Query{Start: from, Limit: limit}, nil).Next, err
 	}
-	if found := s.tree.Differences(from, next, theirs); len(found) > 0 {
-		return from, &mismatchError{differences: found, again: func(ctx context.Context) error {
-			_, err := c.names(ctx, s, from, atMost, atMostBytes)
+	if found := s.Tree.Differences(from, next, theirs); len(found) > 0 {
+		return from, &MismatchError{Differences: found, Again: func(ctx context.Context) error {
+			_, err := c.Names(ctx, s, from, atMost, atMostBytes)
 			return err
 		}}
 	}
@@ -71,8 +81,8 @@ func (c *comparison) names(ctx context.Context, s Snapshot, from string, atMost,
 // readNames reads the revisions of a page's objects, by key, and where the next page begins. It
 // asks for metadata: as protobuf, which is the cheapest, or as JSON if the upstream has no
 // protobuf.
-func (c *comparison) readNames(ctx context.Context, query url.Values, revision uint64) (found map[string]uint64, next string, err error) {
-	src := c.source
+func (c *Comparison) readNames(ctx context.Context, query url.Values, revision uint64) (found map[string]uint64, next string, err error) {
+	src := c.Source
 	src.Resource.Representation = media.MetadataProtobuf
 	if c.noProtobuf {
 		src.Resource.Representation = media.MetadataJSON
@@ -106,46 +116,60 @@ func (c *comparison) readNames(ctx context.Context, query url.Values, revision u
 	return found, last + "\x00", nil
 }
 
-// page compares a page with the bytes that the upstream writes: the objects, the frame, the count
+// Page compares a page with the bytes that the upstream writes: the objects, the frame, the count
 // and the headers.
-func (c *comparison) page(ctx context.Context, s Snapshot, from string, limit int64) error {
-	query := c.source.PageAt(s.Revision, from, limit)
+func (c *Comparison) Page(ctx context.Context, s State, from string, limit int64) error {
+	query := c.Source.PageAt(s.Revision, from, limit)
 	if s.Frame.Sharded { // an API server that does not know shards any more is noticed
 		query.Set("shardSelector", wire.AllShards)
 	}
-	theirs, err := c.read(ctx, c.source, "", s.Revision, query)
+	theirs, err := c.read(ctx, c.Source, "", s.Revision, query)
 	if err != nil {
 		return err
 	}
-	headers, err := c.source.Headers(ctx, theirs)
+	headers, err := c.Source.Headers(ctx, theirs)
 	if err != nil {
 		return err
 	}
-	ours := s.Page(index.Query{Start: from, Limit: limit}, nil)
+	ours := s.Tree.Page(s.Frame, index.Query{Start: from, Limit: limit}, nil)
 	if s.writes(ours, theirs, headers) {
 		return nil
 	}
-	return &mismatchError{
-		differences: index.DifferentBytes(ours.Objects, theirs.Items),
-		onlyBytes:   c.same(ours.Objects, theirs.Items) && (ours.Remaining == theirs.Meta.Remaining || s.uncounted(theirs)),
-		again:       func(ctx context.Context) error { return c.page(ctx, s, from, limit) },
+	return &MismatchError{
+		Differences: index.DifferentBytes(ours.Objects, theirs.Items),
+		OnlyBytes:   c.same(ours.Objects, theirs.Items) && (ours.Remaining == theirs.Meta.Remaining || s.uncounted(theirs)),
+		Again:       func(ctx context.Context) error { return c.Page(ctx, s, from, limit) },
 	}
 }
 
+// Objects names objects whose bytes differ from the labels and fields that are kept beside them.
+func (c *Comparison) Objects(frame *wire.Frame, objects []*index.Object) (found []string) {
+	e := c.Source.Encoding()
+	for _, o := range objects {
+		m, err := e.Item(o.Bytes)
+		values, unreadable := e.Values(frame.Paths, o.Bytes)
+		if err != nil || unreadable != nil || index.JoinKey(m.Namespace, m.Name) != o.Key || m.Revision != o.Revision ||
+			!m.Labels.Equal(o.Labels) || !slices.Equal(values, o.Fields) {
+			found = append(found, o.Key+" is not what its bytes say")
+		}
+	}
+	return found[:min(len(found), index.MaxDifferences)]
+}
+
 // same reports whether items are of the same objects, at the same revisions.
-func (c *comparison) same(objects []*index.Object, items [][]byte) bool {
+func (c *Comparison) same(objects []*index.Object, items [][]byte) bool {
 	return slices.EqualFunc(objects, items, func(o *index.Object, item []byte) bool {
-		m, err := c.source.Encoding().Item(item)
+		m, err := c.Source.Encoding().Item(item)
 		return err == nil && index.JoinKey(m.Namespace, m.Name) == o.Key && m.Revision == o.Revision
 	})
 }
 
 // read reads a list that the upstream must answer at exactly the given revision.
-func (c *comparison) read(
+func (c *Comparison) read(
 	ctx context.Context, src source.Source, namespace string, revision uint64, query url.Values,
 ) (source.List, error) {
 	read := src.List
-	if c.insists {
+	if c.Insists {
 		read = src.Insist
 	}
 	l, err := read(ctx, namespace, query)
@@ -157,13 +181,13 @@ func (c *comparison) read(
 
 // uncounted says that the upstream did not count what remains after a page, as 1.37 does not where it is
 // asked for shards.
-func (s Snapshot) uncounted(theirs source.List) bool {
+func (s State) uncounted(theirs source.List) bool {
 	return s.Frame.Sharded && !theirs.Meta.HasRemaining
 }
 
 // writes reports whether a page of s, written as a list, is the list that the upstream wrote with
 // these headers.
-func (s Snapshot) writes(page index.Page, theirs source.List, headers http.Header) bool {
+func (s State) writes(page index.Page, theirs source.List, headers http.Header) bool {
 	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted && !s.uncounted(theirs)}
 	if s.Frame.Sharded {
 		meta.Shards = wire.AllShards

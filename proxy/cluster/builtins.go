@@ -2,25 +2,26 @@ package cluster
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/source"
 )
 
 const (
 	// discoveryEvery is the time between two reads of discovery, and up to a fifth more; discoveryRetry is
-	// the time after one that failed. discoveryTimeout bounds the read of one group and version.
-	discoveryEvery   = 5 * time.Minute
-	discoveryRetry   = 5 * time.Second
-	discoveryTimeout = 30 * time.Second
+	// the time after one that failed.
+	discoveryEvery = 5 * time.Minute
+	discoveryRetry = 5 * time.Second
 	// routesEvery is the time between two looks at whether routes are known, at the start.
 	routesEvery = 100 * time.Millisecond
 )
@@ -36,15 +37,26 @@ type builtins struct {
 // or the API servers have changed, once more [snapshot.Skew] later, and now and then. While nothing can
 // be read, what was read before counts.
 func (c *Cluster) followDiscovery(ctx context.Context) {
-	for changed := true; ; {
-		pause := wait.Jitter(discoveryEvery, 0.2)
-		switch {
-		case !c.routes.ready():
-			pause = routesEvery
-		case !c.readDiscovery(ctx):
-			pause = discoveryRetry
-		case changed:
-			pause, changed = snapshot.Skew, false
+	changed, failing := true, time.Time{}
+	for {
+		pause := routesEvery
+		if c.routes.ready() {
+			err := c.readDiscovery(ctx)
+			switch {
+			case err != nil:
+				pause = discoveryRetry
+				if failing.IsZero() {
+					failing = time.Now()
+				}
+			case changed:
+				pause, changed, failing = snapshot.Skew, false, time.Time{}
+			default:
+				pause, failing = wait.Jitter(discoveryEvery, 0.2), time.Time{}
+			}
+			if err != nil && isWarning(err, failing) {
+				c.config.Log.WarnContext(ctx, "discovery cannot be read for a minute: what it said before counts", "error", err)
+				failing = time.Time{}
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -64,8 +76,8 @@ func (c *Cluster) builtinsChanged() {
 	}
 }
 
-// readDiscovery reads all groups and versions that are built in. It returns false if not all could be.
-func (c *Cluster) readDiscovery(ctx context.Context) bool {
+// readDiscovery reads all groups and versions that are built in. It fails if not all could be.
+func (c *Cluster) readDiscovery(ctx context.Context) error {
 	versions := map[schema.GroupVersion]builtins{}
 	for _, gv := range append(c.builtinVersions(), coreV1) {
 		path := "/apis/" + gv.String()
@@ -73,25 +85,22 @@ func (c *Cluster) readDiscovery(ctx context.Context) bool {
 			path = "/api/v1"
 		}
 		list := &metav1.APIResourceList{}
-		err := c.discovery.Get().AbsPath(path).Do(ctx).Into(list)
+		err := c.api.read(ctx, path, pageTimeout, list)
 		switch {
 		case err == nil:
 			versions[gv] = builtins{namespaced: servable(list)}
-		case apierrors.IsNotFound(err):
+		case source.Answered(err, http.StatusNotFound):
 			versions[gv] = builtins{why: reason.UnknownResource}
-		case apierrors.IsForbidden(err) && !c.hasRead(gv): // else an API server has not read its roles yet
+		case source.Answered(err, http.StatusForbidden) && !c.hasRead(gv): // else an API server has not read its roles yet
 			versions[gv] = builtins{why: reason.NotPermitted}
 		default:
-			if ctx.Err() == nil {
-				c.config.Log.Log(ctx, levelOf(err), "discovery could not be read: what it said before counts", "groupVersion", gv.String(), "error", err)
-			}
-			return false
+			return fmt.Errorf("%s: %w", gv, err)
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.builtins = versions
-	return true
+	return nil
 }
 
 // hasRead reports whether discovery has said what there is of a group and version.

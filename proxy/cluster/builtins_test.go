@@ -127,7 +127,7 @@ func TestDiscoveryStalls(t *testing.T) {
 		}
 		serveApps(t, f)
 		f.Flow("/apis/apps/v1")
-		time.Sleep(2 * discoveryTimeout)
+		time.Sleep(2 * pageTimeout)
 		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
 	})
 }

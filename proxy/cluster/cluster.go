@@ -4,18 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
-	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -30,7 +25,7 @@ type Cluster struct {
 	definitions reflector[definition] // by name
 	versions    reflector[bool]       // whether the API servers agree, by name of a StorageVersion
 	servers     *servers
-	discovery   rest.Interface
+	api         *api
 	config      Config
 	changed     chan struct{} // has a value if discovery is to be read
 
@@ -60,24 +55,11 @@ type Entry struct {
 // New returns a Cluster that knows nothing until Run runs. cfg has listproxy's own credentials.
 func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	c := &Cluster{config: config, changed: make(chan struct{}, 1)}
-	objects, err := clientOf(cfg, 0, dynamic.NewForConfigAndClient)
-	if err != nil {
+	var err error
+	if c.api, err = newAPI(cfg); err != nil {
 		return nil, fmt.Errorf("cannot follow what the API server serves: %w", err)
 	}
-	large := rest.CopyConfig(cfg)
-	large.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json" // definitions are
-	definitions, err := clientOf(large, 0, apiextensions.NewForConfigAndClient)
-	if err != nil {
-		return nil, fmt.Errorf("cannot watch CustomResourceDefinitions: %w", err)
-	}
-	quick := rest.CopyConfig(cfg)
-	quick.QPS = -1
-	reader, err := clientOf(quick, discoveryTimeout, discovery.NewDiscoveryClientForConfigAndClient)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read discovery: %w", err)
-	}
-	c.discovery = reader.RESTClient()
-	c.servers, err = newServers(cfg, config.Log, func(what string) {
+	c.servers, err = newServers(cfg, c.api, config.Log, func(what string) {
 		c.builtinsChanged()
 		config.Verify(what)
 	})
@@ -86,9 +68,7 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	}
 	c.routes = reflector[route]{
 		resource: "apiservices",
-		source: listWatchOf(objects.Resource(schema.GroupVersionResource{
-			Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
-		})),
+		from:     c.api, path: "/apis/apiregistration.k8s.io/v1/apiservices",
 		read:    readAPIService,
 		changed: c.rerouted,
 		asOf:    config.AsOf,
@@ -99,16 +79,16 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	}
 	c.definitions = reflector[definition]{
 		resource: "customresourcedefinitions",
-		source:   listWatchOf(definitions.CustomResourceDefinitions()),
-		read:     readDefinition,
-		changed:  c.redefined,
-		asOf:     config.AsOf,
-		refusal:  "CustomResourceDefinitions may not be watched: custom resources are not answered from memory",
-		grant:    "list and watch on customresourcedefinitions.apiextensions.k8s.io",
-		log:      config.Log,
+		from:     c.api, path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		read:    readDefinition,
+		changed: c.redefined,
+		asOf:    config.AsOf,
+		refusal: "CustomResourceDefinitions may not be watched: custom resources are not answered from memory",
+		grant:   "list and watch on customresourcedefinitions.apiextensions.k8s.io",
+		log:     config.Log,
 	}
 	c.versions = reflector[bool]{
-		resource: "storageversions", source: listWatchOf(objects.Resource(storageVersions)),
+		resource: "storageversions", from: c.api, path: storageVersions,
 		read: readStorageVersion, changed: c.stored, log: config.Log,
 	}
 	return c, nil
@@ -198,17 +178,4 @@ func (c *Cluster) Fields(_ context.Context, gvr schema.GroupVersionResource) ([]
 		return d.fields[gvr.Version], nil
 	}
 	return wire.BuiltinFields(gvr), nil
-}
-
-// clientOf returns a client with listproxy's own credentials, which are for the upstream only: it
-// follows no redirect. timeout bounds each request; a client that watches has none.
-func clientOf[C any](cfg *rest.Config, timeout time.Duration, of func(*rest.Config, *http.Client) (C, error)) (C, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = timeout
-	client, err := upstream.Client(cfg)
-	if err != nil {
-		var none C
-		return none, err
-	}
-	return of(cfg, client)
 }

@@ -3,11 +3,8 @@ package cluster
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,8 +18,8 @@ import (
 // (k8s.io/apiextensions-apiserver, updateCustomResourceDefinition).
 type definition struct {
 	uid         types.UID
-	generation  int64 // counts changes of the spec
-	names       apiextensionsv1.CustomResourceDefinitionNames
+	generation  int64  // counts changes of the spec
+	names       string // the accepted ones, in JSON
 	established bool
 	namespaced  bool
 	// fields are those that a field selector may name, by served version (Kubernetes 1.30 and later).
@@ -67,35 +64,37 @@ func difference(c change[definition]) string {
 	}
 }
 
-func readDefinition(o runtime.Object) (definition, error) {
-	crd, ok := o.(*apiextensionsv1.CustomResourceDefinition)
-	if !ok {
-		return definition{}, fmt.Errorf("a CustomResourceDefinition came as %T", o)
+func readDefinition(o *object) definition {
+	d := definition{
+		uid: o.Metadata.UID, generation: o.Metadata.Generation, names: string(o.Status.AcceptedNames), fields: map[string][]wire.Field{},
+		namespaced: o.Spec.Scope == "Namespaced", established: o.condition("Established") == "True",
 	}
-	is := definition{
-		uid: crd.UID, generation: crd.Generation, names: crd.Status.AcceptedNames, fields: map[string][]wire.Field{},
-		namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
-		established: slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
-			return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
-		}),
-	}
-	for _, v := range crd.Spec.Versions {
+	for _, v := range o.Spec.Versions {
 		if v.Served {
-			is.fields[v.Name] = selectableFields(v)
+			d.fields[v.Name] = v.selectableFields()
 		}
 	}
-	return is, nil
+	return d
+}
+
+// definitionVersion is what is read of a version of a CustomResourceDefinition.
+type definitionVersion struct {
+	Name             string `json:"name"`
+	Served           bool   `json:"served"`
+	SelectableFields []struct {
+		JSONPath string `json:"jsonPath"`
+	} `json:"selectableFields"`
 }
 
 // simplePath is the path of a selectable field that consists of names only. The API server allows
 // more; requests with such fields are forwarded.
 var simplePath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
-// selectableFields reads the fields from a version of a definition. It leaves out what does not have
+// selectableFields returns the fields that a field selector may name. It leaves out what does not have
 // the expected form: requests with unknown fields are forwarded.
-func selectableFields(version apiextensionsv1.CustomResourceDefinitionVersion) []wire.Field {
+func (v definitionVersion) selectableFields() []wire.Field {
 	var found []wire.Field
-	for _, f := range version.SelectableFields {
+	for _, f := range v.SelectableFields {
 		if simplePath.MatchString(f.JSONPath) {
 			// The API server names a field by its path without the first dot.
 			name := f.JSONPath[1:]

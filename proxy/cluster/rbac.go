@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
@@ -10,10 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	typedrbacv1 "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 )
 
 // WatchRBAC calls revoked whenever RBAC may have taken a right away: when a rule of a role, or a subject of a
@@ -29,23 +25,16 @@ import (
 //
 // revoked is called from several goroutines.
 func WatchRBAC(ctx context.Context, cfg *rest.Config, revoked func(namespace string), log *slog.Logger) error {
-	compact := rest.CopyConfig(cfg)
-	compact.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	client, err := clientOf(compact, 0, typedrbacv1.NewForConfigAndClient)
+	from, err := newAPI(cfg)
 	if err != nil {
 		return fmt.Errorf("cannot watch RBAC objects: %w", err)
 	}
 	var streams sync.WaitGroup
-	for resource, source := range map[string]*cache.ListWatch{
-		"clusterroles":        listWatchOf(client.ClusterRoles()),
-		"clusterrolebindings": listWatchOf(client.ClusterRoleBindings()),
-		"roles":               listWatchOf(client.Roles("")),
-		"rolebindings":        listWatchOf(client.RoleBindings("")),
-	} {
+	for _, resource := range []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"} {
 		r := &reflector[grants]{
 			resource: resource,
-			source:   source,
-			read:     readGrants,
+			from:     from, path: "/apis/rbac.authorization.k8s.io/v1/" + resource,
+			read: readGrants,
 			changed: func(c change[grants]) {
 				isGone := func(one uint64) bool { return c.is == nil || !slices.Contains(*c.is, one) }
 				if c.was != nil && slices.ContainsFunc(*c.was, isGone) {
@@ -70,20 +59,9 @@ type grants []uint64
 
 var grantSeed = maphash.MakeSeed()
 
-func readGrants(o runtime.Object) (g grants, err error) {
-	text, err := json.Marshal(o)
-	if err != nil {
-		return nil, err
+func readGrants(o *object) (g grants) {
+	for _, one := range slices.Concat(o.Rules, o.Subjects) {
+		g = append(g, maphash.Bytes(grantSeed, slices.Concat(o.RoleRef, one)))
 	}
-	var object struct {
-		RoleRef         json.RawMessage
-		Rules, Subjects []json.RawMessage
-	}
-	if err := json.Unmarshal(text, &object); err != nil {
-		return nil, err
-	}
-	for _, one := range append(object.Rules, object.Subjects...) {
-		g = append(g, maphash.Bytes(grantSeed, append(one, object.RoleRef...)))
-	}
-	return g, nil
+	return g
 }

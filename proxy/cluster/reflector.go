@@ -2,38 +2,38 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
+	"net/url"
 	"reflect"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/pager"
 
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/wire"
+	"github.com/listproxy/listproxy/snapshot/source"
 )
 
 const (
 	// streamSilence is how long a watch may be silent before the resource is listed again. kube-apiserver
 	// sends a bookmark about every minute, but none while its cache is where the watch began
 	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process): a silent watch need not be a dead one. What
-	// is known counts until that list fails or has had listTimeout: an API server that is slow is not another.
+	// is known counts until that list fails or has had pageTimeout: an API server that is slow is not another.
 	streamSilence = 80 * time.Second
 	// watchLeast is how long a watch is asked for, at least; at most it is twice as long. client-go's
 	// reflectors do the same.
-	watchLeast  = 5 * time.Minute
-	listTimeout = time.Minute
-	// A stream that has lasted for followHealthy has not failed: the next attempt is made soon.
+	watchLeast = 5 * time.Minute
+	// A stream that has lasted for followHealthy has not failed: the next attempt is made soon. What fails for as
+	// long is told.
 	followHealthy = time.Minute
 	// refusedRetry is the longest pause after a stream was refused, until somebody grants the right.
 	refusedRetry = 5 * time.Minute
@@ -49,9 +49,11 @@ const (
 type reflector[V any] struct {
 	// resource is its name, for the log.
 	resource string
-	source   *cache.ListWatch
-	// read reads what is kept of an object.
-	read func(runtime.Object) (V, error)
+	from     *api
+	// path is where its objects are, and labels the selector of those that are followed.
+	path, labels string
+	// read returns what is kept of an object.
+	read func(*object) V
 	// changed is called after each change, and for all that the first list has.
 	changed func(change[V])
 	// refusal, unless it is empty, is logged once if the resource may not be followed, or is not there: what
@@ -84,19 +86,20 @@ type change[V any] struct {
 // run follows the resource until ctx ends.
 func (r *reflector[V]) run(ctx context.Context) {
 	var retry, refusals wait.Backoff
-	said := r.refusal == ""
-	for healthy := true; ; {
-		if healthy {
+	var failing time.Time // since when it could not be followed for long
+	said := false         // the log has told that
+	for first := true; ; first = false {
+		began := time.Now()
+		err := r.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if first || time.Since(began) >= followHealthy {
 			// An API server that has just started refuses everybody until it has read its roles; one that goes on
 			// refusing is to be left alone.
 			retry = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 3, Cap: 2 * time.Second}
 			refusals = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 10, Cap: refusedRetry}
-		}
-		began := time.Now()
-		err := r.follow(ctx)
-		healthy = time.Since(began) >= followHealthy
-		if ctx.Err() != nil {
-			return
+			failing, said = time.Now(), false
 		}
 		if !errors.Is(err, errSilent) {
 			r.setOpen(false)
@@ -109,12 +112,17 @@ func (r *reflector[V]) run(ctx context.Context) {
 			r.mu.Unlock()
 		}
 		delay := pause.Step()
+		// A right that there never was is missed at once.
+		warns := !said && (isWarning(err, failing) || refused && r.known == nil)
 		switch {
-		case refused && !said:
+		case warns && refused && r.refusal != "":
 			r.log.WarnContext(ctx, r.refusal, "grant", r.grant, "error", err)
 			said = true
-		case !refused:
-			r.log.Log(ctx, levelOf(err), "a stream ended and will be opened again", "stream", r.resource, "in", delay, "error", err)
+		case warns && !refused:
+			r.log.WarnContext(ctx, "what the API server serves cannot be followed for a minute", "stream", r.resource, "error", err)
+			said = true
+		default:
+			r.log.DebugContext(ctx, "a stream ended and will be opened again", "stream", r.resource, "in", delay, "error", err)
 		}
 		if !clock.Sleep(ctx, delay) {
 			return
@@ -133,26 +141,14 @@ func (r *reflector[V]) follow(ctx context.Context) error {
 
 // list takes in the newest state, and returns its revision.
 func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	all, _, err := pager.New(r.source.ListWithContext).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return "", err
-	}
-	of, err := meta.ListAccessor(all)
-	if err != nil {
-		return "", err
-	}
 	listed := map[string]V{}
 	var changes []change[V]
-	if err := meta.EachListItem(all, func(o runtime.Object) error {
-		c, err := r.compare(o)
-		if err == nil {
-			listed[c.name] = *c.is
-			changes = append(changes, c)
-		}
-		return err
-	}); err != nil {
+	revision, err = r.from.list(ctx, r.path, r.labels, func(o *object) {
+		c := r.compare(o)
+		listed[c.name] = *c.is
+		changes = append(changes, c)
+	})
+	if err != nil {
 		return "", err
 	}
 	for name, was := range r.known { // which only this goroutine changes
@@ -168,7 +164,7 @@ func (r *reflector[V]) list(ctx context.Context) (revision string, err error) {
 		c.first = first
 		r.tell(c)
 	}
-	return of.GetResourceVersion(), nil
+	return revision, nil
 }
 
 var (
@@ -185,19 +181,25 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 	defer silence.Stop()
 	seconds := int64((watchLeast + rand.N(watchLeast)) / time.Second) // #nosec G404 -- no secret
 	asked := time.Now()
-	w, err := r.source.WatchWithContext(ctx, metav1.ListOptions{
-		ResourceVersion: revision, AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
+	resp, err := r.from.get(ctx, r.path, url.Values{
+		"watch": {"true"}, "allowWatchBookmarks": {"true"}, "labelSelector": {r.labels},
+		"resourceVersion": {revision}, "timeoutSeconds": {strconv.FormatInt(seconds, 10)},
 	})
 	if err != nil {
 		return "", errors.Join(context.Cause(ctx), err)
 	}
-	defer w.Stop()
+	defer func() { _ = resp.Body.Close() }()
 	r.setOpen(true)
-	for event := range w.ResultChan() {
-		silence.Reset(streamSilence)
-		if revision, err = r.take(event); err != nil {
+	for in := json.NewDecoder(resp.Body); ; {
+		kind, o, err := readEvent(in)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
 			return "", errors.Join(context.Cause(ctx), err)
 		}
+		silence.Reset(streamSilence)
+		revision = r.take(kind, o)
 		r.setOpen(true)
 	}
 	// What the upstream counts by is another clock.
@@ -208,23 +210,13 @@ func (r *reflector[V]) watch(ctx context.Context, revision string) (string, erro
 }
 
 // take takes in an event, and returns its revision.
-func (r *reflector[V]) take(event watch.Event) (revision string, err error) {
-	if event.Type == watch.Error {
-		return "", apierrors.FromObject(event.Object)
+func (r *reflector[V]) take(kind watch.EventType, o *object) (revision string) {
+	if kind == watch.Bookmark {
+		return o.Metadata.ResourceVersion
 	}
-	m, err := meta.Accessor(event.Object)
-	if err != nil {
-		return "", err
-	}
-	if event.Type == watch.Bookmark {
-		return m.GetResourceVersion(), nil
-	}
-	c, err := r.compare(event.Object)
-	if err != nil {
-		return "", err
-	}
+	c := r.compare(o)
 	r.mu.Lock()
-	if event.Type == watch.Deleted {
+	if kind == watch.Deleted {
 		c.is = nil
 		delete(r.known, c.name)
 	} else {
@@ -232,24 +224,17 @@ func (r *reflector[V]) take(event watch.Event) (revision string, err error) {
 	}
 	r.mu.Unlock()
 	r.tell(c)
-	return m.GetResourceVersion(), nil
+	return o.Metadata.ResourceVersion
 }
 
 // compare reads an object, and says what was known of it before.
-func (r *reflector[V]) compare(o runtime.Object) (c change[V], err error) {
-	is, err := r.read(o)
-	if err != nil {
-		return c, err
-	}
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return c, err
-	}
-	c.name, c.is = cache.MetaObjectToName(m).String(), &is
+func (r *reflector[V]) compare(o *object) change[V] {
+	is := r.read(o)
+	c := change[V]{name: strings.TrimPrefix(o.Metadata.Namespace+"/"+o.Metadata.Name, "/"), is: &is}
 	if was, found := r.known[c.name]; found { // which only this goroutine changes
 		c.was = &was
 	}
-	return c, nil
+	return c
 }
 
 // tell calls changed, if anything has changed of what is kept.
@@ -290,7 +275,7 @@ func (r *reflector[V]) get(name string) (v V, found, current bool) {
 		now = r.asOf(now)
 	}
 	// By both clocks: after a machine was suspended its connections may be dead.
-	heard := clock.Age(r.heard, now) <= streamSilence+listTimeout
+	heard := clock.Age(r.heard, now) <= streamSilence+pageTimeout
 	follows := r.open || clock.Age(r.closed, now) <= snapshot.Skew
 	return v, found, r.known != nil && heard && follows
 }
@@ -314,30 +299,12 @@ func (r *reflector[V]) isRefused() bool {
 // isRefused says whether the upstream answered that this is not ours to read,
 // or not there to be read: trying again soon will not change it.
 func isRefused(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+	return source.Answered(err, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed)
 }
 
-// listWatchOf lists and watches the objects of a client.
-func listWatchOf[L runtime.Object](objects interface {
-	List(context.Context, metav1.ListOptions) (L, error)
-	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
-},
-) *cache.ListWatch {
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return objects.List(ctx, options)
-		},
-		WatchFuncWithContext: objects.Watch,
-	}
-}
-
-// levelOf is the level for an error after which the upstream is asked again. What says how the
-// upstream or the way to it is, and nothing of what was asked for, is told once for all
-// ([upstream.Health]).
-func levelOf(err error) slog.Level {
-	if wire.IsCut(err) || apierrors.IsUnauthorized(err) || apierrors.IsTooManyRequests(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err) {
-		return slog.LevelDebug
-	}
-	return slog.LevelWarn
+// isWarning reports whether the log has to warn of an error, where there were errors since then. What passes within
+// a minute is a normal restart. What says how the upstream or the way to it is, and nothing of what was asked for,
+// is told once for all ([upstream.Health]).
+func isWarning(err error, since time.Time) bool {
+	return time.Since(since) >= followHealthy && !source.IsTrouble(err)
 }

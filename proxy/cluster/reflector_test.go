@@ -1,10 +1,13 @@
 package cluster
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,10 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata"
 
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/expect"
@@ -25,21 +24,10 @@ import (
 
 const thingsPath = "/apis/x.io/v1/things"
 
-// thing is the metadata of an object: what is read of it is its label.
-func thing(name, label string, revision int) string {
-	return fmt.Sprintf(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":%q,"namespace":"n",`+
-		`"resourceVersion":"%d","labels":{"is":%q}}}`, name, revision, label)
-}
-
-func readThing(o runtime.Object) (string, error) {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return "", err
-	}
-	if m.GetLabels()["is"] == "unreadable" {
-		return "", fmt.Errorf("%s is unreadable", m.GetName())
-	}
-	return m.GetLabels()["is"], nil
+// thing is an object: what is read of it is its holder, as of a Lease.
+func thing(name, holder string, revision int) string {
+	return fmt.Sprintf(`{"kind":"Thing","apiVersion":"x.io/v1","metadata":{"name":%q,"namespace":"n","resourceVersion":"%d",`+
+		`"labels":{"a":"b"}},"spec":{"holderIdentity":%q,"other":[{"name":1}]},"data":{"spec":"x"}}`, name, revision, holder)
 }
 
 // told is what somebody was told.
@@ -73,14 +61,14 @@ func (h *told) expect(t *testing.T, when string, want ...string) {
 // runThings runs a reflector of things in the bubble.
 func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...string) (*reflector[string], *told) {
 	t.Helper()
-	f.Collections[thingsPath] = &proxytest.FakeCollection{Kind: "PartialObjectMetadataList", Objects: objects}
-	client, err := clientOf(f.Config(), 0, metadata.NewForConfigAndClient)
+	f.Collections[thingsPath] = &proxytest.FakeCollection{Kind: "ThingList", Objects: objects}
+	from, err := newAPI(f.Config())
 	expect.NoError(t, err)
 	h := &told{}
 	r := &reflector[string]{
 		resource: "things",
-		source:   listWatchOf(client.Resource(schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "things"})),
-		read:     readThing,
+		from:     from, path: thingsPath,
+		read: readHolder,
 		changed: func(c change[string]) {
 			was, is, first := "none", "none", ""
 			if c.was != nil {
@@ -133,7 +121,7 @@ func TestReflectorTellsWhatChanges(t *testing.T) {
 			{"one goes", event("DELETED", thing("c", "1", 6)), []string{"n/c 1 to none"}},
 			{"a gap in which nothing changed", gap(thing("b", "1", 1), thing("a", "2", 7)), nil},
 			{"a gap", gap(thing("a", "3", 8), thing("d", "1", 8)), []string{"n/a 2 to 3", "n/b 1 to none", "n/d none to 1"}},
-			{"what cannot be read is a gap", event("MODIFIED", thing("a", "unreadable", 9)), nil},
+			{"what cannot be read is a gap", event("MODIFIED", strings.Replace(thing("a", "4", 9), `"4"`, "4", 1)), nil},
 			{"in which nothing changed", reopen, nil},
 			{"an error is one, too", event("ERROR", `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`), nil},
 			{"in which nothing changed either", reopen, nil},
@@ -144,6 +132,49 @@ func TestReflectorTellsWhatChanges(t *testing.T) {
 		}
 		expect.Same(t, map[string]string{"n/a": "3", "n/d": "2"}, r.known)
 	})
+}
+
+// TestReflectorReadsPages: all of them, and no more at a time than one has.
+func TestReflectorReadsPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []string
+		for n := range 3*pageSize + 1 {
+			all = append(all, thing(strconv.Itoa(n), "1", 1))
+		}
+		f := proxytest.NewFakeAPI()
+		r, _ := runThings(t, f, proxytest.DiscardLog(), all...)
+		expect.Same(t, len(all), len(r.known))
+		expect.Same(t, 4, f.Asked("list "+thingsPath))
+	})
+}
+
+// TestLargeDefinitionsAreReadOneByOne: of a page of them, little more than one is in memory.
+func TestLargeDefinitionsAreReadOneByOne(t *testing.T) {
+	const size = 64 << 10
+	large := strings.Replace(crd(1, "", established), `"served":true`, `"served":true,"schema":{"description":"`+strings.Repeat("x", size)+`"}`, 1)
+	page := `{"kind":"List","items":[` + strings.Repeat(large+",", pageSize-1) + large + `],"metadata":{"resourceVersion":"7"}}`
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var read []definition
+	meta, err := readPage(json.NewDecoder(strings.NewReader(page)), func(o *object) { read = append(read, readDefinition(o)) })
+	runtime.ReadMemStats(&after)
+	expect.NoError(t, err)
+	expect.Same(t, "7", meta.ResourceVersion)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 8*size || len(read) != pageSize {
+		t.Errorf("%d definitions are read of %d bytes, and %d bytes allocated for them", len(read), len(page), took)
+	}
+}
+
+// TestWhatIsNoList: an answer that is not whole, or not an API server's, says nothing of what there is.
+func TestWhatIsNoList(t *testing.T) {
+	for _, body := range []string{``, `{`, `{}`, `[]`, `"ok"`, `<html>`, `{"items":[]}`, `{"metadata":{"resourceVersion":"1"},"items":[{}`, `{"metadata":{"resourceVersion":"1"},"items":[{"spec":1}]}`} {
+		if meta, err := readPage(json.NewDecoder(strings.NewReader(body)), func(*object) {}); err == nil {
+			t.Errorf("%s is a list: %v", body, meta)
+		}
+	}
+	meta, err := readPage(json.NewDecoder(strings.NewReader(`{"items":null,"metadata":{"resourceVersion":"1"}}`)), func(*object) {})
+	expect.NoError(t, err)
+	expect.Same(t, "1", meta.ResourceVersion)
 }
 
 // TestReflectorIsCurrent: what is known counts while a change would be heard of, and for a while after
@@ -172,7 +203,7 @@ func TestReflectorIsCurrent(t *testing.T) {
 		}
 		bookmark()
 		f.Stall(thingsPath) // what comes in its place tells nothing either
-		time.Sleep(streamSilence + listTimeout - time.Nanosecond)
+		time.Sleep(streamSilence + pageTimeout - time.Nanosecond)
 		expect("silent for a while", true)
 		time.Sleep(time.Second)
 		expect("silent for too long", false)
@@ -220,6 +251,43 @@ func TestReflectorThatMayOnlyList(t *testing.T) {
 			t.Error("not current, though it may watch")
 		}
 	})
+}
+
+// TestReflectorWarns: of what lasts, once. An API server that restarts ends streams, and then refuses everybody until
+// it has read its roles.
+func TestReflectorWarns(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status int
+		lasts  time.Duration
+		want   string
+	}{
+		"ends early":                 {0, 0, ""},
+		"not permitted for a moment": {http.StatusForbidden, 30 * time.Second, ""},
+		"not permitted":              {http.StatusForbidden, 3 * time.Minute, "grant="},
+		"another answer":             {http.StatusBadRequest, 3 * time.Minute, "cannot be followed"},
+		"nobody answers":             {http.StatusTooManyRequests, time.Hour, ""}, // upstream.Health tells of that
+	} {
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			f := proxytest.NewFakeAPI()
+			var logged logbuffer.Buffer
+			runThings(t, f, slog.New(slog.NewTextHandler(&logged, nil)), thing("a", "1", 1))
+			for range 2 {
+				time.Sleep(time.Hour)
+				f.Answer(tt.status, "list "+thingsPath, "watch "+thingsPath)
+				f.End(thingsPath)
+				time.Sleep(tt.lasts)
+				f.Answer(0, "list "+thingsPath, "watch "+thingsPath)
+			}
+			time.Sleep(time.Hour)
+			lines := 0
+			if tt.want != "" {
+				lines = 2
+			}
+			if got := logged.String(); strings.Count(got, "\n") != lines || !strings.Contains(got, tt.want) {
+				t.Errorf("want %d lines with %q, got:\n%s", lines, tt.want, got)
+			}
+		})
+	}
 }
 
 // TestReflectorBeforeASuspension: what was heard before the machine stood still for an hour is as old as the wall

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
@@ -104,20 +102,14 @@ func (r route) String() string {
 
 // readAPIService reads the route that an APIService is. One that does not say what kind of resources it has
 // counts as one with a service.
-func readAPIService(o runtime.Object) (route, error) {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return route{}, fmt.Errorf("an APIService came as %T", o)
-	}
-	spec, ok := u.Object["spec"].(map[string]any)
-	label := u.GetLabels()[automanaged]
-	is := route{
-		aggregated: !ok || spec["service"] != nil || label != "onstart" && label != "true",
+func readAPIService(o *object) route {
+	label, service := o.Metadata.Labels.Automanaged, o.Spec.Service
+	r := route{
+		aggregated: service != nil || label != "onstart" && label != "true",
 		custom:     label == "true",
 	}
-	service, _ := spec["service"].(map[string]any)
-	if name, _ := service["name"].(string); name != "" {
-		is.service = fmt.Sprintf("%v/%s:%v", service["namespace"], name, service["port"])
+	if service != nil && service.Name != "" {
+		r.service = fmt.Sprintf("%s/%s:%d", service.Namespace, service.Name, service.Port)
 	}
-	return is, nil
+	return r
 }

@@ -1,17 +1,19 @@
 package cluster
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -123,23 +125,20 @@ func TestRoutesWithoutTheirStream(t *testing.T) {
 // Without it nobody knows, and they are left alone.
 func TestWhoAnswers(t *testing.T) {
 	for _, tt := range []struct {
-		label string
-		spec  any
-		want  route
+		label, spec string
+		want        route
 	}{
-		{"onstart", map[string]any{"service": nil}, route{}},
-		{"true", map[string]any{}, route{custom: true}},
-		{"", map[string]any{}, route{aggregated: true}},
-		{"other", map[string]any{}, route{aggregated: true}},
-		{"onstart", map[string]any{"service": map[string]any{}}, route{aggregated: true}},
-		{"true", map[string]any{"service": map[string]any{}}, route{aggregated: true, custom: true}},
-		{"onstart", []any{}, route{aggregated: true}},
+		{"onstart", `{"service":null}`, route{}},
+		{"true", `{}`, route{custom: true}},
+		{"", `{}`, route{aggregated: true}},
+		{"other", `{}`, route{aggregated: true}},
+		{"onstart", `{"service":{}}`, route{aggregated: true}},
+		{"true", `{"service":{}}`, route{aggregated: true, custom: true}},
 	} {
-		got, err := readAPIService(&unstructured.Unstructured{Object: map[string]any{
-			"metadata": map[string]any{"name": "v1.a.b", "labels": map[string]any{automanaged: tt.label}}, "spec": tt.spec,
-		}})
-		if err != nil || got != tt.want {
-			t.Errorf("label %q, spec %v: %+v, %v, want %+v", tt.label, tt.spec, got, err, tt.want)
+		var o object
+		expect.NoError(t, json.Unmarshal(fmt.Appendf(nil, `{"metadata":{"name":"v1.a.b","labels":{%q:%q}},"spec":%s}`, automanaged, tt.label, tt.spec), &o))
+		if got := readAPIService(&o); got != tt.want {
+			t.Errorf("label %q, spec %s: %+v, want %+v", tt.label, tt.spec, got, tt.want)
 		}
 	}
 }

@@ -2,25 +2,16 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"log/slog"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/discovery"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot/clock"
@@ -29,8 +20,8 @@ import (
 const (
 	// API servers keep a Lease each, in this namespace and with this label
 	// (k8s.io/kubernetes/pkg/controlplane/apiserver, server.go).
-	serverLeaseNamespace = metav1.NamespaceSystem
-	serverLeaseSelector  = "apiserver.kubernetes.io/identity=kube-apiserver"
+	serverLeases        = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+	serverLeaseSelector = "apiserver.kubernetes.io/identity=kube-apiserver"
 
 	// versionEvery is the time between two reads of /version, and up to a fifth more. versionTimeout bounds
 	// one.
@@ -59,8 +50,8 @@ const (
 // It is safe for concurrent use.
 type servers struct {
 	leases  reflector[string] // their holders
-	list    func(context.Context, metav1.ListOptions) (*coordinationv1.LeaseList, error)
-	version rest.Interface // for /version, over a new connection each time: a balancer chooses by connection who answers
+	from    *api
+	version *api // for /version, over a new connection each time: a balancer chooses by connection who answers
 	changed func(what string)
 	log     *slog.Logger
 	// announcesStarts is set while the version that answered last changes the holder of its Lease at each start.
@@ -83,26 +74,21 @@ type leaseRead struct {
 }
 
 // newServers returns servers that call changed at each change. They do nothing until run runs. cfg has
-// listproxy's own credentials.
-func newServers(cfg *rest.Config, log *slog.Logger, changed func(what string)) (*servers, error) {
-	leases, err := clientOf(cfg, 0, coordination.NewForConfigAndClient)
+// listproxy's own credentials, and from as well.
+func newServers(cfg *rest.Config, from *api, log *slog.Logger, changed func(what string)) (*servers, error) {
+	version, err := newAPI(upstream.WithoutReuse(cfg))
 	if err != nil {
-		return nil, fmt.Errorf("cannot watch the API servers' Leases: %w", err)
+		return nil, err
 	}
-	asks, err := clientOf(upstream.WithoutReuse(cfg), versionTimeout, discovery.NewDiscoveryClientForConfigAndClient)
-	if err != nil {
-		return nil, fmt.Errorf("cannot ask for the API server's version: %w", err)
-	}
-	all := leases.Leases(serverLeaseNamespace)
-	s := &servers{list: all.List, version: asks.RESTClient(), changed: changed, log: log, since: map[string]time.Time{}}
+	s := &servers{from: from, version: version, changed: changed, log: log, since: map[string]time.Time{}}
 	s.leases = reflector[string]{
 		resource: "the API servers' leases",
-		source:   serverLeases(all),
-		read:     readHolder,
-		changed:  s.leaseChanged,
-		refusal:  "the API servers' Leases may not be read: only /version tells that API servers changed",
-		grant:    "list and watch on leases.coordination.k8s.io in " + serverLeaseNamespace,
-		log:      log,
+		from:     from, path: serverLeases, labels: serverLeaseSelector,
+		read:    readHolder,
+		changed: s.leaseChanged,
+		refusal: "the API servers' Leases may not be read: only /version tells that API servers changed",
+		grant:   "list and watch on leases.coordination.k8s.io in kube-system",
+		log:     log,
 	}
 	return s, nil
 }
@@ -121,31 +107,8 @@ func (s *servers) report(what string) {
 	s.changed(what)
 }
 
-// serverLeases lists and watches the Leases of API servers.
-func serverLeases(all coordination.LeaseInterface) *cache.ListWatch {
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.LabelSelector = serverLeaseSelector
-			return all.List(ctx, options)
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.LabelSelector = serverLeaseSelector
-			return all.Watch(ctx, options)
-		},
-	}
-}
-
 // readHolder returns who holds a Lease. Mostly a Lease is renewed, which is no change.
-func readHolder(o runtime.Object) (string, error) {
-	lease, ok := o.(*coordinationv1.Lease)
-	if !ok {
-		return "", fmt.Errorf("a Lease came as %T", o)
-	}
-	if lease.Spec.HolderIdentity == nil {
-		return "", nil
-	}
-	return *lease.Spec.HolderIdentity, nil
-}
+func readHolder(o *object) string { return o.Spec.HolderIdentity }
 
 // leaseChanged notes who holds Leases since when, and reports a change.
 func (s *servers) leaseChanged(c change[string]) {
@@ -208,18 +171,12 @@ func (s *servers) read(ctx context.Context, asked time.Time) leaseRead {
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
 	is := leaseRead{sent: time.Now(), revisions: map[string]uint64{}}
-	leases, err := s.list(ctx, metav1.ListOptions{LabelSelector: serverLeaseSelector})
-	if err != nil {
-		is.err = err
-		s.last = is
-		return is
-	}
-	for _, lease := range leases.Items {
-		written, err := strconv.ParseUint(lease.ResourceVersion, 10, 64)
-		if holder := lease.Spec.HolderIdentity; err == nil && holder != nil {
-			is.revisions[*holder] = written
+	_, is.err = s.from.list(ctx, serverLeases, serverLeaseSelector, func(lease *object) {
+		written, err := strconv.ParseUint(lease.Metadata.ResourceVersion, 10, 64)
+		if holder := readHolder(lease); err == nil && holder != "" {
+			is.revisions[holder] = written
 		}
-	}
+	})
 	s.last = is
 	return is
 }
@@ -235,7 +192,8 @@ func announces(of version.Info) bool {
 func (s *servers) followVersion(ctx context.Context) {
 	var answered versions
 	for {
-		if said, err := s.askVersion(ctx); err != nil {
+		var said version.Info
+		if err := s.version.read(ctx, "/version", versionTimeout, &said); err != nil {
 			s.log.DebugContext(ctx, "the API server's /version cannot be read", "error", err)
 		} else {
 			s.announcesStarts.Store(announces(said))
@@ -247,14 +205,6 @@ func (s *servers) followVersion(ctx context.Context) {
 			return
 		}
 	}
-}
-
-func (s *servers) askVersion(ctx context.Context) (said version.Info, err error) {
-	body, err := s.version.Get().AbsPath("/version").DoRaw(ctx)
-	if err != nil {
-		return said, err
-	}
-	return said, json.Unmarshal(body, &said)
 }
 
 // versions says when the version behind one address changes.

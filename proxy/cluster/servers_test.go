@@ -44,7 +44,9 @@ func runServers(t *testing.T, f *proxytest.FakeAPI) *told {
 func runServersOf(t *testing.T, f *proxytest.FakeAPI) (*told, *servers) {
 	t.Helper()
 	told := &told{}
-	s, err := newServers(f.Config(), proxytest.DiscardLog(), told.say)
+	from, err := newAPI(f.Config())
+	expect.NoError(t, err)
+	s, err := newServers(f.Config(), from, proxytest.DiscardLog(), told.say)
 	expect.NoError(t, err)
 	proxytest.RunInBubble(t, s.run)
 	if !s.leases.ready() {

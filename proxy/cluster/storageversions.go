@@ -1,17 +1,14 @@
 package cluster
 
 import (
-	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// storageVersions is the resource of the StorageVersion objects, where the upstream has them (feature
+// storageVersions is the path of the StorageVersion objects, where the upstream has them (feature
 // gate StorageVersionAPI, off by default). There each API server says in which version it writes a
 // resource. While they disagree, or have said nothing yet, nothing is kept of the resource. That they
 // agree does not prove that the bytes are the same: another release can write the same version in
@@ -19,7 +16,7 @@ import (
 //
 // Resources that are stored together under several groups have one object, for one of these
 // groups; kube-apiserver 1.36 has only Events of that kind, which are never kept.
-var storageVersions = schema.GroupVersionResource{Group: "internal.apiserver.k8s.io", Version: "v1alpha1", Resource: "storageversions"}
+const storageVersions = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 
 // stored: what the API servers say together about how they store a resource has changed. Its name is
 // group.resource, with core for the group that has no name (k8s.io/apiserver/pkg/storageversion); a
@@ -44,18 +41,6 @@ func (c *Cluster) stored(of change[bool]) {
 
 // readStorageVersion says whether the API servers agree on a version. One that cannot be read is not an
 // agreement.
-func readStorageVersion(o runtime.Object) (agreed bool, err error) {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return false, fmt.Errorf("a StorageVersion came as %T", o)
-	}
-	version, _, _ := unstructured.NestedString(u.Object, "status", "commonEncodingVersion")
-	agreed = version != ""
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	for _, c := range conditions {
-		if condition, ok := c.(map[string]any); ok && condition["type"] == "AllEncodingVersionsEqual" && condition["status"] == "False" {
-			agreed = false
-		}
-	}
-	return agreed, nil
+func readStorageVersion(o *object) (agreed bool) {
+	return o.Status.CommonEncodingVersion != "" && o.condition("AllEncodingVersionsEqual") != "False"
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing/synctest"
@@ -84,12 +85,22 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 		collection.Watched = append(collection.Watched, r.URL.Query().Get("resourceVersion"))
 		return f.watch(r, collection), nil
 	case verb == "list":
-		return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"},"items":[%s]}`,
-			collection.Kind, collection.apiVersion(), strings.Join(collection.Objects, ","))), nil
+		return collection.list(r), nil
 	case ok:
 		return JSONResponse(r, http.StatusOK, document), nil
 	}
 	return refusal(r, http.StatusNotFound), nil
+}
+
+// list answers with a page. Its token is where the next one begins.
+func (c *FakeCollection) list(r *http.Request) *http.Response {
+	items, meta := c.Objects, `"resourceVersion":"1"`
+	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+	if limit, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && from+limit < len(items) {
+		items, meta = items[:from+limit], fmt.Sprintf(`%s,"continue":"%d"`, meta, from+limit)
+	}
+	return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{%s},"items":[%s]}`,
+		c.Kind, c.apiVersion(), meta, strings.Join(items[from:], ",")))
 }
 
 func (c *FakeCollection) apiVersion() string { return cmp.Or(c.APIVersion, "meta.k8s.io/v1") }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -31,7 +32,8 @@ const (
 // upstream from which something comes is not away, and an account that may read nothing is of no use.
 // The log has one line for each change of the [Condition].
 //
-// A trouble counts when two questions have found it, five seconds apart; the first good answer ends it.
+// A trouble counts when two questions have found it, five seconds apart, or at once when an outage begins and the
+// connection of a question is refused; the first good answer ends it.
 // Health is safe for concurrent use.
 type Health struct {
 	client  *http.Client
@@ -68,7 +70,7 @@ func NewHealth(cfg *rest.Config, log *slog.Logger) (*Health, error) {
 		return nil, fmt.Errorf("cannot ask the API server how it is: %w", err)
 	}
 	return &Health{
-		client: client, base: base, log: log,
+		client: client, base: base, log: log, traffic: traffic{began: make(chan struct{}, 1)},
 		stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
 	}, nil
 }
@@ -85,23 +87,30 @@ func (h *Health) Stats() HealthStats {
 // Run asks until ctx ends.
 func (h *Health) Run(ctx context.Context) {
 	worked, before := false, ConditionUnknown
-	for {
+	for woken := false; ; {
 		is, err := h.ask(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		worked = worked || is == ConditionOK
 		pause := wait.Jitter(questionEvery, 0.05)
-		if isCertain(h.Stats().Condition, before, is) {
+		if isCertain(h.Stats().Condition, before, is) || woken && errors.Is(err, syscall.ECONNREFUSED) {
 			h.become(is, err, !worked)
 		} else {
 			pause = questionAgain
 		}
 		before = is
+		outage := h.traffic.began
+		if woken || h.Stats().Condition == ConditionUnreachable {
+			outage = nil // no more questions than one in so long because of others
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-outage:
+			woken = true
 		case <-time.After(pause):
+			woken = false
 		}
 	}
 }

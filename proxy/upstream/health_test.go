@@ -29,6 +29,8 @@ func failing(err error) proxytest.Transport {
 	return func(*http.Request) (*http.Response, error) { return nil, err }
 }
 
+var ended = failing(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
+
 func frozen(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
@@ -76,7 +78,7 @@ func run(t *testing.T, how proxytest.Transport, test func(*testing.T, *healthRig
 		rig := &healthRig{log: &logbuffer.Buffer{}}
 		rig.set(how)
 		rig.Health = &Health{
-			client: &http.Client{Transport: rig}, base: &url.URL{Scheme: "https", Host: "api", Path: "/at"},
+			client: &http.Client{Transport: rig}, base: &url.URL{Scheme: "https", Host: "api", Path: "/at"}, traffic: traffic{began: make(chan struct{}, 1)},
 			log:   slog.New(slog.NewTextHandler(rig.log, nil)),
 			stats: HealthStats{Condition: ConditionUnknown, Since: time.Now()},
 		}
@@ -122,7 +124,7 @@ func TestHealthTellsEachTroubleOnce(t *testing.T) {
 		want    Condition
 		problem string
 	}{
-		"ended":          {failing(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}), ConditionUnreachable, "connection refused"},
+		"ended":          {ended, ConditionUnreachable, "connection refused"},
 		"frozen":         {frozen, ConditionUnreachable, "no answer within 2s"},
 		"another CA":     {failing(x509.UnknownAuthorityError{}), ConditionUnreachable, "unknown authority"},
 		"no account":     {saying(http.StatusUnauthorized, ""), ConditionUnauthorized, "401"},
@@ -206,6 +208,32 @@ func TestHealthFromTheStart(t *testing.T) {
 	}
 }
 
+// TestHealthOfRefusedConnections: two that are refused in a row are told at once, those of others alone never, and
+// these do not make it ask much more.
+func TestHealthOfRefusedConnections(t *testing.T) {
+	run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
+		rig.await(t, ConditionOK, time.Second)
+		rig.others.Store(&ended)
+		before := rig.asked.Load()
+		for range 600 {
+			_ = rig.get(t, "/api/v1/pods")
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := rig.asked.Load() - before; n > 15 {
+			t.Errorf("it was asked %d times in a minute", n)
+		}
+		rig.others.Store(new(saying(http.StatusOK, "ok")))
+		time.Sleep(2*questionEvery + time.Second)
+		expect.Same(t, 1, strings.Count(rig.log.String(), "\n"))
+		rig.set(ended)
+		_ = rig.get(t, "/api/v1/pods")
+		synctest.Wait()
+		expect.Same(t, ConditionUnreachable, rig.Stats().Condition)
+		rig.set(saying(http.StatusOK, "ok"))
+		rig.await(t, ConditionOK, told)
+	})
+}
+
 // TestHealthOfTheBusy: while bytes come, a late answer to a question is no trouble.
 func TestHealthOfTheBusy(t *testing.T) {
 	run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
@@ -277,7 +305,6 @@ func TestHealthOfTheAccount(t *testing.T) {
 // TestOutages: an outage begins with a request that gets no answer, or an answer that breaks off, when nothing else
 // comes. Any answer ends it, but for a while not the refusals and errors of an API server that has just started.
 func TestOutages(t *testing.T) {
-	refused := failing(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)})
 	run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 		returns := 0
 		rig.OnReturn(func() { returns++ })
@@ -298,7 +325,7 @@ func TestOutages(t *testing.T) {
 		_ = out.CloseWithError(io.ErrUnexpectedEOF)
 		_, _ = io.ReadAll(body)
 		want("a stream broke off", true)
-		rig.set(refused)
+		rig.set(ended)
 		rig.get(t, "/version")
 		if got := rig.Outage().Heard; !got.Equal(heard) {
 			t.Errorf("it was heard %v ago, want %v", time.Since(got), time.Since(heard))
@@ -315,13 +342,14 @@ func TestOutages(t *testing.T) {
 		if got := rig.Outage(); returns != 1 || !got.Heard.Equal(heard) || !got.Ended.Equal(time.Now()) {
 			t.Errorf("told %d times, %+v", returns, got)
 		}
-		rig.set(refused)
+		rig.set(ended)
 		rig.get(t, "/version")
 		rig.set(saying(http.StatusForbidden, ""))
 		time.Sleep(unwellFor + questionEvery + questionAgain)
 		want("it goes on refusing", false)
-		rig.set(refused)
+		rig.set(ended)
 		rig.get(t, "/version")
+		synctest.Wait()
 		rig.Answered(http.StatusNotFound)
 		want("a caller was answered", false)
 		rig.set(saying(http.StatusOK, "ok"))

@@ -30,6 +30,8 @@ type traffic struct {
 	reading atomic.Int64
 	// outage is the current outage, or the last one; nil if there was none.
 	outage atomic.Pointer[clock.Outage]
+	// began has a value if an outage has begun, and nobody has looked since.
+	began chan struct{}
 	// ended is called when an outage ends; nil: nobody wants to know.
 	ended func()
 
@@ -67,10 +69,11 @@ func isUnwell(status int) bool {
 		status >= http.StatusInternalServerError
 }
 
-// failed notes that a request that was sent at a time got no answer, or that an answer broke off.
-func (t *traffic) failed(sent time.Time, err error) {
+// failed notes that a request that was sent at a time got no answer, or that an answer broke off, and reports whether
+// an outage begins with that.
+func (t *traffic) failed(sent time.Time, err error) (begins bool) {
 	if errors.Is(err, context.Canceled) {
-		return
+		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,6 +81,18 @@ func (t *traffic) failed(sent time.Time, err error) {
 	if was := t.outage.Load(); (was == nil || !was.Lasts) && !t.last.After(sent) {
 		t.outage.Store(&clock.Outage{Lasts: true, Heard: t.last})
 		t.unwellSince = time.Time{}
+		return true
+	}
+	return false
+}
+
+// broke is failed for another request than a question: with an outage, a question is due at once.
+func (t *traffic) broke(sent time.Time, err error) {
+	if t.failed(sent, err) {
+		select {
+		case t.began <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -113,7 +128,7 @@ func (w healthTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t, sent := &w.health.traffic, time.Now()
 	res, err := w.RoundTripper.RoundTrip(r)
 	if err != nil {
-		t.failed(sent, err)
+		t.broke(sent, err)
 		return res, err
 	}
 	t.answered(res.StatusCode)
@@ -150,7 +165,7 @@ func (b *readBody) Read(p []byte) (int, error) {
 	case n > 0:
 		b.traffic.answered(http.StatusOK)
 	case err != nil && !errors.Is(err, io.EOF):
-		b.traffic.failed(time.Now(), err)
+		b.traffic.broke(time.Now(), err)
 	}
 	return n, err
 }

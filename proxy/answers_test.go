@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,6 +251,90 @@ func TestNoRoom(t *testing.T) {
 			if !refused {
 				expect.Same(t, 1, c.events(t))
 			}
+		})
+	}
+}
+
+// seated is the answer to a request. It notes how many seats are held when it begins.
+type seated struct {
+	*httptest.ResponseRecorder
+	seats *limits.Limiter
+	held  int64
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (s *seated) WriteHeader(code int) {
+	s.held = s.seats.Stats().InUse
+	s.ResponseRecorder.WriteHeader(code)
+}
+
+// TestWaitingTakesNoSeat: who waits for memory, or for a newcomer's review, holds up nobody, and has a seat again to be
+// answered.
+func TestWaitingTakesNoSeat(t *testing.T) {
+	const takes = time.Second
+	for name, tt := range map[string]struct {
+		query   string
+		verdict upstream.Verdict
+		begin   func(t *testing.T, w *modelWorld)
+	}{
+		"for a load": {"resourceVersion=0", upstream.Accepted, func(t *testing.T, w *modelWorld) {
+			t.Helper()
+			w.failing = true
+			collection, _ := w.handler.Collections.Use(modelWidgets)
+			for collection.Spare() { // a few lists are forwarded
+			}
+			time.AfterFunc(takes, func() { w.cut(func() { w.failing = false }) })
+		}},
+		"for a proof": {"", upstream.Accepted, func(t *testing.T, w *modelWorld) {
+			t.Helper()
+			w.load(t)
+			w.mu.Lock() // its feed is running
+			w.probeTakes = takes
+			w.mu.Unlock()
+		}},
+		"for the review of a newcomer": {"resourceVersion=0", upstream.Unasked, func(t *testing.T, w *modelWorld) {
+			t.Helper()
+			w.load(t)
+			w.review(t, time.Hour, func(r *http.Request) (*http.Response, error) {
+				time.Sleep(takes)
+				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
+			})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newModelWorld(t)
+				h := w.handler
+				h.Observer, _ = observetest.New(nil)
+				h.Forward = forward.New(saying{code: http.StatusOK}, proxytest.DiscardLog())
+				bounds, err := limits.New(limits.Config{Requests: 1, Wait: 5 * time.Second})
+				expect.NoError(t, err)
+				h.Limits = bounds
+				tt.begin(t, w)
+				handler := through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withSeat)
+				var crowd sync.WaitGroup
+				var answers [2]*seated
+				for i := range answers {
+					who := w.caller(t)
+					who.verdict, answers[i] = tt.verdict, &seated{ResponseRecorder: httptest.NewRecorder(), seats: bounds.Requests}
+					crowd.Go(func() { handler.ServeHTTP(answers[i], withCaller(w.request(t.Context(), tt.query), &who)) })
+				}
+				synctest.Wait()
+				waiting := limits.Stats{Waiting: 2, Flows: 2, Refused: map[limits.Overload]uint64{}}
+				expect.Same(t, waiting, bounds.Requests.Stats())
+				beside, other := httptest.NewRecorder(), w.caller(t)
+				other.flow = limits.Flow{1}
+				handler.ServeHTTP(beside, withCaller(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/a/pods/b", nil), &other))
+				expect.Same(t, http.StatusOK, beside.Code)
+				expect.Same(t, waiting, bounds.Requests.Stats())
+				crowd.Wait()
+				for _, a := range answers {
+					if a.Code != http.StatusOK || !strings.Contains(a.Header().Get("Cache-Status"), "; hit") || a.held != 1 {
+						t.Errorf("one of the crowd gets %d, %v, with %d seats", a.Code, a.Header(), a.held)
+					}
+				}
+				expect.Same(t, limits.Stats{Refused: map[limits.Overload]uint64{}}, bounds.Requests.Stats())
+			})
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
@@ -41,6 +42,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	case who.verdict == upstream.Refused, who.verdict == upstream.Anonymous:
 		return asked, found, reason.UnknownCaller
 	case who.verdict == upstream.Unasked:
+		who.seat.Pause()
 		if found.rights, why = h.review(r.Context(), who, attributes, found.rights); why != reason.None {
 			return asked, found, why
 		}
@@ -57,7 +59,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		return asked, found, why
 	}
 	resource := collectionOf(asked, entry, representation)
-	want := wanted{evaluation, queryOf(asked, entry, evaluation.Decision), asked.Watch, who.lastProbe, &found.whenForwarded}
+	want := wanted{evaluation, queryOf(asked, entry, evaluation.Decision), asked.Watch, who.lastProbe, who.seat, &found.whenForwarded}
 	if found.provesRight = !asked.Watch; found.provesRight && !h.Authorizer.Remembers(who.identity, attributes) {
 		if why := h.forwardsAnyway(resource, want); why != reason.None {
 			found.unreviewed = true
@@ -229,6 +231,8 @@ type wanted struct {
 	watch bool
 	// lastProbe is the last probe that was sent before the request came.
 	lastProbe uint64
+	// seat is paused while the request waits.
+	seat *limits.Grant
 	// whenForwarded is where [Handler.snapshot] puts the answer's.
 	whenForwarded *func()
 }
@@ -271,6 +275,7 @@ func (h *Handler) snapshot(
 	deadline := time.Now().Add(want.patience()) // the load and the proof take no longer together
 	collection, why := h.Collections.Use(resource)
 	for why == reason.Warming && want.waitsForLoad() && time.Now().Before(deadline) && ctx.Err() == nil {
+		want.seat.Pause()
 		time.Sleep(startPause) // many collections are begun at the same time
 		collection, why = h.Collections.Use(resource)
 	}
@@ -288,6 +293,7 @@ func (h *Handler) snapshot(
 			if !want.watch && collection.Spare() {
 				return nil, snapshot.Snapshot{}, reason.Warming
 			}
+			want.seat.Pause()
 			_, span := observe.Step(ctx, observe.SpanSnapshot)
 			why = collection.AwaitLoad(ctx, left, want.Semantics == policy.MostRecent)
 			span.End()

@@ -116,7 +116,7 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 // such work in functions of their own: what these need on the stack is not kept there while the rest
 // of the chain is running, which is hours for a watch.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
-	who := &caller{lastProbe: h.Collections.LastProbe()}
+	who := &caller{lastProbe: h.Collections.LastProbe(), seat: &limits.Grant{}}
 	var refusal *authn.Refusal
 	if who.identity, refusal = h.Authenticator.Authenticate(r); refusal == nil {
 		who.verdict, who.flow = h.Upstream.Caller(who.identity, r.RemoteAddr)
@@ -129,7 +129,7 @@ func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Req
 	return withCaller(r, who)
 }
 
-// caller is who sends a request, and when. It stays the same for the whole request.
+// caller is who sends a request, and when. All but the seat stays the same for the whole request.
 type caller struct {
 	identity authn.Identity
 	// verdict is what kube-apiserver had said of the caller when the request came.
@@ -138,6 +138,8 @@ type caller struct {
 	// lastProbe is the number of the last probe that was sent before the request came: a later one
 	// proves the newest state for it, even one that was sent while the request waited for its seat.
 	lastProbe uint64
+	// seat is the request's own. It is paused while the request waits for memory, or for a newcomer's review.
+	seat *limits.Grant
 }
 
 func (c caller) accepted() bool { return c.verdict == upstream.Accepted }
@@ -165,27 +167,26 @@ func callerOf(ctx context.Context) caller {
 // withSeat passes a request on when it has a seat, and answers 429 if it gets none in time.
 func (h *Handler) withSeat(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if seat := h.admit(w, r); seat != nil {
+		if seat := callerOf(r.Context()).seat; h.admit(w, r, seat) {
 			defer seat.Release()
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// admit returns the request's seat; nil if it has refused the request.
-func (h *Handler) admit(w http.ResponseWriter, r *http.Request) *limits.Grant {
+// admit takes the request's seat, and returns false if it has refused the request.
+func (h *Handler) admit(w http.ResponseWriter, r *http.Request, seat *limits.Grant) bool {
 	long, who := kubehttp.Of(r).LongRunning, callerOf(r.Context())
 	observe.RecordOf(r.Context()).LongRunning(long)
 	limiter := h.Limits.Requests
 	if long {
 		limiter = h.Limits.LongRunning
 	}
-	seat, err := limiter.Acquire(r.Context(), who.flow, 1)
-	if err != nil {
+	var err error
+	if *seat, err = limiter.Acquire(r.Context(), who.flow, 1); err != nil {
 		h.refuse(w, r, err)
-		return nil
 	}
-	return &seat
+	return err == nil
 }
 
 // rarely logs an error that callers can cause, at a limited rate.

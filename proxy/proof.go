@@ -28,6 +28,7 @@ func (h *Handler) proven(
 	ctx, span := observe.Step(ctx, observe.SpanProof)
 	defer span.End()
 	over := h.Observer.Proving(ctx)
+	want.seat.Pause()
 	snap, why := collection.Fresh(ctx, want.lastProbe, h.proofWait(want))
 	span.SetAttributes(observe.Proof(over(why)))
 	return snap, why

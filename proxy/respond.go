@@ -31,7 +31,14 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	record, who := observe.RecordOf(r.Context()), callerOf(r.Context())
 	asked, found, why := h.decide(r, who)
+	if found.whenForwarded != nil {
+		defer found.whenForwarded()
+	}
 	record.Decided(asked, found.semantics, why)
+	if err := who.seat.Resume(r.Context()); err != nil {
+		h.refuse(w, r, err)
+		return nil
+	}
 	if why == reason.None {
 		var watch *watchStream
 		if watch, why = h.fromMemory(w, r, who, asked, &found); why == reason.None {
@@ -41,9 +48,6 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 		record.Decided(asked, found.semantics, why)
 	}
 	kubehttp.SetCacheForwarded(w.Header(), why)
-	if found.whenForwarded != nil {
-		defer found.whenForwarded()
-	}
 	if found.provesRight {
 		w = &forwardedList{ResponseWriter: w, answered: h.listAnswered(r, who, asked, found)}
 	}

@@ -349,7 +349,8 @@ func (w *modelWorld) caller(t *testing.T) caller {
 	t.Helper()
 	identity := authntest.Identify(authntest.New(t), "Bearer a")
 	return caller{
-		identity: identity, verdict: upstream.Accepted, flow: authn.FlowOf(identity, true, ""), lastProbe: w.handler.Collections.LastProbe(),
+		identity: identity, verdict: upstream.Accepted, flow: authn.FlowOf(identity, true, ""),
+		lastProbe: w.handler.Collections.LastProbe(), seat: &limits.Grant{},
 	}
 }
 

@@ -12,7 +12,7 @@ var remedies = map[Reason]string{
 	Representation: "Only kube-apiserver writes tables, YAML, CBOR, and protobuf of custom resources: let the program ask for JSON, not indented.",
 	Credentials: "Use one bearer token, the caller's own, or a client certificate with --client-ca-file; no Impersonate-* headers. With a Warning in the " +
 		"answer, the token was usually generated into a Secret: take one of the TokenRequest API (kubectl create token, a projected volume).",
-	UnknownCaller: "A valid token. That more than 128 new tokens, or 64 from one address, come at the same moment passes by itself.",
+	UnknownCaller: "A valid token. That more new tokens come at the same moment than are reviewed within a second passes by itself.",
 	NotAllowed:    "Usually right: the body says what is missing. Callers must be allowed to create SelfSubjectAccessReviews, as by default.",
 	ReviewFailed:  "The log has the cause, or kube-apiserver's answer, a 429 or 5xx.",
 	NotCached:     "Change the policy; listproxy policy check shows its rules. Events are never kept, Secrets only if a rule names them.",

@@ -70,7 +70,7 @@ var (
 	inflightRequests = gauge("listproxy_inflight_requests",
 		"Requests in flight: short ones, and those that run for long (watches, logs, execs and the like).", "kind")
 	inflightBytes    = gauge("listproxy_inflight_bytes", "Bytes of large lists from memory that are being written, before compression.")
-	inflightWaiting  = gauge("listproxy_inflight_waiting", "Requests that wait for their turn.", "kind")
+	inflightWaiting  = gauge("listproxy_inflight_waiting", "Requests that wait for their turn, or for memory.", "kind")
 	inflightRefusals = counter("listproxy_inflight_refusals_total",
 		"Requests for which there was no room, by the bound that was reached (kind) and why.", "kind", observe.LabelReason)
 	connections      = gauge("listproxy_connections", "Open connections: of clients, tunnels included, and of the admin port.", "port")

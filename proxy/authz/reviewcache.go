@@ -40,12 +40,16 @@ const (
 	// its own: an eighth of this is enough for two thousand nodes.
 	maxAtOnce  = 128
 	maxWaiting = 16 << 10
-	// maxOfNewcomers is how many seats there are for questions about all other callers. Nobody waits for these.
-	maxOfNewcomers = 128
+	// maxOfNewcomers is how many seats there are for questions about all other callers, and newcomersWaiting how many
+	// questions may wait for one, for newcomerWait: an eighth of these, of one address, is enough for the tokens that
+	// come back after a restart.
+	maxOfNewcomers   = 128
+	newcomersWaiting = 4 << 10
+	newcomerWait     = time.Second
 )
 
 // ErrNoSeat is the error of a question about a caller who is not known yet, when as many such
-// questions are with the upstream as may be.
+// questions are with the upstream, or wait, as may be.
 var ErrNoSeat = errors.New("too many callers who are not known yet are being asked about")
 
 // errOvertaken is the end of a wait for an answer that can still be used.
@@ -113,7 +117,9 @@ func newQuestions[V any](cfg Config, answers int) (*questions[V], error) {
 	if q.accepted, err = limits.NewLimiter(limits.LimiterConfig{Capacity: maxAtOnce, MaxWaiting: maxWaiting, MaxWait: q.timeout}); err != nil {
 		return nil, err
 	}
-	q.newcomers, err = limits.NewLimiter(limits.LimiterConfig{Capacity: maxOfNewcomers})
+	q.newcomers, err = limits.NewLimiter(limits.LimiterConfig{
+		Capacity: maxOfNewcomers, MaxWaiting: newcomersWaiting, MaxWait: newcomerWait,
+	})
 	return q, err
 }
 
@@ -212,7 +218,7 @@ func (q *questions[V]) remember(key string, got answer[V]) answer[V] {
 	return got
 }
 
-// seat waits for the caller's turn to have a question asked; a caller who is not accepted does not wait.
+// seat waits for the caller's turn to have a question asked; a caller who is not accepted does not wait for long.
 func (q *questions[V]) seat(ctx context.Context, who Caller) (limits.Grant, error) {
 	if !who.Accepted {
 		seat, err := q.newcomers.Acquire(ctx, who.Flow, 1)

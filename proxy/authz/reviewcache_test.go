@@ -345,33 +345,43 @@ func TestReviewsCountUntilTheyEnd(t *testing.T) {
 	})
 }
 
-// TestNewcomers: callers who are not known yet have places of their own, which nobody waits for, and
-// one address has half of them. Those who are known do not notice.
+// TestNewcomers: callers who are not known yet have places of their own, of which one address has half, and wait for one
+// for a second at most, an eighth of all who may from one address. Those who are known do not notice.
 func TestNewcomers(t *testing.T) {
-	asking(t, time.Second, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
-		var asked sync.WaitGroup
-		var refused atomic.Int32
-		come := func(address byte, n int) {
-			asked.Go(func() {
-				who := Caller{Identity: u.caller(fmt.Sprint(address, "/", n)), Flow: limits.Flow{address}}
-				right, err := u.Review(t.Context(), who, listPods())
-				if errors.Is(err, ErrNoSeat) {
-					refused.Add(1)
-				} else if err != nil || right.Decision() != Yes {
-					t.Errorf("got %v, %v", right, err)
+	const ofOne, waitingOfOne = maxOfNewcomers / 2, newcomersWaiting / 8
+	for name, tt := range map[string]struct {
+		come                   int
+		takes                  time.Duration
+		refusedAtOnce, refused int32
+	}{
+		"as after a restart": {come: 500, takes: 100 * time.Millisecond},
+		"too many":           {come: ofOne + waitingOfOne + 10, takes: 100 * time.Millisecond, refusedAtOnce: 10, refused: 10},
+		"too slow":           {come: ofOne + waitingOfOne, takes: newcomerWait + time.Second, refused: waitingOfOne},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asking(t, tt.takes, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+				var asked sync.WaitGroup
+				var refused atomic.Int32
+				for n := range tt.come {
+					asked.Go(func() {
+						right, err := u.Review(t.Context(), Caller{Identity: u.caller(n), Flow: limits.Flow{1}}, listPods())
+						if errors.Is(err, ErrNoSeat) {
+							refused.Add(1)
+						} else if err != nil || right.Decision() != Yes {
+							t.Errorf("got %v, %v", right, err)
+						}
+					})
 				}
+				synctest.Wait()
+				expect.Same(t, tt.refusedAtOnce, refused.Load())
+				u.wantAlone(t, Caller{Identity: u.caller("elsewhere"), Flow: limits.Flow{2}})
+				u.wantAlone(t, known(u.caller("known")))
+				asked.Wait()
+				expect.Same(t, tt.refused, refused.Load())
+				wantNoTurns(t, u.reviews.newcomers)
 			})
-		}
-		for n := range maxOfNewcomers {
-			come(1, n)
-		}
-		come(2, 0)
-		synctest.Wait()
-		expect.Same(t, int32(maxOfNewcomers/2), refused.Load())
-		u.wantAlone(t, known(u.caller("known")))
-		asked.Wait()
-		wantNoTurns(t, u.reviews.newcomers)
-	})
+		})
+	}
 }
 
 // TestLearned: what the upstream has done for a caller is remembered of that caller and that question only, for the

@@ -16,7 +16,7 @@ import (
 type LimiterConfig struct {
 	// Capacity is how many units can be held at a time; 0 is any number. One flow can hold half of it.
 	Capacity int64
-	// MaxWaiting bounds how many requests wait; those of one flow can be an eighth of them.
+	// MaxWaiting bounds how many requests wait, paused ones included; those of one flow can be an eighth of them.
 	MaxWaiting int
 	// MaxWait is how long a request waits before it is refused. 0: nobody waits.
 	MaxWait time.Duration
@@ -50,7 +50,7 @@ func Overloads() []Overload {
 type Stats struct {
 	// InUse is how many units are held.
 	InUse int64
-	// Waiting is the number of requests that wait.
+	// Waiting is the number of requests that wait, paused ones included.
 	Waiting int
 	// Flows is the number of flows that hold something or wait.
 	Flows int
@@ -73,8 +73,9 @@ type Stats struct {
 // A Limiter is safe for concurrent use. A flow that neither holds nor waits for anything costs no
 // memory.
 type Limiter struct {
-	config  LimiterConfig
-	perFlow int64
+	config      LimiterConfig
+	perFlow     int64
+	flowWaiting int // how many requests of one flow may wait
 
 	mu      sync.Mutex
 	inUse   int64
@@ -82,17 +83,21 @@ type Limiter struct {
 	arrived uint64 // counts requests that had to wait
 	refused map[Overload]uint64
 	flows   map[Flow]*flow
-	// inNeed has the flows that wait, in the order in which their requests are granted. A flow is taken
-	// out before what it holds, or its oldest request, changes.
+	// inNeed has the flows with requests in their queues, in the order in which these are granted. A flow is
+	// taken out before what it holds, or its oldest request, changes.
 	inNeed *btree.BTreeG[*flow]
 }
 
 // flow is what one flow holds and waits for.
 type flow struct {
-	key   Flow
-	held  int64
-	queue list.List // of *claim, oldest first
+	key    Flow
+	held   int64
+	queue  list.List // of *claim, oldest first
+	paused int       // how many requests are
 }
+
+// waiting returns how many of its requests wait, paused ones included.
+func (f *flow) waiting() int { return f.queue.Len() + f.paused }
 
 // oldest returns the first of the requests that wait. There must be one.
 func (f *flow) oldest() *claim { return f.queue.Front().Value.(*claim) } //nolint:forcetypeassert // it has nothing else
@@ -118,7 +123,7 @@ func NewLimiter(config LimiterConfig) (*Limiter, error) {
 		config.Capacity = math.MaxInt64
 	}
 	return &Limiter{
-		config: config, perFlow: config.Capacity/2 + config.Capacity%2,
+		config: config, perFlow: config.Capacity/2 + config.Capacity%2, flowWaiting: max(1, config.MaxWaiting/flowsWaiting),
 		refused: map[Overload]uint64{}, flows: map[Flow]*flow{}, inNeed: btree.NewG(inNeedDegree, needsMore),
 	}, nil
 }
@@ -137,24 +142,64 @@ type Grant struct {
 	limiter *Limiter
 	flow    *flow
 	cost    int64
+	paused  bool
 }
 
 // Release gives back what was granted. Only the first call does anything.
 func (g *Grant) Release() {
-	if g.limiter != nil {
-		g.limiter.release(g.flow, g.cost)
+	if l := g.limiter; l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if g.paused {
+			l.changePausedLocked(g.flow, -1)
+		} else {
+			l.releaseLocked(g.flow, g.cost)
+		}
 		*g = Grant{}
 	}
+}
+
+// Pause gives back what was granted while its request waits for something else, and keeps a place among those
+// that wait. If there is no such place, the request keeps what it holds.
+func (g *Grant) Pause() {
+	l := g.limiter
+	if l == nil || g.paused {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting < l.config.MaxWaiting && g.flow.waiting() < l.flowWaiting {
+		g.paused = true
+		l.changePausedLocked(g.flow, 1)
+		l.releaseLocked(g.flow, g.cost)
+	}
+}
+
+// Resume takes again what Pause has given back, and waits for it if it must. With an error, which is as
+// [Limiter.Acquire]'s, nothing is held.
+func (g *Grant) Resume(ctx context.Context) (err error) {
+	if g.paused {
+		l := g.limiter
+		l.mu.Lock()
+		l.changePausedLocked(g.flow, -1)
+		*g, err = l.acquireLocked(ctx, g.flow.key, g.cost)
+	}
+	return err
 }
 
 // Acquire takes cost units (one at least) for a flow, and waits for them if it must. The error is an
 // [Overload], or ctx's own if ctx ended first; then nothing is held.
 func (l *Limiter) Acquire(ctx context.Context, of Flow, cost int64) (Grant, error) {
+	l.mu.Lock()
+	return l.acquireLocked(ctx, of, l.costOf(cost))
+}
+
+// acquireLocked unlocks the limiter.
+func (l *Limiter) acquireLocked(ctx context.Context, of Flow, cost int64) (Grant, error) {
 	if err := ctx.Err(); err != nil {
+		l.mu.Unlock()
 		return Grant{}, err
 	}
-	cost = l.costOf(cost)
-	l.mu.Lock()
 	if granted, ok := l.tryLocked(of, cost); ok {
 		l.mu.Unlock()
 		return granted, nil
@@ -170,14 +215,14 @@ func (l *Limiter) Acquire(ctx context.Context, of Flow, cost int64) (Grant, erro
 	var err error
 	select {
 	case <-c.granted:
-		return Grant{l, f, cost}, nil
+		return Grant{limiter: l, flow: f, cost: cost}, nil
 	case <-timer.C:
 		err = OverloadTimeOut
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	if !l.leave(c, err) { // granted in the meantime
-		granted := Grant{l, f, cost}
+		granted := Grant{limiter: l, flow: f, cost: cost}
 		if ctx.Err() == nil {
 			return granted, nil
 		}
@@ -202,7 +247,7 @@ func (l *Limiter) costOf(cost int64) int64 { return min(max(cost, 1), l.perFlow)
 
 // tryLocked grants what is free, unless others wait for it.
 func (l *Limiter) tryLocked(of Flow, cost int64) (Grant, bool) {
-	if l.waiting > 0 || cost > l.config.Capacity-l.inUse {
+	if l.inNeed.Len() > 0 || cost > l.config.Capacity-l.inUse {
 		return Grant{}, false
 	}
 	if f := l.flows[of]; f != nil && cost > l.perFlow-f.held {
@@ -211,7 +256,7 @@ func (l *Limiter) tryLocked(of Flow, cost int64) (Grant, bool) {
 	f := l.flowLocked(of)
 	l.inUse += cost
 	f.held += cost
-	return Grant{l, f, cost}, true
+	return Grant{limiter: l, flow: f, cost: cost}, true
 }
 
 // Stats returns the state of now.
@@ -235,7 +280,7 @@ func (l *Limiter) queueLocked(f *flow, cost int64) (*claim, Overload) {
 		return c, ""
 	case l.config.MaxWait == 0:
 		why = OverloadTimeOut
-	case f.queue.Len() > max(1, l.config.MaxWaiting/flowsWaiting):
+	case f.waiting() > l.flowWaiting:
 		why = OverloadCallerQueueFull
 	case l.waiting > l.config.MaxWaiting:
 		why = OverloadQueueFull
@@ -263,10 +308,14 @@ func (l *Limiter) leave(c *claim, err error) bool {
 	return true
 }
 
-// release takes back what was granted.
-func (l *Limiter) release(f *flow, cost int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// changePausedLocked counts a request of a flow as paused (1), or no longer (-1).
+func (l *Limiter) changePausedLocked(f *flow, by int) {
+	l.waiting += by
+	l.changeLocked(f, func() { f.paused += by })
+}
+
+// releaseLocked takes back what was granted.
+func (l *Limiter) releaseLocked(f *flow, cost int64) {
 	l.inUse -= cost
 	l.changeLocked(f, func() { f.held -= cost })
 	l.grantLocked()
@@ -313,7 +362,7 @@ func (l *Limiter) changeLocked(f *flow, change func()) {
 	change()
 	if f.queue.Len() > 0 {
 		l.inNeed.ReplaceOrInsert(f)
-	} else if f.held == 0 {
+	} else if f.held == 0 && f.paused == 0 {
 		delete(l.flows, f.key)
 	}
 }

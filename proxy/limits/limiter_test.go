@@ -39,20 +39,27 @@ type asked struct {
 }
 
 func ask(t *testing.T, l *Limiter, of byte, cost int64) *asked {
+	a := &asked{of: Flow{of}}
+	a.wait(t, func(ctx context.Context) { a.grant, a.err = l.Acquire(ctx, a.of, cost) })
+	return a
+}
+
+// wait has a request wait for a grant until it leaves.
+func (a *asked) wait(t *testing.T, acquire func(context.Context)) {
 	ctx, leave := context.WithCancel(t.Context())
-	a := &asked{of: Flow{of}, leave: leave, over: make(chan struct{})}
+	a.leave, a.over = leave, make(chan struct{})
 	go func() {
-		a.grant, a.err = l.Acquire(ctx, a.of, cost)
+		acquire(ctx)
 		close(a.over)
 	}()
 	synctest.Wait()
-	return a
 }
 
 // What becomes of a request. A refused one is in its error.
 const (
 	waits    = "waits"
 	holds    = "holds"
+	paused   = "paused"
 	released = "released"
 )
 
@@ -67,6 +74,8 @@ func (a *asked) state() string {
 		return a.err.Error()
 	case a.grant.limiter == nil:
 		return released
+	case a.grant.paused:
+		return paused
 	}
 	return holds
 }
@@ -125,17 +134,33 @@ func (m *model) become(r *modelRequest, state string) {
 }
 
 func (m *model) ask(of byte, cost int64) {
-	r := &modelRequest{of: of, cost: min(max(cost, 1), m.perFlow()), until: time.Now().Add(m.config.MaxWait)}
+	r := &modelRequest{of: of, cost: min(max(cost, 1), m.perFlow())}
 	m.all = append(m.all, r)
-	m.become(r, waits)
+	m.wait(r)
 	switch {
 	case r.state != waits:
-	case m.config.MaxWait == 0:
-		r.state = OverloadTimeOut.Error()
-	case len(m.in(waits, of)) > max(1, m.config.MaxWaiting/flowsWaiting):
+	case m.waiting(of) > max(1, m.config.MaxWaiting/flowsWaiting):
 		r.state = OverloadCallerQueueFull.Error()
-	case len(m.in(waits, 0)) > m.config.MaxWaiting:
+	case m.waiting(0) > m.config.MaxWaiting:
 		r.state = OverloadQueueFull.Error()
+	}
+}
+
+// wait has the last request wait, if it may wait at all.
+func (m *model) wait(r *modelRequest) {
+	r.until = time.Now().Add(m.config.MaxWait)
+	if m.become(r, waits); r.state == waits && m.config.MaxWait == 0 {
+		r.state = OverloadTimeOut.Error()
+	}
+}
+
+// waiting is how many requests of a flow, or of all, wait for anything.
+func (m *model) waiting(of byte) int { return len(m.in(waits, of)) + len(m.in(paused, of)) }
+
+// pause has a request give back what it holds, if there is a place to wait.
+func (m *model) pause(r *modelRequest) {
+	if m.waiting(0) < m.config.MaxWaiting && m.waiting(r.of) < max(1, m.config.MaxWaiting/flowsWaiting) {
+		m.become(r, paused)
 	}
 }
 
@@ -181,7 +206,7 @@ func playAgainstModel(t *testing.T, seed uint64) {
 				t.Fatalf("%s: flow %d holds %d", what, of[0], held)
 			}
 		}
-		if s := l.Stats(); s.InUse != m.held(0) || s.InUse > config.Capacity || s.Waiting != len(m.in(waits, 0)) {
+		if s := l.Stats(); s.InUse != m.held(0) || s.InUse > config.Capacity || s.Waiting != m.waiting(0) {
 			t.Fatalf("%+v, %s: %+v", config, what, s)
 		}
 	}
@@ -205,7 +230,8 @@ func playAgainstModel(t *testing.T, seed uint64) {
 		synctest.Wait()
 		holding, held := one(holds)
 		waiting, awaited := one(waits)
-		switch n := random.IntN(10); {
+		pausing, away := one(paused)
+		switch n := random.IntN(14); {
 		case n < 5:
 			of, cost := byte(1+random.IntN(4)), random.Int64N(maxCost+1)
 			m.ask(of, cost)
@@ -215,15 +241,27 @@ func playAgainstModel(t *testing.T, seed uint64) {
 		case n < 9 && waiting != nil:
 			m.become(waiting, context.Canceled.Error())
 			awaited.leave()
+		case n < 11 && holding != nil:
+			m.pause(holding)
+			held.grant.Pause()
+		case n < 13 && pausing != nil: // it is the last one now
+			at := slices.Index(m.all, pausing)
+			m.all, all = append(slices.Delete(m.all, at, at+1), pausing), append(slices.Delete(all, at, at+1), away)
+			m.wait(pausing)
+			away.wait(t, func(ctx context.Context) { away.err = away.grant.Resume(ctx) })
+		case n == 13 && pausing != nil:
+			release(pausing, away)
 		case waiting != nil:
 			time.Sleep(time.Until(m.in(waits, 0)[0].until))
 			m.expire()
 		}
 		check(fmt.Sprintf("step %d", i))
 	}
-	for r, a := one(holds); r != nil; r, a = one(holds) {
-		release(r, a)
-		check("the end")
+	for _, state := range []string{holds, paused} {
+		for r, a := one(state); r != nil; r, a = one(state) {
+			release(r, a)
+			check("the end")
+		}
 	}
 	wantIdle(t, l)
 }

@@ -13,7 +13,8 @@ type Flow [sha256.Size]byte
 
 // Config bounds what is in flight; 0 is no bound.
 type Config struct {
-	// Requests bounds the short requests at a time, those that wait for the upstream included.
+	// Requests bounds the short requests at a time, those that wait for the upstream included; who waits for memory
+	// is paused ([Grant.Pause]).
 	Requests int
 	// LongRunning bounds watches, logs, execs and the like (kubehttp.Request.LongRunning). Nobody waits for
 	// one of them to end.
@@ -26,8 +27,9 @@ type Config struct {
 }
 
 const (
-	// waitingPerRequest is how many requests may wait for each that may be in flight.
-	waitingPerRequest = 4
+	// waitingPerRequest is how many requests may wait, for their turn or for memory, for each that may be in
+	// flight. By default it is enough for 2,000 pods of one account.
+	waitingPerRequest = 16
 	// waitingAnswers bounds the large answers that wait to be written.
 	waitingAnswers = 4096
 	// smallPart: an answer or body of no more than this part of all bytes is not counted.

@@ -23,6 +23,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/events"
+	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/harness/poll"
 	"github.com/listproxy/listproxy/test/harness/workload"
@@ -52,8 +53,9 @@ const (
 // default, and a listproxy that has pods in memory.
 type crowdRig struct {
 	proxy                *harness.Proxy
-	worker, bare, greedy string // tokens: the other caller's, of an account without rights, and of one that wants all
-	followed             string // the pod that the other caller changes and follows
+	hop                  *hop.Hop // to the control plane
+	worker, bare, greedy string   // tokens: the other caller's, of an account without rights, and of one that wants all
+	followed             string   // the pod that the other caller changes and follows
 }
 
 // A crowdAttack is many requests at a time, of which nobody reads the answers. Where each is given up at
@@ -104,10 +106,70 @@ func TestCrowding(t *testing.T) {
 	}
 }
 
+// TestColdCrowd: two callers who list what is being loaded, each as often as there are seats, are answered from one load.
+// Meanwhile they hold up nobody.
+func TestColdCrowd(t *testing.T) {
+	harness.Long(t)
+	// crowd is twice --max-requests-inflight, and streams is how many requests a connection has at a time. While
+	// nothing is in memory, a few are forwarded.
+	const crowd, streams, few = 2000, 250, 4
+	r := newCrowdRig(t)
+	loaded := make(chan struct{})
+	var loads, memory atomic.Int32
+	r.hop.OnRequest(func(_ http.ResponseWriter, request *http.Request) bool {
+		if hop.Own(request) && request.URL.Path == "/api/v1/configmaps" {
+			<-loaded
+			if request.URL.Query().Get("sendInitialEvents") != "" {
+				loads.Add(1)
+			}
+		}
+		return false
+	})
+	var all sync.WaitGroup
+	for i := range crowd / streams {
+		caller := r.caller(crowdAddress, []string{r.worker, r.greedy}[i%2], &http.HTTP2Config{StrictMaxConcurrentRequests: true})
+		defer caller.HTTP.CloseIdleConnections()
+		_, err := caller.Get(t.Context(), "/version") // it has a connection then
+		expect.NoError(t, err)
+		for range streams {
+			all.Go(func() {
+				a, err := caller.Get(t.Context(), "/api/v1/namespaces/team-a/configmaps?resourceVersion=0")
+				switch {
+				case err != nil || a.Code != http.StatusOK:
+					t.Errorf("one of the crowd: %v, %v", a, err)
+				case a.FromMemory():
+					memory.Add(1)
+				}
+			})
+		}
+	}
+	waiting := func() bool {
+		sum, _, err := r.proxy.Metric(t.Context(), "listproxy_inflight_waiting", map[string]string{"kind": "short"})
+		expect.NoError(t, err)
+		return sum >= crowd-few
+	}
+	poll.Until(t, crowdPatience, "the crowd waits", waiting)
+	beside := r.caller(otherAddress, r.bare, nil)
+	defer beside.HTTP.CloseIdleConnections()
+	for range 50 {
+		if a, err := beside.Get(t.Context(), "/version"); err != nil || a.Code != http.StatusOK {
+			t.Errorf("another caller: %v, %v", a, err)
+		}
+	}
+	if !waiting() {
+		t.Error("the crowd did not wait all the time")
+	}
+	close(loaded)
+	all.Wait()
+	if memory.Load() < crowd-few || loads.Load() != 1 {
+		t.Errorf("%d of the crowd are answered from memory, after %d loads", memory.Load(), loads.Load())
+	}
+}
+
 func newCrowdRig(t *testing.T) *crowdRig {
 	t.Helper()
 	plane, made := harness.RunControlPlane(t, controlplane.Options{}), workload.Pods{Nodes: 50}
-	r := &crowdRig{followed: made.Pod(0, "shop").Name}
+	r := &crowdRig{followed: made.Pod(0, "shop").Name, hop: hop.Run(t, plane.URL(), plane.CA())}
 	expect.NoError(t, workload.Fill(t.Context(), plane, made, 300))
 	for account, token := range map[string]*string{"worker": &r.worker, "bare": &r.bare, "greedy": &r.greedy} {
 		var err error
@@ -115,10 +177,10 @@ func newCrowdRig(t *testing.T) *crowdRig {
 		expect.NoError(t, err)
 	}
 	expect.NoError(t, plane.GrantAll(t.Context(), controlplane.Grant{
-		To: []string{"team-a/worker", "team-a/greedy"}, Rules: []rbacv1.PolicyRule{controlplane.Rule("get,list,watch,patch", "", "pods")},
+		To: []string{"team-a/worker", "team-a/greedy"}, Rules: []rbacv1.PolicyRule{controlplane.Rule("get,list,watch,patch", "", "pods,configmaps")},
 	}))
 	r.proxy = harness.RunProxy(t, harness.ProxyOptions{
-		Upstream: plane.RESTConfig(controlplane.Feed),
+		Upstream: r.hop.RESTConfig(plane.RESTConfig(controlplane.Feed)),
 		// Without the log of requests, which is kept in memory here. The self-check asks on its own
 		// account.
 		Args: []string{

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/faults/load"
 	"github.com/listproxy/listproxy/test/harness"
 )
 
@@ -42,6 +43,10 @@ type faultCase struct {
 	// unserved says why no answer has to come from memory while the fault lasts. If it is "", one
 	// must.
 	unserved string
+	// servesReaders: lists of any version and next pages are given all the time.
+	servesReaders bool
+	// bound is the --staleness-bound; 0: [load.Bound].
+	bound time.Duration
 	// answersAll: no request may be lost, and watches end in order.
 	answersAll bool
 	// refusesNobody: nothing is compacted, and nobody's rights change. So no token may be refused,
@@ -126,6 +131,7 @@ const (
 func (c faultCase) run(t *testing.T, binary string) {
 	s := newScene(t, cmp.Or(c.stage, quiet), c.name, binary)
 	s.args = append([]string{"--self-check-interval", "10s"}, c.args...)
+	s.Bound = cmp.Or(c.bound, load.Bound)
 	if !c.mayForward {
 		s.args = append(s.args, "--eager", eager())
 	}
@@ -170,6 +176,9 @@ func (c faultCase) judge(s *scene, recovered time.Duration) {
 	seen := s.Tally.Counts(s.broken)
 	if c.answersAll && seen.Lost > 0 {
 		s.Tally.Wrong("%d requests were lost: %v", seen.Lost, seen.Why)
+	}
+	if c.servesReaders && len(seen.Unserved) > 0 {
+		s.Tally.Wrong("%d lists were not given that memory knows, first %s", len(seen.Unserved), seen.Unserved[0])
 	}
 	if c.answersAll && len(seen.BrokenOff) > 0 {
 		s.Tally.Wrong("%d watches did not end in order: %v", len(seen.BrokenOff), errors.Join(seen.BrokenOff...))

@@ -109,7 +109,7 @@ func (s *scene) start() {
 		s.since = uint64(now) // #nosec G115 -- a revision
 	}
 	_, err := s.proxies.Start(s.Context(), harness.ProxyOptions{Upstream: s.own, Binary: s.binary, Args: append([]string{
-		"--staleness-bound", load.Bound.String(), "--consistent-lists=always", "--watches",
+		"--staleness-bound", s.Bound.String(), "--consistent-lists=always", "--watches",
 	}, s.args...)}, s.viaConfig)
 	s.must(err)
 }

@@ -18,14 +18,15 @@ const pausedFor = 20 * time.Second
 func upstreamCases() []faultCase {
 	var snapshot controlplane.EtcdSnapshot // of etcd before listproxy started
 	cases := []faultCase{
-		{name: "apiserver_killed", runs: always, soaks: true, fault: func(s *scene) time.Time {
+		{name: "apiserver_killed", runs: always, soaks: true, servesReaders: true, bound: time.Minute, fault: func(s *scene) time.Time {
 			s.must(s.plane.KillAPIServer())
 			s.hold()
 			s.must(s.plane.StartAPIServer(s.Context()))
 			return time.Now()
 		}},
-		{name: "apiserver_restarted", soaks: true, unserved: "all is dropped when it says that it ends", fault: func(s *scene) time.Time {
+		{name: "apiserver_ended", soaks: true, servesReaders: true, bound: time.Minute, fault: func(s *scene) time.Time {
 			s.must(s.plane.StopAPIServer())
+			s.hold()
 			s.must(s.plane.StartAPIServer(s.Context()))
 			return time.Now()
 		}},

@@ -1,33 +1,54 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/harness/ask"
 	"github.com/listproxy/listproxy/test/harness/kinds"
 	"github.com/listproxy/listproxy/test/oracle"
 )
 
-// Bound is the --staleness-bound of listproxy under load, the shortest there is.
+// Bound is the shortest --staleness-bound there is.
 const Bound = 6 * time.Second
+
+// resumeWithin is for how long after an outage what is known counts as in it.
+const resumeWithin = 5 * time.Second
 
 // Load writes and asks, and judges the answers. Safe for concurrent use.
 type Load struct {
 	Ledger oracle.Ledger[kinds.Kind]
 	Tally  *Tally
 	Oracle *Verifier
+	// Bound is the --staleness-bound of listproxy under load.
+	Bound time.Duration
+
+	// outage is when an answer last said that nobody answers upstream, in nanoseconds since 1970.
+	outage atomic.Int64
 }
 
 // New returns a load whose answers are held against what one of these API servers says.
 func New(direct ...*ask.Client) *Load {
 	t := &Tally{}
-	return &Load{Tally: t, Oracle: newVerifier(t, direct...)}
+	return &Load{Tally: t, Oracle: newVerifier(t, direct...), Bound: Bound}
+}
+
+// boundAt is how old a newest state may be that is given at a time: in an outage, for the bound, as old as it was when
+// somebody last answered.
+func (l *Load) boundAt(at time.Time) time.Duration {
+	if at.Sub(time.Unix(0, l.outage.Load())) < resumeWithin {
+		return 2*l.Bound + resumeWithin
+	}
+	return l.Bound
 }
 
 // Write writes, and notes the revision unless the object is gone with it.
@@ -68,6 +89,12 @@ func (l *Load) Put(ctx context.Context, via *ask.Client, q Question, atLeast uin
 		return ask.List{}, a, ctx.Err()
 	}
 	l.Tally.Heard(asked, a, err, !q.Recent())
+	if q.Known() && a.Code != http.StatusOK {
+		l.Tally.leftUnserved(q, cmp.Or(err, errors.New(a.String())))
+	}
+	if strings.HasSuffix(a.Source(), kubehttp.Unreachable) {
+		l.outage.Store(time.Now().UnixNano())
+	}
 	if err != nil {
 		return ask.List{}, ask.Answer{}, err
 	}
@@ -96,7 +123,7 @@ func (l *Load) judge(w Witness, atLeast uint64) {
 	if w.Question.Recent() {
 		l.Tally.gaveRecent()
 	}
-	if behind := l.Ledger.Behind(revision, w.Asked); w.Question.Newest() && oracle.TooOld(behind, Bound) {
+	if behind := l.Ledger.Behind(revision, w.Asked); w.Question.Newest() && oracle.TooOld(behind, l.boundAt(w.Answered)) {
 		l.Tally.Wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for",
 			w.Question, revision, behind)
 	}

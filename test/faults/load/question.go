@@ -83,6 +83,11 @@ func (q Question) Recent() bool {
 	return !strings.Contains(q.Query, "resourceVersion=") && !strings.Contains(q.Query, "continue=")
 }
 
+// Known reports whether memory can answer while nobody answers upstream: any version, and the next page of a list.
+func (q Question) Known() bool {
+	return strings.HasSuffix(q.Query, ask.AnyVersion) || strings.Contains(q.Query, "continue=")
+}
+
 // At returns the question whose answer is the same for ever.
 func (q Question) At(revision uint64) Question {
 	switch {

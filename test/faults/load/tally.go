@@ -84,6 +84,13 @@ func (t *Tally) Heard(asked time.Time, a ask.Answer, err error, answerable bool)
 	}
 }
 
+// leftUnserved notes a list that was not given, though memory may know it.
+func (t *Tally) leftUnserved(q Question, why error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.sums.Unserved = append(t.sums.Unserved, fmt.Sprintf("%s: %v", q, why))
+}
+
 // BrokeOff notes the end of a watch that was not in order.
 func (t *Tally) BrokeOff(err error) {
 	t.mu.Lock()
@@ -114,6 +121,8 @@ type Counts struct {
 	Recent int
 	// Followed is how many followers have come to the true state.
 	Followed int
+	// Unserved are lists of any version and next pages that were not given.
+	Unserved []string
 	// Mistakes are what must not be.
 	Mistakes []string
 	// During, DuringHits and DuringRight are Answers, Hits and Compared of what was asked in a window.

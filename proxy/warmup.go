@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/snapshot"
+	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
 // EagerCollection is one that is loaded before anybody asks, and kept.
@@ -21,21 +23,45 @@ type EagerCollection struct {
 	Representation media.Representation
 }
 
-// warmupRetry is the pause between two attempts to start or check a collection.
-const warmupRetry = 2 * time.Second
+const (
+	// warmupRetry is the pause between two attempts to start or check a collection.
+	warmupRetry = 2 * time.Second
+	// refusedFor is how long kube-apiserver must refuse an eager resource before a replica gets ready without it.
+	refusedFor = time.Minute
+)
 
 // Warmup loads the eager collections before the first request, and says when they are loaded: a
-// replica that got traffic earlier would send all of it upstream at once. Once all are loaded, it
-// stays ready: if a collection is lost later, its lists are forwarded, and Warmup starts it again
-// as soon as possible, without waiting for a request.
+// replica that got traffic earlier would send all of it upstream at once. It does not wait for what kube-apiserver
+// itself refuses: that there is no such resource, or that listproxy may not read it, is so for all replicas, and
+// somebody has to be served. Once it is ready, it stays so: if a collection is lost later, its lists are forwarded,
+// and Warmup starts it again as soon as possible, without waiting for a request.
 type Warmup struct {
 	cluster     *cluster.Cluster
 	collections *snapshot.Collections
 	log         *slog.Logger
 
-	mu      sync.Mutex
-	waiting map[EagerCollection]string // why not yet
-	order   []EagerCollection
+	mu    sync.Mutex
+	stats []EagerStats
+}
+
+// EagerStats says whether an eager collection is loaded.
+type EagerStats struct {
+	EagerCollection
+	// Waits is why it is not loaded now; empty if it is.
+	Waits string
+	// Ready: it was loaded once, or kube-apiserver has refused it for a minute. So it keeps no replica from being ready.
+	Ready bool
+
+	// refusedSince is since when it is refused; zero if it is not. told: the log says so.
+	refusedSince time.Time
+	told         bool
+}
+
+// refusals say what to do about a resource that kube-apiserver refuses to list.
+var refusals = map[string]string{
+	string(reason.UnknownResource): "correct its name or version in --eager, install its definition, or take it out",
+	string(reason.NotPermitted):    "let listproxy's account list and watch it (docs/rbac.yaml), or take it out of --eager",
+	string(reason.Representation):  "custom resources have no protobuf: leave that out in --eager",
 }
 
 // NewWarmup returns a Warmup of the eager collections. eager must name each of them once. Call Run
@@ -43,15 +69,9 @@ type Warmup struct {
 func NewWarmup(
 	eager []EagerCollection, served *cluster.Cluster, collections *snapshot.Collections, log *slog.Logger,
 ) *Warmup {
-	w := &Warmup{
-		cluster:     served,
-		collections: collections,
-		log:         log,
-		waiting:     map[EagerCollection]string{},
-		order:       eager,
-	}
+	w := &Warmup{cluster: served, collections: collections, log: log}
 	for _, e := range eager {
-		w.waiting[e] = string(reason.Warming)
+		w.stats = append(w.stats, EagerStats{EagerCollection: e, Waits: string(reason.Warming)})
 	}
 	return w
 }
@@ -59,25 +79,17 @@ func NewWarmup(
 // Run starts the eager collections, and starts them again when they were dropped, until ctx ends.
 func (w *Warmup) Run(ctx context.Context) {
 	var started sync.WaitGroup
-	for _, e := range w.order {
-		started.Go(func() { w.warm(ctx, e) })
+	for i := range w.stats {
+		started.Go(func() {
+			for {
+				w.note(&w.stats[i], w.start(ctx, w.stats[i].EagerCollection), time.Now())
+				if !clock.Sleep(ctx, warmupRetry) {
+					return
+				}
+			}
+		})
 	}
 	started.Wait()
-}
-
-func (w *Warmup) warm(ctx context.Context, e EagerCollection) {
-	warm := false
-	for ctx.Err() == nil {
-		why := w.start(ctx, e)
-		if !warm {
-			w.note(e, why)
-			warm = why == ""
-		}
-		select {
-		case <-time.After(warmupRetry):
-		case <-ctx.Done():
-		}
-	}
 }
 
 // start makes sure that the collection runs, and waits for its first state. If there is none, it
@@ -116,46 +128,38 @@ func inOneLine(text string) string {
 	return text
 }
 
-func (w *Warmup) note(e EagerCollection, why string) {
+// note notes why a collection is not loaded, if it is not.
+func (w *Warmup) note(s *EagerStats, why string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if why == "" {
-		delete(w.waiting, e)
-		return
-	}
+	advice, refused := refusals[why]
 	switch {
-	case w.waiting[e] == why:
-	case why == string(reason.UnknownResource):
-		w.log.Warn("an eager resource is not one that kube-apiserver serves, so this replica does not get ready: correct its name or "+
-			"version in --eager", "resource", eagerName(e))
-	default:
-		w.log.Info("an eager collection is not warm", "resource", eagerName(e), "reason", why)
+	case !refused:
+		s.refusedSince, s.told = time.Time{}, false
+	case s.refusedSince.IsZero():
+		s.refusedSince = now
 	}
-	w.waiting[e] = why
-}
-
-// EagerStats says whether an eager collection is loaded.
-type EagerStats struct {
-	// Name is the resource, followed by the representation unless it is JSON.
-	Name string
-	// Waits is why it is not loaded yet; empty if it is.
-	Waits string
+	lasts := refused && now.Sub(s.refusedSince) >= refusedFor
+	switch {
+	case lasts && !s.told:
+		w.log.Warn("kube-apiserver refuses an eager resource: its lists are forwarded, and replicas get ready without it",
+			"resource", s.String(), "reason", why, "do", advice)
+		s.told = true
+	case why != "" && why != s.Waits && !s.Ready:
+		w.log.Info("an eager collection is not loaded yet", "resource", s.String(), "reason", why)
+	}
+	s.Waits, s.Ready = why, s.Ready || lasts || why == ""
 }
 
 // Stats returns one for each eager collection, in their order.
 func (w *Warmup) Stats() []EagerStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var stats []EagerStats
-	for _, e := range w.order {
-		stats = append(stats, EagerStats{Name: eagerName(e), Waits: w.waiting[e]})
-	}
-	return stats
+	return slices.Clone(w.stats)
 }
 
-// eagerName names a collection as --eager does, always with the version: the representation follows,
-// unless it is JSON.
-func eagerName(e EagerCollection) string {
+// String names a collection as --eager does, always with the version: the representation follows, unless it is JSON.
+func (e EagerCollection) String() string {
 	name := strings.TrimSuffix(e.Resource+"."+e.Version+"."+e.Group, ".")
 	if e.Representation != media.JSON {
 		name += "/" + string(e.Representation)

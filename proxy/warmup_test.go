@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/media"
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -35,11 +38,39 @@ func TestWarmup(t *testing.T) {
 		defer func() { stop(); <-over }()
 		for _, step := range []struct{ fails, warm bool }{{true, false}, {false, true}, {true, true}} {
 			fails(step.fails)
-			if all := warmup.Stats(); len(all) != 1 || (all[0].Waits == "") != step.warm {
+			if all := warmup.Stats(); len(all) != 1 || all[0].Ready != step.warm {
 				t.Errorf("loads fail: %t: %+v", step.fails, all)
 			} else if !step.warm && !strings.Contains(all[0].Waits, "EOF") {
 				t.Errorf("an operator reads %q, not why the load failed", all[0].Waits)
 			}
 		}
 	})
+}
+
+// TestWarmupOfRefused: what kube-apiserver has refused for a minute keeps no replica from being ready, and whatever
+// comes later, it stays ready.
+func TestWarmupOfRefused(t *testing.T) {
+	for why, advice := range refusals {
+		var logged logbuffer.Buffer
+		w := NewWarmup([]EagerCollection{{}}, nil, nil, slog.New(slog.NewTextHandler(&logged, nil)))
+		begun := time.Now()
+		for _, step := range []struct {
+			at    time.Duration
+			why   string
+			ready bool
+			lines int // in the log
+		}{
+			{0, why, false, 1}, {30 * time.Second, string(reason.Warming), false, 2}, {31 * time.Second, why, false, 3},
+			{90 * time.Second, why, false, 3}, {91 * time.Second, why, true, 4}, {time.Hour, why, true, 4},
+			{2 * time.Hour, string(reason.Warming), true, 4}, {3 * time.Hour, "", true, 4}, {4 * time.Hour, why, true, 4}, {5 * time.Hour, why, true, 5},
+		} {
+			w.note(&w.stats[0], step.why, begun.Add(step.at))
+			if s := w.Stats()[0]; s.Ready != step.ready || s.Waits != step.why || strings.Count(logged.String(), "\n") != step.lines {
+				t.Errorf("%s, after %v: %+v, and the log has\n%s", why, step.at, s, logged.String())
+			}
+		}
+		if strings.Count(logged.String(), "do=\""+advice) != 2 {
+			t.Errorf("it is not said what to do:\n%s", logged.String())
+		}
+	}
 }

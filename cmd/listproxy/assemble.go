@@ -134,6 +134,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 func (o *options) showState(a *app, handler *proxy.Handler, observing *observing) {
 	state := admin.State{
 		Collections:  a.collections.Stats,
+		Eager:        a.warmup.Stats,
 		Staleness:    o.cache.staleness,
 		Stored:       a.collections.Stored,
 		Compression:  a.compressor.Stats,

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -87,6 +88,8 @@ var (
 // costs nothing.
 type State struct {
 	Collections func() []snapshot.CollectionStats
+	// Eager are the collections that are to be loaded: some may not be there.
+	Eager func() []proxy.EagerStats
 	// Staleness is the age from which on a newest state is no longer given.
 	Staleness time.Duration
 	// Stored is how many bytes all collections have together, and the bound, 0 if there is none.
@@ -127,8 +130,15 @@ func put[N int | int64 | uint64 | float64](to scrape, m metric, value N, labels 
 // Collect implements [prometheus.Collector].
 func (s State) Collect(metrics chan<- prometheus.Metric) {
 	to, now := scrape(metrics), time.Now()
+	kept := map[proxy.EagerCollection]bool{}
 	for _, c := range s.Collections() {
 		s.collection(to, c, now)
+		kept[proxy.EagerCollection{GroupVersionResource: c.Resource.GroupVersionResource, Representation: c.Resource.Representation}] = true
+	}
+	for _, e := range s.Eager() {
+		if !kept[e.EagerCollection] {
+			put(to, collectionLive, 0, e.GroupResource().String(), e.Version, string(e.Representation), observe.OrNone(e.Waits))
+		}
 	}
 	bytes, bound := s.Stored()
 	put(to, stored, bytes)

@@ -16,6 +16,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -72,6 +73,9 @@ func wholeState(t *testing.T) State {
 		Collections: func() []snapshot.CollectionStats {
 			return []snapshot.CollectionStats{silent, live(named("", "nodes", media.JSON), 0)}
 		},
+		Eager: func() []proxy.EagerStats {
+			return []proxy.EagerStats{eager("pods", "", true), eager("gone", "unknown-resource", true)}
+		},
 		Stored:      func() (int64, int64) { return 1, 2 },
 		Compression: func() gzip.CompressorStats { return gzip.CompressorStats{Found: 1} },
 		SelfChecks: func() map[checks.Result]uint64 {
@@ -110,6 +114,7 @@ func TestSeries(t *testing.T) {
 	families := everything(t)
 	expect.Same(t, []string{
 		"reason=none,representation=json,resource=nodes,version=v1 1", "reason=stale,representation=json,resource=pods,version=v1 0",
+		"reason=unknown-resource,representation=json,resource=gone,version=v1 0",
 	}, proxytest.Series(families["listproxy_collection_live"]))
 	got := proxytest.Series(families["listproxy_certificate_not_after_timestamp_seconds"])
 	if len(got) != 1 || !strings.HasPrefix(got[0], "certificate=serving ") {

@@ -58,7 +58,7 @@ func (r Readiness) Checks() []Check {
 		{Name: upstreamCheck, OK: !health.Own, Message: troubleOf(health)},
 	}
 	for _, e := range r.Eager() {
-		checks = append(checks, check("collection/"+e.Name, e.Waits == "", e.Waits))
+		checks = append(checks, Check{Name: "collection/" + e.String(), OK: e.Ready, Message: e.Waits})
 	}
 	return checks
 }

@@ -63,6 +63,13 @@ func live(r snapshot.Resource, heard time.Duration) snapshot.CollectionStats {
 	}
 }
 
+func eager(resource, waits string, ready bool) proxy.EagerStats {
+	r := named("", resource, media.JSON)
+	return proxy.EagerStats{
+		EagerCollection: proxy.EagerCollection{GroupVersionResource: r.GroupVersionResource, Representation: r.Representation}, Waits: waits, Ready: ready,
+	}
+}
+
 // newSource is one where all is well and nothing is kept.
 func newSource(t *testing.T) (*Source, *observe.Observer, *kept) {
 	t.Helper()
@@ -100,7 +107,7 @@ func troubled(t *testing.T) *Source {
 			Problem: "dial: " + hostile, Advice: "see whether it runs",
 		}
 	}
-	s.Ready.Eager = func() []proxy.EagerStats { return []proxy.EagerStats{{Name: "pods"}, {Name: "nodes", Waits: hostile}} }
+	s.Ready.Eager = func() []proxy.EagerStats { return []proxy.EagerStats{eager("pods", "", true), eager("nodes", hostile, false)} }
 	k.stats = []snapshot.CollectionStats{
 		live(named("", "pods", media.JSON), 420*time.Millisecond),
 		{Resource: named("apps", "deployments", media.Protobuf), Absence: reason.Warming, Used: time.Now()},
@@ -159,7 +166,7 @@ func TestChecks(t *testing.T) {
 			return upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it", Own: own}
 		}
 	}
-	loading := []proxy.EagerStats{{Name: "nodes"}, {Name: "pods", Waits: "warming"}}
+	loading := []proxy.EagerStats{eager("nodes", "", true), eager("pods", "warming", false)}
 	pods, silent := named("", "pods", media.JSON), live(named("", "pods", media.JSON), time.Hour)
 	for name, tt := range map[string]struct {
 		change   func(*Source, *kept)
@@ -189,7 +196,7 @@ func TestChecks(t *testing.T) {
 		"resources that are not known yet":     {change: func(s *Source, _ *kept) { s.Ready.Discovery = no }, ill: "discovery", says: "the log", notReady: true},
 		"definitions that are not known yet":   {change: func(s *Source, _ *kept) { s.Ready.Schemas = no }, ill: "schemas", says: "the log", notReady: true},
 		"API servers that are not known yet":   {change: func(s *Source, _ *kept) { s.Ready.Servers = no }, ill: "servers", says: "the log", notReady: true},
-		"an eager resource that is not loaded": {change: func(s *Source, _ *kept) { s.Ready.Eager = func() []proxy.EagerStats { return loading } }, ill: "collection/pods", says: "warming", notReady: true},
+		"an eager resource that is not loaded": {change: func(s *Source, _ *kept) { s.Ready.Eager = func() []proxy.EagerStats { return loading } }, ill: "collection/pods.v1", says: "warming", notReady: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, k := newSource(t)
@@ -218,13 +225,13 @@ func TestChecks(t *testing.T) {
 // TestReadyVerbose names all that is looked at, and what is wrong with it.
 func TestReadyVerbose(t *testing.T) {
 	s, _, _ := newSource(t)
-	s.Ready.Eager = func() []proxy.EagerStats { return []proxy.EagerStats{{Name: "pods"}} }
+	s.Ready.Eager = func() []proxy.EagerStats { return []proxy.EagerStats{eager("pods", "", true), eager("gone", "unknown-resource", true)} }
 	s.Ready.Upstream = func() upstream.HealthStats {
 		return upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401"}
 	}
 	w := ask(New(Config{Ready: s.Ready, Metrics: http.NotFoundHandler(), Status: s}), http.MethodGet, "/readyz?verbose", nil)
 	expect.Same(t, "[+]serving ok\n[+]discovery ok\n[+]schemas ok\n[+]servers ok\n[+]upstream ok: kube-apiserver is "+
-		upstream.ConditionUnauthorized.Meaning()+" (401)\n[+]collection/pods ok\n"+"ok", w.Body.String())
+		upstream.ConditionUnauthorized.Meaning()+" (401)\n[+]collection/pods.v1 ok\n[+]collection/gone.v1 ok: unknown-resource\n"+"ok", w.Body.String())
 }
 
 // TestPage: a browser gets a page that says what the JSON says, whatever somebody tries to write
@@ -266,7 +273,7 @@ func TestPage(t *testing.T) {
 			}
 		}
 		for _, words := range []string{
-			"✗ not healthy", "collection/nodes : " + "<script>alert(1)</script>", "66.7 %", "3 forwarded", "512 MiB", "of 2.0 GiB", "unreachable", "dial: <script>",
+			"✗ not healthy", "collection/nodes.v1 : " + "<script>alert(1)</script>", "66.7 %", "3 forwarded", "512 MiB", "of 2.0 GiB", "unreachable", "dial: <script>",
 			"75s of 2m30s", "6 to 9", "warming", "stale", "most-recent", "2 times, the last 62m ago", "schema (" + hostile[:len(hostile)-1],
 		} {
 			if !strings.Contains(text.String(), words) {

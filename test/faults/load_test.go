@@ -39,6 +39,8 @@ const (
 	askers     = 2 // beside one that asks for the newest state only
 	askEvery   = 15 * time.Millisecond
 	writeEvery = 60 * time.Millisecond
+	// pauseOfPages is before each next page of a slow walk.
+	pauseOfPages = 300 * time.Millisecond
 	names      = 12 // of objects in each namespace
 	pageSize   = 7
 	// marker is an object that writers leave alone.
@@ -56,6 +58,7 @@ func (s *scene) load() (conclude func()) {
 	asking.Go(func() { s.churn(asks) })
 	asking.Go(func() { s.askNewest(asks) })
 	asking.Go(func() { s.askRecent(asks) })
+	asking.Go(func() { s.pageSlowly(asks) })
 	for range askers {
 		asking.Go(func() { s.ask(asks) })
 	}
@@ -155,14 +158,26 @@ func (s *scene) ask(ctx context.Context) {
 			q.Query = ask.Exactly(some)
 			s.put(ctx, q, some)
 		case q.Form != load.AsProtobuf:
-			s.walk(ctx, q, some)
+			s.walk(ctx, q, some, 0)
 		}
 		s.asking.RUnlock()
 	}
 }
 
-// walk reads all pages, at a revision or of the newest state.
-func (s *scene) walk(ctx context.Context, q question, revision uint64) {
+// pageSlowly walks through pages until ctx ends, and waits before each next one: whatever happens, it happens between
+// two pages.
+func (s *scene) pageSlowly(ctx context.Context) {
+	for clock.Sleep(ctx, askEvery) {
+		s.asking.RLock()
+		if some := s.Ledger.Recent(); some > 0 {
+			s.walk(ctx, question{Collection: collection{Kind: configMaps, Form: load.AsJSON}}, some, pauseOfPages)
+		}
+		s.asking.RUnlock()
+	}
+}
+
+// walk reads all pages, at a revision or of the newest state, with a pause before each next one.
+func (s *scene) walk(ctx context.Context, q question, revision uint64, pause time.Duration) {
 	q.Limit = pageSize
 	q.Query = ask.FirstPage(pageSize, ask.Exactly(revision))
 	atLeast := uint64(0)
@@ -171,7 +186,7 @@ func (s *scene) walk(ctx context.Context, q question, revision uint64) {
 		atLeast = s.Ledger.Newest(q.Kind)
 	}
 	page, _, err := s.Put(ctx, s.via, q, atLeast)
-	for err == nil && page.Next != "" && len(page.Objects) > 0 {
+	for err == nil && page.Next != "" && len(page.Objects) > 0 && clock.Sleep(ctx, pause) {
 		at := page.Revision
 		q.Query, q.After = ask.NextPage(pageSize, page.Next), page.Objects[len(page.Objects)-1]
 		page, _, err = s.Put(ctx, s.via, q, at)

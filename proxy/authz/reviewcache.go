@@ -63,7 +63,8 @@ type Config struct {
 	// Timeout bounds one question, the wait for its turn included. Zero means ten seconds.
 	Timeout time.Duration
 	// AsOf returns the time at which to judge how old an answer is: now, or while nobody answers upstream, when
-	// somebody was last heard, for KeptFor at most. Nil: now.
+	// somebody was last heard, for KeptFor at most. Nil: now. An answer may be twice as old then: callers who come
+	// again and again would else be without one if it has just become too old.
 	AsOf    func(time.Time) time.Time
 	KeptFor time.Duration
 }
@@ -180,14 +181,16 @@ func (q *questions[V]) left(a answer[V], now time.Time) time.Duration {
 		}
 	}
 	if q.asOf != nil {
-		now = q.asOf(now)
+		if heard := q.asOf(now); heard.Before(now) {
+			counts, now = 2*counts, heard
+		}
 	}
 	return max(0, counts-clock.Age(a.asked, now))
 }
 
 // revoke says that rights were taken away in a namespace; "": in all.
 func (q *questions[V]) revoke(namespace string) {
-	q.revoked.Add(namespace, time.Now(), q.ttl+q.timeout+q.keptFor+ownAnswerCounts+authorizerLag) // longer than answers count
+	q.revoked.Add(namespace, time.Now(), 2*q.ttl+q.timeout+q.keptFor+ownAnswerCounts+authorizerLag) // longer than answers count
 }
 
 // ask puts a question when its turn comes, and remembers the answer.
@@ -213,7 +216,7 @@ func (q *questions[V]) ask(
 func (q *questions[V]) remember(key string, got answer[V]) answer[V] {
 	known, _ := q.remembered(key, got.asked)
 	if q.ttl > 0 && len(key) <= maxKey && !known.asked.After(got.asked) {
-		q.answers.Add(key, got, q.ttl+q.keptFor)
+		q.answers.Add(key, got, 2*q.ttl+q.keptFor)
 	}
 	return got
 }

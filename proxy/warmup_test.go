@@ -60,9 +60,16 @@ func TestWarmupOfRefused(t *testing.T) {
 			ready bool
 			lines int // in the log
 		}{
-			{0, why, false, 1}, {30 * time.Second, string(reason.Warming), false, 2}, {31 * time.Second, why, false, 3},
-			{90 * time.Second, why, false, 3}, {91 * time.Second, why, true, 4}, {time.Hour, why, true, 4},
-			{2 * time.Hour, string(reason.Warming), true, 4}, {3 * time.Hour, "", true, 4}, {4 * time.Hour, why, true, 4}, {5 * time.Hour, why, true, 5},
+			{0, why, false, 1},
+			{30 * time.Second, string(reason.Warming), false, 2},
+			{31 * time.Second, why, false, 3},
+			{90 * time.Second, why, false, 3},
+			{91 * time.Second, why, true, 4},
+			{time.Hour, why, true, 4},
+			{2 * time.Hour, string(reason.Warming), true, 4},
+			{3 * time.Hour, "", true, 4},
+			{4 * time.Hour, why, true, 4},
+			{5 * time.Hour, why, true, 5},
 		} {
 			w.note(&w.stats[0], step.why, begun.Add(step.at))
 			if s := w.Stats()[0]; s.Ready != step.ready || s.Waits != step.why || strings.Count(logged.String(), "\n") != step.lines {

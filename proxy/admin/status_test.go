@@ -107,7 +107,9 @@ func troubled(t *testing.T) *Source {
 			Problem: "dial: " + hostile, Advice: "see whether it runs",
 		}
 	}
-	s.Ready.Eager = func() []proxy.EagerStats { return []proxy.EagerStats{eager("pods", "", true), eager("nodes", hostile, false)} }
+	s.Ready.Eager = func() []proxy.EagerStats {
+		return []proxy.EagerStats{eager("pods", "", true), eager("nodes", hostile, false)}
+	}
 	k.stats = []snapshot.CollectionStats{
 		live(named("", "pods", media.JSON), 420*time.Millisecond),
 		{Resource: named("apps", "deployments", media.Protobuf), Absence: reason.Warming, Used: time.Now()},
@@ -225,7 +227,9 @@ func TestChecks(t *testing.T) {
 // TestReadyVerbose names all that is looked at, and what is wrong with it.
 func TestReadyVerbose(t *testing.T) {
 	s, _, _ := newSource(t)
-	s.Ready.Eager = func() []proxy.EagerStats { return []proxy.EagerStats{eager("pods", "", true), eager("gone", "unknown-resource", true)} }
+	s.Ready.Eager = func() []proxy.EagerStats {
+		return []proxy.EagerStats{eager("pods", "", true), eager("gone", "unknown-resource", true)}
+	}
 	s.Ready.Upstream = func() upstream.HealthStats {
 		return upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401"}
 	}

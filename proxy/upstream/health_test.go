@@ -361,8 +361,10 @@ func TestOutages(t *testing.T) {
 		})))
 		go func() { rig.get(t, "/version") }()
 		time.Sleep(questionEvery * 2)
+		before := returns
 		close(slow)
 		want("a request took too long", false)
+		expect.Same(t, before, returns)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		rig.set(func(r *http.Request) (*http.Response, error) { return nil, r.Context().Err() })

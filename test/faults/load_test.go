@@ -41,8 +41,8 @@ const (
 	writeEvery = 60 * time.Millisecond
 	// pauseOfPages is before each next page of a slow walk.
 	pauseOfPages = 300 * time.Millisecond
-	names      = 12 // of objects in each namespace
-	pageSize   = 7
+	names        = 12 // of objects in each namespace
+	pageSize     = 7
 	// marker is an object that writers leave alone.
 	marker = "marker"
 )

@@ -266,10 +266,12 @@ func TestStreamingListsThatFail(t *testing.T) {
 // only.
 func TestStreamingListsWithoutEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
-		small bool // that of a name that cannot exist has no end either
-		asked int  // whole ones, in the first hour
+		small bool   // that of a name that cannot exist has no end either
+		tells string // what it has, instead
+		asked int    // whole ones, in the first hour
 	}{
 		"no list has an end":    {small: true},
+		"an ordinary bookmark":  {small: true, tells: bookmark(9, "")},
 		"a large list has none": {asked: 1},
 	} {
 		inBubble(t, name, func(t *testing.T) {
@@ -282,7 +284,7 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 				if whole {
 					asked++
 				}
-				return 0, (&upstream{}).lasting(r, "", "", time.Hour)
+				return 0, (&upstream{}).lasting(r, "", tt.tells, time.Second)
 			}}, time.Minute)
 			for range 3 {
 				snap, newest := c.Latest(t.Context(), 0)

@@ -71,8 +71,11 @@ func (f *feed) initialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark
 			return nil, s.Err
 		}
 		b, err := wire.LearnBookmark(f.source.Encoding(), ev)
-		if known := err == nil && ev.Meta.EndsInitial; !known {
-			return nil, nil
+		if err != nil {
+			return nil, nil //nolint:nilerr // its form is unknown
+		}
+		if !ev.Meta.EndsInitial { // kube-apiserver sends no other bookmark before it
+			return nil, errNoEnd
 		}
 		return b, nil
 	case <-ctx.Done():

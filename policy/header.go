@@ -60,6 +60,8 @@ const (
 	PlainToken
 	// UnclearToken: several Authorization headers, or a token that is written in another way.
 	UnclearToken
+	// Impersonating: a plain token, and Impersonate-* headers that can be read in one way only.
+	Impersonating
 	// Impersonated: listproxy has verified who the caller is, and says so to the API server. An
 	// Authorization header is not read.
 	Impersonated
@@ -93,11 +95,11 @@ func BringsToken(authorization string) bool {
 	return strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// checkIdentity makes sure that the request identifies exactly one caller: by its only token, or as
-// the user whom listproxy impersonates.
+// checkIdentity makes sure that the request identifies exactly one caller: by its only token, perhaps
+// with a user whom the caller impersonates, or as the user whom listproxy impersonates.
 func checkIdentity(h http.Header, by Credentials) reason.Reason {
 	for name := range h {
-		if NamesImpersonation(name) {
+		if by != Impersonating && NamesImpersonation(name) {
 			return reason.Credentials
 		}
 	}
@@ -108,8 +110,9 @@ func checkIdentity(h http.Header, by Credentials) reason.Reason {
 			return reason.NotCanonical
 		}
 	}
-	if by == PlainToken || by == Impersonated {
-		return ""
+	switch by {
+	case PlainToken, Impersonating, Impersonated:
+		return reason.None
 	}
 	return reason.Credentials
 }

@@ -182,6 +182,17 @@ func TestParseForwards(t *testing.T) {
 	}
 }
 
+// TestParseImpersonating: only where the caller's Impersonate-* headers were read, they are no reason to forward.
+func TestParseImpersonating(t *testing.T) {
+	for by, want := range map[Credentials]reason.Reason{Impersonating: reason.None, PlainToken: reason.Credentials, Impersonated: reason.Credentials} {
+		r := read(t, get("/api/v1/pods", alice, "Impersonate-User: bob\r\n"))
+		info, err := RequestInfo(r.Method, r.URL)
+		expect.NoError(t, err)
+		_, got := Parse(r, info, by)
+		expect.Same(t, want, got)
+	}
+}
+
 // TestParseOtherThanFromTheServer: requests that net/http's server would not make
 // are doubtful, not dangerous.
 func TestParseOtherThanFromTheServer(t *testing.T) {

@@ -43,7 +43,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		return asked, found, reason.UnknownCaller
 	case who.verdict == upstream.Unasked:
 		who.seat.Pause()
-		if found.rights, why = h.review(r.Context(), who, attributes, found.rights); why != reason.None {
+		if found.right, why = h.review(r.Context(), who, attributes, found.right); why != reason.None {
 			return asked, found, why
 		}
 	}
@@ -66,7 +66,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 			return asked, found, why
 		}
 	}
-	if found.rights, why = h.review(r.Context(), who, attributes, found.rights); why != reason.None {
+	if found.right, why = h.review(r.Context(), who, attributes, found.right); why != reason.None {
 		return asked, found, why
 	}
 	if asked.Shards != nil && (want.query.Limit > 0 || want.query.Start != "") {
@@ -101,8 +101,9 @@ type answer struct {
 	provesRight bool
 	// unreviewed: it is forwarded without a review, for a reason that only those may know who have that right.
 	unreviewed bool
-	// user is who asks, for the audit log; nil if there is none.
+	// user is who asks, and impersonated in whose name, for the audit log; nil if there is none.
 	user           user.Info
+	impersonated   user.Info
 	representation media.Representation
 	// watch: it is a watch, of the changes after a revision (after). initial: it begins with the state.
 	watch, initial bool
@@ -112,7 +113,7 @@ type answer struct {
 
 	entry      cluster.Entry
 	collection *snapshot.Collection
-	rights     rights
+	right      authz.Right
 }
 
 // attributesFor returns what a review must ask about a list or watch.
@@ -129,28 +130,10 @@ func attributesFor(asked policy.Request) authz.Attributes {
 	}
 }
 
-// rights are needed for an answer from memory: the caller's right to list and, for a user whom
-// listproxy has verified itself, the right of listproxy's own account to send the request as this
-// user.
-type rights struct {
-	callers       authz.Right
-	impersonation *authz.Right // nil: the caller brings its own credentials
-}
-
-// left is for how long the rights are still valid.
-func (h *Handler) left(r rights, now time.Time) time.Duration {
-	left := h.Authorizer.Left(r.callers, now)
-	if r.impersonation != nil {
-		left = min(left, h.Impersonator.Left(*r.impersonation, now))
-	}
-	return left
-}
-
-// review returns the rights that an answer needs: those that it had, if they are still valid; else
-// kube-apiserver is asked whether the caller may make this request and, for a user who is impersonated, whether
-// listproxy may forward it.
-func (h *Handler) review(ctx context.Context, who caller, attributes authz.Attributes, had rights) (rights, reason.Reason) {
-	if h.left(had, time.Now()) > 0 {
+// review returns the right that an answer needs: the one that it had, if it is still valid; else
+// kube-apiserver is asked whether it would answer this request.
+func (h *Handler) review(ctx context.Context, who caller, attributes authz.Attributes, had authz.Right) (authz.Right, reason.Reason) {
+	if h.Authorizer.Left(had, time.Now()) > 0 {
 		return had, reason.None
 	}
 	ctx, span := observe.Step(ctx, observe.SpanReview)
@@ -158,37 +141,22 @@ func (h *Handler) review(ctx context.Context, who caller, attributes authz.Attri
 	right, err := h.Authorizer.Review(ctx, who.subject(), attributes)
 	switch {
 	case errors.Is(err, authz.ErrNoSeat):
-		return rights{}, reason.UnknownCaller
+		return right, reason.UnknownCaller
 	case err != nil:
 		h.rarely("a caller's right could not be reviewed", err)
-		return rights{}, reason.ReviewFailed
+		return right, reason.ReviewFailed
 	}
 	switch right.Decision() {
-	case authz.Done:
-		return rights{callers: right}, reason.None
-	case authz.Yes:
-		impersonation, why := h.reviewImpersonation(ctx, who, attributes)
-		return rights{callers: right, impersonation: impersonation}, why
+	case authz.Yes, authz.Done:
+		return right, reason.None
 	case authz.Unauthenticated:
-		return rights{}, reason.UnknownCaller
+		return right, reason.UnknownCaller
 	case authz.Warned:
-		return rights{}, reason.Credentials
+		return right, reason.Credentials
+	case authz.NotPermitted:
+		return right, reason.NotPermitted
 	}
-	return rights{}, reason.NotAllowed
-}
-
-// reviewImpersonation asks whether listproxy's account could forward this request as the caller; the
-// caller's own review has allowed it already.
-func (h *Handler) reviewImpersonation(ctx context.Context, who caller, attributes authz.Attributes) (*authz.Right, reason.Reason) {
-	impersonation, err := h.Impersonator.Review(ctx, who.subject(), attributes)
-	switch {
-	case err != nil:
-		h.rarely("listproxy's own right to impersonate could not be reviewed", err)
-		return nil, reason.ReviewFailed
-	case impersonation != nil && impersonation.Decision() != authz.Yes:
-		return nil, reason.NotPermitted
-	}
-	return impersonation, reason.None
+	return right, reason.NotAllowed
 }
 
 // resourceOf names the resource that a list or watch is of.

@@ -20,7 +20,7 @@
 //     for it ([upstream.Transports]) hold no credentials, which is checked at the start. The only
 //     exception is the transport for impersonated users, which sends no request that does not name
 //     the user. listproxy's own credentials are used only for its own requests: those of package
-//     snapshot's feeds, of [authz.Impersonator], of package discovery, and the questions of package
+//     snapshot's feeds, of [authz.WithOwnAccount], of package discovery, and the questions of package
 //     upstream.
 //   - No answer about an object is made up: no 401, 403, 404, 410, 422. listproxy itself refuses
 //     only requests that are malformed, beyond its bounds, or not for this API server.

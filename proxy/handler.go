@@ -45,11 +45,9 @@ type Handler struct {
 	Cluster    *cluster.Cluster
 	Authorizer *authz.Authorizer
 	// WhoAmI says who callers are; nil if there is no audit log.
-	WhoAmI *authz.WhoAmI
-	// Impersonator is nil if no user is impersonated.
-	Impersonator *authz.Impersonator
-	Collections  *snapshot.Collections
-	Compressor   *gzip.Compressor
+	WhoAmI      *authz.WhoAmI
+	Collections *snapshot.Collections
+	Compressor  *gzip.Compressor
 	// AuditLog has what is answered from memory; nil if there is none.
 	AuditLog *audit.Log
 	Observer *observe.Observer

@@ -106,9 +106,9 @@ func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller,
 		return nil, reason.None
 	}
 	// To wait for the state and for room may have taken longer than the yes is valid.
-	rights, why := h.review(r.Context(), who, attributesFor(asked), a.rights)
+	right, why := h.review(r.Context(), who, attributesFor(asked), a.right)
 	if why == reason.None {
-		a.rights = rights
+		a.right = right
 		why = h.audit(r, who, asked, a, page)
 	}
 	if why != reason.None {
@@ -147,20 +147,20 @@ func (h *Handler) serveList(
 }
 
 // audit writes into the audit log, if there is one, that an answer comes from memory. If it returns a
-// reason, the answer must not. It sets the caller's user in a. So that the log does not have what is forwarded
+// reason, the answer must not. It sets the users in a. So that the log does not have what is forwarded
 // in the end, it checks the conditions too; since it may wait, they are checked once more after it.
 func (h *Handler) audit(r *http.Request, who caller, asked policy.Request, a *answer, page *body) reason.Reason {
 	if h.AuditLog == nil {
 		return reason.None
 	}
-	err := h.findUser(r.Context(), who, a)
+	err := h.findUsers(r.Context(), who, a)
 	if err == nil {
 		if why := mayAnswer(a.entry, a.snapshot, h.conditions(asked, *a)); why != reason.None {
 			return why
 		}
 		err = h.AuditLog.Write(r, asked, a.user, observe.RecordOf(r.Context()).Begun(), audit.Answer{
 			ID: page.auditID, Semantics: a.semantics, Representation: a.representation,
-			Revision: a.snapshot.Revision, Items: len(page.objects),
+			Revision: a.snapshot.Revision, Items: len(page.objects), Impersonated: a.impersonated,
 		})
 	}
 	if err != nil {
@@ -170,12 +170,16 @@ func (h *Handler) audit(r *http.Request, who caller, asked policy.Request, a *an
 	return reason.None
 }
 
-// findUser sets the caller's user in a, if it is not known yet.
-func (h *Handler) findUser(ctx context.Context, who caller, a *answer) (err error) {
-	if impersonated := who.identity.Impersonated(); impersonated != nil {
-		a.user = impersonated
-	} else if a.user == nil {
-		a.user, err = h.WhoAmI.User(ctx, who.subject())
+// findUsers sets in a who the caller is, and whom the caller impersonates with credentials of its own.
+func (h *Handler) findUsers(ctx context.Context, who caller, a *answer) (err error) {
+	if verified := who.identity.Impersonated(); verified != nil {
+		a.user = verified
+		return nil
+	}
+	impersonator := who.subject()
+	impersonator.Identity = who.identity.Impersonator()
+	if a.user, err = h.WhoAmI.User(ctx, impersonator); err == nil && who.identity.Named() != nil {
+		a.impersonated, err = h.WhoAmI.User(ctx, who.subject())
 	}
 	return err
 }
@@ -186,7 +190,7 @@ func (h *Handler) conditions(asked policy.Request, a answer) conditions {
 	on := conditions{
 		at:      now,
 		memory:  a.collection.Validity(),
-		allowed: h.left(a.rights, now) > 0,
+		allowed: h.Authorizer.Left(a.right, now) > 0,
 	}
 	on.entry, on.unknown = h.Cluster.Lookup(resourceOf(asked))
 	return on

@@ -120,7 +120,6 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 		Policy:         o.cache.policy,
 		Cluster:        a.cluster,
 		Authorizer:     a.authorizer,
-		Impersonator:   a.impersonator,
 		Collections:    a.collections,
 		Compressor:     a.compressor,
 		WhoAmI:         a.whoAmI,
@@ -157,26 +156,23 @@ func (o *options) asOf(api apiServer) func(time.Time) time.Time {
 
 // rights know what callers, and listproxy's own account, may do.
 type rights struct {
-	authorizer   *authz.Authorizer
-	impersonator *authz.Impersonator // nil: no user is impersonated
-	whoAmI       *authz.WhoAmI       // nil: there is no audit log
-	watchRBAC    func(context.Context) error
+	authorizer *authz.Authorizer
+	whoAmI     *authz.WhoAmI // nil: there is no audit log
+	watchRBAC  func(context.Context) error
 }
 
 func (o *options) newRights(api apiServer, observing *observing, log *slog.Logger) (r rights, err error) {
 	reviews := authz.Config{TTL: o.callers.reviewTTL, AsOf: o.asOf(api), KeptFor: o.cache.staleness}
-	send := api.transports.SendAs
+	send := authz.SendAs(api.transports.SendAs)
+	if o.callers.clientCA != nil {
+		if send, err = authz.WithOwnAccount(send, api.own); err != nil {
+			return r, err
+		}
+	}
 	if r.authorizer, err = authz.NewAuthorizer(observing.reviews(send), api.transports.URL(), reviews, log); err != nil {
 		return r, err
 	}
-	revoked := r.authorizer.Revoked
-	if o.callers.clientCA != nil {
-		if r.impersonator, err = authz.NewImpersonator(api.own, observing.reviews, reviews, log); err != nil {
-			return r, err
-		}
-		revoked = func(namespace string) { r.authorizer.Revoked(namespace); r.impersonator.Revoked(namespace) }
-	}
-	r.watchRBAC = func(ctx context.Context) error { return cluster.WatchRBAC(ctx, api.own, revoked, log) }
+	r.watchRBAC = func(ctx context.Context) error { return cluster.WatchRBAC(ctx, api.own, r.authorizer.Revoked, log) }
 	if o.audit.config.Enabled() {
 		if r.whoAmI, err = authz.NewWhoAmI(observing.whoAmI(send), api.transports.URL(), reviews); err != nil {
 			return r, err

@@ -101,9 +101,9 @@ var forwarding = []struct {
 	{
 		Credentials,
 		"no bearer token and no certificate that listproxy accepts, several credentials, " +
-			"impersonation, or a warning of kube-apiserver with every answer",
+			"Impersonate-* headers that are unclear, or a warning of kube-apiserver with every answer",
 		"It has no bearer token and no certificate that listproxy accepts, or several credentials, or " +
-			"Impersonate-* headers, or kube-apiserver warns this caller with every answer, of the token for " +
+			"Impersonate-* headers that kube-apiserver refuses or might read differently, or kube-apiserver warns this caller with every answer, of the token for " +
 			"example.",
 	},
 	{
@@ -113,8 +113,8 @@ var forwarding = []struct {
 	},
 	{
 		NotAllowed,
-		"kube-apiserver did not say that the caller may list it",
-		"kube-apiserver did not say that this caller may list this.",
+		"kube-apiserver did not say that the caller may list it, or impersonate somebody for that",
+		"kube-apiserver did not say that this caller may list this, or impersonate the user of its Impersonate-* headers for that.",
 	},
 	{
 		ReviewFailed,

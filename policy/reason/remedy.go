@@ -10,12 +10,13 @@ var remedies = map[Reason]string{
 	MostRecent: "Switch on --consistent-lists; always proves all, and makes small lists of quiet resources slower. Or let the client send resourceVersion=0 " +
 		"if a state that is a moment old will do, or the lowest revision that will do.",
 	Representation: "Only kube-apiserver writes tables, YAML, CBOR, and protobuf of custom resources: let the program ask for JSON, not indented.",
-	Credentials: "Use one bearer token, the caller's own, or a client certificate with --client-ca-file; no Impersonate-* headers. With a Warning in the " +
+	Credentials: "Use one bearer token, the caller's own, or a client certificate with --client-ca-file; the user, UID and extras once, if there are Impersonate-* headers. With a Warning in the " +
 		"answer, the token was usually generated into a Secret: take one of the TokenRequest API (kubectl create token, a projected volume).",
 	UnknownCaller: "A valid token. That more new tokens come at the same moment than are reviewed within a second passes by itself.",
-	NotAllowed:    "Usually right: the body says what is missing. Callers must be allowed to create SelfSubjectAccessReviews, as by default.",
-	ReviewFailed:  "The log has the cause, or kube-apiserver's answer, a 429 or 5xx.",
-	NotCached:     "Change the policy; listproxy policy check shows its rules. Events are never kept, Secrets only if a rule names them.",
+	NotAllowed: "Usually right: the body says what is missing. Callers must be allowed to create SelfSubjectAccessReviews, as by default. " +
+		"Who impersonates needs the right to impersonate the user and every group, UID and extra, 64 in all, or impersonate-on:user-info:list.",
+	ReviewFailed: "The log has the cause, or kube-apiserver's answer, a 429 or 5xx.",
+	NotCached:    "Change the policy; listproxy policy check shows its rules. Events are never kept, Secrets only if a rule names them.",
 	UnknownResource: "Nothing: it is kube-apiserver's to answer. If all but the core group have this reason, listproxy's account may not list and watch " +
 		"apiservices.",
 	Audit:   "The log says why: the disk of the audit log is full, its path is gone, or kube-apiserver is away.",

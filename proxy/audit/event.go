@@ -47,16 +47,19 @@ type Answer struct {
 	// in it.
 	Revision uint64
 	Items    int
+	// Impersonated is the user whom the caller impersonates, or nil.
+	Impersonated user.Info
 }
 
 // newEvent describes an answer that is about to be given.
 //
 // It has the same content as kube-apiserver's (k8s.io/apiserver/pkg/audit, LogRequestMetadata),
+// without the mode of constrained impersonation, which is with the review, and
 // except for the addresses: kube-apiserver takes the client's claims in X-Forwarded-For and
 // X-Real-Ip, and the connection's peer. Here it is the peer alone, as in requests that listproxy
 // forwards.
 func newEvent(r *http.Request, list policy.Request, who user.Info, received, now time.Time, a Answer) *audit.Event {
-	return &audit.Event{
+	event := &audit.Event{
 		Level:      audit.LevelMetadata,
 		AuditID:    types.UID(a.ID),
 		Stage:      audit.StageResponseStarted,
@@ -84,6 +87,10 @@ func newEvent(r *http.Request, list policy.Request, who user.Info, received, now
 			auditRepresentation: string(a.Representation),
 		},
 	}
+	if a.Impersonated != nil {
+		event.ImpersonatedUser = new(userOf(a.Impersonated))
+	}
+	return event
 }
 
 // userOf is a user as an event has it.

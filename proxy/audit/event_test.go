@@ -63,6 +63,10 @@ func TestEvent(t *testing.T) {
 		`"listproxy.io/items":"1","listproxy.io/representation":"metadata-json","listproxy.io/revision":"1234",` +
 		`"listproxy.io/semantics":"exact"}}` + "\n"
 	expect.Same(t, want, line(t, event))
+	impersonating := newEvent(r, auditedPods(), auditedAlice(), auditReceived, auditReceived, Answer{Impersonated: &user.DefaultInfo{Name: "bob", Groups: []string{"b"}}})
+	if text := line(t, impersonating); !strings.Contains(text, `}},"impersonatedUser":{"username":"bob","groups":["b"]},"sourceIPs"`) {
+		t.Error(text)
+	}
 }
 
 // line is what is written of an event.

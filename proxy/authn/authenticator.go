@@ -30,7 +30,8 @@ type Config struct {
 //     same request does not count, since kube-apiserver also tries certificates first
 //     (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
 //   - Else, if a request has exactly one Authorization header, that identifies the caller, unless
-//     its token is written in an unusual way ([policy.ReadAuthorization]).
+//     its token is written in an unusual way ([policy.ReadAuthorization]). The caller may impersonate
+//     a user.
 //   - Else the caller is unknown.
 //
 // It is safe for concurrent use.
@@ -167,7 +168,11 @@ func (a *Authenticator) byAuthorization(r *http.Request) Identity {
 	if len(values) != 1 || values[0] == "" || by == policy.UnclearToken {
 		return Identity{by: by}
 	}
-	return a.secret.ofAuthorization(values[0], by, token)
+	id := a.secret.ofAuthorization(values[0], by, token)
+	if named, ok := readImpersonation(r.Header); ok && by == policy.PlainToken {
+		return a.secret.impersonating(id, named)
+	}
+	return id
 }
 
 // impersonate is the identity of a user who was verified here.

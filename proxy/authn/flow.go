@@ -43,7 +43,7 @@ func FlowOf(id Identity, accepted bool, remoteAddr string) limits.Flow {
 			return flowOf(flowOfSubject, issuer, subject)
 		}
 	}
-	return limits.Flow(id.Key())
+	return limits.Flow(id.CredentialsKey())
 }
 
 // network returns the network that an address of TCP is in; any other address stays as it is.

@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -24,7 +25,8 @@ const hiddenIdentity = "Identity(hidden)"
 // Identity is what shows the upstream who the caller is. It is one of
 //
 //   - the value of the request's own Authorization header, which is sent on with a
-//     review, and which a forwarded request has anyway;
+//     review, and which a forwarded request has anyway; with it go the request's own
+//     Impersonate-* headers;
 //   - a user whom listproxy has verified and impersonates towards the upstream, with the
 //     proxy's credentials and Impersonate-* headers;
 //   - nobody, the zero Identity: an Authorizer never says yes to it, and its requests are forwarded
@@ -39,46 +41,69 @@ type Identity struct {
 	// it would print strings, but of pointers it prints only addresses. token is the part of
 	// authorization that is the token; nil if authorization is not a token in its usual form.
 	authorization, token *string
-	impersonated         *user.DefaultInfo
-	// by is the kind of credentials in the request's Authorization headers.
-	by  policy.Credentials
-	key Key
+	// impersonated is impersonated by listproxy, and named by the caller.
+	impersonated, named *user.DefaultInfo
+	// by is the kind of credentials in the request's headers.
+	by policy.Credentials
+	// key includes the user who is named; credentials does not.
+	key, credentials Key
+	own              bool // listproxy's own account
 }
 
 // Key is an HMAC of a token, of another credential, or of an impersonated user.
 type Key [sha256.Size]byte
 
-// The first byte of the HMAC's input distinguishes tokens, other credentials and users.
+// The first byte of the HMAC's input distinguishes tokens, other credentials, users, and tokens that
+// impersonate a user.
 const (
 	keyOfAuthorization = 'a'
 	keyOfToken         = 't'
 	keyOfImpersonated  = 's'
+	keyOfImpersonating = 'i'
 )
 
-// Key stands for the caller wherever something is remembered.
+// Key stands for the caller, and for the user whom the caller impersonates, wherever something is
+// remembered of what they may do.
 func (id Identity) Key() Key { return id.key }
+
+// CredentialsKey stands for the caller, whomever the caller impersonates.
+func (id Identity) CredentialsKey() Key { return id.credentials }
 
 // Impersonated is the user as whom listproxy sends requests with its own credentials, or nil: then
 // the caller's credentials are sent.
 func (id Identity) Impersonated() *user.DefaultInfo { return id.impersonated }
 
-// Present sets the headers in h that show the upstream who the caller is. For nobody it changes
-// nothing.
+// Named returns the user whom Impersonate-* headers name to the upstream, or nil: listproxy's, or the caller's own.
+func (id Identity) Named() *user.DefaultInfo { return cmp.Or(id.impersonated, id.named) }
+
+// Impersonator returns who needs the right to impersonate [Identity.Named]: the caller, without the user
+// whom the caller names, or listproxy's own account.
+func (id Identity) Impersonator() Identity {
+	if id.impersonated != nil {
+		return Identity{own: true}
+	}
+	if id.named != nil {
+		id.named, id.by, id.key = nil, policy.PlainToken, id.credentials
+	}
+	return id
+}
+
+// IsOwn reports whether it is listproxy's own account, which no caller is. Its key is zero.
+func (id Identity) IsOwn() bool { return id.own }
+
+// Present sets the headers in h that show the upstream who the caller is. For nobody, and for listproxy's
+// own account, it changes nothing.
 func (id Identity) Present(h http.Header) {
+	if named := id.Named(); named != nil {
+		setImpersonation(h, named)
+	}
 	if id.authorization != nil {
 		h.Set("Authorization", *id.authorization)
 	}
-	if id.impersonated != nil {
-		setImpersonation(h, id.impersonated)
-	}
 }
 
-// As returns the identity of a user for a request of listproxy's own. It has no key, so only a cache
-// of its own may remember answers to it.
-func As(u *user.DefaultInfo) Identity { return Identity{impersonated: u} }
-
 // Known says whether there is a caller: it is false for nobody, the zero Identity.
-func (id Identity) Known() bool { return id.authorization != nil || id.impersonated != nil }
+func (id Identity) Known() bool { return id.authorization != nil || id.impersonated != nil || id.own }
 
 // BringsToken says whether the upstream sees a token in what the caller brings.
 func (id Identity) BringsToken() bool {
@@ -137,23 +162,36 @@ func (s *identitySecret) ofAuthorization(value string, by policy.Credentials, to
 	mac := hmac.New(sha256.New, s[:])
 	_, _ = mac.Write([]byte{kind}) // a hash takes everything
 	_, _ = io.WriteString(mac, credential)
-	mac.Sum(id.key[:0])
+	mac.Sum(id.credentials[:0])
+	id.key = id.credentials
 	return id
 }
 
 // ofImpersonated returns the identity of a verified user.
 func (s *identitySecret) ofImpersonated(u *user.DefaultInfo) Identity {
-	id := Identity{impersonated: u}
+	key := s.keyOf(u, keyOfImpersonated)
+	return Identity{impersonated: u, key: key, credentials: key}
+}
+
+// impersonating returns the identity of a caller with a token who impersonates a user.
+func (s *identitySecret) impersonating(id Identity, u *user.DefaultInfo) Identity {
+	id.named, id.by = u, policy.Impersonating
+	id.key = s.keyOf(u, append([]byte{keyOfImpersonating}, id.credentials[:]...)...)
+	return id
+}
+
+// keyOf returns the key of a user, after a prefix whose length follows from its first byte.
+func (s *identitySecret) keyOf(u *user.DefaultInfo, prefix ...byte) (key Key) {
 	mac := hmac.New(sha256.New, s[:])
-	_, _ = mac.Write([]byte{keyOfImpersonated})
+	_, _ = mac.Write(prefix)
 	writeStrings(mac, u.Name, u.UID)
 	writeStrings(mac, u.Groups...)
 	for _, name := range slices.Sorted(maps.Keys(u.Extra)) {
 		writeStrings(mac, name)
 		writeStrings(mac, u.Extra[name]...)
 	}
-	mac.Sum(id.key[:0])
-	return id
+	mac.Sum(key[:0])
+	return key
 }
 
 // writeStrings writes a list, each of its strings after its length, so that no two lists

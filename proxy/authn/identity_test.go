@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
@@ -21,6 +23,14 @@ import (
 func TestIdentityKeys(t *testing.T) {
 	i := authntest.New(t)
 	of := func(u user.DefaultInfo) authn.Identity { return i.OfUser(&u) }
+	as := func(token string, named ...string) authn.Identity {
+		r := &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}
+		for i := 0; i < len(named); i += 2 {
+			r.Header.Add("Impersonate-"+named[i], named[i+1])
+		}
+		id, _ := i.Authenticate(r)
+		return id
+	}
 	seen := map[authn.Key]string{{}: "nobody", authntest.Identify(authntest.New(t), "Bearer a").Key(): "another process's"}
 	for name, id := range map[string]authn.Identity{
 		"a token":                   authntest.Identify(i, "Bearer a"),
@@ -38,6 +48,12 @@ func TestIdentityKeys(t *testing.T) {
 		"with empty ones":           of(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {}, "c": {}}}),
 		"with one of two values":    of(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c", "d"}}}),
 		"with one and an empty one": of(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c"}, "d": {}}}),
+
+		"a token as a user":          as("a", "User", "a"),
+		"another token as that user": as("b", "User", "a"),
+		"as that user, in a group":   as("a", "User", "a", "Group", "b"),
+		"as that user, with a UID":   as("a", "User", "a", "Uid", "b"),
+		"as that user, with extras":  as("a", "User", "a", "Extra-B", "c", "Extra-D", "e", "Extra-D", "f"),
 	} {
 		if other, ok := seen[id.Key()]; ok {
 			t.Errorf("%s has the key of %s", name, other)
@@ -47,9 +63,13 @@ func TestIdentityKeys(t *testing.T) {
 	for want, again := range map[string]authn.Identity{
 		"a token":                   authntest.Identify(i, "bEARER a"),
 		"with one and an empty one": of(user.DefaultInfo{Name: "a", Extra: map[string][]string{"d": {}, "b": {"c"}}}),
+		"as that user, with extras": as("a", "Extra-D", "e", "Extra-D", "f", "Extra-B", "c", "User", "a"),
 	} {
 		expect.Same(t, want, seen[again.Key()])
 	}
+	impersonator := as("a", "User", "a").Impersonator()
+	expect.Same(t, []string{"a token", "a token"}, []string{seen[impersonator.Key()], seen[as("a", "User", "b").CredentialsKey()]})
+	expect.Same(t, []any{policy.PlainToken, true}, []any{impersonator.Credentials(), impersonator.Named() == nil})
 }
 
 func TestIdentityNeverPrintsItsCredential(t *testing.T) {
@@ -134,6 +154,7 @@ func TestFlowOf(t *testing.T) {
 		},
 		{"one who is not accepted, with another's subject", known(token), peer{token, false, "192.0.2.1:1"}, false},
 		{"a verified user, whatever the groups", known(verified("jane", "a")), known(verified("jane", "b")), true},
+		{"one token as two users", known(authntest.IdentifyAs(identifier, http.Header{"Impersonate-User": {"a"}})), known(authntest.Identify(identifier, "Bearer impersonator")), true},
 		{"two verified users", known(verified("jane")), known(verified("john")), false},
 	} {
 		a := authn.FlowOf(test.a.id, test.a.accepted, test.a.address)

@@ -1,7 +1,9 @@
 package authn
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -94,4 +96,73 @@ func FuzzImpersonate(f *testing.F) {
 			}
 		}
 	})
+}
+
+// impersonating are headers of callers who impersonate somebody, and whether they can be read in one way only.
+var impersonating = map[string]bool{
+	"Impersonate-User: alice": true,
+	"impersonate-user: alice": true,
+	"Impersonate-User: a\nImpersonate-Group: b\nImpersonate-Group: c\nImpersonate-Uid: 1":                                    true,
+	"Impersonate-User: a\nImpersonate-Extra-Scopes: b\nIMPERSONATE-EXTRA-SCOPES: c":                                          true,
+	"Impersonate-User: a\nImpersonate-Extra-Authentication.kubernetes.io%2Fcredential-id: x\nImpersonate-Extra-%25%c3%a4: y": true,
+	"Impersonate-User: system:serviceaccount:a:b":                                                                            true,
+
+	"Impersonate-User:":                                                     false,
+	"Impersonate-Group: b":                                                  false,
+	"Impersonate-User:\nImpersonate-Group: b":                               false,
+	"Impersonate-User: a\nImpersonate-User: b":                              false,
+	"Impersonate-User: a\nImpersonate-User: a":                              false,
+	"Impersonate-User: system:anonymous":                                    false,
+	"Impersonate-User: a\nImpersonate-Uid: 1\nImpersonate-Uid: 2":           false,
+	"Impersonate-User: a\nImpersonate-Uid:":                                 false,
+	"Impersonate-User: a\nImpersonate-Group:":                               false,
+	"Impersonate-User: a\nImpersonate_User: b":                              false,
+	"Impersonate-User: a\nImpersonate-Tomorrow: b":                          false,
+	"Impersonate-User: a\nImpersonate-Extra-: b":                            false,
+	"Impersonate-User: a\nImpersonate-Extra-B:":                             false,
+	"Impersonate-User: a\nImpersonate-Extra-B: 1\nImpersonate-Extra-%62: 2": false,
+	"Impersonate-User: a\nImpersonate-Extra-%62: 2":                         false,
+	"Impersonate-User: a\nImpersonate-Extra-%42: 2":                         false,
+	"Impersonate-User: a\nImpersonate-Extra-%zz: 2":                         false,
+	"Impersonate-User: a\x7f":                                               false,
+	"X-Remote-User: a":                                                      false,
+}
+
+func TestReadImpersonation(t *testing.T) {
+	for lines, want := range impersonating {
+		expect.Same(t, lines+fmt.Sprint(want), lines+fmt.Sprint(checkImpersonation(t, lines)))
+	}
+}
+
+// FuzzReadImpersonation: what can be read in one way only, kube-apiserver reads in that way, and so it does if
+// listproxy writes it anew.
+func FuzzReadImpersonation(f *testing.F) {
+	for lines := range impersonating {
+		f.Add(lines)
+	}
+	f.Fuzz(func(t *testing.T, lines string) { checkImpersonation(t, lines) })
+}
+
+func checkImpersonation(t *testing.T, lines string) (ok bool) {
+	t.Helper()
+	text := "GET / HTTP/1.1\r\nHost: x\r\n" + strings.ReplaceAll(lines, "\n", "\r\n") + "\r\n\r\n"
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
+	if err != nil {
+		return false
+	}
+	named, ok := readImpersonation(r.Header)
+	if !ok {
+		return false
+	}
+	written := http.Header{}
+	setImpersonation(written, named)
+	seen, again := impersonated(t, r.Header), impersonated(t, written)
+	expect.Same(t, describeUser(seen), describeUser(again))
+	want, got := describeUser(named), describeUser(seen)
+	got["groups"] = got["groups"][:len(want["groups"])] // kube-apiserver adds its own
+	expect.Same(t, want["groups"], slices.Concat(want["groups"][:0], got["groups"]))
+	delete(want, "groups")
+	delete(got, "groups")
+	expect.Same(t, want, got)
+	return true
 }

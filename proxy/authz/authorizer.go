@@ -48,10 +48,16 @@ const (
 	// and comes with every answer to this caller. An answer from memory would lack it. (Warnings of
 	// listproxy's own token, with which it impersonates users, are not for them.)
 	Warned
+	// NotPermitted: the caller may, but the upstream would not let listproxy's account do it as the caller.
+	NotPermitted
 )
 
 // Right is the result of a review, and how long it is valid.
-type Right struct{ answer[Decision] }
+type Right struct {
+	answer[Decision]
+	// impersonation has the other answers that a yes depends on.
+	impersonation []answer[Decision]
+}
 
 // Decision is what the upstream said.
 func (r Right) Decision() Decision { return r.value }
@@ -63,6 +69,7 @@ type Attributes struct {
 	Group         string // empty for the core group
 	Version       string
 	Resource      string
+	Subresource   string
 	Namespace     string // empty for all namespaces and for cluster-scoped resources
 	Name          string // empty unless the request is about one name
 	LabelSelector string
@@ -70,8 +77,8 @@ type Attributes struct {
 }
 
 // Authorizer asks the upstream whether a caller may do something, as the caller: it sends a
-// SelfSubjectAccessReview with the caller's own Authorization header, or as the user whom listproxy
-// impersonates. kube-apiserver authenticates that request as it would authenticate the caller's
+// SelfSubjectAccessReview with the caller's own Authorization header and Impersonate-* headers, or as the
+// user whom listproxy impersonates. kube-apiserver authenticates that request as it would authenticate the caller's
 // own, and answers by the same authorizer that its filters ask. Every authenticated user may create
 // such reviews (the ClusterRole system:basic-user); for a user who may not, the answer is a no.
 //
@@ -98,28 +105,47 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 	return &Authorizer{send: send, endpoint: endpoint.String(), log: log, reviews: reviews}, nil
 }
 
-// Review returns what the upstream says about whether the caller may do what a describes. An error
+// Review returns what the upstream says about whether the caller may do what a describes: both as the user
+// who is impersonated, if any, and whether this user may be impersonated for it. An error
 // means that the upstream could not be asked or gave no answer (a transport error, a 5xx, a 429, ctx
 // ended), or [ErrNoSeat]; it comes with a no and does not contain the credential.
-func (r *Authorizer) Review(ctx context.Context, who Caller, a Attributes) (Right, error) {
-	// In a review, unlike in a request, an empty version means all versions.
-	if !who.Identity.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
-		return Right{}, nil
+func (r *Authorizer) Review(ctx context.Context, who Caller, a Attributes) (right Right, err error) {
+	right.answer, err = r.ask(ctx, who, a)
+	if err != nil || right.value != Yes || who.Identity.Named() == nil {
+		return right, err
 	}
-	got, err := r.reviews.get(ctx, who, decisionKey(who.Identity, a), scopeOf(who.Identity, a), func(ctx context.Context) (Decision, error) {
-		return r.post(ctx, who.Identity, a)
-	})
-	return Right{got}, err
+	right.impersonation, err = r.impersonation(ctx, who, a)
+	switch {
+	case err != nil:
+		return Right{}, err
+	case right.impersonation != nil:
+	case who.Identity.Impersonator().IsOwn():
+		right.value = NotPermitted
+	default:
+		right.value = No
+	}
+	return right, nil
 }
 
-// Remembers reports whether Review would return at once.
+// ask returns the answer to one question.
+func (r *Authorizer) ask(ctx context.Context, who Caller, a Attributes) (answer[Decision], error) {
+	// In a review, unlike in a request, an empty version means all versions.
+	if !who.Identity.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
+		return answer[Decision]{}, nil
+	}
+	return r.reviews.get(ctx, who, decisionKey(who.Identity, a), scopeOf(who.Identity, a), func(ctx context.Context) (Decision, error) {
+		return r.post(ctx, who.Identity, a)
+	})
+}
+
+// Remembers reports whether what the upstream says of the caller is remembered.
 func (r *Authorizer) Remembers(id authn.Identity, a Attributes) bool {
 	_, known := r.reviews.remembered(decisionKey(id, a), time.Now())
 	return known
 }
 
 // Learn remembers that the upstream has done what a describes for a caller, as the answer to a review that was sent
-// when that request was.
+// when that request was. It says nothing of other users, nor of anything else.
 func (r *Authorizer) Learn(id authn.Identity, a Attributes, sent time.Time) {
 	r.reviews.remember(decisionKey(id, a), answer[Decision]{value: Done, scope: scopeOf(id, a), asked: sent, ttl: r.reviews.ttl})
 }
@@ -129,7 +155,11 @@ func (r *Authorizer) Left(right Right, now time.Time) time.Duration {
 	if right.value != Yes && right.value != Done {
 		return 0
 	}
-	return r.reviews.left(right.answer, now)
+	left := r.reviews.left(right.answer, now)
+	for _, needed := range right.impersonation {
+		left = min(left, r.reviews.left(needed, now))
+	}
+	return left
 }
 
 // Revoked says that RBAC may have taken rights away in a namespace, or in all if it is "". A yes that this may
@@ -177,7 +207,7 @@ func decisionKey(id authn.Identity, a Attributes) string {
 	caller := id.Key()
 	key := append(make([]byte, 0, 256), caller[:]...)
 	for _, field := range [...]string{
-		a.Verb, a.Group, a.Version, a.Resource, a.Namespace, a.Name, a.LabelSelector, a.FieldSelector,
+		a.Verb, a.Group, a.Version, a.Resource, a.Subresource, a.Namespace, a.Name, a.LabelSelector, a.FieldSelector,
 	} {
 		key = binary.AppendUvarint(key, uint64(len(field)))
 		key = append(key, field...)
@@ -219,12 +249,13 @@ func sendQuestion(
 // newReview returns the review that asks for a.
 func newReview(a Attributes) *authorizationv1.SelfSubjectAccessReview {
 	attributes := &authorizationv1.ResourceAttributes{
-		Verb:      a.Verb,
-		Group:     a.Group,
-		Version:   a.Version,
-		Resource:  a.Resource,
-		Namespace: a.Namespace,
-		Name:      a.Name,
+		Verb:        a.Verb,
+		Group:       a.Group,
+		Version:     a.Version,
+		Resource:    a.Resource,
+		Subresource: a.Subresource,
+		Namespace:   a.Namespace,
+		Name:        a.Name,
 	}
 	if a.FieldSelector != "" {
 		attributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: a.FieldSelector}

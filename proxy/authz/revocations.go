@@ -12,7 +12,7 @@ type scope [3]string
 
 func scopeOf(id authn.Identity, a Attributes) scope {
 	of := scope{"", a.Namespace}
-	if user := id.Impersonated(); user != nil {
+	if user := id.Named(); user != nil {
 		of[2], _, _ = serviceaccount.SplitUsername(user.Name) // "" if it is another user
 	}
 	return of

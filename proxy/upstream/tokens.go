@@ -56,11 +56,11 @@ func (t *Transports) Caller(id authn.Identity, remoteAddr string) (Verdict, limi
 	case !id.BringsToken():
 		return Anonymous, authn.FlowOf(id, false, remoteAddr)
 	}
-	if flow, ok := t.tokens.accepted.Get(id.Key()); ok {
+	if flow, ok := t.tokens.accepted.Get(id.CredentialsKey()); ok {
 		flow, _ := flow.(limits.Flow)
 		return Accepted, flow
 	}
-	if _, ok := t.tokens.refused.Get(id.Key()); ok {
+	if _, ok := t.tokens.refused.Get(id.CredentialsKey()); ok {
 		return Refused, authn.FlowOf(id, false, remoteAddr)
 	}
 	return Unasked, authn.FlowOf(id, false, remoteAddr)
@@ -68,7 +68,7 @@ func (t *Transports) Caller(id authn.Identity, remoteAddr string) (Verdict, limi
 
 // accepts says whether the API server has accepted the caller's token not long ago.
 func (t *Transports) accepts(id authn.Identity) bool {
-	_, ok := t.tokens.accepted.Get(id.Key())
+	_, ok := t.tokens.accepted.Get(id.CredentialsKey())
 	return ok && id.BringsToken()
 }
 
@@ -81,11 +81,11 @@ func (t *Transports) Answered(id authn.Identity, upgrade bool, method string, st
 	switch {
 	case upgrade || !id.BringsToken():
 	case status == http.StatusUnauthorized:
-		t.tokens.accepted.Remove(id.Key())
-		t.tokens.refused.Add(id.Key(), nil, refusedFor)
+		t.tokens.accepted.Remove(id.CredentialsKey())
+		t.tokens.refused.Add(id.CredentialsKey(), nil, refusedFor)
 	case provesAuthentication(method, status) && !t.accepts(id):
-		t.tokens.refused.Remove(id.Key())
-		t.tokens.accepted.Add(id.Key(), authn.FlowOf(id, true, ""), acceptedFor)
+		t.tokens.refused.Remove(id.CredentialsKey())
+		t.tokens.accepted.Add(id.CredentialsKey(), authn.FlowOf(id, true, ""), acceptedFor)
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 // TestAnswered: an answer that only somebody can have shows that the token is accepted, and a 401 that
 // it is not, for a while. An accepted token has the share of its user, all others that of their address.
 func TestAnswered(t *testing.T) {
-	token := authntest.Identify(authntest.New(t), "Bearer a")
+	callers := authntest.New(t)
+	token := authntest.Identify(callers, "Bearer a")
 	for _, test := range []struct {
 		id      authn.Identity
 		before  bool // the token is accepted
@@ -47,6 +48,15 @@ func TestAnswered(t *testing.T) {
 		if got != test.want || share != authn.FlowOf(test.id, test.want == Accepted, "192.0.2.1:2") {
 			t.Errorf("%+v: the verdict is %d, or the share another's", test, got)
 		}
+	}
+	up, err := New((&proxytest.FakeAPI{}).Config())
+	expect.NoError(t, err)
+	as := func(user string) authn.Identity {
+		return authntest.IdentifyAs(callers, http.Header{"Impersonate-User": {user}})
+	}
+	up.Answered(as("alice"), false, http.MethodGet, http.StatusForbidden)
+	if got, _ := up.Caller(as("bob"), ""); got != Accepted {
+		t.Errorf("a token that was accepted as alice is not accepted as bob: %d", got)
 	}
 }
 

@@ -35,6 +35,14 @@ func Identify(a *authn.Authenticator, authorization ...string) authn.Identity {
 	return id
 }
 
+// IdentifyAs returns the identity of a caller with a token whose request has these Impersonate-* headers, too.
+func IdentifyAs(a *authn.Authenticator, as http.Header) authn.Identity {
+	r := &http.Request{Header: as.Clone()}
+	r.Header.Set("Authorization", "Bearer impersonator")
+	id, _ := a.Authenticate(r)
+	return id
+}
+
 // Jane is a user who is impersonated.
 func Jane(t testing.TB) authn.Identity {
 	t.Helper()

@@ -85,9 +85,9 @@ func TestForecast(t *testing.T) {
 		{"/api/v1/pods?watch=yes&resourceVersion=12", nil, "unknown kube-apiserver watch"},
 		{"/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.ResponseStatus.Code = 403 }, "any kube-apiserver refused"},
 		{"/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.User.Username = "system:anonymous" }, "any kube-apiserver credentials"},
-		{"/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.ImpersonatedUser = &authenticationv1.UserInfo{Username: "bob"} }, "any kube-apiserver credentials"},
+		{"/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.ImpersonatedUser = &authenticationv1.UserInfo{Username: "bob"} }, "any memory"},
 		{"/api/v1/pods?watch=true", func(e *auditv1.Event) { e.User.Username = "system:anonymous" }, "streaming-list kube-apiserver credentials"},
-		{"/api/v1/pods?watch=true", func(e *auditv1.Event) { e.ImpersonatedUser = &authenticationv1.UserInfo{Username: "bob"} }, "streaming-list kube-apiserver credentials"},
+		{"/api/v1/pods?watch=true", func(e *auditv1.Event) { e.ImpersonatedUser = &authenticationv1.UserInfo{Username: "bob"} }, "streaming-list watches"},
 		{"/api/v1/pods?limit=500", func(e *auditv1.Event) { e.UserAgent = "kubectl/v1.36.3" }, "most-recent kube-apiserver representation"},
 		{"/api/v1/pods?resourceVersion=0", func(e *auditv1.Event) { e.UserAgent = "kubectl/v1.36.3" }, "any memory"},
 	} {

@@ -25,9 +25,8 @@ type auditEvent struct {
 	User       struct {
 		Username string `json:"username"`
 	} `json:"user"`
-	ImpersonatedUser *struct{} `json:"impersonatedUser"`
-	UserAgent        string    `json:"userAgent"`
-	ObjectRef        struct {
+	UserAgent string `json:"userAgent"`
+	ObjectRef struct {
 		Resource string `json:"resource"`
 		Group    string `json:"apiGroup"`
 	} `json:"objectRef"`
@@ -100,9 +99,6 @@ func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	}
 	if e.asksForTable() {
 		r.Header["Accept"] = []string{acceptTable}
-	}
-	if e.ImpersonatedUser != nil {
-		r.Header["Impersonate-User"] = []string{"?"}
 	}
 	return r, true
 }

@@ -29,6 +29,8 @@ const (
 	// constrained may create SelfSubjectAccessReviews as alice, and do nothing else as her
 	// (constrained impersonation, KEP-5284).
 	constrained = "constrained"
+	// lister may besides list and watch pods of TeamA as alice.
+	lister = "lister"
 	// impersonator may do everything as anybody.
 	impersonator = "impersonator"
 )
@@ -39,7 +41,10 @@ func rights() []controlplane.Grant {
 		{To: []string{controlplane.TeamB + "/" + one, one}, Namespace: controlplane.TeamB, Rules: []rbacv1.PolicyRule{
 			controlplane.Rule("list,watch", "", "configmaps", "a-0"),
 		}},
-		{To: []string{controlplane.TeamB + "/" + constrained}, Rules: controlplane.ReviewsAs(controlplane.Alice)},
+		{To: []string{controlplane.TeamB + "/" + constrained, controlplane.TeamB + "/" + lister}, Rules: controlplane.ReviewsAs(controlplane.Alice)},
+		{To: []string{controlplane.TeamB + "/" + lister}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{
+			controlplane.Rule("impersonate-on:user-info:list,impersonate-on:user-info:watch", "", "pods"),
+		}},
 		{To: []string{controlplane.TeamB + "/" + impersonator, controlplane.FeedUserName}, Rules: controlplane.Impersonation()},
 	}
 }
@@ -82,7 +87,7 @@ func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, er
 	}
 
 	tokens := map[string]string{}
-	for _, name := range []string{one, constrained, impersonator} {
+	for _, name := range []string{one, constrained, lister, impersonator} {
 		token, err := plane.CreateServiceAccountToken(ctx, controlplane.TeamB, name)
 		if err != nil {
 			return nil, err
@@ -98,10 +103,15 @@ func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, er
 		return u
 	}
 	const user, group = "Impersonate-User", "Impersonate-Group"
+	fromMemory := func(u User, lists func(Resource, string) bool) User {
+		u.Lists = lists
+		return u
+	}
 	return append(users,
 		User{Name: one, Token: tokens[one], Lists: nothing},
-		as(impersonator, tokens[impersonator], user, controlplane.Admin, group, "system:masters"),
-		as(impersonator, tokens[impersonator], user, controlplane.Alice),
+		fromMemory(as(impersonator, tokens[impersonator], user, controlplane.Admin, group, "system:masters"), everything),
+		fromMemory(as(impersonator, tokens[impersonator], user, controlplane.Alice), podsOfTeamA),
+		fromMemory(as(lister, tokens[lister], user, controlplane.Alice), podsOfTeamA),
 		as(impersonator, tokens[impersonator], user, controlplane.Carol),
 		as(impersonator, tokens[impersonator], user, "system:serviceaccount:team-b:"+one),
 		as(impersonator, tokens[impersonator], user, "system:anonymous"),

@@ -95,6 +95,7 @@ const (
 	stranger  = "stranger" // has a token that the API server does not know
 	named     = "named"    // lists config maps in team-a that are called open
 	deputy    = "deputy"   // impersonates the reader
+	reviewer  = "reviewer" // does so for reviews, and for nothing else
 	legacy    = "legacy"   // reads everything, with a token of which the API server warns with every answer
 )
 
@@ -114,7 +115,7 @@ func furnish(ctx context.Context) error {
 	// Neither may be in what listproxy emits.
 	secrets.Suite.Add("the token of "+stranger, logins[stranger].token)
 	secrets.Suite.Add("the content of an object", marker)
-	for _, account := range []string{named, deputy} {
+	for _, account := range []string{named, deputy, reviewer} {
 		token, err := cp.CreateServiceAccountToken(ctx, controlplane.TeamA, account)
 		if err != nil {
 			return err
@@ -134,6 +135,7 @@ func furnish(ctx context.Context) error {
 		controlplane.Grant{To: []string{controlplane.TeamA + "/" + deputy}, Rules: []rbacv1.PolicyRule{
 			controlplane.Rule("impersonate", "", "users", reader),
 		}},
+		controlplane.Grant{To: []string{controlplane.TeamA + "/" + reviewer}, Rules: controlplane.ReviewsAs(reader)},
 		controlplane.Grant{To: []string{controlplane.TeamA + "/" + legacy}, Rules: []rbacv1.PolicyRule{
 			controlplane.Rule("get,list,watch", "", "*"),
 		}},

@@ -39,6 +39,10 @@ func identityAttacks() []attack {
 		switch {
 		case strings.HasPrefix(strings.ToLower(lines), "impersonate"):
 			whole.as = append(whole.as, admin, deputy)
+			part.as = append(part.as, reviewer, deputy)
+			if strings.EqualFold(lines, "impersonate-user: alice") {
+				part.hit = []string{deputy}
+			}
 			// Whom listproxy states cannot impersonate: the API server would judge listproxy's right to.
 			out = append(out, asking(attack{
 				name: lines + " by certificate", header: whole.header, as: []string{adminCert, readerCert, with(readerCert, admin)},
@@ -61,7 +65,9 @@ func identityAttacks() []attack {
 		as + "alice\nImpersonate-Group: a\nImpersonate-Group: system:masters", "Impersonate-Uid: uid-admin", as + "alice\nImpersonate-Uid: uid-admin",
 		"Impersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-Scopes: all", as + "alice\nImpersonate-Extra-: all",
 		"Impersonate-Something: all", "Impersonate-: all", "Impersonate: admin", as + "system:serviceaccount:team-a:named",
-		as + "system:node:x\nImpersonate-Group: system:nodes", as + "system:anonymous", as + "alice", "Impersonate_User: admin",
+		as + "system:node:x\nImpersonate-Group: system:nodes", as + "system:anonymous", as + "alice", "IMPERSONATE-user: alice", "Impersonate_User: admin",
+		as + "alice\nImpersonate-User: alice", as + "alice\nImpersonate-Tomorrow: x", as + "alice\nImpersonate-Group: system:authenticated",
+		as + "alice\nImpersonate-Extra-%61: y", as + "alice\nImpersonate-Uid:",
 
 		"X_Remote_User: admin\nX_Remote_Group: system:masters", "x-remote-user: admin\nx-remote-group: system:masters",
 		"X-Remote-User: admin\nX-Remote-Uid: 1\nX-Remote-Extra-Scopes: all\nX-Remote-Extra-: all", "X-Remote-User: alice\nX-Remote-User: admin",
@@ -327,7 +333,7 @@ func watchAttacks() []attack {
 	)
 	ofOne := targets(configMapsOfA+watch+"&fieldSelector=metadata.name%3Dopen", configMapsOfA+watch+"&fieldSelector=metadata.name%3Dshut",
 		configMapsOfA+watch, configMapsOfA+watch+"&fieldSelector=metadata.name!%3Dopen")
-	return append(
+	return slices.Concat(
 		by(podReaders, append(
 			slices.Concat(onlyAdmin, both, nobodyElse),
 			attack{name: "in protobuf", target: pods + watch, header: []string{"Accept: application/vnd.kubernetes.protobuf;stream=watch"}},
@@ -336,7 +342,12 @@ func watchAttacks() []attack {
 			attack{name: "by HEAD", method: http.MethodHead, target: podsOfA + watch},
 			attack{name: "as somebody else", target: pods + watch, header: []string{"Impersonate-User: admin"}},
 		)...),
-		by([]string{named}, ofOne...)...)
+		[]attack{{
+			name: "as the reader", target: podsOfA + watch, header: []string{"Impersonate-User: alice"}, as: []string{admin, nobody, reviewer, deputy},
+			hit: []string{deputy},
+		}},
+		by([]string{named}, ofOne...),
+	)
 }
 
 // readAttacks are no attacks: they read what is no list that listproxy answers.

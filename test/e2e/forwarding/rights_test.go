@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/rest"
@@ -94,6 +95,15 @@ func TestImpersonationForReviewsOnly(t *testing.T) {
 			return strings.HasSuffix(a.Source(), "detail=not-permitted")
 		})
 		for range 10 {
+			wantForbidden(t, get(t, jane, list), "not-permitted")
+		}
+	}
+	lend(controlplane.Rule("impersonate", "", "users", user)) // without her groups
+	getUntil(t, "the account may impersonate her name", ask.MustNew(t, cp.RESTConfig(controlplane.Feed), patience).With("Impersonate-User", user), "/version",
+		func(a ask.Answer) bool { return a.Code == http.StatusOK })
+	for _, jane := range janes {
+		for range 10 {
+			time.Sleep(100 * time.Millisecond) // listproxy hears of it, too
 			wantForbidden(t, get(t, jane, list), "not-permitted")
 		}
 	}

@@ -122,6 +122,7 @@ func questions(t *testing.T, upstream *ask.Client) []question {
 	if page.Continue == "" {
 		t.Fatal("no continue token")
 	}
+	account := serviceAccount(t)
 	return []question{
 		{name: "cluster-wide", token: root, path: "/api/v1/pods?resourceVersion=0"},
 		{name: "namespaced", token: alice, path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"},
@@ -142,19 +143,22 @@ func questions(t *testing.T, upstream *ask.Client) []question {
 			name: "metadata", token: root, path: "/api/v1/pods?resourceVersion=0",
 			accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 		},
-		{name: "service account", token: serviceAccount(t), path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"},
+		{name: "service account", token: account, path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"},
+		{name: "service account as alice", token: account, as: controlplane.Alice, path: "/api/v1/namespaces/team-a/pods?resourceVersion=0"},
 		{name: "long user agent", token: root, agent: strings.Repeat("x", 1030), path: "/api/v1/pods?resourceVersion=0"},
 		{name: "odd user agent", token: root, agent: "<\"\\&\xff\xc3\xa9>", path: "/api/v1/pods?resourceVersion=0"},
 	}
 }
 
-// serviceAccount returns the token of a new service account that may list pods in team-a.
+// serviceAccount returns the token of a new service account that may list pods in team-a, and impersonate alice.
 func serviceAccount(t *testing.T) string {
 	t.Helper()
 	token, err := cp.CreateServiceAccountToken(t.Context(), controlplane.TeamA, "audited")
 	expect.NoError(t, err)
 	if err := cp.GrantAll(t.Context(), controlplane.Grant{
 		To: []string{"team-a/audited"}, Namespace: controlplane.TeamA, Rules: []rbacv1.PolicyRule{controlplane.Rule("list", "", "pods")},
+	}, controlplane.Grant{
+		To: []string{"team-a/audited"}, Rules: []rbacv1.PolicyRule{controlplane.Rule("impersonate", "", "users", controlplane.Alice)},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +166,7 @@ func serviceAccount(t *testing.T) string {
 	cfg.BearerToken = token
 	account := ask.MustNew(t, cfg, patience)
 	served(t, account, "/api/v1/namespaces/team-a/pods") // the authorizer learns of it by a watch
+	served(t, account.With("Impersonate-User", controlplane.Alice), "/api/v1/namespaces/team-a/pods")
 	return token
 }
 
@@ -202,13 +207,18 @@ type question struct {
 	token string
 	// agent is the User-Agent, kubectl's if empty, and accept the Accept header, JSON if empty.
 	agent, accept string
+	// as is the user whom the caller impersonates, if not empty.
+	as string
 }
 
 // ask sends a question with an ID to a server and returns the answer, which must be a list.
 func (q question) ask(t *testing.T, server *ask.Client, id string) ask.Answer {
 	t.Helper()
-	a, err := server.With("Authorization", "Bearer "+q.token).With("Audit-Id", id).With("User-Agent", cmp.Or(q.agent, "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000")).
-		GetAs(t.Context(), cmp.Or(q.accept, ask.JSON), q.path)
+	server = server.With("Authorization", "Bearer "+q.token).With("Audit-Id", id).With("User-Agent", cmp.Or(q.agent, "kubectl/v1.36.3 (linux/amd64) kubernetes/0000000"))
+	if q.as != "" {
+		server = server.With("Impersonate-User", q.as)
+	}
+	a, err := server.GetAs(t.Context(), cmp.Or(q.accept, ask.JSON), q.path)
 	if err != nil || a.Code != http.StatusOK {
 		t.Fatalf("%s: %s, %v", q.path, a, err)
 	}

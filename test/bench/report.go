@@ -19,6 +19,7 @@ type result struct {
 	kube, proxy            time.Duration   // CPU, for all answers
 	times                  []time.Duration // of each answer
 	lists                  int             // whole lists that reached kube-apiserver, listproxy's too
+	reviews                int             // that reached kube-apiserver
 	memory                 int64           // resident, of what the caption says
 	known                  int64           // bytes that the memory is for
 }
@@ -91,6 +92,7 @@ func columns() []column {
 			return ratio(float64(first.quantile(0.5)), float64(r.quantile(0.5)))
 		}},
 		{"whole lists at kube-apiserver", func(r, _ *result) string { return strconv.Itoa(r.lists) }},
+		{"reviews", func(r, _ *result) string { return strconv.Itoa(r.reviews) }},
 		{"memory", func(r, _ *result) string { return size(r.memory) }},
 		{"for", func(r, _ *result) string { return size(r.known) }},
 		{"memory/for", func(r, _ *result) string { return ratio(float64(r.memory), float64(r.known)) }},

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
 
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
@@ -122,6 +124,25 @@ func (cp *ControlPlane) RestoreEtcd(ctx context.Context, snapshot EtcdSnapshot) 
 		}
 		if err := os.CopyFS(cp.etcdData(), os.DirFS(snapshot.dir)); err != nil {
 			return fmt.Errorf("put etcd's older data back: %w", err)
+		}
+		return cp.startBoth(ctx)
+	})
+}
+
+// RestoreEtcdBumped is RestoreEtcd as etcdutl, etcd's own tool, does it: revisions go on above those that may have been
+// given, and what was before is compacted, without which etcdutl bumps no revision.
+func (cp *ControlPlane) RestoreEtcdBumped(ctx context.Context, etcdutl string, snapshot EtcdSnapshot, bump int64) error {
+	return cp.starting(ctx, func(ctx context.Context) error {
+		_ = cp.first.Stop() // if it runs
+		if err := cp.removeEtcd(); err != nil {
+			return err
+		}
+		peer := "http://" + cp.peerPort.address()
+		out, err := exec.CommandContext(ctx, etcdutl, "snapshot", "restore", filepath.Join(snapshot.dir, "member", "snap", "db"), // #nosec G204 -- a test's
+			"--skip-hash-check", "--data-dir="+cp.etcdData(), "--initial-cluster=default="+peer, "--initial-advertise-peer-urls="+peer,
+			"--bump-revision="+strconv.FormatInt(bump, 10), "--mark-compacted").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("restore etcd: %w: %s", err, binaries.Tail(out))
 		}
 		return cp.startBoth(ctx)
 	})

@@ -7,9 +7,14 @@ import (
 
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/controlplane"
+	"github.com/listproxy/listproxy/test/controlplane/binaries"
+	"github.com/listproxy/listproxy/test/harness"
 	"github.com/listproxy/listproxy/test/harness/hop"
 	"github.com/listproxy/listproxy/test/harness/poll"
 )
+
+// bump is what Kubernetes' documentation recommends to add to the revisions of an etcd that is restored.
+const bump = 1_000_000_000
 
 // pausedFor is how long the API server stands still: longer than the bound.
 const pausedFor = 20 * time.Second
@@ -60,6 +65,17 @@ func upstreamCases() []faultCase {
 		}},
 		{name: "etcd_emptied", replaces: true, fault: func(s *scene) time.Time {
 			return s.replaced(s.plane.EmptyEtcd)
+		}},
+		{name: "etcd_restored_and_bumped", replaces: true, before: func(s *scene) {
+			var err error
+			snapshot, err = s.plane.SnapshotEtcd(s.Context())
+			s.must(err)
+		}, fault: func(s *scene) time.Time {
+			etcdutl, err := binaries.Tool(s.Context(), harness.Log, "etcdutl")
+			s.must(err)
+			return s.replaced(func(ctx context.Context) error {
+				return s.plane.RestoreEtcdBumped(ctx, etcdutl, snapshot, bump)
+			})
 		}},
 		// The feed is away until revisions have passed those that it knows: nothing goes back for it.
 		{name: "etcd_restored_and_written_past", runs: inFull, replaces: true, before: func(s *scene) {

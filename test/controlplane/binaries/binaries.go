@@ -99,6 +99,7 @@ func Tool(ctx context.Context, log func(string), name string) (string, error) {
 		toolsDir + "-helm": {{name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", module: "helm.sh/helm/v4"}},
 		// Without what discovers targets in clouds, which would be most of the program.
 		toolsDir + "-promtool": {{name: "promtool", pkg: prometheus + "/cmd/promtool", module: prometheus, tags: "remove_all_sd"}},
+		toolsDir + "-etcdutl":  {{name: "etcdutl", pkg: "go.etcd.io/etcd/etcdutl/v3", module: "go.etcd.io/etcd/etcdutl/v3"}},
 		toolsDir + "-krew":     {{name: "krew", pkg: "sigs.k8s.io/krew/cmd/krew", module: "sigs.k8s.io/krew"}},
 		"test/release/tools": {
 			{name: "cyclonedx-gomod", pkg: cyclonedx + "/cmd/cyclonedx-gomod", module: cyclonedx},

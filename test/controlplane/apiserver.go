@@ -45,9 +45,9 @@ func (cp *ControlPlane) newAPIServer() (*APIServer, error) {
 }
 
 // AddAPIServer starts one more API server, with the same certificates, tokens and keys, and returns when
-// it is ready. Without a version it is like the first one; else see [APIServer.Use]. It ends with the
-// control plane.
-func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string) (*APIServer, error) {
+// it is ready. Without a version and args it is like the first one; else see [APIServer.Use]. It ends with
+// the control plane.
+func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string, args ...string) (*APIServer, error) {
 	cp.mu.Lock()
 	if cp.stopped {
 		cp.mu.Unlock()
@@ -58,8 +58,8 @@ func (cp *ControlPlane) AddAPIServer(ctx context.Context, version string) (*APIS
 	if err != nil {
 		return nil, err
 	}
-	if version != "" {
-		if err := s.Use(ctx, version); err != nil {
+	if version != "" || len(args) > 0 {
+		if err := s.Use(ctx, version, args...); err != nil {
 			return nil, err
 		}
 	}

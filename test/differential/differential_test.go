@@ -21,7 +21,7 @@ const leastShare = 0.8
 // TestLists compares lists under churn. A client must not be able to tell the two apart: each, by token, by
 // certificate and as another, gets what kube-apiserver gives them, and not a byte more.
 func TestLists(t *testing.T) {
-	churn(t, 60)
+	churn(t, shared, 60)
 	c := newComparator(t)
 	// So many are enough on the slowest machine, however long they take there.
 	c.lists(enough(t, c, *duration, int(10*duration.Seconds())), *seed, 24)
@@ -46,7 +46,7 @@ func TestLists(t *testing.T) {
 
 // TestWatches compares watches under churn. A client must not be able to tell the two apart.
 func TestWatches(t *testing.T) {
-	churn(t, 60)
+	churn(t, shared, 60)
 	c := newComparator(t)
 	c.watches(enough(t, c, *duration, 20), *seed, 48)
 	finish(t, c.report, leastShare)
@@ -56,7 +56,7 @@ func TestWatches(t *testing.T) {
 // others are written, and is the API server's byte for byte.
 func TestNewestOfQuietResources(t *testing.T) {
 	quiet := []string{"configmaps", "gadgets"}
-	churn(t, 20, quiet...)
+	churn(t, shared, 20, quiet...)
 	c := newComparator(t)
 	rng := rand.New(rand.NewPCG(*seed, 7))
 	d := newDeck(cluster.Split(rng), shared.Resources)

@@ -32,7 +32,7 @@ var (
 	shared *cluster.Cluster
 	proxy  *harness.Proxy
 	// begun are revisions of resources that listproxy knew from the start.
-	begun = map[schema.GroupResource]uint64{}
+	begun map[schema.GroupResource]uint64
 )
 
 func TestMain(m *testing.M) { harness.Main(m, harness.Options{SetUp: setUp}) }
@@ -56,9 +56,7 @@ func setUp(s *harness.Suite) error {
 	}
 	proxy, err = s.Proxy(harness.ProxyOptions{
 		Upstream: plane.RESTConfig(controlplane.Feed),
-		Args: []string{
-			"--eager", shared.Eager(), "--client-ca-file", plane.CAPath(), "--staleness-bound", bound.String(), "--consistent-lists=always", "--watches",
-		},
+		Args:     proxyArgs(shared),
 	})
 	if err != nil {
 		return err
@@ -66,20 +64,28 @@ func setUp(s *harness.Suite) error {
 	if err := shared.WriteThrough(proxy.RESTConfig(plane.RESTConfig(controlplane.Admin))); err != nil {
 		return err
 	}
-	for _, r := range shared.Resources {
-		begun[r.GroupResource()] = shared.Ledger.Newest(r.GroupResource())
-	}
-	// Revisions from before it started are not its to know.
-	shared.Ledger.Forget()
+	begun = shared.Begun()
 	return nil
 }
 
-// newComparator returns one that has listproxy keep all that it may keep.
+// proxyArgs are the flags of each listproxy.
+func proxyArgs(of *cluster.Cluster) []string {
+	return []string{
+		"--eager", of.Eager(), "--client-ca-file", of.Plane.CAPath(), "--staleness-bound", bound.String(), "--consistent-lists=always", "--watches",
+	}
+}
+
+// newComparator returns one that has the listproxy of all tests keep all that it may keep.
 func newComparator(t *testing.T) *comparator {
 	t.Helper()
+	return comparing(t, shared, begun, newSide("kube-apiserver", shared.Plane.URL(), shared.Plane.CA()), proxy)
+}
+
+// comparing returns a comparator that has a listproxy keep all that it may keep.
+func comparing(t *testing.T, of *cluster.Cluster, begun map[schema.GroupResource]uint64, direct *side, p *harness.Proxy) *comparator {
+	t.Helper()
 	c := &comparator{
-		cluster: shared, direct: newSide("kube-apiserver", shared.Plane.URL(), shared.Plane.CA()), proxy: newSide("listproxy", proxy.URL(), proxy.CA()),
-		report: newReport(), begun: begun, watchList: *watchList,
+		cluster: of, begun: begun, direct: direct, proxy: newSide("listproxy", p.URL(), p.CA()), report: newReport(), watchList: *watchList,
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -88,13 +94,13 @@ func newComparator(t *testing.T) *comparator {
 }
 
 // churn changes objects until the test ends.
-func churn(t *testing.T, perSecond int, spared ...string) {
+func churn(t *testing.T, of *cluster.Cluster, perSecond int, spared ...string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		shared.Churn(ctx, *seed, perSecond, spared...)
+		of.Churn(ctx, *seed, perSecond, spared...)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -166,6 +166,8 @@ func (q question) memory() bool {
 		return false
 	case q.Representation.metadata() && q.typeFields():
 		return false // a collection of metadata does not hold the fields of the type
+	case q.Resource.JSONOnly && q.Representation.protobuf():
+		return false // listproxy does not know which clause the API server takes
 	case q.Query.Get("labelSelector") != "" && strings.TrimSpace(q.Query.Get("labelSelector")) == "":
 		return false // a selector that is written, and selects everything
 	}

@@ -23,7 +23,7 @@ func accepts(r cluster.Resource, representation representation) []string {
 	case protobuf:
 		// Typed clients; for a custom resource, the next clause applies.
 		both := []string{asProtobuf + "," + asJSON, asProtobuf + ", " + asJSON, asProtobuf + "," + asJSON + ";q=0.9"}
-		if r.Group == cluster.Group {
+		if r.Group == cluster.Group || r.JSONOnly {
 			return both
 		}
 		return append(both, asProtobuf)
@@ -32,12 +32,15 @@ func accepts(r cluster.Resource, representation representation) []string {
 			asJSON + asMetadata, asJSON + ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", asJSON + asMetadata + "," + asJSON,
 		}
 	case metadataProtobuf:
-		return []string{
-			asProtobuf + asMetadata,
+		both := []string{
 			asProtobuf + asMetadata + "," + asJSON + asMetadata,
 			// client-go's metadata client.
 			asProtobuf + asMetadata + "," + asJSON + asMetadata + "," + asJSON,
 		}
+		if r.JSONOnly {
+			return both
+		}
+		return append(both, asProtobuf+asMetadata)
 	}
 	return []string{""}
 }

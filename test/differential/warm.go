@@ -14,20 +14,21 @@ import (
 // there: a representation is fed only from its first use on, and what is forwarded until then would
 // count as missed. So would an exact revision from before, which is not asked for any more.
 func (c *comparator) warm(ctx context.Context) error {
+	var all []question
 	for _, representation := range representations {
-		err := c.hits(ctx, func(r cluster.Resource) question {
+		for _, r := range c.cluster.Resources {
 			q := anyOf(r, c.cluster.Users[0])
+			q.Representation = representation
 			if accept := accepts(r, representation)[0]; accept != "" {
 				q.Header.Set("Accept", accept)
 			}
-			return q
-		})
-		if err != nil {
-			return err
+			all = append(all, q)
+			_, _ = c.proxy.ask(ctx, q) // all begin to load
 		}
 	}
+	err := c.hits(ctx, all)
 	c.cluster.Ledger.Begin()
-	return nil
+	return err
 }
 
 // caughtUp asks for every resource that is kept in memory until the revision of the last write to
@@ -35,24 +36,23 @@ func (c *comparator) warm(ctx context.Context) error {
 // There must have been a write a moment ago: old revisions are not kept.
 func (c *comparator) caughtUp(ctx context.Context) error {
 	revision, admin := c.cluster.Ledger.NewestOfAll(), c.cluster.Users[0]
-	err := c.hits(ctx, func(r cluster.Resource) question { return exactly(r, "", admin, revision) })
-	if err != nil {
-		return err
+	var exacts, anys []question
+	for _, r := range c.cluster.Resources {
+		exacts, anys = append(exacts, exactly(r, "", admin, revision)), append(anys, anyOf(r, admin))
 	}
-	return c.hits(ctx, func(r cluster.Resource) question { return anyOf(r, admin) })
+	return c.hits(ctx, append(exacts, anys...))
 }
 
 func anyOf(r cluster.Resource, user cluster.User) question {
 	return question{Resource: r, User: user, Semantics: anyRevision, Query: url.Values{"resourceVersion": {"0"}}, Header: http.Header{}}
 }
 
-// hits asks for every resource that is kept in memory until the answer comes from there.
-func (c *comparator) hits(ctx context.Context, of func(cluster.Resource) question) error {
-	for _, r := range c.cluster.Resources {
-		if !r.Cached {
+// hits asks each question that is to be answered from memory until it is.
+func (c *comparator) hits(ctx context.Context, questions []question) error {
+	for _, q := range questions {
+		if !q.memory() {
 			continue
 		}
-		q := of(r)
 		err := poll.Retry(ctx, q.String()+" to come from memory", func() error {
 			a, err := c.proxy.ask(ctx, q)
 			if err == nil && !a.FromMemory() {

@@ -49,8 +49,11 @@ type watchRequest struct {
 
 // told is the representation in which the objects of the events come.
 func (w watchRequest) told() representation {
-	if w.Representation == protobuf && w.Resource.Group == cluster.Group {
-		return plainJSON // the second clause of the Accept header
+	switch { // the second clause of the Accept header
+	case w.Representation == protobuf && (w.Resource.Group == cluster.Group || w.Resource.JSONOnly):
+		return plainJSON
+	case w.Representation == metadataProtobuf && w.Resource.JSONOnly:
+		return metadataJSON
 	}
 	return w.Representation
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -84,6 +85,32 @@ func (c *Cluster) WriteThrough(door *rest.Config) error {
 		c.writers = append(c.writers, writer)
 	}
 	return err
+}
+
+// At returns the cluster as it is behind another door: with revisions of its own, and without those who log in
+// by a certificate, which ends at a door.
+func (c *Cluster) At(ctx context.Context, door *rest.Config, resources []Resource) (*Cluster, error) {
+	at := &Cluster{
+		Plane: c.Plane, Resources: resources, Namespaces: c.Namespaces, Ledger: new(Ledger),
+		Users: slices.DeleteFunc(slices.Clone(c.Users), func(u User) bool { return u.Certificate != nil }),
+	}
+	err := at.WriteThrough(door)
+	for _, r := range at.writable() {
+		if err == nil {
+			_, err = at.Touch(ctx, r)
+		}
+	}
+	return at, err
+}
+
+// Begun returns a revision of each resource, and forgets all that was written: who starts now knows no more.
+func (c *Cluster) Begun() map[schema.GroupResource]uint64 {
+	begun := map[schema.GroupResource]uint64{}
+	for _, r := range c.Resources {
+		begun[r.GroupResource()] = c.Ledger.Newest(r.GroupResource())
+	}
+	c.Ledger.Forget()
+	return begun
 }
 
 // CreateNamespace creates a namespace, if it is not there.

@@ -30,6 +30,8 @@ type Resource struct {
 	Namespaced bool
 	// Cached is false for what listproxy keeps out of memory unless told otherwise.
 	Cached bool
+	// JSONOnly is true if the server has no protobuf of it, not even of its metadata.
+	JSONOnly bool
 	// Fields are those of the type that the API server selects by.
 	Fields []Field
 	// dotted is true if names may hold dots.

@@ -38,6 +38,7 @@ type Hop struct {
 	server   *httptest.Server
 	listener *trackingListener
 	forward  *httputil.ReverseProxy
+	odd      Odd
 
 	frozen sync.RWMutex // locked while everything is held back
 
@@ -60,7 +61,10 @@ func (h *hook[F]) get() (f F) {
 }
 
 // Start starts a hop before the upstream, whose certificate ca signed.
-func Start(upstream string, ca []byte) (*Hop, error) {
+func Start(upstream string, ca []byte) (*Hop, error) { return StartOdd(upstream, ca, Odd{}) }
+
+// StartOdd starts a hop behind which the upstream is odd.
+func StartOdd(upstream string, ca []byte, odd Odd) (*Hop, error) {
 	target, err := url.Parse(upstream)
 	if err != nil {
 		return nil, fmt.Errorf("the upstream's URL: %w", err)
@@ -68,7 +72,7 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 
-	h := &Hop{}
+	h := &Hop{odd: odd}
 	h.forward = &httputil.ReverseProxy{
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(target)
@@ -76,6 +80,7 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 			if isWatch(pr.In) {
 				pr.Out.Header.Del("Accept-Encoding") // its events are to be seen
 			}
+			odd.request(pr.Out)
 		},
 		Transport: &http.Transport{
 			TLSClientConfig:    &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -90,9 +95,13 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 		},
 	}
 	h.server = httptest.NewUnstartedServer(h)
-	h.listener = &trackingListener{Listener: h.server.Listener, conns: map[*trackedConn]struct{}{}}
+	h.listener = &trackingListener{Listener: h.server.Listener, idle: odd.Idle, conns: map[*trackedConn]struct{}{}}
 	h.server.Listener, h.server.Config.ErrorLog = h.listener, silence()
 	h.server.TLS = &tls.Config{NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12}
+	if odd.HTTP1 {
+		h.server.TLS.NextProtos = []string{"http/1.1"}
+	}
+	h.server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: odd.Streams}
 	h.server.StartTLS()
 	return h, nil
 }
@@ -100,7 +109,13 @@ func Start(upstream string, ca []byte) (*Hop, error) {
 // Run starts a hop that ends with the test.
 func Run(t testing.TB, upstream string, ca []byte) *Hop {
 	t.Helper()
-	h, err := Start(upstream, ca)
+	return RunOdd(t, upstream, ca, Odd{})
+}
+
+// RunOdd starts a hop behind which the upstream is odd, and that ends with the test.
+func RunOdd(t testing.TB, upstream string, ca []byte, odd Odd) *Hop {
+	t.Helper()
+	h, err := StartOdd(upstream, ca, odd)
 	expect.NoError(t, err)
 	t.Cleanup(h.Close)
 	return h
@@ -178,7 +193,7 @@ func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if intercept := h.intercept.get(); intercept != nil && intercept(w, r) {
 		return
 	}
-	if err := keepBody(r); err != nil {
+	if err := h.keepBody(r); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	h.forward.ServeHTTP(w, r)
@@ -186,7 +201,7 @@ func (h *Hop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // keepBody makes the body of a request one that can be sent again, unless it is long.
 // kube-apiserver closes the connection (GOAWAY) after each 401, and all that pass the hop share it.
-func keepBody(r *http.Request) error {
+func (h *Hop) keepBody(r *http.Request) error {
 	const most = 1 << 20
 	if r.ContentLength <= 0 || r.ContentLength > most {
 		return nil
@@ -195,6 +210,8 @@ func keepBody(r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	body = within(body, inObjects, h.odd.upstreamRevision)
+	r.ContentLength = int64(len(body))
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	r.Body, err = r.GetBody()
 	return err
@@ -205,13 +222,16 @@ func (h *Hop) modify(resp *http.Response) error {
 	if answered := h.answered.get(); answered != nil { //nolint:bodyclose // no answer, but what looks at one
 		answered(resp)
 	}
-	if resp.StatusCode != http.StatusOK || !isWatch(r) {
-		return nil
+	if h.odd.Unknown {
+		resp.Header.Set("X-Future", "true")
 	}
-	from := resp.Body
+	if resp.StatusCode != http.StatusOK || !isWatch(r) {
+		return h.odd.answer(resp)
+	}
+	from, contentType := resp.Body, resp.Header.Get("Content-Type")
 	pr, pw := io.Pipe()
 	go func() {
-		h.pass(r, events.NewReader(from, resp.Header.Get("Content-Type")), pw)
+		h.pass(r, contentType, events.NewReader(from, contentType), pw)
 		_ = from.Close()
 	}()
 	resp.Body = pr
@@ -253,7 +273,7 @@ func (h *Hop) read(r *http.Request, from *events.Reader) <-chan event {
 }
 
 // pass hands on a watch, event by event.
-func (h *Hop) pass(r *http.Request, from *events.Reader, to *io.PipeWriter) {
+func (h *Hop) pass(r *http.Request, contentType string, from *events.Reader, to *io.PipeWriter) {
 	for e := range h.read(r, from) {
 		line, err := e.line, e.err
 		if err == nil && !clock.Sleep(r.Context(), time.Until(e.due)) {
@@ -274,6 +294,8 @@ func (h *Hop) pass(r *http.Request, from *events.Reader, to *io.PipeWriter) {
 				return
 			}
 		}
+		line, late := h.odd.event(r, contentType, line)
+		clock.Sleep(r.Context(), late)
 		if _, err := to.Write(line); err != nil {
 			return
 		}
@@ -284,6 +306,7 @@ func (h *Hop) pass(r *http.Request, from *events.Reader, to *io.PipeWriter) {
 // trackingListener remembers its connections, so that they can be cut.
 type trackingListener struct {
 	net.Listener
+	idle  time.Duration // after which silence a connection is reset
 	mu    sync.Mutex
 	conns map[*trackedConn]struct{}
 }
@@ -294,6 +317,14 @@ func (l *trackingListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	tracked := &trackedConn{Conn: conn, l: l}
+	if l.idle > 0 {
+		tracked.silence = time.AfterFunc(l.idle, func() {
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0) // RST is sent
+			}
+			_ = conn.Close()
+		})
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conns[tracked] = struct{}{}
@@ -312,11 +343,20 @@ type trackedConn struct {
 	net.Conn
 	l        *trackingListener
 	swallows atomic.Bool
+	silence  *time.Timer // nil: it may last
+}
+
+// heard begins the silence anew.
+func (c *trackedConn) heard() {
+	if c.silence != nil {
+		c.silence.Reset(c.l.idle)
+	}
 }
 
 func (c *trackedConn) Read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
+		c.heard()
 		if err != nil || !c.swallows.Load() {
 			return n, err
 		}
@@ -327,6 +367,7 @@ func (c *trackedConn) Write(p []byte) (int, error) {
 	if c.swallows.Load() {
 		return len(p), nil
 	}
+	c.heard()
 	return c.Conn.Write(p)
 }
 

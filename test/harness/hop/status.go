@@ -39,9 +39,14 @@ func protobufError(code int) []byte {
 	status := failure(code)
 	object, err := runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), &status)
 	must(err)
-	event, err := (&metav1.WatchEvent{Type: "ERROR", Object: runtime.RawExtension{Raw: object}}).Marshal()
+	return framed(metav1.WatchEvent{Type: "ERROR", Object: runtime.RawExtension{Raw: object}})
+}
+
+// framed is an event of a watch in protobuf.
+func framed(e metav1.WatchEvent) []byte {
+	event, err := e.Marshal()
 	must(err)
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...) // #nosec G115 -- a short one
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(event))), event...) // #nosec G115 -- of one object
 }
 
 func inJSON(code int) []byte {

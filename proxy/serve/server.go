@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/listproxy/listproxy/proxy/limits"
 )
 
 const (
@@ -33,7 +35,7 @@ const (
 // ServeTLS(listener, "", ""), since tlsConfig has the certificate, and tunnels with Serve([Tunnels]).
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
 	return allowHeaderValues(&http.Server{
-		Handler:           handler,
+		Handler:           noteRequests(handler),
 		TLSConfig:         tlsConfig,
 		ConnContext:       connectionContext,
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -52,6 +54,16 @@ func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Se
 // tunnel that the connection runs in.
 func connectionContext(ctx context.Context, conn net.Conn) context.Context {
 	return withConnection(withTunnel(ctx, conn), conn)
+}
+
+// noteRequests notes which connections have sent a request ([limits.Connections]).
+func noteRequests(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if conn, ok := r.Context().Value(connectionKey{}).(net.Conn); ok {
+			limits.Requested(conn)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // serverErrorLog logs net/http's own messages: at debug level those about failed handshakes, which

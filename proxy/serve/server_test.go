@@ -1,16 +1,21 @@
 package serve
 
 import (
+	"bufio"
+	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -117,5 +122,32 @@ func TestCloseWhileDraining(t *testing.T) {
 		if got := w.Header().Get("Connection"); got != tt.want {
 			t.Errorf("draining %t, upgrade %q: Connection is %q, want %q", tt.draining, tt.upgrade, got, tt.want)
 		}
+	}
+}
+
+// TestRequestsAreNoted: a connection that has sent a request is not closed for a new one.
+func TestRequestsAreNoted(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	expect.NoError(t, err)
+	server := New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil, proxytest.DiscardLog())
+	go func() { _ = server.Serve(limits.NewConnections(1).Listen(plain)) }()
+	t.Cleanup(func() { _ = server.Close() })
+	var first net.Conn
+	for range 2 {
+		conn, err := net.Dial("tcp", plain.Addr().String())
+		expect.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		if first == nil {
+			first = conn
+			_, err = io.WriteString(first, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			expect.NoError(t, err)
+			res, err := http.ReadResponse(bufio.NewReader(first), nil)
+			expect.NoError(t, err)
+			_ = res.Body.Close()
+		}
+	}
+	expect.NoError(t, first.SetReadDeadline(time.Now().Add(100*time.Millisecond))) // most of the time it would be closed by then
+	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it is closed: %v", err)
 	}
 }

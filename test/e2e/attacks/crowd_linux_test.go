@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -163,6 +165,43 @@ func TestColdCrowd(t *testing.T) {
 	all.Wait()
 	if memory.Load() < crowd-few || loads.Load() != 1 {
 		t.Errorf("%d of the crowd are answered from memory, after %d loads", memory.Load(), loads.Load())
+	}
+}
+
+// TestSilentConnections: connections without a request, as many as there may be and more, keep nobody out. One that has
+// sent a request goes on.
+func TestSilentConnections(t *testing.T) {
+	t.Setenv("GOMEMLIMIT", "256MiB") // for 256 connections
+	const silent = 300
+	r := crowdRig{proxy: harness.RunProxy(t, harness.ProxyOptions{Upstream: cp.RESTConfig(controlplane.Feed), Args: []string{"--watches"}})}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	following := r.caller(otherAddress, cp.Token(reader), nil)
+	watch, err := following.Open(ctx, http.MethodGet, "/api/v1/namespaces/team-a/pods?watch=true&timeoutSeconds=600", nil)
+	expect.NoError(t, err)
+	defer func() { _ = watch.Body.Close() }()
+	for name, dial := range map[string]func() (net.Conn, error){
+		"TCP": func() (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", r.proxy.Address()) },
+		"TLS": func() (net.Conn, error) { return newDoor(r.proxy.URL(), r.proxy.CA()).dial(ctx, "h2", nil) },
+	} {
+		for range silent {
+			conn, err := dial()
+			expect.NoError(t, err)
+			defer func() { _ = conn.Close() }()
+		}
+		one := r.caller(crowdAddress, cp.Token(reader), nil)
+		defer one.HTTP.CloseIdleConnections()
+		if a, err := one.Get(ctx, "/api/v1/namespaces/team-a/pods"); err != nil || a.Code != http.StatusOK {
+			t.Errorf("beside connections of %s: %v, %v", name, a, err)
+		}
+		following.HTTP.CloseIdleConnections() // its connection is not idle
+		if a, err := following.Get(ctx, "/version"); err != nil || a.Code != http.StatusOK {
+			t.Errorf("on an older connection: %v, %v", a, err)
+		}
+	}
+	cancel()
+	if _, err := io.Copy(io.Discard, watch.Body); !errors.Is(err, context.Canceled) {
+		t.Errorf("a watch that was open has ended with %v", err)
 	}
 }
 

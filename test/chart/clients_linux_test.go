@@ -54,12 +54,51 @@ func (r *release) documented(t *testing.T, words string, args ...string) corev1.
 // plain makes a pod that knows nothing of listproxy, with a label or none.
 func (r *release) plain(t *testing.T, labels map[string]string, args ...string) *corev1.Pod {
 	t.Helper()
-	return r.c.create(t, team, labels, corev1.PodSpec{
+	return r.c.create(t, team, labels, r.plainSpec(t, args...))
+}
+
+// plainSpec is what such a pod is.
+func (r *release) plainSpec(t *testing.T, args ...string) corev1.PodSpec {
+	t.Helper()
+	return corev1.PodSpec{
 		ServiceAccountName: "robot",
 		SecurityContext:    r.deployment(t).Spec.Template.Spec.SecurityContext,
 		InitContainers:     []corev1.Container{{Name: "first", Image: "first", Args: args}},
 		Containers:         []corev1.Container{{Name: "robot", Image: "robot", Args: args, Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}},
-	})
+	}
+}
+
+// checkInjection: a pod is changed wholly or not at all.
+func (r *release) checkInjection(t *testing.T, labels map[string]string) {
+	t.Helper()
+	const host = "KUBERNETES_SERVICE_HOST"
+	for name, tt := range map[string]struct {
+		change   func(spec *corev1.PodSpec)
+		injected bool
+	}{
+		"nothing of its own": {func(*corev1.PodSpec) {}, true},
+		"no sources": {func(spec *corev1.PodSpec) {
+			spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "empty", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}})
+		}, true},
+		"a host by value": {func(spec *corev1.PodSpec) {
+			spec.InitContainers[0].Env = []corev1.EnvVar{{Name: host, Value: "192.0.2.1"}}
+		}, false},
+		"a host from elsewhere": {func(spec *corev1.PodSpec) {
+			from := &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"}}
+			spec.Containers[0].Env = []corev1.EnvVar{{Name: host, ValueFrom: from}}
+		}, false},
+	} {
+		spec := r.plainSpec(t)
+		tt.change(&spec)
+		made := r.c.create(t, team, labels, spec).Spec
+		text, err := yaml.Marshal(made)
+		expect.NoError(t, err)
+		for _, part := range []string{"value: kubernetes.default.svc", "hostAliases:", "name: listproxy-client"} {
+			if strings.Contains(string(text), part) != tt.injected {
+				t.Errorf("%s: injected, %t: %s\n%s", name, tt.injected, part, text)
+			}
+		}
+	}
 }
 
 // checkPrometheus: promtool, with Prometheus' own discovery and the configuration in docs/clients.md, finds a
@@ -125,6 +164,7 @@ endpoints: [{addresses: [%s], conditions: {ready: true}}]
 	labelled := map[string]string{"listproxy.io/client": "true"}
 	isChanged := func() bool { return len(r.plain(t, labelled).Spec.HostAliases) > 0 }
 	poll.Until(t, patience, "kube-apiserver knows the policy", isChanged)
+	r.checkInjection(t, labelled)
 	ways := []*corev1.Pod{
 		c.create(t, team, nil, r.documented(t, "KUBECONFIG", ask...)),
 		c.create(t, team, nil, r.documented(t, "projected:", ask...)),

@@ -11,6 +11,7 @@ FUZZTIME     ?= 60s
 TEST_TIMEOUT ?= 20m
 BENCH        ?= .
 VERSIONS     ?= 1.32.13 1.34.4 1.36.3 1.37.2
+KINES        ?= 0.17.5
 DURATION     ?=
 SEED         ?= 0
 PROGRAMS     ?=
@@ -46,8 +47,8 @@ test-tools: tools
 	@$(GO) run ./test/controlplane/cmd/tool helm promtool krew cyclonedx-gomod release-image >/dev/null
 
 # Each version twice: the second time states are loaded page by page, and the comparisons alone are
-# made. Then what only some versions have.
-test-versions: ## Run the differential tests against other kube-apiservers too (VERSIONS, DURATION=60s)
+# made. Then what only some versions have. Then the usual kube-apiserver over kines.
+test-versions: ## Run the differential tests against other kube-apiservers too, and over kine (VERSIONS, KINES, DURATION=60s)
 	@mkdir -p bin; summary=; failed=0; bad=; \
 	tell() { \
 		result=passed; if [ "$$bad" ]; then result=FAILED; failed=1; bad=; fi; \
@@ -70,6 +71,14 @@ test-versions: ## Run the differential tests against other kube-apiservers too (
 		$(GO) test -count 1 -timeout $(TEST_TIMEOUT) -v ./test/e2e/forwarding \
 			-run '^Test(Shapes|Shards|TokensOfTheQuiet)$$' >$$log 2>&1 || bad=1; \
 		tell 'what some have'; \
+	done; \
+	unset LISTPROXY_TEST_KUBERNETES; \
+	for version in $(KINES); do \
+		log=bin/test-versions-kine-$$version.log; \
+		echo "kine $$version in etcd's place (in full: $$log)"; \
+		LISTPROXY_TEST_KINE=$$version $(GO) test -count 1 -timeout $(TEST_TIMEOUT) -v ./test/differential -differential.duration $(or $(DURATION),60s) \
+			-run '^Test(Lists|Watches|NewestOfQuietResources)$$' >$$log 2>&1 || bad=1; \
+		tell kine; \
 	done; printf "\nkube-apiserver\n$$summary"; exit $$failed
 
 bench: tools bin/bench ## Measure beside kube-apiserver, all or some (MEASURE="lists crowd" OPTIONS="--pods 20000")

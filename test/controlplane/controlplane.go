@@ -25,6 +25,10 @@ var (
 // pins.
 const versionEnv = "LISTPROXY_TEST_KUBERNETES"
 
+// kineEnv names the environment variable that puts a kine in etcd's place, as in LISTPROXY_TEST_KINE=0.17.5.
+// What asks etcd itself does not work then.
+const kineEnv = "LISTPROXY_TEST_KINE"
+
 // Options are the choices of [Start]. The zero value is good.
 type Options struct {
 	// APIServerArgs follow the usual arguments of kube-apiserver. Of a flag given twice the last one
@@ -42,6 +46,7 @@ type Options struct {
 type ControlPlane struct {
 	options     Options
 	paths       binaries.Paths
+	kine        bool // in etcd's place
 	version     string
 	dir         string
 	credentials *credentials
@@ -67,7 +72,12 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	}
 	cp := &ControlPlane{options: options}
 	var err error
-	if cp.paths, cp.version, err = binaries.Of(ctx, options.Log, os.Getenv(versionEnv)); err == nil {
+	cp.paths, cp.version, err = binaries.Of(ctx, options.Log, os.Getenv(versionEnv))
+	if version := os.Getenv(kineEnv); version != "" && err == nil {
+		cp.kine = true
+		cp.paths.Etcd, err = binaries.Tool(ctx, options.Log, "kine-"+version)
+	}
+	if err == nil {
 		err = cp.start(ctx)
 	}
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -24,6 +25,12 @@ const etcdGrace = 10 * time.Second
 const compactRevisionKey = "compact_rev_key"
 
 func (cp *ControlPlane) etcdArgs() []string {
+	if cp.kine {
+		return []string{
+			"--listen-address=" + cp.EtcdURL(), "--metrics-bind-address=0",
+			"--endpoint=sqlite://" + cp.etcdData() + ".db?_journal=WAL&cache=shared&_busy_timeout=30000&_txlock=immediate",
+		}
+	}
 	client, peer := cp.EtcdURL(), "http://"+cp.peerPort.address()
 	return []string{
 		"--name=default",
@@ -47,6 +54,13 @@ func (cp *ControlPlane) startEtcd(ctx context.Context) (err error) {
 		}
 	}
 	return cp.etcd.await(ctx, "etcd", func(ctx context.Context) error {
+		if cp.kine { // which has no JSON
+			conn, err := net.Dial("tcp", cp.etcdPort.address())
+			if err == nil {
+				err = conn.Close()
+			}
+			return err
+		}
 		_, err := cp.etcdAsk(ctx, http.MethodGet, "/readyz", nil)
 		return err
 	})

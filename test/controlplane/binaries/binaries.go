@@ -38,7 +38,7 @@ type Paths struct {
 // that its version is read from; and build tags if it needs some.
 type tool struct {
 	name, pkg, module, tags string
-	test                    bool
+	test, cgo               bool
 }
 
 // Of makes sure that etcd, kube-apiserver and kubectl are in bin/ of the repository that holds the
@@ -79,6 +79,7 @@ const (
 	cyclonedx         = "github.com/CycloneDX/cyclonedx-gomod"
 	registry          = "github.com/google/go-containerregistry"
 	actionlint        = "github.com/rhysd/actionlint"
+	kine              = "github.com/k3s-io/kine"
 )
 
 // ControllerRuntimeTests returns the name of the tests of a package of controller-runtime, as
@@ -98,9 +99,11 @@ func Tool(ctx context.Context, log func(string), name string) (string, error) {
 	for dir, tools := range map[string][]tool{
 		toolsDir + "-helm": {{name: "helm", pkg: "helm.sh/helm/v4/cmd/helm", module: "helm.sh/helm/v4"}},
 		// Without what discovers targets in clouds, which would be most of the program.
-		toolsDir + "-promtool": {{name: "promtool", pkg: prometheus + "/cmd/promtool", module: prometheus, tags: "remove_all_sd"}},
-		toolsDir + "-etcdutl":  {{name: "etcdutl", pkg: "go.etcd.io/etcd/etcdutl/v3", module: "go.etcd.io/etcd/etcdutl/v3"}},
-		toolsDir + "-krew":     {{name: "krew", pkg: "sigs.k8s.io/krew/cmd/krew", module: "sigs.k8s.io/krew"}},
+		toolsDir + "-promtool":  {{name: "promtool", pkg: prometheus + "/cmd/promtool", module: prometheus, tags: "remove_all_sd"}},
+		toolsDir + "-etcdutl":   {{name: "etcdutl", pkg: "go.etcd.io/etcd/etcdutl/v3", module: "go.etcd.io/etcd/etcdutl/v3"}},
+		toolsDir + "-krew":      {{name: "krew", pkg: "sigs.k8s.io/krew/cmd/krew", module: "sigs.k8s.io/krew"}},
+		toolsDir + "-kine":      {{name: "kine-0.17.5", pkg: kine, module: kine}},
+		toolsDir + "-kine-0.14": {{name: "kine-0.14.12", pkg: kine, module: kine, cgo: true}},
 		"test/release/tools": {
 			{name: "cyclonedx-gomod", pkg: cyclonedx + "/cmd/cyclonedx-gomod", module: cyclonedx},
 			{name: "actionlint", pkg: actionlint + "/cmd/actionlint", module: actionlint},

@@ -13,7 +13,7 @@ import (
 // build builds one tool into bin. The binary appears in one step, so that a build that is cut
 // short leaves nothing half-written and one that runs is not disturbed.
 func build(ctx context.Context, log func(string), module, bin string, t tool) error {
-	version, err := goCommand(ctx, module, "list", "-m", "-f", "{{.Version}}", t.module)
+	version, err := goCommand(ctx, module, false, "list", "-m", "-f", "{{.Version}}", t.module)
 	if err != nil {
 		return fmt.Errorf("read the version of %s from %s/go.mod: %w", t.module, module, err)
 	}
@@ -27,7 +27,7 @@ func build(ctx context.Context, log func(string), module, bin string, t tool) er
 		args = []string{"test", "-c"}
 	}
 	args = append(append(args, "-tags", t.tags), buildFlags(version, partial)...)
-	_, err = goCommand(ctx, module, append(args, t.pkg)...)
+	_, err = goCommand(ctx, module, t.cgo, append(args, t.pkg)...)
 	if err != nil {
 		_ = os.Remove(partial)
 		return fmt.Errorf("%s: %w", what, err)
@@ -55,10 +55,13 @@ func buildFlags(version, output string) []string {
 }
 
 // goCommand runs the go command in the tools module and returns its standard output.
-func goCommand(ctx context.Context, module string, args ...string) (string, error) {
+func goCommand(ctx context.Context, module string, cgo bool, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...) // #nosec G204 -- arguments from this package
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	if cgo {
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=1")
+	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

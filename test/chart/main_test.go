@@ -2,11 +2,14 @@ package chart
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,16 +19,14 @@ import (
 	"github.com/listproxy/listproxy/test/harness"
 )
 
-const (
-	chart = "../../charts/listproxy"
-	// patience ends a wait for something that must come; no test passes because of it.
-	patience = 2 * time.Minute
-)
+// patience ends a wait for something that must come; no test passes because of it.
+const patience = 2 * time.Minute
 
 var (
 	update = flag.Bool("update", false, "write golden files")
 	// binary is Helm.
 	binary string
+	chart  = "../../charts/listproxy"
 )
 
 func TestMain(m *testing.M) {
@@ -33,9 +34,44 @@ func TestMain(m *testing.M) {
 		if binary, err = binaries.Tool(s.Context(), harness.Log, "helm"); err != nil {
 			return err
 		}
-		promtool, err = binaries.Tool(s.Context(), harness.Log, "promtool")
+		if promtool, err = binaries.Tool(s.Context(), harness.Log, "promtool"); err != nil {
+			return err
+		}
+		copied, err := s.Dir()
+		if err == nil {
+			chart, err = overlaid(chart, copied)
+		}
 		return err
 	}})
+}
+
+// overlaid returns the chart; as a copy in a folder if the go command's -overlay, of which Helm does not know, replaces
+// files of it: a mutant's.
+func overlaid(chart, into string) (string, error) {
+	_, path, mutated := strings.Cut(os.Getenv("GOFLAGS"), "-overlay=")
+	if !mutated {
+		return chart, nil
+	}
+	text, err := os.ReadFile(path) // #nosec G304 -- of a mutant
+	if err != nil {
+		return "", err
+	}
+	var overlay struct{ Replace map[string]string }
+	if err := json.Unmarshal(text, &overlay); err != nil {
+		return "", err
+	}
+	for file, by := range overlay.Replace {
+		_, in, found := strings.Cut(filepath.ToSlash(file), "/charts/listproxy/")
+		if !found {
+			continue
+		}
+		is, err := os.ReadFile(by) // #nosec G304 -- of a mutant
+		if err == nil {
+			err = os.CopyFS(into, os.DirFS(chart))
+		}
+		return into, errors.Join(err, os.WriteFile(filepath.Join(into, in), is, 0o600)) // #nosec G703 -- of a mutant
+	}
+	return chart, nil
 }
 
 // command makes a Helm that knows nothing of the caller's repositories, plugins and clusters.

@@ -52,7 +52,7 @@ make one), and in another terminal:
 	o.AddFlags(cmd.Flags())
 	cmd.AddCommand(kubeconfig.NewCommand(), policyCommand(), status.NewCommand(), try.NewCommand(userAgent("listproxy-try")),
 		analyze.NewCommand())
-	cli.Root(cmd, removed())
+	cli.Root(cmd)
 	showSections(cmd, &o.sections)
 	return cmd
 }

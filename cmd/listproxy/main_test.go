@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -32,7 +31,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"policy check":                   "accepts 1 arg(s), received 0",
 		"policy check --no-such-flag":    "unknown flag",
 		"status extra":                   "extra",
-		"status --output yaml":           `--output is no longer there: curl`,
+		"status --output yaml":           "unknown flag: --output",
 		"try a b":                        "accepts at most 1 arg",
 		"try pods":                       `"pods" is not a path`,
 		"try --wait -1s":                 "--wait -1s",
@@ -68,22 +67,5 @@ func TestWrongCommandLines(t *testing.T) {
 	}
 	if telemetry.UserAgent(userAgent("listproxy-try")) == telemetry.Masked {
 		t.Error("the access log hides who listproxy try is")
-	}
-}
-
-// TestRemoved: what earlier versions had is refused by its name, with what to do instead, and the
-// changelog has it.
-func TestRemoved(t *testing.T) {
-	changelog, err := os.ReadFile("../../CHANGELOG.md")
-	expect.NoError(t, err)
-	for gone, instead := range removed() {
-		code, out, err := execute(t, strings.Fields(gone)...)
-		if code != cli.ExitUsage || out != "" {
-			t.Errorf("%s: exit code %d, %v\n%s", gone, code, err, out)
-			continue
-		}
-		words := strings.Fields(gone)
-		expect.Says(t, err.Error(), words[len(words)-1]+" is no longer there: "+instead)
-		expect.Says(t, string(changelog), "`"+gone+"`")
 	}
 }

@@ -19,7 +19,7 @@ func Execute(t *testing.T, cmd *cobra.Command, args ...string) (code int, out st
 	t.Helper()
 	root := &cobra.Command{Use: "listproxy"}
 	root.AddCommand(cmd)
-	cli.Root(root, nil)
+	cli.Root(root)
 	return ExecuteRoot(t, root, append([]string{cmd.Name()}, args...)...)
 }
 

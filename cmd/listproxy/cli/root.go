@@ -1,34 +1,24 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // Root makes cmd the command at the top; all commands must be in it by now. Cobra prints no errors then: main
 // does. What a command refuses before it runs, in flags, Args and PreRunE, becomes a [UsageError].
-//
-// removed has the flags and commands of earlier versions, written as after the program's name ("--gone",
-// "command --gone", "command gone"), and what to do instead.
-func Root(cmd *cobra.Command, removed map[string]string) {
+func Root(cmd *cobra.Command) {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	cmd.InitDefaultHelpCmd()
 	cmd.InitDefaultCompletionCmd()
-	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
-			err = unlessRemoved(c, "--"+strings.TrimLeft(unknown.GetSpecifiedName(), "-"), removed, err)
-		}
-		return usage(err)
-	})
-	strict(cmd, removed)
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	strict(cmd)
 }
 
 // strict has cmd, and each command below it, refuse unknown commands and arguments, with a [UsageError].
-func strict(cmd *cobra.Command, removed map[string]string) {
+func strict(cmd *cobra.Command) {
 	check, prepare := cmd.Args, cmd.PreRunE
 	if cmd.HasSubCommands() {
 		check = cobra.NoArgs
@@ -44,26 +34,14 @@ func strict(cmd *cobra.Command, removed map[string]string) {
 		if found, rest, _ := c.Root().Find(args); c.Name() == "help" && (found == nil || len(rest) > 0) {
 			err = fmt.Errorf("unknown command %q", strings.Join(args, " ")) // cobra's help shows that of listproxy
 		}
-		if err != nil && len(args) > 0 {
-			err = unlessRemoved(c, args[0], removed, err)
-		}
 		return usage(err)
 	}
 	if prepare != nil {
 		cmd.PreRunE = func(c *cobra.Command, args []string) error { return usage(prepare(c, args)) }
 	}
 	for _, sub := range cmd.Commands() {
-		strict(sub, removed)
+		strict(sub)
 	}
-}
-
-// unlessRemoved returns err, or what to do instead if the word after cmd is one that was removed.
-func unlessRemoved(cmd *cobra.Command, word string, removed map[string]string, err error) error {
-	said := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()) + " " + word)
-	if instead, gone := removed[said]; gone {
-		return fmt.Errorf("%s is no longer there: %s", said, instead)
-	}
-	return err
 }
 
 // usage makes an error a [UsageError].

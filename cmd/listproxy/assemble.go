@@ -148,12 +148,6 @@ func (o *options) showState(a *app, handler *proxy.Handler, observing *observing
 	a.operators = o.operatorsPort(a, observing)
 }
 
-// asOf returns the time at which to judge how old something is that the API server has said. While nobody answers it
-// stands still, for the staleness bound at most.
-func (o *options) asOf(api apiServer) func(time.Time) time.Time {
-	return func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.staleness) }
-}
-
 // rights know what callers, and listproxy's own account, may do.
 type rights struct {
 	authorizer *authz.Authorizer
@@ -162,7 +156,10 @@ type rights struct {
 }
 
 func (o *options) newRights(api apiServer, observing *observing, log *slog.Logger) (r rights, err error) {
-	reviews := authz.Config{TTL: o.callers.reviewTTL, AsOf: o.asOf(api), KeptFor: o.cache.staleness}
+	reviews := authz.Config{
+		TTL: o.callers.reviewTTL, KeptFor: o.cache.staleness,
+		AsOf: func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.staleness) },
+	}
 	send := authz.SendAs(api.transports.SendAs)
 	if o.callers.clientCA != nil {
 		if send, err = authz.WithOwnAccount(send, api.own); err != nil {
@@ -226,7 +223,7 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 	config := cluster.Config{
 		Invalidate: f.collections.Invalidate,
 		Verify:     f.collections.Verify,
-		AsOf:       o.asOf(api),
+		AsOf:       func(now time.Time) time.Time { return api.health.Outage().AsOfBroken(now, o.cache.staleness) },
 		Log:        log,
 	}
 	if served, err = cluster.New(api.own, config); err != nil {

@@ -146,6 +146,10 @@ func (q *questions[V]) get(
 			return answer[V]{}, fmt.Errorf("the caller left before the upstream had answered: %w", ctx.Err())
 		case result := <-flight:
 			if result.Err != nil {
+				// It may have got no answer since an outage has begun, in which what is remembered counts for longer.
+				if known, ok := q.remembered(key, time.Now()); ok {
+					return known, nil
+				}
 				return answer[V]{}, result.Err
 			}
 			got, _ := result.Val.(answer[V])

@@ -138,6 +138,26 @@ func TestReviewsInAnOutage(t *testing.T) {
 	})
 }
 
+// TestReviewCutByAnOutage: a review that gets no answer since an outage has begun is no reason to forget a yes that counts
+// in the outage.
+func TestReviewCutByAnOutage(t *testing.T) {
+	const ttl = 10 * time.Second
+	var begins time.Time
+	cfg := Config{TTL: ttl, Timeout: 2 * time.Second, KeptFor: time.Minute, AsOf: func(now time.Time) time.Time {
+		if !begins.IsZero() && now.After(begins) {
+			return begins
+		}
+		return now
+	}}
+	asking(t, 0, cfg, func(t *testing.T, u *fakeUpstream) {
+		u.wantReview(t, "a", listPods(), true)
+		time.Sleep(ttl)
+		u.takes, begins = time.Hour, time.Now().Add(time.Second)
+		u.wantReview(t, "a", listPods(), true)
+		u.wantRequests(t, 2)
+	})
+}
+
 // An answer that took longer than the TTL is old when it comes.
 func TestReviewSlowerThanItsTTL(t *testing.T) {
 	asking(t, 4*time.Second, Config{TTL: 3 * time.Second}, func(t *testing.T, u *fakeUpstream) {

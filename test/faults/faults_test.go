@@ -43,7 +43,7 @@ type faultCase struct {
 	// unserved says why no answer has to come from memory while the fault lasts. If it is "", one
 	// must.
 	unserved string
-	// servesReaders: lists of any version and next pages are given all the time.
+	// servesReaders: while nobody answers upstream, lists of any version and next pages are given.
 	servesReaders bool
 	// bound is the --staleness-bound; 0: [load.Bound].
 	bound time.Duration

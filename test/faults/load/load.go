@@ -45,11 +45,14 @@ func New(direct ...*ask.Client) *Load {
 // boundAt is how old a newest state may be that is given at a time: in an outage, for the bound, as old as it was when
 // somebody last answered.
 func (l *Load) boundAt(at time.Time) time.Duration {
-	if at.Sub(time.Unix(0, l.outage.Load())) < resumeWithin {
+	if l.isOut(at) {
 		return 2*l.Bound + resumeWithin
 	}
 	return l.Bound
 }
+
+// isOut reports whether an answer has said shortly before that nobody answers upstream.
+func (l *Load) isOut(at time.Time) bool { return at.Sub(time.Unix(0, l.outage.Load())) < resumeWithin }
 
 // Write writes, and notes the revision unless the object is gone with it.
 func (l *Load) Write(ctx context.Context, c *ask.Client, k kinds.Kind, method, path string, object any) (ask.Answer, error) {
@@ -84,12 +87,13 @@ func Delete(k kinds.Kind, namespace, name string) string {
 // be forwarded; the tally does not expect it from memory. The error says why there is no list.
 func (l *Load) Put(ctx context.Context, via *ask.Client, q Question, atLeast uint64) (ask.List, ask.Answer, error) {
 	asked := time.Now()
+	out := l.isOut(asked)
 	a, err := via.GetAs(ctx, q.Form.Accept, q.Target())
 	if ctx.Err() != nil {
 		return ask.List{}, a, ctx.Err()
 	}
 	l.Tally.Heard(asked, a, err, !q.Recent())
-	if q.Known() && a.Code != http.StatusOK {
+	if out && q.Known() && a.Code != http.StatusOK {
 		l.Tally.leftUnserved(q, cmp.Or(err, errors.New(a.String())))
 	}
 	if strings.HasSuffix(a.Source(), kubehttp.Unreachable) {

@@ -121,7 +121,7 @@ type Counts struct {
 	Recent int
 	// Followed is how many followers have come to the true state.
 	Followed int
-	// Unserved are lists of any version and next pages that were not given.
+	// Unserved are lists of any version and next pages that were not given while nobody answered upstream.
 	Unserved []string
 	// Mistakes are what must not be.
 	Mistakes []string

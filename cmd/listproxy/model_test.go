@@ -40,6 +40,8 @@ const (
 	// watch goes on.
 	modelReview   = 10*time.Second + 2*time.Second
 	modelReviewed = 2 * time.Minute
+	// modelUnheard is for how long an upstream can be reached again, at most, before listproxy has asked it.
+	modelUnheard = 15 * time.Second
 )
 
 // model is listproxy as main assembles it, between clients and a control plane in memory.
@@ -48,6 +50,8 @@ type model struct {
 	plane  *inmemory.ControlPlane
 	front  *inmemory.Listener
 	client *http.Client
+	// isOut reports whether no API server has answered listproxy since an outage began.
+	isOut func() bool
 
 	mu       sync.Mutex
 	happened []string
@@ -108,6 +112,7 @@ func newModel(t *testing.T, servers int, wrap func(http.RoundTripper) http.Round
 	config.Wrap(wrap)
 	api, err := reach(config, false, discard)
 	expect.NoError(t, err)
+	m.isOut = func() bool { return api.health.Outage().Lasts }
 	a, err := o.assemble(api, &ports{}, observing, discard)
 	expect.NoError(t, err)
 	var parts sync.WaitGroup
@@ -188,6 +193,7 @@ type asked struct {
 	at        time.Time
 	head      int64
 	pasts     int
+	out       bool // no API server answered then
 }
 
 func (m *model) path(namespace string) string {
@@ -224,7 +230,7 @@ func (a asked) query(token string) url.Values {
 // ask sends a list, and holds the answer against the truth if it is from memory. It returns the revision and
 // the token of the answer; 0 if there was none.
 func (m *model) ask(ctx context.Context, a asked, token string) (revision int64, next string) {
-	a.at, a.head, a.pasts = time.Now(), m.plane.Revision(), m.plane.Pasts()
+	a.at, a.head, a.pasts, a.out = time.Now(), m.plane.Revision(), m.plane.Pasts(), m.isOut()
 	r, err := m.get(ctx, a.user, m.path(a.Namespace), a.query(token))
 	if err != nil {
 		m.count("no answer")
@@ -277,6 +283,7 @@ func (m *model) judge(a asked, revision int64, body string) {
 	case !current && restored.IsZero(): // nobody could be asked yet
 	case !current && a.semantics == "Any" && now.Sub(restored) < modelBound:
 	case !current && a.at.Before(restored):
+	case !current && a.out && now.Sub(restored) < modelUnheard:
 	case !current:
 		m.wrong("%+v: a list of the past before etcd was restored (%v ago), at revision %d: %s", a, now.Sub(restored), revision, body)
 	case a.semantics == "Any" && revision < m.plane.HeadAt(now.Add(-modelBound)):
@@ -366,7 +373,7 @@ func (m *model) follow(ctx context.Context, user string, s inmemory.Select, afte
 		q.Set("sendInitialEvents", "true")
 		q.Set("resourceVersionMatch", "NotOlderThan")
 	}
-	head, pasts := m.plane.Revision(), m.plane.Pasts()
+	head, pasts, out := m.plane.Revision(), m.plane.Pasts(), m.isOut()
 	r, err := m.get(ctx, user, m.path(s.Namespace), q)
 	if err != nil {
 		return 0
@@ -379,7 +386,10 @@ func (m *model) follow(ctx context.Context, user string, s inmemory.Select, afte
 		return 0
 	}
 	memory := fromMemory(r)
-	w := &follower{model: m, user: user, Select: s, memory: memory, bookmarks: bookmarks, past: m.plane.Pasts() - 1, head: head, first: after, at: after}
+	w := &follower{
+		model: m, user: user, Select: s, memory: memory, bookmarks: bookmarks,
+		past: m.plane.Pasts() - 1, out: out, head: head, first: after, at: after,
+	}
 	if pasts != m.plane.Pasts() {
 		w.head = 0
 	}
@@ -418,9 +428,11 @@ type follower struct {
 	// bookmarks: it asked for them.
 	bookmarks bool
 	past      int
-	head      int64 // when it was asked for
-	first     int64
-	at        int64
+	// out: no API server answered when it was asked for, and which past it follows is not known yet.
+	out   bool
+	head  int64 // when it was asked for
+	first int64
+	at    int64
 	// initial are the lines of the beginning, until its bookmark.
 	initial strings.Builder
 }
@@ -442,7 +454,9 @@ func (w *follower) take(line string) bool {
 	written := formsOf(line)
 	form := written.at(0)
 	pasts := w.pasts(revision)
-	w.past = pasts[max(0, slices.IndexFunc(pasts, func(past int) bool { return w.isNext(line, past, found[1], revision, form) }))]
+	fitting := slices.DeleteFunc(slices.Clone(pasts), func(past int) bool { return !w.isNext(line, past, found[1], revision, form) })
+	w.past = append(fitting, pasts...)[0]
+	w.out = w.out && len(fitting) > 1
 	if w.memory {
 		w.judgeForms(w.String(), written)
 		if !w.plane.AllowedSince(w.user, time.Now().Add(-modelReviewed)) {
@@ -485,17 +499,18 @@ func (w *follower) take(line string) bool {
 
 // pasts are those in which a client may be told of a revision, the likeliest first. If the past of now has
 // everything that the client was told, it is that one. Until listproxy must know that etcd was restored, a
-// watch whose beginning was told may also go on in the past before, up to its end.
+// watch whose beginning was told may also go on in the past before, up to its end; so may one that was asked for
+// while nobody answered, from any revision of that past.
 func (w *follower) pasts(revision int64) []int {
 	now := w.plane.Pasts() - 1
-	if !w.plane.SameUpTo(inmemory.Widgets, w.past, now, w.at) {
+	if !w.out && !w.plane.SameUpTo(inmemory.Widgets, w.past, now, w.at) {
 		return []int{w.past}
 	}
 	w.mu.Lock()
 	restored := w.restored
 	w.mu.Unlock()
 	if before := now - 1; w.first > 0 && before >= 0 && (restored.IsZero() || time.Since(restored) < modelBound) &&
-		revision <= w.plane.Head(before) && w.plane.SameUpTo(inmemory.Widgets, before, now, w.at) {
+		revision <= w.plane.Head(before) && (w.out || w.plane.SameUpTo(inmemory.Widgets, before, now, w.at)) {
 		return []int{now, before}
 	}
 	return []int{now}

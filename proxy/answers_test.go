@@ -42,7 +42,7 @@ type saying struct {
 
 func (saying) URL() *url.URL { return &url.URL{Scheme: "https", Host: "upstream.example"} }
 
-func (s saying) RoundTripper(authn.Identity, bool) http.RoundTripper {
+func (s saying) RoundTripper(authn.Identity, *kubehttp.Request) http.RoundTripper {
 	return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		time.Sleep(s.takes)
 		res := proxytest.JSONResponse(r, s.code, s.body)

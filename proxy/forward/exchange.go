@@ -42,10 +42,10 @@ func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller au
 	// 1xx answers would send these headers and then forget them.
 	added := w.Header().Clone()
 	clear(w.Header())
-	upgrade := kubehttp.Of(r).Upgrade
+	asked := kubehttp.Of(r)
 	return &exchange{
 		forwarder: f, w: w, request: r, caller: caller, body: body,
-		added: added, upgrade: upgrade, transport: f.upstream.RoundTripper(caller, upgrade != ""),
+		added: added, upgrade: asked.Upgrade, transport: f.upstream.RoundTripper(caller, asked),
 	}
 }
 

@@ -23,9 +23,8 @@ import (
 type Upstream interface {
 	// URL returns the API server's base URL. Its path has no slash at the end.
 	URL() *url.URL
-	// RoundTripper returns the transport for a request of a caller. upgrade says whether the
-	// request asks for another protocol on its connection.
-	RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper
+	// RoundTripper returns the transport for a request of a caller.
+	RoundTripper(id authn.Identity, r *kubehttp.Request) http.RoundTripper
 	// Answered records the status of the answer to such a request.
 	Answered(id authn.Identity, upgrade bool, method string, status int)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -28,7 +29,7 @@ func (onlyWay) URL() *url.URL {
 	return &url.URL{Scheme: "https", Host: "upstream:6443", Path: "/prefix"}
 }
 
-func (o onlyWay) RoundTripper(authn.Identity, bool) http.RoundTripper { return o.way }
+func (o onlyWay) RoundTripper(authn.Identity, *kubehttp.Request) http.RoundTripper { return o.way }
 
 func (onlyWay) Answered(authn.Identity, bool, string, int) {}
 

@@ -50,8 +50,8 @@ func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) 
 	}
 	s := newTransportSet(own, base, tlsConfig)
 	all := []*http.RoundTripper{&s.http1, &s.sendAs, &s.unknown}
-	for i := range s.accepted {
-		all = append(all, &s.accepted[i])
+	for i := range lanes {
+		all = append(all, &s.short[i], &s.long[i])
 	}
 	for _, tripper := range all {
 		if *tripper, err = transport.HTTPWrappersForConfig(transportConfig, *tripper); err != nil {

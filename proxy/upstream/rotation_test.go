@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
@@ -122,8 +123,8 @@ func (r *rotating) ask(t *testing.T) map[string]error {
 	unknown := authntest.Identify(authntest.New(t), "Bearer unknown")
 	said := map[string]error{}
 	for name, id := range map[string]authn.Identity{"unknown": unknown, "known": r.known, "impersonated": authntest.Jane(t)} {
-		said[name] = get(t, r.Transports, r.RoundTripper(id, false), id, "/api")
-		said[name+", upgrade"] = get(t, r.Transports, r.RoundTripper(id, true), id, "/api")
+		said[name] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{}), id, "/api")
+		said[name+", upgrade"] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{Upgrade: "websocket"}), id, "/api")
 		said[name+", own"] = get(t, r.Transports, r.ownRoundTripper(id), id, "/api")
 	}
 	return said
@@ -164,7 +165,7 @@ func get(t *testing.T, up *Transports, over http.RoundTripper, id authn.Identity
 // watch opens a watch of a caller, over a way that others share.
 func (r *rotating) watch(t *testing.T, id authn.Identity) io.Reader {
 	t.Helper()
-	res, err := r.RoundTripper(id, false).RoundTrip(request(t, r.Transports, id, "/watch"))
+	res, err := r.RoundTripper(id, &kubehttp.Request{LongRunning: true}).RoundTrip(request(t, r.Transports, id, "/watch"))
 	expect.NoError(t, err)
 	t.Cleanup(func() { _ = res.Body.Close() })
 	return res.Body

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 const (
@@ -25,13 +26,15 @@ const (
 	// side closes the connection cannot always be sent again.
 	idleHTTP1Timeout = 30 * time.Second
 	// After sendPingTimeout without a frame, the upstream gets a ping. If no answer comes within
-	// pingTimeout, the connection and all watches on it end, so that clients notice that the API
-	// server is gone.
+	// pingTimeout, the connection ends with all that is on it. Both are for requests that run for long, and as
+	// in client-go: an API server that only stands still for a moment ends nobody's watch.
 	sendPingTimeout = 30 * time.Second
 	pingTimeout     = 15 * time.Second
-	// ownPingTimeout replaces both for listproxy's own requests. These are short, and answers from
-	// memory wait for them, so they should not wait long on a dead connection.
-	ownPingTimeout = 5 * time.Second
+	// shortSendPingTimeout and shortPingTimeout replace them for short requests, and leave two seconds of the
+	// ten after which client-go's leader election gives a lock up: many callers share a connection, and
+	// directly each would lose only its own.
+	shortSendPingTimeout = 3 * time.Second
+	shortPingTimeout     = 5 * time.Second
 	// maxIdleConns bounds idle connections. More than a few are only needed if the API server does
 	// not speak HTTP/2, or refuses many upgrades.
 	maxIdleConns = 256
@@ -85,8 +88,7 @@ func (t *Transports) URL() *url.URL {
 // SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has
 // no credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly
 // this caller. SendAs follows no redirects, and its errors contain no credential. It uses
-// connections of its own. A silent one is closed sooner than those of callers, on which a watch may
-// be silent for long.
+// connections of its own.
 func (t *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
 	id.Present(r.Header)
 	res, err := t.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
@@ -97,21 +99,23 @@ func (t *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Requ
 }
 
 // RoundTripper returns the transport for a request of a caller: over HTTP/1.1 if the request asks to take the
-// connection over (upgrade), and else over HTTP/2 if the API server speaks it (see also unknownCallers and lanes).
+// connection over (an upgrade), and else over HTTP/2 if the API server speaks it (see also unknownCallers and lanes).
 // It follows no redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
 // credentials for an impersonated user.
-func (t *Transports) RoundTripper(id authn.Identity, upgrade bool) http.RoundTripper {
+func (t *Transports) RoundTripper(id authn.Identity, r *kubehttp.Request) http.RoundTripper {
 	set := t.set(id)
 	verdict, flow := t.Caller(id, "")
 	switch {
 	case set == nil:
 		return noTransport{}
-	case upgrade:
+	case r.Upgrade != "":
 		return set.http1
 	case verdict != Accepted:
 		return set.unknown
+	case r.LongRunning:
+		return set.long[flow[0]%lanes]
 	}
-	return set.accepted[flow[0]%lanes]
+	return set.short[flow[0]%lanes]
 }
 
 // ownRoundTripper returns the transport for a request of listproxy's own making as a caller.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -96,7 +97,7 @@ func TestSentAsTheCaller(t *testing.T) {
 				t.Errorf("%s: %q", name, has)
 			}
 			connections[on] = true
-			expect.NoError(t, get(t, up, up.RoundTripper(tt.id, false), tt.id, ""))
+			expect.NoError(t, get(t, up, up.RoundTripper(tt.id, &kubehttp.Request{}), tt.id, ""))
 			connections[on] = true
 		}
 		if len(connections) != tt.connections {
@@ -132,7 +133,7 @@ func TestCallersAreSpread(t *testing.T) {
 			id := tt.caller(i)
 			up.Answered(id, false, http.MethodGet, http.StatusOK)
 			for range 2 {
-				expect.NoError(t, get(t, up, up.RoundTripper(id, false), id, ""))
+				expect.NoError(t, get(t, up, up.RoundTripper(id, &kubehttp.Request{}), id, ""))
 			}
 		}
 		var used int
@@ -187,7 +188,7 @@ func TestNetworkProxyIsForTheUpstream(t *testing.T) {
 		known := authntest.Identify(authntest.New(t), "Bearer known")
 		up.Answered(known, false, http.MethodGet, http.StatusOK)
 		for _, id := range []authn.Identity{known, authntest.Identify(authntest.New(t), "Bearer unknown")} {
-			err := get(t, up, up.RoundTripper(id, false), id, "")
+			err := get(t, up, up.RoundTripper(id, &kubehttp.Request{}), id, "")
 			if err == nil || !strings.Contains(err.Error(), "to "+net.JoinHostPort(up.URL().Hostname(), cmp.Or(up.URL().Port(), "443"))) {
 				t.Errorf("%s with the exception %s, accepted %t: %v", upstream, except, up.accepts(id), err)
 			}

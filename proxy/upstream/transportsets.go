@@ -56,18 +56,19 @@ func (s *transportSets) closeIdle() {
 	}
 }
 
-// lanes is over how many connections the callers' requests are spread (more, if these have no room). All
-// watches on a connection end with it, for example where a balancer behind listproxy closes a connection when a
-// client gives up a request. With lanes, whoever gives up many requests costs only a few others their watches.
+// lanes is over how many connections the callers' short requests are spread, and over how many those that run for
+// long (more, if these have no room). All that is on a connection ends with it, for example where a balancer behind
+// listproxy closes a connection when a client gives up a request. With lanes, whoever gives up many requests disturbs
+// only a few others, and nobody's watches.
 const lanes = 16
 
 // transportSet sends requests to the API server with one kind of credentials, or none.
 type transportSet struct {
-	accepted [lanes]http.RoundTripper // for callers whom the API server has accepted: the lane follows from the flow
-	unknown  http.RoundTripper        // for all other callers
-	http1    http.RoundTripper        // for upgrades, which take the connection over; see also unknownCallers
-	sendAs   http.RoundTripper        // for [Transports.SendAs] as a caller who was accepted
-	plain    []*http.Transport        // those that all of these send with
+	short, long [lanes]http.RoundTripper // for callers whom the API server has accepted: the lane follows from the flow
+	unknown     http.RoundTripper        // for all other callers
+	http1       http.RoundTripper        // for upgrades, which take the connection over; see also unknownCallers
+	sendAs      http.RoundTripper        // for [Transports.SendAs] as a caller who was accepted
+	plain       []*http.Transport        // those that all of these send with
 }
 
 // unknownCallers sends requests of callers who are not known, over HTTP/1.1: kube-apiserver closes an HTTP/2
@@ -94,10 +95,11 @@ func newTransportSet(cfg *rest.Config, base *url.URL, tlsConfig *tls.Config) *tr
 	}
 	http1 := add()
 	http1.IdleConnTimeout = idleHTTP1Timeout
-	s.http1, s.sendAs = http1, overHTTP2(add(), ownPingTimeout, ownPingTimeout)
-	s.unknown = unknownCallers{http1: http1, http2: overHTTP2(add(), sendPingTimeout, pingTimeout)}
-	for i := range s.accepted {
-		s.accepted[i] = overHTTP2(add(), sendPingTimeout, pingTimeout)
+	short := func() http.RoundTripper { return overHTTP2(add(), shortSendPingTimeout, shortPingTimeout) }
+	s.http1, s.sendAs = http1, short()
+	s.unknown = unknownCallers{http1: http1, http2: short()}
+	for i := range lanes {
+		s.short[i], s.long[i] = short(), overHTTP2(add(), sendPingTimeout, pingTimeout)
 	}
 	return s
 }

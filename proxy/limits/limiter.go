@@ -177,13 +177,19 @@ func (g *Grant) Pause() {
 
 // Resume takes again what Pause has given back, and waits for it if it must. With an error, which is as
 // [Limiter.Acquire]'s, nothing is held.
-func (g *Grant) Resume(ctx context.Context) (err error) {
-	if g.paused {
-		l := g.limiter
-		l.mu.Lock()
-		l.changePausedLocked(g.flow, -1)
-		*g, err = l.acquireLocked(ctx, g.flow.key, g.cost)
+func (g *Grant) Resume(ctx context.Context) error {
+	if !g.paused {
+		return nil
 	}
+	l := g.limiter
+	l.mu.Lock()
+	l.changePausedLocked(g.flow, -1)
+	granted, waits, err := l.takeLocked(ctx, g.flow.key, g.cost)
+	l.mu.Unlock()
+	if waits != nil {
+		granted, err = l.await(ctx, waits)
+	}
+	*g = granted
 	return err
 }
 
@@ -191,38 +197,44 @@ func (g *Grant) Resume(ctx context.Context) (err error) {
 // [Overload], or ctx's own if ctx ended first; then nothing is held.
 func (l *Limiter) Acquire(ctx context.Context, of Flow, cost int64) (Grant, error) {
 	l.mu.Lock()
-	return l.acquireLocked(ctx, of, l.costOf(cost))
+	granted, waits, err := l.takeLocked(ctx, of, l.costOf(cost))
+	l.mu.Unlock()
+	if waits != nil {
+		return l.await(ctx, waits)
+	}
+	return granted, err
 }
 
-// acquireLocked unlocks the limiter.
-func (l *Limiter) acquireLocked(ctx context.Context, of Flow, cost int64) (Grant, error) {
+// takeLocked grants what is free, or queues a claim and returns it.
+func (l *Limiter) takeLocked(ctx context.Context, of Flow, cost int64) (Grant, *claim, error) {
 	if err := ctx.Err(); err != nil {
-		l.mu.Unlock()
-		return Grant{}, err
+		return Grant{}, nil, err
 	}
 	if granted, ok := l.tryLocked(of, cost); ok {
-		l.mu.Unlock()
-		return granted, nil
+		return granted, nil, nil
 	}
-	f := l.flowLocked(of)
-	c, why := l.queueLocked(f, cost)
-	l.mu.Unlock()
-	if why != "" {
-		return Grant{}, why
+	waits, refusal := l.queueLocked(l.flowLocked(of), cost)
+	if refusal != "" {
+		return Grant{}, nil, refusal
 	}
+	return Grant{}, waits, nil
+}
+
+// await waits until a claim is granted.
+func (l *Limiter) await(ctx context.Context, c *claim) (Grant, error) {
+	granted := Grant{limiter: l, flow: c.flow, cost: c.cost}
 	timer := time.NewTimer(l.config.MaxWait)
 	defer timer.Stop()
 	var err error
 	select {
 	case <-c.granted:
-		return Grant{limiter: l, flow: f, cost: cost}, nil
+		return granted, nil
 	case <-timer.C:
 		err = OverloadTimeOut
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	if !l.leave(c, err) { // granted in the meantime
-		granted := Grant{limiter: l, flow: f, cost: cost}
 		if ctx.Err() == nil {
 			return granted, nil
 		}

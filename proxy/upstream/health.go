@@ -147,25 +147,14 @@ func (h *Health) ask(ctx context.Context) (Condition, error) {
 	within, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
 	status, body, err := read(within, h.client, h.base.JoinPath("readyz"))
-	switch {
-	case err == nil:
-		h.traffic.answered(status)
-	case h.traffic.lastAnswer().After(asked):
-		return ConditionOK, nil // it is busy, and not away
-	}
 	if err != nil {
-		h.traffic.failed(asked, err)
-	}
-	switch {
-	case err == nil:
-	case errors.Is(err, context.DeadlineExceeded):
-		return ConditionUnreachable, fmt.Errorf("no answer within %v", questionTimeout)
-	default:
-		if request, ok := errors.AsType[*url.Error](err); ok {
-			err = request.Err // without the URL, which is always the same
+		if h.traffic.lastAnswer().After(asked) {
+			return ConditionOK, nil // it is busy, and not away
 		}
-		return ConditionUnreachable, err
+		h.traffic.failed(asked, err)
+		return ConditionUnreachable, unanswered(err)
 	}
+	h.traffic.answered(status)
 	switch {
 	case status == http.StatusUnauthorized:
 		return ConditionUnauthorized, fmt.Errorf("it answers %d", status)
@@ -177,6 +166,17 @@ func (h *Health) ask(ctx context.Context) (Condition, error) {
 		return ConditionOK, nil
 	}
 	return ConditionNotReady, fmt.Errorf("/readyz answers %d, which no kube-apiserver does", status) // a login page, another path
+}
+
+// unanswered returns why a question got no answer, without the URL, which is always the same.
+func unanswered(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no answer within %v", questionTimeout)
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		return request.Err
+	}
+	return err
 }
 
 // failedOf names the first checks of an API server's own that a /readyz says have failed.

@@ -74,11 +74,12 @@ func (a *Authority) Issue(subject pkix.Name, with func(*x509.Certificate)) (cert
 	return certPEM(der), key, nil
 }
 
-// serving issues a server certificate for names, and for this machine's loopback address.
+// serving issues a server certificate for names, for this machine's loopback address, and for that of the Service
+// kubernetes.
 func (a *Authority) serving(names ...string) (cert, key []byte, err error) {
 	return a.Issue(pkix.Name{CommonName: names[0]}, func(c *x509.Certificate) {
 		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-		c.DNSNames, c.IPAddresses = names, []net.IP{net.IPv4(127, 0, 0, 1)}
+		c.DNSNames, c.IPAddresses = names, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 0, 0, 1)}
 	})
 }
 

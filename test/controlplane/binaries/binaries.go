@@ -80,6 +80,12 @@ const (
 	registry          = "github.com/google/go-containerregistry"
 	actionlint        = "github.com/rhysd/actionlint"
 	kine              = "github.com/k3s-io/kine"
+
+	cluster    = "test/cluster/tools-"
+	containerd = "github.com/containerd/containerd/v2"
+	runc       = "github.com/opencontainers/runc"
+	plugins    = "github.com/containernetworking/plugins"
+	jaeger     = "github.com/jaegertracing/jaeger"
 )
 
 // ControllerRuntimeTests returns the name of the tests of a package of controller-runtime, as
@@ -110,6 +116,25 @@ func Tool(ctx context.Context, log func(string), name string) (string, error) {
 			{name: "crane", pkg: registry + "/cmd/crane", module: registry},
 			{name: "release-image", pkg: ".", module: registry},
 		},
+		cluster + "node": {
+			{name: "kubelet", pkg: kubernetes + "/cmd/kubelet", module: kubernetes},
+			{name: "kube-proxy", pkg: kubernetes + "/cmd/kube-proxy", module: kubernetes},
+			{name: "kube-scheduler", pkg: kubernetes + "/cmd/kube-scheduler", module: kubernetes},
+			{name: "kube-controller-manager", pkg: kubernetes + "/cmd/kube-controller-manager", module: kubernetes},
+		},
+		cluster + "containerd": {
+			{name: "containerd", pkg: containerd + "/cmd/containerd", module: containerd},
+			{name: "containerd-shim-runc-v2", pkg: containerd + "/cmd/containerd-shim-runc-v2", module: containerd},
+			{name: "ctr", pkg: containerd + "/cmd/ctr", module: containerd},
+		},
+		cluster + "runc": {{name: "runc", pkg: runc, module: runc, tags: "seccomp", cgo: true}},
+		cluster + "cni": {
+			{name: "bridge", pkg: plugins + "/plugins/main/bridge", module: plugins},
+			{name: "host-local", pkg: plugins + "/plugins/ipam/host-local", module: plugins},
+		},
+		cluster + "coredns":              {{name: "coredns", pkg: ".", module: "github.com/coredns/coredns"}},
+		cluster + "prometheus":           {{name: "prometheus", pkg: prometheus + "/cmd/prometheus", module: prometheus, tags: "remove_all_sd,enable_kubernetes_sd"}},
+		cluster + "jaeger":               {{name: "jaeger", pkg: jaeger + "/cmd/jaeger", module: jaeger}},
 		"test/e2e/programs/kubernetes":   {{name: KubernetesTests, pkg: ".", module: kubernetes, test: true}},
 		"test/e2e/programs/clustercache": {{name: ClusterCache, pkg: ".", module: "github.com/argoproj/argo-cd/gitops-engine"}},
 		ControllerRuntimeModule:          {testsOf("client"), testsOf("cache"), testsOf("manager")},

@@ -1,0 +1,110 @@
+// Command cluster shows listproxy in a Kubernetes of its own, until Ctrl-C: see package cluster. It takes no arguments.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/cluster"
+	"github.com/listproxy/listproxy/test/controlplane"
+)
+
+// doors are what is reachable from outside, in the order of their numbers.
+var doors = []struct{ what, service string }{
+	{"kube-apiserver", "kubernetes.default:443"},
+	{"listproxy", "listproxy.listproxy:443"},
+	{"status page", "listproxy-admin.listproxy:8081"},
+	{"Jaeger", "jaeger.tracing:16686"},
+	{"Prometheus", "prometheus.monitoring:9090"},
+}
+
+func log(line string) { _, _ = fmt.Fprintln(os.Stderr, line) }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	code, err := run(ctx)
+	stop()
+	if err != nil {
+		log("cluster: " + err.Error())
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func run(ctx context.Context) (int, error) {
+	if cluster.Inside() {
+		return 0, show(ctx)
+	}
+	if missing := cluster.Missing(); len(missing) > 0 {
+		return 1, fmt.Errorf("this machine lacks:\n  %s", strings.Join(missing, "\n  "))
+	}
+	if err := cluster.Build(ctx, log); err != nil {
+		return 1, err
+	}
+	return cluster.Enter(ctx, log, len(doors))
+}
+
+// show starts the cluster, and says what to do with it.
+func show(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	begun := time.Now()
+	c, err := cluster.Start(ctx, log, end)
+	if err != nil {
+		return err
+	}
+	log(fmt.Sprintf("the cluster is ready after %.0fs; installing listproxy", time.Since(begun).Seconds()))
+	if _, err := c.Install(ctx, "consistentLists=true,watches=true"); err != nil {
+		return err
+	}
+	log(fmt.Sprintf("listproxy is ready after %.0fs", time.Since(begun).Seconds()))
+	for _, args := range []string{
+		"rollout status deployment/jaeger -n tracing --timeout=5m", "rollout status deployment/prometheus -n monitoring --timeout=5m",
+	} {
+		if _, err := c.Kubectl(ctx, "", strings.Fields(args)...); err != nil {
+			return err
+		}
+	}
+	addresses := map[string]string{}
+	for n, door := range doors {
+		if addresses[door.what], err = cluster.Door(n, door.service); err != nil {
+			return err
+		}
+	}
+	direct := c.RESTConfig(controlplane.Admin)
+	through, err := c.Through(ctx, direct)
+	if err != nil {
+		return err
+	}
+	kubeconfigs := map[string]string{}
+	for what, config := range map[string]*rest.Config{"kube-apiserver": direct, "listproxy": through} {
+		config.Host = "https://" + addresses[what]
+		kubeconfigs[what] = filepath.Join(filepath.Dir(c.Dir()), what+".kubeconfig")
+		if err := controlplane.WriteKubeconfig(kubeconfigs[what], config); err != nil {
+			return err
+		}
+	}
+	fmt.Printf(`
+In another terminal:
+
+  export KUBECONFIG=%[1]s             # kube-apiserver itself
+  %[3]s get pods --all-namespaces
+  export KUBECONFIG=%[2]s             # through listproxy
+  %[3]s get --raw '/api/v1/pods?resourceVersion=0' -v=6
+
+What listproxy has in memory   http://%[4]s/statusz
+Its traces, in Jaeger          http://%[5]s/api/traces?service=listproxy (Jaeger's pages are not in what Go modules build)
+Its metrics, in Prometheus     http://%[6]s/api/v1/query?query=listproxy_requests_total
+
+Ctrl-C removes all of it.
+`, kubeconfigs["kube-apiserver"], kubeconfigs["listproxy"], c.Binaries().Kubectl, addresses["status page"], addresses["Jaeger"], addresses["Prometheus"])
+	<-ctx.Done()
+	return context.Cause(ctx)
+}

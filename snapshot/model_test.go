@@ -252,15 +252,16 @@ func (l *life) checkExact(v *View, rev uint64) error {
 // size is what the account must say: the objects at the beginning of the interval, and what came
 // since.
 func (l *life) size(v *View) int64 {
-	size := int64(0)
-	for _, o := range l.past.replay(v.From) {
+	size, state := int64(0), l.past.replay(v.From)
+	for _, o := range state {
 		if o != nil {
 			size += o.Size()
 		}
 	}
 	for _, h := range l.past {
 		if v.From < h.revision && h.revision <= v.To {
-			size += versionOverhead
+			size += v.newest.VersionSize(state[h.key] != nil && h.object != nil)
+			state[h.key] = h.object
 			if h.object != nil {
 				size += h.object.Size()
 			}

@@ -7,10 +7,6 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// versionOverhead is how many bytes one version needs in addition to its objects: the paths that it
-// copied in the trees. It was measured with BenchmarkHistory.
-const versionOverhead = 1650
-
 // marksPerHistory is how many marks are kept for the history's time.
 const marksPerHistory = 256
 

@@ -124,7 +124,7 @@ func (c *Collection) apply(ch change) error {
 	if err != nil {
 		return err
 	}
-	size := int64(versionOverhead)
+	size := state.VersionSize(old != nil && ch.object != nil)
 	next := index.Version{Revision: ch.revision, Tree: state, Superseded: size, Put: ch.object}
 	if old != nil {
 		next.Superseded += old.Size()

@@ -5,8 +5,16 @@ import (
 )
 
 // degree of the trees. Smaller nodes make a version cheaper, since each copies the path to what it
-// changes (BenchmarkHistory: 2.0 KB with 16, 1.6 KB with 8 or 4), and pages of them no slower.
+// changes (2.0 KB with 16, 1.6 KB with 8 or 4), and pages of them no slower.
 const degree = 8
+
+// What a version needs in addition to its objects: the paths that it copied in the trees. Where an object comes or goes,
+// that is also in ranks, in a run of labels, and in the index, if there is one (TestVersionSize).
+const (
+	replacingSize  = 1650
+	membershipSize = 7000
+	indexSize      = 5000
+)
 
 // Tree is the state of a collection at one revision: its objects in key order, how many there
 // are from any key on, their labels, and where a field is indexed, in the order of that field.
@@ -49,6 +57,18 @@ func (t Tree) Clone() Tree {
 		c.nodes = t.nodes.Clone()
 	}
 	return c
+}
+
+// VersionSize returns how many bytes a version needs in addition to its objects, which replaces one, or else has one more
+// or less than the version before it.
+func (t Tree) VersionSize(replaces bool) int64 {
+	switch {
+	case replaces:
+		return replacingSize
+	case t.nodes == nil:
+		return membershipSize
+	}
+	return membershipSize + indexSize
 }
 
 // Len returns how many objects there are.

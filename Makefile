@@ -23,7 +23,7 @@ packages_with  = git grep -lE --untracked '$(1)' -- '*_test.go' ':!test' | xargs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help build test test-all test-tools test-versions bench bench-go demo lint fuzz controlplane cluster faults programs mutants chart chart-update alerts soak release release-check tools fmt clean FORCE
+.PHONY: help build test test-all test-tools test-versions test-cluster bench bench-go demo lint fuzz controlplane cluster faults programs mutants chart chart-update alerts soak release release-check tools fmt clean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -116,6 +116,9 @@ controlplane: bin/controlplane ## Run etcd and kube-apiserver to play with, unti
 # A program that is built before: go run would not wait for it after Ctrl-C.
 cluster: ## Run a whole Kubernetes on this Linux machine, without Docker, as root, with listproxy, Jaeger and Prometheus, until Ctrl-C
 	@$(GO) build -o bin/cluster ./test/cluster/cmd/cluster && exec bin/cluster
+
+test-cluster: ## Test the chart and its clients in such a cluster, as root
+	$(GO) test -count 1 -timeout 120m -v ./test/cluster -cluster
 
 # The upgrade needs an older kube-apiserver. What is built before does not count in the time limit.
 faults: tools ## Run every fault case, an upgrade of API servers too, and print the result of each, about 30 minutes (FAULTS="-faults.duration 1m"); longer the first time, while tools are built

@@ -5,10 +5,8 @@
 // writes them), and for all of them there are rules: the chart gives exactly the rights that the policy
 // needs, as package policy reads it. Wrong values are refused, and values.yaml explains every value.
 //
-// With a real kube-apiserver: the chart is installed, upgraded and removed. There is no kubelet, so
-// a test does what one would: it makes a pod of the Deployment that it installed, and starts the program
-// of the Dockerfile with the pod's arguments and environment, as its user, in a root directory that
-// contains only what is mounted.
+// With a real kube-apiserver: the chart is installed, upgraded and removed, and its policy changes pods. Nobody runs
+// them: package test/cluster has a kubelet.
 //
 // promtool checks all rules, runs the unit tests in testdata/rules against some of them, and reads
 // the queries of the dashboard. What promtool cannot know is checked here: every metric, label and

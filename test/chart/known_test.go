@@ -15,6 +15,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/telemetry"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness/pages"
 )
 
 // knowledge is what queries can ask for.
@@ -40,9 +41,9 @@ func everything(t *testing.T) knowledge {
 		"reason":    slices.Concat(forwarding, []string{"none"}, proxy.RefusalReasons(), texts(watch.Endings())),
 		"cause":     texts(reason.Losses()),
 	}}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(listproxy_\\w+)` \\| (\\w+) \\|([^|]*)\\|").FindAllStringSubmatch(page(t, "docs/reference.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(listproxy_\\w+)` \\| (\\w+) \\|([^|]*)\\|").FindAllStringSubmatch(pages.Read(t, "docs/reference.md"), -1) {
 		name, labels := row[1], map[string]bool{}
-		for _, label := range matches("`([a-z]+)`", row[3]) {
+		for _, label := range pages.Matches("`([a-z]+)`", row[3]) {
 			labels[label] = true
 		}
 		if row[2] != "histogram" {

@@ -11,35 +11,24 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness/pages"
 )
-
-// block is the first block of a page of docs that begins with something and has some words.
-func block(t *testing.T, name, begins, words string) string {
-	t.Helper()
-	for _, text := range matches("(?s)\n```yaml\n("+begins+".*?)```", page(t, "docs/"+name)) {
-		if strings.Contains(text, words) {
-			return text
-		}
-	}
-	t.Fatalf("docs/%s has no block that begins with %q and has %q", name, begins, words)
-	return ""
-}
 
 // commandsOf are the lines of the pages' blocks that begin with a command, each once, and those of
 // what Helm prints after an installation.
 func commandsOf(t *testing.T, command string) []string {
 	t.Helper()
-	pages, err := filepath.Glob(repository + "/docs/*.md")
+	files, err := filepath.Glob(repository + "/docs/*.md")
 	expect.NoError(t, err)
-	pages = append(pages, repository+"/README.md", repository+"/CONTRIBUTING.md", chart+"/README.md")
+	files = append(files, repository+"/README.md", repository+"/CONTRIBUTING.md", chart+"/README.md")
 	code := mustHelm(t, "install", "listproxy", chart, "--namespace", "proxies", "--dry-run=client")
-	for _, path := range pages {
+	for _, path := range files {
 		name, err := filepath.Rel(repository, path)
 		expect.NoError(t, err)
-		code += "\n" + strings.Join(matches("(?s)\n```[a-z]*\n(.*?)\n```", page(t, name)), "\n")
+		code += "\n" + strings.Join(pages.Matches("(?s)\n```[a-z]*\n(.*?)\n```", pages.Read(t, name)), "\n")
 	}
 	var found []string
-	for _, line := range matches(`(?m)^(?:.*: |\$ |)(`+command+` [^\n]*)$`, strings.ReplaceAll(code, "\\\n", " ")) {
+	for _, line := range pages.Matches(`(?m)^(?:.*: |\$ |)(`+command+` [^\n]*)$`, strings.ReplaceAll(code, "\\\n", " ")) {
 		if line = strings.Join(strings.Fields(line), " "); !slices.Contains(found, line) {
 			found = append(found, line)
 		}
@@ -48,12 +37,12 @@ func commandsOf(t *testing.T, command string) []string {
 }
 
 // TestHelmInPages: Helm takes the commands that the pages tell, with the values that they show.
-// What needs a cluster is only read here (TestInstall runs it), and what is installed is not sent
+// What needs a cluster is only read here (make test-cluster runs it), and what is installed is not sent
 // anywhere.
 func TestHelmInPages(t *testing.T) {
 	t.Parallel()
 	here := map[string]string{
-		"charts/listproxy": chart, "values.yaml": values(t, block(t, "operate.md", "# values.yaml\n", "")),
+		"charts/listproxy": chart, "values.yaml": values(t, pages.Block(t, "operate.md", "# values.yaml\n", "")),
 		"--dry-run=server": "--dry-run=client", "upgrade": "install",
 	}
 	told := commandsOf(t, "helm")
@@ -77,7 +66,7 @@ func TestHelmInPages(t *testing.T) {
 		}
 		out, err := helm(t, args...)
 		if err != nil && strings.Contains(err.Error(), "no EndpointSlice of the Service kubernetes") {
-			continue // TestWays runs it
+			continue // TestBypass runs it
 		}
 		if err != nil || out == "" {
 			t.Errorf("%s: %v", line, err)
@@ -91,15 +80,15 @@ func TestHelmInPages(t *testing.T) {
 func TestPagesBesideTheChart(t *testing.T) {
 	const names = `\bname(?:space)?: *"?([\w:.-]+)`
 	installed := render(t, values(t, "{clientCertificates: {enabled: true, caConfigMap: {name: ca}}, impersonation: {users: [jane]}}"), "--namespace", "listproxy")
-	taken := matches(names, installed.text)
+	taken := pages.Matches(names, installed.text)
 	for _, file := range []string{"rbac.yaml", "rbac-impersonation.yaml"} {
-		for _, name := range matches(names, page(t, "docs/"+file)) {
+		for _, name := range pages.Matches(names, pages.Read(t, "docs/"+file)) {
 			if slices.Contains(taken, name) && name != "kube-system" {
 				t.Errorf("docs/%s: the chart has the name %q, too", file, name)
 			}
 		}
 	}
-	schema := one[*flowcontrolv1.FlowSchema](t, objects(t, page(t, "docs/flow-schema.yaml")))
+	schema := one[*flowcontrolv1.FlowSchema](t, objects(t, pages.Read(t, "docs/flow-schema.yaml")))
 	deployment := one[*appsv1.Deployment](t, installed.objects)
 	want := flowcontrolv1.ServiceAccountSubject{Namespace: deployment.Namespace, Name: deployment.Spec.Template.Spec.ServiceAccountName}
 	expect.Same(t, want, *schema.Spec.Rules[0].Subjects[0].ServiceAccount)

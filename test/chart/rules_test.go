@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/harness/pages"
 	"github.com/listproxy/listproxy/test/reference"
 )
 
@@ -39,7 +40,7 @@ type rule struct {
 func rules(t *testing.T) (all []rule) {
 	t.Helper()
 	var file struct{ Groups []struct{ Rules []rule } }
-	expect.NoError(t, yaml.Unmarshal([]byte(page(t, "charts/listproxy/rules/listproxy.yaml")), &file))
+	expect.NoError(t, yaml.Unmarshal([]byte(pages.Read(t, "charts/listproxy/rules/listproxy.yaml")), &file))
 	for _, g := range file.Groups {
 		all = append(all, g.Rules...)
 	}
@@ -94,7 +95,7 @@ func TestRunbooks(t *testing.T) {
 			t.Errorf("%s has no for, summary or description", r.Alert)
 		}
 	}
-	expect.Same(t, alerts, matches(`(?m)^#+ (Listproxy\w+)$`, page(t, "docs/observability.md")))
+	expect.Same(t, alerts, pages.Matches(`(?m)^#+ (Listproxy\w+)$`, pages.Read(t, "docs/observability.md")))
 	reference.Check(t, "../../docs/reference.md", "alerts", table)
 }
 

@@ -1,7 +1,7 @@
 // Package cluster runs a whole Kubernetes on one Linux machine: etcd and kube-apiserver of package controlplane,
 // kube-controller-manager, kube-scheduler, kubelet, kube-proxy, containerd, runc, CoreDNS, Jaeger and Prometheus.
 // All are built from Go modules that tools-* pin, and images are packed from programs: neither Docker nor a
-// registry is needed, but root is. It is what make cluster shows.
+// registry is needed, but root is. It is what make cluster shows, and what make test-cluster tests on.
 //
 // # Namespaces
 //

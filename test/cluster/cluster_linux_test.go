@@ -134,7 +134,7 @@ func (c *tester) objects(t *testing.T) []string {
 	t.Helper()
 	kinds := strings.Fields(c.kubectl(t, "api-resources --verbs=list,create,delete --output=name"))
 	kinds = slices.DeleteFunc(kinds, func(kind string) bool {
-		return strings.HasPrefix(kind, "events") || strings.HasPrefix(kind, "leases") || strings.HasSuffix(kind, "metrics.k8s.io")
+		return strings.HasPrefix(kind, "events") || strings.HasPrefix(kind, "leases") || strings.HasPrefix(kind, "ipaddresses") || strings.HasSuffix(kind, "metrics.k8s.io")
 	})
 	all := strings.Fields(c.kubectl(t, "get "+strings.Join(kinds, ",")+" --all-namespaces --output=name"))
 	all = slices.DeleteFunc(all, func(name string) bool { return strings.Contains(name, "/jaeger") }) // which is installed anew

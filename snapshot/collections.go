@@ -15,7 +15,6 @@ import (
 	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/freshness"
-	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/tally"
@@ -53,10 +52,7 @@ type Config struct {
 	// ContinueToken makes the upstream's token for a page at a revision, from a key on. Comparisons
 	// need it.
 	ContinueToken func(revision uint64, start string) string
-	// Compressor, if there is one, writes lists of the collections; self-checks compare what it
-	// writes.
-	Compressor *gzip.Compressor
-	Log        *slog.Logger
+	Log           *slog.Logger
 }
 
 // Settings are the settings for the collections of one resource.

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// A check compares the names and revisions of namesAtOnce objects, in pages of namesPage, for
-	// no longer than namesFor, and the indexes of as many; and the bytes of bytesPage objects. A
-	// page has about pageBytes at most. The next check goes on from there.
-	namesAtOnce = 20_000
-	namesPage   = 1000
-	namesFor    = 30 * time.Second
-	bytesPage   = 500
-	pageBytes   = 4 << 20
+	// A check compares the names and revisions of namesPages pages of namesPage objects, for no longer
+	// than namesFor, and the bytes of bytesPage objects. A page has about pageBytes at most. The next
+	// check goes on from there.
+	namesPages = 20
+	namesPage  = 1000
+	namesFor   = 30 * time.Second
+	bytesPage  = 500
+	pageBytes  = 4 << 20
 	// After a page of names, the next request waits this many times as long as the upstream worked.
 	restFactor = 4
 	leastRest  = 50 * time.Millisecond
@@ -149,26 +149,19 @@ func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) 
 	}
 }
 
-// compareAt compares a part of s by name and revision, a page of it byte by byte, and what is made
-// of it in memory. It returns where to go on. A part that the upstream does not answer is skipped,
+// compareAt compares a part of s by name and revision, and a page of it byte by byte. It returns where to go on. A part that the upstream does not answer is skipped,
 // so that one page that it never answers does not keep all others from being checked.
 func (c *Collections) compareAt(ctx context.Context, comparer *compare.Comparison, s Snapshot, at checks.Place) (next checks.Place, err error) {
 	next = at
-	end, wrong := s.tree.Check(at.Names, namesAtOnce)
-	if len(wrong) > 0 {
-		return at, &compare.MismatchError{Differences: wrong}
-	}
-	for begun := time.Now(); time.Since(begun) < namesFor; {
+	begun := time.Now()
+	for range namesPages {
 		asked := time.Now()
 		next.Names, err = comparer.Names(ctx, s.state(), next.Names, namesPage, pageBytes)
 		if compare.IsMismatch(err) {
 			return at, err
 		}
-		if !clock.Sleep(ctx, max(leastRest, restFactor*time.Since(asked))) || err != nil {
-			break
-		}
-		if next.Names == "" || end != "" && next.Names >= end {
-			next.Names = end
+		rested := clock.Sleep(ctx, max(leastRest, restFactor*time.Since(asked)))
+		if !rested || err != nil || next.Names == "" || time.Since(begun) >= namesFor {
 			break
 		}
 	}
@@ -178,35 +171,26 @@ func (c *Collections) compareAt(ctx context.Context, comparer *compare.Compariso
 	}
 	limit := s.tree.PageLimit(from, bytesPage, pageBytes)
 	page := s.Page(index.Query{Start: from, Limit: limit}, nil)
-	if wrong = comparer.Objects(s.Frame, page.Objects); len(wrong) == 0 && c.config.Compressor != nil {
-		wrong = c.config.Compressor.Check(s.Frame, page.Objects)
-	}
-	if len(wrong) > 0 {
-		return at, &compare.MismatchError{Differences: wrong}
-	}
 	next.Bytes = page.Next
 	return next, errors.Join(err, comparer.Page(ctx, s.state(), from, limit))
 }
 
 // confirm compares again after a time: in which bytes an object is written may have changed, and
-// listproxy hears of that as late as any API server does. A difference within memory needs no
-// confirmation.
+// listproxy hears of that as late as any API server does.
 func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong *compare.MismatchError) error {
-	if wrong.Again != nil {
-		pause := checkRetry
-		if wrong.OnlyBytes {
-			pause = Skew
-		}
-		if !clock.Sleep(ctx, pause) {
-			return ctx.Err()
-		}
-		err := wrong.Again(ctx)
-		if err == nil {
-			return fmt.Errorf("a mismatch was none the second time: %s", wrong.Error())
-		}
-		if !errors.As(err, &wrong) {
-			return err
-		}
+	pause := checkRetry
+	if wrong.OnlyBytes {
+		pause = Skew
+	}
+	if !clock.Sleep(ctx, pause) {
+		return ctx.Err()
+	}
+	err := wrong.Again(ctx)
+	if err == nil {
+		return fmt.Errorf("a mismatch was none the second time: %s", wrong.Error())
+	}
+	if !errors.As(err, &wrong) {
+		return err
 	}
 	if on := r.Validity(); on.Absence != reason.None || on.Epoch != s.epoch {
 		return absenceError{cmp.Or(on.Absence, reason.Warming)} // it was dropped meanwhile, and is given to nobody

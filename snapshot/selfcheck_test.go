@@ -221,12 +221,6 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 		"an object too many": {func(state index.Tree) {
 			state.Set(index.NewObject(0, "n/1100x", 700, []byte(`{"metadata":{"name":"1100x"}}`)))
 		}, "n/1100x is not there upstream"},
-		"labels in the index": {func(state index.Tree) {
-			o, _ := state.Get("n/1100")
-			o.Labels = wire.MustLabels("app", "x")
-		}, "n/1100 has other labels in the index"},
-		"labels beside the bytes":  {otherwise(func(o *index.Object) { o.Labels = wire.MustLabels("app", "x") }), "n/1100 is not what its bytes say"},
-		"a field beside the bytes": {otherwise(func(o *index.Object) { o.Fields = []string{"x"} }), "n/1100 is not what its bytes say"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			c := newChecked(t, 1200, checkEvery)

@@ -213,7 +213,6 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 			return served.SamePast(ctx, revision, heard)
 		},
 		ContinueToken: policy.EncodeContinue,
-		Compressor:    f.compressor,
 		Log:           log,
 	}
 	o.cache.ApplyTo(&collections)

@@ -46,8 +46,7 @@ type MismatchError struct {
 	Differences []string
 	// OnlyBytes: both have the same objects at the same revisions.
 	OnlyBytes bool
-	// Again compares the page again on which the difference is; nil if the upstream was not asked
-	// to find it.
+	// Again compares the page again on which the difference is.
 	Again func(context.Context) error
 }
 
@@ -140,20 +139,6 @@ func (c *Comparison) Page(ctx context.Context, s State, from string, limit int64
 		OnlyBytes:   c.same(ours.Objects, theirs.Items) && (ours.Remaining == theirs.Meta.Remaining || s.uncounted(theirs)),
 		Again:       func(ctx context.Context) error { return c.Page(ctx, s, from, limit) },
 	}
-}
-
-// Objects names objects whose bytes differ from the labels and fields that are kept beside them.
-func (c *Comparison) Objects(frame *wire.Frame, objects []*index.Object) (found []string) {
-	e := c.Source.Encoding()
-	for _, o := range objects {
-		m, err := e.Item(o.Bytes)
-		values, unreadable := e.Values(frame.Paths, o.Bytes)
-		if err != nil || unreadable != nil || index.JoinKey(m.Namespace, m.Name) != o.Key || m.Revision != o.Revision ||
-			!m.Labels.Equal(o.Labels) || !slices.Equal(values, o.Fields) {
-			found = append(found, o.Key+" is not what its bytes say")
-		}
-	}
-	return found[:min(len(found), index.MaxDifferences)]
 }
 
 // same reports whether items are of the same objects, at the same revisions.

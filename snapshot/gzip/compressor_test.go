@@ -20,6 +20,15 @@ import (
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
+// unpack decompresses like any client, with the standard library's reader, which shares no code with the writer.
+func unpack(compressed io.Reader) ([]byte, error) {
+	in, err := gzip.NewReader(compressed)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(in)
+}
+
 // someObjects have numbers from first on.
 func someObjects(first, n, size int) []*index.Object {
 	random := rand.New(rand.NewPCG(uint64(first), 1))

@@ -7,6 +7,9 @@ import (
 	"slices"
 )
 
+// MaxDifferences is how many differing objects a comparison names.
+const MaxDifferences = 5
+
 // Differences names the objects with from <= key < end whose revision in the tree differs from
 // theirs, the upstream's revisions by key.
 func (t Tree) Differences(from, end string, theirs map[string]uint64) (found []string) {

@@ -89,20 +89,6 @@ func (l labelRuns) remove(key string) {
 	l.runs.ReplaceOrInsert(r)
 }
 
-// len counts the keys, run by run.
-func (l labelRuns) len() int {
-	n := 0
-	l.runs.Ascend(func(r *run) bool { n += len(r.keys); return true })
-	return n
-}
-
-// has says whether a key is there with these labels, and with signatures that let them pass.
-func (l labelRuns) has(key string, labels wire.Labels) bool {
-	r, _ := l.upTo(key, false)
-	i, found := slices.BinarySearch(r.keys, key)
-	return found && r.labels[i] == labels && r.signatures[i] == signatureOf(labels) && r.all.hasAll(r.signatures[i])
-}
-
 // splice is a copy of s with removed elements from i on replaced by added.
 func splice[T any](s []T, i, removed int, added ...T) []T {
 	return slices.Concat(s[:i], added, s[i+removed:])

@@ -117,12 +117,33 @@ func (m *treeModel) remove() {
 	m.tree.Remove(key)
 }
 
+// checkIndexes compares what is kept beside the objects with the objects.
+func checkIndexes(t *testing.T, tree Tree) {
+	t.Helper()
+	labeled := 0
+	tree.labels.runs.Ascend(func(r *run) bool { labeled += len(r.keys); return true })
+	counts := []int{labeled, tree.nodes.Len(), int(tree.Count("", ""))}
+	expect.Same(t, []int{tree.Len(), tree.Len(), tree.Len()}, counts) // in the index of labels, in that of nodes, counted
+	tree.Ascend("", "", func(o *Object) bool {
+		r, _ := tree.labels.upTo(o.Key, false)
+		i, found := slices.BinarySearch(r.keys, o.Key)
+		if !found || r.labels[i] != o.Labels || r.signatures[i] != signatureOf(o.Labels) || !r.all.hasAll(r.signatures[i]) {
+			t.Fatalf("%s has other labels in the index", o.Key)
+		}
+		if !tree.nodes.Has(o.nodeKey()) {
+			t.Fatalf("%s has another value in the index of a field", o.Key)
+		}
+		return true
+	})
+}
+
 // check compares the tree with the map.
 func (m *treeModel) check(t *testing.T) {
 	t.Helper()
-	if _, wrong := m.tree.Check("", len(m.all)+1); len(wrong) > 0 || m.tree.Len() != len(m.all) {
-		t.Fatalf("%d objects, not %d: %q", m.tree.Len(), len(m.all), wrong)
+	if m.tree.Len() != len(m.all) {
+		t.Fatalf("%d objects, want %d", m.tree.Len(), len(m.all))
 	}
+	checkIndexes(t, m.tree)
 	if runs, most := m.tree.labels.runs.Len(), 2+len(m.all)/(maxRun/8); runs > most {
 		t.Fatalf("%d labels in %d runs, want at most %d", len(m.all), runs, most)
 	}

@@ -27,7 +27,7 @@ import (
 )
 
 // pollersPer is for how many informers there is a poller, which lists once a second.
-const pollersPer = 5
+const pollersPer = 2
 
 // catchUp is how long informers may need to know the true state. Directly, a hundred need minutes: all
 // list again, and a kube-apiserver that has just started ends the watches that fall behind.

@@ -112,8 +112,7 @@ func TestWhoAnswers(t *testing.T) {
 				who.verdict = *tt.verdict
 			}
 			if tt.unaudited {
-				h.AuditLog = audit.NewLog(&auditSink{}, proxytest.DiscardLog())
-				expect.NoError(t, h.AuditLog.Close(t.Context()))
+				h.AuditLog = audit.NewLog(fullDisk{}, proxytest.DiscardLog())
 				who.identity = authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane"})
 			}
 			r := w.request(t.Context(), tt.query)

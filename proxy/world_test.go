@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -319,6 +320,12 @@ func (w *modelWorld) audited(t *testing.T) *auditSink {
 	w.handler.AuditLog, w.handler.WhoAmI = audit.NewLog(log, proxytest.DiscardLog()), who
 	return log
 }
+
+// fullDisk takes no audit log.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+func (fullDisk) Close() error              { return nil }
 
 // auditSink is what an audit log is written to.
 type auditSink struct{ strings.Builder }

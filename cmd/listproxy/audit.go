@@ -1,17 +1,12 @@
 package main
 
 import (
-	"context"
 	"log/slog"
-	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/listproxy/listproxy/proxy/audit"
 )
-
-// auditEnd is how long the last event may take to be written.
-const auditEnd = 5 * time.Second
 
 // auditOptions say where the audit log is written. The flags are kube-apiserver's of the same names.
 type auditOptions struct {
@@ -40,9 +35,7 @@ func (o *auditOptions) open(closing *closers, log *slog.Logger) (*audit.Log, err
 		return nil, err
 	}
 	closing.add(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), auditEnd)
-		defer cancel()
-		if err := events.Close(ctx); err != nil {
+		if err := events.Close(); err != nil {
 			log.Error("the audit log cannot be closed", "error", err)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
@@ -48,7 +47,8 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return t.next.RoundTrip(r)
 	}
 	kind := source.KindOf(r.Context())
-	res, end, err := t.observer.spans.send("feed "+string(kind), describing{t.next, of}, r)
+	res, end, err := t.observer.spans.send("feed "+string(kind), t.next, r,
+		attrResource.String(of.resource.String()), attrRepresentation.String(string(of.representation)))
 	code := 0
 	if err == nil {
 		code = res.StatusCode
@@ -96,19 +96,6 @@ func representationOf(accept string) media.Representation {
 		return media.MetadataJSON
 	}
 	return media.JSON
-}
-
-// describing says in the span of a request which feed it is of.
-type describing struct {
-	http.RoundTripper
-	feed feed
-}
-
-// RoundTrip implements http.RoundTripper.
-func (d describing) RoundTrip(r *http.Request) (*http.Response, error) {
-	trace.SpanFromContext(r.Context()).SetAttributes(
-		attrResource.String(d.feed.resource.String()), attrRepresentation.String(string(d.feed.representation)))
-	return d.RoundTripper.RoundTrip(r)
 }
 
 // feedBody counts what a feed reads, and ends its span when it has read it.

@@ -32,7 +32,7 @@ type Observer struct {
 func New(traces trace.TracerProvider, registry prometheus.Registerer) *Observer {
 	o := &Observer{metrics: newMetrics(registry)}
 	if traces != nil {
-		o.spans = newSpans(traces)
+		o.spans = &spans{tracer: traces.Tracer(tracerName)}
 	}
 	return o
 }
@@ -45,20 +45,12 @@ func (o *Observer) Observe(next http.Handler, log *slog.Logger) http.Handler {
 		if log.Enabled(r.Context(), telemetry.LevelAccess) {
 			defer record.log(log)
 		}
-		handle := func(r *http.Request) {
-			record.request = r
-			defer record.end() // also of an answer that is broken off by a panic
-			next.ServeHTTP(&record.answer, r)
-			record.returned = true
+		defer record.end()                                    // also of an answer that is broken off by a panic
+		if o.spans != nil && r.Method != http.MethodConnect { // the requests in a tunnel have spans
+			record.request = o.spans.begin(record.request)
 		}
-		if o.spans == nil || r.Method == http.MethodConnect { // the requests in a tunnel have spans
-			handle(record.request)
-			return
-		}
-		o.spans.serve(record.request, func(r *http.Request) int {
-			handle(r)
-			return record.answer.Code
-		})
+		next.ServeHTTP(&record.answer, record.request)
+		record.returned = true
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.39.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/listproxy/listproxy/policy"
@@ -142,6 +143,8 @@ func (rec *Record) Sent(code int, bytes int64) { rec.answer.Code, rec.answer.Byt
 
 // end counts the request, and says in its span what became of it.
 func (rec *Record) end() {
+	span := trace.SpanFromContext(rec.request.Context())
+	defer span.End()
 	if rec.ignored {
 		return
 	}
@@ -150,7 +153,7 @@ func (rec *Record) end() {
 	}
 	rec.labels.resource, rec.labels.verb, rec.labels.code = rec.resource(rec.answer.Code), verbOf(rec.request), rec.answer.Code
 	rec.observer.metrics.count(rec.labels, time.Since(rec.begun), rec.long, rec.answer.Bytes, rec.served)
-	if span := trace.SpanFromContext(rec.request.Context()); span.IsRecording() {
+	if span.IsRecording() {
 		rec.describe(span)
 	}
 }
@@ -159,6 +162,9 @@ func (rec *Record) end() {
 func (rec *Record) describe(span trace.Span) {
 	_, name := methodName(rec.request.Method)
 	attributes := []attribute.KeyValue{attrDecision.String(rec.labels.decision), attrBytes.Int64(rec.answer.Bytes)}
+	if rec.answer.Code != 0 {
+		attributes = append(attributes, semconv.HTTPResponseStatusCode(rec.answer.Code))
+	}
 	add := func(key attribute.Key, value string) {
 		if value != "" && value != OtherLabel {
 			attributes = append(attributes, key.String(value))
@@ -178,8 +184,11 @@ func (rec *Record) describe(span trace.Span) {
 	}
 	span.SetName(name)
 	span.SetAttributes(attributes...)
-	if !rec.returned {
+	switch {
+	case !rec.returned:
 		span.SetStatus(codes.Error, "the answer was broken off")
+	case rec.answer.Code >= http.StatusInternalServerError:
+		span.SetStatus(codes.Error, "")
 	}
 }
 

@@ -2,14 +2,13 @@ package observe
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"net/http"
-	"net/url"
 
-	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.39.0"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -55,124 +54,79 @@ func Step(ctx context.Context, name string) (context.Context, trace.Span) {
 	if !span.IsRecording() {
 		return ctx, trace.SpanFromContext(nil) //nolint:staticcheck // one that does nothing
 	}
-	return span.TracerProvider().Tracer(otelhttp.ScopeName).Start(ctx, name)
+	return span.TracerProvider().Tracer(tracerName).Start(ctx, name)
 }
 
-// spans makes the spans of requests that come (serve) and of those that are sent (send), with otelhttp.
-//
-// otelhttp sees no request and no answer. Paths, queries, addresses and headers may hold what must not be in a
-// trace, and a wrapper around bodies would be in the way of trailers and of connections that are taken over.
-// So it gets a stand-in, which has the request's method, protocol and trace and nothing else, and an answer
-// that has the code and nothing else:
-//
-//	serve: stand-in ─► otelhttp's server begins the span ─► handle(the request, with the span in its context)
-//	send:  stand-in ─► otelhttp's client begins the span ─► realTransport ─► via.RoundTrip(the request)
-type spans struct {
-	server func(http.Handler) http.Handler
-	client http.RoundTripper
-}
+// spans makes the spans of requests that come and of those that are sent. They have nothing of a request's path,
+// query, headers and addresses, which may hold what must not be in a trace.
+type spans struct{ tracer trace.Tracer }
+
+// tracerName is the name of the tracer of all spans.
+const tracerName = "github.com/listproxy/listproxy"
 
 // propagator reads and writes traceparent and tracestate (https://www.w3.org/TR/trace-context).
 // Baggage passes as it came: it is the caller's.
 var propagator propagation.TraceContext
 
-func newSpans(traces trace.TracerProvider) *spans {
-	options := []otelhttp.Option{
-		otelhttp.WithServerName("listproxy"), // and not what a caller writes as the Host
-		otelhttp.WithTracerProvider(traces), otelhttp.WithMeterProvider(noop.NewMeterProvider()), otelhttp.WithPropagators(propagator),
-		// As at kube-apiserver for ordinary users: anybody can write a traceparent. So a request begins a
-		// trace of its own, with a link to the caller's, and the caller does not decide whether it is sampled.
-		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }),
-		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string {
-			if s, ok := r.Context().Value(sendingKey{}).(*sending); ok {
-				return s.name
-			}
-			return r.Method // Record.describe gives it its name at the end
-		}),
+// begin begins the span of a request that came, and returns the request with the span in its context. The span
+// must be ended.
+//
+// Anybody can write a traceparent. So, as at kube-apiserver for ordinary users, a request begins a trace of its
+// own, with a link to the caller's, and the caller does not decide whether it is sampled.
+func (s *spans) begin(r *http.Request) *http.Request {
+	method, name := methodName(r.Method)
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
 	}
-	return &spans{server: otelhttp.NewMiddleware("", options...), client: otelhttp.NewTransport(realTransport{}, options...)}
-}
-
-// standInFor is what otelhttp gets in place of a request.
-func standInFor(r *http.Request) *http.Request {
-	method := r.Method
-	if !httpMethods.Has(method) {
-		method = "_OTHER" // it is a word of the caller's
+	options := []trace.SpanStartOption{
+		trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.URLScheme(scheme),
+			semconv.ServerAddress("listproxy"), semconv.NetworkProtocolVersion(protocolVersion(r))),
 	}
-	return (&http.Request{
-		Method: method, URL: &url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host}, Header: http.Header{},
-		TLS: r.TLS, Proto: r.Proto, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor,
-	}).WithContext(r.Context())
-}
-
-// serve calls handle with r, in a server's span. handle returns the code of the answer.
-func (s *spans) serve(r *http.Request, handle func(*http.Request) (code int)) {
-	standIn := standInFor(r)
-	for _, name := range propagator.Fields() {
-		standIn.Header[http.CanonicalHeaderKey(name)] = r.Header.Values(name)
+	callers := trace.SpanContextFromContext(propagator.Extract(context.Background(), propagation.HeaderCarrier(r.Header)))
+	if callers.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: callers}))
 	}
-	s.server(http.HandlerFunc(func(w http.ResponseWriter, standIn *http.Request) {
-		w.WriteHeader(handle(r.WithContext(standIn.Context())))
-	})).ServeHTTP(discarding{}, standIn)
+	ctx, _ := s.tracer.Start(r.Context(), name, options...)
+	return r.WithContext(ctx)
 }
 
-// discarding is the [http.ResponseWriter] that otelhttp gets: the answer itself is written elsewhere.
-type discarding struct{}
-
-func (discarding) Header() http.Header         { return http.Header{} }
-func (discarding) Write(p []byte) (int, error) { return len(p), nil }
-func (discarding) WriteHeader(int)             {}
-
-// sending is a request on its way past otelhttp, and its answer. It is in the stand-in's context.
-type sending struct {
-	name    string // of the span
-	request *http.Request
-	via     http.RoundTripper
-
-	res *http.Response
-	err error
+// protocolVersion returns the version of HTTP in the words of the semantic conventions: 1.1, or 2.
+func protocolVersion(r *http.Request) string {
+	if r.ProtoMajor == 2 {
+		return "2"
+	}
+	return fmt.Sprintf("%d.%d", r.ProtoMajor, r.ProtoMinor)
 }
-
-type sendingKey struct{}
 
 // send sends r by via, in a client's span with that name, and sends the span's traceparent with it. end must
 // be called when the answer is over; it may be called again. Nil spans make none.
-func (s *spans) send(name string, via http.RoundTripper, r *http.Request) (_ *http.Response, end func(), _ error) {
+func (s *spans) send(
+	name string, via http.RoundTripper, r *http.Request, attributes ...attribute.KeyValue,
+) (_ *http.Response, end func(), _ error) {
 	if s == nil {
 		res, err := via.RoundTrip(r)
 		return res, func() {}, err
 	}
-	is := &sending{name: name, request: r, via: via}
-	codeOnly, err := s.client.RoundTrip(standInFor(r.WithContext(context.WithValue(r.Context(), sendingKey{}, is))))
-	if err != nil {
-		return is.res, func() {}, is.err
-	}
-	return is.res, func() { _ = codeOnly.Body.Close() }, nil // otelhttp ends the span with the body
-}
-
-// errNoAnswer is what a span says of an error, whose text may be about anything.
-var errNoAnswer = errors.New("no answer")
-
-// realTransport sends the request itself in place of its stand-in, and returns an answer that has only the
-// code.
-type realTransport struct{}
-
-// RoundTrip implements [http.RoundTripper].
-func (realTransport) RoundTrip(standIn *http.Request) (*http.Response, error) {
-	is, ok := standIn.Context().Value(sendingKey{}).(*sending)
-	if !ok {
-		return nil, errNoAnswer
-	}
-	r := is.request.WithContext(standIn.Context())
+	method, _ := methodName(r.Method)
+	ctx, span := s.tracer.Start(r.Context(), name, trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(append(attributes, semconv.HTTPRequestMethodKey.String(method))...))
+	r = r.WithContext(ctx)
 	r.Header = r.Header.Clone()
-	for _, name := range propagator.Fields() {
-		r.Header.Del(name)
-		if value := standIn.Header.Get(name); value != "" {
-			r.Header.Set(name, value)
-		}
+	for _, field := range propagator.Fields() {
+		r.Header.Del(field)
 	}
-	if is.res, is.err = is.via.RoundTrip(r); is.err != nil {
-		return nil, errNoAnswer
+	propagator.Inject(ctx, propagation.HeaderCarrier(r.Header))
+	res, err := via.RoundTrip(r)
+	if err != nil {
+		span.SetStatus(codes.Error, "no answer") // the text of an error may be about anything
+		span.End()
+		return res, func() {}, err
 	}
-	return &http.Response{StatusCode: is.res.StatusCode, Body: http.NoBody}, nil
+	span.SetAttributes(semconv.HTTPResponseStatusCode(res.StatusCode))
+	if res.StatusCode >= http.StatusBadRequest {
+		span.SetStatus(codes.Error, "")
+	}
+	return res, func() { span.End() }, nil
 }

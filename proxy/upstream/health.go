@@ -80,7 +80,7 @@ func (h *Health) Stats() HealthStats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	stats := h.stats
-	stats.Answered = h.traffic.lastAnswer()
+	stats.Answered = h.traffic.lastHeard()
 	return stats
 }
 
@@ -148,7 +148,7 @@ func (h *Health) ask(ctx context.Context) (Condition, error) {
 	defer cancel()
 	status, body, err := read(within, h.client, h.base.JoinPath("readyz"))
 	if err != nil {
-		if h.traffic.lastAnswer().After(asked) {
+		if h.traffic.lastHeard().After(asked) {
 			return ConditionOK, nil // it is busy, and not away
 		}
 		h.traffic.failed(asked, err)

@@ -303,7 +303,8 @@ func TestHealthOfTheAccount(t *testing.T) {
 }
 
 // TestOutages: an outage begins with a request that gets no answer, or an answer that breaks off, when nothing else
-// comes. Any answer ends it, but for a while not the refusals and errors of an API server that has just started.
+// is answered. Any answer ends it, but for a while not the refusals and errors of an API server that has just started.
+// What goes on in streams is no answer: a kube-apiserver that ends keeps its watches to the last.
 func TestOutages(t *testing.T) {
 	run(t, saying(http.StatusOK, "ok"), func(t *testing.T, rig *healthRig) {
 		returns := 0
@@ -365,6 +366,18 @@ func TestOutages(t *testing.T) {
 		close(slow)
 		want("a request took too long", false)
 		expect.Same(t, before, returns)
+		in, out = io.Pipe()
+		rig.set(streaming(in))
+		body = rig.get(t, "/api/v1/pods")
+		go func() { _, _ = io.Copy(io.Discard, body) }()
+		rig.set(ended)
+		rig.get(t, "/version")
+		_, _ = out.Write([]byte("an event"))
+		want("nobody answers, and a watch goes on", true)
+		_ = out.Close()
+		rig.set(saying(http.StatusOK, "ok"))
+		rig.get(t, "/version")
+		want("it answers again", false)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		rig.set(func(r *http.Request) (*http.Response, error) { return nil, r.Context().Err() })

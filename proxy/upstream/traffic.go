@@ -36,9 +36,9 @@ type traffic struct {
 	ended func()
 
 	mu sync.Mutex
-	// last is when something last came from the upstream; zero: never. unwellSince is when the first refusal or
-	// error came in the outage.
-	last, unwellSince time.Time
+	// heardAt is when something last came from the upstream, and answeredAt when the last answer began; zero: never.
+	// unwellSince is when the first refusal or error came in the outage.
+	heardAt, answeredAt, unwellSince time.Time
 }
 
 // answered notes that an answer with a status came.
@@ -46,7 +46,7 @@ func (t *traffic) answered(status int) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.last = now
+	t.heardAt, t.answeredAt = now, now
 	was := t.outage.Load()
 	if was == nil || !was.Lasts {
 		return
@@ -63,6 +63,14 @@ func (t *traffic) answered(status int) {
 	}
 }
 
+// heard notes that more of an answer came. That does not end an outage: a kube-apiserver that ends takes no new
+// requests, but its watches go on to the last.
+func (t *traffic) heard() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.heardAt = time.Now()
+}
+
 // isUnwell reports whether an API server that has just started may answer with this status.
 func isUnwell(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests ||
@@ -77,9 +85,9 @@ func (t *traffic) failed(sent time.Time, err error) (begins bool) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// A server that is only slow says something else meanwhile.
-	if was := t.outage.Load(); (was == nil || !was.Lasts) && !t.last.After(sent) {
-		t.outage.Store(&clock.Outage{Lasts: true, Heard: t.last})
+	// A server that is only slow answers something else meanwhile.
+	if was := t.outage.Load(); (was == nil || !was.Lasts) && !t.answeredAt.After(sent) {
+		t.outage.Store(&clock.Outage{Lasts: true, Heard: t.heardAt})
 		t.unwellSince = time.Time{}
 		return true
 	}
@@ -96,10 +104,10 @@ func (t *traffic) broke(sent time.Time, err error) {
 	}
 }
 
-func (t *traffic) lastAnswer() time.Time {
+func (t *traffic) lastHeard() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.last
+	return t.heardAt
 }
 
 // isRefused says whether the account of listproxy's own is refused all it asks for: this question, or
@@ -163,7 +171,7 @@ func (b *readBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
 	case n > 0:
-		b.traffic.answered(http.StatusOK)
+		b.traffic.heard()
 	case err != nil && !errors.Is(err, io.EOF):
 		b.traffic.broke(time.Now(), err)
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -206,7 +207,11 @@ func (b *bench) page(ctx context.Context, cfg *rest.Config, working *sync.WaitGr
 			next := ""
 			for range poll.Ticks(ctx, 2*time.Second) {
 				begun := time.Now()
-				a, err := client.Do(ctx, http.MethodGet, podsPath+fmt.Sprintf("?limit=%d&continue=%s", leastPage, next), nil)
+				page := url.Values{"limit": {strconv.Itoa(leastPage)}}
+				if next != "" {
+					page.Set("continue", next)
+				}
+				a, err := client.Do(ctx, http.MethodGet, podsPath+"?"+page.Encode(), nil)
 				list, errRead := ask.ReadList(a.Body)
 				goesOn := next != ""
 				if next = list.Next; ctx.Err() != nil || !goesOn {

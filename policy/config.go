@@ -163,7 +163,7 @@ func isEvents(group, resource string) bool {
 // Evaluation is what a request and the policy say about an answer from memory, before anybody is
 // asked.
 type Evaluation struct {
-	// Decision follows from the request and the rule's switches. Semantics is MostRecent also if the
+	// Decision follows from the request and the rule's switches. Semantics is Consistent also if the
 	// request is forwarded for that reason.
 	Decision
 	// NotKept is why the policy forbids the answer, or empty. Only callers whom kube-apiserver knows may
@@ -186,8 +186,8 @@ func (c *Config) Evaluate(list Request, why reason.Reason) Evaluation {
 	default:
 		o.Decision = list.Decide(o.Rule.LimitAtZero, o.Rule.ConsistentLists)
 	}
-	if o.Reason == reason.MostRecent {
-		o.Semantics = MostRecent
+	if o.Reason == reason.Consistent {
+		o.Semantics = Consistent
 	}
 	if o.Rule.Cache == CacheNever {
 		o.NotKept = reason.NotCached

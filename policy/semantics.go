@@ -9,8 +9,8 @@ import (
 type Semantics string
 
 const (
-	// MostRecent is the state of the storage at the time of the request.
-	MostRecent Semantics = "most-recent"
+	// Consistent is the state of the storage at the time of the request.
+	Consistent Semantics = "consistent"
 	// Any is some state that the server has seen, of any age.
 	Any Semantics = "any"
 	// NotOlderThan is any state at or after a revision.
@@ -103,9 +103,9 @@ func decideList(o ListOptions, atZero LimitAtZero, consistent ConsistentLists) D
 		return decideContinue(o)
 
 	case rv == "" && (consistent == ConsistentOn || consistent == ConsistentAlways):
-		return Decision{Serve: true, Semantics: MostRecent, Limit: o.Limit}
+		return Decision{Serve: true, Semantics: Consistent, Limit: o.Limit}
 	case rv == "":
-		return forward(reason.MostRecent)
+		return forward(reason.Consistent)
 	case rv == "0" && atZero == LimitHonoured:
 		return Decision{Serve: true, Semantics: Any, Limit: o.Limit}
 	case rv == "0":
@@ -134,7 +134,7 @@ func decideContinue(o ListOptions) Decision {
 	case revision <= 0:
 		// -1 goes on from the start key in the newest state. (0 is refused
 		// upstream; no server hands it out.)
-		return forward(reason.MostRecent)
+		return forward(reason.Consistent)
 	default:
 		return Decision{Serve: true, Semantics: Continue, Revision: uint64(revision), Limit: o.Limit, Start: start}
 	}

@@ -63,7 +63,7 @@ func checkWithUpstream(t *testing.T, o ListOptions) {
 	case refused, o.ResourceVersion != "" && (!plain || o.Continue != ""), o.Continue != "" && !written:
 		want = forward(reason.NotCanonical)
 	case o.ResourceVersion == "" && of <= 0:
-		want = forward(reason.MostRecent)
+		want = forward(reason.Consistent)
 	case err != nil:
 		want = forward(reason.NotCanonical)
 	case o.Continue != "":

@@ -76,7 +76,7 @@ func decideWatch(o ListOptions, w WatchOptions) Decision {
 	case said != (o.ResourceVersionMatch == matchNotOlderThan), !said && o.ResourceVersionMatch != "":
 		return forward(reason.NotCanonical)
 	case o.ResourceVersion == "":
-		return Decision{Serve: true, Semantics: MostRecent, Initial: w.SendInitialEvents != "false"}
+		return Decision{Serve: true, Semantics: Consistent, Initial: w.SendInitialEvents != "false"}
 	case o.ResourceVersion == "0":
 		return Decision{Serve: true, Semantics: Any, Initial: w.SendInitialEvents != "false"}
 	case !isRevision:

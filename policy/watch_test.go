@@ -31,7 +31,7 @@ func checkWatchWithUpstream(t *testing.T, options ListOptions, ofWatch WatchOpti
 	want := Decision{Serve: true, Semantics: After, Revision: revision, Initial: o.SendInitialEvents != nil && *o.SendInitialEvents}
 	switch {
 	case options.ResourceVersion == "":
-		want.Semantics = MostRecent
+		want.Semantics = Consistent
 	case revision == 0:
 		want.Semantics = Any
 	case want.Initial:

@@ -130,7 +130,7 @@ func TestWhoAnswers(t *testing.T) {
 // unless the answer shows that the caller may list. A 200 is then a yes, as if it were of a review that was sent
 // at the same time: the next list from memory needs none.
 func TestForwardedInPlaceOfAReview(t *testing.T) {
-	const mostRecent, history, notAllowed = "fwd=bypass; detail=most-recent", "fwd=miss; detail=history", "fwd=bypass; detail=not-allowed"
+	const mostRecent, history, notAllowed = "fwd=bypass; detail=consistent", "fwd=miss; detail=history", "fwd=bypass; detail=not-allowed"
 	tooOld := "resourceVersionMatch=Exact&resourceVersion=3"
 	for name, tt := range map[string]struct {
 		query        string
@@ -145,7 +145,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		reviewsAfter int            // that the second list needs
 	}{
 		"small":                            {told: mostRecent},
-		"small, always proven":             {switches: policy.ConsistentAlways, told: "hit; detail=most-recent", reviews: 1},
+		"small, always proven":             {switches: policy.ConsistentAlways, told: "hit; detail=consistent", reviews: 1},
 		"small, never from memory":         {switches: policy.ConsistentNever, told: mostRecent, reviewsAfter: 1},
 		"small, a new token":               {unasked: true, told: mostRecent, reviews: 1},
 		"small, forbidden":                 {upstream: saying{code: 403}, told: notAllowed, reviewsAfter: 1},
@@ -280,7 +280,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			t.Helper()
 			w.failing = true
 			collection, _ := w.handler.Collections.Use(modelWidgets)
-			for collection.Spare() { // a few lists are forwarded
+			for collection.TakeForwardSlot() { // a few lists are forwarded
 			}
 			time.AfterFunc(takes, func() { w.cut(func() { w.failing = false }) })
 		}},

@@ -78,7 +78,7 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 	if why != reason.None {
 		return asked, found, why
 	}
-	if !snap.Frame.Selects(asked.Fields) || asked.Shards != nil && !snap.Frame.Sharded {
+	if !snap.Envelope.Selects(asked.Fields) || asked.Shards != nil && !snap.Envelope.Sharded {
 		return asked, found, reason.NotCanonical
 	}
 	found.representation = representation
@@ -143,7 +143,7 @@ func (h *Handler) review(ctx context.Context, who caller, attributes authz.Attri
 	case errors.Is(err, authz.ErrNoSeat):
 		return right, reason.UnknownCaller
 	case err != nil:
-		h.rarely("a caller's right could not be reviewed", err)
+		h.logRateLimited("a caller's right could not be reviewed", err)
 		return right, reason.ReviewFailed
 	}
 	switch right.Decision() {
@@ -165,8 +165,8 @@ func resourceOf(asked policy.Request) schema.GroupVersionResource {
 }
 
 // collectionOf names the collection that has its objects.
-func collectionOf(asked policy.Request, entry cluster.Entry, representation media.Representation) snapshot.Resource {
-	return snapshot.Resource{
+func collectionOf(asked policy.Request, entry cluster.Entry, representation media.Representation) snapshot.CollectionKey {
+	return snapshot.CollectionKey{
 		GroupVersionResource: resourceOf(asked),
 		Namespaced:           entry.Namespaced,
 		Representation:       representation,
@@ -183,7 +183,7 @@ func queryOf(asked policy.Request, entry cluster.Entry, d policy.Decision) index
 		Fields: asked.Fields,
 		Shards: asked.Shards,
 		// A page at resourceVersion=0 looks like a page at exactly the state's revision.
-		Newest:   d.Semantics == policy.NotOlderThan || d.Semantics == policy.MostRecent,
+		Newest:   d.Semantics == policy.NotOlderThan || d.Semantics == policy.Consistent,
 		Indented: asked.Indented(entry.Custom),
 	}
 	if namespace, name, single := asked.Single(entry.Namespaced); single {
@@ -223,7 +223,7 @@ func (w wanted) patience() time.Duration {
 // something.
 func (w wanted) waitsForLoad() bool {
 	costly := w.streamingList() || !w.watch && w.query.Name == ""
-	return costly && (w.Semantics == policy.Any || w.Semantics == policy.NotOlderThan || w.Semantics == policy.MostRecent)
+	return costly && (w.Semantics == policy.Any || w.Semantics == policy.NotOlderThan || w.Semantics == policy.Consistent)
 }
 
 // loadWait is how long a request waits, at most, until a collection is loaded that was just begun or
@@ -232,13 +232,13 @@ func (w wanted) loadWait(of *snapshot.Collection) time.Duration {
 	if !w.waitsForLoad() {
 		return 0
 	}
-	return of.Loading(w.patience(), w.Semantics == policy.MostRecent)
+	return of.LoadTimeLeft(w.patience(), w.Semantics == policy.Consistent)
 }
 
 // snapshot finds the collection, and in it the state that the request asks for. It waits for a load or a
 // proof if that is likely to come soon.
 func (h *Handler) snapshot(
-	ctx context.Context, resource snapshot.Resource, want wanted,
+	ctx context.Context, resource snapshot.CollectionKey, want wanted,
 ) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
 	deadline := time.Now().Add(want.patience()) // the load and the proof take no longer together
 	collection, why := h.Collections.Use(resource)
@@ -258,12 +258,12 @@ func (h *Handler) snapshot(
 	for {
 		if left := min(want.loadWait(collection), time.Until(deadline)); left > 0 {
 			// A few lists are not worth a wait. A streaming list would be the upstream's for minutes.
-			if !want.watch && collection.Spare() {
+			if !want.watch && collection.TakeForwardSlot() {
 				return nil, snapshot.Snapshot{}, reason.Warming
 			}
 			want.seat.Pause()
 			_, span := observe.Step(ctx, observe.SpanSnapshot)
-			why = collection.AwaitLoad(ctx, left, want.Semantics == policy.MostRecent)
+			why = collection.AwaitLoad(ctx, left, want.Semantics == policy.Consistent)
 			span.End()
 			if why != reason.None {
 				return nil, snapshot.Snapshot{}, why
@@ -277,27 +277,27 @@ func (h *Handler) snapshot(
 }
 
 // forwardsAnyway returns why a list would be forwarded whatever a review says, as far as is known without waiting.
-func (h *Handler) forwardsAnyway(resource snapshot.Resource, want wanted) reason.Reason {
+func (h *Handler) forwardsAnyway(resource snapshot.CollectionKey, want wanted) reason.Reason {
 	collection, why := h.Collections.Find(resource)
 	switch {
 	case collection == nil:
 		return why
 	case want.loadWait(collection) > 0:
 		return reason.None
-	case want.Semantics == policy.MostRecent:
+	case want.Semantics == policy.Consistent:
 		return h.forwardsNewest(collection, want)
 	}
-	return collection.NoState(want.Revision, want.Semantics == policy.Exact || want.Semantics == policy.Continue)
+	return collection.StateUnavailable(want.Revision, want.Semantics == policy.Exact || want.Semantics == policy.Continue)
 }
 
 // forwardsNewest returns why a list of the newest state is forwarded rather than proven. It does not wait.
 func (h *Handler) forwardsNewest(collection *snapshot.Collection, want wanted) reason.Reason {
-	if why := collection.NoFresh(want.query, want.lastProbe, h.proofWait(want)); why != reason.None || want.mustProve() {
+	if why := collection.ConsistentUnavailable(want.query, want.lastProbe, h.proofWait(want)); why != reason.None || want.mustProve() {
 		return why
 	}
 	if over, forward := collection.ForwardSmall(want.query, want.lastProbe); forward {
 		*want.whenForwarded = over
-		return reason.MostRecent
+		return reason.Consistent
 	}
 	return reason.None
 }
@@ -306,7 +306,7 @@ func (h *Handler) forwardsNewest(collection *snapshot.Collection, want wanted) r
 func (h *Handler) state(
 	ctx context.Context, collection *snapshot.Collection, want wanted,
 ) (snap snapshot.Snapshot, why reason.Reason) {
-	if want.Semantics == policy.MostRecent {
+	if want.Semantics == policy.Consistent {
 		if why = h.forwardsNewest(collection, want); why != reason.None {
 			return snapshot.Snapshot{}, why
 		}
@@ -318,7 +318,7 @@ func (h *Handler) state(
 	case want.watch:
 		return collection.Follow(ctx, want.Revision, want.Semantics == policy.After, watchWait)
 	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
-		return collection.Latest(ctx, want.Revision)
+		return collection.NotOlderThan(ctx, want.Revision)
 	}
 	return collection.Exact(ctx, want.Revision)
 }

@@ -187,7 +187,7 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request, seat *limits.Gra
 	return err == nil
 }
 
-// rarely logs an error that callers can cause, at a limited rate.
-func (h *Handler) rarely(message string, err error) {
+// logRateLimited logs an error that callers can cause, at a limited rate.
+func (h *Handler) logRateLimited(message string, err error) {
 	h.seldom.Do(func() { h.Log.Info(message, "error", err) })
 }

@@ -16,7 +16,7 @@ import (
 func TestMayAnswer(t *testing.T) {
 	pods, widgets := cluster.Entry{Namespaced: true}, cluster.Entry{Namespaced: true, Custom: true}
 	now := time.Now()
-	state := snapshot.Snapshot{Revision: 7, Heard: now.Add(-time.Minute)}
+	state := snapshot.Snapshot{Revision: 7, CurrentAt: now.Add(-time.Minute)}
 	memory := snapshot.Validity{Interval: snapshot.Interval{From: 7, To: 9}, Staleness: time.Hour}
 	firm := conditions{at: now, entry: pods, memory: memory, allowed: true}
 	with := func(change func(*conditions)) conditions {
@@ -36,11 +36,11 @@ func TestMayAnswer(t *testing.T) {
 		{"it is another kind of resource", with(func(g *conditions) { g.entry = widgets }), reason.Warming},
 		{"it is of another scope now", with(func(g *conditions) { g.entry.Namespaced = !g.entry.Namespaced }), reason.Warming},
 		{"the state is too old", with(func(g *conditions) { g.at = now.Add(time.Hour) }), reason.Stale},
-		{"the collection was given up", with(func(g *conditions) { g.memory = snapshot.Validity{Absence: reason.Upstream} }), reason.Upstream},
+		{"the collection was given up", with(func(g *conditions) { g.memory = snapshot.Validity{Unavailable: reason.Upstream} }), reason.Upstream},
 		{"the revision is let go of", with(func(g *conditions) { g.memory.Interval = snapshot.Interval{From: 8, To: 9} }), reason.History},
 		{"an epoch has ended", with(func(g *conditions) { g.memory.Epoch++ }), reason.Warming},
 		{"the review counts no more", with(func(g *conditions) { g.allowed = false }), reason.ReviewFailed},
-		{"all at once", conditions{unknown: reason.Upstream, memory: snapshot.Validity{Absence: reason.Stale}}, reason.Upstream},
+		{"all at once", conditions{unknown: reason.Upstream, memory: snapshot.Validity{Unavailable: reason.Stale}}, reason.Upstream},
 	} {
 		if got := mayAnswer(pods, state, tt.on); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
@@ -60,7 +60,7 @@ func TestLastWord(t *testing.T) {
 		"the definition is changed":           {(*modelWorld).redefine, reason.Upstream},
 		"definitions are not known any more":  {func(w *modelWorld) { w.doubt(); time.Sleep(snapshot.Skew + time.Second) }, reason.Upstream},
 		"the state is dropped":                {(*modelWorld).drop, reason.Warming},
-		"nothing is heard of the state": {func(w *modelWorld) {
+		"nothing was heard of the state for long": {func(w *modelWorld) {
 			w.cut(func() { w.away = true })
 			time.Sleep(modelStaleness + time.Second)
 		}, reason.Stale},

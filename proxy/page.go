@@ -28,7 +28,7 @@ var pages = sync.Pool{New: func() any { return new([]*index.Object) }}
 // body is a page of a list, ready to be written as kube-apiserver would have, or what a watch begins with; and
 // the room for its bytes.
 type body struct {
-	frame        *wire.Frame
+	envelope     *wire.Envelope
 	head, tail   []byte // of a list, around its objects
 	objects      []*index.Object
 	size         int // in bytes, before compression
@@ -44,7 +44,7 @@ func newBody(a answer) *body {
 	if a.watch {
 		return newInitialEvents(a)
 	}
-	b := &body{frame: a.snapshot.Frame, indented: a.query.Indented, pooled: pages.Get().(*[]*index.Object)}
+	b := &body{envelope: a.snapshot.Envelope, indented: a.query.Indented, pooled: pages.Get().(*[]*index.Object)}
 	page := a.snapshot.Page(a.query, (*b.pooled)[:0])
 	b.objects = page.Objects
 
@@ -59,10 +59,10 @@ func newBody(a answer) *body {
 	n, size := len(page.Objects), 0
 	var scratch [16]byte
 	for i, o := range page.Objects {
-		size += len(b.frame.AppendItemHead(scratch[:0], i, len(o.Bytes))) + len(o.Bytes)
+		size += len(b.envelope.AppendItemHead(scratch[:0], i, len(o.Bytes))) + len(o.Bytes)
 	}
-	b.head = b.frame.AppendHead(nil, meta, n, size)
-	b.tail = b.frame.AppendTail(nil, meta, n)
+	b.head = b.envelope.AppendHead(nil, meta, n, size)
+	b.tail = b.envelope.AppendTail(nil, meta, n)
 	b.size = len(b.head) + size + len(b.tail)
 	if b.indented {
 		b.measureIndented()
@@ -75,7 +75,7 @@ const eventOverhead = 64
 
 // newInitialEvents finds the objects that a watch begins with. The body's size is an estimate.
 func newInitialEvents(a answer) *body {
-	b := &body{frame: a.snapshot.Frame, pooled: pages.Get().(*[]*index.Object)}
+	b := &body{envelope: a.snapshot.Envelope, pooled: pages.Get().(*[]*index.Object)}
 	b.objects = (*b.pooled)[:0]
 	if a.initial {
 		b.objects = a.snapshot.Page(a.query, b.objects).Objects
@@ -92,7 +92,7 @@ func (b *body) measureIndented() {
 	size := in.Size(b.head)
 	var scratch [16]byte
 	for i, o := range b.objects {
-		size += in.Size(b.frame.AppendItemHead(scratch[:0], i, len(o.Bytes))) + in.Size(o.Bytes)
+		size += in.Size(b.envelope.AppendItemHead(scratch[:0], i, len(o.Bytes))) + in.Size(o.Bytes)
 	}
 	size += in.Size(b.tail)
 	grows := size > indentAnyway && size/maxIndentGrowth > b.size
@@ -112,7 +112,7 @@ func (b *body) release() {
 // writePage writes the answer to r.
 func (h *Handler) writePage(w http.ResponseWriter, asked policy.Request, b *body) {
 	compress := asked.Gzip && b.size > gzipAbove
-	setHeaders(w.Header(), b.auditID, b.frame, b.frame.ContentType)
+	setHeaders(w.Header(), b.auditID, b.envelope, b.envelope.ContentType)
 	if compress {
 		setCompressed(w.Header())
 	}
@@ -127,7 +127,7 @@ func (h *Handler) writePage(w http.ResponseWriter, asked policy.Request, b *body
 	case b.indented:
 		err = writeIndented(out.Writer, b)
 	case compress:
-		err = h.Compressor.Write(out.Writer, b.frame, b.head, b.objects, b.tail)
+		err = h.Compressor.Write(out.Writer, b.envelope, b.head, b.objects, b.tail)
 	default:
 		err = writeList(out.Writer, b)
 	}
@@ -137,14 +137,14 @@ func (h *Handler) writePage(w http.ResponseWriter, asked policy.Request, b *body
 	}
 }
 
-// writeList writes stored bytes and what the frame puts between them. It ends at the first
+// writeList writes stored bytes and what the envelope puts between them. It ends at the first
 // error: the client is gone.
 func writeList(out *bufio.Writer, b *body) error {
 	if _, err := out.Write(b.head); err != nil {
 		return err
 	}
 	for i, o := range b.objects {
-		if _, err := out.Write(b.frame.AppendItemHead(out.AvailableBuffer(), i, len(o.Bytes))); err != nil {
+		if _, err := out.Write(b.envelope.AppendItemHead(out.AvailableBuffer(), i, len(o.Bytes))); err != nil {
 			return err
 		}
 		if _, err := out.Write(o.Bytes); err != nil {
@@ -163,7 +163,7 @@ func writeIndented(out *bufio.Writer, b *body) error {
 	}
 	var scratch [16]byte
 	for i, o := range b.objects {
-		if err := in.Write(out, b.frame.AppendItemHead(scratch[:0], i, len(o.Bytes))); err != nil {
+		if err := in.Write(out, b.envelope.AppendItemHead(scratch[:0], i, len(o.Bytes))); err != nil {
 			return err
 		}
 		if err := in.Write(out, o.Bytes); err != nil {
@@ -174,13 +174,13 @@ func writeIndented(out *bufio.Writer, b *body) error {
 }
 
 // setHeaders sets what kube-apiserver sends with a list or a watch.
-func setHeaders(h http.Header, auditID string, frame *wire.Frame, contentType string) {
+func setHeaders(h http.Header, auditID string, envelope *wire.Envelope, contentType string) {
 	h.Set(auditv1.HeaderAuditID, auditID)
-	for range frame.AuditIDs - 1 {
+	for range envelope.AuditIDs - 1 {
 		h.Add(auditv1.HeaderAuditID, auditID)
 	}
 	h.Set("Cache-Control", "no-cache, private")
-	for name, values := range frame.Headers {
+	for name, values := range envelope.Headers {
 		h[name] = slices.Clone(values)
 	}
 	h.Set("Content-Type", contentType)

@@ -74,7 +74,7 @@ func TestListHeaders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := listOf(1, 0)
-			a.snapshot.Frame.Headers, a.snapshot.Frame.AuditIDs = tt.learned, tt.auditIDs
+			a.snapshot.Envelope.Headers, a.snapshot.Envelope.AuditIDs = tt.learned, tt.auditIDs
 			expect.Same(t, tt.want, write(policy.Request{}, a, http.Header{"Audit-Id": {"x"}}).Header())
 		})
 	}

@@ -29,7 +29,7 @@ func (h *Handler) proven(
 	defer span.End()
 	over := h.Observer.Proving(ctx)
 	want.seat.Pause()
-	snap, why := collection.Fresh(ctx, want.lastProbe, h.proofWait(want))
+	snap, why := collection.Consistent(ctx, want.lastProbe, h.proofWait(want))
 	span.SetAttributes(observe.Proof(over(why)))
 	return snap, why
 }

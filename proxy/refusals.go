@@ -27,7 +27,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		// would read an empty 200.
 		panic(http.ErrAbortHandler)
 	}
-	h.rarely("too much is in flight", err)
+	h.logRateLimited("too much is in flight", err)
 	kubehttp.WriteTooManyRequests(w, r)
 }
 

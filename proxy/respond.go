@@ -164,7 +164,7 @@ func (h *Handler) audit(r *http.Request, who caller, asked policy.Request, a *an
 		})
 	}
 	if err != nil {
-		h.rarely("an answer from memory could not be audited", err)
+		h.logRateLimited("an answer from memory could not be audited", err)
 		return reason.Audit
 	}
 	return reason.None

@@ -102,18 +102,18 @@ func (w *Warmup) start(ctx context.Context, e EagerCollection) string {
 	if why != "" {
 		return string(why)
 	}
-	collection, absence := w.collections.Keep(snapshot.Resource{
+	collection, unavailable := w.collections.Keep(snapshot.CollectionKey{
 		GroupVersionResource: e.GroupVersionResource, Namespaced: entry.Namespaced, Representation: e.Representation,
 	})
-	if absence == reason.None {
-		absence = collection.AwaitLoad(ctx, warmupRetry, false)
+	if unavailable == reason.None {
+		unavailable = collection.AwaitLoad(ctx, warmupRetry, false)
 	}
-	if absence == reason.Warming && collection != nil {
-		if err := collection.Trouble(); err != nil {
+	if unavailable == reason.Warming && collection != nil {
+		if err := collection.LoadError(); err != nil {
 			return inOneLine(err.Error())
 		}
 	}
-	return string(absence)
+	return string(unavailable)
 }
 
 // longestTrouble bounds, in bytes, what is said of an error of the upstream.

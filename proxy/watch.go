@@ -44,7 +44,7 @@ type watchStream struct {
 	span    trace.Span
 	form    *watch.Form
 	page    *body // the state that the watch begins with; nil once it was written
-	cursor  *watch.Cursor
+	watcher *watch.Watcher
 
 	initial    bool // it begins with the state
 	bookmarks  bool // the client wants them
@@ -89,14 +89,14 @@ func (h *Handler) beginWatch(
 	}()
 	// The upstream compresses such a watch up to its end.
 	s.compressed = form.Compressed && asked.Gzip && s.initial && s.bookmarks
-	resource, entry := resourceOf(asked), a.entry // the hub keeps Defined, so it must not hold the answer
-	s.cursor = a.snapshot.Watch(a.query, watch.Options{
+	resource, entry := resourceOf(asked), a.entry // the broadcaster keeps Defined, so it must not hold the answer
+	s.watcher = a.snapshot.Watch(a.query, watch.Options{
 		After:     a.after,
 		Bookmarks: s.bookmarks,
 		Timeout:   timeLeft(r.Context(), asked.WatchOptions.Timeout),
 		Defined:   func() bool { return h.Cluster.Stands(resource, entry) },
 	})
-	if s.cursor == nil { // its history is forgotten, or the span was lost meanwhile
+	if s.watcher == nil { // its history is forgotten, or the span was lost meanwhile
 		return nil, cmp.Or(a.collection.NoFollow(a.after, true), reason.Warming)
 	}
 	if why := mayAnswer(a.entry, a.snapshot, h.conditions(asked, *a)); why != reason.None {
@@ -109,7 +109,7 @@ func (h *Handler) beginWatch(
 	record := observe.RecordOf(r.Context())
 	kubehttp.SetCacheHit(w.Header(), a.semantics, h.unreachable())
 	record.Serving(s.served)
-	setHeaders(w.Header(), page.auditID, form.Frame, form.ContentType)
+	setHeaders(w.Header(), page.auditID, form.Envelope, form.ContentType)
 	if s.compressed {
 		setCompressed(w.Header())
 	}
@@ -137,7 +137,7 @@ func (s *watchStream) serve() {
 	if end == "" {
 		end = s.follow()
 	}
-	s.end = s.cursor.AwaitEnd(s.request.Context(), end)
+	s.end = s.watcher.AwaitEnd(s.request.Context(), end)
 	s.report()
 }
 
@@ -146,7 +146,7 @@ func (s *watchStream) serve() {
 func (s *watchStream) tellState() (end watch.Ending) {
 	if s.initial {
 		if end = s.writeInitial(); end == "" {
-			s.cursor.InitialSent()
+			s.watcher.InitialSent()
 		}
 	}
 	s.release()
@@ -177,7 +177,7 @@ func (s *watchStream) writeInitial() (end watch.Ending) {
 			return may()
 		}
 		var plain uint32
-		s.events, plain, s.err = s.handler.Compressor.WriteEvents(out.Writer, s.form.Frame, s.page.objects, last, next)
+		s.events, plain, s.err = s.handler.Compressor.WriteEvents(out.Writer, s.form.Envelope, s.page.objects, last, next)
 		s.plain = int(plain)
 		if s.err == nil {
 			s.err = out.Flush()
@@ -200,8 +200,8 @@ func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, may func() boo
 	var head []byte
 	for i, o := range s.page.objects {
 		var skip int
-		head, skip = s.form.Frame.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
-		object, tail := o.Bytes[skip:], s.form.Frame.EventEnd()
+		head, skip = s.form.Envelope.AppendEventHead(head[:0], wire.Added, len(o.Bytes))
+		object, tail := o.Bytes[skip:], s.form.Envelope.EventEnd()
 		size := len(head) + len(object) + len(tail)
 		if size > out.Available() {
 			if !may() {
@@ -234,7 +234,7 @@ func (s *watchStream) interrupted() watch.Ending {
 	if s.err != nil {
 		return watch.EndGone
 	}
-	return s.cursor.Interrupted(s.request.Context())
+	return s.watcher.Interrupted(s.request.Context())
 }
 
 // follow writes events until the watch ends, and returns why it does.
@@ -246,7 +246,7 @@ func (s *watchStream) follow() watch.Ending {
 		}
 		if !more {
 			s.flush()
-			s.cursor.Wait(s.request.Context())
+			s.watcher.Wait(s.request.Context())
 		}
 	}
 	return watch.EndGone
@@ -260,7 +260,7 @@ func (s *watchStream) tellNext() (more bool, end watch.Ending) {
 		b.Reset()
 		batches.Put(b)
 	}()
-	if end = s.cursor.Take(s.request.Context(), b); b.Events > 0 {
+	if end = s.watcher.Take(s.request.Context(), b); b.Events > 0 {
 		s.tell(b)
 	}
 	return b.More, end
@@ -307,8 +307,8 @@ func (s *watchStream) release() {
 // close gives back what the watch holds.
 func (s *watchStream) close() {
 	s.release()
-	if s.cursor != nil {
-		s.cursor.Close(s.end)
+	if s.watcher != nil {
+		s.watcher.Close(s.end)
 	}
 	if s.span != nil {
 		s.span.End()

@@ -87,7 +87,7 @@ func TestNothingOfADoubtfulState(t *testing.T) {
 					return asked <= looks
 				}
 				s := hubStream(hubOf(size), stands, out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
-				defer s.cursor.Close(watch.EndGone)
+				defer s.watcher.Close(watch.EndGone)
 				s.handler, s.compressed, s.page = &Handler{Compressor: compressor}, compressed, &body{objects: state, size: objects * size}
 				end := s.writeInitial()
 				const endOfMember = 100 // at most, with its head; an object has more

@@ -14,20 +14,20 @@ import (
 )
 
 // hubOf has the creation of an object of about that size, at revision 2.
-func hubOf(size int) *watch.Hub {
+func hubOf(size int) *watch.Broadcaster {
 	span := watch.Span{From: 1, To: 2}
 	state := index.NewTree(false)
 	span.Versions.Append(index.Version{Revision: 1, Tree: state.Clone()})
 	o := index.NewObject(0, "a", 2, []byte(`{"metadata":{"name":"a"},"data":"`+strings.Repeat("x", size)+`"}`))
 	span.Versions.Append(index.Version{Revision: 2, Tree: state.Clone(), Change: index.Change{After: o}})
-	return watch.NewHub(watch.Form{Frame: wire.FixedFrame("PodList", "v1")}, span, &watch.Counts{}, &watch.Pacer{})
+	return watch.NewBroadcaster(watch.Form{Envelope: wire.FixedEnvelope("PodList", "v1")}, span, &watch.Counts{}, &watch.Pacer{})
 }
 
-// hubStream is a watch of all that a hub has, while stands says that the resource is defined as before.
-func hubStream(hub *watch.Hub, stands func() bool, w http.ResponseWriter, r *http.Request) *watchStream {
-	s := &watchStream{handler: &Handler{}, request: r, control: http.NewResponseController(w), form: hub.Form(), end: watch.EndGone}
+// hubStream is a watch of all that a broadcaster has, while stands says that the resource is defined as before.
+func hubStream(broadcaster *watch.Broadcaster, stands func() bool, w http.ResponseWriter, r *http.Request) *watchStream {
+	s := &watchStream{handler: &Handler{}, request: r, control: http.NewResponseController(w), form: broadcaster.Form(), end: watch.EndGone}
 	s.ResponseWriter = w
-	s.cursor = hub.Watch(watch.Options{After: 1, Timeout: time.Hour, Defined: stands})
+	s.watcher = broadcaster.Watch(watch.Options{After: 1, Timeout: time.Hour, Defined: stands})
 	return s
 }
 
@@ -56,7 +56,7 @@ func TestLargeEventsAreNotCopied(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			tt.tell(s)
 			runtime.ReadMemStats(&after)
-			s.cursor.Close(watch.EndGone)
+			s.watcher.Close(watch.EndGone)
 			if took := after.TotalAlloc - before.TotalAlloc; took > size/2 || s.Bytes < size {
 				t.Errorf("%d bytes are written, and %d are allocated for that", s.Bytes, took)
 			}

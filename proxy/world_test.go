@@ -217,7 +217,7 @@ func (w *modelWorld) write() {
 	}
 }
 
-var modelWidgets = snapshot.Resource{
+var modelWidgets = snapshot.CollectionKey{
 	GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
 	Namespaced:           true, Representation: media.JSON,
 }

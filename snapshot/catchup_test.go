@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// However long a stream lags, and however often is asked, few goals are kept; and those that are
+// However long a stream lags, and however often is asked, few pendingProbes are kept; and those that are
 // make the state as new as they can.
 func TestGoalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -22,13 +22,13 @@ func TestGoalsAreBounded(t *testing.T) {
 		for rev := uint64(11); rev < 2000; rev++ {
 			time.Sleep(bound / 1000)
 			c.expect(probed{rev, c.at(time.Now())})
-			if n := len(c.goals); n > maxGoals {
-				t.Fatalf("%d goals", n)
+			if n := len(c.pendingProbes); n > maxPendingProbes {
+				t.Fatalf("%d pendingProbes", n)
 			}
 		}
 		expect.NoError(t, c.progress(1999))
-		if old := time.Since(c.view.Load().heard.Sent); old > bound/20 || len(c.goals) > 1 {
-			t.Errorf("the state is %v old, and of the goals that were reached there are left: %v", old, c.goals)
+		if old := time.Since(c.view.Load().currentAt.Sent); old > bound/20 || len(c.pendingProbes) > 1 {
+			t.Errorf("the state is %v old, and of the pendingProbes that were reached there are left: %v", old, c.pendingProbes)
 		}
 	})
 }
@@ -48,7 +48,7 @@ func TestALongLoadIsNotNew(t *testing.T) {
 			return hold, page
 		}
 		v := fed(t, u, takes+time.Second).view.Load()
-		if age := time.Since(v.heard.Sent); v.To != 9 || age < takes {
+		if age := time.Since(v.currentAt.Sent); v.To != 9 || age < takes {
 			t.Errorf("it was asked for %v ago, is at revision %d of 30, and counts as %v old", takes+time.Second, v.To, age)
 		}
 	})
@@ -102,7 +102,7 @@ func TestLoadsThatTrickle(t *testing.T) {
 			}
 			time.Sleep(loadFor)
 			for _, of := range slow {
-				if err := of.Trouble(); !errors.Is(err, errSlow) {
+				if err := of.LoadError(); !errors.Is(err, errSlow) {
 					t.Errorf("after %v: %v", loadFor, err)
 				}
 			}

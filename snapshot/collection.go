@@ -29,7 +29,7 @@ type Limits struct {
 // Collection is one resource in one representation, and what is known about it. Its methods are
 // safe for concurrent use; reading takes no lock.
 type Collection struct {
-	resource Resource
+	resource CollectionKey
 	limits   Limits
 	begun    time.Time
 	budget   *budget.Bound       // of all collections
@@ -41,16 +41,16 @@ type Collection struct {
 
 	// view is what is known now.
 	view atomic.Pointer[View]
-	// outlook is a copy of the feed's state machine: it says whether a proof can come.
-	outlook atomic.Pointer[freshness.Machine]
-	// trouble is why the last try to load a state has failed; nil once one was loaded.
-	trouble atomic.Pointer[error]
+	// forecast is a copy of the feed's state machine: it says whether a proof can come.
+	forecast atomic.Pointer[freshness.Machine]
+	// loadError is why the last try to load a state has failed; nil once one was loaded.
+	loadError atomic.Pointer[error]
 	// lastUse is when a request last asked.
 	lastUse atomic.Pointer[time.Time]
 	// small is how many small lists of the newest state are being forwarded.
 	small atomic.Int32
-	// spare is how many lists are still forwarded while the state is loaded, and do not wait.
-	spare atomic.Int32
+	// forwardSlotsLeft is how many lists are still forwarded while the state is loaded, and do not wait.
+	forwardSlotsLeft atomic.Int32
 
 	// These wake the feed: probeRequests when somebody waits for a revision that it has not reached, newWaiters
 	// when awaited grows, outOfDate when the state must be loaded anew.
@@ -70,22 +70,22 @@ type Collection struct {
 	epoch uint64
 	// highest is the highest revision ever heard of from this storage.
 	highest uint64
-	// goals are the upstream's revisions, ascending, that the interval has not reached yet.
-	goals []goal
+	// pendingProbes are the upstream's revisions, ascending, that the interval has not reached yet.
+	pendingProbes []pendingProbe
 	// versions is the writers' handle; views hold copies.
 	versions index.History
 	// account is how many bytes of the budget they use.
 	account int64
-	// marks record which revision was reached when, so that history can be cut by time.
-	marks []mark
+	// checkpoints record which revision was reached when, so that history can be cut by time.
+	checkpoints []checkpoint
 }
 
-// spareLists is how many lists are forwarded, while a state is loaded, before the others wait for it:
+// forwardSlots is how many lists are forwarded, while a state is loaded, before the others wait for it:
 // a crowd that comes at once to a collection that is not there costs the upstream little more than
 // the load.
-const spareLists = 4
+const forwardSlots = 4
 
-func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pacer, probes *freshness.Numbers) *Collection {
+func newCollection(r CollectionKey, limits Limits, b *budget.Bound, pacer *watch.Pacer, probes *freshness.Numbers) *Collection {
 	c := &Collection{
 		resource:      r,
 		limits:        limits,
@@ -99,15 +99,15 @@ func newCollection(r Resource, limits Limits, b *budget.Bound, pacer *watch.Pace
 		newWaiters:    make(chan struct{}, 1),
 	}
 	c.Touch()
-	c.spare.Store(spareLists)
+	c.forwardSlotsLeft.Store(forwardSlots)
 	c.publish(freshness.Machine{})
-	c.view.Store(&View{absence: reason.Warming, next: make(chan struct{}), newer: make(chan struct{})})
+	c.view.Store(&View{unavailable: reason.Warming, next: make(chan struct{}), newer: make(chan struct{})})
 	return c
 }
 
-// Latest returns the newest state, at revision atLeast or later: what Any (atLeast 0) and
+// NotOlderThan returns the newest state, at revision atLeast or later: what Any (atLeast 0) and
 // NotOlderThan ask for. It waits a bounded time for the feed to get there.
-func (c *Collection) Latest(ctx context.Context, atLeast uint64) (Snapshot, reason.Reason) {
+func (c *Collection) NotOlderThan(ctx context.Context, atLeast uint64) (Snapshot, reason.Reason) {
 	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) {
 		return v.notOlder(c.moment(), atLeast)
 	})
@@ -132,11 +132,11 @@ func (c *Collection) moment() moment {
 // bounded time. If none has it then, it requests a probe.
 func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
-	snap, absence := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
-	if absence == reason.NotProven {
+	snap, unavailable := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
+	if unavailable == reason.NotProven {
 		c.requestProbe() // others may ask for that revision, too
 	}
-	return snap, absence
+	return snap, unavailable
 }
 
 // await calls ask with the view and, while the answer is notYet, with the views that follow, for atMost, or
@@ -176,27 +176,27 @@ func (v *View) outdated() <-chan struct{} { return v.newer }
 // wants the newest state waits for a state that is loaded anew, too.
 func (c *Collection) AwaitLoad(ctx context.Context, atMost time.Duration, newest bool) reason.Reason {
 	_, why := c.await(ctx, atMost, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
-		if newest && v.absence == reason.None && !v.reloads.IsZero() {
+		if newest && v.unavailable == reason.None && !v.reloads.IsZero() {
 			return Snapshot{}, reason.Warming
 		}
-		return Snapshot{}, v.absence
+		return Snapshot{}, v.unavailable
 	})
 	return why
 }
 
-// Loading is how long the collection may still take to load its state: within, since it was begun or lost its last
+// LoadTimeLeft is how long the collection may still take to load its state: within, since it was begun or lost its last
 // state; or, for who wants the newest state, since it began to load that anew. 0: it is not loading, or takes
 // longer.
-func (c *Collection) Loading(within time.Duration, newest bool) time.Duration {
+func (c *Collection) LoadTimeLeft(within time.Duration, newest bool) time.Duration {
 	v, since := c.view.Load(), c.begun
 	switch {
 	case v.retired:
 		return 0
-	case v.absence == reason.Warming:
+	case v.unavailable == reason.Warming:
 		if lost := c.life.LostAt(); lost.After(since) {
 			since = lost
 		}
-	case newest && v.absence == reason.None && !v.reloads.IsZero():
+	case newest && v.unavailable == reason.None && !v.reloads.IsZero():
 		since = v.reloads
 	default:
 		return 0
@@ -204,16 +204,16 @@ func (c *Collection) Loading(within time.Duration, newest bool) time.Duration {
 	return max(0, within-time.Since(since))
 }
 
-// Spare reports whether a list may be forwarded instead of waiting while the state is loaded: a few
+// TakeForwardSlot reports whether a list may be forwarded instead of waiting while the state is loaded: a few
 // may, while there is none.
-func (c *Collection) Spare() bool {
-	return c.view.Load().absence == reason.Warming && c.spare.Load() > 0 && c.spare.Add(-1) >= 0
+func (c *Collection) TakeForwardSlot() bool {
+	return c.view.Load().unavailable == reason.Warming && c.forwardSlotsLeft.Load() > 0 && c.forwardSlotsLeft.Add(-1) >= 0
 }
 
-// Trouble is why the last try to load the state has failed: what the upstream answered, for example.
+// LoadError is why the last try to load the state has failed: what the upstream answered, for example.
 // It is nil if there was no try yet, or once a state was loaded.
-func (c *Collection) Trouble() error {
-	if err := c.trouble.Load(); err != nil {
+func (c *Collection) LoadError() error {
+	if err := c.loadError.Load(); err != nil {
 		return *err
 	}
 	return nil

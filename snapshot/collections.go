@@ -33,10 +33,10 @@ type Config struct {
 	Limits    Limits
 	// Outage says whether nobody answers upstream; nil: that is never known.
 	Outage func() clock.Outage
-	// SamePast says whether an API server that was there well before a stream was last heard is still there, and
-	// has written since the storage was at a revision: so the past up to there is the same. With mayBe it may soon
+	// SameTimeline says whether an API server that was there well before a stream was last heard is still there, and
+	// has written since the storage was at a revision: so the timeline up to there is the same. With mayBe it may soon
 	// be known. Nil: it is never known.
-	SamePast func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool)
+	SameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool)
 	// Bytes bounds what all collections store together; 0 is no bound.
 	Bytes int64
 	// Idle is how long a collection that nobody asks for is kept; 0 is for ever.
@@ -91,13 +91,13 @@ type Collections struct {
 	feeds  sync.WaitGroup
 
 	mu  sync.RWMutex
-	all map[Resource]*running
+	all map[CollectionKey]*running
 	// made counts all collections since the start.
 	made uint64
 	// counts has the counters of every resource that ever had a state.
-	counts map[Resource]*tally.Counts
+	counts map[CollectionKey]*tally.Counts
 	// eager are the resources that stay, also after a collection of theirs was dropped.
-	eager map[Resource]struct{}
+	eager map[CollectionKey]struct{}
 	// bans say which collections must not be kept now.
 	bans bans
 	// changes are never written to.
@@ -133,10 +133,10 @@ func NewCollections(config Config) *Collections {
 		starts: rate.NewLimiter(startsPerSecond, startsAtOnce),
 		ctx:    ctx,
 		stop:   stop,
-		all:    map[Resource]*running{},
-		counts: map[Resource]*tally.Counts{},
+		all:    map[CollectionKey]*running{},
+		counts: map[CollectionKey]*tally.Counts{},
 
-		eager: map[Resource]struct{}{},
+		eager: map[CollectionKey]struct{}{},
 		bans:  bans{},
 	}
 	c.feeds.Go(c.tidy)
@@ -159,7 +159,7 @@ func (c *Collections) Close() {
 
 // Use returns the collection of a resource, and starts it if it is not there yet. Only a few may
 // start in a short time: otherwise it returns Warming, and one of the next requests starts it.
-func (c *Collections) Use(r Resource) (*Collection, reason.Reason) {
+func (c *Collections) Use(r CollectionKey) (*Collection, reason.Reason) {
 	if found := c.find(r); found != nil {
 		return found.Collection, reason.None
 	}
@@ -167,7 +167,7 @@ func (c *Collections) Use(r Resource) (*Collection, reason.Reason) {
 }
 
 // Find returns the collection of a resource, or why there can be none now. If there is neither, Use may start it.
-func (c *Collections) Find(r Resource) (*Collection, reason.Reason) {
+func (c *Collections) Find(r CollectionKey) (*Collection, reason.Reason) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if found := c.all[r]; found != nil {
@@ -177,7 +177,7 @@ func (c *Collections) Find(r Resource) (*Collection, reason.Reason) {
 }
 
 // find returns the collection of a resource; nil if it is not there.
-func (c *Collections) find(r Resource) *running {
+func (c *Collections) find(r CollectionKey) *running {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.all[r]
@@ -201,14 +201,14 @@ func (c *Collections) Resume() {
 }
 
 // Keep starts a collection that stays, whether it is asked for or not.
-func (c *Collections) Keep(r Resource) (*Collection, reason.Reason) {
+func (c *Collections) Keep(r CollectionKey) (*Collection, reason.Reason) {
 	c.mu.Lock()
 	c.eager[r] = struct{}{}
 	c.mu.Unlock()
 	return c.start(r)
 }
 
-func (c *Collections) start(r Resource) (*Collection, reason.Reason) {
+func (c *Collections) start(r CollectionKey) (*Collection, reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if found := c.all[r]; found != nil {
@@ -225,10 +225,10 @@ func (c *Collections) start(r Resource) (*Collection, reason.Reason) {
 	collection := entry.Collection
 	c.all[r] = entry
 	f := &feed{
-		source:     c.source(r),
-		collection: collection,
-		elsewhere:  c.config.Elsewhere,
-		samePast:   c.config.SamePast,
+		source:       c.source(r),
+		collection:   collection,
+		elsewhere:    c.config.Elsewhere,
+		sameTimeline: c.config.SameTimeline,
 		fields: func(ctx context.Context) ([]wire.Field, error) {
 			if c.config.Fields == nil {
 				return nil, nil
@@ -245,12 +245,12 @@ func (c *Collections) start(r Resource) (*Collection, reason.Reason) {
 }
 
 // source reads a resource from the upstream.
-func (c *Collections) source(r Resource) source.Source {
+func (c *Collections) source(r CollectionKey) source.Source {
 	return source.Source{Client: c.config.Client, Base: c.config.Base, Token: c.config.ContinueToken, Resource: r}
 }
 
 // refusesLocked says why a collection must not be started now.
-func (c *Collections) refusesLocked(r Resource) reason.Reason {
+func (c *Collections) refusesLocked(r CollectionKey) reason.Reason {
 	if c.ctx.Err() != nil {
 		return reason.Warming
 	}
@@ -264,7 +264,7 @@ func (c *Collections) refusesLocked(r Resource) reason.Reason {
 }
 
 // newRunningLocked makes a collection with the settings of its resource.
-func (c *Collections) newRunningLocked(r Resource, stop context.CancelFunc) *running {
+func (c *Collections) newRunningLocked(r CollectionKey, stop context.CancelFunc) *running {
 	var settings Settings
 	if c.config.Settings != nil {
 		settings = c.config.Settings(r.GroupVersionResource)

@@ -29,10 +29,10 @@ func TestStartsAreBounded(t *testing.T) {
 		started := func(n int) int {
 			ok := 0
 			for i := range n {
-				if _, absence := c.Use(resourceNamed(fmt.Sprintf("r%d-%d", n, i))); absence == reason.None {
+				if _, unavailable := c.Use(resourceNamed(fmt.Sprintf("r%d-%d", n, i))); unavailable == reason.None {
 					ok++
-				} else if absence != reason.Warming {
-					t.Fatalf("got %q, want %q", absence, reason.Warming)
+				} else if unavailable != reason.Warming {
+					t.Fatalf("got %q, want %q", unavailable, reason.Warming)
 				}
 			}
 			return ok
@@ -40,11 +40,11 @@ func TestStartsAreBounded(t *testing.T) {
 		if got := started(200); got != startsAtOnce {
 			t.Errorf("%d collections started at once, want %d", got, startsAtOnce)
 		}
-		if _, absence := c.Use(resourceNamed("r200-0")); absence != reason.None {
-			t.Errorf("one that is there: %q", absence)
+		if _, unavailable := c.Use(resourceNamed("r200-0")); unavailable != reason.None {
+			t.Errorf("one that is there: %q", unavailable)
 		}
-		if _, absence := c.Keep(resourceNamed("eager")); absence != reason.None {
-			t.Errorf("an eager one: %q", absence)
+		if _, unavailable := c.Keep(resourceNamed("eager")); unavailable != reason.None {
+			t.Errorf("an eager one: %q", unavailable)
 		}
 		time.Sleep(2 * time.Second)
 		if got := started(201); got != 2*startsPerSecond {
@@ -85,11 +85,11 @@ func TestWhatCannotFit(t *testing.T) {
 		b        *budget.Bound
 		want     bool
 	}{
-		{learned{count: misfit * 900, mean: 1 << 20}, 0, all, true},
-		{learned{count: misfit * 900 * 64, mean: 16 << 10}, 0, all, true},
-		{learned{count: misfit*900*64 + 1000, mean: 16 << 10}, 0, all, false},
-		{learned{count: misfit * 900 * 64, mean: 16 << 10}, 0, small, false},
-		{learned{count: misfit*900*64 + 1000, mean: 1 << 20}, 0, all, false},
+		{learned{count: oversizeFactor * 900, mean: 1 << 20}, 0, all, true},
+		{learned{count: oversizeFactor * 900 * 64, mean: 16 << 10}, 0, all, true},
+		{learned{count: oversizeFactor*900*64 + 1000, mean: 16 << 10}, 0, all, false},
+		{learned{count: oversizeFactor * 900 * 64, mean: 16 << 10}, 0, small, false},
+		{learned{count: oversizeFactor*900*64 + 1000, mean: 1 << 20}, 0, all, false},
 		{learned{count: 4000, mean: 1 << 20}, 0, all, true}, // the first may be larger than the others
 		{learned{count: 4000, mean: 1 << 20}, 200 << 10, all, true},
 		{learned{count: 5000, mean: 1 << 10}, 200 << 10, all, false},
@@ -105,21 +105,21 @@ func TestWhatCannotFit(t *testing.T) {
 // TestALoadIsCountedBeforeItBegins: where little is left, nothing is read; and when it is over, only what
 // came is counted.
 func TestALoadIsCountedBeforeItBegins(t *testing.T) {
-	frame, o := wire.FixedFrame("PodList", "v1"), &index.Object{Key: "a", Bytes: make([]byte, 100)}
+	envelope, o := wire.FixedEnvelope("PodList", "v1"), &index.Object{Key: "a", Bytes: make([]byte, 100)}
 	for name, tt := range map[string]struct {
 		used, size int64
 		want       error
 		reserved   int64
 	}{
 		"what fits":             {size: 400, reserved: 400},
-		"what seems not to fit": {size: misfit * 900, reserved: 450},
+		"what seems not to fit": {size: oversizeFactor * 900, reserved: 450},
 		"more than was thought": {size: 10, reserved: 10},
 		"where nothing fits":    {size: 10, used: 950, want: errFull},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &budget.Bound{Limit: 1000}
 			b.Add(tt.used)
-			l, err := newLoaded(frame, tt.size, b, freshness.Probe{})
+			l, err := newLoaded(envelope, tt.size, b, freshness.Probe{})
 			if !errors.Is(err, tt.want) || b.Used.Load() != tt.used+tt.reserved {
 				t.Fatalf("%v, with %d bytes on the account", err, b.Used.Load())
 			}
@@ -196,11 +196,11 @@ func TestWhereMemoryIsShort(t *testing.T) {
 			time.Sleep(tt.look - tt.full)
 			synctest.Wait()
 			for name, c := range found {
-				if _, absence := c.newest(); (absence == reason.Memory) != (name == tt.goes) {
-					t.Errorf("the one that is %s: %q", name, absence)
+				if _, unavailable := c.newest(); (unavailable == reason.Memory) != (name == tt.goes) {
+					t.Errorf("the one that is %s: %q", name, unavailable)
 				}
 			}
-			if _, absence := found["used"].view.Load().exact(moment{}, 9); absence == reason.None {
+			if _, unavailable := found["used"].view.Load().exact(moment{}, 9); unavailable == reason.None {
 				t.Error("histories have not become shorter")
 			}
 		})

@@ -1,7 +1,7 @@
 // Package snapshot holds what listproxy knows of the upstream, and how it knows it.
 //
 // A [Collection] is one resource in one representation. Its feed (one goroutine) reads the
-// upstream's own bytes: it learns the frame of a list, loads a complete state, follows a
+// upstream's own bytes: it learns the envelope of a list, loads a complete state, follows a
 // watch, and opens it again where it had come to. Every change makes a new immutable [View],
 // published through one atomic pointer, so readers take no lock and never wait for the feed.
 //
@@ -40,8 +40,8 @@
 //
 // # Watches
 //
-// A [watch.Hub] has the clients that follow a collection. Each view that is published is given to the
-// hub. It ends with the state. It goes on over one that was loaded anew only if a watch from the known state's
+// A [watch.Broadcaster] has the clients that follow a collection. Each view that is published is given to the
+// broadcaster. It ends with the state. It goes on over one that was loaded anew only if a watch from the known state's
 // end has told all that led to the new one. How events and
 // bookmarks are written is learned before a state is loaded (learnwatch.go), and compared with each
 // event that comes.
@@ -49,6 +49,6 @@
 // # Bytes
 //
 // An object's bytes are stored once, in the form in which a list holds them, cut out of what
-// the upstream sent and never encoded again. The [wire.Frame] around them is learned from a real
+// the upstream sent and never encoded again. The [wire.Envelope] around them is learned from a real
 // list, and accepted only if rendering that list with it gives the same bytes.
 package snapshot

@@ -32,8 +32,8 @@ type feed struct {
 	collection *Collection
 	// elsewhere is [Config.Elsewhere].
 	elsewhere *http.Client
-	// samePast is [Config.SamePast].
-	samePast func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool)
+	// sameTimeline is [Config.SameTimeline].
+	sameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool)
 	// fields are those that a selector may name, if the upstream accepts them.
 	fields func(context.Context) ([]wire.Field, error)
 	// loads has room for as many feeds as may load at the same time.
@@ -46,12 +46,12 @@ type feed struct {
 
 	// fresh says when to ask the upstream for its current revision.
 	fresh freshness.Machine
-	// frame is that of the newest state.
-	frame *wire.Frame
+	// envelope is that of the newest state.
+	envelope *wire.Envelope
 	// mustLoad: the state must be loaded, even if there is one.
 	mustLoad bool
 	// timedOutAt is when the last stream ended at its timeout; zero if it ended otherwise: then whoever answers
-	// next may have another past.
+	// next may have another timeline.
 	timedOutAt time.Time
 	// noStreamingBefore is the time before which no streaming list is asked for: the upstream did not end the last
 	// one with its bookmark.
@@ -61,9 +61,9 @@ type feed struct {
 	// measured is how many bytes an object had on average in the last state that did not fit; 0 if
 	// none was read.
 	measured int64
-	// retries gives the pause before the next try, refusals after a 403, misfits after a state that does
-	// not fit, and doubts before a load because the past was not shown to be the same.
-	retries, refusals, misfits, doubts wait.Backoff
+	// retries gives the pause before the next try, refusals after a 403, overflows after a state that does
+	// not fit, and doubts before a load because the timeline was not shown to be the same.
+	retries, refusals, overflows, doubts wait.Backoff
 }
 
 const (
@@ -72,8 +72,8 @@ const (
 	watchTimeout = 5 * time.Minute
 	// unlikelyRetry is how long a feed waits after a failure that a retry is unlikely to cure.
 	unlikelyRetry = 2 * time.Minute
-	// longestMisfit is the longest pause after a state that did not fit.
-	longestMisfit = 20 * time.Minute
+	// longestOverflow is the longest pause after a state that did not fit.
+	longestOverflow = 20 * time.Minute
 	// longestDoubt is the longest pause before a load that is due because streams break.
 	longestDoubt = 2 * time.Minute
 	// noStreamingFor is how long states are loaded in pages after a streaming list without its bookmark.
@@ -94,18 +94,18 @@ var (
 	errObject = errors.New("the first object of an empty collection: its form could not be learned")
 	// errOutOfDate: the API servers may have another state than the one that is known.
 	errOutOfDate = errors.New("the API servers write it differently now")
-	// errUnproven: a stream could go on, but nothing shows that the upstream has the same past.
-	errUnproven = errors.New("the upstream may have another past")
+	// errUnproven: a stream could go on, but nothing shows that the upstream has the same timeline.
+	errUnproven = errors.New("the upstream may have another timeline")
 )
 
 func refusalBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: unlikelyRetry}
 }
 
-// misfitBackoff grows, because finding out that a state does not fit may cost the upstream most of
+// overflowBackoff grows, because finding out that a state does not fit may cost the upstream most of
 // a whole list.
-func misfitBackoff() wait.Backoff {
-	return wait.Backoff{Duration: unlikelyRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestMisfit}
+func overflowBackoff() wait.Backoff {
+	return wait.Backoff{Duration: unlikelyRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longestOverflow}
 }
 
 // doubtBackoff grows: where streams break again and again, loading anew must not be the rule.
@@ -124,7 +124,7 @@ const lastingAttempt = 4
 // run feeds the collection until ctx ends.
 func (f *feed) run(ctx context.Context) {
 	defer f.collection.retire(reason.Warming)
-	f.retries, f.refusals, f.misfits, f.doubts = retryBackoff(), refusalBackoff(), misfitBackoff(), doubtBackoff()
+	f.retries, f.refusals, f.overflows, f.doubts = retryBackoff(), refusalBackoff(), overflowBackoff(), doubtBackoff()
 	f.fresh = freshness.New(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
 	f.mustLoad = true
 	for attempt := 0; ctx.Err() == nil; attempt++ {
@@ -138,8 +138,8 @@ func (f *feed) run(ctx context.Context) {
 		if lasted >= steady || !loads && (lasted >= aMoment || f.collection.view.Load().To > to) {
 			f.retries, attempt = retryBackoff(), 0
 		}
-		if v := f.collection.view.Load(); v.absence == reason.None && time.Since(v.loaded) >= longestMisfit { // it did fit
-			f.misfits, f.doubts = misfitBackoff(), doubtBackoff()
+		if v := f.collection.view.Load(); v.unavailable == reason.None && time.Since(v.loaded) >= longestOverflow { // it did fit
+			f.overflows, f.doubts = overflowBackoff(), doubtBackoff()
 		}
 		if err == nil && lasted >= aMoment {
 			continue
@@ -147,7 +147,7 @@ func (f *feed) run(ctx context.Context) {
 		if !loads && source.Answered(err, http.StatusGone) { // the upstream answers again, and wants a load at once
 			f.retries = retryBackoff()
 		}
-		pause, least := f.settle(err, time.Now())
+		pause, least := f.classifyStreamEnd(err, time.Now())
 		says := "watch not resumed yet"
 		if f.mustLoad {
 			says = "collection cannot be followed"
@@ -191,10 +191,10 @@ func (f *feed) begin(ctx context.Context) (*source.Stream, error) {
 	s, err := f.loadState(ctx)
 	if err != nil {
 		f.collection.reloads(time.Time{})
-		f.collection.trouble.Store(&err)
+		f.collection.loadError.Store(&err)
 		return nil, err
 	}
-	f.collection.trouble.Store(nil)
+	f.collection.loadError.Store(nil)
 	f.mustLoad, f.timedOutAt = false, time.Now()
 	f.collection.life.Loaded()
 	f.refusals = refusalBackoff()
@@ -206,7 +206,7 @@ func (f *feed) begin(ctx context.Context) (*source.Stream, error) {
 
 // loadState loads a state, proves it and publishes it. The stream is nil if the state came in pages.
 func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
-	floor := f.collection.floor()
+	minRevision := f.collection.minRevision()
 	is, err := f.learn(ctx)
 	if err != nil {
 		return nil, err
@@ -219,44 +219,44 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, err := f.observe(ctx, l.revision, floor)
+	now, err := f.observe(ctx, l.revision, minRevision)
 	if err == nil && now != l.revision {
-		err = fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, floor)
+		err = fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, minRevision)
 	}
 	if err == nil {
-		err = f.prove(ctx, is.frame, l)
+		err = f.prove(ctx, is.envelope, l)
 	}
 	if err != nil {
 		l.discard(f.collection.budget)
 		return nil, err
 	}
 	watchesGoOn := false
-	if v := f.collection.view.Load(); v.hub != nil && v.hub.Cursors() > 0 && form != nil && v.frame.Equal(is.frame) {
+	if v := f.collection.view.Load(); v.broadcaster != nil && v.broadcaster.Watchers() > 0 && form != nil && v.envelope.Equal(is.envelope) {
 		err := f.bridge(ctx, l)
 		watchesGoOn = err == nil
 		f.log.Debug("clients' watches, and a state that was loaded anew", "go on", watchesGoOn, "error", err)
 	}
 	f.collection.open(complete{
-		state: l.state, size: l.size, revision: l.revision, frame: is.frame, form: form, watchesGoOn: watchesGoOn, Probe: l.Probe,
+		state: l.state, size: l.size, revision: l.revision, envelope: is.envelope, form: form, watchesGoOn: watchesGoOn, Probe: l.Probe,
 	})
-	f.frame = is.frame
+	f.envelope = is.envelope
 	f.log.Info("collection loaded", "revision", l.revision, "objects", l.state.Len(), "bytes", l.size)
 	return l.stream, nil
 }
 
-// settle decides what becomes of the state after an error, and returns how long to wait before the next
+// classifyStreamEnd decides what becomes of the state after an error, and returns how long to wait before the next
 // try, and for how long at least, even if a request needs a newer state. What is known stays, and is
 // given for as long as it is not too old, unless the error puts it in doubt.
-func (f *feed) settle(err error, now time.Time) (pause, least time.Duration) {
+func (f *feed) classifyStreamEnd(err error, now time.Time) (pause, least time.Duration) {
 	var contradiction wire.InconsistencyError
-	var other anotherPastError
+	var other otherTimelineError
 	beside := f.mustLoad && f.collection.known() // the error is of a load beside the state that there is, which stays
 	if !source.Answered(err, http.StatusForbidden) {
 		f.refusedSince = time.Time{}
 	} else if f.refusedSince.IsZero() {
 		f.refusedSince = now
 	}
-	switch { // first what puts the past in doubt
+	switch { // first what puts the timeline in doubt
 	case errors.As(err, &other):
 		f.drop(reason.Warming, err)
 		least = Skew
@@ -269,7 +269,7 @@ func (f *feed) settle(err error, now time.Time) (pause, least time.Duration) {
 		f.drop(reason.Warming, err)
 	case errors.Is(err, errFull):
 		f.drop(reason.Memory, err)
-		least = f.misfits.Step()
+		least = f.overflows.Step()
 	case source.Answered(err, http.StatusForbidden):
 		if now.Sub(f.refusedSince) >= refusalGrace || !f.collection.known() {
 			f.drop(reason.NotPermitted, err)
@@ -300,7 +300,7 @@ func (f *feed) drop(why reason.Reason, cause error) {
 // level is how much an error matters that ended a stream, or kept one from being opened.
 func (f *feed) level(err error, attempt int) slog.Level {
 	switch {
-	case err == nil, errors.Is(err, errUnproven), source.IsTrouble(err) && (attempt != lastingAttempt || !source.IsBusy(err)):
+	case err == nil, errors.Is(err, errUnproven), source.IsUpstreamFailure(err) && (attempt != lastingAttempt || !source.IsBusy(err)):
 		return slog.LevelDebug // upstream.Health tells of trouble, once for all
 	case f.collection.known():
 		return slog.LevelInfo
@@ -309,8 +309,8 @@ func (f *feed) level(err error, attempt int) slog.Level {
 }
 
 // change converts an event into a change of the collection.
-func (f *feed) change(frame *wire.Frame, ev wire.Event) (change, error) {
-	form := frame.Item
+func (f *feed) change(envelope *wire.Envelope, ev wire.Event) (change, error) {
+	form := envelope.Item
 	if !form.Known {
 		return change{}, errObject
 	}
@@ -334,13 +334,13 @@ func (f *feed) change(frame *wire.Frame, ev wire.Event) (change, error) {
 		ch.gone = index.NewObject(0, key, m.Revision, bytes)
 		return ch, nil
 	}
-	ch.object, err = f.object(frame, key, m, bytes)
+	ch.object, err = f.object(envelope, key, m, bytes)
 	return ch, err
 }
 
 // object makes an object from an item of a list. The object owns the item's memory afterwards.
-func (f *feed) object(frame *wire.Frame, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
-	values, err := f.source.Encoding().Values(frame.Paths, item)
+func (f *feed) object(envelope *wire.Envelope, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
+	values, err := f.source.Encoding().Values(envelope.Paths, item)
 	if err != nil {
 		// The value is left from another schema: it is not known how the upstream reads it.
 		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", wire.ErrForm, err)

@@ -217,7 +217,7 @@ func TestFeed(t *testing.T) {
 				u.watch = first(bookmark(9, ""))
 			}
 			c := fed(t, u, cmp.Or(tt.takes, time.Minute))
-			_, newest := c.Latest(t.Context(), 0)
+			_, newest := c.NotOlderThan(t.Context(), 0)
 			if to := c.view.Load().To; newest != tt.newest || to < tt.to {
 				t.Errorf("the newest state: %q at %d, want %q at %d", newest, to, tt.newest, tt.to)
 			}
@@ -250,7 +250,7 @@ func TestStreamingListsThatFail(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			c := watched(t, &upstream{revision: 9, meddle: tt.meddle}, time.Minute)
-			snap, newest := c.Latest(t.Context(), 0)
+			snap, newest := c.NotOlderThan(t.Context(), 0)
 			if newest != tt.newest {
 				t.Errorf("the newest state: %q, want %q", newest, tt.newest)
 			}
@@ -287,7 +287,7 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 				return 0, (&upstream{}).lasting(r, "", tt.tells, time.Second)
 			}}, time.Minute)
 			for range 3 {
-				snap, newest := c.Latest(t.Context(), 0)
+				snap, newest := c.NotOlderThan(t.Context(), 0)
 				if form := snap.WatchForm(); newest != reason.None || form == nil || (form.InitialEnd == nil) != tt.small {
 					t.Fatalf("the newest state: %q; watches have the form %+v", newest, form)
 				}
@@ -367,9 +367,9 @@ func TestSameServersSamePast(t *testing.T) {
 				return []string{bookmark(9, "")}
 			}}
 			c, _ := collectionsOf(t, u, func(c *Config) {
-				c.SamePast = func(_ context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
-					if revision != 9 || time.Since(heard) > time.Minute {
-						t.Errorf("asked about revision %d, heard %v ago", revision, time.Since(heard))
+				c.SameTimeline = func(_ context.Context, revision uint64, currentAt time.Time) (same, mayBe bool) {
+					if revision != 9 || time.Since(currentAt) > time.Minute {
+						t.Errorf("asked about revision %d, currentAt %v ago", revision, time.Since(currentAt))
 					}
 					asked++
 					return asked > tt.sameAfter, tt.mayBe
@@ -418,7 +418,7 @@ func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
 			if refused < 2 || refused > 3 {
 				t.Errorf("asked %d times in 100s, told to wait for 40s", refused)
 			}
-			if _, newest := c.Latest(t.Context(), 0); newest != tt.newest {
+			if _, newest := c.NotOlderThan(t.Context(), 0); newest != tt.newest {
 				t.Errorf("the newest state: %q, want %q", newest, tt.newest)
 			}
 		})
@@ -432,7 +432,7 @@ func TestFeedsAreWoken(t *testing.T) {
 		"somebody names the newest state": func(t *testing.T, c *Collection) {
 			t.Helper()
 			for rev, want := range map[uint64]reason.Reason{0: reason.None, 8: reason.NotProven} {
-				if _, why := c.Latest(t.Context(), rev); why != want {
+				if _, why := c.NotOlderThan(t.Context(), rev); why != want {
 					t.Errorf("not older than %d: %q, want %q", rev, why, want)
 				}
 			}
@@ -464,7 +464,7 @@ func TestFeedsAreWoken(t *testing.T) {
 			if !c.view.Load().streams {
 				t.Error("it is not followed again a moment later")
 			}
-			if _, why := c.Latest(t.Context(), 9); why != reason.None {
+			if _, why := c.NotOlderThan(t.Context(), 9); why != reason.None {
 				t.Errorf("the newest state, when it is followed again: %q", why)
 			}
 		})
@@ -478,7 +478,7 @@ func TestOddNames(t *testing.T) {
 	if err != nil || !selector.Matches(fields.Set{wire.NameField: "a,b=c"}) {
 		t.Errorf("%v does not choose a,b=c: %v", selector, err)
 	}
-	f := &feed{source: source.Source{Resource: Resource{Namespaced: true}}}
+	f := &feed{source: source.Source{Resource: CollectionKey{Namespaced: true}}}
 	for _, m := range []wire.ObjectMeta{{Namespace: "n", Name: "a\ufffd"}, {Namespace: "\ufffd", Name: "a"}} {
 		if _, err := f.key(m); !errors.Is(err, wire.ErrForm) {
 			t.Errorf("%+v: %v, want %v", m, err, wire.ErrForm)

@@ -15,15 +15,15 @@ import (
 )
 
 // resume opens a watch that goes on where the last one had come to. The upstream is first asked for its
-// revision: with another past than the one that is known here, a watch from a revision in the future
+// revision: with another timeline than the one that is known here, a watch from a revision in the future
 // would stay silent. A worked example, the interval being [100, 120]:
 //
 //	asked  answer  then
 //	  1     130    a watch from 120 on: what happened since is told, and the interval grows
 //	  2     130    that watch is answered 410: what happened since is forgotten; load anew
-//	  3     110    another past: drop everything
+//	  3     110    another timeline: drop everything
 //
-// After a break, 130 may be of another past, too: then [feed.provePast] must hold.
+// After a break, 130 may be of another timeline, too: then [feed.proveTimeline] must hold.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	if !clock.Sleep(ctx, time.Until(f.fresh.ProbesFrom())) {
 		return nil, ctx.Err()
@@ -43,7 +43,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 		return nil, err
 	}
 	if f.timedOutAt.IsZero() || clock.InDoubt(f.timedOutAt, time.Now()) {
-		if err := f.provePast(ctx); err != nil {
+		if err := f.proveTimeline(ctx); err != nil {
 			s.Stop()
 			return nil, err
 		}
@@ -70,7 +70,7 @@ func (f *feed) openWatch(ctx context.Context, from uint64, timeout time.Duration
 }
 
 // errLeft says that a stream is not read any more, though it has not ended.
-var errLeft = errors.New("the stream is silent, or may be of another past than the answers")
+var errLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
 
 // read applies the events of the stream, until it ends or must be left. It returns nil if the stream
 // has ended at its timeout. [freshness.Machine] decides what the feed asks meanwhile, and when: each turn
@@ -106,7 +106,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 		now, v := time.Now(), c.view.Load()
 		fresh.Reached(v.To)
 		fresh.Await(now, c.awaited.Load())
-		switch do := fresh.Next(now, v.heard.Sent); {
+		switch do := fresh.Next(now, v.currentAt.Sent); {
 		case do.Leave:
 			return errLeft
 		case do.Probe:
@@ -178,7 +178,7 @@ func (f *feed) takeEvent(ctx context.Context, ev wire.Event) error {
 	if err := f.learnFirst(ctx, ev); err != nil {
 		return err
 	}
-	ch, err := f.change(f.frame, ev)
+	ch, err := f.change(f.envelope, ev)
 	if err != nil {
 		return err
 	}

@@ -27,9 +27,9 @@ const (
 	sampled = 16
 )
 
-// NoState returns why to call Latest for a revision, or Exact, would be in vain however long it waits; None if it
+// StateUnavailable returns why to call NotOlderThan for a revision, or Exact, would be in vain however long it waits; None if it
 // would not, as far as is known. It does not wait, and does not count as a use of the collection.
-func (c *Collection) NoState(rev uint64, exact bool) (why reason.Reason) {
+func (c *Collection) StateUnavailable(rev uint64, exact bool) (why reason.Reason) {
 	if v := c.view.Load(); exact {
 		_, why = v.exact(c.moment(), rev)
 	} else {
@@ -41,22 +41,22 @@ func (c *Collection) NoState(rev uint64, exact bool) (why reason.Reason) {
 	return why
 }
 
-// NoFresh says why to call Fresh would be in vain; None if it would not, as far as is known. It does not wait,
+// ConsistentUnavailable says why to call Consistent would be in vain; None if it would not, as far as is known. It does not wait,
 // and does not count as a use of the collection.
-func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration) reason.Reason {
-	v, outlook, now := c.view.Load(), c.outlook.Load(), time.Now()
+func (c *Collection) ConsistentUnavailable(q index.Query, after uint64, atMost time.Duration) reason.Reason {
+	v, forecast, now := c.view.Load(), c.forecast.Load(), time.Now()
 	switch {
-	case v.absence != reason.None:
-		return v.absence
-	case q.Fields != nil && !v.frame.Selects(q.Fields):
+	case v.unavailable != reason.None:
+		return v.unavailable
+	case q.Fields != nil && !v.envelope.Selects(q.Fields):
 		return reason.NotCanonical
-	case outlook.NoBookmarks():
+	case forecast.NoBookmarks():
 		return reason.NotProven
-	case clock.Age(v.heard.Sent, now) >= c.limits.Staleness:
+	case clock.Age(v.currentAt.Sent, now) >= c.limits.Staleness:
 		return reason.Stale
-	case v.heard.Number > after:
+	case v.currentAt.Number > after:
 		return reason.None
-	case outlook.Earliest().Sub(now) > atMost:
+	case forecast.Earliest().Sub(now) > atMost:
 		return reason.NotProven
 	}
 	return reason.None
@@ -66,7 +66,7 @@ func (c *Collection) NoFresh(q index.Query, after uint64, atMost time.Duration) 
 // small, nothing proves it yet, and few others are being forwarded. Then over must be called when it was.
 func (c *Collection) ForwardSmall(q index.Query, after uint64) (over func(), forward bool) {
 	v := c.view.Load()
-	if v.absence != reason.None || v.heard.Number > after || work(v.newest, q) > smallList {
+	if v.unavailable != reason.None || v.currentAt.Number > after || work(v.newest, q) > smallList {
 		return nil, false
 	}
 	if c.small.Add(1) > smallAtOnce {
@@ -97,11 +97,11 @@ func work(newest index.Tree, q index.Query) int64 {
 	return bytes * count / max(1, objects)
 }
 
-// Fresh returns the newest state once it is proven, and waits for the proof for atMost. The proof is a probe with
+// Consistent returns the newest state once it is proven, and waits for the proof for atMost. The proof is a probe with
 // a number higher than after: the state then holds everything that was written before that probe was sent. The
 // probe has either loaded the state; or it has asked for the upstream's current revision, and the feed's own
 // stream, or a progress watch, has sent everything up to that revision.
-func (c *Collection) Fresh(ctx context.Context, after uint64, atMost time.Duration) (Snapshot, reason.Reason) {
+func (c *Collection) Consistent(ctx context.Context, after uint64, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	if snap, why := c.view.Load().fresh(after); why != reason.NotProven {
 		return snap, why
@@ -119,9 +119,9 @@ func (c *Collection) Fresh(ctx context.Context, after uint64, atMost time.Durati
 // number higher than after was sent. It is never proven for 0: nobody knows when such a request came.
 func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
 	switch {
-	case v.absence != reason.None:
-		return Snapshot{}, v.absence
-	case after == 0, v.heard.Number <= after:
+	case v.unavailable != reason.None:
+		return Snapshot{}, v.unavailable
+	case after == 0, v.currentAt.Number <= after:
 		return Snapshot{}, reason.NotProven
 	}
 	return v.state(), reason.None
@@ -141,4 +141,4 @@ func (c *Collection) announceWaiter(number uint64) {
 }
 
 // publish makes a copy of the feed's state machine available to requests for the newest state.
-func (c *Collection) publish(f freshness.Machine) { c.outlook.Store(&f) }
+func (c *Collection) publish(f freshness.Machine) { c.forecast.Store(&f) }

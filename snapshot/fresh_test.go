@@ -54,12 +54,12 @@ func TestNewestOfAQuietResource(t *testing.T) {
 			at := u.revision
 			u.mu.Unlock()
 			begun := time.Now()
-			snap, why := c.Fresh(t.Context(), c.probes.Last(), wait)
+			snap, why := c.Consistent(t.Context(), c.probes.Last(), wait)
 			if took := time.Since(begun); why != tt.want || (why == reason.NotProven) != (took == wait) {
 				t.Errorf("%q after %v, want %q", why, took, tt.want)
 			}
-			if why == reason.None && (snap.Revision != at || snap.Heard.Before(begun)) {
-				t.Errorf("at revision %d, heard %v before", snap.Revision, begun.Sub(snap.Heard))
+			if why == reason.None && (snap.Revision != at || snap.CurrentAt.Before(begun)) {
+				t.Errorf("at revision %d, currentAt %v before", snap.Revision, begun.Sub(snap.CurrentAt))
 			}
 			time.Sleep(10 * time.Second)
 			u.mu.Lock()
@@ -84,8 +84,8 @@ func TestNewestIsAskedForTogether(t *testing.T) {
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * time.Second / clients)
 				came := time.Now()
-				snap, why := c.Fresh(t.Context(), c.probes.Last(), 3*takes)
-				if took := time.Since(came); why != reason.None || snap.Heard.Before(came) || took > 2*takes {
+				snap, why := c.Consistent(t.Context(), c.probes.Last(), 3*takes)
+				if took := time.Since(came); why != reason.None || snap.CurrentAt.Before(came) || took > 2*takes {
 					t.Errorf("%q after %v", why, took)
 				}
 			})
@@ -101,7 +101,7 @@ func TestNewestIsAskedForTogether(t *testing.T) {
 // TestFewWaitInVain: where no proof can come for a time, few lists of the newest state wait for one, and the
 // upstream is asked ever less often. Where one can come, they are answered.
 func TestFewWaitInVain(t *testing.T) {
-	same := inEvent("MODIFIED", itemB) // the same past
+	same := inEvent("MODIFIED", itemB) // the same timeline
 	for name, tt := range map[string]struct {
 		*upstream
 		every, takes time.Duration // lists come
@@ -129,7 +129,7 @@ func TestFewWaitInVain(t *testing.T) {
 			writes: true, every: time.Second, takes: 20 * time.Second, inVain: 2, probes: 100, loads: 1,
 		},
 		// As without a watch cache. A question comes before each stream. One that is silent is left, and the state
-		// loaded anew, every two minutes at most, since nothing shows that the past is the same.
+		// loaded anew, every two minutes at most, since nothing shows that the timeline is the same.
 		"short watches without a bookmark, for hours": {
 			upstream: &upstream{beside: new("")},
 			writes:   true, every: 10 * time.Second, takes: 3 * time.Hour, inVain: 5, besides: 12, probes: 24 + 500, loads: 60,
@@ -146,10 +146,10 @@ func TestFewWaitInVain(t *testing.T) {
 					u.revision++
 					u.mu.Unlock()
 				}
-				if c.NoFresh(index.Query{}, c.probes.Last(), 1500*time.Millisecond) != reason.None {
+				if c.ConsistentUnavailable(index.Query{}, c.probes.Last(), 1500*time.Millisecond) != reason.None {
 					continue
 				}
-				if _, why := c.Fresh(t.Context(), c.probes.Last(), 1500*time.Millisecond); why == reason.None {
+				if _, why := c.Consistent(t.Context(), c.probes.Last(), 1500*time.Millisecond); why == reason.None {
 					proven++
 				} else {
 					inVain++
@@ -176,7 +176,7 @@ func TestNoFresh(t *testing.T) {
 	last := c.probes.Last()
 	expectWhy := func(name string, q index.Query, after uint64, want reason.Reason) {
 		t.Helper()
-		if got := c.NoFresh(q, after, time.Second); got != want {
+		if got := c.ConsistentUnavailable(q, after, time.Second); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
@@ -184,7 +184,7 @@ func TestNoFresh(t *testing.T) {
 	unknown := index.Query{Fields: fields.OneTermEqualSelector("spec.unknown", "x")}
 	expectWhy("by a field that memory does not know", unknown, last, reason.NotCanonical)
 	expectWhy("by such a field, and proven", unknown, last-1, reason.NotCanonical)
-	if got, _ := c.view.Load().fresh(0); got.Frame != nil {
+	if got, _ := c.view.Load().fresh(0); got.Envelope != nil {
 		t.Error("one of which nobody knows when it came is answered")
 	}
 	var f freshness.Machine
@@ -298,7 +298,7 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Hour})
 			c.reloads(time.Now())
 			time.Sleep(2 * time.Second)
-			if anyState, newest := c.Loading(10*time.Second, false), c.Loading(10*time.Second, true); anyState != 0 || newest != 8*time.Second {
+			if anyState, newest := c.LoadTimeLeft(10*time.Second, false), c.LoadTimeLeft(10*time.Second, true); anyState != 0 || newest != 8*time.Second {
 				t.Errorf("any state waits for %v, the newest for %v", anyState, newest)
 			}
 			time.AfterFunc(time.Second, func() { ends(c) })
@@ -331,7 +331,7 @@ func TestSuspended(t *testing.T) {
 		"long ago, before the clock was set back an hour": {proxytest.EarlierByTheWallClock(now.Add(-time.Minute), -time.Hour), reason.Stale},
 		"just now, before the clock was set back an hour": {proxytest.EarlierByTheWallClock(now.Add(-time.Second), -time.Hour), reason.None},
 	} {
-		v := &View{absence: reason.None, heard: freshness.Probe{Sent: tt.sent}}
+		v := &View{unavailable: reason.None, currentAt: freshness.Probe{Sent: tt.sent}}
 		if _, got := v.latest(moment{now: now, bound: bound}, 0); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}

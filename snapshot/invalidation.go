@@ -44,14 +44,14 @@ func OfVersion(gv schema.GroupVersion) Scope { return Scope{gv} }
 func OfResource(gr schema.GroupResource) Scope { return Scope{gr} }
 
 // OfCollection is the Scope of one resource in one version and representation.
-func OfCollection(r Resource) Scope { return Scope{r} }
+func OfCollection(r CollectionKey) Scope { return Scope{r} }
 
 // scopesOf returns every Scope that has r in it.
-func scopesOf(r Resource) [4]Scope {
+func scopesOf(r CollectionKey) [4]Scope {
 	return [...]Scope{{}, {r.GroupVersion()}, {r.GroupResource()}, {r}}
 }
 
-func (s Scope) has(r Resource) bool {
+func (s Scope) has(r CollectionKey) bool {
 	scopes := scopesOf(r)
 	return slices.Contains(scopes[:], s)
 }
@@ -131,7 +131,7 @@ func (b bans) take(i Invalidation, now time.Time) {
 }
 
 // why returns why nothing is kept of r; None if it may be kept.
-func (b bans) why(r Resource, now time.Time) reason.Reason {
+func (b bans) why(r CollectionKey, now time.Time) reason.Reason {
 	if len(b) == 0 {
 		return reason.None
 	}
@@ -178,8 +178,8 @@ func (c *Collections) Invalidate(i Invalidation) {
 type Validity struct {
 	// Epoch is that of what the collection knows.
 	Epoch uint64
-	// Absence is why there is no newest state; None if there is one.
-	Absence reason.Reason
+	// Unavailable is why there is no newest state; None if there is one.
+	Unavailable reason.Reason
 	// Interval is that of the revisions whose states are known.
 	Interval
 	// Staleness is the age from which on the newest state is not given any more.
@@ -189,22 +189,22 @@ type Validity struct {
 // Validity returns what the collection's answers depend on now.
 func (c *Collection) Validity() Validity {
 	v := c.view.Load()
-	return Validity{Epoch: v.epoch, Absence: v.absence, Interval: v.Interval, Staleness: c.limits.Staleness}
+	return Validity{Epoch: v.epoch, Unavailable: v.unavailable, Interval: v.Interval, Staleness: c.limits.Staleness}
 }
 
 // WhyNot says why a state that was taken from the collection before must not be given at now; None
 // if it may be. Its epoch must not have ended, its revision must still be known, and a newest
 // state must not have become too old.
 func (on Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
-	newest := !found.Heard.IsZero()
+	newest := !found.CurrentAt.IsZero()
 	switch {
-	case newest && on.Absence != reason.None:
-		return on.Absence
-	case newest && clock.Age(found.Heard, now) >= on.Staleness:
+	case newest && on.Unavailable != reason.None:
+		return on.Unavailable
+	case newest && clock.Age(found.CurrentAt, now) >= on.Staleness:
 		return reason.Stale
 	}
-	if absence := on.knows(found.Revision, on.Absence); absence != reason.None {
-		return absence
+	if unavailable := on.knows(found.Revision, on.Unavailable); unavailable != reason.None {
+		return unavailable
 	}
 	if on.Epoch != found.epoch {
 		return reason.Warming // what was known has been dropped, and loaded again since

@@ -14,25 +14,25 @@ import (
 )
 
 // otherMaps is a resource of another group.
-var otherMaps = Resource{GroupVersionResource: schema.GroupVersionResource{Group: "other", Version: "v1", Resource: "configmaps"}, Namespaced: true, Representation: media.JSON}
+var otherMaps = CollectionKey{GroupVersionResource: schema.GroupVersionResource{Group: "other", Version: "v1", Resource: "configmaps"}, Namespaced: true, Representation: media.JSON}
 
 // expectUse asks for a collection after the feeds did what they can without waiting.
-func expectUse(t *testing.T, when string, c *Collections, r Resource, want reason.Reason) *Collection {
+func expectUse(t *testing.T, when string, c *Collections, r CollectionKey, want reason.Reason) *Collection {
 	t.Helper()
-	collection, absence := c.Use(r)
-	if absence == reason.None {
+	collection, unavailable := c.Use(r)
+	if unavailable == reason.None {
 		synctest.Wait()
-		_, absence = collection.Latest(t.Context(), 0)
+		_, unavailable = collection.NotOlderThan(t.Context(), 0)
 	}
-	if absence != want {
-		t.Errorf("%s: %q, want %q", when, absence, want)
+	if unavailable != want {
+		t.Errorf("%s: %q, want %q", when, unavailable, want)
 	}
 	return collection
 }
 
 // apiServers is that other API servers stand behind the upstream.
-func apiServers(settle time.Duration) Invalidation {
-	return Invalidation{Cause: Servers, Until: For(settle)}
+func apiServers(classifyStreamEnd time.Duration) Invalidation {
+	return Invalidation{Cause: Servers, Until: For(classifyStreamEnd)}
 }
 
 // stored is that API servers do not agree in which version they write config maps, or do again.
@@ -45,7 +45,7 @@ func stored(until Until) Invalidation {
 func TestInvalidate(t *testing.T) {
 	elsewhere := configMaps
 	elsewhere.Version, elsewhere.Representation = "v2", media.MetadataJSON
-	rebuild := func(r Resource) Invalidation {
+	rebuild := func(r CollectionKey) Invalidation {
 		return Invalidation{Cause: Servers, Scope: OfResource(r.GroupResource())}
 	}
 	moved := Invalidation{Cause: Catalog, Scope: OfVersion(configMaps.GroupVersion()), Until: For(15 * time.Second)}
@@ -53,12 +53,12 @@ func TestInvalidate(t *testing.T) {
 	type step struct {
 		after   time.Duration
 		changes []Invalidation
-		want    map[Resource]reason.Reason
+		want    map[CollectionKey]reason.Reason
 		loads   int           // so far; 0: as many as there are
 		lost    reason.Reason // why a state of config maps was lost, once
 	}
-	held := func(all ...Resource) map[Resource]reason.Reason {
-		want := map[Resource]reason.Reason{configMaps: reason.None, otherMaps: reason.None}
+	held := func(all ...CollectionKey) map[CollectionKey]reason.Reason {
+		want := map[CollectionKey]reason.Reason{configMaps: reason.None, otherMaps: reason.None}
 		for _, r := range all {
 			want[r] = reason.Upstream
 		}
@@ -93,7 +93,7 @@ func TestInvalidate(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			u := &upstream{revision: 9}
 			c := collectionsOf(t, u)
-			before := map[Resource]*Collection{}
+			before := map[CollectionKey]*Collection{}
 			for r := range held() {
 				before[r] = expectUse(t, "at first", c, r, reason.None)
 			}
@@ -110,8 +110,8 @@ func TestInvalidate(t *testing.T) {
 				for r, want := range s.want {
 					if now := expectUse(t, fmt.Sprintf("step %d: %v", i, r), c, r, want); want == reason.None {
 						before[r] = now
-					} else if _, absence := c.Keep(r); absence != want {
-						t.Errorf("step %d: %v, an eager one: %q", i, r, absence)
+					} else if _, unavailable := c.Keep(r); unavailable != want {
+						t.Errorf("step %d: %v, an eager one: %q", i, r, unavailable)
 					}
 				}
 				if lost := before[configMaps].life.Counts.Stats().Losses; s.lost != reason.None && (len(lost) != 1 || lost[s.lost] != 1) {

@@ -30,7 +30,7 @@ const learnTries = 5
 
 // learned is what a feed has learned before it loads.
 type learned struct {
-	frame *wire.Frame
+	envelope *wire.Envelope
 	// count is how many objects there are, mean how many bytes one has; both are estimated from the
 	// first few.
 	count, mean int64
@@ -45,7 +45,7 @@ func (l learned) pageSize() int64 {
 	return max(least, min(initialLimit, bytes/max(1, l.mean)))
 }
 
-// learn makes the frame of the collection's lists, from a list of few objects and one of none,
+// learn makes the envelope of the collection's lists, from a list of few objects and one of none,
 // and the form of its items, from the first as a watch sends it.
 func (f *feed) learn(ctx context.Context) (learned, error) {
 	none, err := f.learnFields(ctx)
@@ -64,16 +64,16 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 		if err != nil {
 			return learned{}, err
 		}
-		frame, err := f.frameOf(ctx, l, none)
+		envelope, err := f.envelopeOf(ctx, l, none)
 		if err != nil {
 			return learned{}, err
 		}
-		if frame.Sharded = sharded; sharded {
-			frame.Paths = frame.Paths.WithUID()
+		if envelope.Sharded = sharded; sharded {
+			envelope.Paths = envelope.Paths.WithUID()
 		}
 		n := int64(len(l.Items))
 		if n == 0 {
-			return learned{frame: frame}, nil
+			return learned{envelope: envelope}, nil
 		}
 		ev, err := f.sameInWatch(ctx, l.Items[0])
 		if err != nil {
@@ -82,30 +82,30 @@ func (f *feed) learn(ctx context.Context) (learned, error) {
 		if ev.Object == nil {
 			continue
 		}
-		frame.Item, err = wire.LearnItem(e, l.Items[0], ev)
+		envelope.Item, err = wire.LearnItem(e, l.Items[0], ev)
 		mean := int64(len(l.Body))/n + index.ObjectOverhead
-		return learned{frame: frame, count: n + l.Meta.Remaining, mean: mean, framed: ev.Framed}, err
+		return learned{envelope: envelope, count: n + l.Meta.Remaining, mean: mean, framed: ev.Framed}, err
 	}
 	return learned{}, errors.New("the first object changes too often to be seen in a list and in a watch at the same revision")
 }
 
-// frameOf makes the frame of a list. What this list does not show is as in another frame.
-func (f *feed) frameOf(ctx context.Context, l source.List, other *wire.Frame) (*wire.Frame, error) {
-	frame, _, err := wire.LearnFrame(f.source.Encoding(), l.Body, l.Header.Get("Content-Type"), other.EmptyItems)
+// envelopeOf makes the envelope of a list. What this list does not show is as in another envelope.
+func (f *feed) envelopeOf(ctx context.Context, l source.List, other *wire.Envelope) (*wire.Envelope, error) {
+	envelope, _, err := wire.LearnEnvelope(f.source.Encoding(), l.Body, l.Header.Get("Content-Type"), other.EmptyItems)
 	if err != nil {
 		return nil, err
 	}
-	frame.Namespaces, frame.Paths, frame.Sharded = other.Namespaces, other.Paths, other.Sharded
-	frame.Headers, err = f.source.Headers(ctx, l)
-	frame.AuditIDs = len(l.Header.Values("Audit-Id"))
-	return frame, err
+	envelope.Namespaces, envelope.Paths, envelope.Sharded = other.Namespaces, other.Paths, other.Sharded
+	envelope.Headers, err = f.source.Headers(ctx, l)
+	envelope.AuditIDs = len(l.Header.Values("Audit-Id"))
+	return envelope, err
 }
 
 // learnFirst learns the form of items from the first object of a collection that was empty: from an
 // event of the stream, and a list of that object at exactly the event's revision. Those who follow
 // the collection notice nothing. After errObject the state must be loaded again, with the form.
 func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
-	if f.frame.Item.Known {
+	if f.envelope.Item.Known {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, learnFirstTimeout)
@@ -116,24 +116,24 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errObject, err)
 	}
-	frame, err := f.frameOf(ctx, l, f.frame)
+	envelope, err := f.envelopeOf(ctx, l, f.envelope)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errObject, err)
 	}
-	if len(l.Items) != 1 || !f.frame.Equal(frame) {
+	if len(l.Items) != 1 || !f.envelope.Equal(envelope) {
 		return errObject // it was deleted, or lists are written in another way by now
 	}
-	if frame.Item, err = wire.LearnItem(f.source.Encoding(), l.Items[0], ev); err != nil {
+	if envelope.Item, err = wire.LearnItem(f.source.Encoding(), l.Items[0], ev); err != nil {
 		return err
 	}
-	f.frame = frame
-	f.collection.reframe(frame)
+	f.envelope = envelope
+	f.collection.setEnvelope(envelope)
 	return nil
 }
 
 // learnFields finds out which fields the upstream accepts in a selector: an older one knows
-// fewer. It returns the frame of the empty list with which the upstream answers.
-func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
+// fewer. It returns the envelope of the empty list with which the upstream answers.
+func (f *feed) learnFields(ctx context.Context) (*wire.Envelope, error) {
 	var all []wire.Field
 	if f.fields != nil && !f.source.Resource.Representation.IsMetadata() {
 		var err error
@@ -168,12 +168,12 @@ func (f *feed) learnFields(ctx context.Context) (*wire.Frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	frame, _, err := wire.LearnFrame(f.source.Encoding(), empty, "", "")
+	envelope, _, err := wire.LearnEnvelope(f.source.Encoding(), empty, "", "")
 	if err != nil {
 		return nil, err
 	}
-	frame.Namespaces, frame.Paths = namespaces, wire.NewFieldPaths(all)
-	return frame, nil
+	envelope.Namespaces, envelope.Paths = namespaces, wire.NewFieldPaths(all)
+	return envelope, nil
 }
 
 // sameInWatch returns the event with which a watch sends an object of a list, at the same revision; no event if none

@@ -58,8 +58,8 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 				}
 				return 0, answered(r, http.StatusOK, (&upstream{}).list(9, ""))
 			}}, 3*time.Second)
-			cursor := follow(t, c)
-			defer cursor.Close(watch.EndGone)
+			watcher := follow(t, c)
+			defer watcher.Close(watch.EndGone)
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
 			if tt.lost != "" {
@@ -69,7 +69,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 				return
 			}
 			var b watch.Batch
-			end := cursor.Take(t.Context(), &b)
+			end := watcher.Take(t.Context(), &b)
 			var got strings.Builder
 			for part := range b.Parts {
 				got.Write(part)

@@ -17,7 +17,7 @@ import (
 // served. An upstream without streaming lists answers with an error, or never sends that bookmark: then only
 // watches from a revision on are served.
 func (f *feed) learnWatch(ctx context.Context, is learned) (*watch.Form, error) {
-	if !f.watches || is.frame.Item.Known && !is.framed {
+	if !f.watches || is.envelope.Item.Known && !is.framed {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForLearn), source.AnswerTimeout)
@@ -29,7 +29,7 @@ func (f *feed) learnWatch(ctx context.Context, is learned) (*watch.Form, error) 
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
 	}
-	form := &watch.Form{Frame: is.frame}
+	form := &watch.Form{Envelope: is.envelope}
 	s, err := f.source.Watch(ctx, namespace, nothing, learnTimeout)
 	if err == nil {
 		defer s.Stop()
@@ -85,26 +85,26 @@ func (f *feed) initialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark
 
 // lacksBookmark says that watches are served, and it is not known yet how bookmarks are written.
 func (f *feed) lacksBookmark() bool {
-	hub := f.collection.view.Load().hub
-	return hub != nil && hub.Form().Plain == nil
+	broadcaster := f.collection.view.Load().broadcaster
+	return broadcaster != nil && broadcaster.Form().Plain == nil
 }
 
 // checkForm compares an event with how listproxy would write it, and learns from bookmarks how they are
 // written. If the bytes differ, neither this event nor later ones are sent to clients: their watches end.
 func (f *feed) checkForm(ev wire.Event) {
-	hub := f.collection.view.Load().hub
-	if hub == nil {
+	broadcaster := f.collection.view.Load().broadcaster
+	if broadcaster == nil {
 		return
 	}
 	known := ev.Framed
 	if ev.Kind == wire.Bookmarked && known {
 		plain, err := wire.LearnBookmark(f.source.Encoding(), ev)
 		if known = err == nil && !ev.Meta.EndsInitial; known {
-			hub.Learn(plain)
+			broadcaster.Learn(plain)
 		}
 	}
 	if !known {
 		f.log.Warn("an event is written in an unknown form, so watches are forwarded", "revision", ev.Meta.Revision)
-		f.collection.endWatches(hub, false)
+		f.collection.endWatches(broadcaster, false)
 	}
 }

@@ -56,7 +56,7 @@ var stepKinds = []stepKind{
 		l.move(l.head + 1 + uint64(s.a%3))
 		return nil
 	}},
-	{"bookmark", 10, (*life).mark},
+	{"bookmark", 10, (*life).checkpoint},
 	{"time", 12, (*life).pass},
 	{"break", 6, func(l *life, s step) error { // no stream is read from now on, or one is again, from where the last had come to
 		l.broken = l.known && s.a%2 == 0
@@ -94,14 +94,14 @@ var stepKinds = []stepKind{
 // life is a collection and what must be true of it.
 type life struct {
 	model
-	c     *Collection
-	b     *budget.Bound
-	frame *wire.Frame
+	c        *Collection
+	b        *budget.Bound
+	envelope *wire.Envelope
 }
 
 func newLife() *life {
-	l := &life{b: &budget.Bound{}, frame: wire.FixedFrame("PodList", "v1")}
-	l.c = newCollection(Resource{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b, &watch.Pacer{}, &freshness.Numbers{})
+	l := &life{b: &budget.Bound{}, envelope: wire.FixedEnvelope("PodList", "v1")}
+	l.c = newCollection(CollectionKey{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b, &watch.Pacer{}, &freshness.Numbers{})
 	l.c.outage = func() clock.Outage { return l.out }
 	l.trimmed = time.Now()
 	l.move(modelStart)
@@ -133,8 +133,8 @@ func relive(steps []step) (after int, err error) {
 	return len(steps) - 1, err
 }
 
-// mark is a bookmark, which tells how far the stream is.
-func (l *life) mark(step) error {
+// checkpoint is a bookmark, which tells how far the stream is.
+func (l *life) checkpoint(step) error {
 	rev := l.tellable()
 	if !l.streams() {
 		return nil
@@ -240,7 +240,7 @@ func (l *life) drop(why reason.Reason) {
 
 // load replaces what was known by the upstream's state of the moment at which it was asked for.
 func (l *life) load(s step) error {
-	if err := l.c.observe(l.head, l.c.floor()); err != nil {
+	if err := l.c.observe(l.head, l.c.minRevision()); err != nil {
 		return err
 	}
 	state, size := index.NewTree(false), int64(0)
@@ -255,7 +255,7 @@ func (l *life) load(s step) error {
 		time.Sleep(time.Duration(s.b) * time.Second)
 	}
 	l.b.Add(size)
-	l.c.open(complete{state: state, size: size, revision: l.head, frame: l.frame, form: &watch.Form{}, Probe: l.c.at(asked)})
+	l.c.open(complete{state: state, size: size, revision: l.head, envelope: l.envelope, form: &watch.Form{}, Probe: l.c.at(asked)})
 	l.open(asked)
 	l.c.follows(true)
 	return nil
@@ -266,7 +266,7 @@ func (l *life) probe(s step) error {
 	if !l.streams() {
 		return nil
 	}
-	if err := l.c.observe(l.head, l.c.floor()); err != nil {
+	if err := l.c.observe(l.head, l.c.minRevision()); err != nil {
 		return err
 	}
 	asked := time.Now()
@@ -274,7 +274,7 @@ func (l *life) probe(s step) error {
 		time.Sleep(10 * time.Second * time.Duration(s.b%16))
 	}
 	covered := l.told.To >= l.head
-	l.goals = append(l.goals, mark{asked, l.head})
+	l.pendingProbes = append(l.pendingProbes, checkpoint{asked, l.head})
 	if covered {
 		l.reach(l.told.To)
 	}

@@ -28,8 +28,8 @@ const (
 	// turnFor is for how long, at most, a load keeps others from loading: one that only trickles, as where a
 	// conversion webhook is slow, holds up nobody else.
 	turnFor = 10 * time.Second
-	// A state is not read at all if it seems to be misfit times as large as the room for it.
-	misfit = 2
+	// A state is not read at all if it seems to be oversizeFactor times as large as the room for it.
+	oversizeFactor = 2
 	// likelySize is the largest mean size, in bytes, that is assumed from the first few objects: a few
 	// large ones at the beginning must not keep the resource out of memory.
 	likelySize = 16 << 10
@@ -86,12 +86,12 @@ func (l learned) fits(b *budget.Bound, measured int64) bool {
 	if measured > 0 {
 		return l.count*measured <= b.Most()
 	}
-	return l.count*min(l.mean, likelySize)/misfit <= b.Most()
+	return l.count*min(l.mean, likelySize)/oversizeFactor <= b.Most()
 }
 
 // loadWith has a state read, and gives its bytes back if that fails.
 func (f *feed) loadWith(ctx context.Context, is learned, read func(context.Context, learned, *loaded) error) (*loaded, error) {
-	l, err := newLoaded(is.frame, is.count*is.mean, f.collection.budget, f.collection.probes.Next())
+	l, err := newLoaded(is.envelope, is.count*is.mean, f.collection.budget, f.collection.probes.Next())
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
 				return nil
 			}
 			newest = max(newest, ev.Meta.Revision)
-			ch, err := f.change(is.frame, ev)
+			ch, err := f.change(is.envelope, ev)
 			if err != nil {
 				return err
 			}
@@ -184,7 +184,7 @@ func (f *feed) loadPages(ctx context.Context, is learned, l *loaded) error {
 		}
 		l.revision = page.Meta.Revision
 		for _, item := range page.Items {
-			if !is.frame.Item.Known {
+			if !is.envelope.Item.Known {
 				return errObject
 			}
 			m, err := f.source.Encoding().Item(item)
@@ -195,7 +195,7 @@ func (f *feed) loadPages(ctx context.Context, is learned, l *loaded) error {
 			if err != nil {
 				return err
 			}
-			o, err := f.object(is.frame, key, m, bytes.Clone(item))
+			o, err := f.object(is.envelope, key, m, bytes.Clone(item))
 			if err != nil {
 				return err
 			}
@@ -214,9 +214,9 @@ func (f *feed) loadPages(ctx context.Context, is learned, l *loaded) error {
 }
 
 // prove compares the first page of the loaded state with the upstream's at exactly that revision,
-// byte by byte: the frame, the form and the order of the items, the count.
-func (f *feed) prove(ctx context.Context, frame *wire.Frame, l *loaded) error {
-	state := compare.State{Revision: l.revision, Frame: frame, Tree: l.state}
+// byte by byte: the envelope, the form and the order of the items, the count.
+func (f *feed) prove(ctx context.Context, envelope *wire.Envelope, l *loaded) error {
+	state := compare.State{Revision: l.revision, Envelope: envelope, Tree: l.state}
 	err := (&compare.Comparison{Source: f.source, Insists: true}).Page(ctx, state, "", 2)
 	if compare.IsMismatch(err) {
 		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", wire.ErrForm, l.revision)
@@ -243,13 +243,13 @@ type loaded struct {
 // newLoaded returns an empty state, and reserves about size bytes of the budget for it. The size is
 // a guess from a few objects, which must not keep out other resources: at most half of the free
 // budget is reserved.
-func newLoaded(frame *wire.Frame, size int64, b *budget.Bound, asked freshness.Probe) (*loaded, error) {
+func newLoaded(envelope *wire.Envelope, size int64, b *budget.Bound, asked freshness.Probe) (*loaded, error) {
 	if b.Crowded() { // this resource must not drive out another
 		return nil, errFull
 	}
 	size = min(size, b.Free()/2)
 	b.Add(size)
-	return &loaded{state: index.NewTree(frame.Paths.Indexed()), Probe: asked, reserved: size}, nil
+	return &loaded{state: index.NewTree(envelope.Paths.Indexed()), Probe: asked, reserved: size}, nil
 }
 
 // count counts an object that came into the state, and what it replaced.

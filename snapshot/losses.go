@@ -14,7 +14,7 @@ import (
 // lossOf returns the reason for an error after which a state is lost, or must be loaded anew.
 func lossOf(err error) reason.Reason {
 	var contradiction wire.InconsistencyError
-	var other anotherPastError
+	var other otherTimelineError
 	switch {
 	case errors.Is(err, errObject):
 		return reason.FirstObject
@@ -40,12 +40,12 @@ func lossOf(err error) reason.Reason {
 
 // countsLocked returns what counts for a resource. Those of resources that have no collection now
 // are forgotten where there are too many.
-func (c *Collections) countsLocked(r Resource) *tally.Counts {
+func (c *Collections) countsLocked(r CollectionKey) *tally.Counts {
 	if counts := c.counts[r]; counts != nil {
 		return counts
 	}
 	if len(c.counts) >= 2*maxCollections {
-		maps.DeleteFunc(c.counts, func(other Resource, _ *tally.Counts) bool { return c.all[other] == nil })
+		maps.DeleteFunc(c.counts, func(other CollectionKey, _ *tally.Counts) bool { return c.all[other] == nil })
 	}
 	counts := &tally.Counts{}
 	c.counts[r] = counts

@@ -66,12 +66,12 @@ type model struct {
 	known    bool
 	told     Interval
 	advances []advance
-	// heard is when the last probe was asked, or the state, whose revision was told; goals are all
+	// currentAt is when the last probe was asked, or the state, whose revision was told; pendingProbes are all
 	// that were asked since the state was.
-	heard time.Time
-	goals []mark
+	currentAt     time.Time
+	pendingProbes []checkpoint
 	// heads are the upstream's newest revisions, and from when on.
-	heads []mark
+	heads []checkpoint
 	// untold are changes that the stream has not told yet, because it is slow, or broken.
 	slow, broken bool
 	// out is the last time in which nobody answered upstream.
@@ -95,7 +95,7 @@ func (m *model) anew() { m.slow, m.broken, m.untold = false, false, nil }
 // move says where the upstream is now.
 func (m *model) move(head uint64) {
 	m.head = head
-	m.heads = append(m.heads, mark{time.Now(), head})
+	m.heads = append(m.heads, checkpoint{time.Now(), head})
 }
 
 // had is the newest revision that the upstream had some time ago.
@@ -112,7 +112,7 @@ func (m *model) had(ago time.Duration) (rev uint64) {
 func (m *model) open(asked time.Time) {
 	m.anew()
 	m.known, m.told = true, Interval{m.head, m.head}
-	m.heard, m.goals, m.cut = asked, nil, 0
+	m.currentAt, m.pendingProbes, m.cut = asked, nil, 0
 	m.advances = []advance{{m.head, time.Now(), true}}
 }
 
@@ -122,9 +122,9 @@ func (m *model) reach(rev uint64) {
 	m.told.To = rev
 	n := len(m.advances)
 	m.advances = append(m.advances, advance{rev, now, n == 0 || m.advances[n-1].at.Before(now)})
-	for _, g := range m.goals {
-		if g.revision <= rev && g.at.After(m.heard) {
-			m.heard = g.at
+	for _, g := range m.pendingProbes {
+		if g.revision <= rev && g.at.After(m.currentAt) {
+			m.currentAt = g.at
 		}
 	}
 }
@@ -153,18 +153,18 @@ func (l *life) check(revs []uint64) error {
 		}
 	}
 	m := l.c.moment()
-	// While nobody answers, and for a moment after that, the state gets no older; nor has it another past.
+	// While nobody answers, and for a moment after that, the state gets no older; nor has it another timeline.
 	judged := m.now
 	if l.broken && l.out.Lasts && m.now.Sub(l.out.Heard) < modelStaleness ||
 		l.broken && !l.out.Lasts && m.now.Sub(l.out.Ended) < 5*time.Second && l.out.Ended.Sub(l.out.Heard) < modelStaleness {
 		judged = l.out.Heard
 	}
 	past := !l.broken || l.out.Lasts && m.now.Sub(l.out.Heard) < modelStaleness
-	fresh := l.known && judged.Sub(l.heard) < modelStaleness
-	s, absence := v.latest(m, l.told.To)
+	fresh := l.known && judged.Sub(l.currentAt) < modelStaleness
+	s, unavailable := v.latest(m, l.told.To)
 	switch {
-	case fresh != (absence == reason.None):
-		return fmt.Errorf("the newest state: %q; known is %v, heard %v ago", absence, l.known, time.Since(l.heard))
+	case fresh != (unavailable == reason.None):
+		return fmt.Errorf("the newest state: %q; known is %v, currentAt %v ago", unavailable, l.known, time.Since(l.currentAt))
 	case fresh && s.Revision < l.had(m.now.Sub(judged)+modelStaleness):
 		return fmt.Errorf("the newest state is at %d, the upstream was at %d before the bound", s.Revision, l.had(modelStaleness))
 	case fresh && s.Revision != l.told.To:
@@ -174,9 +174,9 @@ func (l *life) check(revs []uint64) error {
 			return fmt.Errorf("the newest state: %w", err)
 		}
 		for since, want := range map[uint64]bool{0: true, l.told.To - 1: past, l.told.To: past, l.told.To + 1: false} {
-			switch _, absence := v.notOlder(m, since); {
-			case want != (absence == reason.None), absence != reason.None && absence != reason.NotProven:
-				return fmt.Errorf("the newest state, not older than %d: %q; told was %d, broken is %v", since, absence, l.told.To, l.broken)
+			switch _, unavailable := v.notOlder(m, since); {
+			case want != (unavailable == reason.None), unavailable != reason.None && unavailable != reason.NotProven:
+				return fmt.Errorf("the newest state, not older than %d: %q; told was %d, broken is %v", since, unavailable, l.told.To, l.broken)
 			}
 		}
 	}
@@ -227,14 +227,14 @@ func (l *life) checkExact(v *View, rev uint64) error {
 	m := l.c.moment()
 	out := l.out.Lasts && m.now.Sub(l.out.Heard) < modelStaleness
 	known := l.known && (!l.broken || out) && l.told.From <= rev && rev <= l.told.To
-	s, absence := v.exact(m, rev)
+	s, unavailable := v.exact(m, rev)
 	must, mustNot := l.wanted(rev)
 	switch {
-	case absence == reason.None && !known:
+	case unavailable == reason.None && !known:
 		return fmt.Errorf("revision %d is answered, of which nothing was told", rev)
-	case absence == reason.None && mustNot:
+	case unavailable == reason.None && mustNot:
 		return fmt.Errorf("revision %d is answered, which is older than the history", rev)
-	case absence == reason.None:
+	case unavailable == reason.None:
 		if s.Revision != rev {
 			return fmt.Errorf("revision %d is answered as %d", rev, s.Revision)
 		}
@@ -242,9 +242,9 @@ func (l *life) checkExact(v *View, rev uint64) error {
 			return fmt.Errorf("at revision %d: %w", rev, err)
 		}
 	case known && must:
-		return fmt.Errorf("revision %d is absent: %s", rev, absence)
-	case l.known && rev > l.told.To && absence != reason.NotProven:
-		return fmt.Errorf("revision %d is not there yet, and absent as %q", rev, absence)
+		return fmt.Errorf("revision %d is absent: %s", rev, unavailable)
+	case l.known && rev > l.told.To && unavailable != reason.NotProven:
+		return fmt.Errorf("revision %d is not there yet, and absent as %q", rev, unavailable)
 	}
 	return nil
 }

@@ -27,12 +27,12 @@ const probeAgainAfter = time.Second
 
 // probe reads the upstream's current revision, and checks that it is not below the highest one seen.
 func (f *feed) probe(ctx context.Context, sent freshness.Probe) (probed, error) {
-	floor := f.collection.floor()
+	minRevision := f.collection.minRevision()
 	rev, err := f.askRevision(ctx, f.source)
 	if err != nil {
 		return probed{}, err
 	}
-	rev, err = f.observe(ctx, rev, floor)
+	rev, err = f.observe(ctx, rev, minRevision)
 	return probed{revision: rev, Probe: sent}, err
 }
 
@@ -43,11 +43,11 @@ func (f *feed) askRevision(ctx context.Context, of source.Source) (uint64, error
 	return rev, err
 }
 
-// observe takes in the revision that a read of the upstream gave, and the floor from before that read. One below
-// the floor is a doubt: the upstream is asked once more, over another connection. It returns the revision that
-// counts, or an [anotherPastError].
-func (f *feed) observe(ctx context.Context, rev, floor uint64) (uint64, error) {
-	err := f.collection.observe(rev, floor)
+// observe takes in the revision that a read of the upstream gave, and the minRevision from before that read. One below
+// the minRevision is a doubt: the upstream is asked once more, over another connection. It returns the revision that
+// counts, or an [otherTimelineError].
+func (f *feed) observe(ctx context.Context, rev, minRevision uint64) (uint64, error) {
+	err := f.collection.observe(rev, minRevision)
 	if err == nil || !clock.Sleep(ctx, probeAgainAfter) {
 		return rev, err
 	}
@@ -57,13 +57,13 @@ func (f *feed) observe(ctx context.Context, rev, floor uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return rev, f.collection.observe(rev, floor)
+	return rev, f.collection.observe(rev, minRevision)
 }
 
 // probeEnded handles the outcome of a probe. The stream goes on unless it returns an error.
 func (f *feed) probeEnded(of outcome[probed]) error {
 	now := time.Now()
-	_, past := errors.AsType[anotherPastError](of.err)
+	_, otherTimeline := errors.AsType[otherTimelineError](of.err)
 	switch {
 	case of.err == nil:
 		f.fresh.Answered(now, of.value.revision, f.collection.expect(of.value))
@@ -72,7 +72,7 @@ func (f *feed) probeEnded(of outcome[probed]) error {
 		// should.
 		f.log.Debug("probe refused", "error", of.err)
 		f.fresh.Refused(now, source.Wanted(f.fresh.Pause(), of.err))
-	case past, source.IsAnswer(of.err):
+	case otherTimeline, source.IsAnswer(of.err):
 		return of.err // the watch would not be permitted either, or somebody else answers
 	default:
 		f.log.Debug("probe not answered", "error", of.err)

@@ -82,14 +82,14 @@ const (
 	leasePause = 6 * time.Second
 )
 
-// provePast returns nil if the upstream has the past that is known here. After etcd was restored from an
+// proveTimeline returns nil if the upstream has the timeline that is known here. After etcd was restored from an
 // older snapshot, and written to until its revision had passed ours, a watch can begin where the last one
 // had come to, as if nothing had happened. To restore etcd, API servers are stopped: so one that is still the same
-// proves the past. Else the newest change must be told again. With [errUnproven] nothing proves it.
-func (f *feed) provePast(ctx context.Context) error {
+// proves the timeline. Else the newest change must be told again. With [errUnproven] nothing proves it.
+func (f *feed) proveTimeline(ctx context.Context) error {
 	to, heard := f.collection.view.Load().To, f.fresh.StreamSentAt()
-	for wait := 0; f.samePast != nil; wait++ {
-		same, mayBe := f.samePast(ctx, to, heard)
+	for wait := 0; f.sameTimeline != nil; wait++ {
+		same, mayBe := f.sameTimeline(ctx, to, heard)
 		if same {
 			return nil
 		}
@@ -104,7 +104,7 @@ func (f *feed) provePast(ctx context.Context) error {
 }
 
 // toldAgain returns nil if a progress watch from just before the newest change that is no
-// deletion (which another past can have, too) tells that change again, byte for byte, and then the
+// deletion (which another timeline can have, too) tells that change again, byte for byte, and then the
 // deletions that followed, and nothing else up to the interval's end. With [errUnproven] it does not, or
 // there was no such change since the load.
 func (f *feed) toldAgain(ctx context.Context) error {
@@ -129,7 +129,7 @@ func (f *feed) toldAgain(ctx context.Context) error {
 	case !slices.Equal(p.changes, revisions):
 		return errUnproven
 	}
-	again, err := f.change(f.frame, first)
+	again, err := f.change(f.envelope, first)
 	if err != nil || again.key != last.Key || again.object == nil || !bytes.Equal(again.object.Bytes, last.Bytes) {
 		return errUnproven
 	}
@@ -161,7 +161,7 @@ func (f *feed) bridge(ctx context.Context, l *loaded) error {
 	var told []change
 	state := v.newest.Clone()
 	p, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {
-		ch, err := f.change(f.frame, ev)
+		ch, err := f.change(f.envelope, ev)
 		if err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func (f *feed) bridge(ctx context.Context, l *loaded) error {
 			return err
 		}
 	}
-	v.hub.AwaitTold(ctx, toldWithin)
+	v.broadcaster.AwaitTold(ctx, toldWithin)
 	return nil
 }
 
@@ -193,8 +193,8 @@ func (f *feed) progressEnded(of outcome[progress]) (progress, error) {
 	if _, contradiction := errors.AsType[wire.InconsistencyError](of.err); contradiction {
 		return progress{}, of.err
 	}
-	// In doubt, the watch may be of another past than the stream, which is then about to be closed.
-	switch doubt := f.fresh.PastUncertain(now); {
+	// In doubt, the watch may be of another timeline than the stream, which is then about to be closed.
+	switch doubt := f.fresh.TimelineUncertain(now); {
 	case of.err == nil && !doubt:
 		f.fresh.ProgressOver(of.value.revision > f.collection.view.Load().To)
 		return of.value, nil
@@ -220,7 +220,7 @@ func (c *Collection) takeProgress(p progress) (progress, error) {
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	switch {
-	case p.revision <= v.To, v.absence != reason.None:
+	case p.revision <= v.To, v.unavailable != reason.None:
 		return progress{}, nil
 	case p.last() > v.To:
 		return p, nil

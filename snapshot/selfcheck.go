@@ -38,14 +38,14 @@ const (
 )
 
 // selfChecks are the results of all checks.
-type selfChecks = checks.Memory[Resource]
+type selfChecks = checks.Memory[CollectionKey]
 
 // SelfChecks says how many checks had which result.
 func (c *Collections) SelfChecks() map[checks.Result]uint64 { return c.checks.Totals() }
 
 // Mismatched returns the results for each resource in which a self-check has found a difference
 // since the process started, even if nothing is kept of it now.
-func (c *Collections) Mismatched() map[Resource]checks.Stats { return c.checks.Mismatched() }
+func (c *Collections) Mismatched() map[CollectionKey]checks.Stats { return c.checks.Mismatched() }
 
 // selfCheck checks the live collections one after the other, each about once in the interval every.
 // The one whose last check is the longest ago comes next.
@@ -66,9 +66,9 @@ func (c *Collections) selfCheck(every time.Duration) {
 func (c *Collections) longestUnchecked() (found *running) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	c.checks.Forget(func(r Resource) bool { return c.all[r] == nil })
+	c.checks.Forget(func(r CollectionKey) bool { return c.all[r] == nil })
 	for r, running := range c.all {
-		if _, absence := running.newest(); absence == reason.None &&
+		if _, unavailable := running.newest(); unavailable == reason.None &&
 			(found == nil || c.checks.Stats(r).At.Before(c.checks.Stats(found.resource).At)) {
 			found = running
 		}
@@ -79,9 +79,9 @@ func (c *Collections) longestUnchecked() (found *running) {
 // newest returns the newest state, as a state of the history, if it may be given to callers now. It
 // does not count as a use of the collection.
 func (c *Collection) newest() (Snapshot, reason.Reason) {
-	s, absence := c.view.Load().latest(c.moment(), 0)
-	s.Heard = time.Time{}
-	return s, absence
+	s, unavailable := c.view.Load().latest(c.moment(), 0)
+	s.CurrentAt = time.Time{}
+	return s, unavailable
 }
 
 // check checks a part of a collection, and drops it if it differs from the upstream.
@@ -123,7 +123,7 @@ func (c *Collections) conclude(r *running, rev uint64, next checks.Place, err er
 func (c *Collections) restart(r *running, pause time.Duration) {
 	used := r.lastUse.Load()
 	c.Invalidate(Invalidation{Cause: Mismatch, Scope: OfCollection(r.resource), Until: For(pause)})
-	if again, absence := c.start(r.resource); absence == reason.None {
+	if again, unavailable := c.start(r.resource); unavailable == reason.None {
 		again.lastUse.Store(used)
 	}
 }
@@ -134,9 +134,9 @@ func (c *Collections) restart(r *running, pause time.Duration) {
 func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) (rev uint64, next checks.Place, err error) {
 	comparer := &compare.Comparison{Source: c.source(r.resource)}
 	for try := 1; ; try++ {
-		s, absence := r.newest()
-		if absence != reason.None {
-			return rev, at, absenceError{absence}
+		s, unavailable := r.newest()
+		if unavailable != reason.None {
+			return rev, at, unavailableError{unavailable}
 		}
 		rev = s.Revision
 		next, err = c.compareAt(ctx, comparer, s, at)
@@ -192,13 +192,15 @@ func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	if on := r.Validity(); on.Absence != reason.None || on.Epoch != s.epoch {
-		return absenceError{cmp.Or(on.Absence, reason.Warming)} // it was dropped meanwhile, and is given to nobody
+	if on := r.Validity(); on.Unavailable != reason.None || on.Epoch != s.epoch {
+		return unavailableError{cmp.Or(on.Unavailable, reason.Warming)} // it was dropped meanwhile, and is given to nobody
 	}
 	return wrong
 }
 
-// absenceError says that a state cannot be compared, since it is not there.
-type absenceError struct{ absence reason.Reason }
+// unavailableError says that a state cannot be compared, since it is not there.
+type unavailableError struct{ unavailable reason.Reason }
 
-func (e absenceError) Error() string { return "the state is not there any more: " + string(e.absence) }
+func (e unavailableError) Error() string {
+	return "the state is not there any more: " + string(e.unavailable)
+}

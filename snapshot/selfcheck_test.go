@@ -28,7 +28,7 @@ import (
 const release = "v1.36.0"
 
 // widgets is the resource that a control plane in memory serves.
-var widgets = Resource{
+var widgets = CollectionKey{
 	GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
 	Namespaced:           true, Representation: media.JSON,
 }
@@ -136,9 +136,9 @@ func (c *checked) answers(instead func(r *http.Request) (code int, body string))
 
 func (c *checked) use(t *testing.T) *Collection {
 	t.Helper()
-	collection, absence := c.collections.Use(widgets)
-	if absence != reason.None {
-		t.Fatal(absence)
+	collection, unavailable := c.collections.Use(widgets)
+	if unavailable != reason.None {
+		t.Fatal(unavailable)
 	}
 	return collection
 }
@@ -152,15 +152,15 @@ func (c *checked) list(revision uint64) string {
 // expectRight looks whether what is given is what the API server has.
 func (c *checked) expectRight(t *testing.T) {
 	t.Helper()
-	s, absence := c.use(t).Latest(t.Context(), 0)
-	if absence != reason.None {
-		t.Fatalf("nothing is given: %q; log:\n%s", absence, c.log)
+	s, unavailable := c.use(t).NotOlderThan(t.Context(), 0)
+	if unavailable != reason.None {
+		t.Fatalf("nothing is given: %q; log:\n%s", unavailable, c.log)
 	}
 	var items [][]byte
 	for _, o := range s.Page(index.Query{}, nil).Objects {
 		items = append(items, o.Bytes)
 	}
-	expect.Same(t, c.list(s.Revision), string(s.Frame.Render(wire.ListMeta{Revision: s.Revision}, items)))
+	expect.Same(t, c.list(s.Revision), string(s.Envelope.Render(wire.ListMeta{Revision: s.Revision}, items)))
 }
 
 // await lets time pass until so many checks have ended.
@@ -363,8 +363,8 @@ func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 			return http.StatusOK, strings.Replace(c.list(uint64(c.Revision())), "value", "other", 1) // #nosec G115 -- it was none
 		})
 		c.await(t, 1)
-		if _, absence := c.use(t).Latest(t.Context(), 0); absence != reason.None || c.loaded() != 2 {
-			t.Fatalf("after the first mismatch: %q, loaded %d times", absence, c.loaded())
+		if _, unavailable := c.use(t).NotOlderThan(t.Context(), 0); unavailable != reason.None || c.loaded() != 2 {
+			t.Fatalf("after the first mismatch: %q, loaded %d times", unavailable, c.loaded())
 		}
 		if stats := c.await(t, 2); stats.Mismatches != 2 {
 			t.Fatalf("got %+v", stats)
@@ -372,8 +372,8 @@ func TestWhatNeverAgreesIsNotKept(t *testing.T) {
 		if running := c.collections.Stats(); len(running) != 0 || c.collections.Mismatched()[widgets].Mismatches != 2 {
 			t.Errorf("nothing is kept (%+v), and what was wrong is told all the same: %+v", running, c.collections.Mismatched())
 		}
-		if _, absence := c.collections.Use(widgets); absence != reason.Form {
-			t.Errorf("after the second: %q, want %q", absence, reason.Form)
+		if _, unavailable := c.collections.Use(widgets); unavailable != reason.Form {
+			t.Errorf("after the second: %q, want %q", unavailable, reason.Form)
 		}
 		time.Sleep(unlikelyRetry)
 		synctest.Wait()

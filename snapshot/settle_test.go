@@ -40,26 +40,26 @@ func TestSettle(t *testing.T) {
 		"a contradiction":                      {err: fmt.Errorf("watch: %w", wire.Inconsistent("twice")), why: reason.Warming, anew: true, loss: reason.Contradiction},
 		"a contradiction in what is loaded":    {err: wire.Inconsistent("twice"), loads: true, anew: true},
 		"what is loaded has another form":      {err: wire.ErrForm, loads: true, anew: true, least: unlikelyRetry},
-		"another past":                         {err: anotherPastError{highest: 10, now: 9}, why: reason.Warming, anew: true, least: Skew, loss: reason.WentBack},
+		"another timeline":                     {err: otherTimelineError{highest: 10, now: 9}, why: reason.Warming, anew: true, least: Skew, loss: reason.WentBack},
 		"a form that is unknown":               {err: wire.ErrForm, why: reason.Form, anew: true, least: unlikelyRetry, loss: reason.Form},
 		"no room for what happens":             {err: errFull, why: reason.Memory, anew: true, least: unlikelyRetry, loss: reason.Memory},
 		"no room beside what is there already": {err: errFull, loads: true, why: reason.Warming, anew: true, loss: reason.Memory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-			f := &feed{collection: c, retries: retryBackoff(), refusals: refusalBackoff(), misfits: misfitBackoff(), mustLoad: tt.loads}
+			f := &feed{collection: c, retries: retryBackoff(), refusals: refusalBackoff(), overflows: overflowBackoff(), mustLoad: tt.loads}
 			c.life.Loaded()
 			now := time.Now()
 			if tt.after > 0 {
-				f.settle(tt.err, now)
+				f.classifyStreamEnd(tt.err, now)
 			}
-			_, least := f.settle(tt.err, now.Add(tt.after))
+			_, least := f.classifyStreamEnd(tt.err, now.Add(tt.after))
 			v := c.view.Load()
-			if v.absence != tt.why {
-				t.Errorf("there is no newest state because of %q, want %q", v.absence, tt.why)
+			if v.unavailable != tt.why {
+				t.Errorf("there is no newest state because of %q, want %q", v.unavailable, tt.why)
 			}
-			if _, absence := v.exact(moment{}, 10); absence != tt.why {
-				t.Errorf("the past is %q", absence)
+			if _, unavailable := v.exact(moment{}, 10); unavailable != tt.why {
+				t.Errorf("the past is %q", unavailable)
 			}
 			if f.mustLoad != tt.anew || least < tt.least || tt.least == 0 && least > 0 {
 				t.Errorf("loaded anew: %v, want %v; after %v, want %v or more", f.mustLoad, tt.anew, least, tt.least)
@@ -71,19 +71,19 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestWhatIsUnlikelyIsAskedForEverLessOften: what did not fit, what was forbidden, and what had another past.
+// TestWhatIsUnlikelyIsAskedForEverLessOften: what did not fit, what was forbidden, and what had another timeline.
 func TestWhatIsUnlikelyIsAskedForEverLessOften(t *testing.T) {
 	for err, longest := range map[error]time.Duration{
-		errFull: longestMisfit, &wire.AnswerError{Code: http.StatusForbidden}: unlikelyRetry, errUnproven: longestDoubt,
+		errFull: longestOverflow, &wire.AnswerError{Code: http.StatusForbidden}: unlikelyRetry, errUnproven: longestDoubt,
 	} {
 		f := &feed{
 			collection: liveCollection(Limits{History: time.Minute, Staleness: time.Minute}),
-			retries:    retryBackoff(), misfits: misfitBackoff(), refusals: refusalBackoff(), doubts: doubtBackoff(),
+			retries:    retryBackoff(), overflows: overflowBackoff(), refusals: refusalBackoff(), doubts: doubtBackoff(),
 		}
 		f.drop(reason.Warming, err)
 		last := time.Duration(0)
 		for i := range 10 {
-			_, pause := f.settle(err, time.Now())
+			_, pause := f.classifyStreamEnd(err, time.Now())
 			if pause < last || pause > 3*longest/2 {
 				t.Errorf("%v: pause %d: %v after %v", err, i, pause, last)
 			}

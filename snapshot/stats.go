@@ -12,9 +12,9 @@ import (
 
 // CollectionStats is what a collection holds at one moment, for metrics and for people.
 type CollectionStats struct {
-	Resource Resource
-	// Absence is why there is no newest state; None if there is one.
-	Absence reason.Reason
+	Resource CollectionKey
+	// Unavailable is why there is no newest state; None if there is one.
+	Unavailable reason.Reason
 	// Objects is how many the newest state has; 0 if there is none.
 	Objects int
 	// Bytes is how many bytes of the byte bound it uses.
@@ -23,9 +23,9 @@ type CollectionStats struct {
 	Interval
 	// Oldest is when the beginning of the history was the newest state; zero if there is none.
 	Oldest time.Time
-	// Heard is how new the newest state is: it has everything that the upstream had at that time; zero
+	// CurrentAt is how new the newest state is: it has everything that the upstream had at that time; zero
 	// if there was none.
-	Heard time.Time
+	CurrentAt time.Time
 	// NoBookmarks: the upstream sends no bookmarks, so nothing is proven to be the newest state.
 	NoBookmarks bool
 	// Used is when a request last asked for it.
@@ -60,18 +60,18 @@ func (c *Collection) stats() CollectionStats {
 	v := c.view.Load()
 	s := CollectionStats{
 		Resource:    c.resource,
-		Absence:     v.absence,
+		Unavailable: v.unavailable,
 		Interval:    v.Interval,
 		Bytes:       c.account,
-		Heard:       v.heard.Sent,
-		NoBookmarks: c.outlook.Load().NoBookmarks(),
+		CurrentAt:   v.currentAt.Sent,
+		NoBookmarks: c.forecast.Load().NoBookmarks(),
 		Used:        *c.lastUse.Load(),
 	}
-	if v.absence == reason.None {
+	if v.unavailable == reason.None {
 		s.Objects = v.newest.Len()
 	}
-	if len(c.marks) > 0 {
-		s.Oldest = c.marks[0].at
+	if len(c.checkpoints) > 0 {
+		s.Oldest = c.checkpoints[0].at
 	}
 	return s
 }
@@ -109,7 +109,7 @@ func (s Scope) String() string {
 	switch of := s.of.(type) {
 	case nil:
 		return "all"
-	case Resource:
+	case CollectionKey:
 		return fmt.Sprintf("%s/%s", of.GroupResource(), of.Representation)
 	default:
 		return fmt.Sprint(of)

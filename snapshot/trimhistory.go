@@ -7,21 +7,21 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// marksPerHistory is how many marks are kept for the history's time.
-const marksPerHistory = 256
+// checkpointsPerHistory is how many checkpoints are kept for the history's time.
+const checkpointsPerHistory = 256
 
-// mark says that a revision had been reached at a time.
-type mark struct {
+// checkpoint says that a revision had been reached at a time.
+type checkpoint struct {
 	at       time.Time
 	revision uint64
 }
 
-// markLocked remembers that rev has been reached now, unless the last mark is recent.
-func (c *Collection) markLocked(now time.Time, rev uint64) {
-	if n := len(c.marks); n > 0 && now.Sub(c.marks[n-1].at) < c.limits.History/marksPerHistory {
+// addCheckpointLocked remembers that rev has been reached now, unless the last checkpoint is recent.
+func (c *Collection) addCheckpointLocked(now time.Time, rev uint64) {
+	if n := len(c.checkpoints); n > 0 && now.Sub(c.checkpoints[n-1].at) < c.limits.History/checkpointsPerHistory {
 		return
 	}
-	c.marks = append(c.marks, mark{at: now, revision: rev})
+	c.checkpoints = append(c.checkpoints, checkpoint{at: now, revision: rev})
 }
 
 // trim forgets what is older than the history.
@@ -29,28 +29,28 @@ func (c *Collection) trim(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cut := 0
-	for cut < len(c.marks) && now.Sub(c.marks[cut].at) >= c.limits.History {
+	for cut < len(c.checkpoints) && now.Sub(c.checkpoints[cut].at) >= c.limits.History {
 		cut++
 	}
 	if cut == 0 {
 		return
 	}
-	c.cutLocked(c.marks[cut-1].revision)
-	c.marks = slices.Delete(c.marks, 0, cut-1)
+	c.cutLocked(c.checkpoints[cut-1].revision)
+	c.checkpoints = slices.Delete(c.checkpoints, 0, cut-1)
 }
 
 // shortenLocked frees memory: it drops the older half of the history, by time.
 func (c *Collection) shortenLocked() {
-	if len(c.marks) == 0 {
+	if len(c.checkpoints) == 0 {
 		return
 	}
-	half := len(c.marks) / 2
-	rev := c.marks[half].revision
+	half := len(c.checkpoints) / 2
+	rev := c.checkpoints[half].revision
 	if half == 0 {
 		rev = c.view.Load().To
 	}
 	c.cutLocked(rev)
-	c.marks = slices.Delete(c.marks, 0, half)
+	c.checkpoints = slices.Delete(c.checkpoints, 0, half)
 }
 
 // shorten is shortenLocked for the janitor.
@@ -63,7 +63,7 @@ func (c *Collection) shorten() {
 // cutLocked forgets what was before rev, but not the newest state.
 func (c *Collection) cutLocked(rev uint64) {
 	v := c.view.Load()
-	if rev = min(rev, v.To); v.absence != reason.None || rev <= v.From {
+	if rev = min(rev, v.To); v.unavailable != reason.None || rev <= v.From {
 		return
 	}
 	freed := int64(0)

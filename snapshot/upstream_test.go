@@ -233,8 +233,8 @@ func inBubble(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
-func resourceNamed(name string) Resource {
-	return Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name}, Namespaced: true, Representation: media.JSON}
+func resourceNamed(name string) CollectionKey {
+	return CollectionKey{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name}, Namespaced: true, Representation: media.JSON}
 }
 
 var configMaps = resourceNamed("configmaps")
@@ -281,11 +281,11 @@ func watched(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
 
 func fedWith(t *testing.T, u http.RoundTripper, d time.Duration, settings Settings) *Collection {
 	t.Helper()
-	c, absence := collectionsOf(t, u, func(c *Config) {
+	c, unavailable := collectionsOf(t, u, func(c *Config) {
 		c.Settings = func(schema.GroupVersionResource) Settings { return settings }
 	}).Use(configMaps)
-	if absence != reason.None {
-		t.Fatal(absence)
+	if unavailable != reason.None {
+		t.Fatal(unavailable)
 	}
 	time.Sleep(d)
 	synctest.Wait()

@@ -40,7 +40,7 @@ type verification struct {
 }
 
 // Verify says that other API servers than before may answer: they may write the same objects in other
-// bytes, or have another past. All that was loaded before is compared with what they answer, page by
+// bytes, or have another timeline. All that was loaded before is compared with what they answer, page by
 // page, and is answered meanwhile. What differs is loaded anew; so is what cannot be compared for ten
 // minutes.
 func (c *Collections) Verify(what string) {
@@ -140,8 +140,8 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 	for {
 		v := r.view.Load()
 		switch {
-		case v.absence != reason.None:
-			return since, 0, absenceError{v.absence}
+		case v.unavailable != reason.None:
+			return since, 0, unavailableError{v.unavailable}
 		case v.loaded.After(since):
 			return since, v.To, nil
 		}

@@ -84,7 +84,7 @@ func TestVerify(t *testing.T) {
 				if loaded == 0 && c.loaded() > 1 {
 					loaded = time.Since(begun)
 				}
-				if _, why := c.use(t).Latest(t.Context(), 0); why != reason.None {
+				if _, why := c.use(t).NotOlderThan(t.Context(), 0); why != reason.None {
 					t.Fatalf("after %v: %q; log:\n%s", time.Since(begun), why, c.log)
 				}
 			}
@@ -137,7 +137,7 @@ func TestVerifyShards(t *testing.T) {
 		all.Verify("another one did")
 		time.Sleep(verifyRest + Skew)
 		synctest.Wait()
-		if _, why := c.Latest(t.Context(), 9); u.loads != 2 || why != reason.None {
+		if _, why := c.NotOlderThan(t.Context(), 9); u.loads != 2 || why != reason.None {
 			t.Errorf("loaded %d times: %q", u.loads, why)
 		}
 	})
@@ -173,11 +173,11 @@ func TestVerifiedAfterADefinitionChanged(t *testing.T) {
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Collections{
-			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)}, checks: checks.Memory[Resource]{}, toVerify: make(chan struct{}, maxVerifying), eager: map[Resource]struct{}{},
+			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)}, checks: checks.Memory[CollectionKey]{}, toVerify: make(chan struct{}, maxVerifying), eager: map[CollectionKey]struct{}{},
 		}
 		eager := resourceNamed("eager")
-		c.eager[eager], c.all = struct{}{}, map[Resource]*running{}
-		for _, r := range []Resource{resourceNamed("a"), eager, resourceNamed("b")} {
+		c.eager[eager], c.all = struct{}{}, map[CollectionKey]*running{}
+		for _, r := range []CollectionKey{resourceNamed("a"), eager, resourceNamed("b")} {
 			c.all[r] = &running{Collection: &Collection{resource: r}}
 		}
 		c.mustVerify(Scope{}, time.Now())

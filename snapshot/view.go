@@ -14,32 +14,32 @@ import (
 
 // View is what a collection knows at one moment. It is immutable.
 type View struct {
-	// absence is why there is no newest state; [reason.None] if there is one.
-	absence reason.Reason
+	// unavailable is why there is no newest state; [reason.None] if there is one.
+	unavailable reason.Reason
 	// retired: there will be no other view.
 	retired bool
 	// epoch is the one in which it was learned.
 	epoch uint64
 	// Interval is what is known: every state in it. It is empty without a newest state.
 	Interval
-	// heard is the last probe whose answer the interval has reached: the newest state has everything that was
+	// currentAt is the last probe whose answer the interval has reached: the newest state has everything that was
 	// written before it was sent.
-	heard freshness.Probe
+	currentAt freshness.Probe
 	// loaded is when the upstream was asked for the state with which the interval began.
 	loaded time.Time
 	// versions, by revision, of the whole interval.
 	versions index.History
 	// newest is the state at the interval's end.
-	newest index.Tree
-	frame  *wire.Frame
-	// hub has the clients that follow the collection; nil if none may.
-	hub *watch.Hub
+	newest   index.Tree
+	envelope *wire.Envelope
+	// broadcaster has the clients that follow the collection; nil if none may.
+	broadcaster *watch.Broadcaster
 	// streams: a stream is being read that goes on from the interval's end, from an upstream with the same
-	// past. Without one, only those are answered who ask for any state, unless nobody answers upstream.
+	// timeline. Without one, only those are answered who ask for any state, unless nobody answers upstream.
 	streams bool
 	// reloads is since when a state is loaded anew beside this one; zero: none is.
 	reloads time.Time
-	// next is closed when there is another view, newer when there is one with a later heard or without a state.
+	// next is closed when there is another view, newer when there is one with a later currentAt or without a state.
 	next, newer chan struct{}
 }
 
@@ -55,8 +55,8 @@ func (v *View) with(change func(*View)) *View {
 	return &next
 }
 
-// goal is a revision that the upstream had when it was asked, or later.
-type goal struct {
+// pendingProbe is a revision that the upstream had when it was asked, or later.
+type pendingProbe struct {
 	freshness.Probe
 	revision uint64
 }
@@ -74,21 +74,21 @@ func (m moment) isOut() bool { return m.outage.Lasts && clock.Age(m.outage.Heard
 // age returns how old the newest state is. While the upstream does not answer, it gets no older.
 func (v *View) age(m moment) time.Duration {
 	if v.streams {
-		return clock.Age(v.heard.Sent, m.now)
+		return clock.Age(v.currentAt.Sent, m.now)
 	}
-	return clock.Age(v.heard.Sent, m.outage.AsOfBroken(m.now, m.bound))
+	return clock.Age(v.currentAt.Sent, m.outage.AsOfBroken(m.now, m.bound))
 }
 
-// knowsPast reports whether revisions can be answered. While no stream is read they mean nothing: the upstream may
-// have another past, or may have told who names the newest one that it is too old (410). But where nobody answers
-// there is no other past.
-func (v *View) knowsPast(m moment) bool { return v.streams || m.isOut() }
+// knowsTimeline reports whether revisions can be answered. While no stream is read they mean nothing: the upstream may
+// have another timeline, or may have told who names the newest one that it is too old (410). But where nobody answers
+// there is no other timeline.
+func (v *View) knowsTimeline(m moment) bool { return v.streams || m.isOut() }
 
 // latest returns the newest state if it is at least atLeast, and younger than the bound.
 func (v *View) latest(m moment, atLeast uint64) (Snapshot, reason.Reason) {
 	switch {
-	case v.absence != reason.None:
-		return Snapshot{}, v.absence
+	case v.unavailable != reason.None:
+		return Snapshot{}, v.unavailable
 	case v.age(m) >= m.bound:
 		return Snapshot{}, reason.Stale
 	}
@@ -96,24 +96,24 @@ func (v *View) latest(m moment, atLeast uint64) (Snapshot, reason.Reason) {
 		return Snapshot{}, reason.NotProven
 	}
 	snap := v.state()
-	snap.Heard = m.now.Add(-v.age(m))
+	snap.CurrentAt = m.now.Add(-v.age(m))
 	return snap, reason.None
 }
 
 // notOlder is latest for those who ask for a state that is not older than a revision, or for any (0).
 func (v *View) notOlder(m moment, rev uint64) (Snapshot, reason.Reason) {
-	snap, absence := v.latest(m, rev)
-	if absence == reason.None && rev > 0 && !v.knowsPast(m) {
+	snap, unavailable := v.latest(m, rev)
+	if unavailable == reason.None && rev > 0 && !v.knowsTimeline(m) {
 		return Snapshot{}, reason.NotProven
 	}
-	return snap, absence
+	return snap, unavailable
 }
 
 // state is the newest state.
 func (v *View) state() Snapshot {
 	return Snapshot{
-		Revision: v.To, Frame: v.frame, epoch: v.epoch, tree: v.newest, hub: v.hub,
-		Heard: v.heard.Sent,
+		Revision: v.To, Envelope: v.envelope, epoch: v.epoch, tree: v.newest, broadcaster: v.broadcaster,
+		CurrentAt: v.currentAt.Sent,
 	}
 }
 
@@ -130,21 +130,21 @@ func (v *View) lastChange() (last *index.Object, revisions []uint64) {
 
 // exact returns the state at rev.
 func (v *View) exact(m moment, rev uint64) (Snapshot, reason.Reason) {
-	if absence := v.knows(rev, v.absence); absence != reason.None {
-		return Snapshot{}, absence
+	if unavailable := v.knows(rev, v.unavailable); unavailable != reason.None {
+		return Snapshot{}, unavailable
 	}
-	if !v.knowsPast(m) {
+	if !v.knowsTimeline(m) {
 		return Snapshot{}, reason.NotProven
 	}
-	return Snapshot{Revision: rev, Frame: v.frame, epoch: v.epoch, tree: v.versions.Find(rev).Tree}, reason.None
+	return Snapshot{Revision: rev, Envelope: v.envelope, epoch: v.epoch, tree: v.versions.Find(rev).Tree}, reason.None
 }
 
-// knows says why the state at rev is not known; None if it is. absence is why there is no newest state,
+// knows says why the state at rev is not known; None if it is. unavailable is why there is no newest state,
 // or None.
-func (i Interval) knows(rev uint64, absence reason.Reason) reason.Reason {
+func (i Interval) knows(rev uint64, unavailable reason.Reason) reason.Reason {
 	switch {
-	case absence != reason.None:
-		return absence
+	case unavailable != reason.None:
+		return unavailable
 	case rev > i.To:
 		return reason.NotProven
 	case rev < i.From:

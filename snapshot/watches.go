@@ -28,21 +28,21 @@ func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMos
 // as a use of the collection.
 func (c *Collection) NoFollow(rev uint64, gapless bool) reason.Reason {
 	v := c.view.Load()
-	_, absence := v.follow(c.moment(), rev, gapless)
-	return absence
+	_, unavailable := v.follow(c.moment(), rev, gapless)
+	return unavailable
 }
 
 // follow returns the newest state, if it is at rev or later, and if it is known what came after that
 // where it must be.
 func (v *View) follow(m moment, rev uint64, gapless bool) (Snapshot, reason.Reason) {
-	snap, absence := v.latest(m, rev)
-	if absence != reason.None {
-		return Snapshot{}, absence
+	snap, unavailable := v.latest(m, rev)
+	if unavailable != reason.None {
+		return Snapshot{}, unavailable
 	}
 	if span := v.span(); gapless && span.Kept() > rev {
 		return Snapshot{}, reason.History
 	}
-	if !v.knowsPast(m) {
+	if !v.knowsTimeline(m) {
 		return Snapshot{}, reason.NotProven
 	}
 	return snap, reason.None
@@ -56,38 +56,38 @@ func (v *View) span() watch.Span {
 // WatchForm returns how the upstream writes the events of a newest state's collection; nil if no
 // client may follow it.
 func (s Snapshot) WatchForm() *watch.Form {
-	if s.hub == nil {
+	if s.broadcaster == nil {
 		return nil
 	}
-	return s.hub.Form()
+	return s.broadcaster.Form()
 }
 
 // Watch follows the collection of a newest state, from o.After on. The filter is that of q. It returns
-// nil if that is not possible any more. The cursor must be closed.
-func (s Snapshot) Watch(q index.Query, o watch.Options) *watch.Cursor {
-	if s.hub == nil {
+// nil if that is not possible any more. The watcher must be closed.
+func (s Snapshot) Watch(q index.Query, o watch.Options) *watch.Watcher {
+	if s.broadcaster == nil {
 		return nil
 	}
-	o.Filter = index.NewFilter(s.Frame, q)
-	return s.hub.Watch(o)
+	o.Filter = index.NewFilter(s.Envelope, q)
+	return s.broadcaster.Watch(o)
 }
 
-// newHub returns a hub for clients that follow what begins with a revision; nil if none may.
-func (c *Collection) newHub(form *watch.Form, rev uint64) *watch.Hub {
+// newHub returns a broadcaster for clients that follow what begins with a revision; nil if none may.
+func (c *Collection) newHub(form *watch.Form, rev uint64) *watch.Broadcaster {
 	if form == nil {
 		return nil
 	}
-	return watch.NewHub(*form, watch.Span{From: rev, To: rev}, &c.life.Counts.Watches, c.pacer)
+	return watch.NewBroadcaster(*form, watch.Span{From: rev, To: rev}, &c.life.Counts.Watches, c.pacer)
 }
 
-// tellHubLocked publishes a view to its hub. Where another hub had the clients before, they end: they are told
+// tellHubLocked publishes a view to its broadcaster. Where another broadcaster had the clients before, they end: they are told
 // what is left, or nothing if nothing is known any more.
 func (c *Collection) tellHubLocked(v, old *View) {
-	if old.hub != nil && old.hub != v.hub {
-		old.hub.End(v.absence != reason.None)
+	if old.broadcaster != nil && old.broadcaster != v.broadcaster {
+		old.broadcaster.End(v.unavailable != reason.None)
 	}
-	if v.hub != nil {
-		v.hub.Publish(v.span())
+	if v.broadcaster != nil {
+		v.broadcaster.Publish(v.span())
 	}
 }
 
@@ -99,24 +99,24 @@ func (c *Collection) tellHubLocked(v, old *View) {
 // watch that ends here. A collection with watches is in use.
 func (c *Collection) tendWatches(now time.Time) {
 	v := c.view.Load()
-	if v.hub == nil || v.hub.Cursors() == 0 {
+	if v.broadcaster == nil || v.broadcaster.Watchers() == 0 {
 		return
 	}
 	c.Touch()
 	m := c.moment()
-	silent := clock.Age(c.outlook.Load().StreamSentAt(), m.outage.AsOf(now, m.bound)) >= max(m.bound, freshness.BookmarkEvery)
+	silent := clock.Age(c.forecast.Load().StreamSentAt(), m.outage.AsOf(now, m.bound)) >= max(m.bound, freshness.BookmarkEvery)
 	if silent && v.age(m) >= m.bound {
-		c.endWatches(v.hub, true)
+		c.endWatches(v.broadcaster, true)
 	}
 }
 
-// endWatches ends the clients of a hub, if it is still the collection's. With goOn others may begin; else what
+// endWatches ends the clients of a broadcaster, if it is still the collection's. With goOn others may begin; else what
 // was not told yet is in doubt, and nobody may.
-func (c *Collection) endWatches(of *watch.Hub, goOn bool) {
+func (c *Collection) endWatches(of *watch.Broadcaster, goOn bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	if v.hub != of {
+	if v.broadcaster != of {
 		return
 	}
 	of.End(!goOn)
@@ -124,7 +124,7 @@ func (c *Collection) endWatches(of *watch.Hub, goOn bool) {
 	if goOn {
 		form = of.Form()
 	}
-	c.publishLocked(v.with(func(v *View) { v.hub = c.newHub(form, v.To) }))
+	c.publishLocked(v.with(func(v *View) { v.broadcaster = c.newHub(form, v.To) }))
 }
 
 // PaceEnds plans the ends of other watches, too ([watch.Pacer.Plan]).
@@ -136,8 +136,8 @@ func (c *Collections) PaceEnds(watches int, longest time.Duration) (after, withi
 // ends.
 func (c *Collections) EndWatches(within time.Duration) {
 	for _, r := range c.list() {
-		if v := r.view.Load(); v.hub != nil {
-			v.hub.EndWithin(within, watch.EndShutdown)
+		if v := r.view.Load(); v.broadcaster != nil {
+			v.broadcaster.EndWithin(within, watch.EndShutdown)
 		}
 	}
 }

@@ -18,25 +18,25 @@ import (
 )
 
 // follow begins to follow the newest state of a collection.
-func follow(t *testing.T, c *Collection) *watch.Cursor {
+func follow(t *testing.T, c *Collection) *watch.Watcher {
 	t.Helper()
-	snap, why := c.Latest(t.Context(), 0)
+	snap, why := c.NotOlderThan(t.Context(), 0)
 	if why != reason.None {
 		t.Fatal(why)
 	}
-	cursor := snap.Watch(index.Query{}, watch.Options{After: snap.Revision, Timeout: 24 * time.Hour, Defined: func() bool { return true }})
-	if cursor == nil {
+	watcher := snap.Watch(index.Query{}, watch.Options{After: snap.Revision, Timeout: 24 * time.Hour, Defined: func() bool { return true }})
+	if watcher == nil {
 		t.Fatal("it cannot be followed")
 	}
-	return cursor
+	return watcher
 }
 
-// take returns how many events a cursor tells, and how it has ended; "" if it has not.
-func take(t *testing.T, cursor *watch.Cursor) (events int, end watch.Ending) {
+// take returns how many events a watcher tells, and how it has ended; "" if it has not.
+func take(t *testing.T, watcher *watch.Watcher) (events int, end watch.Ending) {
 	t.Helper()
 	for b := (watch.Batch{}); ; {
 		synctest.Wait()
-		if end = cursor.Take(t.Context(), &b); end != "" || b.Events == 0 {
+		if end = watcher.Take(t.Context(), &b); end != "" || b.Events == 0 {
 			return events, end
 		}
 		events += b.Events
@@ -51,7 +51,7 @@ func TestWatchesOverALoad(t *testing.T) {
 	object := func(key string, rev uint64) *index.Object {
 		return index.NewObject(0, key, rev, fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, rev))
 	}
-	frame := wire.FixedFrame("PodList", "v1")
+	envelope := wire.FixedEnvelope("PodList", "v1")
 	for name, tt := range map[string]struct {
 		drops, loads, goOn bool
 		told               int // of the two changes before; 0: it has not looked yet
@@ -65,26 +65,26 @@ func TestWatchesOverALoad(t *testing.T) {
 		"all is in doubt":        {told: 2, ending: watch.EndLost, drops: true, loads: true, goOn: true},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			c := newCollection(Resource{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
+			c := newCollection(CollectionKey{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
 			load := func(rev uint64, objects ...*index.Object) {
 				state := index.NewTree(false)
 				for _, o := range objects {
 					state.Set(o)
 				}
 				c.open(complete{
-					state: state, revision: rev, frame: frame, form: &watch.Form{Frame: frame}, watchesGoOn: tt.goOn, Probe: c.probes.Next(),
+					state: state, revision: rev, envelope: envelope, form: &watch.Form{Envelope: envelope}, watchesGoOn: tt.goOn, Probe: c.probes.Next(),
 				})
 			}
 			write := func(kind, key string, rev uint64) {
 				expect.NoError(t, c.apply(change{kind: kind, key: key, revision: rev, object: object(key, rev)}))
 			}
 			load(10)
-			cursor := follow(t, c)
-			defer cursor.Close(watch.EndGone)
+			watcher := follow(t, c)
+			defer watcher.Close(watch.EndGone)
 			write(wire.Added, "a", 20)
 			write(wire.Added, "b", 30)
 			if tt.told > 0 {
-				if told, end := take(t, cursor); told != tt.told || end != "" {
+				if told, end := take(t, watcher); told != tt.told || end != "" {
 					t.Errorf("told of %d changes: %q", told, end)
 				}
 			}
@@ -98,12 +98,12 @@ func TestWatchesOverALoad(t *testing.T) {
 				}
 			}
 			write(wire.Modified, "a", 60)
-			told, end := take(t, cursor)
+			told, end := take(t, watcher)
 			if told != tt.after || end != "" && tt.told > 0 {
 				t.Errorf("told of %d changes after it: %q", told, end)
 			}
 			if time.Sleep(longestEndOfAll); end == "" {
-				_, end = take(t, cursor)
+				_, end = take(t, watcher)
 			}
 			if end != tt.ending {
 				t.Errorf("ended as %q, want %q", end, tt.ending)
@@ -143,15 +143,15 @@ func TestWatchesOutliveALoad(t *testing.T) {
 				return 0, nil
 			}
 			c := watched(t, u, 10*time.Second)
-			cursor := follow(t, c)
+			watcher := follow(t, c)
 			told, end := 0, watch.Ending("")
 			go func() {
 				for b := (watch.Batch{}); end == ""; told += b.Events {
-					if end = cursor.Take(t.Context(), &b); end == "" && b.Events == 0 {
-						cursor.Wait(t.Context())
+					if end = watcher.Take(t.Context(), &b); end == "" && b.Events == 0 {
+						watcher.Wait(t.Context())
 					}
 				}
-				cursor.Close(end)
+				watcher.Close(end)
 			}()
 			u.mu.Lock()
 			u.revision, u.tells = 12, bookmark(12, "")
@@ -188,7 +188,7 @@ func TestFormsAreLearned(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			told := strings.Replace(inEvent("MODIFIED", itemBAt(13)), asEver, tt.event, 1)
 			c := watched(t, &upstream{revision: 12, beside: new(bookmark(12, tt.annotations)), tells: told, pauses: 2500 * time.Millisecond}, 3*time.Second)
-			snap, why := c.Latest(t.Context(), 13)
+			snap, why := c.NotOlderThan(t.Context(), 13)
 			if why != reason.None {
 				t.Fatal(why)
 			}
@@ -222,18 +222,18 @@ func TestWatchesOutliveProbes(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			u := &upstream{revision: 9, tells: tt.tells, pauses: time.Minute, meddle: tt.probes}
 			c := watched(t, u, 2*time.Second)
-			cursor := follow(t, c)
-			defer cursor.Close(watch.EndGone)
+			watcher := follow(t, c)
+			defer watcher.Close(watch.EndGone)
 			time.Sleep(bound - 10*time.Second)
-			if _, end := take(t, cursor); end != "" {
+			if _, end := take(t, watcher); end != "" {
 				t.Errorf("it ended after less than %v: %s", bound, end)
 			}
 			time.Sleep(20 * time.Second)
-			if _, end := take(t, cursor); (end != "") != tt.ends || tt.ends && end != watch.EndLost {
+			if _, end := take(t, watcher); (end != "") != tt.ends || tt.ends && end != watch.EndLost {
 				t.Errorf("it ended after about %v as %q", bound, end)
 			}
 			time.Sleep(3 * time.Minute) // before the stream's own timeout
-			if _, end := take(t, cursor); end != "" && !tt.ends {
+			if _, end := take(t, watcher); end != "" && !tt.ends {
 				t.Errorf("it ended: %s", end)
 			}
 			if why := c.NoFollow(9, true); (why == reason.Stale) != tt.stale {

@@ -19,7 +19,7 @@ type complete struct {
 	state    index.Tree
 	size     int64 // bytes of all its objects
 	revision uint64
-	frame    *wire.Frame
+	envelope *wire.Envelope
 	// form is how events are written; nil if no watches are served.
 	form *watch.Form
 	// watchesGoOn: the clients' watches have been told all that led to this state.
@@ -39,27 +39,27 @@ func (c *Collection) open(l complete) {
 	}
 	old := c.view.Load()
 	c.epoch++
-	c.highest, c.goals = max(c.highest, l.revision), nil
+	c.highest, c.pendingProbes = max(c.highest, l.revision), nil
 	c.accountLocked(-c.account)
 	c.account = l.size
 	c.versions = index.History{}
 	c.versions.Append(index.Version{Revision: l.revision, Tree: l.state})
 	now := time.Now()
-	c.marks = []mark{{at: now, revision: l.revision}}
+	c.checkpoints = []checkpoint{{at: now, revision: l.revision}}
 	v := &View{
-		Interval: Interval{From: l.revision, To: l.revision},
-		heard:    l.Probe,
-		loaded:   l.Probe.Sent,
-		streams:  true, // in a moment, if it came in pages
-		versions: c.versions,
-		newest:   l.state,
-		frame:    l.frame,
+		Interval:  Interval{From: l.revision, To: l.revision},
+		currentAt: l.Probe,
+		loaded:    l.Probe.Sent,
+		streams:   true, // in a moment, if it came in pages
+		versions:  c.versions,
+		newest:    l.state,
+		envelope:  l.envelope,
 	}
-	if old.hub != nil && l.watchesGoOn {
-		v.hub = old.hub
-		v.hub.Renew(*l.form, v.span())
+	if old.broadcaster != nil && l.watchesGoOn {
+		v.broadcaster = old.broadcaster
+		v.broadcaster.Renew(*l.form, v.span())
 	} else {
-		v.hub = c.newHub(l.form, l.revision)
+		v.broadcaster = c.newHub(l.form, l.revision)
 	}
 	c.publishLocked(v)
 }
@@ -113,7 +113,7 @@ func (c *Collection) apply(ch change) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	if v.absence != reason.None {
+	if v.unavailable != reason.None {
 		return wire.Inconsistent("a change of a state that is not known")
 	}
 	if ch.revision <= v.To {
@@ -136,7 +136,7 @@ func (c *Collection) apply(ch change) error {
 		size += ch.gone.Size()
 		next.Superseded += ch.gone.Size()
 	}
-	if v.hub != nil {
+	if v.broadcaster != nil {
 		next.Change = index.Change{Before: old, After: cmp.Or(ch.object, ch.gone), Deleted: ch.kind == wire.Deleted}
 	}
 	c.versions.Append(next)
@@ -156,7 +156,7 @@ func (c *Collection) progress(rev uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	if v.absence != reason.None {
+	if v.unavailable != reason.None {
 		return wire.Inconsistent("a bookmark of a state that is not known")
 	}
 	c.advanceLocked(v, rev, v.newest)
@@ -164,26 +164,26 @@ func (c *Collection) progress(rev uint64) error {
 }
 
 // advanceLocked publishes that the interval reaches rev with this state, and is as new as the last
-// of the goals that it has reached. Nothing else says how new it is: an event or a bookmark may be
+// of the pendingProbes that it has reached. Nothing else says how new it is: an event or a bookmark may be
 // old when it comes, because the upstream lags, or because the connection or this process was
 // suspended.
 func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	c.highest = max(c.highest, rev)
-	c.markLocked(time.Now(), rev)
-	heard, reached := v.heard, 0
-	for reached < len(c.goals) && c.goals[reached].revision <= rev {
-		if goal := c.goals[reached]; goal.Number > heard.Number {
-			heard = goal.Probe
+	c.addCheckpointLocked(time.Now(), rev)
+	currentAt, reached := v.currentAt, 0
+	for reached < len(c.pendingProbes) && c.pendingProbes[reached].revision <= rev {
+		if pendingProbe := c.pendingProbes[reached]; pendingProbe.Number > currentAt.Number {
+			currentAt = pendingProbe.Probe
 		}
 		reached++
 	}
-	c.goals = slices.Delete(c.goals, 0, reached)
-	c.publishLocked(v.with(func(v *View) { v.To, v.heard, v.newest = rev, heard, state }))
+	c.pendingProbes = slices.Delete(c.pendingProbes, 0, reached)
+	c.publishLocked(v.with(func(v *View) { v.To, v.currentAt, v.newest = rev, currentAt, state }))
 }
 
-// maxGoals is how many goals are kept at most. With more, the last two become one: the state is as
+// maxPendingProbes is how many pendingProbes are kept at most. With more, the last two become one: the state is as
 // new as the second when it comes there.
-const maxGoals = 256
+const maxPendingProbes = 256
 
 // expect records that the upstream had reached p.revision. It reports whether the interval has reached
 // it too; if not, the newest state counts as new as the probe once it has. The caller reads a stream.
@@ -191,44 +191,44 @@ func (c *Collection) expect(p probed) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	if v.absence != reason.None {
+	if v.unavailable != reason.None {
 		return false
 	}
-	next := goal{p.Probe, p.revision}
+	next := pendingProbe{p.Probe, p.revision}
 	if v.To >= p.revision {
-		c.goals = append(c.goals[:0], next) // those before it are lower
+		c.pendingProbes = append(c.pendingProbes[:0], next) // those before it are lower
 		c.advanceLocked(v, v.To, v.newest)
 		return true
 	}
-	if n := len(c.goals); n > 0 && (n == maxGoals || c.goals[n-1].revision == p.revision) {
-		c.goals = c.goals[:n-1]
+	if n := len(c.pendingProbes); n > 0 && (n == maxPendingProbes || c.pendingProbes[n-1].revision == p.revision) {
+		c.pendingProbes = c.pendingProbes[:n-1]
 	}
 	// What is older than the bound would not make the state any newer.
-	c.goals = slices.DeleteFunc(c.goals, func(g goal) bool { return p.Sent.Sub(g.Sent) >= c.limits.Staleness })
-	c.goals = append(c.goals, next)
+	c.pendingProbes = slices.DeleteFunc(c.pendingProbes, func(g pendingProbe) bool { return p.Sent.Sub(g.Sent) >= c.limits.Staleness })
+	c.pendingProbes = append(c.pendingProbes, next)
 	return false
 }
 
-// floor is the revision that each read of the upstream must give, or a higher one, if it begins now.
-func (c *Collection) floor() uint64 {
+// minRevision is the revision that each read of the upstream must give, or a higher one, if it begins now.
+func (c *Collection) minRevision() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.highest
 }
 
-// anotherPastError is a revision that cannot follow the highest one that was seen before.
-type anotherPastError struct{ highest, now uint64 }
+// otherTimelineError is a revision that cannot follow the highest one that was seen before.
+type otherTimelineError struct{ highest, now uint64 }
 
-func (e anotherPastError) Error() string {
+func (e otherTimelineError) Error() string {
 	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.highest, e.now)
 }
 
-// observe takes in the revision that a read of the upstream gave, and the floor from before that read. A
-// revision below the floor is an [anotherPastError]. One that is far above says nothing: there are control
+// observe takes in the revision that a read of the upstream gave, and the minRevision from before that read. A
+// revision below the minRevision is an [otherTimelineError]. One that is far above says nothing: there are control
 // planes whose revisions are the time in nanoseconds.
-func (c *Collection) observe(rev, floor uint64) error {
-	if rev < floor {
-		return anotherPastError{highest: floor, now: rev}
+func (c *Collection) observe(rev, minRevision uint64) error {
+	if rev < minRevision {
+		return otherTimelineError{highest: minRevision, now: rev}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,25 +236,25 @@ func (c *Collection) observe(rev, floor uint64) error {
 	return nil
 }
 
-// reframe replaces the frame by one that also knows the form of items.
-func (c *Collection) reframe(frame *wire.Frame) {
+// setEnvelope replaces the envelope by one that also knows the form of items.
+func (c *Collection) setEnvelope(envelope *wire.Envelope) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	if v.absence != reason.None {
+	if v.unavailable != reason.None {
 		return
 	}
-	if v.hub != nil {
-		v.hub.Reframe(frame)
+	if v.broadcaster != nil {
+		v.broadcaster.SetEnvelope(envelope)
 	}
-	c.publishLocked(v.with(func(v *View) { v.frame = frame }))
+	c.publishLocked(v.with(func(v *View) { v.envelope = envelope }))
 }
 
 // follows notes whether the feed reads a stream that goes on from the interval's end.
 func (c *Collection) follows(stream bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v := c.view.Load(); v.absence == reason.None && v.streams != stream {
+	if v := c.view.Load(); v.unavailable == reason.None && v.streams != stream {
 		c.publishLocked(v.with(func(v *View) { v.streams = stream }))
 	}
 }
@@ -263,13 +263,13 @@ func (c *Collection) follows(stream bool) {
 func (c *Collection) reloads(since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v := c.view.Load(); v.absence == reason.None {
+	if v := c.view.Load(); v.unavailable == reason.None {
 		c.publishLocked(v.with(func(v *View) { v.reloads = since }))
 	}
 }
 
 // known reports whether there is a state, however old.
-func (c *Collection) known() bool { return c.view.Load().absence == reason.None }
+func (c *Collection) known() bool { return c.view.Load().unavailable == reason.None }
 
 // drop forgets everything, and says why nothing is known.
 func (c *Collection) drop(why reason.Reason) {
@@ -293,9 +293,9 @@ func (c *Collection) retire(why reason.Reason) {
 
 func (c *Collection) dropLocked(why reason.Reason) {
 	c.epoch++
-	c.highest, c.goals, c.marks, c.versions = 0, nil, nil, index.History{}
+	c.highest, c.pendingProbes, c.checkpoints, c.versions = 0, nil, nil, index.History{}
 	c.accountLocked(-c.account)
-	c.publishLocked(&View{absence: why, retired: c.retired})
+	c.publishLocked(&View{unavailable: why, retired: c.retired})
 }
 
 // publishLocked makes a view the current one.
@@ -304,12 +304,12 @@ func (c *Collection) publishLocked(v *View) {
 	v.versions, v.epoch = c.versions, c.epoch
 	c.tellHubLocked(v, old)
 	v.next, v.newer = make(chan struct{}), old.newer
-	newer := v.heard != old.heard || v.absence != old.absence
+	newer := v.currentAt != old.currentAt || v.unavailable != old.unavailable
 	if newer {
 		v.newer = make(chan struct{})
 	}
-	if old.absence == reason.None && v.absence != reason.None {
-		c.spare.Store(spareLists)
+	if old.unavailable == reason.None && v.unavailable != reason.None {
+		c.forwardSlotsLeft.Store(forwardSlots)
 	}
 	c.view.Store(v)
 	close(old.next)

@@ -16,7 +16,7 @@ import (
 
 // liveCollection is a collection with one object, ns/a, at revision 10.
 func liveCollection(limits Limits) *Collection {
-	c := newCollection(Resource{}, limits, &budget.Bound{}, nil, &freshness.Numbers{})
+	c := newCollection(CollectionKey{}, limits, &budget.Bound{}, nil, &freshness.Numbers{})
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
 	c.load(state, 10)
@@ -25,7 +25,7 @@ func liveCollection(limits Limits) *Collection {
 
 // load begins with a state, whose stream is read then.
 func (c *Collection) load(state index.Tree, rev uint64) {
-	c.open(complete{state: state, revision: rev, frame: wire.FixedFrame("PodList", "v1"), Probe: c.probes.Next()})
+	c.open(complete{state: state, revision: rev, envelope: wire.FixedEnvelope("PodList", "v1"), Probe: c.probes.Next()})
 	c.follows(true)
 }
 
@@ -36,16 +36,16 @@ func (c *Collection) at(asked time.Time) freshness.Probe {
 
 func TestRevisionsThatGoBack(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-	if err := c.observe(9, c.floor()); !errors.As(err, new(anotherPastError)) {
+	if err := c.observe(9, c.minRevision()); !errors.As(err, new(otherTimelineError)) {
 		t.Errorf("a read of revision 9: got %v", err)
 	}
-	if err := c.observe(1_764_000_000_000_000_000, c.floor()); err != nil {
+	if err := c.observe(1_764_000_000_000_000_000, c.minRevision()); err != nil {
 		t.Errorf("a read of a revision that is the time: %v", err)
 	}
 	c = liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-	floor := c.floor()
+	minRevision := c.minRevision()
 	expect.NoError(t, c.progress(20))
-	if err := c.observe(15, floor); err != nil {
+	if err := c.observe(15, minRevision); err != nil {
 		t.Errorf("a read that the stream has passed while it was under way: %v", err)
 	}
 }
@@ -67,7 +67,7 @@ func TestWaitsAreBounded(t *testing.T) {
 		"the last that there can be":          {revision: 1<<63 - 1, waited: wait, want: reason.NotProven},
 	} {
 		for kind, ask := range map[string]func(*Collection, context.Context, uint64) (Snapshot, reason.Reason){
-			"newer than": (*Collection).Latest,
+			"newer than": (*Collection).NotOlderThan,
 			"exactly":    (*Collection).Exact,
 			"following": func(c *Collection, ctx context.Context, rev uint64) (Snapshot, reason.Reason) {
 				return c.Follow(ctx, rev, true, wait)
@@ -99,7 +99,7 @@ func TestWaitsAreBounded(t *testing.T) {
 // whyRetired says why the collection was given up; None if it was not.
 func (c *Collection) whyRetired() reason.Reason {
 	if v := c.view.Load(); v.retired {
-		return v.absence
+		return v.unavailable
 	}
 	return reason.None
 }
@@ -129,7 +129,7 @@ func TestDoubt(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-			latest, _ := c.Latest(t.Context(), 0)
+			latest, _ := c.NotOlderThan(t.Context(), 0)
 			exact, _ := c.Exact(t.Context(), 10)
 			tt.then(c)
 			if got := c.Validity().WhyNot(latest, time.Now()); got != tt.latest {

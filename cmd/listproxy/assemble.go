@@ -209,8 +209,8 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 			return served.Fields(ctx, gvr)
 		},
 		Outage: api.health.Outage,
-		SamePast: func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
-			return served.SamePast(ctx, revision, heard)
+		SameTimeline: func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
+			return served.SameTimeline(ctx, revision, heard)
 		},
 		ContinueToken: policy.EncodeContinue,
 		Log:           log,

@@ -159,9 +159,9 @@ func fromMemory(r *http.Response) bool {
 }
 
 var (
-	modelForm  = regexp.MustCompile(`"spec":\{"definition":(\d+),"release":"([^"]*)"`)
-	modelFrame = regexp.MustCompile(`"kind":"WidgetList","metadata":\{"continue":"([^"]*)",(?:"remainingItemCount":\d+,)?"resourceVersion":"(\d+)"\}\}\n$`)
-	modelEvent = regexp.MustCompile(`^\{"type":"([A-Z]+)",.*"resourceVersion":"(\d+)"`)
+	modelForm     = regexp.MustCompile(`"spec":\{"definition":(\d+),"release":"([^"]*)"`)
+	modelEnvelope = regexp.MustCompile(`"kind":"WidgetList","metadata":\{"continue":"([^"]*)",(?:"remainingItemCount":\d+,)?"resourceVersion":"(\d+)"\}\}\n$`)
+	modelEvent    = regexp.MustCompile(`^\{"type":"([A-Z]+)",.*"resourceVersion":"(\d+)"`)
 )
 
 // forms are those of the items of an answer.
@@ -186,13 +186,13 @@ func (f forms) at(i int) (form inmemory.Form) {
 // asked is a list that was asked for.
 type asked struct {
 	inmemory.List
-	semantics string // Any, NotOlderThan, Exact, MostRecent or Continue
+	semantics string // Any, NotOlderThan, Exact, Consistent or Continue
 	shard     bool   // only one shard, but these API servers do not know shards and give all
 	revision  int64
 	user      string
 	at        time.Time
 	head      int64
-	pasts     int
+	timelines int
 	out       bool // no API server answered then
 }
 
@@ -230,7 +230,7 @@ func (a asked) query(token string) url.Values {
 // ask sends a list, and holds the answer against the truth if it is from memory. It returns the revision and
 // the token of the answer; 0 if there was none.
 func (m *model) ask(ctx context.Context, a asked, token string) (revision int64, next string) {
-	a.at, a.head, a.pasts, a.out = time.Now(), m.plane.Revision(), m.plane.Pasts(), m.isOut()
+	a.at, a.head, a.timelines, a.out = time.Now(), m.plane.Revision(), m.plane.Timelines(), m.isOut()
 	r, err := m.get(ctx, a.user, m.path(a.Namespace), a.query(token))
 	if err != nil {
 		m.count("no answer")
@@ -238,17 +238,17 @@ func (m *model) ask(ctx context.Context, a asked, token string) (revision int64,
 	}
 	defer func() { _ = r.Body.Close() }()
 	body, err := io.ReadAll(r.Body)
-	frame := modelFrame.FindStringSubmatch(string(body))
+	envelope := modelEnvelope.FindStringSubmatch(string(body))
 	memory := fromMemory(r)
 	switch {
-	case memory && (err != nil || frame == nil || r.StatusCode != http.StatusOK):
+	case memory && (err != nil || envelope == nil || r.StatusCode != http.StatusOK):
 		m.wrong("%+v: from memory: %d, %v: %s", a, r.StatusCode, err, body)
 		return 0, ""
-	case frame == nil:
+	case envelope == nil:
 		m.count("no list")
 		return 0, ""
 	}
-	revision, _ = strconv.ParseInt(frame[2], 10, 64)
+	revision, _ = strconv.ParseInt(envelope[2], 10, 64)
 	if memory {
 		m.count(a.semantics)
 		if a.semantics == "Any" { // the watch cache pages nothing there
@@ -260,35 +260,35 @@ func (m *model) ask(ctx context.Context, a asked, token string) (revision int64,
 		_, why, _ := strings.Cut(r.Header.Get("Cache-Status"), "detail=")
 		m.count("why: " + why)
 	}
-	return revision, frame[1]
+	return revision, envelope[1]
 }
 
 // judge holds a list from memory against the truth.
 func (m *model) judge(a asked, revision int64, body string) {
 	now := time.Now()
-	written, past := formsOf(body), -1
-	for p := m.plane.Pasts() - 1; p >= 0 && past < 0; p-- {
+	written, timeline := formsOf(body), -1
+	for p := m.plane.Timelines() - 1; p >= 0 && timeline < 0; p-- {
 		if m.plane.WriteList(p, inmemory.Widgets, revision, a.List, written.at) == body {
-			past = p
+			timeline = p
 		}
 	}
 	m.mu.Lock()
 	restored := m.restored
 	m.mu.Unlock()
-	current := past == m.plane.Pasts()-1
+	current := timeline == m.plane.Timelines()-1
 	switch {
-	case past < 0:
+	case timeline < 0:
 		m.wrong("%+v: there never was such a list at revision %d: %s\nright: %s", a, revision, body,
-			m.plane.WriteList(m.plane.Pasts()-1, inmemory.Widgets, revision, a.List, written.at))
+			m.plane.WriteList(m.plane.Timelines()-1, inmemory.Widgets, revision, a.List, written.at))
 	case !current && restored.IsZero(): // nobody could be asked yet
 	case !current && a.semantics == "Any" && now.Sub(restored) < modelBound:
 	case !current && a.at.Before(restored):
 	case !current && a.out && now.Sub(restored) < modelUnheard:
 	case !current:
-		m.wrong("%+v: a list of the past before etcd was restored (%v ago), at revision %d: %s", a, now.Sub(restored), revision, body)
+		m.wrong("%+v: a list of the timeline before etcd was restored (%v ago), at revision %d: %s", a, now.Sub(restored), revision, body)
 	case a.semantics == "Any" && revision < m.plane.HeadAt(now.Add(-modelBound)):
 		m.wrong("%+v: the list at revision %d is older than the bound; then it was at %d", a, revision, m.plane.HeadAt(now.Add(-modelBound)))
-	case a.semantics == "NotOlderThan" && revision < a.revision, a.semantics == "MostRecent" && a.pasts == m.plane.Pasts() && revision < a.head,
+	case a.semantics == "NotOlderThan" && revision < a.revision, a.semantics == "Consistent" && a.timelines == m.plane.Timelines() && revision < a.head,
 		(a.semantics == "Exact" || a.semantics == "Continue") && revision != a.revision:
 		m.wrong("%+v: answered at revision %d", a, revision)
 	}
@@ -316,7 +316,7 @@ func (m *model) lister(ctx context.Context, user string) {
 		a := asked{user: user, List: inmemory.List{Select: inmemory.Select{
 			Namespace: []string{"", "", "one", "two"}[rand.IntN(4)], Color: []string{"", "", "red"}[rand.IntN(3)],
 		}}}
-		a.semantics = []string{"Any", "Any", "NotOlderThan", "Exact", "MostRecent", "MostRecent"}[rand.IntN(6)]
+		a.semantics = []string{"Any", "Any", "NotOlderThan", "Exact", "Consistent", "Consistent"}[rand.IntN(6)]
 		if rand.IntN(3) == 0 {
 			a.Limit = 1 + rand.IntN(4)
 		}
@@ -350,7 +350,7 @@ func (m *model) watcher(ctx context.Context, user string) {
 			m.follow(ctx, user, s, 0)
 			continue
 		}
-		semantics := []string{"Any", "MostRecent"}[rand.IntN(2)]
+		semantics := []string{"Any", "Consistent"}[rand.IntN(2)]
 		at, _ := m.ask(ctx, asked{user: user, List: inmemory.List{Select: s}, semantics: semantics}, "")
 		for at > 0 && ctx.Err() == nil {
 			time.Sleep(time.Duration(rand.IntN(3000)) * time.Millisecond)
@@ -373,7 +373,7 @@ func (m *model) follow(ctx context.Context, user string, s inmemory.Select, afte
 		q.Set("sendInitialEvents", "true")
 		q.Set("resourceVersionMatch", "NotOlderThan")
 	}
-	head, pasts, out := m.plane.Revision(), m.plane.Pasts(), m.isOut()
+	head, timelines, out := m.plane.Revision(), m.plane.Timelines(), m.isOut()
 	r, err := m.get(ctx, user, m.path(s.Namespace), q)
 	if err != nil {
 		return 0
@@ -388,9 +388,9 @@ func (m *model) follow(ctx context.Context, user string, s inmemory.Select, afte
 	memory := fromMemory(r)
 	w := &follower{
 		model: m, user: user, Select: s, memory: memory, bookmarks: bookmarks,
-		past: m.plane.Pasts() - 1, out: out, head: head, first: after, at: after,
+		timeline: m.plane.Timelines() - 1, out: out, head: head, first: after, at: after,
 	}
-	if pasts != m.plane.Pasts() {
+	if timelines != m.plane.Timelines() {
 		w.head = 0
 	}
 	what := "watch"
@@ -427,8 +427,8 @@ type follower struct {
 	memory bool
 	// bookmarks: it asked for them.
 	bookmarks bool
-	past      int
-	// out: no API server answered when it was asked for, and which past it follows is not known yet.
+	timeline  int
+	// out: no API server answered when it was asked for, and which timeline it follows is not known yet.
 	out   bool
 	head  int64 // when it was asked for
 	first int64
@@ -453,9 +453,9 @@ func (w *follower) take(line string) bool {
 	revision, _ := strconv.ParseInt(found[2], 10, 64)
 	written := formsOf(line)
 	form := written.at(0)
-	pasts := w.pasts(revision)
-	fitting := slices.DeleteFunc(slices.Clone(pasts), func(past int) bool { return !w.isNext(line, past, found[1], revision, form) })
-	w.past = append(fitting, pasts...)[0]
+	timelines := w.timelines(revision)
+	fitting := slices.DeleteFunc(slices.Clone(timelines), func(timeline int) bool { return !w.isNext(line, timeline, found[1], revision, form) })
+	w.timeline = append(fitting, timelines...)[0]
 	w.out = w.out && len(fitting) > 1
 	if w.memory {
 		w.judgeForms(w.String(), written)
@@ -476,15 +476,15 @@ func (w *follower) take(line string) bool {
 		if want := inmemory.Bookmark(inmemory.Widgets, revision, false); line != want {
 			w.wrong("%v: a bookmark %s, want %s", w, line, want)
 		}
-		if missed := w.plane.Unseen(w.past, inmemory.Widgets, w.at, revision, w.Select); len(missed) > 0 || revision < w.at {
+		if missed := w.plane.Unseen(w.timeline, inmemory.Widgets, w.at, revision, w.Select); len(missed) > 0 || revision < w.at {
 			w.wrong("%v: a bookmark at revision %d, but not told of %+v", w, revision, missed)
 		}
 		w.at = revision
 		return true
 	}
-	if !w.isNext(line, w.past, found[1], revision, form) {
+	if !w.isNext(line, w.timeline, found[1], revision, form) {
 		var right []string
-		for _, ev := range w.plane.Unseen(w.past, inmemory.Widgets, w.at, revision, w.Select) {
+		for _, ev := range w.plane.Unseen(w.timeline, inmemory.Widgets, w.at, revision, w.Select) {
 			right = append(right, ev.Write(inmemory.Widgets, form))
 		}
 		w.wrong("%v: told %s, right would be %q", w, line, right)
@@ -497,14 +497,14 @@ func (w *follower) take(line string) bool {
 	return true
 }
 
-// pasts are those in which a client may be told of a revision, the likeliest first. If the past of now has
+// timelines are those in which a client may be told of a revision, the likeliest first. If the timeline of now has
 // everything that the client was told, it is that one. Until listproxy must know that etcd was restored, a
-// watch whose beginning was told may also go on in the past before, up to its end; so may one that was asked for
-// while nobody answered, from any revision of that past.
-func (w *follower) pasts(revision int64) []int {
-	now := w.plane.Pasts() - 1
-	if !w.out && !w.plane.SameUpTo(inmemory.Widgets, w.past, now, w.at) {
-		return []int{w.past}
+// watch whose beginning was told may also go on in the timeline before, up to its end; so may one that was asked for
+// while nobody answered, from any revision of that timeline.
+func (w *follower) timelines(revision int64) []int {
+	now := w.plane.Timelines() - 1
+	if !w.out && !w.plane.SameUpTo(inmemory.Widgets, w.timeline, now, w.at) {
+		return []int{w.timeline}
 	}
 	w.mu.Lock()
 	restored := w.restored
@@ -516,9 +516,9 @@ func (w *follower) pasts(revision int64) []int {
 	return []int{now}
 }
 
-// isNext says whether a line is what comes next in a past.
-func (w *follower) isNext(line string, past int, kind string, revision int64, form inmemory.Form) bool {
-	events := w.plane.Unseen(past, inmemory.Widgets, w.at, revision, w.Select)
+// isNext says whether a line is what comes next in a timeline.
+func (w *follower) isNext(line string, timeline int, kind string, revision int64, form inmemory.Form) bool {
+	events := w.plane.Unseen(timeline, inmemory.Widgets, w.at, revision, w.Select)
 	if kind == "BOOKMARK" {
 		return len(events) == 0
 	}
@@ -533,7 +533,7 @@ func (w *follower) begin(line, kind string, revision int64) bool {
 	}
 	var want strings.Builder
 	written := formsOf(w.initial.String())
-	for i, o := range w.plane.List(w.past, inmemory.Widgets, revision, w.Select) {
+	for i, o := range w.plane.List(w.timeline, inmemory.Widgets, revision, w.Select) {
 		want.WriteString(inmemory.Event{Type: "ADDED", Object: o, Revision: o.Revision}.Write(inmemory.Widgets, written.at(i)))
 	}
 	switch {
@@ -636,7 +636,7 @@ func (m *model) step() {
 		var asking sync.WaitGroup
 		for range 50 {
 			m.write()
-			asking.Go(func() { m.ask(m.t.Context(), asked{user: "alice", semantics: "MostRecent"}, "") })
+			asking.Go(func() { m.ask(m.t.Context(), asked{user: "alice", semantics: "Consistent"}, "") })
 			pause(500 * time.Millisecond)
 		}
 		asking.Wait()
@@ -773,7 +773,7 @@ func TestModel(t *testing.T) {
 		}
 	}
 	t.Log(seen)
-	for _, what := range []string{"Any", "NotOlderThan", "Exact", "MostRecent", "Continue", "streaming list", "watch", "events"} {
+	for _, what := range []string{"Any", "NotOlderThan", "Exact", "Consistent", "Continue", "streaming list", "watch", "events"} {
 		if seen[what] == 0 && !t.Failed() {
 			t.Errorf("nothing of this was from memory: %s", what)
 		}
@@ -789,7 +789,7 @@ func (m *model) heal() {
 		s.Heal()
 	}
 	time.Sleep(20 * time.Minute)
-	for _, semantics := range []string{"Any", "MostRecent"} {
+	for _, semantics := range []string{"Any", "Consistent"} {
 		before := m.counted(semantics)
 		m.ask(context.Background(), asked{user: "alice", semantics: semantics}, "")
 		if m.counted(semantics) == before {

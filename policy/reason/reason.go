@@ -17,7 +17,7 @@ const (
 	NotList        Reason = "not-list"
 	Watch          Reason = "watch"
 	NotCanonical   Reason = "not-canonical"
-	MostRecent     Reason = "most-recent"
+	Consistent     Reason = "consistent"
 	Representation Reason = "representation"
 	Credentials    Reason = "credentials"
 
@@ -86,7 +86,7 @@ var forwarding = []struct {
 			"kube-apiserver refuses, or might read differently from listproxy.",
 	},
 	{
-		MostRecent,
+		Consistent,
 		"the state at this moment, where --consistent-lists is not on, or the list is small: " +
 			"what kubectl and plain clients ask for",
 		"It asks for the state at this moment, and --consistent-lists is not on for this resource, or " +

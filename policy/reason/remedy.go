@@ -7,7 +7,7 @@ var remedies = map[Reason]string{
 	NotCanonical: "Look at the request at --log-level access, and at the client: double slashes, needless escapes, a body on a GET, hand-made tokens, " +
 		"parameters that are unknown, given twice or contradict each other; selectors that are very long, or on fields that kube-apiserver " +
 		"was not seen to accept; metadata.namespace=x or metadata.name=x with a limit.",
-	MostRecent: "Switch on --consistent-lists; always proves all, and makes small lists of quiet resources slower. Or let the client send resourceVersion=0 " +
+	Consistent: "Switch on --consistent-lists; always proves all, and makes small lists of quiet resources slower. Or let the client send resourceVersion=0 " +
 		"if a state that is a moment old will do, or the lowest revision that will do.",
 	Representation: "Only kube-apiserver writes tables, YAML, CBOR, and protobuf of custom resources: let the program ask for JSON, not indented.",
 	Credentials: "Use one bearer token, the caller's own, or a client certificate with --client-ca-file; the user, UID and extras once, if there are Impersonate-* headers. With a Warning in the " +

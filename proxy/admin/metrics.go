@@ -167,8 +167,8 @@ func (s State) Collect(metrics chan<- prometheus.Metric) {
 func (s State) collection(to scrape, c snapshot.CollectionStats, now time.Time) {
 	which := []string{c.Resource.GroupResource().String(), c.Resource.Version, string(c.Resource.Representation)}
 	and := func(label string) []string { return append(which[:3:3], label) }
-	absence := absenceOf(c, now, s.Staleness)
-	put(to, collectionLive, one(absence == reason.None), and(observe.OrNone(string(absence)))...)
+	unavailable := absenceOf(c, now, s.Staleness)
+	put(to, collectionLive, one(unavailable == reason.None), and(observe.OrNone(string(unavailable)))...)
 	put(to, collectionObjects, c.Objects, which...)
 	put(to, collectionSize, c.Bytes, which...)
 	for cause, n := range c.Feed.Losses {
@@ -177,8 +177,8 @@ func (s State) collection(to scrape, c snapshot.CollectionStats, now time.Time) 
 	if !c.Oldest.IsZero() {
 		put(to, collectionHistory, now.Sub(c.Oldest).Seconds(), which...)
 	}
-	if !c.Heard.IsZero() {
-		put(to, feedLag, clock.Age(c.Heard, now).Seconds(), which...)
+	if !c.CurrentAt.IsZero() {
+		put(to, feedLag, clock.Age(c.CurrentAt, now).Seconds(), which...)
 	}
 	put(to, watches, c.Watches.Open, which...)
 	put(to, watchEvents, c.Watches.Delivered, which...)

@@ -38,7 +38,7 @@ type collections interface {
 	Stats() []snapshot.CollectionStats
 	Stored() (bytes, bound int64)
 	Changes() []snapshot.Change
-	Mismatched() map[snapshot.Resource]checks.Stats
+	Mismatched() map[snapshot.CollectionKey]checks.Stats
 }
 
 // Read returns the status of now.
@@ -92,11 +92,11 @@ func (s *Source) collection(c snapshot.CollectionStats, now time.Time) Collectio
 		State: StateLive, From: c.From, To: c.To, Objects: c.Objects, Bytes: c.Bytes, Watches: c.Watches.Open,
 		Idle: now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
 	}
-	if absence := absenceOf(c, now, s.Staleness); absence != reason.None {
-		is.State = string(absence)
+	if unavailable := absenceOf(c, now, s.Staleness); unavailable != reason.None {
+		is.State = string(unavailable)
 	}
-	if !c.Heard.IsZero() {
-		is.Age = new(clock.Age(c.Heard, now).Seconds())
+	if !c.CurrentAt.IsZero() {
+		is.Age = new(clock.Age(c.CurrentAt, now).Seconds())
 	}
 	if !c.Oldest.IsZero() {
 		is.History = now.Sub(c.Oldest).Seconds()
@@ -107,13 +107,13 @@ func (s *Source) collection(c snapshot.CollectionStats, now time.Time) Collectio
 // absenceOf says why a collection cannot answer lists of the newest state now: its state may be too
 // old for that, or nothing can be proven.
 func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duration) reason.Reason {
-	if c.Absence == reason.None && c.NoBookmarks {
+	if c.Unavailable == reason.None && c.NoBookmarks {
 		return reason.NotProven
 	}
-	if c.Absence == reason.None && staleness > 0 && clock.Age(c.Heard, now) >= staleness {
+	if c.Unavailable == reason.None && staleness > 0 && clock.Age(c.CurrentAt, now) >= staleness {
 		return reason.Stale
 	}
-	return c.Absence
+	return c.Unavailable
 }
 
 // feedsCheck says whether all feeds hear from the upstream. A resource that is not kept for another

@@ -40,26 +40,26 @@ const hostile = "<script>alert(1)</script>\"'&\x1b"
 type kept struct {
 	stats      []snapshot.CollectionStats
 	changes    []snapshot.Change
-	mismatched map[snapshot.Resource]checks.Stats
+	mismatched map[snapshot.CollectionKey]checks.Stats
 }
 
-func (k *kept) Stats() []snapshot.CollectionStats              { return k.stats }
-func (k *kept) Stored() (bytes, bound int64)                   { return 512 << 20, 2 << 30 }
-func (k *kept) Changes() []snapshot.Change                     { return k.changes }
-func (k *kept) Mismatched() map[snapshot.Resource]checks.Stats { return k.mismatched }
+func (k *kept) Stats() []snapshot.CollectionStats                   { return k.stats }
+func (k *kept) Stored() (bytes, bound int64)                        { return 512 << 20, 2 << 30 }
+func (k *kept) Changes() []snapshot.Change                          { return k.changes }
+func (k *kept) Mismatched() map[snapshot.CollectionKey]checks.Stats { return k.mismatched }
 
-func named(group, name string, form media.Representation) snapshot.Resource {
-	return snapshot.Resource{
+func named(group, name string, form media.Representation) snapshot.CollectionKey {
+	return snapshot.CollectionKey{
 		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: name}, Representation: form,
 	}
 }
 
 // live is a collection whose newest state is that of a while ago.
-func live(r snapshot.Resource, heard time.Duration) snapshot.CollectionStats {
+func live(r snapshot.CollectionKey, currentAt time.Duration) snapshot.CollectionStats {
 	now := time.Now()
 	return snapshot.CollectionStats{
 		Resource: r, Objects: 3, Bytes: 24 << 20, Interval: snapshot.Interval{From: 6, To: 9},
-		Heard: now.Add(-heard), Oldest: now.Add(-75 * time.Second), Used: now.Add(-time.Second), Watches: watch.Stats{Open: 12},
+		CurrentAt: now.Add(-currentAt), Oldest: now.Add(-75 * time.Second), Used: now.Add(-time.Second), Watches: watch.Stats{Open: 12},
 	}
 }
 
@@ -112,11 +112,11 @@ func troubled(t *testing.T) *Source {
 	}
 	k.stats = []snapshot.CollectionStats{
 		live(named("", "pods", media.JSON), 420*time.Millisecond),
-		{Resource: named("apps", "deployments", media.Protobuf), Absence: reason.Warming, Used: time.Now()},
+		{Resource: named("apps", "deployments", media.Protobuf), Unavailable: reason.Warming, Used: time.Now()},
 		live(named("", "nodes", media.JSON), time.Hour),
 	}
 	k.changes = []snapshot.Change{{At: begun, Of: hostile, What: hostile, Cause: reason.Schema}}
-	k.mismatched = map[snapshot.Resource]checks.Stats{named("", hostile, media.JSON): {Mismatches: 2, Mismatched: begun}}
+	k.mismatched = map[snapshot.CollectionKey]checks.Stats{named("", hostile, media.JSON): {Mismatches: 2, Mismatched: begun}}
 	const list, watch = "/api/v1/pods?resourceVersion=0", "/api/v1/pods?watch=1"
 	for _, r := range []struct {
 		target string
@@ -124,7 +124,7 @@ func troubled(t *testing.T) *Source {
 		why    reason.Reason
 	}{
 		{list, 6, reason.None},
-		{list, 2, reason.MostRecent},
+		{list, 2, reason.Consistent},
 		{list, 1, reason.Representation},
 		{watch, 1, reason.None},
 		{watch, 3, reason.Representation},
@@ -184,10 +184,10 @@ func TestChecks(t *testing.T) {
 			}
 		}, ill: "feeds", says: "e/json and 3 more"},
 		"not permitted": {change: func(_ *Source, k *kept) {
-			k.stats = []snapshot.CollectionStats{{Resource: pods, Absence: reason.NotPermitted}}
+			k.stats = []snapshot.CollectionStats{{Resource: pods, Unavailable: reason.NotPermitted}}
 		}},
 		"a mismatch once": {change: func(_ *Source, k *kept) {
-			k.mismatched = map[snapshot.Resource]checks.Stats{pods: {Mismatches: 1}}
+			k.mismatched = map[snapshot.CollectionKey]checks.Stats{pods: {Mismatches: 1}}
 		}},
 		"metrics": {change: func(s *Source, _ *kept) {
 			s.Metrics = prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("broken") })
@@ -278,7 +278,7 @@ func TestPage(t *testing.T) {
 		}
 		for _, words := range []string{
 			"✗ not healthy", "collection/nodes.v1 : " + "<script>alert(1)</script>", "66.7 %", "3 forwarded", "512 MiB", "of 2.0 GiB", "unreachable", "dial: <script>",
-			"75s of 2m30s", "6 to 9", "warming", "stale", "most-recent", "2 times, the last 62m ago", "schema (" + hostile[:len(hostile)-1],
+			"75s of 2m30s", "6 to 9", "warming", "stale", "consistent", "2 times, the last 62m ago", "schema (" + hostile[:len(hostile)-1],
 		} {
 			if !strings.Contains(text.String(), words) {
 				t.Errorf("the page does not say %q:\n%s", words, text.String())

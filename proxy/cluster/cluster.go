@@ -94,9 +94,9 @@ func New(cfg *rest.Config, config Config) (*Cluster, error) {
 	return c, nil
 }
 
-// SamePast implements [snapshot.Config.SamePast].
-func (c *Cluster) SamePast(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
-	return c.servers.samePast(ctx, revision, heard)
+// SameTimeline implements [snapshot.Config.SameTimeline].
+func (c *Cluster) SameTimeline(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
+	return c.servers.sameTimeline(ctx, revision, heard)
 }
 
 // Run follows what the upstream serves until ctx ends.

@@ -306,5 +306,5 @@ func isRefused(err error) bool {
 // a minute is a normal restart. What says how the upstream or the way to it is, and nothing of what was asked for,
 // is told once for all ([upstream.Health]).
 func isWarning(err error, since time.Time) bool {
-	return time.Since(since) >= followHealthy && !source.IsTrouble(err)
+	return time.Since(since) >= followHealthy && !source.IsUpstreamFailure(err)
 }

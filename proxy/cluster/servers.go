@@ -137,12 +137,12 @@ const (
 	leaseTimeout = 10 * time.Second
 )
 
-// samePast reports whether the past up to a revision is the one that was known when a stream was last heard. Whoever
-// restores etcd stops the API servers first, and each announces its start with a new holder of its Lease. So the past
+// sameTimeline reports whether the timeline up to a revision is the one that was known when a stream was last heard. Whoever
+// restores etcd stops the API servers first, and each announces its start with a new holder of its Lease. So the timeline
 // is the same if a Lease has the holder that it had before, and was written at that revision or later: either this
 // server still runs, or the backup that was restored has all up to there. With mayBe, a holder is the same that will
 // write its Lease in the next seconds.
-func (s *servers) samePast(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
+func (s *servers) sameTimeline(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool) {
 	if !s.announcesStarts.Load() {
 		return false, false
 	}

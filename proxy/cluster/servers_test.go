@@ -55,7 +55,7 @@ func runServersOf(t *testing.T, f *proxytest.FakeAPI) (*told, *servers) {
 	return told, s
 }
 
-// TestServersShowThePast: the past up to a revision is the same if an API server that was there before the break has
+// TestServersShowThePast: the timeline up to a revision is the same if an API server that was there before the break has
 // written its Lease at that revision or later. One that came late, or whose version does not tell of its start, shows
 // nothing.
 func TestServersShowThePast(t *testing.T) {
@@ -89,7 +89,7 @@ func TestServersShowThePast(t *testing.T) {
 				if tt.refused {
 					f.Answer(http.StatusForbidden, "list "+leasesPath)
 				}
-				same, mayBe := s.samePast(t.Context(), 100, begun.Add(tt.heard))
+				same, mayBe := s.sameTimeline(t.Context(), 100, begun.Add(tt.heard))
 				if same != tt.same || mayBe != tt.mayBe {
 					t.Errorf("the same: %v, may be: %v; want %v, %v", same, mayBe, tt.same, tt.mayBe)
 				}

@@ -95,7 +95,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			"requests that ask who a caller is (whoami), and those of feeds.", "purpose", LabelCode),
 		reviews: seconds("listproxy_review_duration_seconds", "How long the API server took to begin its answer to a review.", LabelCode),
 		feedRequests: counter("listproxy_feed_requests_total", "Requests of feeds to the API server: list, load (a streaming list), watch, "+
-			"probe (for its current revision), beside (a short watch beside the feed's own, which reaches that revision sooner), learn (how "+
+			"probe (for its current revision), progress (a short watch beside the feed's own, which reaches that revision sooner), learn (how "+
 			"it writes watches, and which fields it knows).",
 			LabelResource, LabelVersion, LabelRepresentation, "request", LabelCode),
 		feedEvents: counter("listproxy_feed_events_total", "Events received by watches and streaming lists, bookmarks and initial ones included.",

@@ -97,14 +97,14 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 		code                 int
 		want                 string
 	}{
-		{"a list", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 200, "deployments.apps"},
+		{"a list", http.MethodGet, "/apis/apps/v1/deployments", reason.Consistent, 200, "deployments.apps"},
 		{"a watch", http.MethodGet, "/apis/apps/v1/deployments?watch=1", reason.Watch, 200, "deployments.apps"},
 		{"an object", http.MethodGet, "/apis/apps/v1/namespaces/a/deployments/b", reason.NotList, 200, "deployments.apps"},
 		{"a subresource", http.MethodGet, "/api/v1/namespaces/a/services/b/proxy/c", reason.NotList, 204, "services"},
 		{"known anyway", http.MethodPost, "/api/v1/namespaces/a/pods", reason.NotList, 403, "pods"},
-		{"not there", http.MethodGet, "/apis/apps/v1/made-up", reason.MostRecent, 404, observe.OtherLabel},
-		{"not permitted", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 403, observe.OtherLabel},
-		{"broken off", http.MethodGet, "/apis/apps/v1/deployments", reason.MostRecent, 0, observe.OtherLabel},
+		{"not there", http.MethodGet, "/apis/apps/v1/made-up", reason.Consistent, 404, observe.OtherLabel},
+		{"not permitted", http.MethodGet, "/apis/apps/v1/deployments", reason.Consistent, 403, observe.OtherLabel},
+		{"broken off", http.MethodGet, "/apis/apps/v1/deployments", reason.Consistent, 0, observe.OtherLabel},
 		{"of a preflight", http.MethodOptions, "/apis/apps/v1/made-up", reason.NotList, 204, observe.OtherLabel},
 		{"no name of a resource", http.MethodGet, "/apis/apps/v1/Ey.hbGci", reason.NotCanonical, 200, observe.OtherLabel},
 		{"no resource", http.MethodGet, "/version", reason.NotList, 200, observe.OtherLabel},

@@ -26,7 +26,7 @@ const leastNames = 20
 // State is what is compared: the objects of a list at one revision.
 type State struct {
 	Revision uint64
-	Frame    *wire.Frame
+	Envelope *wire.Envelope
 	Tree     index.Tree
 }
 
@@ -66,7 +66,7 @@ func (c *Comparison) Names(ctx context.Context, s State, from string, atMost, at
 	limit := max(leastNames, s.Tree.PageLimit(from, atMost, atMostBytes))
 	theirs, next, err := c.readNames(ctx, c.Source.PageAt(s.Revision, from, limit), s.Revision)
 	if err != nil {
-		return s.Tree.Page(s.Frame, index.Query{Start: from, Limit: limit}, nil).Next, err
+		return s.Tree.Page(s.Envelope, index.Query{Start: from, Limit: limit}, nil).Next, err
 	}
 	if found := s.Tree.Differences(from, next, theirs); len(found) > 0 {
 		return from, &MismatchError{Differences: found, Again: func(ctx context.Context) error {
@@ -115,11 +115,11 @@ func (c *Comparison) readNames(ctx context.Context, query url.Values, revision u
 	return found, last + "\x00", nil
 }
 
-// Page compares a page with the bytes that the upstream writes: the objects, the frame, the count
+// Page compares a page with the bytes that the upstream writes: the objects, the envelope, the count
 // and the headers.
 func (c *Comparison) Page(ctx context.Context, s State, from string, limit int64) error {
 	query := c.Source.PageAt(s.Revision, from, limit)
-	if s.Frame.Sharded { // an API server that does not know shards any more is noticed
+	if s.Envelope.Sharded { // an API server that does not know shards any more is noticed
 		query.Set("shardSelector", wire.AllShards)
 	}
 	theirs, err := c.read(ctx, c.Source, "", s.Revision, query)
@@ -130,7 +130,7 @@ func (c *Comparison) Page(ctx context.Context, s State, from string, limit int64
 	if err != nil {
 		return err
 	}
-	ours := s.Tree.Page(s.Frame, index.Query{Start: from, Limit: limit}, nil)
+	ours := s.Tree.Page(s.Envelope, index.Query{Start: from, Limit: limit}, nil)
 	if s.writes(ours, theirs, headers) {
 		return nil
 	}
@@ -167,14 +167,14 @@ func (c *Comparison) read(
 // uncounted says that the upstream did not count what remains after a page, as 1.37 does not where it is
 // asked for shards.
 func (s State) uncounted(theirs source.List) bool {
-	return s.Frame.Sharded && !theirs.Meta.HasRemaining
+	return s.Envelope.Sharded && !theirs.Meta.HasRemaining
 }
 
 // writes reports whether a page of s, written as a list, is the list that the upstream wrote with
 // these headers.
 func (s State) writes(page index.Page, theirs source.List, headers http.Header) bool {
 	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted && !s.uncounted(theirs)}
-	if s.Frame.Sharded {
+	if s.Envelope.Sharded {
 		meta.Shards = wire.AllShards
 	}
 	if page.Next != "" {
@@ -186,6 +186,6 @@ func (s State) writes(page index.Page, theirs source.List, headers http.Header) 
 	for _, o := range page.Objects {
 		items = append(items, o.Bytes)
 	}
-	return bytes.Equal(s.Frame.Render(meta, items), theirs.Body) &&
-		s.Frame.ContentType == theirs.Header.Get("Content-Type") && maps.EqualFunc(s.Frame.Headers, headers, slices.Equal)
+	return bytes.Equal(s.Envelope.Render(meta, items), theirs.Body) &&
+		s.Envelope.ContentType == theirs.Header.Get("Content-Type") && maps.EqualFunc(s.Envelope.Headers, headers, slices.Equal)
 }

@@ -20,7 +20,7 @@ func TestComparePagesOfShards(t *testing.T) {
 		item = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}`
 	)
 	const shards = `,"shardInfo":{"selector":"` + wire.AllShards + `"}`
-	src := source.Source{Resource: source.Resource{Namespaced: true, Representation: media.JSON}}
+	src := source.Source{Resource: source.CollectionKey{Namespaced: true, Representation: media.JSON}}
 	read := func(meta string) source.List {
 		l := source.List{Body: fmt.Appendf(nil, list, meta, item), Header: http.Header{"Content-Type": {"application/json"}}}
 		var err error
@@ -28,9 +28,9 @@ func TestComparePagesOfShards(t *testing.T) {
 		expect.NoError(t, err)
 		return l
 	}
-	frame, _, err := wire.LearnFrame(src.Encoding(), read("").Body, "application/json", "")
+	envelope, _, err := wire.LearnEnvelope(src.Encoding(), read("").Body, "application/json", "")
 	expect.NoError(t, err)
-	frame.Sharded = true
+	envelope.Sharded = true
 	ours := index.Page{Objects: []*index.Object{index.NewObject(1, "n/a", 5, []byte(item))}, Next: "n/a\x00", Remaining: 3, Counted: true}
 	for meta, want := range map[string]bool{
 		`,"remainingItemCount":3` + shards: true,
@@ -38,7 +38,7 @@ func TestComparePagesOfShards(t *testing.T) {
 		`,"remainingItemCount":2` + shards: false,
 		`,"remainingItemCount":3`:          false,
 	} {
-		s := State{Frame: frame, Revision: 9}
+		s := State{Envelope: envelope, Revision: 9}
 		if got := s.writes(ours, read(meta), nil); got != want {
 			t.Errorf("%s: the same bytes: %t", meta, got)
 		}

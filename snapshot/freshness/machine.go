@@ -56,9 +56,9 @@ const (
 // If a probe gets no answer, the stream stays open: if its connection is dead, the connection's
 // own pings end it. But the server that answers later may be another one. So before a progress watch
 // proves anything, the stream must have sent something after that. Otherwise the stream
-// is closed, and the next one must show that the past is the same.
+// is closed, and the next one must show that the timeline is the same.
 type Machine struct {
-	rhythm rhythm
+	schedule probeSchedule
 	// probe is the last one that was sent; probing: it is under way.
 	probe   Probe
 	probing bool
@@ -99,7 +99,7 @@ type answer struct {
 // New returns a Machine that keeps a state younger than bound. variety, from 0 to 1, shifts the
 // times of probes: machines with different values soon ask at different times.
 func New(bound time.Duration, variety float64) Machine {
-	return Machine{rhythm: rhythmOf(bound, variety)}
+	return Machine{schedule: newProbeSchedule(bound, variety)}
 }
 
 // Action is what the feed must do.
@@ -108,15 +108,15 @@ type Action struct {
 	Probe bool
 	// Progress: open a progress watch.
 	Progress bool
-	// Leave: the stream may be of another past than the answers.
+	// Leave: the stream may be of another timeline than the answers.
 	Leave bool
 	// Wake is when to call Next again, if nothing happens before.
 	Wake time.Time
 }
 
-// Next says what to do now; heard says how new the state is.
-func (m *Machine) Next(now, heard time.Time) Action {
-	probe, progress := m.nextProbe(now, heard), m.nextProgress(now, heard)
+// Next says what to do now; currentAt says how new the state is.
+func (m *Machine) Next(now, currentAt time.Time) Action {
+	probe, progress := m.nextProbe(now, currentAt), m.nextProgress(now, currentAt)
 	a := Action{Wake: probe}
 	if a.Wake.IsZero() || !progress.IsZero() && progress.Before(probe) {
 		a.Wake = progress
@@ -125,7 +125,7 @@ func (m *Machine) Next(now, heard time.Time) Action {
 		return a
 	}
 	switch due := !progress.IsZero() && !progress.After(now); {
-	case due && m.PastUncertain(now):
+	case due && m.TimelineUncertain(now):
 		return Action{Leave: true}
 	case due:
 		return Action{Progress: true}
@@ -134,11 +134,11 @@ func (m *Machine) Next(now, heard time.Time) Action {
 }
 
 // nextProbe is when to send one; zero while one is under way.
-func (m *Machine) nextProbe(now, heard time.Time) time.Time {
+func (m *Machine) nextProbe(now, currentAt time.Time) time.Time {
 	if m.probing {
 		return time.Time{}
 	}
-	at := m.rhythm.next(m.probe.Sent, heard)
+	at := m.schedule.next(m.probe.Sent, currentAt)
 	if m.requested {
 		at = earlier(at, m.probe.Sent.Add(probePause))
 	}
@@ -154,24 +154,24 @@ func (m *Machine) nextProbe(now, heard time.Time) time.Time {
 // nextProgress is when to open a progress watch; zero if there is none to be opened. At once while lists of
 // the newest state keep coming and the last one helped; soon after an answer that somebody waits for; else
 // only when the state is so old that the stream's own bookmark would come too late.
-func (m *Machine) nextProgress(now, heard time.Time) time.Time {
+func (m *Machine) nextProgress(now, currentAt time.Time) time.Time {
 	switch {
 	case m.progressOpen:
 		return time.Time{}
-	case m.progressHelped && now.Sub(m.awaitedAt) < progressKept && !m.PastUncertain(now):
+	case m.progressHelped && now.Sub(m.awaitedAt) < progressKept && !m.TimelineUncertain(now):
 		return later(now, m.progressFrom)
 	case m.firstUnreached.revision == 0:
 		return time.Time{}
 	}
 	at := later(m.firstUnreached.at.Add(progressDelay), m.progressFrom)
 	if !m.stateAwaited {
-		at = later(at, heard.Add(m.rhythm.progress))
+		at = later(at, currentAt.Add(m.schedule.progress))
 	}
 	return at
 }
 
-// PastUncertain reports whether the server that answers now may have another past than the stream.
-func (m *Machine) PastUncertain(now time.Time) bool {
+// TimelineUncertain reports whether the server that answers now may have another timeline than the stream.
+func (m *Machine) TimelineUncertain(now time.Time) bool {
 	return m.unansweredAt.After(m.streamSentAt) || clock.Age(m.streamSentAt, now) > BookmarkEvery
 }
 
@@ -190,12 +190,12 @@ func (m *Machine) ProbesFrom() time.Time { return m.probesFrom }
 func (m *Machine) StreamSentAt() time.Time { return m.streamSentAt }
 
 // Pause is how long to wait at least after a probe that was refused.
-func (m *Machine) Pause() time.Duration { return m.rhythm.everyIfOld }
+func (m *Machine) Pause() time.Duration { return m.schedule.everyIfOld }
 
 // Follow begins with another stream.
 func (m *Machine) Follow(now time.Time) {
 	*m = Machine{
-		rhythm: m.rhythm, probe: m.probe, probesFrom: m.probesFrom,
+		schedule: m.schedule, probe: m.probe, probesFrom: m.probesFrom,
 		awaited: m.awaited, awaitedAt: m.awaitedAt, askAgain: m.askAgain, streamSentAt: now,
 		failures: m.failures, unmarked: m.unmarked, progressFrom: m.progressFrom,
 	}

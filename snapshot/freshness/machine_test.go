@@ -8,7 +8,7 @@ import (
 
 // freshnessAt is a feed in touch with its upstream, which asked it for the last time at a moment.
 func freshnessAt(now time.Time) *Machine {
-	f := &Machine{rhythm: rhythmOf(90*time.Second, 0), probe: Probe{Number: 7, Sent: now}}
+	f := &Machine{schedule: newProbeSchedule(90*time.Second, 0), probe: Probe{Number: 7, Sent: now}}
 	f.Follow(now)
 	return f
 }
@@ -49,13 +49,13 @@ func TestFreshness(t *testing.T) {
 	}
 	probe, beside, leave := Action{Probe: true}, Action{Progress: true}, Action{Leave: true}
 	wake := func(after time.Duration) Action { return Action{Wake: at(after)} }
-	rhythm := wake(18 * time.Second)
+	probeSchedule := wake(18 * time.Second)
 	for name, tt := range map[string]struct {
 		happened []happens
 		now      time.Duration
 		want     Action
 	}{
-		"nothing: the next probe is due by the rhythm": {nil, 0, rhythm},
+		"nothing: the next probe is due by the probeSchedule": {nil, 0, probeSchedule},
 		"due": {nil, 18 * time.Second, probe},
 		"due again, where the state is old already": {[]happens{func(f *Machine) {
 			f.ProbeSent(Probe{8, at(84 * time.Second)})
@@ -78,9 +78,9 @@ func TestFreshness(t *testing.T) {
 		},
 		"behind, and somebody waits: the stream has a moment to tell": {[]happens{behindAwaited}, 0, wake(progressDelay)},
 		"the stream has told a part":                                  {[]happens{behindAwaited, reaches(29)}, progressDelay, beside},
-		"behind, and nobody waits: not before the state is old":       {[]happens{behind}, progressDelay, rhythm},
+		"behind, and nobody waits: not before the state is old":       {[]happens{behind}, progressDelay, probeSchedule},
 		"behind, nobody waits, and the state is old":                  {[]happens{behind, tells(at(80 * time.Second))}, 84 * time.Second, beside},
-		"a watch beside is open":                                      {[]happens{behindAwaited, opened}, progressDelay, rhythm},
+		"a watch beside is open":                                      {[]happens{behindAwaited, opened}, progressDelay, probeSchedule},
 		"the watch beside has failed":                                 {[]happens{behindAwaited, opened, failed(0)}, progressDelay, wake(progressPause)},
 		"it has failed for long, beside one stream after the other":   {[]happens{times(100, failed(0), follows), behindAwaited}, progressDelay, wake(9 * time.Second)},
 		"it was refused for a time":                                   {[]happens{behindAwaited, failed(15 * time.Second)}, progressDelay, wake(15 * time.Second)},
@@ -122,7 +122,7 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		now := time.Now()
 		f := freshnessAt(now)
-		heard, to, beside := now, uint64(10), false
+		currentAt, to, beside := now, uint64(10), false
 		for range 500 {
 			now = now.Add(time.Duration(rng.IntN(2000)) * time.Millisecond)
 			switch rng.IntN(10) {
@@ -143,7 +143,7 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 						f.Unanswered(now)
 					case 2:
 						f.Answered(now, to, true)
-						heard = f.probe.Sent
+						currentAt = f.probe.Sent
 					default:
 						f.Answered(now, to+uint64(1+rng.IntN(5)), false)
 					}
@@ -167,15 +167,15 @@ func TestFreshnessKeepsItsRules(t *testing.T) {
 				}
 			}
 			for range 4 { // at most leave, beside and ask come one after the other
-				do := f.Next(now, heard)
+				do := f.Next(now, currentAt)
 				switch {
 				case do.Leave:
 					f.Follow(now)
 					beside = false
 					continue
 				case do.Progress:
-					if beside || f.PastUncertain(now) {
-						t.Fatalf("seed %d: a watch beside, while another is %v, in doubt %v", seed, beside, f.PastUncertain(now))
+					if beside || f.TimelineUncertain(now) {
+						t.Fatalf("seed %d: a watch beside, while another is %v, in doubt %v", seed, beside, f.TimelineUncertain(now))
 					}
 					beside = true
 					f.ProgressOpened()

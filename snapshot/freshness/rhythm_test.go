@@ -20,24 +20,24 @@ func TestRhythm(t *testing.T) {
 		{6 * time.Second, time.Second, false},
 	} {
 		for _, variety := range []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1} {
-			testRhythm(t, rhythmOf(tt.bound, variety), tt.bound, tt.bookmarks, tt.leaves)
+			testRhythm(t, newProbeSchedule(tt.bound, variety), tt.bound, tt.bookmarks, tt.leaves)
 		}
 	}
 }
 
-func testRhythm(t *testing.T, r rhythm, bound, bookmarks time.Duration, leaves bool) {
+func testRhythm(t *testing.T, r probeSchedule, bound, bookmarks time.Duration, leaves bool) {
 	t.Helper()
 	start := time.Now()
-	now, asked, heard, bookmark, probes, left := start, start, start, start.Add(bookmarks), 0, false
+	now, asked, currentAt, bookmark, probes, left := start, start, start, start.Add(bookmarks), 0, false
 	for now.Sub(start) < 10*bound && !left {
-		next := r.next(asked, heard)
+		next := r.next(asked, currentAt)
 		if bookmark.Before(next) {
-			now, heard, bookmark = bookmark, asked, bookmark.Add(bookmarks)
+			now, currentAt, bookmark = bookmark, asked, bookmark.Add(bookmarks)
 		} else {
 			now, asked, probes = next, next, probes+1
-			left = now.Sub(heard) >= r.progress
+			left = now.Sub(currentAt) >= r.progress
 		}
-		if old := now.Sub(heard); old >= bound {
+		if old := now.Sub(currentAt); old >= bound {
 			t.Errorf("bound %v, bookmarks every %v: a state of %v", bound, bookmarks, old)
 		}
 	}

@@ -88,10 +88,10 @@ func (c *Compressor) Close() {
 	}
 }
 
-// Write writes a list: the head, the objects with what the frame puts before each, the tail. It
+// Write writes a list: the head, the objects with what the envelope puts before each, the tail. It
 // ends at the first error of w.
-func (c *Compressor) Write(w io.Writer, frame *wire.Frame, head []byte, objects []*index.Object, tail []byte) error {
-	_, _, err := c.write(w, writing{frame: frame}, head, objects, tail, func() bool { return true })
+func (c *Compressor) Write(w io.Writer, envelope *wire.Envelope, head []byte, objects []*index.Object, tail []byte) error {
+	_, _, err := c.write(w, writing{envelope: envelope}, head, objects, tail, func() bool { return true })
 	return err
 }
 
@@ -99,9 +99,9 @@ func (c *Compressor) Write(w io.Writer, frame *wire.Frame, head []byte, objects 
 // right before it writes a segment or the tail, and ends the member if it may not go on. It returns how
 // many objects it has written, and how many bytes before compression (modulo 2³²).
 func (c *Compressor) WriteEvents(
-	w io.Writer, frame *wire.Frame, objects []*index.Object, tail []byte, may func() bool,
+	w io.Writer, envelope *wire.Envelope, objects []*index.Object, tail []byte, may func() bool,
 ) (written int, plain uint32, err error) {
-	return c.write(w, writing{frame: frame, events: true}, nil, objects, tail, may)
+	return c.write(w, writing{envelope: envelope, events: true}, nil, objects, tail, may)
 }
 
 func (c *Compressor) write(

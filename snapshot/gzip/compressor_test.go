@@ -61,17 +61,17 @@ func newTestCompressor(t testing.TB, size int64) *Compressor {
 // compressed writes a list, reads it again, and returns its size on the wire.
 func compressed(t testing.TB, c *Compressor, objects []*index.Object) int {
 	t.Helper()
-	frame := wire.FixedFrame("PodList", "v1")
+	envelope := wire.FixedEnvelope("PodList", "v1")
 	meta := wire.ListMeta{Revision: 7, Continue: "x"}
-	head, tail := frame.AppendHead(nil, meta, len(objects), 0), frame.AppendTail(nil, meta, len(objects))
+	head, tail := envelope.AppendHead(nil, meta, len(objects), 0), envelope.AppendTail(nil, meta, len(objects))
 	var out bytes.Buffer
-	expect.NoError(t, c.Write(&out, frame, head, objects, tail))
+	expect.NoError(t, c.Write(&out, envelope, head, objects, tail))
 	size, got := out.Len(), member(t, &out)
 	items := make([][]byte, len(objects))
 	for i, o := range objects {
 		items[i] = o.Bytes
 	}
-	if want := frame.Render(meta, items); !bytes.Equal(got, want) {
+	if want := envelope.Render(meta, items); !bytes.Equal(got, want) {
 		t.Fatalf("%d objects: %d bytes came out, not the %d that went in", len(objects), len(got), len(want))
 	}
 	return size
@@ -156,16 +156,16 @@ func TestWritten(t *testing.T) {
 // events writes the initial events of a watch, up to where that is interrupted, and reads them again.
 func events(t *testing.T, c *Compressor, objects []*index.Object) {
 	t.Helper()
-	frame, before := wire.FixedFrame("PodList", "v1"), -1
+	envelope, before := wire.FixedEnvelope("PodList", "v1"), -1
 	for allowed := 0; before < len(objects); allowed++ {
 		var out, want bytes.Buffer
 		asked := 0
-		n, plain, err := c.WriteEvents(&out, frame, objects, []byte("the end\n"), func() bool { asked++; return asked <= allowed })
+		n, plain, err := c.WriteEvents(&out, envelope, objects, []byte("the end\n"), func() bool { asked++; return asked <= allowed })
 		if n < before || asked > allowed+1 || err != nil {
 			t.Fatalf("allowed %d times, asked %d times, %d objects are written: %v", allowed, asked, n, err)
 		}
 		for _, o := range objects[:n] {
-			want.Write(frame.AppendEvent(nil, wire.Added, o.Bytes))
+			want.Write(envelope.AppendEvent(nil, wire.Added, o.Bytes))
 		}
 		if before = n; asked <= allowed {
 			want.WriteString("the end\n")
@@ -181,13 +181,13 @@ func events(t *testing.T, c *Compressor, objects []*index.Object) {
 // TestJoinedMembers: Go's reader, with which client-go reads, hands out all that a member of a watch holds before it
 // waits for the next one, which may come much later.
 func TestJoinedMembers(t *testing.T) {
-	c, frame, objects := newTestCompressor(t, 64<<20), wire.FixedFrame("PodList", "v1"), someObjects(1_000, 500, 6600)
+	c, envelope, objects := newTestCompressor(t, 64<<20), wire.FixedEnvelope("PodList", "v1"), someObjects(1_000, 500, 6600)
 	var conn connection
-	_, _, err := c.WriteEvents(&conn, frame, objects, []byte("the end\n"), func() bool { return true })
+	_, _, err := c.WriteEvents(&conn, envelope, objects, []byte("the end\n"), func() bool { return true })
 	expect.NoError(t, err)
 	var want []byte
 	for _, o := range objects {
-		want = frame.AppendEvent(want, wire.Added, o.Bytes)
+		want = envelope.AppendEvent(want, wire.Added, o.Bytes)
 	}
 	client, err := gzip.NewReader(&conn)
 	expect.NoError(t, err)
@@ -293,7 +293,7 @@ func TestSegmentsOfOnePlace(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
 	mine, yours := someObjects(1, 3, 50_000), someObjects(1001, 3, 50_000)
 	place := placeOf(mine, beginsList)
-	c.keep(place, c.compress(writing{frame: wire.FixedFrame("PodList", "v1")}, yours, beginsList, nil))
+	c.keep(place, c.compress(writing{envelope: wire.FixedEnvelope("PodList", "v1")}, yours, beginsList, nil))
 	c.segments.Wait()
 	if c.find(place) == nil {
 		t.Fatal("nothing is kept")
@@ -304,13 +304,13 @@ func TestSegmentsOfOnePlace(t *testing.T) {
 // TestPiecesBehindTheFirst: the first object of a list lacks a comma that it has elsewhere, and the
 // piece behind it may refer to that. Events have something else before each.
 func TestPiecesBehindTheFirst(t *testing.T) {
-	frame := wire.FixedFrame("PodList", "v1")
+	envelope := wire.FixedEnvelope("PodList", "v1")
 	c := newTestCompressor(t, 0)
 	// Where pieces begin follows from the names, differently in each process: so there is more than one try.
 	for try, size := range append(slices.Repeat([]int{3000}, 12), 300, 20_000) {
 		objects := someObjects(1+1000*try, max(3, 3*pieceTarget/size), size) // some pieces
 		roles := map[role]writing{
-			beginsList: {frame: frame}, inList: {frame: frame}, inWatch: {frame: frame, events: true},
+			beginsList: {envelope: envelope}, inList: {envelope: envelope}, inWatch: {envelope: envelope, events: true},
 		}
 		for was, of := range roles {
 			whole := c.compress(of, objects, was, nil)
@@ -327,7 +327,7 @@ func TestPiecesBehindTheFirst(t *testing.T) {
 						case inList:
 							at++
 						}
-						plain.Write(frame.AppendItemHead(nil, at, len(o.Bytes)))
+						plain.Write(envelope.AppendItemHead(nil, at, len(o.Bytes)))
 						plain.Write(o.Bytes)
 					}
 					got, _ := io.ReadAll(flate.NewReader(bytes.NewReader(part.deflated))) // which has no end

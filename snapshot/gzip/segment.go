@@ -39,8 +39,8 @@ const (
 
 // writing is how objects are written: as the items of a list or as initial events.
 type writing struct {
-	frame  *wire.Frame
-	events bool
+	envelope *wire.Envelope
+	events   bool
 }
 
 // role is that of the next segment. first: it begins what is written.
@@ -57,9 +57,9 @@ func (w writing) role(first bool) role {
 // append appends an object, the i-th of a list, with what comes before it.
 func (w writing) append(dst []byte, i int, o *index.Object) []byte {
 	if w.events {
-		return w.frame.AppendEvent(dst, wire.Added, o.Bytes)
+		return w.envelope.AppendEvent(dst, wire.Added, o.Bytes)
 	}
-	return append(w.frame.AppendItemHead(dst, i, len(o.Bytes)), o.Bytes...)
+	return append(w.envelope.AppendItemHead(dst, i, len(o.Bytes)), o.Bytes...)
 }
 
 // packed is a segment: a run of neighbours, compressed. It is immutable.

@@ -51,7 +51,7 @@ func (b *brokenWriter) Write(p []byte) (int, error) {
 // TestNobodyReads: what is written, a list or a stream, ends at the first error.
 func TestNobodyReads(t *testing.T) {
 	c := newTestCompressor(t, 0)
-	if err := c.Write(&brokenWriter{left: 10_000}, wire.FixedFrame("PodList", "v1"), nil, someObjects(1, 100, 6600), nil); !errors.Is(err, errBroken) {
+	if err := c.Write(&brokenWriter{left: 10_000}, wire.FixedEnvelope("PodList", "v1"), nil, someObjects(1, 100, 6600), nil); !errors.Is(err, errBroken) {
 		t.Errorf("a list: %v", err)
 	}
 	s := c.Stream(&brokenWriter{left: len(gzipHeader)})

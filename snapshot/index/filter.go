@@ -15,9 +15,9 @@ type Filter struct {
 	m      *matcher
 }
 
-// NewFilter returns the filter of the scope and the selectors of q. Frame.Selects must have said
+// NewFilter returns the filter of the scope and the selectors of q. Envelope.Selects must have said
 // yes to the fields.
-func NewFilter(f *wire.Frame, q Query) Filter {
+func NewFilter(f *wire.Envelope, q Query) Filter {
 	filter := Filter{prefix: q.Scope.Prefix(), m: newMatcher(f, q)}
 	if q.Name != "" {
 		filter.key = filter.prefix + q.Name

@@ -23,7 +23,7 @@ type Object struct {
 	Mark uint32
 
 	// Labels and Fields are what selectors look at. Fields has the values of the fields of
-	// Frame.Paths, in their order.
+	// Envelope.Paths, in their order.
 	Labels wire.Labels
 	Fields []string
 }

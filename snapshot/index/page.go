@@ -18,11 +18,11 @@ type Query struct {
 	Start string
 	// Limit is how many objects the page may hold; 0 is no limit.
 	Limit int64
-	// Labels and Fields choose among the objects; nil chooses all. Frame.Selects must have said
+	// Labels and Fields choose among the objects; nil chooses all. Envelope.Selects must have said
 	// yes to the fields.
 	Labels labels.Selector
 	Fields fields.Selector
-	// Shards chooses, too; nil chooses all. Frame.Sharded must be true, and there is no limit.
+	// Shards chooses, too; nil chooses all. Envelope.Sharded must be true, and there is no limit.
 	Shards sharding.Selector
 	// Newest is true if the newest state was asked for. There kube-apiserver reads the pods of a
 	// node from an index, and the last page is the one on which the index ends; everywhere else
@@ -53,9 +53,9 @@ type Page struct {
 // Page returns what q asks for, with the objects appended to buf. Its cost grows with the number of
 // objects that it returns; the remaining ones are counted without visiting them. With selectors, it
 // also looks at objects that it does not return, but reads none of their bytes.
-func (t Tree) Page(frame *wire.Frame, q Query, buf []*Object) Page {
+func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	page := Page{Objects: buf}
-	m := newMatcher(frame, q)
+	m := newMatcher(envelope, q)
 	prefix := q.Scope.Prefix()
 	if q.Name != "" {
 		if o, found := t.Get(prefix + q.Name); found && (m == nil || m.matches(o)) {

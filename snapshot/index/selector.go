@@ -41,7 +41,7 @@ type matcher struct {
 
 // fieldTerm is one term of a field selector.
 type fieldTerm struct {
-	field int // in the frame's Paths; or one of those below
+	field int // in the envelope's Paths; or one of those below
 	value string
 	not   bool
 }
@@ -51,9 +51,9 @@ const (
 	theNamespace = -3
 )
 
-// newMatcher returns the matcher of a query, or nil if it chooses everything. Frame.Selects has
+// newMatcher returns the matcher of a query, or nil if it chooses everything. Envelope.Selects has
 // said yes to the fields.
-func newMatcher(f *wire.Frame, q Query) *matcher {
+func newMatcher(f *wire.Envelope, q Query) *matcher {
 	if q.ChoosesAll() {
 		return nil
 	}
@@ -78,7 +78,7 @@ func newMatcher(f *wire.Frame, q Query) *matcher {
 	return m
 }
 
-func (m *matcher) add(f *wire.Frame, term fields.Requirement) {
+func (m *matcher) add(f *wire.Envelope, term fields.Requirement) {
 	t := fieldTerm{value: term.Value, not: term.Operator == selection.NotEquals}
 	switch term.Field {
 	case wire.NameField:

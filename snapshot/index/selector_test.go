@@ -46,8 +46,8 @@ func TestSieve(t *testing.T) {
 
 // TestShards: any of the ranges chooses, as the API server's own code says, also at their ends.
 func TestShards(t *testing.T) {
-	frame := wire.FixedFrame("PodList", "v1")
-	frame.Paths = frame.Paths.WithUID()
+	envelope := wire.FixedEnvelope("PodList", "v1")
+	envelope.Paths = envelope.Paths.WithUID()
 	state, pods := NewTree(false), map[string]*metav1.PartialObjectMetadata{}
 	bounds := []string{"0x0000000000000000", "0x10000000000000000", "0x" + sharding.HashField("a")}
 	for i := range 10 {
@@ -62,7 +62,7 @@ func TestShards(t *testing.T) {
 			for _, end := range bounds {
 				q := Query{Shards: sharding.NewSelector(sharding.ShardRangeRequirement{Key: field, Start: start, End: end},
 					sharding.ShardRangeRequirement{Key: field, Start: bounds[3], End: bounds[4]})}
-				page := state.Page(frame, q, nil)
+				page := state.Page(envelope, q, nil)
 				for key, pod := range pods {
 					want, err := q.Shards.Matches(pod)
 					expect.NoError(t, err)

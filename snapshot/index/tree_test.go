@@ -54,10 +54,10 @@ func TestTreeAgainstAMap(t *testing.T) {
 
 // treeModel is a tree of pods, and the same in a map.
 type treeModel struct {
-	rnd   *rand.Rand
-	frame *wire.Frame
-	tree  Tree
-	all   map[string]object
+	rnd      *rand.Rand
+	envelope *wire.Envelope
+	tree     Tree
+	all      map[string]object
 }
 
 // object is a pod, and what selectors see of it.
@@ -70,10 +70,10 @@ func newTreeModel(seed uint64) *treeModel {
 	nodeName := []string{"spec", "nodeName"}
 	m := &treeModel{
 		rnd: rand.New(rand.NewPCG(seed, 7)), tree: NewTree(true), all: map[string]object{},
-		frame: wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.hostNetwork", Zero: "false"}, wire.Field{Name: "spec.nodeName", JSON: nodeName, Indexed: true},
+		envelope: wire.FixedEnvelope("PodList", "v1", wire.Field{Name: "spec.hostNetwork", Zero: "false"}, wire.Field{Name: "spec.nodeName", JSON: nodeName, Indexed: true},
 			wire.Field{Name: "spec.host", JSON: nodeName}, wire.Field{Name: "status.phase"}),
 	}
-	m.frame.Namespaces = true
+	m.envelope.Namespaces = true
 	return m
 }
 
@@ -194,7 +194,7 @@ func (m *treeModel) checkPage(t *testing.T, keys []string) {
 	if _, narrowed := selected.RequiresExactMatch("metadata.namespace"); narrowed && q.Limit > 0 && q.Scope.Namespace == "" {
 		return // which is forwarded (policy)
 	}
-	if !m.frame.Selects(selected) {
+	if !m.envelope.Selects(selected) {
 		t.Fatalf("%q is not known", fieldText)
 	}
 	name, named := selected.RequiresExactMatch("metadata.name")
@@ -224,7 +224,7 @@ func (m *treeModel) checkPage(t *testing.T, keys []string) {
 			found = append(found, key)
 		}
 	}
-	page := m.tree.Page(m.frame, q, nil)
+	page := m.tree.Page(m.envelope, q, nil)
 	for _, o := range page.Objects {
 		got = append(got, o.Key)
 	}
@@ -243,6 +243,6 @@ func TestNodeIndexEnds(t *testing.T) {
 	}
 	for newest, want := range map[bool]string{true: "", false: "a/1\x00"} {
 		q := Query{Limit: 1, Fields: fields.ParseSelectorOrDie("spec.nodeName=n1"), Newest: newest}
-		expect.Same(t, want, m.tree.Page(m.frame, q, nil).Next)
+		expect.Same(t, want, m.tree.Page(m.envelope, q, nil).Next)
 	}
 }

@@ -39,9 +39,9 @@ func IsBusy(err error) bool {
 	return ok && (answer.Code == http.StatusTooManyRequests || answer.Code >= http.StatusInternalServerError && answer.Message != "")
 }
 
-// IsTrouble reports whether err says how the upstream or the way to it is, and nothing of what was
+// IsUpstreamFailure reports whether err says how the upstream or the way to it is, and nothing of what was
 // asked for. What breaks off a stream of HTTP/2, like a ping without an answer, is no [net.Error].
-func IsTrouble(err error) bool {
+func IsUpstreamFailure(err error) bool {
 	return wire.IsCut(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)
 }
 

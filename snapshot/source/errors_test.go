@@ -23,7 +23,7 @@ func TestIsTrouble(t *testing.T) {
 		"not this resource":     {&wire.AnswerError{Code: http.StatusForbidden}, false},
 		"an event out of order": {wire.Inconsistent("twice"), false},
 	} {
-		if got := IsTrouble(tt.err); got != tt.want {
+		if got := IsUpstreamFailure(tt.err); got != tt.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

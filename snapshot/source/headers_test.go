@@ -11,7 +11,7 @@ import (
 )
 
 // sourceOf is a source whose requests are answered in memory.
-func sourceOf(r Resource, answer func(*http.Request) *http.Response) *Source {
+func sourceOf(r CollectionKey, answer func(*http.Request) *http.Response) *Source {
 	client := &http.Client{Transport: proxytest.Transport(func(r *http.Request) (*http.Response, error) { return answer(r), nil })}
 	return &Source{Base: &url.URL{Scheme: "https", Host: "upstream"}, Resource: r, Client: client}
 }
@@ -21,7 +21,7 @@ func TestHeaders(t *testing.T) {
 	const deprecated, token = `299 - "v1 Endpoints is deprecated"`, `299 - "Use tokens from the TokenRequest API"`
 	const hsts = "max-age=3600"
 	for _, code := range []int{http.StatusTooManyRequests, http.StatusBadGateway} {
-		s := sourceOf(Resource{}, func(r *http.Request) *http.Response { return proxytest.JSONResponse(r, code, "") })
+		s := sourceOf(CollectionKey{}, func(r *http.Request) *http.Response { return proxytest.JSONResponse(r, code, "") })
 		if got, err := s.Headers(t.Context(), List{Header: http.Header{"Warning": {token}}}); err == nil {
 			t.Errorf("%d: what listproxy is warned of is not known, and everybody gets %q", code, got)
 		}
@@ -40,7 +40,7 @@ func TestHeaders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
-			s := sourceOf(Resource{Representation: media.JSON}, func(r *http.Request) *http.Response {
+			s := sourceOf(CollectionKey{Representation: media.JSON}, func(r *http.Request) *http.Response {
 				expect.Same(t, "/version", r.URL.Path)
 				asked++
 				answer := proxytest.JSONResponse(r, http.StatusForbidden, "")

@@ -7,12 +7,12 @@ type Kind string
 
 // What requests are for.
 const (
-	ForList     Kind = "list"   // a page: to learn the form, to load, or to compare what was loaded
-	ForLoad     Kind = "load"   // a streaming list, which goes on as a watch
-	ForWatch    Kind = "watch"  // going on from a revision
-	ForProbe    Kind = "probe"  // how far the upstream is
-	ForProgress Kind = "beside" // a short watch beside the feed's own, for a bookmark
-	ForLearn    Kind = "learn"  // how the upstream writes objects and bookmarks in a watch, and which fields it knows
+	ForList     Kind = "list"     // a page: to learn the form, to load, or to compare what was loaded
+	ForLoad     Kind = "load"     // a streaming list, which goes on as a watch
+	ForWatch    Kind = "watch"    // going on from a revision
+	ForProbe    Kind = "probe"    // how far the upstream is
+	ForProgress Kind = "progress" // a short watch beside the feed's own, for a bookmark
+	ForLearn    Kind = "learn"    // how the upstream writes objects and bookmarks in a watch, and which fields it knows
 )
 
 // kindKey is the key of a Kind in a request's context.

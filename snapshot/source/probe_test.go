@@ -15,7 +15,7 @@ import (
 // TestProbe: a probe is the list of one name that cannot exist, which costs kube-apiserver the lookup of
 // one key and one seat, however many objects there are.
 func TestProbe(t *testing.T) {
-	for want, resource := range map[string]Resource{
+	for want, resource := range map[string]CollectionKey{
 		"/api/v1/namespaces/" + probeNamespace + "/configmaps": {GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true},
 		"/api/v1/nodes": {GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}},
 	} {

@@ -21,7 +21,7 @@ type Source struct {
 	// Client has the credentials.
 	Client   *http.Client
 	Base     *url.URL
-	Resource Resource
+	Resource CollectionKey
 	// Token returns the continue token of a page at a revision that begins at a key.
 	Token func(revision uint64, start string) string
 }
@@ -112,7 +112,7 @@ func (s *Source) Nothing() (namespace, fieldSelector string) {
 	return namespace, wire.NameField + "=" + probeName
 }
 
-// Probe reads a single name that cannot exist, with MostRecent. It costs the upstream the lookup of
+// Probe reads a single name that cannot exist, with Consistent. It costs the upstream the lookup of
 // one key, and makes its watch cache ask etcd for the current revision, which the answer has. (A
 // list with limit=1 would cost more: for every page, kube-apiserver 1.36 walks all objects that
 // come after it.) It fails with a 400 if the upstream does not know one of the fields.

@@ -70,7 +70,7 @@ type encodedEvent struct {
 
 // addNewest adds the newest event to an empty batch. The first client that is told it encodes it, if it is
 // small, for all others; usually many are told at the same time.
-func (h *Hub) addNewest(b *Batch, f *Form, kind string, o *index.Object, revision uint64) error {
+func (h *Broadcaster) addNewest(b *Batch, f *Form, kind string, o *index.Object, revision uint64) error {
 	newest := h.newest.Load()
 	event := newest
 	if event != nil && event.revision != revision {
@@ -106,16 +106,16 @@ func (b *Batch) add(f *Form, kind string, o *index.Object, revision uint64) (add
 	}
 	before, instead, after := o.Bytes, []byte(nil), []byte(nil)
 	if o.Revision != revision { // it has left the selection
-		if before, instead, after, err = f.Frame.Encoding.Revise(o.Bytes, revision); err != nil {
+		if before, instead, after, err = f.Envelope.Encoding.Revise(o.Bytes, revision); err != nil {
 			return false, err
 		}
 	}
 	var skip int
-	b.copied, skip = f.Frame.AppendEventHead(b.copied, kind, len(before)+len(instead)+len(after))
+	b.copied, skip = f.Envelope.AppendEventHead(b.copied, kind, len(before)+len(instead)+len(after))
 	b.put(0, before[skip:])
 	b.copied = append(b.copied, instead...)
 	b.put(1, after)
-	b.copied = append(b.copied, f.Frame.EventEnd()...)
+	b.copied = append(b.copied, f.Envelope.EventEnd()...)
 	b.Events++
 	return true, nil
 }

@@ -30,9 +30,9 @@ var encoding = wire.EncodingOf(media.JSON)
 // testForm has a bookmark of each kind.
 func testForm(t testing.TB) Form {
 	t.Helper()
-	frame := wire.FixedFrame("PodList", "v1", wire.Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true})
-	frame.Namespaces = true
-	form := Form{Frame: frame}
+	envelope := wire.FixedEnvelope("PodList", "v1", wire.Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true})
+	envelope.Namespaces = true
+	form := Form{Envelope: envelope}
 	for line, b := range map[string]**wire.Bookmark{
 		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"}}}`:                                                    &form.Plain,
 		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`: &form.InitialEnd,
@@ -46,19 +46,19 @@ func testForm(t testing.TB) Form {
 	return form
 }
 
-// cluster writes objects, and publishes each write to a hub.
+// cluster writes objects, and publishes each write to a broadcaster.
 type cluster struct {
 	t     testing.TB
 	rnd   *rand.Rand
 	span  Span
 	state index.Tree
 	// log is every change, in order.
-	log []logged
-	hub *Hub
-	on  standing
+	log         []logged
+	broadcaster *Broadcaster
+	on          standing
 }
 
-// standing is what a hub asks, and how often it was asked.
+// standing is what a broadcaster asks, and how often it was asked.
 type standing struct {
 	doubtful atomic.Bool
 	asked    atomic.Int64
@@ -77,7 +77,7 @@ type logged struct {
 func newCluster(t testing.TB, seed uint64) *cluster {
 	c := &cluster{t: t, rnd: rand.New(rand.NewPCG(seed, 0)), span: Span{From: 10, To: 10}, state: index.NewTree(true)}
 	c.span.Versions.Append(index.Version{Revision: 10, Tree: c.state.Clone()})
-	c.hub = NewHub(testForm(t), c.span, &Counts{}, &Pacer{})
+	c.broadcaster = NewBroadcaster(testForm(t), c.span, &Counts{}, &Pacer{})
 	return c
 }
 
@@ -109,7 +109,7 @@ func (c *cluster) write() {
 	switch before, found := c.state.Get(o.Key); {
 	case c.rnd.IntN(10) == 0:
 		c.span.To = revision
-		c.hub.Publish(c.span)
+		c.broadcaster.Publish(c.span)
 	case found && c.rnd.IntN(3) == 0:
 		bytes, err := wire.AtRevision(encoding, before.Bytes, revision)
 		if err != nil {
@@ -127,7 +127,7 @@ func (c *cluster) change(revision uint64, change index.Change) {
 	c.log = append(c.log, logged{revision, change})
 	c.span.Versions.Append(index.Version{Revision: revision, Tree: c.state.Clone(), Change: change})
 	c.span.To = revision
-	c.hub.Publish(c.span)
+	c.broadcaster.Publish(c.span)
 }
 
 // trim forgets all but the last changes.
@@ -135,7 +135,7 @@ func (c *cluster) trim(keep int) {
 	if n := c.span.Versions.Len(); n > keep {
 		c.span.From = c.span.Versions.At(n - keep).Revision
 		c.span.Versions.Forget(n - keep)
-		c.hub.Publish(c.span)
+		c.broadcaster.Publish(c.span)
 	}
 }
 
@@ -144,7 +144,7 @@ func (c *cluster) renew() {
 	rev := c.span.To + 10
 	c.span = Span{From: rev, To: rev}
 	c.span.Versions.Append(index.Version{Revision: rev, Tree: c.state.Clone()})
-	c.hub.Renew(*c.hub.Form(), c.span)
+	c.broadcaster.Renew(*c.broadcaster.Form(), c.span)
 }
 
 // queries are the kinds of watches.
@@ -222,9 +222,9 @@ type bookmark struct {
 	events int
 }
 
-// client reads what a cursor tells. It is closed at the end of the test, if not before.
+// client reads what a watcher tells. It is closed at the end of the test, if not before.
 type client struct {
-	*Cursor
+	*Watcher
 	closing   sync.Once
 	query     index.Query
 	after     uint64
@@ -235,24 +235,24 @@ type client struct {
 
 func (c *cluster) watch(q index.Query, o Options) *client {
 	c.t.Helper()
-	o.Filter = index.NewFilter(c.hub.Form().Frame, q)
+	o.Filter = index.NewFilter(c.broadcaster.Form().Envelope, q)
 	if o.Timeout == 0 {
 		o.Timeout = time.Hour
 	}
 	if o.Defined == nil {
 		o.Defined = c.on.stands
 	}
-	cursor := c.hub.Watch(o)
-	if cursor == nil {
-		c.t.Fatal("no cursor")
+	watcher := c.broadcaster.Watch(o)
+	if watcher == nil {
+		c.t.Fatal("no watcher")
 	}
-	w := &client{Cursor: cursor, query: q, after: o.After}
+	w := &client{Watcher: watcher, query: q, after: o.After}
 	c.t.Cleanup(func() { w.Close(EndGone) })
 	return w
 }
 
-// Close is [Cursor.Close], once.
-func (w *client) Close(why Ending) { w.closing.Do(func() { w.Cursor.Close(why) }) }
+// Close is [Watcher.Close], once.
+func (w *client) Close(why Ending) { w.closing.Do(func() { w.Watcher.Close(why) }) }
 
 // readOn reads until the end.
 func (w *client) readOn(ctx context.Context) {
@@ -294,7 +294,7 @@ func (w *client) take(ctx context.Context) bool {
 	return read > 0
 }
 
-// add tells the hub of a new object in a namespace.
+// add tells the broadcaster of a new object in a namespace.
 func (c *cluster) add(namespace string) {
 	revision := c.span.To + 1
 	c.change(revision, index.Change{After: c.object(namespace, "x", "1", "", revision)})

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Counts is what became of the cursors of some hubs. It is safe for concurrent use; the zero value
+// Counts is what became of the watchers of some hubs. It is safe for concurrent use; the zero value
 // has counted nothing.
 type Counts struct {
 	open      atomic.Int64

@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// TestQuestions: one question whether a change stands is for all who are told it. In a doubt the hub asks again after
+// TestQuestions: one question whether a change stands is for all who are told it. In a doubt the broadcaster asks again after
 // a pause, however many changes come meanwhile, and no more once nobody waits for the answer.
 func TestQuestions(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
@@ -37,7 +37,7 @@ func TestQuestions(t *testing.T) {
 			c.add("n1")
 			synctest.Wait()
 		}
-		expectAsked(2, "at once") // by a client, and by the hub
+		expectAsked(2, "at once") // by a client, and by the broadcaster
 		time.Sleep(definedWait + longestEnd + time.Second)
 		for range all {
 			<-ended
@@ -59,7 +59,7 @@ func TestQuestions(t *testing.T) {
 // TestLostWhileAsked: what is told may be lost while it is asked whether it stands.
 func TestLostWhileAsked(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
-		w := c.clients(1, "n1", Options{Defined: func() bool { c.hub.End(true); return true }})[0]
+		w := c.clients(1, "n1", Options{Defined: func() bool { c.broadcaster.End(true); return true }})[0]
 		ended := make(chan time.Time, 1)
 		c.add("n1")
 		w.follow(t, ended)
@@ -88,7 +88,7 @@ func TestNothingPinned(t *testing.T) {
 		}
 		c.state, c.log = index.NewTree(true), nil
 		c.span = Span{From: 12, To: 12}
-		c.hub.Publish(c.span)
+		c.broadcaster.Publish(c.span)
 		synctest.Wait()
 		runtime.GC()
 		if pinned.Value() != nil {
@@ -108,7 +108,7 @@ func TestClearedWhileItLooks(t *testing.T) {
 		synctest.Wait()
 		w.Wait(t.Context())
 		w.looking.Store(true) // as Take does
-		due, span := w.due.Swap(0), c.hub.tellable.Load()
+		due, span := w.due.Swap(0), c.broadcaster.tellable.Load()
 		time.Sleep(2 * askPause)
 		c.on.doubtful.Store(false)
 		time.Sleep(2 * askPause)
@@ -128,7 +128,7 @@ func TestBeginsBeforeItIsClear(t *testing.T) {
 		gate := make(chan struct{})
 		asks := func() bool {
 			is := c.on.stands()
-			if is && c.hub.dispatched.Load() > c.hub.tellable.Load().To {
+			if is && c.broadcaster.dispatched.Load() > c.broadcaster.tellable.Load().To {
 				<-gate
 			}
 			return is

@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// TestModel: whatever happens to a hub, at random, each client is told in order what its query chooses of the log,
+// TestModel: whatever happens to a broadcaster, at random, each client is told in order what its query chooses of the log,
 // from its revision on; nothing while that is in doubt, and all soon after. Bookmarks name no revision before which
 // something is untold, and none is missing. A watch ends for a reason that there is, and then only.
 func TestModel(t *testing.T) {
@@ -25,14 +25,14 @@ func TestModel(t *testing.T) {
 				for range 150 {
 					m.step()
 				}
-				m.settle(0)
+				m.classifyStreamEnd(0)
 				m.finish()
 			})
 		})
 	}
 }
 
-// model is what there is to know of a hub, without looking into it.
+// model is what there is to know of a broadcaster, without looking into it.
 type model struct {
 	*cluster
 	// clear is up to where changes may be told in a doubt, which began at a time.
@@ -44,7 +44,7 @@ type model struct {
 	// look at them.
 	kept, cut uint64
 	clients   []*follower
-	endings   []Ending // those that the hub has for all
+	endings   []Ending // those that the broadcaster has for all
 	lost      bool
 }
 
@@ -89,7 +89,7 @@ func (m *model) step() {
 	case 17:
 		m.unseen()
 	case 18:
-		m.settle([]time.Duration{0, bookmarkEvery + bookmarkJitter}[m.rnd.IntN(2)])
+		m.classifyStreamEnd([]time.Duration{0, bookmarkEvery + bookmarkJitter}[m.rnd.IntN(2)])
 	case 19:
 		if m.rnd.IntN(4) == 0 {
 			m.renew()
@@ -151,13 +151,13 @@ func (m *model) begin() {
 	names := slices.Sorted(maps.Keys(all))
 	name := names[m.rnd.IntN(len(names))]
 	for _, after := range []uint64{m.kept - 1, m.span.To + 1} {
-		filter := index.NewFilter(m.hub.Form().Frame, all[name])
-		if m.hub.Watch(Options{After: after, Filter: filter, Timeout: time.Hour, Defined: m.on.stands}) != nil {
+		filter := index.NewFilter(m.broadcaster.Form().Envelope, all[name])
+		if m.broadcaster.Watch(Options{After: after, Filter: filter, Timeout: time.Hour, Defined: m.on.stands}) != nil {
 			m.t.Fatalf("a watch after %d begins, where the history is after %d until %d", after, m.kept, m.span.To)
 		}
 	}
 	if len(m.open()) == 0 {
-		m.clear = m.span.To // the first one of a hub comes with a proof
+		m.clear = m.span.To // the first one of a broadcaster comes with a proof
 	}
 	o := Options{
 		After: m.kept + m.rnd.Uint64N(m.span.To-m.kept+1), Bookmarks: m.rnd.IntN(2) == 0,
@@ -171,7 +171,7 @@ func (m *model) forget() {
 	m.span.To += m.rnd.Uint64N(10)
 	m.span.From = m.span.To
 	m.span.Versions.Forget(m.span.Versions.Len() - 1)
-	m.hub.Publish(m.span)
+	m.broadcaster.Publish(m.span)
 }
 
 // doubt begins or ends one.
@@ -197,29 +197,29 @@ func (m *model) mayTell() uint64 {
 	return m.span.To
 }
 
-// unseen is what happens where nobody looks between two steps of the hub.
+// unseen is what happens where nobody looks between two steps of the broadcaster.
 func (m *model) unseen() {
 	synctest.Wait()
 	if len(m.open()) == 0 {
 		return
 	}
 	if m.rnd.IntN(4) == 0 { // changes are forgotten in the step in which they come
-		hub := m.hub
-		m.hub = NewHub(*hub.Form(), m.span, &Counts{}, &Pacer{})
+		broadcaster := m.broadcaster
+		m.broadcaster = NewBroadcaster(*broadcaster.Form(), m.span, &Counts{}, &Pacer{})
 		for range 3 {
 			m.write()
 		}
 		m.trim(1)
-		m.hub = hub
-		m.hub.Publish(m.span)
+		m.broadcaster = broadcaster
+		m.broadcaster.Publish(m.span)
 		m.cut = max(m.cut, m.span.Versions.Forgotten())
 		return
 	}
-	m.hub.mu.Lock() // it cannot look
-	defer m.hub.mu.Unlock()
+	m.broadcaster.mu.Lock() // it cannot look
+	defer m.broadcaster.mu.Unlock()
 	m.write()
 	if !m.on.doubtful.Load() && m.rnd.IntN(2) == 0 {
-		m.hub.tellable.Store(m.hub.published.Load())
+		m.broadcaster.tellable.Store(m.broadcaster.published.Load())
 	}
 	for _, w := range m.open() {
 		if w.pastDeadline.Load() || m.rnd.IntN(2) == 0 {
@@ -239,7 +239,7 @@ func (m *model) unseen() {
 func (m *model) read(times int, some ...*follower) {
 	var reading sync.WaitGroup
 	for _, w := range some {
-		if m.hub.tellable.Load() != m.hub.published.Load() {
+		if m.broadcaster.tellable.Load() != m.broadcaster.published.Load() {
 			w.unclear = m.span.To
 		}
 		reading.Go(func() {
@@ -297,7 +297,7 @@ func (m *model) check(w *follower) {
 		}
 	case EndLost:
 		if !slices.Contains(m.endings, EndLost) && m.doubtful.Before(w.begun) || time.Since(w.begun) < atLeast {
-			fail("it ends after %v, the hub as %q", time.Since(w.begun), m.endings)
+			fail("it ends after %v, the broadcaster as %q", time.Since(w.begun), m.endings)
 		}
 	case EndShutdown:
 		if !slices.Contains(m.endings, EndShutdown) {
@@ -332,8 +332,8 @@ func (m *model) readAll(to uint64) {
 	m.tidy()
 }
 
-// settle ends all doubt, and waits. Then everybody has been told everything.
-func (m *model) settle(after time.Duration) {
+// classifyStreamEnd ends all doubt, and waits. Then everybody has been told everything.
+func (m *model) classifyStreamEnd(after time.Duration) {
 	m.doubt(false)
 	m.readAll(0)
 	to, bookmarks := m.span.To, map[*follower]int{}
@@ -380,23 +380,23 @@ func (m *model) finish() {
 	}
 	switch m.rnd.IntN(4) {
 	case 0:
-		end(EndShutdown, func() { m.hub.EndWithin(longestEnd, EndShutdown) })
+		end(EndShutdown, func() { m.broadcaster.EndWithin(longestEnd, EndShutdown) })
 	case 1:
-		end(EndLost, func() { m.hub.End(false) })
+		end(EndLost, func() { m.broadcaster.End(false) })
 	case 2:
 		m.lost = true
-		end(EndLost, func() { m.hub.End(true) })
-		if n := m.hub.published.Load().Versions.Len(); n > 0 {
+		end(EndLost, func() { m.broadcaster.End(true) })
+		if n := m.broadcaster.published.Load().Versions.Len(); n > 0 {
 			m.t.Errorf("%d versions are held that nobody is told", n)
 		}
 	case 3:
-		end(EndLost, func() { m.hub.End(false) })
+		end(EndLost, func() { m.broadcaster.End(false) })
 		time.Sleep(longestEnd / 2)
 		m.read(1, all...)
 		m.tidy()
-		end(EndShutdown, func() { m.hub.EndWithin(time.Duration(m.rnd.IntN(2))*longestEnd, EndShutdown) })
+		end(EndShutdown, func() { m.broadcaster.EndWithin(time.Duration(m.rnd.IntN(2))*longestEnd, EndShutdown) })
 	}
-	if m.hub.Watch(Options{After: m.span.To, Timeout: time.Hour}) != nil {
+	if m.broadcaster.Watch(Options{After: m.span.To, Timeout: time.Hour}) != nil {
 		m.t.Error("a watch begins in a span that has ended")
 	}
 	for begun := time.Now(); time.Since(begun) <= atLeast+longestEnd+time.Second; time.Sleep(time.Second / 2) {
@@ -416,11 +416,11 @@ func (m *model) finish() {
 		}
 	}
 	ended := uint64(0)
-	stats := m.hub.counts.Stats()
+	stats := m.broadcaster.counts.Stats()
 	for _, n := range stats.Ended {
 		ended += n
 	}
-	if stats.Open != 0 || m.hub.Cursors() != 0 || ended != uint64(len(m.clients)) {
-		m.t.Errorf("counted %+v, and %d cursors, of %d", stats, m.hub.Cursors(), len(m.clients))
+	if stats.Open != 0 || m.broadcaster.Watchers() != 0 || ended != uint64(len(m.clients)) {
+		m.t.Errorf("counted %+v, and %d watchers, of %d", stats, m.broadcaster.Watchers(), len(m.clients))
 	}
 }

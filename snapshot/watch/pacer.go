@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// atLeast is how long a cursor lives at least if it is ended by the hub: client-go relists
+	// atLeast is how long a watcher lives at least if it is ended by the broadcaster: client-go relists
 	// after a watch that ended within a second without an event.
 	atLeast = time.Second
-	// endsPerSecond is how many cursors end in a second when spans are lost, and longestEnd the
+	// endsPerSecond is how many watchers end in a second when spans are lost, and longestEnd the
 	// time in which all have ended, so that their clients do not all come back at once.
 	endsPerSecond = 200
 	longestEnd    = 10 * time.Second
 )
 
-// Pacer spreads the ends of the cursors of several hubs, and of watches that are forwarded: what makes one of
+// Pacer spreads the ends of the watchers of several hubs, and of watches that are forwarded: what makes one of
 // them end often ends all. It is safe for concurrent use; the zero value has planned nothing.
 type Pacer struct {
 	mu sync.Mutex

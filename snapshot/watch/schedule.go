@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// schedule says which cursor is to be woken next. The zero value is empty.
+// schedule says which watcher is to be woken next. The zero value is empty.
 type schedule struct{ heap cursorHeap }
 
-// set puts a cursor in, or moves it.
-func (s *schedule) set(c *Cursor, at time.Time) {
+// set puts a watcher in, or moves it.
+func (s *schedule) set(c *Watcher, at time.Time) {
 	c.wakeAt = at
 	if c.inHeap {
 		heap.Fix(&s.heap, c.heapIndex)
@@ -18,15 +18,15 @@ func (s *schedule) set(c *Cursor, at time.Time) {
 	heap.Push(&s.heap, c)
 }
 
-// remove takes a cursor out, if it is there.
-func (s *schedule) remove(c *Cursor) {
+// remove takes a watcher out, if it is there.
+func (s *schedule) remove(c *Watcher) {
 	if c.inHeap {
 		heap.Remove(&s.heap, c.heapIndex)
 	}
 }
 
-// first is the cursor that is to be woken next; nil if there is none.
-func (s *schedule) first() *Cursor {
+// first is the watcher that is to be woken next; nil if there is none.
+func (s *schedule) first() *Watcher {
 	if len(s.heap) == 0 {
 		return nil
 	}
@@ -34,7 +34,7 @@ func (s *schedule) first() *Cursor {
 }
 
 // cursorHeap implements heap.Interface.
-type cursorHeap []*Cursor
+type cursorHeap []*Watcher
 
 func (h cursorHeap) Len() int           { return len(h) }
 func (h cursorHeap) Less(i, j int) bool { return h[i].wakeAt.Before(h[j].wakeAt) }
@@ -45,7 +45,7 @@ func (h cursorHeap) Swap(i, j int) {
 }
 
 func (h *cursorHeap) Push(x any) {
-	c := x.(*Cursor) //nolint:forcetypeassert // heap.Push is called above only
+	c := x.(*Watcher) //nolint:forcetypeassert // heap.Push is called above only
 	c.heapIndex, c.inHeap = len(*h), true
 	*h = append(*h, c)
 }

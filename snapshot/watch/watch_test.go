@@ -86,22 +86,22 @@ func TestEndsAreSpread(t *testing.T) {
 		most    int // in any second
 	}{
 		"behind":           {happens: func(c *cluster) { c.trim(1) }, why: EndBehind},
-		"lost":             {happens: func(c *cluster) { c.hub.End(false) }, why: EndLost},
-		"behind, and lost": {happens: func(c *cluster) { c.trim(1); c.hub.End(false) }, why: EndLost},
+		"lost":             {happens: func(c *cluster) { c.broadcaster.End(false) }, why: EndLost},
+		"behind, and lost": {happens: func(c *cluster) { c.trim(1); c.broadcaster.End(false) }, why: EndLost},
 		"lost while they are told their state": {
-			happens: func(c *cluster) { c.hub.End(false) }, reads: longestEnd, why: EndLost, most: hubs * each,
+			happens: func(c *cluster) { c.broadcaster.End(false) }, reads: longestEnd, why: EndLost, most: hubs * each,
 		},
-		"may be wrong": {happens: func(c *cluster) { c.hub.End(true) }, why: EndLost},
+		"may be wrong": {happens: func(c *cluster) { c.broadcaster.End(true) }, why: EndLost},
 		"long in doubt": {
 			happens: func(c *cluster) { c.on.doubtful.Store(true); c.add("n1") }, why: EndLost,
 			least: definedWait, within: definedWait + askPause + longestEnd,
 		},
 		"shutdown": {
-			happens: func(c *cluster) { c.hub.EndWithin(3*time.Second, EndShutdown) }, why: EndShutdown,
+			happens: func(c *cluster) { c.broadcaster.EndWithin(3*time.Second, EndShutdown) }, why: EndShutdown,
 			within: 3 * time.Second, most: hubs * each * 3 / 4,
 		},
 		"lost, then shutdown": {
-			happens: func(c *cluster) { c.hub.End(false); c.hub.EndWithin(3*time.Second, EndShutdown) },
+			happens: func(c *cluster) { c.broadcaster.End(false); c.broadcaster.EndWithin(3*time.Second, EndShutdown) },
 			within:  3 * time.Second, most: hubs * each * 3 / 4,
 		},
 	} {
@@ -116,7 +116,7 @@ func TestEndsAreSpread(t *testing.T) {
 				var all, idle []*client
 				for range hubs {
 					c := newCluster(t, 1)
-					c.hub = NewHub(testForm(t), c.span, &Counts{}, &pacer)
+					c.broadcaster = NewBroadcaster(testForm(t), c.span, &Counts{}, &pacer)
 					all = append(all, c.clients(each, "n1", Options{})...)
 					idle = append(idle, c.clients(1, "n3", Options{})...)
 					idle[len(idle)-1].take(t.Context())
@@ -173,7 +173,7 @@ func TestBehindItsState(t *testing.T) {
 		"nothing is forgotten":     {happens: func(*cluster) {}},
 		"the next change is":       {happens: func(c *cluster) { c.trim(2) }, late: EndBehind},
 		"the state is loaded anew": {happens: (*cluster).renew, late: EndBehind, newest: EndBehind},
-		"it is in doubt":           {happens: func(c *cluster) { c.hub.End(true) }, early: EndLost, late: EndLost, newest: EndLost},
+		"it is in doubt":           {happens: func(c *cluster) { c.broadcaster.End(true) }, early: EndLost, late: EndLost, newest: EndLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *cluster) {
@@ -203,7 +203,7 @@ func TestLastWords(t *testing.T) {
 			o := c.object("n1", strings.Repeat("x", 20_000), "1", "", 11+i)
 			c.change(11+i, index.Change{After: o})
 		}
-		c.hub.End(false)
+		c.broadcaster.End(false)
 		time.Sleep(atLeast + time.Second) // the end of one client comes within a second
 		begun := time.Now()
 		for w.end == "" {
@@ -223,12 +223,12 @@ func TestLastWords(t *testing.T) {
 // neither is lost.
 func TestFormTakesInBoth(t *testing.T) {
 	for range 2000 {
-		h := NewHub(Form{}, Span{}, new(Counts), new(Pacer))
+		h := NewBroadcaster(Form{}, Span{}, new(Counts), new(Pacer))
 		var both sync.WaitGroup
 		both.Go(func() { h.Learn(new(wire.Bookmark)) })
-		both.Go(func() { h.Reframe(new(wire.Frame)) })
+		both.Go(func() { h.SetEnvelope(new(wire.Envelope)) })
 		both.Wait()
-		if f := h.Form(); f.Plain == nil || f.Frame == nil {
+		if f := h.Form(); f.Plain == nil || f.Envelope == nil {
 			t.Fatalf("one of them is lost: %+v", f)
 		}
 	}

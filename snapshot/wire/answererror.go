@@ -54,7 +54,7 @@ func retryAfter(h http.Header) time.Duration {
 
 // statusMessage is the message of a Status in either encoding, or "".
 func statusMessage(body []byte) string {
-	if e, err := openEnvelope(body); err == nil {
+	if e, err := unwrap(body); err == nil {
 		status, _ := protobufStatus(e) // without a message it is as good as none
 		return status.message
 	}

@@ -6,8 +6,8 @@
 // protobufencoding.go read, jsonshape.go and protobufshape.go write, event.go makes events and bookmarks, and
 // indent.go indents.
 //
-// [Frame] is everything in a list except its objects. It is learned from a real list, and accepted
-// only if that list, written with the frame, has the same bytes. Bytes that wire does not
+// [Envelope] is everything in a list except its objects. It is learned from a real list, and accepted
+// only if that list, written with the envelope, has the same bytes. Bytes that wire does not
 // completely understand it refuses: with an error that callers report as [ErrForm] or, in the middle
 // of a watch, with an [InconsistencyError].
 package wire

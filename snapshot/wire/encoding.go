@@ -46,7 +46,7 @@ type Event struct {
 	Meta   ObjectMeta
 	Object []byte // as received
 	Came   time.Time
-	// Framed is true if everything around the object has the bytes that [Frame.AppendEvent] writes.
+	// Framed is true if everything around the object has the bytes that [Envelope.AppendEvent] writes.
 	Framed bool
 }
 

@@ -16,7 +16,7 @@ const (
 
 // AppendEvent appends an event of a watch as the upstream writes it, with the list form of an
 // object whose form in events was learned.
-func (f *Frame) AppendEvent(dst []byte, kind string, item []byte) []byte {
+func (f *Envelope) AppendEvent(dst []byte, kind string, item []byte) []byte {
 	return appendEvent(dst, f.Encoding, kind, f.Item, item)
 }
 
@@ -25,14 +25,14 @@ func appendEvent(dst []byte, e Encoding, kind string, form ItemForm, item []byte
 	return append(append(dst, item[skip:]...), e.eventEnd()...)
 }
 
-// AppendEventHead and [Frame.EventEnd] are AppendEvent for an item that is not copied. AppendEventHead appends
+// AppendEventHead and [Envelope.EventEnd] are AppendEvent for an item that is not copied. AppendEventHead appends
 // what comes in an event before an item of that size, whose first skip bytes are left out.
-func (f *Frame) AppendEventHead(dst []byte, kind string, size int) (out []byte, skip int) {
+func (f *Envelope) AppendEventHead(dst []byte, kind string, size int) (out []byte, skip int) {
 	return f.Encoding.appendEventHead(dst, kind, f.Item, size)
 }
 
 // EventEnd is what comes after the item in an event.
-func (f *Frame) EventEnd() string { return f.Encoding.eventEnd() }
+func (f *Envelope) EventEnd() string { return f.Encoding.eventEnd() }
 
 // AtRevision returns a list's item with another resourceVersion, in memory of its own.
 func AtRevision(e Encoding, item []byte, revision uint64) ([]byte, error) {

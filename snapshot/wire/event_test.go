@@ -59,7 +59,7 @@ func TestEventsAreWrittenAsTheyCame(t *testing.T) {
 			}
 			item, err := tt.encoding.Cut(tt.form, ev.Object)
 			expect.NoError(t, err)
-			f := &Frame{Encoding: tt.encoding, Item: tt.form}
+			f := &Envelope{Encoding: tt.encoding, Item: tt.form}
 			if got := f.AppendEvent(nil, ev.Kind, item); !bytes.Equal(got, tt.record) {
 				t.Errorf("written %q\nnot     %q", got, tt.record)
 			}

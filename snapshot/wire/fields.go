@@ -15,7 +15,7 @@ type Field struct {
 	// JSON is the path of its value in the JSON form, a string, a number or a boolean.
 	JSON []string
 	// Protobuf is the path of field numbers in the protobuf form (of the object, without the
-	// envelope); nil if the object has no such form. The value is a string if Zero is "", else
+	// wrapper); nil if the object has no such form. The value is a string if Zero is "", else
 	// a varint, to be read as Zero is: an int32 or a boolean.
 	Protobuf []protowire.Number
 	// Indexed is true if kube-apiserver has an index of it, and so has a collection: then it

@@ -45,21 +45,21 @@ func sameMeta(t *testing.T, got ObjectMeta, want *metav1.PartialObjectMetadata) 
 // written again in the same bytes; without one of its items it is still a list.
 func FuzzJSONList(f *testing.F) {
 	for _, list := range jsonLists {
-		if _, _, err := LearnFrame(jsonEncoding{}, []byte(list.body), media.JSONType, ""); list.bad != errors.Is(err, ErrForm) {
+		if _, _, err := LearnEnvelope(jsonEncoding{}, []byte(list.body), media.JSONType, ""); list.bad != errors.Is(err, ErrForm) {
 			f.Errorf("%s: %v", list.name, err)
 		}
 		f.Add([]byte(list.body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		frame, got, err := LearnFrame(jsonEncoding{}, body, media.JSONType, "")
+		envelope, got, err := LearnEnvelope(jsonEncoding{}, body, media.JSONType, "")
 		if err != nil {
 			return
 		}
-		if again := frame.Render(got.Meta, got.Items); !bytes.Equal(again, body) {
+		if again := envelope.Render(got.Meta, got.Items); !bytes.Equal(again, body) {
 			t.Errorf("%s is written again as\n%s", body, again)
 		}
 		for i := range got.Items {
-			if shorter := frame.Render(got.Meta, got.Items[:i]); !json.Valid(shorter) {
+			if shorter := envelope.Render(got.Meta, got.Items[:i]); !json.Valid(shorter) {
 				t.Errorf("with %d items it is no JSON: %s", i, shorter)
 			}
 		}

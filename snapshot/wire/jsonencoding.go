@@ -17,7 +17,7 @@ type jsonEncoding struct{}
 
 var _ Encoding = jsonEncoding{}
 
-// List implements Encoding. Members it does not know are an error: a frame that was learned
+// List implements Encoding. Members it does not know are an error: an envelope that was learned
 // from such a list could not be right.
 func (jsonEncoding) List(body []byte) (List, error) {
 	var l List

@@ -17,7 +17,7 @@ type (
 // shapes implements Encoding.
 func (jsonEncoding) shapes() []shape { return []shape{structShape{}, sortedShape{}} }
 
-func (structShape) appendHead(dst []byte, f *Frame, meta ListMeta, n, _ int) []byte {
+func (structShape) appendHead(dst []byte, f *Envelope, meta ListMeta, n, _ int) []byte {
 	dst = append(dst, `{"kind":`...)
 	dst = strconv.AppendQuote(dst, f.kind)
 	dst = append(dst, `,"apiVersion":`...)
@@ -43,14 +43,14 @@ func (structShape) appendHead(dst []byte, f *Frame, meta ListMeta, n, _ int) []b
 
 func (structShape) appendItemHead(dst []byte, i, _ int) []byte { return appendComma(dst, i) }
 
-func (structShape) appendTail(dst []byte, _ *Frame, _ ListMeta, n int) []byte {
+func (structShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, n int) []byte {
 	if n > 0 {
 		dst = append(dst, ']')
 	}
 	return append(dst, "}\n"...)
 }
 
-func (sortedShape) appendHead(dst []byte, f *Frame, _ ListMeta, n, _ int) []byte {
+func (sortedShape) appendHead(dst []byte, f *Envelope, _ ListMeta, n, _ int) []byte {
 	dst = append(dst, `{"apiVersion":`...)
 	dst = strconv.AppendQuote(dst, f.APIVersion)
 	return appendItemsHead(dst, f, n)
@@ -58,7 +58,7 @@ func (sortedShape) appendHead(dst []byte, f *Frame, _ ListMeta, n, _ int) []byte
 
 func (sortedShape) appendItemHead(dst []byte, i, _ int) []byte { return appendComma(dst, i) }
 
-func (sortedShape) appendTail(dst []byte, f *Frame, meta ListMeta, n int) []byte {
+func (sortedShape) appendTail(dst []byte, f *Envelope, meta ListMeta, n int) []byte {
 	if n > 0 {
 		dst = append(dst, ']')
 	}
@@ -75,7 +75,7 @@ func (sortedShape) appendTail(dst []byte, f *Frame, meta ListMeta, n int) []byte
 	return append(dst, "\"}}\n"...)
 }
 
-func appendItemsHead(dst []byte, f *Frame, n int) []byte {
+func appendItemsHead(dst []byte, f *Envelope, n int) []byte {
 	dst = append(dst, `,"items":`...)
 	if n == 0 {
 		return append(dst, f.EmptyItems...)

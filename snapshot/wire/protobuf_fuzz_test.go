@@ -16,7 +16,7 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// FuzzProtobufObject: of an object in its envelope that is accepted apimachinery reads the same.
+// FuzzProtobufObject: of an object in its wrapper that is accepted apimachinery reads the same.
 func FuzzProtobufObject(f *testing.F) {
 	f.Add(written(f, samplePod("a")))
 	f.Add(written(f, &metav1.Status{
@@ -25,7 +25,7 @@ func FuzzProtobufObject(f *testing.F) {
 	f.Add(append([]byte(protobufMagic), 0x12, 8, 0x0a, 6, 0x32, 1, '1', 0x32, 1, '2'))
 	f.Add(append([]byte(protobufMagic), 0x12, 4, 0x0a, 2, 0x5a, 0))
 	f.Fuzz(func(t *testing.T, object []byte) {
-		envelope, err := openEnvelope(object)
+		wrapper, err := unwrap(object)
 		if err != nil {
 			return
 		}
@@ -33,22 +33,22 @@ func FuzzProtobufObject(f *testing.F) {
 		if err := unknown.Unmarshal(object[len(protobufMagic):]); err != nil {
 			t.Fatalf("apimachinery does not open what is accepted: %v", err)
 		}
-		if envelope.apiVersion != unknown.APIVersion || envelope.kind != unknown.Kind || !bytes.Equal(envelope.raw, unknown.Raw) {
-			t.Errorf("%+v, apimachinery reads %+v", envelope, unknown)
+		if wrapper.apiVersion != unknown.APIVersion || wrapper.kind != unknown.Kind || !bytes.Equal(wrapper.raw, unknown.Raw) {
+			t.Errorf("%+v, apimachinery reads %+v", wrapper, unknown)
 		}
 		got, err := protobufMeta(object)
 		if err != nil {
 			return
 		}
-		if envelope.kind == "Status" && envelope.apiVersion == "v1" {
+		if wrapper.kind == "Status" && wrapper.apiVersion == "v1" {
 			var want metav1.Status
-			if want.Unmarshal(envelope.raw) == nil && (got.code != int(want.Code) || got.message != want.Message) {
+			if want.Unmarshal(wrapper.raw) == nil && (got.code != int(want.Code) || got.message != want.Message) {
 				t.Errorf("%d %q, apimachinery reads %d %q", got.code, got.message, want.Code, want.Message)
 			}
 			return
 		}
 		var want metav1.PartialObjectMetadata
-		if want.Unmarshal(envelope.raw) != nil {
+		if want.Unmarshal(wrapper.raw) != nil {
 			return // some other field
 		}
 		sameMeta(t, got, &want)
@@ -58,8 +58,8 @@ func FuzzProtobufObject(f *testing.F) {
 // FuzzProtobufList: a list as apimachinery writes it is accepted, and nothing that is cut. One that is accepted
 // says the same to apimachinery, and is written again in the same bytes.
 func FuzzProtobufList(f *testing.F) {
-	learn := func(body []byte) (*Frame, List, error) {
-		return LearnFrame(protobufEncoding{}, body, media.ProtobufType, "")
+	learn := func(body []byte) (*Envelope, List, error) {
+		return LearnEnvelope(protobufEncoding{}, body, media.ProtobufType, "")
 	}
 	for _, body := range protobufLists(f) {
 		_, _, err := learn(body)
@@ -74,17 +74,17 @@ func FuzzProtobufList(f *testing.F) {
 	f.Add(append([]byte(protobufMagic), 0x12, 2, 0x12, 0))
 	f.Add([]byte(protobufMagic))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		frame, got, err := learn(body)
+		envelope, got, err := learn(body)
 		if err != nil {
 			return
 		}
-		if again := frame.Render(got.Meta, got.Items); !bytes.Equal(again, body) {
+		if again := envelope.Render(got.Meta, got.Items); !bytes.Equal(again, body) {
 			t.Errorf("%q is written again as\n%q", body, again)
 		}
-		envelope, err := openEnvelope(body)
+		wrapper, err := unwrap(body)
 		expect.NoError(t, err)
 		var want metav1.PartialObjectMetadataList
-		if want.Unmarshal(envelope.raw) == nil {
+		if want.Unmarshal(wrapper.raw) == nil {
 			sameList(t, protobufEncoding{}, got, &want)
 		}
 	})
@@ -102,9 +102,9 @@ func checkProtobufEvent(t *testing.T, record []byte) {
 	if err := want.Unmarshal(record); err != nil || want.Type != ev.Kind || !bytes.Equal(want.Object.Raw, ev.Object) || ev.Meta.Revision == 0 {
 		t.Errorf("%q at %d, apimachinery reads %q, %v", ev.Kind, ev.Meta.Revision, want.Type, err)
 	}
-	var envelope runtime.Unknown
-	expect.NoError(t, envelope.Unmarshal(ev.Object[len(protobufMagic):]))
-	object, err := envelope.Marshal()
+	var wrapper runtime.Unknown
+	expect.NoError(t, wrapper.Unmarshal(ev.Object[len(protobufMagic):]))
+	object, err := wrapper.Marshal()
 	expect.NoError(t, err)
 	if again := eventOf(t, ev.Kind, append([]byte(protobufMagic), object...)); ev.Framed != bytes.Equal(again, record) {
 		t.Errorf("%q is framed as ever: %t", record, ev.Framed)

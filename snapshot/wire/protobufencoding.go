@@ -13,14 +13,14 @@ import (
 )
 
 // protobufEncoding takes apart what is written as application/vnd.kubernetes.protobuf: each
-// object in an envelope (k8s.io/apimachinery, runtime.Unknown) behind a magic number. The field
+// object in a wrapper (k8s.io/apimachinery, runtime.Unknown) behind a magic number. The field
 // numbers are those of the generated.proto files of apimachinery; every kind has its metadata in
 // field 1, and every list its items in field 2.
 type protobufEncoding struct{}
 
 var _ Encoding = protobufEncoding{}
 
-// protobufMagic is what every envelope begins with.
+// protobufMagic is what every wrapper begins with.
 const protobufMagic = "k8s\x00"
 
 // wireField is one field of a message: the content of a length-delimited one, or a number.
@@ -64,17 +64,17 @@ func (f wireField) unknown(where string) error {
 	return fmt.Errorf("%w: %s with a field %d of type %d", errShape, where, f.number, f.kind)
 }
 
-// envelope is an object as it is sent by itself.
-type envelope struct {
+// wrapper is an object as it is sent by itself.
+type wrapper struct {
 	apiVersion, kind string
 	raw              []byte
 }
 
-func openEnvelope(object []byte) (envelope, error) {
-	var e envelope
+func unwrap(object []byte) (wrapper, error) {
+	var e wrapper
 	message, found := bytes.CutPrefix(object, []byte(protobufMagic))
 	if !found {
-		return e, fmt.Errorf("%w: no protobuf envelope", errShape)
+		return e, fmt.Errorf("%w: no protobuf wrapper", errShape)
 	}
 	err := wireFields(message, func(f wireField) error {
 		switch {
@@ -95,19 +95,19 @@ func openEnvelope(object []byte) (envelope, error) {
 		case (f.number == 3 || f.number == 4) && f.kind == protowire.BytesType && len(f.content) == 0:
 			// contentEncoding and contentType: empty in all that an API server writes
 		default:
-			return f.unknown("an envelope")
+			return f.unknown("a wrapper")
 		}
 		return nil
 	})
 	if err == nil && e.raw == nil {
-		err = fmt.Errorf("%w: an empty envelope", errShape)
+		err = fmt.Errorf("%w: an empty wrapper", errShape)
 	}
 	return e, err
 }
 
 // List implements Encoding.
 func (protobufEncoding) List(body []byte) (List, error) {
-	e, err := openEnvelope(body)
+	e, err := unwrap(body)
 	if err != nil {
 		return List{}, err
 	}
@@ -206,9 +206,9 @@ func (protobufEncoding) Event(record []byte) (Event, error) {
 	return ev, ev.check()
 }
 
-// protobufMeta reads the metadata of an object in its envelope, or a Status.
+// protobufMeta reads the metadata of an object in its wrapper, or a Status.
 func protobufMeta(object []byte) (ObjectMeta, error) {
-	e, err := openEnvelope(object)
+	e, err := unwrap(object)
 	if err != nil {
 		return ObjectMeta{}, err
 	}
@@ -220,7 +220,7 @@ func protobufMeta(object []byte) (ObjectMeta, error) {
 	return m, err
 }
 
-func protobufStatus(e envelope) (ObjectMeta, error) {
+func protobufStatus(e wrapper) (ObjectMeta, error) {
 	m := ObjectMeta{APIVersion: e.apiVersion, Kind: e.kind}
 	err := wireFields(e.raw, func(f wireField) error {
 		switch {
@@ -307,9 +307,9 @@ func wirePair(entry []byte) (key, value string, err error) {
 	return key, value, err
 }
 
-// Cut implements Encoding: a list holds what is in the envelope.
+// Cut implements Encoding: a list holds what is in the wrapper.
 func (protobufEncoding) Cut(_ ItemForm, inEvent []byte) ([]byte, error) {
-	e, err := openEnvelope(inEvent)
+	e, err := unwrap(inEvent)
 	if err != nil {
 		return nil, Inconsistent("an object in a watch event: %v", err)
 	}

@@ -10,16 +10,16 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// protobufShape is how lists are written in protobuf: an envelope (runtime.Unknown) around the
+// protobufShape is how lists are written in protobuf: a wrapper (runtime.Unknown) around the
 // list's metadata in field 1 and its items in field 2, each with its length before it. The API
 // server writes the empty selfLink and continue of metadata, and the empty contentEncoding and
-// contentType of the envelope.
+// contentType of the wrapper.
 type protobufShape struct{}
 
 // shapes implements Encoding.
 func (protobufEncoding) shapes() []shape { return []shape{protobufShape{}} }
 
-func (protobufShape) appendHead(dst []byte, f *Frame, meta ListMeta, _, size int) []byte {
+func (protobufShape) appendHead(dst []byte, f *Envelope, meta ListMeta, _, size int) []byte {
 	listMeta := appendWireString(nil, 1, "")
 	listMeta = appendWireString(listMeta, 2, strconv.FormatUint(meta.Revision, 10))
 	listMeta = appendWireString(listMeta, 3, meta.Continue)
@@ -46,7 +46,7 @@ func (protobufShape) appendItemHead(dst []byte, _, size int) []byte {
 	return protowire.AppendVarint(dst, uint64(size)) // #nosec G115 -- a length
 }
 
-func (protobufShape) appendTail(dst []byte, _ *Frame, _ ListMeta, _ int) []byte {
+func (protobufShape) appendTail(dst []byte, _ *Envelope, _ ListMeta, _ int) []byte {
 	return appendWireString(appendWireString(dst, 3, ""), 4, "")
 }
 
@@ -54,17 +54,17 @@ func (protobufShape) appendTail(dst []byte, _ *Frame, _ ListMeta, _ int) []byte 
 const lengthPrefix = 4
 
 // appendEventHead implements Encoding: a WatchEvent with the type in field 1 and, in field 2, a
-// RawExtension around the object in its envelope.
+// RawExtension around the object in its wrapper.
 func (protobufEncoding) appendEventHead(dst []byte, kind string, form ItemForm, size int) (out []byte, skip int) {
 	typeMeta := protowire.SizeBytes(len(form.APIVersion)) + protowire.SizeBytes(len(form.Kind)) + 2
-	envelope := len(protobufMagic) + 1 + protowire.SizeBytes(typeMeta) + 1 + protowire.SizeBytes(size) + len(envelopeEnd)
-	extension := 1 + protowire.SizeBytes(envelope)
+	wrapper := len(protobufMagic) + 1 + protowire.SizeBytes(typeMeta) + 1 + protowire.SizeBytes(size) + len(wrapperEnd)
+	extension := 1 + protowire.SizeBytes(wrapper)
 	event := 1 + protowire.SizeBytes(len(kind)) + 1 + protowire.SizeBytes(extension)
 
 	dst = binary.BigEndian.AppendUint32(dst, uint32(event)) // #nosec G115 -- maxEvent bounds what is kept
 	dst = appendWireString(dst, 1, kind)
 	dst = appendWireLength(dst, 2, extension)
-	dst = appendWireLength(dst, 1, envelope)
+	dst = appendWireLength(dst, 1, wrapper)
 	dst = append(dst, protobufMagic...)
 	dst = appendWireLength(dst, 1, typeMeta)
 	dst = appendWireString(dst, 1, form.APIVersion)
@@ -73,22 +73,22 @@ func (protobufEncoding) appendEventHead(dst []byte, kind string, form ItemForm, 
 }
 
 // eventEnd implements Encoding.
-func (protobufEncoding) eventEnd() string { return envelopeEnd }
+func (protobufEncoding) eventEnd() string { return wrapperEnd }
 
-// envelopeEnd are the empty contentEncoding and contentType of an envelope.
-const envelopeEnd = "\x1a\x00\x22\x00"
+// wrapperEnd are the empty contentEncoding and contentType of a wrapper.
+const wrapperEnd = "\x1a\x00\x22\x00"
 
 // framed says whether a record is an event with this object, as appendEvent writes it.
 func (p protobufEncoding) framed(record []byte, ev Event) bool {
-	e, err := openEnvelope(ev.Object)
+	e, err := unwrap(ev.Object)
 	if err != nil {
 		return false
 	}
 	var buf [256]byte
 	head, _ := p.appendEventHead(buf[:0], ev.Kind, ItemForm{APIVersion: e.apiVersion, Kind: e.kind}, len(e.raw))
 	head = head[lengthPrefix:]
-	return len(record) == len(head)+len(e.raw)+len(envelopeEnd) &&
-		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(envelopeEnd))
+	return len(record) == len(head)+len(e.raw)+len(wrapperEnd) &&
+		bytes.HasPrefix(record, head) && bytes.HasSuffix(record, []byte(wrapperEnd))
 }
 
 // Revise implements Encoding. The length of the metadata changes too, so what comes in it before the

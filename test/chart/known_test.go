@@ -36,7 +36,7 @@ func everything(t *testing.T) knowledge {
 		"decision":  {"serve", "forward", "refuse", "none"},
 		"purpose":   {"forward", "review", "feed"},
 		"result":    append([]string{"hit", "miss", "agrees", "mismatch", "inconclusive", "proven", "gone"}, forwarding...),
-		"semantics": texts([]policy.Semantics{policy.MostRecent, policy.Any, policy.NotOlderThan, policy.Exact, policy.Continue, "none"}),
+		"semantics": texts([]policy.Semantics{policy.Consistent, policy.Any, policy.NotOlderThan, policy.Exact, policy.Continue, "none"}),
 		"verb":      {observe.VerbList, observe.VerbWatch, observe.OtherLabel},
 		"reason":    slices.Concat(forwarding, []string{"none"}, proxy.RefusalReasons(), texts(watch.Endings())),
 		"cause":     texts(reason.Losses()),

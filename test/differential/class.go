@@ -18,7 +18,7 @@ const (
 	exact        semantics = "exact"
 	legacyExact  semantics = "legacy-exact"
 	continued    semantics = "continue"
-	mostRecent   semantics = "most-recent"
+	mostRecent   semantics = "consistent"
 	watching     semantics = "watch"
 )
 

@@ -150,7 +150,7 @@ func (c *comparator) compare(ctx context.Context, q question) (answers pair, ok 
 }
 
 // indexEnds reports whether an answer lacks a token only because the index of pods by node ends
-// there: kube-apiserver takes the first page of a NotOlderThan or MostRecent with spec.nodeName=
+// there: kube-apiserver takes the first page of a NotOlderThan or Consistent with spec.nodeName=
 // from the index, and what follows a page is what follows in the index. Its Exact form, which that
 // page is held against, has a token while there are keys of any kind. That nothing of that node
 // follows is not believed but asked.

@@ -5,7 +5,7 @@
 // # What a list is compared with
 //
 // Some requests always have the same answer: an exact revision, a continuation, something that is
-// refused. These are sent to both sides. The answer to others (any, not-older-than, most-recent)
+// refused. These are sent to both sides. The answer to others (any, not-older-than, consistent)
 // changes with time. These are sent to listproxy; its answer names a revision, and kube-apiserver
 // is asked for the same list at exactly that revision. Besides, a not-older-than must not be older
 // than it was asked to be. An any from memory must contain every write that was acknowledged
@@ -14,7 +14,7 @@
 //
 // Two kinds of request have a meaning of their own at kube-apiserver. A list of a single key
 // (metadata.name= in one namespace) with a revision and a limit, which otherwise means exactly that
-// revision, is read from etcd as it is now: it is treated as a most-recent. And a first page of pods
+// revision, is read from etcd as it is now: it is treated as a consistent. And a first page of pods
 // with spec.nodeName= that is not exact comes from an index, and has no token if no more pods of
 // that node follow, while its exact form has a token as long as there are keys. Such a page may
 // lack the token if everything else is equal and the API server, asked what follows for the node,

@@ -263,7 +263,7 @@ func (p *watchPair) look() *difference {
 var numbers = regexp.MustCompile(`current: \d+|\(\d+\)`)
 
 // refusals compares what is said in place of events. It is done, if there was a refusal, or nothing
-// but its absence at one side.
+// but its unavailable at one side.
 func (p *watchPair) refusals(served, proxied []oracle.Event) (d *difference, done bool) {
 	refused := func(said []oracle.Event) bool { return len(said) > 0 && said[len(said)-1].Type == watch.Error }
 	switch {

@@ -16,7 +16,7 @@ import (
 var duration = flag.Duration("faults.duration", 2*time.Second, "how long each fault lasts, where that can be chosen")
 
 const (
-	// patience ends a wait for what must come; nothing passes because of it. After a long absence
+	// patience ends a wait for what must come; nothing passes because of it. After a long unavailable
 	// of the API server listproxy's own streams wait up to 45 seconds before they try again.
 	patience = 3 * time.Minute
 	// requestTimeout is what a client here gives a request. A forward to a server that stands still

@@ -82,16 +82,16 @@ type Change struct {
 type Etcd struct {
 	mu       sync.Mutex
 	revision int64
-	// pasts are all changes: those before each restore, and those of now.
-	pasts   [][]Change
-	written chan struct{} // closed at the next change
-	values  int
+	// timelines are all changes: those before each restore, and those of now.
+	timelines [][]Change
+	written   chan struct{} // closed at the next change
+	values    int
 	// loads are the revisions of the states that listproxy itself was given.
 	loads []int64
 }
 
 func newEtcd() *Etcd {
-	return &Etcd{revision: 100, pasts: [][]Change{nil}, written: make(chan struct{})}
+	return &Etcd{revision: 100, timelines: [][]Change{nil}, written: make(chan struct{})}
 }
 
 // Revision is the newest one.
@@ -120,8 +120,8 @@ func (e *Etcd) change(k Kind, o Object, deletes bool) int64 {
 	e.values++
 	o.Value = e.values
 	ch := Change{At: time.Now(), path: k.Path}
-	past := &e.pasts[len(e.pasts)-1]
-	for _, was := range slices.Backward(*past) {
+	timeline := &e.timelines[len(e.timelines)-1]
+	for _, was := range slices.Backward(*timeline) {
 		if was.path == k.Path && was.object().key() == o.key() {
 			ch.Old = was.New
 			break
@@ -135,7 +135,7 @@ func (e *Etcd) change(k Kind, o Object, deletes bool) int64 {
 	if !deletes {
 		ch.New = &o
 	}
-	*past = append(*past, ch)
+	*timeline = append(*timeline, ch)
 	close(e.written)
 	e.written = make(chan struct{})
 	return e.revision
@@ -148,37 +148,37 @@ func (ch Change) object() *Object { return cmp.Or(ch.New, ch.Old) }
 func (e *Etcd) Restore(revision int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	last := e.pasts[len(e.pasts)-1]
+	last := e.timelines[len(e.timelines)-1]
 	keep, _ := slices.BinarySearchFunc(last, revision+1, func(ch Change, rev int64) int { return cmp.Compare(ch.Revision, rev) })
-	e.pasts = append(e.pasts, slices.Clone(last[:keep]))
+	e.timelines = append(e.timelines, slices.Clone(last[:keep]))
 	e.revision = revision
 }
 
-// Pasts is how many there were, with that of now.
-func (e *Etcd) Pasts() int {
+// Timelines is how many there were, with that of now.
+func (e *Etcd) Timelines() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.pasts)
+	return len(e.timelines)
 }
 
-// changes are those of a past, which nobody writes to.
-func (e *Etcd) changes(past int) []Change {
+// changes are those of a timeline, which nobody writes to.
+func (e *Etcd) changes(timeline int) []Change {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Clip(e.pasts[past])
+	return slices.Clip(e.timelines[timeline])
 }
 
-// Head is the newest revision of a past.
-func (e *Etcd) Head(past int) (head int64) {
-	if all := e.changes(past); len(all) > 0 {
+// Head is the newest revision of a timeline.
+func (e *Etcd) Head(timeline int) (head int64) {
+	if all := e.changes(timeline); len(all) > 0 {
 		head = all[len(all)-1].Revision
 	}
 	return head
 }
 
-// HeadAt is the newest revision that there was at a time, in the past of now.
+// HeadAt is the newest revision that there was at a time, in the timeline of now.
 func (e *Etcd) HeadAt(t time.Time) (head int64) {
-	for _, ch := range e.changes(e.Pasts() - 1) {
+	for _, ch := range e.changes(e.Timelines() - 1) {
 		if ch.At.After(t) {
 			break
 		}
@@ -196,10 +196,10 @@ func (s Select) has(o *Object) bool {
 	return o != nil && (s.Namespace == "" || o.Namespace == s.Namespace) && (s.Name == "" || o.Name == s.Name) && (s.Color == "" || o.Color == s.Color)
 }
 
-// List returns the objects at a revision of a past, in their order.
-func (e *Etcd) List(past int, k Kind, revision int64, s Select) (found []Object) {
+// List returns the objects at a revision of a timeline, in their order.
+func (e *Etcd) List(timeline int, k Kind, revision int64, s Select) (found []Object) {
 	state := map[string]*Object{}
-	for _, ch := range e.changes(past) {
+	for _, ch := range e.changes(timeline) {
 		if ch.path == k.Path && ch.Revision <= revision {
 			state[ch.object().key()] = ch.New
 		}
@@ -239,8 +239,8 @@ func (s Select) event(ch Change) (Event, bool) {
 }
 
 // Events returns what a watch from a revision on tells, up to another one.
-func (e *Etcd) Events(past int, k Kind, after, upTo int64, s Select) (found []Event) {
-	for _, ch := range e.changes(past) {
+func (e *Etcd) Events(timeline int, k Kind, after, upTo int64, s Select) (found []Event) {
+	for _, ch := range e.changes(timeline) {
 		if ch.path != k.Path || ch.Revision <= after || ch.Revision > upTo {
 			continue
 		}
@@ -272,8 +272,8 @@ func (e *Etcd) lastLoad(upTo int64) (last int64) {
 
 // Unseen returns what a watch from a revision on tells, up to another one, without what listproxy could not
 // see: objects that were made and deleted before it was given a new state.
-func (e *Etcd) Unseen(past int, k Kind, after, upTo int64, s Select) []Event {
-	events, load := e.Events(past, k, after, upTo, s), e.lastLoad(upTo)
+func (e *Etcd) Unseen(timeline int, k Kind, after, upTo int64, s Select) []Event {
+	events, load := e.Events(timeline, k, after, upTo, s), e.lastLoad(upTo)
 	first, last := map[string]string{}, map[string]string{} // types, up to the load
 	for _, ev := range events {
 		if key := ev.Object.key(); ev.Revision <= load {
@@ -286,7 +286,7 @@ func (e *Etcd) Unseen(past int, k Kind, after, upTo int64, s Select) []Event {
 	})
 }
 
-// SameUpTo reports whether two pasts have the same changes of a kind up to a revision.
+// SameUpTo reports whether two timelines have the same changes of a kind up to a revision.
 func (e *Etcd) SameUpTo(k Kind, a, b int, revision int64) bool {
 	return slices.Equal(e.Events(a, k, 0, revision, Select{}), e.Events(b, k, 0, revision, Select{}))
 }

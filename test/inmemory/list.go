@@ -89,19 +89,19 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k Kind, q query) {
 		at = s.seen().revision
 	}
 	form, onlyMetadata := s.seen().form, strings.Contains(accept, "PartialObjectMetadataList")
-	_, _ = io.WriteString(w, s.plane.write(s.plane.Pasts()-1, k, at, q.List, onlyMetadata, func(int) Form { return form }))
+	_, _ = io.WriteString(w, s.plane.write(s.plane.Timelines()-1, k, at, q.List, onlyMetadata, func(int) Form { return form }))
 }
 
 // compacted is the oldest revision of which etcd knows the state.
 func (e *Etcd) compacted() int64 { return e.HeadAt(time.Now().Add(-compaction)) }
 
-// WriteList writes a list of a past at a revision, with items in the form of their number.
-func (e *Etcd) WriteList(past int, k Kind, revision int64, l List, form func(i int) Form) string {
-	return e.write(past, k, revision, l, false, form)
+// WriteList writes a list of a timeline at a revision, with items in the form of their number.
+func (e *Etcd) WriteList(timeline int, k Kind, revision int64, l List, form func(i int) Form) string {
+	return e.write(timeline, k, revision, l, false, form)
 }
 
-func (e *Etcd) write(past int, k Kind, revision int64, l List, onlyMetadata bool, form func(i int) Form) string {
-	within := e.List(past, k, revision, Select{Namespace: l.Namespace})
+func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata bool, form func(i int) Form) string {
+	within := e.List(timeline, k, revision, Select{Namespace: l.Namespace})
 	for len(within) > 0 && within[0].key() < l.Start {
 		within = within[1:]
 	}

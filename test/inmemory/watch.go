@@ -55,7 +55,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 			return
 		}
 		at = s.seen().revision
-		for _, o := range s.plane.List(s.plane.Pasts()-1, k, at, q.Select) {
+		for _, o := range s.plane.List(s.plane.Timelines()-1, k, at, q.Select) {
 			say(Event{"ADDED", o, o.Revision}.Write(k, form))
 		}
 		if initial && bookmarks {
@@ -77,7 +77,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 	for {
 		written, is := s.plane.Etcd.next(), s.seen()
 		if is.revision > at {
-			for _, ev := range s.plane.Events(s.plane.Pasts()-1, k, at, is.revision, q.Select) {
+			for _, ev := range s.plane.Events(s.plane.Timelines()-1, k, at, is.revision, q.Select) {
 				say(ev.Write(k, form))
 			}
 			at = is.revision

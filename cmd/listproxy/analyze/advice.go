@@ -44,7 +44,7 @@ var remedies = map[string]string{
 	string(reason.NotCached): "Secrets are kept only if a rule names them, Events never. A client can ask for less, or less often.",
 	string(reason.Watch): "A rule of the policy says watches: false; or they are written in an old form (paths with /watch/, watch=yes). " +
 		"Let the client write watch=true.",
-	string(reason.MostRecent): "A rule of the policy says consistentLists: false. Or they are continued at the newest state, since their " +
+	string(reason.Consistent): "A rule of the policy says consistentLists: false. Or they are continued at the newest state, since their " +
 		"token has expired: let the client read its pages sooner.",
 	string(whyRefused): "kube-apiserver refuses these too: the right is missing (403), the token is wrong (401), the revision has expired " +
 		"(410), or it is too busy (429). Mend the client.",

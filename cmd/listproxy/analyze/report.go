@@ -56,7 +56,7 @@ type Row struct {
 type Form struct {
 	// Kind is list or watch.
 	Kind kind `json:"kind"`
-	// Form is what the list or watch asks for: any, not-older-than, exact, continue, most-recent,
+	// Form is what the list or watch asks for: any, not-older-than, exact, continue, consistent,
 	// watch, streaming-list or unknown.
 	Form string `json:"form"`
 	// AnsweredBy is memory, consistent-lists, watches or kube-apiserver.

@@ -127,8 +127,8 @@ func formOf(list policy.Request, why reason.Reason) string {
 	}
 	decision := list.Decide(policy.LimitIgnored, policy.ConsistentAlways)
 	switch {
-	case !decision.Serve && decision.Reason == reason.MostRecent:
-		return string(policy.MostRecent)
+	case !decision.Serve && decision.Reason == reason.Consistent:
+		return string(policy.Consistent)
 	case !decision.Serve:
 		return formUnknown
 	case list.Watch && decision.Initial:

@@ -249,7 +249,7 @@ func warm(t *testing.T) {
 
 // fromTheRequest are the reasons that say nothing of the cluster, of the policy and of memory.
 var fromTheRequest = []reason.Reason{
-	reason.NotList, reason.NotCanonical, reason.MostRecent, reason.Representation, reason.Credentials, reason.UnknownCaller, reason.ReviewFailed,
+	reason.NotList, reason.NotCanonical, reason.Consistent, reason.Representation, reason.Credentials, reason.UnknownCaller, reason.ReviewFailed,
 }
 
 // run makes one attack, straight and through listproxy.

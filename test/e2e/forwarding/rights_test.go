@@ -57,7 +57,7 @@ func TestMayNotImpersonate(t *testing.T) {
 	eachWay(t, func(t *testing.T, via way) {
 		master := via.byCertificate(t, "master-in-vain", "system:masters")
 		for path, reason := range map[string]string{
-			"/api/v1/pods?resourceVersion=0": "not-allowed", "/api/v1/pods": "most-recent", "/version": "not-list",
+			"/api/v1/pods?resourceVersion=0": "not-allowed", "/api/v1/pods": "consistent", "/version": "not-list",
 		} {
 			a := get(t, master, path)
 			wantForbidden(t, a, reason)

@@ -44,7 +44,7 @@ const (
 
 var (
 	always  = becomes{hit, hit}
-	newest  = becomes{"most-recent", hit}
+	newest  = becomes{"consistent", hit}
 	watches = becomes{"watch", hit}
 	never   = becomes{"representation", "representation"}
 	tables  = becomes{"watch", "representation"}

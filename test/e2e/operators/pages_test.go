@@ -56,7 +56,7 @@ func TestStatusTellsWhatHappened(t *testing.T) {
 		now.Upstream.State != string(upstream.ConditionOK) || now.Memory.Stored == 0 || now.Memory.Process == 0 {
 		t.Errorf("the status is %+v", now)
 	}
-	if !slices.ContainsFunc(now.Reasons, func(r admin.Reason) bool { return r.Reason == "most-recent" && r.Lists >= 2 }) ||
+	if !slices.ContainsFunc(now.Reasons, func(r admin.Reason) bool { return r.Reason == "consistent" && r.Lists >= 2 }) ||
 		!slices.ContainsFunc(now.Reasons, func(r admin.Reason) bool { return r.Reason == "watch" && r.Watches >= 1 }) {
 		t.Errorf("reasons: %+v", now.Reasons)
 	}

@@ -91,7 +91,7 @@ func TestTraces(t *testing.T) {
 		below         map[string]string // spans, and which one each is below
 	}{
 		"forwarded": {
-			source: "listproxy; fwd=bypass; detail=most-recent",
+			source: "listproxy; fwd=bypass; detail=consistent",
 			below:  map[string]string{"listproxy forward": request, "apiserver GET /api/v1/namespaces/{:namespace}/pods": "listproxy forward"},
 		},
 		"from memory": {

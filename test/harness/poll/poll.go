@@ -71,7 +71,7 @@ func Try(ctx context.Context, patience, between time.Duration, what string, look
 	}
 }
 
-// retryPatience is more than anything takes that comes: after a long absence of the API server
+// retryPatience is more than anything takes that comes: after a long unavailable of the API server
 // listproxy's own streams wait up to 45 seconds before they try again.
 const retryPatience = 3 * time.Minute
 

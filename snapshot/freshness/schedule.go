@@ -2,8 +2,8 @@ package freshness
 
 import "time"
 
-// rhythm is how often a feed asks the upstream for its current revision.
-type rhythm struct {
+// probeSchedule is how often a feed asks the upstream for its current revision.
+type probeSchedule struct {
 	// every is the time from one probe to the next, everyIfOld the same if the state was already too
 	// old when the first was sent.
 	every, everyIfOld time.Duration
@@ -11,11 +11,11 @@ type rhythm struct {
 	progress time.Duration
 }
 
-// rhythmOf returns the rhythm that keeps a state younger than bound. variety, from 0 to 1, shifts
+// newProbeSchedule returns the probeSchedule that keeps a state younger than bound. variety, from 0 to 1, shifts
 // the times: feeds with different values soon ask at different times.
-func rhythmOf(bound time.Duration, variety float64) rhythm {
+func newProbeSchedule(bound time.Duration, variety float64) probeSchedule {
 	vary := func(d time.Duration) time.Duration { return d - time.Duration(variety*float64(d/5)) }
-	r := rhythm{every: vary(bound / 5), everyIfOld: vary(bound / 10), progress: bound / 2}
+	r := probeSchedule{every: vary(bound / 5), everyIfOld: vary(bound / 10), progress: bound / 2}
 	// The stream's own bookmark, which comes every BookmarkEvery at the latest, proves that the state has
 	// everything from before the last probe. Where the bound leaves time for that and for a probe, it is waited
 	// for, and a progress watch is opened only two short watches before the bound.
@@ -25,10 +25,10 @@ func rhythmOf(bound time.Duration, variety float64) rhythm {
 	return r
 }
 
-// next is when to send the next probe, if the last was sent at that time and the state is as new as
-// heard.
-func (r rhythm) next(sent, heard time.Time) time.Time {
-	old := heard.Add(r.progress)
+// next returns when to send the next probe, if the last one was sent at that time and the state was current at
+// currentAt.
+func (r probeSchedule) next(sent, currentAt time.Time) time.Time {
+	old := currentAt.Add(r.progress)
 	if !sent.Before(old) {
 		return sent.Add(r.everyIfOld)
 	}

@@ -36,7 +36,7 @@ func (s *Span) Kept() uint64 {
 
 // Form is how the upstream writes the events of a collection. It is immutable.
 type Form struct {
-	Frame *wire.Frame
+	Envelope *wire.Envelope
 	// ContentType is that of the upstream's watches.
 	ContentType string
 	// Compressed: the upstream compresses a streaming list with bookmarks, if its client takes gzip.
@@ -46,22 +46,22 @@ type Form struct {
 	InitialEnd, Plain *wire.Bookmark
 }
 
-// Hub wakes the cursors into one live span when there is something to tell them. All methods are
+// Broadcaster wakes the watchers into one live span when there is something to tell them. All methods are
 // safe for concurrent use, but Publish and Renew must not overlap.
 //
-// A change goes through three stages. It is published by the feed. It is dispatched: the cursors that it may
-// be for are woken, and note that it is due. It becomes tellable: the hub has asked, after it was published,
-// whether the resource is still defined as before. Only then do cursors tell it. What is dispatched may not be
+// A change goes through three stages. It is published by the feed. It is dispatched: the watchers that it may
+// be for are woken, and note that it is due. It becomes tellable: the broadcaster has asked, after it was published,
+// whether the resource is still defined as before. Only then do watchers tell it. What is dispatched may not be
 // tellable yet, and the other way round; neither is ever beyond what is published.
-type Hub struct {
+type Broadcaster struct {
 	form atomic.Pointer[Form]
-	// published is the newest span, tellable the one that cursors may tell.
+	// published is the newest span, tellable the one that watchers may tell.
 	published, tellable atomic.Pointer[Span]
 	// dispatched is the revision up to which changes were dispatched, dispatching the one up to which that has begun.
 	dispatched, dispatching atomic.Uint64
 	// lost: what is known may be wrong, and nothing more is told.
 	lost    atomic.Bool
-	defined func() bool // [Options].Defined of the first cursor
+	defined func() bool // [Options].Defined of the first watcher
 	// newest is the newest event, if it is small and a client was told it.
 	newest atomic.Pointer[encodedEvent]
 	counts *Counts
@@ -69,22 +69,22 @@ type Hub struct {
 	// signal tells run that there is something to do.
 	signal chan struct{}
 
-	mu      sync.Mutex
-	running bool
-	ended   bool // no cursor may begin
-	cursors int
-	wanted  [index.BucketKinds]int // how many cursors there are in buckets of each kind
-	buckets map[index.Bucket][]*Cursor
-	times   schedule
-	// waitingSince is since when cursors wait for what is published to become tellable, or since when those that
+	mu       sync.Mutex
+	running  bool
+	ended    bool // no watcher may begin
+	watchers int
+	wanted   [index.BucketKinds]int // how many watchers there are in buckets of each kind
+	buckets  map[index.Bucket][]*Watcher
+	times    schedule
+	// waitingSince is since when watchers wait for what is published to become tellable, or since when those that
 	// waited too long have been ending; zero: none waits. askedAt is when defined was last asked for them.
 	waitingSince, askedAt time.Time
 }
 
-// NewHub returns the hub of a span. It counts what becomes of its cursors in counts, and spreads
+// NewBroadcaster returns the broadcaster of a span. It counts what becomes of its watchers in counts, and spreads
 // their ends with those of all hubs that have the same pacer.
-func NewHub(form Form, span Span, counts *Counts, pacer *Pacer) *Hub {
-	h := &Hub{counts: counts, pacer: pacer, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Cursor{}}
+func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadcaster {
+	h := &Broadcaster{counts: counts, pacer: pacer, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Watcher{}}
 	h.form.Store(&form)
 	h.published.Store(&span)
 	h.tellable.Store(&span)
@@ -92,16 +92,18 @@ func NewHub(form Form, span Span, counts *Counts, pacer *Pacer) *Hub {
 }
 
 // Form returns how events are written.
-func (h *Hub) Form() *Form { return h.form.Load() }
+func (h *Broadcaster) Form() *Form { return h.form.Load() }
 
 // Learn takes in how the upstream writes bookmarks that are no end of initial events.
-func (h *Hub) Learn(plain *wire.Bookmark) { h.change(func(f *Form) { f.Plain = plain }) }
+func (h *Broadcaster) Learn(plain *wire.Bookmark) { h.change(func(f *Form) { f.Plain = plain }) }
 
-// Reframe takes in a frame that also knows the form of items. No event was told before.
-func (h *Hub) Reframe(frame *wire.Frame) { h.change(func(f *Form) { f.Frame = frame }) }
+// SetEnvelope takes in an envelope that also knows the form of items. No event was told before.
+func (h *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
+	h.change(func(f *Form) { f.Envelope = envelope })
+}
 
 // change makes a change of the form. No change of another goroutine is lost.
-func (h *Hub) change(of func(*Form)) {
+func (h *Broadcaster) change(of func(*Form)) {
 	for {
 		was := h.form.Load()
 		is := *was
@@ -113,18 +115,18 @@ func (h *Hub) change(of func(*Form)) {
 }
 
 // Publish makes a longer span the current one, or one from which the oldest changes were forgotten.
-func (h *Hub) Publish(span Span) {
+func (h *Broadcaster) Publish(span Span) {
 	if h.dispatched.Load() < span.Kept() { // where memory is tight, history is cut behind each change
 		h.mu.Lock()
 		h.finishLocked()
 		h.mu.Unlock()
 	}
 	h.published.Store(&span)
-	h.nudge()
+	h.wakeDispatcher()
 }
 
-// finishLocked has cursors told what was published until now, unless that may not become tellable.
-func (h *Hub) finishLocked() {
+// finishLocked has watchers told what was published until now, unless that may not become tellable.
+func (h *Broadcaster) finishLocked() {
 	if !h.running {
 		return
 	}
@@ -135,10 +137,10 @@ func (h *Hub) finishLocked() {
 	h.dispatchLocked(published)
 }
 
-// Renew makes a span the current one that begins anew, where the one before has come to. A cursor that has
+// Renew makes a span the current one that begins anew, where the one before has come to. A watcher that has
 // still to be told something of the span before ends as [EndBehind]; all others go on. Form is how events are
 // written now.
-func (h *Hub) Renew(form Form, span Span) {
+func (h *Broadcaster) Renew(form Form, span Span) {
 	h.change(func(f *Form) {
 		plain := f.Plain
 		if *f = form; f.Plain == nil {
@@ -151,20 +153,20 @@ func (h *Hub) Renew(form Form, span Span) {
 	h.tellable.Store(&span)
 	h.dispatched.Store(span.To)
 	h.mu.Unlock()
-	h.nudge()
+	h.wakeDispatcher()
 }
 
-func (h *Hub) nudge() {
+func (h *Broadcaster) wakeDispatcher() {
 	select {
 	case h.signal <- struct{}{}:
 	default: // it is told already
 	}
 }
 
-// End ends all cursors, each at a moment of its own within the next seconds, and lets none begin.
+// End ends all watchers, each at a moment of its own within the next seconds, and lets none begin.
 // They are told what is left in the span first, for a few seconds more at most; or, if what is known may be
 // wrong (lost), nothing.
-func (h *Hub) End(lost bool) {
+func (h *Broadcaster) End(lost bool) {
 	if lost {
 		h.lost.Store(true)
 	}
@@ -176,35 +178,35 @@ func (h *Hub) End(lost bool) {
 	}
 }
 
-// EndWithin ends all cursors within a time, for a reason, and lets none begin. What comes meanwhile
+// EndWithin ends all watchers within a time, for a reason, and lets none begin. What comes meanwhile
 // is told.
-func (h *Hub) EndWithin(longest time.Duration, why Ending) {
+func (h *Broadcaster) EndWithin(longest time.Duration, why Ending) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended && why == EndLost {
 		return // each has its moment
 	}
 	h.ended = true
-	all := make([]*Cursor, 0, h.cursors)
+	all := make([]*Watcher, 0, h.watchers)
 	for _, bucket := range h.buckets {
 		all = append(all, bucket...)
 	}
 	h.endLocked(all, longest, why)
-	h.nudge()
+	h.wakeDispatcher()
 }
 
-// endSoon ends a cursor for a reason as if its span were lost, unless that is planned already.
-func (h *Hub) endSoon(c *Cursor, why Ending) {
+// endSoon ends a watcher for a reason as if its span were lost, unless that is planned already.
+func (h *Broadcaster) endSoon(c *Watcher, why Ending) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c.ending != EndLost {
-		h.endLocked([]*Cursor{c}, longestEnd, why)
-		h.nudge()
+		h.endLocked([]*Watcher{c}, longestEnd, why)
+		h.wakeDispatcher()
 	}
 }
 
-// endLocked ends some cursors within a time, each at a moment of its own.
-func (h *Hub) endLocked(some []*Cursor, longest time.Duration, why Ending) {
+// endLocked ends some watchers within a time, each at a moment of its own.
+func (h *Broadcaster) endLocked(some []*Watcher, longest time.Duration, why Ending) {
 	now := time.Now()
 	after, within := h.pacer.Plan(now, len(some), longest)
 	for _, c := range some {
@@ -223,8 +225,8 @@ func (h *Hub) endLocked(some []*Cursor, longest time.Duration, why Ending) {
 	}
 }
 
-// add lets a cursor begin, unless the hub has ended. defined is the cursor's [Options].Defined.
-func (h *Hub) add(c *Cursor, defined func() bool) bool {
+// add lets a watcher begin, unless the broadcaster has ended. defined is the watcher's [Options].Defined.
+func (h *Broadcaster) add(c *Watcher, defined func() bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended {
@@ -233,25 +235,25 @@ func (h *Hub) add(c *Cursor, defined func() bool) bool {
 	c.place = len(h.buckets[c.bucket])
 	h.buckets[c.bucket] = append(h.buckets[c.bucket], c)
 	h.wanted[c.bucket.Kind]++
-	h.cursors++
+	h.watchers++
 	h.times.set(c, c.nextWake())
 	if !h.running {
 		h.running = true
-		// Cursors look by themselves at what is there when they begin.
+		// Watchers look by themselves at what is there when they begin.
 		published := h.published.Load()
 		h.tellable.Store(published)
 		h.dispatched.Store(published.To)
 		h.defined, h.waitingSince = defined, time.Time{}
 		go h.run()
 	} else {
-		h.nudge()
+		h.wakeDispatcher()
 	}
 	h.counts.open.Add(1)
 	return true
 }
 
-// remove forgets a cursor.
-func (h *Hub) remove(c *Cursor) {
+// remove forgets a watcher.
+func (h *Broadcaster) remove(c *Watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	bucket := h.buckets[c.bucket]
@@ -265,16 +267,16 @@ func (h *Hub) remove(c *Cursor) {
 		h.buckets[c.bucket] = bucket[:last]
 	}
 	h.wanted[c.bucket.Kind]--
-	h.cursors--
+	h.watchers--
 	h.times.remove(c)
-	if h.cursors == 0 {
-		h.nudge() // run ends
+	if h.watchers == 0 {
+		h.wakeDispatcher() // run ends
 	}
 	h.counts.open.Add(-1)
 }
 
-// AwaitTold waits until all cursors were told what is published, for atMost.
-func (h *Hub) AwaitTold(ctx context.Context, atMost time.Duration) {
+// AwaitTold waits until all watchers were told what is published, for atMost.
+func (h *Broadcaster) AwaitTold(ctx context.Context, atMost time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	for told := false; !told && clock.Sleep(ctx, lookPause); {
@@ -284,8 +286,8 @@ func (h *Hub) AwaitTold(ctx context.Context, atMost time.Duration) {
 	}
 }
 
-// waitingLocked returns the cursors that have still to be told something.
-func (h *Hub) waitingLocked() (waiting []*Cursor) {
+// waitingLocked returns the watchers that have still to be told something.
+func (h *Broadcaster) waitingLocked() (waiting []*Watcher) {
 	for _, bucket := range h.buckets {
 		for _, c := range bucket {
 			// Take may put due back between the first look at it and the one at looking.
@@ -297,15 +299,15 @@ func (h *Hub) waitingLocked() (waiting []*Cursor) {
 	return waiting
 }
 
-// Cursors is how many there are.
-func (h *Hub) Cursors() int {
+// Watchers is how many there are.
+func (h *Broadcaster) Watchers() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.cursors
+	return h.watchers
 }
 
-// run wakes cursors until there is none.
-func (h *Hub) run() {
+// run wakes watchers until there is none.
+func (h *Broadcaster) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for h.turn(timer) {
@@ -316,18 +318,18 @@ func (h *Hub) run() {
 	}
 }
 
-// turn makes tellable what may be, wakes the cursors that have something to do, and sets the timer for the
+// turn makes tellable what may be, wakes the watchers that have something to do, and sets the timer for the
 // next one that will. It says whether there are any left.
-func (h *Hub) turn(timer *time.Timer) bool {
+func (h *Broadcaster) turn(timer *time.Timer) bool {
 	published, mayTell := h.published.Load(), h.mayTell(time.Now())
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.cursors == 0 {
+	if h.watchers == 0 {
 		h.running = false
 		return false
 	}
 	now, next := time.Now(), time.Hour
-	// A cursor may have looked at what was dispatched and not tellable, and nothing else wakes it.
+	// A watcher may have looked at what was dispatched and not tellable, and nothing else wakes it.
 	early := h.tellable.Load().To < h.dispatched.Load()
 	if mayTell && published.To >= h.tellable.Load().To && !h.lost.Load() { // else there is a newer one by now
 		h.tellable.Store(published)
@@ -346,9 +348,9 @@ func (h *Hub) turn(timer *time.Timer) bool {
 	return true
 }
 
-// mayTell asks whether what is published may become tellable. While it may not, the hub asks only once in
+// mayTell asks whether what is published may become tellable. While it may not, the broadcaster asks only once in
 // askPause.
-func (h *Hub) mayTell(now time.Time) bool {
+func (h *Broadcaster) mayTell(now time.Time) bool {
 	if h.published.Load() == h.tellable.Load() {
 		return true
 	}
@@ -361,10 +363,10 @@ func (h *Hub) mayTell(now time.Time) bool {
 	return !tooSoon && h.defined()
 }
 
-// awaitTellableLocked wakes the cursors that wait for what is published to become tellable, if it has; if it
+// awaitTellableLocked wakes the watchers that wait for what is published to become tellable, if it has; if it
 // has not for long, they end. It returns whether any waits. early: something was dispatched before it was
 // tellable.
-func (h *Hub) awaitTellableLocked(mayTell, early bool, now time.Time) bool {
+func (h *Broadcaster) awaitTellableLocked(mayTell, early bool, now time.Time) bool {
 	if mayTell && !early && h.waitingSince.IsZero() {
 		return false
 	}
@@ -385,8 +387,8 @@ func (h *Hub) awaitTellableLocked(mayTell, early bool, now time.Time) bool {
 	return true
 }
 
-// dispatchLocked dispatches what came since the last time: it wakes the cursors whose buckets that touches.
-func (h *Hub) dispatchLocked(span *Span) {
+// dispatchLocked dispatches what came since the last time: it wakes the watchers whose buckets that touches.
+func (h *Broadcaster) dispatchLocked(span *Span) {
 	versions := &span.Versions
 	dispatched := h.dispatched.Load()
 	h.dispatching.Store(max(dispatched, span.To))
@@ -410,13 +412,13 @@ func (h *Hub) dispatchLocked(span *Span) {
 	h.dispatched.Store(max(dispatched, span.To))
 }
 
-// wakeLocked wakes all cursors of some buckets.
-func (h *Hub) wakeLocked(revision uint64, of func(index.Bucket) bool) {
-	for b, cursors := range h.buckets {
+// wakeLocked wakes all watchers of some buckets.
+func (h *Broadcaster) wakeLocked(revision uint64, of func(index.Bucket) bool) {
+	for b, watchers := range h.buckets {
 		if !of(b) {
 			continue
 		}
-		for _, c := range cursors {
+		for _, c := range watchers {
 			c.changed(revision)
 		}
 	}

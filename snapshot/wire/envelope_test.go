@@ -91,7 +91,7 @@ func TestLearnItem(t *testing.T) {
 
 // TestSelects: only what the upstream has accepted, and the objects hold, may choose.
 func TestSelects(t *testing.T) {
-	frame := FixedFrame("PodList", "v1", Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}})
+	envelope := FixedEnvelope("PodList", "v1", Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}})
 	for selector, want := range map[string]bool{
 		"":                              true,
 		"metadata.name=a":               true,
@@ -101,7 +101,7 @@ func TestSelects(t *testing.T) {
 		"status.phase=a":                false,
 		"spec.nodeName=a,status.phase=": false,
 	} {
-		if got := frame.Selects(fields.ParseSelectorOrDie(selector)); got != want {
+		if got := envelope.Selects(fields.ParseSelectorOrDie(selector)); got != want {
 			t.Errorf("%s: %t", selector, got)
 		}
 	}

@@ -19,17 +19,17 @@ const (
 	bookmarkJitter = 1300 * time.Millisecond
 	beforeDeadline = 2 * time.Second
 
-	// drainFor is for how long a cursor past its deadline still gets what is left in the log.
+	// drainFor is for how long a watcher past its deadline still gets what is left in the log.
 	drainFor = 10 * time.Second
 
-	// definedWait is how long events wait while [Options].Defined says no; then the cursor ends. To know, an API
+	// definedWait is how long events wait while [Options].Defined says no; then the watcher ends. To know, an API
 	// server must be asked, and one with too much to do keeps requests in its queue for less than this. Initial
 	// events take room for their bytes, so they wait for initialWait only. askPause is the time until Defined is
 	// asked again.
 	definedWait = 30 * time.Second
 	initialWait = 3 * time.Second
 	askPause    = 100 * time.Millisecond
-	// lookPause is the time between two looks at whether cursors were told all.
+	// lookPause is the time between two looks at whether watchers were told all.
 	lookPause = 10 * time.Millisecond
 
 	// stateFor is how long a client may take for the state that its watch begins with, if the history
@@ -38,10 +38,10 @@ const (
 	stateFor = 30 * time.Second
 )
 
-// Ending is why a cursor has ended.
+// Ending is why a watcher has ended.
 type Ending string
 
-// Why cursors end. Each ends in order, between two events.
+// Why watchers end. Each ends in order, between two events.
 const (
 	// EndTimeout: the timeout that the client had asked for.
 	EndTimeout Ending = "timeout"
@@ -69,12 +69,12 @@ type Options struct {
 	// Timeout is how long its watch lasts.
 	Timeout time.Duration
 	// Defined says whether the resource is still served and defined as it was when the client came. It
-	// must be the same for all clients of a hub, and not wait for anything. While it is false, no change is
+	// must be the same for all clients of a broadcaster, and not wait for anything. While it is false, no change is
 	// told that came since it was true.
 	Defined func() bool
 }
 
-// Cursor is where one client is in the log. Take, Wait and Close are for one goroutine.
+// Watcher is where one client is in the log. Take, Wait and Close are for one goroutine.
 //
 // A watch after revision 10 whose filter chooses the changes at 11 and 14, in a log that is at 12 when
 // it begins:
@@ -85,12 +85,12 @@ type Options struct {
 //	14       yes     14    the change at 14     14
 //	20       timer   0     a bookmark at 20     14
 //
-// The bookmark may say 20: changes up to there were dispatched, and none was for this cursor.
-type Cursor struct {
-	hub       *Hub
-	filter    index.Filter
-	after     uint64
-	bookmarks bool // the client wants them
+// The bookmark may say 20: changes up to there were dispatched, and none was for this watcher.
+type Watcher struct {
+	broadcaster *Broadcaster
+	filter      index.Filter
+	after       uint64
+	bookmarks   bool // the client wants them
 	// delivered is the revision up to which the client got everything that its filter chooses.
 	delivered uint64
 	// ended is set when the client has been told the last thing.
@@ -99,14 +99,14 @@ type Cursor struct {
 	// due is the revision of the first change that the client may not have been told of; 0 if there
 	// is none. It is never above such a change.
 	due atomic.Uint64
-	// looking: Take has set due to 0, and may put it back. The hub counts such a cursor as one that waits.
+	// looking: Take has set due to 0, and may put it back. The broadcaster counts such a watcher as one that waits.
 	looking atomic.Bool
 	// pastDeadline: the client is told only what is left. pastDrain: not even that. bookmarkDue: it is to get a
 	// bookmark.
 	pastDeadline, pastDrain, bookmarkDue atomic.Bool
 	wake                                 chan struct{}
 
-	// What follows is the hub's, and its mu guards it.
+	// What follows is the broadcaster's, and its mu guards it.
 	bucket     index.Bucket
 	place      int // in the bucket
 	begun      time.Time
@@ -118,12 +118,12 @@ type Cursor struct {
 	inHeap     bool
 }
 
-// Watch returns a cursor into the hub's span, or nil if the hub has ended or the span does not have
+// Watch returns a watcher into the broadcaster's span, or nil if the broadcaster has ended or the span does not have
 // what comes after the revision. It must be closed.
-func (h *Hub) Watch(o Options) *Cursor {
+func (h *Broadcaster) Watch(o Options) *Watcher {
 	now := time.Now()
-	c := &Cursor{
-		hub: h, filter: o.Filter, after: o.After, bookmarks: o.Bookmarks, delivered: o.After, wake: make(chan struct{}, 1),
+	c := &Watcher{
+		broadcaster: h, filter: o.Filter, after: o.After, bookmarks: o.Bookmarks, delivered: o.After, wake: make(chan struct{}, 1),
 		bucket: o.Filter.Bucket(), begun: now, deadline: now.Add(o.Timeout), ending: EndTimeout,
 	}
 	if o.Bookmarks {
@@ -137,7 +137,7 @@ func (h *Hub) Watch(o Options) *Cursor {
 }
 
 // Wait waits until there may be something to tell, or ctx ends.
-func (c *Cursor) Wait(ctx context.Context) {
+func (c *Watcher) Wait(ctx context.Context) {
 	select {
 	case <-c.wake:
 	case <-ctx.Done():
@@ -145,21 +145,21 @@ func (c *Cursor) Wait(ctx context.Context) {
 }
 
 // Take puts the events into b that the client is to be told now. If there are neither events nor an
-// ending, there is nothing to tell before [Cursor.Wait] returns. After an ending nothing more is
+// ending, there is nothing to tell before [Watcher.Wait] returns. After an ending nothing more is
 // told. If ctx has ended, it is [EndGone].
-func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
+func (c *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 	b.Reset()
 	if end := cmp.Or(c.ended, c.endsNow(ctx)); end != "" {
 		return end
 	}
 	pastDeadline := c.pastDeadline.Load()
 	// The order counts, dispatched before due and due before tellable: so every change up to dispatched that is
-	// for this cursor is in due, or was told.
-	dispatched := c.hub.dispatched.Load()
+	// for this watcher is in due, or was told.
+	dispatched := c.broadcaster.dispatched.Load()
 	c.looking.Store(true)
 	defer c.looking.Store(false)
 	due, more := c.due.Swap(0), false
-	dispatching, span := c.hub.dispatching.Load(), c.hub.tellable.Load()
+	dispatching, span := c.broadcaster.dispatching.Load(), c.broadcaster.tellable.Load()
 	if due != 0 {
 		more, end = c.replay(b, span, due)
 		// What was dispatched and is not tellable yet was not noted in due, since an earlier change was.
@@ -169,12 +169,12 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 	}
 	// A last bookmark lets the client resume at what is newest, which others have in memory too.
 	if !more && dispatched <= span.To && (pastDeadline && c.bookmarks || c.bookmarkDue.Swap(false)) {
-		if plain, at := c.hub.Form().Plain, max(c.delivered, dispatched); plain != nil && at > c.after {
+		if plain, at := c.broadcaster.Form().Plain, max(c.delivered, dispatched); plain != nil && at > c.after {
 			b.copied = plain.AppendTo(b.copied, at)
 			b.Events++
 		}
 	}
-	if c.hub.lost.Load() { // looked at last: it may be so since a moment ago
+	if c.broadcaster.lost.Load() { // looked at last: it may be so since a moment ago
 		b.Reset()
 		more, end = false, ""
 	}
@@ -185,7 +185,7 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 	if pastDeadline && !more {
 		c.ended = c.plannedEnding()
 	}
-	c.hub.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
+	c.broadcaster.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
 	if b.Events == 0 {
 		end = c.ended
 	}
@@ -195,14 +195,14 @@ func (c *Cursor) Take(ctx context.Context, b *Batch) (end Ending) {
 
 // replay puts the changes from a revision on that the client was not told into a batch, as many as fit. more:
 // some are left. With an ending they cannot be told: the history has forgotten some, or one cannot be written.
-func (c *Cursor) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
+func (c *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
 	if from > span.To { // nothing, or what is not tellable
-		if from <= c.hub.published.Load().To {
+		if from <= c.broadcaster.published.Load().To {
 			c.stillDue(from)
 		}
 		return false, ""
 	}
-	form := c.hub.Form()
+	form := c.broadcaster.Form()
 	versions := &span.Versions
 	after := max(c.delivered, from-1)
 	if after < span.Kept() {
@@ -214,7 +214,7 @@ func (c *Cursor) replay(b *Batch, span *Span, from uint64) (more bool, end Endin
 			var added bool
 			var err error
 			if b.Events == 0 && i == versions.Len()-1 {
-				added, err = true, c.hub.addNewest(b, form, kind, o, v.Revision)
+				added, err = true, c.broadcaster.addNewest(b, form, kind, o, v.Revision)
 			} else {
 				added, err = b.add(form, kind, o, v.Revision)
 			}
@@ -233,7 +233,7 @@ func (c *Cursor) replay(b *Batch, span *Span, from uint64) (more bool, end Endin
 }
 
 // stillDue notes that a change was left for the next time.
-func (c *Cursor) stillDue(revision uint64) {
+func (c *Watcher) stillDue(revision uint64) {
 	for {
 		is := c.due.Load()
 		if is != 0 && is <= revision || c.due.CompareAndSwap(is, revision) {
@@ -245,15 +245,15 @@ func (c *Cursor) stillDue(revision uint64) {
 // Interrupted is why a client may be told nothing more of the state that its watch begins with; ""
 // if it may. While Defined says no, it waits a little. The whole state is told even if the history forgets
 // meanwhile what comes next, unless that takes too long.
-func (c *Cursor) Interrupted(ctx context.Context) Ending {
+func (c *Watcher) Interrupted(ctx context.Context) Ending {
 	for begun := time.Now(); ; clock.Sleep(ctx, askPause) {
-		defined, end := c.hub.defined(), c.endsNow(ctx)
+		defined, end := c.broadcaster.defined(), c.endsNow(ctx)
 		switch {
 		case end != "":
 			return end
-		case c.hub.lost.Load():
+		case c.broadcaster.lost.Load():
 			return EndLost
-		case c.hub.published.Load().Kept() > c.after && time.Since(c.begun) >= stateFor:
+		case c.broadcaster.published.Load().Kept() > c.after && time.Since(c.begun) >= stateFor:
 			return EndBehind
 		case defined:
 			return ""
@@ -265,21 +265,21 @@ func (c *Cursor) Interrupted(ctx context.Context) Ending {
 
 // InitialSent says that the client has been told all of the state that its watch begins with: from now
 // on it follows.
-func (c *Cursor) InitialSent() {
-	c.hub.mu.Lock()
-	defer c.hub.mu.Unlock()
+func (c *Watcher) InitialSent() {
+	c.broadcaster.mu.Lock()
+	defer c.broadcaster.mu.Unlock()
 	c.begun = time.Now()
 }
 
-// AwaitEnd waits, while nothing is told, until a cursor may end for a reason, and returns why it ends then.
-// Where its client has gone or its timeout has come, that is at once; else it is at a moment of the cursor's
+// AwaitEnd waits, while nothing is told, until a watcher may end for a reason, and returns why it ends then.
+// Where its client has gone or its timeout has come, that is at once; else it is at a moment of the watcher's
 // own, and not in the first second after it began to follow.
-func (c *Cursor) AwaitEnd(ctx context.Context, why Ending) Ending {
+func (c *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 	if why == EndTimeout || why == EndGone {
 		return why
 	}
 	if !c.pastDeadline.Load() {
-		c.hub.endSoon(c, why)
+		c.broadcaster.endSoon(c, why)
 		for why = c.mustEnd(ctx); why == ""; why = c.mustEnd(ctx) {
 			c.Wait(ctx)
 		}
@@ -288,17 +288,17 @@ func (c *Cursor) AwaitEnd(ctx context.Context, why Ending) Ending {
 	return why
 }
 
-// Close ends the cursor, for a reason that is counted; "" if its client was told nothing, and is not
+// Close ends the watcher, for a reason that is counted; "" if its client was told nothing, and is not
 // going to be.
-func (c *Cursor) Close(why Ending) {
-	c.hub.remove(c)
+func (c *Watcher) Close(why Ending) {
+	c.broadcaster.remove(c)
 	if why != "" {
-		c.hub.counts.end(why)
+		c.broadcaster.counts.end(why)
 	}
 }
 
-// mustEnd is why the cursor must end, though there may be something left to tell; "" if it need not.
-func (c *Cursor) mustEnd(ctx context.Context) Ending {
+// mustEnd is why the watcher must end, though there may be something left to tell; "" if it need not.
+func (c *Watcher) mustEnd(ctx context.Context) Ending {
 	switch {
 	case ctx.Err() != nil:
 		return EndGone
@@ -310,27 +310,27 @@ func (c *Cursor) mustEnd(ctx context.Context) Ending {
 
 // endsNow is why the client is told nothing more, not even what is left; "" if it is. At a timeout
 // kube-apiserver does not tell what is left either.
-func (c *Cursor) endsNow(ctx context.Context) Ending {
+func (c *Watcher) endsNow(ctx context.Context) Ending {
 	if end := c.mustEnd(ctx); end == EndGone || end == EndTimeout || c.pastDrain.Load() {
 		return end
 	}
 	return ""
 }
 
-// plannedEnding is why the cursor ends at its deadline.
-func (c *Cursor) plannedEnding() Ending {
-	c.hub.mu.Lock()
-	defer c.hub.mu.Unlock()
+// plannedEnding is why the watcher ends at its deadline.
+func (c *Watcher) plannedEnding() Ending {
+	c.broadcaster.mu.Lock()
+	defer c.broadcaster.mu.Unlock()
 	return c.ending
 }
 
-// changed tells the cursor of a change at a revision that may be for it.
-func (c *Cursor) changed(revision uint64) {
+// changed tells the watcher of a change at a revision that may be for it.
+func (c *Watcher) changed(revision uint64) {
 	c.due.CompareAndSwap(0, revision) // if there is an earlier one, all that follows it is looked at
-	c.wakeUp()                        // always: the cursor may have looked before this change was tellable
+	c.wakeUp()                        // always: the watcher may have looked before this change was tellable
 }
 
-func (c *Cursor) wakeUp() {
+func (c *Watcher) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
 	default: // it is awake, or about to be
@@ -348,16 +348,16 @@ func nextBookmark(now, deadline time.Time) time.Time {
 	return at
 }
 
-// nextWake is when the cursor is to be woken, whatever happens.
-func (c *Cursor) nextWake() time.Time {
+// nextWake is when the watcher is to be woken, whatever happens.
+func (c *Watcher) nextWake() time.Time {
 	if !c.bookmarkAt.IsZero() && c.bookmarkAt.Before(c.deadline) {
 		return c.bookmarkAt
 	}
 	return c.deadline
 }
 
-// onTimer wakes the cursor, for its end or for a bookmark, and returns when it is to be woken again.
-func (c *Cursor) onTimer(now time.Time) time.Time {
+// onTimer wakes the watcher, for its end or for a bookmark, and returns when it is to be woken again.
+func (c *Watcher) onTimer(now time.Time) time.Time {
 	if !now.Before(c.deadline) {
 		c.pastDrain.Store(c.pastDeadline.Load())
 		c.pastDeadline.Store(true)

@@ -8,20 +8,25 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 )
 
-// Resource names a collection: a resource as the upstream serves it, in one representation.
+// CollectionKey names a collection: a resource as the upstream serves it, in one representation.
 // All fields together are the key; two collections never share bytes.
-type Resource struct {
+type CollectionKey struct {
 	schema.GroupVersionResource
 	Namespaced     bool
 	Representation media.Representation
 }
 
-func (r Resource) String() string {
-	return fmt.Sprintf("%s.%s.%s (%s)", r.Resource, r.Version, r.Group, r.Representation)
+// String returns the key as logs have it: pods.v1 (json), or deployments.v1.apps (protobuf).
+func (r CollectionKey) String() string {
+	name := r.Resource + "." + r.Version
+	if r.Group != "" {
+		name += "." + r.Group
+	}
+	return fmt.Sprintf("%s (%s)", name, r.Representation)
 }
 
 // path of the resource, whole or in one namespace.
-func (r Resource) path(namespace string) string {
+func (r CollectionKey) path(namespace string) string {
 	p := "/api/" + r.Version
 	if r.Group != "" {
 		p = "/apis/" + r.Group + "/" + r.Version

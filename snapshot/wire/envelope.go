@@ -26,9 +26,9 @@ const UIDField = "object.metadata.uid"
 // AllShards is a selector of shards that chooses everything.
 const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x10000000000000000')"
 
-// Frame is how the upstream writes a list of one collection: everything except the objects. It is
+// Envelope is how the upstream writes a list of one collection: everything except the objects. It is
 // immutable.
-type Frame struct {
+type Envelope struct {
 	// Encoding is that of its lists and events.
 	Encoding Encoding
 	// ContentType of the upstream's lists.
@@ -53,9 +53,9 @@ type Frame struct {
 	Paths *FieldPaths
 }
 
-// FixedFrame returns the frame of a built-in type in JSON that has these fields, for tests.
-func FixedFrame(kind, apiVersion string, fields ...Field) *Frame {
-	return &Frame{
+// FixedEnvelope returns the envelope of a built-in type in JSON that has these fields, for tests.
+func FixedEnvelope(kind, apiVersion string, fields ...Field) *Envelope {
+	return &Envelope{
 		Encoding: jsonEncoding{}, ContentType: media.JSONType, kind: kind, APIVersion: apiVersion, shape: structShape{}, EmptyItems: "[]",
 		Paths: NewFieldPaths(fields),
 	}
@@ -65,11 +65,11 @@ func FixedFrame(kind, apiVersion string, fields ...Field) *Frame {
 type shape interface {
 	// appendHead appends what comes before the first of n items, which have size bytes with all
 	// that is between them.
-	appendHead(dst []byte, f *Frame, meta ListMeta, n, size int) []byte
+	appendHead(dst []byte, f *Envelope, meta ListMeta, n, size int) []byte
 	// appendItemHead appends what comes before item i, which has size bytes.
 	appendItemHead(dst []byte, i, size int) []byte
 	// appendTail appends what comes after the last of n items.
-	appendTail(dst []byte, f *Frame, meta ListMeta, n int) []byte
+	appendTail(dst []byte, f *Envelope, meta ListMeta, n int) []byte
 }
 
 // ItemForm is how an object looks in a list and in a watch event.
@@ -84,9 +84,9 @@ type ItemForm struct {
 // ErrForm means that lists and watches cannot be reconciled: the collection is not cached.
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
-// LearnFrame makes the frame of a real list and proves it: written with the frame, the list
+// LearnEnvelope makes the envelope of a real list and proves it: written with the envelope, the list
 // must give the same bytes.
-func LearnFrame(e Encoding, body []byte, contentType, emptyItems string) (*Frame, List, error) {
+func LearnEnvelope(e Encoding, body []byte, contentType, emptyItems string) (*Envelope, List, error) {
 	l, err := e.List(body)
 	if err != nil {
 		return nil, l, fmt.Errorf("%w: %w", ErrForm, err)
@@ -96,7 +96,7 @@ func LearnFrame(e Encoding, body []byte, contentType, emptyItems string) (*Frame
 	} else if emptyItems == "" {
 		emptyItems = "[]"
 	}
-	f := &Frame{
+	f := &Envelope{
 		Encoding:    e,
 		ContentType: contentType,
 		APIVersion:  l.APIVersion,
@@ -114,22 +114,22 @@ func LearnFrame(e Encoding, body []byte, contentType, emptyItems string) (*Frame
 
 // AppendHead appends what comes before the first of n items. Together with what AppendItemHead
 // puts before each, they have size bytes.
-func (f *Frame) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
+func (f *Envelope) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
 	return f.shape.appendHead(dst, f, meta, n, size)
 }
 
 // AppendItemHead appends what comes before item i, which has size bytes.
-func (f *Frame) AppendItemHead(dst []byte, i, size int) []byte {
+func (f *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
 	return f.shape.appendItemHead(dst, i, size)
 }
 
 // AppendTail appends what comes after the last of n items.
-func (f *Frame) AppendTail(dst []byte, meta ListMeta, n int) []byte {
+func (f *Envelope) AppendTail(dst []byte, meta ListMeta, n int) []byte {
 	return f.shape.appendTail(dst, f, meta, n)
 }
 
 // Render writes a whole list.
-func (f *Frame) Render(meta ListMeta, items [][]byte) []byte {
+func (f *Envelope) Render(meta ListMeta, items [][]byte) []byte {
 	size := 0
 	var scratch [16]byte
 	for i, item := range items {
@@ -145,7 +145,7 @@ func (f *Frame) Render(meta ListMeta, items [][]byte) []byte {
 
 // Selects reports whether the objects of this collection can be chosen by a field selector: the
 // upstream has accepted all its fields, and the objects hold them.
-func (f *Frame) Selects(selector fields.Selector) bool {
+func (f *Envelope) Selects(selector fields.Selector) bool {
 	for _, term := range selector.Requirements() {
 		switch {
 		case term.Field == NameField:
@@ -160,8 +160,8 @@ func (f *Frame) Selects(selector fields.Selector) bool {
 	return true
 }
 
-// Equal reports whether two frames make the same bytes and headers of the same objects.
-func (f *Frame) Equal(g *Frame) bool {
+// Equal reports whether two envelopes make the same bytes and headers of the same objects.
+func (f *Envelope) Equal(g *Envelope) bool {
 	return f.ContentType == g.ContentType && maps.EqualFunc(f.Headers, g.Headers, slices.Equal) && f.AuditIDs == g.AuditIDs &&
 		f.APIVersion == g.APIVersion && f.kind == g.kind && f.shape == g.shape &&
 		f.EmptyItems == g.EmptyItems && (f.Item == g.Item || !f.Item.Known) &&

@@ -16,9 +16,9 @@ type CacheMode string
 
 // The modes, as a policy file has them.
 const (
-	// CacheOnDemand: read when somebody asks for it, dropped when nobody has for a while.
+	// CacheOnDemand loads a resource when somebody asks for it, and drops it when nobody has for a while.
 	CacheOnDemand CacheMode = "onDemand"
-	// CacheNever: always forwarded.
+	// CacheNever forwards all requests for it.
 	CacheNever CacheMode = "never"
 )
 
@@ -27,9 +27,9 @@ type LimitAtZero string
 
 // The two ways, as a policy file has them.
 const (
-	// LimitIgnored: the whole list is written, as kube-apiserver's cache does.
+	// LimitIgnored means that the whole list is written, as kube-apiserver's cache does.
 	LimitIgnored LimitAtZero = "ignore"
-	// LimitHonoured: a page is written, and a continue token of its revision, as
+	// LimitHonoured means that a page is written, and a continue token of its revision, as
 	// kube-apiserver does for resources that it does not cache.
 	LimitHonoured LimitAtZero = "honour"
 )
@@ -40,12 +40,12 @@ type ConsistentLists string
 
 // The three ways, as a policy file and --consistent-lists have them.
 const (
-	// ConsistentNever: all are forwarded.
+	// ConsistentNever means that all are forwarded.
 	ConsistentNever ConsistentLists = "false"
-	// ConsistentOn: all but small ones, which kube-apiserver answers sooner than a proof comes that memory
+	// ConsistentOn answers all but small ones, which kube-apiserver answers sooner than a proof comes that memory
 	// has the newest state. (Where many small ones come at once, only a few are forwarded.)
 	ConsistentOn ConsistentLists = "true"
-	// ConsistentAlways: small ones, too.
+	// ConsistentAlways answers small ones, too.
 	ConsistentAlways ConsistentLists = "always"
 )
 
@@ -84,7 +84,7 @@ func (r Rule) Representation(list Request, namespaced, custom bool) (media.Repre
 	return representation, list.CheckSelectors(namespaced, r.LimitAtZero)
 }
 
-// AnswersWatches says whether watches are answered from memory.
+// AnswersWatches reports whether watches are answered from memory.
 func (r Rule) AnswersWatches() bool { return r.Watches != nil && *r.Watches }
 
 // Config is a policy: what is kept in memory, and how. It does not change, so it is
@@ -166,7 +166,7 @@ type Evaluation struct {
 	// Decision follows from the request and the rule's switches. Semantics is Consistent also if the
 	// request is forwarded for that reason.
 	Decision
-	// NotKept is why the policy forbids the answer, or empty. Only callers whom kube-apiserver knows may
+	// NotKept is the reason why the policy forbids the answer, or empty. Only callers whom kube-apiserver knows may
 	// learn it.
 	NotKept reason.Reason
 	// Rule is the one for the resource.

@@ -144,7 +144,7 @@ func (d *document) read(data []byte) []error {
 	return faults
 }
 
-// validate says what is wrong with what was read.
+// validate returns what is wrong with what was read.
 func (d *document) validate() (errs []error) {
 	var faults field.ErrorList
 	for _, head := range []struct{ name, value, want string }{

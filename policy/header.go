@@ -13,7 +13,7 @@ import (
 // a dash, so every name that begins like this counts.
 const impersonatePrefix = "impersonate"
 
-// NamesImpersonation says whether a header of this name asks to act as another.
+// NamesImpersonation reports whether a header of this name asks to act as another.
 func NamesImpersonation(name string) bool {
 	return len(name) >= len(impersonatePrefix) && strings.EqualFold(name[:len(impersonatePrefix)], impersonatePrefix)
 }
@@ -54,15 +54,15 @@ func isPlainConnection(values []string) bool {
 type Credentials int
 
 const (
-	// NoToken: kube-apiserver sees no token, so to it the caller is anonymous.
+	// NoToken means that kube-apiserver sees no token, so to it the caller is anonymous.
 	NoToken Credentials = iota
-	// PlainToken: one token, written in the one way that cannot be read differently.
+	// PlainToken is one token, written in the one way that cannot be read differently.
 	PlainToken
-	// UnclearToken: several Authorization headers, or a token that is written in another way.
+	// UnclearToken is several Authorization headers, or a token that is written in another way.
 	UnclearToken
-	// Impersonating: a plain token, and Impersonate-* headers that can be read in one way only.
+	// Impersonating is a plain token, and Impersonate-* headers that can be read in one way only.
 	Impersonating
-	// Impersonated: listproxy has verified who the caller is, and says so to the API server. An
+	// Impersonated means that listproxy has verified who the caller is, and says so to the API server. An
 	// Authorization header is not read.
 	Impersonated
 )

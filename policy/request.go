@@ -24,7 +24,7 @@ type Request struct {
 	// Accept says in which representation to answer, once the kind of resource is known.
 	Accept  Accept
 	Options ListOptions
-	// Watch: it is a watch, and WatchOptions are those that a list does not have.
+	// Watch reports whether it is a watch, and WatchOptions are those that a list does not have.
 	Watch        bool
 	WatchOptions WatchOptions
 	// LabelSelector and FieldSelector are as the client wrote them, which is how the

@@ -88,7 +88,7 @@ func isReasonable(raw string) bool {
 	return len(raw) <= maxSelectorLength && utf8.ValidString(raw)
 }
 
-// Single says whether the API server reads a single key for the list, of the object
+// Single reports whether the API server reads a single key for the list, of the object
 // with this namespace (empty if the resource has none) and name, instead of a range
 // (k8s.io/apiserver, registry.Store.ListPredicate). The object has to match both
 // selectors all the same. The answer has one item or none, and then neither a continue
@@ -114,7 +114,7 @@ func (r Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	return namespace, r.Name, true
 }
 
-// CheckSelectors says whether kube-apiserver treats the selectors in the usual way, for a resource
+// CheckSelectors reports whether kube-apiserver treats the selectors in the usual way, for a resource
 // with or without namespaces. The usual way: it reads the objects of the request's scope, one or all
 // (see [Request.Single]), and answers with those that match. In all other cases the request must be
 // forwarded.

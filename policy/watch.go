@@ -16,9 +16,9 @@ type WatchOptions struct {
 	// SendInitialEvents is true, false, or empty if the client did not say. With true the watch begins
 	// with the state: it is a streaming list.
 	SendInitialEvents string
-	// Bookmarks: the client wants them.
+	// Bookmarks reports whether the client wants them.
 	Bookmarks bool
-	// Timeout is how long the watch should last; with 0 the server chooses.
+	// Timeout is the time for which the watch should last; with 0 the server chooses.
 	Timeout time.Duration
 }
 

@@ -59,10 +59,14 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		return asked, found, why
 	}
 	resource := collectionOf(asked, entry, representation)
-	want := wanted{evaluation, queryOf(asked, entry, evaluation.Decision), asked.Watch, who.lastProbe, who.seat, &found.whenForwarded}
-	if found.provesRight = !asked.Watch; found.provesRight && !h.Authorizer.Remembers(who.identity, attributes) {
-		if why := h.forwardsAnyway(resource, want); why != reason.None {
-			found.unreviewed = true
+	want := wanted{
+		Evaluation: evaluation, query: queryOf(asked, entry, evaluation.Decision), watch: asked.Watch,
+		lastProbe: who.lastProbe, seat: who.seat,
+	}
+	found.provesRight = !asked.Watch
+	if found.provesRight && !h.Authorizer.Remembers(who.identity, attributes) {
+		if why, over := h.forwardsAnyway(resource, want); why != reason.None {
+			found.unreviewed, found.whenForwarded = true, over
 			return asked, found, why
 		}
 	}
@@ -74,19 +78,21 @@ func (h *Handler) decide(r *http.Request, who caller) (policy.Request, answer, r
 		// in etcd (k8s.io/apiserver, storage: PrepareContinueToken and its callers).
 		return asked, found, reason.NotCanonical
 	}
-	collection, snap, why := h.snapshot(r.Context(), resource, want)
+	collection, state, why := h.find(r.Context(), resource, want)
+	found.whenForwarded = state.whenForwarded
 	if why != reason.None {
 		return asked, found, why
 	}
+	snap := state.snapshot
 	if !snap.Envelope.Selects(asked.Fields) || asked.Shards != nil && !snap.Envelope.Sharded {
 		return asked, found, reason.NotCanonical
 	}
-	found.representation = representation
-	found.snapshot, found.query = snap, want.query
-	if found.after = snap.Revision; want.Semantics == policy.After {
+	found.representation, found.query = representation, want.query
+	found.entry, found.collection = entry, collection
+	found.snapshot, found.after = snap, snap.Revision
+	if want.Semantics == policy.After {
 		found.after = want.Revision
 	}
-	found.entry, found.collection = entry, collection
 	return asked, found, reason.None
 }
 
@@ -97,15 +103,15 @@ type answer struct {
 	semantics policy.Semantics
 	// whenForwarded is called when the request was forwarded, unless it is nil.
 	whenForwarded func()
-	// provesRight: if the request is forwarded, and answered with 200, its caller has the right that a review asks for.
+	// provesRight reports whether a 200 to the forwarded request shows that its caller has the right that a review asks for.
 	provesRight bool
-	// unreviewed: it is forwarded without a review, for a reason that only those may know who have that right.
+	// unreviewed reports whether it is forwarded without a review, for a reason that only those may know who have that right.
 	unreviewed bool
 	// user is who asks, and impersonated in whose name, for the audit log; nil if there is none.
 	user           user.Info
 	impersonated   user.Info
 	representation media.Representation
-	// watch: it is a watch, of the changes after a revision (after). initial: it begins with the state.
+	// watch reports whether it is a watch, of the changes after a revision (after), and initial whether that begins with the state.
 	watch, initial bool
 	after          uint64
 	snapshot       snapshot.Snapshot
@@ -173,7 +179,7 @@ func collectionOf(asked policy.Request, entry cluster.Entry, representation medi
 	}
 }
 
-// queryOf says what the page is to hold.
+// queryOf returns what the page is to hold.
 func queryOf(asked policy.Request, entry cluster.Entry, d policy.Decision) index.Query {
 	q := index.Query{
 		Scope:  index.Scope{Namespace: asked.Namespace},
@@ -201,17 +207,22 @@ type wanted struct {
 	lastProbe uint64
 	// seat is paused while the request waits.
 	seat *limits.Grant
-	// whenForwarded is where [Handler.snapshot] puts the answer's.
-	whenForwarded *func()
 }
 
-// streamingList: it is a watch that begins with the state.
+// stateFound is a state in memory that answers a request, or what must be done because there is none.
+type stateFound struct {
+	snapshot snapshot.Snapshot
+	// whenForwarded is called when the request was forwarded, unless it is nil.
+	whenForwarded func()
+}
+
+// streamingList reports whether it is a watch that begins with the state.
 func (w wanted) streamingList() bool { return w.watch && w.Initial }
 
-// mustProve: the newest state is proven even for a list that is small.
+// mustProve reports whether the newest state is proven even for a list that is small.
 func (w wanted) mustProve() bool { return w.watch || w.Rule.ConsistentLists == policy.ConsistentAlways }
 
-// patience is how long a request waits, at most, for what memory does not have yet.
+// patience is the time for which a request waits, at most, for what memory does not have yet.
 func (w wanted) patience() time.Duration {
 	if w.watch {
 		return longestStreamWait
@@ -219,14 +230,14 @@ func (w wanted) patience() time.Duration {
 	return longestWait
 }
 
-// waitsForLoad: the state that is being loaded is what the request asks for, and would cost the upstream
+// waitsForLoad reports whether the state that is being loaded is what the request asks for, and would cost the upstream
 // something.
 func (w wanted) waitsForLoad() bool {
 	costly := w.streamingList() || !w.watch && w.query.Name == ""
 	return costly && (w.Semantics == policy.Any || w.Semantics == policy.NotOlderThan || w.Semantics == policy.Consistent)
 }
 
-// loadWait is how long a request waits, at most, until a collection is loaded that was just begun or
+// loadWait is the time for which a request waits, at most, until a collection is loaded that was just begun or
 // has just lost its state.
 func (w wanted) loadWait(of *snapshot.Collection) time.Duration {
 	if !w.waitsForLoad() {
@@ -235,11 +246,11 @@ func (w wanted) loadWait(of *snapshot.Collection) time.Duration {
 	return of.LoadTimeLeft(w.patience(), w.Semantics == policy.Consistent)
 }
 
-// snapshot finds the collection, and in it the state that the request asks for. It waits for a load or a
+// find returns the collection, and from it the state that the request asks for. It waits for a load or a
 // proof if that is likely to come soon.
-func (h *Handler) snapshot(
+func (h *Handler) find(
 	ctx context.Context, resource snapshot.CollectionKey, want wanted,
-) (*snapshot.Collection, snapshot.Snapshot, reason.Reason) {
+) (*snapshot.Collection, stateFound, reason.Reason) {
 	deadline := time.Now().Add(want.patience()) // the load and the proof take no longer together
 	collection, why := h.Collections.Use(resource)
 	for why == reason.Warming && want.waitsForLoad() && time.Now().Before(deadline) && ctx.Err() == nil {
@@ -248,7 +259,7 @@ func (h *Handler) snapshot(
 		collection, why = h.Collections.Use(resource)
 	}
 	if why != reason.None {
-		return nil, snapshot.Snapshot{}, why
+		return nil, stateFound{}, why
 	}
 	if want.streamingList() {
 		var stop context.CancelFunc
@@ -259,66 +270,69 @@ func (h *Handler) snapshot(
 		if left := min(want.loadWait(collection), time.Until(deadline)); left > 0 {
 			// A few lists are not worth a wait. A streaming list would be the upstream's for minutes.
 			if !want.watch && collection.TakeForwardSlot() {
-				return nil, snapshot.Snapshot{}, reason.Warming
+				return nil, stateFound{}, reason.Warming
 			}
 			want.seat.Pause()
 			_, span := observe.Step(ctx, observe.SpanSnapshot)
 			why = collection.AwaitLoad(ctx, left, want.Semantics == policy.Consistent)
 			span.End()
 			if why != reason.None {
-				return nil, snapshot.Snapshot{}, why
+				return nil, stateFound{}, why
 			}
 		}
-		snap, why := h.state(ctx, collection, want)
+		state, why := h.state(ctx, collection, want)
 		if why != reason.Warming && why != reason.NotProven || want.loadWait(collection) == 0 || !time.Now().Before(deadline) {
-			return collection, snap, why
+			return collection, state, why
 		} // else the state was lost meanwhile, or is loaded anew
 	}
 }
 
-// forwardsAnyway returns why a list would be forwarded whatever a review says, as far as is known without waiting.
-func (h *Handler) forwardsAnyway(resource snapshot.CollectionKey, want wanted) reason.Reason {
+// forwardsAnyway returns the reason why a list would be forwarded whatever a review says, as far as is known without waiting,
+// and what is to be called when it was; nil: nothing.
+func (h *Handler) forwardsAnyway(resource snapshot.CollectionKey, want wanted) (why reason.Reason, whenForwarded func()) {
 	collection, why := h.Collections.Find(resource)
 	switch {
 	case collection == nil:
-		return why
+		return why, nil
 	case want.loadWait(collection) > 0:
-		return reason.None
+		return reason.None, nil
 	case want.Semantics == policy.Consistent:
 		return h.forwardsNewest(collection, want)
 	}
-	return collection.StateUnavailable(want.Revision, want.Semantics == policy.Exact || want.Semantics == policy.Continue)
+	return collection.StateUnavailable(want.Revision, want.Semantics == policy.Exact || want.Semantics == policy.Continue), nil
 }
 
-// forwardsNewest returns why a list of the newest state is forwarded rather than proven. It does not wait.
-func (h *Handler) forwardsNewest(collection *snapshot.Collection, want wanted) reason.Reason {
+// forwardsNewest returns the reason why a list of the newest state is forwarded rather than proven, and what is to be called
+// when it was. It does not wait.
+func (h *Handler) forwardsNewest(collection *snapshot.Collection, want wanted) (why reason.Reason, whenForwarded func()) {
 	if why := collection.ConsistentUnavailable(want.query, want.lastProbe, h.proofWait(want)); why != reason.None || want.mustProve() {
-		return why
+		return why, nil
 	}
 	if over, forward := collection.ForwardSmall(want.query, want.lastProbe); forward {
-		*want.whenForwarded = over
-		return reason.Consistent
+		return reason.Consistent, over
 	}
-	return reason.None
+	return reason.None, nil
 }
 
 // state finds the state that the request asks for in a collection.
 func (h *Handler) state(
 	ctx context.Context, collection *snapshot.Collection, want wanted,
-) (snap snapshot.Snapshot, why reason.Reason) {
+) (found stateFound, why reason.Reason) {
 	if want.Semantics == policy.Consistent {
-		if why = h.forwardsNewest(collection, want); why != reason.None {
-			return snapshot.Snapshot{}, why
+		if why, found.whenForwarded = h.forwardsNewest(collection, want); why == reason.None {
+			found.snapshot, why = h.proven(ctx, collection, want)
 		}
-		return h.proven(ctx, collection, want)
+		return found, why
 	}
 	ctx, span := observe.Step(ctx, observe.SpanSnapshot)
 	defer span.End()
 	switch {
 	case want.watch:
-		return collection.Follow(ctx, want.Revision, want.Semantics == policy.After, watchWait)
+		found.snapshot, why = collection.Follow(ctx, want.Revision, want.Semantics == policy.After, watchWait)
 	case want.Semantics == policy.Any, want.Semantics == policy.NotOlderThan:
-		return collection.NotOlderThan(ctx, want.Revision)
+		found.snapshot, why = collection.NotOlderThan(ctx, want.Revision)
+	default:
+		found.snapshot, why = collection.Exact(ctx, want.Revision)
 	}
-	return collection.Exact(ctx, want.Revision)
+	return found, why
 }

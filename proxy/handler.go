@@ -31,7 +31,7 @@ type Handler struct {
 	// GoawayChance is the part of requests over HTTP/2 after which the client is told to connect again.
 	GoawayChance float64
 
-	// ConsistentWait is how long a list of the newest state may wait for the proof.
+	// ConsistentWait is the time for which a list of the newest state may wait for the proof.
 	ConsistentWait time.Duration
 
 	Authenticator *authn.Authenticator

@@ -16,11 +16,11 @@ type conditions struct {
 	unknown reason.Reason
 	// memory is what the collection depends on, with its epoch.
 	memory snapshot.Validity
-	// allowed: the review's yes still counts.
+	// allowed reports whether the review's yes still counts.
 	allowed bool
 }
 
-// mayAnswer says whether a state that was found may still be written: entry is the resource as it
+// mayAnswer reports whether a state that was found may still be written: entry is the resource as it
 // was when the state was looked up, on are the conditions now. If not, it returns the reason. It is
 // called once, after the last wait.
 func mayAnswer(entry cluster.Entry, state snapshot.Snapshot, on conditions) reason.Reason {

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// longestWait is how long a list waits, at most, until its resource is loaded, and longestStreamWait a
+	// longestWait is the time for which a list waits, at most, until its resource is loaded, and longestStreamWait a
 	// streaming list, with the proof if it asks for the newest state. Where thousands come at the same moment,
 	// the upstream would have to encode the whole state for each that is forwarded. A streaming list waits as
 	// long at kube-apiserver, until the watch cache there has come far enough.
 	longestWait       = 10 * time.Second
 	longestStreamWait = 30 * time.Second
-	// startPause is how long a request waits before it asks once more for a collection, where many are begun.
+	// startPause is the time for which a request waits before it asks once more for a collection, where many are begun.
 	startPause = 200 * time.Millisecond
 )
 
@@ -34,7 +34,7 @@ func (h *Handler) proven(
 	return snap, why
 }
 
-// proofWait is how long a request waits for the proof.
+// proofWait is the time for which a request waits for the proof.
 func (h *Handler) proofWait(want wanted) time.Duration {
 	if want.watch {
 		return longestStreamWait

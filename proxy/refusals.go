@@ -31,9 +31,9 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	kubehttp.WriteTooManyRequests(w, r)
 }
 
-// refusalReason is why listproxy refuses a request, in metrics and traces.
+// refusalReason is the reason why listproxy refuses a request, in metrics and traces.
 func refusalReason(err error) string {
-	if overload, is := errors.AsType[limits.Overload](err); is {
+	if overload, ok := errors.AsType[limits.Overload](err); ok {
 		return string(overload)
 	}
 	return observe.OtherLabel

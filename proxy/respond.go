@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// stallTime is how long a client may read nothing of an answer before it is cut off, unless it is a
+// stallTime is the time for which a client may read nothing of an answer before it is cut off, unless it is a
 // forwarded stream: until then what is read is held in memory.
 const stallTime = time.Minute
 
@@ -187,11 +187,11 @@ func (h *Handler) findUsers(ctx context.Context, who caller, a *answer) (err err
 // conditions returns what an answer depends on, as it is now. It waits for nothing.
 func (h *Handler) conditions(asked policy.Request, a answer) conditions {
 	now := time.Now()
-	on := conditions{
+	current := conditions{
 		at:      now,
 		memory:  a.collection.Validity(),
 		allowed: h.Authorizer.Left(a.right, now) > 0,
 	}
-	on.entry, on.unknown = h.Cluster.Lookup(resourceOf(asked))
-	return on
+	current.entry, current.unknown = h.Cluster.Lookup(resourceOf(asked))
+	return current
 }

@@ -26,7 +26,7 @@ type EagerCollection struct {
 const (
 	// warmupRetry is the pause between two attempts to start or check a collection.
 	warmupRetry = 2 * time.Second
-	// refusedFor is how long kube-apiserver must refuse an eager resource before a replica gets ready without it.
+	// refusedFor is the time for which kube-apiserver must refuse an eager resource before a replica gets ready without it.
 	refusedFor = time.Minute
 )
 
@@ -47,12 +47,12 @@ type Warmup struct {
 // EagerStats says whether an eager collection is loaded.
 type EagerStats struct {
 	EagerCollection
-	// Waits is why it is not loaded now; empty if it is.
+	// Waits is the reason why it is not loaded now; empty if it is.
 	Waits string
-	// Ready: it was loaded once, or kube-apiserver has refused it for a minute. So it keeps no replica from being ready.
+	// Ready reports whether it was loaded once, or kube-apiserver has refused it for a minute. So it keeps no replica from being ready.
 	Ready bool
 
-	// refusedSince is since when it is refused; zero if it is not. told: the log says so.
+	// refusedSince is the time of the first refusal in a row; zero if it is not refused. told reports whether the log says so.
 	refusedSince time.Time
 	told         bool
 }

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// leastTimeout is how long a watch lasts at least if its client does not say; it lasts up to twice
+	// leastTimeout is the time for which a watch lasts at least if its client does not say; it lasts up to twice
 	// as long. It is the default of kube-apiserver's --min-request-timeout.
 	leastTimeout = 30 * time.Minute
-	// watchWait is how long a watch waits until memory has what it asks for. kube-apiserver's own
+	// watchWait is the time for which a watch waits until memory has what it asks for. kube-apiserver's own
 	// cache waits as long (storage/cacher, blockTimeout).
 	watchWait = 3 * time.Second
 )
@@ -117,7 +117,7 @@ func (h *Handler) beginWatch(
 	return s, reason.None
 }
 
-// timeLeft is how long a watch with that timeout, 0 if its client did not say, still lasts: for the
+// timeLeft is the time for which a watch with that timeout, 0 if its client did not say, still lasts: for the
 // client it began when its request came.
 func timeLeft(ctx context.Context, timeout time.Duration) time.Duration {
 	if timeout == 0 {
@@ -229,7 +229,7 @@ func (s *watchStream) writeEvents(out *bufio.Writer, last []byte, may func() boo
 	return len(s.page.objects), out.Flush()
 }
 
-// interrupted returns why no more initial events may be written; "" if they may.
+// interrupted returns the reason why no more initial events may be written; "" if they may.
 func (s *watchStream) interrupted() watch.Ending {
 	if s.err != nil {
 		return watch.EndGone

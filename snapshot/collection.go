@@ -22,7 +22,7 @@ type Limits struct {
 	// Staleness is the age from which on the newest state is no longer given: a state that is given
 	// has everything that the upstream had that long ago.
 	Staleness time.Duration
-	// Wait is how long a request waits for the feed to reach its revision.
+	// Wait is the time for which a request waits for the feed to reach its revision.
 	Wait time.Duration
 }
 
@@ -43,13 +43,13 @@ type Collection struct {
 	view atomic.Pointer[View]
 	// forecast is a copy of the feed's state machine: it says whether a proof can come.
 	forecast atomic.Pointer[freshness.Machine]
-	// loadError is why the last try to load a state has failed; nil once one was loaded.
+	// loadError is the reason why the last try to load a state has failed; nil once one was loaded.
 	loadError atomic.Pointer[error]
-	// lastUse is when a request last asked.
+	// lastUse is the time at which a request last asked.
 	lastUse atomic.Pointer[time.Time]
 	// small is how many small lists of the newest state are being forwarded.
 	small atomic.Int32
-	// forwardSlotsLeft is how many lists are still forwarded while the state is loaded, and do not wait.
+	// forwardSlotsLeft is the number of lists that are still forwarded while the state is loaded, and do not wait.
 	forwardSlotsLeft atomic.Int32
 
 	// These wake the feed: probeRequests when somebody waits for a revision that it has not reached, newWaiters
@@ -80,7 +80,7 @@ type Collection struct {
 	checkpoints []checkpoint
 }
 
-// forwardSlots is how many lists are forwarded, while a state is loaded, before the others wait for it:
+// forwardSlots is the number of lists that are forwarded, while a state is loaded, before the others wait for it:
 // a crowd that comes at once to a collection that is not there costs the upstream little more than
 // the load.
 const forwardSlots = 4
@@ -184,7 +184,7 @@ func (c *Collection) AwaitLoad(ctx context.Context, atMost time.Duration, newest
 	return why
 }
 
-// LoadTimeLeft is how long the collection may still take to load its state: within, since it was begun or lost its last
+// LoadTimeLeft is the time for which the collection may still take to load its state: within, since it was begun or lost its last
 // state; or, for who wants the newest state, since it began to load that anew. 0: it is not loading, or takes
 // longer.
 func (c *Collection) LoadTimeLeft(within time.Duration, newest bool) time.Duration {
@@ -210,7 +210,7 @@ func (c *Collection) TakeForwardSlot() bool {
 	return c.view.Load().unavailable == reason.Warming && c.forwardSlotsLeft.Load() > 0 && c.forwardSlotsLeft.Add(-1) >= 0
 }
 
-// LoadError is why the last try to load the state has failed: what the upstream answered, for example.
+// LoadError is the reason why the last try to load the state has failed: what the upstream answered, for example.
 // It is nil if there was no try yet, or once a state was loaded.
 func (c *Collection) LoadError() error {
 	if err := c.loadError.Load(); err != nil {
@@ -225,7 +225,7 @@ func (c *Collection) Touch() {
 	c.lastUse.Store(&now)
 }
 
-// idle is how long no request has asked for the collection, by the clock that nobody sets and that stands
+// idle is the time for which no request has asked for the collection, by the clock that nobody sets and that stands
 // still while the machine does.
 func (c *Collection) idle(now time.Time) time.Duration { return now.Sub(*c.lastUse.Load()) }
 

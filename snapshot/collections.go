@@ -39,7 +39,7 @@ type Config struct {
 	SameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool)
 	// Bytes bounds what all collections store together; 0 is no bound.
 	Bytes int64
-	// Idle is how long a collection that nobody asks for is kept; 0 is for ever.
+	// Idle is the time for which a collection that nobody asks for is kept; 0 is for ever.
 	Idle time.Duration
 	// Settings returns the settings of a resource that differ from these; nil means that none do.
 	Settings func(schema.GroupVersionResource) Settings
@@ -59,7 +59,7 @@ type Config struct {
 type Settings struct {
 	// History is how far back states are kept; 0 is as for all.
 	History time.Duration
-	// Watches: clients may follow its collections.
+	// Watches reports whether clients may follow its collections.
 	Watches bool
 }
 
@@ -70,9 +70,9 @@ const (
 	startsAtOnce    = 32
 	// maxCollections bounds how many collections callers can cause.
 	maxCollections = 1000
-	// maxLoads is how many collections load their first state at the same time.
+	// maxLoads is the number of collections that load their first state at the same time.
 	maxLoads = 4
-	// rested is how long a collection must not have been asked for before it may be dropped to free
+	// rested is the time for which a collection must not have been asked for before it may be dropped to free
 	// memory.
 	rested = time.Minute
 	// tidyEvery is how often history is cut.
@@ -116,7 +116,7 @@ type Collections struct {
 type running struct {
 	*Collection
 	stop context.CancelFunc
-	// watches: clients may follow it.
+	// watches reports whether clients may follow it.
 	watches      bool
 	verification verification
 }
@@ -249,7 +249,7 @@ func (c *Collections) source(r CollectionKey) source.Source {
 	return source.Source{Client: c.config.Client, Base: c.config.Base, Token: c.config.ContinueToken, Resource: r}
 }
 
-// refusesLocked says why a collection must not be started now.
+// refusesLocked returns the reason why a collection must not be started now.
 func (c *Collections) refusesLocked(r CollectionKey) reason.Reason {
 	if c.ctx.Err() != nil {
 		return reason.Warming

@@ -48,17 +48,17 @@ type feed struct {
 	fresh freshness.Machine
 	// envelope is that of the newest state.
 	envelope *wire.Envelope
-	// mustLoad: the state must be loaded, even if there is one.
+	// mustLoad reports whether the state must be loaded, even if there is one.
 	mustLoad bool
-	// timedOutAt is when the last stream ended at its timeout; zero if it ended otherwise: then whoever answers
+	// timedOutAt is the time at which the last stream ended at its timeout; zero if it ended otherwise: then whoever answers
 	// next may have another timeline.
 	timedOutAt time.Time
 	// noStreamingBefore is the time before which no streaming list is asked for: the upstream did not end the last
 	// one with its bookmark.
 	noStreamingBefore time.Time
-	// refusedSince is since when the upstream has answered 403; zero if the last answer was none.
+	// refusedSince is the time of the first of the last 403s of the upstream; zero if its last answer was none.
 	refusedSince time.Time
-	// measured is how many bytes an object had on average in the last state that did not fit; 0 if
+	// measured is the number of bytes that an object had on average in the last state that did not fit; 0 if
 	// none was read.
 	measured int64
 	// retries gives the pause before the next try, refusals after a 403, overflows after a state that does
@@ -70,15 +70,15 @@ const (
 	// watchTimeout is the shortest life of a watch; feeds add up to as much again, so that they
 	// do not come back all at once.
 	watchTimeout = 5 * time.Minute
-	// unlikelyRetry is how long a feed waits after a failure that a retry is unlikely to cure.
+	// unlikelyRetry is the time for which a feed waits after a failure that a retry is unlikely to cure.
 	unlikelyRetry = 2 * time.Minute
 	// longestOverflow is the longest pause after a state that did not fit.
 	longestOverflow = 20 * time.Minute
 	// longestDoubt is the longest pause before a load that is due because streams break.
 	longestDoubt = 2 * time.Minute
-	// noStreamingFor is how long states are loaded in pages after a streaming list without its bookmark.
+	// noStreamingFor is the time for which states are loaded in pages after a streaming list without its bookmark.
 	noStreamingFor = time.Hour
-	// refusalGrace is for how long a state is kept after a 403: an API server that has just started
+	// refusalGrace is the time that a state is kept after a 403: an API server that has just started
 	// refuses everybody until it has read its roles.
 	refusalGrace = 15 * time.Second
 	// If a stream ends within aMoment, the next one is opened only after a pause. With a stream that began with a
@@ -89,12 +89,12 @@ const (
 
 // Why a state must be loaded anew.
 var (
-	// errObject: a collection that was empty has got its first object, and the form of items could not be
+	// errObject means that a collection that was empty has got its first object, and the form of items could not be
 	// learned from it.
 	errObject = errors.New("the first object of an empty collection: its form could not be learned")
-	// errOutOfDate: the API servers may have another state than the one that is known.
+	// errOutOfDate means that the API servers may have another state than the one that is known.
 	errOutOfDate = errors.New("the API servers write it differently now")
-	// errUnproven: a stream could go on, but nothing shows that the upstream has the same timeline.
+	// errUnproven means that a stream could go on, but nothing shows that the upstream has the same timeline.
 	errUnproven = errors.New("the upstream may have another timeline")
 )
 
@@ -147,7 +147,7 @@ func (f *feed) run(ctx context.Context) {
 		if !loads && source.Answered(err, http.StatusGone) { // the upstream answers again, and wants a load at once
 			f.retries = retryBackoff()
 		}
-		pause, least := f.classifyStreamEnd(err, time.Now())
+		pause, least := f.handleFailure(err, time.Now())
 		says := "watch not resumed yet"
 		if f.mustLoad {
 			says = "collection cannot be followed"
@@ -231,7 +231,7 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 		return nil, err
 	}
 	watchesGoOn := false
-	if v := f.collection.view.Load(); v.broadcaster != nil && v.broadcaster.Watchers() > 0 && form != nil && v.envelope.Equal(is.envelope) {
+	if v := f.collection.view.Load(); v.broadcaster != nil && v.broadcaster.Watchers() > 0 && form != nil && v.envelope.AgreesWith(is.envelope) {
 		err := f.bridge(ctx, l)
 		watchesGoOn = err == nil
 		f.log.Debug("clients' watches, and a state that was loaded anew", "go on", watchesGoOn, "error", err)
@@ -244,10 +244,10 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	return l.stream, nil
 }
 
-// classifyStreamEnd decides what becomes of the state after an error, and returns how long to wait before the next
+// handleFailure decides what becomes of the state after an error, and returns how long to wait before the next
 // try, and for how long at least, even if a request needs a newer state. What is known stays, and is
 // given for as long as it is not too old, unless the error puts it in doubt.
-func (f *feed) classifyStreamEnd(err error, now time.Time) (pause, least time.Duration) {
+func (f *feed) handleFailure(err error, now time.Time) (pause, least time.Duration) {
 	var contradiction wire.InconsistencyError
 	var other otherTimelineError
 	beside := f.mustLoad && f.collection.known() // the error is of a load beside the state that there is, which stays

@@ -157,7 +157,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 	}
 }
 
-// howEnded says how a stream ended; nil: at its timeout.
+// howEnded returns how a stream ended; nil: at its timeout.
 func (f *feed) howEnded(s *source.Stream) error {
 	if s.InOrder(time.Now()) {
 		return nil

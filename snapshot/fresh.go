@@ -23,11 +23,11 @@ const (
 	bytesLooked = 50
 	// smallAtOnce is how many small lists of one collection are forwarded at the same time.
 	smallAtOnce = 4
-	// sampled is how many objects tell how large those of a list are.
+	// sampled is the number of objects that tell how large those of a list are.
 	sampled = 16
 )
 
-// StateUnavailable returns why to call NotOlderThan for a revision, or Exact, would be in vain however long it waits; None if it
+// StateUnavailable returns the reason why to call NotOlderThan for a revision, or Exact, would be in vain however long it waits; None if it
 // would not, as far as is known. It does not wait, and does not count as a use of the collection.
 func (c *Collection) StateUnavailable(rev uint64, exact bool) (why reason.Reason) {
 	if v := c.view.Load(); exact {
@@ -41,7 +41,7 @@ func (c *Collection) StateUnavailable(rev uint64, exact bool) (why reason.Reason
 	return why
 }
 
-// ConsistentUnavailable says why to call Consistent would be in vain; None if it would not, as far as is known. It does not wait,
+// ConsistentUnavailable returns the reason why to call Consistent would be in vain; None if it would not, as far as is known. It does not wait,
 // and does not count as a use of the collection.
 func (c *Collection) ConsistentUnavailable(q index.Query, after uint64, atMost time.Duration) reason.Reason {
 	v, forecast, now := c.view.Load(), c.forecast.Load(), time.Now()
@@ -76,7 +76,7 @@ func (c *Collection) ForwardSmall(q index.Query, after uint64) (over func(), for
 	return func() { c.small.Add(-1) }, true
 }
 
-// work is how many bytes kube-apiserver encodes for a list, or takes as long for.
+// work is the number of bytes that kube-apiserver encodes for a list, or takes as long for.
 func work(newest index.Tree, q index.Query) int64 {
 	if q.Name != "" {
 		return 0
@@ -129,8 +129,8 @@ func (v *View) fresh(after uint64) (Snapshot, reason.Reason) {
 
 // announceWaiter tells the feed that somebody waits for the probe of that number, or a later one.
 func (c *Collection) announceWaiter(number uint64) {
-	for was := c.awaited.Load(); was < number; was = c.awaited.Load() {
-		if c.awaited.CompareAndSwap(was, number) {
+	for current := c.awaited.Load(); current < number; current = c.awaited.Load() {
+		if c.awaited.CompareAndSwap(current, number) {
 			select {
 			case c.newWaiters <- struct{}{}:
 			default: // it is told already

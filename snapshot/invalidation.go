@@ -11,7 +11,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Skew is how long after a change (of a definition, of the server that answers for a group) one API
+// Skew is the time, after a change (of a definition, of the server that answers for a group), in which one API
 // server may still go by what was before, while others go by what is now: each learns of it by a watch
 // of its own. So does listproxy.
 const Skew = 10 * time.Second
@@ -130,7 +130,7 @@ func (b bans) take(i Invalidation, now time.Time) {
 	b[key] = is
 }
 
-// why returns why nothing is kept of r; None if it may be kept.
+// why returns the reason why nothing is kept of r; None if it may be kept.
 func (b bans) why(r CollectionKey, now time.Time) reason.Reason {
 	if len(b) == 0 {
 		return reason.None
@@ -178,7 +178,7 @@ func (c *Collections) Invalidate(i Invalidation) {
 type Validity struct {
 	// Epoch is that of what the collection knows.
 	Epoch uint64
-	// Unavailable is why there is no newest state; None if there is one.
+	// Unavailable is the reason why there is no newest state; None if there is one.
 	Unavailable reason.Reason
 	// Interval is that of the revisions whose states are known.
 	Interval
@@ -192,7 +192,7 @@ func (c *Collection) Validity() Validity {
 	return Validity{Epoch: v.epoch, Unavailable: v.unavailable, Interval: v.Interval, Staleness: c.limits.Staleness}
 }
 
-// WhyNot says why a state that was taken from the collection before must not be given at now; None
+// WhyNot returns the reason why a state that was taken from the collection before must not be given at now; None
 // if it may be. Its epoch must not have ended, its revision must still be known, and a newest
 // state must not have become too old.
 func (on Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {

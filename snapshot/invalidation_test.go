@@ -31,8 +31,8 @@ func expectUse(t *testing.T, when string, c *Collections, r CollectionKey, want 
 }
 
 // apiServers is that other API servers stand behind the upstream.
-func apiServers(classifyStreamEnd time.Duration) Invalidation {
-	return Invalidation{Cause: Servers, Until: For(classifyStreamEnd)}
+func apiServers(handleFailure time.Duration) Invalidation {
+	return Invalidation{Cause: Servers, Until: For(handleFailure)}
 }
 
 // stored is that API servers do not agree in which version they write config maps, or do again.

@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// sample is how many objects are read to estimate the size of all.
+// sample is the number of objects that are read to estimate the size of all.
 const sample = 20
 
 // initialLimit is the page size of a paginated initial load. For every page, kube-apiserver 1.36
@@ -31,14 +31,14 @@ const learnTries = 5
 // learned is what a feed has learned before it loads.
 type learned struct {
 	envelope *wire.Envelope
-	// count is how many objects there are, mean how many bytes one has; both are estimated from the
+	// count is the number of objects, mean how many bytes one has; both are estimated from the
 	// first few.
 	count, mean int64
-	// framed: the event of the first object has the bytes that listproxy would write.
+	// framed reports whether the event of the first object has the bytes that listproxy would write.
 	framed bool
 }
 
-// pageSize is how many objects a page of an initial load has, so that a page has about 32 MiB: its
+// pageSize is the number of objects that a page of an initial load has, so that a page has about 32 MiB: its
 // bytes are counted only after it was read.
 func (l learned) pageSize() int64 {
 	const bytes, least = 32 << 20, 50
@@ -120,7 +120,7 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errObject, err)
 	}
-	if len(l.Items) != 1 || !f.envelope.Equal(envelope) {
+	if len(l.Items) != 1 || !f.envelope.AgreesWith(envelope) {
 		return errObject // it was deleted, or lists are written in another way by now
 	}
 	if envelope.Item, err = wire.LearnItem(f.source.Encoding(), l.Items[0], ev); err != nil {

@@ -135,7 +135,7 @@ func relive(steps []step) (after int, err error) {
 
 // checkpoint is a bookmark, which tells how far the stream is.
 func (l *life) checkpoint(step) error {
-	rev := l.tellable()
+	rev := l.confirmed()
 	if !l.streams() {
 		return nil
 	}
@@ -190,8 +190,8 @@ func (l *life) slowDown(s step) error {
 	return nil
 }
 
-// tellable is the revision up to which a bookmark can tell.
-func (l *life) tellable() uint64 {
+// confirmed is the revision up to which a bookmark can tell.
+func (l *life) confirmed() uint64 {
 	if len(l.untold) > 0 {
 		return l.untold[0].revision - 1
 	}

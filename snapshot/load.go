@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// loadSilence is how long a streaming list may be silent before it is given up, and loadFor how long a
+	// loadSilence is the time for which a streaming list may be silent before it is given up, and loadFor how long a
 	// load may take in all.
 	loadSilence = 30 * time.Second
 	loadFor     = watchTimeout
-	// turnFor is for how long, at most, a load keeps others from loading: one that only trickles, as where a
+	// turnFor is the longest time that a load keeps others from loading: one that only trickles, as where a
 	// conversion webhook is slow, holds up nobody else.
 	turnFor = 10 * time.Second
 	// A state is not read at all if it seems to be oversizeFactor times as large as the room for it.
@@ -234,7 +234,7 @@ type loaded struct {
 	// Probe is the request for the state, which says how new the state is: kube-apiserver answers a
 	// list or a streaming list of the newest state with what etcd has at that time, or later.
 	freshness.Probe
-	// size is how many bytes have come, reserved how many of the budget were reserved before: the larger of
+	// size is the number of bytes that have come, reserved how many of the budget were reserved before: the larger of
 	// the two is counted.
 	size, reserved int64
 	stream         *source.Stream

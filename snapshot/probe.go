@@ -21,7 +21,7 @@ type probed struct {
 	freshness.Probe
 }
 
-// probeAgainAfter is how long after a revision that went back the upstream is asked once more. An API server may
+// probeAgainAfter is the time after which the upstream is asked once more when its revision went back. An API server may
 // lag, and kine 0.14 lets its revision fall for up to 249 ms while several clients write (measured).
 const probeAgainAfter = time.Second
 

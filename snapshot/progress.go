@@ -137,10 +137,10 @@ func (f *feed) toldAgain(ctx context.Context) error {
 }
 
 const (
-	// maxBridged is how many changes may lie between the known state and one that is loaded beside it, if the
+	// maxBridged is the number of changes that may lie between the known state and one that is loaded beside it, if the
 	// clients' watches are to go on. They are held in memory meanwhile.
 	maxBridged = 10_000
-	// toldWithin is how long the clients' watches may take to be told of them.
+	// toldWithin is the time that the clients' watches may take to be told of them.
 	toldWithin = time.Second
 )
 
@@ -201,8 +201,8 @@ func (f *feed) progressEnded(of outcome[progress]) (progress, error) {
 	case of.err == nil:
 		f.fresh.ProgressOver(false)
 	case errors.Is(of.err, errNoBookmark):
-		was := f.fresh.NoBookmarks()
-		if f.fresh.ProgressUnmarked(now); !was && f.fresh.NoBookmarks() {
+		hadNoBookmarks := f.fresh.NoBookmarks()
+		if f.fresh.ProgressUnmarked(now); !hadNoBookmarks && f.fresh.NoBookmarks() {
 			f.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): nothing is proven " +
 				"to be the newest state, and lists of it are forwarded")
 		}

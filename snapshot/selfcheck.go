@@ -29,7 +29,7 @@ const (
 	// After a page of names, the next request waits this many times as long as the upstream worked.
 	restFactor = 4
 	leastRest  = 50 * time.Millisecond
-	// checkTries is at how many revisions the upstream is asked, if it does not have one of them (any
+	// checkTries is the number of revisions at which the upstream is asked, if it does not have one of them (any
 	// more, or yet); checkRetry is the time between two.
 	checkTries = 3
 	checkRetry = 2 * time.Second
@@ -40,7 +40,7 @@ const (
 // selfChecks are the results of all checks.
 type selfChecks = checks.Memory[CollectionKey]
 
-// SelfChecks says how many checks had which result.
+// SelfChecks returns how many checks had which result.
 func (c *Collections) SelfChecks() map[checks.Result]uint64 { return c.checks.Totals() }
 
 // Mismatched returns the results for each resource in which a self-check has found a difference
@@ -140,7 +140,7 @@ func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) 
 		}
 		rev = s.Revision
 		next, err = c.compareAt(ctx, comparer, s, at)
-		if wrong, is := errors.AsType[*compare.MismatchError](err); is {
+		if wrong, ok := errors.AsType[*compare.MismatchError](err); ok {
 			next, err = at, c.confirm(ctx, r, s, wrong)
 		}
 		if try == checkTries || !source.Answered(err, http.StatusGone, http.StatusGatewayTimeout) || !clock.Sleep(ctx, checkRetry) {
@@ -192,8 +192,8 @@ func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	if on := r.Validity(); on.Unavailable != reason.None || on.Epoch != s.epoch {
-		return unavailableError{cmp.Or(on.Unavailable, reason.Warming)} // it was dropped meanwhile, and is given to nobody
+	if validity := r.Validity(); validity.Unavailable != reason.None || validity.Epoch != s.epoch {
+		return unavailableError{cmp.Or(validity.Unavailable, reason.Warming)} // it was dropped meanwhile, and is given to nobody
 	}
 	return wrong
 }

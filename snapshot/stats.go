@@ -13,7 +13,7 @@ import (
 // CollectionStats is what a collection holds at one moment, for metrics and for people.
 type CollectionStats struct {
 	Resource CollectionKey
-	// Unavailable is why there is no newest state; None if there is one.
+	// Unavailable is the reason why there is no newest state; None if there is one.
 	Unavailable reason.Reason
 	// Objects is how many the newest state has; 0 if there is none.
 	Objects int
@@ -21,14 +21,14 @@ type CollectionStats struct {
 	Bytes int64
 	// Interval is that of the revisions whose states are known.
 	Interval
-	// Oldest is when the beginning of the history was the newest state; zero if there is none.
+	// Oldest is the time at which the beginning of the history was the newest state; zero if there is none.
 	Oldest time.Time
 	// CurrentAt is how new the newest state is: it has everything that the upstream had at that time; zero
 	// if there was none.
 	CurrentAt time.Time
-	// NoBookmarks: the upstream sends no bookmarks, so nothing is proven to be the newest state.
+	// NoBookmarks reports whether the upstream sends no bookmarks, so nothing is proven to be the newest state.
 	NoBookmarks bool
-	// Used is when a request last asked for it.
+	// Used is the time at which a request last asked for it.
 	Used time.Time
 	// Feed counts its states, and those of earlier collections of the same Resource.
 	Feed tally.Stats
@@ -49,7 +49,7 @@ func (c *Collections) Stats() []CollectionStats {
 	return all
 }
 
-// Stored returns how many bytes all collections use, and the bound; 0 is none.
+// Stored returns the number of bytes that all collections use, and the bound; 0 is none.
 func (c *Collections) Stored() (bytes, bound int64) {
 	return c.budget.Used.Load(), c.budget.Limit
 }
@@ -76,7 +76,7 @@ func (c *Collection) stats() CollectionStats {
 	return s
 }
 
-// maxChanges is how many changes are remembered.
+// maxChanges is the number of changes that are remembered.
 const maxChanges = 20
 
 // Change says that something changed on which what is kept depends, and so was dropped: for people.

@@ -7,7 +7,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// checkpointsPerHistory is how many checkpoints are kept for the history's time.
+// checkpointsPerHistory is the number of checkpoints that are kept for the history's time.
 const checkpointsPerHistory = 256
 
 // checkpoint says that a revision had been reached at a time.

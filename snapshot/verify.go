@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// lagging is how long after a change, beyond [Skew], the slowest API server has surely learnt of it.
+	// lagging is the time after a change, beyond [Skew], by which the slowest API server has surely learnt of it.
 	lagging = time.Minute
-	// maxVerifying is how many collections are verified at the same time.
+	// maxVerifying is the number of collections that are verified at the same time.
 	maxVerifying = 2
 	// verifyRest is the least time from one comparison to the next that a change of API servers causes.
 	verifyRest = 2 * time.Minute
@@ -30,11 +30,11 @@ const (
 // something else now. It is answered meanwhile: an upgrade or a restart of an API server is when memory is
 // needed most. Collections.mu guards it.
 type verification struct {
-	// since is since when that is so: what was loaded before must be compared. Zero: nothing must.
+	// since is the time before which a state must have been loaded to be compared; zero if nothing must be.
 	since time.Time
-	// next is when the collection may be compared next, and began when the last comparison did.
+	// next is the time at which the collection may be compared next, and began when the last comparison did.
 	next, began time.Time
-	// underWay: it is being compared.
+	// underWay reports whether it is being compared.
 	underWay bool
 	retries  wait.Backoff
 }
@@ -148,7 +148,7 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 		s, asked := v.state(), time.Now()
 		limit := s.tree.PageLimit(from, bytesPage, pageBytes)
 		err = comparer.Page(c.ctx, s.state(), from, limit)
-		if wrong, is := errors.AsType[*compare.MismatchError](err); is {
+		if wrong, ok := errors.AsType[*compare.MismatchError](err); ok {
 			err = c.confirm(c.ctx, r, s, wrong)
 		}
 		switch {

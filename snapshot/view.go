@@ -14,9 +14,9 @@ import (
 
 // View is what a collection knows at one moment. It is immutable.
 type View struct {
-	// unavailable is why there is no newest state; [reason.None] if there is one.
+	// unavailable is the reason why there is no newest state; [reason.None] if there is one.
 	unavailable reason.Reason
-	// retired: there will be no other view.
+	// retired reports whether there will be no other view.
 	retired bool
 	// epoch is the one in which it was learned.
 	epoch uint64
@@ -25,7 +25,7 @@ type View struct {
 	// currentAt is the last probe whose answer the interval has reached: the newest state has everything that was
 	// written before it was sent.
 	currentAt freshness.Probe
-	// loaded is when the upstream was asked for the state with which the interval began.
+	// loaded is the time at which the upstream was asked for the state with which the interval began.
 	loaded time.Time
 	// versions, by revision, of the whole interval.
 	versions index.History
@@ -34,10 +34,10 @@ type View struct {
 	envelope *wire.Envelope
 	// broadcaster has the clients that follow the collection; nil if none may.
 	broadcaster *watch.Broadcaster
-	// streams: a stream is being read that goes on from the interval's end, from an upstream with the same
+	// streams reports whether a stream is being read that goes on from the interval's end, from an upstream with the same
 	// timeline. Without one, only those are answered who ask for any state, unless nobody answers upstream.
 	streams bool
-	// reloads is since when a state is loaded anew beside this one; zero: none is.
+	// reloads is the time at which a load beside this state began; zero if there is none.
 	reloads time.Time
 	// next is closed when there is another view, newer when there is one with a later currentAt or without a state.
 	next, newer chan struct{}
@@ -61,7 +61,7 @@ type pendingProbe struct {
 	revision uint64
 }
 
-// moment is when a view is asked, and what bounds the age of its newest state.
+// moment is the time at which a view is asked, and what bounds the age of its newest state.
 type moment struct {
 	now    time.Time
 	bound  time.Duration
@@ -139,7 +139,7 @@ func (v *View) exact(m moment, rev uint64) (Snapshot, reason.Reason) {
 	return Snapshot{Revision: rev, Envelope: v.envelope, epoch: v.epoch, tree: v.versions.Find(rev).Tree}, reason.None
 }
 
-// knows says why the state at rev is not known; None if it is. unavailable is why there is no newest state,
+// knows returns the reason why the state at rev is not known; None if it is. unavailable is why there is no newest state,
 // or None.
 func (i Interval) knows(rev uint64, unavailable reason.Reason) reason.Reason {
 	switch {

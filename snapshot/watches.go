@@ -24,7 +24,7 @@ func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMos
 	return c.await(ctx, atMost, reason.NotProven, (*View).replaced, ask)
 }
 
-// NoFollow says why Follow could not answer now; None if it could. It does not wait, and does not count
+// NoFollow returns the reason why Follow could not answer now; None if it could. It does not wait, and does not count
 // as a use of the collection.
 func (c *Collection) NoFollow(rev uint64, gapless bool) reason.Reason {
 	v := c.view.Load()

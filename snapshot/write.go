@@ -22,7 +22,7 @@ type complete struct {
 	envelope *wire.Envelope
 	// form is how events are written; nil if no watches are served.
 	form *watch.Form
-	// watchesGoOn: the clients' watches have been told all that led to this state.
+	// watchesGoOn reports whether the clients' watches have been told all that led to this state.
 	watchesGoOn bool
 	// Probe is the request for the state, which is as new as that: reading it may have taken minutes.
 	freshness.Probe
@@ -181,7 +181,7 @@ func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	c.publishLocked(v.with(func(v *View) { v.To, v.currentAt, v.newest = rev, currentAt, state }))
 }
 
-// maxPendingProbes is how many pendingProbes are kept at most. With more, the last two become one: the state is as
+// maxPendingProbes is the number of pendingProbes that are kept at most. With more, the last two become one: the state is as
 // new as the second when it comes there.
 const maxPendingProbes = 256
 

@@ -32,7 +32,7 @@ const (
 	hexAlso  = "abcdefABCDEF"
 )
 
-// LooksSecret says whether a word that a client wrote looks like a credential: a bootstrap token, a
+// LooksSecret reports whether a word that a client wrote looks like a credential: a bootstrap token, a
 // JSON web token, a UUID, or a random string. It is for names of kinds of things: programs,
 // resources, namespaces. Names with a random end, like those of pods and ReplicaSets, pass, since
 // the end is short. It cannot recognise a password that is a word.
@@ -43,7 +43,7 @@ func LooksSecret(word string) bool {
 	return slices.ContainsFunc(alphanumeric.FindAllString(word, -1), looksDrawn)
 }
 
-// looksDrawn says whether a run of letters and digits was drawn at random, rather than composed.
+// looksDrawn reports whether a run of letters and digits was drawn at random, rather than composed.
 func looksDrawn(run string) bool {
 	if len(run) < randomLength || !mixed(run) {
 		return false
@@ -60,7 +60,7 @@ func looksDrawn(run string) bool {
 	return changes >= randomChanges
 }
 
-// hasBootstrapToken says whether there is a bootstrap token in text. Text without any digit, or
+// hasBootstrapToken reports whether there is a bootstrap token in text. Text without any digit, or
 // without any letter, does not count: only one in a thousand of kubeadm's tokens is like that.
 func hasBootstrapToken(text string) bool {
 	for _, match := range bootstrapToken.FindAllStringSubmatch(text, -1) {
@@ -82,7 +82,7 @@ func maskBootstrapTokens(line []byte) []byte {
 	})
 }
 
-// mixed says whether a text has both digits and letters. The text has no other characters but dots.
+// mixed reports whether a text has both digits and letters. The text has no other characters but dots.
 func mixed(text string) bool {
 	return strings.ContainsAny(text, decimals) && strings.Trim(text, decimals+".") != ""
 }

@@ -12,7 +12,7 @@ import (
 // Masked stands in the log where a credential stood.
 const Masked = "MASKED"
 
-// sensitiveWords: an attribute's key, or a header's name, that contains one of these words names a
+// sensitiveWords are words of credentials: an attribute's key, or a header's name, that contains one names a
 // credential. They are compared with the key in lower case and without hyphens and underscores.
 var sensitiveWords = []string{
 	"authorization", "bearer", "token", "cookie", "password", "passwd",

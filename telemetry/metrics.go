@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// maxScrapes is how many scrapes are answered at a time.
+// maxScrapes is the number of scrapes that are answered at a time.
 const maxScrapes = 4
 
 // NewMetrics returns a registry for the metrics of a process of this version. It has those of the Go

@@ -83,7 +83,7 @@ func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace
 	return provider, nil
 }
 
-// newResource says which process traces come from: its name, its version, and an ID of its own.
+// newResource returns which process traces come from: its name, its version, and an ID of its own.
 // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES add to these, and take precedence.
 func newResource(ctx context.Context, version string) (*resource.Resource, error) {
 	res, err := resource.New(ctx,
@@ -101,7 +101,7 @@ func newResource(ctx context.Context, version string) (*resource.Resource, error
 	return res, nil
 }
 
-// tracesWanted says whether the environment asks for traces.
+// tracesWanted reports whether the environment asks for traces.
 func tracesWanted() (bool, error) {
 	if disabled, err := strconv.ParseBool(os.Getenv(envDisabled)); err == nil && disabled {
 		return false, nil

@@ -37,7 +37,7 @@ func UserAgent(header string) string {
 	return word
 }
 
-// looksRandom says whether a word has a long run of both letters and digits. Programs' names have
+// looksRandom reports whether a word has a long run of both letters and digits. Programs' names have
 // none, so it is stricter than [LooksSecret].
 func looksRandom(word string) bool {
 	for _, run := range longRun.FindAllString(word, -1) {

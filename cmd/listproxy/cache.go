@@ -38,12 +38,12 @@ type cacheOptions struct {
 	eagerCollections []proxy.EagerCollection
 }
 
-// freshWait is how long a request waits for a revision that listproxy has not reached, before it is
+// freshWait is the time for which a request waits for a revision that listproxy has not reached, before it is
 // forwarded. The upstream's events are here a few milliseconds after it has answered a write; what
 // takes longer than this is soon answered by the upstream itself.
 const freshWait = 100 * time.Millisecond
 
-// consistentWait is how long a list of the newest state waits for the proof, before it is forwarded. It
+// consistentWait is the time for which a list of the newest state waits for the proof, before it is forwarded. It
 // is longer than the proof takes where nothing is amiss.
 const consistentWait = 1500 * time.Millisecond
 

@@ -42,7 +42,7 @@ func (o *callerOptions) Validate() (err error) {
 	return nil
 }
 
-// authenticator says who sends a request, as the flags have it.
+// authenticator returns who sends a request, as the flags have it.
 func (o *callerOptions) authenticator() (*authn.Authenticator, error) {
 	var cfg authn.Config
 	if o.clientCA != nil {

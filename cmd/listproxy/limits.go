@@ -18,7 +18,7 @@ type limitOptions struct {
 	answerBytes int64 // by Validate
 }
 
-// overloadWait is how long a request waits for its turn, before it is refused.
+// overloadWait is the time for which a request waits for its turn, before it is refused.
 const overloadWait = 5 * time.Second
 
 func defaultLimitOptions() limitOptions {

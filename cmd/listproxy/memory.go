@@ -31,7 +31,7 @@ func compressedBound(stored int64) int64 {
 	return stored / compressedPart
 }
 
-// connectionBound returns how many connections clients may have, by the limit of the process's memory.
+// connectionBound returns the number of connections that clients may have, by the limit of the process's memory.
 func connectionBound(limit int64) int {
 	return int(min(max(limit/connectionShare, leastConnections), mostConnections))
 }

@@ -47,7 +47,7 @@ func (o *telemetryOptions) logger(w io.Writer) *slog.Logger {
 	return telemetry.NewLogger(w, telemetry.Format(o.logFormat), o.level)
 }
 
-// flushTimeout is how long the last traces may take to be sent at the end.
+// flushTimeout is the time that the last traces may take to be sent at the end.
 const flushTimeout = 5 * time.Second
 
 // observing tells operators what the process does, beside its log: metrics, and traces, which the standard OTEL_*

@@ -101,7 +101,7 @@ type durationFlag struct {
 	value, least time.Duration
 }
 
-// checkDurations says which duration is too short.
+// checkDurations returns which duration is too short.
 func checkDurations(flags ...durationFlag) error {
 	for _, d := range flags {
 		if d.value < d.least {

@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// ownPings returns how long a connection of listproxy's own (feeds, discovery, watches of
+// ownPings returns the time for which a connection of listproxy's own (feeds, discovery, watches of
 // definitions and of RBAC) may be silent before it is closed, in seconds: the time without a frame
 // after which a ping is sent, and the time for its answer. Until then lists of a feed on a
 // half-open connection are forwarded, and a changed definition or a revoked right goes unnoticed.

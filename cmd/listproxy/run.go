@@ -70,11 +70,11 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 // notice, and how long requests may take to end, at most.
 type ending struct{ delay, drain time.Duration }
 
-// maxBrokenDrain is how long requests may take to end, at most, if a part of the process has
+// maxBrokenDrain is the time that requests may take to end, at most, if a part of the process has
 // failed: the process may no longer work, and another waits to replace it.
 const maxBrokenDrain = 10 * time.Second
 
-// timeout returns how long requests may take to end, at most; err is how a part has failed, or nil.
+// timeout returns the time that requests may take to end, at most; err is how a part has failed, or nil.
 func (e ending) timeout(err error) time.Duration {
 	if err != nil {
 		return min(e.drain, maxBrokenDrain)

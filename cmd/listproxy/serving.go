@@ -89,7 +89,7 @@ func (o *servingOptions) Validate() error {
 	return checkDurations(durationFlag{"--shutdown-delay-duration", o.delay, 0}, durationFlag{"--shutdown-timeout", o.drain, 0})
 }
 
-// checkBindAddress says what is wrong with an address to serve clients on.
+// checkBindAddress returns what is wrong with an address to serve clients on.
 func checkBindAddress(address string) error {
 	if net.ParseIP(address) != nil {
 		return nil

@@ -41,23 +41,23 @@ const (
 
 // Why a state was lost, besides [Form], [Memory], [NotPermitted] and [Upstream].
 const (
-	// Expired: the upstream's history did not reach back to where the watch was to go on (410).
+	// Expired means that the upstream's history did not reach back to where the watch was to go on (410).
 	Expired Reason = "expired"
-	// NotFound: the upstream no longer serves the resource.
+	// NotFound means that the upstream no longer serves the resource.
 	NotFound Reason = "not-found"
-	// Contradiction: an event cannot follow those before it.
+	// Contradiction means that an event cannot follow those before it.
 	Contradiction Reason = "contradiction"
-	// WentBack: a revision is below one that was seen before.
+	// WentBack means that a revision is below one that was seen before.
 	WentBack Reason = "went-back"
-	// FirstObject: an empty collection got its first object, and its form could not be learned.
+	// FirstObject means that an empty collection got its first object, and its form could not be learned.
 	FirstObject Reason = "first-object"
-	// Mismatch: a self-check found that the state is not the upstream's.
+	// Mismatch means that a self-check found that the state is not the upstream's.
 	Mismatch Reason = "mismatch"
-	// Moved: another server now answers for the resource.
+	// Moved means that another server now answers for the resource.
 	Moved Reason = "moved"
-	// Schema: the definition of the custom resource changed.
+	// Schema means that the definition of the custom resource changed.
 	Schema Reason = "schema"
-	// Other: none of these; it should not happen.
+	// Other is none of these; it should not happen.
 	Other Reason = "other"
 )
 
@@ -217,7 +217,7 @@ func (r Reason) Explain() string {
 	return ""
 }
 
-// Passes says whether this reason to forward is gone soon by itself, so that it pays to ask again.
+// Passes reports whether this reason to forward is gone soon by itself, so that it pays to ask again.
 func (r Reason) Passes() bool {
 	switch r {
 	case UnknownCaller, Warming, ReviewFailed, Stale, Upstream, NotProven, UnknownResource:

@@ -33,6 +33,6 @@ var remedies = map[Reason]string{
 		"nothing can be proven.",
 }
 
-// Remedy says what to do so that a request which is forwarded for this reason comes from memory. It is
+// Remedy returns what to do so that a request which is forwarded for this reason comes from memory. It is
 // empty for what is no reason to forward.
 func (r Reason) Remedy() string { return remedies[r] }

@@ -40,7 +40,7 @@ func guard(hosts []string, atATime int, patience time.Duration, pages http.Handl
 	})
 }
 
-// isInside says whether a name is an address, as probes and Prometheus use it, or one that nobody can
+// isInside reports whether a name is an address, as probes and Prometheus use it, or one that nobody can
 // own in the public DNS: without a dot, as of machines and of the Services of a namespace; of
 // localhost (RFC 6761); a Service's full name.
 func isInside(name string) bool {

@@ -92,7 +92,7 @@ type State struct {
 	Eager func() []proxy.EagerStats
 	// Staleness is the age from which on a newest state is no longer given.
 	Staleness time.Duration
-	// Stored is how many bytes all collections have together, and the bound, 0 if there is none.
+	// Stored is the number of bytes that all collections have together, and the bound, 0 if there is none.
 	Stored      func() (bytes, bound int64)
 	Compression func() gzip.CompressorStats
 	// SelfChecks is how many comparisons of collections with the upstream had which result.

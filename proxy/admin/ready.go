@@ -27,7 +27,7 @@ func (c Check) String() string {
 	return fmt.Sprintf("%s%s %s", sign, c.Name, message)
 }
 
-// allOK says whether all is right.
+// allOK reports whether all is right.
 func allOK(checks []Check) bool {
 	return !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK })
 }

@@ -22,7 +22,7 @@ import (
 // metrics, so that both agree. Its fields are safe for concurrent use, and so is Read.
 type Source struct {
 	Version, Upstream string
-	// Started is when the process began.
+	// Started is the time at which the process began.
 	Started     time.Time
 	Ready       Readiness
 	Metrics     prometheus.Gatherer
@@ -75,36 +75,36 @@ func (s *Source) Read() Status {
 }
 
 func (s *Source) upstream(health upstream.HealthStats, now time.Time) Upstream {
-	is := Upstream{
+	upstream := Upstream{
 		Address: s.Upstream, State: string(health.Condition), Seconds: max(0, now.Sub(health.Since).Seconds()),
 		Error: health.Problem, Advice: health.Advice,
 	}
 	if !health.Answered.IsZero() {
-		is.Answered = new(max(0, now.Sub(health.Answered).Seconds()))
+		upstream.Answered = new(max(0, now.Sub(health.Answered).Seconds()))
 	}
-	return is
+	return upstream
 }
 
 func (s *Source) collection(c snapshot.CollectionStats, now time.Time) Collection {
 	gvr := c.Resource.GroupVersionResource
-	is := Collection{
+	collection := Collection{
 		Resource: gvr.GroupResource().String(), Version: gvr.Version, Representation: string(c.Resource.Representation),
 		State: StateLive, From: c.From, To: c.To, Objects: c.Objects, Bytes: c.Bytes, Watches: c.Watches.Open,
 		Idle: now.Sub(c.Used).Seconds(), Window: s.Window(gvr).Seconds(),
 	}
 	if unavailable := absenceOf(c, now, s.Staleness); unavailable != reason.None {
-		is.State = string(unavailable)
+		collection.State = string(unavailable)
 	}
 	if !c.CurrentAt.IsZero() {
-		is.Age = new(clock.Age(c.CurrentAt, now).Seconds())
+		collection.Age = new(clock.Age(c.CurrentAt, now).Seconds())
 	}
 	if !c.Oldest.IsZero() {
-		is.History = now.Sub(c.Oldest).Seconds()
+		collection.History = now.Sub(c.Oldest).Seconds()
 	}
-	return is
+	return collection
 }
 
-// absenceOf says why a collection cannot answer lists of the newest state now: its state may be too
+// absenceOf returns the reason why a collection cannot answer lists of the newest state now: its state may be too
 // old for that, or nothing can be proven.
 func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duration) reason.Reason {
 	if c.Unavailable == reason.None && c.NoBookmarks {
@@ -116,7 +116,7 @@ func absenceOf(c snapshot.CollectionStats, now time.Time, staleness time.Duratio
 	return c.Unavailable
 }
 
-// feedsCheck says whether all feeds hear from the upstream. A resource that is not kept for another
+// feedsCheck reports whether all feeds hear from the upstream. A resource that is not kept for another
 // reason is rightly forwarded.
 func (s *Status) feedsCheck() Check {
 	const maxNamed = 5

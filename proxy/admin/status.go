@@ -40,7 +40,7 @@ type Upstream struct {
 	Seconds float64 `json:"stateSeconds"`
 	// Answered is how long ago it last answered; absent if it never did.
 	Answered *float64 `json:"answeredSeconds,omitempty"`
-	// Error is why it is not ok, and Advice what to do; absent if it is.
+	// Error is the reason why it is not ok, and Advice what to do; absent if it is.
 	Error  string `json:"error,omitempty"`
 	Advice string `json:"advice,omitempty"`
 }
@@ -86,7 +86,7 @@ type Collection struct {
 // StateLive is the state of a collection whose newest state can be given.
 const StateLive = "live"
 
-// Name says which collection it is, as people do.
+// Name returns which collection it is, as people do.
 func (c Collection) Name() string { return c.Resource + "/" + c.Representation }
 
 // Change is something on which what is kept depends: a definition, a route, the API servers.

@@ -28,7 +28,7 @@ type Config struct {
 	MaxBackups int
 }
 
-// Enabled says whether there is to be an audit log.
+// Enabled reports whether there is to be an audit log.
 func (c Config) Enabled() bool { return c.Path != "" }
 
 // Validate returns what is wrong with the configuration, in the words of the flags.

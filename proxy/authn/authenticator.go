@@ -89,7 +89,7 @@ const (
 )
 
 var (
-	// errNameless: the certificate names nobody. A kube-apiserver that also believes front proxies, as nearly all
+	// errNameless means that the certificate names nobody. A kube-apiserver that also believes front proxies, as nearly all
 	// do, refuses such a certificate, since it is not a front proxy's.
 	errNameless  = errors.New("the client certificate names nobody")
 	errManyShown = errors.New("the client shows too many certificates, or two with one subject")
@@ -128,10 +128,10 @@ func (a *Authenticator) verified(r *http.Request) (user.Info, error) {
 	return response.User, nil
 }
 
-// maxShown is how many certificates a client may show: its own, and those up to a CA.
+// maxShown is the number of certificates that a client may show: its own, and those up to a CA.
 const maxShown = 5
 
-// quicklyVerified says whether each certificate can have been signed by one other at most, and how
+// quicklyVerified reports whether each certificate can have been signed by one other at most, and how
 // many there are: to verify them then takes less than maxShown signatures. Of certificates with one
 // name that may all have signed each other, crypto/x509 would check a hundred, for anybody who
 // connects.
@@ -143,7 +143,7 @@ func quicklyVerified(shown []*x509.Certificate) bool {
 	return len(shown) <= maxShown && len(subjects) == len(shown)
 }
 
-// bringsToken says whether kube-apiserver sees a token in r: as a rule in Authorization, else among
+// bringsToken reports whether kube-apiserver sees a token in r: as a rule in Authorization, else among
 // the protocols of a WebSocket, as browsers send it. It reads the latter with kube-apiserver's own
 // code: if only one of the two saw a token, a caller with a wrong certificate would be treated
 // differently.

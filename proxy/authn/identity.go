@@ -102,10 +102,10 @@ func (id Identity) Present(h http.Header) {
 	}
 }
 
-// Known says whether there is a caller: it is false for nobody, the zero Identity.
+// Known reports whether there is a caller: it is false for nobody, the zero Identity.
 func (id Identity) Known() bool { return id.authorization != nil || id.impersonated != nil || id.own }
 
-// BringsToken says whether the upstream sees a token in what the caller brings.
+// BringsToken reports whether the upstream sees a token in what the caller brings.
 func (id Identity) BringsToken() bool {
 	return id.authorization != nil && id.by != policy.NoToken
 }

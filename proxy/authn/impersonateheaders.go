@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// asksToImpersonate says whether h has a header that asks to act as another user.
+// asksToImpersonate reports whether h has a header that asks to act as another user.
 func asksToImpersonate(h http.Header) bool {
 	for name := range h {
 		if policy.NamesImpersonation(name) {
@@ -87,7 +87,7 @@ func allArriveAsSent(values []string) bool {
 	return !slices.ContainsFunc(values, func(v string) bool { return !arrivesAsSent(v) })
 }
 
-// arrivesAsSent says whether a header's value arrives as it was sent.
+// arrivesAsSent reports whether a header's value arrives as it was sent.
 func arrivesAsSent(value string) bool {
 	return value != "" && strings.TrimSpace(value) == value && httpguts.ValidHeaderFieldValue(value)
 }

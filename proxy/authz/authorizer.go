@@ -37,18 +37,18 @@ type Decision int
 const (
 	// No is everything that is not one of the others.
 	No Decision = iota
-	// Yes: the caller may.
+	// Yes means that the caller may.
 	Yes
-	// Done: the upstream has done it for the caller. So the caller may, and whoever impersonates the caller may do so.
+	// Done means that the upstream has done it for the caller. So the caller may, and whoever impersonates the caller may do so.
 	Done
-	// Unauthenticated: the upstream does not accept the caller's credentials (401).
+	// Unauthenticated means that the upstream does not accept the caller's credentials (401).
 	Unauthenticated
-	// Warned: the answer to a review with the caller's own token came with a warning. kube-apiserver does
+	// Warned means that the answer to a review with the caller's own token came with a warning. kube-apiserver does
 	// not warn of reviews, so this is about the token (it may be one that was generated into a Secret)
 	// and comes with every answer to this caller. An answer from memory would lack it. (Warnings of
 	// listproxy's own token, with which it impersonates users, are not for them.)
 	Warned
-	// NotPermitted: the caller may, but the upstream would not let listproxy's account do it as the caller.
+	// NotPermitted means that the caller may, but the upstream would not let listproxy's account do it as the caller.
 	NotPermitted
 )
 
@@ -150,7 +150,7 @@ func (r *Authorizer) Learn(id authn.Identity, a Attributes, sent time.Time) {
 	r.reviews.remember(decisionKey(id, a), answer[Decision]{value: Done, scope: scopeOf(id, a), asked: sent, ttl: r.reviews.ttl})
 }
 
-// Left is for how long a yes is still valid; 0 if its time is over.
+// Left returns the time that a yes is still valid; 0 if that is over.
 func (r *Authorizer) Left(right Right, now time.Time) time.Duration {
 	if right.value != Yes && right.value != Done {
 		return 0
@@ -272,7 +272,7 @@ func newReview(a Attributes) *authorizationv1.SelfSubjectAccessReview {
 	}
 }
 
-// judgeReview says whether answer is a yes to asked. problem says why it is no answer; it is empty
+// judgeReview reports whether answer is a yes to asked. problem says why it is no answer; it is empty
 // if it is one. The review in the answer must equal asked: an upstream that does not know a selector
 // drops it, and bytes that are not UTF-8 come back changed.
 func judgeReview(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) (allowed bool, problem string) {

@@ -22,25 +22,25 @@ const (
 	maxKey = 4 << 10
 	// maxRounds is how often somebody asks because the answer was out of date when it came.
 	maxRounds = 3
-	// ownAnswerCounts is how long an answer is valid, from when it came, for a request that waited for
+	// ownAnswerCounts is the time for which an answer is valid, from when it came, for a request that waited for
 	// it, even if it is older than the TTL by then: otherwise a TTL of 0, or a slow upstream, would
 	// leave no time to use it.
 	ownAnswerCounts = time.Second
-	// revokedCounts is how long an answer is valid, from when it was asked for, once rights were taken away that
+	// revokedCounts is the time for which an answer is valid, from when it was asked for, once rights were taken away that
 	// may be its own: under a stream of such changes it is asked for once a second.
 	revokedCounts = time.Second
-	// maxRevoked is in how many namespaces rights may be taken away while answers count. No etcd writes as many.
+	// maxRevoked is the number of namespaces in which rights may be taken away while answers count. No etcd writes as many.
 	maxRevoked = 256 << 10
-	// authorizerLag is how long after rights were taken away the API servers may still decide by the old state:
+	// authorizerLag is the time after a right was taken away in which the API servers may still decide by the old state:
 	// their authorizers read through informers of their own.
 	authorizerLag = time.Second
 
-	// maxAtOnce is how many seats there are for questions about accepted callers, and maxWaiting how many
+	// maxAtOnce is the number of seats for questions about accepted callers, and maxWaiting how many
 	// questions may wait for one. The agents of a DaemonSet are one caller, each with a token and questions of
 	// its own: an eighth of this is enough for two thousand nodes.
 	maxAtOnce  = 128
 	maxWaiting = 16 << 10
-	// maxOfNewcomers is how many seats there are for questions about all other callers, and newcomersWaiting how many
+	// maxOfNewcomers is the number of seats for questions about all other callers, and newcomersWaiting how many
 	// questions may wait for one, for newcomerWait: an eighth of these, of one address, is enough for the tokens that
 	// come back after a restart.
 	maxOfNewcomers   = 128
@@ -57,7 +57,7 @@ var errOvertaken = errors.New("what the upstream answered was out of date each t
 
 // Config configures an Authorizer or a WhoAmI.
 type Config struct {
-	// TTL is how long an answer may be used, counted from when it was asked for. Zero or less: each
+	// TTL is the time for which an answer may be used, counted from when it was asked for. Zero or less: each
 	// request asks the upstream.
 	TTL time.Duration
 	// Timeout bounds one question, the wait for its turn included. Zero means ten seconds.
@@ -72,10 +72,10 @@ type Config struct {
 // Caller is who is asked about.
 type Caller struct {
 	Identity authn.Identity
-	// Accepted: the upstream is known to accept the caller's credentials. Questions about all others have seats
+	// Accepted reports whether the upstream is known to accept the caller's credentials. Questions about all others have seats
 	// of their own.
 	Accepted bool
-	// Flow is to whom a question counts.
+	// Flow is the flow that a question counts to.
 	Flow limits.Flow
 }
 
@@ -172,10 +172,10 @@ func (q *questions[V]) remembered(key string, now time.Time) (answer[V], bool) {
 	return known, ok && q.valid(known, now)
 }
 
-// valid says whether an answer may be used at now.
+// valid reports whether an answer may be used at now.
 func (q *questions[V]) valid(a answer[V], now time.Time) bool { return q.left(a, now) > 0 }
 
-// left is for how long an answer may still be used.
+// left returns the time that an answer may still be used.
 func (q *questions[V]) left(a answer[V], now time.Time) time.Duration {
 	counts := a.ttl
 	for _, namespace := range a.scope {

@@ -11,9 +11,9 @@ import (
 type scope [3]string
 
 func scopeOf(id authn.Identity, a Attributes) scope {
-	of := scope{"", a.Namespace}
+	namespaces := scope{"", a.Namespace}
 	if user := id.Named(); user != nil {
-		of[2], _, _ = serviceaccount.SplitUsername(user.Name) // "" if it is another user
+		namespaces[2], _, _ = serviceaccount.SplitUsername(user.Name) // "" if it is another user
 	}
-	return of
+	return namespaces
 }

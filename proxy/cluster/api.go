@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// pageSize is how many objects a page of a list has. An API server holds a page in its memory, and a
+	// pageSize is the number of objects that a page of a list has. An API server holds a page in its memory, and a
 	// definition may have 1.5 MB.
 	pageSize = 50
 	// pageTimeout bounds one page, and any other answer that is not a watch.
 	pageTimeout = time.Minute
 )
 
-// errNoList: an answer is none of an API server's.
+// errNoList means that an answer is none of an API server's.
 var errNoList = errors.New("the answer is no list: it has no resourceVersion")
 
 // api reads from the upstream with listproxy's own credentials. Of lists and watches there is one object at a

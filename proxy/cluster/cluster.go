@@ -110,7 +110,7 @@ func (c *Cluster) Run(ctx context.Context) {
 	parts.Wait()
 }
 
-// DiscoveryReady says whether it is known what is built in and which group/versions are aggregated, or
+// DiscoveryReady reports whether it is known what is built in and which group/versions are aggregated, or
 // that it cannot be known.
 func (c *Cluster) DiscoveryReady() bool {
 	c.mu.RLock()
@@ -118,11 +118,11 @@ func (c *Cluster) DiscoveryReady() bool {
 	return c.builtins != nil
 }
 
-// DefinitionsReady says whether the definitions are known, or cannot be known: before that a change
+// DefinitionsReady reports whether the definitions are known, or cannot be known: before that a change
 // could go unnoticed.
 func (c *Cluster) DefinitionsReady() bool { return c.definitions.ready() }
 
-// ServersReady says whether a change of the API servers would be noticed from now on, or cannot be.
+// ServersReady reports whether a change of the API servers would be noticed from now on, or cannot be.
 func (c *Cluster) ServersReady() bool { return c.servers.leases.ready() }
 
 // Lookup returns what is known of a resource, with an empty reason if it is one of the API server's own
@@ -154,13 +154,13 @@ func (c *Cluster) Lookup(gvr schema.GroupVersionResource) (Entry, reason.Reason)
 	return c.builtin(gvr)
 }
 
-// Stands says whether a resource is known, and is what it was before.
+// Stands reports whether a resource is known, and is what it was before.
 func (c *Cluster) Stands(gvr schema.GroupVersionResource, was Entry) bool {
 	is, why := c.Lookup(gvr)
 	return why == reason.None && is == was
 }
 
-// Serves says whether the upstream is known to serve a resource that can be listed and watched.
+// Serves reports whether the upstream is known to serve a resource that can be listed and watched.
 func (c *Cluster) Serves(group, version, resource string) bool {
 	_, why := c.Lookup(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 	return why == reason.None

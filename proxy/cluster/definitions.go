@@ -34,7 +34,7 @@ func (d definition) entry(version string) (Entry, reason.Reason) {
 	return Entry{Namespaced: d.namespaced, Custom: true}, reason.None
 }
 
-// redefined: a CustomResourceDefinition has appeared, changed or gone. After that the upstream may write
+// redefined tells that a CustomResourceDefinition has appeared, changed or gone. After that the upstream may write
 // the same objects in other bytes, without any event about them. Each API server learns of it by itself,
 // and its watches from before go on with the old schema for a while. A definition's name is plural.group.
 func (c *Cluster) redefined(of change[definition]) {

@@ -24,12 +24,12 @@ import (
 )
 
 const (
-	// streamSilence is how long a watch may be silent before the resource is listed again. kube-apiserver
+	// streamSilence is the time for which a watch may be silent before the resource is listed again. kube-apiserver
 	// sends a bookmark about every minute, but none while its cache is where the watch began
 	// (k8s.io/apiserver/pkg/storage/cacher, cacheWatcher.process): a silent watch need not be a dead one. What
 	// is known counts until that list fails or has had pageTimeout: an API server that is slow is not another.
 	streamSilence = 80 * time.Second
-	// watchLeast is how long a watch is asked for, at least; at most it is twice as long. client-go's
+	// watchLeast is the time for which a watch is asked for, at least; at most it is twice as long. client-go's
 	// reflectors do the same.
 	watchLeast = 5 * time.Minute
 	// A stream that has lasted for followHealthy has not failed: the next attempt is made soon. What fails for as
@@ -66,9 +66,9 @@ type reflector[V any] struct {
 	mu sync.RWMutex
 	// known is what was read, by name (namespace/name); nil until there was a list.
 	known map[string]V
-	// refused: it may not be listed, or not be watched, or it is not there.
+	// refused reports whether it may not be listed or watched, or is not there.
 	refused bool
-	// open: there is or was a watch, and nothing has failed since. heard is when the upstream last said something,
+	// open reports whether there is or was a watch, and nothing has failed since. heard is when the upstream last said something,
 	// closed when something failed.
 	open          bool
 	heard, closed time.Time
@@ -79,7 +79,7 @@ type change[V any] struct {
 	name string
 	// was is nil if the object came, is if it went.
 	was, is *V
-	// first: it was there when the resource was listed for the first time.
+	// first reports whether it was there when the resource was listed for the first time.
 	first bool
 }
 
@@ -257,7 +257,7 @@ func (r *reflector[V]) setOpen(open bool) {
 	r.open = open
 }
 
-// ready says whether there was a list, or the resource may not be followed.
+// ready reports whether there was a list, or the resource may not be followed.
 func (r *reflector[V]) ready() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -289,14 +289,14 @@ func (r *reflector[V]) each(do func(name string, v V)) {
 	}
 }
 
-// isRefused says whether the resource may not be followed, or is not there.
+// isRefused reports whether the resource may not be followed, or is not there.
 func (r *reflector[V]) isRefused() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.refused
 }
 
-// isRefused says whether the upstream answered that this is not ours to read,
+// isRefused reports whether the upstream answered that this is not ours to read,
 // or not there to be read: trying again soon will not change it.
 func isRefused(err error) bool {
 	return source.Answered(err, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed)

@@ -50,14 +50,14 @@ func (c *Cluster) routeOf(gv schema.GroupVersion) (route, reason.Reason) {
 	}
 }
 
-// rerouted: another server than before, or none, answers for a group and version from now on. Each API
+// rerouted tells that another server than before, or none, answers for a group and version from now on. Each API
 // server learns of that by itself; until then it still passes requests to the former server.
 func (c *Cluster) rerouted(of change[route]) {
 	version, group, _ := strings.Cut(of.name, ".")
 	gv := schema.GroupVersion{Group: group, Version: version}
-	is := "none"
+	server := "none"
 	if of.is != nil {
-		is = of.is.String()
+		server = of.is.String()
 	}
 	if of.was.isBuiltin() || of.is.isBuiltin() {
 		c.builtinsChanged()
@@ -65,7 +65,7 @@ func (c *Cluster) rerouted(of change[route]) {
 	if of.was == nil {
 		return // nobody answered, so nothing was kept
 	}
-	what := of.was.String() + " to " + is
+	what := of.was.String() + " to " + server
 	c.config.Log.Info("another server answers for a group and version: what is kept of it is dropped",
 		"groupVersion", gv.String(), "change", what, "again", snapshot.Skew)
 	c.config.Invalidate(snapshot.Invalidation{
@@ -83,10 +83,10 @@ func (c *Cluster) builtinVersions() (all []schema.GroupVersion) {
 	return all
 }
 
-// isBuiltin: it is kube-apiserver itself, by what is built into it. A nil route leads to nobody.
+// isBuiltin reports whether it is kube-apiserver itself, by what is built into it. A nil route leads to nobody.
 func (r *route) isBuiltin() bool { return r != nil && !r.aggregated && !r.custom }
 
-// String says who answers, for people.
+// String returns who answers, for people.
 func (r route) String() string {
 	switch {
 	case r.service != "":

@@ -58,7 +58,7 @@ type servers struct {
 	announcesStarts atomic.Bool
 
 	mu sync.Mutex
-	// since is when each holder of a Lease was first read.
+	// since is the time at which each holder of a Lease was first read.
 	since map[string]time.Time
 
 	reading sync.Mutex
@@ -130,7 +130,7 @@ func (s *servers) leaseChanged(c change[string]) {
 }
 
 const (
-	// knownBefore is how long before a stream was last heard the holder of a Lease must have been known, to have been
+	// knownBefore is the time that the holder of a Lease must have been known before a stream was last heard, to have been
 	// there before the stream broke: what comes late, or after this process was suspended, must not count.
 	knownBefore = time.Minute
 	// leaseTimeout bounds a read of the Leases.
@@ -170,15 +170,15 @@ func (s *servers) read(ctx context.Context, asked time.Time) leaseRead {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 	defer cancel()
-	is := leaseRead{sent: time.Now(), revisions: map[string]uint64{}}
-	_, is.err = s.from.list(ctx, serverLeases, serverLeaseSelector, func(lease *object) {
+	read := leaseRead{sent: time.Now(), revisions: map[string]uint64{}}
+	_, read.err = s.from.list(ctx, serverLeases, serverLeaseSelector, func(lease *object) {
 		written, err := strconv.ParseUint(lease.Metadata.ResourceVersion, 10, 64)
 		if holder := readHolder(lease); err == nil && holder != "" {
-			is.revisions[holder] = written
+			read.revisions[holder] = written
 		}
 	})
-	s.last = is
-	return is
+	s.last = read
+	return read
 }
 
 // announces reports whether kube-apiserver of a version deletes its Lease when it starts, and so becomes another

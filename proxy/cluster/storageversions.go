@@ -18,7 +18,7 @@ import (
 // groups; kube-apiserver 1.36 has only Events of that kind, which are never kept.
 const storageVersions = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 
-// stored: what the API servers say together about how they store a resource has changed. Its name is
+// stored tells that what the API servers say together about how they store a resource has changed. Its name is
 // group.resource, with core for the group that has no name (k8s.io/apiserver/pkg/storageversion); a
 // resource's name has no dots.
 func (c *Cluster) stored(of change[bool]) {
@@ -39,7 +39,7 @@ func (c *Cluster) stored(of change[bool]) {
 	c.config.Invalidate(snapshot.Invalidation{Cause: snapshot.Servers, Scope: snapshot.OfResource(gr), Until: until})
 }
 
-// readStorageVersion says whether the API servers agree on a version. One that cannot be read is not an
+// readStorageVersion reports whether the API servers agree on a version. One that cannot be read is not an
 // agreement.
 func readStorageVersion(o *object) (agreed bool) {
 	return o.Status.CommonEncodingVersion != "" && o.condition("AllEncodingVersionsEqual") != "False"

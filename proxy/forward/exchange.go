@@ -54,7 +54,7 @@ func (x *exchange) reads() bool {
 	return x.upgrade == "" && (x.request.Method == http.MethodGet || x.request.Method == http.MethodHead)
 }
 
-// maxAttempts is on how many connections a request is sent, at most. The transport itself would go on
+// maxAttempts is the largest number of connections on which a request is sent. The transport itself would go on
 // without end where each one is closed as soon as the request comes (GOAWAY).
 const maxAttempts = 8
 
@@ -131,7 +131,7 @@ func (x *exchange) ofBackend(res *http.Response) bool {
 	return info.Subresource == "proxy" || info.Verb == "proxy" || res.Header.Get(flowcontrol.ResponseHeaderMatchedFlowSchemaUID) != ""
 }
 
-// errAccountRefused: the 401 to a request that listproxy sent as somebody else is about listproxy's
+// errAccountRefused means that the 401 to a request that listproxy sent as somebody else is about listproxy's
 // own credentials.
 var errAccountRefused = errors.New("kube-apiserver refuses listproxy's own account (401)")
 
@@ -209,7 +209,7 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		x.report(true, err.Error())
 		w.Header().Set("Connection", "close")
 		if late {
-			refused(w, r, observe.RefusedMalformed)
+			noteRefusal(w, r, observe.RefusedMalformed)
 			kubehttp.WriteTimeout(w, r)
 			return
 		}
@@ -226,7 +226,7 @@ func (x *exchange) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	kubehttp.WriteUnavailable(w, r, message, again)
 }
 
-// unanswered says what became of a request to which the API server gave no usable answer, and whether
+// unanswered returns what became of a request to which the API server gave no usable answer, and whether
 // the client may repeat it. mayBeThere: it may have arrived; reads: it changes nothing.
 func unanswered(err error, mayBeThere, reads bool) (message string, again bool) {
 	switch {

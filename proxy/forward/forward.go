@@ -109,7 +109,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 	reverse.ServeHTTP(w, r)
 }
 
-// malformed says why a request cannot be forwarded, and returns the message for its sender. An
+// malformed returns the reason why a request cannot be forwarded, and returns the message for its sender. An
 // empty reason means that it can.
 func malformed(r *http.Request, id authn.Identity) (reason, message string) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
@@ -126,14 +126,14 @@ func malformed(r *http.Request, id authn.Identity) (reason, message string) {
 	return "", ""
 }
 
-// refused is called where listproxy says no itself: such an answer has no Cache-Status (RFC 9211, 2).
-func refused(w http.ResponseWriter, r *http.Request, reason string) {
+// noteRefusal notes that listproxy refuses the request itself. Such an answer has no Cache-Status (RFC 9211, 2).
+func noteRefusal(w http.ResponseWriter, r *http.Request, reason string) {
 	w.Header().Del(kubehttp.CacheStatusHeader)
 	observe.RecordOf(r.Context()).Refused(reason)
 }
 
 // refuse answers a request that cannot be forwarded.
 func refuse(w http.ResponseWriter, r *http.Request, reason, message string) {
-	refused(w, r, reason)
+	noteRefusal(w, r, reason)
 	kubehttp.WriteStatus(w, r, http.StatusBadRequest, metav1.StatusReasonBadRequest, message)
 }

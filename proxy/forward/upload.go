@@ -12,7 +12,7 @@ import (
 // kube-apiserver accepts (MaxRequestBodyBytes in k8s.io/apiserver/pkg/server/config.go).
 const maxKept = 3 << 20
 
-// errNotKept: the API server has not looked at the request, which cannot be sent again.
+// errNotKept means that the API server has not looked at the request, which cannot be sent again.
 var errNotKept = errors.New("the API server closed the connection before it looked at the request, whose body was not kept")
 
 // Keep gives room for a body of so many bytes, until free is called. There may be none.
@@ -59,7 +59,7 @@ func (u *upload) reader() (io.ReadCloser, error) {
 	return &passedOn{upload: u}, nil
 }
 
-// failure is why the caller's body could not be read; nil if it could.
+// failure is the reason why the caller's body could not be read; nil if it could.
 func (u *upload) failure() error {
 	if err := u.failed.Load(); err != nil {
 		return *err

@@ -11,15 +11,15 @@ import (
 type framing int
 
 const (
-	// unframed: nobody can, without decoding. That is every media type except the two below.
+	// unframed means that nobody can tell where an event ends without decoding it. That is every media type except the two below.
 	unframed framing = iota
-	// framedByLine: JSON, each event with a newline at its end and none inside
+	// framedByLine is JSON, each event with a newline at its end and none inside
 	// (k8s.io/apimachinery, pkg/runtime/serializer/json).
 	framedByLine
-	// framedByLength: protobuf, each event behind its length (LengthDelimitedFramer in
+	// framedByLength is protobuf, each event behind its length (LengthDelimitedFramer in
 	// k8s.io/apimachinery, pkg/runtime/serializer/protobuf).
 	framedByLength
-	// framedByMember: gzip. From 1.37 on, kube-apiserver compresses streaming lists, and each flush,
+	// framedByMember is gzip. From 1.37 on, kube-apiserver compresses streaming lists, and each flush,
 	// which is behind an event, to a gzip member of its own (perFlushGzipWriter in k8s.io/apiserver,
 	// pkg/endpoints/handlers). Where one ends can be seen; where others end than kube-apiserver's, or
 	// an event inside one, cannot.
@@ -65,13 +65,13 @@ func FramingOf(h http.Header) EventFraming {
 	return EventFraming{}
 }
 
-// Known says whether one can tell where every event ends.
+// Known reports whether one can tell where every event ends.
 func (f *EventFraming) Known() bool { return f.by == framedByLine || f.by == framedByLength }
 
-// Compressed says whether the ends of gzip members can be seen, but not those of events.
+// Compressed reports whether the ends of gzip members can be seen, but not those of events.
 func (f *EventFraming) Compressed() bool { return f.by == framedByMember }
 
-// Between says whether the stream is known to be between two events.
+// Between reports whether the stream is known to be between two events.
 func (f *EventFraming) Between() bool { return f.by != unframed && !f.inside && f.seen == 0 }
 
 // Next takes bytes of p, which is not empty, up to the end of the event under way, or of the gzip

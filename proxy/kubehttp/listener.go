@@ -33,7 +33,7 @@ func ListenerOf(ctx context.Context) Listener {
 	return ListenerServer
 }
 
-// Misdirected says whether r came through a tunnel and is for another server than the tunnel's.
+// Misdirected reports whether r came through a tunnel and is for another server than the tunnel's.
 func Misdirected(r *http.Request) bool {
 	allowHost, tunnelled := r.Context().Value(tunnelKey{}).(func(string) bool)
 	return tunnelled && !allowHost(r.Host)

@@ -18,7 +18,7 @@ var loggedNamespace = regexp.MustCompile(`^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$
 // unloggable stands for a word that may be a credential.
 const unloggable = "?"
 
-// Describe says what a request is for, in words of the API, for the log. Somebody may have put a
+// Describe returns what a request is for, in words of the API, for the log. Somebody may have put a
 // credential into a request, so these are left out: the query (with exec it holds what somebody
 // typed), names of objects, and every path that is not a resource's.
 func Describe(r *http.Request) string {

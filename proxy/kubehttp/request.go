@@ -79,7 +79,7 @@ func Parse(r *http.Request) *Request {
 	return parsed
 }
 
-// Whole says whether nobody can use a part of the answer to r: it is one object of a group of
+// Whole reports whether nobody can use a part of the answer to r: it is one object of a group of
 // Kubernetes' own, or anything of the core group, which kube-apiserver itself serves. All else may
 // be answered by another server, which may send its answer bit by bit.
 func (r *Request) Whole() bool {
@@ -99,7 +99,7 @@ func (r *Request) Whole() bool {
 	return false
 }
 
-// asksToWatch says whether kube-apiserver reads a query as that of a watch: by the first watch
+// asksToWatch reports whether kube-apiserver reads a query as that of a watch: by the first watch
 // parameter, whatever else is in the query and cannot be read.
 func asksToWatch(rawQuery string) bool {
 	if !strings.Contains(rawQuery, "watch") && !strings.Contains(rawQuery, "%") {

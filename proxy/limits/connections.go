@@ -27,10 +27,10 @@ func NewConnections(most int) *Connections {
 	return c
 }
 
-// Open is how many connections are open.
+// Open is the number of connections that are open.
 func (c *Connections) Open() int64 { return c.open.Load() }
 
-// Most is how many connections may be open; 0 is any number.
+// Most is the number of connections that may be open; 0 is any number.
 func (c *Connections) Most() int { return cap(c.slots) }
 
 // Listen returns l with its connections bounded, together with those of other listeners.

@@ -14,11 +14,11 @@ import (
 
 // LimiterConfig bounds a [Limiter]. Units are whatever costs are given in: requests, or bytes.
 type LimiterConfig struct {
-	// Capacity is how many units can be held at a time; 0 is any number. One flow can hold half of it.
+	// Capacity is the number of units that can be held at a time; 0 is any number. One flow can hold half of it.
 	Capacity int64
 	// MaxWaiting bounds how many requests wait, paused ones included; those of one flow can be an eighth of them.
 	MaxWaiting int
-	// MaxWait is how long a request waits before it is refused. 0: nobody waits.
+	// MaxWait is the time for which a request waits before it is refused. 0: nobody waits.
 	MaxWait time.Duration
 }
 
@@ -33,11 +33,11 @@ func (o Overload) Error() string { return "too many requests: " + string(o) }
 
 // The reasons to refuse.
 const (
-	// OverloadQueueFull: as many requests wait as may wait.
+	// OverloadQueueFull means that as many requests wait as may wait.
 	OverloadQueueFull Overload = "queue-full"
-	// OverloadCallerQueueFull: as many requests of this flow wait as may wait.
+	// OverloadCallerQueueFull means that as many requests of this flow wait as may wait.
 	OverloadCallerQueueFull Overload = "caller-queue-full"
-	// OverloadTimeOut: the request has waited as long as it may, or may not wait at all.
+	// OverloadTimeOut means that the request has waited as long as it may, or may not wait at all.
 	OverloadTimeOut Overload = "time-out"
 )
 
@@ -48,7 +48,7 @@ func Overloads() []Overload {
 
 // Stats is the state of a [Limiter] at one moment.
 type Stats struct {
-	// InUse is how many units are held.
+	// InUse is the number of units that are held.
 	InUse int64
 	// Waiting is the number of requests that wait, paused ones included.
 	Waiting int

@@ -22,17 +22,17 @@ type Config struct {
 	// Bytes bounds the large answers that are being written from memory, before compression, and the large
 	// bodies of requests that are kept: those of more than a thousandth of it.
 	Bytes int64
-	// Wait is how long a short request, or a large answer, waits for its turn.
+	// Wait is the time for which a short request, or a large answer, waits for its turn.
 	Wait time.Duration
 }
 
 const (
-	// waitingPerRequest is how many requests may wait, for their turn or for memory, for each that may be in
+	// waitingPerRequest is the number of requests that may wait, for their turn or for memory, for each that may be in
 	// flight. By default it is enough for 2,000 pods of one account.
 	waitingPerRequest = 16
 	// waitingAnswers bounds the large answers that wait to be written.
 	waitingAnswers = 4096
-	// smallPart: an answer or body of no more than this part of all bytes is not counted.
+	// smallPart is the part of all bytes up to which an answer or body is not counted.
 	smallPart = 1024
 )
 
@@ -70,7 +70,7 @@ func (l *Limits) Answer(ctx context.Context, of Flow, size int) (Grant, error) {
 	return l.bytes.Acquire(ctx, of, int64(size))
 }
 
-// Body says whether the body of a request, of so many bytes, may be kept until it is answered.
+// Body reports whether the body of a request, of so many bytes, may be kept until it is answered.
 func (l *Limits) Body(of Flow, size int64) (Grant, bool) {
 	if l.small(size) {
 		return Grant{}, true

@@ -71,7 +71,7 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// feedOf says which feed a request is of.
+// feedOf returns which feed a request is of.
 func (t *feedTransport) feedOf(r *http.Request) (feed, bool) {
 	path := strings.TrimPrefix(r.URL.Path, t.prefix)
 	info, err := policy.RequestInfo(r.Method, &url.URL{Path: path})
@@ -121,7 +121,7 @@ func (b *feedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// countEvents returns how many events end in p.
+// countEvents returns the number of events that end in p.
 func (b *feedBody) countEvents(p []byte) (events int) {
 	for len(p) > 0 {
 		n, whole := b.framing.Next(p)

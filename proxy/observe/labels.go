@@ -56,7 +56,7 @@ func (l *servedResources) add(gvr schema.GroupVersionResource) string {
 	return l.known[gvr]
 }
 
-// resource says which resource a request is of, where the upstream serves it: that is so if the
+// resource returns which resource a request is of, where the upstream serves it: that is so if the
 // catalog knows it, or if the upstream has just answered a GET for it with a 2xx. Some aggregated
 // API servers have as many resources as they have metrics, so what looks unlike a resource of
 // Kubernetes has no label all the same.
@@ -75,7 +75,7 @@ func (rec *Record) resource(code int) string {
 	return rec.observer.served.add(gvr)
 }
 
-// serves says whether the upstream is known to have a resource.
+// serves reports whether the upstream is known to have a resource.
 func (o *Observer) serves(gvr schema.GroupVersionResource) bool {
 	return o.Serves != nil && o.Serves(gvr.Group, gvr.Version, gvr.Resource)
 }
@@ -96,13 +96,13 @@ func (rec *Record) namedResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 }
 
-// nameable says whether group, version and resource are written as those of Kubernetes are.
+// nameable reports whether group, version and resource are written as those of Kubernetes are.
 func nameable(info *request.RequestInfo) bool {
 	return (info.APIGroup == "" || len(validation.IsDNS1123Subdomain(info.APIGroup)) == 0) &&
 		len(validation.IsDNS1035Label(info.APIVersion)) == 0 && len(validation.IsDNS1035Label(info.Resource)) == 0
 }
 
-// verbOf says what a request asks for, as kube-apiserver reads it: a list, a watch, which also a
+// verbOf returns what a request asks for, as kube-apiserver reads it: a list, a watch, which also a
 // streaming list is, or something else.
 func verbOf(r *http.Request) string {
 	switch asks := kubehttp.Of(r); {

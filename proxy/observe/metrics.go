@@ -13,7 +13,7 @@ import (
 const (
 	DecisionServe   = "serve"
 	DecisionForward = "forward"
-	// DecisionRefuse: listproxy itself said no (see refused.go).
+	// DecisionRefuse means that listproxy itself said no (see refused.go).
 	DecisionRefuse = "refuse"
 )
 
@@ -23,16 +23,16 @@ const (
 	VerbWatch = "watch"
 )
 
-// Purpose is for what the upstream is asked.
+// Purpose is what a question to the upstream is for.
 type Purpose string
 
 // The purposes.
 const (
 	purposeForward Purpose = "forward"
 	purposeFeed    Purpose = "feed"
-	// PurposeReview: what may a caller do?
+	// PurposeReview is to ask what a caller may do.
 	PurposeReview Purpose = "review"
-	// PurposeWhoAmI: who is a caller?
+	// PurposeWhoAmI is to ask who a caller is.
 	PurposeWhoAmI Purpose = "whoami"
 )
 

@@ -74,7 +74,7 @@ func (o *Observer) begin(w http.ResponseWriter, r *http.Request) *Record {
 	return &ctx.record
 }
 
-// Begun returns when the request came.
+// Begun returns the time at which the request came.
 func (rec *Record) Begun() time.Time { return rec.begun }
 
 // LongRunning notes whether the request may take as long as its client likes. Its duration is not

@@ -3,23 +3,23 @@ package observe
 // The reasons for which listproxy refuses what is malformed or not for it, in metrics, traces and
 // the access log. The others are every Overload of proxy/limits.
 const (
-	// RefusedIdentity: it is refused because of who sends it.
+	// RefusedIdentity means that it is refused because of who sends it.
 	RefusedIdentity = "identity"
-	// RefusedTarget: the target is no path (400).
+	// RefusedTarget means that the target is no path (400).
 	RefusedTarget = "target"
-	// RefusedMisdirected: it came by a tunnel, and is for another server than the tunnel (421).
+	// RefusedMisdirected means that it came by a tunnel, and is for another server than the tunnel (421).
 	RefusedMisdirected = "misdirected"
-	// RefusedConnect: a CONNECT where none is taken (405), to elsewhere (403), or with a body
+	// RefusedConnect is a CONNECT where none is taken (405), to elsewhere (403), or with a body
 	// (400).
 	RefusedConnect = "connect"
-	// RefusedNoConnect: something else than CONNECT at the port for that (400).
+	// RefusedNoConnect is something else than CONNECT at the port for that (400).
 	RefusedNoConnect = "no-connect"
-	// RefusedConnection: the Connection header lists a header that says who the caller is (400).
+	// RefusedConnection means that the Connection header lists a header that says who the caller is (400).
 	RefusedConnection = "connection-header"
-	// RefusedUpgrade: an upgrade to something that no API server of Kubernetes speaks, in a request
+	// RefusedUpgrade is an upgrade to something that no API server of Kubernetes speaks, in a request
 	// with listproxy's own credentials (400).
 	RefusedUpgrade = "upgrade"
-	// RefusedMalformed: the request's header or body is malformed or ended early (400), or
+	// RefusedMalformed means that the request's header or body is malformed or ended early (400), or
 	// the body came too slowly (504).
 	RefusedMalformed = "malformed"
 )

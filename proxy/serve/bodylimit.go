@@ -7,7 +7,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// BodyTime is how long the body of a short request may take. kube-apiserver gives such a request as
+// BodyTime is the time that the body of a short request may take. kube-apiserver gives such a request as
 // long in all (--request-timeout).
 const BodyTime = time.Minute
 

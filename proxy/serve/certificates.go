@@ -154,7 +154,7 @@ type Expiry struct {
 	NotAfter time.Time
 }
 
-// Expiries says when the serving certificate ends, and then the CAs of clients', as last read.
+// Expiries returns when the serving certificate ends, and then the CAs of clients', as last read.
 func (c *Certificates) Expiries() []Expiry {
 	all := []Expiry{{Name: "serving", NotAfter: firstEnd(parsed(c.pem()))}}
 	if ca := c.clientCA; ca != nil {
@@ -163,7 +163,7 @@ func (c *Certificates) Expiries() []Expiry {
 	return all
 }
 
-// firstEnd is when the first of the certificates ends.
+// firstEnd is the time at which the first of the certificates ends.
 func firstEnd(certificates []*x509.Certificate) (first time.Time) {
 	for _, c := range certificates {
 		if first.IsZero() || c.NotAfter.Before(first) {

@@ -14,7 +14,7 @@ const (
 	maxWatchSpread = 5 * time.Second
 	// lastFlush is the default of [Drain.LastFlush].
 	lastFlush = 250 * time.Millisecond
-	// cutTime is how long requests that were cut have to return, so that metrics and logs say how
+	// cutTime is the time for which requests that were cut have to return, so that metrics and logs say how
 	// they ended.
 	cutTime = time.Second
 )
@@ -26,7 +26,7 @@ const (
 //
 // It is safe for concurrent use.
 type Drain struct {
-	// LastFlush is how long the server has to send the last frames after all handlers have returned:
+	// LastFlush is the time for which the server has to send the last frames after all handlers have returned:
 	// to net/http an HTTP/2 connection is idle, and may be closed, shortly before these are sent.
 	LastFlush time.Duration
 

@@ -29,7 +29,7 @@ const (
 	// selfSignedLifetime is that of a pair made here: its clients hold a copy of the certificate, so it
 	// should not change. client-go's CAs last as long.
 	selfSignedLifetime = 10 * 365 * 24 * time.Hour
-	// renewBefore is how long a pair that was made before must still be valid to be used.
+	// renewBefore is the time for which a pair that was made before must still be valid to be used.
 	renewBefore = 30 * 24 * time.Hour
 )
 
@@ -75,7 +75,7 @@ func SelfSigned(dir string, hosts []string) (certPath, keyPath string, err error
 	return certPath, keyPath, nil
 }
 
-// usable says whether a pair that was made before is good for hosts.
+// usable reports whether a pair that was made before is good for hosts.
 func usable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
 	lacks := func(host string) bool { return leaf.VerifyHostname(host) != nil }
 	return now.Add(renewBefore).Before(leaf.NotAfter) && !slices.ContainsFunc(hosts, lacks)
@@ -119,7 +119,7 @@ func makePair(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error)
 // hostPattern is what crypto/x509 compares with a certificate's names.
 var hostPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)*$`)
 
-// ValidName says whether host can be a name in a certificate.
+// ValidName reports whether host can be a name in a certificate.
 func ValidName(host string) bool { return len(host) <= 253 && hostPattern.MatchString(host) }
 
 // DefaultDir is where listproxy keeps the certificate that it makes, if a person starts it. In a

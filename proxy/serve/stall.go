@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// stallChunk is how many bytes must be written within the limit. Pages are written in pieces of at
+	// stallChunk is the number of bytes that must be written within the limit. Pages are written in pieces of at
 	// most this size, so that their writes are not split.
 	stallChunk = 256 << 10
-	// streamEnd is how long the end of an HTTP/2 stream may take, before its connection is closed.
+	// streamEnd is the time that the end of an HTTP/2 stream may take, before its connection is closed.
 	streamEnd = time.Second
 )
 

@@ -14,7 +14,7 @@ import (
 // httpsPort is the port of a host without one: API servers speak HTTPS.
 const httpsPort = "443"
 
-// errNoTarget says what a target must look like. Callers add the text that is not one.
+// errNoTarget returns what a target must look like. Callers add the text that is not one.
 var errNoTarget = errors.New("not a host:port with a DNS name, an IPv4 address or an IPv6 address in brackets")
 
 // parseTarget reads exactly host:port (RFC 9110, 9.3.6), and writes it in one way: names in lower

@@ -5,17 +5,17 @@ type Condition string
 
 // The conditions.
 const (
-	// ConditionUnknown: it was not asked yet, or has not failed for long enough.
+	// ConditionUnknown means that it was not asked yet, or has not failed for long enough.
 	ConditionUnknown Condition = "unknown"
-	// ConditionOK: it answers, and listproxy may do its work there.
+	// ConditionOK means that it answers, and listproxy may do its work there.
 	ConditionOK Condition = "ok"
-	// ConditionUnreachable: no answer came, or it came from a wrong server.
+	// ConditionUnreachable means that no answer came, or it came from a wrong server.
 	ConditionUnreachable Condition = "unreachable"
-	// ConditionUnauthorized: it refuses listproxy's credentials (401).
+	// ConditionUnauthorized means that it refuses listproxy's credentials (401).
 	ConditionUnauthorized Condition = "unauthorized"
-	// ConditionForbidden: it knows the account, and refuses all that the account asks for (403).
+	// ConditionForbidden means that it knows the account, and refuses all that the account asks for (403).
 	ConditionForbidden Condition = "forbidden"
-	// ConditionNotReady: it answers that it cannot work (5xx).
+	// ConditionNotReady means that it answers that it cannot work (5xx).
 	ConditionNotReady Condition = "not-ready"
 )
 
@@ -46,7 +46,7 @@ var conditionWords = map[Condition]struct{ meaning, advice string }{
 // Meaning says in plain words what the upstream is in a condition.
 func (c Condition) Meaning() string { return conditionWords[c].meaning }
 
-// isCertain says whether what the last two questions have found is the upstream's condition: a momentary
+// isCertain reports whether what the last two questions have found is the upstream's condition: a momentary
 // trouble, like a load balancer's change of API servers, is not; and an API server that has just started
 // refuses everybody until it has read the roles. known is the condition so far.
 func isCertain(known, before, is Condition) bool {
@@ -56,5 +56,5 @@ func isCertain(known, before, is Condition) bool {
 	return known.isWell() && !before.isWell()
 }
 
-// isWell: nothing is known to be wrong.
+// isWell reports whether nothing is known to be wrong.
 func (c Condition) isWell() bool { return c == ConditionOK || c == ConditionUnknown }

@@ -50,11 +50,11 @@ type Health struct {
 type HealthStats struct {
 	Condition Condition
 	Since     time.Time
-	// Answered is when something last came from it, even an error; zero: never.
+	// Answered is the time at which something last came from it, even an error; zero: never.
 	Answered time.Time
-	// Problem is why it is not ok, without what looks like a credential, and Advice what to do.
+	// Problem is the reason why it is not ok, without what looks like a credential, and Advice what to do.
 	Problem, Advice string
-	// Own: it has never been ok for this replica, so others may be better.
+	// Own reports whether it has never been ok for this replica, so others may be better.
 	Own bool
 }
 
@@ -168,7 +168,7 @@ func (h *Health) ask(ctx context.Context) (Condition, error) {
 	return ConditionNotReady, fmt.Errorf("/readyz answers %d, which no kube-apiserver does", status) // a login page, another path
 }
 
-// unanswered returns why a question got no answer, without the URL, which is always the same.
+// unanswered returns the reason why a question got no answer, without the URL, which is always the same.
 func unanswered(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %v", questionTimeout)

@@ -68,7 +68,7 @@ func withFiles(cfg *rest.Config) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// madeOf says whether the sets were made of a configuration with the same files' content.
+// madeOf reports whether the sets were made of a configuration with the same files' content.
 func (s *transportSets) madeOf(cfg *rest.Config) bool {
 	return bytes.Equal(s.config.CAData, cfg.CAData) && bytes.Equal(s.config.CertData, cfg.CertData) &&
 		bytes.Equal(s.config.KeyData, cfg.KeyData)

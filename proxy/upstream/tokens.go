@@ -25,13 +25,13 @@ const (
 type Verdict int
 
 const (
-	// Unasked: the API server has not been asked yet, or not for long.
+	// Unasked means that the API server has not been asked yet, or not for long.
 	Unasked Verdict = iota
-	// Accepted: it has accepted the token, or listproxy has verified the caller itself.
+	// Accepted means that it has accepted the token, or listproxy has verified the caller itself.
 	Accepted
-	// Refused: it has answered 401 to the token within the last ten seconds.
+	// Refused means that it has answered 401 to the token within the last ten seconds.
 	Refused
-	// Anonymous: the caller brings no token, so there is nothing to ask about.
+	// Anonymous means that the caller brings no token, so there is nothing to ask about.
 	Anonymous
 )
 
@@ -66,7 +66,7 @@ func (t *Transports) Caller(id authn.Identity, remoteAddr string) (Verdict, limi
 	return Unasked, authn.FlowOf(id, false, remoteAddr)
 }
 
-// accepts says whether the API server has accepted the caller's token not long ago.
+// accepts reports whether the API server has accepted the caller's token not long ago.
 func (t *Transports) accepts(id authn.Identity) bool {
 	_, ok := t.tokens.accepted.Get(id.CredentialsKey())
 	return ok && id.BringsToken()
@@ -89,7 +89,7 @@ func (t *Transports) Answered(id authn.Identity, upgrade bool, method string, st
 	}
 }
 
-// provesAuthentication says whether kube-apiserver gives such an answer only to callers whom it has
+// provesAuthentication reports whether kube-apiserver gives such an answer only to callers whom it has
 // authenticated. It gives some answers before it checks a token (DefaultBuildHandlerChain in
 // k8s.io/apiserver/pkg/server): 400 to a malformed timeout, an answer to the preflights of CORS,
 // 429 and 5xx when it is overloaded or shuts down. Callers with made-up tokens get these too.

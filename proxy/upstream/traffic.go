@@ -17,14 +17,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// unwellFor is for how long after an outage refusals and errors do not end it: an API server that has just started
+// unwellFor is the time after an outage in which refusals and errors do not end it: an API server that has just started
 // refuses everybody until it has read its roles, and has no lists yet.
 const unwellFor = 15 * time.Second
 
 // traffic is what listproxy's own requests find at the upstream, and what callers' requests find there after an
 // outage.
 type traffic struct {
-	// refused: the last answer about a resource was a 403. reading: how many other answers about
+	// refused reports whether the last answer about a resource was a 403. reading is the number of other answers about
 	// resources are being read; watches are, as long as they are open.
 	refused atomic.Bool
 	reading atomic.Int64
@@ -36,8 +36,8 @@ type traffic struct {
 	ended func()
 
 	mu sync.Mutex
-	// heardAt is when something last came from the upstream, and answeredAt when the last answer began; zero: never.
-	// unwellSince is when the first refusal or error came in the outage.
+	// heardAt is the time at which something last came from the upstream, and answeredAt when the last answer began; zero: never.
+	// unwellSince is the time at which the first refusal or error came in the outage.
 	heardAt, answeredAt, unwellSince time.Time
 }
 
@@ -47,8 +47,8 @@ func (t *traffic) answered(status int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.heardAt, t.answeredAt = now, now
-	was := t.outage.Load()
-	if was == nil || !was.Lasts {
+	last := t.outage.Load()
+	if last == nil || !last.Lasts {
 		return
 	}
 	if t.unwellSince.IsZero() {
@@ -57,7 +57,7 @@ func (t *traffic) answered(status int) {
 	if isUnwell(status) && clock.Age(t.unwellSince, now) < unwellFor {
 		return
 	}
-	t.outage.Store(&clock.Outage{Heard: was.Heard, Ended: now})
+	t.outage.Store(&clock.Outage{Heard: last.Heard, Ended: now})
 	if t.ended != nil {
 		t.ended()
 	}
@@ -86,7 +86,7 @@ func (t *traffic) failed(sent time.Time, err error) (begins bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// A server that is only slow answers something else meanwhile.
-	if was := t.outage.Load(); (was == nil || !was.Lasts) && !t.answeredAt.After(sent) {
+	if last := t.outage.Load(); (last == nil || !last.Lasts) && !t.answeredAt.After(sent) {
 		t.outage.Store(&clock.Outage{Lasts: true, Heard: t.heardAt})
 		t.unwellSince = time.Time{}
 		return true
@@ -110,7 +110,7 @@ func (t *traffic) lastHeard() time.Time {
 	return t.heardAt
 }
 
-// isRefused says whether the account of listproxy's own is refused all it asks for: this question, or
+// isRefused reports whether the account of listproxy's own is refused all it asks for: this question, or
 // the last one about a resource; and no watch is open any more. One resource that may not be read is
 // nothing to worry about.
 func (t *traffic) isRefused(now bool) bool { return (now || t.refused.Load()) && t.reading.Load() == 0 }
@@ -153,7 +153,7 @@ func (w healthTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// isOfResource says whether a request is about a resource, and so needs rights.
+// isOfResource reports whether a request is about a resource, and so needs rights.
 func (h *Health) isOfResource(r *http.Request) bool {
 	at := &url.URL{Path: strings.TrimPrefix(r.URL.Path, h.base.Path)}
 	return kubehttp.Parse(&http.Request{Method: r.Method, URL: at}).Info.IsResourceRequest

@@ -16,7 +16,7 @@ type Bound struct {
 // Add counts bytes that are stored or, if negative, that are no longer stored.
 func (b *Bound) Add(bytes int64) { b.Used.Add(bytes) }
 
-// Most is how many bytes there is room for before it is crowded, if nothing else is there.
+// Most is the number of bytes that there is room for before it is crowded, if nothing else is there.
 func (b *Bound) Most() int64 {
 	if b.Limit > 0 {
 		return b.Limit / 10 * 9
@@ -24,7 +24,7 @@ func (b *Bound) Most() int64 {
 	return math.MaxInt64
 }
 
-// Free is how many bytes are left before it is crowded.
+// Free is the number of bytes that are left before it is crowded.
 func (b *Bound) Free() int64 {
 	if b.Limit > 0 {
 		return max(0, b.Most()-b.Used.Load())

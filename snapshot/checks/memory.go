@@ -10,23 +10,23 @@ import (
 type Result string
 
 const (
-	// Agrees: what was compared is what the upstream says, to the last byte.
+	// Agrees means that what was compared is what the upstream says, to the last byte.
 	Agrees Result = "agrees"
-	// Mismatch: it is not, twice. The collection was dropped and is loaded again.
+	// Mismatch means that it is not, twice. The collection was dropped and is loaded again.
 	Mismatch Result = "mismatch"
-	// Inconclusive: the upstream did not give the states to compare with.
+	// Inconclusive means that the upstream did not give the states to compare with.
 	Inconclusive Result = "inconclusive"
 )
 
 // Stats are what self-checks found of one resource in one representation, in the life of the
 // process: also of collections that are gone.
 type Stats struct {
-	// At is when the last check ended; zero if there was none.
+	// At is the time at which the last check ended; zero if there was none.
 	At time.Time
 	// Result of the last check, at Revision.
 	Result   Result
 	Revision uint64
-	// Mismatches is how many checks found something wrong, and Mismatched when one last did; zero
+	// Mismatches is the number of checks that found something wrong, and Mismatched when one last did; zero
 	// if none did.
 	Mismatches int
 	Mismatched time.Time
@@ -35,7 +35,7 @@ type Stats struct {
 // Place is where a check begins: a key for each part of it. The zero value is the beginning.
 type Place struct{ Names, Bytes string }
 
-// mismatchMemory is how long a mismatch is remembered: after a second one within this time the collection is
+// mismatchMemory is the time for which a mismatch is remembered: after a second one within this time the collection is
 // forwarded for a while.
 const mismatchMemory = time.Hour
 
@@ -50,7 +50,7 @@ type Memory[R comparable] struct {
 type record struct {
 	Stats
 	next Place
-	// pause is how long nothing was kept after the last mismatch.
+	// pause is the time for which nothing was kept after the last mismatch.
 	pause time.Duration
 }
 
@@ -91,7 +91,7 @@ func (m *Memory[R]) Note(r R, result Result, rev uint64, next Place, now time.Ti
 	return pause
 }
 
-// Totals says how many checks had which result.
+// Totals returns how many checks had which result.
 func (m *Memory[R]) Totals() map[Result]uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,15 +2,15 @@ package clock
 
 import "time"
 
-// Lifetime is how long the upstream was asked to keep a watch.
+// Lifetime is the time for which the upstream was asked to keep a watch.
 type Lifetime struct {
-	// Asked is when the request was sent, Answered when its header came. The upstream begins to count
+	// Asked is the time at which the request was sent, Answered when its header came. The upstream begins to count
 	// between the two: a request may wait in a queue of the upstream before that.
 	Asked, Answered time.Time
 	Timeout         time.Duration
 }
 
-// Ended says whether a watch that has ended may have ended at its timeout (inOrder), and at what
+// Ended reports whether a watch that has ended may have ended at its timeout (inOrder), and at what
 // time at the latest. That can be earlier than now, if this process or the machine stood still
 // (which the wall clock shows, see [Age]).
 func (l Lifetime) Ended(now time.Time) (at time.Time, inOrder bool) {

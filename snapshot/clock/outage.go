@@ -7,11 +7,11 @@ import "time"
 type Outage struct {
 	// Lasts reports whether nobody answers now.
 	Lasts bool
-	// Heard is when something last came before the outage, and Ended when it was over; zero while it lasts.
+	// Heard is the time at which something last came before the outage, and Ended when it was over; zero while it lasts.
 	Heard, Ended time.Time
 }
 
-// resumeWithin is how long after an outage streams may take to be opened again.
+// resumeWithin is the time that streams may take to be opened again after an outage.
 const resumeWithin = 5 * time.Second
 
 // AsOf returns the time at which to judge how old something is that an API server has said. That is now. In an outage

@@ -34,9 +34,9 @@ type State struct {
 // loaded, one that is verified, and the self-check use it. It is for one goroutine.
 type Comparison struct {
 	Source source.Source
-	// Insists: what the upstream is too busy for is asked again.
+	// Insists reports whether what the upstream is too busy for is asked again.
 	Insists bool
-	// noProtobuf: the upstream has said that it gives metadata as JSON only.
+	// noProtobuf reports whether the upstream has said that it gives metadata as JSON only.
 	noProtobuf bool
 }
 
@@ -44,7 +44,7 @@ type Comparison struct {
 // nothing of what they hold.
 type MismatchError struct {
 	Differences []string
-	// OnlyBytes: both have the same objects at the same revisions.
+	// OnlyBytes reports whether both have the same objects at the same revisions.
 	OnlyBytes bool
 	// Again compares the page again on which the difference is.
 	Again func(context.Context) error
@@ -55,8 +55,8 @@ func (e *MismatchError) Error() string { return strings.Join(e.Differences, "; "
 
 // IsMismatch reports whether err says that a state differs from the upstream's.
 func IsMismatch(err error) bool {
-	_, is := errors.AsType[*MismatchError](err)
-	return is
+	_, ok := errors.AsType[*MismatchError](err)
+	return ok
 }
 
 // Names compares which objects are on the page that begins at a key, and their revisions. The page

@@ -16,7 +16,7 @@ const (
 	// probePause is the least time between two probes for requests that wait for a revision, since the
 	// upstream may not have reached it either; and the least time after a probe that got no answer.
 	probePause = 500 * time.Millisecond
-	// progressDelay is how long the stream may take to reach a revision that the upstream has given, before
+	// progressDelay is the time that the stream may take to reach a revision that the upstream has given, before
 	// a progress watch is opened.
 	progressDelay = 100 * time.Millisecond
 	// progressPause is the least time after a progress watch that failed. It doubles with each failure in a row,
@@ -29,10 +29,10 @@ const (
 	manyUnmarked    = 3
 	unmarkedPause   = time.Minute
 	longestUnmarked = time.Hour
-	// progressKept is for how long after the last request for the newest state each progress watch is followed
+	// progressKept is the time after the last request for the newest state in which each progress watch is followed
 	// by another, so that bookmarks keep coming.
 	progressKept = 3 * time.Second
-	// awaitedKept is for how long after the last request for the newest state a probe without an answer is sent
+	// awaitedKept is the time after the last request for the newest state in which a probe without an answer is sent
 	// again. No request waits longer.
 	awaitedKept = time.Minute
 )
@@ -75,13 +75,13 @@ type Machine struct {
 	// was there. Only askAgain and awaited are kept for the next stream.
 	requested, answerAwaited, stateAwaited, askAgain bool
 
-	// streamSentAt is when the stream last sent something, unansweredAt when a probe last got no answer.
+	// streamSentAt is the time at which the stream last sent something, unansweredAt when a probe last got no answer.
 	streamSentAt, unansweredAt time.Time
 	// firstUnreached and lastUnreached are the first and the last answer that the state has not reached. Those
 	// between are not kept.
 	firstUnreached, lastUnreached answer
 
-	// progressOpen: a progress watch is open. progressHelped: the last one showed something that the stream had
+	// progressOpen reports whether a progress watch is open, progressHelped whether the last one showed something that the stream had
 	// not sent. failures is how many have failed in a row, and unmarked how many were unmarked since a bookmark
 	// came.
 	progressOpen, progressHelped bool
@@ -104,17 +104,17 @@ func New(bound time.Duration, variety float64) Machine {
 
 // Action is what the feed must do.
 type Action struct {
-	// Probe: send one.
+	// Probe tells to send one.
 	Probe bool
-	// Progress: open a progress watch.
+	// Progress tells to open a progress watch.
 	Progress bool
-	// Leave: the stream may be of another timeline than the answers.
+	// Leave tells to leave the stream, which may be of another timeline than the answers.
 	Leave bool
-	// Wake is when to call Next again, if nothing happens before.
+	// Wake is the time at which to call Next again, if nothing happens before.
 	Wake time.Time
 }
 
-// Next says what to do now; currentAt says how new the state is.
+// Next returns what to do now; currentAt says how new the state is.
 func (m *Machine) Next(now, currentAt time.Time) Action {
 	probe, progress := m.nextProbe(now, currentAt), m.nextProgress(now, currentAt)
 	a := Action{Wake: probe}
@@ -133,7 +133,7 @@ func (m *Machine) Next(now, currentAt time.Time) Action {
 	return Action{Probe: true}
 }
 
-// nextProbe is when to send one; zero while one is under way.
+// nextProbe is the time at which to send one; zero while one is under way.
 func (m *Machine) nextProbe(now, currentAt time.Time) time.Time {
 	if m.probing {
 		return time.Time{}
@@ -151,7 +151,7 @@ func (m *Machine) nextProbe(now, currentAt time.Time) time.Time {
 	return later(at, m.probesFrom)
 }
 
-// nextProgress is when to open a progress watch; zero if there is none to be opened. At once while lists of
+// nextProgress is the time at which to open a progress watch; zero if there is none to be opened. At once while lists of
 // the newest state keep coming and the last one helped; soon after an answer that somebody waits for; else
 // only when the state is so old that the stream's own bookmark would come too late.
 func (m *Machine) nextProgress(now, currentAt time.Time) time.Time {
@@ -179,17 +179,17 @@ func (m *Machine) TimelineUncertain(now time.Time) bool {
 // nobody need wait for a proof.
 func (m *Machine) NoBookmarks() bool { return m.unmarked >= manyUnmarked }
 
-// Earliest is when a proof may come again: before, the upstream wants no question, or no progress watch is
+// Earliest is the time at which a proof may come again: before, the upstream wants no question, or no progress watch is
 // opened, since the last ones have failed. Only the stream can prove something until then.
 func (m *Machine) Earliest() time.Time { return later(m.probesFrom, m.progressFrom) }
 
 // ProbesFrom returns the time until which the upstream wants no probe.
 func (m *Machine) ProbesFrom() time.Time { return m.probesFrom }
 
-// StreamSentAt is when the stream last sent something, or was opened.
+// StreamSentAt is the time at which the stream last sent something, or was opened.
 func (m *Machine) StreamSentAt() time.Time { return m.streamSentAt }
 
-// Pause is how long to wait at least after a probe that was refused.
+// Pause is the time to wait at least after a probe that was refused.
 func (m *Machine) Pause() time.Duration { return m.schedule.everyIfOld }
 
 // Follow begins with another stream.

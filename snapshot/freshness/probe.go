@@ -10,7 +10,7 @@ import (
 type Probe struct {
 	// Number is the probe's, as [Numbers] gives it.
 	Number uint64
-	// Sent is when it was sent.
+	// Sent is the time at which it was sent.
 	Sent time.Time
 }
 

@@ -25,7 +25,7 @@ func newProbeSchedule(bound time.Duration, variety float64) probeSchedule {
 	return r
 }
 
-// next returns when to send the next probe, if the last one was sent at that time and the state was current at
+// next returns the time at which to send the next probe, if the last one was sent at that time and the state was current at
 // currentAt.
 func (r probeSchedule) next(sent, currentAt time.Time) time.Time {
 	old := currentAt.Add(r.progress)

@@ -21,7 +21,7 @@ import (
 const (
 	// gzipLevel is kube-apiserver's (endpoints/handlers/responsewriters).
 	gzipLevel = 1
-	// segmentTarget is how many bytes a segment holds on average, before compression. Each costs a
+	// segmentTarget is the number of bytes that a segment holds on average, before compression. Each costs a
 	// lookup in the cache when it is written, and its beginning cannot refer to the bytes before it.
 	segmentTarget = 128 << 10
 	// segmentMost is the size at which a segment ends even if no object in it ends it.
@@ -140,7 +140,7 @@ func segmentLength(objects []*index.Object) int {
 	return len(objects)
 }
 
-// endsSegment says whether a segment ends with this object. Objects do as often as makes segments
+// endsSegment reports whether a segment ends with this object. Objects do as often as makes segments
 // of about segmentTarget bytes.
 func endsSegment(o *index.Object) bool {
 	return uint64(o.Mark)*segmentTarget < uint64(len(o.Bytes))<<32
@@ -207,11 +207,11 @@ func (c *Compressor) keep(place uint64, s *packed) {
 
 // CompressorStats are what a Compressor did since it was made.
 type CompressorStats struct {
-	// Found is how many segments were kept when they were wanted, and Made how many were not.
+	// Found is the number of segments that were kept when they were wanted, and Made how many were not.
 	Found, Made uint64
-	// Compressed is how many bytes were compressed, as they were before.
+	// Compressed is the number of bytes that were compressed, as they were before.
 	Compressed int64
-	// Kept is how many bytes the cache holds by its own account.
+	// Kept is the number of bytes that the cache holds by its own account.
 	Kept int64
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// pieceTarget is how many bytes a piece holds on average, before compression; an object of more
+	// pieceTarget is the number of bytes that a piece holds on average, before compression; an object of more
 	// is a piece of its own. Each piece begins with tables of its own, and must read the bytes that it
 	// refers to: with 8 KiB, compressing a list for the first time takes 1.5 times as long, and with
 	// 32 KiB, a changed object takes twice as long.

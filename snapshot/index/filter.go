@@ -28,7 +28,7 @@ func NewFilter(f *wire.Envelope, q Query) Filter {
 	return filter
 }
 
-// matches says whether an object is chosen. It reads none of the object's bytes.
+// matches reports whether an object is chosen. It reads none of the object's bytes.
 func (f *Filter) matches(o *Object) bool {
 	switch {
 	case f.key != "" && o.Key != f.key:
@@ -43,22 +43,22 @@ func (f *Filter) matches(o *Object) bool {
 // none. If the object no longer matches, it is the object from before the change, which must be
 // sent with the revision of the change.
 func (f *Filter) Event(c Change) (kind string, object *Object) {
-	was := c.Before != nil && f.matches(c.Before)
-	is := c.After != nil && !c.Deleted && f.matches(c.After)
+	matchedBefore := c.Before != nil && f.matches(c.Before)
+	matchesNow := c.After != nil && !c.Deleted && f.matches(c.After)
 	switch {
-	case is && was:
+	case matchesNow && matchedBefore:
 		return wire.Modified, c.After
-	case is:
+	case matchesNow:
 		return wire.Added, c.After
-	case was && c.Deleted:
+	case matchedBefore && c.Deleted:
 		return wire.Deleted, c.After
-	case was:
+	case matchedBefore:
 		return wire.Deleted, c.Before
 	}
 	return "", nil
 }
 
-// BucketKind is by what objects are put into buckets.
+// BucketKind is the property by which objects are put into buckets.
 type BucketKind uint8
 
 // The kinds of buckets, from the widest to the narrowest.
@@ -82,7 +82,7 @@ type Bucket struct {
 	Name, Value, Namespace string
 }
 
-// HasLabelOf says whether the object is in a bucket of labels.
+// HasLabelOf reports whether the object is in a bucket of labels.
 func (o *Object) HasLabelOf(b Bucket) bool {
 	if b.Kind != OfLabel && b.Kind != OfLabelInNamespace {
 		return false

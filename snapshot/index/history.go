@@ -2,7 +2,7 @@ package index
 
 import "slices"
 
-// chunkLen is how many versions are allocated, and forgotten, at once.
+// chunkLen is the number of versions that are allocated, and forgotten, at once.
 const chunkLen = 128
 
 // Version is the state from its revision on, until the next version or the end of the span.
@@ -57,7 +57,7 @@ func (h *History) Append(v Version) {
 // Forgotten is the revision of the newest version that was forgotten; 0 if none was.
 func (h *History) Forgotten() uint64 { return h.forgotten }
 
-// Len is how many versions there are.
+// Len is the number of versions.
 func (h *History) Len() int { return h.n }
 
 // Find returns the newest version at or before rev, or nil.

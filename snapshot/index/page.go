@@ -16,7 +16,7 @@ type Query struct {
 	Name string
 	// Start is where the page begins, relative to the scope; "" for its beginning.
 	Start string
-	// Limit is how many objects the page may hold; 0 is no limit.
+	// Limit is the number of objects that the page may hold; 0 is no limit.
 	Limit int64
 	// Labels and Fields choose among the objects; nil chooses all. Envelope.Selects must have said
 	// yes to the fields.
@@ -44,7 +44,7 @@ type Page struct {
 	Objects []*Object
 	// Next is where the following page starts, relative to the scope; "" if this is the last.
 	Next string
-	// Remaining is how many objects follow this page, if Counted is true: with selectors they are not
+	// Remaining is the number of objects that follow this page, if Counted is true: with selectors they are not
 	// counted.
 	Remaining int64
 	Counted   bool

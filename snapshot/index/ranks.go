@@ -96,7 +96,7 @@ func (r ranks) removed(key string) {
 	r.segments.ReplaceOrInsert(before)
 }
 
-// count says how many objects of t have from <= key < end; an empty end is none. It visits at
+// count returns how many objects of t have from <= key < end; an empty end is none. It visits at
 // most two segments' objects, and the segments between them.
 func (r ranks) count(t Tree, from, end string) int64 {
 	if end != "" && end <= from {

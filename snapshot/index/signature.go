@@ -47,7 +47,7 @@ func bit(hash uint64) signature {
 // with has the bits of both.
 func (s signature) with(t signature) signature { return signature{s[0] | t[0], s[1] | t[1]} }
 
-// hasAll says whether s has all bits of t.
+// hasAll reports whether s has all bits of t.
 func (s signature) hasAll(t signature) bool { return s[0]&t[0] == t[0] && s[1]&t[1] == t[1] }
 
 // sieve finds, by signatures alone, sets that a selector cannot choose.
@@ -58,7 +58,7 @@ type sieve struct {
 	oneOf [][]signature
 }
 
-// maxPairs is up to how many values of a label are looked for one by one.
+// maxPairs is the number of values of a label up to which each is looked for by itself.
 const maxPairs = 8
 
 // newSieve returns the sieve of a selector; one that lets all pass if nothing can be told from it.
@@ -92,7 +92,7 @@ func newSieve(selector labels.Selector) sieve {
 	return s
 }
 
-// mayPass says whether what has this signature may be chosen.
+// mayPass reports whether what has this signature may be chosen.
 func (s *sieve) mayPass(of signature) bool {
 	return of.hasAll(s.all) && (len(s.oneOf) == 0 || s.passesOneOf(of))
 }

@@ -59,7 +59,7 @@ func (t Tree) Clone() Tree {
 	return c
 }
 
-// VersionSize returns how many bytes a version needs in addition to its objects, which replaces one, or else has one more
+// VersionSize returns the number of bytes that a version needs in addition to its objects, which replaces one, or else has one more
 // or less than the version before it.
 func (t Tree) VersionSize(replaces bool) int64 {
 	switch {
@@ -71,7 +71,7 @@ func (t Tree) VersionSize(replaces bool) int64 {
 	return membershipSize + indexSize
 }
 
-// Len returns how many objects there are.
+// Len returns the number of objects.
 func (t Tree) Len() int { return t.objects.Len() }
 
 // Get returns the object with a key.
@@ -182,7 +182,7 @@ func (t Tree) ascendName(name, from, end string, yield func(*Object) bool) {
 		}
 		namespace, _ := SplitKey(next.Key)
 		if probe.Key = JoinKey(namespace, name); probe.Key >= from && (end == "" || probe.Key < end) {
-			if o, is := t.objects.Get(probe); is && !yield(o) {
+			if o, found := t.objects.Get(probe); found && !yield(o) {
 				return
 			}
 		}
@@ -197,7 +197,7 @@ func (t Tree) Any(from, end string) bool {
 	return found
 }
 
-// Count says how many objects have from <= key < end. An empty end is none.
+// Count returns how many objects have from <= key < end. An empty end is none.
 func (t Tree) Count(from, end string) int64 {
 	return t.ranks.count(t, from, end)
 }

@@ -19,8 +19,8 @@ func Answered(err error, codes ...int) bool {
 
 // IsAnswer reports whether err is an answer of the upstream, or of somebody before it.
 func IsAnswer(err error) bool {
-	_, is := errors.AsType[*wire.AnswerError](err)
-	return is
+	_, ok := errors.AsType[*wire.AnswerError](err)
+	return ok
 }
 
 // Wanted returns the pause after an error: this one, or a longer one that the upstream asks for (Retry-After).
@@ -45,7 +45,7 @@ func IsUpstreamFailure(err error) bool {
 	return wire.IsCut(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)
 }
 
-// Backoff is how long to wait between tries.
+// Backoff is the time to wait between tries.
 func Backoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
 }

@@ -23,7 +23,7 @@ func With(ctx context.Context, kind Kind) context.Context {
 	return context.WithValue(ctx, kindKey{}, kind)
 }
 
-// KindOf says what a request with that context is for; it is empty for those that no Source sent.
+// KindOf returns what a request with that context is for; it is empty for those that no Source sent.
 func KindOf(ctx context.Context) Kind {
 	kind, _ := ctx.Value(kindKey{}).(Kind)
 	return kind

@@ -29,7 +29,7 @@ type Counts struct {
 	stats Stats
 	// Watches are the clients that have followed the collections.
 	Watches watch.Counts
-	// LostAt is when the last state was lost, if none was loaded since; else zero.
+	// LostAt is the time at which the last state was lost, if none was loaded since; else zero.
 	lostAt time.Time
 }
 
@@ -97,7 +97,7 @@ func (l *Life) lostLocked(why reason.Reason, now time.Time) {
 	l.Counts.lostAt = now
 }
 
-// LostAt is when the last state was lost, if none was loaded since; else zero.
+// LostAt is the time at which the last state was lost, if none was loaded since; else zero.
 func (l *Life) LostAt() time.Time {
 	l.Counts.mu.Lock()
 	defer l.Counts.mu.Unlock()

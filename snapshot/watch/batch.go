@@ -15,7 +15,7 @@ const (
 type Batch struct {
 	// Events is how many there are.
 	Events int
-	// More: there is more to take at once, or an ending.
+	// More reports whether there is more to take at once, or an ending.
 	More bool
 	// newest is the newest event, if it is the first one here: bytes that all clients share.
 	newest []byte
@@ -34,7 +34,7 @@ type part struct {
 // Reset makes the batch empty, and keeps the memory of what was copied.
 func (b *Batch) Reset() { *b = Batch{copied: b.copied[:0]} }
 
-// Size is how many bytes the events have.
+// Size is the number of bytes that the events have.
 func (b *Batch) Size() int {
 	return len(b.newest) + len(b.copied) + len(b.shared[0].bytes) + len(b.shared[1].bytes)
 }

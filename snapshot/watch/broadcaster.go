@@ -39,7 +39,7 @@ type Form struct {
 	Envelope *wire.Envelope
 	// ContentType is that of the upstream's watches.
 	ContentType string
-	// Compressed: the upstream compresses a streaming list with bookmarks, if its client takes gzip.
+	// Compressed reports whether the upstream compresses a streaming list with bookmarks, if its client takes gzip.
 	Compressed bool
 	// InitialEnd is the bookmark that ends the initial events; nil if the upstream has none, or it
 	// was not learned. Plain is any other bookmark; nil until one was learned.
@@ -50,16 +50,16 @@ type Form struct {
 // safe for concurrent use, but Publish and Renew must not overlap.
 //
 // A change goes through three stages. It is published by the feed. It is dispatched: the watchers that it may
-// be for are woken, and note that it is due. It becomes tellable: the broadcaster has asked, after it was published,
+// be for are woken, and note that it is due. It is confirmed when the broadcaster has asked, after it was published,
 // whether the resource is still defined as before. Only then do watchers tell it. What is dispatched may not be
-// tellable yet, and the other way round; neither is ever beyond what is published.
+// confirmed yet, and the other way round; neither is ever beyond what is published.
 type Broadcaster struct {
 	form atomic.Pointer[Form]
-	// published is the newest span, tellable the one that watchers may tell.
-	published, tellable atomic.Pointer[Span]
+	// published is the newest span, confirmed the one that watchers may tell.
+	published, confirmed atomic.Pointer[Span]
 	// dispatched is the revision up to which changes were dispatched, dispatching the one up to which that has begun.
 	dispatched, dispatching atomic.Uint64
-	// lost: what is known may be wrong, and nothing more is told.
+	// lost reports whether what is known may be wrong; then nothing more is told.
 	lost    atomic.Bool
 	defined func() bool // [Options].Defined of the first watcher
 	// newest is the newest event, if it is small and a client was told it.
@@ -76,7 +76,7 @@ type Broadcaster struct {
 	wanted   [index.BucketKinds]int // how many watchers there are in buckets of each kind
 	buckets  map[index.Bucket][]*Watcher
 	times    schedule
-	// waitingSince is since when watchers wait for what is published to become tellable, or since when those that
+	// waitingSince is since when watchers wait for what is published to become confirmed, or since when those that
 	// waited too long have been ending; zero: none waits. askedAt is when defined was last asked for them.
 	waitingSince, askedAt time.Time
 }
@@ -87,7 +87,7 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 	h := &Broadcaster{counts: counts, pacer: pacer, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Watcher{}}
 	h.form.Store(&form)
 	h.published.Store(&span)
-	h.tellable.Store(&span)
+	h.confirmed.Store(&span)
 	return h
 }
 
@@ -105,10 +105,10 @@ func (h *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
 // change makes a change of the form. No change of another goroutine is lost.
 func (h *Broadcaster) change(of func(*Form)) {
 	for {
-		was := h.form.Load()
-		is := *was
-		of(&is)
-		if h.form.CompareAndSwap(was, &is) {
+		previous := h.form.Load()
+		next := *previous
+		of(&next)
+		if h.form.CompareAndSwap(previous, &next) {
 			return
 		}
 	}
@@ -125,14 +125,14 @@ func (h *Broadcaster) Publish(span Span) {
 	h.wakeDispatcher()
 }
 
-// finishLocked has watchers told what was published until now, unless that may not become tellable.
+// finishLocked has watchers told what was published until now, unless that may not become confirmed.
 func (h *Broadcaster) finishLocked() {
 	if !h.running {
 		return
 	}
 	published := h.published.Load()
 	if h.waitingSince.IsZero() && h.defined() {
-		h.tellable.Store(published)
+		h.confirmed.Store(published)
 	}
 	h.dispatchLocked(published)
 }
@@ -150,7 +150,7 @@ func (h *Broadcaster) Renew(form Form, span Span) {
 	h.mu.Lock()
 	h.finishLocked()
 	h.published.Store(&span)
-	h.tellable.Store(&span)
+	h.confirmed.Store(&span)
 	h.dispatched.Store(span.To)
 	h.mu.Unlock()
 	h.wakeDispatcher()
@@ -174,7 +174,7 @@ func (h *Broadcaster) End(lost bool) {
 	if lost { // nobody is told what is in the span, so its memory is let go of
 		to := h.published.Load().To
 		h.published.Store(&Span{From: to, To: to})
-		h.tellable.Store(&Span{From: to, To: to})
+		h.confirmed.Store(&Span{From: to, To: to})
 	}
 }
 
@@ -241,7 +241,7 @@ func (h *Broadcaster) add(c *Watcher, defined func() bool) bool {
 		h.running = true
 		// Watchers look by themselves at what is there when they begin.
 		published := h.published.Load()
-		h.tellable.Store(published)
+		h.confirmed.Store(published)
 		h.dispatched.Store(published.To)
 		h.defined, h.waitingSince = defined, time.Time{}
 		go h.run()
@@ -318,10 +318,10 @@ func (h *Broadcaster) run() {
 	}
 }
 
-// turn makes tellable what may be, wakes the watchers that have something to do, and sets the timer for the
+// turn makes confirmed what may be, wakes the watchers that have something to do, and sets the timer for the
 // next one that will. It says whether there are any left.
 func (h *Broadcaster) turn(timer *time.Timer) bool {
-	published, mayTell := h.published.Load(), h.mayTell(time.Now())
+	published, canConfirm := h.published.Load(), h.canConfirm(time.Now())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.watchers == 0 {
@@ -329,13 +329,14 @@ func (h *Broadcaster) turn(timer *time.Timer) bool {
 		return false
 	}
 	now, next := time.Now(), time.Hour
-	// A watcher may have looked at what was dispatched and not tellable, and nothing else wakes it.
-	early := h.tellable.Load().To < h.dispatched.Load()
-	if mayTell && published.To >= h.tellable.Load().To && !h.lost.Load() { // else there is a newer one by now
-		h.tellable.Store(published)
+	// A watcher may have looked at what was dispatched and not confirmed, and nothing else wakes it.
+	confirmed := h.confirmed.Load() // End replaces it without the lock, but sets lost before
+	early := confirmed.To < h.dispatched.Load()
+	if canConfirm && published.To >= confirmed.To && !h.lost.Load() { // else there is a newer one by now
+		h.confirmed.Store(published)
 	}
 	h.dispatchLocked(published)
-	if h.awaitTellableLocked(mayTell, early, now) {
+	if h.awaitConfirmedLocked(canConfirm, early, now) {
 		next = askPause
 	}
 	for c := h.times.first(); c != nil && !c.wakeAt.After(now); c = h.times.first() {
@@ -348,10 +349,10 @@ func (h *Broadcaster) turn(timer *time.Timer) bool {
 	return true
 }
 
-// mayTell asks whether what is published may become tellable. While it may not, the broadcaster asks only once in
+// canConfirm asks whether what is published may be confirmed. While it may not, the broadcaster asks only once in
 // askPause.
-func (h *Broadcaster) mayTell(now time.Time) bool {
-	if h.published.Load() == h.tellable.Load() {
+func (h *Broadcaster) canConfirm(now time.Time) bool {
+	if h.published.Load() == h.confirmed.Load() {
 		return true
 	}
 	h.mu.Lock()
@@ -363,16 +364,16 @@ func (h *Broadcaster) mayTell(now time.Time) bool {
 	return !tooSoon && h.defined()
 }
 
-// awaitTellableLocked wakes the watchers that wait for what is published to become tellable, if it has; if it
+// awaitConfirmedLocked wakes the watchers that wait for what is published to become confirmed, if it has; if it
 // has not for long, they end. It returns whether any waits. early: something was dispatched before it was
-// tellable.
-func (h *Broadcaster) awaitTellableLocked(mayTell, early bool, now time.Time) bool {
-	if mayTell && !early && h.waitingSince.IsZero() {
+// confirmed.
+func (h *Broadcaster) awaitConfirmedLocked(canConfirm, early bool, now time.Time) bool {
+	if canConfirm && !early && h.waitingSince.IsZero() {
 		return false
 	}
 	waiting := h.waitingLocked()
 	switch {
-	case mayTell, len(waiting) == 0:
+	case canConfirm, len(waiting) == 0:
 		h.waitingSince = time.Time{}
 		for _, c := range waiting {
 			c.wakeUp()

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Counts is what became of the watchers of some hubs. It is safe for concurrent use; the zero value
+// Counts is what became of the watchers of some broadcasters. It is safe for concurrent use; the zero value
 // has counted nothing.
 type Counts struct {
 	open      atomic.Int64
@@ -27,11 +27,11 @@ func (c *Counts) end(why Ending) {
 
 // Stats is what Counts has counted.
 type Stats struct {
-	// Open is how many clients follow now.
+	// Open is the number of clients that follow now.
 	Open int64
-	// Delivered is how many events were written to clients, each counted for every client.
+	// Delivered is the number of events that were written to clients, each counted for every client.
 	Delivered uint64
-	// Ended is how many clients have ended, by reason.
+	// Ended is the number of clients that have ended, by reason.
 	Ended map[Ending]uint64
 }
 

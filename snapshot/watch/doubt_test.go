@@ -108,7 +108,7 @@ func TestClearedWhileItLooks(t *testing.T) {
 		synctest.Wait()
 		w.Wait(t.Context())
 		w.looking.Store(true) // as Take does
-		due, span := w.due.Swap(0), c.broadcaster.tellable.Load()
+		due, span := w.due.Swap(0), c.broadcaster.confirmed.Load()
 		time.Sleep(2 * askPause)
 		c.on.doubtful.Store(false)
 		time.Sleep(2 * askPause)
@@ -128,7 +128,7 @@ func TestBeginsBeforeItIsClear(t *testing.T) {
 		gate := make(chan struct{})
 		asks := func() bool {
 			is := c.on.stands()
-			if is && c.broadcaster.dispatched.Load() > c.broadcaster.tellable.Load().To {
+			if is && c.broadcaster.dispatched.Load() > c.broadcaster.confirmed.Load().To {
 				<-gate
 			}
 			return is
@@ -140,7 +140,7 @@ func TestBeginsBeforeItIsClear(t *testing.T) {
 		c.on.doubtful.Store(false)
 		w := c.watch(index.Query{Scope: index.Scope{Namespace: "n2"}}, Options{After: c.span.To - 1, Defined: asks})
 		if w.take(t.Context()) {
-			t.Errorf("told before it is tellable: %q", w.events)
+			t.Errorf("told before it is confirmed: %q", w.events)
 		}
 		close(gate)
 		synctest.Wait()

@@ -25,7 +25,7 @@ func TestModel(t *testing.T) {
 				for range 150 {
 					m.step()
 				}
-				m.classifyStreamEnd(0)
+				m.handleFailure(0)
 				m.finish()
 			})
 		})
@@ -89,7 +89,7 @@ func (m *model) step() {
 	case 17:
 		m.unseen()
 	case 18:
-		m.classifyStreamEnd([]time.Duration{0, bookmarkEvery + bookmarkJitter}[m.rnd.IntN(2)])
+		m.handleFailure([]time.Duration{0, bookmarkEvery + bookmarkJitter}[m.rnd.IntN(2)])
 	case 19:
 		if m.rnd.IntN(4) == 0 {
 			m.renew()
@@ -219,7 +219,7 @@ func (m *model) unseen() {
 	defer m.broadcaster.mu.Unlock()
 	m.write()
 	if !m.on.doubtful.Load() && m.rnd.IntN(2) == 0 {
-		m.broadcaster.tellable.Store(m.broadcaster.published.Load())
+		m.broadcaster.confirmed.Store(m.broadcaster.published.Load())
 	}
 	for _, w := range m.open() {
 		if w.pastDeadline.Load() || m.rnd.IntN(2) == 0 {
@@ -239,7 +239,7 @@ func (m *model) unseen() {
 func (m *model) read(times int, some ...*follower) {
 	var reading sync.WaitGroup
 	for _, w := range some {
-		if m.broadcaster.tellable.Load() != m.broadcaster.published.Load() {
+		if m.broadcaster.confirmed.Load() != m.broadcaster.published.Load() {
 			w.unclear = m.span.To
 		}
 		reading.Go(func() {
@@ -332,8 +332,8 @@ func (m *model) readAll(to uint64) {
 	m.tidy()
 }
 
-// classifyStreamEnd ends all doubt, and waits. Then everybody has been told everything.
-func (m *model) classifyStreamEnd(after time.Duration) {
+// handleFailure ends all doubt, and waits. Then everybody has been told everything.
+func (m *model) handleFailure(after time.Duration) {
 	m.doubt(false)
 	m.readAll(0)
 	to, bookmarks := m.span.To, map[*follower]int{}

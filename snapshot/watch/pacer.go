@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	// atLeast is how long a watcher lives at least if it is ended by the broadcaster: client-go relists
+	// atLeast is the time for which a watcher lives at least if it is ended by the broadcaster: client-go relists
 	// after a watch that ended within a second without an event.
 	atLeast = time.Second
-	// endsPerSecond is how many watchers end in a second when spans are lost, and longestEnd the
+	// endsPerSecond is the number of watchers that end in a second when spans are lost, and longestEnd the
 	// time in which all have ended, so that their clients do not all come back at once.
 	endsPerSecond = 200
 	longestEnd    = 10 * time.Second
@@ -19,11 +19,11 @@ const (
 // them end often ends all. It is safe for concurrent use; the zero value has planned nothing.
 type Pacer struct {
 	mu sync.Mutex
-	// planned is until when there are endsPerSecond ends already.
+	// planned is the time up to which there are endsPerSecond ends already.
 	planned time.Time
 }
 
-// Plan returns when the ends of so many watches begin (after), and over how long they are spread
+// Plan returns the time at which the ends of so many watches begin (after), and over how long they are spread
 // (within): behind the ends that are planned already, [endsPerSecond]. If that would take longer
 // than longest, they are spread over longest, at the same time as the others.
 func (p *Pacer) Plan(now time.Time, watches int, longest time.Duration) (after, within time.Duration) {

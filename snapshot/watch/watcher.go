@@ -19,10 +19,10 @@ const (
 	bookmarkJitter = 1300 * time.Millisecond
 	beforeDeadline = 2 * time.Second
 
-	// drainFor is for how long a watcher past its deadline still gets what is left in the log.
+	// drainFor is the time in which a watcher past its deadline still gets what is left in the log.
 	drainFor = 10 * time.Second
 
-	// definedWait is how long events wait while [Options].Defined says no; then the watcher ends. To know, an API
+	// definedWait is the time for which events wait while [Options].Defined says no; then the watcher ends. To know, an API
 	// server must be asked, and one with too much to do keeps requests in its queue for less than this. Initial
 	// events take room for their bytes, so they wait for initialWait only. askPause is the time until Defined is
 	// asked again.
@@ -32,26 +32,26 @@ const (
 	// lookPause is the time between two looks at whether watchers were told all.
 	lookPause = 10 * time.Millisecond
 
-	// stateFor is how long a client may take for the state that its watch begins with, if the history
+	// stateFor is the time that a client may take for the state that its watch begins with, if the history
 	// forgets meanwhile what comes next. Only a client that has got the whole state can go on elsewhere;
 	// else it asks for all of it again. But one that reads slowly holds room.
 	stateFor = 30 * time.Second
 )
 
-// Ending is why a watcher has ended.
+// Ending is the reason why a watcher has ended.
 type Ending string
 
 // Why watchers end. Each ends in order, between two events.
 const (
-	// EndTimeout: the timeout that the client had asked for.
+	// EndTimeout is the timeout that the client had asked for.
 	EndTimeout Ending = "timeout"
-	// EndLost: the feed has lost the span, or what it knows may be wrong.
+	// EndLost means that the feed has lost the span, or what it knows may be wrong.
 	EndLost Ending = "lost"
-	// EndBehind: the history has forgotten what the client was to be told next.
+	// EndBehind means that the history has forgotten what the client was to be told next.
 	EndBehind Ending = "behind"
-	// EndShutdown: the process ends.
+	// EndShutdown means that the process ends.
 	EndShutdown Ending = "shutdown"
-	// EndGone: the client has gone, or cannot be written to.
+	// EndGone means that the client has gone, or cannot be written to.
 	EndGone Ending = "gone"
 )
 
@@ -64,9 +64,9 @@ type Options struct {
 	After uint64
 	// Filter is what it is told about.
 	Filter index.Filter
-	// Bookmarks: it gets bookmarks.
+	// Bookmarks reports whether it gets bookmarks.
 	Bookmarks bool
-	// Timeout is how long its watch lasts.
+	// Timeout is the time for which its watch lasts.
 	Timeout time.Duration
 	// Defined says whether the resource is still served and defined as it was when the client came. It
 	// must be the same for all clients of a broadcaster, and not wait for anything. While it is false, no change is
@@ -99,9 +99,9 @@ type Watcher struct {
 	// due is the revision of the first change that the client may not have been told of; 0 if there
 	// is none. It is never above such a change.
 	due atomic.Uint64
-	// looking: Take has set due to 0, and may put it back. The broadcaster counts such a watcher as one that waits.
+	// looking reports whether Take has set due to 0, and may put it back. The broadcaster counts such a watcher as one that waits.
 	looking atomic.Bool
-	// pastDeadline: the client is told only what is left. pastDrain: not even that. bookmarkDue: it is to get a
+	// pastDeadline reports whether the client is told only what is left, pastDrain whether not even that. bookmarkDue: it is to get a
 	// bookmark.
 	pastDeadline, pastDrain, bookmarkDue atomic.Bool
 	wake                                 chan struct{}
@@ -153,16 +153,16 @@ func (c *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 		return end
 	}
 	pastDeadline := c.pastDeadline.Load()
-	// The order counts, dispatched before due and due before tellable: so every change up to dispatched that is
+	// The order counts, dispatched before due and due before confirmed: so every change up to dispatched that is
 	// for this watcher is in due, or was told.
 	dispatched := c.broadcaster.dispatched.Load()
 	c.looking.Store(true)
 	defer c.looking.Store(false)
 	due, more := c.due.Swap(0), false
-	dispatching, span := c.broadcaster.dispatching.Load(), c.broadcaster.tellable.Load()
+	dispatching, span := c.broadcaster.dispatching.Load(), c.broadcaster.confirmed.Load()
 	if due != 0 {
 		more, end = c.replay(b, span, due)
-		// What was dispatched and is not tellable yet was not noted in due, since an earlier change was.
+		// What was dispatched and is not confirmed yet was not noted in due, since an earlier change was.
 		if due <= span.To && !more && span.To < dispatching {
 			c.stillDue(span.To + 1)
 		}
@@ -196,7 +196,7 @@ func (c *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 // replay puts the changes from a revision on that the client was not told into a batch, as many as fit. more:
 // some are left. With an ending they cannot be told: the history has forgotten some, or one cannot be written.
 func (c *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
-	if from > span.To { // nothing, or what is not tellable
+	if from > span.To { // nothing, or what is not confirmed
 		if from <= c.broadcaster.published.Load().To {
 			c.stillDue(from)
 		}
@@ -235,14 +235,14 @@ func (c *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Endi
 // stillDue notes that a change was left for the next time.
 func (c *Watcher) stillDue(revision uint64) {
 	for {
-		is := c.due.Load()
-		if is != 0 && is <= revision || c.due.CompareAndSwap(is, revision) {
+		due := c.due.Load()
+		if due != 0 && due <= revision || c.due.CompareAndSwap(due, revision) {
 			return
 		}
 	}
 }
 
-// Interrupted is why a client may be told nothing more of the state that its watch begins with; ""
+// Interrupted is the reason why a client may be told nothing more of the state that its watch begins with; ""
 // if it may. While Defined says no, it waits a little. The whole state is told even if the history forgets
 // meanwhile what comes next, unless that takes too long.
 func (c *Watcher) Interrupted(ctx context.Context) Ending {
@@ -297,7 +297,7 @@ func (c *Watcher) Close(why Ending) {
 	}
 }
 
-// mustEnd is why the watcher must end, though there may be something left to tell; "" if it need not.
+// mustEnd is the reason why the watcher must end, though there may be something left to tell; "" if it need not.
 func (c *Watcher) mustEnd(ctx context.Context) Ending {
 	switch {
 	case ctx.Err() != nil:
@@ -308,7 +308,7 @@ func (c *Watcher) mustEnd(ctx context.Context) Ending {
 	return ""
 }
 
-// endsNow is why the client is told nothing more, not even what is left; "" if it is. At a timeout
+// endsNow is the reason why the client is told nothing more, not even what is left; "" if it is. At a timeout
 // kube-apiserver does not tell what is left either.
 func (c *Watcher) endsNow(ctx context.Context) Ending {
 	if end := c.mustEnd(ctx); end == EndGone || end == EndTimeout || c.pastDrain.Load() {
@@ -317,7 +317,7 @@ func (c *Watcher) endsNow(ctx context.Context) Ending {
 	return ""
 }
 
-// plannedEnding is why the watcher ends at its deadline.
+// plannedEnding is the reason why the watcher ends at its deadline.
 func (c *Watcher) plannedEnding() Ending {
 	c.broadcaster.mu.Lock()
 	defer c.broadcaster.mu.Unlock()
@@ -327,7 +327,7 @@ func (c *Watcher) plannedEnding() Ending {
 // changed tells the watcher of a change at a revision that may be for it.
 func (c *Watcher) changed(revision uint64) {
 	c.due.CompareAndSwap(0, revision) // if there is an earlier one, all that follows it is looked at
-	c.wakeUp()                        // always: the watcher may have looked before this change was tellable
+	c.wakeUp()                        // always: the watcher may have looked before this change was confirmed
 }
 
 func (c *Watcher) wakeUp() {
@@ -337,7 +337,7 @@ func (c *Watcher) wakeUp() {
 	}
 }
 
-// nextBookmark is when a watch with a deadline gets its next bookmark; zero if it gets none.
+// nextBookmark is the time at which a watch with a deadline gets its next bookmark; zero if it gets none.
 func nextBookmark(now, deadline time.Time) time.Time {
 	at := now.Add(bookmarkEvery + rand.N(bookmarkJitter)) // #nosec G404 -- no secret
 	if last := deadline.Add(-beforeDeadline); last.Before(at) {
@@ -348,7 +348,7 @@ func nextBookmark(now, deadline time.Time) time.Time {
 	return at
 }
 
-// nextWake is when the watcher is to be woken, whatever happens.
+// nextWake is the time at which the watcher is to be woken, whatever happens.
 func (c *Watcher) nextWake() time.Time {
 	if !c.bookmarkAt.IsZero() && c.bookmarkAt.Before(c.deadline) {
 		return c.bookmarkAt

@@ -17,7 +17,7 @@ import (
 type AnswerError struct {
 	Code    int
 	Message string
-	// RetryAfter is how long the upstream wants to be left alone; 0 if it does not say.
+	// RetryAfter is the time for which the upstream wants to be left alone; 0 if it does not say.
 	RetryAfter time.Duration
 }
 

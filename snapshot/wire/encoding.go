@@ -83,6 +83,10 @@ type ListMeta struct {
 	Shards string
 }
 
+// offset returns the index in whole at which part begins, which is a slice of it. Slicing moves the beginning of a
+// slice and leaves the end of its memory, so the difference of the capacities is by how much the beginning has moved.
+func offset(whole, part []byte) int { return cap(whole) - cap(part) }
+
 // check checks what every event must have.
 func (ev Event) check() error {
 	switch ev.Kind {

@@ -47,7 +47,7 @@ type Envelope struct {
 	Item ItemForm
 	// Namespaces is true if the upstream knows the field metadata.namespace of this resource.
 	Namespaces bool
-	// Sharded: the upstream knows shards. Asked for [AllShards], it repeats that in metadata.shardInfo.
+	// Sharded reports whether the upstream knows shards. Asked for [AllShards], it repeats that in metadata.shardInfo.
 	Sharded bool
 	// Paths leads to the other fields that the upstream has accepted in a selector.
 	Paths *FieldPaths
@@ -160,8 +160,9 @@ func (f *Envelope) Selects(selector fields.Selector) bool {
 	return true
 }
 
-// Equal reports whether two envelopes make the same bytes and headers of the same objects.
-func (f *Envelope) Equal(g *Envelope) bool {
+// AgreesWith reports whether g, which may know the form of items where f does not, makes the same bytes and headers
+// of the same objects as f.
+func (f *Envelope) AgreesWith(g *Envelope) bool {
 	return f.ContentType == g.ContentType && maps.EqualFunc(f.Headers, g.Headers, slices.Equal) && f.AuditIDs == g.AuditIDs &&
 		f.APIVersion == g.APIVersion && f.kind == g.kind && f.shape == g.shape &&
 		f.EmptyItems == g.EmptyItems && (f.Item == g.Item || !f.Item.Known) &&

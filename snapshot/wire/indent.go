@@ -30,7 +30,7 @@ type Indenter struct {
 	Deepest int
 
 	depth int
-	// opened: the last byte opened an object or an array, which may yet be empty.
+	// opened reports whether the last byte opened an object or an array, which may yet be empty.
 	opened bool
 }
 
@@ -112,7 +112,7 @@ func (in *Indenter) Write(out *bufio.Writer, piece []byte) error {
 	return err
 }
 
-// opens says whether a byte begins the first line of what was opened.
+// opens reports whether a byte begins the first line of what was opened.
 func (in *Indenter) opens(c byte) bool {
 	if !in.opened || c == '}' || c == ']' {
 		return false

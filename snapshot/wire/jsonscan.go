@@ -138,7 +138,7 @@ func skipString(b []byte, i int) int {
 	return len(b)
 }
 
-// shortString is up to what length a string is looked through by itself.
+// shortString is the length up to which a string is scanned byte by byte.
 const shortString = 32
 
 func space(b []byte, i int) int {

@@ -109,7 +109,7 @@ func (jsonEncoding) appendEventHead(dst []byte, kind string, form ItemForm, _ in
 // eventEnd implements Encoding.
 func (jsonEncoding) eventEnd() string { return jsonEventEnd }
 
-// framed says whether a record is an event with this object, as appendEvent writes it.
+// framed reports whether a record is an event with this object, as appendEvent writes it.
 func (jsonEncoding) framed(record []byte, ev Event) bool {
 	head := len(jsonEventType) + len(ev.Kind) + len(jsonEventObject)
 	return len(record) == head+len(ev.Object)+len(jsonEventEnd) &&
@@ -125,7 +125,7 @@ func (jsonEncoding) Revise(item []byte, revision uint64) (before, instead, after
 		}
 		return members(metadata, func(key string, value []byte) error {
 			if key == "resourceVersion" {
-				from = cap(item) - cap(value) // both end with the same memory
+				from = offset(item, value)
 				to = from + len(value)
 			}
 			return nil

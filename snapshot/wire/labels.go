@@ -26,7 +26,7 @@ type largeSet struct {
 	size   int
 }
 
-// ManyLabels is from how many on a set is a large one.
+// ManyLabels is the number of labels at which a set counts as large.
 const ManyLabels = 32
 
 var _ labels.Labels = Labels{}
@@ -131,7 +131,7 @@ func (s Labels) Equal(t Labels) bool {
 	return maps.Equal(s.large.values, t.large.values)
 }
 
-// sharedLabels is up to how many bytes labels are mostly those of other objects too.
+// sharedLabels is the size, in bytes, up to which a set of labels is assumed to be shared between objects.
 const sharedLabels = 256
 
 // Lookup implements labels.Labels.

@@ -78,7 +78,7 @@ func (protobufEncoding) eventEnd() string { return wrapperEnd }
 // wrapperEnd are the empty contentEncoding and contentType of a wrapper.
 const wrapperEnd = "\x1a\x00\x22\x00"
 
-// framed says whether a record is an event with this object, as appendEvent writes it.
+// framed reports whether a record is an event with this object, as appendEvent writes it.
 func (p protobufEncoding) framed(record []byte, ev Event) bool {
 	e, err := unwrap(ev.Object)
 	if err != nil {
@@ -122,7 +122,7 @@ func only(message []byte, number protowire.Number) (content []byte, at int, err 
 			return f.unknown("an object")
 		}
 		content = f.content
-		at = cap(message) - cap(content) - protowire.SizeBytes(len(content)) + len(content) - 1
+		at = offset(message, content) - protowire.SizeVarint(uint64(len(content))) - 1
 		return nil
 	})
 	if err == nil && (at < 0 || uint64(message[at]) != protowire.EncodeTag(number, protowire.BytesType)) {

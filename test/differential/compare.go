@@ -201,7 +201,7 @@ func (c *comparator) once(ctx context.Context, q question) (answers pair, _ *dif
 				return answers, d
 			}
 		}
-		same = q.at(revision)
+		same = q.at(revision, c.pagesAny && !answers.proxy.FromMemory())
 	}
 	if answers.direct, err = c.direct.ask(ctx, same); err != nil {
 		return answers, differs(silent, "%v", err)

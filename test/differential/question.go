@@ -72,8 +72,9 @@ func (q question) String() string {
 	return fmt.Sprintf("GET %s as %s over %s %v (%s)", q.target(), q.User.Name, protocol, q.Header, q.Semantics)
 }
 
-// at returns the question for the same list at exactly a revision.
-func (q question) at(revision uint64) question {
+// at returns the question for the same list at exactly a revision. pagesAny reports whether a list at any revision
+// that names a limit was a page.
+func (q question) at(revision uint64, pagesAny bool) question {
 	query := maps.Clone(q.Query)
 	if token := q.Query.Get("continue"); token != "" {
 		// A token without a revision of its own (-1): the same start at this one.
@@ -85,8 +86,8 @@ func (q question) at(revision uint64) question {
 		query.Set("resourceVersion", strconv.FormatUint(revision, 10))
 		query.Set("resourceVersionMatch", "Exact")
 	}
-	if q.Semantics == anyRevision {
-		// kube-apiserver ignores the limit there.
+	if q.Semantics == anyRevision && !pagesAny {
+		// kube-apiserver's cache ignores the limit there, and so does memory.
 		query.Del("limit")
 	}
 	q.Query = query

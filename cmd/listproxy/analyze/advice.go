@@ -29,7 +29,7 @@ type Sender struct {
 	Count     int64  `json:"count"`
 }
 
-// mostSenders is how many senders an advice names.
+// mostSenders is the number of senders that an advice names.
 const mostSenders = 3
 
 // remedies say what to change, for requests that a switch has answered from memory, and for those
@@ -50,14 +50,14 @@ var remedies = map[string]string{
 		"(410), or it is too busy (429). Mend the client.",
 }
 
-// shared says what requests have in common that have no [reason.Reason].
+// shared returns what requests have in common that have no [reason.Reason].
 var shared = map[string]string{
 	string(withConsistentLists): "They name no resourceVersion: they ask for the newest state.",
 	string(withWatches):         "They are watches and streaming lists.",
 	string(whyRefused):          "kube-apiserver did not answer them with what they asked for.",
 }
 
-// advise says what brings more, and for how many requests.
+// advise returns what brings more, and for how many requests.
 func advise(rows []Row) []Advice {
 	found := map[string]*Advice{}
 	for _, row := range rows {

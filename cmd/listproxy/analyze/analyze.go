@@ -25,7 +25,7 @@ type File struct {
 	TooLong int64 `json:"tooLong,omitempty"`
 	// Others are the events of neither a list nor a watch, and those of another stage.
 	Others int64 `json:"others"`
-	// Problem is why the file could not be read to its end, or says nothing.
+	// Problem is the reason why the file could not be read to its end, or says nothing.
 	Problem string `json:"problem,omitempty"`
 
 	counted int64  // lists and watches
@@ -97,7 +97,7 @@ var foreignLogs = []struct{ mark, do string }{
 	},
 }
 
-// missing says what to do about a log that was read to its end and has no list or watch.
+// missing returns what to do about a log that was read to its end and has no list or watch.
 func (f *File) missing() error {
 	switch {
 	case f.counted > 0:

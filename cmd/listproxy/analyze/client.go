@@ -50,5 +50,5 @@ func resourceName(group, resource string) string {
 	return bounded(resource + "." + group)
 }
 
-// succeeded says whether the answer was what was asked for. 0 is a log that does not say.
+// succeeded reports whether the answer was what was asked for. 0 is a log that does not say.
 func succeeded(code int) bool { return code == 0 || code == http.StatusOK }

@@ -47,12 +47,12 @@ func (o *object) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// isEvent says whether this is an audit event at all.
+// isEvent reports whether this is an audit event at all.
 func (e *auditEvent) isEvent() bool {
 	return e.Kind == "Event" && strings.HasPrefix(e.APIVersion, auditv1.GroupName+"/") && e.RequestURI != "" && e.Stage != ""
 }
 
-// counts says whether the event is one of a list or watch that is counted. A list has one: kube-apiserver
+// counts reports whether the event is one of a list or watch that is counted. A list has one: kube-apiserver
 // writes it when the list has ended, listproxy before it begins. A watch is counted when it begins and when it
 // ends, see [tally]. What kube-apiserver asks itself never comes to listproxy, and what listproxy asks for
 // itself is not asked through it.
@@ -103,7 +103,7 @@ func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	return r, true
 }
 
-// asksForTable says whether the answer was a table, or is likely to have been.
+// asksForTable reports whether the answer was a table, or is likely to have been.
 func (e *auditEvent) asksForTable() bool {
 	if e.ResponseObject != nil {
 		return e.ResponseObject.table
@@ -111,7 +111,7 @@ func (e *auditEvent) asksForTable() bool {
 	return strings.HasPrefix(e.UserAgent, "kubectl") && strings.Contains(e.RequestURI, kubectlPage)
 }
 
-// anonymous says whether the caller had no credentials.
+// anonymous reports whether the caller had no credentials.
 func (e *auditEvent) anonymous() bool { return e.User.Username == user.Anonymous }
 
 // maxWrapped is how deep an event may be wrapped in objects, lists and texts.
@@ -177,7 +177,7 @@ func takeEvent(value []byte, take func(*auditEvent)) bool {
 	return true
 }
 
-// mayHave says whether there may be an event in a text at this depth.
+// mayHave reports whether there may be an event in a text at this depth.
 func mayHave(text []byte, depth int) bool {
 	return depth <= maxWrapped && bytes.Contains(text, []byte(auditv1.GroupName))
 }

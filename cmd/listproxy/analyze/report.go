@@ -11,7 +11,7 @@ import (
 // Report is what the logs say.
 type Report struct {
 	Files []File `json:"files"`
-	// From and To are when the first and the last request came; nil if no event says when.
+	// From and To are the times at which the first and the last request came; nil if no event says when.
 	From *time.Time `json:"from,omitempty"`
 	To   *time.Time `json:"to,omitempty"`
 	// Totals are of all clients.
@@ -26,19 +26,19 @@ type Report struct {
 type Counts struct {
 	Lists   Answers `json:"lists"`
 	Watches Answers `json:"watches"`
-	// Seconds is how long the lists took together, as the log has it.
+	// Seconds is the time for which the lists took together, as the log has it.
 	Seconds float64 `json:"seconds"`
 }
 
 // Answers say who answers requests.
 type Answers struct {
 	Count int64 `json:"count"`
-	// FromMemory: listproxy answers as it comes.
+	// FromMemory is what listproxy answers as it comes.
 	FromMemory int64 `json:"fromMemory"`
-	// WithConsistentLists: only with --consistent-lists; WithWatches: only with --watches.
+	// WithConsistentLists is what it answers only with --consistent-lists, WithWatches only with --watches.
 	WithConsistentLists int64 `json:"withConsistentLists"`
 	WithWatches         int64 `json:"withWatches"`
-	// Forwarded: kube-apiserver, in any case.
+	// Forwarded is what kube-apiserver answers in any case.
 	Forwarded int64 `json:"forwarded"`
 }
 
@@ -66,7 +66,7 @@ type Form struct {
 	Count  int64         `json:"count"`
 }
 
-// report says what was read until now.
+// report returns what was read until now.
 func (a *analyzer) report() Report {
 	r := Report{Files: a.files, Rows: []Row{}}
 	if !a.tally.from.IsZero() {

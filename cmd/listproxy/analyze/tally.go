@@ -26,7 +26,7 @@ type row struct {
 	took         time.Duration
 }
 
-// count is how many requests there were.
+// count is the number of requests.
 func (r *row) count() int64 { return max(r.begun, r.ended) }
 
 // tally counts requests. Its memory is bounded.

@@ -14,7 +14,7 @@ import (
 // mostForms is how many forms of a row the text names, so that its lines stay readable.
 const mostForms = 3
 
-// limits says what a forecast does not know.
+// limits returns what a forecast does not know.
 const limits = `
 This is what the requests themselves and the policy allow. The first lists of a resource while it
 is being loaded are forwarded too; docs/operate.md says what else a log does not tell.
@@ -120,7 +120,7 @@ func name(userAgent, user string) string {
 	return strings.TrimSpace(userAgent + " " + user)
 }
 
-// forms says what a row asked for the most, and why that is forwarded if it is.
+// forms returns what a row asked for the most, and why that is forwarded if it is.
 func (r Row) forms() string {
 	var words []string
 	for _, f := range r.Forms[:min(len(r.Forms), mostForms)] {
@@ -136,7 +136,7 @@ func (r Row) forms() string {
 	return strings.Join(words, ", ")
 }
 
-// about says how many requests an advice is about.
+// about returns how many requests an advice is about.
 func (a Advice) about(all Counts) string {
 	var words []string
 	if a.Lists > 0 {

@@ -31,13 +31,13 @@ const (
 type answerer string
 
 const (
-	// byMemory: listproxy, as it comes.
+	// byMemory means that listproxy answers, as it comes.
 	byMemory answerer = "memory"
-	// withConsistentLists: listproxy with --consistent-lists.
+	// withConsistentLists means that listproxy answers with --consistent-lists.
 	withConsistentLists answerer = "consistent-lists"
-	// withWatches: listproxy with --watches.
+	// withWatches means that listproxy answers with --watches.
 	withWatches answerer = "watches"
-	// byAPIServer: kube-apiserver, as without listproxy.
+	// byAPIServer means that kube-apiserver answers, as without listproxy.
 	byAPIServer answerer = "kube-apiserver"
 )
 
@@ -87,7 +87,7 @@ func (j *judge) verdict(e *auditEvent) verdict {
 	return v
 }
 
-// answerer says who answers a list or watch, which policy.Parse has read and may have a reason to
+// answerer returns who answers a list or watch, which policy.Parse has read and may have a reason to
 // forward.
 func (j *judge) answerer(list policy.Request, why reason.Reason) (answerer, reason.Reason) {
 	if why != "" {
@@ -106,7 +106,7 @@ func (j *judge) answerer(list policy.Request, why reason.Reason) (answerer, reas
 	return withConsistentLists, ""
 }
 
-// forwarded says why a list or watch is forwarded under a policy, as far as that is known without a
+// forwarded returns the reason why a list or watch is forwarded under a policy, as far as that is known without a
 // cluster. A resource may have namespaces or not; if the list could be answered in either case, it
 // counts as answered.
 func forwarded(p *policy.Config, list policy.Request) reason.Reason {
@@ -118,7 +118,7 @@ func forwarded(p *policy.Config, list policy.Request) reason.Reason {
 	return cmp.Or(o.Reason, o.NotKept, unkept)
 }
 
-// formOf says what a list or watch asks for, as far as policy.Parse has read it before it came to a
+// formOf returns what a list or watch asks for, as far as policy.Parse has read it before it came to a
 // reason to forward it.
 func formOf(list policy.Request, why reason.Reason) string {
 	switch why {
@@ -139,7 +139,7 @@ func formOf(list policy.Request, why reason.Reason) string {
 	return string(decision.Semantics)
 }
 
-// aggregated says whether another API server answers for a resource, which a log does not tell: the
+// aggregated reports whether another API server answers for a resource, which a log does not tell: the
 // metrics APIs are never kube-apiserver's own.
 func aggregated(list policy.Request) bool {
 	return list.Group == "metrics.k8s.io" || strings.HasSuffix(list.Group, ".metrics.k8s.io")

@@ -14,7 +14,7 @@ func AddConsistentLists(fs *pflag.FlagSet, value *string, usage string) {
 	fs.Lookup("consistent-lists").NoOptDefVal = string(policy.ConsistentOn)
 }
 
-// CheckConsistentLists says what is wrong with a value of the flag.
+// CheckConsistentLists returns what is wrong with a value of the flag.
 func CheckConsistentLists(value string) error {
 	switch policy.ConsistentLists(value) {
 	case policy.ConsistentNever, policy.ConsistentOn, policy.ConsistentAlways:

@@ -25,7 +25,7 @@ type inCluster struct {
 	namespace     string
 }
 
-// check says which flags do not go together.
+// check returns which flags do not go together.
 func (in inCluster) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	if !in.wanted {

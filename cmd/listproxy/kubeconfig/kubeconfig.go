@@ -105,7 +105,7 @@ Nothing in it is secret. Name the CAs of listproxy and of the API servers:
 	return cmd
 }
 
-// check says what is wrong with it.
+// check returns what is wrong with it.
 func (to pointing) check() error {
 	switch to.via {
 	case viaServer:
@@ -185,7 +185,7 @@ func pointAt(cfg *api.Config, contextName string, to pointing) (*api.Config, err
 	return cfg, nil
 }
 
-// checkURL says what is wrong with a URL that must be for TLS, and have a host.
+// checkURL returns what is wrong with a URL that must be for TLS, and have a host.
 func checkURL(what, s string) error {
 	if u, err := url.Parse(s); err == nil && u.Host != "" && u.Scheme == "https" {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// AnswerTimeout is how long a listproxy may take to begin its answer: it may have to wait for kube-apiserver.
+// AnswerTimeout is the time that a listproxy may take to begin its answer: it may have to wait for kube-apiserver.
 const AnswerTimeout = time.Minute
 
 // DefaultCA is the file with the certificate that listproxy makes if a person starts it.

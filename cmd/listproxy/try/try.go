@@ -23,7 +23,7 @@ import (
 const (
 	// defaultPath is a list that nearly everybody may see, and that is never large.
 	defaultPath = "/api/v1/namespaces?resourceVersion=0"
-	// pause is how long to wait before a list is asked for again.
+	// pause is the time to wait before a list is asked for again.
 	pause = 500 * time.Millisecond
 )
 
@@ -140,7 +140,7 @@ func (t *trial) run(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// judge says why an answer was not from memory, and whether to ask again. An error is an answer
+// judge returns the reason why an answer was not from memory, and whether to ask again. An error is an answer
 // that is no list, or not through listproxy.
 func (a attempt) judge() (why reason.Reason, again bool, err error) {
 	hit, detail := kubehttp.ReadCacheStatus(a.source)

@@ -51,9 +51,9 @@ func TestSettle(t *testing.T) {
 			c.life.Loaded()
 			now := time.Now()
 			if tt.after > 0 {
-				f.classifyStreamEnd(tt.err, now)
+				f.handleFailure(tt.err, now)
 			}
-			_, least := f.classifyStreamEnd(tt.err, now.Add(tt.after))
+			_, least := f.handleFailure(tt.err, now.Add(tt.after))
 			v := c.view.Load()
 			if v.unavailable != tt.why {
 				t.Errorf("there is no newest state because of %q, want %q", v.unavailable, tt.why)
@@ -83,7 +83,7 @@ func TestWhatIsUnlikelyIsAskedForEverLessOften(t *testing.T) {
 		f.drop(reason.Warming, err)
 		last := time.Duration(0)
 		for i := range 10 {
-			_, pause := f.classifyStreamEnd(err, time.Now())
+			_, pause := f.handleFailure(err, time.Now())
 			if pause < last || pause > 3*longest/2 {
 				t.Errorf("%v: pause %d: %v after %v", err, i, pause, last)
 			}

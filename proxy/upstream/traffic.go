@@ -36,7 +36,8 @@ type traffic struct {
 	ended func()
 
 	mu sync.Mutex
-	// heardAt is the time at which something last came from the upstream, and answeredAt when the last answer began; zero: never.
+	// heardAt is the time at which something last came from the upstream, and answeredAt the time at which the last
+	// answer began; zero if that never happened.
 	// unwellSince is the time at which the first refusal or error came in the outage.
 	heardAt, answeredAt, unwellSince time.Time
 }

@@ -56,8 +56,8 @@ func (s *transportSets) closeIdle() {
 	}
 }
 
-// lanes is over how many connections the callers' short requests are spread, and over how many those that run for
-// long (more, if these have no room). All that is on a connection ends with it, for example where a balancer behind
+// lanes is the number of connections over which the callers' short requests are spread, and the number of those for
+// requests that run for long (more, if these have no room). All that is on a connection ends with it, for example where a balancer behind
 // listproxy closes a connection when a client gives up a request. With lanes, whoever gives up many requests disturbs
 // only a few others, and nobody's watches.
 const lanes = 16

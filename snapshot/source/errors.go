@@ -39,7 +39,7 @@ func IsBusy(err error) bool {
 	return ok && (answer.Code == http.StatusTooManyRequests || answer.Code >= http.StatusInternalServerError && answer.Message != "")
 }
 
-// IsUpstreamFailure reports whether err says how the upstream or the way to it is, and nothing of what was
+// IsUpstreamFailure reports whether err is a failure of the upstream or of the connection to it, whatever was
 // asked for. What breaks off a stream of HTTP/2, like a ping without an answer, is no [net.Error].
 func IsUpstreamFailure(err error) bool {
 	return wire.IsCut(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)

@@ -76,8 +76,9 @@ type Broadcaster struct {
 	wanted   [index.BucketKinds]int // how many watchers there are in buckets of each kind
 	buckets  map[index.Bucket][]*Watcher
 	times    schedule
-	// waitingSince is since when watchers wait for what is published to become confirmed, or since when those that
-	// waited too long have been ending; zero: none waits. askedAt is when defined was last asked for them.
+	// waitingSince is the time at which the first watcher began to wait for a change to be confirmed, or at which
+	// those that had waited too long began to end; zero if none waits. askedAt is the time at which defined was last
+	// asked for them.
 	waitingSince, askedAt time.Time
 }
 
@@ -103,11 +104,11 @@ func (h *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
 }
 
 // change makes a change of the form. No change of another goroutine is lost.
-func (h *Broadcaster) change(of func(*Form)) {
+func (h *Broadcaster) change(edit func(*Form)) {
 	for {
 		previous := h.form.Load()
 		next := *previous
-		of(&next)
+		edit(&next)
 		if h.form.CompareAndSwap(previous, &next) {
 			return
 		}

@@ -457,7 +457,7 @@ type trace struct {
 func checkTraces(t *testing.T, c *tester) {
 	c.kubectl(t, "delete namespace tracing")
 	for line := range strings.Lines(pages.Block(t, "observability.md", "kubectl create namespace tracing", "jaeger")) {
-		if command, is := strings.CutPrefix(line, "kubectl "); is && !strings.Contains(line, "port-forward") {
+		if command, found := strings.CutPrefix(line, "kubectl "); found && !strings.Contains(line, "port-forward") {
 			c.kubectl(t, command)
 		}
 	}

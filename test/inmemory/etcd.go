@@ -121,9 +121,9 @@ func (e *Etcd) change(k Kind, o Object, deletes bool) int64 {
 	o.Value = e.values
 	ch := Change{At: time.Now(), path: k.Path}
 	timeline := &e.timelines[len(e.timelines)-1]
-	for _, was := range slices.Backward(*timeline) {
-		if was.path == k.Path && was.object().key() == o.key() {
-			ch.Old = was.New
+	for _, earlier := range slices.Backward(*timeline) {
+		if earlier.path == k.Path && earlier.object().key() == o.key() {
+			ch.Old = earlier.New
 			break
 		}
 	}

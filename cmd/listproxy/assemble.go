@@ -19,6 +19,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/forward"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
@@ -189,7 +190,7 @@ type feeds struct {
 func (o *options) newFeeds(api apiServer, observing *observing, closing *closers, log *slog.Logger) (f feeds, err error) {
 	var clients [2]*http.Client
 	for i, config := range []*rest.Config{api.own, upstream.WithoutReuse(api.own)} {
-		if clients[i], err = upstream.Client(config); err != nil {
+		if clients[i], err = kubehttp.NewClient(config); err != nil {
 			return f, fmt.Errorf("the proxy's own way to the API server: %w", err)
 		}
 		clients[i].Transport = observing.FeedTransport(clients[i].Transport, api.transports.URL())

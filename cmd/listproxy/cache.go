@@ -9,8 +9,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/cli"
-	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy"
@@ -65,9 +63,10 @@ func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes, and to keep: pods,pods/protobuf,deployments.v1.apps")
 	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none), beside which compressed lists may take an eighth of it: "+
 		"at the bound, history is shortened, then idle resources are dropped, then lists are forwarded")
-	cli.AddConsistentLists(fs, &o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory "+
+	fs.StringVar(&o.consistent, "consistent-lists", o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory "+
 		"holds everything written before the list came. true: all but small ones; always: these, too; "+
 		"false: none. The policy can say otherwise for a resource")
+	fs.Lookup("consistent-lists").NoOptDefVal = string(policy.ConsistentOn)
 	fs.BoolVar(&o.watches, "watches", o.watches, "answer watches and streaming lists from memory too: one watch of kube-apiserver for any "+
 		"number of clients; the policy can say otherwise for a resource")
 	fs.DurationVar(&o.history, "history-window", o.history, "how far back a revision can be asked for")
@@ -86,10 +85,12 @@ func (o *cacheOptions) Validate() (err error) {
 	if err := (byteFlag{"--cache-bytes", o.bytes, &o.byteBound}).parse(); err != nil {
 		return err
 	}
-	if err := cli.CheckConsistentLists(o.consistent); err != nil {
-		return err
+	switch policy.ConsistentLists(o.consistent) {
+	case policy.ConsistentNever, policy.ConsistentOn, policy.ConsistentAlways:
+	default:
+		return fmt.Errorf("--consistent-lists %q: choose true, always or false", o.consistent)
 	}
-	if o.policy, err = policyfile.ReadFlag(o.flags, o.config); err != nil {
+	if o.policy, err = readPolicyFlag(o.flags, o.config); err != nil {
 		return err
 	}
 	o.policy = o.policy.With(policy.Switches{Consistent: policy.ConsistentLists(o.consistent), Watches: o.watches})
@@ -146,7 +147,7 @@ func parseEager(c *policy.Config, names []string) ([]proxy.EagerCollection, erro
 			e.GroupVersionResource = *parsed
 		}
 		rule := c.For(e.Group, e.Resource)
-		switch meant := policyfile.Meant(e.Group, e.Resource); {
+		switch meant := pluralMeant(e.Group, e.Resource); {
 		case e.Resource == "":
 			return nil, fmt.Errorf("%q names no resource", name)
 		case meant != "":

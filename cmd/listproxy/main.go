@@ -10,11 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/listproxy/listproxy/cmd/listproxy/analyze"
-	"github.com/listproxy/listproxy/cmd/listproxy/cli"
-	"github.com/listproxy/listproxy/cmd/listproxy/kubeconfig"
-	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
-	"github.com/listproxy/listproxy/cmd/listproxy/status"
-	"github.com/listproxy/listproxy/cmd/listproxy/try"
+	"github.com/listproxy/listproxy/cmd/listproxy/client"
+	"github.com/listproxy/listproxy/proxy/serve"
 )
 
 func main() {
@@ -23,7 +20,7 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "listproxy:", err)
-		os.Exit(cli.ExitCode(err))
+		os.Exit(exitCode(err))
 	}
 }
 
@@ -50,20 +47,10 @@ make one), and in another terminal:
 	cmd.SetVersionTemplate("listproxy {{.Version}}\n")
 	cmd.Flags().SortFlags = false
 	o.AddFlags(cmd.Flags())
-	cmd.AddCommand(kubeconfig.NewCommand(), policyCommand(), status.NewCommand(), try.NewCommand(userAgent("listproxy-try")),
-		analyze.NewCommand())
-	cli.Root(cmd)
+	cmd.AddCommand(client.NewKubeconfigCommand(serve.SelfSignedFile(serve.DefaultDir())), newPolicyCommand(), client.NewStatusCommand(),
+		client.NewTryCommand(userAgent("listproxy-try")), analyze.NewCommand(readPolicyFlag))
+	markUsageErrors(cmd)
 	showSections(cmd, &o.sections)
-	return cmd
-}
-
-// policyCommand has the command about policy files.
-func policyCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "policy",
-		Short: "Check a policy file",
-	}
-	cmd.AddCommand(policyfile.NewCheckCommand())
 	return cmd
 }
 

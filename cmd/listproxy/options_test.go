@@ -45,7 +45,7 @@ func TestOptions(t *testing.T) {
 	expect.NoError(t, err)
 	o, err := parse("--cache-bytes", "512Mi", "--eager", "pods/protobuf,pods", "--eager", "deployments.v1.apps/metadata-json,widgets.v1beta1.example.com",
 		"--client-ca-file", ca, "--max-inflight-bytes", "64Mi", "--audit-log-path", "-",
-		"--config", clitest.PolicyFile(t, "resources:\n- {group: '', resource: pods, historyWindow: 1m}\n"))
+		"--config", policyFile(t, "resources:\n- {group: '', resource: pods, historyWindow: 1m}\n"))
 	expect.NoError(t, err)
 	expect.Same(t, []proxy.EagerCollection{
 		eager("", "v1", "pods", media.Protobuf), eager("", "v1", "pods", media.JSON), eager("apps", "v1", "deployments", media.MetadataJSON),
@@ -81,8 +81,8 @@ func TestNamesOfMadeCertificate(t *testing.T) {
 func TestWrongOptions(t *testing.T) {
 	noPEM := filepath.Join(t.TempDir(), "no.pem")
 	expect.NoError(t, os.WriteFile(noPEM, []byte("not a certificate"), 0o600))
-	config := clitest.PolicyFile(t, "resources:\n- {group: '', resource: nodes, cache: never}\n")
-	wrong := clitest.PolicyFile(t, "resources:\n- {group: '', resource: pod}\n- {group: apps, resource: deployment, cache: never}\n")
+	config := policyFile(t, "resources:\n- {group: '', resource: nodes, cache: never}\n")
+	wrong := policyFile(t, "resources:\n- {group: '', resource: pod}\n- {group: apps, resource: deployment, cache: never}\n")
 	for _, tt := range []struct {
 		args []string
 		says []string
@@ -123,7 +123,7 @@ func TestWrongOptions(t *testing.T) {
 		{[]string{"--eager", "pods,pods/json"}, []string{"--eager", `"pods/json" is named twice`}},
 		{[]string{"--eager", "/json"}, []string{"--eager", "names no resource"}},
 		{[]string{"--config", config + ".not"}, []string{"--config", "no such file"}},
-		{[]string{"--config", clitest.PolicyFile(t, "x: y\n")}, []string{"--config", `policy.yaml: unknown field "x"`}},
+		{[]string{"--config", policyFile(t, "x: y\n")}, []string{"--config", `policy.yaml: unknown field "x"`}},
 
 		{[]string{"--eager", "pod"}, []string{"--eager", `"pod" is not a plural name: write "pods"`}},
 		{[]string{"--eager", "deployment.v1.apps"}, []string{"--eager", `write "deployments"`}},

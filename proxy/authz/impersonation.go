@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/upstream"
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
 // maxNamed bounds the questions about one user who is impersonated. For somebody in more groups the answer is a no.
@@ -90,7 +90,7 @@ func hasModeOfItsOwn(name string) bool {
 
 // WithOwnAccount returns send, except that what is asked as listproxy's own account is sent with the credentials of cfg.
 func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
-	client, err := upstream.Client(cfg)
+	client, err := kubehttp.NewClient(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask for listproxy's own rights: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -42,7 +43,7 @@ func newAPI(cfg *rest.Config) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := upstream.Client(cfg)
+	client, err := kubehttp.NewClient(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
+	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/telemetry"
 )
 
@@ -65,7 +66,7 @@ func NewHealth(cfg *rest.Config, log *slog.Logger) (*Health, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := Client(cfg)
+	client, err := kubehttp.NewClient(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask the API server how it is: %w", err)
 	}

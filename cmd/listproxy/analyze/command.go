@@ -8,8 +8,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/policyfile"
 	"github.com/listproxy/listproxy/policy"
 )
 
@@ -19,8 +19,8 @@ const (
 	outputJSON = "json"
 )
 
-// NewCommand makes the command that reads logs.
-func NewCommand() *cobra.Command {
+// NewCommand makes the command that reads logs. readPolicy reads the policy file that the flag --config names.
+func NewCommand(readPolicy func(fs *pflag.FlagSet, path string) (*policy.Config, error)) *cobra.Command {
 	var config, output string
 	var top int
 	var rules *policy.Config
@@ -48,7 +48,7 @@ The exit code is 1 if a file could not be read to its end, or has no list and no
 			case top < 0:
 				return fmt.Errorf("--top %d: give how many rows to show, or 0 for all", top)
 			}
-			rules, err = policyfile.ReadFlag(cmd.Flags(), config)
+			rules, err = readPolicy(cmd.Flags(), config)
 			return err
 		},
 		RunE: func(cmd *cobra.Command, files []string) error {

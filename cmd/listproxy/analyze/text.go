@@ -4,11 +4,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
-
-	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 )
 
 // mostForms is how many forms of a row the text names, so that its lines stay readable.
@@ -65,8 +64,8 @@ func (r Report) writeFiles(out *strings.Builder) {
 
 func (r Report) writeTotals(out *strings.Builder) {
 	l, w := r.Totals.Lists, r.Totals.Watches
-	var table strings.Builder
-	table.WriteString("\n\tlists\t\twatches\t\n")
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprint(table, "\n\tlists\t\twatches\t\n")
 	for _, line := range []struct {
 		what           string
 		lists, watches int64
@@ -76,10 +75,10 @@ func (r Report) writeTotals(out *strings.Builder) {
 		{"more with --watches", l.WithWatches, w.WithWatches},
 		{"forwarded in any case", l.Forwarded, w.Forwarded},
 	} {
-		fmt.Fprintf(&table, "%s\t%s\t%s\t%s\t%s\n", line.what, humanize.Comma(line.lists), share(line.lists, l.Count),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", line.what, humanize.Comma(line.lists), share(line.lists, l.Count),
 			humanize.Comma(line.watches), share(line.watches, w.Count))
 	}
-	_ = cli.WriteTable(out, table.String()) // a Builder takes everything
+	_ = table.Flush() // a Builder takes everything
 }
 
 func (r Report) writeRows(out *strings.Builder, most int) {
@@ -87,14 +86,14 @@ func (r Report) writeRows(out *strings.Builder, most int) {
 	if most > 0 {
 		rows = rows[:min(len(rows), most)]
 	}
-	table := &strings.Builder{}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nCLIENT\tRESOURCE\tLISTS\tMEMORY\t+CONSISTENT\tWATCHES\t+WATCHES\tTIME\tFORMS")
 	for _, row := range rows {
 		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%v\t%s\n", name(row.UserAgent, row.User), row.Resource,
 			row.Lists.Count, row.Lists.FromMemory, row.Lists.WithConsistentLists, row.Watches.Count, row.Watches.WithWatches,
 			time.Duration(row.Seconds*float64(time.Second)).Round(10*time.Millisecond), row.forms())
 	}
-	_ = cli.WriteTable(out, table.String())
+	_ = table.Flush()
 	if left := len(r.Rows) - len(rows); left > 0 {
 		fmt.Fprintf(out, "and %d more: --top 0 shows all\n", left)
 	}

@@ -1,4 +1,4 @@
-package kubeconfig
+package client
 
 import (
 	"crypto/x509"
@@ -27,8 +27,9 @@ type pointing struct {
 	ca       []byte // what signed what the proxy shows, PEM
 }
 
-// NewCommand makes the command that points a client at the proxy.
-func NewCommand() *cobra.Command {
+// NewKubeconfigCommand makes the command that points a client at the proxy. defaultCA is the file with the
+// certificate that listproxy makes if a person starts it.
+func NewKubeconfigCommand(defaultCA string) *cobra.Command {
 	var kubeconfig, contextName string
 	var caPaths []string
 	var to pointing
@@ -95,7 +96,7 @@ Nothing in it is secret. Name the CAs of listproxy and of the API servers:
 	fs.StringVar(&to.server, "server", "https://127.0.0.1:8443", "`URL` of the proxy, with --via=server")
 	fs.StringVar(&to.proxyURL, "proxy-url", "https://127.0.0.1:8444",
 		"`URL` of the proxy's --connect-port, with --via=proxy-url")
-	fs.StringArrayVar(&caPaths, "certificate-authority", []string{DefaultCA()},
+	fs.StringArrayVar(&caPaths, "certificate-authority", []string{defaultCA},
 		"`file` with the CA of the proxy's certificate, which is the same inside tunnels; repeat it for several, as while a CA is replaced by another; with --in-cluster also the cluster's own, for the bypass")
 	fs.BoolVar(&pods.wanted, "in-cluster", false, "print one for pods, instead of taking a context from a kubeconfig")
 	fs.StringVar(&pods.tlsServerName, "tls-server-name", apiServerName,
@@ -138,7 +139,7 @@ func readCAs(paths []string) ([]byte, error) {
 // pointFile is pointAt for the kubeconfig in a file, or the default one if path is empty, with the
 // CAs in files.
 func pointFile(path, contextName string, to pointing, caPaths []string) (*api.Config, error) {
-	loaded, err := Load(path, "")
+	loaded, err := loadKubeconfig(path, "")
 	if err != nil {
 		return nil, err
 	}

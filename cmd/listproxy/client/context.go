@@ -1,24 +1,15 @@
-package kubeconfig
+package client
 
 import (
 	"fmt"
 	"os"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// AnswerTimeout is the time that a listproxy may take to begin its answer: it may have to wait for kube-apiserver.
-const AnswerTimeout = time.Minute
-
-// DefaultCA is the file with the certificate that listproxy makes if a person starts it.
-func DefaultCA() string { return serve.SelfSignedFile(serve.DefaultDir()) }
-
-// Load reads the kubeconfig that a command is given, or $KUBECONFIG or ~/.kube/config if path is
+// loadKubeconfig reads the kubeconfig that a command is given, or $KUBECONFIG or ~/.kube/config if path is
 // empty, for one of its contexts, or for the current one.
-func Load(path, contextName string) (clientcmd.ClientConfig, error) {
+func loadKubeconfig(path, contextName string) (clientcmd.ClientConfig, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
 	if err := checkThere(path, rules.Precedence); err != nil {

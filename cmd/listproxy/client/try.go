@@ -1,4 +1,4 @@
-package try
+package client
 
 import (
 	"context"
@@ -13,11 +13,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/cli"
-	"github.com/listproxy/listproxy/cmd/listproxy/kubeconfig"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
 const (
@@ -25,10 +22,12 @@ const (
 	defaultPath = "/api/v1/namespaces?resourceVersion=0"
 	// pause is the time to wait before a list is asked for again.
 	pause = 500 * time.Millisecond
+	// answerTimeout is the time that a listproxy may take to begin its answer: it may have to wait for kube-apiserver.
+	answerTimeout = time.Minute
 )
 
-// NewCommand makes the command that asks for a list as a client does, under the name of userAgent.
-func NewCommand(userAgent string) *cobra.Command {
+// NewTryCommand makes the command that asks for a list as a client does, under the name of userAgent.
+func NewTryCommand(userAgent string) *cobra.Command {
 	var file, contextName string
 	path := defaultPath
 	var wait time.Duration
@@ -59,7 +58,7 @@ The exit code is 0 only if the list came from memory.
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			loaded, err := kubeconfig.Load(file, contextName)
+			loaded, err := loadKubeconfig(file, contextName)
 			if err != nil {
 				return err
 			}
@@ -68,11 +67,11 @@ The exit code is 0 only if the list came from memory.
 				return fmt.Errorf("the kubeconfig of the client (--kubeconfig): %w", err)
 			}
 			cfg.UserAgent = userAgent
-			client, err := upstream.Client(cfg)
+			client, err := kubehttp.NewClient(cfg)
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), wait+kubeconfig.AnswerTimeout)
+			ctx, cancel := context.WithTimeout(cmd.Context(), wait+answerTimeout)
 			defer cancel()
 			t := trial{client: client, target: strings.TrimSuffix(cfg.Host, "/") + path, out: cmd.OutOrStdout()}
 			err = t.run(ctx, wait)
@@ -170,7 +169,7 @@ func (t *trial) say(a attempt, why reason.Reason) {
 	}
 	t.said = text
 	// An error means that nobody reads it.
-	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(cli.WithoutControl, a.source))
+	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(withoutControl, a.source))
 }
 
 func (t *trial) ask(ctx context.Context) (attempt, error) {

@@ -1,4 +1,4 @@
-package policyfile
+package main
 
 import (
 	"cmp"
@@ -7,16 +7,26 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 	"github.com/listproxy/listproxy/policy"
 )
 
-// NewCheckCommand makes the command that says what a policy file means. It asks nobody.
-func NewCheckCommand() *cobra.Command {
+// newPolicyCommand makes the command about policy files.
+func newPolicyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Check a policy file",
+	}
+	cmd.AddCommand(newPolicyCheckCommand())
+	return cmd
+}
+
+// newPolicyCheckCommand makes the command that says what a policy file means. It asks nobody.
+func newPolicyCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what is wrong with a policy file, or print its rules",
@@ -28,7 +38,7 @@ func NewCheckCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := read(args[0])
+			c, err := readPolicy(args[0])
 			if err != nil {
 				return err
 			}
@@ -40,10 +50,9 @@ func NewCheckCommand() *cobra.Command {
 	}
 }
 
-// writeRules writes what holds for each rule of a file, with what it inherits, and what holds without
-// one.
+// writeRules writes what holds for each rule of a file, with what it inherits, and what holds without one.
 func writeRules(w io.Writer, file string, c *policy.Config) error {
-	table := &strings.Builder{}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "RESOURCE\tCACHE\tHISTORY\tLIMIT AT 0\tCONSISTENT\tWATCHES\tFROM")
 	for _, t := range c.Targets() {
 		writeRule(table, file, t.String(), c.For(t.Group, t.Resource))
@@ -54,10 +63,10 @@ func writeRules(w io.Writer, file string, c *policy.Config) error {
 			writeRule(table, file, t.String(), rule)
 		}
 	}
-	return cli.WriteTable(w, table.String())
+	return table.Flush()
 }
 
-func writeRule(table *strings.Builder, file, name string, r policy.Rule) {
+func writeRule(table *tabwriter.Writer, file, name string, r policy.Rule) {
 	history, atZero, consistent, watches := "-", "-", "-", "-"
 	if r.Cache != policy.CacheNever {
 		history, atZero = "--history-window", string(r.LimitAtZero)

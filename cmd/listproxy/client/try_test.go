@@ -1,11 +1,10 @@
-package try
+package client
 
 import (
 	"net/http"
 	"path/filepath"
 	"testing"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 	"github.com/listproxy/listproxy/test/clitest"
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
@@ -20,18 +19,18 @@ func TestTryCommand(t *testing.T) {
 		code    int
 		sources []string // of one answer after the other; the last one goes on
 		args    []string
-		exit    int
+		fails   bool
 		want    []string
 	}{
-		{"from memory", 200, []string{hit}, nil, 0, []string{"from memory: 4 B", "Cache-Status: " + hit}},
-		{"soon from memory", 200, []string{warming, hit}, nil, 0, []string{"forwarded: warming", "from memory"}},
-		{"not soon enough", 200, []string{warming}, []string{"--wait", "0"}, cli.ExitFailed, []string{"did not come from memory within 0s: warming"}},
-		{"never", 200, []string{"listproxy; fwd=bypass; detail=not-cached"}, nil, cli.ExitFailed, []string{"forwarded: not-cached. The policy", "did not come from memory: not-cached"}},
-		{"forwarded is enough", 200, []string{"listproxy; fwd=bypass; detail=not-cached"}, []string{"--allow-forwarded"}, 0, []string{"forwarded: not-cached"}},
-		{"no right", 403, []string{"listproxy; fwd=bypass; detail=not-allowed"}, nil, cli.ExitFailed, []string{"answers 403: the kubeconfig's user may not list this"}},
-		{"no listproxy", 200, []string{""}, nil, cli.ExitFailed, []string{"does not lead to a listproxy"}},
-		{"sent elsewhere", 302, []string{""}, nil, cli.ExitFailed, []string{"does not lead to a listproxy"}},
-		{"overloaded", 429, []string{""}, nil, cli.ExitFailed, []string{"429 Too Many Requests"}},
+		{"from memory", 200, []string{hit}, nil, false, []string{"from memory: 4 B", "Cache-Status: " + hit}},
+		{"soon from memory", 200, []string{warming, hit}, nil, false, []string{"forwarded: warming", "from memory"}},
+		{"not soon enough", 200, []string{warming}, []string{"--wait", "0"}, true, []string{"did not come from memory within 0s: warming"}},
+		{"never", 200, []string{"listproxy; fwd=bypass; detail=not-cached"}, nil, true, []string{"forwarded: not-cached. The policy", "did not come from memory: not-cached"}},
+		{"forwarded is enough", 200, []string{"listproxy; fwd=bypass; detail=not-cached"}, []string{"--allow-forwarded"}, false, []string{"forwarded: not-cached"}},
+		{"no right", 403, []string{"listproxy; fwd=bypass; detail=not-allowed"}, nil, true, []string{"answers 403: the kubeconfig's user may not list this"}},
+		{"no listproxy", 200, []string{""}, nil, true, []string{"does not lead to a listproxy"}},
+		{"sent elsewhere", 302, []string{""}, nil, true, []string{"does not lead to a listproxy"}},
+		{"overloaded", 429, []string{""}, nil, true, []string{"429 Too Many Requests"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			asked := 0
@@ -52,7 +51,7 @@ func TestTryCommand(t *testing.T) {
 			config.BearerToken = "secret"
 			kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 			expect.NoError(t, controlplane.WriteKubeconfig(kubeconfig, config))
-			out := clitest.Ends(t, test.exit, NewCommand("listproxy-try/v1"), append([]string{"--kubeconfig", kubeconfig}, test.args...)...)
+			out := clitest.Run(t, test.fails, NewTryCommand("listproxy-try/v1"), append([]string{"--kubeconfig", kubeconfig}, test.args...)...)
 			expect.Says(t, out, test.want...)
 			proxytest.AssertNotContains(t, out, "secret")
 		})

@@ -1,4 +1,4 @@
-package status
+package client
 
 import (
 	"context"
@@ -9,17 +9,18 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// NewCommand makes the command that shows the status page in a terminal.
-func NewCommand() *cobra.Command {
+// NewStatusCommand makes the command that shows the status page in a terminal.
+func NewStatusCommand() *cobra.Command {
 	var address, where string
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -46,11 +47,11 @@ For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			status, err := fetch(cmd.Context(), where)
+			status, err := fetchStatus(cmd.Context(), where)
 			if err != nil {
 				return fmt.Errorf("%w: give the --admin-bind-address of a running listproxy as --address (of a pod: kubectl port-forward first)", err)
 			}
-			if err := cli.WriteTable(cmd.OutOrStdout(), text(status)); err != nil {
+			if err := writeStatus(cmd.OutOrStdout(), status); err != nil {
 				return err
 			}
 			if !status.Healthy {
@@ -63,8 +64,8 @@ For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 	return cmd
 }
 
-// fetch asks for the status.
-func fetch(ctx context.Context, where string) (status admin.Status, err error) {
+// fetchStatus asks for the status.
+func fetchStatus(ctx context.Context, where string) (status admin.Status, err error) {
 	const longest, timeout = 16 << 20, 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -83,23 +84,22 @@ func fetch(ctx context.Context, where string) (status admin.Status, err error) {
 		return status, err
 	}
 	if err := json.Unmarshal(raw, &status); res.StatusCode != http.StatusOK || err != nil || status.Version == "" {
-		said := strings.Map(cli.WithoutControl, strings.ToValidUTF8(string(raw[:min(len(raw), 300)]), ""))
+		said := strings.Map(withoutControl, strings.ToValidUTF8(string(raw[:min(len(raw), 300)]), ""))
 		return status, fmt.Errorf("%s answers %s, and no status: %s", where, res.Status, strings.Join(strings.Fields(said), " "))
 	}
 	return status, nil
 }
 
-// text is a status for people, with tabs where cells are to be aligned. What came of the network
-// commands no terminal.
-func text(s admin.Status) string {
-	var b strings.Builder
+// writeStatus writes a status for people. What came of the network commands no terminal.
+func writeStatus(w io.Writer, s admin.Status) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(format string, args ...any) {
 		for i, arg := range args {
 			if said, ok := arg.(string); ok {
-				args[i] = strings.Map(cli.WithoutControl, said)
+				args[i] = strings.Map(withoutControl, said)
 			}
 		}
-		_, _ = fmt.Fprintf(&b, format+"\n", args...)
+		fmt.Fprintf(table, format+"\n", args...)
 	}
 	health := "healthy"
 	if !s.Healthy {
@@ -145,5 +145,13 @@ func text(s admin.Status) string {
 		}
 		line("%s\t%s\t%s\t%s", c.Of, c.Cause, admin.Seconds(c.Age), c.What)
 	}
-	return b.String()
+	return table.Flush()
+}
+
+// withoutControl drops what could command a terminal. It is for [strings.Map].
+func withoutControl(r rune) rune {
+	if r != '\n' && unicode.IsControl(r) {
+		return -1
+	}
+	return r
 }

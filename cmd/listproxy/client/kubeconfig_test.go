@@ -1,4 +1,4 @@
-package kubeconfig
+package client
 
 import (
 	"os"
@@ -54,11 +54,7 @@ func TestKubeconfig(t *testing.T) {
 	expect.NoError(t, err)
 	expect.NoError(t, os.WriteFile(withKey, slices.Concat(key, certificate), 0o600))
 	run := func(line string) (out, errs string, err error) {
-		var told strings.Builder
-		cmd := NewCommand()
-		cmd.SetErr(&told)
-		_, out, err = clitest.Execute(t, cmd, strings.Fields(line)...)
-		return out, told.String(), err
+		return clitest.Execute(t, NewKubeconfigCommand(caPath), strings.Fields(line)...)
 	}
 	ca := " --certificate-authority " + caPath
 	from, pods := "--kubeconfig "+source, "--in-cluster --server=https://listproxy.svc --certificate-authority "+withKey
@@ -126,11 +122,11 @@ func TestKubeconfig(t *testing.T) {
 func TestKubeconfigThatIsNotThere(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	t.Setenv("KUBECONFIG", none)
-	_, _, err := clitest.Execute(t, NewCommand())
+	_, _, err := clitest.Execute(t, NewKubeconfigCommand(""))
 	clitest.Refused(t, err, "no kubeconfig", "KUBECONFIG is", none)
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv("HOME", t.TempDir())
-	if _, _, err := clitest.Execute(t, NewCommand()); err == nil {
+	if _, _, err := clitest.Execute(t, NewKubeconfigCommand("")); err == nil {
 		t.Error("accepted")
 	}
 }

@@ -1,4 +1,4 @@
-package status
+package client
 
 import (
 	"encoding/json"
@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/cmd/listproxy/cli"
 	"github.com/listproxy/listproxy/proxy/admin"
 	"github.com/listproxy/listproxy/test/clitest"
 	"github.com/listproxy/listproxy/test/expect"
@@ -40,26 +39,26 @@ func TestStatusCommand(t *testing.T) {
 	gone.Close()
 	for name, tt := range map[string]struct {
 		address string
-		code    int
+		fails   bool
 		says    []string // the error included
 	}{
-		"healthy": {healthy, 0, []string{
+		"healthy": {healthy, false, []string{
 			"listproxy v1.2.3 is healthy", "75.0 % from memory (3, and 1 forwarded)", "pods", "12", "3-9", "5.0 MiB", "a watch", "widgets.example.com", "nodes[2J",
 		}},
-		"without http://": {strings.TrimPrefix(healthy, "http://"), 0, []string{"v1.2.3"}},
-		"not healthy":     {status(false), cli.ExitFailed, []string{"NOT HEALTHY", "[-]feeds not ready: a reason", "not healthy"}},
-		"refused":         {answer(403, "use an IP address\n\x1b[2J"), cli.ExitFailed, []string{"403", "use an IP address [2J"}},
-		"redirected":      {answer(307, ""), cli.ExitFailed, []string{"307", "--admin-bind-address"}},
-		"nobody":          {gone.URL, cli.ExitFailed, []string{"refused", "--admin-bind-address", "--address", "port-forward"}},
-		"another JSON":    {answer(200, "{}"), cli.ExitFailed, []string{"no status: {}", "--address"}},
-		"no JSON":         {answer(200, "{"), cli.ExitFailed, []string{"--address"}},
-		"wrong address":   {"ftp://x", cli.ExitUsage, []string{"--address", "http://127.0.0.1:8081"}},
-		"no address":      {"", cli.ExitUsage, []string{"--address"}},
-		"a password":      {"http://alice:s3cr3t@127.0.0.1", cli.ExitUsage, []string{"--address"}},
-		"a query":         {"http://127.0.0.1?token=s3cr3t", cli.ExitUsage, []string{"--address"}},
+		"without http://": {strings.TrimPrefix(healthy, "http://"), false, []string{"v1.2.3"}},
+		"not healthy":     {status(false), true, []string{"NOT HEALTHY", "[-]feeds not ready: a reason", "not healthy"}},
+		"refused":         {answer(403, "use an IP address\n\x1b[2J"), true, []string{"403", "use an IP address [2J"}},
+		"redirected":      {answer(307, ""), true, []string{"307", "--admin-bind-address"}},
+		"nobody":          {gone.URL, true, []string{"refused", "--admin-bind-address", "--address", "port-forward"}},
+		"another JSON":    {answer(200, "{}"), true, []string{"no status: {}", "--address"}},
+		"no JSON":         {answer(200, "{"), true, []string{"--address"}},
+		"wrong address":   {"ftp://x", true, []string{"--address", "http://127.0.0.1:8081"}},
+		"no address":      {"", true, []string{"--address"}},
+		"a password":      {"http://alice:s3cr3t@127.0.0.1", true, []string{"--address"}},
+		"a query":         {"http://127.0.0.1?token=s3cr3t", true, []string{"--address"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out := clitest.Ends(t, tt.code, NewCommand(), "--address", tt.address)
+			out := clitest.Run(t, tt.fails, NewStatusCommand(), "--address", tt.address)
 			expect.Says(t, out, tt.says...)
 			if strings.ContainsAny(out, "\x1b\x7f") || strings.Contains(out, "s3cr3t") {
 				t.Errorf("a terminal gets %q", out)

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes.
+const (
+	exitFailed = 1 // what was to be done was not, or not well
+	exitUsage  = 2 // the command line cannot be understood
+)
+
+// usageError is a command line that cannot be understood.
+type usageError struct{ error }
+
+// exitCode returns the process's exit code after an error.
+func exitCode(err error) int {
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// markUsageErrors has all commands of root refuse unknown commands and arguments, and makes a [usageError] of what a
+// command refuses before it runs, in flags, Args and PreRunE. Cobra prints no errors then: main does.
+func markUsageErrors(root *cobra.Command) {
+	root.SilenceUsage, root.SilenceErrors = true, true
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	strict(root)
+}
+
+// strict has cmd, and each command below it, refuse unknown commands and arguments, with a [usageError].
+func strict(cmd *cobra.Command) {
+	check, prepare := cmd.Args, cmd.PreRunE
+	if cmd.HasSubCommands() {
+		check = cobra.NoArgs
+	}
+	if !cmd.Runnable() {
+		// Without this, cobra shows help instead of what is wrong.
+		cmd.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	}
+	cmd.Args = func(c *cobra.Command, args []string) (err error) {
+		if check != nil {
+			err = check(c, args)
+		}
+		if found, rest, _ := c.Root().Find(args); c.Name() == "help" && (found == nil || len(rest) > 0) {
+			err = fmt.Errorf("unknown command %q", strings.Join(args, " ")) // cobra's help shows that of listproxy
+		}
+		return usage(err)
+	}
+	if prepare != nil {
+		cmd.PreRunE = func(c *cobra.Command, args []string) error { return usage(prepare(c, args)) }
+	}
+	for _, sub := range cmd.Commands() {
+		strict(sub)
+	}
+}
+
+// usage makes an error a [usageError].
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}

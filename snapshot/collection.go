@@ -7,11 +7,9 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/tally"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
@@ -32,17 +30,17 @@ type Collection struct {
 	resource CollectionKey
 	limits   Limits
 	begun    time.Time
-	budget   *budget.Bound       // of all collections
-	outage   func() clock.Outage // [Config.Outage]
-	pacer    *watch.Pacer        // spreads the ends of watches, of all collections
-	probes   *freshness.Numbers  // numbers the probes of all collections
+	budget   *budget              // of all collections
+	outage   func() clock.Outage  // [Config.Outage]
+	pacer    *watch.Pacer         // spreads the ends of watches, of all collections
+	probes   *source.ProbeNumbers // numbers the probes of all collections
 	// life counts how often the state is loaded and lost.
-	life *tally.Life
+	life *lifecycle
 
 	// view is what is known now.
 	view atomic.Pointer[View]
 	// forecast is a copy of the feed's state machine: it says whether a proof can come.
-	forecast atomic.Pointer[freshness.Machine]
+	forecast atomic.Pointer[source.Freshness]
 	// loadError is the reason why the last try to load a state has failed; nil once one was loaded.
 	loadError atomic.Pointer[error]
 	// lastUse is the time at which a request last asked.
@@ -85,7 +83,7 @@ type Collection struct {
 // the load.
 const forwardSlots = 4
 
-func newCollection(r CollectionKey, limits Limits, b *budget.Bound, pacer *watch.Pacer, probes *freshness.Numbers) *Collection {
+func newCollection(r CollectionKey, limits Limits, b *budget, pacer *watch.Pacer, probes *source.ProbeNumbers) *Collection {
 	c := &Collection{
 		resource:      r,
 		limits:        limits,
@@ -93,14 +91,14 @@ func newCollection(r CollectionKey, limits Limits, b *budget.Bound, pacer *watch
 		begun:         time.Now(),
 		pacer:         pacer,
 		probes:        probes,
-		life:          &tally.Life{Counts: &tally.Counts{}},
+		life:          &lifecycle{counts: &feedCounts{}},
 		probeRequests: make(chan struct{}, 1),
 		outOfDate:     make(chan struct{}, 1),
 		newWaiters:    make(chan struct{}, 1),
 	}
 	c.Touch()
 	c.forwardSlotsLeft.Store(forwardSlots)
-	c.publish(freshness.Machine{})
+	c.publish(source.Freshness{})
 	c.view.Store(&View{unavailable: reason.Warming, next: make(chan struct{}), newer: make(chan struct{})})
 	return c
 }
@@ -193,7 +191,7 @@ func (c *Collection) LoadTimeLeft(within time.Duration, newest bool) time.Durati
 	case v.retired:
 		return 0
 	case v.unavailable == reason.Warming:
-		if lost := c.life.LostAt(); lost.After(since) {
+		if lost := c.life.lostAt(); lost.After(since) {
 			since = lost
 		}
 	case newest && v.unavailable == reason.None && !v.reloads.IsZero():

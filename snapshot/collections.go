@@ -12,12 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
-	"github.com/listproxy/listproxy/snapshot/tally"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -82,7 +79,7 @@ const (
 // Collections are all that is held of one upstream. Safe for concurrent use.
 type Collections struct {
 	config Config
-	budget *budget.Bound
+	budget *budget
 	// loads bounds how many feeds load at the same time.
 	loads  chan struct{}
 	starts *rate.Limiter
@@ -95,7 +92,7 @@ type Collections struct {
 	// made counts all collections since the start.
 	made uint64
 	// counts has the counters of every resource that ever had a state.
-	counts map[CollectionKey]*tally.Counts
+	counts map[CollectionKey]*feedCounts
 	// eager are the resources that stay, also after a collection of theirs was dropped.
 	eager map[CollectionKey]struct{}
 	// bans say which collections must not be kept now.
@@ -109,7 +106,7 @@ type Collections struct {
 	// pacer spreads the ends of the watches of all.
 	pacer watch.Pacer
 	// probes numbers the probes of all.
-	probes freshness.Numbers
+	probes source.ProbeNumbers
 }
 
 // running is a collection and the feed that keeps it.
@@ -126,7 +123,7 @@ func NewCollections(config Config) *Collections {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Collections{
 		config:   config,
-		budget:   &budget.Bound{Limit: config.Bytes},
+		budget:   &budget{limit: config.Bytes},
 		loads:    make(chan struct{}, maxLoads),
 		toVerify: make(chan struct{}, maxVerifying),
 
@@ -134,7 +131,7 @@ func NewCollections(config Config) *Collections {
 		ctx:    ctx,
 		stop:   stop,
 		all:    map[CollectionKey]*running{},
-		counts: map[CollectionKey]*tally.Counts{},
+		counts: map[CollectionKey]*feedCounts{},
 
 		eager: map[CollectionKey]struct{}{},
 		bans:  bans{},
@@ -257,7 +254,7 @@ func (c *Collections) refusesLocked(r CollectionKey) reason.Reason {
 	if why := c.bans.why(r, time.Now()); why != reason.None {
 		return why
 	}
-	if len(c.all) >= maxCollections || c.budget.Crowded() {
+	if len(c.all) >= maxCollections || c.budget.crowded() {
 		return reason.Memory
 	}
 	return reason.None
@@ -275,7 +272,7 @@ func (c *Collections) newRunningLocked(r CollectionKey, stop context.CancelFunc)
 	}
 	collection := newCollection(r, limits, c.budget, &c.pacer, &c.probes)
 	collection.outage = c.config.Outage
-	collection.life.Counts = c.countsLocked(r)
+	collection.life.counts = c.countsLocked(r)
 	c.made++
 	collection.objects = c.made << index.ObjectNumberBits
 	return &running{Collection: collection, stop: stop, watches: settings.Watches}

@@ -12,10 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/budget"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/tally"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -68,7 +66,7 @@ func TestSettingsOfAResource(t *testing.T) {
 			t.Errorf("histories of %v and %v", short.limits, other.limits)
 		}
 		time.Sleep(time.Hour)
-		expect.Same(t, tally.Stats{Loads: 1}, other.life.Counts.Stats())
+		expect.Same(t, FeedStats{Loads: 1}, other.life.counts.stats())
 		if again, _ := c.Use(resourceNamed("other")); again == other {
 			t.Error("nobody asked for an hour, and it is still there")
 		}
@@ -77,26 +75,26 @@ func TestSettingsOfAResource(t *testing.T) {
 
 // TestWhatCannotFit is known by the first objects, but for large ones, or by what was read of it.
 func TestWhatCannotFit(t *testing.T) {
-	all := &budget.Bound{Limit: 1000 << 20}
-	small := &budget.Bound{Limit: 100 << 20}
+	all := &budget{limit: 1000 << 20}
+	small := &budget{limit: 100 << 20}
 	for _, tt := range []struct {
-		is       learned
+		is       source.Learned
 		measured int64
-		b        *budget.Bound
+		b        *budget
 		want     bool
 	}{
-		{learned{count: oversizeFactor * 900, mean: 1 << 20}, 0, all, true},
-		{learned{count: oversizeFactor * 900 * 64, mean: 16 << 10}, 0, all, true},
-		{learned{count: oversizeFactor*900*64 + 1000, mean: 16 << 10}, 0, all, false},
-		{learned{count: oversizeFactor * 900 * 64, mean: 16 << 10}, 0, small, false},
-		{learned{count: oversizeFactor*900*64 + 1000, mean: 1 << 20}, 0, all, false},
-		{learned{count: 4000, mean: 1 << 20}, 0, all, true}, // the first may be larger than the others
-		{learned{count: 4000, mean: 1 << 20}, 200 << 10, all, true},
-		{learned{count: 5000, mean: 1 << 10}, 200 << 10, all, false},
-		{learned{}, 0, all, true},
-		{learned{count: 1 << 40, mean: 1 << 10}, 0, &budget.Bound{}, true},
+		{source.Learned{Count: oversizeFactor * 900, Mean: 1 << 20}, 0, all, true},
+		{source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, 0, all, true},
+		{source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 16 << 10}, 0, all, false},
+		{source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, 0, small, false},
+		{source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 1 << 20}, 0, all, false},
+		{source.Learned{Count: 4000, Mean: 1 << 20}, 0, all, true}, // the first may be larger than the others
+		{source.Learned{Count: 4000, Mean: 1 << 20}, 200 << 10, all, true},
+		{source.Learned{Count: 5000, Mean: 1 << 10}, 200 << 10, all, false},
+		{source.Learned{}, 0, all, true},
+		{source.Learned{Count: 1 << 40, Mean: 1 << 10}, 0, &budget{}, true},
 	} {
-		if got := tt.is.fits(tt.b, tt.measured); got != tt.want {
+		if got := fits(tt.is, tt.b, tt.measured); got != tt.want {
 			t.Errorf("%+v, measured %d: %v", tt.is, tt.measured, got)
 		}
 	}
@@ -117,27 +115,27 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 		"where nothing fits":    {size: 10, used: 950, want: errFull},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &budget.Bound{Limit: 1000}
-			b.Add(tt.used)
-			l, err := newLoaded(envelope, tt.size, b, freshness.Probe{})
-			if !errors.Is(err, tt.want) || b.Used.Load() != tt.used+tt.reserved {
-				t.Fatalf("%v, with %d bytes on the account", err, b.Used.Load())
+			b := &budget{limit: 1000}
+			b.add(tt.used)
+			l, err := newLoaded(envelope, tt.size, b, source.Probe{})
+			if !errors.Is(err, tt.want) || b.used.Load() != tt.used+tt.reserved {
+				t.Fatalf("%v, with %d bytes on the account", err, b.used.Load())
 			}
 			if err != nil {
 				return
 			}
 			expect.NoError(t, l.count(o, nil, b))
-			if used := b.Used.Load(); used != max(tt.reserved, o.Size()) {
+			if used := b.used.Load(); used != max(tt.reserved, o.Size()) {
 				t.Errorf("with an object, %d bytes are on the account", used)
 			}
-			if l.endReservation(b); b.Used.Load() != o.Size() {
-				t.Errorf("%d bytes on the account of a state of %d", b.Used.Load(), o.Size())
+			if l.endReservation(b); b.used.Load() != o.Size() {
+				t.Errorf("%d bytes on the account of a state of %d", b.used.Load(), o.Size())
 			}
 			if err := l.count(&index.Object{Key: "b", Bytes: make([]byte, 900)}, nil, b); !errors.Is(err, errFull) {
 				t.Errorf("more than there is room for: %v", err)
 			}
-			if l.discard(b); b.Used.Load() != 0 {
-				t.Errorf("%d bytes on the account of nothing", b.Used.Load())
+			if l.discard(b); b.used.Load() != 0 {
+				t.Errorf("%d bytes on the account of nothing", b.used.Load())
 			}
 		})
 	}
@@ -147,13 +145,13 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 // that were read may have been larger than the others.
 func TestMeasured(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
-	c.budget.Limit = 100 << 20
+	c.budget.limit = 100 << 20
 	f := &feed{collection: c, loads: make(chan struct{}, 1), measured: 1 << 20}
-	is := learned{count: 1000, mean: 1 << 10}
+	is := source.Learned{Count: 1000, Mean: 1 << 10}
 	if _, err := f.load(t.Context(), is); !errors.Is(err, errFull) {
 		t.Errorf("larger than the room for it: %v", err)
 	}
-	if !is.fits(c.budget, f.measured) {
+	if !fits(is, c.budget, f.measured) {
 		t.Error("it is never read again")
 	}
 }
@@ -192,7 +190,7 @@ func TestWhereMemoryIsShort(t *testing.T) {
 				asked := time.Now().Add(-since)
 				found[name].lastUse.Store(&asked)
 			}
-			all.budget.Add(bound - tt.left - all.budget.Used.Load())
+			all.budget.add(bound - tt.left - all.budget.used.Load())
 			time.Sleep(tt.look - tt.full)
 			synctest.Wait()
 			for name, c := range found {
@@ -210,11 +208,11 @@ func TestWhereMemoryIsShort(t *testing.T) {
 // TestCollectionThatIsOverOpensNothing: its feed may not know yet.
 func TestCollectionThatIsOverOpensNothing(t *testing.T) {
 	now := time.Now()
-	states := &tally.Life{Counts: &tally.Counts{}}
-	states.Drop(reason.Upstream, now)
-	states.Loaded()
-	states.Lost(reason.Contradiction, now)
-	expect.Same(t, tally.Stats{}, states.Counts.Stats())
+	states := &lifecycle{counts: &feedCounts{}}
+	states.drop(reason.Upstream, now)
+	states.loaded()
+	states.lost(reason.Contradiction, now)
+	expect.Same(t, FeedStats{}, states.counts.stats())
 }
 
 func TestCountsAreBounded(t *testing.T) {

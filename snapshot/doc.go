@@ -34,17 +34,17 @@
 //
 //   - collections.go, janitor.go, invalidation.go: which collections there are, and for how long; stats.go
 //   - collection.go, view.go, fresh.go, watches.go: what requests ask of a collection
-//   - feed.go, learn.go, learnwatch.go, load.go, follow.go, probe.go, progress.go: the feed, in the order of its life
-//   - write.go, trimhistory.go: each change of what is known, under one lock, publishes a view; losses.go counts
-//   - compare.go, selfcheck.go, verify.go: comparisons with the upstream
+//   - feed.go, learn.go, load.go, follow.go, probe.go, progress.go: the feed, in the order of its life
+//   - write.go, trimhistory.go: each change of what is known, under one lock, publishes a view; budget.go counts bytes,
+//     lifecycle.go how often states are loaded and lost
+//   - selfcheck.go, verify.go: comparisons with the upstream; checks.go remembers what they found
 //
 // # Watches
 //
 // A [watch.Broadcaster] has the clients that follow a collection. Each view that is published is given to the
 // broadcaster. It ends with the state. It goes on over one that was loaded anew only if a watch from the known state's
-// end has told all that led to the new one. How events and
-// bookmarks are written is learned before a state is loaded (learnwatch.go), and compared with each
-// event that comes.
+// end has told all that led to the new one. How events and bookmarks are written is learned before a state is loaded
+// (learn.go), and compared with each event that comes.
 //
 // # Bytes
 //

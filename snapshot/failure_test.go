@@ -48,7 +48,7 @@ func TestSettle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 			f := &feed{collection: c, retries: retryBackoff(), refusals: refusalBackoff(), overflows: overflowBackoff(), mustLoad: tt.loads}
-			c.life.Loaded()
+			c.life.loaded()
 			now := time.Now()
 			if tt.after > 0 {
 				f.handleFailure(tt.err, now)
@@ -64,7 +64,7 @@ func TestSettle(t *testing.T) {
 			if f.mustLoad != tt.anew || least < tt.least || tt.least == 0 && least > 0 {
 				t.Errorf("loaded anew: %v, want %v; after %v, want %v or more", f.mustLoad, tt.anew, least, tt.least)
 			}
-			if losses := c.life.Counts.Stats().Losses; (len(losses) > 0) != (tt.loss != "") || tt.loss != "" && losses[tt.loss] != 1 {
+			if losses := c.life.counts.stats().Losses; (len(losses) > 0) != (tt.loss != "") || tt.loss != "" && losses[tt.loss] != 1 {
 				t.Errorf("counted: %v, want one of %q", losses, tt.loss)
 			}
 		})

@@ -7,14 +7,11 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -45,7 +42,7 @@ type feed struct {
 	log      *slog.Logger
 
 	// fresh says when to ask the upstream for its current revision.
-	fresh freshness.Machine
+	fresh source.Freshness
 	// envelope is that of the newest state.
 	envelope *wire.Envelope
 	// mustLoad reports whether the state must be loaded, even if there is one.
@@ -125,7 +122,7 @@ const lastingAttempt = 4
 func (f *feed) run(ctx context.Context) {
 	defer f.collection.retire(reason.Warming)
 	f.retries, f.refusals, f.overflows, f.doubts = retryBackoff(), refusalBackoff(), overflowBackoff(), doubtBackoff()
-	f.fresh = freshness.New(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
+	f.fresh = source.NewFreshness(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
 	f.mustLoad = true
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		loads, to := f.mustLoad, f.collection.view.Load().To
@@ -196,7 +193,7 @@ func (f *feed) begin(ctx context.Context) (*source.Stream, error) {
 	}
 	f.collection.loadError.Store(nil)
 	f.mustLoad, f.timedOutAt = false, time.Now()
-	f.collection.life.Loaded()
+	f.collection.life.loaded()
 	f.refusals = refusalBackoff()
 	if s == nil {
 		return f.resume(ctx)
@@ -207,7 +204,7 @@ func (f *feed) begin(ctx context.Context) (*source.Stream, error) {
 // loadState loads a state, proves it and publishes it. The stream is nil if the state came in pages.
 func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	minRevision := f.collection.minRevision()
-	is, err := f.learn(ctx)
+	is, err := f.source.Learn(ctx, f.fields)
 	if err != nil {
 		return nil, err
 	}
@@ -224,22 +221,22 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 		err = fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, minRevision)
 	}
 	if err == nil {
-		err = f.prove(ctx, is.envelope, l)
+		err = f.prove(ctx, is.Envelope, l)
 	}
 	if err != nil {
 		l.discard(f.collection.budget)
 		return nil, err
 	}
 	watchesGoOn := false
-	if v := f.collection.view.Load(); v.broadcaster != nil && v.broadcaster.Watchers() > 0 && form != nil && v.envelope.AgreesWith(is.envelope) {
+	if v := f.collection.view.Load(); v.broadcaster != nil && v.broadcaster.Watchers() > 0 && form != nil && v.envelope.AgreesWith(is.Envelope) {
 		err := f.bridge(ctx, l)
 		watchesGoOn = err == nil
 		f.log.Debug("clients' watches, and a state that was loaded anew", "go on", watchesGoOn, "error", err)
 	}
 	f.collection.open(complete{
-		state: l.state, size: l.size, revision: l.revision, envelope: is.envelope, form: form, watchesGoOn: watchesGoOn, Probe: l.Probe,
+		state: l.state, size: l.size, revision: l.revision, envelope: is.Envelope, form: form, watchesGoOn: watchesGoOn, Probe: l.Probe,
 	})
-	f.envelope = is.envelope
+	f.envelope = is.Envelope
 	f.log.Info("collection loaded", "revision", l.revision, "objects", l.state.Len(), "bytes", l.size)
 	return l.stream, nil
 }
@@ -279,10 +276,10 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, least time.Durati
 		least = wait.Jitter(unlikelyRetry, 1)
 	case source.Answered(err, http.StatusGone), errors.Is(err, errObject), errors.Is(err, errOutOfDate):
 		f.mustLoad = true
-		f.collection.life.Lost(lossOf(err), now)
+		f.collection.life.lost(lossOf(err), now)
 	case errors.Is(err, errUnproven):
 		f.mustLoad, least = true, f.doubts.Step()
-		f.collection.life.Lost(lossOf(err), now)
+		f.collection.life.lost(lossOf(err), now)
 	}
 	if least == 0 {
 		pause = f.retries.Step()
@@ -293,7 +290,7 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, least time.Durati
 // drop forgets the state, if there is one, and says why nothing is known.
 func (f *feed) drop(why reason.Reason, cause error) {
 	f.mustLoad = true
-	f.collection.life.Lost(lossOf(cause), time.Now())
+	f.collection.life.lost(lossOf(cause), time.Now())
 	f.collection.drop(why)
 }
 
@@ -318,7 +315,7 @@ func (f *feed) change(envelope *wire.Envelope, ev wire.Event) (change, error) {
 	if m.APIVersion != form.APIVersion || m.Kind != form.Kind {
 		return change{}, wire.Inconsistent("an event with a %s %s", m.APIVersion, m.Kind)
 	}
-	key, err := f.key(m)
+	key, err := f.source.Key(m)
 	if err != nil {
 		return change{}, err
 	}
@@ -349,17 +346,4 @@ func (f *feed) object(envelope *wire.Envelope, key string, m wire.ObjectMeta, it
 	o := index.NewObject(f.collection.objects, key, m.Revision, item)
 	o.Labels, o.Fields = m.Labels, values
 	return o, nil
-}
-
-// key is an object's place in the order of the API server.
-func (f *feed) key(m wire.ObjectMeta) (string, error) {
-	if m.Name == "" || (m.Namespace != "") != f.source.Resource.Namespaced {
-		return "", wire.Inconsistent("an object without a usable name")
-	}
-	// Names of RBAC objects may hold any bytes, and JSON has U+FFFD for those that are not
-	// UTF-8: neither the order of such keys nor their tokens could be right.
-	if strings.ContainsRune(m.Name, utf8.RuneError) || strings.ContainsRune(m.Namespace, utf8.RuneError) {
-		return "", fmt.Errorf("%w: an object's name is not UTF-8", wire.ErrForm)
-	}
-	return index.JoinKey(m.Namespace, m.Name), nil
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/source"
-	"github.com/listproxy/listproxy/snapshot/tally"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -110,10 +109,10 @@ func (b between) has(n int) bool { return b == between{} || b[0] <= n && n <= b[
 // TestFeed: what an API server tells that cannot be, or does not give, and what becomes of what is known.
 func TestFeed(t *testing.T) {
 	page := (&upstream{}).list
-	lost := func(why reason.Reason) tally.Stats {
-		return tally.Stats{Loads: 2, Losses: map[reason.Reason]uint64{why: 1}}
+	lost := func(why reason.Reason) FeedStats {
+		return FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{why: 1}}
 	}
-	loaded, nothing := tally.Stats{Loads: 1}, tally.Stats{}
+	loaded, nothing := FeedStats{Loads: 1}, FeedStats{}
 	cutAgain := &upstream{changes: true}
 	cutAgain.watch = func(_ int, from uint64) []string {
 		cutAgain.revision = max(cutAgain.revision, from+2)
@@ -123,8 +122,8 @@ func TestFeed(t *testing.T) {
 		*upstream
 		takes   time.Duration // a minute if it is not said
 		newest  reason.Reason
-		to      uint64      // or later
-		want    tally.Stats // except for resumes
+		to      uint64    // or later
+		want    FeedStats // except for resumes
 		watches between
 		probes  between
 	}{
@@ -171,7 +170,7 @@ func TestFeed(t *testing.T) {
 		"a bookmark below the revision of the load":    {upstream: &upstream{watch: first(bookmark(8, ""))}, want: loaded},
 		"a bookmark that goes back, and the revision too": {
 			upstream: &upstream{watch: first(bookmark(3, "")), meddle: probesGoBack(true)}, takes: 5 * time.Second,
-			newest: reason.Warming, want: tally.Stats{Loads: 1, Losses: map[reason.Reason]uint64{reason.WentBack: 1}},
+			newest: reason.Warming, want: FeedStats{Loads: 1, Losses: map[reason.Reason]uint64{reason.WentBack: 1}},
 		},
 		"a revision that goes back for a moment": {upstream: &upstream{meddle: probesGoBack(false)}, want: loaded},
 		"a revision that goes back":              {upstream: &upstream{meddle: probesGoBack(true)}, want: lost(reason.WentBack)},
@@ -221,7 +220,7 @@ func TestFeed(t *testing.T) {
 			if to := c.view.Load().To; newest != tt.newest || to < tt.to {
 				t.Errorf("the newest state: %q at %d, want %q at %d", newest, to, tt.newest, tt.to)
 			}
-			got := c.life.Counts.Stats()
+			got := c.life.counts.stats()
 			got.Resumes = 0
 			expect.Same(t, tt.want, got)
 			u.mu.Lock()
@@ -337,7 +336,7 @@ func TestAnotherPastIsLoaded(t *testing.T) {
 				return 0, answered(r, http.StatusServiceUnavailable, "no server is available")
 			}}
 			c := fed(t, u, 2*time.Minute)
-			if got := c.life.Counts.Stats(); u.loads != test.loads || got.Resumes != uint64(2-test.loads) || test.loads == 1 && u.watches != 3 {
+			if got := c.life.counts.stats(); u.loads != test.loads || got.Resumes != uint64(2-test.loads) || test.loads == 1 && u.watches != 3 {
 				t.Errorf("%d loads, want %d; %d resumes, %d watches", u.loads, test.loads, got.Resumes, u.watches)
 			}
 		})
@@ -480,11 +479,11 @@ func TestOddNames(t *testing.T) {
 	}
 	f := &feed{source: source.Source{Resource: CollectionKey{Namespaced: true}}}
 	for _, m := range []wire.ObjectMeta{{Namespace: "n", Name: "a\ufffd"}, {Namespace: "\ufffd", Name: "a"}} {
-		if _, err := f.key(m); !errors.Is(err, wire.ErrForm) {
+		if _, err := f.source.Key(m); !errors.Is(err, wire.ErrForm) {
 			t.Errorf("%+v: %v, want %v", m, err, wire.ErrForm)
 		}
 	}
-	if key, err := f.key(wire.ObjectMeta{Namespace: "n", Name: "𐀀:a"}); err != nil || key != "n/𐀀:a" {
+	if key, err := f.source.Key(wire.ObjectMeta{Namespace: "n", Name: "𐀀:a"}); err != nil || key != "n/𐀀:a" {
 		t.Errorf("got %q, %v", key, err)
 	}
 }

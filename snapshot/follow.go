@@ -14,6 +14,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
+// orderly is how long it may take at most from the end of a watch at its timeout until the next watch is answered, so
+// that both see one timeline: nobody can stop etcd, restore a backup and start it again in less.
+const orderly = 10 * time.Second
+
 // resume opens a watch that goes on where the last one had come to. The upstream is first asked for its
 // revision: with another timeline than the one that is known here, a watch from a revision in the future
 // would stay silent. A worked example, the interval being [100, 120]:
@@ -42,12 +46,12 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.timedOutAt.IsZero() || clock.InDoubt(f.timedOutAt, time.Now()) {
+	if f.timedOutAt.IsZero() || clock.Age(f.timedOutAt, time.Now()) > orderly {
 		if err := f.proveTimeline(ctx); err != nil {
 			s.Stop()
 			return nil, err
 		}
-		c.life.Resumed()
+		c.life.resumed()
 	}
 	c.expect(now)
 	return s, nil
@@ -73,7 +77,7 @@ func (f *feed) openWatch(ctx context.Context, from uint64, timeout time.Duration
 var errLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
 
 // read applies the events of the stream, until it ends or must be left. It returns nil if the stream
-// has ended at its timeout. [freshness.Machine] decides what the feed asks meanwhile, and when: each turn
+// has ended at its timeout. [source.Freshness] decides what the feed asks meanwhile, and when: each turn
 // takes over what a progress watch has shown, does what the machine says, and waits for one thing.
 func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 	var probe call[probed]

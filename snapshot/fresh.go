@@ -6,8 +6,8 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 )
 
 // LastProbe is the number of the last probe that was sent for any collection: a load, or a question
@@ -141,4 +141,4 @@ func (c *Collection) announceWaiter(number uint64) {
 }
 
 // publish makes a copy of the feed's state machine available to requests for the newest state.
-func (c *Collection) publish(f freshness.Machine) { c.forecast.Store(&f) }
+func (c *Collection) publish(f source.Freshness) { c.forecast.Store(&f) }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -187,7 +187,7 @@ func TestNoFresh(t *testing.T) {
 	if got, _ := c.view.Load().fresh(0); got.Envelope != nil {
 		t.Error("one of which nobody knows when it came is answered")
 	}
-	var f freshness.Machine
+	var f source.Freshness
 	f.Follow(time.Now())
 	f.Refused(time.Now(), time.Minute)
 	c.publish(f)
@@ -331,7 +331,7 @@ func TestSuspended(t *testing.T) {
 		"long ago, before the clock was set back an hour": {proxytest.EarlierByTheWallClock(now.Add(-time.Minute), -time.Hour), reason.Stale},
 		"just now, before the clock was set back an hour": {proxytest.EarlierByTheWallClock(now.Add(-time.Second), -time.Hour), reason.None},
 	} {
-		v := &View{unavailable: reason.None, currentAt: freshness.Probe{Sent: tt.sent}}
+		v := &View{unavailable: reason.None, currentAt: source.Probe{Sent: tt.sent}}
 		if _, got := v.latest(moment{now: now, bound: bound}, 0); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}

@@ -35,7 +35,6 @@ func (c *Collections) tidy() {
 func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
 		if c.config.Idle > 0 && !c.isEager(r) && r.idle(now) > c.config.Idle {
-			r.life.DropIdle()
 			c.end(r, reason.Warming, reason.None)
 		}
 	}
@@ -54,7 +53,7 @@ func (c *Collections) end(r *running, why, loss reason.Reason) {
 // giveUp stops a collection's feed and forgets what the collection knew. why is for requests, loss is counted
 // if there was a state; None if nobody had asked for it.
 func (c *Collections) giveUp(r *running, why, loss reason.Reason) {
-	r.life.Drop(loss, time.Now())
+	r.life.drop(loss, time.Now())
 	r.retire(why)
 	r.stop()
 	c.config.Log.Info("collection ended", "collection", r.resource.String(), "reason", cmp.Or(loss, "idle"), "idle", r.idle(time.Now()).Round(time.Second))
@@ -71,19 +70,19 @@ func (c *Collections) makeRoom(now time.Time) {
 // makeRoomFor makes room for what came to a collection that is in use, and reports whether it fits.
 func (c *Collections) makeRoomFor(r *running) bool {
 	now := time.Now()
-	if !r.budget.Full() || r.idle(now) >= rested {
-		return !r.budget.Full()
+	if !r.budget.full() || r.idle(now) >= rested {
+		return !r.budget.full()
 	}
 	c.shortenHistories()
-	for r.budget.Full() && c.dropIdlest(now) {
+	for r.budget.full() && c.dropIdlest(now) {
 	}
-	return !r.budget.Full()
+	return !r.budget.full()
 }
 
 // shortenHistories halves the history of every collection for which there is little room.
 func (c *Collections) shortenHistories() {
 	for _, r := range c.list() {
-		if r.budget.Crowded() {
+		if r.budget.crowded() {
 			r.shorten()
 		}
 	}
@@ -93,7 +92,7 @@ func (c *Collections) shortenHistories() {
 // little room and are not in use. It reports whether there was one.
 func (c *Collections) dropIdlest(now time.Time) bool {
 	all := slices.DeleteFunc(c.list(), func(r *running) bool {
-		return !r.budget.Crowded() || c.isEager(r) || r.idle(now) < rested
+		return !r.budget.crowded() || c.isEager(r) || r.idle(now) < rested
 	})
 	if len(all) == 0 {
 		return false

@@ -63,7 +63,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
 			if tt.lost != "" {
-				if s := c.life.Counts.Stats(); s.Losses[tt.lost] != 1 {
+				if s := c.life.counts.stats(); s.Losses[tt.lost] != 1 {
 					t.Errorf("got %+v", s)
 				}
 				return
@@ -82,7 +82,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 					t.Errorf("at %d: %q, %d objects", rev, why, len(page.Objects))
 				}
 			}
-			if s := c.life.Counts.Stats(); s.Loads != 1 || len(s.Losses) > 0 {
+			if s := c.life.counts.stats(); s.Loads != 1 || len(s.Losses) > 0 {
 				t.Errorf("got %+v", s)
 			}
 		})

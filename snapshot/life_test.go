@@ -11,10 +11,9 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/budget"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -84,8 +83,8 @@ var stepKinds = []stepKind{
 		return nil
 	}},
 	{"bound memory", 2, func(l *life, s step) error { // or not any more
-		if l.b.Limit = 0; s.a%2 == 0 {
-			l.b.Limit = max(1, l.b.Used.Load()+int64(s.b)*64)
+		if l.b.limit = 0; s.a%2 == 0 {
+			l.b.limit = max(1, l.b.used.Load()+int64(s.b)*64)
 		}
 		return nil
 	}},
@@ -95,13 +94,13 @@ var stepKinds = []stepKind{
 type life struct {
 	model
 	c        *Collection
-	b        *budget.Bound
+	b        *budget
 	envelope *wire.Envelope
 }
 
 func newLife() *life {
-	l := &life{b: &budget.Bound{}, envelope: wire.FixedEnvelope("PodList", "v1")}
-	l.c = newCollection(CollectionKey{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b, &watch.Pacer{}, &freshness.Numbers{})
+	l := &life{b: &budget{}, envelope: wire.FixedEnvelope("PodList", "v1")}
+	l.c = newCollection(CollectionKey{}, Limits{History: modelHistory, Staleness: modelStaleness}, l.b, &watch.Pacer{}, &source.ProbeNumbers{})
 	l.c.outage = func() clock.Outage { return l.out }
 	l.trimmed = time.Now()
 	l.move(modelStart)
@@ -213,16 +212,16 @@ func (l *life) tellNow(ch change) error {
 	}
 	err := l.c.apply(ch)
 	l.reach(ch.revision)
-	if l.b.Limit > 0 {
+	if l.b.limit > 0 {
 		l.cut = l.told.To // it may have been shortened
 	}
 	if !errors.Is(err, errFull) {
-		if err == nil && l.b.Full() {
+		if err == nil && l.b.full() {
 			return errors.New("the byte bound is exceeded")
 		}
 		return err
 	}
-	if !l.b.Full() {
+	if !l.b.full() {
 		return errors.New("a change is refused for want of memory that is there")
 	}
 	l.drop(reason.Memory)
@@ -254,7 +253,7 @@ func (l *life) load(s step) error {
 	if s.a%4 == 0 {
 		time.Sleep(time.Duration(s.b) * time.Second)
 	}
-	l.b.Add(size)
+	l.b.add(size)
 	l.c.open(complete{state: state, size: size, revision: l.head, envelope: l.envelope, form: &watch.Form{}, Probe: l.c.at(asked)})
 	l.open(asked)
 	l.c.follows(true)

@@ -12,9 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/listproxy/listproxy/snapshot/budget"
-	"github.com/listproxy/listproxy/snapshot/compare"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
@@ -33,6 +30,9 @@ const (
 	// likelySize is the largest mean size, in bytes, that is assumed from the first few objects: a few
 	// large ones at the beginning must not keep the resource out of memory.
 	likelySize = 16 << 10
+	// initialLimit is the page size of a paginated initial load. For every page, kube-apiserver 1.36
+	// walks all objects that come after it, so small pages are expensive.
+	initialLimit = 2000
 )
 
 var (
@@ -45,7 +45,7 @@ var (
 // early, or does not send the bookmark that ends it. (A kube-apiserver that has just started ends a watch that is more than ten events behind. From 1.34
 // on it answers 500 if etcd cannot tell its progress: before 3.4.31, and from 3.5.0 to 3.5.12.) Few feeds begin
 // to load at the same time, and none whose state would not fit.
-func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
+func (f *feed) load(ctx context.Context, is source.Learned) (*loaded, error) {
 	select {
 	case f.loads <- struct{}{}:
 		over := sync.OnceFunc(func() { <-f.loads })
@@ -54,7 +54,7 @@ func (f *feed) load(ctx context.Context, is learned) (*loaded, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if !is.fits(f.collection.budget, f.measured) {
+	if !fits(is, f.collection.budget, f.measured) {
 		f.measured = 0 // the next try measures again: the objects that were read may be larger than the others
 		return nil, errFull
 	}
@@ -82,16 +82,16 @@ func refuses(err error) bool {
 // fits reports whether there may be room for a state, judged by the number of its objects. measured
 // is the mean size of the objects in the last state that did not fit, or 0 if there was none; it is
 // better than the guess from the first few objects.
-func (l learned) fits(b *budget.Bound, measured int64) bool {
+func fits(l source.Learned, b *budget, measured int64) bool {
 	if measured > 0 {
-		return l.count*measured <= b.Most()
+		return l.Count*measured <= b.most()
 	}
-	return l.count*min(l.mean, likelySize)/oversizeFactor <= b.Most()
+	return l.Count*min(l.Mean, likelySize)/oversizeFactor <= b.most()
 }
 
 // loadWith has a state read, and gives its bytes back if that fails.
-func (f *feed) loadWith(ctx context.Context, is learned, read func(context.Context, learned, *loaded) error) (*loaded, error) {
-	l, err := newLoaded(is.envelope, is.count*is.mean, f.collection.budget, f.collection.probes.Next())
+func (f *feed) loadWith(ctx context.Context, is source.Learned, read func(context.Context, source.Learned, *loaded) error) (*loaded, error) {
+	l, err := newLoaded(is.Envelope, is.Count*is.Mean, f.collection.budget, f.collection.probes.Next())
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (f *feed) measure(l *loaded, err error) {
 }
 
 // loadStream reads the initial events of a streaming list. The watch goes on from there.
-func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
+func (f *feed) loadStream(ctx context.Context, is source.Learned, l *loaded) error {
 	s, err := f.source.Watch(source.With(ctx, source.ForLoad), "", url.Values{
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
@@ -145,7 +145,7 @@ func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
 				return nil
 			}
 			newest = max(newest, ev.Meta.Revision)
-			ch, err := f.change(is.envelope, ev)
+			ch, err := f.change(is.Envelope, ev)
 			if err != nil {
 				return err
 			}
@@ -166,11 +166,18 @@ func (f *feed) loadStream(ctx context.Context, is learned, l *loaded) error {
 	}
 }
 
+// pageSize is the number of objects that a page of an initial load has, so that a page has about 32 MiB: its
+// bytes are counted only after it was read.
+func pageSize(mean int64) int64 {
+	const bytes, least = 32 << 20, 50
+	return max(least, min(initialLimit, bytes/max(1, mean)))
+}
+
 // loadPages reads all pages of one list. After a 410 in the middle the next session begins again.
-func (f *feed) loadPages(ctx context.Context, is learned, l *loaded) error {
+func (f *feed) loadPages(ctx context.Context, is source.Learned, l *loaded) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, loadFor, errSlow)
 	defer cancel()
-	query := url.Values{"limit": {strconv.FormatInt(is.pageSize(), 10)}}
+	query := url.Values{"limit": {strconv.FormatInt(pageSize(is.Mean), 10)}}
 	for {
 		page, err := f.source.List(ctx, "", query)
 		if errors.Is(context.Cause(ctx), errSlow) {
@@ -184,18 +191,18 @@ func (f *feed) loadPages(ctx context.Context, is learned, l *loaded) error {
 		}
 		l.revision = page.Meta.Revision
 		for _, item := range page.Items {
-			if !is.envelope.Item.Known {
+			if !is.Envelope.Item.Known {
 				return errObject
 			}
 			m, err := f.source.Encoding().Item(item)
 			if err != nil {
 				return wire.Inconsistent("an item cannot be decoded: %v", err)
 			}
-			key, err := f.key(m)
+			key, err := f.source.Key(m)
 			if err != nil {
 				return err
 			}
-			o, err := f.object(is.envelope, key, m, bytes.Clone(item))
+			o, err := f.object(is.Envelope, key, m, bytes.Clone(item))
 			if err != nil {
 				return err
 			}
@@ -216,9 +223,9 @@ func (f *feed) loadPages(ctx context.Context, is learned, l *loaded) error {
 // prove compares the first page of the loaded state with the upstream's at exactly that revision,
 // byte by byte: the envelope, the form and the order of the items, the count.
 func (f *feed) prove(ctx context.Context, envelope *wire.Envelope, l *loaded) error {
-	state := compare.State{Revision: l.revision, Envelope: envelope, Tree: l.state}
-	err := (&compare.Comparison{Source: f.source, Insists: true}).Page(ctx, state, "", 2)
-	if compare.IsMismatch(err) {
+	state := source.ListState{Revision: l.revision, Envelope: envelope, Tree: l.state}
+	err := (&source.Comparison{Source: f.source, Insists: true}).Page(ctx, state, "", 2)
+	if source.IsMismatch(err) {
 		return fmt.Errorf("%w: the loaded state, written as a list, is not the upstream's list at revision %d", wire.ErrForm, l.revision)
 	}
 	if err != nil {
@@ -233,7 +240,7 @@ type loaded struct {
 	revision uint64
 	// Probe is the request for the state, which says how new the state is: kube-apiserver answers a
 	// list or a streaming list of the newest state with what etcd has at that time, or later.
-	freshness.Probe
+	source.Probe
 	// size is the number of bytes that have come, reserved how many of the budget were reserved before: the larger of
 	// the two is counted.
 	size, reserved int64
@@ -243,17 +250,17 @@ type loaded struct {
 // newLoaded returns an empty state, and reserves about size bytes of the budget for it. The size is
 // a guess from a few objects, which must not keep out other resources: at most half of the free
 // budget is reserved.
-func newLoaded(envelope *wire.Envelope, size int64, b *budget.Bound, asked freshness.Probe) (*loaded, error) {
-	if b.Crowded() { // this resource must not drive out another
+func newLoaded(envelope *wire.Envelope, size int64, b *budget, asked source.Probe) (*loaded, error) {
+	if b.crowded() { // this resource must not drive out another
 		return nil, errFull
 	}
-	size = min(size, b.Free()/2)
-	b.Add(size)
+	size = min(size, b.free()/2)
+	b.add(size)
 	return &loaded{state: index.NewTree(envelope.Paths.Indexed()), Probe: asked, reserved: size}, nil
 }
 
 // count counts an object that came into the state, and what it replaced.
-func (l *loaded) count(o, old *index.Object, b *budget.Bound) error {
+func (l *loaded) count(o, old *index.Object, b *budget) error {
 	size := int64(0)
 	if o != nil {
 		size += o.Size()
@@ -264,22 +271,22 @@ func (l *loaded) count(o, old *index.Object, b *budget.Bound) error {
 	before := max(l.size, l.reserved)
 	l.size += size
 	more := max(l.size, l.reserved) - before
-	b.Add(more)
-	if more > 0 && b.Crowded() {
+	b.add(more)
+	if more > 0 && b.crowded() {
 		return errFull
 	}
 	return nil
 }
 
 // endReservation counts only the bytes that have come from now on.
-func (l *loaded) endReservation(b *budget.Bound) {
-	b.Add(l.size - max(l.size, l.reserved))
+func (l *loaded) endReservation(b *budget) {
+	b.add(l.size - max(l.size, l.reserved))
 	l.reserved = 0
 }
 
 // discard gives back the budget of a state that is not used.
-func (l *loaded) discard(b *budget.Bound) {
-	b.Add(-max(l.size, l.reserved))
+func (l *loaded) discard(b *budget) {
+	b.add(-max(l.size, l.reserved))
 	if l.stream != nil {
 		l.stream.Stop()
 	}

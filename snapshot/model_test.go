@@ -185,7 +185,7 @@ func (l *life) check(revs []uint64) error {
 			return err
 		}
 	}
-	if want, got := l.size(v), l.b.Used.Load(); want != got {
+	if want, got := l.size(v), l.b.used.Load(); want != got {
 		return fmt.Errorf("%d bytes are on the account, not %d", got, want)
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
@@ -18,7 +17,7 @@ const probeTimeout = 30 * time.Second
 // probed is the revision that the upstream had when it was asked for it, or later.
 type probed struct {
 	revision uint64
-	freshness.Probe
+	source.Probe
 }
 
 // probeAgainAfter is the time after which the upstream is asked once more when its revision went back. An API server may
@@ -26,7 +25,7 @@ type probed struct {
 const probeAgainAfter = time.Second
 
 // probe reads the upstream's current revision, and checks that it is not below the highest one seen.
-func (f *feed) probe(ctx context.Context, sent freshness.Probe) (probed, error) {
+func (f *feed) probe(ctx context.Context, sent source.Probe) (probed, error) {
 	minRevision := f.collection.minRevision()
 	rev, err := f.askRevision(ctx, f.source)
 	if err != nil {

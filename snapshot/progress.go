@@ -10,7 +10,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -43,7 +42,7 @@ func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(
 	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
 	p := progress{from: from}
-	s, err := f.openWatch(ctx, from, freshness.ShortWatch)
+	s, err := f.openWatch(ctx, from, source.ShortWatch)
 	if err != nil {
 		return p, err
 	}

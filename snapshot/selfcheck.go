@@ -10,9 +10,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/compare"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 )
@@ -37,15 +35,12 @@ const (
 	checkTimeout = 2 * time.Minute
 )
 
-// selfChecks are the results of all checks.
-type selfChecks = checks.Memory[CollectionKey]
-
 // SelfChecks returns how many checks had which result.
-func (c *Collections) SelfChecks() map[checks.Result]uint64 { return c.checks.Totals() }
+func (c *Collections) SelfChecks() map[CheckResult]uint64 { return c.checks.totals() }
 
 // Mismatched returns the results for each resource in which a self-check has found a difference
 // since the process started, even if nothing is kept of it now.
-func (c *Collections) Mismatched() map[CollectionKey]checks.Stats { return c.checks.Mismatched() }
+func (c *Collections) Mismatched() map[CollectionKey]CheckStats { return c.checks.mismatched() }
 
 // selfCheck checks the live collections one after the other, each about once in the interval every.
 // The one whose last check is the longest ago comes next.
@@ -66,10 +61,10 @@ func (c *Collections) selfCheck(every time.Duration) {
 func (c *Collections) longestUnchecked() (found *running) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	c.checks.Forget(func(r CollectionKey) bool { return c.all[r] == nil })
+	c.checks.forget(func(r CollectionKey) bool { return c.all[r] == nil })
 	for r, running := range c.all {
 		if _, unavailable := running.newest(); unavailable == reason.None &&
-			(found == nil || c.checks.Stats(r).At.Before(c.checks.Stats(found.resource).At)) {
+			(found == nil || c.checks.stats(r).At.Before(c.checks.stats(found.resource).At)) {
 			found = running
 		}
 	}
@@ -88,32 +83,32 @@ func (c *Collection) newest() (Snapshot, reason.Reason) {
 func (c *Collections) check(r *running) {
 	ctx, cancel := context.WithTimeout(c.ctx, checkTimeout)
 	defer cancel()
-	rev, next, err := c.compare(ctx, r, c.checks.Next(r.resource))
+	rev, next, err := c.compare(ctx, r, c.checks.next(r.resource))
 	if c.ctx.Err() != nil {
 		return
 	}
 	pause := c.conclude(r, rev, next, err)
-	if compare.IsMismatch(err) {
+	if source.IsMismatch(err) {
 		c.restart(r, pause)
 	}
 }
 
 // conclude takes in the result of a check at a revision: the next one begins at next. It returns for how long
 // nothing is to be kept after a mismatch.
-func (c *Collections) conclude(r *running, rev uint64, next checks.Place, err error) (pause time.Duration) {
+func (c *Collections) conclude(r *running, rev uint64, next place, err error) (pause time.Duration) {
 	log := c.config.Log.With("collection", r.resource.String(), "revision", rev)
-	note := func(result checks.Result) time.Duration {
-		return c.checks.Note(r.resource, result, rev, next, time.Now(), unlikelyRetry)
+	note := func(result CheckResult) time.Duration {
+		return c.checks.note(r.resource, result, rev, next, time.Now(), unlikelyRetry)
 	}
 	switch {
 	case err == nil:
-		note(checks.Agrees)
+		note(CheckAgrees)
 		log.Debug("self-check: agrees")
-	case compare.IsMismatch(err):
-		pause = note(checks.Mismatch)
+	case source.IsMismatch(err):
+		pause = note(CheckMismatch)
 		log.Error("self-check: what is kept is not what the upstream says, it is dropped", "error", err)
 	default:
-		note(checks.Inconclusive)
+		note(CheckInconclusive)
 		log.Info("self-check: no verdict", "error", err)
 	}
 	return pause
@@ -130,9 +125,9 @@ func (c *Collections) restart(r *running, pause time.Duration) {
 
 // compare compares a part of the newest state, from a place on, with the upstream's; at a later revision if the
 // upstream does not have that one. It returns the revision, and where the next check begins. The error is a
-// [compare.MismatchError] only if the difference was confirmed; any other means that there is no verdict.
-func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) (rev uint64, next checks.Place, err error) {
-	comparer := &compare.Comparison{Source: c.source(r.resource)}
+// [source.MismatchError] only if the difference was confirmed; any other means that there is no verdict.
+func (c *Collections) compare(ctx context.Context, r *running, at place) (rev uint64, next place, err error) {
+	comparer := &source.Comparison{Source: c.source(r.resource)}
 	for try := 1; ; try++ {
 		s, unavailable := r.newest()
 		if unavailable != reason.None {
@@ -140,7 +135,7 @@ func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) 
 		}
 		rev = s.Revision
 		next, err = c.compareAt(ctx, comparer, s, at)
-		if wrong, ok := errors.AsType[*compare.MismatchError](err); ok {
+		if wrong, ok := errors.AsType[*source.MismatchError](err); ok {
 			next, err = at, c.confirm(ctx, r, s, wrong)
 		}
 		if try == checkTries || !source.Answered(err, http.StatusGone, http.StatusGatewayTimeout) || !clock.Sleep(ctx, checkRetry) {
@@ -151,13 +146,13 @@ func (c *Collections) compare(ctx context.Context, r *running, at checks.Place) 
 
 // compareAt compares a part of s by name and revision, and a page of it byte by byte. It returns where to go on. A part that the upstream does not answer is skipped,
 // so that one page that it never answers does not keep all others from being checked.
-func (c *Collections) compareAt(ctx context.Context, comparer *compare.Comparison, s Snapshot, at checks.Place) (next checks.Place, err error) {
+func (c *Collections) compareAt(ctx context.Context, comparer *source.Comparison, s Snapshot, at place) (next place, err error) {
 	next = at
 	begun := time.Now()
 	for range namesPages {
 		asked := time.Now()
 		next.Names, err = comparer.Names(ctx, s.state(), next.Names, namesPage, pageBytes)
-		if compare.IsMismatch(err) {
+		if source.IsMismatch(err) {
 			return at, err
 		}
 		rested := clock.Sleep(ctx, max(leastRest, restFactor*time.Since(asked)))
@@ -177,7 +172,7 @@ func (c *Collections) compareAt(ctx context.Context, comparer *compare.Compariso
 
 // confirm compares again after a time: in which bytes an object is written may have changed, and
 // listproxy hears of that as late as any API server does.
-func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong *compare.MismatchError) error {
+func (c *Collections) confirm(ctx context.Context, r *running, s Snapshot, wrong *source.MismatchError) error {
 	pause := checkRetry
 	if wrong.OnlyBytes {
 		pause = Skew

@@ -16,7 +16,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/differential/body"
@@ -164,7 +163,7 @@ func (c *checked) expectRight(t *testing.T) {
 }
 
 // await lets time pass until so many checks have ended.
-func (c *checked) await(t *testing.T, number int) checks.Stats {
+func (c *checked) await(t *testing.T, number int) CheckStats {
 	t.Helper()
 	for begun := time.Now(); time.Since(begun) < time.Hour; {
 		total := uint64(0)
@@ -172,13 +171,13 @@ func (c *checked) await(t *testing.T, number int) checks.Stats {
 			total += n
 		}
 		if total >= uint64(number) { // #nosec G115 -- a count
-			return c.collections.checks.Stats(widgets)
+			return c.collections.checks.stats(widgets)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 	}
 	t.Fatalf("there was no check %d; log:\n%s", number, c.log)
-	return checks.Stats{}
+	return CheckStats{}
 }
 
 // corrupt changes the newest state in memory, as no feed would.
@@ -225,7 +224,7 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			c := newChecked(t, 1200, checkEvery)
 			wrong := c.use(t)
-			if stats := c.await(t, 1); stats.Result != checks.Agrees || len(c.collections.Mismatched()) > 0 {
+			if stats := c.await(t, 1); stats.Result != CheckAgrees || len(c.collections.Mismatched()) > 0 {
 				t.Fatalf("before: %+v", stats)
 			}
 			corrupt(wrong, tt.change)
@@ -291,16 +290,16 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 		body        string // %d is the revision, ahead is added to it
 		ahead       int64
 		redefined   bool // meanwhile
-		want        checks.Result
+		want        CheckResult
 	}{
-		"gone, then there":              {times: 1, code: gone, want: checks.Agrees},
-		"not there yet, then there":     {times: 2, code: later, want: checks.Agrees},
-		"gone for long":                 {times: 2 * checkTries, code: gone, want: checks.Inconclusive},
-		"too many requests":             {times: 1, code: busy, want: checks.Inconclusive},
-		"garbage":                       {times: 1, code: ok, body: "{%d", want: checks.Inconclusive},
-		"another revision":              {times: 1, code: ok, body: nothing, ahead: 1, want: checks.Inconclusive},
-		"another state, once":           {times: 1, code: ok, body: nothing, want: checks.Inconclusive},
-		"another state, since it moved": {times: 9, code: ok, body: nothing, redefined: true, want: checks.Inconclusive},
+		"gone, then there":              {times: 1, code: gone, want: CheckAgrees},
+		"not there yet, then there":     {times: 2, code: later, want: CheckAgrees},
+		"gone for long":                 {times: 2 * checkTries, code: gone, want: CheckInconclusive},
+		"too many requests":             {times: 1, code: busy, want: CheckInconclusive},
+		"garbage":                       {times: 1, code: ok, body: "{%d", want: CheckInconclusive},
+		"another revision":              {times: 1, code: ok, body: nothing, ahead: 1, want: CheckInconclusive},
+		"another state, once":           {times: 1, code: ok, body: nothing, want: CheckInconclusive},
+		"another state, since it moved": {times: 9, code: ok, body: nothing, redefined: true, want: CheckInconclusive},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			c := newChecked(t, 10, checkEvery)

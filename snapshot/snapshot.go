@@ -3,7 +3,6 @@ package snapshot
 import (
 	"time"
 
-	"github.com/listproxy/listproxy/snapshot/compare"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
@@ -39,8 +38,8 @@ func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
 }
 
 // state is what is compared of it.
-func (s Snapshot) state() compare.State {
-	return compare.State{Revision: s.Revision, Envelope: s.Envelope, Tree: s.tree}
+func (s Snapshot) state() source.ListState {
+	return source.ListState{Revision: s.Revision, Envelope: s.Envelope, Tree: s.tree}
 }
 
 // Fixed returns a snapshot of the given objects with the envelope of a built-in type in JSON, for

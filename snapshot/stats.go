@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/tally"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
@@ -31,7 +30,7 @@ type CollectionStats struct {
 	// Used is the time at which a request last asked for it.
 	Used time.Time
 	// Feed counts its states, and those of earlier collections of the same Resource.
-	Feed tally.Stats
+	Feed FeedStats
 	// Watches counts the clients that follow it, and how those ended that have followed one of the same Resource.
 	Watches watch.Stats
 }
@@ -42,8 +41,8 @@ func (c *Collections) Stats() []CollectionStats {
 	all := make([]CollectionStats, 0, len(running))
 	for _, r := range running {
 		s := r.stats()
-		s.Feed = r.life.Counts.Stats()
-		s.Watches = r.life.Counts.Watches.Stats()
+		s.Feed = r.life.counts.stats()
+		s.Watches = r.life.counts.watches.Stats()
 		all = append(all, s)
 	}
 	return all
@@ -51,7 +50,7 @@ func (c *Collections) Stats() []CollectionStats {
 
 // Stored returns the number of bytes that all collections use, and the bound; 0 is none.
 func (c *Collections) Stored() (bytes, bound int64) {
-	return c.budget.Used.Load(), c.budget.Limit
+	return c.budget.used.Load(), c.budget.limit
 }
 
 func (c *Collection) stats() CollectionStats {

@@ -79,5 +79,5 @@ func (c *Collection) cutLocked(rev uint64) {
 // accountLocked adds bytes to the part of the budget that the collection uses.
 func (c *Collection) accountLocked(bytes int64) {
 	c.account += bytes
-	c.budget.Add(bytes)
+	c.budget.add(bytes)
 }

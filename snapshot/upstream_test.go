@@ -20,6 +20,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
+// sample is the limit of the list from which a feed learns how the upstream writes.
+const sample = "20"
+
 // upstream is an API server in memory with two config maps, for what a real one cannot be made
 // to do in a bubble of fake time. Its watches are the test's.
 type upstream struct {
@@ -145,7 +148,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answered(r, http.StatusOK, u.list(u.revision, "")), nil
 	}
 	switch {
-	case query.Get("limit") == strconv.Itoa(sample):
+	case query.Get("limit") == sample:
 		return answered(r, http.StatusOK, u.list(u.revision, `,"continue":"x","remainingItemCount":1`, itemA)), nil
 	case from > 0: // to prove the load
 		return answered(r, http.StatusOK, u.list(from, "", itemA, u.itemB(from > 7))), nil

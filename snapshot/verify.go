@@ -10,7 +10,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/compare"
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/source"
 )
@@ -135,7 +134,7 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 	c.mu.RLock()
 	since = r.verification.since
 	c.mu.RUnlock()
-	comparer := &compare.Comparison{Source: c.source(r.resource)}
+	comparer := &source.Comparison{Source: c.source(r.resource)}
 	from, tries := "", 0
 	for {
 		v := r.view.Load()
@@ -148,7 +147,7 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 		s, asked := v.state(), time.Now()
 		limit := s.tree.PageLimit(from, bytesPage, pageBytes)
 		err = comparer.Page(c.ctx, s.state(), from, limit)
-		if wrong, ok := errors.AsType[*compare.MismatchError](err); ok {
+		if wrong, ok := errors.AsType[*source.MismatchError](err); ok {
 			err = c.confirm(c.ctx, r, s, wrong)
 		}
 		switch {
@@ -173,7 +172,7 @@ func (c *Collections) endVerification(r *running, since time.Time, revision uint
 	if c.ctx.Err() != nil {
 		return
 	}
-	wrong, differs := errors.AsType[*compare.MismatchError](err)
+	wrong, differs := errors.AsType[*source.MismatchError](err)
 	again := err != nil && !differs && time.Since(since) < verifyFor
 	c.mu.Lock()
 	r.verification.underWay = false
@@ -191,7 +190,7 @@ func (c *Collections) endVerification(r *running, since time.Time, revision uint
 	case again:
 		log.Debug("not verified yet", "error", err)
 	case differs && !wrong.OnlyBytes:
-		c.conclude(r, revision, c.checks.Next(r.resource), err)
+		c.conclude(r, revision, c.checks.next(r.resource), err)
 		c.restart(r, 0) // without a pause: etcd may have been restored, and what is loaded now is right
 	default:
 		log.Info("the API servers write it differently now, or it could not be verified: it is loaded anew", "error", err)

@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -39,7 +37,7 @@ func TestVerify(t *testing.T) {
 		},
 		"another state, again within the hour": {
 			happens: func(all *checked, c *Collection) {
-				all.collections.checks.Note(widgets, checks.Mismatch, 1, checks.Place{}, time.Now(), unlikelyRetry)
+				all.collections.checks.note(widgets, CheckMismatch, 1, place{}, time.Now(), unlikelyRetry)
 				corrupt(c, isMissing)
 			},
 			loads: 1, within: Skew, dropped: true,
@@ -97,7 +95,7 @@ func TestVerify(t *testing.T) {
 			if dropped := was.whyRetired() != reason.None; dropped != tt.dropped {
 				t.Errorf("dropped: %t", dropped)
 			}
-			if wrong := c.collections.checks.Stats(widgets).Mismatches; (wrong > 0) != tt.dropped {
+			if wrong := c.collections.checks.stats(widgets).Mismatches; (wrong > 0) != tt.dropped {
 				t.Errorf("%d mismatches: what API servers write differently is no mistake", wrong)
 			}
 			c.expectRight(t)
@@ -114,12 +112,12 @@ func TestVerifyShards(t *testing.T) {
 		u.meddle = func(r *http.Request, kind string) (time.Duration, *http.Response) {
 			shards := fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
 			switch q := r.URL.Query(); {
-			case kind == "list" && !q.Has("shardSelector") && q.Get("limit") == strconv.Itoa(sample):
+			case kind == "list" && !q.Has("shardSelector") && q.Get("limit") == sample:
 				counted++
 				return 0, nil
 			case kind != "list" || !q.Has("shardSelector"):
 				return 0, nil
-			case q.Get("limit") == strconv.Itoa(sample):
+			case q.Get("limit") == sample:
 				return 0, answered(r, http.StatusOK, u.list(9, `,"continue":"x"`+shards, itemA))
 			}
 			return 0, answered(r, http.StatusOK, u.list(9, shards, itemA, itemB))
@@ -173,7 +171,7 @@ func TestVerifiedAfterADefinitionChanged(t *testing.T) {
 func TestVerifiedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Collections{
-			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)}, checks: checks.Memory[CollectionKey]{}, toVerify: make(chan struct{}, maxVerifying), eager: map[CollectionKey]struct{}{},
+			ctx: t.Context(), config: Config{Log: slog.New(slog.DiscardHandler)}, checks: selfChecks{}, toVerify: make(chan struct{}, maxVerifying), eager: map[CollectionKey]struct{}{},
 		}
 		eager := resourceNamed("eager")
 		c.eager[eager], c.all = struct{}{}, map[CollectionKey]*running{}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -24,7 +24,7 @@ type View struct {
 	Interval
 	// currentAt is the last probe whose answer the interval has reached: the newest state has everything that was
 	// written before it was sent.
-	currentAt freshness.Probe
+	currentAt source.Probe
 	// loaded is the time at which the upstream was asked for the state with which the interval began.
 	loaded time.Time
 	// versions, by revision, of the whole interval.
@@ -57,7 +57,7 @@ func (v *View) with(change func(*View)) *View {
 
 // pendingProbe is a revision that the upstream had when it was asked, or later.
 type pendingProbe struct {
-	freshness.Probe
+	source.Probe
 	revision uint64
 }
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
@@ -77,7 +77,7 @@ func (c *Collection) newHub(form *watch.Form, rev uint64) *watch.Broadcaster {
 	if form == nil {
 		return nil
 	}
-	return watch.NewBroadcaster(*form, watch.Span{From: rev, To: rev}, &c.life.Counts.Watches, c.pacer)
+	return watch.NewBroadcaster(*form, watch.Span{From: rev, To: rev}, &c.life.counts.watches, c.pacer)
 }
 
 // tellHubLocked publishes a view to its broadcaster. Where another broadcaster had the clients before, they end: they are told
@@ -104,7 +104,7 @@ func (c *Collection) tendWatches(now time.Time) {
 	}
 	c.Touch()
 	m := c.moment()
-	silent := clock.Age(c.forecast.Load().StreamSentAt(), m.outage.AsOf(now, m.bound)) >= max(m.bound, freshness.BookmarkEvery)
+	silent := clock.Age(c.forecast.Load().StreamSentAt(), m.outage.AsOf(now, m.bound)) >= max(m.bound, source.BookmarkEvery)
 	if silent && v.age(m) >= m.bound {
 		c.endWatches(v.broadcaster, true)
 	}

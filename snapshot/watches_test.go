@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/budget"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
@@ -65,7 +64,7 @@ func TestWatchesOverALoad(t *testing.T) {
 		"all is in doubt":        {told: 2, ending: watch.EndLost, drops: true, loads: true, goOn: true},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			c := newCollection(CollectionKey{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget.Bound{}, &watch.Pacer{}, &freshness.Numbers{})
+			c := newCollection(CollectionKey{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget{}, &watch.Pacer{}, &source.ProbeNumbers{})
 			load := func(rev uint64, objects ...*index.Object) {
 				state := index.NewTree(false)
 				for _, o := range objects {

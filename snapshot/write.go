@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
@@ -25,7 +25,7 @@ type complete struct {
 	// watchesGoOn reports whether the clients' watches have been told all that led to this state.
 	watchesGoOn bool
 	// Probe is the request for the state, which is as new as that: reading it may have taken minutes.
-	freshness.Probe
+	source.Probe
 }
 
 // open makes a complete state what is known, in place of what was known before. Its size is on the budget's
@@ -34,7 +34,7 @@ func (c *Collection) open(l complete) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
-		c.budget.Add(-l.size)
+		c.budget.add(-l.size)
 		return
 	}
 	old := c.view.Load()
@@ -142,9 +142,9 @@ func (c *Collection) apply(ch change) error {
 	c.versions.Append(next)
 	c.accountLocked(size)
 	c.advanceLocked(v, ch.revision, state)
-	if c.budget.Full() {
+	if c.budget.full() {
 		c.shortenLocked()
-		if c.budget.Full() {
+		if c.budget.full() {
 			return errFull
 		}
 	}

@@ -7,16 +7,15 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/snapshot/budget"
-	"github.com/listproxy/listproxy/snapshot/freshness"
 	"github.com/listproxy/listproxy/snapshot/index"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 )
 
 // liveCollection is a collection with one object, ns/a, at revision 10.
 func liveCollection(limits Limits) *Collection {
-	c := newCollection(CollectionKey{}, limits, &budget.Bound{}, nil, &freshness.Numbers{})
+	c := newCollection(CollectionKey{}, limits, &budget{}, nil, &source.ProbeNumbers{})
 	state := index.NewTree(false)
 	state.Set(&index.Object{Key: "ns/a", Revision: 10})
 	c.load(state, 10)
@@ -30,8 +29,8 @@ func (c *Collection) load(state index.Tree, rev uint64) {
 }
 
 // at is a probe that was sent at a time.
-func (c *Collection) at(asked time.Time) freshness.Probe {
-	return freshness.Probe{Number: c.probes.Next().Number, Sent: asked}
+func (c *Collection) at(asked time.Time) source.Probe {
+	return source.Probe{Number: c.probes.Next().Number, Sent: asked}
 }
 
 func TestRevisionsThatGoBack(t *testing.T) {

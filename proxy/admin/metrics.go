@@ -13,7 +13,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 )
@@ -96,7 +95,7 @@ type State struct {
 	Stored      func() (bytes, bound int64)
 	Compression func() gzip.CompressorStats
 	// SelfChecks is how many comparisons of collections with the upstream had which result.
-	SelfChecks func() map[checks.Result]uint64
+	SelfChecks func() map[snapshot.CheckResult]uint64
 	Reviews    func() authz.Stats
 	Inflight   func() map[string]limits.Stats
 	// Connections are those of the ports, by name.

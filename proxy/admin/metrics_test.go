@@ -23,10 +23,8 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/source"
-	"github.com/listproxy/listproxy/snapshot/tally"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
@@ -67,7 +65,7 @@ func wholeState(t *testing.T) State {
 	expect.NoError(t, err)
 	silent := live(named("", "pods", media.JSON), 91*time.Second)
 	silent.Watches.Ended = map[watch.Ending]uint64{watch.EndTimeout: 1}
-	silent.Feed = tally.Stats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}
+	silent.Feed = snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}
 	return State{
 		Staleness: 90 * time.Second,
 		Collections: func() []snapshot.CollectionStats {
@@ -78,8 +76,8 @@ func wholeState(t *testing.T) State {
 		},
 		Stored:      func() (int64, int64) { return 1, 2 },
 		Compression: func() gzip.CompressorStats { return gzip.CompressorStats{Found: 1} },
-		SelfChecks: func() map[checks.Result]uint64 {
-			return map[checks.Result]uint64{checks.Agrees: 1}
+		SelfChecks: func() map[snapshot.CheckResult]uint64 {
+			return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
 		},
 		Reviews:     func() authz.Stats { return authz.Stats{Hits: 1} },
 		Inflight:    bounds.Stats,

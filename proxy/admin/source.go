@@ -14,7 +14,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
@@ -38,7 +37,7 @@ type collections interface {
 	Stats() []snapshot.CollectionStats
 	Stored() (bytes, bound int64)
 	Changes() []snapshot.Change
-	Mismatched() map[snapshot.CollectionKey]checks.Stats
+	Mismatched() map[snapshot.CollectionKey]snapshot.CheckStats
 }
 
 // Read returns the status of now.

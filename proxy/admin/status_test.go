@@ -25,7 +25,6 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/snapshot/checks"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
@@ -40,13 +39,13 @@ const hostile = "<script>alert(1)</script>\"'&\x1b"
 type kept struct {
 	stats      []snapshot.CollectionStats
 	changes    []snapshot.Change
-	mismatched map[snapshot.CollectionKey]checks.Stats
+	mismatched map[snapshot.CollectionKey]snapshot.CheckStats
 }
 
-func (k *kept) Stats() []snapshot.CollectionStats                   { return k.stats }
-func (k *kept) Stored() (bytes, bound int64)                        { return 512 << 20, 2 << 30 }
-func (k *kept) Changes() []snapshot.Change                          { return k.changes }
-func (k *kept) Mismatched() map[snapshot.CollectionKey]checks.Stats { return k.mismatched }
+func (k *kept) Stats() []snapshot.CollectionStats                          { return k.stats }
+func (k *kept) Stored() (bytes, bound int64)                               { return 512 << 20, 2 << 30 }
+func (k *kept) Changes() []snapshot.Change                                 { return k.changes }
+func (k *kept) Mismatched() map[snapshot.CollectionKey]snapshot.CheckStats { return k.mismatched }
 
 func named(group, name string, form media.Representation) snapshot.CollectionKey {
 	return snapshot.CollectionKey{
@@ -116,7 +115,7 @@ func troubled(t *testing.T) *Source {
 		live(named("", "nodes", media.JSON), time.Hour),
 	}
 	k.changes = []snapshot.Change{{At: begun, Of: hostile, What: hostile, Cause: reason.Schema}}
-	k.mismatched = map[snapshot.CollectionKey]checks.Stats{named("", hostile, media.JSON): {Mismatches: 2, Mismatched: begun}}
+	k.mismatched = map[snapshot.CollectionKey]snapshot.CheckStats{named("", hostile, media.JSON): {Mismatches: 2, Mismatched: begun}}
 	const list, watch = "/api/v1/pods?resourceVersion=0", "/api/v1/pods?watch=1"
 	for _, r := range []struct {
 		target string
@@ -187,7 +186,7 @@ func TestChecks(t *testing.T) {
 			k.stats = []snapshot.CollectionStats{{Resource: pods, Unavailable: reason.NotPermitted}}
 		}},
 		"a mismatch once": {change: func(_ *Source, k *kept) {
-			k.mismatched = map[snapshot.CollectionKey]checks.Stats{pods: {Mismatches: 1}}
+			k.mismatched = map[snapshot.CollectionKey]snapshot.CheckStats{pods: {Mismatches: 1}}
 		}},
 		"metrics": {change: func(s *Source, _ *kept) {
 			s.Metrics = prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("broken") })

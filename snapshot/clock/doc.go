@@ -1,3 +1,3 @@
-// Package clock says how old something is, even if the machine was suspended or its clock was set
-// meanwhile, and whether so much time has passed that the upstream may have been replaced.
+// Package clock says how old something is, even if the machine was suspended, its clock was set, or no API server
+// answers meanwhile.
 package clock

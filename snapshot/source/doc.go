@@ -1,4 +1,5 @@
-// Package source reads one resource from the upstream, with listproxy's own credentials: lists,
-// probes for the current revision, and watches. It bounds the time and the size of each answer, and
-// says what an error means; its callers decide what follows from that.
+// Package source is what a feed asks kube-apiserver, and when: lists and watches (source.go, stream.go, kind.go), how
+// it writes a resource (learn.go, headers.go), whether a state is what it says (comparison.go), and its current
+// revision. [Freshness] decides when to ask for that. It is a state machine that reads no clock and does nothing by
+// itself; the tests check its rules on random sequences of events.
 package source

@@ -9,10 +9,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -150,7 +152,7 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 		cancel()
 		return nil, err
 	}
-	stream := newStream(ctx, cancel, s.Encoding(), resp.Body, clock.Lifetime{Asked: asked, Answered: time.Now(), Timeout: timeout})
+	stream := newStream(ctx, cancel, s.Encoding(), resp.Body, lifetime{asked: asked, answered: time.Now(), timeout: timeout})
 	stream.ContentType, stream.Compressed = resp.Header.Get("Content-Type"), resp.Uncompressed
 	return stream, nil
 }
@@ -174,4 +176,17 @@ func Exactly(revision uint64) url.Values {
 		"resourceVersion":      {strconv.FormatUint(revision, 10)},
 		"resourceVersionMatch": {"Exact"},
 	}
+}
+
+// Key is an object's place in the order of the API server.
+func (s *Source) Key(m wire.ObjectMeta) (string, error) {
+	if m.Name == "" || (m.Namespace != "") != s.Resource.Namespaced {
+		return "", wire.Inconsistent("an object without a usable name")
+	}
+	// Names of RBAC objects may hold any bytes, and JSON has U+FFFD for those that are not
+	// UTF-8: neither the order of such keys nor their tokens could be right.
+	if strings.ContainsRune(m.Name, utf8.RuneError) || strings.ContainsRune(m.Namespace, utf8.RuneError) {
+		return "", fmt.Errorf("%w: an object's name is not UTF-8", wire.ErrForm)
+	}
+	return index.JoinKey(m.Namespace, m.Name), nil
 }

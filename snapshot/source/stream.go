@@ -7,7 +7,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -20,15 +19,15 @@ type Stream struct {
 	Events <-chan wire.Event
 	Err    error
 	cancel context.CancelFunc
-	clock.Lifetime
+	lifetime
 	// ContentType is that of the answer, and Compressed whether it came with gzip.
 	ContentType string
 	Compressed  bool
 }
 
-func newStream(ctx context.Context, cancel context.CancelFunc, e wire.Encoding, body io.ReadCloser, l clock.Lifetime) *Stream {
+func newStream(ctx context.Context, cancel context.CancelFunc, e wire.Encoding, body io.ReadCloser, l lifetime) *Stream {
 	events := make(chan wire.Event, eventsAhead)
-	s := &Stream{Events: events, cancel: cancel, Lifetime: l}
+	s := &Stream{Events: events, cancel: cancel, lifetime: l}
 	go func() {
 		defer close(events)
 		defer body.Close()

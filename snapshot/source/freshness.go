@@ -1,4 +1,4 @@
-package freshness
+package source
 
 import (
 	"time"
@@ -37,7 +37,7 @@ const (
 	awaitedKept = time.Minute
 )
 
-// Machine decides, while a feed reads a stream, when to ask the upstream for its current revision, and
+// Freshness decides, while a feed reads a stream, when to ask the upstream for its current revision, and
 // when to open a progress watch: a second, short one, for its bookmark. It reads no clock and does nothing by
 // itself: its methods are told what has happened, and Next says what to do.
 //
@@ -57,7 +57,7 @@ const (
 // own pings end it. But the server that answers later may be another one. So before a progress watch
 // proves anything, the stream must have sent something after that. Otherwise the stream
 // is closed, and the next one must show that the timeline is the same.
-type Machine struct {
+type Freshness struct {
 	schedule probeSchedule
 	// probe is the last one that was sent; probing: it is under way.
 	probe   Probe
@@ -96,10 +96,10 @@ type answer struct {
 	revision uint64
 }
 
-// New returns a Machine that keeps a state younger than bound. variety, from 0 to 1, shifts the
+// NewFreshness returns a Freshness that keeps a state younger than bound. variety, from 0 to 1, shifts the
 // times of probes: machines with different values soon ask at different times.
-func New(bound time.Duration, variety float64) Machine {
-	return Machine{schedule: newProbeSchedule(bound, variety)}
+func NewFreshness(bound time.Duration, variety float64) Freshness {
+	return Freshness{schedule: newProbeSchedule(bound, variety)}
 }
 
 // Action is what the feed must do.
@@ -115,7 +115,7 @@ type Action struct {
 }
 
 // Next returns what to do now; currentAt says how new the state is.
-func (m *Machine) Next(now, currentAt time.Time) Action {
+func (m *Freshness) Next(now, currentAt time.Time) Action {
 	probe, progress := m.nextProbe(now, currentAt), m.nextProgress(now, currentAt)
 	a := Action{Wake: probe}
 	if a.Wake.IsZero() || !progress.IsZero() && progress.Before(probe) {
@@ -134,7 +134,7 @@ func (m *Machine) Next(now, currentAt time.Time) Action {
 }
 
 // nextProbe is the time at which to send one; zero while one is under way.
-func (m *Machine) nextProbe(now, currentAt time.Time) time.Time {
+func (m *Freshness) nextProbe(now, currentAt time.Time) time.Time {
 	if m.probing {
 		return time.Time{}
 	}
@@ -154,7 +154,7 @@ func (m *Machine) nextProbe(now, currentAt time.Time) time.Time {
 // nextProgress is the time at which to open a progress watch; zero if there is none to be opened. At once while lists of
 // the newest state keep coming and the last one helped; soon after an answer that somebody waits for; else
 // only when the state is so old that the stream's own bookmark would come too late.
-func (m *Machine) nextProgress(now, currentAt time.Time) time.Time {
+func (m *Freshness) nextProgress(now, currentAt time.Time) time.Time {
 	switch {
 	case m.progressOpen:
 		return time.Time{}
@@ -171,30 +171,30 @@ func (m *Machine) nextProgress(now, currentAt time.Time) time.Time {
 }
 
 // TimelineUncertain reports whether the server that answers now may have another timeline than the stream.
-func (m *Machine) TimelineUncertain(now time.Time) bool {
+func (m *Freshness) TimelineUncertain(now time.Time) bool {
 	return m.unansweredAt.After(m.streamSentAt) || clock.Age(m.streamSentAt, now) > BookmarkEvery
 }
 
 // NoBookmarks says that the upstream sends no bookmarks, as far as was seen: nothing can be proven, and
 // nobody need wait for a proof.
-func (m *Machine) NoBookmarks() bool { return m.unmarked >= manyUnmarked }
+func (m *Freshness) NoBookmarks() bool { return m.unmarked >= manyUnmarked }
 
 // Earliest is the time at which a proof may come again: before, the upstream wants no question, or no progress watch is
 // opened, since the last ones have failed. Only the stream can prove something until then.
-func (m *Machine) Earliest() time.Time { return later(m.probesFrom, m.progressFrom) }
+func (m *Freshness) Earliest() time.Time { return later(m.probesFrom, m.progressFrom) }
 
 // ProbesFrom returns the time until which the upstream wants no probe.
-func (m *Machine) ProbesFrom() time.Time { return m.probesFrom }
+func (m *Freshness) ProbesFrom() time.Time { return m.probesFrom }
 
 // StreamSentAt is the time at which the stream last sent something, or was opened.
-func (m *Machine) StreamSentAt() time.Time { return m.streamSentAt }
+func (m *Freshness) StreamSentAt() time.Time { return m.streamSentAt }
 
 // Pause is the time to wait at least after a probe that was refused.
-func (m *Machine) Pause() time.Duration { return m.schedule.everyIfOld }
+func (m *Freshness) Pause() time.Duration { return m.schedule.everyIfOld }
 
 // Follow begins with another stream.
-func (m *Machine) Follow(now time.Time) {
-	*m = Machine{
+func (m *Freshness) Follow(now time.Time) {
+	*m = Freshness{
 		schedule: m.schedule, probe: m.probe, probesFrom: m.probesFrom,
 		awaited: m.awaited, awaitedAt: m.awaitedAt, askAgain: m.askAgain, streamSentAt: now,
 		failures: m.failures, unmarked: m.unmarked, progressFrom: m.progressFrom,
@@ -204,30 +204,30 @@ func (m *Machine) Follow(now time.Time) {
 // Stop says that the stream is no longer read: a probe and a progress watch that were under way are
 // abandoned. If somebody waits for what the probe proves, or for what the stream was to reach, the
 // next stream begins with another probe.
-func (m *Machine) Stop() {
+func (m *Freshness) Stop() {
 	m.askAgain = m.askAgain || m.probing && m.answerAwaited || m.stateAwaited
 	m.probing, m.progressOpen = false, false
 }
 
 // Await says that requests for the newest state wait for the probe with this number, or a later
 // one.
-func (m *Machine) Await(now time.Time, number uint64) {
+func (m *Freshness) Await(now time.Time, number uint64) {
 	if number > m.awaited {
 		m.awaited, m.awaitedAt = number, now
 	}
 }
 
 // RequestProbe says that a request waits for a revision.
-func (m *Machine) RequestProbe() { m.requested = true }
+func (m *Freshness) RequestProbe() { m.requested = true }
 
 // ProbeSent says that a probe is sent.
-func (m *Machine) ProbeSent(sent Probe) {
+func (m *Freshness) ProbeSent(sent Probe) {
 	m.answerAwaited = m.requested || m.askAgain || m.awaited > m.probe.Number
 	m.probe, m.probing, m.requested, m.askAgain = sent, true, false, false
 }
 
 // Answered is told the upstream's revision, and whether the state has reached it.
-func (m *Machine) Answered(now time.Time, revision uint64, reached bool) {
+func (m *Freshness) Answered(now time.Time, revision uint64, reached bool) {
 	m.probing = false
 	if reached {
 		return
@@ -240,32 +240,32 @@ func (m *Machine) Answered(now time.Time, revision uint64, reached bool) {
 }
 
 // Refused says that the upstream wants no probe for a time.
-func (m *Machine) Refused(now time.Time, pause time.Duration) {
+func (m *Freshness) Refused(now time.Time, pause time.Duration) {
 	m.probing, m.probesFrom = false, later(m.probesFrom, now.Add(pause))
 }
 
 // Retry says that a pause is over, perhaps before its time.
-func (m *Machine) Retry(now time.Time) { m.probesFrom = earlier(m.probesFrom, now) }
+func (m *Freshness) Retry(now time.Time) { m.probesFrom = earlier(m.probesFrom, now) }
 
 // Unanswered says that a probe got no answer. If requests for the newest state wait for one, another
 // probe is soon sent.
-func (m *Machine) Unanswered(now time.Time) {
+func (m *Freshness) Unanswered(now time.Time) {
 	m.askAgain = m.answerAwaited && now.Sub(m.awaitedAt) < awaitedKept
 	m.probing, m.unansweredAt, m.probesFrom = false, now, later(m.probesFrom, now.Add(probePause))
 }
 
 // StreamSent says that the stream has sent something.
-func (m *Machine) StreamSent(at time.Time) { m.streamSentAt = at }
+func (m *Freshness) StreamSent(at time.Time) { m.streamSentAt = at }
 
 // StreamBookmark says that the stream has sent a bookmark: so the upstream sends bookmarks.
-func (m *Machine) StreamBookmark(now time.Time) {
+func (m *Freshness) StreamBookmark(now time.Time) {
 	if m.NoBookmarks() {
 		m.unmarked, m.progressFrom = 0, now
 	}
 }
 
 // Reached is told the revision that the state has reached.
-func (m *Machine) Reached(to uint64) {
+func (m *Freshness) Reached(to uint64) {
 	switch {
 	case m.firstUnreached.revision > to:
 	case m.lastUnreached.revision > to:
@@ -276,23 +276,23 @@ func (m *Machine) Reached(to uint64) {
 }
 
 // ProgressOpened says that a progress watch is opened.
-func (m *Machine) ProgressOpened() { m.progressOpen = true }
+func (m *Freshness) ProgressOpened() { m.progressOpen = true }
 
 // ProgressOver says that the progress watch has ended with a bookmark. helped: it showed something that the
 // stream had not sent.
-func (m *Machine) ProgressOver(helped bool) {
+func (m *Freshness) ProgressOver(helped bool) {
 	m.progressOpen, m.progressHelped, m.failures, m.unmarked = false, helped, 0, 0
 }
 
 // ProgressFailed says that the progress watch has shown nothing, and for how long the upstream wants no other.
-func (m *Machine) ProgressFailed(now time.Time, wanted time.Duration) {
+func (m *Freshness) ProgressFailed(now time.Time, wanted time.Duration) {
 	pause := max(progressPause, min(progressPause<<m.failures, m.Pause()))
 	m.progressOpen, m.progressHelped, m.failures = false, false, min(m.failures+1, maxFailures)
 	m.progressFrom = now.Add(max(wanted, pause))
 }
 
 // ProgressUnmarked says that the progress watch has ended at its timeout, without a bookmark.
-func (m *Machine) ProgressUnmarked(now time.Time) {
+func (m *Freshness) ProgressUnmarked(now time.Time) {
 	m.ProgressFailed(now, 0)
 	if m.unmarked++; m.NoBookmarks() {
 		m.progressFrom = now.Add(min(longestUnmarked, unmarkedPause<<min(m.unmarked-manyUnmarked, maxFailures)))

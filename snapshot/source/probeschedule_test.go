@@ -1,4 +1,4 @@
-package freshness
+package source
 
 import (
 	"testing"

@@ -1,5 +1,4 @@
-// Package compare compares states with the upstream's: which objects they have, and in which bytes.
-package compare
+package source
 
 import (
 	"bytes"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
@@ -23,8 +21,8 @@ import (
 // walks all objects that come after it.
 const leastNames = 20
 
-// State is what is compared: the objects of a list at one revision.
-type State struct {
+// ListState is what is compared: the objects of a list at one revision.
+type ListState struct {
 	Revision uint64
 	Envelope *wire.Envelope
 	Tree     index.Tree
@@ -33,7 +31,7 @@ type State struct {
 // Comparison compares states with the upstream's at the same revision. A state that was just
 // loaded, one that is verified, and the self-check use it. It is for one goroutine.
 type Comparison struct {
-	Source source.Source
+	Source Source
 	// Insists reports whether what the upstream is too busy for is asked again.
 	Insists bool
 	// noProtobuf reports whether the upstream has said that it gives metadata as JSON only.
@@ -62,7 +60,7 @@ func IsMismatch(err error) bool {
 // Names compares which objects are on the page that begins at a key, and their revisions. The page
 // has atMost objects, or objects of about atMostBytes. It returns where the next page begins, also
 // if the upstream does not give this one.
-func (c *Comparison) Names(ctx context.Context, s State, from string, atMost, atMostBytes int64) (next string, err error) {
+func (c *Comparison) Names(ctx context.Context, s ListState, from string, atMost, atMostBytes int64) (next string, err error) {
 	limit := max(leastNames, s.Tree.PageLimit(from, atMost, atMostBytes))
 	theirs, next, err := c.readNames(ctx, c.Source.PageAt(s.Revision, from, limit), s.Revision)
 	if err != nil {
@@ -87,7 +85,7 @@ func (c *Comparison) readNames(ctx context.Context, query url.Values, revision u
 		src.Resource.Representation = media.MetadataJSON
 	}
 	page, err := c.read(ctx, src, "", revision, query)
-	if !c.noProtobuf && source.Answered(err, http.StatusNotAcceptable) {
+	if !c.noProtobuf && Answered(err, http.StatusNotAcceptable) {
 		c.noProtobuf = true
 		return c.readNames(ctx, query, revision)
 	}
@@ -117,7 +115,7 @@ func (c *Comparison) readNames(ctx context.Context, query url.Values, revision u
 
 // Page compares a page with the bytes that the upstream writes: the objects, the envelope, the count
 // and the headers.
-func (c *Comparison) Page(ctx context.Context, s State, from string, limit int64) error {
+func (c *Comparison) Page(ctx context.Context, s ListState, from string, limit int64) error {
 	query := c.Source.PageAt(s.Revision, from, limit)
 	if s.Envelope.Sharded { // an API server that does not know shards any more is noticed
 		query.Set("shardSelector", wire.AllShards)
@@ -151,8 +149,8 @@ func (c *Comparison) same(objects []*index.Object, items [][]byte) bool {
 
 // read reads a list that the upstream must answer at exactly the given revision.
 func (c *Comparison) read(
-	ctx context.Context, src source.Source, namespace string, revision uint64, query url.Values,
-) (source.List, error) {
+	ctx context.Context, src Source, namespace string, revision uint64, query url.Values,
+) (List, error) {
 	read := src.List
 	if c.Insists {
 		read = src.Insist
@@ -166,13 +164,13 @@ func (c *Comparison) read(
 
 // uncounted says that the upstream did not count what remains after a page, as 1.37 does not where it is
 // asked for shards.
-func (s State) uncounted(theirs source.List) bool {
+func (s ListState) uncounted(theirs List) bool {
 	return s.Envelope.Sharded && !theirs.Meta.HasRemaining
 }
 
 // writes reports whether a page of s, written as a list, is the list that the upstream wrote with
 // these headers.
-func (s State) writes(page index.Page, theirs source.List, headers http.Header) bool {
+func (s ListState) writes(page index.Page, theirs List, headers http.Header) bool {
 	meta := wire.ListMeta{Revision: s.Revision, Remaining: page.Remaining, HasRemaining: page.Counted && !s.uncounted(theirs)}
 	if s.Envelope.Sharded {
 		meta.Shards = wire.AllShards

@@ -1,4 +1,4 @@
-package compare
+package source
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/snapshot/index"
-	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -20,9 +19,9 @@ func TestComparePagesOfShards(t *testing.T) {
 		item = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}`
 	)
 	const shards = `,"shardInfo":{"selector":"` + wire.AllShards + `"}`
-	src := source.Source{Resource: source.CollectionKey{Namespaced: true, Representation: media.JSON}}
-	read := func(meta string) source.List {
-		l := source.List{Body: fmt.Appendf(nil, list, meta, item), Header: http.Header{"Content-Type": {"application/json"}}}
+	src := Source{Resource: CollectionKey{Namespaced: true, Representation: media.JSON}}
+	read := func(meta string) List {
+		l := List{Body: fmt.Appendf(nil, list, meta, item), Header: http.Header{"Content-Type": {"application/json"}}}
 		var err error
 		l.List, err = src.Encoding().List(l.Body)
 		expect.NoError(t, err)
@@ -38,7 +37,7 @@ func TestComparePagesOfShards(t *testing.T) {
 		`,"remainingItemCount":2` + shards: false,
 		`,"remainingItemCount":3`:          false,
 	} {
-		s := State{Envelope: envelope, Revision: 9}
+		s := ListState{Envelope: envelope, Revision: 9}
 		if got := s.writes(ours, read(meta), nil); got != want {
 			t.Errorf("%s: the same bytes: %t", meta, got)
 		}

@@ -1,16 +1,17 @@
-package clock
+package source
 
 import (
 	"testing"
 	"time"
 
+	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestEnded: a watch was over at its timeout at the latest, by either clock.
 func TestEnded(t *testing.T) {
 	asked := time.Now()
-	life := Lifetime{Asked: asked, Answered: asked.Add(20 * time.Second), Timeout: time.Minute}
+	life := lifetime{asked: asked, answered: asked.Add(20 * time.Second), timeout: time.Minute}
 	due := asked.Add(80 * time.Second)
 	for _, tt := range []struct {
 		now     time.Time
@@ -27,9 +28,9 @@ func TestEnded(t *testing.T) {
 		}
 	}
 	// The machine was suspended for an hour of which the monotonic clock knows nothing.
-	life.Answered = proxytest.EarlierByTheWallClock(life.Answered, time.Hour)
+	life.answered = proxytest.EarlierByTheWallClock(life.answered, time.Hour)
 	now := asked.Add(70 * time.Second)
-	if at, _ := life.Ended(now); Age(at, now) < time.Hour-time.Minute {
-		t.Errorf("a watch that ended an hour ago is over since %v", Age(at, now))
+	if at, _ := life.Ended(now); clock.Age(at, now) < time.Hour-time.Minute {
+		t.Errorf("a watch that ended an hour ago is over since %v", clock.Age(at, now))
 	}
 }

@@ -1,0 +1,152 @@
+package snapshot
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/snapshot/source"
+	"github.com/listproxy/listproxy/snapshot/watch"
+	"github.com/listproxy/listproxy/snapshot/wire"
+)
+
+// FeedStats counts what happened to the states of a resource in one representation, in all its
+// collections since listproxy started. (If there are too many resources, those without a
+// collection are forgotten.)
+type FeedStats struct {
+	// Loads are the states that were loaded.
+	Loads uint64
+	// Resumes are watches that broke and were opened again where they had come to.
+	Resumes uint64
+	// Losses counts how often a state was lost, or had to be loaded anew, by cause; except those of
+	// collections that nobody asked for any more.
+	Losses map[reason.Reason]uint64
+}
+
+// feedCounts counts for FeedStats. It is safe for concurrent use.
+type feedCounts struct {
+	mu    sync.Mutex
+	total FeedStats
+	// watches are the clients that have followed the collections.
+	watches watch.Counts
+	// lostAt is the time at which the last state was lost, if none was loaded since; else zero.
+	lostAt time.Time
+}
+
+// stats returns what was counted.
+func (c *feedCounts) stats() FeedStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	total := c.total
+	total.Losses = maps.Clone(c.total.Losses)
+	return total
+}
+
+// lifecycle counts the states of one collection, which are loaded and lost in turn, until the collection is
+// dropped: for a cause, or because nobody asks for it. It may be dropped while its feed finds out that the
+// state is lost: only the first of both is counted.
+type lifecycle struct {
+	// counts has what counts for all collections of the resource in the representation.
+	counts *feedCounts
+	// counts.mu guards these. live: there is a state. dropped: there will be none, even if the feed still
+	// reports one.
+	live, dropped bool
+}
+
+// loaded notes that a state was loaded.
+func (l *lifecycle) loaded() {
+	l.counts.mu.Lock()
+	defer l.counts.mu.Unlock()
+	if !l.dropped {
+		l.live, l.counts.lostAt = true, time.Time{}
+		l.counts.total.Loads++
+	}
+}
+
+// resumed notes that a watch that broke was opened again where it had come to.
+func (l *lifecycle) resumed() {
+	l.counts.mu.Lock()
+	defer l.counts.mu.Unlock()
+	l.counts.total.Resumes++
+}
+
+// lost notes that the state, if there is one, is lost, or must be loaded anew.
+func (l *lifecycle) lost(why reason.Reason, now time.Time) {
+	l.counts.mu.Lock()
+	defer l.counts.mu.Unlock()
+	l.lostLocked(why, now)
+}
+
+// drop notes that the collection is dropped, and its state is lost with it. If nobody asks for it (None), that is no loss.
+func (l *lifecycle) drop(why reason.Reason, now time.Time) {
+	l.counts.mu.Lock()
+	defer l.counts.mu.Unlock()
+	l.lostLocked(why, now)
+	l.dropped = true
+}
+
+func (l *lifecycle) lostLocked(why reason.Reason, now time.Time) {
+	if !l.live {
+		return
+	}
+	l.live = false
+	if why == reason.None {
+		return
+	}
+	if l.counts.total.Losses == nil {
+		l.counts.total.Losses = map[reason.Reason]uint64{}
+	}
+	l.counts.total.Losses[why]++
+	l.counts.lostAt = now
+}
+
+// lostAt is the time at which the last state was lost, if none was loaded since; else zero.
+func (l *lifecycle) lostAt() time.Time {
+	l.counts.mu.Lock()
+	defer l.counts.mu.Unlock()
+	return l.counts.lostAt
+}
+
+// lossOf returns the reason for an error after which a state is lost, or must be loaded anew.
+func lossOf(err error) reason.Reason {
+	var contradiction wire.InconsistencyError
+	var other otherTimelineError
+	switch {
+	case errors.Is(err, errObject):
+		return reason.FirstObject
+	case errors.Is(err, errOutOfDate), errors.Is(err, errUnproven):
+		return reason.Upstream
+	case errors.As(err, &other):
+		return reason.WentBack
+	case errors.As(err, &contradiction):
+		return reason.Contradiction
+	case errors.Is(err, wire.ErrForm):
+		return reason.Form
+	case errors.Is(err, errFull):
+		return reason.Memory
+	case source.Answered(err, http.StatusGone):
+		return reason.Expired
+	case source.Answered(err, http.StatusNotFound):
+		return reason.NotFound
+	case source.Answered(err, http.StatusForbidden):
+		return reason.NotPermitted
+	}
+	return reason.Other
+}
+
+// countsLocked returns what counts for a resource. Those of resources that have no collection now
+// are forgotten where there are too many.
+func (c *Collections) countsLocked(r CollectionKey) *feedCounts {
+	if counts := c.counts[r]; counts != nil {
+		return counts
+	}
+	if len(c.counts) >= 2*maxCollections {
+		maps.DeleteFunc(c.counts, func(other CollectionKey, _ *feedCounts) bool { return c.all[other] == nil })
+	}
+	counts := &feedCounts{}
+	c.counts[r] = counts
+	return counts
+}

@@ -19,11 +19,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/limits"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/test/authntest"
@@ -112,7 +112,7 @@ func TestWhoAnswers(t *testing.T) {
 				who.verdict = *tt.verdict
 			}
 			if tt.unaudited {
-				h.AuditLog = audit.NewLog(fullDisk{}, proxytest.DiscardLog())
+				h.AuditLog = observe.NewAuditLog(fullDisk{}, proxytest.DiscardLog())
 				who.identity = authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane"})
 			}
 			r := w.request(t.Context(), tt.query)

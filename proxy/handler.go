@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/cluster"
@@ -49,7 +48,7 @@ type Handler struct {
 	Collections *snapshot.Collections
 	Compressor  *gzip.Compressor
 	// AuditLog has what is answered from memory; nil if there is none.
-	AuditLog *audit.Log
+	AuditLog *observe.AuditLog
 	Observer *observe.Observer
 	Log      *slog.Logger
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -158,7 +157,7 @@ func (h *Handler) audit(r *http.Request, who caller, asked policy.Request, a *an
 		if why := mayAnswer(a.entry, a.snapshot, h.conditions(asked, *a)); why != reason.None {
 			return why
 		}
-		err = h.AuditLog.Write(r, asked, a.user, observe.RecordOf(r.Context()).Begun(), audit.Answer{
+		err = h.AuditLog.Write(r, asked, a.user, observe.RecordOf(r.Context()).Begun(), observe.AuditedAnswer{
 			ID: page.auditID, Semantics: a.semantics, Representation: a.representation,
 			Revision: a.snapshot.Revision, Items: len(page.objects), Impersonated: a.impersonated,
 		})

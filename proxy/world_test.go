@@ -25,11 +25,11 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/limits"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
@@ -317,7 +317,7 @@ func (w *modelWorld) audited(t *testing.T) *auditSink {
 		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 	}), modelUpstream, authz.Config{})
 	expect.NoError(t, err)
-	w.handler.AuditLog, w.handler.WhoAmI = audit.NewLog(log, proxytest.DiscardLog()), who
+	w.handler.AuditLog, w.handler.WhoAmI = observe.NewAuditLog(log, proxytest.DiscardLog()), who
 	return log
 }
 

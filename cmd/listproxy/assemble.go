@@ -15,14 +15,15 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/admin"
-	"github.com/listproxy/listproxy/proxy/audit"
 	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
+	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
+	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -55,7 +56,7 @@ type app struct {
 	ports     *ports
 	handler   http.Handler
 	forward   *forward.Forwarder
-	auditLog  *audit.Log // nil: none
+	auditLog  *observe.AuditLog // nil: none
 	metrics   http.Handler
 	ready     admin.Readiness
 	operators admin.Config
@@ -193,7 +194,7 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		if clients[i], err = kubehttp.NewClient(config); err != nil {
 			return f, fmt.Errorf("the proxy's own way to the API server: %w", err)
 		}
-		clients[i].Transport = observing.FeedTransport(clients[i].Transport, api.transports.URL())
+		clients[i].Transport = observing.FeedTransport(clients[i].Transport, api.transports.URL(), source.KindOf)
 	}
 	if f.compressor, err = gzip.NewCompressor(compressedBound(o.cache.byteBound)); err != nil {
 		return f, err

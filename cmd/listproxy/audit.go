@@ -5,12 +5,12 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/listproxy/listproxy/proxy/audit"
+	"github.com/listproxy/listproxy/proxy/observe"
 )
 
 // auditOptions say where the audit log is written. The flags are kube-apiserver's of the same names.
 type auditOptions struct {
-	config audit.Config
+	config observe.AuditConfig
 }
 
 // AddFlags implements optionGroup.
@@ -26,11 +26,11 @@ func (o *auditOptions) AddFlags(fs *pflag.FlagSet) {
 func (o *auditOptions) Validate() error { return o.config.Validate() }
 
 // open opens the audit log, or returns nil if there is to be none.
-func (o *auditOptions) open(closing *closers, log *slog.Logger) (*audit.Log, error) {
+func (o *auditOptions) open(closing *closers, log *slog.Logger) (*observe.AuditLog, error) {
 	if !o.config.Enabled() {
 		return nil, nil
 	}
-	events, err := audit.Open(o.config, log)
+	events, err := observe.OpenAuditLog(o.config, log)
 	if err != nil {
 		return nil, err
 	}

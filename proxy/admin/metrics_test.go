@@ -49,7 +49,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	review, err := send(t.Context(), struct{}{}, httptest.NewRequest(http.MethodPost, "/", nil))
 	expect.NoError(t, err)
 	_ = review.Body.Close()
-	feed, err := o.FeedTransport(answer, &url.URL{}).RoundTrip(httptest.NewRequestWithContext(source.With(t.Context(), source.ForWatch), http.MethodGet, "/api/v1/pods", nil))
+	feed, err := o.FeedTransport(answer, &url.URL{}, source.KindOf).RoundTrip(httptest.NewRequestWithContext(source.With(t.Context(), source.ForWatch), http.MethodGet, "/api/v1/pods", nil))
 	expect.NoError(t, err)
 	_ = proxytest.ReadAll(t, feed.Body)
 	_ = feed.Body.Close()

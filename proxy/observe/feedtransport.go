@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -12,7 +13,6 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/snapshot/source"
 )
 
 // feed says which feed it is.
@@ -27,39 +27,39 @@ func (f feed) labels(more ...string) []string {
 	return append([]string{f.resource.String(), f.version, string(f.representation)}, more...)
 }
 
-// FeedTransport observes the requests by which feeds read the upstream at base; next sends them.
-// Each has a trace of its own, since no caller waits for it. A span lasts until the end of the answer:
+// FeedTransport observes the requests by which feeds read the upstream at base; next sends them. kindOf returns what a
+// request is for, which is empty if it is not a feed's, and whether its answer is a stream of events. Each has a trace of its own, since no caller waits for it. A span lasts until the end of the answer:
 // that of a watch for minutes.
-func (o *Observer) FeedTransport(next http.RoundTripper, base *url.URL) http.RoundTripper {
-	return &feedTransport{observer: o, next: next, prefix: base.Path}
+func (o *Observer) FeedTransport(next http.RoundTripper, base *url.URL, kindOf func(context.Context) (kind string, streams bool)) http.RoundTripper {
+	return &feedTransport{observer: o, next: next, prefix: base.Path, kindOf: kindOf}
 }
 
 type feedTransport struct {
 	observer *Observer
 	next     http.RoundTripper
 	prefix   string
+	kindOf   func(context.Context) (kind string, streams bool)
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	of, ok := t.feedOf(r)
-	if !ok {
+	kind, streams := t.kindOf(r.Context())
+	if !ok || kind == "" {
 		return t.next.RoundTrip(r)
 	}
-	kind := source.KindOf(r.Context())
-	res, end, err := t.observer.spans.send("feed "+string(kind), t.next, r,
+	res, end, err := t.observer.spans.send("feed "+kind, t.next, r,
 		attrResource.String(of.resource.String()), attrRepresentation.String(string(of.representation)))
 	code := 0
 	if err == nil {
 		code = res.StatusCode
 	}
 	m := t.observer.metrics
-	m.feedRequests.WithLabelValues(of.labels(string(kind), codeLabel(code))...).Inc()
+	m.feedRequests.WithLabelValues(of.labels(kind, codeLabel(code))...).Inc()
 	m.asked(purposeFeed, code)
 	if err != nil {
 		return nil, err
 	}
-	streams := kind == source.ForLoad || kind == source.ForWatch
 	body := &feedBody{
 		ReadCloser: res.Body, end: end,
 		received: m.feedReceived.WithLabelValues(of.labels()...), events: m.feedEvents.WithLabelValues(of.labels()...),
@@ -71,11 +71,11 @@ func (t *feedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// feedOf returns which feed a request is of.
+// feedOf returns which feed a request is of, if it reads a resource.
 func (t *feedTransport) feedOf(r *http.Request) (feed, bool) {
 	path := strings.TrimPrefix(r.URL.Path, t.prefix)
 	info, err := policy.RequestInfo(r.Method, &url.URL{Path: path})
-	if err != nil || !info.IsResourceRequest || source.KindOf(r.Context()) == "" {
+	if err != nil || !info.IsResourceRequest {
 		return feed{}, false
 	}
 	return feed{

@@ -160,12 +160,12 @@ func TestFeedsAreObserved(t *testing.T) {
 			t.Error("the request of the caller was changed")
 		}
 	}
-	json := o.FeedTransport(inHalves("application/json", "{}\n{}\n{}\n"), base)
+	json := o.FeedTransport(inHalves("application/json", "{}\n{}\n{}\n"), base, source.KindOf)
 	for _, kind := range []source.Kind{source.ForList, source.ForLoad, source.ForWatch, source.ForProbe, source.ForLearn, source.ForLoad} {
 		ask(kind, "application/json", json)
 	}
 	frames := string([]byte{0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 0, 0, 0, 1, 'c'})
-	protobuf := o.FeedTransport(inHalves("application/vnd.kubernetes.protobuf;stream=watch", frames), base)
+	protobuf := o.FeedTransport(inHalves("application/vnd.kubernetes.protobuf;stream=watch", frames), base, source.KindOf)
 	ask(source.ForWatch, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", protobuf)
 
 	got := proxytest.Gather(t, metrics)

@@ -23,15 +23,16 @@ func With(ctx context.Context, kind Kind) context.Context {
 	return context.WithValue(ctx, kindKey{}, kind)
 }
 
-// KindOf returns what a request with that context is for; it is empty for those that no Source sent.
-func KindOf(ctx context.Context) Kind {
-	kind, _ := ctx.Value(kindKey{}).(Kind)
-	return kind
+// KindOf returns what a request with that context is for, and whether its answer is the stream that a feed reads. It is
+// empty for requests that no Source sent.
+func KindOf(ctx context.Context) (kind string, streams bool) {
+	of, _ := ctx.Value(kindKey{}).(Kind)
+	return string(of), of == ForLoad || of == ForWatch
 }
 
 // withDefault is [With], unless ctx has a kind already.
 func withDefault(ctx context.Context, kind Kind) context.Context {
-	if KindOf(ctx) != "" {
+	if kind, _ := KindOf(ctx); kind != "" {
 		return ctx
 	}
 	return With(ctx, kind)

@@ -1,4 +1,4 @@
-package audit
+package observe
 
 import (
 	"bytes"
@@ -53,8 +53,8 @@ func (s *sink) ids() (ids []string, torn int) {
 }
 
 // write writes the event of an answer with that ID.
-func write(l *Log, id string) error {
-	return l.Write(auditedRequest("/api/v1/pods"), auditedPods(), auditedAlice(), time.Now(), Answer{ID: id})
+func write(l *AuditLog, id string) error {
+	return l.Write(auditedRequest("/api/v1/pods"), auditedPods(), auditedAlice(), time.Now(), AuditedAnswer{ID: id})
 }
 
 // TestFailing: while nothing can be written, no event is taken. The log has one line when that
@@ -62,7 +62,7 @@ func write(l *Log, id string) error {
 func TestFailing(t *testing.T) {
 	var said bytes.Buffer
 	out := &sink{}
-	l := NewLog(out, slog.New(slog.NewTextHandler(&said, nil)))
+	l := NewAuditLog(out, slog.New(slog.NewTextHandler(&said, nil)))
 	expect.NoError(t, write(l, "one"))
 	full := errors.New("no space left on device")
 	for _, torn := range []int{0, 10, 0, 10} {
@@ -90,7 +90,7 @@ func TestFailing(t *testing.T) {
 // TestManyAnswers: their lines do not mix. The end waits for no event that is being written.
 func TestManyAnswers(t *testing.T) {
 	out := &sink{}
-	l := NewLog(out, proxytest.DiscardLog())
+	l := NewAuditLog(out, proxytest.DiscardLog())
 	var writing sync.WaitGroup
 	for range 100 {
 		writing.Go(func() {
@@ -111,7 +111,7 @@ func TestManyAnswers(t *testing.T) {
 
 // BenchmarkAudit is what the audit log adds to answers from memory.
 func BenchmarkAudit(b *testing.B) {
-	l, err := Open(Config{Path: filepath.Join(b.TempDir(), "audit.log"), MaxSize: 100, MaxBackups: 1}, proxytest.DiscardLog())
+	l, err := OpenAuditLog(AuditConfig{Path: filepath.Join(b.TempDir(), "audit.log"), MaxSize: 100, MaxBackups: 1}, proxytest.DiscardLog())
 	expect.NoError(b, err)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {

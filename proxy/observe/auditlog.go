@@ -1,4 +1,4 @@
-package audit
+package observe
 
 import (
 	"cmp"
@@ -24,9 +24,9 @@ var (
 	errEncode = errors.New("it cannot be encoded")
 )
 
-// Log writes an event of audit.k8s.io/v1, a line of JSON, for every answer from memory, before it is
+// AuditLog writes an event of audit.k8s.io/v1, a line of JSON, for every answer from memory, before it is
 // given, as kube-apiserver's --audit-log-mode=blocking-strict does. It is safe for concurrent use.
-type Log struct {
+type AuditLog struct {
 	backend audit.Backend
 	log     *slog.Logger
 
@@ -36,16 +36,16 @@ type Log struct {
 	failing bool
 }
 
-// NewLog returns a log that is written to out. It must be closed in the end.
-func NewLog(out io.WriteCloser, log *slog.Logger) *Log {
-	l := &Log{out: &lines{out: out}, log: log}
+// NewAuditLog returns a log that is written to out. It must be closed in the end.
+func NewAuditLog(out io.WriteCloser, log *slog.Logger) *AuditLog {
+	l := &AuditLog{out: &lines{out: out}, log: log}
 	l.backend = auditlog.NewBackend(l.out, auditlog.FormatJson, auditv1.SchemeGroupVersion)
 	return l
 }
 
 // Write writes the event of an answer that is about to be given: who is the caller, r the request,
 // list the parsed request, and received the time when it came. After an error the answer must not be given.
-func (l *Log) Write(r *http.Request, list policy.Request, who user.Info, received time.Time, a Answer) error {
+func (l *AuditLog) Write(r *http.Request, list policy.Request, who user.Info, received time.Time, a AuditedAnswer) error {
 	event := newEvent(r, list, who, received, time.Now(), a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +66,7 @@ func (l *Log) Write(r *http.Request, list policy.Request, who user.Info, receive
 
 // Close closes the log, unless an event is being written. It is called once, when no request is being answered
 // any more.
-func (l *Log) Close() error {
+func (l *AuditLog) Close() error {
 	if !l.mu.TryLock() {
 		return errBusy
 	}

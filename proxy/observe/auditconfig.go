@@ -1,4 +1,4 @@
-package audit
+package observe
 
 import (
 	"errors"
@@ -17,9 +17,9 @@ const (
 	folderMode = 0o700
 )
 
-// Config says where the audit log is written and how much of it is kept. The fields and
+// AuditConfig says where the audit log is written and how much of it is kept. The fields and
 // their meanings are those of kube-apiserver's flags --audit-log-*.
-type Config struct {
+type AuditConfig struct {
 	// Path of the log. "-" is standard output, "" is no log.
 	Path string
 	// MaxSize is the size in megabytes at which the file is rotated. Zero means never.
@@ -29,10 +29,10 @@ type Config struct {
 }
 
 // Enabled reports whether there is to be an audit log.
-func (c Config) Enabled() bool { return c.Path != "" }
+func (c AuditConfig) Enabled() bool { return c.Path != "" }
 
 // Validate returns what is wrong with the configuration, in the words of the flags.
-func (c Config) Validate() error {
+func (c AuditConfig) Validate() error {
 	var problems []error
 	for _, f := range []struct {
 		flag  string
@@ -53,20 +53,20 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// Open opens the audit log that c describes; c must be valid and enabled. A file that does not
+// OpenAuditLog opens the audit log that c describes; c must be valid and enabled. A file that does not
 // exist is created, readable by its owner only; an existing file keeps its mode and content. No
 // other process may write to the file.
 //
 // The log must be closed in the end.
-func Open(c Config, log *slog.Logger) (*Log, error) {
+func OpenAuditLog(c AuditConfig, log *slog.Logger) (*AuditLog, error) {
 	out, err := openOutput(c)
 	if err != nil {
 		return nil, fmt.Errorf("--audit-log-path=%s cannot be written: %w: choose a path that listproxy may write", c.Path, err)
 	}
-	return NewLog(out, log), nil
+	return NewAuditLog(out, log), nil
 }
 
-func openOutput(c Config) (io.WriteCloser, error) {
+func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if c.Path == "-" {
 		return duplicate(os.Stdout)
 	}

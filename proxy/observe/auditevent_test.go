@@ -1,4 +1,4 @@
-package audit
+package observe
 
 import (
 	"encoding/json"
@@ -47,7 +47,7 @@ func auditedPods() policy.Request {
 // headers it has the User-Agent alone.
 func TestEvent(t *testing.T) {
 	r := auditedRequest("/api/v1/namespaces/team-a/pods?fieldSelector=metadata.name%3Dweb&resourceVersion=1234")
-	event := newEvent(r, auditedPods(), auditedAlice(), auditReceived, auditReceived.Add(time.Millisecond), Answer{
+	event := newEvent(r, auditedPods(), auditedAlice(), auditReceived, auditReceived.Add(time.Millisecond), AuditedAnswer{
 		ID: "1b671a64-40d5-491e-99b0-da01ff1f3341", Semantics: policy.Exact, Representation: media.MetadataJSON, Revision: 1234, Items: 1,
 	})
 	want := `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata",` +
@@ -63,7 +63,7 @@ func TestEvent(t *testing.T) {
 		`"listproxy.io/items":"1","listproxy.io/representation":"metadata-json","listproxy.io/revision":"1234",` +
 		`"listproxy.io/semantics":"exact"}}` + "\n"
 	expect.Same(t, want, line(t, event))
-	impersonating := newEvent(r, auditedPods(), auditedAlice(), auditReceived, auditReceived, Answer{Impersonated: &user.DefaultInfo{Name: "bob", Groups: []string{"b"}}})
+	impersonating := newEvent(r, auditedPods(), auditedAlice(), auditReceived, auditReceived, AuditedAnswer{Impersonated: &user.DefaultInfo{Name: "bob", Groups: []string{"b"}}})
 	if text := line(t, impersonating); !strings.Contains(text, `}},"impersonatedUser":{"username":"bob","groups":["b"]},"sourceIPs"`) {
 		t.Error(text)
 	}
@@ -73,7 +73,7 @@ func TestEvent(t *testing.T) {
 func line(t *testing.T, event *audit.Event) string {
 	t.Helper()
 	out := &sink{}
-	l := NewLog(out, proxytest.DiscardLog())
+	l := NewAuditLog(out, proxytest.DiscardLog())
 	if !l.backend.ProcessEvents(event) {
 		t.Fatal(l.out.failed)
 	}
@@ -91,7 +91,7 @@ func FuzzEvent(f *testing.F) {
 		r.Header = http.Header{"User-Agent": {agent}}
 		list := policy.Request{Group: group, Version: value, Resource: key, Namespace: path, Name: name}
 		who := &user.DefaultInfo{Name: name, UID: id, Groups: []string{group, value}, Extra: map[string][]string{key: {value, name}}}
-		text := line(t, newEvent(r, list, who, auditReceived, auditReceived, Answer{ID: id, Revision: 1<<64 - 1, Items: 1<<63 - 1}))
+		text := line(t, newEvent(r, list, who, auditReceived, auditReceived, AuditedAnswer{ID: id, Revision: 1<<64 - 1, Items: 1<<63 - 1}))
 		if !json.Valid([]byte(text)) || !utf8.ValidString(text) || strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") {
 			t.Errorf("not one line of JSON: %q", text)
 		}

@@ -1,4 +1,4 @@
-package audit
+package observe
 
 import (
 	"net/http"
@@ -37,8 +37,8 @@ const (
 	userAgentEnd = "...TRUNCATED"
 )
 
-// Answer is what an audit event says of the answer.
-type Answer struct {
+// AuditedAnswer is what an audit event says of the answer.
+type AuditedAnswer struct {
 	// ID is the value of the answer's Audit-Id header.
 	ID             string
 	Semantics      policy.Semantics
@@ -58,7 +58,7 @@ type Answer struct {
 // except for the addresses: kube-apiserver takes the client's claims in X-Forwarded-For and
 // X-Real-Ip, and the connection's peer. Here it is the peer alone, as in requests that listproxy
 // forwards.
-func newEvent(r *http.Request, list policy.Request, who user.Info, received, now time.Time, a Answer) *audit.Event {
+func newEvent(r *http.Request, list policy.Request, who user.Info, received, now time.Time, a AuditedAnswer) *audit.Event {
 	event := &audit.Event{
 		Level:      audit.LevelMetadata,
 		AuditID:    types.UID(a.ID),

@@ -1,4 +1,4 @@
-package audit
+package observe
 
 import (
 	"os"
@@ -18,7 +18,7 @@ func TestFile(t *testing.T) {
 	long := strings.Repeat("x", 600_000)
 	for _, maxSize := range []int{0, 1} {
 		for _, id := range []string{"one", "two", "three"} {
-			l, err := Open(Config{Path: path, MaxSize: maxSize, MaxBackups: 1}, proxytest.DiscardLog())
+			l, err := OpenAuditLog(AuditConfig{Path: path, MaxSize: maxSize, MaxBackups: 1}, proxytest.DiscardLog())
 			expect.NoError(t, err)
 			expect.NoError(t, write(l, id+long))
 			expect.NoError(t, l.Close())

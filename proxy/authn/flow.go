@@ -3,7 +3,6 @@ package authn
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"net/netip"
 	"strings"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -33,7 +32,7 @@ const (
 // network (/64): made-up tokens cost their sender nothing.
 func FlowOf(id Identity, accepted bool, remoteAddr string) limits.Flow {
 	if !accepted {
-		return flowOf(flowOfAddress, network(remoteAddr))
+		return flowOf(flowOfAddress, limits.NetworkOf(remoteAddr))
 	}
 	if id.Impersonated() != nil {
 		return flowOf(flowOfUser, id.Impersonated().Name)
@@ -44,20 +43,6 @@ func FlowOf(id Identity, accepted bool, remoteAddr string) limits.Flow {
 		}
 	}
 	return limits.Flow(id.CredentialsKey())
-}
-
-// network returns the network that an address of TCP is in; any other address stays as it is.
-func network(remoteAddr string) string {
-	peer, err := netip.ParseAddrPort(remoteAddr)
-	if err != nil {
-		return remoteAddr
-	}
-	const bits = 64 // what one IPv6 host can have all of
-	address := peer.Addr().Unmap().WithZone("")
-	if address.Is6() {
-		address = netip.PrefixFrom(address, bits).Masked().Addr()
-	}
-	return address.String()
 }
 
 func flowOf(of ...string) (key limits.Flow) {

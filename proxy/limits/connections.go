@@ -3,27 +3,34 @@ package limits
 import (
 	"container/list"
 	"net"
+	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// Connections bounds the connections that are open at a time. At the bound, the oldest one that has not sent a
-// request yet is closed for a new one. If all have, new ones wait, as they do at kube-apiserver when it has no file
+// lastFrames is the time after an answer over HTTP/2 for which its connection counts as in use: the server reports it
+// as idle before it has sent the answer's end. The server gives clients as long after a GOAWAY.
+const lastFrames = time.Second
+
+// Connections bounds the connections that are open at a time. At the bound, a new one replaces one that waits for a
+// request: of the network that then has most of these, the one that has waited longest. So a client that only opens
+// connections replaces its own. If all have a request, new ones wait, as they do at kube-apiserver when it has no file
 // descriptors left. It is safe for concurrent use.
 type Connections struct {
-	slots chan struct{} // nil: any number
-	open  atomic.Int64
+	most int64 // 0: any number
+	open atomic.Int64
 
-	mu     sync.Mutex
-	silent list.List // of *connection: those that have not sent a request, oldest first
+	mu      sync.Mutex            // also of changes of open
+	changed sync.Cond             // open has become smaller, waiting larger, or a listener was closed
+	waiting map[string]*list.List // of *connection, by network: those that have waited longest first
 }
 
 // NewConnections returns Connections with that bound; 0 is no bound.
 func NewConnections(most int) *Connections {
-	c := &Connections{}
-	if most > 0 {
-		c.slots = make(chan struct{}, most)
-	}
+	c := &Connections{most: int64(most), waiting: map[string]*list.List{}}
+	c.changed.L = &c.mu
 	return c
 }
 
@@ -31,128 +38,185 @@ func NewConnections(most int) *Connections {
 func (c *Connections) Open() int64 { return c.open.Load() }
 
 // Most is the number of connections that may be open; 0 is any number.
-func (c *Connections) Most() int { return cap(c.slots) }
+func (c *Connections) Most() int { return int(c.most) }
 
 // Listen returns l with its connections bounded, together with those of other listeners.
 func (c *Connections) Listen(l net.Listener) net.Listener {
-	return &listener{Listener: l, connections: c, closed: make(chan struct{})}
+	return &listener{Listener: l, connections: c}
 }
 
 type listener struct {
 	net.Listener
 	connections *Connections
-	closed      chan struct{}
-	close       sync.Once
+	closed      bool // guarded by connections.mu
 }
 
-// Accept implements [net.Listener].
+// Accept implements [net.Listener]. At the bound it waits until there is room, or the listener is closed.
 func (l *listener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	if !l.takeSlot() {
-		_ = conn.Close()
-		return nil, net.ErrClosed
-	}
-	return l.connections.admit(conn), nil
-}
-
-// takeSlot takes a slot for a new connection, and returns false if the listener was closed before there was one.
-func (l *listener) takeSlot() bool {
 	c := l.connections
-	for c.slots != nil {
-		select {
-		case c.slots <- struct{}{}:
-			return true
-		default:
-		}
-		if c.closeSilent() {
-			continue // another listener may take its slot
-		}
-		select {
-		case c.slots <- struct{}{}:
-			return true
-		case <-l.closed:
-			return false
-		}
-	}
-	return true
-}
-
-// admit counts a connection that has a slot.
-func (c *Connections) admit(conn net.Conn) *connection {
-	c.open.Add(1)
-	admitted := &connection{Conn: conn, connections: c}
+	admitted := &connection{Conn: conn, connections: c, network: NetworkOf(conn.RemoteAddr().String())}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	admitted.silent = c.silent.PushBack(admitted)
-	return admitted
+	for c.most > 0 && c.open.Load() >= c.most {
+		if l.closed {
+			_ = conn.Close()
+			return nil, net.ErrClosed
+		}
+		if replaced := c.replaceable(admitted.network); replaced != nil {
+			replaced.retire()
+			go func() { _ = replaced.Conn.Close() }() // it may take a while
+		} else {
+			c.changed.Wait()
+		}
+	}
+	c.open.Add(1)
+	admitted.setWaiting(true)
+	return admitted, nil
 }
 
-// closeSilent closes the oldest connection that has not sent a request, and returns false if there is none.
-func (c *Connections) closeSilent() bool {
-	c.mu.Lock()
-	oldest := c.silent.Front()
-	c.mu.Unlock()
-	if oldest == nil {
-		return false
+// replaceable returns the connection that a new one of a network replaces, or nil if all have a request.
+func (c *Connections) replaceable(network string) (found *connection) {
+	most := 0
+	for name, waiting := range c.waiting {
+		count := waiting.Len()
+		if name == network {
+			count++ // the new one
+		}
+		oldest := waiting.Front().Value.(*connection) //nolint:forcetypeassert // there is nothing else
+		if count > most || count == most && oldest.since.Before(found.since) {
+			most, found = count, oldest
+		}
 	}
-	_ = oldest.Value.(*connection).Close() //nolint:forcetypeassert // it has nothing else
-	return true
+	return found
 }
 
 // Close implements [net.Listener].
 func (l *listener) Close() error {
-	l.close.Do(func() { close(l.closed) })
+	l.connections.mu.Lock()
+	defer l.connections.mu.Unlock()
+	l.closed = true
+	l.connections.changed.Broadcast()
 	return l.Listener.Close()
-}
-
-func (c *Connections) leave() {
-	c.open.Add(-1)
-	if c.slots != nil {
-		<-c.slots
-	}
 }
 
 type connection struct {
 	net.Conn
 	connections *Connections
-	silent      *list.Element // in connections.silent, until it speaks or is closed
+	network     string
 
-	speaks, leaves sync.Once
+	// These are guarded by connections.mu.
+	element *list.Element // in connections.waiting; nil: it is in use, or closed
+	since   time.Time     // the beginning of its wait
+	http2   bool          // since it was last idle, a request has come over HTTP/2
+	changes int           // of its state
+	closed  bool
 }
 
-// speak takes the connection out of those that have not sent a request.
-func (c *connection) speak() {
-	c.speaks.Do(func() {
-		c.connections.mu.Lock()
-		defer c.connections.mu.Unlock()
-		c.connections.silent.Remove(c.silent)
-	})
-}
-
-// Requested notes that a request has come on a connection, which may be of TLS or in a tunnel.
-func Requested(conn net.Conn) {
-	for {
-		switch c := conn.(type) {
-		case *connection:
-			c.speak()
-			return
-		case interface{ NetConn() net.Conn }:
-			conn = c.NetConn()
-		default:
-			return
+// setWaiting notes whether the connection waits for a request. Its caller holds connections.mu.
+func (c *connection) setWaiting(waits bool) {
+	all := c.connections.waiting
+	if c.element != nil {
+		all[c.network].Remove(c.element)
+		c.element = nil
+		if all[c.network].Len() == 0 {
+			delete(all, c.network)
 		}
+	}
+	if waits && !c.closed {
+		if all[c.network] == nil {
+			all[c.network] = list.New()
+		}
+		c.since = time.Now()
+		c.element = all[c.network].PushBack(c)
+	}
+	c.connections.changed.Broadcast()
+}
+
+// retire gives up the connection's place. Its caller holds connections.mu.
+func (c *connection) retire() {
+	if !c.closed {
+		c.closed = true
+		c.connections.open.Add(-1)
+		c.setWaiting(false)
 	}
 }
 
 // Close implements [net.Conn].
 func (c *connection) Close() error {
-	defer c.leaves.Do(c.connections.leave)
-	c.speak()
+	c.connections.mu.Lock()
+	c.retire()
+	c.connections.mu.Unlock()
 	return c.Conn.Close()
 }
 
 // NetConn is the connection below, for those who need to know its kind.
 func (c *connection) NetConn() net.Conn { return c.Conn }
+
+// admitted returns the connection of a listener that conn, which may be of TLS or in a tunnel, runs over; nil: none.
+func admitted(conn net.Conn) *connection {
+	for {
+		switch c := conn.(type) {
+		case *connection:
+			return c
+		case interface{ NetConn() net.Conn }:
+			conn = c.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// NoteState notes which connections wait for a request. It is a server's [http.Server.ConnState].
+func NoteState(conn net.Conn, state http.ConnState) {
+	c := admitted(conn)
+	if c == nil || state != http.StateActive && state != http.StateIdle {
+		return
+	}
+	c.connections.mu.Lock()
+	defer c.connections.mu.Unlock()
+	c.changes++
+	if state == http.StateActive || !c.http2 {
+		c.setWaiting(state == http.StateIdle)
+		return
+	}
+	c.http2 = false
+	changes := c.changes
+	time.AfterFunc(lastFrames, func() {
+		c.connections.mu.Lock()
+		defer c.connections.mu.Unlock()
+		if c.changes == changes {
+			c.setWaiting(true)
+		}
+	})
+}
+
+// NoteRequest notes that a request has come on a connection, and returns false if it was closed for a new one just
+// then. The request must not be carried out, since nobody is told.
+func NoteRequest(conn net.Conn, r *http.Request) bool {
+	c := admitted(conn)
+	if c == nil {
+		return true
+	}
+	c.connections.mu.Lock()
+	defer c.connections.mu.Unlock()
+	c.http2 = r.ProtoMajor == 2
+	return !c.closed
+}
+
+// NetworkOf returns the network that an address of TCP is in; any other address stays as it is.
+func NetworkOf(remoteAddr string) string {
+	peer, err := netip.ParseAddrPort(remoteAddr)
+	if err != nil {
+		return remoteAddr
+	}
+	const bits = 64 // what one IPv6 host can have all of
+	address := peer.Addr().Unmap().WithZone("")
+	if address.Is6() {
+		address = netip.PrefixFrom(address, bits).Masked().Addr()
+	}
+	return address.String()
+}

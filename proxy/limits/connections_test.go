@@ -3,83 +3,133 @@ package limits
 import (
 	"crypto/tls"
 	"errors"
-	"io"
+	"fmt"
 	"net"
+	"net/http"
+	"net/netip"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestConnections: at the bound, the oldest connection that has not sent a request is closed for a new one. If all have,
-// the new one waits until another one is closed; closing the listener ends the wait.
+// dialed is a listener to which the connections of a test come.
+type dialed chan net.Conn
+
+func (d dialed) Accept() (net.Conn, error) {
+	conn, ok := <-d
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+func (dialed) Close() error   { return nil }
+func (dialed) Addr() net.Addr { return nil }
+
+// addressed is a connection from an address.
+type addressed struct {
+	net.Conn
+	remote string
+}
+
+func (a addressed) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(a.remote), 1))
+}
+
+// TestConnections: at the bound of three, a new connection replaces one that waits for a request: of the network with
+// most of these, the one that has waited longest. If all have a request, the new one waits; what ends its wait is a
+// connection that ends, or that waits for its next request.
 func TestConnections(t *testing.T) {
-	const patience = 10 * time.Second // ends a wait; no test passes because of it
-	bound := NewConnections(2)
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	expect.NoError(t, err)
-	l := bound.Listen(plain)
-	accepted := make(chan net.Conn)
-	ended := make(chan error, 1)
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				ended <- err
-				return
-			}
-			accepted <- conn
-		}
-	}()
-	next := func() net.Conn {
-		t.Helper()
-		select {
-		case conn := <-accepted:
-			return conn
-		case <-time.After(patience):
-			t.Fatal("no connection is accepted")
-			return nil
-		}
+	for name, tt := range map[string]struct {
+		steps string // separated by commas: who dials (an address), or what becomes of the connection with a number
+		open  string // then, by number; those that still wait for a place are not
+	}{
+		"the one that has waited longest":  {"10.0.0.1, 10.0.0.1, 10.0.0.1, 10.0.0.1", "123"},
+		"of the network with most":         {"10.0.0.2, 10.0.0.1, 10.0.0.1, 10.0.0.3", "023"},
+		"the new one counts":               {"10.0.0.1, 0 active, 10.0.0.2, 10.0.0.3, 10.0.0.3, 10.0.0.3", "014"},
+		"an IPv6 host has one network":     {"10.0.0.2, 2001:db8::1, 2001:db8::2, 10.0.0.3", "023"},
+		"of two alike, who waited longest": {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 idle, 10.0.0.4", "023"},
+		"one with a request is kept":       {"10.0.0.1, 0 active, 10.0.0.1, 10.0.0.2, 10.0.0.3", "023"},
+		"all have one":                     {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4", "012"},
+		"one of them ends":                 {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4, 1 closed", "023"},
+		"one of them is idle":              {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 1 active, 2 active, 10.0.0.4, 1 idle", "023"},
+		"idle, and in use again":           {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 idle, 0 active, 1 active, 10.0.0.4", "013"},
+		"another state changes nothing":    {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 new, 10.0.0.4", "123"},
+		"closed twice":                     {"10.0.0.1, 0 closed, 0 closed, 0 idle, 10.0.0.2, 10.0.0.3, 10.0.0.4", "123"},
+		"answered over HTTP/2 just now":    {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 10.0.0.4", "012"},
+		"a second ago":                     {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 10.0.0.4, 1 active, 1 active", "123"},
+		"in use again since":               {"10.0.0.1, 10.0.0.2, 10.0.0.3, 0 active, 0 asked, 1 active, 2 active, 0 idle, 0 active, 10.0.0.4, 2 active", "012"},
+		"its request comes too late":       {"10.0.0.1, 10.0.0.2, 10.0.0.3, 10.0.0.4, 0 active, 0 idle, 10.0.0.5", "234"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bound, incoming := NewConnections(3), make(dialed)
+				listener := bound.Listen(incoming)
+				var accepted []net.Conn
+				ended := make(chan error)
+				go func() {
+					for {
+						conn, err := listener.Accept()
+						if err != nil {
+							ended <- err
+							return
+						}
+						accepted = append(accepted, tls.Server(conn, nil))
+					}
+				}()
+				for step := range strings.SplitSeq(tt.steps, ", ") {
+					number, what, isState := strings.Cut(step, " ")
+					if !isState {
+						here, there := net.Pipe()
+						t.Cleanup(func() { _ = there.Close() })
+						incoming <- addressed{here, step}
+					} else {
+						apply(accepted[number[0]-'0'], what)
+					}
+					time.Sleep(400 * time.Millisecond)
+					synctest.Wait()
+				}
+				open := ""
+				for i, conn := range accepted {
+					if NoteRequest(conn, &http.Request{}) {
+						open += fmt.Sprint(i)
+					}
+				}
+				expect.Same(t, tt.open, open)
+				if bound.Open() != int64(len(open)) || bound.Most() != 3 {
+					t.Errorf("%d of %d are open", bound.Open(), bound.Most())
+				}
+				expect.NoError(t, listener.Close())
+				close(incoming)
+				if err := <-ended; !errors.Is(err, net.ErrClosed) {
+					t.Errorf("the listener ended with %v", err)
+				}
+				for _, conn := range accepted {
+					apply(conn, "closed")
+				}
+				if bound.Open() != 0 || len(bound.waiting) != 0 {
+					t.Errorf("%d are open, of %d networks some wait", bound.Open(), len(bound.waiting))
+				}
+			})
+		})
 	}
-	dial := func() net.Conn {
-		conn, err := net.Dial("tcp", l.Addr().String())
-		expect.NoError(t, err)
-		expect.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
-	}
-	dial()
-	first := next()
-	Requested(tls.Server(first, nil))
-	silent := dial()
-	next()
-	dial()
-	second := next()
-	if n, err := silent.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
-		t.Errorf("a connection without a request gets %d, %v", n, err)
-	}
-	Requested(second)
-	dial()
-	select {
-	case <-accepted:
-		t.Error("more connections than there may be")
-	case <-time.After(10 * time.Millisecond): // it would have been accepted by then, most of the time
-	}
-	if bound.Open() != 2 || bound.Most() != 2 {
-		t.Errorf("%d of %d are open", bound.Open(), bound.Most())
-	}
-	for range 2 { // only the first counts
-		_ = first.Close()
-	}
-	third := next()
-	Requested(third)
-	dial()
-	expect.NoError(t, l.Close())
-	if err := <-ended; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("the listener ended with %v", err)
-	}
-	_, _ = second.Close(), third.Close()
-	if bound.Open() != 0 || bound.silent.Len() != 0 {
-		t.Errorf("%d are open", bound.Open())
+}
+
+// apply has a connection do what its server sees.
+func apply(conn net.Conn, what string) {
+	switch what {
+	case "closed":
+		_ = admitted(conn).Close()
+	case "active":
+		NoteState(conn, http.StateActive)
+	case "idle":
+		NoteState(conn, http.StateIdle)
+	case "asked":
+		NoteRequest(conn, &http.Request{ProtoMajor: 2})
+	default:
+		NoteState(conn, http.StateNew)
 	}
 }

@@ -35,9 +35,10 @@ const (
 // ServeTLS(listener, "", ""), since tlsConfig has the certificate, and tunnels with Serve([Tunnels]).
 func New(handler http.Handler, tlsConfig *tls.Config, log *slog.Logger) *http.Server {
 	return allowHeaderValues(&http.Server{
-		Handler:           noteRequests(handler),
+		Handler:           abortReplaced(handler),
 		TLSConfig:         tlsConfig,
 		ConnContext:       connectionContext,
+		ConnState:         limits.NoteState,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -56,11 +57,12 @@ func connectionContext(ctx context.Context, conn net.Conn) context.Context {
 	return withConnection(withTunnel(ctx, conn), conn)
 }
 
-// noteRequests notes which connections have sent a request ([limits.Connections]).
-func noteRequests(next http.Handler) http.Handler {
+// abortReplaced does nothing for a request that came just when its connection was closed for a new one
+// ([limits.Connections]): its client is told nothing, and may send it again.
+func abortReplaced(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if conn, ok := r.Context().Value(connectionKey{}).(net.Conn); ok {
-			limits.Requested(conn)
+		if conn, ok := r.Context().Value(connectionKey{}).(net.Conn); ok && !limits.NoteRequest(conn, r) {
+			panic(http.ErrAbortHandler)
 		}
 		next.ServeHTTP(w, r)
 	})

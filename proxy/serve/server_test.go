@@ -1,14 +1,11 @@
 package serve
 
 import (
-	"bufio"
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +14,7 @@ import (
 
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/inmemory"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -125,29 +123,71 @@ func TestCloseWhileDraining(t *testing.T) {
 	}
 }
 
-// TestRequestsAreNoted: a connection that has sent a request is not closed for a new one.
-func TestRequestsAreNoted(t *testing.T) {
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	expect.NoError(t, err)
-	server := New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil, proxytest.DiscardLog())
-	go func() { _ = server.Serve(limits.NewConnections(1).Listen(plain)) }()
-	t.Cleanup(func() { _ = server.Close() })
-	var first net.Conn
-	for range 2 {
-		conn, err := net.Dial("tcp", plain.Addr().String())
-		expect.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close() })
-		if first == nil {
-			first = conn
-			_, err = io.WriteString(first, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-			expect.NoError(t, err)
-			res, err := http.ReadResponse(bufio.NewReader(first), nil)
-			expect.NoError(t, err)
-			_ = res.Body.Close()
+// TestConnectionsInUse: over each protocol, only a connection whose requests are answered is closed for a new one.
+func TestConnectionsInUse(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		begun, end := make(chan bool), make(chan bool)
+		server := New(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			begun <- true
+			select {
+			case <-end:
+			case <-r.Context().Done():
+			}
+		}), nil, proxytest.DiscardLog())
+		bound := limits.NewConnections(1)
+		started := httptest.NewUnstartedServer(nil)
+		started.Config, started.EnableHTTP2, started.Listener = server, http2, bound.Listen(started.Listener)
+		started.StartTLS()
+		t.Cleanup(started.Close)
+		request := func() <-chan error {
+			client := &http.Client{Transport: started.Client().Transport.(*http.Transport).Clone()}
+			t.Cleanup(client.CloseIdleConnections)
+			done := make(chan error, 1)
+			go func() {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, started.URL, http.NoBody)
+				if err == nil {
+					var res *http.Response
+					if res, err = client.Do(r); err == nil {
+						err = res.Body.Close()
+					}
+				}
+				done <- err
+			}()
+			return done
 		}
+		first := request()
+		<-begun
+		second := request()
+		select {
+		case <-begun:
+			t.Errorf("HTTP/2 %t: there was no place for the second, and the first is not answered", http2)
+		case <-time.After(50 * time.Millisecond): // most of the time it would have come by then
+		}
+		end <- true
+		expect.NoError(t, <-first)
+		<-begun // the first is idle, and makes room
+		end <- true
+		expect.NoError(t, <-second)
 	}
-	expect.NoError(t, first.SetReadDeadline(time.Now().Add(100*time.Millisecond))) // most of the time it would be closed by then
-	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("it is closed: %v", err)
+}
+
+// TestRequestOnAClosedConnection: a request that came when its connection was just closed is not carried out.
+func TestRequestOnAClosedConnection(t *testing.T) {
+	listener := inmemory.NewListener()
+	go func() { _, _ = listener.Dial(t.Context(), "", "") }()
+	conn, err := limits.NewConnections(1).Listen(listener).Accept()
+	expect.NoError(t, err)
+	for _, closed := range []bool{false, true} {
+		carriedOut := false
+		func() {
+			defer func() {
+				if cause, _ := recover().(error); errors.Is(cause, http.ErrAbortHandler) != closed || carriedOut == closed {
+					t.Errorf("closed %t: carried out %t, %v", closed, carriedOut, cause)
+				}
+			}()
+			r := httptest.NewRequestWithContext(withConnection(t.Context(), conn), http.MethodPost, "/api", http.NoBody)
+			abortReplaced(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { carriedOut = true })).ServeHTTP(httptest.NewRecorder(), r)
+		}()
+		expect.NoError(t, conn.Close())
 	}
 }

@@ -1,6 +1,7 @@
 package attacks
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -168,8 +169,8 @@ func TestColdCrowd(t *testing.T) {
 	}
 }
 
-// TestSilentConnections: connections without a request, as many as there may be and more, keep nobody out. One that has
-// sent a request goes on.
+// TestSilentConnections: connections without a request, or whose request was refused, as many as there may be and more,
+// keep nobody out. One whose request is answered goes on.
 func TestSilentConnections(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "256MiB") // for 256 connections
 	const silent = 300
@@ -180,9 +181,22 @@ func TestSilentConnections(t *testing.T) {
 	watch, err := following.Open(ctx, http.MethodGet, "/api/v1/namespaces/team-a/pods?watch=true&timeoutSeconds=600", nil)
 	expect.NoError(t, err)
 	defer func() { _ = watch.Body.Close() }()
+	door := newDoor(r.proxy.URL(), r.proxy.CA())
 	for name, dial := range map[string]func() (net.Conn, error){
 		"TCP": func() (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", r.proxy.Address()) },
-		"TLS": func() (net.Conn, error) { return newDoor(r.proxy.URL(), r.proxy.CA()).dial(ctx, "h2", nil) },
+		"TLS": func() (net.Conn, error) { return door.dial(ctx, "h2", nil) },
+		"callers whom nobody knows": func() (net.Conn, error) {
+			conn, err := door.dial(ctx, "http/1.1", nil)
+			expect.NoError(t, err)
+			_, err = io.WriteString(conn, "GET /api HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer made-up\r\n\r\n")
+			expect.NoError(t, err)
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			expect.NoError(t, err)
+			if res.StatusCode != http.StatusUnauthorized {
+				t.Errorf("a made-up token: %s", res.Status)
+			}
+			return conn, res.Body.Close()
+		},
 	} {
 		for range silent {
 			conn, err := dial()

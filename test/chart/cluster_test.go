@@ -307,32 +307,63 @@ func (c *cluster) create(t *testing.T, labels map[string]string, spec corev1.Pod
 // checkInjection: a pod is changed wholly or not at all.
 func (r *release) checkInjection(t *testing.T, labels map[string]string) {
 	t.Helper()
-	const host = "KUBERNETES_SERVICE_HOST"
-	for name, tt := range map[string]struct {
+	const host, port, name, address = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "kubernetes.default.svc", "10.0.0.100"
+	mount := func(volumes ...corev1.VolumeSource) func(*corev1.PodSpec) {
+		return func(spec *corev1.PodSpec) {
+			spec.AutomountServiceAccountToken = new(bool)
+			for i, v := range volumes {
+				spec.Volumes = append(spec.Volumes, corev1.Volume{Name: fmt.Sprint("volume-", i), VolumeSource: v})
+			}
+		}
+	}
+	set := func(v corev1.EnvVar) func(*corev1.PodSpec) {
+		return func(spec *corev1.PodSpec) { spec.InitContainers[0].Env = []corev1.EnvVar{v} }
+	}
+	alias := func(address, name string) func(*corev1.PodSpec) {
+		return func(spec *corev1.PodSpec) {
+			spec.HostAliases = []corev1.HostAlias{{IP: address, Hostnames: []string{name}}}
+		}
+	}
+	token := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
+	}}}
+	root := corev1.LocalObjectReference{Name: "kube-root-ca.crt"}
+	for row, tt := range map[string]struct {
 		change   func(spec *corev1.PodSpec)
 		injected bool
 	}{
 		"nothing of its own": {func(*corev1.PodSpec) {}, true},
 		"no sources": {func(spec *corev1.PodSpec) {
-			spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "empty", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}})
+			spec.Volumes = []corev1.Volume{{Name: "empty", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}}}
 		}, true},
-		"a host by value": {func(spec *corev1.PodSpec) {
-			spec.InitContainers[0].Env = []corev1.EnvVar{{Name: host, Value: "192.0.2.1"}}
-		}, false},
-		"a host from elsewhere": {func(spec *corev1.PodSpec) {
-			from := &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"}}
-			spec.Containers[0].Env = []corev1.EnvVar{{Name: host, ValueFrom: from}}
-		}, false},
+		"a host by value":               {set(corev1.EnvVar{Name: host, Value: "192.0.2.1"}), false},
+		"a host from elsewhere":         {set(corev1.EnvVar{Name: host, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"}}}), false},
+		"a port":                        {set(corev1.EnvVar{Name: port, Value: "6443"}), false},
+		"our host":                      {set(corev1.EnvVar{Name: host, Value: name}), true},
+		"our port":                      {set(corev1.EnvVar{Name: port, Value: "443"}), true},
+		"an alias of another name":      {alias(address, "listproxy.local"), true},
+		"our name at another address":   {alias("192.0.2.1", name), false},
+		"a token in a Secret":           {mount(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "token"}}), false},
+		"the CA in a volume of its own": {mount(token, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: root}}), false},
+		"the CA in a projected volume": {mount(token, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: root}},
+		}}}), true},
 	} {
 		spec := plain()
 		tt.change(&spec)
-		made := r.c.create(t, labels, spec).Spec
-		text, err := yaml.Marshal(made)
+		text, err := yaml.Marshal(r.c.create(t, labels, spec).Spec)
 		expect.NoError(t, err)
-		for _, part := range []string{"value: kubernetes.default.svc", "hostAliases:", "name: listproxy-client"} {
-			if strings.Contains(string(text), part) != tt.injected {
-				t.Errorf("%s: injected, %t: %s\n%s", name, tt.injected, part, text)
-			}
+		found := func(part string) int { return strings.Count(string(text), part) }
+		got := []int{
+			found(host + "\n    value: " + name), found(port + "\n    value: \"443\""), // in each container
+			found("- " + name + "\n  ip: " + address), found("name: listproxy-client"),
+		}
+		want := []int{0, 0, 0, 0}
+		if tt.injected {
+			want = []int{2, 2, 1, 1}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: host, port, alias and CA are there %v times, want %v\n%s", row, got, want, text)
 		}
 	}
 }

@@ -52,7 +52,10 @@ func lists(ctx context.Context, b *bench) error {
 	if err := b.fill(ctx); err != nil {
 		return err
 	}
-	proxied, err := b.withBefore(ctx, "listproxy", "--eager", "pods", "--watches")
+	if err := workload.FillConfigMaps(ctx, b.cp, sized(few), few, ofConfigMaps); err != nil {
+		return err
+	}
+	sides, err := b.sides(ctx, "--eager", "pods", "--watches")
 	if err != nil {
 		return err
 	}
@@ -73,10 +76,23 @@ func lists(ctx context.Context, b *bench) error {
 		q.stream = true
 		all = append(all, q)
 	}
+	all = append(all, in(strconv.Itoa(few)+" config maps", "/api/v1/namespaces/"+sized(few)+"/configmaps?"+ask.AnyVersion, true, plain, goClients)...)
 	_, err = b.compare(ctx, fmt.Sprintf("Lists of %d pods at `resourceVersion=0` unless the row says otherwise, over HTTP/2, pages of %s. "+
-		"CPU is that of the processes for one answer.", b.settings.pods, page), append([]side{{name: straight}}, proxied...), all)
+		"CPU is that of the processes for one answer.", b.settings.pods, page), sides, all)
 	return err
 }
+
+// sides are kube-apiserver, listproxy, that of the commit before if --before names one, and the limit.
+func (b *bench) sides(ctx context.Context, args ...string) ([]side, error) {
+	proxied, err := b.withBefore(ctx, "listproxy", args...)
+	if err != nil {
+		return nil, err
+	}
+	return b.withLimit(ctx, append([]side{{name: straight}}, proxied...))
+}
+
+// few is how many config maps a small list has.
+const few = 10
 
 const byLabel = podsPath + "labelSelector=" + workload.HundredthLabel + "%3D7"
 
@@ -89,7 +105,7 @@ func forward(ctx context.Context, b *bench) error {
 	if err := b.fill(ctx); err != nil {
 		return err
 	}
-	proxied, err := b.withBefore(ctx, "listproxy", "--eager", "pods")
+	sides, err := b.sides(ctx, "--eager", "pods")
 	if err != nil {
 		return err
 	}
@@ -112,7 +128,7 @@ func forward(ctx context.Context, b *bench) error {
 		}
 	}
 	_, err = b.compare(ctx, fmt.Sprintf("What listproxy forwards: GETs, and lists of the newest state of %d pods without `--consistent-lists`.",
-		b.settings.pods), append([]side{{name: straight}}, proxied...), all)
+		b.settings.pods), sides, all)
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -50,6 +51,7 @@ type settings struct {
 	objects []int
 	once    bool
 	args    []string // more for listproxy
+	rows    *regexp.Regexp
 	before  string   // a program: listproxy of another commit
 }
 
@@ -65,7 +67,12 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)   // a second Ctrl-C does not wait
 	klog.SetLogger(logr.Discard()) // client-go complains of what is cut off at the end of a row
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	var err error
+	if slices.Contains(os.Args, limitCommand) {
+		err = serveLimit(ctx, os.Args[1:])
+	} else {
+		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	}
 	stop()
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
 		_, _ = fmt.Fprintln(os.Stderr, "bench:", err)
@@ -117,10 +124,14 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	flags.IntVar(&s.away, "away", 0, "restart: for how many seconds kube-apiserver is away; 0: it is started again at once")
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
 	flags.StringVar(&s.before, "before", "", "lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
+	rows := flags.String("rows", "", "lists, forward, newest: only requests whose name this `regexp` matches")
 	flags.BoolVar(&s.once, "once", false, "demo: end by itself")
 	flags.StringArrayVar(&s.args, "listproxy", nil, "another `argument` for listproxy, as --listproxy=--log-level=debug")
 	if err := flags.Parse(args); err != nil {
 		return s, err
+	}
+	if s.rows, err = regexp.Compile(*rows); err != nil {
+		return s, fmt.Errorf("--rows: %w", err)
 	}
 	if flags.NArg() != 1 || args[0] != flags.Arg(0) || measurements()[args[0]] == nil {
 		return s, fmt.Errorf("say first what to measure (one of lists, forward, newest, watches, crowd, rights, restart, load, demo), not %q: see bench --help",

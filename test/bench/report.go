@@ -22,7 +22,12 @@ type result struct {
 	reviews                int             // that reached kube-apiserver
 	memory                 int64           // resident, of what the caption says
 	known                  int64           // bytes that the memory is for
+
+	limit, before *result // the same request at the limit and at the commit before; nil: not measured
 }
+
+// beforeAdds is what the name of a side has behind it that is of the commit before.
+const beforeAdds = ", before"
 
 // take adds an answer.
 func (r *result) take(a answer) {
@@ -46,6 +51,17 @@ func (r *result) quantile(q float64) time.Duration {
 	return r.times[min(len(r.times)-1, int(q*float64(len(r.times))))]
 }
 
+// each returns the part of one answer.
+func each(d time.Duration, r *result) time.Duration { return d / time.Duration(max(1, r.answers)) }
+
+// timesOf returns how many times the other's CPU listproxy takes for an answer; 0 if that is not known.
+func (r *result) timesOf(other *result) float64 {
+	if other == nil || each(other.proxy, other) <= 0 {
+		return 0
+	}
+	return float64(each(r.proxy, r)) / float64(each(other.proxy, other))
+}
+
 // column is one of a table's. A cell is empty where there is nothing to say; first is the row of the
 // same request at kube-apiserver, or the row itself.
 type column struct {
@@ -54,7 +70,6 @@ type column struct {
 }
 
 func columns() []column {
-	each := func(d time.Duration, r *result) time.Duration { return d / time.Duration(max(1, r.answers)) }
 	millisOf := func(of func(r *result) time.Duration) func(r, _ *result) string {
 		return func(r, _ *result) string {
 			if of(r) <= 0 {
@@ -77,6 +92,8 @@ func columns() []column {
 		{"bytes", func(r, _ *result) string { return size(r.bytes) }},
 		{"kube-apiserver, CPU", millisOf(func(r *result) time.Duration { return each(r.kube, r) })},
 		{"listproxy", millisOf(func(r *result) time.Duration { return each(r.proxy, r) })},
+		{"× limit", func(r, _ *result) string { return ratio(r.timesOf(r.limit), 1) }},
+		{"× before", func(r, _ *result) string { return ratio(r.timesOf(r.before), 1) }},
 		{"both, less", func(r, first *result) string {
 			if r == first {
 				return ""
@@ -109,8 +126,36 @@ type table struct {
 // add adds what came of one request at several sides, of which the first is kube-apiserver.
 func (t *table) add(rows ...*result) {
 	for _, r := range rows {
+		for _, other := range rows {
+			switch {
+			case other.of == r.of+beforeAdds:
+				r.before = other
+			case other.of == limitName && other != r && r != rows[0]:
+				r.limit = other
+			}
+		}
 		t.rows, t.firsts = append(t.rows, r), append(t.firsts, rows[0])
 	}
+}
+
+// noise is by how much a row may take more CPU than before without being named.
+const noise = 1.05
+
+// slower names the rows for which listproxy takes more CPU than the commit before did.
+func (t *table) slower() string {
+	var named []string
+	for _, r := range t.rows {
+		if by := r.timesOf(r.before); by > noise {
+			named = append(named, fmt.Sprintf("%s (%s)", r.asked, ratio(by, 1)))
+		}
+	}
+	switch {
+	case len(named) > 0:
+		return "Slower than before by more than five per cent: " + strings.Join(named, "; ") + ".\n"
+	case slices.ContainsFunc(t.rows, func(r *result) bool { return r.before != nil }):
+		return "No row is slower than before by more than five per cent.\n"
+	}
+	return ""
 }
 
 // String is the table in Markdown, readable as plain text as well.
@@ -152,7 +197,7 @@ func (t *table) String() string {
 	return b.String()
 }
 
-func (b *bench) report(t *table) { _, _ = fmt.Fprintf(b.out, "\n%s\n", t) }
+func (b *bench) report(t *table) { _, _ = fmt.Fprintf(b.out, "\n%s\n%s", t, t.slower()) }
 
 func number(n int) string {
 	if n == 0 {

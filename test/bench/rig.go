@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -133,7 +134,7 @@ func (b *bench) through(ctx context.Context, name string, args ...string) (side,
 func (b *bench) programs() (all []struct{ binary, adds string }) {
 	all = append(all, struct{ binary, adds string }{binary: b.binary})
 	if b.settings.before != "" {
-		all = append(all, struct{ binary, adds string }{b.settings.before, ", before"})
+		all = append(all, struct{ binary, adds string }{b.settings.before, beforeAdds})
 	}
 	return all
 }
@@ -215,6 +216,7 @@ func (b *bench) memory(at side) (kube, proxy int64, err error) {
 // compare sends each request at all sides in turn, round by round, beginning with another side each
 // time: a noisy machine hits all alike. It reports a table with a row for each request and side.
 func (b *bench) compare(ctx context.Context, caption string, sides []side, requests []request) (t *table, err error) {
+	requests = slices.DeleteFunc(requests, func(q request) bool { return !b.settings.rows.MatchString(q.name) })
 	idle := make([][]float64, len(sides))
 	for i, at := range sides {
 		if idle[i], err = b.idle(ctx, at); err != nil {

@@ -59,7 +59,7 @@ func TestAccept(t *testing.T) {
 		checkAccept(t, test.accept, false)
 	}
 	for _, custom := range []bool{false, true} { // what was never read never answers
-		if representation, why := (Accept{}).Representation(custom); representation != "" || why != forwarded || (Request{Pretty: true}).Indented(custom) {
+		if representation, why := (Accept{}).Representation(custom); representation != "" || why != forwarded || (&Request{Pretty: true}).Indented(custom) {
 			t.Errorf("custom %t: nothing accepts %q, %q", custom, representation, why)
 		}
 	}
@@ -121,12 +121,12 @@ var upstreams = []upstream{newUpstream(false), newUpstream(true)}
 // a built-in resource and for a custom one.
 func checkAccept(t *testing.T, accept []string, watch bool) (builtin, custom bool) {
 	t.Helper()
-	request := Request{Accept: parseAccept(accept, watch)}
+	request := &Request{Accept: parseAccept(accept, watch)}
 	return checkAcceptOf(t, accept, request, watch, false), checkAcceptOf(t, accept, request, watch, true)
 }
 
 // checkAcceptOf is checkAccept for one kind of resource.
-func checkAcceptOf(t *testing.T, accept []string, request Request, watch, custom bool) (answered bool) {
+func checkAcceptOf(t *testing.T, accept []string, request *Request, watch, custom bool) (answered bool) {
 	t.Helper()
 	representation, why := request.Accept.Representation(custom)
 	if why != "" {

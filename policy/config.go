@@ -73,7 +73,7 @@ type Rule struct {
 
 // Representation returns the representation in which a list is answered, which depends on the kind of
 // resource, or the reason why it is not.
-func (r Rule) Representation(list Request, namespaced, custom bool) (media.Representation, reason.Reason) {
+func (r Rule) Representation(list *Request, namespaced, custom bool) (media.Representation, reason.Reason) {
 	if list.Namespace != "" && !namespaced {
 		return "", reason.UnknownResource
 	}
@@ -176,7 +176,7 @@ type Evaluation struct {
 // Evaluate evaluates a list or watch as [Parse] has read it; why is Parse's reason to
 // forward it, or empty. Where watches are not answered, each is forwarded because it is one, whatever
 // else stands in the way.
-func (c *Config) Evaluate(list Request, why reason.Reason) Evaluation {
+func (c *Config) Evaluate(list *Request, why reason.Reason) Evaluation {
 	o := Evaluation{Rule: c.For(list.Group, list.Resource)}
 	switch {
 	case list.Watch && !o.Rule.AnswersWatches():

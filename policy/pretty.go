@@ -8,7 +8,7 @@ import (
 // Indented tells whether the API server would indent the answer, which it does with JSON only: if
 // the clause that it chooses from the Accept header asks for it, or the request does so in another
 // way (Pretty).
-func (r Request) Indented(custom bool) bool {
+func (r *Request) Indented(custom bool) bool {
 	result := r.Accept.of(custom)
 	return (r.Pretty || result.pretty) && result.representation != "" && !result.representation.IsProtobuf()
 }

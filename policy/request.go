@@ -45,7 +45,7 @@ type Request struct {
 }
 
 // Verb is the request's verb in authorization and in audit events.
-func (r Request) Verb() string {
+func (r *Request) Verb() string {
 	if r.Watch {
 		return "watch"
 	}
@@ -64,13 +64,13 @@ func (r Request) Verb() string {
 //
 // The headers are expected as net/http's server leaves them. Parse does not
 // change the request and does not read its body.
-func Parse(r *http.Request, info *request.RequestInfo, by Credentials) (Request, reason.Reason) {
-	req := Request{Labels: labels.Everything(), Fields: fields.Everything()}
-	if reason := parsePath(r, info, &req); reason != "" {
+func Parse(r *http.Request, info *request.RequestInfo, by Credentials) (*Request, reason.Reason) {
+	req := &Request{Labels: labels.Everything(), Fields: fields.Everything()}
+	if reason := parsePath(r, info, req); reason != "" {
 		return req, reason
 	}
 	req.Pretty = isHuman(r.UserAgent())
-	if reason := parseQuery(r.URL.RawQuery, &req); reason != "" {
+	if reason := parseQuery(r.URL.RawQuery, req); reason != "" {
 		return req, reason
 	}
 	if reason := checkFraming(r); reason != "" {
@@ -82,7 +82,7 @@ func Parse(r *http.Request, info *request.RequestInfo, by Credentials) (Request,
 
 	req.Gzip = acceptsGzip(r.Header.Get("Accept-Encoding"))
 	req.Accept = parseAccept(r.Header["Accept"], req.Watch)
-	if reason := parseSelectors(&req); reason != "" {
+	if reason := parseSelectors(req); reason != "" {
 		return req, reason
 	}
 	return req, req.Accept.refused()

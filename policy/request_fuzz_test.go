@@ -140,7 +140,7 @@ func FuzzAuthorization(f *testing.F) {
 }
 
 // checkPretty: we indent what the API server's own code would indent.
-func checkPretty(t *testing.T, r *http.Request, req Request) {
+func checkPretty(t *testing.T, r *http.Request, req *Request) {
 	t.Helper()
 	for _, custom := range []bool{false, true} {
 		if _, why := req.Accept.Representation(custom); why != "" {

@@ -30,7 +30,7 @@ func get(target string, headers ...string) string {
 }
 
 // parse reads a request, from its very beginning, of a caller with credentials of its own.
-func parse(r *http.Request) (Request, reason.Reason) {
+func parse(r *http.Request) (*Request, reason.Reason) {
 	info, err := RequestInfo(r.Method, &url.URL{Path: r.URL.Path})
 	if err != nil {
 		info = &request.RequestInfo{}

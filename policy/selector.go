@@ -96,7 +96,7 @@ func isReasonable(raw string) bool {
 //
 // namespaced tells whether the resource has namespaces. The name has to be exact, and
 // the namespace either in the path or exact too. A continuation reads a range.
-func (r Request) Single(namespaced bool) (namespace, name string, ok bool) {
+func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	if r.Name == "" || r.Options.Continue != "" {
 		return "", "", false
 	}
@@ -130,7 +130,7 @@ func (r Request) Single(namespaced bool) (namespace, name string, ok bool) {
 //     it is now.
 //
 // atZero is what a limit at resourceVersion=0 means.
-func (r Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Reason {
+func (r *Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Reason {
 	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
 		return reason.NotCanonical
 	}
@@ -154,7 +154,7 @@ func (r Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Reas
 }
 
 // selectsNamespace tells whether the field selector says anything about the namespace.
-func (r Request) selectsNamespace() bool {
+func (r *Request) selectsNamespace() bool {
 	for _, requirement := range r.Fields.Requirements() {
 		if requirement.Field == namespaceField {
 			return true
@@ -165,6 +165,6 @@ func (r Request) selectsNamespace() bool {
 
 // refusesNamespace names the resources with namespaces whose conversion of field labels
 // does not let metadata.namespace through (kubernetes, pkg/apis).
-func (r Request) refusesNamespace() bool {
+func (r *Request) refusesNamespace() bool {
 	return r.Group == "certificates.k8s.io" && r.Resource == "podcertificaterequests"
 }

@@ -73,7 +73,7 @@ func TestCheckSelectors(t *testing.T) {
 }
 
 // checkScope: a list is read from memory exactly if the upstream reads it in the usual way, and then what we say.
-func checkScope(t *testing.T, r Request, namespaced bool) {
+func checkScope(t *testing.T, r *Request, namespaced bool) {
 	t.Helper()
 	predicate := storage.SelectionPredicate{Label: r.Labels, Field: r.Fields, Limit: r.Options.Limit, Continue: r.Options.Continue}
 	namespace := r.Namespace

@@ -62,7 +62,7 @@ type Decision struct {
 // Decide returns what to do with a list or watch. Two settings of the policy's rule count: what a limit
 // at resourceVersion=0 means (atZero), and whether lists of the newest state may be answered from
 // memory (consistent).
-func (r Request) Decide(atZero LimitAtZero, consistent ConsistentLists) Decision {
+func (r *Request) Decide(atZero LimitAtZero, consistent ConsistentLists) Decision {
 	if r.Watch {
 		return decideWatch(r.Options, r.WatchOptions)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/authz"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/limits"
@@ -113,11 +114,11 @@ func TestWhoAnswers(t *testing.T) {
 			}
 			if tt.unaudited {
 				h.AuditLog = observe.NewAuditLog(fullDisk{}, proxytest.DiscardLog())
-				who.identity = authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane"})
+				who.Identity = authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane"})
 			}
 			r := w.request(t.Context(), tt.query)
 			out := httptest.NewRecorder()
-			through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, withCaller(r, &who))
+			through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, withCaller(r, who))
 			expect.Same(t, []string{tt.want}, out.Header()[kubehttp.CacheStatusHeader])
 			if tt.code != 0 && (out.Code != tt.code || out.Body.String() != fromUpstream) {
 				t.Errorf("%s: %d %s, the upstream says %d", tt.query, out.Code, out.Body, tt.code)
@@ -174,8 +175,8 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 			h.Forward = forward.New(tt.upstream, proxytest.DiscardLog())
 			list := func(query string, verdict upstream.Verdict) (told string, reviewed int) {
 				who, before, out := w.caller(t), reviews, httptest.NewRecorder()
-				who.verdict, who.identity = verdict, identity
-				through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, withCaller(w.request(t.Context(), query), &who))
+				who.verdict, who.Identity = verdict, identity
+				through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, withCaller(w.request(t.Context(), query), who))
 				return out.Header().Get(kubehttp.CacheStatusHeader), reviews - before
 			}
 			verdict := upstream.Accepted
@@ -316,14 +317,14 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 				for i := range answers {
 					who := w.caller(t)
 					who.verdict, answers[i] = tt.verdict, &seated{ResponseRecorder: httptest.NewRecorder(), seats: bounds.Requests}
-					crowd.Go(func() { handler.ServeHTTP(answers[i], withCaller(w.request(t.Context(), tt.query), &who)) })
+					crowd.Go(func() { handler.ServeHTTP(answers[i], withCaller(w.request(t.Context(), tt.query), who)) })
 				}
 				synctest.Wait()
 				waiting := limits.Stats{Waiting: 2, Flows: 2, Refused: map[limits.Overload]uint64{}}
 				expect.Same(t, waiting, bounds.Requests.Stats())
 				beside, other := httptest.NewRecorder(), w.caller(t)
-				other.flow = limits.Flow{1}
-				handler.ServeHTTP(beside, withCaller(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/a/pods/b", nil), &other))
+				other.Flow = limits.Flow{1}
+				handler.ServeHTTP(beside, withCaller(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/a/pods/b", nil), other))
 				expect.Same(t, http.StatusOK, beside.Code)
 				expect.Same(t, waiting, bounds.Requests.Stats())
 				crowd.Wait()
@@ -353,11 +354,11 @@ func TestProofOfWhoCameBefore(t *testing.T) {
 		w.probeTakes = time.Second
 		w.mu.Unlock()
 		for name, tt := range map[string]struct {
-			who   caller
+			who   *caller
 			waits bool
 		}{"came before": {before, false}, "came later": {w.caller(t), true}} {
 			begun := time.Now()
-			_, _, why := w.handler.decide(w.request(t.Context(), ""), tt.who)
+			_, why := w.handler.decide(w.request(t.Context(), ""), tt.who)
 			if took := time.Since(begun); why != "" || (took > 0) != tt.waits {
 				t.Errorf("%s: %q after %v", name, why, took)
 			}
@@ -391,10 +392,10 @@ func TestKeep(t *testing.T) {
 		"/api/v1/namespaces/a/services/grafana:80/proxy/login": false,
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, nil)
-		if got := h.keep(r, caller{verdict: upstream.Accepted}) != nil; got != want {
+		if got := h.keep(r, &caller{Caller: authz.Caller{Accepted: true}}) != nil; got != want {
 			t.Errorf("%s: %t", target, got)
 		}
-		if h.keep(r, caller{}) != nil {
+		if h.keep(r, &caller{}) != nil {
 			t.Errorf("%s of who is not known is kept", target)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -69,13 +68,13 @@ func (w *forwardedList) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 //
 // A list that was not reviewed has a reason that only who may list is told: after a 200, a 400, which says that
 // kube-apiserver does not know a selector's field, or a 410, which says that the state is too old.
-func (h *Handler) listAnswered(r *http.Request, who caller, asked policy.Request, found answer) func(http.Header, int) {
+func (h *Handler) listAnswered(r *http.Request, who *caller, found *answer) func(http.Header, int) {
 	sent := time.Now()
 	return func(header http.Header, code int) {
-		warned := who.identity.BringsToken() && len(header.Values("Warning")) > 0
+		warned := who.Identity.BringsToken() && len(header.Values("Warning")) > 0
 		switch {
 		case code == http.StatusOK && !warned:
-			h.Authorizer.Learn(who.identity, attributesFor(asked), sent)
+			h.Authorizer.Learn(who.Identity, &found.attributes, sent)
 		case found.unreviewed && code != http.StatusOK && code != http.StatusBadRequest && code != http.StatusGone:
 			why := reason.NotAllowed
 			if code == http.StatusUnauthorized {
@@ -84,7 +83,7 @@ func (h *Handler) listAnswered(r *http.Request, who caller, asked policy.Request
 			// Other caches' values stand before listproxy's. There is none if listproxy has refused it.
 			if values := header[kubehttp.CacheStatusHeader]; len(values) > 0 {
 				values[len(values)-1] = kubehttp.CacheForwarded(why)
-				observe.RecordOf(r.Context()).Decided(asked, found.semantics, why)
+				observe.RecordOf(r.Context()).Decided(found.asked, found.semantics, why)
 			}
 		}
 	}

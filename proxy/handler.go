@@ -115,8 +115,9 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
 	who := &caller{lastProbe: h.Collections.LastProbe(), seat: &limits.Grant{}}
 	var refusal *authn.Refusal
-	if who.identity, refusal = h.Authenticator.Authenticate(r); refusal == nil {
-		who.verdict, who.flow = h.Upstream.Caller(who.identity, r.RemoteAddr)
+	if who.Identity, refusal = h.Authenticator.Authenticate(r); refusal == nil {
+		who.verdict, who.Flow = h.Upstream.Caller(who.Identity, r.RemoteAddr)
+		who.Accepted = who.verdict == upstream.Accepted
 	}
 	if refusal != nil {
 		observe.RecordOf(r.Context()).Refused(observe.RefusedIdentity)
@@ -128,22 +129,15 @@ func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Req
 
 // caller is who sends a request, and when. All but the seat stays the same for the whole request.
 type caller struct {
-	identity authn.Identity
+	// Caller is who is asked about in reviews.
+	authz.Caller
 	// verdict is what kube-apiserver had said of the caller when the request came.
 	verdict upstream.Verdict
-	flow    limits.Flow
 	// lastProbe is the number of the last probe that was sent before the request came: a later one
 	// proves the newest state for it, even one that was sent while the request waited for its seat.
 	lastProbe uint64
 	// seat is the request's own. It is paused while the request waits for memory, or for a newcomer's review.
 	seat *limits.Grant
-}
-
-func (c caller) accepted() bool { return c.verdict == upstream.Accepted }
-
-// subject is the caller, for questions to kube-apiserver about it.
-func (c caller) subject() authz.Caller {
-	return authz.Caller{Identity: c.identity, Accepted: c.accepted(), Flow: c.flow}
 }
 
 type callerContextKey struct{}
@@ -154,11 +148,11 @@ func withCaller(r *http.Request, who *caller) *http.Request {
 
 // callerOf returns the caller of the request that ctx belongs to: the zero caller before
 // [Handler.withAuthentication].
-func callerOf(ctx context.Context) caller {
+func callerOf(ctx context.Context) *caller {
 	if who, ok := ctx.Value(callerContextKey{}).(*caller); ok {
-		return *who
+		return who
 	}
-	return caller{}
+	return &caller{}
 }
 
 // withSeat passes a request on when it has a seat, and answers 429 if it gets none in time.
@@ -180,7 +174,7 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request, seat *limits.Gra
 		limiter = h.Limits.LongRunning
 	}
 	var err error
-	if *seat, err = limiter.Acquire(r.Context(), who.flow, 1); err != nil {
+	if *seat, err = limiter.Acquire(r.Context(), who.Flow, 1); err != nil {
 		h.refuse(w, r, err)
 	}
 	return err == nil

@@ -20,17 +20,16 @@ type conditions struct {
 	allowed bool
 }
 
-// mayAnswer reports whether a state that was found may still be written: entry is the resource as it
-// was when the state was looked up, on are the conditions now. If not, it returns the reason. It is
-// called once, after the last wait.
-func mayAnswer(entry cluster.Entry, state snapshot.Snapshot, on conditions) reason.Reason {
+// mayAnswer reports whether a state that was found may still be written, on the conditions that are now. If not,
+// it returns the reason. It is called once, after the last wait.
+func mayAnswer(a *answer, on *conditions) reason.Reason {
 	switch {
 	case on.unknown != reason.None:
 		return on.unknown
-	case on.entry != entry:
+	case on.entry != a.entry:
 		return reason.Warming
 	}
-	if why := on.memory.WhyNot(state, on.at); why != reason.None {
+	if why := on.memory.WhyNot(a.snapshot, on.at); why != reason.None {
 		return why
 	}
 	if !on.allowed {

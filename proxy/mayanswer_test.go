@@ -42,7 +42,7 @@ func TestMayAnswer(t *testing.T) {
 		{"the review counts no more", with(func(g *conditions) { g.allowed = false }), reason.ReviewFailed},
 		{"all at once", conditions{unknown: reason.Upstream, memory: snapshot.Validity{Unavailable: reason.Stale}}, reason.Upstream},
 	} {
-		if got := mayAnswer(pods, state, tt.on); got != tt.want {
+		if got := mayAnswer(&answer{entry: pods, snapshot: state}, &tt.on); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}

@@ -40,8 +40,8 @@ type body struct {
 }
 
 // newBody finds the objects that are written. The body must be released.
-func newBody(a answer) *body {
-	if a.watch {
+func newBody(a *answer) *body {
+	if a.asked.Watch {
 		return newInitialEvents(a)
 	}
 	b := &body{envelope: a.snapshot.Envelope, indented: a.query.Indented, pooled: pages.Get().(*[]*index.Object)}
@@ -74,7 +74,7 @@ func newBody(a answer) *body {
 const eventOverhead = 64
 
 // newInitialEvents finds the objects that a watch begins with. The body's size is an estimate.
-func newInitialEvents(a answer) *body {
+func newInitialEvents(a *answer) *body {
 	b := &body{envelope: a.snapshot.Envelope, pooled: pages.Get().(*[]*index.Object)}
 	b.objects = (*b.pooled)[:0]
 	if a.initial {
@@ -110,7 +110,7 @@ func (b *body) release() {
 }
 
 // writePage writes the answer to r.
-func (h *Handler) writePage(w http.ResponseWriter, asked policy.Request, b *body) {
+func (h *Handler) writePage(w http.ResponseWriter, asked *policy.Request, b *body) {
 	compress := asked.Gzip && b.size > gzipAbove
 	setHeaders(w.Header(), b.auditID, b.envelope, b.envelope.ContentType)
 	if compress {

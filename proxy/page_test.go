@@ -18,7 +18,7 @@ import (
 )
 
 // listOf is an answer with n objects of size bytes each.
-func listOf(n, size int) answer {
+func listOf(n, size int) *answer {
 	var objects []*index.Object
 	for i := range n {
 		name := fmt.Sprintf("p%05d", i)
@@ -29,10 +29,10 @@ func listOf(n, size int) answer {
 			Bytes:    []byte(text + strings.Repeat("x", max(0, size-len(text)-2)) + `"}`),
 		})
 	}
-	return answer{semantics: policy.Any, snapshot: snapshot.Fixed(7, "PodList", "v1", objects)}
+	return &answer{asked: &policy.Request{}, semantics: policy.Any, snapshot: snapshot.Fixed(7, "PodList", "v1", objects)}
 }
 
-func write(list policy.Request, a answer, header http.Header) *httptest.ResponseRecorder {
+func write(list *policy.Request, a *answer, header http.Header) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	r.Header = header
 	w := httptest.NewRecorder()
@@ -49,7 +49,7 @@ var pageHandler = func() *Handler {
 	return &Handler{Compressor: c}
 }()
 
-func writeAnswer(w http.ResponseWriter, r *http.Request, list policy.Request, a answer) {
+func writeAnswer(w http.ResponseWriter, r *http.Request, list *policy.Request, a *answer) {
 	b := newBody(a)
 	defer b.release()
 	b.auditID = kubehttp.AuditID(r)
@@ -75,10 +75,10 @@ func TestListHeaders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := listOf(1, 0)
 			a.snapshot.Envelope.Headers, a.snapshot.Envelope.AuditIDs = tt.learned, tt.auditIDs
-			expect.Same(t, tt.want, write(policy.Request{}, a, http.Header{"Audit-Id": {"x"}}).Header())
+			expect.Same(t, tt.want, write(&policy.Request{}, a, http.Header{"Audit-Id": {"x"}}).Header())
 		})
 	}
-	if got := write(policy.Request{}, listOf(1, 0), http.Header{}).Header().Get("Audit-Id"); len(got) != 36 {
+	if got := write(&policy.Request{}, listOf(1, 0), http.Header{}).Header().Get("Audit-Id"); len(got) != 36 {
 		t.Errorf("an Audit-Id of our own: %q", got)
 	}
 }
@@ -101,7 +101,7 @@ func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 		allocations := func(objects int) float64 {
 			a := listOf(objects, 100)
 			a.query.Indented = tt.indented
-			return testing.AllocsPerRun(20, func() { writeAnswer(discard{http.Header{}}, r, policy.Request{Gzip: tt.gzip}, a) })
+			return testing.AllocsPerRun(20, func() { writeAnswer(discard{http.Header{}}, r, &policy.Request{Gzip: tt.gzip}, a) })
 		}
 		if small, large := allocations(10), allocations(2000); large > small+tt.spare {
 			t.Errorf("%+v: %v allocations for 10 objects, %v for 2000", tt, small, large)
@@ -110,7 +110,7 @@ func TestAPageDoesNotAllocateByItsSize(t *testing.T) {
 }
 
 // indented is an answer that is to be indented.
-func indented(a answer) answer {
+func indented(a *answer) *answer {
 	a.query.Indented = true
 	return a
 }
@@ -122,7 +122,7 @@ func TestIndentedGzipThreshold(t *testing.T) {
 	unpadded := len(listOf(1, 0).snapshot.Page(index.Query{}, nil).Objects[0].Bytes)
 	for extra, want := range map[int]string{0: "", 1: "gzip"} {
 		a := indented(listOf(1, unpadded+gzipAbove-empty.size+extra))
-		w := write(policy.Request{Gzip: true}, a, http.Header{})
+		w := write(&policy.Request{Gzip: true}, a, http.Header{})
 		expect.Same(t, want, w.Header().Get("Content-Encoding"))
 		expect.Same(t, gzipAbove+extra, len(plain(t, w)))
 	}
@@ -149,7 +149,7 @@ func TestUnfitToBeIndented(t *testing.T) {
 		"is short":   {nested(20, strings.Repeat("1,", 1000)+"1"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := answer{snapshot: snapshot.Fixed(7, "ThingList", "v1", []*index.Object{{Key: "a", Revision: 1, Bytes: []byte(tt.object)}})}
+			a := &answer{asked: &policy.Request{}, snapshot: snapshot.Fixed(7, "ThingList", "v1", []*index.Object{{Key: "a", Revision: 1, Bytes: []byte(tt.object)}})}
 			plain, b := newBody(a), newBody(indented(a))
 			defer plain.release()
 			defer b.release()

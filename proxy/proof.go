@@ -23,7 +23,7 @@ const (
 // proven finds the newest state, and waits for the proof that this state holds everything that was
 // written before the first probe after want.lastProbe was sent.
 func (h *Handler) proven(
-	ctx context.Context, collection *snapshot.Collection, want wanted,
+	ctx context.Context, collection *snapshot.Collection, want *wanted,
 ) (snapshot.Snapshot, reason.Reason) {
 	ctx, span := observe.Step(ctx, observe.SpanProof)
 	defer span.End()
@@ -35,7 +35,7 @@ func (h *Handler) proven(
 }
 
 // proofWait is the time for which a request waits for the proof.
-func (h *Handler) proofWait(want wanted) time.Duration {
+func (h *Handler) proofWait(want *wanted) time.Duration {
 	if want.watch {
 		return longestStreamWait
 	}

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -29,28 +28,30 @@ func (h *Handler) respond(w http.ResponseWriter, r *http.Request) {
 // begun: it must be served.
 func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	record, who := observe.RecordOf(r.Context()), callerOf(r.Context())
-	asked, found, why := h.decide(r, who)
+	found, why := h.decide(r, who)
 	if found.whenForwarded != nil {
 		defer found.whenForwarded()
 	}
-	record.Decided(asked, found.semantics, why)
+	record.Decided(found.asked, found.semantics, why)
 	if err := who.seat.Resume(r.Context()); err != nil {
 		h.refuse(w, r, err)
 		return nil
 	}
 	if why == reason.None {
 		var watch *watchStream
-		if watch, why = h.fromMemory(w, r, who, asked, &found); why == reason.None {
+		if watch, why = h.fromMemory(w, r, who, found); why == reason.None {
 			return watch
 		}
-		found = answer{semantics: found.semantics, provesRight: found.provesRight} // lets go of the state
-		record.Decided(asked, found.semantics, why)
+		found = &answer{ // lets go of the state
+			asked: found.asked, attributes: found.attributes, semantics: found.semantics, provesRight: found.provesRight,
+		}
+		record.Decided(found.asked, found.semantics, why)
 	}
 	kubehttp.SetCacheForwarded(w.Header(), why)
 	if found.provesRight {
-		w = &forwardedList{ResponseWriter: w, answered: h.listAnswered(r, who, asked, found)}
+		w = &forwardedList{ResponseWriter: w, answered: h.listAnswered(r, who, found)}
 	}
-	if asked.Watch {
+	if asked := found.asked; asked.Watch {
 		watch := &forwardedWatch{ResponseWriter: w}
 		defer func() {
 			if watch.expired {
@@ -64,19 +65,19 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 		defer short.Finish()
 		w = short
 	}
-	h.Forward.ServeAs(w, r, who.identity, h.keep(r, who))
+	h.Forward.ServeAs(w, r, who.Identity, h.keep(r, who))
 	return nil
 }
 
 // keep gives room for the bodies that a caller sends, so that they can be sent again. A caller who is not
 // accepted gets none: its requests go over HTTP/1.1, where no other request ends their connection. A stream
 // has no whole body.
-func (h *Handler) keep(r *http.Request, who caller) forward.Keep {
-	if !who.accepted() || kubehttp.Of(r).LongRunning {
+func (h *Handler) keep(r *http.Request, who *caller) forward.Keep {
+	if !who.Accepted || kubehttp.Of(r).LongRunning {
 		return nil
 	}
 	return func(bytes int64) (free func(), ok bool) {
-		room, ok := h.Limits.Body(who.flow, bytes)
+		room, ok := h.Limits.Body(who.Flow, bytes)
 		return room.Release, ok
 	}
 }
@@ -84,49 +85,44 @@ func (h *Handler) keep(r *http.Request, who caller) forward.Keep {
 // fromMemory answers from memory: it writes a list, or begins a watch, which must be served. With a reason it
 // has written nothing, and the request is to be forwarded. With neither a watch nor a reason the request was
 // answered or refused.
-func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who caller, asked policy.Request, a *answer) (
-	*watchStream, reason.Reason,
-) {
-	if asked.Watch {
-		if why := h.watchable(asked, *a); why != reason.None {
+func (h *Handler) fromMemory(w http.ResponseWriter, r *http.Request, who *caller, a *answer) (*watchStream, reason.Reason) {
+	if a.asked.Watch {
+		if why := h.watchable(a); why != reason.None {
 			return nil, why
 		}
 	}
-	page := newBody(*a)
+	page := newBody(a)
 	page.auditID = kubehttp.AuditID(r)
 	if page.unindentable {
 		page.release()
 		return nil, reason.Representation
 	}
 	var err error
-	if page.room, err = h.Limits.Answer(r.Context(), who.flow, page.size); err != nil {
+	if page.room, err = h.Limits.Answer(r.Context(), who.Flow, page.size); err != nil {
 		page.release()
 		h.refuse(w, r, err)
 		return nil, reason.None
 	}
 	// To wait for the state and for room may have taken longer than the yes is valid.
-	right, why := h.review(r.Context(), who, attributesFor(asked), a.right)
+	why := h.review(r.Context(), who, a)
 	if why == reason.None {
-		a.right = right
-		why = h.audit(r, who, asked, a, page)
+		why = h.audit(r, who, a, page)
 	}
 	if why != reason.None {
 		page.release()
 		return nil, why
 	}
 	writer := serve.NewAnswerWriter(w, r, stallTime, h.Log)
-	if asked.Watch {
-		return h.beginWatch(writer, r, asked, a, page)
+	if a.asked.Watch {
+		return h.beginWatch(writer, r, a, page)
 	}
 	defer page.release()
-	return nil, h.serveList(writer, r, asked, a, page)
+	return nil, h.serveList(writer, r, a, page)
 }
 
 // serveList writes a list. If it returns a reason, it has written nothing.
-func (h *Handler) serveList(
-	w *serve.AnswerWriter, r *http.Request, asked policy.Request, a *answer, page *body,
-) reason.Reason {
-	if why := mayAnswer(a.entry, a.snapshot, h.conditions(asked, *a)); why != reason.None {
+func (h *Handler) serveList(w *serve.AnswerWriter, r *http.Request, a *answer, page *body) reason.Reason {
+	if why := mayAnswer(a, h.conditions(a)); why != reason.None {
 		return why
 	}
 	// The client may take minutes to read the answer. Meanwhile the body keeps its own objects in
@@ -141,23 +137,23 @@ func (h *Handler) serveList(
 	defer w.Finish()
 	_, span := observe.Step(r.Context(), observe.SpanWrite)
 	defer span.End()
-	h.writePage(w, asked, page)
+	h.writePage(w, a.asked, page)
 	return reason.None
 }
 
 // audit writes into the audit log, if there is one, that an answer comes from memory. If it returns a
 // reason, the answer must not. It sets the users in a. So that the log does not have what is forwarded
 // in the end, it checks the conditions too; since it may wait, they are checked once more after it.
-func (h *Handler) audit(r *http.Request, who caller, asked policy.Request, a *answer, page *body) reason.Reason {
+func (h *Handler) audit(r *http.Request, who *caller, a *answer, page *body) reason.Reason {
 	if h.AuditLog == nil {
 		return reason.None
 	}
 	err := h.findUsers(r.Context(), who, a)
 	if err == nil {
-		if why := mayAnswer(a.entry, a.snapshot, h.conditions(asked, *a)); why != reason.None {
+		if why := mayAnswer(a, h.conditions(a)); why != reason.None {
 			return why
 		}
-		err = h.AuditLog.Write(r, asked, a.user, observe.RecordOf(r.Context()).Begun(), observe.AuditedAnswer{
+		err = h.AuditLog.Write(r, a.asked, a.user, observe.RecordOf(r.Context()).Begun(), observe.AuditedAnswer{
 			ID: page.auditID, Semantics: a.semantics, Representation: a.representation,
 			Revision: a.snapshot.Revision, Items: len(page.objects), Impersonated: a.impersonated,
 		})
@@ -170,27 +166,27 @@ func (h *Handler) audit(r *http.Request, who caller, asked policy.Request, a *an
 }
 
 // findUsers sets in a who the caller is, and whom the caller impersonates with credentials of its own.
-func (h *Handler) findUsers(ctx context.Context, who caller, a *answer) (err error) {
-	if verified := who.identity.Impersonated(); verified != nil {
+func (h *Handler) findUsers(ctx context.Context, who *caller, a *answer) (err error) {
+	if verified := who.Identity.Impersonated(); verified != nil {
 		a.user = verified
 		return nil
 	}
-	impersonator := who.subject()
-	impersonator.Identity = who.identity.Impersonator()
-	if a.user, err = h.WhoAmI.User(ctx, impersonator); err == nil && who.identity.Named() != nil {
-		a.impersonated, err = h.WhoAmI.User(ctx, who.subject())
+	impersonator := who.Caller
+	impersonator.Identity = who.Identity.Impersonator()
+	if a.user, err = h.WhoAmI.User(ctx, &impersonator); err == nil && who.Identity.Named() != nil {
+		a.impersonated, err = h.WhoAmI.User(ctx, &who.Caller)
 	}
 	return err
 }
 
 // conditions returns what an answer depends on, as it is now. It waits for nothing.
-func (h *Handler) conditions(asked policy.Request, a answer) conditions {
+func (h *Handler) conditions(a *answer) *conditions {
 	now := time.Now()
-	current := conditions{
+	current := &conditions{
 		at:      now,
 		memory:  a.collection.Validity(),
-		allowed: h.Authorizer.Left(a.right, now) > 0,
+		allowed: h.Authorizer.Left(&a.right, now) > 0,
 	}
-	current.entry, current.unknown = h.Cluster.Lookup(resourceOf(asked))
+	current.entry, current.unknown = h.Cluster.Lookup(resourceOf(a.asked))
 	return current
 }

@@ -57,12 +57,12 @@ type watchStream struct {
 }
 
 // watchable returns the reason if a watch cannot be answered from memory, though the state is there.
-func (h *Handler) watchable(asked policy.Request, a answer) reason.Reason {
+func (h *Handler) watchable(a *answer) reason.Reason {
 	form := a.snapshot.WatchForm()
 	switch {
 	case form == nil:
 		return reason.Form
-	case form.InitialEnd == nil && (a.semantics != policy.After || asked.WatchOptions.SendInitialEvents != ""):
+	case form.InitialEnd == nil && (a.semantics != policy.After || a.asked.WatchOptions.SendInitialEvents != ""):
 		return reason.Watch // kube-apiserver has no streaming lists
 	case h.Draining != nil && h.Draining():
 		return reason.Watch
@@ -73,9 +73,9 @@ func (h *Handler) watchable(asked policy.Request, a answer) reason.Reason {
 // beginWatch begins to answer a watch from memory: the watch that it returns must be served. If it
 // returns a reason instead, it has written nothing. It takes over page.
 func (h *Handler) beginWatch(
-	w *serve.AnswerWriter, r *http.Request, asked policy.Request, a *answer, page *body,
+	w *serve.AnswerWriter, r *http.Request, a *answer, page *body,
 ) (_ *watchStream, why reason.Reason) {
-	form := a.snapshot.WatchForm()
+	form, asked := a.snapshot.WatchForm(), a.asked
 	s := &watchStream{
 		handler: h, request: r, control: http.NewResponseController(w), form: form, page: page,
 		initial: a.initial, bookmarks: asked.WatchOptions.Bookmarks,
@@ -99,7 +99,7 @@ func (h *Handler) beginWatch(
 	if s.watcher == nil { // its history is forgotten, or the span was lost meanwhile
 		return nil, cmp.Or(a.collection.NoFollow(a.after, true), reason.Warming)
 	}
-	if why := mayAnswer(a.entry, a.snapshot, h.conditions(asked, *a)); why != reason.None {
+	if why := mayAnswer(a, h.conditions(a)); why != reason.None {
 		return nil, why
 	}
 	s.end = watch.EndGone // unless serve finds another reason

@@ -352,11 +352,12 @@ func (w *modelWorld) request(ctx context.Context, query string) *http.Request {
 }
 
 // caller returns who sends a request that comes now.
-func (w *modelWorld) caller(t *testing.T) caller {
+func (w *modelWorld) caller(t *testing.T) *caller {
 	t.Helper()
 	identity := authntest.Identify(authntest.New(t), "Bearer a")
-	return caller{
-		identity: identity, verdict: upstream.Accepted, flow: authn.FlowOf(identity, true, ""),
+	return &caller{
+		Caller:    authz.Caller{Identity: identity, Accepted: true, Flow: authn.FlowOf(identity, true, "")},
+		verdict:   upstream.Accepted,
 		lastProbe: w.handler.Collections.LastProbe(), seat: &limits.Grant{},
 	}
 }
@@ -431,12 +432,12 @@ func (w *modelWorld) openAs(t *testing.T, c *client, query string) {
 	r.Header.Set("Accept-Encoding", c.encoding)
 	who := w.caller(t)
 	handler := w.handler.Observer.Observe(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		list, found, why := w.handler.decide(r, who)
+		found, why := w.handler.decide(r, who)
 		if c.why = why; why != reason.None {
 			return
 		}
 		var s *watchStream
-		if s, c.why = w.handler.fromMemory(out, r, who, list, &found); s != nil {
+		if s, c.why = w.handler.fromMemory(out, r, who, found); s != nil {
 			s.serve()
 		}
 	}), w.handler.Log)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/listproxy/listproxy/proxy/admin"
+	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -90,6 +92,10 @@ func (a *app) serve(ctx context.Context, end ending) error {
 	broken, fail := context.WithCancelCause(context.WithoutCancel(ctx)) // its cause is the first failure
 	defer fail(nil)
 	clients := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
+	noted := clients.ConnContext
+	clients.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return authn.WithConnection(noted(ctx, conn))
+	}
 	drain := serve.NewDrain(clients, func(within time.Duration) {
 		a.collections.EndWatches(within) // those from memory
 		a.forward.EndWatches(func(watches int) (time.Duration, time.Duration) {

@@ -38,7 +38,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 	for _, why := range []reason.Reason{"", reason.Watch} {
 		observetest.Request(o, r, func(s observetest.Seen) {
-			s.Decided(policy.Request{Version: "v1", Resource: "pods"}, "", why)
+			s.Decided(&policy.Request{Version: "v1", Resource: "pods"}, "", why)
 		})
 	}
 	o.Proving(t.Context())(reason.NotProven)

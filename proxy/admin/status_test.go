@@ -131,7 +131,7 @@ func troubled(t *testing.T) *Source {
 	} {
 		for range r.times {
 			observetest.Request(o, httptest.NewRequest(http.MethodGet, r.target, nil), func(s observetest.Seen) {
-				s.Decided(policy.Request{Version: "v1", Resource: "pods"}, "", r.why)
+				s.Decided(&policy.Request{Version: "v1", Resource: "pods"}, "", r.why)
 				s.WriteHeader(http.StatusOK)
 			})
 		}

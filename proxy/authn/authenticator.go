@@ -3,9 +3,11 @@ package authn
 import (
 	"cmp"
 	"context"
+	"crypto/subtle"
 	"crypto/x509"
 	"errors"
 	"net/http"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -168,10 +170,33 @@ func (a *Authenticator) byAuthorization(r *http.Request) Identity {
 	if len(values) != 1 || values[0] == "" || by == policy.UnclearToken {
 		return Identity{by: by}
 	}
-	id := a.secret.ofAuthorization(values[0], by, token)
+	id := a.ofConnection(r, values[0], by, token)
 	if named, ok := readImpersonation(r.Header); ok && by == policy.PlainToken {
 		return a.secret.impersonating(id, named)
 	}
+	return id
+}
+
+// lastKey is the key of the identity that a connection's last request had, in the context of its requests.
+type lastKey struct{}
+
+// WithConnection returns the context of a new connection, for the requests on it.
+func WithConnection(ctx context.Context) context.Context {
+	return context.WithValue(ctx, lastKey{}, &atomic.Pointer[Identity]{})
+}
+
+// ofConnection is ofAuthorization. It remembers the last identity on each connection, for as long as this is open: a
+// client sends its token with every request, and to make a key takes longer than to compare.
+func (a *Authenticator) ofConnection(r *http.Request, value string, by policy.Credentials, token string) Identity {
+	last, ok := r.Context().Value(lastKey{}).(*atomic.Pointer[Identity])
+	if !ok {
+		return a.secret.ofAuthorization(value, by, token)
+	}
+	if id := last.Load(); id != nil && subtle.ConstantTimeCompare([]byte(*id.authorization), []byte(value)) == 1 {
+		return *id
+	}
+	id := a.secret.ofAuthorization(value, by, token)
+	last.Store(&id)
 	return id
 }
 

@@ -33,7 +33,7 @@ const hiddenIdentity = "Identity(hidden)"
 //     as they came.
 //
 // Wherever something is remembered for an Identity, its key stands for it, so that no credential is
-// kept longer than its request.
+// kept longer than its request, or, on a connection, than that.
 //
 // An Identity never prints its credential or its user, whatever the verb. It is immutable.
 type Identity struct {

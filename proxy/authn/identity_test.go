@@ -23,8 +23,9 @@ import (
 func TestIdentityKeys(t *testing.T) {
 	i := authntest.New(t)
 	of := func(u user.DefaultInfo) authn.Identity { return i.OfUser(&u) }
+	connection := authn.WithConnection(t.Context()) // one for all
 	as := func(token string, named ...string) authn.Identity {
-		r := &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}
+		r := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(connection)
 		for i := 0; i < len(named); i += 2 {
 			r.Header.Add("Impersonate-"+named[i], named[i+1])
 		}

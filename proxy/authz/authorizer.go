@@ -60,7 +60,7 @@ type Right struct {
 }
 
 // Decision is what the upstream said.
-func (r Right) Decision() Decision { return r.value }
+func (r *Right) Decision() Decision { return r.value }
 
 // Attributes describe what a review asks about: a request as the API server would authorize it. All
 // of them come from one parsed request. The selectors are written as in the query parameters.
@@ -109,7 +109,7 @@ func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*A
 // who is impersonated, if any, and whether this user may be impersonated for it. An error
 // means that the upstream could not be asked or gave no answer (a transport error, a 5xx, a 429, ctx
 // ended), or [ErrNoSeat]; it comes with a no and does not contain the credential.
-func (r *Authorizer) Review(ctx context.Context, who Caller, a Attributes) (right Right, err error) {
+func (r *Authorizer) Review(ctx context.Context, who *Caller, a *Attributes) (right Right, err error) {
 	right.answer, err = r.ask(ctx, who, a)
 	if err != nil || right.value != Yes || who.Identity.Named() == nil {
 		return right, err
@@ -128,7 +128,7 @@ func (r *Authorizer) Review(ctx context.Context, who Caller, a Attributes) (righ
 }
 
 // ask returns the answer to one question.
-func (r *Authorizer) ask(ctx context.Context, who Caller, a Attributes) (answer[Decision], error) {
+func (r *Authorizer) ask(ctx context.Context, who *Caller, a *Attributes) (answer[Decision], error) {
 	// In a review, unlike in a request, an empty version means all versions.
 	if !who.Identity.Known() || a.Verb == "" || a.Version == "" || a.Resource == "" {
 		return answer[Decision]{}, nil
@@ -138,26 +138,31 @@ func (r *Authorizer) ask(ctx context.Context, who Caller, a Attributes) (answer[
 	})
 }
 
-// Remembers reports whether what the upstream says of the caller is remembered.
-func (r *Authorizer) Remembers(id authn.Identity, a Attributes) bool {
-	_, known := r.reviews.remembered(decisionKey(id, a), time.Now())
-	return known
+// Remembered returns what is remembered of the caller's right; known is false if the upstream would have to be asked. The
+// right of a caller who impersonates somebody depends on more answers, and stays zero.
+func (r *Authorizer) Remembered(id authn.Identity, a *Attributes) (right Right, known bool) {
+	right.answer, known = r.reviews.remembered(decisionKey(id, a), time.Now())
+	if !known || id.Named() != nil {
+		return Right{}, known
+	}
+	r.reviews.hits.Add(1)
+	return right, true
 }
 
 // Learn remembers that the upstream has done what a describes for a caller, as the answer to a review that was sent
 // when that request was. It says nothing of other users, nor of anything else.
-func (r *Authorizer) Learn(id authn.Identity, a Attributes, sent time.Time) {
+func (r *Authorizer) Learn(id authn.Identity, a *Attributes, sent time.Time) {
 	r.reviews.remember(decisionKey(id, a), answer[Decision]{value: Done, scope: scopeOf(id, a), asked: sent, ttl: r.reviews.ttl})
 }
 
 // Left returns the time that a yes is still valid; 0 if that is over.
-func (r *Authorizer) Left(right Right, now time.Time) time.Duration {
+func (r *Authorizer) Left(right *Right, now time.Time) time.Duration {
 	if right.value != Yes && right.value != Done {
 		return 0
 	}
-	left := r.reviews.left(right.answer, now)
-	for _, needed := range right.impersonation {
-		left = min(left, r.reviews.left(needed, now))
+	left := r.reviews.left(&right.answer, now)
+	for i := range right.impersonation {
+		left = min(left, r.reviews.left(&right.impersonation[i], now))
 	}
 	return left
 }
@@ -176,7 +181,7 @@ func (r *Authorizer) Stats() Stats {
 }
 
 // post makes the request and judges the response.
-func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) (Decision, error) {
+func (r *Authorizer) post(ctx context.Context, id authn.Identity, a *Attributes) (Decision, error) {
 	review := newReview(a)
 	code, header, answer, err := sendQuestion(ctx, r.send, id, r.endpoint, review, maxReviewBody)
 	switch {
@@ -203,7 +208,7 @@ func (r *Authorizer) post(ctx context.Context, id authn.Identity, a Attributes) 
 
 // decisionKey returns the full key of a decision: who asks, and every
 // attribute with its length before it, so that no two questions share one.
-func decisionKey(id authn.Identity, a Attributes) string {
+func decisionKey(id authn.Identity, a *Attributes) string {
 	caller := id.Key()
 	key := append(make([]byte, 0, 256), caller[:]...)
 	for _, field := range [...]string{
@@ -247,7 +252,7 @@ func sendQuestion(
 }
 
 // newReview returns the review that asks for a.
-func newReview(a Attributes) *authorizationv1.SelfSubjectAccessReview {
+func newReview(a *Attributes) *authorizationv1.SelfSubjectAccessReview {
 	attributes := &authorizationv1.ResourceAttributes{
 		Verb:        a.Verb,
 		Group:       a.Group,

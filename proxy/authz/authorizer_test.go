@@ -44,17 +44,17 @@ const (
 )
 
 // listPods is what most tests ask for.
-func listPods() Attributes {
-	return Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: "ns"}
+func listPods() *Attributes {
+	return &Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: "ns"}
 }
 
 // known is a caller whom the upstream has accepted, with a share of its own.
-func known(id authn.Identity) Caller {
-	return Caller{Identity: id, Accepted: true, Flow: limits.Flow(id.Key())}
+func known(id authn.Identity) *Caller {
+	return &Caller{Identity: id, Accepted: true, Flow: limits.Flow(id.Key())}
 }
 
 // allowed is Review for tests of what it says. Each caller has a share of its own.
-func (r *Authorizer) allowed(ctx context.Context, id authn.Identity, a Attributes) (bool, error) {
+func (r *Authorizer) allowed(ctx context.Context, id authn.Identity, a *Attributes) (bool, error) {
 	right, err := r.Review(ctx, known(id), a)
 	return right.Decision() == Yes, err
 }
@@ -180,13 +180,13 @@ func TestReviewNotAsked(t *testing.T) {
 	noText.LabelSelector = "a=\xff"
 	for name, test := range map[string]struct {
 		id    authn.Identity
-		a     Attributes
+		a     *Attributes
 		asked bool
 	}{
 		"nobody":                           {authn.Identity{}, listPods(), false},
-		"no verb":                          {token, Attributes{Version: "v1", Resource: "pods"}, false},
-		"no version, which would mean all": {token, Attributes{Verb: "list", Resource: "pods"}, false},
-		"no resource":                      {token, Attributes{Verb: "list", Version: "v1"}, false},
+		"no verb":                          {token, &Attributes{Version: "v1", Resource: "pods"}, false},
+		"no version, which would mean all": {token, &Attributes{Verb: "list", Resource: "pods"}, false},
+		"no resource":                      {token, &Attributes{Verb: "list", Version: "v1"}, false},
 		"bytes that are no text":           {token, noText, true},
 	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {

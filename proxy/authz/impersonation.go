@@ -32,24 +32,26 @@ const maxNamed = 64
 //     second right is left to ask for.
 //
 // There are more modes, for nodes and service accounts without groups; in these lists are forwarded.
-func (r *Authorizer) impersonation(ctx context.Context, who Caller, a Attributes) ([]answer[Decision], error) {
+func (r *Authorizer) impersonation(ctx context.Context, who *Caller, a *Attributes) ([]answer[Decision], error) {
 	named := who.Identity.Named()
-	who.Identity = who.Identity.Impersonator()
-	shown, err := r.allOf(ctx, who, toImpersonate(named)...)
+	impersonator := *who
+	impersonator.Identity = who.Identity.Impersonator()
+	shown, err := r.allOf(ctx, &impersonator, toImpersonate(named)...)
 	if err != nil || shown != nil || hasModeOfItsOwn(named.Name) {
 		return shown, err
 	}
-	a.Verb = "impersonate-on:user-info:" + a.Verb
-	return r.allOf(ctx, who, a)
+	on := *a
+	on.Verb = "impersonate-on:user-info:" + a.Verb
+	return r.allOf(ctx, &impersonator, on)
 }
 
 // allOf returns the answers to questions if all are a yes, else none.
-func (r *Authorizer) allOf(ctx context.Context, who Caller, questions ...Attributes) (answers []answer[Decision], err error) {
+func (r *Authorizer) allOf(ctx context.Context, who *Caller, questions ...Attributes) (answers []answer[Decision], err error) {
 	if len(questions) > maxNamed {
 		return nil, nil
 	}
 	for _, question := range questions {
-		got, err := r.ask(ctx, who, question)
+		got, err := r.ask(ctx, who, &question)
 		if err != nil || got.value != Yes {
 			return nil, err
 		}

@@ -143,7 +143,7 @@ func TestImpersonation(t *testing.T) {
 		tests["all but to "+right] = impersonation{user: jane, may: others}
 		tests["for reviews, and all but to "+right] = impersonation{user: jane, may: slices.Concat(constrained, with(others, reviews))}
 	}
-	list := Attributes{Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "team-a", LabelSelector: "a=b"}
+	list := &Attributes{Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "team-a", LabelSelector: "a=b"}
 	info := &request.RequestInfo{
 		IsResourceRequest: true, Verb: "list", APIGroup: "apps", APIVersion: "v1", Resource: "deployments", Namespace: "team-a", LabelSelector: "a=b",
 	}
@@ -164,7 +164,10 @@ func TestImpersonation(t *testing.T) {
 				if yes := right.Decision() == Yes; yes != want || !yes && right.Decision() != No && right.Decision() != who.refused {
 					t.Errorf("decision %d, want a yes: %t", right.Decision(), want)
 				}
-				expect.Same(t, want, r.Left(right, time.Now()) > 0)
+				expect.Same(t, want, r.Left(&right, time.Now()) > 0)
+				if remembered, _ := r.Remembered(who.Identity, list); r.Left(&remembered, time.Now()) > 0 {
+					t.Error("a remembered yes counts without those that it depends on")
+				}
 			}
 		})
 	}
@@ -181,12 +184,12 @@ func TestImpersonationEnds(t *testing.T) {
 			}
 			return answerYes(r)
 		}, Config{TTL: time.Minute}, proxytest.DiscardLog())
-		ask := func(namespace string) Right {
+		ask := func(namespace string) *Right {
 			asked := listPods()
 			asked.Namespace = namespace
 			right, err := r.Review(t.Context(), known(jane), asked)
 			expect.Same(t, []bool{away, away}, []bool{err != nil, right.Decision() != Yes})
-			return right
+			return &right
 		}
 		ask("a")
 		time.Sleep(40 * time.Second)

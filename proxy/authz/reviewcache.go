@@ -128,7 +128,7 @@ func newQuestions[V any](cfg Config, answers int) (*questions[V], error) {
 // from the upstream. The context of ask does not end with ctx. An error is that of ask or of ctx,
 // [ErrNoSeat], an [limits.Overload], or errOvertaken.
 func (q *questions[V]) get(
-	ctx context.Context, who Caller, key string, of scope, ask func(context.Context) (V, error),
+	ctx context.Context, who *Caller, key string, of scope, ask func(context.Context) (V, error),
 ) (answer[V], error) {
 	began := time.Now()
 	if known, ok := q.remembered(key, began); ok {
@@ -157,7 +157,7 @@ func (q *questions[V]) get(
 			if !got.asked.Before(began) {
 				got.ttl = max(got.ttl, clock.Age(got.asked, now)+ownAnswerCounts)
 			}
-			if q.valid(got, now) {
+			if q.valid(&got, now) {
 				return got, nil
 			}
 		}
@@ -169,14 +169,14 @@ func (q *questions[V]) get(
 func (q *questions[V]) remembered(key string, now time.Time) (answer[V], bool) {
 	value, _ := q.answers.Get(key)
 	known, ok := value.(answer[V])
-	return known, ok && q.valid(known, now)
+	return known, ok && q.valid(&known, now)
 }
 
 // valid reports whether an answer may be used at now.
-func (q *questions[V]) valid(a answer[V], now time.Time) bool { return q.left(a, now) > 0 }
+func (q *questions[V]) valid(a *answer[V], now time.Time) bool { return q.left(a, now) > 0 }
 
 // left returns the time that an answer may still be used.
-func (q *questions[V]) left(a answer[V], now time.Time) time.Duration {
+func (q *questions[V]) left(a *answer[V], now time.Time) time.Duration {
 	counts := a.ttl
 	for _, namespace := range a.scope {
 		at, _ := q.revoked.Get(namespace)
@@ -199,7 +199,7 @@ func (q *questions[V]) revoke(namespace string) {
 
 // ask puts a question when its turn comes, and remembers the answer.
 func (q *questions[V]) ask(
-	ctx context.Context, who Caller, key string, of scope, ask func(context.Context) (V, error),
+	ctx context.Context, who *Caller, key string, of scope, ask func(context.Context) (V, error),
 ) (answer[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, q.timeout)
 	defer cancel()
@@ -226,7 +226,7 @@ func (q *questions[V]) remember(key string, got answer[V]) answer[V] {
 }
 
 // seat waits for the caller's turn to have a question asked; a caller who is not accepted does not wait for long.
-func (q *questions[V]) seat(ctx context.Context, who Caller) (limits.Grant, error) {
+func (q *questions[V]) seat(ctx context.Context, who *Caller) (limits.Grant, error) {
 	if !who.Accepted {
 		seat, err := q.newcomers.Acquire(ctx, who.Flow, 1)
 		if err != nil {

@@ -62,12 +62,12 @@ func (u *fakeUpstream) caller(name any) authn.Identity {
 }
 
 // of is a known caller of that name who has that share.
-func (u *fakeUpstream) of(name any, share byte) Caller {
-	return Caller{Identity: u.caller(name), Accepted: true, Flow: limits.Flow{share}}
+func (u *fakeUpstream) of(name any, share byte) *Caller {
+	return &Caller{Identity: u.caller(name), Accepted: true, Flow: limits.Flow{share}}
 }
 
 // wantReview asks once and compares.
-func (u *fakeUpstream) wantReview(t *testing.T, name any, a Attributes, want bool) {
+func (u *fakeUpstream) wantReview(t *testing.T, name any, a *Attributes, want bool) {
 	t.Helper()
 	if got, err := u.allowed(t.Context(), u.caller(name), a); err != nil || got != want {
 		t.Errorf("got %v, %v, want %v", got, err, want)
@@ -80,7 +80,7 @@ func (u *fakeUpstream) wantRequests(t *testing.T, want int32) {
 }
 
 // wantAlone wants a review that somebody new asks for to take no longer than if there were nobody else.
-func (u *fakeUpstream) wantAlone(t *testing.T, who Caller) {
+func (u *fakeUpstream) wantAlone(t *testing.T, who *Caller) {
 	t.Helper()
 	began := time.Now()
 	yes, err := u.Review(t.Context(), who, listPods())
@@ -177,16 +177,16 @@ func TestReviewSlowerThanItsTTL(t *testing.T) {
 // asked for; so does what is asked for within another second, while authorizers may not know. What is asked
 // for later counts for its TTL, and so does what other namespaces' rights have decided.
 func TestRevocations(t *testing.T) {
-	pods := func(namespace string) Attributes {
-		return Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace}
+	pods := func(namespace string) *Attributes {
+		return &Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace}
 	}
-	account := func(u *fakeUpstream) Caller {
+	account := func(u *fakeUpstream) *Caller {
 		return known(u.callers.OfUser(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
 	}
-	ofA := func(u *fakeUpstream) Caller { return known(u.caller("a")) }
+	ofA := func(u *fakeUpstream) *Caller { return known(u.caller("a")) }
 	const ttl = 10 * time.Second
 	for name, tt := range map[string]struct {
-		who     func(*fakeUpstream) Caller
+		who     func(*fakeUpstream) *Caller
 		asked   string        // about this namespace
 		revoked string        // in this namespace
 		after   time.Duration // since the question
@@ -216,8 +216,8 @@ func TestRevocations(t *testing.T) {
 				begun := time.Now()
 				time.Sleep(max(0, tt.after))
 				synctest.Wait()
-				for u.Left(yes, time.Now()) > 0 {
-					time.Sleep(u.Left(yes, time.Now()))
+				for u.Left(&yes, time.Now()) > 0 {
+					time.Sleep(u.Left(&yes, time.Now()))
 				}
 				expect.Same(t, tt.counts, time.Since(begun))
 				_, err = u.Review(t.Context(), tt.who(u), pods(tt.asked))
@@ -388,7 +388,7 @@ func TestNewcomers(t *testing.T) {
 				var refused atomic.Int32
 				for n := range tt.come {
 					asked.Go(func() {
-						right, err := u.Review(t.Context(), Caller{Identity: u.caller(n), Flow: limits.Flow{1}}, listPods())
+						right, err := u.Review(t.Context(), &Caller{Identity: u.caller(n), Flow: limits.Flow{1}}, listPods())
 						if errors.Is(err, ErrNoSeat) {
 							refused.Add(1)
 						} else if err != nil || right.Decision() != Yes {
@@ -398,7 +398,7 @@ func TestNewcomers(t *testing.T) {
 				}
 				synctest.Wait()
 				expect.Same(t, tt.refusedAtOnce, refused.Load())
-				u.wantAlone(t, Caller{Identity: u.caller("elsewhere"), Flow: limits.Flow{2}})
+				u.wantAlone(t, &Caller{Identity: u.caller("elsewhere"), Flow: limits.Flow{2}})
 				u.wantAlone(t, known(u.caller("known")))
 				asked.Wait()
 				expect.Same(t, tt.refused, refused.Load())
@@ -418,11 +418,11 @@ func TestLearned(t *testing.T) {
 			return authntest.IdentifyAs(u.callers, http.Header{"Impersonate-User": {name}})
 		}
 		verified := func(name string) authn.Identity { return u.callers.OfUser(&user.DefaultInfo{Name: name}) }
-		want := func(want Decision, id authn.Identity, a Attributes) {
+		want := func(want Decision, id authn.Identity, a *Attributes) {
 			t.Helper()
 			got, err := u.Review(t.Context(), known(id), a)
 			expect.NoError(t, err)
-			if left := u.Left(got, time.Now()) > 0; got.Decision() != want || left != (want == Done) {
+			if left := u.Left(&got, time.Now()) > 0; got.Decision() != want || left != (want == Done) {
 				t.Errorf("%v, which counts: %t, want %v", got.Decision(), left, want)
 			}
 		}
@@ -464,13 +464,13 @@ func TestRightEnds(t *testing.T) {
 				yes, err := u.Review(t.Context(), who, listPods())
 				expect.NoError(t, err)
 				now := time.Now()
-				if u.Left(yes, now) != tt.counts || u.Left(yes, now.Add(tt.counts-1)) != 1 || u.Left(yes, now.Add(tt.counts+1)) != 0 {
+				if u.Left(&yes, now) != tt.counts || u.Left(&yes, now.Add(tt.counts-1)) != 1 || u.Left(&yes, now.Add(tt.counts+1)) != 0 {
 					t.Errorf("it does not count for %v: %+v", tt.counts, yes)
 				}
 				if remembered, _ := u.Review(t.Context(), who, listPods()); tt.takes == 0 && remembered.answer != yes.answer {
 					t.Errorf("remembered as %+v, it was %+v", remembered, yes)
 				}
-				if u.Left(Right{}, now) != 0 {
+				if u.Left(&Right{}, now) != 0 {
 					t.Error("a no counts")
 				}
 			})
@@ -508,7 +508,7 @@ func TestDecisionKeys(t *testing.T) {
 	callers, seen := authntest.New(t), map[string]string{}
 	for _, caller := range []string{"Bearer a", "Bearer b"} {
 		for _, a := range asked {
-			key, question := decisionKey(authntest.Identify(callers, caller), a), fmt.Sprintf("%s: %+v", caller, a)
+			key, question := decisionKey(authntest.Identify(callers, caller), &a), fmt.Sprintf("%s: %+v", caller, a)
 			if other, ok := seen[key]; ok {
 				t.Errorf("%s has the key of %s", question, other)
 			}

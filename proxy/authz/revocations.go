@@ -10,7 +10,7 @@ import (
 // their bindings, the one that the question is about, and that of a service account that is impersonated.
 type scope [3]string
 
-func scopeOf(id authn.Identity, a Attributes) scope {
+func scopeOf(id authn.Identity, a *Attributes) scope {
 	namespaces := scope{"", a.Namespace}
 	if user := id.Named(); user != nil {
 		namespaces[2], _, _ = serviceaccount.SplitUsername(user.Name) // "" if it is another user

@@ -54,7 +54,7 @@ func NewWhoAmI(send SendAs, base *url.URL, cfg Config) (*WhoAmI, error) {
 // User returns the user that the upstream takes the caller for. The caller of User must not change
 // the user. An error means that the upstream could not be asked or did not say; it holds nothing of
 // the credential and nothing of the user.
-func (w *WhoAmI) User(ctx context.Context, who Caller) (user.Info, error) {
+func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 	if !who.Identity.Known() {
 		return nil, errNoIdentity
 	}

@@ -88,7 +88,7 @@ func TestWhoAmI(t *testing.T) {
 			expect.Same(t, user.Info(want), who)
 		}
 	}
-	if who, err := w.User(t.Context(), Caller{}); who != nil || !errors.Is(err, errNoIdentity) || *asked != 2 {
+	if who, err := w.User(t.Context(), &Caller{}); who != nil || !errors.Is(err, errNoIdentity) || *asked != 2 {
 		t.Errorf("of nobody: %v, %v, asked %d times", who, err, *asked)
 	}
 }

@@ -19,7 +19,7 @@ import (
 // TestAccessLog: what a line says, and that it says nothing of what is the caller's alone.
 func TestAccessLog(t *testing.T) {
 	const secret = "alice-holds-this"
-	pods := policy.Request{Version: "v1", Resource: "pods"}
+	pods := &policy.Request{Version: "v1", Resource: "pods"}
 	o, _ := observetest.New(nil)
 	for name, tt := range map[string]struct {
 		method, target string
@@ -45,7 +45,7 @@ func TestAccessLog(t *testing.T) {
 		"broken off": {
 			target: "/healthz?" + secret,
 			then: func(s observetest.Seen) {
-				s.Decided(policy.Request{}, "", reason.NotList)
+				s.Decided(&policy.Request{}, "", reason.NotList)
 				panic(http.ErrAbortHandler)
 			},
 			want: map[string]any{

@@ -58,7 +58,7 @@ type AuditedAnswer struct {
 // except for the addresses: kube-apiserver takes the client's claims in X-Forwarded-For and
 // X-Real-Ip, and the connection's peer. Here it is the peer alone, as in requests that listproxy
 // forwards.
-func newEvent(r *http.Request, list policy.Request, who user.Info, received, now time.Time, a AuditedAnswer) *audit.Event {
+func newEvent(r *http.Request, list *policy.Request, who user.Info, received, now time.Time, a AuditedAnswer) *audit.Event {
 	event := &audit.Event{
 		Level:      audit.LevelMetadata,
 		AuditID:    types.UID(a.ID),

@@ -39,8 +39,8 @@ func auditedRequest(uri string) *http.Request {
 	return r
 }
 
-func auditedPods() policy.Request {
-	return policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a", Name: "web"}
+func auditedPods() *policy.Request {
+	return &policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a", Name: "web"}
 }
 
 // TestEvent: an event says who asked for what, and what the answer was made of; of the request's
@@ -89,7 +89,7 @@ func FuzzEvent(f *testing.F) {
 		r := auditedRequest("/")
 		r.URL = &url.URL{Path: path, RawQuery: query}
 		r.Header = http.Header{"User-Agent": {agent}}
-		list := policy.Request{Group: group, Version: value, Resource: key, Namespace: path, Name: name}
+		list := &policy.Request{Group: group, Version: value, Resource: key, Namespace: path, Name: name}
 		who := &user.DefaultInfo{Name: name, UID: id, Groups: []string{group, value}, Extra: map[string][]string{key: {value, name}}}
 		text := line(t, newEvent(r, list, who, auditReceived, auditReceived, AuditedAnswer{ID: id, Revision: 1<<64 - 1, Items: 1<<63 - 1}))
 		if !json.Valid([]byte(text)) || !utf8.ValidString(text) || strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") {

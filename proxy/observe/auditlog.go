@@ -45,7 +45,7 @@ func NewAuditLog(out io.WriteCloser, log *slog.Logger) *AuditLog {
 
 // Write writes the event of an answer that is about to be given: who is the caller, r the request,
 // list the parsed request, and received the time when it came. After an error the answer must not be given.
-func (l *AuditLog) Write(r *http.Request, list policy.Request, who user.Info, received time.Time, a AuditedAnswer) error {
+func (l *AuditLog) Write(r *http.Request, list *policy.Request, who user.Info, received time.Time, a AuditedAnswer) error {
 	event := newEvent(r, list, who, received, time.Now(), a)
 	l.mu.Lock()
 	defer l.mu.Unlock()

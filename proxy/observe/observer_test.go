@@ -29,7 +29,7 @@ func answered(s observetest.Seen, code int) {
 func TestRequestsAreCounted(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
-	pods := policy.Request{Version: "v1", Resource: "pods"}
+	pods := &policy.Request{Version: "v1", Resource: "pods"}
 	observetest.Request(o, r, func(s observetest.Seen) {
 		s.Decided(pods, policy.Any, "")
 		s.Serving(observe.Served{Bytes: 1000})
@@ -42,7 +42,7 @@ func TestRequestsAreCounted(t *testing.T) {
 	})
 	observetest.Request(o, httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=1", nil), func(s observetest.Seen) {
 		s.LongRunning(true)
-		s.Decided(policy.Request{}, "", reason.Watch)
+		s.Decided(&policy.Request{}, "", reason.Watch)
 		s.Answered(http.StatusSwitchingProtocols) // and the connection is taken over
 	})
 	observetest.Request(o, r, func(s observetest.Seen) {
@@ -140,7 +140,7 @@ func TestSeriesOfHostiles(t *testing.T) {
 	for i := range bound + 100 {
 		for _, reason := range reasons {
 			observetest.Request(o, r, func(s observetest.Seen) {
-				s.Decided(policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, reason)
+				s.Decided(&policy.Request{Version: "v1", Resource: fmt.Sprint("kind-", i)}, policy.Any, reason)
 				answered(s, http.StatusOK)
 			})
 		}

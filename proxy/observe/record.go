@@ -29,7 +29,7 @@ type Record struct {
 	returned bool          // the handler has, without a panic
 	ignored  bool
 
-	list   policy.Request
+	list   *policy.Request
 	served Served
 }
 
@@ -90,7 +90,7 @@ func (rec *Record) Refused(reason string) {
 }
 
 // Decided notes what was found out about a request. With a reason it is forwarded.
-func (rec *Record) Decided(list policy.Request, semantics policy.Semantics, reason reason.Reason) {
+func (rec *Record) Decided(list *policy.Request, semantics policy.Semantics, reason reason.Reason) {
 	rec.list, rec.served = list, Served{}
 	rec.labels.decision, rec.labels.reason, rec.labels.semantics = DecisionServe, string(reason), semantics
 	if reason != "" {

@@ -47,7 +47,7 @@ func TestSpanOfAList(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes", nil)
 	r.Header.Set("Traceparent", proxytest.CallersTrace)
 	observetest.Request(o, r, func(s observetest.Seen) {
-		s.Decided(policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"},
+		s.Decided(&policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"},
 			policy.Any, "")
 		s.Serving(observe.Served{Representation: media.JSON, Revision: 42, Items: 3, Bytes: 5})
 		_, _ = s.Write([]byte("12345"))
@@ -213,7 +213,7 @@ func TestSpansTellNoSecrets(t *testing.T) {
 	r.Header.Set("User-Agent", secret)
 	r.Header.Set("Impersonate-User", secret)
 	observetest.Request(o, r, func(s observetest.Seen) {
-		s.Decided(policy.Request{Group: secret, Version: secret, Resource: secret, Namespace: secret, Name: secret}, "", reason.Watch)
+		s.Decided(&policy.Request{Group: secret, Version: secret, Resource: secret, Namespace: secret, Name: secret}, "", reason.Watch)
 		forward, end := s.Forwarding(proxytest.Transport(func(*http.Request) (*http.Response, error) { return nil, errors.New(secret) }))
 		_, err := forward.RoundTrip(s.Request)
 		end()

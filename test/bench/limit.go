@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -66,7 +67,7 @@ func serveLimit(ctx context.Context, args []string) error {
 		_ = http.Serve(health, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})) // #nosec G114 -- for this test alone
 	}()
 	fmt.Printf("msg=serving address=%s admin=%s\n", clients.Addr(), health.Addr()) // as listproxy
-	server := &http.Server{Handler: handler}                                        // #nosec G112 -- for this test alone
+	server := &http.Server{Handler: handler}                                       // #nosec G112 -- for this test alone
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	if err := server.ServeTLS(clients, filepath.Join(*certificates, "tls.crt"), filepath.Join(*certificates, "tls.key")); ctx.Err() == nil {
 		return err
@@ -107,12 +108,14 @@ func (l *limit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	key := limitKey{target: r.URL.RequestURI(), accept: r.Header.Get("Accept"), encoding: r.Header.Get("Accept-Encoding")}
 	if stored, ok := l.stored.Load(key); ok {
-		stored.(*recorded).write(w)
+		if answer, ok := stored.(*recorded); ok {
+			answer.write(w)
+		}
 		return
 	}
 	recording := &recorded{ResponseWriter: w, code: http.StatusOK}
 	defer func() {
-		recover() // ReverseProxy panics when the client has read a streaming list to its end
+		_ = recover() // ReverseProxy panics when the client has read a streaming list to its end
 		if recording.code == http.StatusOK {
 			recording.header = w.Header().Clone()
 			l.stored.Store(key, recording)
@@ -149,9 +152,7 @@ const writePiece = 64 << 10
 
 // write answers with what was kept.
 func (a *recorded) write(w http.ResponseWriter) {
-	for name, values := range a.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), a.header)
 	w.Header().Del("Content-Length") // as from memory
 	w.Header().Set("Cache-Status", "listproxy; hit; detail=any")
 	for piece := range slices.Chunk(a.body.Bytes(), writePiece) {

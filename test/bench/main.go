@@ -52,7 +52,7 @@ type settings struct {
 	once    bool
 	args    []string // more for listproxy
 	rows    *regexp.Regexp
-	before  string   // a program: listproxy of another commit
+	before  string // a program: listproxy of another commit
 }
 
 // measurements are what there is, by name.

@@ -89,7 +89,7 @@ func (j *judge) verdict(e *auditEvent) verdict {
 
 // answerer returns who answers a list or watch, which policy.Parse has read and may have a reason to
 // forward.
-func (j *judge) answerer(list policy.Request, why reason.Reason) (answerer, reason.Reason) {
+func (j *judge) answerer(list *policy.Request, why reason.Reason) (answerer, reason.Reason) {
 	if why != "" {
 		return byAPIServer, why
 	}
@@ -109,7 +109,7 @@ func (j *judge) answerer(list policy.Request, why reason.Reason) (answerer, reas
 // forwarded returns the reason why a list or watch is forwarded under a policy, as far as that is known without a
 // cluster. A resource may have namespaces or not; if the list could be answered in either case, it
 // counts as answered.
-func forwarded(p *policy.Config, list policy.Request) reason.Reason {
+func forwarded(p *policy.Config, list *policy.Request) reason.Reason {
 	o := p.Evaluate(list, "")
 	_, unkept := o.Rule.Representation(list, true, false)
 	if unkept != "" && list.Namespace == "" {
@@ -120,7 +120,7 @@ func forwarded(p *policy.Config, list policy.Request) reason.Reason {
 
 // formOf returns what a list or watch asks for, as far as policy.Parse has read it before it came to a
 // reason to forward it.
-func formOf(list policy.Request, why reason.Reason) string {
+func formOf(list *policy.Request, why reason.Reason) string {
 	switch why {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
 		return formUnknown // the query was not read
@@ -141,6 +141,6 @@ func formOf(list policy.Request, why reason.Reason) string {
 
 // aggregated reports whether another API server answers for a resource, which a log does not tell: the
 // metrics APIs are never kube-apiserver's own.
-func aggregated(list policy.Request) bool {
+func aggregated(list *policy.Request) bool {
 	return list.Group == "metrics.k8s.io" || strings.HasSuffix(list.Group, ".metrics.k8s.io")
 }

@@ -19,15 +19,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -43,7 +40,7 @@ type saying struct {
 
 func (saying) URL() *url.URL { return &url.URL{Scheme: "https", Host: "upstream.example"} }
 
-func (s saying) RoundTripper(authn.Identity, *kubehttp.Request) http.RoundTripper {
+func (s saying) RoundTripper(auth.Identity, *kubehttp.Request) http.RoundTripper {
 	return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		time.Sleep(s.takes)
 		res := proxytest.JSONResponse(r, s.code, s.body)
@@ -54,7 +51,7 @@ func (s saying) RoundTripper(authn.Identity, *kubehttp.Request) http.RoundTrippe
 	})
 }
 
-func (saying) Answered(authn.Identity, bool, string, int) {}
+func (saying) Answered(auth.Identity, bool, string, int) {}
 
 // TestWhoAnswers: each answer says where it came from, and whatever memory or a review lacks, it is the
 // upstream that says no. Whom it refuses, or does not know, learns nothing of memory; who has not been asked about
@@ -64,12 +61,12 @@ func TestWhoAnswers(t *testing.T) {
 	exactly := "resourceVersion=%s&resourceVersionMatch=Exact"
 	for _, tt := range []struct {
 		query     string
-		verdict   *upstream.Verdict // nil: Accepted
-		refused   bool              // by the review
-		unaudited bool              // the audit log cannot be written
-		draining  bool              // the process ends: watches are forwarded, and lists are not
-		slow      bool              // the proof takes longer than a list waits for it
-		code      int               // the upstream's; 0: it is not asked
+		verdict   *auth.Verdict // nil: Accepted
+		refused   bool          // by the review
+		unaudited bool          // the audit log cannot be written
+		draining  bool          // the process ends: watches are forwarded, and lists are not
+		slow      bool          // the proof takes longer than a list waits for it
+		code      int           // the upstream's; 0: it is not asked
 		want      string
 	}{
 		{query: "resourceVersion=0", want: "listproxy; hit; detail=any"},
@@ -87,9 +84,9 @@ func TestWhoAnswers(t *testing.T) {
 		{slow: true, code: http.StatusOK, want: "listproxy; fwd=miss; detail=not-proven"},
 		{query: "limit=x", code: http.StatusBadRequest, want: "listproxy; fwd=bypass; detail=not-canonical"},
 		{query: "nobody=knows", code: http.StatusOK, want: "listproxy; fwd=bypass; detail=not-canonical"},
-		{query: "resourceVersion=0", verdict: new(upstream.Refused), code: http.StatusUnauthorized, want: "listproxy; fwd=bypass; detail=unknown-caller"},
-		{query: "resourceVersion=0", verdict: new(upstream.Anonymous), code: http.StatusForbidden, want: "listproxy; fwd=bypass; detail=unknown-caller"},
-		{query: "resourceVersion=0", verdict: new(upstream.Unasked), want: "listproxy; hit; detail=any"},
+		{query: "resourceVersion=0", verdict: new(auth.Refused), code: http.StatusUnauthorized, want: "listproxy; fwd=bypass; detail=unknown-caller"},
+		{query: "resourceVersion=0", verdict: new(auth.Anonymous), code: http.StatusForbidden, want: "listproxy; fwd=bypass; detail=unknown-caller"},
+		{query: "resourceVersion=0", verdict: new(auth.Unasked), want: "listproxy; hit; detail=any"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -114,7 +111,7 @@ func TestWhoAnswers(t *testing.T) {
 			}
 			if tt.unaudited {
 				h.AuditLog = observe.NewAuditLog(fullDisk{}, proxytest.DiscardLog())
-				who.Identity = authntest.New(t).OfUser(&user.DefaultInfo{Name: "jane"})
+				who.Identity = auth.NewAuthenticator(nil).OfUser(&user.DefaultInfo{Name: "jane"})
 			}
 			r := w.request(t.Context(), tt.query)
 			out := httptest.NewRecorder()
@@ -165,7 +162,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
 			w.load(t)
-			h, reviews, identity := w.handler, 0, authntest.Identify(authntest.New(t), "Bearer a")
+			h, reviews, identity := w.handler, 0, proxytest.Identify(auth.NewAuthenticator(nil), "Bearer a")
 			w.review(t, 10*time.Second, func(r *http.Request) (*http.Response, error) {
 				reviews++
 				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: !tt.refuses})
@@ -173,15 +170,15 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 			h.Policy = policy.DefaultConfig().With(policy.Switches{Consistent: cmp.Or(tt.switches, policy.ConsistentOn), Watches: true})
 			tt.upstream.code = cmp.Or(tt.upstream.code, http.StatusOK)
 			h.Forward = forward.New(tt.upstream, proxytest.DiscardLog())
-			list := func(query string, verdict upstream.Verdict) (told string, reviewed int) {
+			list := func(query string, verdict auth.Verdict) (told string, reviewed int) {
 				who, before, out := w.caller(t), reviews, httptest.NewRecorder()
 				who.verdict, who.Identity = verdict, identity
 				through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, withCaller(w.request(t.Context(), query), who))
 				return out.Header().Get(kubehttp.CacheStatusHeader), reviews - before
 			}
-			verdict := upstream.Accepted
+			verdict := auth.Accepted
 			if tt.unasked {
-				verdict = upstream.Unasked
+				verdict = auth.Unasked
 			}
 			told, reviewed := list(tt.query, verdict)
 			expect.Same(t, []any{"listproxy; " + tt.told, tt.reviews}, []any{told, reviewed})
@@ -189,7 +186,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 				tt.happens(h)
 			}
 			time.Sleep(tt.later)
-			told, reviewed = list("resourceVersion=0", upstream.Accepted)
+			told, reviewed = list("resourceVersion=0", auth.Accepted)
 			expect.Same(t, []any{"listproxy; hit; detail=any", tt.reviewsAfter}, []any{told, reviewed})
 		})
 	}
@@ -274,10 +271,10 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 	const takes = time.Second
 	for name, tt := range map[string]struct {
 		query   string
-		verdict upstream.Verdict
+		verdict auth.Verdict
 		begin   func(t *testing.T, w *modelWorld)
 	}{
-		"for a load": {"resourceVersion=0", upstream.Accepted, func(t *testing.T, w *modelWorld) {
+		"for a load": {"resourceVersion=0", auth.Accepted, func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.failing = true
 			collection, _ := w.handler.Collections.Use(modelWidgets)
@@ -285,14 +282,14 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			}
 			time.AfterFunc(takes, func() { w.cut(func() { w.failing = false }) })
 		}},
-		"for a proof": {"", upstream.Accepted, func(t *testing.T, w *modelWorld) {
+		"for a proof": {"", auth.Accepted, func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.load(t)
 			w.mu.Lock() // its feed is running
 			w.probeTakes = takes
 			w.mu.Unlock()
 		}},
-		"for the review of a newcomer": {"resourceVersion=0", upstream.Unasked, func(t *testing.T, w *modelWorld) {
+		"for the review of a newcomer": {"resourceVersion=0", auth.Unasked, func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.load(t)
 			w.review(t, time.Hour, func(r *http.Request) (*http.Response, error) {
@@ -392,7 +389,7 @@ func TestKeep(t *testing.T) {
 		"/api/v1/namespaces/a/services/grafana:80/proxy/login": false,
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, nil)
-		if got := h.keep(r, &caller{Caller: authz.Caller{Accepted: true}}) != nil; got != want {
+		if got := h.keep(r, &caller{Caller: auth.Caller{Accepted: true}}) != nil; got != want {
 			t.Errorf("%s: %t", target, got)
 		}
 		if h.keep(r, &caller{}) != nil {

@@ -12,12 +12,11 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/index"
 )
@@ -37,9 +36,9 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 	switch {
 	case want.Reason != reason.None:
 		return found, want.Reason
-	case who.verdict == upstream.Refused, who.verdict == upstream.Anonymous:
+	case who.verdict == auth.Refused, who.verdict == auth.Anonymous:
 		return found, reason.UnknownCaller
-	case who.verdict == upstream.Unasked:
+	case who.verdict == auth.Unasked:
 		who.seat.Pause()
 		if why := h.review(r.Context(), who, found); why != reason.None {
 			return found, why
@@ -93,7 +92,7 @@ func (h *Handler) decide(r *http.Request, who *caller) (*answer, reason.Reason) 
 type answer struct {
 	asked *policy.Request
 	// attributes are what a review asks about.
-	attributes authz.Attributes
+	attributes auth.Attributes
 	// semantics are those of the request.
 	semantics policy.Semantics
 	// whenForwarded is called when the request was forwarded, unless it is nil.
@@ -114,12 +113,12 @@ type answer struct {
 
 	entry      cluster.Entry
 	collection *snapshot.Collection
-	right      authz.Right
+	right      auth.Right
 }
 
 // attributesFor returns what a review must ask about a list or watch.
-func attributesFor(asked *policy.Request) authz.Attributes {
-	return authz.Attributes{
+func attributesFor(asked *policy.Request) auth.Attributes {
+	return auth.Attributes{
 		Verb:          asked.Verb(),
 		Group:         asked.Group,
 		Version:       asked.Version,
@@ -142,20 +141,20 @@ func (h *Handler) review(ctx context.Context, who *caller, a *answer) (why reaso
 	var err error
 	a.right, err = h.Authorizer.Review(ctx, &who.Caller, &a.attributes)
 	switch {
-	case errors.Is(err, authz.ErrNoSeat):
+	case errors.Is(err, auth.ErrNoSeat):
 		return reason.UnknownCaller
 	case err != nil:
 		h.logRateLimited("a caller's right could not be reviewed", err)
 		return reason.ReviewFailed
 	}
 	switch a.right.Decision() {
-	case authz.Yes, authz.Done:
+	case auth.Yes, auth.Done:
 		return reason.None
-	case authz.Unauthenticated:
+	case auth.Unauthenticated:
 		return reason.UnknownCaller
-	case authz.Warned:
+	case auth.Warned:
 		return reason.Credentials
-	case authz.NotPermitted:
+	case auth.NotPermitted:
 		return reason.NotPermitted
 	}
 	return reason.NotAllowed

@@ -9,7 +9,7 @@
 // read with listproxy's own rights. So:
 //
 //   - Nothing is written from memory before the upstream has said, to this caller's own
-//     credentials, that the caller may list exactly this ([authz.Authorizer]). Only a yes counts.
+//     credentials, that the caller may list exactly this ([auth.Authorizer]). Only a yes counts.
 //   - While the upstream has not accepted a caller's token, neither the cluster's resources nor memory
 //     are looked up: a token that is not known yet is reviewed first.
 //   - Whether everything that was found is still true is checked once, after the last wait
@@ -20,9 +20,9 @@
 //     for it ([upstream.Transports]) hold no credentials, which is checked at the start. The only
 //     exception is the transport for impersonated users, which sends no request that does not name
 //     the user. listproxy's own credentials are used only for its own requests: those of package
-//     snapshot's feeds, of [authz.WithOwnAccount], of package discovery, and the questions of package
+//     snapshot's feeds, of [auth.WithOwnAccount], of package discovery, and the questions of package
 //     upstream.
 //   - No answer about an object is made up: no 401, 403, 404, 410, 422. listproxy itself refuses
 //     only requests that are malformed, beyond its bounds, or not for this API server.
-//   - No key, log line or error text contains a credential ([authn.Identity]).
+//   - No key, log line or error text contains a credential ([auth.Identity]).
 package proxy

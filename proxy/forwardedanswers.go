@@ -64,7 +64,7 @@ func (w *forwardedList) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // listAnswered returns what to do when a list that is sent now is answered. kube-apiserver authorizes a list before it
 // reads anything, and asks its authorizers the same as for a review. So a 200 is a yes: the request had the caller's
 // credentials, or named its user. If the answer warns, answers from memory would lack that; a review finds out
-// ([authz.Warned]).
+// ([auth.Warned]).
 //
 // A list that was not reviewed has a reason that only who may list is told: after a 200, a 400, which says that
 // kube-apiserver does not know a selector's field, or a 410, which says that the state is too old.

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -33,7 +32,7 @@ type Handler struct {
 	// ConsistentWait is the time for which a list of the newest state may wait for the proof.
 	ConsistentWait time.Duration
 
-	Authenticator *authn.Authenticator
+	Authenticator *auth.Authenticator
 	Limits        *limits.Limits
 	Upstream      *upstream.Transports
 	// Unreachable reports whether nobody answers upstream; nil: that is never known.
@@ -42,9 +41,9 @@ type Handler struct {
 	// Policy says what is kept.
 	Policy     *policy.Config
 	Cluster    *cluster.Cluster
-	Authorizer *authz.Authorizer
+	Authorizer *auth.Authorizer
 	// WhoAmI says who callers are; nil if there is no audit log.
-	WhoAmI      *authz.WhoAmI
+	WhoAmI      *auth.WhoAmI
 	Collections *snapshot.Collections
 	Compressor  *gzip.Compressor
 	// AuditLog has what is answered from memory; nil if there is none.
@@ -114,10 +113,10 @@ func (h *Handler) withAuthentication(next http.Handler) http.Handler {
 // of the chain is running, which is hours for a watch.
 func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
 	who := &caller{lastProbe: h.Collections.LastProbe(), seat: &limits.Grant{}}
-	var refusal *authn.Refusal
+	var refusal *auth.Refusal
 	if who.Identity, refusal = h.Authenticator.Authenticate(r); refusal == nil {
 		who.verdict, who.Flow = h.Upstream.Caller(who.Identity, r.RemoteAddr)
-		who.Accepted = who.verdict == upstream.Accepted
+		who.Accepted = who.verdict == auth.Accepted
 	}
 	if refusal != nil {
 		observe.RecordOf(r.Context()).Refused(observe.RefusedIdentity)
@@ -130,9 +129,9 @@ func (h *Handler) authenticate(w http.ResponseWriter, r *http.Request) *http.Req
 // caller is who sends a request, and when. All but the seat stays the same for the whole request.
 type caller struct {
 	// Caller is who is asked about in reviews.
-	authz.Caller
+	auth.Caller
 	// verdict is what kube-apiserver had said of the caller when the request came.
-	verdict upstream.Verdict
+	verdict auth.Verdict
 	// lastProbe is the number of the last probe that was sent before the request came: a later one
 	// proves the newest state for it, even one that was sent while the request waited for its seat.
 	lastProbe uint64

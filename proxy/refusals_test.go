@@ -15,13 +15,13 @@ import (
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/telemetry"
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/observetest"
@@ -37,7 +37,7 @@ func TestRefusalsAreSeen(t *testing.T) {
 	api := proxytest.StartUpstream(t, true, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	up, err := upstream.New(api.Config())
 	expect.NoError(t, err)
-	forwarder, caller := forward.New(up, proxytest.DiscardLog()), authntest.Identify(authntest.New(t), "Bearer known")
+	forwarder, caller := forward.New(up, proxytest.DiscardLog()), proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
 	// As Handler.respond, for what is forwarded.
 	handler := o.Observe(serve.OnlyPaths(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		observe.RecordOf(r.Context()).Decided(&policy.Request{}, "", reason.NotList)

@@ -25,17 +25,14 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
-	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/proxy/upstream"
 	"github.com/listproxy/listproxy/snapshot"
 	"github.com/listproxy/listproxy/snapshot/gzip"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/observetest"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -304,7 +301,7 @@ func (w *modelWorld) takeRoom(t *testing.T, bytes int) (release func()) {
 // review has reviews answered so from now on.
 func (w *modelWorld) review(t *testing.T, ttl time.Duration, answer proxytest.Transport) {
 	t.Helper()
-	rights, err := authz.NewAuthorizer(authntest.SendAs(answer), modelUpstream, authz.Config{TTL: ttl, Timeout: 24 * time.Hour}, proxytest.DiscardLog())
+	rights, err := auth.NewAuthorizer(proxytest.SendAs[auth.Identity](answer), modelUpstream, auth.ReviewConfig{TTL: ttl, Timeout: 24 * time.Hour}, proxytest.DiscardLog())
 	expect.NoError(t, err)
 	w.handler.Authorizer = rights
 }
@@ -313,9 +310,9 @@ func (w *modelWorld) review(t *testing.T, ttl time.Duration, answer proxytest.Tr
 func (w *modelWorld) audited(t *testing.T) *auditSink {
 	t.Helper()
 	log := &auditSink{}
-	who, err := authz.NewWhoAmI(authntest.SendAs(func(r *http.Request) (*http.Response, error) {
+	who, err := auth.NewWhoAmI(proxytest.SendAs[auth.Identity](func(r *http.Request) (*http.Response, error) {
 		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
-	}), modelUpstream, authz.Config{})
+	}), modelUpstream, auth.ReviewConfig{})
 	expect.NoError(t, err)
 	w.handler.AuditLog, w.handler.WhoAmI = observe.NewAuditLog(log, proxytest.DiscardLog()), who
 	return log
@@ -354,10 +351,10 @@ func (w *modelWorld) request(ctx context.Context, query string) *http.Request {
 // caller returns who sends a request that comes now.
 func (w *modelWorld) caller(t *testing.T) *caller {
 	t.Helper()
-	identity := authntest.Identify(authntest.New(t), "Bearer a")
+	identity := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer a")
 	return &caller{
-		Caller:    authz.Caller{Identity: identity, Accepted: true, Flow: authn.FlowOf(identity, true, "")},
-		verdict:   upstream.Accepted,
+		Caller:    auth.Caller{Identity: identity, Accepted: true, Flow: auth.FlowOf(identity, true, "")},
+		verdict:   auth.Accepted,
 		lastProbe: w.handler.Collections.LastProbe(), seat: &limits.Grant{},
 	}
 }

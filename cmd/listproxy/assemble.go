@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/proxy"
 	"github.com/listproxy/listproxy/proxy/admin"
-	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/cluster"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -102,10 +102,6 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 
 // newHandler makes the way of a request through the parts of a.
 func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*proxy.Handler, error) {
-	authenticator, err := o.callers.authenticator()
-	if err != nil {
-		return nil, err
-	}
 	bounds, err := o.limits.limits()
 	if err != nil {
 		return nil, err
@@ -114,7 +110,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 		Draining:       a.draining.Load,
 		GoawayChance:   o.serving.goawayChance,
 		ConsistentWait: consistentWait,
-		Authenticator:  authenticator,
+		Authenticator:  o.callers.authenticator(),
 		Limits:         bounds,
 		Upstream:       a.transports,
 		Unreachable:    func() bool { return a.health.Outage().Lasts },
@@ -152,28 +148,28 @@ func (o *options) showState(a *app, handler *proxy.Handler, observing *observing
 
 // rights know what callers, and listproxy's own account, may do.
 type rights struct {
-	authorizer *authz.Authorizer
-	whoAmI     *authz.WhoAmI // nil: there is no audit log
+	authorizer *auth.Authorizer
+	whoAmI     *auth.WhoAmI // nil: there is no audit log
 	watchRBAC  func(context.Context) error
 }
 
 func (o *options) newRights(api apiServer, observing *observing, log *slog.Logger) (r rights, err error) {
-	reviews := authz.Config{
+	reviews := auth.ReviewConfig{
 		TTL: o.callers.reviewTTL, KeptFor: o.cache.staleness,
 		AsOf: func(now time.Time) time.Time { return api.health.Outage().AsOf(now, o.cache.staleness) },
 	}
-	send := authz.SendAs(api.transports.SendAs)
+	send := auth.SendAs(api.transports.SendAs)
 	if o.callers.clientCA != nil {
-		if send, err = authz.WithOwnAccount(send, api.own); err != nil {
+		if send, err = auth.WithOwnAccount(send, api.own); err != nil {
 			return r, err
 		}
 	}
-	if r.authorizer, err = authz.NewAuthorizer(observing.reviews(send), api.transports.URL(), reviews, log); err != nil {
+	if r.authorizer, err = auth.NewAuthorizer(observing.reviews(send), api.transports.URL(), reviews, log); err != nil {
 		return r, err
 	}
 	r.watchRBAC = func(ctx context.Context) error { return cluster.WatchRBAC(ctx, api.own, r.authorizer.Revoked, log) }
 	if o.audit.config.Enabled() {
-		if r.whoAmI, err = authz.NewWhoAmI(observing.whoAmI(send), api.transports.URL(), reviews); err != nil {
+		if r.whoAmI, err = auth.NewWhoAmI(observing.whoAmI(send), api.transports.URL(), reviews); err != nil {
 			return r, err
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
@@ -43,10 +43,9 @@ func (o *callerOptions) Validate() (err error) {
 }
 
 // authenticator returns who sends a request, as the flags have it.
-func (o *callerOptions) authenticator() (*authn.Authenticator, error) {
-	var cfg authn.Config
-	if o.clientCA != nil {
-		cfg.ClientCA = o.clientCA.VerifyOptions
+func (o *callerOptions) authenticator() *auth.Authenticator {
+	if o.clientCA == nil {
+		return auth.NewAuthenticator(nil)
 	}
-	return authn.New(cfg)
+	return auth.NewAuthenticator(o.clientCA.VerifyOptions)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -86,11 +86,11 @@ func (o *observing) close(log *slog.Logger) {
 }
 
 // reviews returns send, with each review counted and in the trace.
-func (o *observing) reviews(send authz.SendAs) authz.SendAs {
+func (o *observing) reviews(send auth.SendAs) auth.SendAs {
 	return observe.Asking(o.Observer, observe.PurposeReview, send) //nolint:bodyclose // a function is returned, and no response
 }
 
 // whoAmI returns send, with each question who a caller is counted and in the trace.
-func (o *observing) whoAmI(send authz.SendAs) authz.SendAs {
+func (o *observing) whoAmI(send auth.SendAs) auth.SendAs {
 	return observe.Asking(o.Observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // a function is returned, and no response
 }

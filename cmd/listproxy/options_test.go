@@ -55,8 +55,6 @@ func TestOptions(t *testing.T) {
 	if o.callers.clientCA == nil || !o.audit.config.Enabled() {
 		t.Error("no CA of clients, or no audit log")
 	}
-	_, err = o.callers.authenticator()
-	expect.NoError(t, err)
 	for text, want := range map[string]uint16{"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13} {
 		o, err := parse("--tls-min-version", text)
 		expect.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/listproxy/listproxy/proxy/admin"
-	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/telemetry"
 )
@@ -94,7 +94,7 @@ func (a *app) serve(ctx context.Context, end ending) error {
 	clients := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
 	noted := clients.ConnContext
 	clients.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return authn.WithConnection(noted(ctx, conn))
+		return auth.WithConnection(noted(ctx, conn))
 	}
 	drain := serve.NewDrain(clients, func(within time.Duration) {
 		a.collections.EndWatches(within) // those from memory

@@ -7,7 +7,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
-	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/serve"
@@ -96,7 +96,7 @@ type State struct {
 	Compression func() gzip.CompressorStats
 	// SelfChecks is how many comparisons of collections with the upstream had which result.
 	SelfChecks func() map[snapshot.CheckResult]uint64
-	Reviews    func() authz.Stats
+	Reviews    func() auth.Stats
 	Inflight   func() map[string]limits.Stats
 	// Connections are those of the ports, by name.
 	Connections map[string]*limits.Connections

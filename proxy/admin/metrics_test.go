@@ -17,7 +17,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy"
-	"github.com/listproxy/listproxy/proxy/authz"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/proxy/serve"
@@ -79,7 +79,7 @@ func wholeState(t *testing.T) State {
 		SelfChecks: func() map[snapshot.CheckResult]uint64 {
 			return map[snapshot.CheckResult]uint64{snapshot.CheckAgrees: 1}
 		},
-		Reviews:     func() authz.Stats { return authz.Stats{Hits: 1} },
+		Reviews:     func() auth.Stats { return auth.Stats{Hits: 1} },
 		Inflight:    bounds.Stats,
 		Connections: map[string]*limits.Connections{"clients": limits.NewConnections(1)},
 		Health: func() upstream.HealthStats {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/listproxy/listproxy/test/authntest"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -27,7 +27,7 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 		}
 		_, _ = fmt.Fprint(w, r.Proto, " ", r.RemoteAddr)
-	}).Config()), authntest.New(t)
+	}).Config()), auth.NewAuthenticator(nil)
 	const own, shared = "HTTP/1.1", "HTTP/2.0"
 	seen := map[string]bool{}
 	for _, step := range []struct {

@@ -14,7 +14,7 @@ import (
 
 	flowcontrol "k8s.io/api/flowcontrol/v1"
 
-	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 )
@@ -25,7 +25,7 @@ type exchange struct {
 	forwarder *Forwarder
 	w         http.ResponseWriter
 	request   *http.Request // the caller's
-	caller    authn.Identity
+	caller    auth.Identity
 	body      *upload
 	added     http.Header // what w's header held at the beginning
 	upgrade   string      // the protocol asked for, or ""
@@ -38,7 +38,7 @@ type exchange struct {
 	switched   bool // the API server has agreed to the upgrade
 }
 
-func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller authn.Identity, body *upload) *exchange {
+func newExchange(f *Forwarder, w http.ResponseWriter, r *http.Request, caller auth.Identity, body *upload) *exchange {
 	// 1xx answers would send these headers and then forget them.
 	added := w.Header().Clone()
 	clear(w.Header())

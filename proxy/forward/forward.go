@@ -13,7 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/proxy/observe"
 	"github.com/listproxy/listproxy/telemetry"
@@ -24,9 +24,9 @@ type Upstream interface {
 	// URL returns the API server's base URL. Its path has no slash at the end.
 	URL() *url.URL
 	// RoundTripper returns the transport for a request of a caller.
-	RoundTripper(id authn.Identity, r *kubehttp.Request) http.RoundTripper
+	RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper
 	// Answered records the status of the answer to such a request.
-	Answered(id authn.Identity, upgrade bool, method string, status int)
+	Answered(id auth.Identity, upgrade bool, method string, status int)
 }
 
 // Forwarder passes requests to the API server and its answers back, both unchanged, and each part
@@ -71,7 +71,7 @@ func New(up Upstream, log *slog.Logger) *Forwarder {
 }
 
 // ServeAs forwards r as a request of id. A nil keep has no room.
-func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Identity, keep Keep) {
+func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id auth.Identity, keep Keep) {
 	if reason, message := malformed(r, id); reason != "" {
 		refuse(w, r, reason, message)
 		return
@@ -111,7 +111,7 @@ func (f *Forwarder) ServeAs(w http.ResponseWriter, r *http.Request, id authn.Ide
 
 // malformed returns the reason why a request cannot be forwarded, and returns the message for its sender. An
 // empty reason means that it can.
-func malformed(r *http.Request, id authn.Identity) (reason, message string) {
+func malformed(r *http.Request, id auth.Identity) (reason, message string) {
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		return observe.RefusedTarget, "The request target must be a path: listproxy forwards to one API server only."
 	}

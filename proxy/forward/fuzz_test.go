@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -29,9 +29,9 @@ func (onlyWay) URL() *url.URL {
 	return &url.URL{Scheme: "https", Host: "upstream:6443", Path: "/prefix"}
 }
 
-func (o onlyWay) RoundTripper(authn.Identity, *kubehttp.Request) http.RoundTripper { return o.way }
+func (o onlyWay) RoundTripper(auth.Identity, *kubehttp.Request) http.RoundTripper { return o.way }
 
-func (onlyWay) Answered(authn.Identity, bool, string, int) {}
+func (onlyWay) Answered(auth.Identity, bool, string, int) {}
 
 // encoded returns the request that a request becomes on its way upstream, as the upstream reads it
 // from its connection, and its target; or nil if it is refused.
@@ -46,7 +46,7 @@ func encoded(t *testing.T, r *http.Request) (*http.Request, string) {
 		return proxytest.JSONResponse(r, http.StatusOK, ""), nil
 	}))
 	w := httptest.NewRecorder()
-	New(onlyWay{transport}, proxytest.DiscardLog()).ServeAs(w, r, authn.Identity{}, nil)
+	New(onlyWay{transport}, proxytest.DiscardLog()).ServeAs(w, r, auth.Identity{}, nil)
 	if sent == nil {
 		if w.Code != http.StatusBadRequest && w.Code != http.StatusServiceUnavailable {
 			t.Errorf("nothing was sent, and the answer is %d", w.Code)

@@ -11,10 +11,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/proxy/upstream"
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -22,7 +21,7 @@ import (
 // known forwards every request as one of a caller whom the upstream has accepted before.
 type known struct {
 	*Forwarder
-	caller authn.Identity
+	caller auth.Identity
 	up     *upstream.Transports
 }
 
@@ -39,7 +38,7 @@ func newLoggedForwarder(t *testing.T, config *rest.Config, log *slog.Logger) kno
 	t.Helper()
 	up, err := upstream.New(config)
 	expect.NoError(t, err)
-	caller := authntest.Identify(authntest.New(t), "Bearer known")
+	caller := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known")
 	up.Answered(caller, false, http.MethodGet, http.StatusOK)
 	return known{New(up, log), caller, up}
 }

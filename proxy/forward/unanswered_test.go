@@ -19,9 +19,7 @@ import (
 	h2 "golang.org/x/net/http2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/proxy/upstream"
-	"github.com/listproxy/listproxy/test/authntest"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -173,17 +171,17 @@ func TestUnauthorized(t *testing.T) {
 	})
 	for target, want := range map[string]struct {
 		token, certificate int
-		verdict            upstream.Verdict
+		verdict            auth.Verdict
 	}{
-		"/api": {401, 503, upstream.Refused},
-		"/api/v1/namespaces/a/services/grafana:80/proxy/login": {401, 401, upstream.Accepted},
-		"/api/v1/proxy/namespaces/a/pods/b/login":              {401, 401, upstream.Accepted},
-		"/apis/metrics.k8s.io/v1beta1/pods":                    {401, 401, upstream.Accepted},
+		"/api": {401, 503, auth.Refused},
+		"/api/v1/namespaces/a/services/grafana:80/proxy/login": {401, 401, auth.Accepted},
+		"/api/v1/proxy/namespaces/a/pods/b/login":              {401, 401, auth.Accepted},
+		"/apis/metrics.k8s.io/v1beta1/pods":                    {401, 401, auth.Accepted},
 	} {
 		f, own := newForwarder(t, api.Config()), api.Config()
 		own.BearerToken = "listproxy"
 		expect.NoError(t, f.up.Impersonate(own))
-		for who, code := range map[*authn.Identity]int{&f.caller: want.token, new(authntest.Jane(t)): want.certificate} {
+		for who, code := range map[*auth.Identity]int{&f.caller: want.token, new(proxytest.Jane(auth.NewAuthenticator(nil))): want.certificate} {
 			w := httptest.NewRecorder()
 			f.ServeAs(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader("user=x")), *who, nil)
 			own, again := strings.Contains(w.Body.String(), "own account (401)"), w.Header().Get("Retry-After") != ""

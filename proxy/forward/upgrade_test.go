@@ -8,9 +8,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/observe"
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -117,7 +116,7 @@ func TestImpersonatedUpgrades(t *testing.T) {
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/exec", nil)
 		r.Header = upgrade(protocol)
-		for id, want := range map[*authn.Identity]bool{new(authntest.Jane(t)): !known, {}: false} {
+		for id, want := range map[*auth.Identity]bool{new(proxytest.Jane(auth.NewAuthenticator(nil))): !known, {}: false} {
 			if reason, _ := malformed(r, *id); (reason == observe.RefusedUpgrade) != want {
 				t.Errorf("%s, impersonated %t: refused with %q", protocol, id.Impersonated() != nil, reason)
 			}

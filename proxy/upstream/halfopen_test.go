@@ -20,9 +20,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -53,7 +52,7 @@ func (c *halfOpen) Write(p []byte) (int, error) {
 // lock is one of client-go's leader election: a Lease at the API server, which its holder alone writes.
 type lock struct {
 	resourcelock.Interface
-	holder authn.Identity
+	holder auth.Identity
 	to     *Transports
 	record resourcelock.LeaderElectionRecord
 }
@@ -112,9 +111,9 @@ func TestHalfOpenConnections(t *testing.T) {
 		expect.NoError(t, err)
 		ctx, end := context.WithCancel(logr.NewContext(t.Context(), logr.Discard()))
 		var running sync.WaitGroup
-		identities := authntest.New(t)
+		identities := auth.NewAuthenticator(nil)
 		for i := range electors {
-			l := &lock{holder: authntest.Identify(identities, fmt.Sprint("Bearer ", i)), to: up}
+			l := &lock{holder: proxytest.Identify(identities, fmt.Sprint("Bearer ", i)), to: up}
 			up.Answered(l.holder, false, http.MethodGet, http.StatusOK)
 			elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 				Lock: l, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
@@ -128,7 +127,7 @@ func TestHalfOpenConnections(t *testing.T) {
 			running.Go(func() { elector.Run(ctx) })
 			time.Sleep(2 * time.Second / electors) // each renews at another time
 		}
-		watcher := authntest.Identify(identities, "Bearer 0")
+		watcher := proxytest.Identify(identities, "Bearer 0")
 		res, err := up.RoundTripper(watcher, &kubehttp.Request{LongRunning: true}).RoundTrip(request(t, up, watcher, "/watch"))
 		expect.NoError(t, err)
 		watched := make(chan error, 1)

@@ -24,9 +24,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -43,7 +42,7 @@ type rotating struct {
 	accepted      atomic.Pointer[x509.Certificate]
 	goOn          chan struct{}
 	cfg           *rest.Config
-	known         authn.Identity
+	known         auth.Identity
 	clients       *proxytest.CA
 	first, second *x509.Certificate // listproxy's own, which clients has signed; the first is accepted
 }
@@ -52,7 +51,7 @@ type rotating struct {
 // by a file.
 func startRotating(t *testing.T, ca *proxytest.CA) *rotating {
 	t.Helper()
-	r := &rotating{goOn: make(chan struct{}), known: authntest.Identify(authntest.New(t), "Bearer known"), clients: proxytest.NewCA(t)}
+	r := &rotating{goOn: make(chan struct{}), known: proxytest.Identify(auth.NewAuthenticator(nil), "Bearer known"), clients: proxytest.NewCA(t)}
 	r.first = r.clients.Issue(t, pkix.Name{CommonName: "listproxy"}, nil)
 	r.second = r.clients.Issue(t, pkix.Name{CommonName: "listproxy, renewed"}, nil)
 	r.show(t, ca)
@@ -120,9 +119,9 @@ func (r *rotating) lookAtFiles(t *testing.T) {
 // ask sends a request in each way there is, and returns what came of each, by the way's name.
 func (r *rotating) ask(t *testing.T) map[string]error {
 	t.Helper()
-	unknown := authntest.Identify(authntest.New(t), "Bearer unknown")
+	unknown := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer unknown")
 	said := map[string]error{}
-	for name, id := range map[string]authn.Identity{"unknown": unknown, "known": r.known, "impersonated": authntest.Jane(t)} {
+	for name, id := range map[string]auth.Identity{"unknown": unknown, "known": r.known, "impersonated": proxytest.Jane(auth.NewAuthenticator(nil))} {
 		said[name] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{}), id, "/api")
 		said[name+", upgrade"] = get(t, r.Transports, r.RoundTripper(id, &kubehttp.Request{Upgrade: "websocket"}), id, "/api")
 		said[name+", own"] = get(t, r.Transports, r.ownRoundTripper(id), id, "/api")
@@ -141,7 +140,7 @@ func (r *rotating) good(t *testing.T, when string) {
 }
 
 // request is one of a caller to what up leads to.
-func request(t *testing.T, up *Transports, id authn.Identity, path string) *http.Request {
+func request(t *testing.T, up *Transports, id auth.Identity, path string) *http.Request {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, up.URL().String()+path, http.NoBody)
 	expect.NoError(t, err)
@@ -150,7 +149,7 @@ func request(t *testing.T, up *Transports, id authn.Identity, path string) *http
 }
 
 // get sends a request in one way, and says what was wrong with it.
-func get(t *testing.T, up *Transports, over http.RoundTripper, id authn.Identity, path string) error {
+func get(t *testing.T, up *Transports, over http.RoundTripper, id auth.Identity, path string) error {
 	t.Helper()
 	res, err := over.RoundTrip(request(t, up, id, path))
 	if err != nil {
@@ -163,7 +162,7 @@ func get(t *testing.T, up *Transports, over http.RoundTripper, id authn.Identity
 }
 
 // watch opens a watch of a caller, over a way that others share.
-func (r *rotating) watch(t *testing.T, id authn.Identity) io.Reader {
+func (r *rotating) watch(t *testing.T, id auth.Identity) io.Reader {
 	t.Helper()
 	res, err := r.RoundTripper(id, &kubehttp.Request{LongRunning: true}).RoundTrip(request(t, r.Transports, id, "/watch"))
 	expect.NoError(t, err)
@@ -188,7 +187,7 @@ func TestRotatedFiles(t *testing.T) {
 	r := startRotating(t, old)
 	r.logInWith(t, r.first)
 	r.connect(t)
-	watches := []io.Reader{r.watch(t, r.known), r.watch(t, authntest.Jane(t))}
+	watches := []io.Reader{r.watch(t, r.known), r.watch(t, proxytest.Jane(auth.NewAuthenticator(nil)))}
 	r.good(t, "at the start")
 
 	r.logInWith(t, r.second)

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/authn"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
@@ -49,12 +49,13 @@ const (
 // listproxy impersonates ([Transports.Impersonate]). While Run runs, it follows the files of the CA
 // and of listproxy's own client certificate. It is safe for concurrent use.
 type Transports struct {
+	*auth.Tokens // what the API server has said of callers' tokens
+
 	base         *url.URL     // path prefix without a trailing slash
 	cfg          *rest.Config // without credentials unless impersonates
 	impersonates bool
 	current      atomic.Pointer[transportSets]
 	heard        func(status int) // is told of each answer; nil: nobody is
-	tokens       tokens
 }
 
 // New returns the Transports to the API server that cfg names. It uses from cfg the host, with a
@@ -68,7 +69,7 @@ func New(cfg *rest.Config) (*Transports, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Transports{base: base, cfg: rest.AnonymousClientConfig(cfg), tokens: newTokens()}
+	t := &Transports{Tokens: auth.NewTokens(), base: base, cfg: rest.AnonymousClientConfig(cfg)}
 	if _, err := t.update(); err != nil {
 		return nil, err
 	}
@@ -77,6 +78,14 @@ func New(cfg *rest.Config) (*Transports, error) {
 
 // OnAnswer has a function told the status of each answer. It must be called before any request is sent.
 func (t *Transports) OnAnswer(heard func(status int)) { t.heard = heard }
+
+// Answered takes in the status of the API server's answer to a request of a caller, see [auth.Tokens.Answered].
+func (t *Transports) Answered(id auth.Identity, upgrade bool, method string, status int) {
+	if t.heard != nil {
+		t.heard(status)
+	}
+	t.Tokens.Answered(id, upgrade, method, status)
+}
 
 // URL returns the API server's base URL. Its path is the prefix of every
 // request's path, without a trailing slash, and mostly empty.
@@ -89,7 +98,7 @@ func (t *Transports) URL() *url.URL {
 // no credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly
 // this caller. SendAs follows no redirects, and its errors contain no credential. It uses
 // connections of its own.
-func (t *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
+func (t *Transports) SendAs(ctx context.Context, id auth.Identity, r *http.Request) (*http.Response, error) {
 	id.Present(r.Header)
 	res, err := t.ownRoundTripper(id).RoundTrip(r.WithContext(ctx))
 	if err == nil {
@@ -102,7 +111,7 @@ func (t *Transports) SendAs(ctx context.Context, id authn.Identity, r *http.Requ
 // connection over (an upgrade), and else over HTTP/2 if the API server speaks it (see also unknownCallers and lanes).
 // It follows no redirects, decompresses nothing, and changes no headers, except that it adds listproxy's
 // credentials for an impersonated user.
-func (t *Transports) RoundTripper(id authn.Identity, r *kubehttp.Request) http.RoundTripper {
+func (t *Transports) RoundTripper(id auth.Identity, r *kubehttp.Request) http.RoundTripper {
 	set := t.set(id)
 	verdict, flow := t.Caller(id, "")
 	switch {
@@ -110,7 +119,7 @@ func (t *Transports) RoundTripper(id authn.Identity, r *kubehttp.Request) http.R
 		return noTransport{}
 	case r.Upgrade != "":
 		return set.http1
-	case verdict != Accepted:
+	case verdict != auth.Accepted:
 		return set.unknown
 	case r.LongRunning:
 		return set.long[flow[0]%lanes]
@@ -119,20 +128,20 @@ func (t *Transports) RoundTripper(id authn.Identity, r *kubehttp.Request) http.R
 }
 
 // ownRoundTripper returns the transport for a request of listproxy's own making as a caller.
-func (t *Transports) ownRoundTripper(id authn.Identity) http.RoundTripper {
+func (t *Transports) ownRoundTripper(id auth.Identity) http.RoundTripper {
 	set := t.set(id)
 	verdict, _ := t.Caller(id, "")
 	switch {
 	case set == nil:
 		return noTransport{}
-	case verdict != Accepted:
+	case verdict != auth.Accepted:
 		return set.http1 // its answer may be 401, see unknownCallers; what listproxy sends is small
 	}
 	return set.sendAs
 }
 
 // set returns the transports for a caller; nil if nobody may be impersonated and the caller would be.
-func (t *Transports) set(id authn.Identity) *transportSet {
+func (t *Transports) set(id auth.Identity) *transportSet {
 	if id.Impersonated() != nil {
 		return t.current.Load().impersonated
 	}

@@ -1,4 +1,4 @@
-package authz
+package auth
 
 import (
 	"context"
@@ -16,10 +16,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/snapshot/clock"
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -27,7 +25,7 @@ import (
 // fakeUpstream is an upstream in memory whose answers take as long as they are told to, and what asks it.
 type fakeUpstream struct {
 	*Authorizer
-	callers  *authn.Authenticator
+	callers  *Authenticator
 	requests atomic.Int32
 	denies   atomic.Bool
 	takes    time.Duration
@@ -47,18 +45,18 @@ func (u *fakeUpstream) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // asking runs a test in a bubble with an upstream whose answers take so long.
-func asking(t *testing.T, takes time.Duration, cfg Config, test func(t *testing.T, u *fakeUpstream)) {
+func asking(t *testing.T, takes time.Duration, cfg ReviewConfig, test func(t *testing.T, u *fakeUpstream)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		u := &fakeUpstream{takes: takes, callers: authntest.New(t)}
+		u := &fakeUpstream{takes: takes, callers: NewAuthenticator(nil)}
 		u.Authorizer = newAuthorizer(t, u.RoundTrip, cfg, proxytest.DiscardLog())
 		test(t, u)
 	})
 }
 
 // caller is somebody of that name.
-func (u *fakeUpstream) caller(name any) authn.Identity {
-	return authntest.Identify(u.callers, fmt.Sprint("Bearer ", name))
+func (u *fakeUpstream) caller(name any) Identity {
+	return proxytest.Identify(u.callers, fmt.Sprint("Bearer ", name))
 }
 
 // of is a known caller of that name who has that share.
@@ -99,7 +97,7 @@ func wantNoTurns(t *testing.T, turns *limits.Limiter) {
 
 func TestReviewTTL(t *testing.T) {
 	const ttl, takes = 10 * time.Second, 4 * time.Second
-	asking(t, takes, Config{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+	asking(t, takes, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 		u.wantReview(t, "a", listPods(), true)
 		// The right is taken away as soon as the answer is on its way. The age
 		// of a decision counts from when it was asked for.
@@ -119,7 +117,7 @@ func TestReviewTTL(t *testing.T) {
 func TestReviewsInAnOutage(t *testing.T) {
 	const ttl, bound = 10 * time.Second, 90 * time.Second
 	var outage clock.Outage
-	cfg := Config{TTL: ttl, KeptFor: bound, AsOf: func(now time.Time) time.Time { return outage.AsOf(now, bound) }}
+	cfg := ReviewConfig{TTL: ttl, KeptFor: bound, AsOf: func(now time.Time) time.Time { return outage.AsOf(now, bound) }}
 	asking(t, 0, cfg, func(t *testing.T, u *fakeUpstream) {
 		outage = clock.Outage{}
 		u.wantReview(t, "old", listPods(), true)
@@ -143,7 +141,7 @@ func TestReviewsInAnOutage(t *testing.T) {
 func TestReviewCutByAnOutage(t *testing.T) {
 	const ttl = 10 * time.Second
 	var begins time.Time
-	cfg := Config{TTL: ttl, Timeout: 2 * time.Second, KeptFor: time.Minute, AsOf: func(now time.Time) time.Time {
+	cfg := ReviewConfig{TTL: ttl, Timeout: 2 * time.Second, KeptFor: time.Minute, AsOf: func(now time.Time) time.Time {
 		if !begins.IsZero() && now.After(begins) {
 			return begins
 		}
@@ -160,7 +158,7 @@ func TestReviewCutByAnOutage(t *testing.T) {
 
 // An answer that took longer than the TTL is old when it comes.
 func TestReviewSlowerThanItsTTL(t *testing.T) {
-	asking(t, 4*time.Second, Config{TTL: 3 * time.Second}, func(t *testing.T, u *fakeUpstream) {
+	asking(t, 4*time.Second, ReviewConfig{TTL: 3 * time.Second}, func(t *testing.T, u *fakeUpstream) {
 		var all sync.WaitGroup
 		all.Go(func() { u.wantReview(t, "a", listPods(), true) }) // asked by itself: as fresh as can be
 		time.Sleep(2 * time.Second)
@@ -207,7 +205,7 @@ func TestRevocations(t *testing.T) {
 		"in another namespace than of who is": {account, "n", "m", 5 * time.Second, ttl},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asking(t, 0, Config{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+			asking(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 				time.AfterFunc(time.Hour+tt.after, func() { u.Revoked(tt.revoked) })
 				time.Sleep(time.Hour)
 				synctest.Wait()
@@ -237,7 +235,7 @@ func TestRevocations(t *testing.T) {
 func TestRevokedAllDay(t *testing.T) {
 	for takes, want := range map[time.Duration]error{0: nil, revokedCounts - 1: nil, revokedCounts: errOvertaken, 2 * revokedCounts: errOvertaken} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
-			asking(t, takes, Config{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+			asking(t, takes, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
 				go func() {
@@ -265,7 +263,7 @@ func TestRevokedAllDay(t *testing.T) {
 // without; no other caller does, nor another question.
 func TestReviewFlights(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Minute} {
-		asking(t, time.Second, Config{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+		asking(t, time.Second, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 			other := listPods()
 			other.Namespace = "other"
 			var all sync.WaitGroup
@@ -284,7 +282,7 @@ func TestReviewFlights(t *testing.T) {
 // The caller who was first and leaves takes nobody else's answer away, and the
 // one who leaves does not wait.
 func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
-	asking(t, 5*time.Second, Config{TTL: time.Minute}, func(t *testing.T, u *fakeUpstream) {
+	asking(t, 5*time.Second, ReviewConfig{TTL: time.Minute}, func(t *testing.T, u *fakeUpstream) {
 		first, leave := context.WithCancel(t.Context())
 		began := time.Now()
 		var all sync.WaitGroup
@@ -307,7 +305,7 @@ func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 // TestReviewsAreBounded: however many ask at once, the upstream sees a bounded number at a time, the
 // next wait their turn, and the rest is turned away. Nobody waits for longer than the timeout.
 func TestReviewsAreBounded(t *testing.T) {
-	asking(t, time.Minute, Config{TTL: time.Hour, Timeout: 30 * time.Second}, func(t *testing.T, u *fakeUpstream) {
+	asking(t, time.Minute, ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}, func(t *testing.T, u *fakeUpstream) {
 		const callers = maxAtOnce + maxWaiting + 10
 		began := time.Now()
 		var full, late atomic.Int32
@@ -337,7 +335,7 @@ func TestReviewsAreBounded(t *testing.T) {
 // TestReviewOfAnotherShare: whoever asks the same as somebody whose share is used up does not wait
 // for that one's turn. So it is with what listproxy's own account is asked for, for all users alike.
 func TestReviewOfAnotherShare(t *testing.T) {
-	asking(t, time.Second, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+	asking(t, time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 		var others sync.WaitGroup
 		for n := range maxAtOnce {
 			others.Go(func() { _, _ = u.Review(t.Context(), u.of(n, 1), listPods()) })
@@ -352,7 +350,7 @@ func TestReviewOfAnotherShare(t *testing.T) {
 
 // TestReviewsCountUntilTheyEnd: who leaves has its review go on, and its place held.
 func TestReviewsCountUntilTheyEnd(t *testing.T) {
-	asking(t, 5*time.Second, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+	asking(t, 5*time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 		for n := range maxAtOnce {
 			ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			if _, err := u.Review(ctx, u.of(n, 1), listPods()); !errors.Is(err, context.DeadlineExceeded) {
@@ -383,7 +381,7 @@ func TestNewcomers(t *testing.T) {
 		"too slow":           {come: ofOne + waitingOfOne, takes: newcomerWait + time.Second, refused: waitingOfOne},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asking(t, tt.takes, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+			asking(t, tt.takes, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 				var asked sync.WaitGroup
 				var refused atomic.Int32
 				for n := range tt.come {
@@ -412,13 +410,13 @@ func TestNewcomers(t *testing.T) {
 // only, for the TTL from when it was sent. It takes no later answer's place.
 func TestLearned(t *testing.T) {
 	const ttl = 10 * time.Second
-	asking(t, 0, Config{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+	asking(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 		u.denies.Store(true)
-		as := func(name string) authn.Identity {
-			return authntest.IdentifyAs(u.callers, http.Header{"Impersonate-User": {name}})
+		as := func(name string) Identity {
+			return proxytest.IdentifyAs(u.callers, http.Header{"Impersonate-User": {name}})
 		}
-		verified := func(name string) authn.Identity { return u.callers.OfUser(&user.DefaultInfo{Name: name}) }
-		want := func(want Decision, id authn.Identity, a *Attributes) {
+		verified := func(name string) Identity { return u.callers.OfUser(&user.DefaultInfo{Name: name}) }
+		want := func(want Decision, id Identity, a *Attributes) {
 			t.Helper()
 			got, err := u.Review(t.Context(), known(id), a)
 			expect.NoError(t, err)
@@ -428,7 +426,7 @@ func TestLearned(t *testing.T) {
 		}
 		other := listPods()
 		other.Namespace = "other"
-		for jane, others := range map[authn.Identity][]authn.Identity{
+		for jane, others := range map[Identity][]Identity{
 			verified("jane"): {verified("joe")}, as("jane"): {as("joe"), as("jane").Impersonator()}, u.caller("jane"): {u.caller("joe")},
 		} {
 			u.Learn(jane, listPods(), time.Now())
@@ -459,7 +457,7 @@ func TestRightEnds(t *testing.T) {
 		"without a TTL":             {0, 4 * time.Second, ownAnswerCounts},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asking(t, tt.takes, Config{TTL: tt.ttl}, func(t *testing.T, u *fakeUpstream) {
+			asking(t, tt.takes, ReviewConfig{TTL: tt.ttl}, func(t *testing.T, u *fakeUpstream) {
 				who := known(u.caller("a"))
 				yes, err := u.Review(t.Context(), who, listPods())
 				expect.NoError(t, err)
@@ -480,7 +478,7 @@ func TestRightEnds(t *testing.T) {
 
 // TestLongQuestionsAreNotRemembered: what is remembered has a bound in bytes.
 func TestLongQuestionsAreNotRemembered(t *testing.T) {
-	asking(t, 0, Config{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+	asking(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 		asked := listPods()
 		asked.LabelSelector = strings.Repeat("x", maxKey)
 		for range 2 {
@@ -505,10 +503,10 @@ func TestDecisionKeys(t *testing.T) {
 			asked = append(asked, two)
 		}
 	}
-	callers, seen := authntest.New(t), map[string]string{}
+	callers, seen := NewAuthenticator(nil), map[string]string{}
 	for _, caller := range []string{"Bearer a", "Bearer b"} {
 		for _, a := range asked {
-			key, question := decisionKey(authntest.Identify(callers, caller), &a), fmt.Sprintf("%s: %+v", caller, a)
+			key, question := decisionKey(proxytest.Identify(callers, caller), &a), fmt.Sprintf("%s: %+v", caller, a)
 			if other, ok := seen[key]; ok {
 				t.Errorf("%s has the key of %s", question, other)
 			}

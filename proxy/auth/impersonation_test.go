@@ -1,4 +1,4 @@
-package authz
+package auth
 
 import (
 	"context"
@@ -20,8 +20,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -149,15 +147,15 @@ func TestImpersonation(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			callers, h := authntest.New(t), http.Header{}
+			callers, h := NewAuthenticator(nil), http.Header{}
 			verified := callers.OfUser(&tt.user)
 			verified.Present(h)
 			expect.Same(t, tt.passes, tt.may.passes(t.Context(), h, info) != nil)
 			for _, who := range []struct {
-				authn.Identity
+				Identity
 				refused Decision
-			}{{verified, NotPermitted}, {authntest.IdentifyAs(callers, h), No}} {
-				r := newAuthorizer(t, tt.may.review, Config{TTL: time.Minute}, proxytest.DiscardLog())
+			}{{verified, NotPermitted}, {proxytest.IdentifyAs(callers, h), No}} {
+				r := newAuthorizer(t, tt.may.review, ReviewConfig{TTL: time.Minute}, proxytest.DiscardLog())
 				right, err := r.Review(t.Context(), known(who.Identity), list)
 				expect.NoError(t, err)
 				want := tt.passes && !tt.unasked
@@ -177,13 +175,13 @@ func TestImpersonation(t *testing.T) {
 // cannot be asked for, there is none.
 func TestImpersonationEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		jane, away := authntest.Jane(t), false
+		jane, away := proxytest.Jane(NewAuthenticator(nil)), false
 		r := newAuthorizer(t, func(r *http.Request) (*http.Response, error) {
 			if r.Header["Impersonate-User"] == nil && away {
 				return nil, errors.New("away")
 			}
 			return answerYes(r)
-		}, Config{TTL: time.Minute}, proxytest.DiscardLog())
+		}, ReviewConfig{TTL: time.Minute}, proxytest.DiscardLog())
 		ask := func(namespace string) *Right {
 			asked := listPods()
 			asked.Namespace = namespace

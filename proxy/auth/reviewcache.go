@@ -1,4 +1,4 @@
-package authz
+package auth
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/util/cache"
 
-	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
@@ -55,8 +54,8 @@ var ErrNoSeat = errors.New("too many callers who are not known yet are being ask
 // errOvertaken is the end of a wait for an answer that can still be used.
 var errOvertaken = errors.New("what the upstream answered was out of date each time")
 
-// Config configures an Authorizer or a WhoAmI.
-type Config struct {
+// ReviewConfig configures an Authorizer or a WhoAmI.
+type ReviewConfig struct {
 	// TTL is the time for which an answer may be used, counted from when it was asked for. Zero or less: each
 	// request asks the upstream.
 	TTL time.Duration
@@ -71,7 +70,7 @@ type Config struct {
 
 // Caller is who is asked about.
 type Caller struct {
-	Identity authn.Identity
+	Identity Identity
 	// Accepted reports whether the upstream is known to accept the caller's credentials. Questions about all others have seats
 	// of their own.
 	Accepted bool
@@ -106,7 +105,7 @@ type questions[V any] struct {
 }
 
 // newQuestions remembers at most so many answers: those that were used last.
-func newQuestions[V any](cfg Config, answers int) (*questions[V], error) {
+func newQuestions[V any](cfg ReviewConfig, answers int) (*questions[V], error) {
 	q := &questions[V]{
 		ttl: cfg.TTL, timeout: cfg.Timeout, keptFor: cfg.KeptFor, asOf: cfg.AsOf,
 		revoked: cache.NewLRUExpireCache(maxRevoked), answers: cache.NewLRUExpireCache(answers),

@@ -1,4 +1,4 @@
-package authn
+package auth
 
 import (
 	"crypto/sha256"
@@ -42,7 +42,7 @@ func FlowOf(id Identity, accepted bool, remoteAddr string) limits.Flow {
 			return flowOf(flowOfSubject, issuer, subject)
 		}
 	}
-	return limits.Flow(id.CredentialsKey())
+	return limits.Flow(id.credentials)
 }
 
 func flowOf(of ...string) (key limits.Flow) {

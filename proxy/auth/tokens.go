@@ -1,4 +1,4 @@
-package upstream
+package auth
 
 import (
 	"net/http"
@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/cache"
 
-	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/limits"
 )
 
@@ -35,57 +34,55 @@ const (
 	Anonymous
 )
 
-// tokens remembers what the API server has said of tokens, by their keys, in bounded memory. It is
+// Tokens remembers what the API server has said of tokens, by their keys, in bounded memory. It is
 // safe for concurrent use.
-type tokens struct {
+type Tokens struct {
 	accepted *cache.LRUExpireCache // of limits.Flow
 	refused  *cache.LRUExpireCache
 }
 
-func newTokens() tokens {
-	return tokens{accepted: cache.NewLRUExpireCache(acceptedTokens), refused: cache.NewLRUExpireCache(refusedTokens)}
+// NewTokens returns Tokens that remember nothing yet.
+func NewTokens() *Tokens {
+	return &Tokens{accepted: cache.NewLRUExpireCache(acceptedTokens), refused: cache.NewLRUExpireCache(refusedTokens)}
 }
 
 // Caller returns what the API server has said of the caller's credentials, and to which flow its
 // requests belong: its own if it is accepted, else that of its address. The handler keeps both for a
 // request; what sends the request asks again, and the caller may be accepted by then.
-func (t *Transports) Caller(id authn.Identity, remoteAddr string) (Verdict, limits.Flow) {
+func (t *Tokens) Caller(id Identity, remoteAddr string) (Verdict, limits.Flow) {
 	switch {
 	case id.Impersonated() != nil:
-		return Accepted, authn.FlowOf(id, true, remoteAddr)
+		return Accepted, FlowOf(id, true, remoteAddr)
 	case !id.BringsToken():
-		return Anonymous, authn.FlowOf(id, false, remoteAddr)
+		return Anonymous, FlowOf(id, false, remoteAddr)
 	}
-	if flow, ok := t.tokens.accepted.Get(id.CredentialsKey()); ok {
+	if flow, ok := t.accepted.Get(id.credentials); ok {
 		flow, _ := flow.(limits.Flow)
 		return Accepted, flow
 	}
-	if _, ok := t.tokens.refused.Get(id.CredentialsKey()); ok {
-		return Refused, authn.FlowOf(id, false, remoteAddr)
+	if _, ok := t.refused.Get(id.credentials); ok {
+		return Refused, FlowOf(id, false, remoteAddr)
 	}
-	return Unasked, authn.FlowOf(id, false, remoteAddr)
+	return Unasked, FlowOf(id, false, remoteAddr)
 }
 
 // accepts reports whether the API server has accepted the caller's token not long ago.
-func (t *Transports) accepts(id authn.Identity) bool {
-	_, ok := t.tokens.accepted.Get(id.CredentialsKey())
+func (t *Tokens) accepts(id Identity) bool {
+	_, ok := t.accepted.Get(id.credentials)
 	return ok && id.BringsToken()
 }
 
 // Answered remembers what the status of the API server's answer to a request says of the caller's
 // token. The answer to a request for an upgrade says nothing: its token may be in a WebSocket header.
-func (t *Transports) Answered(id authn.Identity, upgrade bool, method string, status int) {
-	if t.heard != nil {
-		t.heard(status)
-	}
+func (t *Tokens) Answered(id Identity, upgrade bool, method string, status int) {
 	switch {
 	case upgrade || !id.BringsToken():
 	case status == http.StatusUnauthorized:
-		t.tokens.accepted.Remove(id.CredentialsKey())
-		t.tokens.refused.Add(id.CredentialsKey(), nil, refusedFor)
+		t.accepted.Remove(id.credentials)
+		t.refused.Add(id.credentials, nil, refusedFor)
 	case provesAuthentication(method, status) && !t.accepts(id):
-		t.tokens.refused.Remove(id.CredentialsKey())
-		t.tokens.accepted.Add(id.CredentialsKey(), authn.FlowOf(id, true, ""), acceptedFor)
+		t.refused.Remove(id.credentials)
+		t.accepted.Add(id.credentials, FlowOf(id, true, ""), acceptedFor)
 	}
 }
 

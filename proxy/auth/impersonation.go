@@ -1,4 +1,4 @@
-package authz
+package auth
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 
-	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
@@ -96,7 +95,7 @@ func WithOwnAccount(send SendAs, cfg *rest.Config) (SendAs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask for listproxy's own rights: %w", err)
 	}
-	return func(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error) {
+	return func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error) {
 		if id.IsOwn() {
 			return client.Do(r)
 		}

@@ -1,4 +1,4 @@
-package authn
+package auth
 
 import (
 	"cmp"
@@ -65,9 +65,6 @@ const (
 // Key stands for the caller, and for the user whom the caller impersonates, wherever something is
 // remembered of what they may do.
 func (id Identity) Key() Key { return id.key }
-
-// CredentialsKey stands for the caller, whomever the caller impersonates.
-func (id Identity) CredentialsKey() Key { return id.credentials }
 
 // Impersonated is the user as whom listproxy sends requests with its own credentials, or nil: then
 // the caller's credentials are sent.
@@ -142,12 +139,9 @@ var (
 // check guesses of a token against it, or compare it with the keys of another process.
 type identitySecret [sha256.Size]byte
 
-func newIdentitySecret() (identitySecret, error) {
-	var s identitySecret
-	if _, err := rand.Read(s[:]); err != nil {
-		return s, fmt.Errorf("no random key to hide the callers' credentials with: %w", err)
-	}
-	return s, nil
+func newIdentitySecret() (s identitySecret) {
+	_, _ = rand.Read(s[:]) // which never fails
+	return s
 }
 
 // ofAuthorization returns the identity of a caller who sends this Authorization value. by is the

@@ -1,4 +1,4 @@
-package authz
+package auth
 
 import (
 	"bytes"
@@ -17,8 +17,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-
-	"github.com/listproxy/listproxy/proxy/authn"
 )
 
 const (
@@ -95,7 +93,7 @@ type Authorizer struct {
 
 // NewAuthorizer returns an Authorizer that sends its reviews through send to the API
 // server at base.
-func NewAuthorizer(send SendAs, base *url.URL, cfg Config, log *slog.Logger) (*Authorizer, error) {
+func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger) (*Authorizer, error) {
 	reviews, err := newQuestions[Decision](cfg, maxDecisions)
 	if err != nil {
 		return nil, err
@@ -140,7 +138,7 @@ func (r *Authorizer) ask(ctx context.Context, who *Caller, a *Attributes) (answe
 
 // Remembered returns what is remembered of the caller's right; known is false if the upstream would have to be asked. The
 // right of a caller who impersonates somebody depends on more answers, and stays zero.
-func (r *Authorizer) Remembered(id authn.Identity, a *Attributes) (right Right, known bool) {
+func (r *Authorizer) Remembered(id Identity, a *Attributes) (right Right, known bool) {
 	right.answer, known = r.reviews.remembered(decisionKey(id, a), time.Now())
 	if !known || id.Named() != nil {
 		return Right{}, known
@@ -151,7 +149,7 @@ func (r *Authorizer) Remembered(id authn.Identity, a *Attributes) (right Right, 
 
 // Learn remembers that the upstream has done what a describes for a caller, as the answer to a review that was sent
 // when that request was. It says nothing of other users, nor of anything else.
-func (r *Authorizer) Learn(id authn.Identity, a *Attributes, sent time.Time) {
+func (r *Authorizer) Learn(id Identity, a *Attributes, sent time.Time) {
 	r.reviews.remember(decisionKey(id, a), answer[Decision]{value: Done, scope: scopeOf(id, a), asked: sent, ttl: r.reviews.ttl})
 }
 
@@ -181,7 +179,7 @@ func (r *Authorizer) Stats() Stats {
 }
 
 // post makes the request and judges the response.
-func (r *Authorizer) post(ctx context.Context, id authn.Identity, a *Attributes) (Decision, error) {
+func (r *Authorizer) post(ctx context.Context, id Identity, a *Attributes) (Decision, error) {
 	review := newReview(a)
 	code, header, answer, err := sendQuestion(ctx, r.send, id, r.endpoint, review, maxReviewBody)
 	switch {
@@ -208,7 +206,7 @@ func (r *Authorizer) post(ctx context.Context, id authn.Identity, a *Attributes)
 
 // decisionKey returns the full key of a decision: who asks, and every
 // attribute with its length before it, so that no two questions share one.
-func decisionKey(id authn.Identity, a *Attributes) string {
+func decisionKey(id Identity, a *Attributes) string {
 	caller := id.Key()
 	key := append(make([]byte, 0, 256), caller[:]...)
 	for _, field := range [...]string{
@@ -223,7 +221,7 @@ func decisionKey(id authn.Identity, a *Attributes) string {
 // sendQuestion sends a question to the upstream as a caller. It returns the status, 0 if there was no
 // answer, the headers, and the body, which has atMost bytes.
 func sendQuestion(
-	ctx context.Context, send SendAs, id authn.Identity, endpoint string, question any, atMost int64,
+	ctx context.Context, send SendAs, id Identity, endpoint string, question any, atMost int64,
 ) (code int, header http.Header, answer []byte, err error) {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -294,4 +292,4 @@ func judgeReview(answer []byte, asked *authorizationv1.SelfSubjectAccessReview) 
 // SendAs sends a request of listproxy's own making as the caller id, and returns the answer. r has
 // no credentials yet: it gets the caller's, or listproxy's with headers that impersonate exactly
 // this caller. It follows no redirects. Its errors contain no credential.
-type SendAs func(ctx context.Context, id authn.Identity, r *http.Request) (*http.Response, error)
+type SendAs func(ctx context.Context, id Identity, r *http.Request) (*http.Response, error)

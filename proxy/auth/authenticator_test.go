@@ -1,4 +1,4 @@
-package authn
+package auth
 
 import (
 	"crypto/tls"
@@ -20,10 +20,8 @@ import (
 func TestIdentify(t *testing.T) {
 	clients, others := proxytest.NewCA(t), proxytest.NewCA(t)
 	alice := clients.Issue(t, pkix.Name{CommonName: "alice", Organization: []string{"team-a", "team-b"}}, nil)
-	identifier, err := New(Config{ClientCA: clients.Options})
-	expect.NoError(t, err)
-	tokensOnly, err := New(Config{})
-	expect.NoError(t, err)
+	identifier := NewAuthenticator(clients.Options)
+	tokensOnly := NewAuthenticator(nil)
 	says := func(pairs ...string) http.Header {
 		h := http.Header{}
 		for i := 0; i+1 < len(pairs); i += 2 {
@@ -112,8 +110,7 @@ func TestIdentify(t *testing.T) {
 // quickly verified; and a token counts beside one that is not believed.
 func TestShownCertificates(t *testing.T) {
 	ca := proxytest.NewCA(t)
-	i, err := New(Config{ClientCA: ca.Options})
-	expect.NoError(t, err)
+	i := NewAuthenticator(ca.Options)
 	first := ca.Intermediate(t, "first")
 	second := first.Intermediate(t, "second")
 	third := second.Intermediate(t, "third")

@@ -1,4 +1,4 @@
-package authz
+package auth
 
 import (
 	"context"
@@ -16,9 +16,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"github.com/listproxy/listproxy/proxy/authn"
 	"github.com/listproxy/listproxy/proxy/limits"
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/logbuffer"
 	"github.com/listproxy/listproxy/test/proxytest"
@@ -29,11 +27,11 @@ func answerYes(r *http.Request) (*http.Response, error) {
 }
 
 // newAuthorizer returns an Authorizer of the upstream rt, under an address with a path and a user.
-func newAuthorizer(t testing.TB, rt proxytest.Transport, cfg Config, log *slog.Logger) *Authorizer {
+func newAuthorizer(t testing.TB, rt proxytest.Transport, cfg ReviewConfig, log *slog.Logger) *Authorizer {
 	t.Helper()
 	base, err := url.Parse("https://listproxy:" + ownSecret + "@upstream.example/prefix/")
 	expect.NoError(t, err)
-	r, err := NewAuthorizer(authntest.SendAs(rt), base, cfg, log)
+	r, err := NewAuthorizer(proxytest.SendAs[Identity](rt), base, cfg, log)
 	expect.NoError(t, err)
 	return r
 }
@@ -49,12 +47,12 @@ func listPods() *Attributes {
 }
 
 // known is a caller whom the upstream has accepted, with a share of its own.
-func known(id authn.Identity) *Caller {
+func known(id Identity) *Caller {
 	return &Caller{Identity: id, Accepted: true, Flow: limits.Flow(id.Key())}
 }
 
 // allowed is Review for tests of what it says. Each caller has a share of its own.
-func (r *Authorizer) allowed(ctx context.Context, id authn.Identity, a *Attributes) (bool, error) {
+func (r *Authorizer) allowed(ctx context.Context, id Identity, a *Attributes) (bool, error) {
 	right, err := r.Review(ctx, known(id), a)
 	return right.Decision() == Yes, err
 }
@@ -150,8 +148,8 @@ func TestReviewAnswers(t *testing.T) {
 					return test.transport(r)
 				})
 				var log logbuffer.Buffer
-				r := newAuthorizer(t, counted, Config{TTL: ttl}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-				id := authntest.Identify(authntest.New(t), "Bearer "+callersSecret)
+				r := newAuthorizer(t, counted, ReviewConfig{TTL: ttl}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+				id := proxytest.Identify(NewAuthenticator(nil), "Bearer "+callersSecret)
 				for range 2 {
 					got, err := r.Review(t.Context(), known(id), listPods())
 					if got.Decision() != test.want || (err != nil) != test.fails {
@@ -176,14 +174,14 @@ func TestReviewAnswers(t *testing.T) {
 // TestReviewNotAsked: what a review cannot express is not asked for, and counts as a no. Bytes that JSON cannot
 // hold are such a case: the API server would read other ones.
 func TestReviewNotAsked(t *testing.T) {
-	token, noText := authntest.Identify(authntest.New(t), "Bearer token"), listPods()
+	token, noText := proxytest.Identify(NewAuthenticator(nil), "Bearer token"), listPods()
 	noText.LabelSelector = "a=\xff"
 	for name, test := range map[string]struct {
-		id    authn.Identity
+		id    Identity
 		a     *Attributes
 		asked bool
 	}{
-		"nobody":                           {authn.Identity{}, listPods(), false},
+		"nobody":                           {Identity{}, listPods(), false},
 		"no verb":                          {token, &Attributes{Version: "v1", Resource: "pods"}, false},
 		"no version, which would mean all": {token, &Attributes{Verb: "list", Resource: "pods"}, false},
 		"no resource":                      {token, &Attributes{Verb: "list", Version: "v1"}, false},
@@ -191,7 +189,7 @@ func TestReviewNotAsked(t *testing.T) {
 	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
 			asked := false
-			r := newAuthorizer(t, func(r *http.Request) (*http.Response, error) { asked = true; return answerYes(r) }, Config{TTL: ttl}, proxytest.DiscardLog())
+			r := newAuthorizer(t, func(r *http.Request) (*http.Response, error) { asked = true; return answerYes(r) }, ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
 			if yes, err := r.allowed(t.Context(), test.id, test.a); yes || err != nil || asked != test.asked {
 				t.Errorf("%s: got %v, %v; want a no; asked %t", name, yes, err, asked)
 			}

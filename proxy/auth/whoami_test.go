@@ -1,4 +1,4 @@
-package authz
+package auth
 
 import (
 	"errors"
@@ -11,7 +11,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"github.com/listproxy/listproxy/test/authntest"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -22,10 +21,10 @@ func newWhoAmI(t testing.TB, answer proxytest.Transport, ttl time.Duration) (*Wh
 	base, err := url.Parse("https://upstream.example/prefix")
 	expect.NoError(t, err)
 	asked := new(int)
-	w, err := NewWhoAmI(authntest.SendAs(func(r *http.Request) (*http.Response, error) {
+	w, err := NewWhoAmI(proxytest.SendAs[Identity](func(r *http.Request) (*http.Response, error) {
 		*asked++
 		return answer(r)
-	}), base, Config{TTL: ttl})
+	}), base, ReviewConfig{TTL: ttl})
 	expect.NoError(t, err)
 	return w, asked
 }
@@ -54,7 +53,7 @@ func TestWhoAmIUnusable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, asked := newWhoAmI(t, answer, time.Hour)
-			id := authntest.Identify(authntest.New(t), "Bearer "+secret)
+			id := proxytest.Identify(NewAuthenticator(nil), "Bearer "+secret)
 			for range 2 {
 				who, err := w.User(t.Context(), known(id))
 				if err == nil || who != nil {
@@ -79,10 +78,10 @@ func TestWhoAmI(t *testing.T) {
 			Username: name, UID: "42", Groups: []string{"b", "a"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v", "w"}},
 		})
 	}, time.Hour)
-	callers := authntest.New(t)
+	callers := NewAuthenticator(nil)
 	for range 2 {
 		for _, name := range []string{"alice", "bob"} {
-			who, err := w.User(t.Context(), known(authntest.Identify(callers, name)))
+			who, err := w.User(t.Context(), known(proxytest.Identify(callers, name)))
 			expect.NoError(t, err)
 			want := &user.DefaultInfo{Name: name, UID: "42", Groups: []string{"b", "a"}, Extra: map[string][]string{"k": {"v", "w"}}}
 			expect.Same(t, user.Info(want), who)

@@ -1,4 +1,4 @@
-package authz
+package auth
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/authentication/user"
-
-	"github.com/listproxy/listproxy/proxy/authn"
 )
 
 const (
@@ -41,7 +39,7 @@ type WhoAmI struct {
 
 // NewWhoAmI returns a WhoAmI that asks the API server at base, through send. The TTL should be no
 // longer than that of the reviews.
-func NewWhoAmI(send SendAs, base *url.URL, cfg Config) (*WhoAmI, error) {
+func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) (*WhoAmI, error) {
 	questions, err := newQuestions[*user.DefaultInfo](cfg, maxUsers)
 	if err != nil {
 		return nil, err
@@ -69,7 +67,7 @@ func (w *WhoAmI) User(ctx context.Context, who *Caller) (user.Info, error) {
 }
 
 // post makes the request and judges the response.
-func (w *WhoAmI) post(ctx context.Context, id authn.Identity) (*user.DefaultInfo, error) {
+func (w *WhoAmI) post(ctx context.Context, id Identity) (*user.DefaultInfo, error) {
 	question := &authenticationv1.SelfSubjectReview{TypeMeta: selfSubjectReviewType()}
 	code, _, answer, err := sendQuestion(ctx, w.send, id, w.endpoint, question, maxWhoAmIBody)
 	switch {

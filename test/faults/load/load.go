@@ -31,6 +31,8 @@ type Load struct {
 	Oracle *Verifier
 	// Bound is the --staleness-bound of listproxy under load.
 	Bound time.Duration
+	// BreaksOften: connections break so often that an outage may have come and gone without an answer that says so.
+	BreaksOften bool
 
 	// outage is when an answer last said that nobody answers upstream, in nanoseconds since 1970.
 	outage atomic.Int64
@@ -45,7 +47,7 @@ func New(direct ...*ask.Client) *Load {
 // boundAt is how old a newest state may be that is given at a time: in an outage, for the bound, as old as it was when
 // somebody last answered.
 func (l *Load) boundAt(at time.Time) time.Duration {
-	if l.isOut(at) {
+	if l.BreaksOften || l.isOut(at) {
 		return 2*l.Bound + resumeWithin
 	}
 	return l.Bound

@@ -83,83 +83,83 @@ type Broadcaster struct {
 }
 
 // NewBroadcaster returns the broadcaster of a span. It counts what becomes of its watchers in counts, and spreads
-// their ends with those of all hubs that have the same pacer.
+// their ends with those of all broadcasters that have the same pacer.
 func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadcaster {
-	h := &Broadcaster{counts: counts, pacer: pacer, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Watcher{}}
-	h.form.Store(&form)
-	h.published.Store(&span)
-	h.confirmed.Store(&span)
-	return h
+	b := &Broadcaster{counts: counts, pacer: pacer, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Watcher{}}
+	b.form.Store(&form)
+	b.published.Store(&span)
+	b.confirmed.Store(&span)
+	return b
 }
 
 // Form returns how events are written.
-func (h *Broadcaster) Form() *Form { return h.form.Load() }
+func (b *Broadcaster) Form() *Form { return b.form.Load() }
 
 // Learn takes in how the upstream writes bookmarks that are no end of initial events.
-func (h *Broadcaster) Learn(plain *wire.Bookmark) { h.change(func(f *Form) { f.Plain = plain }) }
+func (b *Broadcaster) Learn(plain *wire.Bookmark) { b.change(func(f *Form) { f.Plain = plain }) }
 
 // SetEnvelope takes in an envelope that also knows the form of items. No event was told before.
-func (h *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
-	h.change(func(f *Form) { f.Envelope = envelope })
+func (b *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
+	b.change(func(f *Form) { f.Envelope = envelope })
 }
 
 // change makes a change of the form. No change of another goroutine is lost.
-func (h *Broadcaster) change(edit func(*Form)) {
+func (b *Broadcaster) change(edit func(*Form)) {
 	for {
-		previous := h.form.Load()
+		previous := b.form.Load()
 		next := *previous
 		edit(&next)
-		if h.form.CompareAndSwap(previous, &next) {
+		if b.form.CompareAndSwap(previous, &next) {
 			return
 		}
 	}
 }
 
 // Publish makes a longer span the current one, or one from which the oldest changes were forgotten.
-func (h *Broadcaster) Publish(span Span) {
-	if h.dispatched.Load() < span.Kept() { // where memory is tight, history is cut behind each change
-		h.mu.Lock()
-		h.finishLocked()
-		h.mu.Unlock()
+func (b *Broadcaster) Publish(span Span) {
+	if b.dispatched.Load() < span.Kept() { // where memory is tight, history is cut behind each change
+		b.mu.Lock()
+		b.finishLocked()
+		b.mu.Unlock()
 	}
-	h.published.Store(&span)
-	h.wakeDispatcher()
+	b.published.Store(&span)
+	b.wakeDispatcher()
 }
 
 // finishLocked has watchers told what was published until now, unless that may not become confirmed.
-func (h *Broadcaster) finishLocked() {
-	if !h.running {
+func (b *Broadcaster) finishLocked() {
+	if !b.running {
 		return
 	}
-	published := h.published.Load()
-	if h.waitingSince.IsZero() && h.defined() {
-		h.confirmed.Store(published)
+	published := b.published.Load()
+	if b.waitingSince.IsZero() && b.defined() {
+		b.confirmed.Store(published)
 	}
-	h.dispatchLocked(published)
+	b.dispatchLocked(published)
 }
 
 // Renew makes a span the current one that begins anew, where the one before has come to. A watcher that has
 // still to be told something of the span before ends as [EndBehind]; all others go on. Form is how events are
 // written now.
-func (h *Broadcaster) Renew(form Form, span Span) {
-	h.change(func(f *Form) {
+func (b *Broadcaster) Renew(form Form, span Span) {
+	b.change(func(f *Form) {
 		plain := f.Plain
 		if *f = form; f.Plain == nil {
 			f.Plain = plain
 		}
 	})
-	h.mu.Lock()
-	h.finishLocked()
-	h.published.Store(&span)
-	h.confirmed.Store(&span)
-	h.dispatched.Store(span.To)
-	h.mu.Unlock()
-	h.wakeDispatcher()
+	b.mu.Lock()
+	b.finishLocked()
+	b.published.Store(&span)
+	b.confirmed.Store(&span)
+	b.dispatched.Store(span.To)
+	b.mu.Unlock()
+	b.wakeDispatcher()
 }
 
-func (h *Broadcaster) wakeDispatcher() {
+func (b *Broadcaster) wakeDispatcher() {
 	select {
-	case h.signal <- struct{}{}:
+	case b.signal <- struct{}{}:
 	default: // it is told already
 	}
 }
@@ -167,133 +167,133 @@ func (h *Broadcaster) wakeDispatcher() {
 // End ends all watchers, each at a moment of its own within the next seconds, and lets none begin.
 // They are told what is left in the span first, for a few seconds more at most; or, if what is known may be
 // wrong (lost), nothing.
-func (h *Broadcaster) End(lost bool) {
+func (b *Broadcaster) End(lost bool) {
 	if lost {
-		h.lost.Store(true)
+		b.lost.Store(true)
 	}
-	h.EndWithin(longestEnd, EndLost)
+	b.EndWithin(longestEnd, EndLost)
 	if lost { // nobody is told what is in the span, so its memory is let go of
-		to := h.published.Load().To
-		h.published.Store(&Span{From: to, To: to})
-		h.confirmed.Store(&Span{From: to, To: to})
+		to := b.published.Load().To
+		b.published.Store(&Span{From: to, To: to})
+		b.confirmed.Store(&Span{From: to, To: to})
 	}
 }
 
 // EndWithin ends all watchers within a time, for a reason, and lets none begin. What comes meanwhile
 // is told.
-func (h *Broadcaster) EndWithin(longest time.Duration, why Ending) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended && why == EndLost {
+func (b *Broadcaster) EndWithin(longest time.Duration, why Ending) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended && why == EndLost {
 		return // each has its moment
 	}
-	h.ended = true
-	all := make([]*Watcher, 0, h.watchers)
-	for _, bucket := range h.buckets {
+	b.ended = true
+	all := make([]*Watcher, 0, b.watchers)
+	for _, bucket := range b.buckets {
 		all = append(all, bucket...)
 	}
-	h.endLocked(all, longest, why)
-	h.wakeDispatcher()
+	b.endLocked(all, longest, why)
+	b.wakeDispatcher()
 }
 
 // endSoon ends a watcher for a reason as if its span were lost, unless that is planned already.
-func (h *Broadcaster) endSoon(c *Watcher, why Ending) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if c.ending != EndLost {
-		h.endLocked([]*Watcher{c}, longestEnd, why)
-		h.wakeDispatcher()
+func (b *Broadcaster) endSoon(w *Watcher, why Ending) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w.ending != EndLost {
+		b.endLocked([]*Watcher{w}, longestEnd, why)
+		b.wakeDispatcher()
 	}
 }
 
 // endLocked ends some watchers within a time, each at a moment of its own.
-func (h *Broadcaster) endLocked(some []*Watcher, longest time.Duration, why Ending) {
+func (b *Broadcaster) endLocked(some []*Watcher, longest time.Duration, why Ending) {
 	now := time.Now()
-	after, within := h.pacer.Plan(now, len(some), longest)
-	for _, c := range some {
-		if c.pastDeadline.Load() { // it is told what is left, for as long as it has for that
+	after, within := b.pacer.Plan(now, len(some), longest)
+	for _, w := range some {
+		if w.pastDeadline.Load() { // it is told what is left, for as long as it has for that
 			continue
 		}
 		at := now.Add(after)
-		if born := c.begun.Add(atLeast); longest >= atLeast && born.After(at) {
+		if born := w.begun.Add(atLeast); longest >= atLeast && born.After(at) {
 			at = born
 		}
 		at = at.Add(rand.N(within)) // #nosec G404 -- no secret
-		if at.Before(c.deadline) {
-			c.deadline, c.ending = at, why
+		if at.Before(w.deadline) {
+			w.deadline, w.ending = at, why
 		}
-		h.times.set(c, c.nextWake())
+		b.times.set(w, w.nextWake())
 	}
 }
 
 // add lets a watcher begin, unless the broadcaster has ended. defined is the watcher's [Options].Defined.
-func (h *Broadcaster) add(c *Watcher, defined func() bool) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended {
+func (b *Broadcaster) add(w *Watcher, defined func() bool) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
 		return false
 	}
-	c.place = len(h.buckets[c.bucket])
-	h.buckets[c.bucket] = append(h.buckets[c.bucket], c)
-	h.wanted[c.bucket.Kind]++
-	h.watchers++
-	h.times.set(c, c.nextWake())
-	if !h.running {
-		h.running = true
+	w.place = len(b.buckets[w.bucket])
+	b.buckets[w.bucket] = append(b.buckets[w.bucket], w)
+	b.wanted[w.bucket.Kind]++
+	b.watchers++
+	b.times.set(w, w.nextWake())
+	if !b.running {
+		b.running = true
 		// Watchers look by themselves at what is there when they begin.
-		published := h.published.Load()
-		h.confirmed.Store(published)
-		h.dispatched.Store(published.To)
-		h.defined, h.waitingSince = defined, time.Time{}
-		go h.run()
+		published := b.published.Load()
+		b.confirmed.Store(published)
+		b.dispatched.Store(published.To)
+		b.defined, b.waitingSince = defined, time.Time{}
+		go b.run()
 	} else {
-		h.wakeDispatcher()
+		b.wakeDispatcher()
 	}
-	h.counts.open.Add(1)
+	b.counts.open.Add(1)
 	return true
 }
 
 // remove forgets a watcher.
-func (h *Broadcaster) remove(c *Watcher) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	bucket := h.buckets[c.bucket]
+func (b *Broadcaster) remove(w *Watcher) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	bucket := b.buckets[w.bucket]
 	last := len(bucket) - 1
-	bucket[c.place] = bucket[last]
-	bucket[c.place].place = c.place
+	bucket[w.place] = bucket[last]
+	bucket[w.place].place = w.place
 	bucket[last] = nil
 	if last == 0 {
-		delete(h.buckets, c.bucket)
+		delete(b.buckets, w.bucket)
 	} else {
-		h.buckets[c.bucket] = bucket[:last]
+		b.buckets[w.bucket] = bucket[:last]
 	}
-	h.wanted[c.bucket.Kind]--
-	h.watchers--
-	h.times.remove(c)
-	if h.watchers == 0 {
-		h.wakeDispatcher() // run ends
+	b.wanted[w.bucket.Kind]--
+	b.watchers--
+	b.times.remove(w)
+	if b.watchers == 0 {
+		b.wakeDispatcher() // run ends
 	}
-	h.counts.open.Add(-1)
+	b.counts.open.Add(-1)
 }
 
 // AwaitTold waits until all watchers were told what is published, for atMost.
-func (h *Broadcaster) AwaitTold(ctx context.Context, atMost time.Duration) {
+func (b *Broadcaster) AwaitTold(ctx context.Context, atMost time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	for told := false; !told && clock.Sleep(ctx, lookPause); {
-		h.mu.Lock()
-		told = h.dispatched.Load() >= h.published.Load().To && len(h.waitingLocked()) == 0
-		h.mu.Unlock()
+		b.mu.Lock()
+		told = b.dispatched.Load() >= b.published.Load().To && len(b.waitingLocked()) == 0
+		b.mu.Unlock()
 	}
 }
 
 // waitingLocked returns the watchers that have still to be told something.
-func (h *Broadcaster) waitingLocked() (waiting []*Watcher) {
-	for _, bucket := range h.buckets {
-		for _, c := range bucket {
+func (b *Broadcaster) waitingLocked() (waiting []*Watcher) {
+	for _, bucket := range b.buckets {
+		for _, w := range bucket {
 			// Take may put due back between the first look at it and the one at looking.
-			if c.due.Load() != 0 || c.bookmarkDue.Load() || c.looking.Load() || c.due.Load() != 0 {
-				waiting = append(waiting, c)
+			if w.due.Load() != 0 || w.bookmarkDue.Load() || w.looking.Load() || w.due.Load() != 0 {
+				waiting = append(waiting, w)
 			}
 		}
 	}
@@ -301,19 +301,19 @@ func (h *Broadcaster) waitingLocked() (waiting []*Watcher) {
 }
 
 // Watchers is how many there are.
-func (h *Broadcaster) Watchers() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.watchers
+func (b *Broadcaster) Watchers() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.watchers
 }
 
 // run wakes watchers until there is none.
-func (h *Broadcaster) run() {
+func (b *Broadcaster) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for h.turn(timer) {
+	for b.turn(timer) {
 		select {
-		case <-h.signal:
+		case <-b.signal:
 		case <-timer.C:
 		}
 	}
@@ -321,30 +321,30 @@ func (h *Broadcaster) run() {
 
 // turn makes confirmed what may be, wakes the watchers that have something to do, and sets the timer for the
 // next one that will. It says whether there are any left.
-func (h *Broadcaster) turn(timer *time.Timer) bool {
-	published, canConfirm := h.published.Load(), h.canConfirm(time.Now())
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.watchers == 0 {
-		h.running = false
+func (b *Broadcaster) turn(timer *time.Timer) bool {
+	published, canConfirm := b.published.Load(), b.canConfirm(time.Now())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.watchers == 0 {
+		b.running = false
 		return false
 	}
 	now, next := time.Now(), time.Hour
 	// A watcher may have looked at what was dispatched and not confirmed, and nothing else wakes it.
-	confirmed := h.confirmed.Load() // End replaces it without the lock, but sets lost before
-	early := confirmed.To < h.dispatched.Load()
-	if canConfirm && published.To >= confirmed.To && !h.lost.Load() { // else there is a newer one by now
-		h.confirmed.Store(published)
+	confirmed := b.confirmed.Load() // End replaces it without the lock, but sets lost before
+	early := confirmed.To < b.dispatched.Load()
+	if canConfirm && published.To >= confirmed.To && !b.lost.Load() { // else there is a newer one by now
+		b.confirmed.Store(published)
 	}
-	h.dispatchLocked(published)
-	if h.awaitConfirmedLocked(canConfirm, early, now) {
+	b.dispatchLocked(published)
+	if b.awaitConfirmedLocked(canConfirm, early, now) {
 		next = askPause
 	}
-	for c := h.times.first(); c != nil && !c.wakeAt.After(now); c = h.times.first() {
-		h.times.set(c, c.onTimer(now))
+	for w := b.times.first(); w != nil && !w.wakeAt.After(now); w = b.times.first() {
+		b.times.set(w, w.onTimer(now))
 	}
-	if c := h.times.first(); c != nil {
-		next = min(next, c.wakeAt.Sub(now))
+	if w := b.times.first(); w != nil {
+		next = min(next, w.wakeAt.Sub(now))
 	}
 	timer.Reset(next)
 	return true
@@ -352,76 +352,76 @@ func (h *Broadcaster) turn(timer *time.Timer) bool {
 
 // canConfirm asks whether what is published may be confirmed. While it may not, the broadcaster asks only once in
 // askPause.
-func (h *Broadcaster) canConfirm(now time.Time) bool {
-	if h.published.Load() == h.confirmed.Load() {
+func (b *Broadcaster) canConfirm(now time.Time) bool {
+	if b.published.Load() == b.confirmed.Load() {
 		return true
 	}
-	h.mu.Lock()
-	tooSoon := !h.waitingSince.IsZero() && now.Sub(h.askedAt) < askPause
+	b.mu.Lock()
+	tooSoon := !b.waitingSince.IsZero() && now.Sub(b.askedAt) < askPause
 	if !tooSoon {
-		h.askedAt = now
+		b.askedAt = now
 	}
-	h.mu.Unlock()
-	return !tooSoon && h.defined()
+	b.mu.Unlock()
+	return !tooSoon && b.defined()
 }
 
 // awaitConfirmedLocked wakes the watchers that wait for what is published to become confirmed, if it has; if it
 // has not for long, they end. It returns whether any waits. early: something was dispatched before it was
 // confirmed.
-func (h *Broadcaster) awaitConfirmedLocked(canConfirm, early bool, now time.Time) bool {
-	if canConfirm && !early && h.waitingSince.IsZero() {
+func (b *Broadcaster) awaitConfirmedLocked(canConfirm, early bool, now time.Time) bool {
+	if canConfirm && !early && b.waitingSince.IsZero() {
 		return false
 	}
-	waiting := h.waitingLocked()
+	waiting := b.waitingLocked()
 	switch {
 	case canConfirm, len(waiting) == 0:
-		h.waitingSince = time.Time{}
-		for _, c := range waiting {
-			c.wakeUp()
+		b.waitingSince = time.Time{}
+		for _, w := range waiting {
+			w.wakeUp()
 		}
 		return false
-	case h.waitingSince.IsZero():
-		h.waitingSince = now
-	case now.Sub(h.waitingSince) >= definedWait:
-		h.waitingSince = now
-		h.endLocked(waiting, longestEnd, EndLost)
+	case b.waitingSince.IsZero():
+		b.waitingSince = now
+	case now.Sub(b.waitingSince) >= definedWait:
+		b.waitingSince = now
+		b.endLocked(waiting, longestEnd, EndLost)
 	}
 	return true
 }
 
 // dispatchLocked dispatches what came since the last time: it wakes the watchers whose buckets that touches.
-func (h *Broadcaster) dispatchLocked(span *Span) {
+func (b *Broadcaster) dispatchLocked(span *Span) {
 	versions := &span.Versions
-	dispatched := h.dispatched.Load()
-	h.dispatching.Store(max(dispatched, span.To))
+	dispatched := b.dispatched.Load()
+	b.dispatching.Store(max(dispatched, span.To))
 	if dispatched < span.Kept() {
 		// The history was cut before all of it was dispatched: nobody knows whom that was for.
-		h.wakeLocked(dispatched+1, func(index.Bucket) bool { return true })
+		b.wakeLocked(dispatched+1, func(index.Bucket) bool { return true })
 	}
 	for i := versions.FirstAfter(dispatched); i < versions.Len(); i++ {
 		v := versions.At(i)
-		wake := func(b index.Bucket) {
-			for _, c := range h.buckets[b] {
-				c.changed(v.Revision)
+		wake := func(bucket index.Bucket) {
+			for _, w := range b.buckets[bucket] {
+				w.changed(v.Revision)
 			}
 		}
 		for _, o := range []*index.Object{v.Change.Before, v.Change.After} {
-			if o != nil && !o.EachBucket(&h.wanted, wake) {
-				h.wakeLocked(v.Revision, o.HasLabelOf)
+			if o != nil && !o.EachBucket(&b.wanted, wake) {
+				b.wakeLocked(v.Revision, o.HasLabelOf)
 			}
 		}
 	}
-	h.dispatched.Store(max(dispatched, span.To))
+	b.dispatched.Store(max(dispatched, span.To))
 }
 
-// wakeLocked wakes all watchers of some buckets.
-func (h *Broadcaster) wakeLocked(revision uint64, of func(index.Bucket) bool) {
-	for b, watchers := range h.buckets {
-		if !of(b) {
+// wakeLocked wakes all watchers of the buckets that are chosen.
+func (b *Broadcaster) wakeLocked(revision uint64, chosen func(index.Bucket) bool) {
+	for bucket, watchers := range b.buckets {
+		if !chosen(bucket) {
 			continue
 		}
-		for _, c := range watchers {
-			c.changed(revision)
+		for _, w := range watchers {
+			w.changed(revision)
 		}
 	}
 }

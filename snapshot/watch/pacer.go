@@ -15,7 +15,7 @@ const (
 	longestEnd    = 10 * time.Second
 )
 
-// Pacer spreads the ends of the watchers of several hubs, and of watches that are forwarded: what makes one of
+// Pacer spreads the ends of the watchers of several broadcasters, and of watches that are forwarded: what makes one of
 // them end often ends all. It is safe for concurrent use; the zero value has planned nothing.
 type Pacer struct {
 	mu sync.Mutex

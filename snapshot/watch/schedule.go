@@ -9,19 +9,19 @@ import (
 type schedule struct{ heap cursorHeap }
 
 // set puts a watcher in, or moves it.
-func (s *schedule) set(c *Watcher, at time.Time) {
-	c.wakeAt = at
-	if c.inHeap {
-		heap.Fix(&s.heap, c.heapIndex)
+func (s *schedule) set(w *Watcher, at time.Time) {
+	w.wakeAt = at
+	if w.inHeap {
+		heap.Fix(&s.heap, w.heapIndex)
 		return
 	}
-	heap.Push(&s.heap, c)
+	heap.Push(&s.heap, w)
 }
 
 // remove takes a watcher out, if it is there.
-func (s *schedule) remove(c *Watcher) {
-	if c.inHeap {
-		heap.Remove(&s.heap, c.heapIndex)
+func (s *schedule) remove(w *Watcher) {
+	if w.inHeap {
+		heap.Remove(&s.heap, w.heapIndex)
 	}
 }
 

@@ -73,10 +73,10 @@ func TestNewestIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// TestEndsAreSpread: whatever ends many watches of several hubs, they end apart and for that reason, all within a
+// TestEndsAreSpread: whatever ends many watches of several broadcasters, they end apart and for that reason, all within a
 // time, and none within a second after it was told its state: client-go would list then.
 func TestEndsAreSpread(t *testing.T) {
-	const hubs, each = 20, 90
+	const broadcasters, each = 20, 90
 	for name, tt := range map[string]struct {
 		happens func(*cluster)
 		reads   time.Duration // that long each is told its state
@@ -89,7 +89,7 @@ func TestEndsAreSpread(t *testing.T) {
 		"lost":             {happens: func(c *cluster) { c.broadcaster.End(false) }, why: EndLost},
 		"behind, and lost": {happens: func(c *cluster) { c.trim(1); c.broadcaster.End(false) }, why: EndLost},
 		"lost while they are told their state": {
-			happens: func(c *cluster) { c.broadcaster.End(false) }, reads: longestEnd, why: EndLost, most: hubs * each,
+			happens: func(c *cluster) { c.broadcaster.End(false) }, reads: longestEnd, why: EndLost, most: broadcasters * each,
 		},
 		"may be wrong": {happens: func(c *cluster) { c.broadcaster.End(true) }, why: EndLost},
 		"long in doubt": {
@@ -98,11 +98,11 @@ func TestEndsAreSpread(t *testing.T) {
 		},
 		"shutdown": {
 			happens: func(c *cluster) { c.broadcaster.EndWithin(3*time.Second, EndShutdown) }, why: EndShutdown,
-			within: 3 * time.Second, most: hubs * each * 3 / 4,
+			within: 3 * time.Second, most: broadcasters * each * 3 / 4,
 		},
 		"lost, then shutdown": {
 			happens: func(c *cluster) { c.broadcaster.End(false); c.broadcaster.EndWithin(3*time.Second, EndShutdown) },
-			within:  3 * time.Second, most: hubs * each * 3 / 4,
+			within:  3 * time.Second, most: broadcasters * each * 3 / 4,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,9 +112,9 @@ func TestEndsAreSpread(t *testing.T) {
 					why Ending
 					at  time.Time
 				}
-				ends := make(chan end, hubs*each)
+				ends := make(chan end, broadcasters*each)
 				var all, idle []*client
-				for range hubs {
+				for range broadcasters {
 					c := newCluster(t, 1)
 					c.broadcaster = NewBroadcaster(testForm(t), c.span, &Counts{}, &pacer)
 					all = append(all, c.clients(each, "n1", Options{})...)

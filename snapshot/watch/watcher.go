@@ -120,26 +120,26 @@ type Watcher struct {
 
 // Watch returns a watcher into the broadcaster's span, or nil if the broadcaster has ended or the span does not have
 // what comes after the revision. It must be closed.
-func (h *Broadcaster) Watch(o Options) *Watcher {
+func (b *Broadcaster) Watch(o Options) *Watcher {
 	now := time.Now()
-	c := &Watcher{
-		broadcaster: h, filter: o.Filter, after: o.After, bookmarks: o.Bookmarks, delivered: o.After, wake: make(chan struct{}, 1),
+	w := &Watcher{
+		broadcaster: b, filter: o.Filter, after: o.After, bookmarks: o.Bookmarks, delivered: o.After, wake: make(chan struct{}, 1),
 		bucket: o.Filter.Bucket(), begun: now, deadline: now.Add(o.Timeout), ending: EndTimeout,
 	}
 	if o.Bookmarks {
-		c.bookmarkAt = nextBookmark(now, c.deadline)
+		w.bookmarkAt = nextBookmark(now, w.deadline)
 	}
-	c.due.Store(o.After + 1)
-	if span := h.published.Load(); o.After < span.Kept() || o.After > span.To || !h.add(c, o.Defined) {
+	w.due.Store(o.After + 1)
+	if span := b.published.Load(); o.After < span.Kept() || o.After > span.To || !b.add(w, o.Defined) {
 		return nil
 	}
-	return c
+	return w
 }
 
 // Wait waits until there may be something to tell, or ctx ends.
-func (c *Watcher) Wait(ctx context.Context) {
+func (w *Watcher) Wait(ctx context.Context) {
 	select {
-	case <-c.wake:
+	case <-w.wake:
 	case <-ctx.Done():
 	}
 }
@@ -147,34 +147,34 @@ func (c *Watcher) Wait(ctx context.Context) {
 // Take puts the events into b that the client is to be told now. If there are neither events nor an
 // ending, there is nothing to tell before [Watcher.Wait] returns. After an ending nothing more is
 // told. If ctx has ended, it is [EndGone].
-func (c *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
+func (w *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 	b.Reset()
-	if end := cmp.Or(c.ended, c.endsNow(ctx)); end != "" {
+	if end := cmp.Or(w.ended, w.endsNow(ctx)); end != "" {
 		return end
 	}
-	pastDeadline := c.pastDeadline.Load()
+	pastDeadline := w.pastDeadline.Load()
 	// The order counts, dispatched before due and due before confirmed: so every change up to dispatched that is
 	// for this watcher is in due, or was told.
-	dispatched := c.broadcaster.dispatched.Load()
-	c.looking.Store(true)
-	defer c.looking.Store(false)
-	due, more := c.due.Swap(0), false
-	dispatching, span := c.broadcaster.dispatching.Load(), c.broadcaster.confirmed.Load()
+	dispatched := w.broadcaster.dispatched.Load()
+	w.looking.Store(true)
+	defer w.looking.Store(false)
+	due, more := w.due.Swap(0), false
+	dispatching, span := w.broadcaster.dispatching.Load(), w.broadcaster.confirmed.Load()
 	if due != 0 {
-		more, end = c.replay(b, span, due)
+		more, end = w.replay(b, span, due)
 		// What was dispatched and is not confirmed yet was not noted in due, since an earlier change was.
 		if due <= span.To && !more && span.To < dispatching {
-			c.stillDue(span.To + 1)
+			w.stillDue(span.To + 1)
 		}
 	}
 	// A last bookmark lets the client resume at what is newest, which others have in memory too.
-	if !more && dispatched <= span.To && (pastDeadline && c.bookmarks || c.bookmarkDue.Swap(false)) {
-		if plain, at := c.broadcaster.Form().Plain, max(c.delivered, dispatched); plain != nil && at > c.after {
+	if !more && dispatched <= span.To && (pastDeadline && w.bookmarks || w.bookmarkDue.Swap(false)) {
+		if plain, at := w.broadcaster.Form().Plain, max(w.delivered, dispatched); plain != nil && at > w.after {
 			b.copied = plain.AppendTo(b.copied, at)
 			b.Events++
 		}
 	}
-	if c.broadcaster.lost.Load() { // looked at last: it may be so since a moment ago
+	if w.broadcaster.lost.Load() { // looked at last: it may be so since a moment ago
 		b.Reset()
 		more, end = false, ""
 	}
@@ -183,38 +183,38 @@ func (c *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 		return end
 	}
 	if pastDeadline && !more {
-		c.ended = c.plannedEnding()
+		w.ended = w.plannedEnding()
 	}
-	c.broadcaster.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
+	w.broadcaster.counts.delivered.Add(uint64(b.Events)) // #nosec G115 -- a count
 	if b.Events == 0 {
-		end = c.ended
+		end = w.ended
 	}
-	b.More = more || c.ended != ""
+	b.More = more || w.ended != ""
 	return end
 }
 
 // replay puts the changes from a revision on that the client was not told into a batch, as many as fit. more:
 // some are left. With an ending they cannot be told: the history has forgotten some, or one cannot be written.
-func (c *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
+func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
 	if from > span.To { // nothing, or what is not confirmed
-		if from <= c.broadcaster.published.Load().To {
-			c.stillDue(from)
+		if from <= w.broadcaster.published.Load().To {
+			w.stillDue(from)
 		}
 		return false, ""
 	}
-	form := c.broadcaster.Form()
+	form := w.broadcaster.Form()
 	versions := &span.Versions
-	after := max(c.delivered, from-1)
+	after := max(w.delivered, from-1)
 	if after < span.Kept() {
 		return false, EndBehind
 	}
 	for i := versions.FirstAfter(after); i < versions.Len(); i++ {
 		v := versions.At(i)
-		if kind, o := c.filter.Event(v.Change); o != nil {
+		if kind, o := w.filter.Event(v.Change); o != nil {
 			var added bool
 			var err error
 			if b.Events == 0 && i == versions.Len()-1 {
-				added, err = true, c.broadcaster.addNewest(b, form, kind, o, v.Revision)
+				added, err = true, w.broadcaster.addNewest(b, form, kind, o, v.Revision)
 			} else {
 				added, err = b.add(form, kind, o, v.Revision)
 			}
@@ -222,21 +222,21 @@ func (c *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Endi
 			case err != nil:
 				return false, EndLost
 			case !added:
-				c.stillDue(v.Revision)
+				w.stillDue(v.Revision)
 				return true, ""
 			}
 		}
-		c.delivered = v.Revision
+		w.delivered = v.Revision
 	}
-	c.delivered = max(c.delivered, span.To)
+	w.delivered = max(w.delivered, span.To)
 	return false, ""
 }
 
 // stillDue notes that a change was left for the next time.
-func (c *Watcher) stillDue(revision uint64) {
+func (w *Watcher) stillDue(revision uint64) {
 	for {
-		due := c.due.Load()
-		if due != 0 && due <= revision || c.due.CompareAndSwap(due, revision) {
+		due := w.due.Load()
+		if due != 0 && due <= revision || w.due.CompareAndSwap(due, revision) {
 			return
 		}
 	}
@@ -245,15 +245,15 @@ func (c *Watcher) stillDue(revision uint64) {
 // Interrupted is the reason why a client may be told nothing more of the state that its watch begins with; ""
 // if it may. While Defined says no, it waits a little. The whole state is told even if the history forgets
 // meanwhile what comes next, unless that takes too long.
-func (c *Watcher) Interrupted(ctx context.Context) Ending {
+func (w *Watcher) Interrupted(ctx context.Context) Ending {
 	for begun := time.Now(); ; clock.Sleep(ctx, askPause) {
-		defined, end := c.broadcaster.defined(), c.endsNow(ctx)
+		defined, end := w.broadcaster.defined(), w.endsNow(ctx)
 		switch {
 		case end != "":
 			return end
-		case c.broadcaster.lost.Load():
+		case w.broadcaster.lost.Load():
 			return EndLost
-		case c.broadcaster.published.Load().Kept() > c.after && time.Since(c.begun) >= stateFor:
+		case w.broadcaster.published.Load().Kept() > w.after && time.Since(w.begun) >= stateFor:
 			return EndBehind
 		case defined:
 			return ""
@@ -265,74 +265,74 @@ func (c *Watcher) Interrupted(ctx context.Context) Ending {
 
 // InitialSent says that the client has been told all of the state that its watch begins with: from now
 // on it follows.
-func (c *Watcher) InitialSent() {
-	c.broadcaster.mu.Lock()
-	defer c.broadcaster.mu.Unlock()
-	c.begun = time.Now()
+func (w *Watcher) InitialSent() {
+	w.broadcaster.mu.Lock()
+	defer w.broadcaster.mu.Unlock()
+	w.begun = time.Now()
 }
 
 // AwaitEnd waits, while nothing is told, until a watcher may end for a reason, and returns why it ends then.
 // Where its client has gone or its timeout has come, that is at once; else it is at a moment of the watcher's
 // own, and not in the first second after it began to follow.
-func (c *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
+func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 	if why == EndTimeout || why == EndGone {
 		return why
 	}
-	if !c.pastDeadline.Load() {
-		c.broadcaster.endSoon(c, why)
-		for why = c.mustEnd(ctx); why == ""; why = c.mustEnd(ctx) {
-			c.Wait(ctx)
+	if !w.pastDeadline.Load() {
+		w.broadcaster.endSoon(w, why)
+		for why = w.mustEnd(ctx); why == ""; why = w.mustEnd(ctx) {
+			w.Wait(ctx)
 		}
 	}
-	clock.Sleep(ctx, time.Until(c.begun.Add(atLeast)))
+	clock.Sleep(ctx, time.Until(w.begun.Add(atLeast)))
 	return why
 }
 
 // Close ends the watcher, for a reason that is counted; "" if its client was told nothing, and is not
 // going to be.
-func (c *Watcher) Close(why Ending) {
-	c.broadcaster.remove(c)
+func (w *Watcher) Close(why Ending) {
+	w.broadcaster.remove(w)
 	if why != "" {
-		c.broadcaster.counts.end(why)
+		w.broadcaster.counts.end(why)
 	}
 }
 
 // mustEnd is the reason why the watcher must end, though there may be something left to tell; "" if it need not.
-func (c *Watcher) mustEnd(ctx context.Context) Ending {
+func (w *Watcher) mustEnd(ctx context.Context) Ending {
 	switch {
 	case ctx.Err() != nil:
 		return EndGone
-	case c.pastDeadline.Load():
-		return c.plannedEnding()
+	case w.pastDeadline.Load():
+		return w.plannedEnding()
 	}
 	return ""
 }
 
 // endsNow is the reason why the client is told nothing more, not even what is left; "" if it is. At a timeout
 // kube-apiserver does not tell what is left either.
-func (c *Watcher) endsNow(ctx context.Context) Ending {
-	if end := c.mustEnd(ctx); end == EndGone || end == EndTimeout || c.pastDrain.Load() {
+func (w *Watcher) endsNow(ctx context.Context) Ending {
+	if end := w.mustEnd(ctx); end == EndGone || end == EndTimeout || w.pastDrain.Load() {
 		return end
 	}
 	return ""
 }
 
 // plannedEnding is the reason why the watcher ends at its deadline.
-func (c *Watcher) plannedEnding() Ending {
-	c.broadcaster.mu.Lock()
-	defer c.broadcaster.mu.Unlock()
-	return c.ending
+func (w *Watcher) plannedEnding() Ending {
+	w.broadcaster.mu.Lock()
+	defer w.broadcaster.mu.Unlock()
+	return w.ending
 }
 
 // changed tells the watcher of a change at a revision that may be for it.
-func (c *Watcher) changed(revision uint64) {
-	c.due.CompareAndSwap(0, revision) // if there is an earlier one, all that follows it is looked at
-	c.wakeUp()                        // always: the watcher may have looked before this change was confirmed
+func (w *Watcher) changed(revision uint64) {
+	w.due.CompareAndSwap(0, revision) // if there is an earlier one, all that follows it is looked at
+	w.wakeUp()                        // always: the watcher may have looked before this change was confirmed
 }
 
-func (c *Watcher) wakeUp() {
+func (w *Watcher) wakeUp() {
 	select {
-	case c.wake <- struct{}{}:
+	case w.wake <- struct{}{}:
 	default: // it is awake, or about to be
 	}
 }
@@ -349,23 +349,23 @@ func nextBookmark(now, deadline time.Time) time.Time {
 }
 
 // nextWake is the time at which the watcher is to be woken, whatever happens.
-func (c *Watcher) nextWake() time.Time {
-	if !c.bookmarkAt.IsZero() && c.bookmarkAt.Before(c.deadline) {
-		return c.bookmarkAt
+func (w *Watcher) nextWake() time.Time {
+	if !w.bookmarkAt.IsZero() && w.bookmarkAt.Before(w.deadline) {
+		return w.bookmarkAt
 	}
-	return c.deadline
+	return w.deadline
 }
 
 // onTimer wakes the watcher, for its end or for a bookmark, and returns when it is to be woken again.
-func (c *Watcher) onTimer(now time.Time) time.Time {
-	if !now.Before(c.deadline) {
-		c.pastDrain.Store(c.pastDeadline.Load())
-		c.pastDeadline.Store(true)
-		c.wakeUp()
+func (w *Watcher) onTimer(now time.Time) time.Time {
+	if !now.Before(w.deadline) {
+		w.pastDrain.Store(w.pastDeadline.Load())
+		w.pastDeadline.Store(true)
+		w.wakeUp()
 		return now.Add(drainFor)
 	}
-	c.bookmarkDue.Store(true)
-	c.wakeUp()
-	c.bookmarkAt = nextBookmark(now, c.deadline)
-	return c.nextWake()
+	w.bookmarkDue.Store(true)
+	w.wakeUp()
+	w.bookmarkAt = nextBookmark(now, w.deadline)
+	return w.nextWake()
 }

@@ -196,8 +196,8 @@ func (c faultCase) judge(s *scene, recovered time.Duration) {
 	if c.unserved == "" && r.DuringRight == 0 {
 		s.Errorf("of %d answers while the fault lasted none came from memory, and was right", r.During)
 	}
-	if hits := s.watchHits.Load(); c.unserved == "" && !c.mayForward && (hits == 0 || r.Recent == 0) {
-		s.Errorf("from memory came %d watches, and %d lists of the newest state", hits, r.Recent)
+	if hits := s.watchHits.Load(); c.unserved == "" && !c.mayForward && (hits == 0 || s.fleetingHits.Load() == 0 || r.Recent == 0) {
+		s.Errorf("from memory came %d watches, %d of fleeting objects, and %d lists of the newest state", hits, s.fleetingHits.Load(), r.Recent)
 	}
 	report.Lock()
 	defer report.Unlock()

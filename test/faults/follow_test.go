@@ -167,6 +167,9 @@ func (w *watcher) watch(ctx context.Context, revision uint64, more string, take 
 	}
 	if ask.FromMemory(resp.Header) {
 		w.watchHits.Add(1)
+		if w.kind.Plural == fleeting.Plural {
+			w.fleetingHits.Add(1)
+		}
 	}
 	after, upTo, told := revision, revision, map[uint64]bool{}
 	for in := events.NewReader(resp.Body, ask.JSON); ; {

@@ -58,6 +58,8 @@ type scene struct {
 	followers []follower
 	stop      context.CancelFunc // ends the followers
 	watchHits atomic.Int64       // how many of their watches came from memory
+	// fleetingHits is how many of those were of fleeting objects, also of followers before.
+	fleetingHits atomic.Int64
 }
 
 // newScene prepares a case, once there is a place on the stage. Nothing asks yet.

@@ -70,8 +70,8 @@ type encodedEvent struct {
 
 // addNewest adds the newest event to an empty batch. The first client that is told it encodes it, if it is
 // small, for all others; usually many are told at the same time.
-func (h *Broadcaster) addNewest(b *Batch, f *Form, kind string, o *index.Object, revision uint64) error {
-	newest := h.newest.Load()
+func (b *Broadcaster) addNewest(batch *Batch, f *Form, kind string, o *index.Object, revision uint64) error {
+	newest := b.newest.Load()
 	event := newest
 	if event != nil && event.revision != revision {
 		event = nil
@@ -89,13 +89,13 @@ func (h *Broadcaster) addNewest(b *Batch, f *Form, kind string, o *index.Object,
 			}
 		}
 		if alone.Events == 0 || len(alone.copied) < alone.Size() { // it is large
-			_, err := b.add(f, kind, o, revision)
+			_, err := batch.add(f, kind, o, revision)
 			return err
 		}
 		event = &encodedEvent{kind: kind, object: o, revision: revision, bytes: alone.copied, next: ofChange}
-		h.newest.CompareAndSwap(newest, event) // else another client was first, or there is a newer event
+		b.newest.CompareAndSwap(newest, event) // else another client was first, or there is a newer event
 	}
-	b.newest, b.Events = event.bytes, 1
+	batch.newest, batch.Events = event.bytes, 1
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,6 +67,9 @@ type metrics struct {
 	reviews  *prometheus.HistogramVec
 
 	feedRequests, feedEvents, feedReceived *prometheus.CounterVec
+
+	mu       sync.RWMutex
+	byLabels map[requestLabels]*requestMetrics
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -80,6 +84,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}}, labels)
 	}
 	return &metrics{
+		byLabels: map[requestLabels]*requestMetrics{},
 		requests: counter("listproxy_requests_total", "Requests that have ended.",
 			LabelResource, LabelVerb, LabelSemantics, LabelDecision, LabelReason, LabelCode),
 		duration: seconds("listproxy_request_duration_seconds",
@@ -105,30 +110,66 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 }
 
-// requestLabels are the labels of one request. Each has few values.
+// requestLabels are the labels of one request, and whether it may take as long as its client likes. Each has few values.
 type requestLabels struct {
+	long      bool
 	resource  string
 	verb      string
 	semantics policy.Semantics
 	decision  string
 	reason    string
-	code      int
+	code      string
+}
+
+// requestMetrics count requests with the same labels. To find them all by their labels takes longer than to count.
+type requestMetrics struct {
+	requests, sent prometheus.Counter
+	duration       prometheus.Observer // nil if the requests may take as long as their clients like
+	savedBytes     prometheus.Counter  // of answers from memory, else nil
+	upstream       prometheus.Counter  // of forwarded requests, else nil
 }
 
 // count counts a request that has ended.
-func (m *metrics) count(l requestLabels, took time.Duration, long bool, sent int64, served Served) {
-	semantics, decision, code := OrNone(string(l.semantics)), OrNone(l.decision), codeLabel(l.code)
-	m.requests.WithLabelValues(l.resource, l.verb, semantics, decision, OrNone(l.reason), code).Inc()
-	m.sent.WithLabelValues(l.resource, decision).Add(float64(sent))
-	if !long {
-		m.duration.WithLabelValues(l.resource, semantics, decision).Observe(took.Seconds())
+func (m *metrics) count(l *requestLabels, took time.Duration, sent int64, served Served) {
+	m.mu.RLock()
+	of := m.byLabels[*l]
+	m.mu.RUnlock()
+	if of == nil {
+		of = m.find(l)
+	}
+	of.requests.Inc()
+	of.sent.Add(float64(sent))
+	if of.duration != nil {
+		of.duration.Observe(took.Seconds())
+	}
+	if of.savedBytes != nil {
+		of.savedBytes.Add(float64(served.Bytes))
+	}
+	if of.upstream != nil {
+		of.upstream.Inc()
+	}
+}
+
+// find finds the metrics of requests with these labels, and remembers them.
+func (m *metrics) find(l *requestLabels) *requestMetrics {
+	semantics, decision := OrNone(string(l.semantics)), OrNone(l.decision)
+	of := &requestMetrics{
+		requests: m.requests.WithLabelValues(l.resource, l.verb, semantics, decision, OrNone(l.reason), l.code),
+		sent:     m.sent.WithLabelValues(l.resource, decision),
+	}
+	if !l.long {
+		of.duration = m.duration.WithLabelValues(l.resource, semantics, decision)
 	}
 	switch l.decision {
 	case DecisionServe:
-		m.savedBytes.WithLabelValues(l.resource).Add(float64(served.Bytes))
+		of.savedBytes = m.savedBytes.WithLabelValues(l.resource)
 	case DecisionForward:
-		m.asked(purposeForward, l.code)
+		of.upstream = m.upstream.WithLabelValues(string(purposeForward), l.code)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.byLabels[*l] = of
+	return of
 }
 
 // asked counts a request to the API server; code is 0 where there was no answer.

@@ -25,7 +25,6 @@ type Record struct {
 
 	begun    time.Time
 	labels   requestLabels // without the code
-	long     bool          // it may take as long as its client likes
 	returned bool          // the handler has, without a panic
 	ignored  bool
 
@@ -79,7 +78,7 @@ func (rec *Record) Begun() time.Time { return rec.begun }
 
 // LongRunning notes whether the request may take as long as its client likes. Its duration is not
 // counted then.
-func (rec *Record) LongRunning(long bool) { rec.long = long }
+func (rec *Record) LongRunning(long bool) { rec.labels.long = long }
 
 // Ignore makes the request one that is neither counted nor logged.
 func (rec *Record) Ignore() { rec.ignored = true }
@@ -151,8 +150,8 @@ func (rec *Record) end() {
 	if rec.returned && rec.answer.Code == 0 {
 		rec.answer.Code = http.StatusOK // as net/http says for a handler that wrote nothing
 	}
-	rec.labels.resource, rec.labels.verb, rec.labels.code = rec.resource(rec.answer.Code), verbOf(rec.request), rec.answer.Code
-	rec.observer.metrics.count(rec.labels, time.Since(rec.begun), rec.long, rec.answer.Bytes, rec.served)
+	rec.labels.resource, rec.labels.verb, rec.labels.code = rec.resource(rec.answer.Code), verbOf(rec.request), codeLabel(rec.answer.Code)
+	rec.observer.metrics.count(&rec.labels, time.Since(rec.begun), rec.answer.Bytes, rec.served)
 	if span.IsRecording() {
 		rec.describe(span)
 	}

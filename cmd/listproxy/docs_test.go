@@ -47,7 +47,7 @@ func commands(cmd *cobra.Command) []*cobra.Command {
 func TestMentionedFlags(t *testing.T) {
 	// Of cobra, kubectl, curl, docker, cosign, Helm, kube-apiserver and bin/bench.
 	known := map[string]bool{}
-	for name := range strings.FieldsSeq("help version as before build-arg certificate force-conflicts requestheader-client-ca-file " +
+	for name := range strings.FieldsSeq("help version as before build-arg certificate etcd-servers-overrides force-conflicts requestheader-client-ca-file " +
 		"requestheader-username-headers take-ownership tracing-config-file watch watch-cache-sizes") {
 		known[name] = true
 	}

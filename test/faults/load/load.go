@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,9 @@ type Load struct {
 	Bound time.Duration
 	// BreaksOften: connections break so often that an outage may have come and gone without an answer that says so.
 	BreaksOften bool
+
+	// given is when a list was last given to somebody with this right, a time.Time.
+	given sync.Map
 
 	// outage is when an answer last said that nobody answers upstream, in nanoseconds since 1970.
 	outage atomic.Int64
@@ -84,12 +88,23 @@ func Delete(k kinds.Kind, namespace, name string) string {
 	return k.Path(namespace) + "/" + name + "?gracePeriodSeconds=0"
 }
 
+// reviewTTL is the --review-ttl of listproxy under load, or less.
+const reviewTTL = 10 * time.Second
+
+// hasRight reports whether listproxy must remember in an outage that q may be asked: then a yes counts that was asked for
+// no longer than twice the --review-ttl before.
+func (l *Load) hasRight(q Question, at time.Time) bool {
+	given, ok := l.given.Load(q.right())
+	last, _ := given.(time.Time)
+	return ok && at.Sub(last) < reviewTTL
+}
+
 // Put puts a question to listproxy. An answer from memory goes to the oracle. It must not be older than
 // atLeast, nor, if it is the newest state, than the bound. A list that must hold all that was written before may
 // be forwarded; the tally does not expect it from memory. The error says why there is no list.
 func (l *Load) Put(ctx context.Context, via *ask.Client, q Question, atLeast uint64) (ask.List, ask.Answer, error) {
 	asked := time.Now()
-	out := l.isOut(asked)
+	out := l.isOut(asked) && l.hasRight(q, asked)
 	a, err := via.GetAs(ctx, q.Form.Accept, q.Target())
 	if ctx.Err() != nil {
 		return ask.List{}, a, ctx.Err()
@@ -110,6 +125,7 @@ func (l *Load) Put(ctx context.Context, via *ask.Client, q Question, atLeast uin
 		}
 		return ask.List{}, a, errors.New(a.String())
 	}
+	l.given.Store(q.right(), asked)
 	list, err := ask.ReadList(a.Body)
 	if err != nil {
 		l.Tally.Wrong("%s: not a list: %v: %s", q, err, a)

@@ -83,6 +83,14 @@ func (q Question) Recent() bool {
 	return !strings.Contains(q.Query, "resourceVersion=") && !strings.Contains(q.Query, "continue=")
 }
 
+// right is what a review asks about.
+type right struct {
+	kind                  kinds.Kind
+	namespace, generation string
+}
+
+func (q Question) right() right { return right{q.Kind, q.Namespace, q.Generation} }
+
 // Known reports whether memory can answer while nobody answers upstream: any version, and the next page of a list.
 func (q Question) Known() bool {
 	return strings.HasSuffix(q.Query, ask.AnyVersion) || strings.Contains(q.Query, "continue=")

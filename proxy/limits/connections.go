@@ -111,9 +111,11 @@ type connection struct {
 	// These are guarded by connections.mu.
 	element *list.Element // in connections.waiting; nil: it is in use, or closed
 	since   time.Time     // the beginning of its wait
-	http2   bool          // since it was last idle, a request has come over HTTP/2
 	changes int           // of its state
-	closed  bool
+
+	// These change under connections.mu, except that NoteRequest, which each request calls, takes no lock: it sets http2.
+	closed atomic.Bool
+	http2  atomic.Bool // since it was last idle, a request has come over HTTP/2
 }
 
 // setWaiting notes whether the connection waits for a request. Its caller holds connections.mu.
@@ -126,7 +128,7 @@ func (c *connection) setWaiting(waits bool) {
 			delete(all, c.network)
 		}
 	}
-	if waits && !c.closed {
+	if waits && !c.closed.Load() {
 		if all[c.network] == nil {
 			all[c.network] = list.New()
 		}
@@ -138,8 +140,7 @@ func (c *connection) setWaiting(waits bool) {
 
 // retire gives up the connection's place. Its caller holds connections.mu.
 func (c *connection) retire() {
-	if !c.closed {
-		c.closed = true
+	if !c.closed.Swap(true) {
 		c.connections.open.Add(-1)
 		c.setWaiting(false)
 	}
@@ -179,11 +180,11 @@ func NoteState(conn net.Conn, state http.ConnState) {
 	c.connections.mu.Lock()
 	defer c.connections.mu.Unlock()
 	c.changes++
-	if state == http.StateActive || !c.http2 {
+	if state == http.StateActive || !c.http2.Load() {
 		c.setWaiting(state == http.StateIdle)
 		return
 	}
-	c.http2 = false
+	c.http2.Store(false)
 	changes := c.changes
 	time.AfterFunc(lastFrames, func() {
 		c.connections.mu.Lock()
@@ -201,10 +202,8 @@ func NoteRequest(conn net.Conn, r *http.Request) bool {
 	if c == nil {
 		return true
 	}
-	c.connections.mu.Lock()
-	defer c.connections.mu.Unlock()
-	c.http2 = r.ProtoMajor == 2
-	return !c.closed
+	c.http2.Store(r.ProtoMajor == 2)
+	return !c.closed.Load()
 }
 
 // NetworkOf returns the network that an address of TCP is in; any other address stays as it is.

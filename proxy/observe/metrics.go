@@ -132,44 +132,44 @@ type requestMetrics struct {
 // count counts a request that has ended.
 func (m *metrics) count(l *requestLabels, took time.Duration, sent int64, served Served) {
 	m.mu.RLock()
-	of := m.byLabels[*l]
+	found := m.byLabels[*l]
 	m.mu.RUnlock()
-	if of == nil {
-		of = m.find(l)
+	if found == nil {
+		found = m.find(l)
 	}
-	of.requests.Inc()
-	of.sent.Add(float64(sent))
-	if of.duration != nil {
-		of.duration.Observe(took.Seconds())
+	found.requests.Inc()
+	found.sent.Add(float64(sent))
+	if found.duration != nil {
+		found.duration.Observe(took.Seconds())
 	}
-	if of.savedBytes != nil {
-		of.savedBytes.Add(float64(served.Bytes))
+	if found.savedBytes != nil {
+		found.savedBytes.Add(float64(served.Bytes))
 	}
-	if of.upstream != nil {
-		of.upstream.Inc()
+	if found.upstream != nil {
+		found.upstream.Inc()
 	}
 }
 
 // find finds the metrics of requests with these labels, and remembers them.
 func (m *metrics) find(l *requestLabels) *requestMetrics {
 	semantics, decision := OrNone(string(l.semantics)), OrNone(l.decision)
-	of := &requestMetrics{
+	found := &requestMetrics{
 		requests: m.requests.WithLabelValues(l.resource, l.verb, semantics, decision, OrNone(l.reason), l.code),
 		sent:     m.sent.WithLabelValues(l.resource, decision),
 	}
 	if !l.long {
-		of.duration = m.duration.WithLabelValues(l.resource, semantics, decision)
+		found.duration = m.duration.WithLabelValues(l.resource, semantics, decision)
 	}
 	switch l.decision {
 	case DecisionServe:
-		of.savedBytes = m.savedBytes.WithLabelValues(l.resource)
+		found.savedBytes = m.savedBytes.WithLabelValues(l.resource)
 	case DecisionForward:
-		of.upstream = m.upstream.WithLabelValues(string(purposeForward), l.code)
+		found.upstream = m.upstream.WithLabelValues(string(purposeForward), l.code)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.byLabels[*l] = of
-	return of
+	m.byLabels[*l] = found
+	return found
 }
 
 // asked counts a request to the API server; code is 0 where there was no answer.

@@ -21,9 +21,10 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// decide decides about one request, stage by stage. It returns what was found. With a reason the request must be
-// forwarded; then only the answer's semantics and what was asked for, as far as it could be read, count. While a later stage waits, the result of an earlier one may become wrong, so [mayAnswer] checks
-// everything last.
+// decide decides about one request, stage by stage, and returns what was found. With a reason the request
+// must be forwarded. Of what was found, only the semantics count then, and what was asked for, as far as it
+// could be read. While a later stage waits, the result of an earlier one may become wrong, so [mayAnswer]
+// checks everything last.
 //
 // The reasons of the first stage follow from the request and the rule's switches. Those of the policy
 // and the cluster are told only to callers whom kube-apiserver has accepted, and those of memory only

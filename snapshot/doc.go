@@ -35,8 +35,8 @@
 //   - collections.go, janitor.go, invalidation.go: which collections there are, and for how long; stats.go
 //   - collection.go, view.go, fresh.go, watches.go: what requests ask of a collection
 //   - feed.go, learn.go, load.go, follow.go, probe.go, progress.go: the feed, in the order of its life
-//   - write.go, trimhistory.go: each change of what is known, under one lock, publishes a view; budget.go counts bytes,
-//     lifecycle.go how often states are loaded and lost
+//   - write.go, trimhistory.go: the changes of what is known. Each is made under one lock, and publishes a view
+//   - budget.go, lifecycle.go: the bytes that are used, and how often states are loaded and lost
 //   - selfcheck.go, verify.go: comparisons with the upstream; checks.go remembers what they found
 //
 // # Watches

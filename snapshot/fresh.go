@@ -41,8 +41,8 @@ func (c *Collection) StateUnavailable(rev uint64, exact bool) (why reason.Reason
 	return why
 }
 
-// ConsistentUnavailable returns the reason why to call Consistent would be in vain; None if it would not, as far as is known. It does not wait,
-// and does not count as a use of the collection.
+// ConsistentUnavailable returns the reason why Consistent would find no state; None if it may find one. It does
+// not wait, and does not count as a use of the collection.
 func (c *Collection) ConsistentUnavailable(q index.Query, after uint64, atMost time.Duration) reason.Reason {
 	v, forecast, now := c.view.Load(), c.forecast.Load(), time.Now()
 	switch {

@@ -25,8 +25,9 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// markUsageErrors has all commands of root refuse unknown commands and arguments, and makes a [usageError] of what a
-// command refuses before it runs, in flags, Args and PreRunE. Cobra prints no errors then: main does.
+// markUsageErrors makes all commands of root refuse unknown commands and arguments. Every error that a command
+// returns before it runs (from its flags, Args or PreRunE) becomes a [usageError]. Errors are printed by main,
+// and not by cobra.
 func markUsageErrors(root *cobra.Command) {
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.InitDefaultHelpCmd()
@@ -42,7 +43,7 @@ func strict(cmd *cobra.Command) {
 		check = cobra.NoArgs
 	}
 	if !cmd.Runnable() {
-		// Without this, cobra shows help instead of what is wrong.
+		// Cobra checks the arguments of commands that can run, and shows help for all others.
 		cmd.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
 	cmd.Args = func(c *cobra.Command, args []string) (err error) {

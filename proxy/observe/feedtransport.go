@@ -27,10 +27,13 @@ func (f feed) labels(more ...string) []string {
 	return append([]string{f.resource.String(), f.version, string(f.representation)}, more...)
 }
 
-// FeedTransport observes the requests by which feeds read the upstream at base; next sends them. kindOf returns what a
-// request is for, which is empty if it is not a feed's, and whether its answer is a stream of events. Each has a trace of its own, since no caller waits for it. A span lasts until the end of the answer:
-// that of a watch for minutes.
-func (o *Observer) FeedTransport(next http.RoundTripper, base *url.URL, kindOf func(context.Context) (kind string, streams bool)) http.RoundTripper {
+// FeedTransport observes the requests by which feeds read the upstream at base; next sends them. kindOf
+// returns what a request is for, and whether its answer is a stream of events. The kind is empty if the
+// request is not a feed's. Each request has a trace of its own, since no caller waits for it. A span lasts
+// until the end of the answer: that of a watch for minutes.
+func (o *Observer) FeedTransport(
+	next http.RoundTripper, base *url.URL, kindOf func(context.Context) (kind string, streams bool),
+) http.RoundTripper {
 	return &feedTransport{observer: o, next: next, prefix: base.Path, kindOf: kindOf}
 }
 

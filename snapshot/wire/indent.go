@@ -112,7 +112,7 @@ func (in *Indenter) Write(out *bufio.Writer, piece []byte) error {
 	return err
 }
 
-// opens reports whether a byte begins the first line of what was opened.
+// opens reports whether a byte is the first one inside a bracket that was just opened.
 func (in *Indenter) opens(c byte) bool {
 	if !in.opened || c == '}' || c == ']' {
 		return false

@@ -22,7 +22,10 @@ type page struct {
 
 func pages(t *testing.T) (all []page) {
 	t.Helper()
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/results/*.md", "docs/decisions/*.md", ".github/*.md", "docs/rbac.yaml", "charts/listproxy/*.md", "charts/listproxy/templates/NOTES.txt"} {
+	for _, pattern := range []string{
+		"*.md", "docs/*.md", "docs/results/*.md", "docs/decisions/*.md", ".github/*.md", "test/*.md", "docs/rbac.yaml",
+		"charts/listproxy/*.md", "charts/listproxy/templates/NOTES.txt",
+	} {
 		files, err := filepath.Glob(filepath.Join("../..", pattern))
 		expect.NoError(t, err)
 		for _, path := range files {

@@ -89,9 +89,11 @@ func TestCluster(t *testing.T) {
 		}},
 		{"drain", checkDrain},
 		{"autoscaling", func(t *testing.T, c *tester) {
-			c.install(t, "autoscaling.enabled=true,autoscaling.minReplicas=3")
-			poll.Until(t, patience, "three replicas are ready", func() bool {
-				return c.kubectl(t, "get deployment listproxy -n listproxy -o jsonpath={.status.readyReplicas}") == "3"
+			beside(t, c.through, c.direct, func() {
+				c.install(t, "autoscaling.enabled=true,autoscaling.minReplicas=3")
+				poll.Until(t, patience, "three replicas are ready", func() bool {
+					return c.kubectl(t, "get deployment listproxy -n listproxy -o jsonpath={.status.readyReplicas}") == "3"
+				})
 			})
 		}},
 		{"bypass", checkBypass},

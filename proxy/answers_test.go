@@ -59,6 +59,7 @@ func (saying) Answered(auth.Identity, bool, string, int) {}
 func TestWhoAnswers(t *testing.T) {
 	const fromUpstream = "of the upstream"
 	exactly := "resourceVersion=%s&resourceVersionMatch=Exact"
+	restAt999 := "limit=1&continue=" + policy.EncodeContinue(999, "n/w")
 	for _, tt := range []struct {
 		query     string
 		verdict   *auth.Verdict // nil: Accepted
@@ -66,6 +67,7 @@ func TestWhoAnswers(t *testing.T) {
 		unaudited bool          // the audit log cannot be written
 		draining  bool          // the process ends: watches are forwarded, and lists are not
 		slow      bool          // the proof takes longer than a list waits for it
+		atOnce    bool          // it does not wait, though its caller is known to have the right
 		code      int           // the upstream's; 0: it is not asked
 		want      string
 	}{
@@ -75,6 +77,7 @@ func TestWhoAnswers(t *testing.T) {
 		{query: fmt.Sprintf(exactly, "3"), code: http.StatusOK, want: "listproxy; fwd=miss; detail=history"},
 		{query: fmt.Sprintf(exactly, "3"), code: http.StatusGone, want: "listproxy; fwd=miss; detail=history"},
 		{query: fmt.Sprintf(exactly, "999"), code: http.StatusOK, want: "listproxy; fwd=miss; detail=not-proven"},
+		{query: restAt999, atOnce: true, code: http.StatusOK, want: "listproxy; fwd=miss; detail=not-proven"},
 		{query: "resourceVersion=0", refused: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=not-allowed"},
 		{query: "resourceVersion=0", refused: true, code: http.StatusForbidden, want: "listproxy; fwd=bypass; detail=not-allowed"},
 		{query: "resourceVersion=0", unaudited: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=audit"},
@@ -113,9 +116,20 @@ func TestWhoAnswers(t *testing.T) {
 				h.AuditLog = observe.NewAuditLog(fullDisk{}, proxytest.DiscardLog())
 				who.Identity = auth.NewAuthenticator(nil).OfUser(&user.DefaultInfo{Name: "jane"})
 			}
-			r := w.request(t.Context(), tt.query)
-			out := httptest.NewRecorder()
-			through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, withCaller(r, who))
+			answer := func(query string) *httptest.ResponseRecorder {
+				out := httptest.NewRecorder()
+				r := withCaller(w.request(t.Context(), query), who)
+				through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, r)
+				return out
+			}
+			if tt.atOnce {
+				answer("resourceVersion=0")
+			}
+			begun := time.Now()
+			out := answer(tt.query)
+			if waited := time.Since(begun); tt.atOnce && waited > 0 {
+				t.Errorf("%s: it waited for %v", tt.query, waited)
+			}
 			expect.Same(t, []string{tt.want}, out.Header()[kubehttp.CacheStatusHeader])
 			if tt.code != 0 && (out.Code != tt.code || out.Body.String() != fromUpstream) {
 				t.Errorf("%s: %d %s, the upstream says %d", tt.query, out.Code, out.Body, tt.code)
@@ -155,6 +169,7 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		"small, and rights are taken away": {happens: func(h *Handler) { h.Authorizer.Revoked("") }, later: 2 * time.Second, told: mostRecent, reviewsAfter: 1},
 		"not in memory":                    {query: tooOld, told: history},
 		"not in memory, forbidden":         {query: tooOld, upstream: saying{code: 403}, told: notAllowed, reviewsAfter: 1},
+		"a rest, not in memory yet":        {query: "limit=1&continue=" + policy.EncodeContinue(999, "n/w"), told: "fwd=miss; detail=not-proven"},
 		"nowhere":                          {query: tooOld, upstream: saying{code: 410}, told: history, reviewsAfter: 1},
 		"a new right":                      {query: "resourceVersion=0", refuses: true, told: notAllowed, reviews: 1},
 		"a watch":                          {query: "watch=true&resourceVersion=5", told: history, reviews: 1, reviewsAfter: 1},

@@ -287,6 +287,10 @@ func (h *Handler) forwardsAnyway(resource snapshot.CollectionKey, want *wanted) 
 		return reason.None, nil
 	case want.Semantics == policy.Consistent:
 		return h.forwardsNewest(collection, want)
+	case want.Semantics == policy.Continue:
+		if why, whenForwarded := forwardsRest(collection, want); why != reason.None {
+			return why, whenForwarded
+		}
 	}
 	return collection.StateUnavailable(want.Revision, want.Semantics == policy.Exact || want.Semantics == policy.Continue), nil
 }
@@ -303,6 +307,15 @@ func (h *Handler) forwardsNewest(collection *snapshot.Collection, want *wanted) 
 	return reason.None, nil
 }
 
+// forwardsRest returns the reason why a page after the first is forwarded rather than waited for, and what is to be called
+// when it was. It does not wait.
+func forwardsRest(collection *snapshot.Collection, want *wanted) (why reason.Reason, whenForwarded func()) {
+	if over, forward := collection.ForwardRest(*want.query, want.Revision); forward {
+		return reason.NotProven, over
+	}
+	return reason.None, nil
+}
+
 // findState finds the state that the request asks for in the collection.
 func (h *Handler) findState(ctx context.Context, want *wanted, found *answer) (why reason.Reason) {
 	collection := found.collection
@@ -311,6 +324,11 @@ func (h *Handler) findState(ctx context.Context, want *wanted, found *answer) (w
 			found.snapshot, why = h.proven(ctx, collection, want)
 		}
 		return why
+	}
+	if want.Semantics == policy.Continue {
+		if why, found.whenForwarded = forwardsRest(collection, want); why != reason.None {
+			return why
+		}
 	}
 	ctx, span := observe.Step(ctx, observe.SpanSnapshot)
 	defer span.End()

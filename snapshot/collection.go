@@ -45,7 +45,7 @@ type Collection struct {
 	loadError atomic.Pointer[error]
 	// lastUse is the time at which a request last asked.
 	lastUse atomic.Pointer[time.Time]
-	// small is how many small lists of the newest state are being forwarded.
+	// small is the number of small lists that are being forwarded.
 	small atomic.Int32
 	// forwardSlotsLeft is the number of lists that are still forwarded while the state is loaded, and do not wait.
 	forwardSlotsLeft atomic.Int32

@@ -15,7 +15,7 @@ import (
 func (c *Collections) LastProbe() uint64 { return c.probes.Last() }
 
 const (
-	// A list that makes kube-apiserver encode at most smallList bytes is forwarded rather than proven: that takes
+	// A list that makes kube-apiserver encode at most smallList bytes is forwarded rather than waited for: that takes
 	// some milliseconds, and a proof may take a second. An object that is only looked at counts as bytesLooked.
 	// (kube-apiserver 1.36.3, measured: 20 ns for each byte that it encodes, 1 to 2 µs for each object that it
 	// only looks at.)
@@ -66,7 +66,28 @@ func (c *Collection) ConsistentUnavailable(q index.Query, after uint64, atMost t
 // small, nothing proves it yet, and few others are being forwarded. Then over must be called when it was.
 func (c *Collection) ForwardSmall(q index.Query, after uint64) (over func(), forward bool) {
 	v := c.view.Load()
-	if v.unavailable != reason.None || v.currentAt.Number > after || work(v.newest, q) > smallList {
+	if v.currentAt.Number > after {
+		return nil, false
+	}
+	return c.forwardSmall(v, q)
+}
+
+// ForwardRest reports whether q, the rest of a list at a revision, is better forwarded than waited for: kube-apiserver has
+// begun that list, memory has not reached its revision, and q is small. Then over must be called when it was.
+func (c *Collection) ForwardRest(q index.Query, revision uint64) (over func(), forward bool) {
+	v := c.view.Load()
+	if v.To >= revision {
+		return nil, false
+	}
+	over, forward = c.forwardSmall(v, q)
+	if forward {
+		c.requestProbe() // for the pages that follow
+	}
+	return over, forward
+}
+
+func (c *Collection) forwardSmall(v *View, q index.Query) (over func(), forward bool) {
+	if v.unavailable != reason.None || work(v.newest, q) > smallList {
 		return nil, false
 	}
 	if c.small.Add(1) > smallAtOnce {

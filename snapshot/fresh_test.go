@@ -197,7 +197,7 @@ func TestNoFresh(t *testing.T) {
 	expectWhy("without a state", index.Query{}, last, reason.Upstream)
 }
 
-// TestForwardSmall: small lists are forwarded, a few at a time, unless they are proven already.
+// TestForwardSmall: small lists and rests of lists are forwarded, a few at a time, unless memory has them already.
 func TestForwardSmall(t *testing.T) {
 	c, state := liveCollection(Limits{History: time.Hour, Staleness: time.Hour}), index.NewTree(false)
 	for i := range 1000 {
@@ -237,6 +237,17 @@ func TestForwardSmall(t *testing.T) {
 		t.Errorf("%d of 300 small lists at once are forwarded, want %d", len(overs), smallAtOnce)
 	}
 	overs[0]()
+	if _, forward := c.ForwardRest(index.Query{Limit: 1, Start: "n/0001"}, 10); forward {
+		t.Error("the rest of a list is forwarded though memory has reached its revision")
+	}
+	if _, forward := c.ForwardRest(index.Query{Start: "n/0001"}, 11); forward {
+		t.Error("the rest of a list is forwarded though it is large")
+	}
+	over, forward := c.ForwardRest(index.Query{Limit: 1, Start: "n/0001"}, 11)
+	if !forward || len(c.probeRequests) != 1 {
+		t.Error("the rest of a list that memory has not reached is not forwarded, or no probe is requested")
+	}
+	over()
 	if _, forward := c.ForwardSmall(index.Query{Limit: 1}, last); !forward {
 		t.Error("when one is over, no other is forwarded")
 	}

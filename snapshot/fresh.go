@@ -16,15 +16,10 @@ func (c *Collections) LastProbe() uint64 { return c.probes.Last() }
 
 const (
 	// A list that makes kube-apiserver encode at most smallList bytes is forwarded rather than waited for: that takes
-	// some milliseconds, and a proof may take a second. An object that is only looked at counts as bytesLooked.
-	// (kube-apiserver 1.36.3, measured: 20 ns for each byte that it encodes, 1 to 2 µs for each object that it
-	// only looks at.)
-	smallList   = 256 << 10
-	bytesLooked = 50
+	// some milliseconds, and a proof may take a second.
+	smallList = 256 << 10
 	// smallAtOnce is how many small lists of one collection are forwarded at the same time.
 	smallAtOnce = 4
-	// sampled is the number of objects that tell how large those of a list are.
-	sampled = 16
 )
 
 // StateUnavailable returns the reason why to call NotOlderThan for a revision, or Exact, would be in vain however long it waits; None if it
@@ -87,7 +82,7 @@ func (c *Collection) ForwardRest(q index.Query, revision uint64) (over func(), f
 }
 
 func (c *Collection) forwardSmall(v *View, q index.Query) (over func(), forward bool) {
-	if v.unavailable != reason.None || work(v.newest, q) > smallList {
+	if v.unavailable != reason.None || v.newest.Work(q) > smallList {
 		return nil, false
 	}
 	if c.small.Add(1) > smallAtOnce {
@@ -95,27 +90,6 @@ func (c *Collection) forwardSmall(v *View, q index.Query) (over func(), forward 
 		return nil, false
 	}
 	return func() { c.small.Add(-1) }, true
-}
-
-// work is the number of bytes that kube-apiserver encodes for a list, or takes as long for.
-func work(newest index.Tree, q index.Query) int64 {
-	if q.Name != "" {
-		return 0
-	}
-	from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
-	count := newest.Count(from, end)
-	if !q.ChoosesAll() {
-		return count * bytesLooked
-	}
-	objects, bytes := int64(0), int64(0)
-	newest.Ascend(from, end, func(o *index.Object) bool {
-		objects, bytes = objects+1, bytes+int64(len(o.Bytes))
-		return objects < sampled
-	})
-	if q.Limit > 0 {
-		count = min(count, q.Limit)
-	}
-	return bytes * count / max(1, objects)
 }
 
 // Consistent returns the newest state once it is proven, and waits for the proof for atMost. The proof is a probe with

@@ -132,3 +132,32 @@ func (p *Page) next(prefix string) string {
 	p.Next = key[len(prefix):]
 	return key
 }
+
+const (
+	// bytesLooked is what looking at an object costs kube-apiserver, in bytes that it encodes in the same time. (1.36.3,
+	// measured: 20 ns for each byte that it encodes, 1 to 2 µs for each object that it only looks at.)
+	bytesLooked = 50
+	// sampled is the number of objects from which the size of a list's objects is estimated.
+	sampled = 16
+)
+
+// Work returns the number of bytes that kube-apiserver encodes for a list, or could encode in the time that the list takes.
+func (t Tree) Work(q Query) int64 {
+	if q.Name != "" {
+		return 0
+	}
+	from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
+	count := t.Count(from, end)
+	if !q.ChoosesAll() {
+		return count * bytesLooked
+	}
+	objects, bytes := int64(0), int64(0)
+	t.Ascend(from, end, func(o *Object) bool {
+		objects, bytes = objects+1, bytes+int64(len(o.Bytes))
+		return objects < sampled
+	})
+	if q.Limit > 0 {
+		count = min(count, q.Limit)
+	}
+	return bytes * count / max(1, objects)
+}

@@ -358,7 +358,7 @@ func replicas() (pids []int) {
 	return pids
 }
 
-// checkKilled: the kernel kills one replica.
+// checkKilled: the kernel kills one replica. It refuses new connections to that until kube-proxy knows that it has gone.
 func checkKilled(t *testing.T, c *tester) {
 	poll.Until(t, patience, "replicas of before have ended", func() bool { return len(replicas()) == 2 })
 	beside(t, c.through, c.direct, func() {
@@ -367,7 +367,7 @@ func checkKilled(t *testing.T, c *tester) {
 			return strings.Contains(c.kubectl(t, "get pods -n listproxy -o jsonpath={.items[*].status.containerStatuses[*].restartCount}"), "1")
 		})
 		c.kubectl(t, "rollout status deployment/listproxy -n listproxy --timeout=5m")
-	})
+	}, "connect: connection refused")
 }
 
 // checkCertificate: as docs/operate.md says, it is another one when its Secret has been deleted, of the same CA, and no pod

@@ -21,10 +21,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
+
 	"github.com/listproxy/listproxy/proxy/serve"
 	"github.com/listproxy/listproxy/snapshot/clock"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/inmemory"
+	"github.com/listproxy/listproxy/test/oracle"
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
@@ -161,7 +164,7 @@ func fromMemory(r *http.Response) bool {
 var (
 	modelForm     = regexp.MustCompile(`"spec":\{"definition":(\d+),"release":"([^"]*)"`)
 	modelEnvelope = regexp.MustCompile(`"kind":"WidgetList","metadata":\{"continue":"([^"]*)",(?:"remainingItemCount":\d+,)?"resourceVersion":"(\d+)"\}\}\n$`)
-	modelEvent    = regexp.MustCompile(`^\{"type":"([A-Z]+)",.*"resourceVersion":"(\d+)"`)
+	modelEvent    = regexp.MustCompile(`^\{"type":"([A-Z]+)",.*?(?:"name":"([^"]*)","namespace":"([^"]*)",)?"resourceVersion":"(\d+)"`)
 )
 
 // forms are those of the items of an answer.
@@ -286,17 +289,34 @@ func (m *model) judge(a asked, revision int64, body string) {
 	case !current && a.out && now.Sub(restored) < modelUnheard:
 	case !current:
 		m.wrong("%+v: a list of the timeline before etcd was restored (%v ago), at revision %d: %s", a, now.Sub(restored), revision, body)
-	case a.semantics == "Any" && revision < m.plane.HeadAt(now.Add(-modelBound)):
-		m.wrong("%+v: the list at revision %d is older than the bound; then it was at %d", a, revision, m.plane.HeadAt(now.Add(-modelBound)))
-	case a.semantics == "NotOlderThan" && revision < a.revision, a.semantics == "Consistent" && a.timelines == m.plane.Timelines() && revision < a.head,
-		(a.semantics == "Exact" || a.semantics == "Continue") && revision != a.revision:
-		m.wrong("%+v: answered at revision %d", a, revision)
+	default:
+		if err := a.demand(now, m.plane.Timelines()).Judge(unsigned(revision), func(at time.Time) uint64 { return unsigned(m.plane.HeadAt(at)) }); err != nil {
+			m.wrong("%+v: %v", a, err)
+		}
 	}
 	m.judgeForms(fmt.Sprintf("%+v", a), written)
 	if !m.plane.AllowedSince(a.user, now.Add(-modelReview)) {
 		m.wrong("%+v: answered though it was forbidden %v ago", a, modelReview)
 	}
 }
+
+// demand is what the answer must be, in the timeline of now.
+func (a asked) demand(now time.Time, timelines int) (must oracle.List) {
+	switch a.semantics {
+	case "Any":
+		must.Holds = now.Add(-modelBound)
+	case "Consistent":
+		if a.timelines == timelines {
+			must.Revision = unsigned(a.head)
+		}
+	default:
+		must.Revision, must.Exactly = unsigned(a.revision), a.semantics != "NotOlderThan"
+	}
+	return must
+}
+
+// unsigned is a revision as oracles have it.
+func unsigned(revision int64) uint64 { return uint64(revision) } // #nosec G115 -- none is below 0
 
 func (m *model) judgeForms(what string, written forms) {
 	now := time.Now()
@@ -433,8 +453,8 @@ type follower struct {
 	head  int64 // when it was asked for
 	first int64
 	at    int64
-	// initial are the lines of the beginning, until its bookmark.
-	initial strings.Builder
+	// initial are the events of the beginning, until its bookmark.
+	initial []oracle.Event
 }
 
 func (w *follower) String() string {
@@ -443,58 +463,74 @@ func (w *follower) String() string {
 
 // take takes one line; it returns false if the watch cannot go on.
 func (w *follower) take(line string) bool {
-	found := modelEvent.FindStringSubmatch(line)
-	if found == nil {
+	if !modelEvent.MatchString(line) {
 		if w.memory {
 			w.wrong("%v: told of %s", w, line)
 		}
 		return false // a 410
 	}
-	revision, _ := strconv.ParseInt(found[2], 10, 64)
-	written := formsOf(line)
-	form := written.at(0)
-	timelines := w.timelines(revision)
-	fitting := slices.DeleteFunc(slices.Clone(timelines), func(timeline int) bool { return !w.isNext(line, timeline, found[1], revision, form) })
-	w.timeline = append(fitting, timelines...)[0]
-	w.out = w.out && len(fitting) > 1
+	e := eventOf(line)
+	revision := int64(e.Revision) // #nosec G115 -- it was none
 	if w.memory {
-		w.judgeForms(w.String(), written)
+		w.judgeForms(w.String(), formsOf(line))
 		if !w.plane.AllowedSince(w.user, time.Now().Add(-modelReviewed)) {
 			w.wrong("%v: told though it was forbidden %v ago", w, modelReviewed)
 		}
 	}
 	switch {
-	case !w.bookmarks && found[1] == "BOOKMARK":
-		w.wrong("%v: a bookmark that it did not ask for: %s", w, line)
-		return false
-	case !w.bookmarks && w.first == 0: // where its beginning ends cannot be seen
+	case e.Type == watch.Bookmark && line != inmemory.Bookmark(inmemory.Widgets, revision, e.EndsInitial):
+		w.wrong("%v: a bookmark %s", w, line)
+	case w.first == 0 && !w.bookmarks && e.Type != watch.Bookmark: // where its beginning ends cannot be seen
 		return true
-	case w.first == 0:
-		return w.begin(line, found[1], revision)
-	}
-	if found[1] == "BOOKMARK" {
-		if want := inmemory.Bookmark(inmemory.Widgets, revision, false); line != want {
-			w.wrong("%v: a bookmark %s, want %s", w, line, want)
-		}
-		if missed := w.plane.Unseen(w.timeline, inmemory.Widgets, w.at, revision, w.Select); len(missed) > 0 || revision < w.at {
-			w.wrong("%v: a bookmark at revision %d, but not told of %+v", w, revision, missed)
-		}
-		w.at = revision
+	case w.first == 0 && !e.EndsInitial && e.Type != watch.Bookmark:
+		w.initial = append(w.initial, e)
 		return true
 	}
-	if !w.isNext(line, w.timeline, found[1], revision, form) {
-		var right []string
-		for _, ev := range w.plane.Unseen(w.timeline, inmemory.Widgets, w.at, revision, w.Select) {
-			right = append(right, ev.Write(inmemory.Widgets, form))
-		}
-		w.wrong("%v: told %s, right would be %q", w, line, right)
+	told, timelines := append(w.initial, e), w.timelines(revision)
+	fitting := slices.DeleteFunc(slices.Clone(timelines), func(timeline int) bool { return w.judge(timeline, told) != nil })
+	w.timeline = append(fitting, timelines...)[0]
+	w.out = w.out && len(fitting) > 1
+	if err := w.judge(w.timeline, told); err != nil {
+		w.wrong("%v: told %s: %v", w, line, err)
 		return false
 	}
-	w.at = revision
-	if w.memory {
+	if w.first == 0 {
+		w.first, w.initial = revision, nil
+	} else if w.memory && e.Type != watch.Bookmark {
 		w.count("events")
 	}
+	w.at = revision
 	return true
+}
+
+// eventOf reads a line of a watch. Which server wrote the object is judged apart.
+func eventOf(line string) oracle.Event {
+	found := modelEvent.FindStringSubmatch(line)
+	revision, _ := strconv.ParseUint(found[4], 10, 64)
+	return oracle.Event{
+		Type: watch.EventType(found[1]), Key: found[3] + "/" + found[2], Revision: revision, EndsInitial: strings.Contains(line, "initial-events-end"),
+		Object: modelForm.ReplaceAll([]byte(line), []byte(`"spec":{"definition":0,"release":""`)),
+	}
+}
+
+// judge returns what is wrong, in a timeline, with what is told next, or at the beginning.
+func (w *follower) judge(timeline int, told []oracle.Event) error {
+	last := told[len(told)-1].Revision
+	must := oracle.Watch{Begins: oracle.FromRevision, Bookmarks: w.bookmarks, Revision: unsigned(w.at), From: unsigned(w.at)}
+	if w.first == 0 {
+		must = oracle.Watch{
+			Begins: oracle.FromState, Bookmarks: w.bookmarks, Ending: true, Least: unsigned(w.head), Most: last, From: last, State: map[string][]byte{},
+		}
+		for _, o := range w.plane.List(timeline, inmemory.Widgets, int64(last), w.Select) { // #nosec G115 -- it was none
+			e := eventOf(inmemory.Event{Type: "ADDED", Object: o, Revision: o.Revision}.Write(inmemory.Widgets, inmemory.Form{}))
+			must.State[e.Key] = e.Object
+		}
+	} else {
+		for _, ev := range w.plane.Unseen(timeline, inmemory.Widgets, w.at, int64(last), w.Select) { // #nosec G115 -- it was none
+			must.Events = append(must.Events, eventOf(ev.Write(inmemory.Widgets, inmemory.Form{})))
+		}
+	}
+	return must.Judge(told, true)
 }
 
 // timelines are those in which a client may be told of a revision, the likeliest first. If the timeline of now has
@@ -514,38 +550,6 @@ func (w *follower) timelines(revision int64) []int {
 		return []int{now, before}
 	}
 	return []int{now}
-}
-
-// isNext says whether a line is what comes next in a timeline.
-func (w *follower) isNext(line string, timeline int, kind string, revision int64, form inmemory.Form) bool {
-	events := w.plane.Unseen(timeline, inmemory.Widgets, w.at, revision, w.Select)
-	if kind == "BOOKMARK" {
-		return len(events) == 0
-	}
-	return len(events) == 1 && events[0].Write(inmemory.Widgets, form) == line
-}
-
-// begin takes what comes before the bookmark that ends the initial events.
-func (w *follower) begin(line, kind string, revision int64) bool {
-	if kind != "BOOKMARK" {
-		w.initial.WriteString(line)
-		return true
-	}
-	var want strings.Builder
-	written := formsOf(w.initial.String())
-	for i, o := range w.plane.List(w.timeline, inmemory.Widgets, revision, w.Select) {
-		want.WriteString(inmemory.Event{Type: "ADDED", Object: o, Revision: o.Revision}.Write(inmemory.Widgets, written.at(i)))
-	}
-	switch {
-	case line != inmemory.Bookmark(inmemory.Widgets, revision, true):
-		w.wrong("%v: a bookmark %s", w, line)
-	case revision < w.head:
-		w.wrong("%v: a streaming list at revision %d, and it was %d when it was asked for", w, revision, w.head)
-	case w.initial.String() != want.String():
-		w.wrong("%v: a streaming list at revision %d: %s\nright: %s", w, revision, w.initial.String(), want.String())
-	}
-	w.first, w.at = revision, revision
-	return true
 }
 
 // writer writes until ctx ends, and rests now and then.

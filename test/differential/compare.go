@@ -243,21 +243,22 @@ func (c *comparator) shape(ctx context.Context, q question, header http.Header, 
 // age checks the revision of an answer that may move. An Any that was forwarded may be of any age:
 // it is as old as kube-apiserver's own cache.
 func (c *comparator) age(q question, a ask.Answer, revision uint64, asked time.Time) *difference {
-	least, late := q.Revision, tooOld
+	demand, wrong := oracle.List{Revision: q.Revision}, tooOld
 	switch q.effective() {
 	case notOlderThan:
 	case anyRevision:
 		if !a.FromMemory() {
 			return nil
 		}
-		least, late = c.cluster.Ledger.Before(q.Resource.GroupResource(), asked.Add(-bound)), frozen
+		demand, wrong = oracle.List{Holds: oracle.Within(bound, asked)}, frozen
 	case mostRecent:
-		least = c.cluster.Ledger.Before(q.Resource.GroupResource(), asked)
+		demand = oracle.List{Holds: asked}
 	default:
 		return nil
 	}
-	if revision < least {
-		return differs(late, "at revision %d, and %d was asked for or written in time", revision, least)
+	newest := func(at time.Time) uint64 { return c.cluster.Ledger.Before(q.Resource.GroupResource(), at) }
+	if err := demand.Judge(revision, newest); err != nil {
+		return differs(wrong, "%v", err)
 	}
 	return nil
 }

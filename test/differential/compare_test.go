@@ -33,7 +33,7 @@ func TestAge(t *testing.T) {
 		}{
 			"in time":                      {anyRevision, hit, 7, 11 * time.Second, ""},
 			"asked before":                 {anyRevision, hit, 6, 9 * time.Second, ""},
-			"asked too late":               {anyRevision, hit, 6, 11 * time.Second, frozen},
+			"asked too late":               {anyRevision, hit, 6, 12 * time.Second, frozen},
 			"forwarded":                    {anyRevision, stale, 6, 11 * time.Second, ""},
 			"the newest":                   {mostRecent, hit, 7, time.Second, ""},
 			"the newest, asked before":     {mostRecent, hit, 6, -time.Second, ""},

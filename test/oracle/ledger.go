@@ -9,21 +9,11 @@ import (
 )
 
 const (
-	// Tolerance is how much further behind than the bound a state may be. A correct listproxy does not
-	// need it. It overestimates the age of its state, which it counts from before it asked the API
-	// server for the revision until it answers. The ledger underestimates how far a state is behind: it
-	// notes a write only after the API server has confirmed it, and counts until the request is sent.
-	Tolerance = time.Second
-
 	// kept is how many writes are remembered at least, of each kind and of all.
 	kept = 8192
 	// recent is how many writes back Recent goes.
 	recent = 150
 )
-
-// TooOld reports whether a state may not be given as the newest one, with a --staleness-bound, that
-// the API server had left so long before the request was sent.
-func TooOld(behind, bound time.Duration) bool { return behind > bound+Tolerance }
 
 // Ledger is what was written when, of which kind, in one past of etcd: the revisions that may be
 // asked for, and those that must be seen. The zero Ledger is empty. Safe for concurrent use.
@@ -31,8 +21,6 @@ type Ledger[Kind comparable] struct {
 	mu  sync.Mutex
 	all []write
 	of  map[Kind][]write
-	// steps are the writes that were confirmed before any of a higher revision, in the order of both.
-	steps []write
 	// since is when the first write was confirmed that Pick may choose.
 	since time.Time
 }
@@ -57,9 +45,6 @@ func (l *Ledger[Kind]) Confirmed(kind Kind, revision uint64) {
 	w := write{revision, time.Now()}
 	l.all = bounded(append(l.all, w))
 	l.of[kind] = bounded(append(l.of[kind], w))
-	if len(l.steps) == 0 || revision > l.steps[len(l.steps)-1].revision {
-		l.steps = append(l.steps, w)
-	}
 }
 
 func bounded(writes []write) []write {
@@ -73,7 +58,7 @@ func bounded(writes []write) []write {
 func (l *Ledger[Kind]) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all, l.of, l.steps = nil, nil, nil
+	l.all, l.of = nil, nil
 }
 
 // Newest is the highest revision of a kind, or 0.
@@ -87,10 +72,13 @@ func (l *Ledger[Kind]) Before(kind Kind, at time.Time) uint64 {
 }
 
 // NewestOfAll is the highest revision of any kind, or 0.
-func (l *Ledger[Kind]) NewestOfAll() uint64 {
+func (l *Ledger[Kind]) NewestOfAll() uint64 { return l.BeforeOfAll(time.Now()) }
+
+// BeforeOfAll is the highest revision of any kind that had been confirmed at a time, or 0.
+func (l *Ledger[Kind]) BeforeOfAll(at time.Time) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return highest(l.all, time.Now())
+	return highest(l.all, at)
 }
 
 // Untold returns the revision of a write of a kind after one revision and up to another that told does not have, or
@@ -170,16 +158,4 @@ func (l *Ledger[Kind]) OldestRecent() uint64 {
 		return 0
 	}
 	return slices.MinFunc(last, func(a, b write) int { return int(a.revision) - int(b.revision) }).revision
-}
-
-// Behind says for how long the API server had been past a revision at a time: since a write of a
-// higher one, of any kind, was confirmed. 0 if there was none.
-func (l *Ledger[Kind]) Behind(revision uint64, asked time.Time) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	next := sort.Search(len(l.steps), func(i int) bool { return l.steps[i].revision > revision })
-	if next == len(l.steps) {
-		return 0
-	}
-	return max(0, asked.Sub(l.steps[next].at))
 }

@@ -6,43 +6,38 @@ import (
 	"time"
 )
 
-// TestBehind: the age of a state is that of the first confirmation which it lacks, whatever came in
-// which order.
-func TestBehind(t *testing.T) {
+// TestList: a list must hold what was written in time, whatever was confirmed in which order, and be of the revision
+// that was asked for or later.
+func TestList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = 6 * time.Second
 		var l Ledger[string]
-		if got := l.Behind(1, time.Now()); got != 0 || l.Newest("pods") != 0 {
-			t.Errorf("nothing was written: behind %v, newest %d", got, l.Newest("pods"))
-		}
 		begun := time.Now()
 		for _, revision := range []uint64{10, 12, 11, 14, 14} { // at 0 s, 1 s, …
 			l.Confirmed("pods", revision)
 			time.Sleep(time.Second)
 		}
-		if l.Newest("pods") != 14 {
-			t.Errorf("newest %d", l.Newest("pods"))
-		}
-		for _, tt := range []struct {
+		within := func(asked time.Duration) time.Time { return Within(bound, begun.Add(asked)) }
+		for name, tt := range map[string]struct {
+			list     List
 			revision uint64
-			asked    time.Duration // after the beginning
-			behind   time.Duration
-			tooOld   bool
+			wrong    bool
 		}{
-			{revision: 14, asked: time.Hour},
-			{revision: 15, asked: time.Hour},
-			{revision: 12, asked: 2 * time.Second}, // 14 was written later
-			{revision: 13, asked: 3*time.Second + bound, behind: bound},
-			{revision: 12, asked: 3*time.Second + bound + Tolerance, behind: bound + Tolerance},
-			{revision: 12, asked: 4*time.Second + bound + Tolerance, behind: bound + Tolerance + time.Second, tooOld: true},
-			{revision: 11, asked: 3 * time.Second, behind: 2 * time.Second}, // 12 was confirmed before it
-			{revision: 10, asked: 3 * time.Second, behind: 2 * time.Second},
-			{revision: 9, asked: time.Hour, behind: time.Hour, tooOld: true},
+			"the newest, for ever":               {list: List{Holds: within(time.Hour)}, revision: 14},
+			"newer than what was confirmed":      {list: List{Holds: within(time.Hour)}, revision: 15},
+			"older, and in time":                 {list: List{Holds: within(3*time.Second + bound)}, revision: 13},
+			"older, within the tolerance":        {list: List{Holds: within(2*time.Second + bound + Tolerance)}, revision: 12},
+			"too old":                            {list: List{Holds: within(3*time.Second + bound + Tolerance)}, revision: 12, wrong: true},
+			"without one that was overtaken":     {list: List{Holds: begun.Add(2 * time.Second)}, revision: 11, wrong: true},
+			"before anything was written":        {list: List{Holds: begun.Add(-1)}, revision: 1},
+			"of any age":                         {revision: 1},
+			"of the revision that was asked for": {list: List{Revision: 9}, revision: 9},
+			"before that":                        {list: List{Revision: 9}, revision: 8, wrong: true},
+			"exactly that":                       {list: List{Revision: 9, Exactly: true}, revision: 9},
+			"not exactly that":                   {list: List{Revision: 9, Exactly: true}, revision: 10, wrong: true},
 		} {
-			behind := l.Behind(tt.revision, begun.Add(tt.asked))
-			if behind != tt.behind || TooOld(behind, bound) != tt.tooOld {
-				t.Errorf("revision %d, asked for after %v: behind %v (too old: %t), want %v (%t)",
-					tt.revision, tt.asked, behind, TooOld(behind, bound), tt.behind, tt.tooOld)
+			if err := tt.list.Judge(tt.revision, l.BeforeOfAll); (err != nil) != tt.wrong {
+				t.Errorf("%s: %v, and it is wrong: %t", name, err, tt.wrong)
 			}
 		}
 	})

@@ -138,16 +138,15 @@ func (l *Load) Put(ctx context.Context, via *ask.Client, q Question, atLeast uin
 }
 
 func (l *Load) judge(w Witness, atLeast uint64) {
-	revision := w.List.Revision
-	if revision < atLeast {
-		l.Tally.Wrong("%s: it is of revision %d: %s", w.Question, revision, w.Answer.Source())
+	demand := oracle.List{Revision: atLeast}
+	if w.Question.Newest() {
+		demand.Holds = oracle.Within(l.boundAt(w.Answered), w.Asked)
+	}
+	if err := demand.Judge(w.List.Revision, l.Ledger.BeforeOfAll); err != nil {
+		l.Tally.Wrong("%s: %v: %s", w.Question, err, w.Answer.Source())
 	}
 	if w.Question.Recent() {
 		l.Tally.gaveRecent()
-	}
-	if behind := l.Ledger.Behind(revision, w.Asked); w.Question.Newest() && oracle.TooOld(behind, l.boundAt(w.Answered)) {
-		l.Tally.Wrong("%s: it is too old: of revision %d, which the API server had left %v before it was asked for",
-			w.Question, revision, behind)
 	}
 	l.Oracle.Add(w)
 }

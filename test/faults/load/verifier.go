@@ -158,7 +158,7 @@ func (v *Verifier) seenPast(w Witness, gone bool) bool {
 		v.absent[c] = w.Asked
 	}
 	since := w.Asked.Sub(v.renewed)
-	if w.Question.Recent() && since > 0 || w.Question.Newest() && oracle.TooOld(since, Bound) {
+	if w.Question.Recent() && since > 0 || w.Question.Newest() && since > Bound+oracle.Tolerance {
 		v.tally.Wrong("%s: a state of the lost past, asked for %v after etcd was replaced", w.Question, since)
 	}
 	return true

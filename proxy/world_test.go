@@ -62,7 +62,6 @@ type modelWorld struct {
 	mu         sync.Mutex
 	generation int // of the definition
 	revision   int
-	watches    []*io.PipeWriter
 	// told counts what was told of definitions and APIServices.
 	told int
 	// failing: nothing can be loaded.
@@ -81,55 +80,32 @@ func (w *modelWorld) item() string {
 		w.revision, w.generation, w.bulk)
 }
 
-func (w *modelWorld) list(items string) string {
-	return fmt.Sprintf(`{"apiVersion":"example.com/v1","items":[%s],"kind":"WidgetList","metadata":{"continue":"","resourceVersion":"%d"}}`+"\n", items, w.revision)
-}
-
-func modelEvent(kind, object string) string {
-	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", kind, object)
-}
-
 // feed answers a feed. A watch that is to go on where another one broke is told that this is too old.
 func (w *modelWorld) feed(r *http.Request) (*http.Response, error) {
 	query := r.URL.Query()
-	if strings.Contains(query.Get("fieldSelector"), "~") {
+	watches, of, initial := query.Get("watch") != "", query.Get("fieldSelector"), query.Get("sendInitialEvents") != ""
+	if strings.Contains(of, "~") {
 		w.mu.Lock()
 		takes := w.probeTakes
 		w.mu.Unlock()
 		time.Sleep(takes)
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	watches, of, initial := query.Get("watch") != "", query.Get("fieldSelector"), query.Get("sendInitialEvents") != ""
-	if loads := of == "" && (initial || !watches); w.away || w.failing && loads {
-		return nil, io.ErrUnexpectedEOF
-	}
-	bookmark := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"%d"}}`, w.revision)
+	refuses := w.away || w.failing && of == "" && (initial || !watches)
+	w.mu.Unlock()
 	switch {
-	case initial && of != "":
-		res := proxytest.JSONResponse(r, http.StatusOK, modelEvent("BOOKMARK", bookmark))
-		res.Uncompressed = w.compresses // net/http has read it
-		return res, nil
-	case initial:
-		body, in := io.Pipe()
-		w.watches = append(w.watches, in)
-		context.AfterFunc(r.Context(), func() { _ = in.CloseWithError(r.Context().Err()) })
-		res := proxytest.JSONResponse(r, http.StatusOK, "")
-		res.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.MultiReader(strings.NewReader(modelEvent("ADDED", w.item())+modelEvent("BOOKMARK", bookmark)), body), body}
-		return res, nil
-	case watches && of != "":
-		return proxytest.JSONResponse(r, http.StatusOK, modelEvent("ADDED", w.item())), nil
-	case watches:
-		return proxytest.JSONResponse(r, http.StatusGone, `{"kind":"Status","apiVersion":"v1","code":410}`), nil
+	case refuses:
+		return nil, io.ErrUnexpectedEOF
+	case watches && !initial && of == "":
+		return proxytest.Refusal(r, http.StatusGone), nil
 	case strings.Contains(r.Header.Get("Accept"), "protobuf"):
-		return proxytest.JSONResponse(r, http.StatusNotAcceptable, ""), nil
-	case of != "":
-		return proxytest.JSONResponse(r, http.StatusOK, w.list("")), nil
+		return proxytest.Refusal(r, http.StatusNotAcceptable), nil
 	}
-	return proxytest.JSONResponse(r, http.StatusOK, w.list(w.item())), nil
+	res, err := w.RoundTrip(r)
+	if err == nil {
+		res.Uncompressed = w.compresses && initial && of != "" // net/http has read it
+	}
+	return res, err
 }
 
 func (w *modelWorld) definition() string {
@@ -180,26 +156,19 @@ func (w *modelWorld) doubt() {
 // cut ends the watches of feeds when something has happened.
 func (w *modelWorld) cut(happened func()) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	happened()
-	for _, watch := range w.watches {
-		_ = watch.CloseWithError(io.ErrUnexpectedEOF)
-	}
-	w.watches = nil
+	w.mu.Unlock()
+	w.Cut(modelPath)
 }
 
 // lose makes feeds lose their state: a stream tells of what cannot be. It is loaded again after a time.
 func (w *modelWorld) lose(again time.Duration) {
 	w.mu.Lock()
 	w.failing = true
-	watches := w.watches
-	event := modelEvent("DELETED", fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget",`+
-		`"metadata":{"name":"unknown","namespace":"n","resourceVersion":"%d"}}`, w.revision+1))
+	unknown := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"unknown","namespace":"n","resourceVersion":"%d"}}`, w.revision+1)
 	w.mu.Unlock()
-	for _, watch := range watches {
-		_, _ = io.WriteString(watch, event)
-	}
-	w.cut(func() {})
+	w.Send(modelPath, "DELETED", unknown)
+	w.Cut(modelPath)
 	time.AfterFunc(again, func() { w.cut(func() { w.failing = false }) })
 }
 
@@ -207,11 +176,9 @@ func (w *modelWorld) lose(again time.Duration) {
 func (w *modelWorld) write() {
 	w.mu.Lock()
 	w.revision++
-	watches, event := w.watches, modelEvent("MODIFIED", w.item())
+	item := w.item()
 	w.mu.Unlock()
-	for _, watch := range watches {
-		_, _ = io.WriteString(watch, event) // or the feed has left it
-	}
+	w.Send(modelPath, "MODIFIED", item)
 }
 
 var modelWidgets = snapshot.CollectionKey{
@@ -233,6 +200,12 @@ func newTightWorld(t *testing.T, memory int64) *modelWorld {
 	w.Collections[modelDefinitions] = &proxytest.FakeCollection{
 		Kind: "CustomResourceDefinitionList", APIVersion: "apiextensions.k8s.io/v1", Objects: []string{w.definition()},
 	}
+	w.Collections[modelPath] = &proxytest.FakeCollection{Kind: "WidgetList", APIVersion: "example.com/v1", Custom: true, Now: func() (int, []string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.revision, []string{w.item()}
+	}}
+	w.Silence(modelPath)
 	w.Document("/apis/example.com/v1", `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1","resources":[`+
 		`{"name":"widgets","kind":"Widget","namespaced":true,"verbs":["list","watch"]}]}`)
 	w.Document("/version", proxytest.VersionOf("v1.36.3"))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,10 +14,12 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/listproxy/listproxy/test/inmemory"
 )
 
-// FakeAPI is an API server in memory, as far as reflectors and discovery need
-// one. It is a RoundTripper, so that it works in a synctest bubble.
+// FakeAPI is an API server in memory that says what a test wants, to reflectors, discovery and feeds. (One that says
+// what is true is [inmemory.ControlPlane].) It is a RoundTripper, so that it works in a synctest bubble.
 type FakeAPI struct {
 	Collections map[string]*FakeCollection // by path
 	Requests    map[string]int             // by "verb path"
@@ -32,9 +35,12 @@ type FakeCollection struct {
 	Kind       string // of the list
 	APIVersion string // meta.k8s.io/v1 if it is empty
 	Objects    []string
-	Watched    []string // the revisions from which watches went on
-	watches    []*io.PipeWriter
-	silent     bool // watches have no bookmarks by themselves
+	// Now, if it is not nil, returns what there is in place of Objects, and at which revision.
+	Now     func() (revision int, objects []string)
+	Custom  bool     // lists are written as those of custom resources
+	Watched []string // the revisions from which watches went on
+	watches []*io.PipeWriter
+	silent  bool // watches have no bookmarks by themselves
 }
 
 // NewFakeAPI returns an API server that serves nothing yet.
@@ -57,7 +63,7 @@ func (f *FakeAPI) Config() *rest.Config {
 func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	collection := f.Collections[r.URL.Path]
+	collection := f.collection(r.URL.Path)
 	verb := "get"
 	switch {
 	case r.URL.Query().Get("watch") != "":
@@ -67,7 +73,7 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f.Requests[verb+" "+r.URL.Path]++
 	if status := f.status[verb+" "+r.URL.Path]; status != 0 {
-		return refusal(r, status), nil
+		return Refusal(r, status), nil
 	}
 	if stalls := f.stalls[r.URL.Path]; stalls != nil && verb != "watch" {
 		f.mu.Unlock() // others go on while this one waits
@@ -89,32 +95,83 @@ func (f *FakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	case ok:
 		return JSONResponse(r, http.StatusOK, document), nil
 	}
-	return refusal(r, http.StatusNotFound), nil
+	return Refusal(r, http.StatusNotFound), nil
+}
+
+// collection returns what can be listed at a path, in all namespaces or in one, or nil.
+func (f *FakeAPI) collection(path string) *FakeCollection {
+	if c := f.Collections[path]; c != nil {
+		return c
+	}
+	group, within, _ := strings.Cut(path, "/namespaces/")
+	_, resource, _ := strings.Cut(within, "/")
+	return f.Collections[group+"/"+resource]
+}
+
+// now returns what there is of what a request selects by name, and at which revision.
+func (c *FakeCollection) now(r *http.Request) (revision int, objects []string) {
+	revision, objects = 1, c.Objects
+	if c.Now != nil {
+		revision, objects = c.Now()
+	}
+	if _, name, selects := strings.Cut(r.URL.Query().Get("fieldSelector"), "metadata.name="); selects {
+		name, _, _ = strings.Cut(name, ",")
+		objects = slices.DeleteFunc(slices.Clone(objects), func(o string) bool { return !strings.Contains(o, fmt.Sprintf(`"name":%q`, name)) })
+	}
+	return revision, objects
 }
 
 // list answers with a page. Its token is where the next one begins.
 func (c *FakeCollection) list(r *http.Request) *http.Response {
-	items, meta := c.Objects, `"resourceVersion":"1"`
+	revision, items := c.now(r)
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+	next := ""
 	if limit, err := strconv.Atoi(r.URL.Query().Get("limit")); err == nil && from+limit < len(items) {
-		items, meta = items[:from+limit], fmt.Sprintf(`%s,"continue":"%d"`, meta, from+limit)
+		items, next = items[:from+limit], fmt.Sprintf(`"continue":"%d",`, from+limit)
 	}
-	return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{%s},"items":[%s]}`,
-		c.Kind, c.apiVersion(), meta, strings.Join(items[from:], ",")))
+	written := strings.Join(items[from:], ",")
+	if c.Custom {
+		next = cmp.Or(next, `"continue":"",`)
+		return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"apiVersion":%q,"items":[%s],"kind":%q,"metadata":{%s"resourceVersion":"%d"}}`+"\n",
+			c.apiVersion(), written, c.Kind, next, revision))
+	}
+	return JSONResponse(r, http.StatusOK, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{%s"resourceVersion":"%d"},"items":[%s]}`,
+		c.Kind, c.apiVersion(), next, revision, written))
 }
 
 func (c *FakeCollection) apiVersion() string { return cmp.Or(c.APIVersion, "meta.k8s.io/v1") }
 
+// bookmark is the line of a watch that says how far it is.
+func (c *FakeCollection) bookmark(revision int, endsInitial bool) string {
+	kind := inmemory.Kind{APIVersion: c.apiVersion(), Kind: strings.TrimSuffix(c.Kind, "List")}
+	return inmemory.Bookmark(kind, int64(revision), endsInitial)
+}
+
 // watch answers with a stream that lasts until the request or Cut ends it, with a bookmark every
-// minute.
+// minute. A streaming list begins with the objects; a watch by name ends with them.
 func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
+	query, begins := r.URL.Query(), ""
+	initial, named := query.Get("sendInitialEvents") != "", query.Get("fieldSelector") != ""
+	revision, objects := c.now(r)
+	if initial || named {
+		for _, object := range objects {
+			begins += WatchEvent("ADDED", object)
+		}
+	}
+	if initial {
+		begins += c.bookmark(revision, true)
+	}
+	if named {
+		return JSONResponse(r, http.StatusOK, begins)
+	}
 	body, events := io.Pipe()
 	context.AfterFunc(r.Context(), func() { _ = events.CloseWithError(r.Context().Err()) })
 	c.watches = append(c.watches, events)
 	resp := JSONResponse(r, http.StatusOK, "")
-	resp.Body = body
-	bookmark := watchEvent("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"1"}}`,
-		strings.TrimSuffix(c.Kind, "List"), c.apiVersion()))
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(strings.NewReader(begins), body), body}
 	go func() {
 		for {
 			select {
@@ -128,7 +185,7 @@ func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
 			if silent {
 				continue
 			}
-			if _, err := io.WriteString(events, bookmark); err != nil {
+			if _, err := io.WriteString(events, c.bookmark(1, false)); err != nil {
 				return
 			}
 		}
@@ -136,25 +193,30 @@ func (f *FakeAPI) watch(r *http.Request, c *FakeCollection) *http.Response {
 	return resp
 }
 
-func watchEvent(kind, object string) string {
+// WatchEvent is a line of a watch.
+func WatchEvent(kind, object string) string {
 	return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", kind, object)
 }
 
-// refusal is an error as API servers write it.
-func refusal(r *http.Request, code int) *http.Response {
+// Refusal is an error as API servers write it.
+func Refusal(r *http.Request, code int) *http.Response {
 	return JSONResponse(r, code, fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d}`, code))
 }
 
-// Event sends an event to those who watch path, and waits until it has been
-// taken.
+// Event sends an event to those who watch path, and waits until it has been taken.
 func (f *FakeAPI) Event(path, kind, object string) {
+	f.Send(path, kind, object)
+	synctest.Wait()
+}
+
+// Send sends an event to those who watch path.
+func (f *FakeAPI) Send(path, kind, object string) {
 	f.mu.Lock()
 	watches := f.Collections[path].watches
 	f.mu.Unlock()
 	for _, events := range watches {
-		_, _ = io.WriteString(events, watchEvent(kind, object))
+		_, _ = io.WriteString(events, WatchEvent(kind, object)) // or nobody reads it any more
 	}
-	synctest.Wait()
 }
 
 // Cut ends the watches of path.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // However long a stream lags, and however often is asked, few pendingProbes are kept; and those that are
@@ -72,7 +73,7 @@ func TestLoadsThatTrickle(t *testing.T) {
 			return hold, page
 		},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			loads := 0
 			all := collectionsOf(t, &upstream{revision: 9, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				if !strings.HasPrefix(r.URL.Path, "/apis/slow") {

@@ -174,7 +174,7 @@ func TestWhereMemoryIsShort(t *testing.T) {
 		"a change, and all are used":    {full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "used"},
 		"a change, and all are idle":    {idle: rested, used: rested, full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "used"},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			byName := map[string]*upstream{
 				"used": {revision: 9, tells: inEvent("ADDED", itemC), pauses: change}, "idle": {revision: 9}, "kept": {revision: 9},
 			}

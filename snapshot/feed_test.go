@@ -17,6 +17,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // first is what the first watch tells; all others tell how far the upstream is.
@@ -35,7 +36,7 @@ func denies(kind string, code int) meddling {
 		if is != kind {
 			return 0, nil
 		}
-		return 0, answered(r, code, aStatus)
+		return 0, proxytest.JSONResponse(r, code, aStatus)
 	}
 }
 
@@ -45,7 +46,7 @@ func loadsAre(text string) meddling {
 		if kind != "load" || r.URL.Query().Has("fieldSelector") {
 			return 0, nil
 		}
-		return 0, answered(r, http.StatusOK, text)
+		return 0, proxytest.JSONResponse(r, http.StatusOK, text)
 	}
 }
 
@@ -57,7 +58,7 @@ func probesGoBack(replaced bool) meddling {
 		if _, meddles := goesBack(r, kind); meddles == nil || r.Close && !replaced {
 			return 0, nil
 		}
-		return 0, answered(r, http.StatusOK, (&upstream{}).list(3, ""))
+		return 0, proxytest.JSONResponse(r, http.StatusOK, (&upstream{}).list(3, ""))
 	}
 }
 
@@ -66,11 +67,11 @@ func inPages(page, second string) meddling {
 	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
 		switch q := r.URL.Query(); {
 		case kind == "load":
-			return 0, answered(r, http.StatusUnprocessableEntity, "{}")
+			return 0, proxytest.JSONResponse(r, http.StatusUnprocessableEntity, "{}")
 		case q.Has("continue"):
-			return 0, answered(r, http.StatusOK, second)
+			return 0, proxytest.JSONResponse(r, http.StatusOK, second)
 		case q.Get("limit") == strconv.Itoa(initialLimit):
-			return 0, answered(r, http.StatusOK, page)
+			return 0, proxytest.JSONResponse(r, http.StatusOK, page)
 		}
 		return 0, nil
 	}
@@ -139,9 +140,9 @@ func TestFeed(t *testing.T) {
 			case kind != "watch of one":
 				return 0, nil
 			case r.URL.Query().Get("resourceVersion") == "0":
-				return 0, answered(r, http.StatusOK, inEvent("ADDED", later))
+				return 0, proxytest.JSONResponse(r, http.StatusOK, inEvent("ADDED", later))
 			}
-			return 0, answered(r, http.StatusOK, inEvent("MODIFIED", itemA)+inEvent("MODIFIED", later))
+			return 0, proxytest.JSONResponse(r, http.StatusOK, inEvent("MODIFIED", itemA)+inEvent("MODIFIED", later))
 		}}, want: loaded},
 
 		// Streams that end at once are not opened in a loop.
@@ -179,7 +180,7 @@ func TestFeed(t *testing.T) {
 			if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
 				return 0, nil
 			}
-			return 0, answered(r, http.StatusOK, page(9, "", itemA, strings.Replace(itemB, "}}", `},"data":null}`, 1)))
+			return 0, proxytest.JSONResponse(r, http.StatusOK, page(9, "", itemA, strings.Replace(itemB, "}}", `},"data":null}`, 1)))
 		}}, newest: reason.Form, want: nothing},
 		"pages":                  {upstream: &upstream{meddle: inPages(page(9, `,"continue":"x"`, itemA), page(9, "", itemB))}, want: loaded},
 		"pages of two revisions": {upstream: &upstream{meddle: inPages(page(8, `,"continue":"x"`, itemA), page(9, "", itemB))}, newest: reason.Warming, want: nothing},
@@ -207,7 +208,7 @@ func TestFeed(t *testing.T) {
 			}
 		}()}, want: loaded},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := tt.upstream
 			if u.revision = 9; u.changes {
 				u.revision = 7
@@ -247,7 +248,7 @@ func TestStreamingListsThatFail(t *testing.T) {
 		"429":           {meddle: denies("load", http.StatusTooManyRequests), newest: reason.Warming},
 		"403":           {meddle: denies("load", http.StatusForbidden), newest: reason.NotPermitted},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := watched(t, &upstream{revision: 9, meddle: tt.meddle}, time.Minute)
 			snap, newest := c.NotOlderThan(t.Context(), 0)
 			if newest != tt.newest {
@@ -273,7 +274,7 @@ func TestStreamingListsWithoutEnd(t *testing.T) {
 		"an ordinary bookmark":  {small: true, tells: bookmark(9, "")},
 		"a large list has none": {asked: 1},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			asked := 0
 			c := watched(t, &upstream{revision: 9, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				whole := !r.URL.Query().Has("fieldSelector")
@@ -327,13 +328,13 @@ func TestAnotherPastIsLoaded(t *testing.T) {
 		"another one":    {[]string{inEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, 2},
 		"nothing":        {[]string{bookmark(9, "")}, 2},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			begun := time.Now()
 			u := &upstream{revision: 7, changes: true, tells: bookmark(9, ""), past: test.past, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				if since := time.Since(begun); kind != "probe" || since < time.Second || since > time.Minute {
 					return 0, nil
 				}
-				return 0, answered(r, http.StatusServiceUnavailable, "no server is available")
+				return 0, proxytest.JSONResponse(r, http.StatusServiceUnavailable, "no server is available")
 			}}
 			c := fed(t, u, 2*time.Minute)
 			if got := c.life.counts.stats(); u.loads != test.loads || got.Resumes != uint64(2-test.loads) || test.loads == 1 && u.watches != 3 {
@@ -357,7 +358,7 @@ func TestSameServersSamePast(t *testing.T) {
 		"may be, and never shown":  {sameAfter: 100, mayBe: true, loads: 2},
 		"others, or nobody knows":  {sameAfter: 100, loads: 2},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			asked := 0
 			u := &upstream{revision: 9, watch: func(n int, _ uint64) []string {
 				if n == 1 {
@@ -399,7 +400,7 @@ func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
 		"following": {denies("watch", http.StatusServiceUnavailable), cut, reason.Stale},
 		"asking":    {during(afterTheLoad, time.Hour, "probe", 1, 0, http.StatusTooManyRequests), bookmark(9, ""), reason.Stale},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			refused := 0
 			u := &upstream{revision: 9, watch: first(tt.tells), tells: bookmark(9, ""), meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				hold, answer := tt.meddle(r, kind)
@@ -438,7 +439,7 @@ func TestFeedsAreWoken(t *testing.T) {
 		},
 		"a watch is too old": func(_ *testing.T, c *Collection) { c.requestProbe() },
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			const down = 50 * time.Second
 			begun := time.Now()
 			u := &upstream{

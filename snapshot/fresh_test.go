@@ -42,7 +42,7 @@ func TestNewestOfAQuietResource(t *testing.T) {
 		"a probe fails":                  {probe: denies("probe", http.StatusInternalServerError), want: reason.NotProven},
 		"a probe is not answered":        {probe: during(0, time.Minute, "probe", 1, time.Hour, 0), want: reason.NotProven},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			const wait = 1500 * time.Millisecond
 			u := &upstream{revision: 9, beside: new(tt.beside)}
 			c := fed(t, u, time.Second)
@@ -135,7 +135,7 @@ func TestFewWaitInVain(t *testing.T) {
 			writes:   true, every: 10 * time.Second, takes: 3 * time.Hour, inVain: 5, besides: 12, probes: 24 + 500, loads: 60,
 		},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := tt.upstream
 			u.revision = 9
 			c := fed(t, u, time.Second)
@@ -305,7 +305,7 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 		"loaded":     func(c *Collection) { c.load(index.NewTree(false), 20) },
 		"not loaded": func(c *Collection) { c.reloads(time.Time{}) },
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Hour})
 			c.reloads(time.Now())
 			time.Sleep(2 * time.Second)

@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // otherMaps is a resource of another group.
@@ -90,7 +91,7 @@ func TestInvalidate(t *testing.T) {
 			{after: 15 * time.Second, want: held(), lost: reason.Schema},
 		},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := &upstream{revision: 9}
 			c := collectionsOf(t, u)
 			before := map[CollectionKey]*Collection{}

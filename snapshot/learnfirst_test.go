@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestFirstObjectOfAnEmptyCollection: how objects are written is learned from the first one, while
@@ -20,7 +21,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 	event := inEvent("ADDED", first)
 	has := func(items ...string) func(*http.Request) *http.Response {
 		return func(r *http.Request) *http.Response {
-			return answered(r, http.StatusOK, (&upstream{}).list(12, "", items...))
+			return proxytest.JSONResponse(r, http.StatusOK, (&upstream{}).list(12, "", items...))
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -32,7 +33,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 		"it is learned":                   {exactly: has(first)},
 		"the API server is busy at first": {exactly: has(first), busy: true},
 		"the revision is compacted": {lost: reason.FirstObject, exactly: func(r *http.Request) *http.Response {
-			return answered(r, http.StatusGone, aStatus)
+			return proxytest.JSONResponse(r, http.StatusGone, aStatus)
 		}},
 		"it is not in the list": {lost: reason.FirstObject, exactly: has()},
 		"a list has another header": {lost: reason.FirstObject, exactly: func(r *http.Request) *http.Response {
@@ -42,7 +43,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 		}},
 		"it has other bytes": {lost: reason.Form, exactly: has(itemA)},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := watched(t, &upstream{revision: 9, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				switch q := r.URL.Query(); {
 				case kind == "load" && !q.Has("fieldSelector"):
@@ -56,7 +57,7 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 				case q.Has("watch"):
 					return 0, nil
 				}
-				return 0, answered(r, http.StatusOK, (&upstream{}).list(9, ""))
+				return 0, proxytest.JSONResponse(r, http.StatusOK, (&upstream{}).list(9, ""))
 			}}, 3*time.Second)
 			watcher := follow(t, c)
 			defer watcher.Close(watch.EndGone)

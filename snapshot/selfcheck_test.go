@@ -21,6 +21,7 @@ import (
 	"github.com/listproxy/listproxy/test/differential/body"
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/inmemory"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // release is what the API servers of the tests are of.
@@ -106,7 +107,7 @@ func (c *checked) meddle(r *http.Request) *http.Response {
 	c.asked = append(c.asked, what+" "+inmemory.Start(query.Get("continue")))
 	if c.instead != nil {
 		if code, body := c.instead(r); code != 0 {
-			return answered(r, code, body)
+			return proxytest.JSONResponse(r, code, body)
 		}
 	}
 	return nil
@@ -221,7 +222,7 @@ func TestSelfCheckFindsWhatIsWrong(t *testing.T) {
 			state.Set(index.NewObject(0, "n/1100x", 700, []byte(`{"metadata":{"name":"1100x"}}`)))
 		}, "n/1100x is not there upstream"},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := newChecked(t, 1200, checkEvery)
 			wrong := c.use(t)
 			if stats := c.await(t, 1); stats.Result != CheckAgrees || len(c.collections.Mismatched()) > 0 {
@@ -301,7 +302,7 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 		"another state, once":           {times: 1, code: ok, body: nothing, want: CheckInconclusive},
 		"another state, since it moved": {times: 9, code: ok, body: nothing, redefined: true, want: CheckInconclusive},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := newChecked(t, 10, checkEvery)
 			text := tt.body
 			if text != "" {
@@ -329,7 +330,7 @@ func TestWhatIsNeverAnsweredHidesNothing(t *testing.T) {
 		"a page of names": func(request string) bool { return request == "names " },
 		"all names":       func(request string) bool { return strings.HasPrefix(request, "names ") },
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := newChecked(t, 1200, checkEvery)
 			c.answers(func(*http.Request) (int, string) {
 				if unanswered(c.asked[len(c.asked)-1]) {

@@ -18,6 +18,7 @@ import (
 	"github.com/listproxy/listproxy/policy/media"
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/clock"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // sample is the limit of the list from which a feed learns how the upstream writes.
@@ -70,7 +71,7 @@ const aStatus = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Fail
 
 // inStream is an error as a watch sends it.
 func inStream(code int) string {
-	return fmt.Sprintf(`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","code":%d}}`+"\n", code)
+	return proxytest.WatchEvent("ERROR", fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","code":%d}`, code))
 }
 
 // cut, as the last line of a watch, ends it there: without an error, as a server does that is shut
@@ -79,11 +80,11 @@ const cut = "<cut>"
 
 // inEvent is an item as a watch sends it.
 func inEvent(kind, item string) string {
-	return `{"type":"` + kind + `","object":{"kind":"ConfigMap","apiVersion":"v1",` + item[1:] + "}\n"
+	return proxytest.WatchEvent(kind, `{"kind":"ConfigMap","apiVersion":"v1",`+item[1:])
 }
 
 func bookmark(rev uint64, more string) string {
-	return fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s}}}`+"\n", rev, more)
+	return proxytest.WatchEvent("BOOKMARK", fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s}}`, rev, more))
 }
 
 // endsInitial is what the bookmark after the initial events has more.
@@ -136,7 +137,7 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return u.follow(r, state, u.revision), nil
 	case "watch of one":
-		return answered(r, http.StatusOK, inEvent("ADDED", itemA)), nil
+		return proxytest.JSONResponse(r, http.StatusOK, inEvent("ADDED", itemA)), nil
 	case "watch", "short watch":
 		if kind == "short watch" && u.beside != nil {
 			u.besides++
@@ -145,15 +146,15 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 		return u.follow(r, "", from), nil
 	case "probe":
 		u.probes++
-		return answered(r, http.StatusOK, u.list(u.revision, "")), nil
+		return proxytest.JSONResponse(r, http.StatusOK, u.list(u.revision, "")), nil
 	}
 	switch {
 	case query.Get("limit") == sample:
-		return answered(r, http.StatusOK, u.list(u.revision, `,"continue":"x","remainingItemCount":1`, itemA)), nil
+		return proxytest.JSONResponse(r, http.StatusOK, u.list(u.revision, `,"continue":"x","remainingItemCount":1`, itemA)), nil
 	case from > 0: // to prove the load
-		return answered(r, http.StatusOK, u.list(from, "", itemA, u.itemB(from > 7))), nil
+		return proxytest.JSONResponse(r, http.StatusOK, u.list(from, "", itemA, u.itemB(from > 7))), nil
 	}
-	return answered(r, http.StatusOK, u.list(u.revision, "", itemA, u.itemB(true))), nil
+	return proxytest.JSONResponse(r, http.StatusOK, u.list(u.revision, "", itemA, u.itemB(true))), nil
 }
 
 // itemB is the object b as it was loaded first, or later.
@@ -178,7 +179,7 @@ func (u *upstream) follow(r *http.Request, state string, from uint64) *http.Resp
 	}
 	body, isCut := strings.CutSuffix(state+strings.Join(told, ""), cut)
 	if isCut || body != "" && !strings.HasSuffix(body, "\n") {
-		return answered(r, http.StatusOK, body)
+		return proxytest.JSONResponse(r, http.StatusOK, body)
 	}
 	return u.lasting(r, body, u.tells, max(time.Second, u.pauses))
 }
@@ -187,18 +188,9 @@ func (u *upstream) list(rev uint64, more string, items ...string) string {
 	return fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}`+"\n", rev, more, strings.Join(items, ","))
 }
 
-// answered is an answer.
-func answered(r *http.Request, code int, body string) *http.Response {
-	return inJSON(r, code, io.NopCloser(strings.NewReader(body)))
-}
-
-func inJSON(r *http.Request, code int, body io.ReadCloser) *http.Response {
-	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {media.JSONType}}, Body: body, Request: r}
-}
-
 // busy is an error of an API server, which says when to come again.
 func busy(r *http.Request, code int, after string) *http.Response {
-	answer := answered(r, code, aStatus)
+	answer := proxytest.JSONResponse(r, code, aStatus)
 	answer.Header.Set("Retry-After", after)
 	return answer
 }
@@ -224,16 +216,12 @@ func (u *upstream) lasting(r *http.Request, said, every string, pause time.Durat
 		}
 		_ = out.Close()
 	}()
-	return inJSON(r, http.StatusOK, struct {
+	answer := proxytest.JSONResponse(r, http.StatusOK, "")
+	answer.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(strings.NewReader(said), in), in})
-}
-
-// inBubble runs a test by its name, in a bubble of time of its own.
-func inBubble(t *testing.T, name string, test func(t *testing.T)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+	}{io.MultiReader(strings.NewReader(said), in), in}
+	return answer
 }
 
 func resourceNamed(name string) CollectionKey {

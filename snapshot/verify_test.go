@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // TestVerify: when other API servers answer, all that was loaded before is compared, and answered
@@ -63,7 +64,7 @@ func TestVerify(t *testing.T) {
 			loads:   1, within: verifyFor + time.Minute,
 		},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := newChecked(t, 1200, never)
 			was := c.use(t)
 			if tt.happens != nil {
@@ -118,9 +119,9 @@ func TestVerifyShards(t *testing.T) {
 			case kind != "list" || !q.Has("shardSelector"):
 				return 0, nil
 			case q.Get("limit") == sample:
-				return 0, answered(r, http.StatusOK, u.list(9, `,"continue":"x"`+shards, itemA))
+				return 0, proxytest.JSONResponse(r, http.StatusOK, u.list(9, `,"continue":"x"`+shards, itemA))
 			}
-			return 0, answered(r, http.StatusOK, u.list(9, shards, itemA, itemB))
+			return 0, proxytest.JSONResponse(r, http.StatusOK, u.list(9, shards, itemA, itemB))
 		}
 		all := collectionsOf(t, u)
 		c := expectUse(t, "at first", all, configMaps, reason.None)

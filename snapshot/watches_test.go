@@ -14,6 +14,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // follow begins to follow the newest state of a collection.
@@ -63,7 +64,7 @@ func TestWatchesOverALoad(t *testing.T) {
 		"more may have happened": {told: 2, ending: watch.EndLost, loads: true},
 		"all is in doubt":        {told: 2, ending: watch.EndLost, drops: true, loads: true, goOn: true},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := newCollection(CollectionKey{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget{}, &watch.Pacer{}, &source.ProbeNumbers{})
 			load := func(rev uint64, objects ...*index.Object) {
 				state := index.NewTree(false)
@@ -132,7 +133,7 @@ func TestWatchesOutliveALoad(t *testing.T) {
 		"what came since is forgotten":         {tells: []string{inStream(http.StatusGone)}, ending: watch.EndLost},
 		"an event that is written differently": {tells: []string{strings.Replace(made, `"ADDED",`, `"ADDED", `, 1), removed, bookmark(12, "")}, ending: watch.EndLost},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := &upstream{revision: 9, tells: bookmark(9, ""), pauses: time.Minute}
 			u.meddle = func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				if kind == "short watch" && u.revision == 12 && r.URL.Query().Get("resourceVersion") == "9" {
@@ -184,7 +185,7 @@ func TestFormsAreLearned(t *testing.T) {
 		"a bookmark that ends initial events": {endsInitial, asEver, false},
 		"an event with a space":               {"", `{"type": "MODIFIED",`, false},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			told := strings.Replace(inEvent("MODIFIED", itemBAt(13)), asEver, tt.event, 1)
 			c := watched(t, &upstream{revision: 12, beside: new(bookmark(12, tt.annotations)), tells: told, pauses: 2500 * time.Millisecond}, 3*time.Second)
 			snap, why := c.NotOlderThan(t.Context(), 13)
@@ -218,7 +219,7 @@ func TestWatchesOutliveProbes(t *testing.T) {
 		"probes are refused, the stream is silent": {probes: refused(), ends: true, stale: true},
 		"the API server stands still":              {probes: unanswered(), ends: true, stale: true},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := &upstream{revision: 9, tells: tt.tells, pauses: time.Minute, meddle: tt.probes}
 			c := watched(t, u, 2*time.Second)
 			watcher := follow(t, c)

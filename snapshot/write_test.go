@@ -11,6 +11,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 	"github.com/listproxy/listproxy/snapshot/wire"
 	"github.com/listproxy/listproxy/test/expect"
+	"github.com/listproxy/listproxy/test/proxytest"
 )
 
 // liveCollection is a collection with one object, ns/a, at revision 10.
@@ -72,7 +73,7 @@ func TestWaitsAreBounded(t *testing.T) {
 				return c.Follow(ctx, rev, true, wait)
 			},
 		} {
-			inBubble(t, name+", "+kind, func(t *testing.T) {
+			proxytest.Bubble(t, name+", "+kind, func(t *testing.T) {
 				c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute, Wait: wait})
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
@@ -126,7 +127,7 @@ func TestDoubt(t *testing.T) {
 		"read anew":                      {func(c *Collection) { c.load(index.NewTree(false), 99) }, reason.History, reason.History},
 		"read anew at the same revision": {func(c *Collection) { c.load(index.NewTree(false), 10) }, reason.Warming, reason.Warming},
 	} {
-		inBubble(t, name, func(t *testing.T) {
+		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 			latest, _ := c.NotOlderThan(t.Context(), 0)
 			exact, _ := c.Exact(t.Context(), 10)

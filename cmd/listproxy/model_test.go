@@ -486,7 +486,7 @@ func (w *follower) take(line string) bool {
 		w.initial = append(w.initial, e)
 		return true
 	}
-	told, timelines := append(w.initial, e), w.timelines(revision)
+	told, timelines := slices.Concat(w.initial, []oracle.Event{e}), w.timelines(revision)
 	fitting := slices.DeleteFunc(slices.Clone(timelines), func(timeline int) bool { return w.judge(timeline, told) != nil })
 	w.timeline = append(fitting, timelines...)[0]
 	w.out = w.out && len(fitting) > 1

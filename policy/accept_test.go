@@ -210,6 +210,7 @@ func TestAcceptCombinations(t *testing.T) {
 	}
 }
 
+// FuzzAccept: whatever a header says, what listproxy would answer is what the API server's own code would write.
 func FuzzAccept(f *testing.F) {
 	for _, accept := range []string{
 		"", "*", "*/*", "application/*;q=0.5, application/json;q=nan", protobufType + ",application/json",

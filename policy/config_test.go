@@ -173,6 +173,8 @@ func TestWrongConfig(t *testing.T) {
 	}
 }
 
+// FuzzParseConfig: a policy file is refused with its name in the error, or gives every resource a rule within bounds,
+// in which events are never kept.
 func FuzzParseConfig(f *testing.F) {
 	example, err := os.ReadFile("../docs/policy.example.yaml")
 	if err != nil {

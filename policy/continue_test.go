@@ -49,6 +49,7 @@ func checkToken(t *testing.T, token string) {
 	}
 }
 
+// FuzzDecodeContinue: a token is read exactly if the upstream has written it so, and then as the upstream reads it.
 func FuzzDecodeContinue(f *testing.F) {
 	for _, json := range []string{
 		`{"v":"meta.k8s.io/v1","rv":20956,"start":"/ns-00/name\u0000"}`, // the cache's form
@@ -82,6 +83,7 @@ func FuzzDecodeContinue(f *testing.F) {
 	})
 }
 
+// FuzzEncodeContinue: a token for any key comes back as it went, and has the bytes of the upstream's own.
 func FuzzEncodeContinue(f *testing.F) {
 	for _, start := range []string{"name\x00", "ns-00/name\x00", "system:node<1>&c\x00", "ns/n\u00e4me\u2028\x00", "ns", "../x"} {
 		f.Add(uint64(math.MaxInt64), start)

@@ -42,6 +42,7 @@ func checkWatchWithUpstream(t *testing.T, options ListOptions, ofWatch WatchOpti
 	}
 }
 
+// TestDecideWatch: every combination of revision, match and initial events is decided as the upstream decides it.
 func TestDecideWatch(t *testing.T) {
 	for _, rv := range versions {
 		for _, match := range matches {

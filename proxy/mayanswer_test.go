@@ -13,6 +13,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+// TestMayAnswer: an answer that was found may be given only if all that it rests on is still true.
 func TestMayAnswer(t *testing.T) {
 	pods, widgets := cluster.Entry{Namespaced: true}, cluster.Entry{Namespaced: true, Custom: true}
 	now := time.Now()

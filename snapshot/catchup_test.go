@@ -14,7 +14,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// However long a stream lags, and however often is asked, few pendingProbes are kept; and those that are
+// TestGoalsAreBounded: however long a stream lags, and however often is asked, few probes are kept; and those that are
 // make the state as new as they can.
 func TestGoalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

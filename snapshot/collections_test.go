@@ -215,6 +215,7 @@ func TestCollectionThatIsOverOpensNothing(t *testing.T) {
 	expect.Same(t, FeedStats{}, states.counts.stats())
 }
 
+// TestCountsAreBounded: what is counted of resources that nobody uses any more is forgotten.
 func TestCountsAreBounded(t *testing.T) {
 	c := collectionsOf(t, &upstream{revision: 9})
 	c.mu.Lock()

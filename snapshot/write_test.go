@@ -34,6 +34,8 @@ func (c *Collection) at(asked time.Time) source.Probe {
 	return source.Probe{Number: c.probes.Next().Number, Sent: asked}
 }
 
+// TestRevisionsThatGoBack: a revision below what was known before the question is another timeline, and none that is
+// far above.
 func TestRevisionsThatGoBack(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	if err := c.observe(9, c.minRevision()); !errors.As(err, new(otherTimelineError)) {

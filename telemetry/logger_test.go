@@ -26,6 +26,8 @@ type lazyToken struct{}
 
 func (lazyToken) LogValue() slog.Value { return slog.StringValue("Bearer " + secret) }
 
+// TestNoCredentialReachesTheLog: wherever in a record a credential stands, the line has none of it, and keeps what is
+// none.
 func TestNoCredentialReachesTheLog(t *testing.T) {
 	const (
 		jwt        = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9." + "c2lnbmF0dXJl"
@@ -84,6 +86,7 @@ func TestNoCredentialReachesTheLog(t *testing.T) {
 	}
 }
 
+// TestOrdinaryRecordsAreUntouched: a record without credentials is written as it is.
 func TestOrdinaryRecordsAreUntouched(t *testing.T) {
 	var out bytes.Buffer
 	logger := NewLogger(&out, FormatJSON, slog.LevelInfo)
@@ -130,6 +133,7 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
+// TestLooksSecret: a word that may be a credential is told from names of Kubernetes.
 func TestLooksSecret(t *testing.T) {
 	for want, words := range map[bool][]string{
 		false: {
@@ -152,7 +156,7 @@ func TestLooksSecret(t *testing.T) {
 	}
 }
 
-// A bootstrap token that came into a line by an error's text is masked there, and what only looks a
+// TestLogMasksBootstrapTokens: a bootstrap token that came into a line by an error's text is masked there, and what only looks a
 // little like one is not.
 func TestLogMasksBootstrapTokens(t *testing.T) {
 	for text, want := range map[string]string{
@@ -172,6 +176,7 @@ func TestLogMasksBootstrapTokens(t *testing.T) {
 	}
 }
 
+// TestUserAgent: of a User-Agent the first word is kept, unless it may be a credential.
 func TestUserAgent(t *testing.T) {
 	jwt := "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbGljZSJ9." + "c2lnbmF0dXJl"
 	for header, want := range map[string]string{
@@ -210,7 +215,7 @@ func TestUserAgent(t *testing.T) {
 	}
 }
 
-// Whatever a client sends, what is kept of it is short, printable and safe to print.
+// FuzzUserAgent: whatever a client sends, what is kept of it is short, printable and safe to print.
 func FuzzUserAgent(f *testing.F) {
 	for _, seed := range []string{"", "kubectl/v1", "Bearer abc", "\x1b]0;x\a", "<b>", strings.Repeat("x", 300)} {
 		f.Add(seed)

@@ -83,6 +83,7 @@ func TestNewTraces(t *testing.T) {
 	}
 }
 
+// TestResource: traces name the service as the environment says, else listproxy, with version and instance.
 func TestResource(t *testing.T) {
 	clearOTEL(t)
 	for env, want := range map[[2]string]string{

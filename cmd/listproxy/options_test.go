@@ -217,6 +217,7 @@ func TestEndingOfABrokenProcess(t *testing.T) {
 	expect.Same(t, time.Second, ending{time.Hour, time.Second}.timeout(broken))
 }
 
+// TestFlagsInForce: /flagz shows flags with the values that are in force, defaults too.
 func TestFlagsInForce(t *testing.T) {
 	o, err := parse("--secure-port", "1234", "--eager", "pods,nodes")
 	expect.NoError(t, err)

@@ -72,6 +72,7 @@ func TestIdentityKeys(t *testing.T) {
 	expect.Same(t, []any{policy.PlainToken, true}, []any{impersonator.Credentials(), impersonator.Named() == nil})
 }
 
+// TestIdentityNeverPrintsItsCredential: however an identity is formatted, its credential is not in the text.
 func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 	const secret = "eyJhbGciOiJSUzI1NiJ9.s3cr3t"
 	id := proxytest.Identify(auth.NewAuthenticator(nil), "Bearer "+secret)

@@ -128,6 +128,7 @@ var impersonating = map[string]bool{
 	"X-Remote-User: a":                                                      false,
 }
 
+// TestReadImpersonation: headers that can be read in more than one way are not read.
 func TestReadImpersonation(t *testing.T) {
 	for lines, want := range impersonating {
 		expect.Same(t, lines+fmt.Sprint(want), lines+fmt.Sprint(checkImpersonation(t, lines)))

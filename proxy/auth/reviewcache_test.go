@@ -95,6 +95,7 @@ func wantNoTurns(t *testing.T, turns *limits.Limiter) {
 	}
 }
 
+// TestReviewTTL: a yes, or a no, counts until the TTL is over, from when it was asked for.
 func TestReviewTTL(t *testing.T) {
 	const ttl, takes = 10 * time.Second, 4 * time.Second
 	asking(t, takes, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
@@ -156,7 +157,7 @@ func TestReviewCutByAnOutage(t *testing.T) {
 	})
 }
 
-// An answer that took longer than the TTL is old when it comes.
+// TestReviewSlowerThanItsTTL: an answer that took longer than the TTL is old when it comes.
 func TestReviewSlowerThanItsTTL(t *testing.T) {
 	asking(t, 4*time.Second, ReviewConfig{TTL: 3 * time.Second}, func(t *testing.T, u *fakeUpstream) {
 		var all sync.WaitGroup
@@ -279,7 +280,7 @@ func TestReviewFlights(t *testing.T) {
 	}
 }
 
-// The caller who was first and leaves takes nobody else's answer away, and the
+// TestReviewOutlivesTheCallerWhoWasFirst: the caller who was first and leaves takes nobody else's answer away, and the
 // one who leaves does not wait.
 func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 	asking(t, 5*time.Second, ReviewConfig{TTL: time.Minute}, func(t *testing.T, u *fakeUpstream) {

@@ -112,6 +112,7 @@ var (
 	foundWidgets     = found{Entry: Entry{Namespaced: true, Custom: true}}
 )
 
+// TestLookup: what can be listed and watched is found, with its scope; nothing else is.
 func TestLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := runLookups(t, newFakeCluster(t))

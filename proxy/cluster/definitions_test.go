@@ -128,6 +128,8 @@ func TestUnusualDefinitions(t *testing.T) {
 	})
 }
 
+// TestSelectableFields: of a definition's selectable fields those with a plain path can be selected by, in served
+// versions.
 func TestSelectableFields(t *testing.T) {
 	var o object
 	expect.NoError(t, json.Unmarshal([]byte(`{"spec":{"versions":[

@@ -98,6 +98,7 @@ func TestServersShowThePast(t *testing.T) {
 	}
 }
 
+// TestServersTellOfLeases: a new holder, a new Lease and one less are told of; a renewal is not.
 func TestServersTellOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeServers()
@@ -141,6 +142,8 @@ func TestServersTellOfVersions(t *testing.T) {
 	})
 }
 
+// TestVersionsThatAreHeard: another version is told of once while servers of both answer in turn, and again when only
+// one does for long.
 func TestVersionsThatAreHeard(t *testing.T) {
 	old, fresh := version.Info{GitVersion: "v1.36.3"}, version.Info{GitVersion: "v1.37.0"}
 	var v versions

@@ -111,6 +111,8 @@ func TestExpectContinue(t *testing.T) {
 	})
 }
 
+// TestClientsCancellationReachesTheUpstream: if the client goes, the upstream's request ends, before its answer and
+// in the midst of it.
 func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 	for _, path := range []string{"/answering", "/waiting"} {
 		overProtocols(t, func(t *testing.T, up, down bool) {

@@ -66,6 +66,8 @@ func TestUpgrades(t *testing.T) {
 	expect.Same(t, []string(nil), records.Above(slog.LevelDebug))
 }
 
+// TestRefusedUpgradeClosesTheConnection: a refusal in place of an upgrade reaches the client whole, and nothing
+// follows it on the connection.
 func TestRefusedUpgradeClosesTheConnection(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, true, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)

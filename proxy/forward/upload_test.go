@@ -47,6 +47,7 @@ func TestUploadCloseEndsAWaitingRead(t *testing.T) {
 	})
 }
 
+// TestUploadFailure: what came of a body before it broke is sent, and why it broke is known.
 func TestUploadFailure(t *testing.T) {
 	broken := errors.New("broken")
 	for _, length := range []int64{-1, 4} {

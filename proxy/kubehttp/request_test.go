@@ -132,6 +132,7 @@ func TestParsed(t *testing.T) {
 	}
 }
 
+// TestUpgradeProtocol: a request is to be upgraded if Connection and Upgrade both say so.
 func TestUpgradeProtocol(t *testing.T) {
 	tests := map[string]struct {
 		header http.Header

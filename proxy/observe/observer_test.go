@@ -26,6 +26,8 @@ func answered(s observetest.Seen, code int) {
 	s.WriteHeader(code)
 }
 
+// TestRequestsAreCounted: each request is counted once, with its decision, its reason, and the code that the client
+// got.
 func TestRequestsAreCounted(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)

@@ -141,6 +141,8 @@ func inHalves(contentType, body string) http.RoundTripper {
 	})
 }
 
+// TestFeedsAreObserved: requests of feeds are counted by what they are for, have spans of their own, and their events
+// and bytes are counted in every encoding.
 func TestFeedsAreObserved(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))

@@ -28,6 +28,7 @@ func made(t *testing.T, dir string, hosts ...string) (tls.Certificate, *x509.Cer
 	return pair, roots
 }
 
+// TestSelfSigned: a certificate that is made is for all names and addresses of the machine and those that are given.
 func TestSelfSigned(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	pair, roots := made(t, dir, "proxy.example", "10.1.2.3", "localhost")

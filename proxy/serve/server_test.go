@@ -71,6 +71,7 @@ func TestServerHasNoTimeLimitOnAnswers(t *testing.T) {
 	}
 }
 
+// TestServerErrorLog: what net/http says reaches the log, but for handshakes that clients broke off.
 func TestServerErrorLog(t *testing.T) {
 	var records proxytest.Recorder
 	log := serverErrorLog(slog.New(&records))

@@ -19,6 +19,7 @@ func mustTargets(t testing.TB, upstream string, more ...string) Targets {
 	return targets
 }
 
+// TestParseTarget: a host and port are read in one spelling, and what could be read in two ways is refused.
 func TestParseTarget(t *testing.T) {
 	for in, want := range map[string]string{
 		"api.example:6443":      "api.example:6443",
@@ -60,6 +61,7 @@ func targetAndHost(text string) (read [2]string) {
 	return read
 }
 
+// TestTargets: a CONNECT, or a Host, may name the upstream and what else is given, at those ports and no other.
 func TestTargets(t *testing.T) {
 	targets := mustTargets(t, "https://API.example:6443/prefix", "kubernetes.default.svc", "api.example", "fd00::a", "10.0.0.1:6443", "KUBERNETES.default.svc:443")
 	expect.Same(t, "api.example:6443, kubernetes.default.svc:443, api.example:443, [fd00::a]:443, 10.0.0.1:6443", targets.String())
@@ -93,6 +95,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// TestTargetsThatAreNone: a target that cannot be read stops the start, and the error names it.
 func TestTargetsThatAreNone(t *testing.T) {
 	for _, more := range []string{"", "a b", "a.example.", "https://a.example", "a.example:0", "*.example", "a.example:443@b"} {
 		if _, err := NewTargets(&url.URL{Host: "api.example"}, []string{more}); err == nil || !strings.Contains(err.Error(), `"`+more+`"`) {

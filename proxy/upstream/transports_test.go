@@ -24,6 +24,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+// TestAddress: the upstream's address is read as client-go reads it; without TLS, or with credentials in it, it is
+// refused.
 func TestAddress(t *testing.T) {
 	upstream := proxytest.StartUpstream(t, true, func(http.ResponseWriter, *http.Request) {})
 	for host, want := range map[string]string{ // empty: it is refused
@@ -143,6 +145,7 @@ func TestCallersAreSpread(t *testing.T) {
 	}
 }
 
+// TestVerifyAnonymousNoticesCredentials: a transport of callers that has credentials of its own is noticed.
 func TestVerifyAnonymousNoticesCredentials(t *testing.T) {
 	tests := map[string]func(*http.Transport){
 		"certificate": func(t *http.Transport) { t.TLSClientConfig.Certificates = make([]tls.Certificate, 1) },

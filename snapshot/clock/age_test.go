@@ -7,6 +7,7 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
+// TestAge: an age is the longer one of those by the monotonic and by the wall clock.
 func TestAge(t *testing.T) {
 	at := time.Now()
 	for name, tt := range map[string]struct {

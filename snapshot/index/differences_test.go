@@ -5,6 +5,8 @@ import (
 	"testing"
 )
 
+// TestPageLimit: a page ends before its bytes are too many, with at least one object, and is not cut where all of the
+// rest fits.
 func TestPageLimit(t *testing.T) {
 	state := NewTree(false)
 	for i := range 10 {

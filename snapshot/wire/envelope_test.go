@@ -51,6 +51,8 @@ func seen(t *testing.T, e Encoding, object string) Event {
 	return ev
 }
 
+// TestLearnItem: how events write an object is learned from one that a list has, too; if its values differ, nothing
+// is learned.
 func TestLearnItem(t *testing.T) {
 	pod := samplePod("a")
 	item, err := pod.Marshal()

@@ -9,7 +9,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/ask"
 )
 
-// The demo must be able to fail.
+// TestDiffer: the demo fails where an answer is not kube-apiserver's, or not from memory.
 func TestDiffer(t *testing.T) {
 	of := func(code int, status, body string) ask.Answer {
 		return ask.Answer{Code: code, Header: http.Header{"Cache-Status": {status}}, Body: []byte(body)}
@@ -35,6 +35,7 @@ func TestDiffer(t *testing.T) {
 	}
 }
 
+// TestTable: a table has a row of each result, and what listproxy saves beside it.
 func TestTable(t *testing.T) {
 	direct, proxied := &result{asked: "all", of: straight}, &result{asked: "all", of: "listproxy"}
 	direct.take(answer{took: 200 * time.Millisecond, bytes: 2e6})
@@ -53,6 +54,7 @@ func TestTable(t *testing.T) {
 `, table.String())
 }
 
+// TestWholeLists: only lists from their beginning, of all pods, count as whole ones.
 func TestWholeLists(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/api/v1/pods?resourceVersion=0":                   true,

@@ -12,6 +12,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
+// TestStatusCommand: the command prints what the status page says, fails where the process is not healthy or does not
+// answer, and writes nothing to a terminal that could control it.
 func TestStatusCommand(t *testing.T) {
 	answer := func(code int, body string) string {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -33,6 +33,7 @@ func configMaps(t *testing.T, token, item string) []byte {
 	})
 }
 
+// TestListMeta: a list's metadata is read from every encoding.
 func TestListMeta(t *testing.T) {
 	for name, body := range map[string]string{
 		"JSON":     `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"abc"},"items":[{"metadata":{"resourceVersion":"1"}}]}`,

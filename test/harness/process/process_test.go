@@ -8,6 +8,7 @@ import (
 	"time"
 )
 
+// TestCPU: CPU time is read as ps writes it, and of one's own process it is more than none.
 func TestCPU(t *testing.T) {
 	for text, want := range map[string]time.Duration{"0:12.34": 12340 * time.Millisecond, "01:02:03": time.Hour + 2*time.Minute + 3*time.Second} {
 		if got, err := ofPS(text); err != nil || got.Round(time.Millisecond) != want {
@@ -29,6 +30,7 @@ func TestCPU(t *testing.T) {
 	}
 }
 
+// TestMemory: a process takes at least what it holds, and at its peak no less.
 func TestMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells")

@@ -25,6 +25,7 @@ func newPEM(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
+// TestSearch: secrets are found in any text, whole or in part, under the name that they were added by.
 func TestSearch(t *testing.T) {
 	var r secrets.Registry
 	token, key := rand.Text(), newPEM(t)
@@ -88,6 +89,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
+// TestShortSecretsAreRefused: what would be found everywhere is not taken for a secret.
 func TestShortSecretsAreRefused(t *testing.T) {
 	defer func() {
 		if recover() == nil {

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// TestE2E: Kubernetes' own end-to-end tests pass.
 func TestE2E(t *testing.T) {
 	gomega.RegisterFailHandler(framework.Fail)
 	suite, reporter := framework.CreateGinkgoConfig()

@@ -25,7 +25,7 @@ func endOf(d *serve.Drain, timeout time.Duration) string {
 // goes on to its end.
 func TestDrain(t *testing.T) { inBubbles(t, testDrain) }
 
-func testDrain(t *testing.T, up, down bool) {
+func testDrain(t *testing.T, over protocols) {
 	const event = `{"type":"BOOKMARK"}` + "\n"
 	come, gone := make(chan string, 3), make(chan string, 2)
 	front, drain := startInPipes(t, func(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +41,7 @@ func testDrain(t *testing.T, up, down bool) {
 		}
 		<-r.Context().Done()
 		gone <- r.URL.Path
-	}, up, down)
+	}, over)
 	send := func(method, path string, body io.Reader) (answer chan *http.Response) {
 		answer = make(chan *http.Response, 1)
 		r, err := http.NewRequestWithContext(t.Context(), method, front.URL+path, body)

@@ -87,14 +87,14 @@ func TestUploadsStream(t *testing.T) {
 // TestExpectContinue: a client that sends its body only when told to is told so if the upstream wants it. Over
 // HTTP/2 it always is: net/http takes the header away.
 func TestExpectContinue(t *testing.T) {
-	inBubbles(t, func(t *testing.T, up, down bool) {
+	inBubbles(t, func(t *testing.T, over protocols) {
 		front, _ := startInPipes(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/refused" {
 				w.WriteHeader(http.StatusForbidden)
 				return
 			}
 			_, _ = io.Copy(w, r.Body)
-		}, up, down)
+		}, over)
 		front.Client().Transport.(*http.Transport).ExpectContinueTimeout = time.Hour
 		for path, want := range map[string]int{"/accepted": http.StatusOK, "/refused": http.StatusForbidden} {
 			told := false
@@ -104,7 +104,7 @@ func TestExpectContinue(t *testing.T) {
 			r.Header.Set("Expect", "100-continue")
 			res := proxytest.Do(t, front.Client(), r)
 			body := proxytest.ReadAll(t, res.Body)
-			if accepted := want == http.StatusOK; res.StatusCode != want || told != (accepted || down) || accepted && body != "body" {
+			if accepted := want == http.StatusOK; res.StatusCode != want || told != (accepted || over.http2Client) || accepted && body != "body" {
 				t.Errorf("%s: %s, told to send the body: %t, got %q", path, res.Status, told, body)
 			}
 		}
@@ -115,9 +115,9 @@ func TestExpectContinue(t *testing.T) {
 // in the midst of it.
 func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 	for _, path := range []string{"/answering", "/waiting"} {
-		overProtocols(t, func(t *testing.T, up, down bool) {
+		overProtocols(t, func(t *testing.T, over protocols) {
 			started, ended := make(chan struct{}), make(chan struct{})
-			upstream := proxytest.StartUpstream(t, up, func(w http.ResponseWriter, r *http.Request) {
+			upstream := proxytest.StartUpstream(t, over.http2Upstream, func(w http.ResponseWriter, r *http.Request) {
 				if path == "/answering" {
 					_ = http.NewResponseController(w).Flush()
 				}
@@ -132,7 +132,7 @@ func TestClientsCancellationReachesTheUpstream(t *testing.T) {
 			front := startProxy(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer func() { done <- recover() }()
 				forwarder.ServeHTTP(w, r)
-			}), down)
+			}), over.http2Client)
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
 				<-started
@@ -235,7 +235,7 @@ func (c stoppableConn) Read(b []byte) (int, error) {
 // stopped for an hour finds all of it when it goes on, whether little has come meanwhile or much.
 func TestStoppedClient(t *testing.T) { inBubbles(t, testStoppedClient) }
 
-func testStoppedClient(t *testing.T, up, down bool) {
+func testStoppedClient(t *testing.T, over protocols) {
 	const stopped, many = time.Hour, 250 // of 20 KB: more than Go's client takes in without being read
 	little, much := make(chan struct{}), make(chan struct{})
 	front, _ := startInPipes(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -251,7 +251,7 @@ func testStoppedClient(t *testing.T, up, down bool) {
 		for i := range many {
 			say(2+i, 20_000)
 		}
-	}, up, down)
+	}, over)
 	runs := make(chan struct{}, 1)
 	runs <- struct{}{}
 	transport := front.Client().Transport.(*http.Transport)

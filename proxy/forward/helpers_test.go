@@ -50,40 +50,41 @@ func startProxy(t *testing.T, handler http.Handler, http2 bool) *httptest.Server
 	return proxytest.Serve(t, serve.New(serve.OnlyPaths(handler), nil, proxytest.DiscardLog()), http2)
 }
 
+// protocols says which sides speak HTTP/2, and not HTTP/1.1.
+type protocols struct{ http2Upstream, http2Client bool }
+
 // overProtocols runs test for HTTP/1.1 and HTTP/2 on either side.
-func overProtocols(t *testing.T, test func(t *testing.T, up, down bool)) {
-	for _, up := range []bool{false, true} {
-		for _, down := range []bool{false, true} {
-			t.Run(fmt.Sprintf("client http2=%t upstream http2=%t", down, up), func(t *testing.T) { test(t, up, down) })
-		}
+func overProtocols(t *testing.T, test func(t *testing.T, over protocols)) {
+	for _, over := range []protocols{{}, {http2Upstream: true}, {http2Client: true}, {http2Upstream: true, http2Client: true}} {
+		t.Run(fmt.Sprintf("%+v", over), func(t *testing.T) { test(t, over) })
 	}
 }
 
 // overAllProtocols is overProtocols with a proxy before an upstream that answers so.
 func overAllProtocols(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, front *httptest.Server)) {
-	overProtocols(t, func(t *testing.T, up, down bool) {
-		test(t, startProxy(t, newForwarder(t, proxytest.StartUpstream(t, up, handler).Config()), down))
+	overProtocols(t, func(t *testing.T, over protocols) {
+		test(t, startProxy(t, newForwarder(t, proxytest.StartUpstream(t, over.http2Upstream, handler).Config()), over.http2Client))
 	})
 }
 
 // inBubbles is overProtocols in a bubble for each.
-func inBubbles(t *testing.T, test func(t *testing.T, up, down bool)) {
-	overProtocols(t, func(t *testing.T, up, down bool) {
-		synctest.Test(t, func(t *testing.T) { test(t, up, down) })
+func inBubbles(t *testing.T, test func(t *testing.T, over protocols)) {
+	overProtocols(t, func(t *testing.T, over protocols) {
+		synctest.Test(t, func(t *testing.T) { test(t, over) })
 	})
 }
 
 // startInPipes is startProxy in a bubble, before an upstream that answers so, and with a Drain.
-func startInPipes(t *testing.T, handler http.HandlerFunc, up, down bool) (*httptest.Server, *serve.Drain) {
+func startInPipes(t *testing.T, handler http.HandlerFunc, over protocols) (*httptest.Server, *serve.Drain) {
 	t.Helper()
 	api := httptest.NewUnstartedServer(handler)
-	api.EnableHTTP2 = up
+	api.EnableHTTP2 = over.http2Upstream
 	network := proxytest.StartInPipes(t, api)
 	config := proxytest.UpstreamServer{Server: api}.Config()
 	config.Dial = network.Dial
 	server, drain := newDraining(newForwarder(t, config))
 	front := httptest.NewUnstartedServer(nil)
-	front.Config, front.EnableHTTP2 = server, down
+	front.Config, front.EnableHTTP2 = server, over.http2Client
 	proxytest.StartInPipes(t, front)
 	return front, drain
 }

@@ -293,7 +293,8 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			t.Helper()
 			w.failing = true
 			collection, _ := w.handler.Collections.Use(modelWidgets)
-			for collection.TakeForwardSlot() { // a few lists are forwarded
+			for range 100 { // a few lists are forwarded
+				collection.TakeForwardSlot()
 			}
 			time.AfterFunc(takes, func() { w.cut(func() { w.failing = false }) })
 		}},

@@ -23,7 +23,7 @@ import (
 // everything at once. What the policy wants is not held back.
 func TestStartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := collectionsOf(t, &upstream{meddle: during(0, time.Hour, "", 1, 0, http.StatusServiceUnavailable)})
+		c := collectionsOf(t, &upstream{meddle: fault{code: http.StatusServiceUnavailable}.meddle()})
 		started := func(n int) int {
 			ok := 0
 			for i := range n {

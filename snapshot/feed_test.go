@@ -53,7 +53,7 @@ func loadsAre(text string) meddling {
 // probesGoBack answers probes after the load with a revision below it; those over connections of their own only if
 // the storage was replaced.
 func probesGoBack(replaced bool) meddling {
-	goesBack := during(afterTheLoad, 25*time.Second, "probe", 1, 0, http.StatusOK)
+	goesBack := fault{kind: "probe", from: afterTheLoad, lasts: 25 * time.Second, code: http.StatusOK}.meddle()
 	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
 		if _, meddles := goesBack(r, kind); meddles == nil || r.Close && !replaced {
 			return 0, nil
@@ -80,25 +80,34 @@ func inPages(page, second string) meddling {
 // afterTheLoad is soon after the upstream is asked first: a state is loaded and compared, which takes no time.
 const afterTheLoad = time.Millisecond
 
-// during meddles for a time with each n-th request of a kind ("": of any): it is answered late, or with a status.
-func during(from, lasts time.Duration, of string, n int, late time.Duration, code int) meddling {
+// fault is what an upstream does wrong: requests of a kind ("": of any) are answered late, or with a status. It begins some
+// time after the first request, and lasts for a time, or for ever.
+type fault struct {
+	kind        string
+	from, lasts time.Duration
+	everyOther  bool // only every second request
+	late        time.Duration
+	code        int
+}
+
+func (f fault) meddle() meddling {
 	var begun time.Time
 	asked := 0
 	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
 		if begun.IsZero() {
 			begun = time.Now()
 		}
-		since := time.Since(begun) - from
-		if of != "" && of != kind || since < 0 || since > lasts {
+		since := time.Since(begun) - f.from
+		if f.kind != "" && f.kind != kind || since < 0 || f.lasts > 0 && since > f.lasts {
 			return 0, nil
 		}
-		if asked++; asked%n != 0 {
+		if asked++; f.everyOther && asked%2 != 0 {
 			return 0, nil
 		}
-		if code != 0 {
-			return 0, busy(r, code, "1")
+		if f.code != 0 {
+			return 0, busy(r, f.code, "1")
 		}
-		return late, nil
+		return f.late, nil
 	}
 }
 
@@ -131,7 +140,7 @@ func TestFeed(t *testing.T) {
 		"nothing": {upstream: &upstream{}, to: 9, want: loaded},
 		"a watch that ends at its timeout, and others": {upstream: &upstream{}, takes: 6 * watchTimeout, watches: between{4, 7}, want: loaded},
 		"probes are refused after the load": {
-			upstream: &upstream{tells: bookmark(30, ""), meddle: during(afterTheLoad, time.Hour, "probe", 1, 0, http.StatusTooManyRequests)},
+			upstream: &upstream{tells: bookmark(30, ""), meddle: fault{kind: "probe", from: afterTheLoad, code: http.StatusTooManyRequests}.meddle()},
 			to:       30, watches: between{1, 1}, want: loaded,
 		},
 		"the first object changes whenever it is looked at": {upstream: &upstream{meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
@@ -162,8 +171,12 @@ func TestFeed(t *testing.T) {
 		"watches that tell something each time before they end": {upstream: cutAgain, to: 400, watches: between{100, 2000}, want: loaded},
 
 		// What cannot be is not passed over.
-		"an event that is no JSON":                     {upstream: &upstream{watch: first(`{"type":"MODIFIED","object":{"kind":"ConfigMap",}}` + "\n")}, want: lost(reason.Contradiction)},
-		"an event of another kind":                     {upstream: &upstream{watch: first(strings.Replace(inEvent("MODIFIED", itemBAt(12)), "ConfigMap", "Secret", 1))}, want: lost(reason.Contradiction)},
+		"an event that is no JSON": {
+			upstream: &upstream{watch: first(`{"type":"MODIFIED","object":{"kind":"ConfigMap",}}` + "\n")}, want: lost(reason.Contradiction),
+		},
+		"an event of another kind": {
+			upstream: &upstream{watch: first(strings.Replace(inEvent("MODIFIED", itemBAt(12)), "ConfigMap", "Secret", 1))}, want: lost(reason.Contradiction),
+		},
 		"what is added and there":                      {upstream: &upstream{watch: first(inEvent("ADDED", itemBAt(12)))}, want: lost(reason.Contradiction)},
 		"what is modified and not there":               {upstream: &upstream{watch: first(inEvent("MODIFIED", itemC))}, want: lost(reason.Contradiction)},
 		"what is deleted and not there":                {upstream: &upstream{watch: first(inEvent("DELETED", itemC))}, want: lost(reason.Contradiction)},
@@ -185,15 +198,25 @@ func TestFeed(t *testing.T) {
 		"pages":                  {upstream: &upstream{meddle: inPages(page(9, `,"continue":"x"`, itemA), page(9, "", itemB))}, want: loaded},
 		"pages of two revisions": {upstream: &upstream{meddle: inPages(page(8, `,"continue":"x"`, itemA), page(9, "", itemB))}, newest: reason.Warming, want: nothing},
 		"what came since is forgotten, and then the upstream is away": {
-			upstream: &upstream{watch: first(inStream(http.StatusGone)), meddle: during(afterTheLoad, time.Minute, "", 1, 0, http.StatusServiceUnavailable)}, takes: 3 * time.Minute, want: lost(reason.Expired),
+			upstream: &upstream{watch: first(inStream(http.StatusGone)), meddle: fault{from: afterTheLoad, lasts: time.Minute, code: http.StatusServiceUnavailable}.meddle()},
+			takes:    3 * time.Minute, want: lost(reason.Expired),
 		},
 		// An API server that is slow, or refuses some requests, costs no second load.
-		"a probe without an answer":            {upstream: &upstream{changes: true, meddle: during(time.Minute, 20*time.Second, "probe", 1, time.Hour, 0)}, takes: time.Hour, want: loaded},
-		"429 to every other watch":             {upstream: &upstream{changes: true, meddle: during(0, time.Hour, "watch", 2, 0, http.StatusTooManyRequests)}, takes: time.Hour, want: loaded},
-		"watches answered after six seconds":   {upstream: &upstream{changes: true, meddle: during(0, time.Hour, "watch", 1, 6*time.Second, 0)}, takes: time.Hour, want: loaded},
-		"everything is late by twenty seconds": {upstream: &upstream{changes: true, meddle: during(time.Minute, 39*time.Minute, "", 1, 20*time.Second, 0)}, takes: time.Hour, want: loaded},
+		"a probe without an answer": {
+			upstream: &upstream{changes: true, meddle: fault{kind: "probe", from: time.Minute, lasts: 20 * time.Second, late: time.Hour}.meddle()}, takes: time.Hour, want: loaded,
+		},
+		"429 to every other watch": {
+			upstream: &upstream{changes: true, meddle: fault{kind: "watch", everyOther: true, code: http.StatusTooManyRequests}.meddle()}, takes: time.Hour, want: loaded,
+		},
+		"watches answered after six seconds": {
+			upstream: &upstream{changes: true, meddle: fault{kind: "watch", late: 6 * time.Second}.meddle()}, takes: time.Hour, want: loaded,
+		},
+		"everything is late by twenty seconds": {
+			upstream: &upstream{changes: true, meddle: fault{from: time.Minute, lasts: 39 * time.Minute, late: 20 * time.Second}.meddle()}, takes: time.Hour, want: loaded,
+		},
 		"half of everything is refused, and a watch breaks": {
-			upstream: &upstream{changes: true, watch: first(cut), meddle: during(time.Second, 39*time.Minute, "", 2, 0, http.StatusTooManyRequests)}, takes: time.Hour, want: loaded,
+			upstream: &upstream{changes: true, watch: first(cut), meddle: fault{from: time.Second, lasts: 39 * time.Minute, everyOther: true, code: http.StatusTooManyRequests}.meddle()},
+			takes:    time.Hour, want: loaded,
 		},
 		"a streaming list that is silent is begun anew": {upstream: &upstream{meddle: func() meddling {
 			n := 0
@@ -398,7 +421,7 @@ func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
 		"learning":  {denies("probe", http.StatusTooManyRequests), "", reason.Warming},
 		"loading":   {denies("load", http.StatusTooManyRequests), "", reason.Warming},
 		"following": {denies("watch", http.StatusServiceUnavailable), cut, reason.Stale},
-		"asking":    {during(afterTheLoad, time.Hour, "probe", 1, 0, http.StatusTooManyRequests), bookmark(9, ""), reason.Stale},
+		"asking":    {fault{kind: "probe", from: afterTheLoad, code: http.StatusTooManyRequests}.meddle(), bookmark(9, ""), reason.Stale},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			refused := 0

@@ -40,7 +40,7 @@ func TestNewestOfAQuietResource(t *testing.T) {
 		"an error":                       {beside: inStream(http.StatusGone), want: reason.NotProven},
 		"a probe is refused":             {probe: denies("probe", http.StatusTooManyRequests), want: reason.NotProven},
 		"a probe fails":                  {probe: denies("probe", http.StatusInternalServerError), want: reason.NotProven},
-		"a probe is not answered":        {probe: during(0, time.Minute, "probe", 1, time.Hour, 0), want: reason.NotProven},
+		"a probe is not answered":        {probe: fault{kind: "probe", lasts: time.Minute, late: time.Hour}.meddle(), want: reason.NotProven},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			const wait = 1500 * time.Millisecond
@@ -76,7 +76,7 @@ func TestNewestOfAQuietResource(t *testing.T) {
 func TestNewestIsAskedForTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes, clients = 100 * time.Millisecond, 1000
-		u := &upstream{revision: 9, meddle: during(time.Second, time.Minute, "probe", 1, takes, 0)}
+		u := &upstream{revision: 9, meddle: fault{kind: "probe", from: time.Second, lasts: time.Minute, late: takes}.meddle()}
 		c := fed(t, u, time.Second)
 		before := u.probes
 		var all sync.WaitGroup

@@ -204,8 +204,10 @@ func TestFormsAreLearned(t *testing.T) {
 // reason.
 func TestWatchesOutliveProbes(t *testing.T) {
 	const bound = 90 * time.Second // of fed
-	refused := func() meddling { return during(time.Second, time.Hour, "probe", 1, 0, http.StatusTooManyRequests) }
-	unanswered := func() meddling { return during(time.Second, time.Hour, "probe", 1, time.Hour, 0) }
+	refused := func() meddling {
+		return fault{kind: "probe", from: time.Second, code: http.StatusTooManyRequests}.meddle()
+	}
+	unanswered := func() meddling { return fault{kind: "probe", from: time.Second, late: time.Hour}.meddle() }
 	for name, tt := range map[string]struct {
 		probes meddling // nil: they are answered
 		tells  string

@@ -19,7 +19,13 @@ import (
 // does not without a CA.
 func TestIdentify(t *testing.T) {
 	clients, others := proxytest.NewCA(t), proxytest.NewCA(t)
-	alice := clients.Issue(t, pkix.Name{CommonName: "alice", Organization: []string{"team-a", "team-b"}}, nil)
+	named := func(ca *proxytest.CA, name string, groups ...string) *x509.Certificate {
+		return ca.Issue(t, pkix.Name{CommonName: name, Organization: groups}, nil)
+	}
+	changed := func(change func(*x509.Certificate)) *x509.Certificate {
+		return clients.Issue(t, pkix.Name{CommonName: "alice"}, change)
+	}
+	alice := named(clients, "alice", "team-a", "team-b")
 	identifier := NewAuthenticator(clients.Options)
 	tokensOnly := NewAuthenticator(nil)
 	says := func(pairs ...string) http.Header {
@@ -56,19 +62,19 @@ func TestIdentify(t *testing.T) {
 		"a certificate and a name to come":      {certificate: alice, header: says("Impersonate-Tomorrow", "x"), code: 403},
 		"a token and --as":                      {header: says("Authorization", "Bearer t", "Impersonate-User", "root"), token: true},
 		"a certificate that says who it is not": {certificate: alice, header: says("X-Remote-User", "root"), user: "alice [team-a team-b system:authenticated]"},
-		"another CA's":                          {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), code: 401},
-		"another CA's and a token":              {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer t"), token: true},
-		"another CA's and no bearer":            {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Basic eA=="), code: 401},
-		"another CA's and an empty token":       {certificate: others.Issue(t, pkix.Name{CommonName: "alice"}, nil), header: says("Authorization", "Bearer "), code: 401},
-		"expired":                               {certificate: clients.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), code: 401},
-		"for servers":                           {certificate: clients.Issue(t, pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }), code: 401},
-		"no name":                               {certificate: clients.Issue(t, pkix.Name{Organization: []string{"x"}}, nil), code: 401},
-		"a service account without groups":      {certificate: clients.Issue(t, pkix.Name{CommonName: "system:serviceaccount:kube-system:x"}, nil), user: "system:serviceaccount:kube-system:x [system:authenticated]"},
-		"anonymous by certificate":              {certificate: clients.Issue(t, pkix.Name{CommonName: user.Anonymous}, nil), code: 403},
-		"a name with outer spaces":              {certificate: clients.Issue(t, pkix.Name{CommonName: "root "}, nil), code: 403},
-		"a name with a line end":                {certificate: clients.Issue(t, pkix.Name{CommonName: "a\r\nImpersonate-Group: system:masters"}, nil), code: 403},
-		"a group with a line end":               {certificate: clients.Issue(t, pkix.Name{CommonName: "a", Organization: []string{"b\nc"}}, nil), code: 403},
-		"an empty group":                        {certificate: clients.Issue(t, pkix.Name{CommonName: "a", Organization: []string{""}}, nil), code: 403},
+		"another CA's":                          {certificate: named(others, "alice"), code: 401},
+		"another CA's and a token":              {certificate: named(others, "alice"), header: says("Authorization", "Bearer t"), token: true},
+		"another CA's and no bearer":            {certificate: named(others, "alice"), header: says("Authorization", "Basic eA=="), code: 401},
+		"another CA's and an empty token":       {certificate: named(others, "alice"), header: says("Authorization", "Bearer "), code: 401},
+		"expired":                               {certificate: changed(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), code: 401},
+		"for servers":                           {certificate: changed(func(c *x509.Certificate) { c.ExtKeyUsage[0] = x509.ExtKeyUsageServerAuth }), code: 401},
+		"no name":                               {certificate: named(clients, "", "x"), code: 401},
+		"a service account without groups":      {certificate: named(clients, "system:serviceaccount:a:x"), user: "system:serviceaccount:a:x [system:authenticated]"},
+		"anonymous by certificate":              {certificate: named(clients, user.Anonymous), code: 403},
+		"a name with outer spaces":              {certificate: named(clients, "root "), code: 403},
+		"a name with a line end":                {certificate: named(clients, "a\r\nImpersonate-Group: system:masters"), code: 403},
+		"a group with a line end":               {certificate: named(clients, "a", "b\nc"), code: 403},
+		"an empty group":                        {certificate: named(clients, "a", ""), code: 403},
 		"a certificate without a CA":            {certificate: alice, withoutCA: true},
 		"headers without a certificate":         {header: says("X-Remote-User", "bob", "x-remote-extra-a", "b")},
 		"headers and a token":                   {header: says("X-Remote-User", "bob", "Authorization", "Bearer t"), token: true},

@@ -95,18 +95,6 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestTargetsThatAreNone: a target that cannot be read stops the start, and the error names it.
-func TestTargetsThatAreNone(t *testing.T) {
-	for _, more := range []string{"", "a b", "a.example.", "https://a.example", "a.example:0", "*.example", "a.example:443@b"} {
-		if _, err := NewTargets(&url.URL{Host: "api.example"}, []string{more}); err == nil || !strings.Contains(err.Error(), `"`+more+`"`) {
-			t.Errorf("%q: %v", more, err)
-		}
-	}
-	if _, err := NewTargets(&url.URL{Host: "api.example."}, nil); err == nil {
-		t.Error("a trailing dot was accepted")
-	}
-}
-
 // FuzzConnectTarget: what is allowed is one of the targets in every reading that the standard
 // library has of it, and one form stands for itself.
 func FuzzConnectTarget(f *testing.F) {

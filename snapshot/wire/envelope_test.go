@@ -16,25 +16,35 @@ const (
 	widgetAsEver = `{"apiVersion":"x.io/v1","kind":"Widget","metadata":{"name":"a","resourceVersion":"5"}}`
 )
 
+// podList is a list of pods as kube-apiserver writes it, with this metadata and these items.
+func podList(metadata, items string) string {
+	return `{"kind":"PodList","apiVersion":"v1","metadata":{` + metadata + `},"items":[` + items + "]}\n"
+}
+
+// widgetList is the same of custom resources.
+func widgetList(items, metadata string) string {
+	return `{"apiVersion":"x.io/v1","items":[` + items + `],"kind":"WidgetList","metadata":{` + metadata + "}}\n"
+}
+
 // jsonLists are of a known form, or not.
 var jsonLists = []struct {
 	name, body string
 	bad        bool
 }{
-	{name: "built-in, one page", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[` + podInList + `]}` + "\n"},
-	{name: "built-in, empty", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}` + "\n"},
-	{name: "built-in, a page", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5","continue":"abc","remainingItemCount":4},"items":[` + podInList + `]}` + "\n"},
-	{name: "built-in, a shard", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5","continue":"abc","remainingItemCount":4,"shardInfo":{"selector":"x"}},"items":[` + podInList + `]}` + "\n"},
-	{name: "a shard with more", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5","shardInfo":{"selector":"x","more":"x"}},"items":[]}` + "\n", bad: true},
+	{name: "built-in, one page", body: podList(`"resourceVersion":"5"`, podInList)},
+	{name: "built-in, empty", body: podList(`"resourceVersion":"5"`, "")},
+	{name: "built-in, a page", body: podList(`"resourceVersion":"5","continue":"abc","remainingItemCount":4`, podInList)},
+	{name: "built-in, a shard", body: podList(`"resourceVersion":"5","continue":"abc","remainingItemCount":4,"shardInfo":{"selector":"x"}`, podInList)},
+	{name: "a shard with more", body: podList(`"resourceVersion":"5","shardInfo":{"selector":"x","more":"x"}`, ""), bad: true},
 	{name: "metadata only, empty", body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":null}` + "\n"},
-	{name: "custom, one page", body: `{"apiVersion":"x.io/v1","items":[` + widgetAsEver + `],"kind":"WidgetList","metadata":{"continue":"","resourceVersion":"5"}}` + "\n"},
-	{name: "custom, a page", body: `{"apiVersion":"x.io/v1","items":[` + widgetAsEver + `,` + widgetAsEver + `],"kind":"WidgetList","metadata":{"continue":"abc","remainingItemCount":4,"resourceVersion":"5"}}` + "\n"},
+	{name: "custom, one page", body: widgetList(widgetAsEver, `"continue":"","resourceVersion":"5"`)},
+	{name: "custom, a page", body: widgetList(widgetAsEver+","+widgetAsEver, `"continue":"abc","remainingItemCount":4,"resourceVersion":"5"`)},
 	{name: "a space more", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"}, "items":[]}` + "\n", bad: true},
 	{name: "no newline", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[]}`, bad: true},
 	{name: "another order", body: `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"5"},"items":[]}` + "\n", bad: true},
 	{name: "an unknown member", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[],"more":1}` + "\n", bad: true},
-	{name: "unknown metadata", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"selfLink":"/","resourceVersion":"5"},"items":[]}` + "\n", bad: true},
-	{name: "space between items", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[{}, {}]}` + "\n", bad: true},
+	{name: "unknown metadata", body: podList(`"selfLink":"/","resourceVersion":"5"`, ""), bad: true},
+	{name: "space between items", body: podList(`"resourceVersion":"5"`, `{}, {}`), bad: true},
 	{name: "garbage", body: `<html>`, bad: true},
 	{name: "items twice", body: `{"items":[{"metadata":{}},{}],"items":[]}`, bad: true},
 }

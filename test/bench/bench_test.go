@@ -3,7 +3,6 @@ package main
 import (
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/listproxy/listproxy/test/expect"
 	"github.com/listproxy/listproxy/test/harness/ask"
@@ -33,25 +32,6 @@ func TestDiffer(t *testing.T) {
 			expect.Same(t, tt.want, got)
 		})
 	}
-}
-
-// TestTable: a table has a row of each result, and what listproxy saves beside it.
-func TestTable(t *testing.T) {
-	direct, proxied := &result{asked: "all", of: straight}, &result{asked: "all", of: "listproxy"}
-	direct.take(answer{took: 200 * time.Millisecond, bytes: 2e6})
-	direct.kube = 300 * time.Millisecond
-	proxied.take(answer{took: 20 * time.Millisecond, bytes: 2e6, hit: true})
-	proxied.take(answer{took: 40 * time.Millisecond, bytes: 2e6})
-	proxied.proxy = 12 * time.Millisecond
-	table := &table{caption: "Lists."}
-	table.add(direct, proxied)
-	expect.Same(t, `Lists.
-
-| asked | of             | answers | from memory |  bytes | kube-apiserver, CPU | listproxy | both, less |  median |     99% | median, less |
-| ----- | -------------- | ------: | ----------: | -----: | ------------------: | --------: | ---------: | ------: | ------: | -----------: |
-| all   | kube-apiserver |       1 |             | 2.0 MB |              300 ms |           |            |  200 ms |  200 ms |              |
-| all   | listproxy      |       2 |         50% | 2.0 MB |                     |   6.00 ms |     50.00× | 40.0 ms | 40.0 ms |        5.00× |
-`, table.String())
 }
 
 // TestWholeLists: only lists from their beginning, of all pods, count as whole ones.

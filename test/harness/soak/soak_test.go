@@ -1,18 +1,10 @@
 package soak
 
 import (
-	"bytes"
-	"net/http"
-	"net/http/httptest"
-	"net/http/pprof"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/listproxy/listproxy/test/expect"
 )
@@ -92,40 +84,5 @@ func TestGrowth(t *testing.T) {
 		if all, err := Grown(samples); err == nil {
 			t.Errorf("of %s there is a verdict: %v", name, all)
 		}
-	}
-}
-
-// TestTake reads what a real registry serves.
-func TestTake(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	checks := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "listproxy_selfchecks_total"}, []string{"result", "resource"})
-	checks.WithLabelValues("agrees", "pods").Add(5)
-	checks.WithLabelValues("agrees", "nodes").Add(1)
-	checks.WithLabelValues("mismatch", "pods").Add(2)
-	registry.MustRegister(checks)
-	mux := http.NewServeMux()
-	mux.Handle("/debug/pprof/heap", pprof.Handler("heap"))
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	server := httptest.NewServer(mux)
-	defer server.Close()
-	if _, err := Take(t.Context(), server.URL); err == nil {
-		t.Error("without a process's metrics there is a sample")
-	}
-	kept, _ := bytes.Repeat([]byte("k"), 32*mib), bytes.Repeat([]byte("garbage"), 32*mib)
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s, err := Take(t.Context(), server.URL)
-	expect.NoError(t, err)
-	if live := float64(len(kept)); s.Heap < live || s.Heap > live+16*mib || s.RSS < s.Heap || s.Free <= 0 || s.Goroutines == 0 || s.FDs == 0 || s.At.IsZero() {
-		t.Errorf("got %+v", s)
-	}
-	runtime.KeepAlive(kept)
-	sum, series, err := Sum(t.Context(), server.Client(), server.URL+"/metrics", "listproxy_selfchecks_total", map[string]string{"result": "agrees"})
-	if err != nil || sum != 6 || series != 2 {
-		t.Errorf("%v in %d series, %v", sum, series, err)
-	}
-	gone := httptest.NewServer(http.NotFoundHandler())
-	defer gone.Close()
-	if _, err := Take(t.Context(), gone.URL); err == nil {
-		t.Error("a 404 is a sample")
 	}
 }

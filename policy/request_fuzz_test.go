@@ -131,9 +131,9 @@ func FuzzAuthorization(f *testing.F) {
 			return nil, false, nil
 		}))
 		_, _, _ = upstream.AuthenticateRequest(&http.Request{Header: h.Clone()})
-		by, token := ReadAuthorization(h["Authorization"])
-		why := checkIdentity(h, by)
-		if why == "" && (!asked || token != seen) || (why == "") != (by == PlainToken) {
+		credentials, token := ReadAuthorization(h["Authorization"])
+		why := checkIdentity(h, credentials)
+		if why == "" && (!asked || token != seen) || (why == "") != (credentials == PlainToken) {
 			t.Errorf("%q: the reason is %q, the token %q; the upstream sees one: %t, %q", value, why, token, asked, seen)
 		}
 	})

@@ -35,8 +35,8 @@ func parse(r *http.Request) (*Request, reason.Reason) {
 	if err != nil {
 		info = &request.RequestInfo{}
 	}
-	by, _ := ReadAuthorization(r.Header["Authorization"])
-	return Parse(r, info, by)
+	credentials, _ := ReadAuthorization(r.Header["Authorization"])
+	return Parse(r, info, credentials)
 }
 
 // understood is what clients send.

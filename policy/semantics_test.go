@@ -57,12 +57,12 @@ func checkWithUpstream(t *testing.T, o ListOptions) {
 		Recursive:            true,
 	})
 	revision, plain := parseDecimal(o.ResourceVersion)
-	of, _, written := DecodeContinue(o.Continue) // see checkToken
+	tokenRevision, _, written := DecodeContinue(o.Continue) // see checkToken
 	want := Decision{Serve: true, Revision: uint64(exact), Limit: o.Limit}
 	switch {
 	case refused, o.ResourceVersion != "" && (!plain || o.Continue != ""), o.Continue != "" && !written:
 		want = forward(reason.NotCanonical)
-	case o.ResourceVersion == "" && of <= 0:
+	case o.ResourceVersion == "" && tokenRevision <= 0:
 		want = forward(reason.Consistent)
 	case err != nil:
 		want = forward(reason.NotCanonical)

@@ -20,10 +20,10 @@ func TestMayAnswer(t *testing.T) {
 	state := snapshot.Snapshot{Revision: 7, CurrentAt: now.Add(-time.Minute)}
 	memory := snapshot.Validity{Interval: snapshot.Interval{From: 7, To: 9}, Staleness: time.Hour}
 	firm := conditions{at: now, entry: pods, memory: memory, allowed: true}
-	with := func(change func(*conditions)) conditions {
-		on := firm
-		change(&on)
-		return on
+	changed := func(change func(*conditions)) conditions {
+		changes := firm
+		change(&changes)
+		return changes
 	}
 	for _, tt := range []struct {
 		name string
@@ -32,15 +32,15 @@ func TestMayAnswer(t *testing.T) {
 	}{
 		{"nothing has changed", firm, ""},
 		{"nothing is known", conditions{}, reason.Warming},
-		{"a definition is not vouched for", with(func(g *conditions) { g.unknown = reason.Upstream }), reason.Upstream},
-		{"the catalog does not know it any more", with(func(g *conditions) { g.entry, g.unknown = cluster.Entry{}, reason.UnknownResource }), reason.UnknownResource},
-		{"it is another kind of resource", with(func(g *conditions) { g.entry = widgets }), reason.Warming},
-		{"it is of another scope now", with(func(g *conditions) { g.entry.Namespaced = !g.entry.Namespaced }), reason.Warming},
-		{"the state is too old", with(func(g *conditions) { g.at = now.Add(time.Hour) }), reason.Stale},
-		{"the collection was given up", with(func(g *conditions) { g.memory = snapshot.Validity{Unavailable: reason.Upstream} }), reason.Upstream},
-		{"the revision is let go of", with(func(g *conditions) { g.memory.Interval = snapshot.Interval{From: 8, To: 9} }), reason.History},
-		{"an epoch has ended", with(func(g *conditions) { g.memory.Epoch++ }), reason.Warming},
-		{"the review counts no more", with(func(g *conditions) { g.allowed = false }), reason.ReviewFailed},
+		{"a definition is not vouched for", changed(func(g *conditions) { g.unknown = reason.Upstream }), reason.Upstream},
+		{"the catalog does not know it any more", changed(func(g *conditions) { g.entry, g.unknown = cluster.Entry{}, reason.UnknownResource }), reason.UnknownResource},
+		{"it is another kind of resource", changed(func(g *conditions) { g.entry = widgets }), reason.Warming},
+		{"it is of another scope now", changed(func(g *conditions) { g.entry.Namespaced = !g.entry.Namespaced }), reason.Warming},
+		{"the state is too old", changed(func(g *conditions) { g.at = now.Add(time.Hour) }), reason.Stale},
+		{"the collection was given up", changed(func(g *conditions) { g.memory = snapshot.Validity{Unavailable: reason.Upstream} }), reason.Upstream},
+		{"the revision is let go of", changed(func(g *conditions) { g.memory.Interval = snapshot.Interval{From: 8, To: 9} }), reason.History},
+		{"an epoch has ended", changed(func(g *conditions) { g.memory.Epoch++ }), reason.Warming},
+		{"the review counts no more", changed(func(g *conditions) { g.allowed = false }), reason.ReviewFailed},
 		{"all at once", conditions{unknown: reason.Upstream, memory: snapshot.Validity{Unavailable: reason.Stale}}, reason.Upstream},
 	} {
 		if got := mayAnswer(&answer{entry: pods, snapshot: state}, &tt.on); got != tt.want {

@@ -88,8 +88,8 @@ func TestLoadsThatTrickle(t *testing.T) {
 			for i := range maxLoads {
 				r := configMaps
 				r.Group = fmt.Sprint("slow", i)
-				of, _ := all.Use(r)
-				slow = append(slow, of)
+				collection, _ := all.Use(r)
+				slow = append(slow, collection)
 			}
 			synctest.Wait()
 			quick, _ := all.Keep(configMaps)

@@ -147,11 +147,11 @@ func TestMeasured(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	c.budget.limit = 100 << 20
 	f := &feed{collection: c, loads: make(chan struct{}, 1), measured: 1 << 20}
-	is := source.Learned{Count: 1000, Mean: 1 << 10}
-	if _, err := f.load(t.Context(), is); !errors.Is(err, errFull) {
+	learned := source.Learned{Count: 1000, Mean: 1 << 10}
+	if _, err := f.load(t.Context(), learned); !errors.Is(err, errFull) {
 		t.Errorf("larger than the room for it: %v", err)
 	}
-	if !fits(is, c.budget, f.measured) {
+	if !fits(learned, c.budget, f.measured) {
 		t.Error("it is never read again")
 	}
 }

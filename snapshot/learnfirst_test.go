@@ -19,7 +19,7 @@ import (
 func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 	first := strings.Replace(itemA, `"5"`, `"12"`, 1)
 	event := inEvent("ADDED", first)
-	has := func(items ...string) func(*http.Request) *http.Response {
+	listing := func(items ...string) func(*http.Request) *http.Response {
 		return func(r *http.Request) *http.Response {
 			return proxytest.JSONResponse(r, http.StatusOK, (&upstream{}).list(12, "", items...))
 		}
@@ -30,18 +30,18 @@ func TestFirstObjectOfAnEmptyCollection(t *testing.T) {
 		lost    reason.Reason
 		busy    bool // at first
 	}{
-		"it is learned":                   {exactly: has(first)},
-		"the API server is busy at first": {exactly: has(first), busy: true},
+		"it is learned":                   {exactly: listing(first)},
+		"the API server is busy at first": {exactly: listing(first), busy: true},
 		"the revision is compacted": {lost: reason.FirstObject, exactly: func(r *http.Request) *http.Response {
 			return proxytest.JSONResponse(r, http.StatusGone, aStatus)
 		}},
-		"it is not in the list": {lost: reason.FirstObject, exactly: has()},
+		"it is not in the list": {lost: reason.FirstObject, exactly: listing()},
 		"a list has another header": {lost: reason.FirstObject, exactly: func(r *http.Request) *http.Response {
-			answer := has(first)(r)
+			answer := listing(first)(r)
 			answer.Header.Set("Warning", "299")
 			return answer
 		}},
-		"it has other bytes": {lost: reason.Form, exactly: has(itemA)},
+		"it has other bytes": {lost: reason.Form, exactly: listing(itemA)},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := watched(t, &upstream{revision: 9, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {

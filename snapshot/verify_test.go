@@ -66,9 +66,9 @@ func TestVerify(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := newChecked(t, 1200, never)
-			was := c.use(t)
+			before := c.use(t)
 			if tt.happens != nil {
-				tt.happens(c, was)
+				tt.happens(c, before)
 			}
 			begun := time.Now()
 			if tt.ago > 0 {
@@ -93,7 +93,7 @@ func TestVerify(t *testing.T) {
 			if c.loaded() != 1+tt.loads || loaded > tt.within || tt.loads > 0 && tt.within > time.Minute && loaded < verifyFor {
 				t.Errorf("loaded %d times, again after %v; log:\n%s", c.loaded(), loaded, c.log)
 			}
-			if dropped := was.whyRetired() != reason.None; dropped != tt.dropped {
+			if dropped := before.whyRetired() != reason.None; dropped != tt.dropped {
 				t.Errorf("dropped: %t", dropped)
 			}
 			if wrong := c.collections.checks.stats(widgets).Mismatches; (wrong > 0) != tt.dropped {

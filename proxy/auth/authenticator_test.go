@@ -87,11 +87,11 @@ func TestIdentify(t *testing.T) {
 			if test.certificate != nil {
 				r.TLS.PeerCertificates = []*x509.Certificate{test.certificate}
 			}
-			by := identifier
+			authenticator := identifier
 			if test.withoutCA {
-				by = tokensOnly
+				authenticator = tokensOnly
 			}
-			id, refusal := by.Authenticate(r)
+			id, refusal := authenticator.Authenticate(r)
 			code := 0
 			if refusal != nil {
 				code = refusal.Code

@@ -21,9 +21,9 @@ import (
 // certificate; and a key is of no use to who does not have the process's secret.
 func TestIdentityKeys(t *testing.T) {
 	i := auth.NewAuthenticator(nil)
-	of := func(u user.DefaultInfo) auth.Identity { return i.OfUser(&u) }
+	identityOf := func(u user.DefaultInfo) auth.Identity { return i.OfUser(&u) }
 	connection := auth.WithConnection(t.Context()) // one for all
-	as := func(token string, named ...string) auth.Identity {
+	impersonating := func(token string, named ...string) auth.Identity {
 		r := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(connection)
 		for i := 0; i < len(named); i += 2 {
 			r.Header.Add("Impersonate-"+named[i], named[i+1])
@@ -36,24 +36,24 @@ func TestIdentityKeys(t *testing.T) {
 		"a token":                   proxytest.Identify(i, "Bearer a"),
 		"another token":             proxytest.Identify(i, "Bearer b"),
 		"no token":                  proxytest.Identify(i, "a"),
-		"a user":                    of(user.DefaultInfo{Name: "a"}),
-		"with a UID":                of(user.DefaultInfo{Name: "a", UID: "b"}),
-		"of both words":             of(user.DefaultInfo{Name: "ab"}),
-		"with both in the UID":      of(user.DefaultInfo{UID: "ab"}),
-		"in a group":                of(user.DefaultInfo{Name: "a", Groups: []string{"b"}}),
-		"in two":                    of(user.DefaultInfo{Name: "a", Groups: []string{"b", "c"}}),
-		"in one of both words":      of(user.DefaultInfo{Name: "a", Groups: []string{"bc"}}),
-		"in two, the other way":     of(user.DefaultInfo{Name: "a", Groups: []string{"c", "b"}}),
-		"with an extra":             of(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c"}}}),
-		"with empty ones":           of(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {}, "c": {}}}),
-		"with one of two values":    of(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c", "d"}}}),
-		"with one and an empty one": of(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c"}, "d": {}}}),
+		"a user":                    identityOf(user.DefaultInfo{Name: "a"}),
+		"with a UID":                identityOf(user.DefaultInfo{Name: "a", UID: "b"}),
+		"of both words":             identityOf(user.DefaultInfo{Name: "ab"}),
+		"with both in the UID":      identityOf(user.DefaultInfo{UID: "ab"}),
+		"in a group":                identityOf(user.DefaultInfo{Name: "a", Groups: []string{"b"}}),
+		"in two":                    identityOf(user.DefaultInfo{Name: "a", Groups: []string{"b", "c"}}),
+		"in one of both words":      identityOf(user.DefaultInfo{Name: "a", Groups: []string{"bc"}}),
+		"in two, the other way":     identityOf(user.DefaultInfo{Name: "a", Groups: []string{"c", "b"}}),
+		"with an extra":             identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c"}}}),
+		"with empty ones":           identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {}, "c": {}}}),
+		"with one of two values":    identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c", "d"}}}),
+		"with one and an empty one": identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c"}, "d": {}}}),
 
-		"a token as a user":          as("a", "User", "a"),
-		"another token as that user": as("b", "User", "a"),
-		"as that user, in a group":   as("a", "User", "a", "Group", "b"),
-		"as that user, with a UID":   as("a", "User", "a", "Uid", "b"),
-		"as that user, with extras":  as("a", "User", "a", "Extra-B", "c", "Extra-D", "e", "Extra-D", "f"),
+		"a token as a user":          impersonating("a", "User", "a"),
+		"another token as that user": impersonating("b", "User", "a"),
+		"as that user, in a group":   impersonating("a", "User", "a", "Group", "b"),
+		"as that user, with a UID":   impersonating("a", "User", "a", "Uid", "b"),
+		"as that user, with extras":  impersonating("a", "User", "a", "Extra-B", "c", "Extra-D", "e", "Extra-D", "f"),
 	} {
 		if other, ok := seen[id.Key()]; ok {
 			t.Errorf("%s has the key of %s", name, other)
@@ -62,12 +62,12 @@ func TestIdentityKeys(t *testing.T) {
 	}
 	for want, again := range map[string]auth.Identity{
 		"a token":                   proxytest.Identify(i, "bEARER a"),
-		"with one and an empty one": of(user.DefaultInfo{Name: "a", Extra: map[string][]string{"d": {}, "b": {"c"}}}),
-		"as that user, with extras": as("a", "Extra-D", "e", "Extra-D", "f", "Extra-B", "c", "User", "a"),
+		"with one and an empty one": identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"d": {}, "b": {"c"}}}),
+		"as that user, with extras": impersonating("a", "Extra-D", "e", "Extra-D", "f", "Extra-B", "c", "User", "a"),
 	} {
 		expect.Same(t, want, seen[again.Key()])
 	}
-	impersonator := as("a", "User", "a").Impersonator()
+	impersonator := impersonating("a", "User", "a").Impersonator()
 	expect.Same(t, "a token", seen[impersonator.Key()])
 	expect.Same(t, []any{policy.PlainToken, true}, []any{impersonator.Credentials(), impersonator.Named() == nil})
 }

@@ -60,10 +60,10 @@ func (rights impersonationRights) review(r *http.Request) (*http.Response, error
 	if err != nil {
 		return nil, err
 	}
-	as := rights.passes(r.Context(), r.Header, &request.RequestInfo{
+	impersonated := rights.passes(r.Context(), r.Header, &request.RequestInfo{
 		IsResourceRequest: true, Verb: "create", APIGroup: "authorization.k8s.io", APIVersion: "v1", Resource: "selfsubjectaccessreviews",
 	})
-	if as == nil {
+	if impersonated == nil {
 		return proxytest.JSONResponse(r, http.StatusForbidden, ""), nil
 	}
 	asked := spec.ResourceAttributes
@@ -74,7 +74,7 @@ func (rights impersonationRights) review(r *http.Request) (*http.Response, error
 		}
 	}
 	decision, _, err := rights.Authorize(r.Context(), authorizer.AttributesRecord{
-		User: as, Verb: asked.Verb, APIGroup: asked.Group, Resource: asked.Resource, Subresource: asked.Subresource,
+		User: impersonated, Verb: asked.Verb, APIGroup: asked.Group, Resource: asked.Resource, Subresource: asked.Subresource,
 		Namespace: asked.Namespace, Name: asked.Name, LabelSelectorRequirements: selector, ResourceRequest: true,
 	})
 	if err != nil {
@@ -109,7 +109,7 @@ func TestImpersonation(t *testing.T) {
 	inGroups := func(n int) user.DefaultInfo {
 		return user.DefaultInfo{Name: "jane", Groups: slices.Repeat([]string{"team"}, n)}
 	}
-	with := func(rights impersonationRights, more ...string) impersonationRights {
+	plus := func(rights impersonationRights, more ...string) impersonationRights {
 		return slices.Concat(rights, more)
 	}
 	type impersonation struct {
@@ -120,26 +120,26 @@ func TestImpersonation(t *testing.T) {
 	}
 	tests := map[string]impersonation{
 		"all that is named":                    {user: jane, may: legacy, passes: true},
-		"all of it for this list":              {user: jane, may: with(constrained, reviews, onList), passes: true},
-		"for reviews":                          {user: jane, may: with(constrained, reviews)},
-		"for lists elsewhere":                  {user: jane, may: with(constrained, reviews, strings.Replace(onList, "team-a", "team-b", 1))},
-		"for lists with other selectors":       {user: jane, may: with(constrained, reviews, strings.Replace(onList, "a=b", "a=c", 1))},
-		"to watch":                             {user: jane, may: with(constrained, reviews, strings.Replace(onList, "list", "watch", 1))},
-		"for this list, but nobody":            {user: jane, may: with(nil, reviews, onList)},
-		"a service account":                    {user: robot, may: with(nil, asRobot), passes: true},
-		"a service account as if it were jane": {user: robot, may: with(nil, "impersonate /users/ /"+robot.Name+" ", reviews, onList)},
-		"a service account for this list":      {user: robot, may: with(nil, asAnyRobot, reviewsBy, onListBy), passes: true, unasked: true},
-		"one for reviews, and others for this": {user: robot, may: with(nil, asAnyRobot, reviewsBy, onList)},
-		"one without its group":                {user: grouped, may: with(nil, asRobot, onList)},
-		"one with its group":                   {user: grouped, may: with(nil, asRobot, legacy[2]), passes: true},
-		"a node as if it were jane":            {user: node, may: with(nil, reviews, onList, "impersonate:user-info authentication.k8s.io/users/ /system:node:a ")},
+		"all of it for this list":              {user: jane, may: plus(constrained, reviews, onList), passes: true},
+		"for reviews":                          {user: jane, may: plus(constrained, reviews)},
+		"for lists elsewhere":                  {user: jane, may: plus(constrained, reviews, strings.Replace(onList, "team-a", "team-b", 1))},
+		"for lists with other selectors":       {user: jane, may: plus(constrained, reviews, strings.Replace(onList, "a=b", "a=c", 1))},
+		"to watch":                             {user: jane, may: plus(constrained, reviews, strings.Replace(onList, "list", "watch", 1))},
+		"for this list, but nobody":            {user: jane, may: plus(nil, reviews, onList)},
+		"a service account":                    {user: robot, may: plus(nil, asRobot), passes: true},
+		"a service account as if it were jane": {user: robot, may: plus(nil, "impersonate /users/ /"+robot.Name+" ", reviews, onList)},
+		"a service account for this list":      {user: robot, may: plus(nil, asAnyRobot, reviewsBy, onListBy), passes: true, unasked: true},
+		"one for reviews, and others for this": {user: robot, may: plus(nil, asAnyRobot, reviewsBy, onList)},
+		"one without its group":                {user: grouped, may: plus(nil, asRobot, onList)},
+		"one with its group":                   {user: grouped, may: plus(nil, asRobot, legacy[2]), passes: true},
+		"a node as if it were jane":            {user: node, may: plus(nil, reviews, onList, "impersonate:user-info authentication.k8s.io/users/ /system:node:a ")},
 		"many groups":                          {user: inGroups(maxNamed - 1), may: legacy, passes: true},
 		"too many groups":                      {user: inGroups(maxNamed), may: legacy, passes: true, unasked: true},
 	}
 	for i, right := range legacy {
 		others := slices.Delete(slices.Clone(legacy), i, i+1)
 		tests["all but to "+right] = impersonation{user: jane, may: others}
-		tests["for reviews, and all but to "+right] = impersonation{user: jane, may: slices.Concat(constrained, with(others, reviews))}
+		tests["for reviews, and all but to "+right] = impersonation{user: jane, may: slices.Concat(constrained, plus(others, reviews))}
 	}
 	list := &Attributes{Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "team-a", LabelSelector: "a=b"}
 	info := &request.RequestInfo{

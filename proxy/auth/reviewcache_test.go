@@ -413,7 +413,7 @@ func TestLearned(t *testing.T) {
 	const ttl = 10 * time.Second
 	asking(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 		u.denies.Store(true)
-		as := func(name string) Identity {
+		impersonating := func(name string) Identity {
 			return proxytest.IdentifyAs(u.callers, http.Header{"Impersonate-User": {name}})
 		}
 		verified := func(name string) Identity { return u.callers.OfUser(&user.DefaultInfo{Name: name}) }
@@ -428,7 +428,7 @@ func TestLearned(t *testing.T) {
 		other := listPods()
 		other.Namespace = "other"
 		for jane, others := range map[Identity][]Identity{
-			verified("jane"): {verified("joe")}, as("jane"): {as("joe"), as("jane").Impersonator()}, u.caller("jane"): {u.caller("joe")},
+			verified("jane"): {verified("joe")}, impersonating("jane"): {impersonating("joe"), impersonating("jane").Impersonator()}, u.caller("jane"): {u.caller("joe")},
 		} {
 			u.Learn(jane, listPods(), time.Now())
 			time.Sleep(ttl - time.Nanosecond)

@@ -46,11 +46,11 @@ func TestAnswered(t *testing.T) {
 		}
 	}
 	tokens := NewTokens()
-	as := func(user string) Identity {
+	impersonating := func(user string) Identity {
 		return proxytest.IdentifyAs(callers, http.Header{"Impersonate-User": {user}})
 	}
-	tokens.Answered(as("alice"), false, http.MethodGet, http.StatusForbidden)
-	if got, _ := tokens.Caller(as("bob"), ""); got != Accepted {
+	tokens.Answered(impersonating("alice"), false, http.MethodGet, http.StatusForbidden)
+	if got, _ := tokens.Caller(impersonating("bob"), ""); got != Accepted {
 		t.Errorf("a token that was accepted as alice is not accepted as bob: %d", got)
 	}
 }

@@ -52,13 +52,13 @@ func TestDiscoveryIsReadAgain(t *testing.T) {
 			}
 			serveApps(t, f, scoped)
 			change(f)
-			expectLookup(t, c, "apps", "v1", "deployments", found{Entry: Entry{}})
+			expectLookup(t, c, "apps v1 deployments", found{Entry: Entry{}})
 			if name == "nothing, yet" {
 				return
 			}
 			serveApps(t, f) // by another API server
 			time.Sleep(snapshot.Skew)
-			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.UnknownResource))
 			if got := f.Asked(appsPath) - before; got < 2 || got > 3 {
 				t.Errorf("it was read %d times", got)
 			}
@@ -76,7 +76,7 @@ func TestDiscoveryIsNotReadForCustomResources(t *testing.T) {
 		f.Event(apiServicesPath, "ADDED", proxytest.APIService("v2", "example.com", "", 2))
 		f.Event(definitionsPath, "ADDED", proxytest.Definition("gadgets", "Cluster", 1, 1))
 		time.Sleep(time.Minute)
-		expectLookup(t, c, "example.com", "v1", "gadgets", found{Entry: Entry{Custom: true}})
+		expectLookup(t, c, "example.com v1 gadgets", found{Entry: Entry{Custom: true}})
 		expect.Same(t, 0, f.Asked(appsPath)-before)
 	})
 }
@@ -97,7 +97,7 @@ func TestDiscoveryFails(t *testing.T) {
 			f := newFakeCluster(t)
 			f.Answer(tt.status, appsPath)
 			c := runLookups(t, f)
-			expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(tt.never))
+			expectLookup(t, c, "apps v1 deployments", forwardedAs(tt.never))
 			before := f.Asked(appsPath)
 			time.Sleep(10 * time.Minute)
 			if got, most := f.Asked(appsPath)-before, int(10*time.Minute/discoveryRetry); got > most {
@@ -105,10 +105,10 @@ func TestDiscoveryFails(t *testing.T) {
 			}
 			f.Answer(0, appsPath)
 			time.Sleep(2 * discoveryEvery)
-			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+			expectLookup(t, c, "apps v1 deployments", foundDeployments)
 			f.Answer(tt.status, appsPath)
 			time.Sleep(2 * discoveryEvery)
-			expectLookup(t, c, "apps", "v1", "deployments", tt.then)
+			expectLookup(t, c, "apps v1 deployments", tt.then)
 		})
 	}
 }
@@ -121,13 +121,13 @@ func TestDiscoveryStalls(t *testing.T) {
 		f.Stall("/apis/apps/v1")
 		time.Sleep(2 * discoveryEvery)
 		began := time.Now()
-		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		expectLookup(t, c, "apps v1 deployments", foundDeployments)
 		if waited := time.Since(began); waited != 0 {
 			t.Errorf("waited %v", waited)
 		}
 		serveApps(t, f)
 		f.Flow("/apis/apps/v1")
 		time.Sleep(2 * pageTimeout)
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.UnknownResource))
 	})
 }

@@ -95,12 +95,14 @@ type found struct {
 	Reason reason.Reason
 }
 
-func expectLookup(t *testing.T, c *Cluster, group, version, resource string, want found) {
+// expectLookup looks up a resource by its group, version and name.
+func expectLookup(t *testing.T, c *Cluster, resource string, want found) {
 	t.Helper()
 	synctest.Wait()
-	entry, reason := c.Lookup(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
+	part := strings.Split(resource, " ")
+	entry, reason := c.Lookup(schema.GroupVersionResource{Group: part[0], Version: part[1], Resource: part[2]})
 	if diff := cmp.Diff(want, found{entry, reason}); diff != "" {
-		t.Errorf("%s %s %s (-want +got):\n%s", group, version, resource, diff)
+		t.Errorf("%s (-want +got):\n%s", resource, diff)
 	}
 }
 
@@ -116,19 +118,17 @@ var (
 func TestLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := runLookups(t, newFakeCluster(t))
-		for of, want := range map[string]found{
+		for resource, want := range map[string]found{
 			" v1 pods": foundPods, " v1 nodes": {Entry: Entry{}}, "apps v1 deployments": foundDeployments, "example.com v1 widgets": foundWidgets,
 		} {
-			of := strings.Split(of, " ")
-			expectLookup(t, c, of[0], of[1], of[2], want)
+			expectLookup(t, c, resource, want)
 		}
-		for _, of := range []string{
+		for _, resource := range []string{
 			" v1 pods/status", " v1 bindings", " v1 componentstatuses", " v1 streams", " v1 deployments", " v1 ", " v2 pods", "  pods",
 			"apps v2 deployments", "example.com v1 gadgets", "example.com v1 widgets/status", "example.com v2 widgets",
 			"none.example.com v1 widgets", "metrics.k8s.io v1beta1 pods", "metrics.k8s.io v1beta1 none", "empty.example.com v1 none",
 		} {
-			of := strings.Split(of, " ")
-			expectLookup(t, c, of[0], of[1], of[2], forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, resource, forwardedAs(reason.UnknownResource))
 		}
 		if of := (schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}); !c.Stands(of, foundDeployments.Entry) ||
 			c.Stands(of, foundWidgets.Entry) || !c.Serves("apps", "v1", "deployments") || c.Serves("apps", "v1", "none") {
@@ -144,8 +144,8 @@ func TestLookupOfMadeUpGroups(t *testing.T) {
 		c := runLookups(t, f)
 		before := len(f.Requests)
 		for n := range 1000 {
-			expectLookup(t, c, fmt.Sprintf("g%d.example.com", n), "v1", "x", forwardedAs(reason.UnknownResource))
-			expectLookup(t, c, "", fmt.Sprintf("v%d", n+2), "pods", forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, fmt.Sprintf("g%d.example.com v1 x", n), forwardedAs(reason.UnknownResource))
+			expectLookup(t, c, fmt.Sprintf(" v%d pods", n+2), forwardedAs(reason.UnknownResource))
 		}
 		if got := len(f.Requests); got != before || len(c.builtins) != 2 {
 			t.Errorf("%d more paths asked for, %d group/versions remembered", got-before, len(c.builtins))

@@ -85,8 +85,8 @@ func TestCustomResources(t *testing.T) {
 		c := runLookups(t, f)
 		lookup := func(when string, ready bool, custom, builtin found) {
 			t.Helper()
-			expectLookup(t, c, "x.io", "v1", "a", custom)
-			expectLookup(t, c, "", "v1", "pods", builtin)
+			expectLookup(t, c, "x.io v1 a", custom)
+			expectLookup(t, c, " v1 pods", builtin)
 			_, err := c.Fields(t.Context(), schema.GroupVersionResource{Group: "x.io", Version: "v1", Resource: "a"})
 			if c.DefinitionsReady() != ready || (err == nil) != (custom == foundWidgets) {
 				t.Errorf("%s: ready %t, fields: %v", when, c.DefinitionsReady(), err)
@@ -102,8 +102,8 @@ func TestCustomResources(t *testing.T) {
 		f.Answer(0, "list "+definitionsPath)
 		time.Sleep(2 * refusedRetry)
 		lookup("listed", true, foundWidgets, foundPods)
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Upstream)) // built in, and defined
-		expectLookup(t, c, "x.io", "v1", "b", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.Upstream)) // built in, and defined
+		expectLookup(t, c, "x.io v1 b", forwardedAs(reason.UnknownResource))
 		f.Answer(403, "list "+definitionsPath, "watch "+definitionsPath)
 		f.Cut(definitionsPath)
 		time.Sleep(snapshot.Skew)
@@ -118,13 +118,13 @@ func TestUnusualDefinitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := withDefinition(t, crd(1, "", ""))
 		c := runLookups(t, f)
-		expectLookup(t, c, "x.io", "v1", "a", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "x.io v1 a", forwardedAs(reason.UnknownResource))
 		f.Event(definitionsPath, "MODIFIED", crd(1, "", established))
-		expectLookup(t, c, "x.io", "v1", "a", foundWidgets)
+		expectLookup(t, c, "x.io v1 a", foundWidgets)
 		f.Event(definitionsPath, "MODIFIED", strings.Replace(crd(2, `,"uid":"2"`, established), "Namespaced", "Cluster", 1))
-		expectLookup(t, c, "x.io", "v1", "a", found{Entry: Entry{Custom: true}})
+		expectLookup(t, c, "x.io v1 a", found{Entry: Entry{Custom: true}})
 		f.Event(definitionsPath, "MODIFIED", crd(3, "", established)) // v2 in place of v1
-		expectLookup(t, c, "x.io", "v1", "a", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "x.io v1 a", forwardedAs(reason.UnknownResource))
 	})
 }
 

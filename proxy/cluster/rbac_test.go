@@ -57,7 +57,7 @@ func TestRBACRevocations(t *testing.T) {
 		kind, was, is string
 		revokes       bool
 	}
-	of := map[string]map[string]row{
+	rowsOf := map[string]map[string]row{
 		"roles": {
 			"a rule more":      {"MODIFIED", rules(unlabelled, pods), rules(unlabelled, configMaps, pods), false},
 			"metadata":         {"MODIFIED", rules(unlabelled, pods), rules(labelled, pods), false},
@@ -81,9 +81,9 @@ func TestRBACRevocations(t *testing.T) {
 		},
 	}
 	for resource, kind := range rbacKinds {
-		rows := of["roles"]
+		rows := rowsOf["roles"]
 		if strings.HasSuffix(resource, "bindings") {
-			rows = of["bindings"]
+			rows = rowsOf["bindings"]
 		}
 		for name, tt := range rows {
 			proxytest.Bubble(t, resource+": "+name, func(t *testing.T) {

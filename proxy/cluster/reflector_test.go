@@ -70,17 +70,17 @@ func runThings(t *testing.T, f *proxytest.FakeAPI, log *slog.Logger, objects ...
 		from:     from, path: thingsPath,
 		read: readHolder,
 		changed: func(c change[string]) {
-			was, is, first := "none", "none", ""
+			before, after, first := "none", "none", ""
 			if c.was != nil {
-				was = *c.was
+				before = *c.was
 			}
 			if c.is != nil {
-				is = *c.is
+				after = *c.is
 			}
 			if c.first {
 				first = ", at first"
 			}
-			h.say(fmt.Sprintf("%s %s to %s%s", c.name, was, is, first))
+			h.say(fmt.Sprintf("%s %s to %s%s", c.name, before, after, first))
 		},
 		refusal: "things may not be watched", grant: "list and watch on things", log: log,
 	}

@@ -35,23 +35,22 @@ func TestWithoutRoutes(t *testing.T) {
 			f := newFakeCluster(t)
 			f.Answer(tt.status, tt.of...)
 			c := runLookups(t, f)
-			expectLookup(t, c, "", "v1", "pods", tt.core)
+			expectLookup(t, c, " v1 pods", tt.core)
 			known := tt.core == foundPods
 			if c.DiscoveryReady() != known {
 				t.Errorf("ready: %t", c.DiscoveryReady())
 			}
 			if known {
-				for _, of := range []string{" v1 none", " v2 pods", "apps v1 deployments", "none.example.com v1 x"} {
-					of := strings.Split(of, " ")
-					expectLookup(t, c, of[0], of[1], of[2], forwardedAs(reason.UnknownResource))
+				for _, resource := range []string{" v1 none", " v2 pods", "apps v1 deployments", "none.example.com v1 x"} {
+					expectLookup(t, c, resource, forwardedAs(reason.UnknownResource))
 				}
 			} else {
-				expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.Warming))
+				expectLookup(t, c, "metrics.k8s.io v1beta1 pods", forwardedAs(reason.Warming))
 			}
 			f.Answer(0, list, watch)
 			time.Sleep(2 * refusedRetry)
-			expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
-			expectLookup(t, c, "", "v1", "pods", foundPods)
+			expectLookup(t, c, "apps v1 deployments", foundDeployments)
+			expectLookup(t, c, " v1 pods", foundPods)
 		})
 	}
 }
@@ -91,11 +90,11 @@ func TestRoutesChange(t *testing.T) {
 			if step.name == "to another server" {
 				apps = forwardedAs(reason.UnknownResource)
 			}
-			expectLookup(t, c, "apps", "v1", "deployments", apps)
+			expectLookup(t, c, "apps v1 deployments", apps)
 		}
-		expectLookup(t, c, "", "v1", "pods", forwardedAs(reason.UnknownResource))
-		expectLookup(t, c, "example.com", "v1", "widgets", forwardedAs(reason.UnknownResource))
-		expectLookup(t, c, "new", "v1", "things", found{Entry: Entry{}})
+		expectLookup(t, c, " v1 pods", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "example.com v1 widgets", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "new v1 things", found{Entry: Entry{}})
 	})
 }
 
@@ -108,16 +107,16 @@ func TestRoutesWithoutTheirStream(t *testing.T) {
 		f.Answer(http.StatusServiceUnavailable, "list "+apiServicesPath, "watch "+apiServicesPath)
 		f.Cut(apiServicesPath)
 		time.Sleep(snapshot.Skew)
-		expectLookup(t, c, "apps", "v1", "deployments", foundDeployments)
+		expectLookup(t, c, "apps v1 deployments", foundDeployments)
 		time.Sleep(time.Second)
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.Warming))
-		expectLookup(t, c, "metrics.k8s.io", "v1beta1", "pods", forwardedAs(reason.UnknownResource))
-		expectLookup(t, c, "", "v1", "pods", foundPods)
+		expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.Warming))
+		expectLookup(t, c, "metrics.k8s.io v1beta1 pods", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, " v1 pods", foundPods)
 
 		f.Hold(apiServicesPath, proxytest.APIService("v1", "", "", 1), proxytest.APIService("v1", "apps", someService, 1))
 		f.Answer(0, "list "+apiServicesPath, "watch "+apiServicesPath)
 		time.Sleep(time.Minute)
-		expectLookup(t, c, "apps", "v1", "deployments", forwardedAs(reason.UnknownResource))
+		expectLookup(t, c, "apps v1 deployments", forwardedAs(reason.UnknownResource))
 	})
 }
 

@@ -233,9 +233,9 @@ func playAgainstModel(t *testing.T, seed uint64) {
 		pausing, away := one(paused)
 		switch n := random.IntN(14); {
 		case n < 5:
-			of, cost := byte(1+random.IntN(4)), random.Int64N(maxCost+1)
-			m.ask(of, cost)
-			all = append(all, ask(t, l, of, cost))
+			flow, cost := byte(1+random.IntN(4)), random.Int64N(maxCost+1)
+			m.ask(flow, cost)
+			all = append(all, ask(t, l, flow, cost))
 		case n < 8 && holding != nil:
 			release(holding, held)
 		case n < 9 && waiting != nil:

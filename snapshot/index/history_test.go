@@ -45,8 +45,8 @@ func TestHistoryAgainstAModel(t *testing.T) {
 				}
 			}
 		case 1:
-			was, want := h, slices.Clone(model)
-			later = append(later, func() { check(was, want) })
+			history, want := h, slices.Clone(model)
+			later = append(later, func() { check(history, want) })
 		case 2:
 			check(h, model)
 		default:

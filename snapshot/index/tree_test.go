@@ -234,3 +234,31 @@ func (m *treeModel) checkPage(t *testing.T, keys []string) {
 	}
 	expect.Same(t, want, page)
 }
+
+// TestNodeIndexEnds: of the newest state, the last page of a node's pods is the one on which its index ends.
+func TestNodeIndexEnds(t *testing.T) {
+	m := newTreeModel(0)
+	for key, node := range map[string]string{"a/1": "n1", "a/2": "n2"} {
+		m.tree.Set(&Object{Key: key, Fields: []string{node, "", node, ""}})
+	}
+	for newest, want := range map[bool]string{true: "", false: "a/1\x00"} {
+		q := Query{Limit: 1, Fields: fields.ParseSelectorOrDie("spec.nodeName=n1"), Newest: newest}
+		expect.Same(t, want, m.tree.Page(m.envelope, q, nil).Next)
+	}
+}
+
+// TestCountWalksLittle: what follows a page is counted by segments, and not walked: objects that are taken away from
+// under the segments still count.
+func TestCountWalksLittle(t *testing.T) {
+	const n = 20 * maxSegment
+	tree := NewTree(false)
+	for i := range n {
+		tree.Set(&Object{Key: fmt.Sprintf("ns/%06d", i)})
+	}
+	for i := n / 4; i < 3*n/4; i++ {
+		tree.objects.Delete(&Object{Key: fmt.Sprintf("ns/%06d", i)})
+	}
+	for _, end := range []string{"", (Scope{Namespace: "ns"}).End()} {
+		expect.Same(t, int64(n-10), tree.Count("ns/000010", end))
+	}
+}

@@ -182,17 +182,17 @@ func (c *cluster) expected(q index.Query, after uint64, from int) (events []told
 		if l.revision <= after {
 			continue
 		}
-		was, is := chooses(q, l.Before), !l.Deleted && chooses(q, l.After)
+		before, after := chooses(q, l.Before), !l.Deleted && chooses(q, l.After)
 		tell := func(kind string, o *index.Object) {
 			text := strings.Replace(string(o.Bytes), fmt.Sprintf(`"resourceVersion":"%d"`, o.Revision), fmt.Sprintf(`"resourceVersion":"%d"`, l.revision), 1)
 			events = append(events, told{l.revision, kind + " " + text})
 		}
 		switch {
-		case is && was:
+		case after && before:
 			tell("MODIFIED", l.After)
-		case is:
+		case after:
 			tell("ADDED", l.After)
-		case was:
+		case before:
 			tell("DELETED", l.Before)
 		}
 	}

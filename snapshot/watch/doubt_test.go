@@ -127,11 +127,11 @@ func TestBeginsBeforeItIsClear(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		gate := make(chan struct{})
 		asks := func() bool {
-			is := c.on.stands()
-			if is && c.broadcaster.dispatched.Load() > c.broadcaster.confirmed.Load().To {
+			stands := c.on.stands()
+			if stands && c.broadcaster.dispatched.Load() > c.broadcaster.confirmed.Load().To {
 				<-gate
 			}
-			return is
+			return stands
 		}
 		c.clients(1, "n1", Options{Defined: asks})[0].take(t.Context())
 		c.on.doubtful.Store(true)

@@ -28,9 +28,9 @@ func TestLargeObjectsAreShared(t *testing.T) {
 		o.Bytes = fmt.Appendf(nil, `{"a":%q,%s,"z":%q}`, pad, o.Bytes[1:len(o.Bytes)-1], pad)
 		return o
 	}
-	was := large("1", 11)
-	c.change(11, index.Change{After: was})
-	c.change(12, index.Change{Before: was, After: large("2", 12)})
+	first := large("1", 11)
+	c.change(11, index.Change{After: first})
+	c.change(12, index.Change{Before: first, After: large("2", 12)})
 	total, own := 0, 0
 	for range clients {
 		w := c.watch(queries(t)["a label"], Options{After: 10})
@@ -50,9 +50,9 @@ func TestLargeObjectsAreShared(t *testing.T) {
 // another event.
 func TestNewestIsWrittenOnce(t *testing.T) {
 	c := newCluster(t, 1)
-	was := c.object("n1", "p1", "1", "node0", 11)
-	c.change(11, index.Change{After: was})
-	c.change(12, index.Change{Before: was, After: c.object("n1", "p1", "2", "node0", 12)})
+	old := c.object("n1", "p1", "1", "node0", 11)
+	c.change(11, index.Change{After: old})
+	c.change(12, index.Change{Before: old, After: c.object("n1", "p1", "2", "node0", 12)})
 	first := map[string][]byte{}
 	for range 10 {
 		for kind, query := range map[string]index.Query{

@@ -178,8 +178,8 @@ func FuzzAtRevision(f *testing.F) {
 			if e == (jsonEncoding{}) && !validJSON(item) {
 				continue
 			}
-			was, err := e.Item(item)
-			if err != nil || was.Revision == 0 {
+			read, err := e.Item(item)
+			if err != nil || read.Revision == 0 {
 				continue
 			}
 			other, err := AtRevision(e, item, revision)
@@ -189,9 +189,9 @@ func FuzzAtRevision(f *testing.F) {
 			if is, err := e.Item(other); err != nil || is.Revision != revision {
 				t.Fatalf("%T: %q at %d is %q: %v", e, item, revision, other, err)
 			}
-			back, err := AtRevision(e, other, was.Revision)
+			back, err := AtRevision(e, other, read.Revision)
 			expect.NoError(t, err)
-			if again, err := AtRevision(e, back, was.Revision); err != nil || fmt.Sprintf("%x", again) != fmt.Sprintf("%x", back) {
+			if again, err := AtRevision(e, back, read.Revision); err != nil || fmt.Sprintf("%x", again) != fmt.Sprintf("%x", back) {
 				t.Fatalf("%T: %q became %q: %v", e, back, again, err)
 			}
 		}

@@ -10,19 +10,19 @@ import (
 
 // TestDiffer: the demo fails where an answer is not kube-apiserver's, or not from memory.
 func TestDiffer(t *testing.T) {
-	of := func(code int, status, body string) ask.Answer {
+	answered := func(code int, status, body string) ask.Answer {
 		return ask.Answer{Code: code, Header: http.Header{"Cache-Status": {status}}, Body: []byte(body)}
 	}
-	theirs := of(http.StatusOK, "", "a, b")
+	theirs := answered(http.StatusOK, "", "a, b")
 	for name, tt := range map[string]struct {
 		ours ask.Answer
 		want string
 	}{
-		"the same from memory": {of(http.StatusOK, "listproxy; hit; detail=any", "a, b"), ""},
-		"an object missing":    {of(http.StatusOK, "listproxy; hit; detail=any", "a"), "listproxy's answer of 1 bytes is not kube-apiserver's of 4"},
-		"not from memory":      {of(http.StatusOK, "listproxy; fwd=bypass; detail=not-canonical", "a, b"), "not from memory but listproxy; fwd=bypass; detail=not-canonical"},
-		"no word where from":   {of(http.StatusOK, "", "a, b"), "not from memory but "},
-		"refused":              {of(http.StatusForbidden, "listproxy; hit", "a, b"), "listproxy answers 403, kube-apiserver 200"},
+		"the same from memory": {answered(http.StatusOK, "listproxy; hit; detail=any", "a, b"), ""},
+		"an object missing":    {answered(http.StatusOK, "listproxy; hit; detail=any", "a"), "listproxy's answer of 1 bytes is not kube-apiserver's of 4"},
+		"not from memory":      {answered(http.StatusOK, "listproxy; fwd=bypass; detail=not-canonical", "a, b"), "not from memory but listproxy; fwd=bypass; detail=not-canonical"},
+		"no word where from":   {answered(http.StatusOK, "", "a, b"), "not from memory but "},
+		"refused":              {answered(http.StatusForbidden, "listproxy; hit", "a, b"), "listproxy answers 403, kube-apiserver 200"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""

@@ -65,11 +65,11 @@ func overlaid(chart, into string) (string, error) {
 		if !found {
 			continue
 		}
-		is, err := os.ReadFile(by) // #nosec G304 -- of a mutant
+		content, err := os.ReadFile(by) // #nosec G304 -- of a mutant
 		if err == nil {
 			err = os.CopyFS(into, os.DirFS(chart))
 		}
-		return into, errors.Join(err, os.WriteFile(filepath.Join(into, in), is, 0o600)) // #nosec G703 -- of a mutant
+		return into, errors.Join(err, os.WriteFile(filepath.Join(into, in), content, 0o600)) // #nosec G703 -- of a mutant
 	}
 	return chart, nil
 }

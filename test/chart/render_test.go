@@ -127,10 +127,10 @@ func TestGolden(t *testing.T) {
 	golden(t, "testdata/defaults.golden.yaml", defaults.text)
 	var changes strings.Builder
 	for _, group := range groups {
-		with := values(t, string(group.With))
-		before := difflib.SplitLines(render(t, with).text)
+		base := values(t, string(group.With))
+		before := difflib.SplitLines(render(t, base).text)
 		for _, name := range slices.Sorted(maps.Keys(group.Change)) {
-			r := render(t, with, "-f", values(t, string(group.Change[name])))
+			r := render(t, base, "-f", values(t, string(group.Change[name])))
 			t.Run(name, r.checkRules)
 			diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: before, B: difflib.SplitLines(r.text)})
 			expect.NoError(t, err)

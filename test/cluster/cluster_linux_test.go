@@ -173,9 +173,9 @@ func checkLists(t *testing.T, c *tester) {
 	expect.NoError(t, err)
 	config, err := policy.ParseConfig("policy.yaml", []byte(kept.Data["policy.yaml"]))
 	expect.NoError(t, err)
-	as, err := c.Through(t.Context(), c.RESTConfig(controlplane.Admin))
+	proxied, err := c.Through(t.Context(), c.RESTConfig(controlplane.Admin))
 	expect.NoError(t, err)
-	admin := ask.MustNew(t, as, patience)
+	admin := ask.MustNew(t, proxied, patience)
 	for _, target := range config.Targets() {
 		path := "/apis/" + target.Group + "/v1/" + target.Resource + "?resourceVersion=0"
 		switch target.Group {
@@ -468,7 +468,7 @@ func checkTraces(t *testing.T, c *tester) {
 	expect.NoError(t, err)
 	client, err := kubernetes.NewForConfig(admin)
 	expect.NoError(t, err)
-	has := func(operation string, want ...string) func() bool {
+	traced := func(operation string, want ...string) func() bool {
 		return func() bool {
 			_, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
 			expect.NoError(t, err)
@@ -490,9 +490,9 @@ func checkTraces(t *testing.T, c *tester) {
 		}
 	}
 	for name, came := range map[string]func() bool{
-		"a hit":     has("GET%20pods", "listproxy review", "listproxy snapshot", "listproxy write"),
-		"a forward": has("GET%20secrets", "listproxy forward", "apiserver"),
-		"a feed":    has("feed%20probe", "listproxy feed probe"), // that of a watch comes when it ends
+		"a hit":     traced("GET%20pods", "listproxy review", "listproxy snapshot", "listproxy write"),
+		"a forward": traced("GET%20secrets", "listproxy forward", "apiserver"),
+		"a feed":    traced("feed%20probe", "listproxy feed probe"), // that of a watch comes when it ends
 	} {
 		t.Run(name, func(t *testing.T) { poll.Until(t, patience, "it is in Jaeger", came) })
 	}

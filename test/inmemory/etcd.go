@@ -226,13 +226,13 @@ func (ev Event) Write(k Kind, f Form) string {
 }
 
 func (s Select) event(ch Change) (Event, bool) {
-	was, is := s.has(ch.Old), s.has(ch.New)
+	before, after := s.has(ch.Old), s.has(ch.New)
 	switch {
-	case is && was:
+	case after && before:
 		return Event{"MODIFIED", *ch.New, ch.Revision}, true
-	case is:
+	case after:
 		return Event{"ADDED", *ch.New, ch.Revision}, true
-	case was:
+	case before:
 		return Event{"DELETED", *ch.Old, ch.Revision}, true
 	}
 	return Event{}, false

@@ -105,15 +105,15 @@ func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata 
 	for len(within) > 0 && within[0].key() < l.Start {
 		within = within[1:]
 	}
-	as := k
+	written := k
 	if onlyMetadata {
-		as = metadata
+		written = metadata
 	}
 	var items []string
 	next, remaining := "", ""
 	for i, o := range within {
 		if l.has(&o) {
-			items = append(items, as.write(o, o.Revision, form(len(items))))
+			items = append(items, written.write(o, o.Revision, form(len(items))))
 		}
 		if left := len(within) - i - 1; l.Limit > 0 && len(items) == l.Limit && left > 0 { // also if none of them is selected
 			start := o.key() + "\x00"
@@ -128,7 +128,7 @@ func (e *Etcd) write(timeline int, k Kind, revision int64, l List, onlyMetadata 
 		}
 	}
 	return fmt.Sprintf(`{"apiVersion":%q,"items":[%s],"kind":%q,"metadata":{"continue":%q,%s"resourceVersion":"%d"}}`+"\n",
-		as.APIVersion, strings.Join(items, ","), as.Kind+"List", next, remaining, revision)
+		written.APIVersion, strings.Join(items, ","), written.Kind+"List", next, remaining, revision)
 }
 
 // Start is the key at which a token goes on, within its namespace if the list had one.

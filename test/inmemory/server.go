@@ -62,11 +62,11 @@ func (s *Server) seen() moment {
 	head := s.plane.Revision()
 	s.plane.mu.Lock()
 	defer s.plane.mu.Unlock()
-	is := s.is
-	if !is.frozen {
-		is.revision = head
+	now := s.is
+	if !now.frozen {
+		now.revision = head
 	}
-	return is
+	return now
 }
 
 // Start starts it as a process of a release: its watch cache begins now.

@@ -43,8 +43,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k Kind, q query) 
 	}
 	w.WriteHeader(http.StatusOK)
 	say("")
-	is := s.seen()
-	began, form := is.began, is.form
+	now := s.seen()
+	began, form := now.began, now.form
 	at := q.revision
 	if initial || at <= 0 {
 		need := at

@@ -85,20 +85,20 @@ func parse(text string) (mutant, error) {
 
 // apply returns the file as the mutant has it.
 func (m mutant) apply(root string) ([]byte, error) {
-	was, err := os.ReadFile(filepath.Join(root, m.file)) // #nosec G304 -- a file of this repository
+	original, err := os.ReadFile(filepath.Join(root, m.file)) // #nosec G304 -- a file of this repository
 	if err != nil {
 		return nil, err
 	}
-	if n := bytes.Count(was, m.before); n != 1 {
+	if n := bytes.Count(original, m.before); n != 1 {
 		return nil, fmt.Errorf("its code is %d times in %s: write it anew, so that it breaks the same", n, m.file)
 	}
-	return bytes.Replace(was, m.before, m.after, 1), nil
+	return bytes.Replace(original, m.before, m.after, 1), nil
 }
 
 // overlay writes the file as the mutant has it, and what the go command's -overlay needs, into a
 // folder. It returns the path of the latter.
 func (m mutant) overlay(root, into string) (string, error) {
-	is, err := m.apply(root)
+	mutated, err := m.apply(root)
 	if err != nil {
 		return "", err
 	}
@@ -107,7 +107,7 @@ func (m mutant) overlay(root, into string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return path + ".json", errors.Join(os.WriteFile(path+".go", is, 0o600), os.WriteFile(path+".json", replace, 0o600))
+	return path + ".json", errors.Join(os.WriteFile(path+".go", mutated, 0o600), os.WriteFile(path+".json", replace, 0o600))
 }
 
 // byCommand groups mutants by command: those whose tests run listproxy as a process, and the others.

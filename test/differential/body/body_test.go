@@ -56,7 +56,7 @@ func TestTokens(t *testing.T) {
 	encoded := func(revision int64, start string) string {
 		return Token{Version: "meta.k8s.io/v1", Revision: revision, Start: start}.Encode()
 	}
-	with, without := encoded(7, "/a\x00"), encoded(7, "a\x00")
+	slashed, unslashed := encoded(7, "/a\x00"), encoded(7, "a\x00")
 	compact := func(token, item string) []byte {
 		if token != "" {
 			token = `,"continue":"` + token + `"`
@@ -74,23 +74,23 @@ func TestTokens(t *testing.T) {
 			a, b []byte
 			want string
 		}{
-			"only the slash":               {list(with, "i"), list(without, "i"), same},
-			"another start":                {list(with, "i"), list(encoded(7, "/b\x00"), "i"), ""},
-			"another revision":             {list(with, "i"), list(encoded(8, "/a\x00"), "i"), ""},
+			"only the slash":               {list(slashed, "i"), list(unslashed, "i"), same},
+			"another start":                {list(slashed, "i"), list(encoded(7, "/b\x00"), "i"), ""},
+			"another revision":             {list(slashed, "i"), list(encoded(8, "/a\x00"), "i"), ""},
 			"of no token's form":           {list("abc", "i"), list("abd", "i"), ""},
-			"another item":                 {list(with, "i"), list(without, "j"), ""},
-			"one has none":                 {list("", "i"), list(with, "i"), missing},
-			"one has none, the other way":  {list(with, "i"), list("", "i"), ""},
-			"one has none, another item":   {list("", "i"), list(with, "j"), ""},
+			"another item":                 {list(slashed, "i"), list(unslashed, "j"), ""},
+			"one has none":                 {list("", "i"), list(slashed, "i"), missing},
+			"one has none, the other way":  {list(slashed, "i"), list("", "i"), ""},
+			"one has none, another item":   {list("", "i"), list(slashed, "j"), ""},
 			"none has one":                 {list("", "i"), list("", "i"), ""},
-			"one of them in another form":  {list("", "i"), slices.Concat([]byte(" "), list(with, "i")), ""},
-			"the same, and nothing to say": {list(with, "i"), list(with, "i"), same},
+			"one of them in another form":  {list("", "i"), slices.Concat([]byte(" "), list(slashed, "i")), ""},
+			"the same, and nothing to say": {list(slashed, "i"), list(slashed, "i"), same},
 		} {
 			t.Run(form+": "+name, func(t *testing.T) {
 				if got := SameButToken(test.a, test.b); got != (test.want == same) {
 					t.Errorf("they are the same but for how the token is written: %v", got)
 				}
-				if token, got := OnlyTokenMissing(test.a, test.b); got != (test.want == missing) || got && token != with {
+				if token, got := OnlyTokenMissing(test.a, test.b); got != (test.want == missing) || got && token != slashed {
 					t.Errorf("only the token is missing: %v, %q", got, token)
 				}
 			})

@@ -94,7 +94,7 @@ func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, er
 		}
 		tokens[name] = token
 	}
-	as := func(by, token string, pairs ...string) User {
+	impersonating := func(by, token string, pairs ...string) User {
 		u := User{Name: by + " as", Token: token, As: http.Header{}, Lists: nothing}
 		for i := 0; i+1 < len(pairs); i += 2 {
 			u.As.Add(pairs[i], pairs[i+1])
@@ -109,17 +109,17 @@ func newUsers(ctx context.Context, plane *controlplane.ControlPlane) ([]User, er
 	}
 	return append(users,
 		User{Name: one, Token: tokens[one], Lists: nothing},
-		fromMemory(as(impersonator, tokens[impersonator], user, controlplane.Admin, group, "system:masters"), everything),
-		fromMemory(as(impersonator, tokens[impersonator], user, controlplane.Alice), podsOfTeamA),
-		fromMemory(as(lister, tokens[lister], user, controlplane.Alice), podsOfTeamA),
-		as(impersonator, tokens[impersonator], user, controlplane.Carol),
-		as(impersonator, tokens[impersonator], user, "system:serviceaccount:team-b:"+one),
-		as(impersonator, tokens[impersonator], user, "system:anonymous"),
-		as(impersonator, tokens[impersonator], group, "system:masters"), // refused: as whom?
-		as(constrained, tokens[constrained], user, controlplane.Alice),
-		as(constrained, tokens[constrained], user, controlplane.Admin, group, "system:masters"),
-		as(controlplane.Alice, plane.Token(controlplane.Alice), user, controlplane.Admin),
-		as(controlplane.Anonymous, "", user, controlplane.Admin, group, "system:masters"),
+		fromMemory(impersonating(impersonator, tokens[impersonator], user, controlplane.Admin, group, "system:masters"), everything),
+		fromMemory(impersonating(impersonator, tokens[impersonator], user, controlplane.Alice), podsOfTeamA),
+		fromMemory(impersonating(lister, tokens[lister], user, controlplane.Alice), podsOfTeamA),
+		impersonating(impersonator, tokens[impersonator], user, controlplane.Carol),
+		impersonating(impersonator, tokens[impersonator], user, "system:serviceaccount:team-b:"+one),
+		impersonating(impersonator, tokens[impersonator], user, "system:anonymous"),
+		impersonating(impersonator, tokens[impersonator], group, "system:masters"), // refused: as whom?
+		impersonating(constrained, tokens[constrained], user, controlplane.Alice),
+		impersonating(constrained, tokens[constrained], user, controlplane.Admin, group, "system:masters"),
+		impersonating(controlplane.Alice, plane.Token(controlplane.Alice), user, controlplane.Admin),
+		impersonating(controlplane.Anonymous, "", user, controlplane.Admin, group, "system:masters"),
 	), nil
 }
 

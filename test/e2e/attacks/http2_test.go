@@ -127,7 +127,7 @@ func (w *wire) read() outcome {
 	var out outcome
 	answers := map[uint32]*answer{}
 	done := map[uint32]bool{}
-	of := func(stream uint32) *answer {
+	answerOf := func(stream uint32) *answer {
 		if answers[stream] == nil {
 			answers[stream] = &answer{Stream: stream}
 		}
@@ -145,15 +145,15 @@ func (w *wire) read() outcome {
 				w.acknowledge()
 			}
 		case *h2.MetaHeadersFrame:
-			of(f.StreamID).take(f)
+			answerOf(f.StreamID).take(f)
 			done[f.StreamID] = f.StreamEnded()
 		case *h2.DataFrame:
-			of(f.StreamID).Body += string(f.Data())
+			answerOf(f.StreamID).Body += string(f.Data())
 			done[f.StreamID] = f.StreamEnded()
 		case *h2.RSTStreamFrame:
 			// A stream that is done may be reset for what is still sent on it.
 			if !done[f.StreamID] {
-				of(f.StreamID).Reset = f.ErrCode.String()
+				answerOf(f.StreamID).Reset = f.ErrCode.String()
 			}
 			done[f.StreamID] = true
 		case *h2.GoAwayFrame:

@@ -166,13 +166,13 @@ func queryAttacks() []attack {
 	var out []attack
 	both := func(hits map[string][]string, queries ...string) {
 		for _, list := range []string{podsOfA, configMapsOfA} {
-			as := podReaders
+			readers := podReaders
 			if list == configMapsOfA {
-				as = []string{named}
+				readers = []string{named}
 			}
 			for _, query := range queries {
 				for _, a := range targets(list + query) {
-					a.as, a.hit = as, hits[list]
+					a.as, a.hit = readers, hits[list]
 					out = append(out, a)
 				}
 			}

@@ -51,11 +51,11 @@ resources:
 	come := func(source, target string) ask.Answer {
 		t.Helper()
 		return getUntil(t, target+": "+source, via, target, func(a ask.Answer) bool {
-			is := strings.HasSuffix(a.Source(), source)
-			if !is && (a.FromMemory() || strings.HasSuffix(a.Source(), "not-cached")) {
+			found := strings.HasSuffix(a.Source(), source)
+			if !found && (a.FromMemory() || strings.HasSuffix(a.Source(), "not-cached")) {
 				t.Fatalf("%s, not from %s: %s", target, source, a)
 			}
-			return is
+			return found
 		})
 	}
 	come("detail=not-cached", "/api/v1/limitranges?"+ask.AnyVersion)

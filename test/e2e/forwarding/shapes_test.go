@@ -175,13 +175,13 @@ func shapes() []shape {
 // own.
 func TestShapes(t *testing.T) {
 	t.Parallel()
-	on := harness.RunProxy(t, harness.ProxyOptions{
+	switched := harness.RunProxy(t, harness.ProxyOptions{
 		Upstream: cp.RESTConfig(controlplane.Feed),
 		Args:     []string{"--connect-port", "0", "--consistent-lists=always", "--watches", "--history-window", longWindow, "--eager", "configmaps"},
 	})
-	ways := [][]way{{via}, {on.RESTConfig}}
+	ways := [][]way{{via}, {switched.RESTConfig}}
 	if !testing.Short() {
-		ways = [][]way{{via, tunnel}, {on.RESTConfig, on.TunnelConfig}}
+		ways = [][]way{{via, tunnel}, {switched.RESTConfig, switched.TunnelConfig}}
 	}
 	ns := newNamespace(t)
 	path := "/api/v1/namespaces/" + ns + "/configmaps"

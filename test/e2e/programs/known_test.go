@@ -104,11 +104,11 @@ func TestClusterCache(t *testing.T) {
 	load := newLoad(t, admin)
 	load.change(t, 0)
 	off := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed)})
-	on := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: withSwitches})
+	switched := harness.RunProxy(t, harness.ProxyOptions{Upstream: plane.RESTConfig(controlplane.Feed), Args: withSwitches})
 	straight := newKnower(t, "straight", binary, admin)
 	// Whoever comes first finds memory still empty. Compared is who comes next.
 	var through []*knower
-	for name, p := range map[string]*harness.Proxy{"through listproxy": off, "with both switches": on} {
+	for name, p := range map[string]*harness.Proxy{"through listproxy": off, "with both switches": switched} {
 		first := newKnower(t, name, binary, p.RESTConfig(admin))
 		straight.knows(t, load.facts(t))
 		first.agrees(t, straight)
@@ -135,7 +135,7 @@ func TestClusterCache(t *testing.T) {
 		t.Errorf("from memory, with both switches off: %.0f lists, %.0f watches", lists, watches)
 	}
 	poll.Until(t, patience, "lists and watches have come from memory", func() bool {
-		lists, watches := fromMemory(t, on)
+		lists, watches := fromMemory(t, switched)
 		if lists == 0 || watches == 0 {
 			return false // none has ended yet
 		}

@@ -76,7 +76,7 @@ func TestOracle(t *testing.T) {
 	present := list(20, fresh)
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(present) }))
 	defer upstream.Close()
-	was, err := ask.ReadList(list(10, old))
+	past, err := ask.ReadList(list(10, old))
 	expect.NoError(t, err)
 	for name, tt := range map[string]struct {
 		past                      Past
@@ -97,7 +97,7 @@ func TestOracle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := New(ask.At(upstream.URL))
-			tt.past.states = map[kinds.Kind][]state{Pods: {{10, was.Objects}}}
+			tt.past.states = map[kinds.Kind][]state{Pods: {{10, past.Objects}}}
 			l.Oracle.Lose(&tt.past)
 			if tt.past.replaced {
 				l.Oracle.Forget()

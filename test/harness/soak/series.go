@@ -20,11 +20,11 @@ func Sum(ctx context.Context, client *http.Client, url, name string, labels map[
 			return
 		}
 		for _, one := range family.GetMetric() {
-			has := true
+			matches := true
 			for name, value := range labels {
-				has = has && label(one, name) == value
+				matches = matches && label(one, name) == value
 			}
-			if has {
+			if matches {
 				sum += one.GetCounter().GetValue() + one.GetGauge().GetValue() + float64(one.GetHistogram().GetSampleCount())
 				series++
 			}

@@ -113,20 +113,23 @@ func TestCallersHaveNoSay(t *testing.T) {
 
 // TestCodesOfSpans: those that no ResponseWriter has seen, too; and a tunnel has no span.
 func TestCodesOfSpans(t *testing.T) {
-	for code, then := range map[string]func(observetest.Seen){
-		"101": func(s observetest.Seen) { s.Answered(http.StatusSwitchingProtocols) },
-		"200": func(observetest.Seen) {},
-		"403": func(s observetest.Seen) { s.Sent(http.StatusForbidden, 10) },
-		"418": func(s observetest.Seen) { s.WriteHeader(http.StatusContinue); s.WriteHeader(http.StatusTeapot) },
-		"":    func(observetest.Seen) { panic(http.ErrAbortHandler) },
+	for name, tt := range map[string]struct {
+		then func(observetest.Seen)
+		code string
+	}{
+		"switched":   {func(s observetest.Seen) { s.Answered(http.StatusSwitchingProtocols) }, "101"},
+		"empty":      {func(observetest.Seen) {}, "200"},
+		"sent":       {func(s observetest.Seen) { s.Sent(http.StatusForbidden, 10) }, "403"},
+		"told twice": {func(s observetest.Seen) { s.WriteHeader(http.StatusContinue); s.WriteHeader(http.StatusTeapot) }, "418"},
+		"broken off": {func(observetest.Seen) { panic(http.ErrAbortHandler) }, ""},
 	} {
 		o, ended := traced(sdktrace.AlwaysSample())
 		for _, method := range []string{http.MethodGet, http.MethodConnect} {
-			observetest.Request(o, httptest.NewRequest(method, "/api/v1/pods", nil), then)
+			observetest.Request(o, httptest.NewRequest(method, "/api/v1/pods", nil), tt.then)
 		}
 		spans := ended()
-		if len(spans) != 1 || attributesOf(spans[0])["http.response.status_code"] != code || (spans[0].Status.Code == codes.Error) != (code == "") {
-			t.Errorf("%s: %v", code, spans)
+		if len(spans) != 1 || attributesOf(spans[0])["http.response.status_code"] != tt.code || (spans[0].Status.Code == codes.Error) != (tt.code == "") {
+			t.Errorf("%s: %v, want the code %q", name, spans, tt.code)
 		}
 	}
 }

@@ -91,26 +91,26 @@ func TestKubeconfig(t *testing.T) {
 				cmpopts.IgnoreFields(api.AuthInfo{}, "LocationOfOrigin"), cmpopts.IgnoreFields(api.Context{}, "LocationOfOrigin"))
 		})
 	}
-	for says, line := range map[string]string{
-		"no current context: give --context":           from + ca,
-		`the context "away"`:                           from + ca + " --context=away",
-		`the context "split"`:                          from + ca + " --context=split", // names no cluster
-		"the context's server":                         from + ca + " --context=plain --via=proxy-url",
-		`--via "socks": choose server or proxy-url`:    from + " --via=socks",
-		`--server "http://proxy"`:                      from + " --server=http://proxy",
-		`--server "proxy:8443" is not a URL`:           from + " --server=proxy:8443",
-		`--proxy-url "http://proxy"`:                   from + " --via=proxy-url --proxy-url=http://proxy",
-		"--server goes with --via=server":              from + ca + " --via=proxy-url --server=https://proxy",
-		"--proxy-url goes with --via=proxy-url":        from + ca + " --proxy-url=https://proxy",
-		"name its file in --certificate-authority":     from + " --certificate-authority " + filepath.Join(dir, "none"),
-		"there is no certificate":                      from + " --certificate-authority " + source,
-		"--in-cluster needs --server":                  "--in-cluster",
-		"--context does not go with --in-cluster":      pods + " --context=me",
-		"--kubeconfig does not go with --in-cluster":   pods + " --kubeconfig=me",
-		"--via does not go with --in-cluster":          pods + " --via=server",
-		"--namespace goes with --in-cluster":           "--namespace=team-a",
-		"--tls-server-name goes with --in-cluster":     "--tls-server-name=me",
-		`--server "http://me" is not a URL that begin`: pods + " --server=http://me",
+	for line, says := range map[string]string{
+		from + ca:                                                       "no current context: give --context",
+		from + ca + " --context=away":                                   `the context "away"`,
+		from + ca + " --context=split":                                  `the context "split"`, // names no cluster
+		from + ca + " --context=plain --via=proxy-url":                  "the context's server",
+		from + " --via=socks":                                           `--via "socks": choose server or proxy-url`,
+		from + " --server=http://proxy":                                 `--server "http://proxy"`,
+		from + " --server=proxy:8443":                                   `--server "proxy:8443" is not a URL`,
+		from + " --via=proxy-url --proxy-url=http://proxy":              `--proxy-url "http://proxy"`,
+		from + ca + " --via=proxy-url --server=https://proxy":           "--server goes with --via=server",
+		from + ca + " --proxy-url=https://proxy":                        "--proxy-url goes with --via=proxy-url",
+		from + " --certificate-authority " + filepath.Join(dir, "none"): "name its file in --certificate-authority",
+		from + " --certificate-authority " + source:                     "there is no certificate",
+		"--in-cluster":                                                  "--in-cluster needs --server",
+		pods + " --context=me":                                          "--context does not go with --in-cluster",
+		pods + " --kubeconfig=me":                                       "--kubeconfig does not go with --in-cluster",
+		pods + " --via=server":                                          "--via does not go with --in-cluster",
+		"--namespace=team-a":                                            "--namespace goes with --in-cluster",
+		"--tls-server-name=me":                                          "--tls-server-name goes with --in-cluster",
+		pods + " --server=http://me":                                    `--server "http://me" is not a URL that begin`,
 	} {
 		if out, _, err := run(line); err == nil || !strings.Contains(err.Error(), says) || out != "" {
 			t.Errorf("%s: %q, %v, want %q", line, out, err, says)

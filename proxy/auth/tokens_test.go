@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -14,35 +15,36 @@ import (
 func TestAnswered(t *testing.T) {
 	callers := NewAuthenticator(nil)
 	token := proxytest.Identify(callers, "Bearer a")
-	for _, test := range []struct {
-		id      Identity
-		before  bool // the token is accepted
-		upgrade bool
-		method  string
-		code    int
-		want    Verdict
+	for name, test := range map[string]struct {
+		anonymous, before, upgrade bool // before: the token was accepted
+		method                     string
+		code                       int
+		want                       Verdict
 	}{
-		{token, false, false, http.MethodGet, http.StatusOK, Accepted},
-		{token, false, false, http.MethodGet, http.StatusForbidden, Accepted},
-		{token, false, false, http.MethodGet, http.StatusUnauthorized, Refused},
-		{token, true, false, http.MethodGet, http.StatusUnauthorized, Refused},
-		{token, false, false, http.MethodGet, http.StatusInternalServerError, Unasked},
-		{token, true, false, http.MethodGet, http.StatusInternalServerError, Accepted},
-		{token, false, false, http.MethodOptions, http.StatusOK, Unasked},
-		{token, false, true, http.MethodGet, http.StatusSwitchingProtocols, Unasked},
-		{token, false, true, http.MethodGet, http.StatusForbidden, Unasked},
-		{token, true, true, http.MethodGet, http.StatusUnauthorized, Accepted},
-		{Identity{}, false, false, http.MethodGet, http.StatusOK, Anonymous},
-		{Identity{}, false, true, http.MethodGet, http.StatusSwitchingProtocols, Anonymous},
+		"an answer":                          {code: http.StatusOK, want: Accepted},
+		"no right":                           {code: http.StatusForbidden, want: Accepted},
+		"no user":                            {code: http.StatusUnauthorized, want: Refused},
+		"no user any more":                   {before: true, code: http.StatusUnauthorized, want: Refused},
+		"a failure":                          {code: http.StatusInternalServerError, want: Unasked},
+		"a failure, accepted before":         {before: true, code: http.StatusInternalServerError, want: Accepted},
+		"a preflight, which asks for nobody": {method: http.MethodOptions, code: http.StatusOK, want: Unasked},
+		"an upgrade":                         {upgrade: true, code: http.StatusSwitchingProtocols, want: Unasked},
+		"an upgrade, refused":                {upgrade: true, code: http.StatusForbidden, want: Unasked},
+		"an upgrade, accepted before":        {before: true, upgrade: true, code: http.StatusUnauthorized, want: Accepted},
+		"an answer to nobody":                {anonymous: true, code: http.StatusOK, want: Anonymous},
+		"an upgrade of nobody":               {anonymous: true, upgrade: true, code: http.StatusSwitchingProtocols, want: Anonymous},
 	} {
-		tokens := NewTokens()
-		if test.before {
-			tokens.Answered(test.id, false, http.MethodGet, http.StatusOK)
+		tokens, id := NewTokens(), token
+		if test.anonymous {
+			id = Identity{}
 		}
-		tokens.Answered(test.id, test.upgrade, test.method, test.code)
-		got, share := tokens.Caller(test.id, "192.0.2.1:1")
-		if got != test.want || share != FlowOf(test.id, test.want == Accepted, "192.0.2.1:2") {
-			t.Errorf("%+v: the verdict is %d, or the share another's", test, got)
+		if test.before {
+			tokens.Answered(id, false, http.MethodGet, http.StatusOK)
+		}
+		tokens.Answered(id, test.upgrade, cmp.Or(test.method, http.MethodGet), test.code)
+		got, share := tokens.Caller(id, "192.0.2.1:1")
+		if got != test.want || share != FlowOf(id, test.want == Accepted, "192.0.2.1:2") {
+			t.Errorf("%s: the verdict is %d, want %d, or the share is another's", name, got, test.want)
 		}
 	}
 	tokens := NewTokens()

@@ -1,7 +1,10 @@
 package differential
 
 import (
+	"cmp"
 	"net/url"
+	"path"
+	"strings"
 	"testing"
 
 	"github.com/listproxy/listproxy/test/differential/cluster"
@@ -12,59 +15,95 @@ import (
 func TestQuestions(t *testing.T) {
 	anybody := cluster.User{Lists: func(cluster.Resource, string) bool { return true }}
 	for name, test := range map[string]struct {
-		resource, namespace, query string
-		semantics                  semantics
-		representation             representation
-		effective                  semantics
-		selector                   selector
-		indexed, memory            bool
+		list            string // NAMESPACE/RESOURCE?QUERY, or without a namespace
+		semantics       semantics
+		representation  representation // none: JSON
+		effective       semantics      // none: the same
+		selector        selector       // none: by nothing
+		indexed, memory bool
 	}{
-		"plain":                {"pods", "", "limit=5", exact, plainJSON, exact, byNothing, false, true},
-		"one key":              {"pods", "a", "fieldSelector=metadata.name=x&limit=5", legacyExact, plainJSON, mostRecent, byMetadata, false, false},
-		"one key, no limit":    {"pods", "a", "fieldSelector=metadata.name=x", exact, plainJSON, exact, byMetadata, false, true},
-		"one key, narrowed":    {"pods", "", "fieldSelector=metadata.name=x,metadata.namespace=a&limit=1", legacyExact, plainJSON, mostRecent, byMetadata, false, false},
-		"a name everywhere":    {"pods", "", "fieldSelector=metadata.name=x&limit=5", legacyExact, protobuf, legacyExact, byMetadata, false, true},
-		"no name":              {"nodes", "", "fieldSelector=metadata.name=&limit=5", legacyExact, plainJSON, legacyExact, byMetadata, false, false},
-		"a node by name":       {"nodes", "", "fieldSelector=metadata.name=x&limit=5", legacyExact, plainJSON, mostRecent, byMetadata, false, false},
-		"all but one key":      {"pods", "a", "fieldSelector=metadata.name!=x&limit=5", legacyExact, plainJSON, legacyExact, byMetadata, false, true},
-		"narrowed":             {"pods", "", "fieldSelector=metadata.namespace=a", anyRevision, plainJSON, anyRevision, byMetadata, false, true},
-		"narrowed, a page":     {"pods", "", "fieldSelector=metadata.namespace=a&limit=5", exact, plainJSON, exact, byMetadata, false, false},
-		"narrowed, next":       {"pods", "", "fieldSelector=metadata.namespace=a&continue=x", continued, plainJSON, continued, byMetadata, false, false},
-		"in a namespace":       {"pods", "b", "fieldSelector=metadata.namespace=a&limit=5", exact, plainJSON, exact, byMetadata, false, true},
-		"index":                {"pods", "", "fieldSelector=spec.nodeName=a&limit=5", notOlderThan, protobuf, notOlderThan, byFields, true, true},
-		"index, exact":         {"pods", "", "fieldSelector=spec.nodeName=a&limit=5", exact, protobuf, exact, byFields, false, true},
-		"index, no limit":      {"pods", "", "fieldSelector=spec.nodeName=a", notOlderThan, protobuf, notOlderThan, byFields, false, true},
-		"not of the index":     {"pods", "", "fieldSelector=spec.nodeName!=a&limit=5", notOlderThan, protobuf, notOlderThan, byFields, false, true},
-		"fields, metadata":     {"pods", "", "fieldSelector=spec.nodeName=a", exact, metadataJSON, exact, byFields, false, false},
-		"indented":             {"pods", "", "limit=5&pretty=1", exact, indentedJSON, exact, byNothing, false, true},
-		"fields, indented":     {"pods", "", "fieldSelector=spec.nodeName=a", exact, metadataIndented, exact, byFields, false, false},
-		"name, metadata":       {"pods", "", "fieldSelector=metadata.name=a&labelSelector=x", exact, metadataProtobuf, exact, byBoth, false, true},
-		"labels":               {"secrets", "", "labelSelector=x", exact, plainJSON, exact, byLabels, false, false},
-		"the newest":           {"pods", "", "labelSelector=x", mostRecent, plainJSON, mostRecent, byLabels, false, true},
-		"no such list":         {"nodes", "a", "", exact, plainJSON, exact, byNothing, false, false},
-		"an odd form":          {"pods", "a", "", exact, oddForm, exact, byNothing, false, false},
-		"fields of a custom":   {"widgets", "", "fieldSelector=spec.color=a", exact, protobuf, exact, byFields, false, true},
-		"an empty term, a key": {"widgets", "", "fieldSelector=,metadata.name=a&limit=1", legacyExact, plainJSON, mostRecent, byMetadata, false, false},
+		"plain": {list: "pods?limit=5", semantics: exact, memory: true},
+		"one key": {
+			list:      "a/pods?fieldSelector=metadata.name=x&limit=5",
+			semantics: legacyExact, effective: mostRecent, selector: byMetadata,
+		},
+		"one key, no limit": {list: "a/pods?fieldSelector=metadata.name=x", semantics: exact, selector: byMetadata, memory: true},
+		"one key, narrowed": {
+			list:      "pods?fieldSelector=metadata.name=x,metadata.namespace=a&limit=1",
+			semantics: legacyExact, effective: mostRecent, selector: byMetadata,
+		},
+		"a name everywhere": {
+			list:      "pods?fieldSelector=metadata.name=x&limit=5",
+			semantics: legacyExact, representation: protobuf, selector: byMetadata, memory: true,
+		},
+		"no name": {list: "nodes?fieldSelector=metadata.name=&limit=5", semantics: legacyExact, selector: byMetadata},
+		"a node by name": {
+			list:      "nodes?fieldSelector=metadata.name=x&limit=5",
+			semantics: legacyExact, effective: mostRecent, selector: byMetadata,
+		},
+		"all but one key": {
+			list:      "a/pods?fieldSelector=metadata.name!=x&limit=5",
+			semantics: legacyExact, selector: byMetadata, memory: true,
+		},
+		"narrowed":         {list: "pods?fieldSelector=metadata.namespace=a", semantics: anyRevision, selector: byMetadata, memory: true},
+		"narrowed, a page": {list: "pods?fieldSelector=metadata.namespace=a&limit=5", semantics: exact, selector: byMetadata},
+		"narrowed, next":   {list: "pods?fieldSelector=metadata.namespace=a&continue=x", semantics: continued, selector: byMetadata},
+		"in a namespace":   {list: "b/pods?fieldSelector=metadata.namespace=a&limit=5", semantics: exact, selector: byMetadata, memory: true},
+		"index": {
+			list:      "pods?fieldSelector=spec.nodeName=a&limit=5",
+			semantics: notOlderThan, representation: protobuf, selector: byFields, indexed: true, memory: true,
+		},
+		"index, exact": {
+			list:      "pods?fieldSelector=spec.nodeName=a&limit=5",
+			semantics: exact, representation: protobuf, selector: byFields, memory: true,
+		},
+		"index, no limit": {
+			list:      "pods?fieldSelector=spec.nodeName=a",
+			semantics: notOlderThan, representation: protobuf, selector: byFields, memory: true,
+		},
+		"not of the index": {
+			list:      "pods?fieldSelector=spec.nodeName!=a&limit=5",
+			semantics: notOlderThan, representation: protobuf, selector: byFields, memory: true,
+		},
+		"fields, metadata": {
+			list:      "pods?fieldSelector=spec.nodeName=a",
+			semantics: exact, representation: metadataJSON, selector: byFields,
+		},
+		"indented": {list: "pods?limit=5&pretty=1", semantics: exact, representation: indentedJSON, memory: true},
+		"fields, indented": {
+			list:      "pods?fieldSelector=spec.nodeName=a",
+			semantics: exact, representation: metadataIndented, selector: byFields,
+		},
+		"name, metadata": {
+			list:      "pods?fieldSelector=metadata.name=a&labelSelector=x",
+			semantics: exact, representation: metadataProtobuf, selector: byBoth, memory: true,
+		},
+		"labels":       {list: "secrets?labelSelector=x", semantics: exact, selector: byLabels},
+		"the newest":   {list: "pods?labelSelector=x", semantics: mostRecent, selector: byLabels, memory: true},
+		"no such list": {list: "a/nodes?", semantics: exact},
+		"an odd form":  {list: "a/pods?", semantics: exact, representation: oddForm},
+		"fields of a custom": {
+			list:      "widgets?fieldSelector=spec.color=a",
+			semantics: exact, representation: protobuf, selector: byFields, memory: true,
+		},
+		"an empty term, a key": {
+			list:      "widgets?fieldSelector=,metadata.name=a&limit=1",
+			semantics: legacyExact, effective: mostRecent, selector: byMetadata,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			query, err := url.ParseQuery(test.query)
+			list, err := url.Parse(test.list)
 			expect.NoError(t, err)
+			namespace, name := path.Split(list.Path)
 			q := question{
-				Resource: resource(t, test.resource), Namespace: test.namespace, Query: query, User: anybody,
-				Semantics: test.semantics, Representation: test.representation,
+				Resource: resource(t, name), Namespace: strings.TrimSuffix(namespace, "/"), Query: list.Query(), User: anybody,
+				Semantics: test.semantics, Representation: cmp.Or(test.representation, plainJSON),
 			}
-			if got := q.effective(); got != test.effective {
-				t.Errorf("as %s, want %s", got, test.effective)
-			}
-			if got := q.selector(); got != test.selector {
-				t.Errorf("selector %s, want %s", got, test.selector)
-			}
-			if _, got := q.indexed(); got != test.indexed {
-				t.Errorf("indexed: %v", got)
-			}
-			if got := q.memory(); got != test.memory {
-				t.Errorf("from memory: %v", got)
-			}
+			expect.Same(t, cmp.Or(test.effective, test.semantics), q.effective())
+			expect.Same(t, cmp.Or(test.selector, byNothing), q.selector())
+			_, indexed := q.indexed()
+			expect.Same(t, test.indexed, indexed)
+			expect.Same(t, test.memory, q.memory())
 		})
 	}
 }

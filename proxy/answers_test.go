@@ -156,23 +156,25 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 		reviews      int            // before the first list is answered
 		reviewsAfter int            // that the second list needs
 	}{
-		"small":                            {told: mostRecent},
-		"small, always proven":             {switches: policy.ConsistentAlways, told: "hit; detail=consistent", reviews: 1},
-		"small, never from memory":         {switches: policy.ConsistentNever, told: mostRecent, reviewsAfter: 1},
-		"small, a new token":               {unasked: true, told: mostRecent, reviews: 1},
-		"small, forbidden":                 {upstream: saying{code: 403}, told: notAllowed, reviewsAfter: 1},
-		"small, a token that is none":      {upstream: saying{code: 401}, told: "fwd=bypass; detail=unknown-caller", reviewsAfter: 1},
-		"small, before it is authorized":   {upstream: saying{code: 429}, told: notAllowed, reviewsAfter: 1},
-		"small, with a warning":            {upstream: saying{warning: "299 - \"x\""}, told: mostRecent, reviewsAfter: 1},
-		"small, the yes is too old":        {upstream: saying{takes: 6 * time.Second}, later: 5 * time.Second, told: mostRecent, reviewsAfter: 1},
-		"small, the yes is not too old":    {upstream: saying{takes: 4 * time.Second}, later: 5 * time.Second, told: mostRecent},
-		"small, and rights are taken away": {happens: func(h *Handler) { h.Authorizer.Revoked("") }, later: 2 * time.Second, told: mostRecent, reviewsAfter: 1},
-		"not in memory":                    {query: tooOld, told: history},
-		"not in memory, forbidden":         {query: tooOld, upstream: saying{code: 403}, told: notAllowed, reviewsAfter: 1},
-		"a rest, not in memory yet":        {query: "limit=1&continue=" + policy.EncodeContinue(999, "n/w"), told: "fwd=miss; detail=not-proven"},
-		"nowhere":                          {query: tooOld, upstream: saying{code: 410}, told: history, reviewsAfter: 1},
-		"a new right":                      {query: "resourceVersion=0", refuses: true, told: notAllowed, reviews: 1},
-		"a watch":                          {query: "watch=true&resourceVersion=5", told: history, reviews: 1, reviewsAfter: 1},
+		"small":                          {told: mostRecent},
+		"small, always proven":           {switches: policy.ConsistentAlways, told: "hit; detail=consistent", reviews: 1},
+		"small, never from memory":       {switches: policy.ConsistentNever, told: mostRecent, reviewsAfter: 1},
+		"small, a new token":             {unasked: true, told: mostRecent, reviews: 1},
+		"small, forbidden":               {upstream: saying{code: 403}, told: notAllowed, reviewsAfter: 1},
+		"small, a token that is none":    {upstream: saying{code: 401}, told: "fwd=bypass; detail=unknown-caller", reviewsAfter: 1},
+		"small, before it is authorized": {upstream: saying{code: 429}, told: notAllowed, reviewsAfter: 1},
+		"small, with a warning":          {upstream: saying{warning: "299 - \"x\""}, told: mostRecent, reviewsAfter: 1},
+		"small, the yes is too old":      {upstream: saying{takes: 6 * time.Second}, later: 5 * time.Second, told: mostRecent, reviewsAfter: 1},
+		"small, the yes is not too old":  {upstream: saying{takes: 4 * time.Second}, later: 5 * time.Second, told: mostRecent},
+		"small, and rights are taken away": {
+			happens: func(h *Handler) { h.Authorizer.Revoked("") }, later: 2 * time.Second, told: mostRecent, reviewsAfter: 1,
+		},
+		"not in memory":             {query: tooOld, told: history},
+		"not in memory, forbidden":  {query: tooOld, upstream: saying{code: 403}, told: notAllowed, reviewsAfter: 1},
+		"a rest, not in memory yet": {query: "limit=1&continue=" + policy.EncodeContinue(999, "n/w"), told: "fwd=miss; detail=not-proven"},
+		"nowhere":                   {query: tooOld, upstream: saying{code: 410}, told: history, reviewsAfter: 1},
+		"a new right":               {query: "resourceVersion=0", refuses: true, told: notAllowed, reviews: 1},
+		"a watch":                   {query: "watch=true&resourceVersion=5", told: history, reviews: 1, reviewsAfter: 1},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)

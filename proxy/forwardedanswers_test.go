@@ -34,12 +34,15 @@ func TestExpiredWatchesAreNoticed(t *testing.T) {
 		events []string
 		want   bool
 	}{
-		"the code":                    {code: http.StatusGone, want: true},
-		"an event in JSON":            {code: http.StatusOK, events: []string{`{"type":"BOOKMARK"}`, encode(text, watch.Error, &gone)}, want: true},
-		"an event in protobuf":        {code: http.StatusOK, events: []string{encode(binary, watch.Error, &gone)}, want: true},
-		"another code":                {code: http.StatusForbidden, events: []string{`{"type":"BOOKMARK"}`}},
-		"another error":               {code: http.StatusOK, events: []string{encode(text, watch.Error, &other), encode(binary, watch.Error, &other)}},
-		"an object that says as much": {code: http.StatusOK, events: []string{`{"type":"ADDED","object":{"a":"ERROR Expired` + strings.Repeat(" ", maxErrorEvent) + `"}}`}},
+		"the code":             {code: http.StatusGone, want: true},
+		"an event in JSON":     {code: http.StatusOK, events: []string{`{"type":"BOOKMARK"}`, encode(text, watch.Error, &gone)}, want: true},
+		"an event in protobuf": {code: http.StatusOK, events: []string{encode(binary, watch.Error, &gone)}, want: true},
+		"another code":         {code: http.StatusForbidden, events: []string{`{"type":"BOOKMARK"}`}},
+		"another error":        {code: http.StatusOK, events: []string{encode(text, watch.Error, &other), encode(binary, watch.Error, &other)}},
+		"an object that says as much": {
+			code:   http.StatusOK,
+			events: []string{`{"type":"ADDED","object":{"a":"ERROR Expired` + strings.Repeat(" ", maxErrorEvent) + `"}}`},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := httptest.NewRecorder()

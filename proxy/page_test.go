@@ -149,7 +149,9 @@ func TestUnfitToBeIndented(t *testing.T) {
 		"is short":   {nested(20, strings.Repeat("1,", 1000)+"1"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &answer{asked: &policy.Request{}, snapshot: snapshot.Fixed(7, "ThingList", "v1", []*index.Object{{Key: "a", Revision: 1, Bytes: []byte(tt.object)}})}
+			a := &answer{asked: &policy.Request{}, snapshot: snapshot.Fixed(7, "ThingList", "v1", []*index.Object{{
+				Key: "a", Revision: 1, Bytes: []byte(tt.object),
+			}})}
 			plain, b := newBody(a), newBody(indented(a))
 			defer plain.release()
 			defer b.release()

@@ -76,15 +76,24 @@ func TestRefusalsAreSeen(t *testing.T) {
 		code          int
 		reason, verb  string
 	}{
-		"a CONNECT":               {main, "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", "", 405, "connect", "other"},
-		"a whole URL":             {main, "GET http://a/x HTTP/1.1\r\nHost: a\r\n", "", 400, "target", "other"},
-		"an asterisk":             {main, "GET * HTTP/1.1\r\nHost: a\r\n", "", 400, "target", "other"},
-		"a Connection":            {main, "GET /api/v1/pods HTTP/1.1\r\nHost: a\r\nConnection: authorization\r\n", "", 400, "connection-header", "list"},
-		"a broken body":           {main, "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n", "zz\r\n", 400, "malformed", "other"},
-		"no CONNECT":              {connect, "GET /api HTTP/1.1\r\nHost: a\r\n", "", 400, "no-connect", "other"},
-		"no CONNECT, a whole URL": {connect, "GET http://a/x HTTP/1.1\r\nHost: a\r\n", "", 400, "no-connect", "other"},
-		"a CONNECT elsewhere":     {connect, "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", "", 403, "connect", "other"},
-		"a CONNECT with a body":   {connect, "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nContent-Length: 1\r\n", "0", 400, "connect", "other"},
+		"a CONNECT":   {to: main, request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", code: 405, reason: "connect", verb: "other"},
+		"a whole URL": {to: main, request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "target", verb: "other"},
+		"an asterisk": {to: main, request: "GET * HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "target", verb: "other"},
+		"a Connection": {
+			to: main, request: "GET /api/v1/pods HTTP/1.1\r\nHost: a\r\nConnection: authorization\r\n", code: 400,
+			reason: "connection-header", verb: "list",
+		},
+		"a broken body": {
+			to: main, request: "POST /api/v1/namespaces/a/pods HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n",
+			body: "zz\r\n", code: 400, reason: "malformed", verb: "other",
+		},
+		"no CONNECT":              {to: connect, request: "GET /api HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "no-connect", verb: "other"},
+		"no CONNECT, a whole URL": {to: connect, request: "GET http://a/x HTTP/1.1\r\nHost: a\r\n", code: 400, reason: "no-connect", verb: "other"},
+		"a CONNECT elsewhere":     {to: connect, request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n", code: 403, reason: "connect", verb: "other"},
+		"a CONNECT with a body": {
+			to: connect, request: "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nContent-Length: 1\r\n", body: "0", code: 400,
+			reason: "connect", verb: "other",
+		},
 	} {
 		res, _, _ := proxytest.SendRaw(t, tt.to, tt.request+"\r\n"+tt.body)
 		refused(name, res, tt.code, tt.reason, tt.verb)

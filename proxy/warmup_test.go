@@ -60,16 +60,16 @@ func TestWarmupOfRefused(t *testing.T) {
 			ready bool
 			lines int // in the log
 		}{
-			{0, why, false, 1},
-			{30 * time.Second, string(reason.Warming), false, 2},
-			{31 * time.Second, why, false, 3},
-			{90 * time.Second, why, false, 3},
-			{91 * time.Second, why, true, 4},
-			{time.Hour, why, true, 4},
-			{2 * time.Hour, string(reason.Warming), true, 4},
-			{3 * time.Hour, "", true, 4},
-			{4 * time.Hour, why, true, 4},
-			{5 * time.Hour, why, true, 5},
+			{why: why, lines: 1},
+			{at: 30 * time.Second, why: string(reason.Warming), lines: 2},
+			{at: 31 * time.Second, why: why, lines: 3},
+			{at: 90 * time.Second, why: why, lines: 3},
+			{at: 91 * time.Second, why: why, ready: true, lines: 4},
+			{at: time.Hour, why: why, ready: true, lines: 4},
+			{at: 2 * time.Hour, why: string(reason.Warming), ready: true, lines: 4},
+			{at: 3 * time.Hour, ready: true, lines: 4},
+			{at: 4 * time.Hour, why: why, ready: true, lines: 4},
+			{at: 5 * time.Hour, why: why, ready: true, lines: 5},
 		} {
 			w.note(&w.stats[0], step.why, begun.Add(step.at))
 			if s := w.Stats()[0]; s.Ready != step.ready || s.Waits != step.why || strings.Count(logged.String(), "\n") != step.lines {

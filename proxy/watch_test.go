@@ -25,13 +25,13 @@ func TestCompressedWatch(t *testing.T) {
 		query    string
 		want     bool
 	}{
-		"streaming":            {true, "gzip", streaming + "&resourceVersion=0", true},
-		"taken for streaming":  {true, "br, gzip", "watch=true&resourceVersion=0&allowWatchBookmarks=true", true},
-		"by an older upstream": {false, "gzip", streaming + "&resourceVersion=0", false},
-		"without bookmarks":    {true, "gzip", quiet, false},
-		"not the state":        {true, "gzip", "watch=true&resourceVersion=" + now + "&allowWatchBookmarks=true", false},
-		"no gzip":              {true, "identity", streaming + "&resourceVersion=0", false},
-		"another spelling":     {true, "gzip;q=1", streaming + "&resourceVersion=0", false},
+		"streaming":            {upstream: true, encoding: "gzip", query: streaming + "&resourceVersion=0", want: true},
+		"taken for streaming":  {upstream: true, encoding: "br, gzip", query: "watch=true&resourceVersion=0&allowWatchBookmarks=true", want: true},
+		"by an older upstream": {encoding: "gzip", query: streaming + "&resourceVersion=0"},
+		"without bookmarks":    {upstream: true, encoding: "gzip", query: quiet},
+		"not the state":        {upstream: true, encoding: "gzip", query: "watch=true&resourceVersion=" + now + "&allowWatchBookmarks=true"},
+		"no gzip":              {upstream: true, encoding: "identity", query: streaming + "&resourceVersion=0"},
+		"another spelling":     {upstream: true, encoding: "gzip;q=1", query: streaming + "&resourceVersion=0"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -226,10 +226,10 @@ func TestReviewedAgain(t *testing.T) {
 			asked int
 			want  reason.Reason
 		}{
-			"in time":        {10 * time.Second, 1, 1, ""},
-			"late":           {5 * time.Second, 2, 2, ""},
-			"nothing kept":   {0, 2, 2, ""},
-			"late, then not": {5 * time.Second, 1, 2, reason.NotAllowed},
+			"in time":        {ttl: 10 * time.Second, yes: 1, asked: 1},
+			"late":           {ttl: 5 * time.Second, yes: 2, asked: 2},
+			"nothing kept":   {yes: 2, asked: 2},
+			"late, then not": {ttl: 5 * time.Second, yes: 1, asked: 2, want: reason.NotAllowed},
 		} {
 			proxytest.Bubble(t, request+", "+name, func(t *testing.T) {
 				w := newModelWorld(t)

@@ -83,16 +83,16 @@ func TestWhatCannotFit(t *testing.T) {
 		b        *budget
 		want     bool
 	}{
-		{source.Learned{Count: oversizeFactor * 900, Mean: 1 << 20}, 0, all, true},
-		{source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, 0, all, true},
-		{source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 16 << 10}, 0, all, false},
-		{source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, 0, small, false},
-		{source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 1 << 20}, 0, all, false},
-		{source.Learned{Count: 4000, Mean: 1 << 20}, 0, all, true}, // the first may be larger than the others
-		{source.Learned{Count: 4000, Mean: 1 << 20}, 200 << 10, all, true},
-		{source.Learned{Count: 5000, Mean: 1 << 10}, 200 << 10, all, false},
-		{source.Learned{}, 0, all, true},
-		{source.Learned{Count: 1 << 40, Mean: 1 << 10}, 0, &budget{}, true},
+		{is: source.Learned{Count: oversizeFactor * 900, Mean: 1 << 20}, b: all, want: true},
+		{is: source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, b: all, want: true},
+		{is: source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 16 << 10}, b: all},
+		{is: source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, b: small},
+		{is: source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 1 << 20}, b: all},
+		{is: source.Learned{Count: 4000, Mean: 1 << 20}, b: all, want: true}, // the first may be larger than the others
+		{is: source.Learned{Count: 4000, Mean: 1 << 20}, measured: 200 << 10, b: all, want: true},
+		{is: source.Learned{Count: 5000, Mean: 1 << 10}, measured: 200 << 10, b: all},
+		{is: source.Learned{}, b: all, want: true},
+		{is: source.Learned{Count: 1 << 40, Mean: 1 << 10}, b: &budget{}, want: true},
 	} {
 		if got := fits(tt.is, tt.b, tt.measured); got != tt.want {
 			t.Errorf("%+v, measured %d: %v", tt.is, tt.measured, got)

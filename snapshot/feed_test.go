@@ -195,8 +195,11 @@ func TestFeed(t *testing.T) {
 			}
 			return 0, proxytest.JSONResponse(r, http.StatusOK, page(9, "", itemA, strings.Replace(itemB, "}}", `},"data":null}`, 1)))
 		}}, newest: reason.Form, want: nothing},
-		"pages":                  {upstream: &upstream{meddle: inPages(page(9, `,"continue":"x"`, itemA), page(9, "", itemB))}, want: loaded},
-		"pages of two revisions": {upstream: &upstream{meddle: inPages(page(8, `,"continue":"x"`, itemA), page(9, "", itemB))}, newest: reason.Warming, want: nothing},
+		"pages": {upstream: &upstream{meddle: inPages(page(9, `,"continue":"x"`, itemA), page(9, "", itemB))}, want: loaded},
+		"pages of two revisions": {
+			upstream: &upstream{meddle: inPages(page(8, `,"continue":"x"`, itemA), page(9, "", itemB))},
+			newest:   reason.Warming, want: nothing,
+		},
 		"what came since is forgotten, and then the upstream is away": {
 			upstream: &upstream{watch: first(inStream(http.StatusGone)), meddle: fault{from: afterTheLoad, lasts: time.Minute, code: http.StatusServiceUnavailable}.meddle()},
 			takes:    3 * time.Minute, want: lost(reason.Expired),

@@ -123,15 +123,18 @@ func TestWatchesOutliveALoad(t *testing.T) {
 		told   int
 		ending watch.Ending
 	}{
-		"nothing happened":                     {tells: []string{bookmark(12, "")}},
-		"an object lived in between":           {tells: []string{made, removed, bookmark(12, "")}, told: 2},
-		"and another one changed later":        {tells: []string{made, removed, inEvent("MODIFIED", itemBAt(13))}, told: 2},
-		"an object that is not in the state":   {tells: []string{made, bookmark(12, "")}, ending: watch.EndLost},
-		"a change that is not in the state":    {tells: []string{inEvent("MODIFIED", itemBAt(10)), bookmark(12, "")}, ending: watch.EndLost},
-		"not all up to the load":               {tells: []string{made, removed, bookmark(11, "")}, ending: watch.EndLost},
-		"nothing up to a bookmark":             {tells: []string{made, removed, cut}, ending: watch.EndLost},
-		"what came since is forgotten":         {tells: []string{inStream(http.StatusGone)}, ending: watch.EndLost},
-		"an event that is written differently": {tells: []string{strings.Replace(made, `"ADDED",`, `"ADDED", `, 1), removed, bookmark(12, "")}, ending: watch.EndLost},
+		"nothing happened":                   {tells: []string{bookmark(12, "")}},
+		"an object lived in between":         {tells: []string{made, removed, bookmark(12, "")}, told: 2},
+		"and another one changed later":      {tells: []string{made, removed, inEvent("MODIFIED", itemBAt(13))}, told: 2},
+		"an object that is not in the state": {tells: []string{made, bookmark(12, "")}, ending: watch.EndLost},
+		"a change that is not in the state":  {tells: []string{inEvent("MODIFIED", itemBAt(10)), bookmark(12, "")}, ending: watch.EndLost},
+		"not all up to the load":             {tells: []string{made, removed, bookmark(11, "")}, ending: watch.EndLost},
+		"nothing up to a bookmark":           {tells: []string{made, removed, cut}, ending: watch.EndLost},
+		"what came since is forgotten":       {tells: []string{inStream(http.StatusGone)}, ending: watch.EndLost},
+		"an event that is written differently": {
+			tells:  []string{strings.Replace(made, `"ADDED",`, `"ADDED", `, 1), removed, bookmark(12, "")},
+			ending: watch.EndLost,
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := &upstream{revision: 9, tells: bookmark(9, ""), pauses: time.Minute}

@@ -42,13 +42,22 @@ func TestNewTraces(t *testing.T) {
 		"the one for traces is the stronger": {env: map[string]string{
 			envEndpoint: endpoint, envTracesEndpoint: collector.URL + "/here", envProtocol: protocolGRPC, envTracesProtocol: protocolHTTP,
 		}, enabled: true, sent: "POST /here"},
-		"none":                {env: map[string]string{envEndpoint: endpoint, envExporter: "none"}},
-		"disabled":            {env: map[string]string{envEndpoint: endpoint, envDisabled: "true"}},
-		"a sampler":           {env: map[string]string{envEndpoint: endpoint, envSampler: "parentbased_traceidratio", envSamplerArg: "0"}, enabled: true},
-		"another exporter":    {env: map[string]string{envExporter: "zipkin"}, err: `OTEL_TRACES_EXPORTER="zipkin": listproxy sends traces by OTLP only`},
-		"another protocol":    {env: map[string]string{envEndpoint: endpoint, envTracesProtocol: "http/json"}, err: `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="http/json": choose grpc or http/protobuf`},
-		"an unknown sampler":  {env: map[string]string{envEndpoint: endpoint, envSampler: "some"}, err: `OTEL_TRACES_SAMPLER="some", OTEL_TRACES_SAMPLER_ARG="": unsupported sampler: some: choose always_on, always_off or traceidratio,`},
-		"a ratio of too much": {env: map[string]string{envEndpoint: endpoint, envSampler: "traceidratio", envSamplerArg: "2"}, err: `OTEL_TRACES_SAMPLER_ARG="2": invalid trace ID ratio: greater than 1.0`},
+		"none":             {env: map[string]string{envEndpoint: endpoint, envExporter: "none"}},
+		"disabled":         {env: map[string]string{envEndpoint: endpoint, envDisabled: "true"}},
+		"a sampler":        {env: map[string]string{envEndpoint: endpoint, envSampler: "parentbased_traceidratio", envSamplerArg: "0"}, enabled: true},
+		"another exporter": {env: map[string]string{envExporter: "zipkin"}, err: `OTEL_TRACES_EXPORTER="zipkin": listproxy sends traces by OTLP only`},
+		"another protocol": {
+			env: map[string]string{envEndpoint: endpoint, envTracesProtocol: "http/json"},
+			err: `OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="http/json": choose grpc or http/protobuf`,
+		},
+		"an unknown sampler": {
+			env: map[string]string{envEndpoint: endpoint, envSampler: "some"},
+			err: `OTEL_TRACES_SAMPLER="some", OTEL_TRACES_SAMPLER_ARG="": unsupported sampler: some: choose always_on, always_off or traceidratio,`,
+		},
+		"a ratio of too much": {
+			env: map[string]string{envEndpoint: endpoint, envSampler: "traceidratio", envSamplerArg: "2"},
+			err: `OTEL_TRACES_SAMPLER_ARG="2": invalid trace ID ratio: greater than 1.0`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clearOTEL(t)

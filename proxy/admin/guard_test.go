@@ -122,18 +122,18 @@ func TestPort(t *testing.T) {
 		code         int
 		says         string
 	}{
-		{http.MethodGet, "/", 302, "statusz"},
-		{http.MethodGet, "/livez", 200, "ok"},
-		{http.MethodGet, "/metrics", 200, "up 1"},
-		{http.MethodGet, "/statusz", 200, "✓ healthy"},
-		{http.MethodPost, "/statusz", 405, ""},
-		{http.MethodGet, "/flagz", 200, "listproxy flagz\n\nconfig=policy.yaml\nsecure-port=8443\n"},
-		{http.MethodGet, "/api", 404, ""},
-		{http.MethodGet, "/debug/pprof/", 200, "goroutine"},
-		{http.MethodGet, "/debug/pprof/goroutine?debug=1", 200, "goroutine profile:"},
-		{http.MethodGet, "/debug/pprof/cmdline", 200, "admin.test"},
-		{http.MethodPost, "/debug/pprof/symbol", 200, "num_symbols"},
-		{http.MethodGet, "/debug/pprof/none", 404, ""},
+		{method: http.MethodGet, path: "/", code: 302, says: "statusz"},
+		{method: http.MethodGet, path: "/livez", code: 200, says: "ok"},
+		{method: http.MethodGet, path: "/metrics", code: 200, says: "up 1"},
+		{method: http.MethodGet, path: "/statusz", code: 200, says: "✓ healthy"},
+		{method: http.MethodPost, path: "/statusz", code: 405},
+		{method: http.MethodGet, path: "/flagz", code: 200, says: "listproxy flagz\n\nconfig=policy.yaml\nsecure-port=8443\n"},
+		{method: http.MethodGet, path: "/api", code: 404},
+		{method: http.MethodGet, path: "/debug/pprof/", code: 200, says: "goroutine"},
+		{method: http.MethodGet, path: "/debug/pprof/goroutine?debug=1", code: 200, says: "goroutine profile:"},
+		{method: http.MethodGet, path: "/debug/pprof/cmdline", code: 200, says: "admin.test"},
+		{method: http.MethodPost, path: "/debug/pprof/symbol", code: 200, says: "num_symbols"},
+		{method: http.MethodGet, path: "/debug/pprof/none", code: 404},
 	} {
 		w := ask(port, tt.method, tt.path, nil)
 		if w.Code != tt.code || !strings.Contains(w.Body.String(), tt.says) {

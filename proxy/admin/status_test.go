@@ -191,13 +191,26 @@ func TestChecks(t *testing.T) {
 		"metrics": {change: func(s *Source, _ *kept) {
 			s.Metrics = prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("broken") })
 		}, ill: "metrics", says: "broken"},
-		"an upstream of no use":                {change: func(s *Source, _ *kept) { s.Ready.Upstream = refused(false) }, ill: "upstream", says: "(401): renew it"},
-		"an upstream that never was of use":    {change: func(s *Source, _ *kept) { s.Ready.Upstream = refused(true) }, ill: "upstream", says: "(401): renew it", notReady: true},
-		"draining":                             {change: func(s *Source, _ *kept) { s.Ready.Draining = func() bool { return true } }, ill: "serving", says: "draining", notReady: true},
-		"resources that are not known yet":     {change: func(s *Source, _ *kept) { s.Ready.Discovery = no }, ill: "discovery", says: "the log", notReady: true},
-		"definitions that are not known yet":   {change: func(s *Source, _ *kept) { s.Ready.Schemas = no }, ill: "schemas", says: "the log", notReady: true},
-		"API servers that are not known yet":   {change: func(s *Source, _ *kept) { s.Ready.Servers = no }, ill: "servers", says: "the log", notReady: true},
-		"an eager resource that is not loaded": {change: func(s *Source, _ *kept) { s.Ready.Eager = func() []proxy.EagerStats { return loading } }, ill: "collection/pods.v1", says: "warming", notReady: true},
+		"an upstream of no use": {
+			change: func(s *Source, _ *kept) { s.Ready.Upstream = refused(false) }, ill: "upstream", says: "(401): renew it",
+		},
+		"an upstream that never was of use": {
+			change: func(s *Source, _ *kept) { s.Ready.Upstream = refused(true) }, ill: "upstream", says: "(401): renew it",
+			notReady: true,
+		},
+		"draining": {
+			change: func(s *Source, _ *kept) { s.Ready.Draining = func() bool { return true } }, ill: "serving",
+			says: "draining", notReady: true,
+		},
+		"resources that are not known yet": {
+			change: func(s *Source, _ *kept) { s.Ready.Discovery = no }, ill: "discovery", says: "the log", notReady: true,
+		},
+		"definitions that are not known yet": {change: func(s *Source, _ *kept) { s.Ready.Schemas = no }, ill: "schemas", says: "the log", notReady: true},
+		"API servers that are not known yet": {change: func(s *Source, _ *kept) { s.Ready.Servers = no }, ill: "servers", says: "the log", notReady: true},
+		"an eager resource that is not loaded": {
+			change: func(s *Source, _ *kept) { s.Ready.Eager = func() []proxy.EagerStats { return loading } },
+			ill:    "collection/pods.v1", says: "warming", notReady: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, k := newSource(t)

@@ -132,9 +132,11 @@ func TestImpersonation(t *testing.T) {
 		"one for reviews, and others for this": {user: robot, may: plus(nil, asAnyRobot, reviewsBy, onList)},
 		"one without its group":                {user: grouped, may: plus(nil, asRobot, onList)},
 		"one with its group":                   {user: grouped, may: plus(nil, asRobot, legacy[2]), passes: true},
-		"a node as if it were jane":            {user: node, may: plus(nil, reviews, onList, "impersonate:user-info authentication.k8s.io/users/ /system:node:a ")},
-		"many groups":                          {user: inGroups(maxNamed - 1), may: legacy, passes: true},
-		"too many groups":                      {user: inGroups(maxNamed), may: legacy, passes: true, unasked: true},
+		"a node as if it were jane": {
+			user: node, may: plus(nil, reviews, onList, "impersonate:user-info authentication.k8s.io/users/ /system:node:a "),
+		},
+		"many groups":     {user: inGroups(maxNamed - 1), may: legacy, passes: true},
+		"too many groups": {user: inGroups(maxNamed), may: legacy, passes: true, unasked: true},
 	}
 	for i, right := range legacy {
 		others := slices.Delete(slices.Clone(legacy), i, i+1)

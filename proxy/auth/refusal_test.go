@@ -20,11 +20,11 @@ func TestRefusal(t *testing.T) {
 		code, http              int
 		contentType, connection string
 	}{
-		{"/api", http.StatusForbidden, 1, text, ""},
-		{"/apis", http.StatusUnauthorized, 2, text, "close"},
-		{"/api/v1/pods", http.StatusForbidden, 2, status, ""},
-		{"/api/v1/pods", http.StatusUnauthorized, 2, status, "close"},
-		{"/version", http.StatusUnauthorized, 1, status, ""},
+		{path: "/api", code: http.StatusForbidden, http: 1, contentType: text},
+		{path: "/apis", code: http.StatusUnauthorized, http: 2, contentType: text, connection: "close"},
+		{path: "/api/v1/pods", code: http.StatusForbidden, http: 2, contentType: status},
+		{path: "/api/v1/pods", code: http.StatusUnauthorized, http: 2, contentType: status, connection: "close"},
+		{path: "/version", code: http.StatusUnauthorized, http: 1, contentType: status},
 	} {
 		r, w := httptest.NewRequest(http.MethodGet, tt.path, http.NoBody), httptest.NewRecorder()
 		r.ProtoMajor = tt.http

@@ -191,19 +191,19 @@ func TestRevocations(t *testing.T) {
 		after   time.Duration // since the question
 		counts  time.Duration
 	}{
-		"in the namespace":                    {ofA, "n", "n", 5 * time.Second, 5 * time.Second},
-		"in the namespace, at once":           {ofA, "n", "n", 0, time.Second},
-		"in the namespace, soon":              {ofA, "n", "n", 300 * time.Millisecond, time.Second},
-		"in the namespace, a moment before":   {ofA, "n", "n", -authorizerLag, time.Second},
-		"in the namespace, before":            {ofA, "n", "n", -authorizerLag - 1, ttl},
-		"everywhere":                          {ofA, "n", "", 5 * time.Second, 5 * time.Second},
-		"everywhere, of all namespaces":       {ofA, "", "", 5 * time.Second, 5 * time.Second},
-		"in another namespace":                {ofA, "n", "m", 5 * time.Second, ttl},
-		"in a namespace, of all namespaces":   {ofA, "", "m", 5 * time.Second, ttl},
-		"everywhere, of who is named":         {account, "n", "", 5 * time.Second, 5 * time.Second},
-		"in the namespace of who is named":    {account, "n", "of-account", 5 * time.Second, 5 * time.Second},
-		"in a namespace of who is not named":  {ofA, "n", "of-account", 5 * time.Second, ttl},
-		"in another namespace than of who is": {account, "n", "m", 5 * time.Second, ttl},
+		"in the namespace":                    {who: ofA, asked: "n", revoked: "n", after: 5 * time.Second, counts: 5 * time.Second},
+		"in the namespace, at once":           {who: ofA, asked: "n", revoked: "n", counts: time.Second},
+		"in the namespace, soon":              {who: ofA, asked: "n", revoked: "n", after: 300 * time.Millisecond, counts: time.Second},
+		"in the namespace, a moment before":   {who: ofA, asked: "n", revoked: "n", after: -authorizerLag, counts: time.Second},
+		"in the namespace, before":            {who: ofA, asked: "n", revoked: "n", after: -authorizerLag - 1, counts: ttl},
+		"everywhere":                          {who: ofA, asked: "n", after: 5 * time.Second, counts: 5 * time.Second},
+		"everywhere, of all namespaces":       {who: ofA, after: 5 * time.Second, counts: 5 * time.Second},
+		"in another namespace":                {who: ofA, asked: "n", revoked: "m", after: 5 * time.Second, counts: ttl},
+		"in a namespace, of all namespaces":   {who: ofA, revoked: "m", after: 5 * time.Second, counts: ttl},
+		"everywhere, of who is named":         {who: account, asked: "n", after: 5 * time.Second, counts: 5 * time.Second},
+		"in the namespace of who is named":    {who: account, asked: "n", revoked: "of-account", after: 5 * time.Second, counts: 5 * time.Second},
+		"in a namespace of who is not named":  {who: ofA, asked: "n", revoked: "of-account", after: 5 * time.Second, counts: ttl},
+		"in another namespace than of who is": {who: account, asked: "n", revoked: "m", after: 5 * time.Second, counts: ttl},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asking(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {

@@ -50,16 +50,16 @@ func TestDefinitionsThatChange(t *testing.T) {
 			name, event, object string
 			want                string
 		}{
-			{"an annotation", "MODIFIED", crd(1, `,"annotations":{"a":"b"}`, established), ""},
-			{"a label and a finalizer", "MODIFIED", crd(1, `,"labels":{"a":"b"},"finalizers":["f"]`, established), ""},
-			{"a condition, stored versions", "MODIFIED", crd(1, "", established+`,"storedVersions":["v1","v2"]`), ""},
-			{"the spec", "MODIFIED", crd(2, "", established), "generation 1 to 2"},
-			{"served versions", "MODIFIED", crd(3, "", established), "generation 2 to 3"},
-			{"names", "MODIFIED", crd(3, "", renamed), "accepted names, or whether it is established"},
-			{"it goes", "DELETED", crd(3, "", renamed), "deleted"},
-			{"it comes", "ADDED", crd(1, "", ""), ""},
-			{"it is served", "MODIFIED", crd(1, "", established), ""},
-			{"another one", "MODIFIED", crd(1, `,"uid":"2"`, established), "deleted and made again"},
+			{name: "an annotation", event: "MODIFIED", object: crd(1, `,"annotations":{"a":"b"}`, established)},
+			{name: "a label and a finalizer", event: "MODIFIED", object: crd(1, `,"labels":{"a":"b"},"finalizers":["f"]`, established)},
+			{name: "a condition, stored versions", event: "MODIFIED", object: crd(1, "", established+`,"storedVersions":["v1","v2"]`)},
+			{name: "the spec", event: "MODIFIED", object: crd(2, "", established), want: "generation 1 to 2"},
+			{name: "served versions", event: "MODIFIED", object: crd(3, "", established), want: "generation 2 to 3"},
+			{name: "names", event: "MODIFIED", object: crd(3, "", renamed), want: "accepted names, or whether it is established"},
+			{name: "it goes", event: "DELETED", object: crd(3, "", renamed), want: "deleted"},
+			{name: "it comes", event: "ADDED", object: crd(1, "", "")},
+			{name: "it is served", event: "MODIFIED", object: crd(1, "", established)},
+			{name: "another one", event: "MODIFIED", object: crd(1, `,"uid":"2"`, established), want: "deleted and made again"},
 		} {
 			f.Event(definitionsPath, step.event, step.object)
 			var want []string

@@ -317,12 +317,12 @@ func TestReflectorGoesOn(t *testing.T) {
 		lists   int
 		watches []string // from which revision they go on
 	}{
-		"at its timeout":     {2*watchLeast + time.Second, (*proxytest.FakeAPI).End, "", 1, []string{"1", "8"}},
-		"too early":          {time.Minute, (*proxytest.FakeAPI).End, "", 2, []string{"1", "1"}},
-		"at once":            {0, (*proxytest.FakeAPI).End, "", 2, []string{"1", "1"}},
-		"cut":                {time.Minute, (*proxytest.FakeAPI).Cut, "", 2, []string{"1", "1"}},
-		"then a list fails":  {time.Minute, (*proxytest.FakeAPI).Cut, "list ", 3, []string{"1", "1"}},
-		"then a watch fails": {2*watchLeast + time.Second, (*proxytest.FakeAPI).End, "watch ", 3, []string{"1", "1"}},
+		"at its timeout":     {lives: 2*watchLeast + time.Second, end: (*proxytest.FakeAPI).End, lists: 1, watches: []string{"1", "8"}},
+		"too early":          {lives: time.Minute, end: (*proxytest.FakeAPI).End, lists: 2, watches: []string{"1", "1"}},
+		"at once":            {end: (*proxytest.FakeAPI).End, lists: 2, watches: []string{"1", "1"}},
+		"cut":                {lives: time.Minute, end: (*proxytest.FakeAPI).Cut, lists: 2, watches: []string{"1", "1"}},
+		"then a list fails":  {lives: time.Minute, end: (*proxytest.FakeAPI).Cut, refused: "list ", lists: 3, watches: []string{"1", "1"}},
+		"then a watch fails": {lives: 2*watchLeast + time.Second, end: (*proxytest.FakeAPI).End, refused: "watch ", lists: 3, watches: []string{"1", "1"}},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			f := proxytest.NewFakeAPI()

@@ -69,13 +69,25 @@ func TestRoutesChange(t *testing.T) {
 			name, event, object string
 			of, what            string
 		}{
-			{"the first list", "BOOKMARK", proxytest.APIService("v1", "apps", "", 1), "", ""},
-			{"a condition", "MODIFIED", unavailable, "", ""},
-			{"a new one", "ADDED", proxytest.APIService("v1", "new", "", 2), "", ""},
-			{"to another server", "MODIFIED", proxytest.APIService("v1", "apps", someService, 3), "apps", "kube-apiserver to Service kube-system/metrics-server:443"},
-			{"and back", "MODIFIED", proxytest.APIService("v1", "apps", "", 4), "apps", "Service kube-system/metrics-server:443 to kube-apiserver"},
-			{"the core group", "MODIFIED", proxytest.APIService("v1", "", someService, 5), "", "kube-apiserver to Service kube-system/metrics-server:443"},
-			{"gone", "DELETED", proxytest.APIService("v1", "example.com", "", 5), "example.com", "kube-apiserver, by definitions to none"},
+			{name: "the first list", event: "BOOKMARK", object: proxytest.APIService("v1", "apps", "", 1)},
+			{name: "a condition", event: "MODIFIED", object: unavailable},
+			{name: "a new one", event: "ADDED", object: proxytest.APIService("v1", "new", "", 2)},
+			{
+				name: "to another server", event: "MODIFIED", object: proxytest.APIService("v1", "apps", someService, 3),
+				of: "apps", what: "kube-apiserver to Service kube-system/metrics-server:443",
+			},
+			{
+				name: "and back", event: "MODIFIED", object: proxytest.APIService("v1", "apps", "", 4), of: "apps",
+				what: "Service kube-system/metrics-server:443 to kube-apiserver",
+			},
+			{
+				name: "the core group", event: "MODIFIED", object: proxytest.APIService("v1", "", someService, 5),
+				what: "kube-apiserver to Service kube-system/metrics-server:443",
+			},
+			{
+				name: "gone", event: "DELETED", object: proxytest.APIService("v1", "example.com", "", 5), of: "example.com",
+				what: "kube-apiserver, by definitions to none",
+			},
 		} {
 			f.Event(apiServicesPath, step.event, step.object)
 			var want []string

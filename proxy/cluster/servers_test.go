@@ -154,17 +154,17 @@ func TestVersionsThatAreHeard(t *testing.T) {
 		said  version.Info
 		want  bool
 	}{
-		{"the first", 0, old, false},
-		{"the same", versionEvery, old, false},
-		{"another", versionEvery, fresh, true},
-		{"in turn", versionEvery, old, false},
-		{"and again", versionEvery, fresh, false},
-		{"only one, for long", time.Hour, fresh, true},
-		{"the same, for long", time.Hour, fresh, false},
-		{"back again", versionEvery, old, true},
-		{"in turn", versionEvery, fresh, false},
-		{"in turn, for so long", versionRest - versionEvery, fresh, true},
-		{"for good", time.Hour, fresh, false},
+		{name: "the first", said: old},
+		{name: "the same", after: versionEvery, said: old},
+		{name: "another", after: versionEvery, said: fresh, want: true},
+		{name: "in turn", after: versionEvery, said: old},
+		{name: "and again", after: versionEvery, said: fresh},
+		{name: "only one, for long", after: time.Hour, said: fresh, want: true},
+		{name: "the same, for long", after: time.Hour, said: fresh},
+		{name: "back again", after: versionEvery, said: old, want: true},
+		{name: "in turn", after: versionEvery, said: fresh},
+		{name: "in turn, for so long", after: versionRest - versionEvery, said: fresh, want: true},
+		{name: "for good", after: time.Hour, said: fresh},
 	} {
 		now = now.Add(step.after)
 		if got := v.hear(step.said, now); got != step.want {

@@ -36,21 +36,21 @@ func TestUnacceptedShareNoHTTP2Connection(t *testing.T) {
 		want                         string
 		ends                         bool // the caller's connection
 	}{
-		{"made up, with an answer that nobody is asked for", "Bearer bad", "GET /?timeout=malformed", 2, own, false},
-		{"made up, asking for CORS", "Bearer bad", "OPTIONS /", 2, own, false},
-		{"made up", "Bearer bad", "GET /", 2, own, true},
-		{"made up, over HTTP/1.1", "Bearer bad", "GET /", 1, own, false},
-		{"refused by what answers", "Bearer bad", "GET /api/v1/namespaces/a/services/b/proxy/", 2, own, false},
-		{"may do nothing", "Bearer c", "GET /forbidden", 2, own, false},
-		{"may do nothing, and is somebody", "Bearer c", "GET /forbidden", 2, shared, false},
-		{"the first time", "Bearer a", "GET /", 2, own, false},
-		{"accepted", "Bearer a", "GET /", 2, shared, false},
-		{"refused", "Bearer bad", "GET /", 2, own, true},
-		{"nobody", "", "GET /", 2, own, true},
-		{"nobody, over HTTP/1.1", "", "GET /", 1, own, false},
-		{"no token", "Basic eA==", "GET /", 2, own, true},
-		{"no longer accepted", "Bearer a", "GET /expired", 2, shared, true},
-		{"not accepted again", "Bearer a", "GET /", 2, own, false},
+		{name: "made up, with an answer that nobody is asked for", authorization: "Bearer bad", request: "GET /?timeout=malformed", version: 2, want: own},
+		{name: "made up, asking for CORS", authorization: "Bearer bad", request: "OPTIONS /", version: 2, want: own},
+		{name: "made up", authorization: "Bearer bad", request: "GET /", version: 2, want: own, ends: true},
+		{name: "made up, over HTTP/1.1", authorization: "Bearer bad", request: "GET /", version: 1, want: own},
+		{name: "refused by what answers", authorization: "Bearer bad", request: "GET /api/v1/namespaces/a/services/b/proxy/", version: 2, want: own},
+		{name: "may do nothing", authorization: "Bearer c", request: "GET /forbidden", version: 2, want: own},
+		{name: "may do nothing, and is somebody", authorization: "Bearer c", request: "GET /forbidden", version: 2, want: shared},
+		{name: "the first time", authorization: "Bearer a", request: "GET /", version: 2, want: own},
+		{name: "accepted", authorization: "Bearer a", request: "GET /", version: 2, want: shared},
+		{name: "refused", authorization: "Bearer bad", request: "GET /", version: 2, want: own, ends: true},
+		{name: "nobody", request: "GET /", version: 2, want: own, ends: true},
+		{name: "nobody, over HTTP/1.1", request: "GET /", version: 1, want: own},
+		{name: "no token", authorization: "Basic eA==", request: "GET /", version: 2, want: own, ends: true},
+		{name: "no longer accepted", authorization: "Bearer a", request: "GET /expired", version: 2, want: shared, ends: true},
+		{name: "not accepted again", authorization: "Bearer a", request: "GET /", version: 2, want: own},
 	} {
 		method, path, _ := strings.Cut(step.request, " ")
 		r := httptest.NewRequestWithContext(t.Context(), method, path, nil)

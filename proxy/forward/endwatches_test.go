@@ -64,16 +64,19 @@ func TestWatchEndsWithAnEvent(t *testing.T) {
 		before, after []string // parts that come from the upstream before and after the end
 		want          string
 	}{
-		"between":              {text, []string{"one\ntwo\n"}, nil, "one\ntwo\n"},
-		"at the beginning":     {text, nil, nil, ""},
-		"inside":               {text, []string{"one\ntw"}, []string{"o\n"}, "one\ntwo\n"},
-		"inside, more comes":   {text, []string{"on"}, []string{"e\ntwo\nth"}, "one\n"},
-		"inside, in parts":     {text, []string{"on"}, []string{"e", "e", "e\n"}, "oneee\n"},
-		"inside, upstream's":   {text, []string{"on"}, []string{"e"}, "one"},
-		"more than the buffer": {text, []string{long}, []string{long + "\n"}, long + long + "\n"},
-		"inside a member":      {compressed, []string{member + member[:5]}, []string{member[5:] + member}, member + member},
-		"the end of a member":  {compressed, []string{member + member[:len(member)-1]}, []string{member[len(member)-1:], member}, member + member},
-		"unknown":              {binary, []string{"one\ntw"}, []string{"o\n"}, "one\ntw"},
+		"between":              {kind: text, before: []string{"one\ntwo\n"}, want: "one\ntwo\n"},
+		"at the beginning":     {kind: text},
+		"inside":               {kind: text, before: []string{"one\ntw"}, after: []string{"o\n"}, want: "one\ntwo\n"},
+		"inside, more comes":   {kind: text, before: []string{"on"}, after: []string{"e\ntwo\nth"}, want: "one\n"},
+		"inside, in parts":     {kind: text, before: []string{"on"}, after: []string{"e", "e", "e\n"}, want: "oneee\n"},
+		"inside, upstream's":   {kind: text, before: []string{"on"}, after: []string{"e"}, want: "one"},
+		"more than the buffer": {kind: text, before: []string{long}, after: []string{long + "\n"}, want: long + long + "\n"},
+		"inside a member":      {kind: compressed, before: []string{member + member[:5]}, after: []string{member[5:] + member}, want: member + member},
+		"the end of a member": {
+			kind: compressed, before: []string{member + member[:len(member)-1]},
+			after: []string{member[len(member)-1:], member}, want: member + member,
+		},
+		"unknown": {kind: binary, before: []string{"one\ntw"}, after: []string{"o\n"}, want: "one\ntw"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			header := http.Header{"Content-Type": {tt.kind}}

@@ -54,16 +54,16 @@ func TestEventFraming(t *testing.T) {
 		rest                string
 		known               bool // where each event ends
 	}{
-		"JSON":             {"application/json", "", lines, `{"b"`, true},
-		"JSON of tables":   {"application/json;as=Table;g=meta.k8s.io;v=v1", "", lines, "", true},
-		"protobuf":         {"application/vnd.kubernetes.protobuf;stream=watch", "", lengths, "\x00\x00\x00\x02a", true},
-		"gzip":             {"application/json", "gzip", members, unended, false},
-		"gzip of another":  {"application/json", "gzip", nil, "a\nb", false},
-		"nothing is said":  {"", "", nil, "a\nb", false},
-		"another type":     {"text/plain", "", nil, "a\nb", false},
-		"no type":          {"a b; c", "", nil, "a\nb", false},
-		"CBOR":             {"application/cbor-seq", "", nil, "\xa0\xa0", false},
-		"another encoding": {"application/json", "zstd", nil, "a\nb", false},
+		"JSON":             {mediaType: "application/json", whole: lines, rest: `{"b"`, known: true},
+		"JSON of tables":   {mediaType: "application/json;as=Table;g=meta.k8s.io;v=v1", whole: lines, known: true},
+		"protobuf":         {mediaType: "application/vnd.kubernetes.protobuf;stream=watch", whole: lengths, rest: "\x00\x00\x00\x02a", known: true},
+		"gzip":             {mediaType: "application/json", encoding: "gzip", whole: members, rest: unended},
+		"gzip of another":  {mediaType: "application/json", encoding: "gzip", rest: "a\nb"},
+		"nothing is said":  {rest: "a\nb"},
+		"another type":     {mediaType: "text/plain", rest: "a\nb"},
+		"no type":          {mediaType: "a b; c", rest: "a\nb"},
+		"CBOR":             {mediaType: "application/cbor-seq", rest: "\xa0\xa0"},
+		"another encoding": {mediaType: "application/json", encoding: "zstd", rest: "a\nb"},
 	} {
 		header := http.Header{"Content-Type": {tt.mediaType}, "Content-Encoding": {tt.encoding}}
 		f := FramingOf(header)

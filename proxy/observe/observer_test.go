@@ -99,17 +99,26 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 		code                 int
 		want                 string
 	}{
-		{"a list", http.MethodGet, "/apis/apps/v1/deployments", reason.Consistent, 200, "deployments.apps"},
-		{"a watch", http.MethodGet, "/apis/apps/v1/deployments?watch=1", reason.Watch, 200, "deployments.apps"},
-		{"an object", http.MethodGet, "/apis/apps/v1/namespaces/a/deployments/b", reason.NotList, 200, "deployments.apps"},
-		{"a subresource", http.MethodGet, "/api/v1/namespaces/a/services/b/proxy/c", reason.NotList, 204, "services"},
-		{"known anyway", http.MethodPost, "/api/v1/namespaces/a/pods", reason.NotList, 403, "pods"},
-		{"not there", http.MethodGet, "/apis/apps/v1/made-up", reason.Consistent, 404, observe.OtherLabel},
-		{"not permitted", http.MethodGet, "/apis/apps/v1/deployments", reason.Consistent, 403, observe.OtherLabel},
-		{"broken off", http.MethodGet, "/apis/apps/v1/deployments", reason.Consistent, 0, observe.OtherLabel},
-		{"of a preflight", http.MethodOptions, "/apis/apps/v1/made-up", reason.NotList, 204, observe.OtherLabel},
-		{"no name of a resource", http.MethodGet, "/apis/apps/v1/Ey.hbGci", reason.NotCanonical, 200, observe.OtherLabel},
-		{"no resource", http.MethodGet, "/version", reason.NotList, 200, observe.OtherLabel},
+		{name: "a list", method: http.MethodGet, target: "/apis/apps/v1/deployments", reason: reason.Consistent, code: 200, want: "deployments.apps"},
+		{name: "a watch", method: http.MethodGet, target: "/apis/apps/v1/deployments?watch=1", reason: reason.Watch, code: 200, want: "deployments.apps"},
+		{
+			name: "an object", method: http.MethodGet, target: "/apis/apps/v1/namespaces/a/deployments/b",
+			reason: reason.NotList, code: 200, want: "deployments.apps",
+		},
+		{
+			name: "a subresource", method: http.MethodGet, target: "/api/v1/namespaces/a/services/b/proxy/c",
+			reason: reason.NotList, code: 204, want: "services",
+		},
+		{name: "known anyway", method: http.MethodPost, target: "/api/v1/namespaces/a/pods", reason: reason.NotList, code: 403, want: "pods"},
+		{name: "not there", method: http.MethodGet, target: "/apis/apps/v1/made-up", reason: reason.Consistent, code: 404, want: observe.OtherLabel},
+		{name: "not permitted", method: http.MethodGet, target: "/apis/apps/v1/deployments", reason: reason.Consistent, code: 403, want: observe.OtherLabel},
+		{name: "broken off", method: http.MethodGet, target: "/apis/apps/v1/deployments", reason: reason.Consistent, want: observe.OtherLabel},
+		{name: "of a preflight", method: http.MethodOptions, target: "/apis/apps/v1/made-up", reason: reason.NotList, code: 204, want: observe.OtherLabel},
+		{
+			name: "no name of a resource", method: http.MethodGet, target: "/apis/apps/v1/Ey.hbGci",
+			reason: reason.NotCanonical, code: 200, want: observe.OtherLabel,
+		},
+		{name: "no resource", method: http.MethodGet, target: "/version", reason: reason.NotList, code: 200, want: observe.OtherLabel},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o, metrics := observetest.New(nil)

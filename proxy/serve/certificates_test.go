@@ -140,9 +140,9 @@ func TestSettings(t *testing.T) {
 		given, least uint16 // versions
 		asks         tls.ClientAuthType
 	}{
-		{nil, 0, tls.VersionTLS12, tls.NoClientCert},
-		{ca, tls.VersionTLS12, tls.VersionTLS12, tls.RequestClientCert},
-		{ca, tls.VersionTLS13, tls.VersionTLS13, tls.RequestClientCert},
+		{least: tls.VersionTLS12, asks: tls.NoClientCert},
+		{ca: ca, given: tls.VersionTLS12, least: tls.VersionTLS12, asks: tls.RequestClientCert},
+		{ca: ca, given: tls.VersionTLS13, least: tls.VersionTLS13, asks: tls.RequestClientCert},
 	} {
 		pair.ClientCA, pair.MinVersion = tt.ca, tt.given
 		c := mustLoad(t, pair, proxytest.DiscardLog())

@@ -18,10 +18,10 @@ func TestGoaway(t *testing.T) {
 		chance      float64
 		least, most int
 	}{
-		{"never", 2, 0, 0, 0},
-		{"always", 2, 1, requests, requests},
-		{"half of them", 2, 0.5, requests / 4, requests * 3 / 4}, // 15 standard deviations
-		{"over HTTP/1.1", 1, 1, 0, 0},
+		{name: "never", major: 2},
+		{name: "always", major: 2, chance: 1, least: requests, most: requests},
+		{name: "half of them", major: 2, chance: 0.5, least: requests / 4, most: requests * 3 / 4}, // 15 standard deviations
+		{name: "over HTTP/1.1", major: 1, chance: 1},
 	} {
 		handler := Goaway(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }), tt.chance)
 		told := 0

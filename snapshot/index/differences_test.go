@@ -18,11 +18,11 @@ func TestPageLimit(t *testing.T) {
 		want       int64
 		whatItSays string
 	}{
-		{"", 500, 10_000, 500, "as many as there may be, also if there are fewer"},
-		{"", 500, 350, 3, "as many as fit"},
-		{"8", 500, 350, 500, "all of the rest"},
-		{"", 500, 10, 1, "one at least"},
-		{"x", 500, 10, 500, "after the last"},
+		{n: 500, bytes: 10_000, want: 500, whatItSays: "as many as there may be, also if there are fewer"},
+		{n: 500, bytes: 350, want: 3, whatItSays: "as many as fit"},
+		{from: "8", n: 500, bytes: 350, want: 500, whatItSays: "all of the rest"},
+		{n: 500, bytes: 10, want: 1, whatItSays: "one at least"},
+		{from: "x", n: 500, bytes: 10, want: 500, whatItSays: "after the last"},
 	} {
 		if got := state.PageLimit(tt.from, tt.n, tt.bytes); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.whatItSays, got, tt.want)

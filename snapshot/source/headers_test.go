@@ -31,12 +31,12 @@ func TestHeaders(t *testing.T) {
 		want      http.Header
 		asked     int
 	}{
-		"no warning":                      {nil, nil, http.Header{}, 0},
-		"of the resource":                 {nil, []string{deprecated}, http.Header{"Warning": {deprecated}}, 1},
-		"of listproxy's token":            {[]string{token}, []string{token}, http.Header{}, 1},
-		"of both":                         {[]string{token}, []string{token, deprecated}, http.Header{"Warning": {deprecated}}, 1},
-		"two of the resource":             {nil, []string{deprecated, "299 - b"}, http.Header{"Warning": {deprecated, "299 - b"}}, 1},
-		"of the token, not with the list": {[]string{token}, []string{deprecated}, http.Header{"Warning": {deprecated}}, 1},
+		"no warning":                      {want: http.Header{}},
+		"of the resource":                 {list: []string{deprecated}, want: http.Header{"Warning": {deprecated}}, asked: 1},
+		"of listproxy's token":            {own: []string{token}, list: []string{token}, want: http.Header{}, asked: 1},
+		"of both":                         {own: []string{token}, list: []string{token, deprecated}, want: http.Header{"Warning": {deprecated}}, asked: 1},
+		"two of the resource":             {list: []string{deprecated, "299 - b"}, want: http.Header{"Warning": {deprecated, "299 - b"}}, asked: 1},
+		"of the token, not with the list": {own: []string{token}, list: []string{deprecated}, want: http.Header{"Warning": {deprecated}}, asked: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0

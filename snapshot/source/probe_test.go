@@ -16,7 +16,9 @@ import (
 // one key and one seat, however many objects there are.
 func TestProbe(t *testing.T) {
 	for want, resource := range map[string]CollectionKey{
-		"/api/v1/namespaces/" + probeNamespace + "/configmaps": {GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true},
+		"/api/v1/namespaces/" + probeNamespace + "/configmaps": {
+			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true,
+		},
 		"/api/v1/nodes": {GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}},
 	} {
 		resource.Representation = media.JSON

@@ -36,7 +36,10 @@ var jsonLists = []struct {
 	{name: "built-in, a page", body: podList(`"resourceVersion":"5","continue":"abc","remainingItemCount":4`, podInList)},
 	{name: "built-in, a shard", body: podList(`"resourceVersion":"5","continue":"abc","remainingItemCount":4,"shardInfo":{"selector":"x"}`, podInList)},
 	{name: "a shard with more", body: podList(`"resourceVersion":"5","shardInfo":{"selector":"x","more":"x"}`, ""), bad: true},
-	{name: "metadata only, empty", body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":null}` + "\n"},
+	{
+		name: "metadata only, empty",
+		body: `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"5"},"items":null}` + "\n",
+	},
 	{name: "custom, one page", body: widgetList(widgetAsEver, `"continue":"","resourceVersion":"5"`)},
 	{name: "custom, a page", body: widgetList(widgetAsEver+","+widgetAsEver, `"continue":"abc","remainingItemCount":4,"resourceVersion":"5"`)},
 	{name: "a space more", body: `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"}, "items":[]}` + "\n", bad: true},
@@ -79,7 +82,11 @@ func TestLearnItem(t *testing.T) {
 		{name: "built-in", inList: podInList, inEvent: podInEvent},
 		{name: "custom", inList: widgetAsEver, inEvent: widgetAsEver},
 		{name: "another value", inList: podInList, inEvent: `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b","resourceVersion":"5"}}`, bad: true},
-		{name: "another order", inList: podInList, inEvent: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`, bad: true},
+		{
+			name: "another order", inList: podInList,
+			inEvent: `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","resourceVersion":"5"},"spec":{}}`,
+			bad:     true,
+		},
 	} {
 		e := cmp.Or[Encoding](tt.encoding, jsonEncoding{})
 		form, err := LearnItem(e, []byte(tt.inList), seen(t, e, tt.inEvent))

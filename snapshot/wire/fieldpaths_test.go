@@ -27,7 +27,11 @@ func TestFieldValues(t *testing.T) {
 		want         []string
 		bad          bool
 	}{
-		{name: "all", object: `{"spec":{"x":{"nodeName":"no"},"hostNetwork":true,"nodeName":"n\u0031"},"status":{"phase":"Running"}}`, want: []string{"n1", "true", "n1", "Running"}},
+		{
+			name:   "all",
+			object: `{"spec":{"x":{"nodeName":"no"},"hostNetwork":true,"nodeName":"n\u0031"},"status":{"phase":"Running"}}`,
+			want:   []string{"n1", "true", "n1", "Running"},
+		},
 		{name: "null", object: `{"spec":null,"status":{"phase":null}}`, want: []string{"", "false", "", ""}},
 		{name: "not on the way", object: `{"spec":"x","status":[{"phase":"a"}]}`, want: []string{"", "false", "", ""}},
 		{name: "numbers as they are", object: `{"spec":{"nodeName":-12}}`, want: []string{"-12", "false", "-12", ""}},

@@ -31,17 +31,17 @@ func TestAge(t *testing.T) {
 			asked     time.Duration
 			want      kind // "": there is no difference
 		}{
-			"in time":                      {anyRevision, hit, 7, 11 * time.Second, ""},
-			"asked before":                 {anyRevision, hit, 6, 9 * time.Second, ""},
-			"asked too late":               {anyRevision, hit, 6, 12 * time.Second, frozen},
-			"forwarded":                    {anyRevision, stale, 6, 11 * time.Second, ""},
-			"the newest":                   {mostRecent, hit, 7, time.Second, ""},
-			"the newest, asked before":     {mostRecent, hit, 6, -time.Second, ""},
-			"the newest, without a write":  {mostRecent, hit, 6, time.Second, tooOld},
-			"the newest, forwarded":        {mostRecent, stale, 6, time.Second, tooOld},
-			"not older than":               {notOlderThan, hit, 5, time.Second, ""},
-			"older than it was asked for":  {notOlderThan, hit, 4, time.Second, tooOld},
-			"exactly, however old that is": {exact, hit, 4, time.Hour, ""},
+			"in time":                      {semantics: anyRevision, answer: hit, revision: 7, asked: 11 * time.Second},
+			"asked before":                 {semantics: anyRevision, answer: hit, revision: 6, asked: 9 * time.Second},
+			"asked too late":               {semantics: anyRevision, answer: hit, revision: 6, asked: 12 * time.Second, want: frozen},
+			"forwarded":                    {semantics: anyRevision, answer: stale, revision: 6, asked: 11 * time.Second},
+			"the newest":                   {semantics: mostRecent, answer: hit, revision: 7, asked: time.Second},
+			"the newest, asked before":     {semantics: mostRecent, answer: hit, revision: 6, asked: -time.Second},
+			"the newest, without a write":  {semantics: mostRecent, answer: hit, revision: 6, asked: time.Second, want: tooOld},
+			"the newest, forwarded":        {semantics: mostRecent, answer: stale, revision: 6, asked: time.Second, want: tooOld},
+			"not older than":               {semantics: notOlderThan, answer: hit, revision: 5, asked: time.Second},
+			"older than it was asked for":  {semantics: notOlderThan, answer: hit, revision: 4, asked: time.Second, want: tooOld},
+			"exactly, however old that is": {semantics: exact, answer: hit, revision: 4, asked: time.Hour},
 		} {
 			q := question{Resource: r, Semantics: test.semantics, Revision: 5}
 			if d := c.age(q, test.answer, test.revision, written.Add(test.asked)); d.kind() != test.want {

@@ -31,12 +31,18 @@ func TestLook(t *testing.T) {
 		served, proxied, truth *stream
 		want                   kind
 	}{
-		"the same":                     {served: streamOf(false, nil, right...), proxied: streamOf(false, nil, right...)},
-		"without the bookmark":         {served: streamOf(false, nil, right...), proxied: streamOf(false, nil, change)},
-		"a change is missing":          {served: streamOf(false, nil, right...), proxied: streamOf(false, nil), want: wrongEvents},
-		"other bytes":                  {served: streamOf(false, nil, change), proxied: streamOf(false, nil, said(watch.Modified, 12, "A at %d")), want: wrongEvents},
-		"kube-apiserver's is wrong":    {served: streamOf(false, nil), proxied: streamOf(false, nil, change), want: wrongReference},
-		"a bookmark in other bytes":    {served: streamOf(false, nil, right...), proxied: streamOf(false, nil, change, said(watch.Bookmark, 14, "Mark at %d")), want: wrongBookmark},
+		"the same":             {served: streamOf(false, nil, right...), proxied: streamOf(false, nil, right...)},
+		"without the bookmark": {served: streamOf(false, nil, right...), proxied: streamOf(false, nil, change)},
+		"a change is missing":  {served: streamOf(false, nil, right...), proxied: streamOf(false, nil), want: wrongEvents},
+		"other bytes": {
+			served: streamOf(false, nil, change), proxied: streamOf(false, nil, said(watch.Modified, 12, "A at %d")),
+			want: wrongEvents,
+		},
+		"kube-apiserver's is wrong": {served: streamOf(false, nil), proxied: streamOf(false, nil, change), want: wrongReference},
+		"a bookmark in other bytes": {
+			served:  streamOf(false, nil, right...),
+			proxied: streamOf(false, nil, change, said(watch.Bookmark, 14, "Mark at %d")), want: wrongBookmark,
+		},
 		"it ended":                     {served: streamOf(false, nil, change), proxied: streamOf(true, nil, change), want: wrongEnd},
 		"kube-apiserver's ended":       {served: streamOf(true, nil, change), proxied: streamOf(false, nil, change), want: wrongEnd},
 		"both ended":                   {served: streamOf(true, nil, change), proxied: streamOf(true, nil, change)},
@@ -45,7 +51,10 @@ func TestLook(t *testing.T) {
 		"kube-apiserver's was refused": {served: streamOf(true, nil, gone), proxied: streamOf(false, nil), want: wrongRefusal},
 		"both were refused":            {served: streamOf(true, nil, goneToo), proxied: streamOf(true, nil, gone)},
 		"refused with other words":     {served: streamOf(true, nil, gone), proxied: streamOf(true, nil, other), want: wrongRefusal},
-		"nobody knows what is true":    {served: streamOf(false, nil, change), proxied: streamOf(false, nil, change), truth: streamOf(true, nil, change), want: elsewhere},
+		"nobody knows what is true": {
+			served: streamOf(false, nil, change), proxied: streamOf(false, nil, change), truth: streamOf(true, nil, change),
+			want: elsewhere,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.truth == nil {

@@ -45,12 +45,12 @@ func (s *scene) follow() {
 		begins   string
 		selector string // of labels
 	}{
-		{"typed", pods, "streaming", ""},
-		{"typed", pods, "paginated", load.SideLabel + "!=1"},
-		{"dynamic", widgets, "streaming", load.SideLabel + "!=1"},
-		{"dynamic", widgets, "paginated", ""},
-		{"metadata", configMaps, "streaming", load.SideLabel + "!=1"},
-		{"metadata", configMaps, "paginated", ""},
+		{client: "typed", of: pods, begins: "streaming"},
+		{client: "typed", of: pods, begins: "paginated", selector: load.SideLabel + "!=1"},
+		{client: "dynamic", of: widgets, begins: "streaming", selector: load.SideLabel + "!=1"},
+		{client: "dynamic", of: widgets, begins: "paginated"},
+		{client: "metadata", of: configMaps, begins: "streaming", selector: load.SideLabel + "!=1"},
+		{client: "metadata", of: configMaps, begins: "paginated"},
 	} {
 		resource := schema.GroupVersionResource{Group: i.of.Group(), Version: "v1", Resource: i.of.Plural}
 		informer := informers.New(s.viaConfig, i.client, resource, i.begins == "paginated", i.selector)

@@ -46,8 +46,10 @@ func TestEmittedSecretsAreFound(t *testing.T) {
 		end             func(*Proxy) error
 		want            string // in the verdict
 	}{
-		"nothing":                               {prints: "msg=hello", answers: "ok", end: stopped},
-		"its own token, in its log":             {prints: "token=" + own, end: stopped, want: "listproxy's own token was emitted in its output: token=[SECRET]"},
+		"nothing": {prints: "msg=hello", answers: "ok", end: stopped},
+		"its own token, in its log": {
+			prints: "token=" + own, end: stopped, want: "listproxy's own token was emitted in its output: token=[SECRET]",
+		},
 		"a client's token, in an answer":        {answers: client, end: stopped, want: "a client's token was emitted in the admin port's answer to /"},
 		"its key":                               {prints: "KEY", end: stopped, want: "the key in tls.key was emitted in its output: [SECRET]"},
 		"a key for all to read":                 {public: true, end: stopped, want: "tls.key holds a private key and has mode -rw-r--r--"},

@@ -30,8 +30,13 @@ func TestStatusCommand(t *testing.T) {
 		body, err := json.Marshal(admin.Status{
 			Version: "v1.2.3", Healthy: healthy, Checks: []admin.Check{{Name: "feeds", OK: healthy, Message: "a reason"}},
 			Lists: admin.Answers{Answered: 3, Forwarded: 1, Share: new(0.75)}, Reasons: []admin.Reason{{Reason: "watch", Watches: 7, Meaning: "a watch"}},
-			Collections: []admin.Collection{{Resource: "pods", Version: "v1", Representation: "json", State: "live", Objects: 12, From: 3, To: 9, Bytes: 5 << 20}},
-			Changes:     []admin.Change{{Of: "widgets.example.com", Cause: "schema", Age: 4}}, Mismatches: []admin.Mismatch{{Resource: "nodes\x1b[2J", Times: 2}},
+			Collections: []admin.Collection{{
+				Resource: "pods", Version: "v1", Representation: "json", State: "live", Objects: 12, From: 3, To: 9,
+				Bytes: 5 << 20,
+			}},
+			Changes: []admin.Change{{
+				Of: "widgets.example.com", Cause: "schema", Age: 4,
+			}}, Mismatches: []admin.Mismatch{{Resource: "nodes\x1b[2J", Times: 2}},
 		})
 		expect.NoError(t, err)
 		return answer(200, string(body))

@@ -22,15 +22,27 @@ func TestTryCommand(t *testing.T) {
 		fails   bool
 		want    []string
 	}{
-		{"from memory", 200, []string{hit}, nil, false, []string{"from memory: 4 B", "Cache-Status: " + hit}},
-		{"soon from memory", 200, []string{warming, hit}, nil, false, []string{"forwarded: warming", "from memory"}},
-		{"not soon enough", 200, []string{warming}, []string{"--wait", "0"}, true, []string{"did not come from memory within 0s: warming"}},
-		{"never", 200, []string{"listproxy; fwd=bypass; detail=not-cached"}, nil, true, []string{"forwarded: not-cached. The policy", "did not come from memory: not-cached"}},
-		{"forwarded is enough", 200, []string{"listproxy; fwd=bypass; detail=not-cached"}, []string{"--allow-forwarded"}, false, []string{"forwarded: not-cached"}},
-		{"no right", 403, []string{"listproxy; fwd=bypass; detail=not-allowed"}, nil, true, []string{"answers 403: the kubeconfig's user may not list this"}},
-		{"no listproxy", 200, []string{""}, nil, true, []string{"does not lead to a listproxy"}},
-		{"sent elsewhere", 302, []string{""}, nil, true, []string{"does not lead to a listproxy"}},
-		{"overloaded", 429, []string{""}, nil, true, []string{"429 Too Many Requests"}},
+		{name: "from memory", code: 200, sources: []string{hit}, want: []string{"from memory: 4 B", "Cache-Status: " + hit}},
+		{name: "soon from memory", code: 200, sources: []string{warming, hit}, want: []string{"forwarded: warming", "from memory"}},
+		{
+			name: "not soon enough", code: 200, sources: []string{warming}, args: []string{"--wait", "0"}, fails: true,
+			want: []string{"did not come from memory within 0s: warming"},
+		},
+		{
+			name: "never", code: 200, sources: []string{"listproxy; fwd=bypass; detail=not-cached"}, fails: true,
+			want: []string{"forwarded: not-cached. The policy", "did not come from memory: not-cached"},
+		},
+		{
+			name: "forwarded is enough", code: 200, sources: []string{"listproxy; fwd=bypass; detail=not-cached"},
+			args: []string{"--allow-forwarded"}, want: []string{"forwarded: not-cached"},
+		},
+		{
+			name: "no right", code: 403, sources: []string{"listproxy; fwd=bypass; detail=not-allowed"}, fails: true,
+			want: []string{"answers 403: the kubeconfig's user may not list this"},
+		},
+		{name: "no listproxy", code: 200, sources: []string{""}, fails: true, want: []string{"does not lead to a listproxy"}},
+		{name: "sent elsewhere", code: 302, sources: []string{""}, fails: true, want: []string{"does not lead to a listproxy"}},
+		{name: "overloaded", code: 429, sources: []string{""}, fails: true, want: []string{"429 Too Many Requests"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			asked := 0

@@ -132,8 +132,11 @@ func Tool(ctx context.Context, log func(string), name string) (string, error) {
 			{name: "bridge", pkg: plugins + "/plugins/main/bridge", module: plugins},
 			{name: "host-local", pkg: plugins + "/plugins/ipam/host-local", module: plugins},
 		},
-		cluster + "coredns":              {{name: "coredns", pkg: ".", module: "github.com/coredns/coredns"}},
-		cluster + "prometheus":           {{name: "prometheus", pkg: prometheus + "/cmd/prometheus", module: prometheus, tags: "remove_all_sd,enable_kubernetes_sd"}},
+		cluster + "coredns": {{name: "coredns", pkg: ".", module: "github.com/coredns/coredns"}},
+		cluster + "prometheus": {{
+			name: "prometheus", pkg: prometheus + "/cmd/prometheus", module: prometheus,
+			tags: "remove_all_sd,enable_kubernetes_sd",
+		}},
 		cluster + "jaeger":               {{name: "jaeger", pkg: jaeger + "/cmd/jaeger", module: jaeger}},
 		"test/e2e/programs/kubernetes":   {{name: KubernetesTests, pkg: ".", module: kubernetes, test: true}},
 		"test/e2e/programs/clustercache": {{name: ClusterCache, pkg: ".", module: "github.com/argoproj/argo-cd/gitops-engine"}},

@@ -164,7 +164,10 @@ func Resources() []Resource {
 			build:  buildCustom, patch: func(r *rand.Rand) (object, string) { return buildCustom(r), "" },
 		},
 		// The same objects in a deprecated version, whose lists carry a Warning.
-		{GroupVersionResource: custom("v1beta1", "gadgets"), Kind: "Gadget", Namespaced: true, Cached: true, dotted: true, Reader: true, Fields: customFields[:1]},
+		{
+			GroupVersionResource: custom("v1beta1", "gadgets"), Kind: "Gadget", Namespaced: true, Cached: true, dotted: true,
+			Reader: true, Fields: customFields[:1],
+		},
 		{
 			GroupVersionResource: custom("v1", "widgets"), Kind: "Widget", Cached: true, dotted: true,
 			Fields: customFields,

@@ -138,7 +138,10 @@ func questions(t *testing.T, upstream *ask.Client) []question {
 		{name: "exact", token: alice, path: "/api/v1/namespaces/team-a/pods?resourceVersion=" + page.ResourceVersion + "&resourceVersionMatch=Exact"},
 		{name: "next page", token: root, path: "/api/v1/namespaces/team-a/configmaps?continue=" + url.QueryEscape(page.Continue) + "&limit=2"},
 		{name: "custom resources", token: root, path: "/apis/example.com/v1/widgets?resourceVersion=0"},
-		{name: "a named custom resource", token: root, path: "/apis/example.com/v1/namespaces/team-a/widgets?fieldSelector=metadata.name%3Dw&resourceVersion=0"},
+		{
+			name: "a named custom resource", token: root,
+			path: "/apis/example.com/v1/namespaces/team-a/widgets?fieldSelector=metadata.name%3Dw&resourceVersion=0",
+		},
 		{
 			name: "metadata", token: root, path: "/api/v1/pods?resourceVersion=0",
 			accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",

@@ -24,15 +24,15 @@ func TestTooOld(t *testing.T) {
 		later  time.Duration // than a write that the answer lacks
 		want   int           // mistakes
 	}{
-		"the newest":             {ask.AnyVersion, hit, Bound, 0},
-		"with all writes":        {"", hit, Bound + 2*oracle.Tolerance, 1},
-		"a first page":           {"limit=7", hit, Bound + 2*oracle.Tolerance, 1},
-		"a next page":            {ask.NextPage(7, "a token"), hit, time.Hour, 0},
-		"within the tolerance":   {ask.AnyVersion, hit, Bound + oracle.Tolerance/2, 0},
-		"too old":                {ask.AnyVersion, hit, Bound + 2*oracle.Tolerance, 1},
-		"too old, and demanded":  {ask.NotOlderThan(7), hit, time.Hour, 1},
-		"too old, and forwarded": {ask.AnyVersion, forwarded, time.Hour, 0},
-		"exactly that":           {ask.Exactly(7), hit, time.Hour, 0},
+		"the newest":             {query: ask.AnyVersion, source: hit, later: Bound},
+		"with all writes":        {source: hit, later: Bound + 2*oracle.Tolerance, want: 1},
+		"a first page":           {query: "limit=7", source: hit, later: Bound + 2*oracle.Tolerance, want: 1},
+		"a next page":            {query: ask.NextPage(7, "a token"), source: hit, later: time.Hour},
+		"within the tolerance":   {query: ask.AnyVersion, source: hit, later: Bound + oracle.Tolerance/2},
+		"too old":                {query: ask.AnyVersion, source: hit, later: Bound + 2*oracle.Tolerance, want: 1},
+		"too old, and demanded":  {query: ask.NotOlderThan(7), source: hit, later: time.Hour, want: 1},
+		"too old, and forwarded": {query: ask.AnyVersion, source: forwarded, later: time.Hour},
+		"exactly that":           {query: ask.Exactly(7), source: hit, later: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -85,15 +85,28 @@ func TestOracle(t *testing.T) {
 		body                      []byte
 		compared, recorded, wrong int
 	}{
-		"what it says now":                               {Past{}, ask.AnyVersion, 0, present, 1, 0, 0},
-		"before a compaction, and it knows better":       {Past{to: 30}, ask.AnyVersion, 0, list(20, old), 0, 0, 1},
-		"before etcd was replaced":                       {Past{to: 30, replaced: true}, ask.AnyVersion, Bound, list(20, old), 1, 1, 0},
-		"the same, given as the newest for too long":     {Past{to: 30, replaced: true}, ask.AnyVersion, Bound + 2*oracle.Tolerance, list(20, old), 1, 1, 1},
-		"the same, at a revision":                        {Past{to: 30, replaced: true}, ask.Exactly(20), time.Hour, list(20, old), 1, 1, 0},
-		"the same, given as one with all writes":         {Past{to: 30, replaced: true}, "", time.Second, list(20, old), 1, 1, 1},
-		"with all writes, before it was replaced":        {Past{to: 30, replaced: true}, "", -time.Second, list(20, old), 1, 1, 0},
-		"of a revision that the lost past never had":     {Past{to: 19, replaced: true}, ask.AnyVersion, 0, list(20, old), 0, 0, 1},
-		"before etcd was replaced, and not so even then": {Past{to: 30, replaced: true}, ask.AnyVersion, 0, list(20, "8"), 0, 0, 1},
+		"what it says now":                         {past: Past{}, query: ask.AnyVersion, body: present, compared: 1},
+		"before a compaction, and it knows better": {past: Past{to: 30}, query: ask.AnyVersion, body: list(20, old), wrong: 1},
+		"before etcd was replaced": {
+			past: Past{to: 30, replaced: true}, query: ask.AnyVersion, after: Bound, body: list(20, old), compared: 1,
+			recorded: 1,
+		},
+		"the same, given as the newest for too long": {
+			past: Past{to: 30, replaced: true}, query: ask.AnyVersion, after: Bound + 2*oracle.Tolerance, body: list(20, old),
+			compared: 1, recorded: 1, wrong: 1,
+		},
+		"the same, at a revision": {
+			past: Past{to: 30, replaced: true}, query: ask.Exactly(20), after: time.Hour, body: list(20, old), compared: 1,
+			recorded: 1,
+		},
+		"the same, given as one with all writes": {
+			past: Past{to: 30, replaced: true}, after: time.Second, body: list(20, old), compared: 1, recorded: 1, wrong: 1,
+		},
+		"with all writes, before it was replaced": {
+			past: Past{to: 30, replaced: true}, after: -time.Second, body: list(20, old), compared: 1, recorded: 1,
+		},
+		"of a revision that the lost past never had":     {past: Past{to: 19, replaced: true}, query: ask.AnyVersion, body: list(20, old), wrong: 1},
+		"before etcd was replaced, and not so even then": {past: Past{to: 30, replaced: true}, query: ask.AnyVersion, body: list(20, "8"), wrong: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := New(ask.At(upstream.URL))

@@ -43,7 +43,10 @@ func TestGrowth(t *testing.T) {
 			}
 		}},
 		"memory that the runtime gives back later": {change: func(rest float64, s *Sample) { s.RSS, s.Free = s.RSS+rest*16*mib, rest*16*mib }},
-		"memory":                {change: func(rest float64, s *Sample) { s.Heap += rest * 2 * mib; s.RSS += rest * 2 * mib }, want: []string{"MiB of resident memory in use", "MiB of heap"}},
+		"memory": {
+			change: func(rest float64, s *Sample) { s.Heap += rest * 2 * mib; s.RSS += rest * 2 * mib },
+			want:   []string{"MiB of resident memory in use", "MiB of heap"},
+		},
 		"no heap":               {change: func(rest float64, s *Sample) { s.RSS += rest * 4 * mib }, want: []string{"MiB of resident memory in use"}},
 		"heap":                  {change: func(rest float64, s *Sample) { s.Heap += rest * mib / 2 }, want: []string{"MiB of heap"}},
 		"goroutines":            {change: func(rest float64, s *Sample) { s.Goroutines += rest * 3 }, want: []string{"goroutines"}},

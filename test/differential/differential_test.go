@@ -14,10 +14,6 @@ import (
 // cores makes in about a minute and a half.
 const coverageAfter = 8000
 
-// leastShare is how much of what listproxy is to answer from memory must come from there; what it is behind
-// for does not count.
-const leastShare = 0.8
-
 // TestLists compares lists under churn. A client must not be able to tell the two apart: each, by token, by
 // certificate and as another, gets what kube-apiserver gives them, and not a byte more.
 func TestLists(t *testing.T) {
@@ -25,7 +21,7 @@ func TestLists(t *testing.T) {
 	c := newComparator(t)
 	// So many are enough on the slowest machine, however long they take there.
 	c.lists(enough(t, c, *duration, int(10*duration.Seconds())), *seed, 24)
-	finish(t, c.report, leastShare)
+	finish(t, c.report, *share)
 	if n := c.report.counts[expired]; n > 0 { // nobody compacts etcd
 		t.Errorf("listproxy gave %d lists of which the API server said that their revision is gone", n)
 	}
@@ -49,7 +45,7 @@ func TestWatches(t *testing.T) {
 	churn(t, shared, 60)
 	c := newComparator(t)
 	c.watches(enough(t, c, *duration, 20), *seed, 48)
-	finish(t, c.report, leastShare)
+	finish(t, c.report, *share)
 }
 
 // TestNewestOfQuietResources: the newest state of resources that nobody writes comes from memory, while
@@ -64,5 +60,5 @@ func TestNewestOfQuietResources(t *testing.T) {
 		return c.Semantics != mostRecent || !slices.Contains(quiet, c.Resource.Resource)
 	})
 	c.run(enough(t, c, 0, 60), rng, 12, func(ctx context.Context, g *generator) { c.deal(ctx, g, d) })
-	finish(t, c.report, leastShare)
+	finish(t, c.report, *share)
 }

@@ -21,6 +21,7 @@ import (
 )
 
 var (
+	share    = flag.Float64("differential.share", 0.8, "how much of what listproxy is to answer from memory must come from there; what it is behind for does not count")
 	duration = flag.Duration("differential.duration", 15*time.Second, "how long the comparison of lists under churn takes, and that of watches")
 	seed     = flag.Uint64("differential.seed", 0, "of everything random; 0 chooses one")
 	// Off by default in 1.33 and before 1.32, and an operator may turn it off.

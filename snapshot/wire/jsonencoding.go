@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 )
 
@@ -21,48 +20,50 @@ var _ Encoding = jsonEncoding{}
 // from such a list could not be right.
 func (jsonEncoding) List(body []byte) (List, error) {
 	var l List
-	if !validJSON(body) {
-		return l, fmt.Errorf("%w: the list is not valid JSON", errShape)
-	}
-	err := members(body, func(key string, value []byte) (err error) {
-		switch key {
+	s := jsonScanner{text: body}
+	err := s.object(func(key []byte) (err error) {
+		switch string(key) {
 		case "apiVersion":
-			l.APIVersion, err = unquote(value)
+			l.APIVersion, err = s.string()
 		case "kind":
-			l.kind, err = unquote(value)
+			l.kind, err = s.string()
 		case "metadata":
-			l.Meta, err = jsonListMeta(value)
+			l.Meta, err = s.listMeta()
 		case "items":
-			if string(value) == "null" {
-				l.itemsNull = true
+			if l.itemsNull = s.null(); l.itemsNull {
 				return nil
 			}
-			return elements(value, func(item []byte) error {
+			return s.array(func() error {
+				item, err := s.value()
 				l.Items = append(l.Items, item)
-				return nil
+				return err
 			})
 		default:
 			err = fmt.Errorf("%w: a list with a member %q", errShape, key)
 		}
 		return err
 	})
+	if err == nil {
+		err = s.end()
+	}
 	return l, err
 }
 
-func jsonListMeta(metadata []byte) (ListMeta, error) {
+// listMeta reads the metadata of a list.
+func (s *jsonScanner) listMeta() (ListMeta, error) {
 	var m ListMeta
-	err := members(metadata, func(key string, value []byte) (err error) {
-		switch key {
+	err := s.object(func(key []byte) (err error) {
+		switch string(key) {
 		case "resourceVersion":
-			m.Revision, err = jsonRevision(value)
+			m.Revision, err = s.revision()
 		case "continue":
-			m.Continue, err = unquote(value)
+			m.Continue, err = s.string()
 		case "remainingItemCount":
 			m.HasRemaining = true
-			m.Remaining, err = strconv.ParseInt(string(value), 10, 64)
+			m.Remaining, err = s.integer()
 		case "shardInfo":
-			err = members(value, func(_ string, value []byte) (err error) {
-				m.Shards, err = unquote(value) // if there is more, the list is not written with the same bytes
+			err = s.object(func([]byte) (err error) {
+				m.Shards, err = s.string() // if there is more, the list is not written with the same bytes
 				return err
 			})
 		default:
@@ -71,6 +72,15 @@ func jsonListMeta(metadata []byte) (ListMeta, error) {
 		return err
 	})
 	return m, err
+}
+
+// integer reads a number without a fraction.
+func (s *jsonScanner) integer() (int64, error) {
+	value, err := s.value()
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(string(value), 10, 64)
 }
 
 // Record implements Encoding: an event is a line.
@@ -97,23 +107,27 @@ func (jsonEncoding) Record(in *bufio.Reader, buf []byte) ([]byte, error) {
 // Event implements Encoding. A complete line that is not an event is an [InconsistencyError]; an
 // ERROR event becomes an [AnswerError].
 func (jsonEncoding) Event(line []byte) (Event, error) {
-	if !validJSON(line) {
-		return Event{}, Inconsistent("an event is not valid JSON")
-	}
 	var ev Event
-	err := members(line, func(key string, value []byte) (err error) {
+	s := jsonScanner{text: line}
+	err := s.object(func(key []byte) (err error) {
 		switch {
-		case key == "type" && ev.Kind == "":
-			ev.Kind, err = unquote(value)
-		case key == "object" && ev.Object == nil:
-			ev.Object = value
+		case string(key) == "type" && ev.Kind == "":
+			ev.Kind, err = s.string()
+		case string(key) == "object" && ev.Object == nil:
+			s.next()
+			begin := s.at
+			ev.Meta, err = s.meta()
+			ev.Object = line[begin:s.at]
 		default:
 			err = fmt.Errorf("%w: an event with a member %q", errShape, key)
 		}
 		return err
 	})
-	if err == nil {
-		ev.Meta, err = jsonMeta(ev.Object)
+	switch {
+	case err == nil && ev.Object == nil:
+		err = errShape
+	case err == nil:
+		err = s.end()
 	}
 	if err != nil {
 		return Event{}, Inconsistent("an event cannot be decoded: %v", err)
@@ -141,7 +155,10 @@ func (m ObjectMeta) asError() error {
 }
 
 // Item implements Encoding.
-func (jsonEncoding) Item(item []byte) (ObjectMeta, error) { return jsonMeta(item) }
+func (jsonEncoding) Item(item []byte) (ObjectMeta, error) {
+	s := jsonScanner{text: item}
+	return s.meta()
+}
 
 // Cut implements Encoding.
 func (jsonEncoding) Cut(form ItemForm, inEvent []byte) ([]byte, error) {
@@ -156,58 +173,61 @@ func (jsonEncoding) Cut(form ItemForm, inEvent []byte) ([]byte, error) {
 	return inEvent, nil
 }
 
-// jsonMeta reads an object's metadata. A member that appears twice is refused, since it is not
-// clear which one counts.
-func jsonMeta(object []byte) (ObjectMeta, error) {
+// meta reads an object for its metadata. A member that appears twice is refused, since it is not clear which one counts.
+func (s *jsonScanner) meta() (ObjectMeta, error) {
 	var m ObjectMeta
 	var seen seenOnce
-	err := members(object, func(key string, value []byte) (err error) {
-		switch key {
+	err := s.object(func(key []byte) (err error) {
+		switch string(key) {
 		case "apiVersion":
-			m.APIVersion, err = unquote(value)
+			m.APIVersion, err = s.string()
 		case "kind":
-			m.Kind, err = unquote(value)
-		case "code":
-			m.code, _ = strconv.Atoi(string(value)) // absent from most objects, free to be anything in a custom resource
-			return nil
+			m.Kind, err = s.string()
+		case "code": // absent from most objects, free to be anything in a custom resource
+			value, err := s.value()
+			m.code, _ = strconv.Atoi(string(value))
+			return err
 		case "metadata":
-			err = m.parseJSON(value)
+			err = s.metadata(&m)
 		default:
-			return nil
+			_, err = s.value()
+			return err
 		}
 		return seen.check(key, err)
 	})
 	return m, err
 }
 
-func (m *ObjectMeta) parseJSON(metadata []byte) error {
+// metadata reads the metadata of an object.
+func (s *jsonScanner) metadata(m *ObjectMeta) error {
 	var seen seenOnce
-	return members(metadata, func(key string, value []byte) (err error) {
-		switch key {
+	return s.object(func(key []byte) (err error) {
+		switch string(key) {
 		case "name":
-			m.Name, err = unquote(value)
+			m.Name, err = s.string()
 		case "namespace":
-			m.Namespace, err = unquote(value)
+			m.Namespace, err = s.string()
 		case "resourceVersion":
-			m.Revision, err = jsonRevision(value)
+			m.Revision, err = s.revision()
 		case "labels":
-			m.Labels, err = jsonLabels(value)
+			m.Labels, err = s.labels()
 		case "annotations":
-			m.EndsInitial, err = jsonEndsInitial(value)
+			m.EndsInitial, err = s.endsInitial()
 		default:
-			return nil
+			_, err = s.value()
+			return err
 		}
 		return seen.check(key, err)
 	})
 }
 
-func jsonLabels(value []byte) (Labels, error) {
-	if string(value) == "null" {
+func (s *jsonScanner) labels() (Labels, error) {
+	if s.null() {
 		return Labels{}, nil
 	}
-	var pairs []string
-	err := members(value, func(key string, value []byte) error {
-		text, err := unquote(value)
+	var pairs [][]byte
+	err := s.object(func(key []byte) error {
+		text, err := s.textBytes()
 		pairs = append(pairs, key, text)
 		return err
 	})
@@ -217,16 +237,18 @@ func jsonLabels(value []byte) (Labels, error) {
 	return MakeLabels(pairs)
 }
 
-func jsonEndsInitial(annotations []byte) (bool, error) {
-	if string(annotations) == "null" {
+// endsInitial reads annotations, and reports whether they are those of the bookmark that ends initial events.
+func (s *jsonScanner) endsInitial() (bool, error) {
+	if s.null() {
 		return false, nil
 	}
 	ends := false
-	err := members(annotations, func(key string, value []byte) error {
-		if key == initialEventsEnd {
+	err := s.object(func(key []byte) error {
+		value, err := s.value()
+		if string(key) == initialEventsEnd {
 			ends = string(value) == `"true"`
 		}
-		return nil
+		return err
 	})
 	return ends, err
 }
@@ -234,9 +256,9 @@ func jsonEndsInitial(annotations []byte) (bool, error) {
 // initialEventsEnd is metav1.InitialEventsAnnotationKey.
 const initialEventsEnd = "k8s.io/initial-events-end"
 
-// jsonRevision reads a resourceVersion.
-func jsonRevision(value []byte) (uint64, error) {
-	text, err := unquote(value)
+// revision reads a resourceVersion.
+func (s *jsonScanner) revision() (uint64, error) {
+	text, err := s.string()
 	if err != nil {
 		return 0, err
 	}
@@ -255,15 +277,17 @@ func parseRevision(text string) (uint64, error) {
 	return rev, nil
 }
 
-// seenOnce remembers the few keys that matter.
-type seenOnce []string
+// seenOnce has the keys that were read of those that may be there once.
+type seenOnce [][]byte
 
-func (s *seenOnce) check(key string, err error) error {
+func (s *seenOnce) check(key []byte, err error) error {
 	if err != nil {
 		return err
 	}
-	if slices.Contains(*s, key) {
-		return fmt.Errorf("%w: %q appears twice", errShape, key)
+	for _, before := range *s {
+		if bytes.Equal(before, key) {
+			return fmt.Errorf("%w: %q appears twice", errShape, key)
+		}
 	}
 	*s = append(*s, key)
 	return nil
@@ -275,37 +299,40 @@ func (jsonEncoding) Values(paths *FieldPaths, item []byte) ([]string, error) {
 		return nil, nil
 	}
 	values := paths.zeros()
-	return values, jsonValues(paths.json, item, values)
+	s := jsonScanner{text: item}
+	return values, s.fields(paths.json, values)
 }
 
-func jsonValues(node *pathNode[string], object []byte, values []string) error {
-	return members(object, func(key string, value []byte) error {
-		next := node.next[key]
+// fields reads an object for the values of fields to which the paths go on from a node.
+func (s *jsonScanner) fields(node *pathNode[string], values []string) error {
+	return s.object(func(key []byte) error {
+		next := node.next[string(key)]
 		switch {
-		case next == nil || string(value) == "null":
+		case s.null():
 			return nil
-		case len(next.fields) > 0:
-			text, err := jsonScalar(value)
+		case next != nil && len(next.fields) > 0:
+			text, err := s.scalar()
 			for _, field := range next.fields {
 				values[field] = text
 			}
 			return err
-		case value[0] != '{':
-			return nil // no such path in this object
+		case next != nil && s.next() == '{':
+			return s.fields(next, values)
 		}
-		return jsonValues(next, value, values)
+		_, err := s.value() // no such path in this object
+		return err
 	})
 }
 
-// jsonScalar is a value as a field selector sees it: the text of a string, true, false, or a
-// number as it is written.
-func jsonScalar(value []byte) (string, error) {
-	switch value[0] {
+// scalar reads a value as a field selector sees it: the text of a string, true, false, or a number as it is written.
+func (s *jsonScanner) scalar() (string, error) {
+	switch s.next() {
 	case '"':
-		text, err := unquote(value)
+		text, err := s.string()
 		return intern(text), err
 	case '{', '[':
 		return "", fmt.Errorf("%w: a selectable field holds no single value", errShape)
 	}
-	return intern(string(value)), nil
+	value, err := s.value()
+	return intern(string(value)), err
 }

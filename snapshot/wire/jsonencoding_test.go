@@ -30,7 +30,7 @@ var jsonObjects = map[bool][]string{
 func FuzzJSONObject(f *testing.F) {
 	for want, objects := range jsonObjects {
 		for _, object := range objects {
-			if _, err := jsonMeta([]byte(object)); (err == nil) != want {
+			if _, err := (jsonEncoding{}).Item([]byte(object)); (err == nil) != want {
 				f.Errorf("%s is accepted: %t", object, !want)
 			}
 			f.Add([]byte(object))
@@ -40,7 +40,7 @@ func FuzzJSONObject(f *testing.F) {
 		if !json.Valid(object) {
 			return // lists and events are looked at before
 		}
-		got, err := jsonMeta(object)
+		got, err := jsonEncoding{}.Item(object)
 		var want metav1.PartialObjectMetadata
 		if err != nil || utiljson.Unmarshal(object, &want) != nil { // some other field is of another type
 			return

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,8 +32,8 @@ const ManyLabels = 32
 
 var _ labels.Labels = Labels{}
 
-// MakeLabels makes a set of keys and values that follow each other.
-func MakeLabels(pairs []string) (Labels, error) {
+// MakeLabels makes a set of keys and values that follow each other. It does not keep their memory.
+func MakeLabels(pairs [][]byte) (Labels, error) {
 	if len(pairs) == 0 {
 		return Labels{}, nil
 	}
@@ -41,7 +42,7 @@ func MakeLabels(pairs []string) (Labels, error) {
 	}
 	n := 0
 	for _, s := range pairs {
-		if strings.IndexByte(s, 0) >= 0 {
+		if bytes.IndexByte(s, 0) >= 0 {
 			return Labels{}, fmt.Errorf("%w: a label with a zero byte", errShape)
 		}
 		n += len(s) + 1
@@ -50,10 +51,10 @@ func MakeLabels(pairs []string) (Labels, error) {
 	for i := 0; i < len(pairs); i += 2 {
 		order = append(order, i)
 	}
-	slices.SortFunc(order, func(a, b int) int { return strings.Compare(pairs[a], pairs[b]) })
+	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(pairs[a], pairs[b]) })
 	text := make([]byte, 0, n)
 	for i, at := range order {
-		if i > 0 && pairs[order[i-1]] == pairs[at] {
+		if i > 0 && bytes.Equal(pairs[order[i-1]], pairs[at]) {
 			return Labels{}, fmt.Errorf("%w: the label %q appears twice", errShape, pairs[at])
 		}
 		text = append(append(text, pairs[at]...), 0)
@@ -62,10 +63,10 @@ func MakeLabels(pairs []string) (Labels, error) {
 	return Labels{handle: unique.Make(string(text))}, nil
 }
 
-func makeLargeSet(pairs []string) (Labels, error) {
+func makeLargeSet(pairs [][]byte) (Labels, error) {
 	large := &largeSet{values: make(map[string]string, len(pairs)/2)}
 	for i := 0; i < len(pairs); i += 2 {
-		large.values[pairs[i]] = pairs[i+1]
+		large.values[string(pairs[i])] = string(pairs[i+1])
 		large.size += len(pairs[i]) + len(pairs[i+1]) + largeLabelOverhead
 	}
 	if len(large.values) != len(pairs)/2 {
@@ -76,11 +77,19 @@ func makeLargeSet(pairs []string) (Labels, error) {
 
 // MustLabels makes a set of keys and values that follow each other, no key twice, for tests.
 func MustLabels(pairs ...string) Labels {
-	s, err := MakeLabels(pairs)
+	s, err := MakeLabels(asBytes(pairs))
 	if err != nil {
 		panic(err)
 	}
 	return s
+}
+
+func asBytes(texts []string) [][]byte {
+	all := make([][]byte, len(texts))
+	for i, text := range texts {
+		all[i] = []byte(text)
+	}
+	return all
 }
 
 // largeLabelOverhead is what a label of a large set costs beside its text.

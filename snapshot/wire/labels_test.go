@@ -25,7 +25,7 @@ func TestLabelSets(t *testing.T) {
 		t.Errorf("a large set of %d bytes", large.Size())
 	}
 	for _, bad := range [][]string{append(many, "l7", "x"), {"a", "1", "a", "2"}, {"a\x00b", "1"}, {"a", "1\x00"}} {
-		if _, err := MakeLabels(bad); err == nil {
+		if _, err := MakeLabels(asBytes(bad)); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
 	}

@@ -253,7 +253,7 @@ func (protobufEncoding) Item(item []byte) (ObjectMeta, error) {
 }
 
 func (m *ObjectMeta) parseProtobuf(metadata []byte) error {
-	var pairs []string
+	var pairs [][]byte
 	seen := uint64(0)
 	err := wireFields(metadata, func(f wireField) (err error) {
 		switch f.number {
@@ -275,13 +275,13 @@ func (m *ObjectMeta) parseProtobuf(metadata []byte) error {
 		case 6:
 			m.Revision, err = parseRevision(string(f.content))
 		case 11:
-			var key, value string
+			var key, value []byte
 			key, value, err = wirePair(f.content)
 			pairs = append(pairs, key, value)
 		case 12:
-			var key, value string
+			var key, value []byte
 			key, value, err = wirePair(f.content)
-			m.EndsInitial = m.EndsInitial || key == initialEventsEnd && value == "true"
+			m.EndsInitial = m.EndsInitial || string(key) == initialEventsEnd && string(value) == "true"
 		}
 		return err
 	})
@@ -292,13 +292,13 @@ func (m *ObjectMeta) parseProtobuf(metadata []byte) error {
 }
 
 // wirePair reads an entry of a map of strings.
-func wirePair(entry []byte) (key, value string, err error) {
+func wirePair(entry []byte) (key, value []byte, err error) {
 	err = wireFields(entry, func(f wireField) error {
 		switch {
 		case f.number == 1 && f.kind == protowire.BytesType:
-			key = string(f.content)
+			key = f.content
 		case f.number == 2 && f.kind == protowire.BytesType:
-			value = string(f.content)
+			value = f.content
 		default:
 			return f.unknown("a map")
 		}

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -111,93 +110,5 @@ func TestFreshness(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})
-	}
-}
-
-// TestFreshnessKeepsItsRules: whatever happens, one probe and one watch beside are under way at
-// most, none while the upstream wants to be spared, and what somebody waits for is asked for at
-// once.
-func TestFreshnessKeepsItsRules(t *testing.T) {
-	for seed := range uint64(200) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		now := time.Now()
-		f := freshnessAt(now)
-		currentAt, to, beside := now, uint64(10), false
-		for range 500 {
-			now = now.Add(time.Duration(rng.IntN(2000)) * time.Millisecond)
-			switch rng.IntN(10) {
-			case 0:
-				f.Await(now, f.probe.Number+1+uint64(rng.IntN(2)))
-			case 1:
-				f.RequestProbe()
-			case 2:
-				to += uint64(rng.IntN(3))
-				f.StreamSent(now)
-				f.Reached(to)
-			case 3, 4, 5:
-				if f.probing {
-					switch rng.IntN(5) {
-					case 0:
-						f.Refused(now, time.Duration(rng.IntN(10))*time.Second)
-					case 1:
-						f.Unanswered(now)
-					case 2:
-						f.Answered(now, to, true)
-						currentAt = f.probe.Sent
-					default:
-						f.Answered(now, to+uint64(1+rng.IntN(5)), false)
-					}
-				}
-			case 6:
-				if beside {
-					beside = false
-					switch rng.IntN(4) {
-					case 0:
-						f.ProgressFailed(now, time.Duration(rng.IntN(5))*time.Second)
-					case 1:
-						f.ProgressUnmarked(now)
-					default:
-						f.ProgressOver(rng.IntN(2) == 0)
-					}
-				}
-			case 7:
-				if rng.IntN(20) == 0 {
-					f.Follow(now)
-					beside = false
-				}
-			}
-			for range 4 { // at most leave, beside and ask come one after the other
-				do := f.Next(now, currentAt)
-				switch {
-				case do.Leave:
-					f.Follow(now)
-					beside = false
-					continue
-				case do.Progress:
-					if beside || f.TimelineUncertain(now) {
-						t.Fatalf("seed %d: a watch beside, while another is %v, in doubt %v", seed, beside, f.TimelineUncertain(now))
-					}
-					beside = true
-					f.ProgressOpened()
-					continue
-				case do.Probe:
-					if f.probing || now.Before(f.probesFrom) || f.NoBookmarks() && now.Before(f.progressFrom) {
-						t.Fatalf("seed %d: a probe, while another is %v, spared for %v", seed, f.probing, f.probesFrom.Sub(now))
-					}
-					f.ProbeSent(Probe{f.probe.Number + 1, now})
-					continue
-				}
-				if !f.probing && f.awaited > f.probe.Number && !now.Before(f.probesFrom) && !f.NoBookmarks() {
-					t.Fatalf("seed %d: somebody waits, and nothing is asked", seed)
-				}
-				if !f.probing && do.Wake.IsZero() {
-					t.Fatalf("seed %d: nothing is to be done ever again", seed)
-				}
-				if !do.Wake.IsZero() && !do.Wake.After(now) {
-					t.Fatalf("seed %d: to be looked at again at once: %+v", seed, do)
-				}
-				break
-			}
-		}
 	}
 }

@@ -56,20 +56,6 @@ func TestQuestions(t *testing.T) {
 	})
 }
 
-// TestLostWhileAsked: what is told may be lost while it is asked whether it stands.
-func TestLostWhileAsked(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		w := c.clients(1, "n1", Options{Defined: func() bool { c.broadcaster.End(true); return true }})[0]
-		ended := make(chan time.Time, 1)
-		c.add("n1")
-		w.follow(t, ended)
-		<-ended
-		if len(w.events) > 0 || w.end != EndLost {
-			t.Errorf("told %q, ended as %q", w.events, w.end)
-		}
-	})
-}
-
 // TestNothingPinned: what is no longer in the span is in memory no more, though a client was told
 // of it that goes on.
 func TestNothingPinned(t *testing.T) {

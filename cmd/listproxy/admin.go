@@ -13,7 +13,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/admin"
 )
 
-// operatorsPort is what the admin port shows.
+// operatorsPort returns what the admin port shows of a.
 func (o *options) operatorsPort(a *app, observing *observing) admin.Config {
 	address := a.transports.URL()
 	return admin.Config{
@@ -34,7 +34,7 @@ func (o *options) operatorsPort(a *app, observing *observing) admin.Config {
 	}
 }
 
-// window is how far back the history of a resource should reach.
+// window returns the length of the history that is wanted for a resource.
 func (o *options) window(gvr schema.GroupVersionResource) time.Duration {
 	if window := o.cache.policy.For(gvr.Group, gvr.Resource).HistoryWindow; window > 0 {
 		return window
@@ -42,8 +42,8 @@ func (o *options) window(gvr schema.GroupVersionResource) time.Duration {
 	return o.cache.history
 }
 
-// flagsInForce returns all flags as name=value, in the order of help. None of them has a secret for a
-// value: they name files.
+// flagsInForce returns all flags as name=value, in the order of help. No value is a secret: secrets are in files,
+// and flags only name those.
 func flagsInForce(fs *pflag.FlagSet) []string {
 	var flags []string
 	fs.VisitAll(func(f *pflag.Flag) {
@@ -54,7 +54,7 @@ func flagsInForce(fs *pflag.FlagSet) []string {
 	return flags
 }
 
-// adminOptions say where the admin port is.
+// adminOptions has the address of the admin port.
 type adminOptions struct {
 	bindAddress string
 }
@@ -73,9 +73,9 @@ func (o *adminOptions) Validate() error {
 	return nil
 }
 
-// ownNames are names by which the admin port may be asked, beside those that it always knows ([admin.Config]): the
-// machine's, and the API server's, which stays in requests through its proxy (kubectl get --raw
-// …/pods/NAME:8081/proxy/statusz).
+// ownNames returns the hosts that requests to the admin port may name, besides those that [admin.Config] always
+// allows: the machine's, and the API server's. A request through the API server's proxy (kubectl get --raw
+// …/pods/NAME:8081/proxy/statusz) still names the API server.
 func ownNames(upstream *url.URL) []string {
 	names := []string{upstream.Hostname()}
 	if machine, err := os.Hostname(); err == nil {

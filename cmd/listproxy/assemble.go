@@ -28,14 +28,14 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// apiServer is how listproxy reaches the API server.
+// apiServer has the ways in which listproxy reaches the API server.
 type apiServer struct {
-	own        *rest.Config // with listproxy's own credentials; health hears of the requests
+	own        *rest.Config // with listproxy's own credentials; health observes its requests
 	health     *upstream.Health
-	transports *upstream.Transports // with those of callers
+	transports *upstream.Transports // for requests with callers' credentials
 }
 
-// closers end parts, the last that was made first.
+// closers are functions that close parts. They run in reverse order, as deferred functions do.
 type closers []func()
 
 func (c *closers) add(end func()) { *c = append(*c, end) }
@@ -46,7 +46,7 @@ func (c *closers) close() {
 	}
 }
 
-// app is what runs: the parts, wired.
+// app has all parts of a running listproxy, connected with each other.
 type app struct {
 	apiServer
 	rights
@@ -56,14 +56,14 @@ type app struct {
 	ports     *ports
 	handler   http.Handler
 	forward   *forward.Forwarder
-	auditLog  *observe.AuditLog // nil: none
+	auditLog  *observe.AuditLog // nil if there is no audit log
 	metrics   http.Handler
 	ready     admin.Readiness
 	operators admin.Config
 	draining  atomic.Bool
 }
 
-// assemble makes the parts and wires them. Its caller must close the app.
+// assemble makes the parts and connects them. Its caller must close the app.
 func (o *options) assemble(api apiServer, ports *ports, observing *observing, log *slog.Logger) (_ *app, err error) {
 	a := &app{apiServer: api, log: log, ports: ports, metrics: telemetry.MetricsHandler(observing.metrics, log)}
 	defer func() {
@@ -71,7 +71,7 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 			a.close()
 		}
 	}()
-	// The first to be opened is closed last: what still answers can write its event until then.
+	// The audit log is opened first, so it is closed last: the last answers can still write their events.
 	if a.auditLog, err = o.audit.open(&a.closers, log); err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 	return a, nil
 }
 
-// newHandler makes the way of a request through the parts of a.
+// newHandler returns the handler of all requests, which uses the parts of a.
 func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*proxy.Handler, error) {
 	bounds, err := o.limits.limits()
 	if err != nil {
@@ -127,7 +127,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 	}, nil
 }
 
-// showState makes the metrics of state and the admin port's pages.
+// showState registers the metrics of a's state, and fills the admin port's pages.
 func (o *options) showState(a *app, handler *proxy.Handler, observing *observing) {
 	state := admin.State{
 		Collections:  a.collections.Stats,
@@ -146,10 +146,10 @@ func (o *options) showState(a *app, handler *proxy.Handler, observing *observing
 	a.operators = o.operatorsPort(a, observing)
 }
 
-// rights know what callers, and listproxy's own account, may do.
+// rights are the parts that find out who callers are and what they may do.
 type rights struct {
 	authorizer *auth.Authorizer
-	whoAmI     *auth.WhoAmI // nil: there is no audit log
+	whoAmI     *auth.WhoAmI // nil if there is no audit log
 	watchRBAC  func(context.Context) error
 }
 
@@ -176,7 +176,7 @@ func (o *options) newRights(api apiServer, observing *observing, log *slog.Logge
 	return r, nil
 }
 
-// feeds are what is kept in memory, and what notices that the upstream changes.
+// feeds are the parts that keep collections in memory, and the one that notices changes of the cluster itself.
 type feeds struct {
 	compressor  *gzip.Compressor
 	collections *snapshot.Collections
@@ -196,8 +196,8 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		return f, err
 	}
 	closing.add(f.compressor.Close)
-	// Feeds ask the cluster, and the cluster drops what feeds have brought. The first feed begins when
-	// both are there.
+	// Collections and the cluster need each other: feeds ask the cluster about definitions and servers, and the
+	// cluster invalidates collections. No feed starts before both are made.
 	var served *cluster.Cluster
 	collections := snapshot.Config{
 		Client:    clients[0],

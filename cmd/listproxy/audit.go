@@ -8,7 +8,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// auditOptions say where the audit log is written. The flags are kube-apiserver's of the same names.
+// auditOptions has the place of the audit log. Its flags have the names and meanings of kube-apiserver's.
 type auditOptions struct {
 	config observe.AuditConfig
 }
@@ -25,7 +25,7 @@ func (o *auditOptions) AddFlags(fs *pflag.FlagSet) {
 // Validate implements optionGroup.
 func (o *auditOptions) Validate() error { return o.config.Validate() }
 
-// open opens the audit log, or returns nil if there is to be none.
+// open opens the audit log. It returns nil if none is configured.
 func (o *auditOptions) open(closing *closers, log *slog.Logger) (*observe.AuditLog, error) {
 	if !o.config.Enabled() {
 		return nil, nil

@@ -15,10 +15,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot"
 )
 
-// cacheOptions say what is kept in memory, how much of it and for how long, and what is answered
-// from it.
+// cacheOptions has what is kept in memory, how much and for how long, and which requests are answered from it.
 type cacheOptions struct {
-	flags *pflag.FlagSet // to tell what was given
+	flags *pflag.FlagSet // they tell whether --config was given
 
 	config     string
 	eager      []string
@@ -30,19 +29,19 @@ type cacheOptions struct {
 	idle       time.Duration
 	selfCheck  time.Duration
 
-	// What Validate makes of them.
+	// Validate parses the options into these.
 	byteBound        int64
 	policy           *policy.Config
 	eagerCollections []proxy.EagerCollection
 }
 
 // freshWait is the time for which a request waits for a revision that listproxy has not reached, before it is
-// forwarded. The upstream's events are here a few milliseconds after it has answered a write; what
-// takes longer than this is soon answered by the upstream itself.
+// forwarded. Events arrive a few milliseconds after the upstream has answered the write. If one takes longer than
+// freshWait, forwarding is the quicker way.
 const freshWait = 100 * time.Millisecond
 
-// consistentWait is the time for which a list of the newest state waits for the proof, before it is forwarded. It
-// is longer than the proof takes where nothing is amiss.
+// consistentWait is the time for which a consistent list waits for the proof that memory is current, before it is
+// forwarded. On a healthy upstream the proof takes less.
 const consistentWait = 1500 * time.Millisecond
 
 func defaultCacheOptions() cacheOptions {
@@ -77,7 +76,7 @@ func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 		"how often each resource in memory is compared with the API server; 0 never")
 }
 
-// Validate implements optionGroup: it reads the policy, and adds to it what flags say.
+// Validate implements optionGroup. It also reads the policy, and applies the switches of the flags to it.
 func (o *cacheOptions) Validate() (err error) {
 	if err := o.checkTimes(); err != nil {
 		return err
@@ -114,29 +113,29 @@ func (o *cacheOptions) checkTimes() error {
 	return nil
 }
 
-// ApplyTo says to collections what the flags and the policy say about them.
+// ApplyTo sets the fields of c that the flags and the policy determine.
 func (o *cacheOptions) ApplyTo(c *snapshot.Config) {
 	c.Limits = snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: freshWait}
 	c.Bytes, c.Idle, c.SelfCheck = o.byteBound, o.idle, o.selfCheck
 	c.Settings = o.settings
 }
 
-// settings are what the policy says of keeping a resource.
+// settings returns the policy's settings for keeping a resource.
 func (o *cacheOptions) settings(gvr schema.GroupVersionResource) snapshot.Settings {
 	rule := o.policy.For(gvr.Group, gvr.Resource)
 	return snapshot.Settings{History: rule.HistoryWindow, Watches: rule.AnswersWatches()}
 }
 
-// parseEager reads what --eager names: "pods" of the core group, or resource.version.group as kubectl
-// writes it, in JSON or, after a slash, in another representation.
+// parseEager parses the names that --eager takes: "pods" for the core group, or resource.version.group as kubectl
+// writes it. A slash and a representation may follow; without them it is JSON.
 func parseEager(c *policy.Config, names []string) ([]proxy.EagerCollection, error) {
 	var eager []proxy.EagerCollection
 	for _, name := range names {
-		resource, representation, other := strings.Cut(name, "/")
+		resource, representation, hasRepresentation := strings.Cut(name, "/")
 		e := proxy.EagerCollection{
 			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource}, Representation: media.JSON,
 		}
-		if other {
+		if hasRepresentation {
 			e.Representation = media.Representation(representation)
 		}
 		if strings.Contains(resource, ".") {

@@ -10,13 +10,13 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// callerOptions say whether certificates identify callers, as tokens do, and for how long the rights of callers
-// are remembered. A flag that kube-apiserver has too has the same name.
+// callerOptions has the CAs of callers' certificates, and the time for which callers' rights are remembered. A flag
+// that kube-apiserver has too has the same name here.
 type callerOptions struct {
 	clientCAFile string
 	reviewTTL    time.Duration
 
-	clientCA *serve.ClientCA // by Validate; nil: certificates are not accepted
+	clientCA *serve.ClientCA // set by Validate; nil if certificates are not accepted
 }
 
 func defaultCallerOptions() callerOptions { return callerOptions{reviewTTL: 10 * time.Second} }
@@ -42,7 +42,7 @@ func (o *callerOptions) Validate() (err error) {
 	return nil
 }
 
-// authenticator returns who sends a request, as the flags have it.
+// authenticator returns the authenticator of callers, which accepts certificates only with --client-ca-file.
 func (o *callerOptions) authenticator() *auth.Authenticator {
 	if o.clientCA == nil {
 		return auth.NewAuthenticator(nil)

@@ -10,7 +10,7 @@ import (
 
 // The exit codes.
 const (
-	exitFailed = 1 // what was to be done was not, or not well
+	exitFailed = 1 // the command failed
 	exitUsage  = 2 // the command line cannot be understood
 )
 
@@ -33,11 +33,11 @@ func markUsageErrors(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
-	strict(root)
+	refuseUnknown(root)
 }
 
-// strict has cmd, and each command below it, refuse unknown commands and arguments, with a [usageError].
-func strict(cmd *cobra.Command) {
+// refuseUnknown makes cmd, and each command below it, refuse unknown commands and arguments with a [usageError].
+func refuseUnknown(cmd *cobra.Command) {
 	check, prepare := cmd.Args, cmd.PreRunE
 	if cmd.HasSubCommands() {
 		check = cobra.NoArgs
@@ -51,7 +51,8 @@ func strict(cmd *cobra.Command) {
 			err = check(c, args)
 		}
 		if found, rest, _ := c.Root().Find(args); c.Name() == "help" && (found == nil || len(rest) > 0) {
-			err = fmt.Errorf("unknown command %q", strings.Join(args, " ")) // cobra's help shows that of listproxy
+			// Cobra's own help command would print listproxy's help, and succeed.
+			err = fmt.Errorf("unknown command %q", strings.Join(args, " "))
 		}
 		return usage(err)
 	}
@@ -59,11 +60,11 @@ func strict(cmd *cobra.Command) {
 		cmd.PreRunE = func(c *cobra.Command, args []string) error { return usage(prepare(c, args)) }
 	}
 	for _, sub := range cmd.Commands() {
-		strict(sub)
+		refuseUnknown(sub)
 	}
 }
 
-// usage makes an error a [usageError].
+// usage wraps an error in a [usageError]; nil stays nil.
 func usage(err error) error {
 	if err == nil {
 		return nil

@@ -18,10 +18,10 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// connectOptions say whether clients may have listproxy as their proxy-url, and by which names they
-// then know the API server.
+// connectOptions has the port for clients that use listproxy as their proxy-url, and the names by which such clients
+// know the API server.
 type connectOptions struct {
-	port  int // -1: none
+	port  int // -1 if it is not opened
 	hosts []string
 }
 
@@ -42,14 +42,15 @@ func (o *connectOptions) Validate() error {
 	case o.port < 0 && len(o.hosts) > 0:
 		return errors.New("--connect-hosts is for the port for CONNECT, which is not open: give --connect-port")
 	}
-	// Any upstream will do: only what is given here is of interest.
+	// The upstream is not known yet. Any will do to check the names themselves.
 	if _, err := serve.NewTargets(&url.URL{Host: "localhost"}, o.hosts); err != nil {
 		return fmt.Errorf("--connect-hosts %w", err)
 	}
 	return nil
 }
 
-// targets are the names of the API server in a CONNECT; none if there is no port for it.
+// targets returns the hosts to which a CONNECT may lead: the names of the API server. There are none without a port
+// for CONNECT.
 func (o *connectOptions) targets(upstream *url.URL) (serve.Targets, error) {
 	if o.port < 0 {
 		return serve.Targets{}, nil
@@ -61,15 +62,15 @@ func (o *connectOptions) targets(upstream *url.URL) (serve.Targets, error) {
 	return targets, nil
 }
 
-// connectListener is the port for CONNECT, if --connect-port opens it.
+// connectListener is the port for CONNECT with its server.
 type connectListener struct {
 	listener net.Listener
 	tunnels  *serve.Tunnels
 	server   *http.Server
 }
 
-// openConnect opens the port for CONNECT, which shows the certificate of p and shares its bound on
-// connections. It returns nil if there is to be none.
+// openConnect opens the port for CONNECT. It has the certificate of p, and its connections count towards the bound on
+// those of clients. It returns nil if --connect-port opens no port.
 func (o *options) openConnect(targets serve.Targets, p *ports, observer *observe.Observer, log *slog.Logger) (*connectListener, error) {
 	if o.connect.port < 0 {
 		return nil, nil
@@ -81,21 +82,21 @@ func (o *options) openConnect(targets serve.Targets, p *ports, observer *observe
 	c := &connectListener{listener: p.clientBound.Listen(listener), tunnels: serve.NewTunnels(targets, p.certificates.TLS())}
 	c.server = serve.NewConnect(c.tunnels, p.certificates.ConnectTLS(), observer, log)
 	log.Info("serving CONNECT", "address", c.listener.Addr().String(), "targets", targets.String())
-	if lacking := p.certificates.Lacking(targets.Hosts()); len(lacking) > 0 {
+	if missing := p.certificates.Lacking(targets.Hosts()); len(missing) > 0 {
 		log.Warn("the serving certificate is not for all names of the API server: clients that use another one refuse it inside "+
-			"tunnels (docs/operate.md#two-ways-in)", "missing", strings.Join(lacking, ", "))
+			"tunnels (docs/operate.md#two-ways-in)", "missing", strings.Join(missing, ", "))
 	}
 	return c, nil
 }
 
-// serve takes CONNECT until the listener is closed.
+// serve answers CONNECTs until the listener is closed.
 func (c *connectListener) serve() error { return c.server.ServeTLS(c.listener, "", "") }
 
-// shut ends the taking of CONNECT. Tunnels that are open are the main server's to end, and so are
-// those that are being opened: for these there is a moment before it takes no more.
-func (c *connectListener) shut() {
-	const moment = time.Second
-	ctx, cancel := context.WithTimeout(context.Background(), moment)
+// shutdown stops the server. CONNECTs that it is answering have a second to become tunnels. Open tunnels go on: they
+// are connections of the main server, whose shutdown ends them.
+func (c *connectListener) shutdown() {
+	const openingTimeout = time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), openingTimeout)
 	defer cancel()
 	_ = c.server.Shutdown(ctx)
 	_ = c.server.Close()

@@ -12,14 +12,14 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// helpWidth is how wide help is where there is no terminal, in columns.
+// helpWidth is the width of help in columns where there is no terminal.
 const helpWidth = 110
 
-// showSections has a command, but not those below it, show its flags in sections.
+// showSections makes the help of root show its flags in sections. The help of the commands below it stays as it is.
 func showSections(root *cobra.Command, sections *cliflag.NamedFlagSets) {
-	plain := (&cobra.Command{}).UsageFunc()
+	defaultUsage := (&cobra.Command{}).UsageFunc()
 	for _, below := range root.Commands() {
-		below.SetUsageFunc(plain)
+		below.SetUsageFunc(defaultUsage) // it would inherit root's
 	}
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		text := &strings.Builder{}

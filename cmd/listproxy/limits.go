@@ -10,12 +10,12 @@ import (
 	"github.com/listproxy/listproxy/proxy/limits"
 )
 
-// limitOptions bound what callers can use at a time.
+// limitOptions has the bounds on what callers can use at a time.
 type limitOptions struct {
 	requests    int
 	longRunning int
 	answers     string
-	answerBytes int64 // by Validate
+	answerBytes int64 // set by Validate, from answers
 }
 
 // overloadWait is the time for which a request waits for its turn, before it is refused.

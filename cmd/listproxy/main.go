@@ -54,13 +54,13 @@ make one), and in another terminal:
 	return cmd
 }
 
-// userAgent is how one of our programs calls itself: a product and a version as in RFC 9110.
+// userAgent returns the User-Agent of requests that listproxy sends for itself: a product and a version (RFC 9110).
 func userAgent(product string) string { return product + "/" + strings.Trim(version(), "()") }
 
-// release is set by the linker in released builds: -ldflags "-X main.release=v1.2.3".
+// release is the version of a released build. The linker sets it: -ldflags "-X main.release=v1.2.3".
 var release string
 
-// version is the release, or else what the Go toolchain knows of the source.
+// version returns the release, or else the version of the source that the Go toolchain has recorded.
 func version() string {
 	if release != "" {
 		return release

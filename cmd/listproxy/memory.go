@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// gcPercent is how much the heap may grow between two collections of garbage. What is stored
-	// is most of the heap and stays, so Go's own 100 would double the process for nothing.
+	// gcPercent is the default of GOGC here. Stored objects are most of the heap and stay, so with Go's own 100 the
+	// process would be twice as large, for nothing.
 	gcPercent = 50
-	// otherMemory is for all but what is stored: requests, connections, stacks.
+	// otherMemory is the memory for everything but stored objects: requests, connections, stacks.
 	otherMemory = 512 << 20
-	// Compressed lists may take an eighth of the bound on what is stored, beside it; compressedUnbounded if there
-	// is no bound.
+	// Compressed lists may take an eighth (compressedPart) as much memory as stored objects may, in addition to it.
+	// If stored objects have no bound, compressed lists may take compressedUnbounded.
 	compressedPart      = 8
 	compressedUnbounded = 256 << 20
-	// Clients may have one connection for each connectionShare of the process's memory limit. A connection takes
-	// an eighth of that at most.
+	// Clients may have one connection for each connectionShare bytes of the process's memory limit. A connection
+	// needs an eighth of that at most.
 	connectionShare                   = 1 << 20
 	leastConnections, mostConnections = 256, 20_000
 )
 
-// compressedBound returns how many bytes of compressed lists are kept, by the bound on what is stored.
+// compressedBound returns the bound on compressed lists in bytes; stored is the bound on stored objects.
 func compressedBound(stored int64) int64 {
 	if stored <= 0 {
 		return compressedUnbounded
@@ -31,13 +31,13 @@ func compressedBound(stored int64) int64 {
 	return stored / compressedPart
 }
 
-// connectionBound returns the number of connections that clients may have, by the limit of the process's memory.
+// connectionBound returns the number of connections that clients may have; limit is the process's memory limit.
 func connectionBound(limit int64) int {
 	return int(min(max(limit/connectionShare, leastConnections), mostConnections))
 }
 
-// tuneMemory sets how the Go runtime uses memory, by the bounds on what is stored, unless GOGC or
-// GOMEMLIMIT do. The limit is a soft one: near it garbage is collected more often.
+// tuneMemory sets the garbage collector's percentage and the memory limit of the Go runtime, unless GOGC and
+// GOMEMLIMIT are set. The limit is a soft one: near it, garbage is collected more often.
 func (o *cacheOptions) tuneMemory(log *slog.Logger) {
 	percent := 0
 	if os.Getenv("GOGC") == "" {
@@ -51,8 +51,8 @@ func (o *cacheOptions) tuneMemory(log *slog.Logger) {
 	log.Debug("memory", "limit", debug.SetMemoryLimit(-1), "gcPercent", percent)
 }
 
-// memoryLimit returns a limit for the process that leaves room for the garbage of what may be
-// stored. If storage has no bound, the process has none either.
+// memoryLimit returns the memory limit of the process: the bound on stored objects, and room for garbage and
+// everything else. Without a bound on stored objects there is no limit.
 func memoryLimit(stored int64) int64 {
 	if stored <= 0 || stored > math.MaxInt64/4 {
 		return math.MaxInt64

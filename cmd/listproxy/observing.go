@@ -16,13 +16,13 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// telemetryOptions say what is logged. Metrics are on the admin port; traces are configured by the
-// OTEL_* variables of the environment.
+// telemetryOptions has the level and the format of the log. Metrics are on the admin port. Environment variables
+// (OTEL_*) configure traces.
 type telemetryOptions struct {
 	logFormat string
 	logLevel  string
 
-	level slog.Level // by Validate
+	level slog.Level // set by Validate, from logLevel
 }
 
 // AddFlags implements optionGroup.
@@ -42,19 +42,18 @@ func (o *telemetryOptions) Validate() (err error) {
 	return nil
 }
 
-// logger writes to w what is to be logged.
+// logger returns a logger that writes to w.
 func (o *telemetryOptions) logger(w io.Writer) *slog.Logger {
 	return telemetry.NewLogger(w, telemetry.Format(o.logFormat), o.level)
 }
 
-// flushTimeout is the time that the last traces may take to be sent at the end.
+// flushTimeout is the time for which the process waits at its end until the last traces are sent.
 const flushTimeout = 5 * time.Second
 
-// observing tells operators what the process does, beside its log: metrics, and traces, which the standard OTEL_*
-// variables of the environment configure.
+// observing has what tells operators about the process, besides its log: metrics and traces.
 type observing struct {
 	*observe.Observer
-	traces  *sdktrace.TracerProvider // nil: none are wanted
+	traces  *sdktrace.TracerProvider // nil if no traces are wanted
 	metrics *prometheus.Registry
 }
 
@@ -65,7 +64,7 @@ func newObserving(ctx context.Context, log *slog.Logger) (*observing, error) {
 	}
 	o := &observing{traces: traces, metrics: telemetry.NewMetrics(version())}
 	if traces == nil {
-		o.Observer = observe.New(nil, o.metrics) // a nil *TracerProvider would be no nil interface
+		o.Observer = observe.New(nil, o.metrics) // traces, a nil pointer, would not be a nil interface
 		return o, nil
 	}
 	log.Info("traces are sent")
@@ -85,12 +84,12 @@ func (o *observing) close(log *slog.Logger) {
 	}
 }
 
-// reviews returns send, with each review counted and in the trace.
+// reviews returns a function that sends access reviews with send, counts them and adds them to traces.
 func (o *observing) reviews(send auth.SendAs) auth.SendAs {
 	return observe.Asking(o.Observer, observe.PurposeReview, send) //nolint:bodyclose // a function is returned, and no response
 }
 
-// whoAmI returns send, with each question who a caller is counted and in the trace.
+// whoAmI returns a function that sends SelfSubjectReviews with send, counts them and adds them to traces.
 func (o *observing) whoAmI(send auth.SendAs) auth.SendAs {
 	return observe.Asking(o.Observer, observe.PurposeWhoAmI, send) //nolint:bodyclose // a function is returned, and no response
 }

@@ -11,8 +11,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// options are the command line, in groups. Each group has a file of its own: its flags, what may
-// be said with them, and what the proxy needs of them.
+// options are the flags of the command line, in groups. Each group has a file of its own, with its flags, their
+// validation, and what the proxy makes of their values.
 type options struct {
 	upstream  upstreamOptions
 	cache     cacheOptions
@@ -24,9 +24,8 @@ type options struct {
 	admin     adminOptions
 	telemetry telemetryOptions
 
-	// sections has the flags by group, as help shows them; flags has all.
-	sections cliflag.NamedFlagSets
-	flags    *pflag.FlagSet
+	sections cliflag.NamedFlagSets // the flags by group, as help shows them
+	flags    *pflag.FlagSet        // all flags
 }
 
 func defaultOptions() *options {
@@ -41,12 +40,12 @@ func defaultOptions() *options {
 	}
 }
 
-// optionGroup is some of the flags.
+// optionGroup is a group of flags.
 type optionGroup interface {
-	// AddFlags adds them, with what the group has as their defaults.
+	// AddFlags adds the flags to fs. The current values of the group's fields are their defaults.
 	AddFlags(fs *pflag.FlagSet)
-	// Validate checks what was given, reads the files that it names, and makes of it what the group's
-	// other methods need. An error names the flag and says what to do.
+	// Validate checks the values, reads the files that they name, and keeps the results for the group's other
+	// methods. An error names the flag and says what to do.
 	Validate() error
 }
 
@@ -82,7 +81,7 @@ func (o *options) AddFlags(all *pflag.FlagSet) {
 	o.flags = all
 }
 
-// Validate checks each group, and then what concerns several.
+// Validate checks each group, and then the rules that concern several groups.
 func (o *options) Validate() error {
 	for _, group := range o.groups() {
 		if err := group.Validate(); err != nil {
@@ -95,13 +94,13 @@ func (o *options) Validate() error {
 	return nil
 }
 
-// durationFlag is a flag with a duration, and the shortest that it takes.
+// durationFlag is a flag with a duration, and the least value that it takes.
 type durationFlag struct {
 	flag         string
 	value, least time.Duration
 }
 
-// checkDurations returns which duration is too short.
+// checkDurations returns an error if a duration is too short.
 func checkDurations(flags ...durationFlag) error {
 	for _, d := range flags {
 		if d.value < d.least {
@@ -114,12 +113,13 @@ func checkDurations(flags ...durationFlag) error {
 // byteFlag is a flag with a quantity of bytes.
 type byteFlag struct {
 	flag, text string
-	value      *int64
+	value      *int64 // where parse stores the quantity
 }
 
-// leastBytes is less than any bound that somebody wants.
+// leastBytes is the least bound that a flag takes. A smaller one is most likely a unit that was forgotten.
 const leastBytes = 64 << 10
 
+// parse parses the text and stores its value.
 func (f byteFlag) parse() error {
 	quantity, err := resource.ParseQuantity(f.text)
 	if err != nil || quantity.Sign() < 0 {

@@ -212,9 +212,9 @@ func TestOwnPings(t *testing.T) {
 // TestEndingOfABrokenProcess: it does not last as long as that of one that is told to end.
 func TestEndingOfABrokenProcess(t *testing.T) {
 	broken := errors.New("a part has failed")
-	expect.Same(t, time.Minute, ending{time.Hour, time.Minute}.timeout(nil))
-	expect.Same(t, 10*time.Second, ending{time.Hour, time.Minute}.timeout(broken))
-	expect.Same(t, time.Second, ending{time.Hour, time.Second}.timeout(broken))
+	expect.Same(t, time.Minute, shutdownTimes{time.Hour, time.Minute}.timeout(nil))
+	expect.Same(t, 10*time.Second, shutdownTimes{time.Hour, time.Minute}.timeout(broken))
+	expect.Same(t, time.Second, shutdownTimes{time.Hour, time.Second}.timeout(broken))
 }
 
 // TestFlagsInForce: /flagz shows flags with the values that are in force, defaults too.

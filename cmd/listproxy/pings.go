@@ -5,14 +5,13 @@ import (
 	"os"
 )
 
-// ownPings returns the time for which a connection of listproxy's own (feeds, discovery, watches of
-// definitions and of RBAC) may be silent before it is closed, in seconds: the time without a frame
-// after which a ping is sent, and the time for its answer. Until then lists of a feed on a
-// half-open connection are forwarded, and a changed definition or a revoked right goes unnoticed.
-// While frames come, no ping is sent.
+// ownPings returns the environment variables from which k8s.io/apimachinery/pkg/util/net takes the times of HTTP/2
+// pings, in seconds: the time without a frame after which a ping is sent, and the time to wait for its answer. It
+// takes them from nowhere else, and its defaults are 30 and 15.
 //
-// k8s.io/apimachinery/pkg/util/net takes these times only from environment variables; its defaults
-// are 30 and 15. Callers' requests have connections and times of their own (package proxy/upstream).
+// They are for connections of listproxy's own: of feeds, discovery, and watches of definitions and of RBAC. Until a
+// half-open connection is closed, lists of its feeds are forwarded, and a changed definition or a revoked right goes
+// unnoticed. Callers' requests have connections and times of their own (package proxy/upstream).
 func ownPings() map[string]string {
 	return map[string]string{
 		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "5",
@@ -20,8 +19,8 @@ func ownPings() map[string]string {
 	}
 }
 
-// setOwnPings must be called before the first connection is made. What the environment says already
-// stays.
+// setOwnPings sets those variables of [ownPings] that the environment does not have. It must be called before the
+// first connection is made.
 func setOwnPings() error {
 	for name, seconds := range ownPings() {
 		if os.Getenv(name) != "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// newPolicyCommand makes the command about policy files.
+// newPolicyCommand returns the command about policy files.
 func newPolicyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
@@ -25,7 +25,7 @@ func newPolicyCommand() *cobra.Command {
 	return cmd
 }
 
-// newPolicyCheckCommand makes the command that says what a policy file means. It asks nobody.
+// newPolicyCheckCommand returns the command that checks a policy file and prints its rules. It contacts no cluster.
 func newPolicyCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE",
@@ -50,7 +50,7 @@ func newPolicyCheckCommand() *cobra.Command {
 	}
 }
 
-// writeRules writes what holds for each rule of a file, with what it inherits, and what holds without one.
+// writeRules writes each rule of a file with the settings that it inherits, then the settings of all other resources.
 func writeRules(w io.Writer, file string, c *policy.Config) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "RESOURCE\tCACHE\tHISTORY\tLIMIT AT 0\tCONSISTENT\tWATCHES\tFROM")

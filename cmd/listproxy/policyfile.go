@@ -13,8 +13,8 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// readPolicyFlag reads the file that --config names; if the flag is not given, it is the default
-// policy. An empty name is a variable that was not set, and not somebody's wish for the default.
+// readPolicyFlag reads the policy file that --config names, or returns the default policy if the flag is not given.
+// An empty name is an error: most likely a variable was not set, and nobody wants the default.
 func readPolicyFlag(fs *pflag.FlagSet, path string) (*policy.Config, error) {
 	switch {
 	case !fs.Changed("config"):
@@ -29,8 +29,7 @@ func readPolicyFlag(fs *pflag.FlagSet, path string) (*policy.Config, error) {
 	return c, nil
 }
 
-// readPolicy reads a policy file, and refuses one that names a resource of Kubernetes' own wrongly: it
-// would be for nothing.
+// readPolicy reads a policy file. It refuses a name like "pod", with which the rule would have no effect.
 func readPolicy(path string) (*policy.Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -49,8 +48,8 @@ func readPolicy(path string) (*policy.Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// pluralMeant returns the plural name of a resource of Kubernetes' own that is named otherwise: "pods" for
-// "pod". It is empty for all other names: a later version may have such a resource.
+// pluralMeant returns the plural name of a built-in resource for a singular or capitalized one: "pods" for "pod" and
+// "Pods". It returns "" for all other names, since a later version of Kubernetes may have such a resource.
 func pluralMeant(group, resource string) string {
 	for _, version := range scheme.Scheme.PrioritizedVersionsForGroup(group) {
 		for kind := range scheme.Scheme.KnownTypes(version) {

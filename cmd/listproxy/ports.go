@@ -13,16 +13,15 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// ports are the listeners, open and with bounds on their connections, and what clients are shown
-// there.
+// ports has the open listeners, the bounds on their connections, and the serving certificate.
 type ports struct {
 	clients, admin          net.Listener
-	connect                 *connectListener // nil: not opened
+	connect                 *connectListener // nil if it is not opened
 	clientBound, adminBound *limits.Connections
 	certificates            *serve.Certificates
 }
 
-// adminConnections bounds the connections of the admin port, where a few probes and scrapers come.
+// adminConnections is the number of connections that the admin port takes: a few probes and scrapers need it.
 const adminConnections = 512
 
 // listen opens the ports. Its caller must close them.
@@ -37,7 +36,8 @@ func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slo
 	if err != nil {
 		return nil, err
 	}
-	p.clientBound, p.adminBound = limits.NewConnections(connectionBound(debug.SetMemoryLimit(-1))), limits.NewConnections(adminConnections)
+	p.clientBound = limits.NewConnections(connectionBound(debug.SetMemoryLimit(-1)))
+	p.adminBound = limits.NewConnections(adminConnections)
 	clients, err := net.Listen("tcp", net.JoinHostPort(o.serving.bindAddress, strconv.Itoa(o.serving.port)))
 	if err != nil {
 		return nil, fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
@@ -67,7 +67,7 @@ func (p *ports) close() {
 	}
 }
 
-// connections are what is shown of the ports' connections, by the port's name.
+// connections returns the connections of each port for metrics, by the port's name.
 func (p *ports) connections() map[string]*limits.Connections {
 	return map[string]*limits.Connections{"clients": p.clientBound, "admin": p.adminBound}
 }

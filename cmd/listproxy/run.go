@@ -21,8 +21,8 @@ import (
 	"github.com/listproxy/listproxy/telemetry"
 )
 
-// untilSignal returns a context that ends with SIGINT or SIGTERM: that begins a graceful shutdown. A
-// second signal ends the process at once, as without a handler.
+// untilSignal returns a context that SIGINT or SIGTERM ends, which begins a graceful shutdown. After that the signals
+// have no handler, so a second one ends the process at once.
 func untilSignal() (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -33,8 +33,7 @@ func untilSignal() (context.Context, context.CancelFunc) {
 func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	log := o.telemetry.logger(stderr)
 	o.cache.tuneMemory(log)
-	// Messages of Kubernetes' libraries go to the same log: in the same format, masked, and at the
-	// level debug.
+	// Kubernetes' libraries write to the same log: in the same format, masked, and at the level debug.
 	klog.SetSlogLogger(telemetry.Libraries(log))
 
 	if err := setOwnPings(); err != nil {
@@ -65,72 +64,72 @@ func (o *options) run(ctx context.Context, stderr io.Writer) error {
 	defer app.close()
 	log.Info("serving", "address", ports.clients.Addr().String(), "admin", ports.admin.Addr().String(),
 		"upstream", api.own.Host, "version", version())
-	return app.serve(ctx, ending{o.serving.delay, o.serving.drain})
+	return app.serve(ctx, shutdownTimes{o.serving.delay, o.serving.drain})
 }
 
-// ending has the times of a graceful shutdown: how long listproxy serves as before while others
-// notice, and how long requests may take to end, at most.
-type ending struct{ delay, drain time.Duration }
+// shutdownTimes are the times of a graceful shutdown. For delay listproxy serves as before, while load balancers
+// notice. Then requests have the time drain to end.
+type shutdownTimes struct{ delay, drain time.Duration }
 
-// maxBrokenDrain is the time that requests may take to end, at most, if a part of the process has
-// failed: the process may no longer work, and another waits to replace it.
+// maxBrokenDrain bounds the time for requests to end if a part of the process has failed. The process may no longer
+// work, and another waits to replace it.
 const maxBrokenDrain = 10 * time.Second
 
-// timeout returns the time that requests may take to end, at most; err is how a part has failed, or nil.
-func (e ending) timeout(err error) time.Duration {
-	if err != nil {
-		return min(e.drain, maxBrokenDrain)
+// timeout returns the time that requests have to end. failure is the error with which a part has failed, or nil.
+func (t shutdownTimes) timeout(failure error) time.Duration {
+	if failure != nil {
+		return min(t.drain, maxBrokenDrain)
 	}
-	return e.drain
+	return t.drain
 }
 
 // serve runs all parts until ctx ends or one of them fails, and then lets requests end.
-func (a *app) serve(ctx context.Context, end ending) error {
-	// The parts outlive ctx: changes must be noticed until the last answer.
-	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+func (a *app) serve(ctx context.Context, times shutdownTimes) error {
+	// The parts outlive ctx: until the last answer is written, changes of the cluster must be noticed.
+	partsCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	broken, fail := context.WithCancelCause(context.WithoutCancel(ctx)) // its cause is the first failure
 	defer fail(nil)
 	clients := serve.New(a.handler, a.ports.certificates.TLS(), a.log)
-	noted := clients.ConnContext
+	connContext := clients.ConnContext
 	clients.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return auth.WithConnection(noted(ctx, conn))
+		return auth.WithConnection(connContext(ctx, conn))
 	}
-	drain := serve.NewDrain(clients, func(within time.Duration) {
-		a.collections.EndWatches(within) // those from memory
+	drain := serve.NewDrain(clients, func(timeout time.Duration) {
+		a.collections.EndWatches(timeout) // the watches from memory
 		a.forward.EndWatches(func(watches int) (time.Duration, time.Duration) {
-			return a.collections.PaceEnds(watches, within)
+			return a.collections.PaceEnds(watches, timeout)
 		})
 	})
 	operators := serve.New(admin.New(a.operators), nil, a.log)
-	parts := a.start(life, fail, clients, operators)
+	parts := a.start(partsCtx, fail, clients, operators)
 
 	select {
 	case <-ctx.Done():
 	case <-broken.Done():
 	}
 	a.draining.Store(true)
-	a.log.Info("stopping", "delay", end.delay, "timeout", end.timeout(context.Cause(broken)))
+	a.log.Info("stopping", "delay", times.delay, "timeout", times.timeout(context.Cause(broken)))
 	select {
-	case <-time.After(end.delay):
+	case <-time.After(times.delay):
 	case <-broken.Done():
 	}
 	err := context.Cause(broken)
-	a.drain(drain, end.timeout(err))
+	a.drain(drain, times.timeout(err))
 	_ = operators.Close()
 	stop()
 	parts.Wait()
 	return err
 }
 
-// start starts all parts. They end with ctx, and the servers when they are closed. A part that fails
-// calls fail.
+// start starts all parts. They run until ctx ends; servers run until they are closed. If a part fails, start calls
+// fail with its error.
 func (a *app) start(ctx context.Context, fail func(error), clients, operators *http.Server) *sync.WaitGroup {
 	parts := &sync.WaitGroup{}
-	run := func(what string, part func() error) {
+	run := func(name string, part func() error) {
 		parts.Go(func() {
 			if err := part(); err != nil && !errors.Is(err, http.ErrServerClosed) {
-				fail(fmt.Errorf("%s: %w", what, err))
+				fail(fmt.Errorf("%s: %w", name, err))
 			}
 		})
 	}
@@ -149,15 +148,15 @@ func (a *app) start(ctx context.Context, fail func(error), clients, operators *h
 	return parts
 }
 
-// drain lets requests end, within a time, and cuts the others.
+// drain gives requests the time timeout to end, and cuts those that do not.
 func (a *app) drain(drain *serve.Drain, timeout time.Duration) {
-	begun := time.Now()
+	start := time.Now()
 	if a.ports.connect != nil {
-		a.ports.connect.shut()
+		a.ports.connect.shutdown()
 	}
 	switch cut, clean := drain.End(timeout); {
 	case clean:
-		a.log.Info("drained: all requests have ended", "after", time.Since(begun).Round(time.Millisecond))
+		a.log.Info("drained: all requests have ended", "after", time.Since(start).Round(time.Millisecond))
 	case cut > 0:
 		a.log.Warn("requests were cut, which had not ended in time", "requests", cut, "timeout", timeout)
 	default:

@@ -15,7 +15,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/serve"
 )
 
-// servingOptions say where clients connect to, what they are shown there, and how serving ends.
+// servingOptions has the address and certificate of the port for clients, and the times of a graceful shutdown.
 type servingOptions struct {
 	bindAddress   string
 	port          int
@@ -27,10 +27,10 @@ type servingOptions struct {
 	delay         time.Duration
 	drain         time.Duration
 
-	minVersion uint16 // by Validate
+	minVersion uint16 // set by Validate, from tlsMinVersion
 }
 
-// maxGoawayChance is kube-apiserver's.
+// maxGoawayChance is the largest --goaway-chance that kube-apiserver takes, too.
 const maxGoawayChance = 0.02
 
 func defaultServingOptions() servingOptions {
@@ -76,7 +76,7 @@ func (o *servingOptions) Validate() error {
 	if err := checkBindAddress(o.bindAddress); err != nil {
 		return err
 	}
-	if !(o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance) { // nor NaN
+	if !(o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance) { // written so that it also refuses NaN
 		return fmt.Errorf("--goaway-chance %v: give a number from 0 (never) to %v", o.goawayChance, maxGoawayChance)
 	}
 	if !slices.Contains(tlsVersions(), o.tlsMinVersion) {
@@ -89,7 +89,7 @@ func (o *servingOptions) Validate() error {
 	return checkDurations(durationFlag{"--shutdown-delay-duration", o.delay, 0}, durationFlag{"--shutdown-timeout", o.drain, 0})
 }
 
-// checkBindAddress returns what is wrong with an address to serve clients on.
+// checkBindAddress returns an error if clients cannot be served on an address.
 func checkBindAddress(address string) error {
 	if net.ParseIP(address) != nil {
 		return nil
@@ -101,12 +101,12 @@ func checkBindAddress(address string) error {
 		"the port goes to --secure-port", address)
 }
 
-// tlsVersions are those that --tls-min-version takes. Older ones have no use: what speaks to a
+// tlsVersions returns the versions that --tls-min-version takes. Older ones have no use: every client of
 // kube-apiserver speaks 1.2.
 func tlsVersions() []string { return []string{"VersionTLS12", "VersionTLS13"} }
 
-// selfSignedHosts are the names and addresses for a self-signed certificate, besides those that each has: hosts,
-// and the address to serve on, if it is one.
+// selfSignedHosts returns the hosts that a self-signed certificate must name, besides those that each one names: the
+// given hosts, and --bind-address unless that means all addresses.
 func (o *servingOptions) selfSignedHosts(hosts []string) []string {
 	if ip := net.ParseIP(o.bindAddress); ip == nil || ip.IsUnspecified() {
 		return hosts
@@ -114,7 +114,7 @@ func (o *servingOptions) selfSignedHosts(hosts []string) []string {
 	return append(slices.Clip(hosts), o.bindAddress)
 }
 
-// certificates returns those of both ports. hosts are more names for a self-signed one.
+// certificates returns the certificates of both ports. If they are self-signed, they name hosts, too.
 func (o *servingOptions) certificates(hosts []string, clientCA *serve.ClientCA, log *slog.Logger) (*serve.Certificates, error) {
 	config := serve.CertificatesConfig{CertFile: o.certFile, KeyFile: o.keyFile, ClientCA: clientCA, MinVersion: o.minVersion}
 	flags := "--tls-cert-file, --tls-private-key-file"

@@ -12,7 +12,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/upstream"
 )
 
-// upstreamOptions say where the API server is, and what listproxy itself is allowed there.
+// upstreamOptions has the kubeconfig with the API server's address and listproxy's own credentials.
 type upstreamOptions struct{ kubeconfig string }
 
 // AddFlags implements optionGroup.
@@ -24,8 +24,8 @@ func (o *upstreamOptions) AddFlags(fs *pflag.FlagSet) {
 // Validate implements optionGroup.
 func (o *upstreamOptions) Validate() error { return nil }
 
-// reach returns the ways to the API server that config names. config has listproxy's own credentials; with
-// impersonates, requests of verified users can be sent with these too.
+// reach returns the ways to the API server that config names. config has listproxy's own credentials. With
+// impersonates, listproxy also uses them to impersonate callers whose certificates it has verified.
 func reach(config *rest.Config, impersonates bool, log *slog.Logger) (api apiServer, err error) {
 	if api.transports, err = upstream.New(config); err != nil {
 		return api, err
@@ -43,7 +43,7 @@ func reach(config *rest.Config, impersonates bool, log *slog.Logger) (api apiSer
 	return api, nil
 }
 
-// clientConfig says where the API server is, and has listproxy's own credentials.
+// clientConfig returns the configuration of listproxy's own requests, from --kubeconfig or that of the pod.
 func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
 	if o.kubeconfig == "" {
 		cfg, err := rest.InClusterConfig()
@@ -63,10 +63,11 @@ func (o *upstreamOptions) clientConfig() (*rest.Config, error) {
 	return identified(cfg), nil
 }
 
+// identified sets the User-Agent of cfg and returns it. An exec plugin of cfg may not prompt.
 func identified(cfg *rest.Config) *rest.Config {
 	cfg.UserAgent = userAgent("listproxy")
 	if plugin := cfg.ExecProvider; plugin != nil {
-		// Nobody is there to answer what a plugin asks. One that always asks is refused.
+		// Nobody is there to answer a prompt. client-go refuses a plugin that always needs one.
 		plugin.StdinUnavailable = true
 		plugin.StdinUnavailableMessage = "listproxy's own account needs a plugin that asks nothing"
 	}

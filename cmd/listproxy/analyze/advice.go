@@ -7,21 +7,21 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Advice says what brings more, or why nothing does.
+// Advice says what to change so that more requests are answered from memory, or why nothing helps.
 type Advice struct {
 	// What is a switch of listproxy, or the reason why kube-apiserver answers.
 	What string `json:"what"`
-	// Lists and Watches are how many it is about.
+	// Lists and Watches are the numbers of requests that the advice is about.
 	Lists   int64 `json:"lists,omitempty"`
 	Watches int64 `json:"watches,omitempty"`
-	// Why is what these requests have in common, Do what to change.
+	// Why says what these requests have in common. Do says what to change.
 	Why string `json:"why"`
 	Do  string `json:"do"`
-	// Most are those that sent the most of them.
+	// Most are the clients that sent the most of these requests.
 	Most []Sender `json:"most"`
 }
 
-// Sender is who sent how many.
+// Sender is a client with the number of requests that it sent for a resource.
 type Sender struct {
 	UserAgent string `json:"userAgent"`
 	User      string `json:"user,omitempty"`
@@ -29,11 +29,11 @@ type Sender struct {
 	Count     int64  `json:"count"`
 }
 
-// mostSenders is the number of senders that an advice names.
+// mostSenders is the number of senders that a piece of advice names.
 const mostSenders = 3
 
-// remedies say what to change, for requests that a switch has answered from memory, and for those
-// that are forwarded for a reason. For others [reason.Reason.Remedy] has it.
+// remedies say what to change so that requests are answered from memory. The keys are switches (an [answerer]) and
+// reasons. For the reasons that are not here, [reason.Reason.Remedy] says it.
 var remedies = map[string]string{
 	string(withConsistentLists): "Start listproxy with --consistent-lists. With \"true\" it still forwards small lists; " +
 		"with \"always\" it answers nearly all. A client that need not see what was written a moment " +
@@ -50,14 +50,14 @@ var remedies = map[string]string{
 		"(410), or it is too busy (429). Mend the client.",
 }
 
-// shared returns what requests have in common that have no [reason.Reason].
+// shared says what requests have in common where [reason.Reason.Explain] does not. It has the keys of remedies.
 var shared = map[string]string{
 	string(withConsistentLists): "They name no resourceVersion: they ask for the newest state.",
 	string(withWatches):         "They are watches and streaming lists.",
 	string(whyRefused):          "kube-apiserver did not answer them with what they asked for.",
 }
 
-// advise returns what brings more, and for how many requests.
+// advise returns advice about all requests that are not answered from memory as listproxy is set up.
 func advise(rows []Row) []Advice {
 	found := map[string]*Advice{}
 	for _, row := range rows {
@@ -89,6 +89,7 @@ func advise(rows []Row) []Advice {
 	return all
 }
 
+// add counts the requests of a form, and their sender.
 func (a *Advice) add(row Row, form Form) {
 	if form.Kind == kindWatch {
 		a.Watches += form.Count
@@ -96,9 +97,10 @@ func (a *Advice) add(row Row, form Form) {
 		a.Lists += form.Count
 	}
 	sender := Sender{UserAgent: row.UserAgent, User: row.User, Resource: row.Resource}
-	at := slices.IndexFunc(a.Most, func(s Sender) bool { s.Count = 0; return s == sender })
-	if at < 0 {
-		at, a.Most = len(a.Most), append(a.Most, sender)
+	i := slices.IndexFunc(a.Most, func(s Sender) bool { s.Count = 0; return s == sender })
+	if i < 0 {
+		i = len(a.Most)
+		a.Most = append(a.Most, sender)
 	}
-	a.Most[at].Count += form.Count
+	a.Most[i].Count += form.Count
 }

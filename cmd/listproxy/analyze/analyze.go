@@ -9,41 +9,43 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// analyzer reads logs and counts what is in them. It is for one goroutine.
+// analyzer reads logs and counts the lists and watches in them. It is for one goroutine.
 type analyzer struct {
 	judge judge
 	tally *tally
 	files []File
 }
 
-// File is what was read of a log.
+// File says what was read from a log.
 type File struct {
 	Name string `json:"name"`
-	// Lines that were read, those without an audit event, and those that were too long to be read.
-	Lines   int64 `json:"lines"`
-	Bad     int64 `json:"bad,omitempty"`
+	// Lines is the number of lines that were read.
+	Lines int64 `json:"lines"`
+	// Bad is the number of lines without an audit event.
+	Bad int64 `json:"bad,omitempty"`
+	// TooLong is the number of lines that were too long to be read.
 	TooLong int64 `json:"tooLong,omitempty"`
-	// Others are the events of neither a list nor a watch, and those of another stage.
+	// Others is the number of audit events that [auditEvent.counts] leaves out.
 	Others int64 `json:"others"`
-	// Problem is the reason why the file could not be read to its end, or says nothing.
+	// Problem is the reason why the file could not be read to its end, or is of no use. It is empty if all is well.
 	Problem string `json:"problem,omitempty"`
 
-	counted int64  // lists and watches
-	foreign string // what to do about a kind of log that is in it, and cannot be analyzed
+	counted int64  // events of lists and watches
+	foreign string // what to do about it if the file is one of foreignLogs
 }
 
-// newAnalyzer returns an analyzer of what listproxy would do under a policy.
+// newAnalyzer returns an analyzer for a listproxy with the policy p.
 func newAnalyzer(p *policy.Config) *analyzer {
 	return &analyzer{judge: newJudge(p), tally: newTally()}
 }
 
-// readLog reads a log to its end. An error is one of reading, or says what to do about a log without
-// lists and watches. What was read before an error counts, and the report names it.
+// readLog reads a log to its end. It returns an error if reading fails, or if the log has no list and no watch; then
+// the error says what to do. Events before a failure count, and the report names the failure.
 func (a *analyzer) readLog(name string, log io.Reader) error {
 	f := File{Name: name}
 	err := eachLine(log, func(line []byte) { a.line(&f, line) })
 	if err == nil {
-		err = f.missing()
+		err = f.checkCounted()
 	}
 	if err != nil {
 		f.Problem = err.Error()
@@ -52,7 +54,7 @@ func (a *analyzer) readLog(name string, log io.Reader) error {
 	return err
 }
 
-// line counts the events of one line of a log, which is nil if it is too long.
+// line counts the events of one line of a log. The line is nil if it was too long.
 func (a *analyzer) line(f *File, line []byte) {
 	f.Lines++
 	if line == nil {
@@ -77,7 +79,7 @@ func (a *analyzer) line(f *File, line []byte) {
 	}
 }
 
-// foreignLogs are logs that look as if they could be analyzed, by what each of their lines has.
+// foreignLogs are kinds of logs that look as if they could be analyzed, but cannot. Each line of one contains its mark.
 var foreignLogs = []struct{ mark, do string }{
 	{
 		"google.cloud.audit.AuditLog",
@@ -97,8 +99,8 @@ var foreignLogs = []struct{ mark, do string }{
 	},
 }
 
-// missing returns what to do about a log that was read to its end and has no list or watch.
-func (f *File) missing() error {
+// checkCounted returns an error if the file has no list and no watch. The error says what to do.
+func (f *File) checkCounted() error {
 	switch {
 	case f.counted > 0:
 		return nil

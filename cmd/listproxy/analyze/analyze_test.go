@@ -235,7 +235,7 @@ func TestBounded(t *testing.T) {
 	tally := newTally()
 	const requests = 2 * maxRows
 	for i := range requests {
-		key := rowKey{client: client{agent: "tool", user: fmt.Sprint("user-", i)}, resource: "pods", verdict: verdict{kind: kindList, by: byMemory}}
+		key := rowKey{client: client{agent: "tool", user: fmt.Sprint("user-", i)}, resource: "pods", verdict: verdict{kind: kindList, answeredBy: byMemory}}
 		tally.add(key, false, time.Unix(int64(i)*3600, 0), 0)
 	}
 	var counted int64

@@ -10,25 +10,26 @@ import (
 // maxName is the longest name of a user or resource that is kept, in bytes.
 const maxName = 253
 
-// client is who asks.
+// client is a program and the user as which it runs.
 type client struct {
 	agent string // program and version, see [telemetry.UserAgent]
 	user  string
 }
 
-// clientOf names a client. All nodes are one user: a cluster has thousands, which do the same.
-func clientOf(userAgent, user string) client {
+// newClient returns the client that sent a request. All nodes are one user: a cluster has thousands, and their
+// requests are alike.
+func newClient(userAgent, user string) client {
 	const node = "system:node:"
 	if strings.HasPrefix(user, node) {
 		user = node + "*"
 	}
-	return client{telemetry.UserAgent(userAgent), bounded(user)}
+	return client{telemetry.UserAgent(userAgent), sanitized(user)}
 }
 
-// bounded is a name that is no longer than maxName, and has nothing that could command a terminal.
-func bounded(name string) string {
+// sanitized returns a name without control characters, which could command a terminal, and cut after maxName bytes.
+func sanitized(name string) string {
 	name = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0 {
+		if r < ' ' || (0x7f <= r && r < 0xa0) {
 			return -1
 		}
 		return r
@@ -39,16 +40,16 @@ func bounded(name string) string {
 	return name
 }
 
-// resourceName is a resource as kubectl names it.
+// resourceName returns a resource as kubectl names it.
 func resourceName(group, resource string) string {
 	switch {
 	case resource == "":
 		return "?"
 	case group == "":
-		return bounded(resource)
+		return sanitized(resource)
 	}
-	return bounded(resource + "." + group)
+	return sanitized(resource + "." + group)
 }
 
-// succeeded reports whether the answer was what was asked for. 0 is a log that does not say.
+// succeeded reports whether a request succeeded. The code is 0 if the log does not have it; then it is assumed.
 func succeeded(code int) bool { return code == 0 || code == http.StatusOK }

@@ -19,7 +19,7 @@ const (
 	outputJSON = "json"
 )
 
-// NewCommand makes the command that reads logs. readPolicy reads the policy file that the flag --config names.
+// NewCommand returns the command that analyzes logs. readPolicy reads the policy file that --config names.
 func NewCommand(readPolicy func(fs *pflag.FlagSet, path string) (*policy.Config, error)) *cobra.Command {
 	var config, output string
 	var top int
@@ -56,7 +56,7 @@ The exit code is 1 if a file could not be read to its end, or has no list and no
 			problem := readLogs(a, files, cmd.InOrStdin())
 			report := a.report()
 			if report.Totals.Lists.Count+report.Totals.Watches.Count == 0 {
-				return problem // there is nothing to report of
+				return problem // there is nothing to report
 			}
 			if err := writeReport(cmd.OutOrStdout(), report, output, top); err != nil {
 				return err
@@ -72,7 +72,7 @@ The exit code is 1 if a file could not be read to its end, or has no list and no
 	return cmd
 }
 
-// readLogs reads all the files, also if one of them cannot be read, and returns what was wrong.
+// readLogs reads all files, even if one of them cannot be read. It returns the errors of all.
 func readLogs(a *analyzer, files []string, stdin io.Reader) error {
 	var problems []error
 	for _, file := range files {

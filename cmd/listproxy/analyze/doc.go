@@ -1,9 +1,9 @@
 // Package analyze reads audit logs and says what listproxy would bring: for each client and resource
 // how many lists and watches there were, and who would answer them.
 //
-// It reads events of audit.k8s.io/v1 as JSON: of kube-apiserver's audit log and of listproxy's own,
-// one on a line or wrapped in what exporters of managed clusters write around them, plain or
-// compressed with gzip.
+// It reads events of audit.k8s.io/v1 as JSON, from kube-apiserver's audit log and from listproxy's own. There is one
+// event on a line, or one inside the records that exporters of managed clusters write. Files may be compressed with
+// gzip.
 //
 // # Design
 //
@@ -13,10 +13,9 @@
 //
 // # Invariants
 //
-//   - What an event asks for is read by package policy, as the proxy reads a request; there is no
-//     second parser.
+//   - Package policy parses the requests of events, as it does for the proxy. There is no second parser.
 //   - Memory is bounded, whatever the log: lines, names, and the number of clients and rows.
-//   - A line that cannot be read is counted, and is not an error. A log without any event is one, and
-//     the error says what to do.
-//   - What a client chose to call itself is bounded and masked before it is kept.
+//   - A line that cannot be read is counted, and is not an error. A log without any list or watch is an error, which
+//     says what to do.
+//   - Names that clients choose for themselves are bounded and masked before they are kept.
 package analyze

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// auditEvent is what is read of an event of audit.k8s.io/v1. It is not [auditv1.Event], which would
-// decode whole lists, of level RequestResponse.
+// auditEvent has those fields of an audit event that matter here. Into an [auditv1.Event] whole lists would be decoded
+// if the audit level is RequestResponse.
 type auditEvent struct {
 	Kind       string        `json:"kind"`
 	APIVersion string        `json:"apiVersion"`
@@ -38,24 +38,26 @@ type auditEvent struct {
 	At             time.Time `json:"stageTimestamp"`
 }
 
-// object is an answer as an event of level RequestResponse holds it, or what stands in its place.
+// object says whether the answer in an event is a table. Only events of the level RequestResponse have an answer.
 type object struct{ table bool }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It keeps nothing of the object.
+// UnmarshalJSON implements [json.Unmarshaler]. It keeps nothing else of the object.
 func (o *object) UnmarshalJSON(data []byte) error {
 	o.table = bytes.Contains(data[:min(len(data), 256)], []byte(`"Table"`))
 	return nil
 }
 
-// isEvent reports whether this is an audit event at all.
+// isEvent reports whether the JSON that was decoded is an audit event.
 func (e *auditEvent) isEvent() bool {
 	return e.Kind == "Event" && strings.HasPrefix(e.APIVersion, auditv1.GroupName+"/") && e.RequestURI != "" && e.Stage != ""
 }
 
-// counts reports whether the event is one of a list or watch that is counted. A list has one: kube-apiserver
-// writes it when the list has ended, listproxy before it begins. A watch is counted when it begins and when it
-// ends, see [tally]. What kube-apiserver asks itself never comes to listproxy, and what listproxy asks for
-// itself is not asked through it.
+// counts reports whether the event counts: it is of a list or watch, and of a stage at which these are counted. A list
+// has one such event: kube-apiserver writes it when the list has ended, listproxy before it begins. A watch may have
+// two, when it begins and when it ends, see [row].
+//
+// Requests of kube-apiserver to itself and of listproxy for itself do not count, since they never come through
+// listproxy.
 func (e *auditEvent) counts() bool {
 	if e.User.Username == user.APIServerUser || strings.HasPrefix(e.UserAgent, "listproxy/") {
 		return false
@@ -64,13 +66,15 @@ func (e *auditEvent) counts() bool {
 	return stage && (e.Verb == "list" || e.Verb == "watch")
 }
 
-// count counts the list or watch of an event that counts.
+// count adds the list or watch of the event to t.
 func (e *auditEvent) count(t *tally, j *judge) {
-	if year := e.Received.UTC().Year(); year < 1970 || year > 2200 { // nothing is known of it
+	if year := e.Received.UTC().Year(); year < 1970 || year > 2200 { // the log has no sensible time
 		e.Received = time.Time{}
 	}
 	key := rowKey{
-		client: clientOf(e.UserAgent, e.User.Username), resource: resourceName(e.ObjectRef.Group, e.ObjectRef.Resource), verdict: j.verdict(e),
+		client:   newClient(e.UserAgent, e.User.Username),
+		resource: resourceName(e.ObjectRef.Group, e.ObjectRef.Resource),
+		verdict:  j.verdict(e),
 	}
 	var took time.Duration
 	if key.verdict.kind == kindList && !e.Received.IsZero() {
@@ -80,14 +84,14 @@ func (e *auditEvent) count(t *tally, j *judge) {
 }
 
 const (
-	// acceptTable is what kubectl get accepts.
+	// acceptTable is the Accept header of kubectl get.
 	acceptTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
-	// kubectlPage is the limit with which kubectl get asks, and hardly anybody else of kubectl.
+	// kubectlPage is the limit in lists of kubectl get. Few other commands of kubectl have it.
 	kubectlPage = "limit=500"
 )
 
-// httpRequest is the request as it came, as far as the event tells. It has no headers but the
-// User-Agent, so that what else matters is assumed: a token, JSON, and for kubectl get a table.
+// httpRequest returns the request of the event, as far as the event has it. It has no headers but the User-Agent, so
+// the others are assumed: the request asks for JSON, or for a table if kubectl get seems to have sent it.
 func (e *auditEvent) httpRequest() (*http.Request, bool) {
 	u, err := url.ParseRequestURI(e.RequestURI)
 	if err != nil {
@@ -117,23 +121,23 @@ func (e *auditEvent) anonymous() bool { return e.User.Username == user.Anonymous
 // maxWrapped is how deep an event may be wrapped in objects, lists and texts.
 const maxWrapped = 8
 
-// eachEvent calls take for every event of a line, and reports whether there is one. The line is an
-// event, or has it in an object, a list, or a text that is JSON: what exporters of logs make of it.
-// Before the JSON there may be words, such as a time; behind it more JSON.
-func eachEvent(line []byte, take func(*auditEvent)) bool { return eachIn(line, 0, take) }
+// eachEvent calls take for every event in a line, and reports whether there is one. Exporters of logs write an event
+// inside an object, a list, or a string that is JSON itself. Before the JSON there may be words, such as a time, and
+// after it more JSON.
+func eachEvent(line []byte, take func(*auditEvent)) bool { return eachEventIn(line, 0, take) }
 
-func eachIn(text []byte, depth int, take func(*auditEvent)) (found bool) {
+func eachEventIn(text []byte, depth int, take func(*auditEvent)) (found bool) {
 	begin := bytes.IndexAny(text, "{[")
 	if begin < 0 || !mayHave(text, depth) {
 		return false
 	}
-	if takeEvent(text[begin:], take) { // as nearly always, and the decoder would take as long again
+	if takeEvent(text[begin:], take) { // nearly every line is a plain event; the decoder below would double the time
 		return true
 	}
 	values := json.NewDecoder(bytes.NewReader(text[begin:]))
 	for {
 		var value json.RawMessage
-		if values.Decode(&value) != nil { // the end, or nothing that can be read
+		if values.Decode(&value) != nil { // the end, or something that is not JSON
 			return found
 		}
 		found = unwrap(value, depth, take) || found
@@ -159,7 +163,7 @@ func unwrap(value json.RawMessage, depth int, take func(*auditEvent)) (found boo
 	case '"':
 		var text string
 		_ = json.Unmarshal(value, &text)
-		return eachIn([]byte(text), depth+1, take)
+		return eachEventIn([]byte(text), depth+1, take)
 	}
 	for _, v := range inside {
 		found = unwrap(v, depth+1, take) || found

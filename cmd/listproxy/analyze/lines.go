@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// maxLine is the longest line that is read, in bytes. An audit event is about a kilobyte, but
-	// one of level RequestResponse holds the whole list.
+	// maxLine is the length in bytes of the longest line that is read. An audit event is about a kilobyte, but one of
+	// the level RequestResponse has the whole list in it.
 	maxLine = 32 << 20
-	// lineBuffer is what is read at a time.
+	// lineBuffer is the number of bytes that are read at a time.
 	lineBuffer = 1 << 20
 )
 
-// gzipMagic is how every gzip file begins.
+// gzipMagic are the first bytes of every gzip file.
 var gzipMagic = []byte{0x1f, 0x8b}
 
-// eachLine calls take for every line of a log, which may be compressed with gzip, without its line
-// break. Lines that are empty are left out; of one that is longer than maxLine take gets nil. The
-// bytes are good until take returns. The error is of reading: what came before it was taken.
+// eachLine calls take for every line of a log that is not empty, without its line break. Instead of a line longer than
+// maxLine, take gets nil. The line is valid until take returns. The log may be compressed with gzip. If reading fails,
+// take has been called for all lines before.
 func eachLine(log io.Reader, take func(line []byte)) error {
 	plain := bufio.NewReaderSize(log, lineBuffer)
 	if head, _ := plain.Peek(len(gzipMagic)); bytes.Equal(head, gzipMagic) {
@@ -32,7 +32,8 @@ func eachLine(log io.Reader, take func(line []byte)) error {
 		}
 		plain = bufio.NewReaderSize(unzipped, lineBuffer)
 	}
-	line, tooLong := []byte{}, false
+	var line []byte
+	tooLong := false
 	for {
 		part, more, err := plain.ReadLine()
 		switch {

@@ -8,51 +8,52 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// Report is what the logs say.
+// Report is the result of the analysis.
 type Report struct {
 	Files []File `json:"files"`
 	// From and To are the times at which the first and the last request came; nil if no event says when.
 	From *time.Time `json:"from,omitempty"`
 	To   *time.Time `json:"to,omitempty"`
-	// Totals are of all clients.
+	// Totals are the counts of all clients together.
 	Totals Counts `json:"totals"`
-	// Rows are one for each client and resource, the one that took the most time first.
+	// Rows has one row for each client and resource. The row whose lists took the most time is first.
 	Rows []Row `json:"rows"`
-	// Advice says what brings more, the most first.
+	// Advice says what to change. The advice about the most requests is first.
 	Advice []Advice `json:"advice"`
 }
 
-// Counts are of requests that have something in common.
+// Counts are the numbers of lists and watches that have something in common.
 type Counts struct {
 	Lists   Answers `json:"lists"`
 	Watches Answers `json:"watches"`
-	// Seconds is the time for which the lists took together, as the log has it.
+	// Seconds is the time that the lists took together, by the log.
 	Seconds float64 `json:"seconds"`
 }
 
-// Answers say who answers requests.
+// Answers has the number of requests, and how many of them each answerer would answer.
 type Answers struct {
 	Count int64 `json:"count"`
-	// FromMemory is what listproxy answers as it comes.
+	// FromMemory is the number of requests that listproxy answers without any switch.
 	FromMemory int64 `json:"fromMemory"`
-	// WithConsistentLists is what it answers only with --consistent-lists, WithWatches only with --watches.
+	// WithConsistentLists is the number that it answers only with --consistent-lists.
 	WithConsistentLists int64 `json:"withConsistentLists"`
-	WithWatches         int64 `json:"withWatches"`
-	// Forwarded is what kube-apiserver answers in any case.
+	// WithWatches is the number that it answers only with --watches.
+	WithWatches int64 `json:"withWatches"`
+	// Forwarded is the number that kube-apiserver answers in any case.
 	Forwarded int64 `json:"forwarded"`
 }
 
-// Row is a client and a resource.
+// Row has the counts of one client and resource.
 type Row struct {
 	UserAgent string `json:"userAgent"`
 	User      string `json:"user,omitempty"`
 	Resource  string `json:"resource"`
 	Counts
-	// Forms are what was asked for, the most frequent first.
+	// Forms are the forms of the requests. The most frequent one is first.
 	Forms []Form `json:"forms"`
 }
 
-// Form is one way to ask.
+// Form is a form of requests, with their number.
 type Form struct {
 	// Kind is list or watch.
 	Kind kind `json:"kind"`
@@ -61,12 +62,12 @@ type Form struct {
 	Form string `json:"form"`
 	// AnsweredBy is memory, consistent-lists, watches or kube-apiserver.
 	AnsweredBy answerer `json:"answeredBy"`
-	// Reason why kube-apiserver answers in any case.
+	// Reason says why kube-apiserver answers in any case. It is empty if it does not.
 	Reason reason.Reason `json:"reason,omitempty"`
 	Count  int64         `json:"count"`
 }
 
-// report returns what was read until now.
+// report returns the report about all logs that were read until now.
 func (a *analyzer) report() Report {
 	r := Report{Files: a.files, Rows: []Row{}}
 	if !a.tally.from.IsZero() {
@@ -75,13 +76,13 @@ func (a *analyzer) report() Report {
 	}
 	rows := map[rowKey]*Row{}
 	for key, counted := range a.tally.rows {
-		at := rowKey{client: key.client, resource: key.resource}
-		if rows[at] == nil {
-			rows[at] = &Row{UserAgent: key.client.agent, User: key.client.user, Resource: key.resource}
+		rowOf := rowKey{client: key.client, resource: key.resource}
+		if rows[rowOf] == nil {
+			rows[rowOf] = &Row{UserAgent: key.client.agent, User: key.client.user, Resource: key.resource}
 		}
-		v, n := key.verdict, counted.count()
-		rows[at].add(v, n, counted.took)
-		rows[at].Forms = append(rows[at].Forms, Form{Kind: v.kind, Form: v.form, AnsweredBy: v.by, Reason: v.why, Count: n})
+		row, v, n := rows[rowOf], key.verdict, counted.count()
+		row.add(v, n, counted.took)
+		row.Forms = append(row.Forms, Form{Kind: v.kind, Form: v.form, AnsweredBy: v.answeredBy, Reason: v.why, Count: n})
 		r.Totals.add(v, n, counted.took)
 	}
 	for _, row := range rows {
@@ -98,13 +99,14 @@ func (a *analyzer) report() Report {
 	return r
 }
 
+// add counts n requests with the verdict v, which together took some time.
 func (c *Counts) add(v verdict, n int64, took time.Duration) {
 	answers := &c.Lists
 	if v.kind == kindWatch {
 		answers = &c.Watches
 	}
 	answers.Count += n
-	switch v.by {
+	switch v.answeredBy {
 	case byMemory:
 		answers.FromMemory += n
 	case withConsistentLists:

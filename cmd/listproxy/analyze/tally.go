@@ -4,24 +4,24 @@ import (
 	"time"
 )
 
-// maxRows bounds what is counted apart: clients, resources and verdicts. Beyond, requests count as of
-// other clients.
+// maxRows bounds the number of rows of a tally. When there are so many, requests that would need another row count as
+// those of otherClients.
 const maxRows = 50_000
 
 // otherClients stands for all clients beyond maxRows.
 var otherClients = client{agent: "(others)", user: "(others)"}
 
-// rowKey is what is counted apart.
+// rowKey is what the requests of one row have in common.
 type rowKey struct {
 	client   client
 	resource string
 	verdict  verdict
 }
 
-// row is what is counted of requests that are alike.
+// row has the number of requests with the same key, and the time that they took together.
 type row struct {
-	// begun and ended are of watches: a log has each watch when it begins and when it ends, or
-	// only one of them, as its policy has it. Of lists there is only ended.
+	// begun and ended are the numbers of events about the beginning and the end of requests. Of a watch a log has one
+	// of each, or only one, as the audit policy says. Lists have only events about the end.
 	begun, ended int64
 	took         time.Duration
 }
@@ -31,16 +31,15 @@ func (r *row) count() int64 { return max(r.begun, r.ended) }
 
 // tally counts requests. Its memory is bounded.
 type tally struct {
-	rows map[rowKey]*row
-	// from and to are the first and the last moment of a request.
-	from, to time.Time
+	rows     map[rowKey]*row
+	from, to time.Time // the times at which the first and the last request came
 }
 
 func newTally() *tally { return &tally{rows: map[rowKey]*row{}} }
 
-// add counts a request that came at a time, zero if it is not known, and took so long. begun: a watch
-// has begun, and is counted once more when it ends.
-func (t *tally) add(key rowKey, begun bool, at time.Time, took time.Duration) {
+// add counts an event of a request: about its beginning if begun is true, otherwise about its end. received is the
+// time at which the request came, or zero if the log does not have it.
+func (t *tally) add(key rowKey, begun bool, received time.Time, took time.Duration) {
 	if t.rows[key] == nil && len(t.rows) >= maxRows {
 		key.client, key.resource = otherClients, "?"
 	}
@@ -53,13 +52,13 @@ func (t *tally) add(key rowKey, begun bool, at time.Time, took time.Duration) {
 		t.rows[key].ended++
 	}
 	t.rows[key].took += took
-	if at.IsZero() {
+	if received.IsZero() {
 		return
 	}
-	if t.from.IsZero() || at.Before(t.from) {
-		t.from = at
+	if t.from.IsZero() || received.Before(t.from) {
+		t.from = received
 	}
-	if at.After(t.to) {
-		t.to = at
+	if received.After(t.to) {
+		t.to = received
 	}
 }

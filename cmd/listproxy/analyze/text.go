@@ -10,16 +10,16 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// mostForms is how many forms of a row the text names, so that its lines stay readable.
+// mostForms is the number of forms that a row of the text shows, so that lines stay readable.
 const mostForms = 3
 
-// limits returns what a forecast does not know.
-const limits = `
+// caveat is the end of the text. It says what the report cannot know.
+const caveat = `
 This is what the requests themselves and the policy allow. The first lists of a resource while it
 is being loaded are forwarded too; docs/operate.md says what else a log does not tell.
 `
 
-// writeText writes the report for people, with the first rows (0: all).
+// writeText writes the report as text. It has the first rows of the report only, or all if rows is 0.
 func (r Report) writeText(w io.Writer, rows int) error {
 	out := &strings.Builder{}
 	r.writeFiles(out)
@@ -31,16 +31,18 @@ func (r Report) writeText(w io.Writer, rows int) error {
 	for _, a := range r.Advice {
 		fmt.Fprintf(out, "\n%s: %s\n  %s\n  %s\n  Most: %s\n", a.What, a.about(r.Totals), a.Why, a.Do, a.most())
 	}
-	out.WriteString(limits)
+	out.WriteString(caveat)
 	_, err := io.WriteString(w, out.String())
 	return err
 }
 
-// writeFiles says what was read.
+// writeFiles writes what was read, and the problems of files.
 func (r Report) writeFiles(out *strings.Builder) {
 	var all File
 	for _, f := range r.Files {
-		all.Lines, all.Bad, all.TooLong = all.Lines+f.Lines, all.Bad+f.Bad, all.TooLong+f.TooLong
+		all.Lines += f.Lines
+		all.Bad += f.Bad
+		all.TooLong += f.TooLong
 	}
 	fmt.Fprintf(out, "%s lines: %s lists and %s watches", humanize.Comma(all.Lines), humanize.Comma(r.Totals.Lists.Count),
 		humanize.Comma(r.Totals.Watches.Count))
@@ -67,7 +69,7 @@ func (r Report) writeTotals(out *strings.Builder) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprint(table, "\n\tlists\t\twatches\t\n")
 	for _, line := range []struct {
-		what           string
+		title          string
 		lists, watches int64
 	}{
 		{"from memory", l.FromMemory, w.FromMemory},
@@ -75,10 +77,10 @@ func (r Report) writeTotals(out *strings.Builder) {
 		{"more with --watches", l.WithWatches, w.WithWatches},
 		{"forwarded in any case", l.Forwarded, w.Forwarded},
 	} {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", line.what, humanize.Comma(line.lists), share(line.lists, l.Count),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", line.title, humanize.Comma(line.lists), share(line.lists, l.Count),
 			humanize.Comma(line.watches), share(line.watches, w.Count))
 	}
-	_ = table.Flush() // a Builder takes everything
+	_ = table.Flush() // writing to a Builder never fails
 }
 
 func (r Report) writeRows(out *strings.Builder, most int) {
@@ -94,12 +96,12 @@ func (r Report) writeRows(out *strings.Builder, most int) {
 			time.Duration(row.Seconds*float64(time.Second)).Round(10*time.Millisecond), row.forms())
 	}
 	_ = table.Flush()
-	if left := len(r.Rows) - len(rows); left > 0 {
-		fmt.Fprintf(out, "and %d more: --top 0 shows all\n", left)
+	if omitted := len(r.Rows) - len(rows); omitted > 0 {
+		fmt.Fprintf(out, "and %d more: --top 0 shows all\n", omitted)
 	}
 }
 
-// share writes a part of a whole as a percentage, and never as all or nothing if it is not.
+// share formats a part of a whole as a percentage. It rounds only nothing to 0%, and only the whole to 100%.
 func share(n, all int64) string {
 	switch percent := 100 * float64(n) / float64(max(all, 1)); {
 	case n > 0 && percent < 0.5:
@@ -111,7 +113,7 @@ func share(n, all int64) string {
 	}
 }
 
-// name is a client for people, a service account without what all have in common.
+// name returns the name of a client for people. A service account is NAMESPACE/NAME, without its usual prefix.
 func name(userAgent, user string) string {
 	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
 		user = strings.Replace(account, ":", "/", 1)
@@ -119,7 +121,7 @@ func name(userAgent, user string) string {
 	return strings.TrimSpace(userAgent + " " + user)
 }
 
-// forms returns what a row asked for the most, and why that is forwarded if it is.
+// forms returns the most frequent forms of a row, with the reasons why they are forwarded.
 func (r Row) forms() string {
 	var words []string
 	for _, f := range r.Forms[:min(len(r.Forms), mostForms)] {
@@ -135,7 +137,7 @@ func (r Row) forms() string {
 	return strings.Join(words, ", ")
 }
 
-// about returns how many requests an advice is about.
+// about returns the number of lists and watches that the advice is about, and their shares.
 func (a Advice) about(all Counts) string {
 	var words []string
 	if a.Lists > 0 {
@@ -147,7 +149,7 @@ func (a Advice) about(all Counts) string {
 	return strings.Join(words, ", ")
 }
 
-// most names those that sent the most.
+// most names the clients that sent the most requests.
 func (a Advice) most() string {
 	words := make([]string, len(a.Most))
 	for i, s := range a.Most {

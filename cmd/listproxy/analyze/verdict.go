@@ -9,7 +9,7 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// kind is what somebody asks for.
+// kind is the kind of a request.
 type kind string
 
 const (
@@ -27,11 +27,11 @@ const (
 	formUnknown = "unknown"
 )
 
-// answerer is who answers.
+// answerer says who would answer a request.
 type answerer string
 
 const (
-	// byMemory means that listproxy answers, as it comes.
+	// byMemory means that listproxy answers without any switch.
 	byMemory answerer = "memory"
 	// withConsistentLists means that listproxy answers with --consistent-lists.
 	withConsistentLists answerer = "consistent-lists"
@@ -41,75 +41,72 @@ const (
 	byAPIServer answerer = "kube-apiserver"
 )
 
-// whyRefused, besides those of package reason: kube-apiserver did not answer with what was asked
-// for.
+// whyRefused is a reason besides those of package reason: kube-apiserver refused the request.
 const whyRefused reason.Reason = "refused"
 
 // verdict is what listproxy would do with a request.
 type verdict struct {
-	kind kind
-	form string
-	by   answerer
-	why  reason.Reason // with byAPIServer
+	kind       kind
+	form       string
+	answeredBy answerer
+	why        reason.Reason // why kube-apiserver answers; None if listproxy does
 }
 
-// judge says what listproxy would do under a policy.
+// judge decides what listproxy would do under a policy.
 type judge struct {
-	policy *policy.Config // as it is, with the switches off
-	on     *policy.Config // with the switches on
+	policy       *policy.Config // as it is, with the switches off
+	withSwitches *policy.Config // with the switches on
 }
 
 func newJudge(p *policy.Config) judge {
-	return judge{policy: p, on: p.With(policy.Switches{Consistent: policy.ConsistentAlways, Watches: true})}
+	return judge{policy: p, withSwitches: p.With(policy.Switches{Consistent: policy.ConsistentAlways, Watches: true})}
 }
 
-// verdict is what listproxy would do with the request of an audit event.
+// verdict returns what listproxy would do with the request of an audit event.
 func (j *judge) verdict(e *auditEvent) verdict {
-	v := verdict{kind: kind(e.Verb), form: formUnknown, by: byAPIServer, why: reason.NotCanonical}
+	v := verdict{kind: kind(e.Verb), form: formUnknown, answeredBy: byAPIServer, why: reason.NotCanonical}
 	r, ok := e.httpRequest()
 	if !ok {
 		return v
 	}
-	by := policy.PlainToken
+	credentials := policy.PlainToken
 	if e.anonymous() {
-		by = policy.NoToken
+		credentials = policy.NoToken
 	}
 	parsed := kubehttp.Parse(r)
-	list, why := policy.Parse(r, parsed.Info, by)
+	list, why := policy.Parse(r, parsed.Info, credentials)
 	v.form = formOf(list, why)
-	v.by, v.why = j.answerer(list, why)
+	v.answeredBy, v.why = j.answerer(list, why)
 	switch {
 	case !succeeded(e.ResponseStatus.Code):
-		v.by, v.why = byAPIServer, whyRefused
-	case v.by != byAPIServer && aggregated(list):
-		v.by, v.why = byAPIServer, reason.UnknownResource
+		v.answeredBy, v.why = byAPIServer, whyRefused
+	case v.answeredBy != byAPIServer && isAggregated(list):
+		v.answeredBy, v.why = byAPIServer, reason.UnknownResource
 	}
 	return v
 }
 
-// answerer returns who answers a list or watch, which policy.Parse has read and may have a reason to
-// forward.
+// answerer returns who answers a list or watch. why is the reason of [policy.Parse] to forward it.
 func (j *judge) answerer(list *policy.Request, why reason.Reason) (answerer, reason.Reason) {
-	if why != "" {
+	if why != reason.None {
 		return byAPIServer, why
 	}
-	// What a rule of the policy says comes before the switches.
-	if forwarded(j.policy, list) == "" {
-		return byMemory, ""
+	// A rule of the policy can say yes or no for a resource, whatever the switches say.
+	if whyForwarded(j.policy, list) == reason.None {
+		return byMemory, reason.None
 	}
-	switch why := forwarded(j.on, list); {
-	case why != "":
+	switch why := whyForwarded(j.withSwitches, list); {
+	case why != reason.None:
 		return byAPIServer, why
 	case list.Watch:
-		return withWatches, ""
+		return withWatches, reason.None
 	}
-	return withConsistentLists, ""
+	return withConsistentLists, reason.None
 }
 
-// forwarded returns the reason why a list or watch is forwarded under a policy, as far as that is known without a
-// cluster. A resource may have namespaces or not; if the list could be answered in either case, it
-// counts as answered.
-func forwarded(p *policy.Config, list *policy.Request) reason.Reason {
+// whyForwarded returns the reason why a list or watch is forwarded under a policy. Without a cluster nobody knows
+// whether the resource has namespaces. If the request could be answered in one of the two cases, it counts as answered.
+func whyForwarded(p *policy.Config, list *policy.Request) reason.Reason {
 	o := p.Evaluate(list, "")
 	_, unkept := o.Rule.Representation(list, true, false)
 	if unkept != "" && list.Namespace == "" {
@@ -118,12 +115,12 @@ func forwarded(p *policy.Config, list *policy.Request) reason.Reason {
 	return cmp.Or(o.Reason, o.NotKept, unkept)
 }
 
-// formOf returns what a list or watch asks for, as far as policy.Parse has read it before it came to a
-// reason to forward it.
+// formOf returns the form of a list or watch. why is the reason of [policy.Parse] to forward it: depending on that,
+// only a part of the request was parsed.
 func formOf(list *policy.Request, why reason.Reason) string {
 	switch why {
 	case reason.NotList, reason.Watch, reason.NotCanonical:
-		return formUnknown // the query was not read
+		return formUnknown // the query was not parsed
 	}
 	decision := list.Decide(policy.LimitIgnored, policy.ConsistentAlways)
 	switch {
@@ -139,8 +136,8 @@ func formOf(list *policy.Request, why reason.Reason) string {
 	return string(decision.Semantics)
 }
 
-// aggregated reports whether another API server answers for a resource, which a log does not tell: the
-// metrics APIs are never kube-apiserver's own.
-func aggregated(list *policy.Request) bool {
+// isAggregated reports whether a resource is known to be served by an aggregated API server. Logs do not tell that,
+// but the metrics APIs are never kube-apiserver's own.
+func isAggregated(list *policy.Request) bool {
 	return list.Group == "metrics.k8s.io" || strings.HasSuffix(list.Group, ".metrics.k8s.io")
 }

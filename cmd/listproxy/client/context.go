@@ -7,22 +7,22 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// loadKubeconfig reads the kubeconfig that a command is given, or $KUBECONFIG or ~/.kube/config if path is
-// empty, for one of its contexts, or for the current one.
+// loadKubeconfig loads the kubeconfig at path, or $KUBECONFIG or ~/.kube/config if path is empty. It uses the named
+// context, or the current one if contextName is empty.
 func loadKubeconfig(path, contextName string) (clientcmd.ClientConfig, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
-	if err := checkThere(path, rules.Precedence); err != nil {
+	if err := checkExists(path, rules.Precedence); err != nil {
 		return nil, err
 	}
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: contextName}), nil
 }
 
-// checkThere returns an error if there is no file to read the context from: client-go takes a
-// missing file for an empty one. explicit is --kubeconfig; without it, one of the files must exist.
-func checkThere(explicit string, files []string) error {
+// checkExists returns an error if none of the default files exists: client-go takes a missing file for an empty one.
+// explicit is --kubeconfig; client-go itself returns an error if that is missing.
+func checkExists(explicit string, files []string) error {
 	if explicit != "" {
-		return nil // it is an error by itself
+		return nil
 	}
 	for _, file := range files {
 		if _, err := os.Stat(file); err == nil {

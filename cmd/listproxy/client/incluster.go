@@ -10,22 +10,21 @@ import (
 )
 
 const (
-	// tokenFile is where kubelets put, and renew, the token of a pod's service account.
+	// tokenFile is the file in which kubelets keep the token of a pod's service account.
 	tokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token" // #nosec G101 -- a path
 
-	// apiServerName is the name of API servers that is in all of their certificates.
+	// apiServerName is a name that the certificates of all API servers have.
 	apiServerName = "kubernetes.default.svc"
 )
 
-// inCluster says what the kubeconfig of pods is to have. It goes into ConfigMaps, so there is
-// nothing secret in it.
+// inCluster has the flags for a kubeconfig for pods. Such a kubeconfig goes into ConfigMaps, so nothing in it is secret.
 type inCluster struct {
 	wanted        bool
 	tlsServerName string
 	namespace     string
 }
 
-// check returns which flags do not go together.
+// check returns an error if flags do not go together.
 func (in inCluster) check(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	if !in.wanted {
@@ -47,8 +46,8 @@ func (in inCluster) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// config returns a kubeconfig for pods with the server and the CAs in files. It takes only certificates from the
-// files, so that no key gets into it.
+// config returns a kubeconfig for pods with the server, and with the CAs in the files caPaths. It takes only the
+// certificates from the files: a private key in one of them must not get into a ConfigMap.
 func (in inCluster) config(server string, caPaths []string) (*api.Config, error) {
 	all, err := readCAs(caPaths)
 	if err != nil {

@@ -19,16 +19,16 @@ const (
 	viaProxyURL = "proxy-url"
 )
 
-// pointing says how a context is to be pointed at the proxy.
+// pointing says how a context is pointed at the proxy.
 type pointing struct {
 	via      string
 	server   string // the proxy's URL as the server
 	proxyURL string // the proxy's URL for CONNECT
-	ca       []byte // what signed what the proxy shows, PEM
+	ca       []byte // the CAs of the proxy's certificate, PEM
 }
 
-// NewKubeconfigCommand makes the command that points a client at the proxy. defaultCA is the file with the
-// certificate that listproxy makes if a person starts it.
+// NewKubeconfigCommand returns the command that points a client at the proxy. defaultCA is the file of the
+// self-signed certificate that a listproxy on the user's own machine makes.
 func NewKubeconfigCommand(defaultCA string) *cobra.Command {
 	var kubeconfig, contextName string
 	var caPaths []string
@@ -106,7 +106,7 @@ Nothing in it is secret. Name the CAs of listproxy and of the API servers:
 	return cmd
 }
 
-// check returns what is wrong with it.
+// check returns an error if the way or its URL is not valid.
 func (to pointing) check() error {
 	switch to.via {
 	case viaServer:
@@ -117,7 +117,7 @@ func (to pointing) check() error {
 	return fmt.Errorf("--via %q: choose %s or %s", to.via, viaServer, viaProxyURL)
 }
 
-// readCAs returns what is in the files, one after the other.
+// readCAs returns the concatenated contents of the files.
 func readCAs(paths []string) ([]byte, error) {
 	var all []byte
 	for _, path := range paths {
@@ -136,8 +136,8 @@ func readCAs(paths []string) ([]byte, error) {
 	return all, nil
 }
 
-// pointFile is pointAt for the kubeconfig in a file, or the default one if path is empty, with the
-// CAs in files.
+// pointFile calls [pointAt] for the kubeconfig at path, or for the default one if path is empty, with the CAs in the
+// files caPaths.
 func pointFile(path, contextName string, to pointing, caPaths []string) (*api.Config, error) {
 	loaded, err := loadKubeconfig(path, "")
 	if err != nil {
@@ -153,7 +153,7 @@ func pointFile(path, contextName string, to pointing, caPaths []string) (*api.Co
 	return pointAt(&cfg, contextName, to)
 }
 
-// pointAt returns one context of cfg, pointed at the proxy.
+// pointAt reduces cfg to one context, points that at the proxy, and returns cfg.
 func pointAt(cfg *api.Config, contextName string, to pointing) (*api.Config, error) {
 	if contextName != "" {
 		cfg.CurrentContext = contextName
@@ -172,29 +172,29 @@ func pointAt(cfg *api.Config, contextName string, to pointing) (*api.Config, err
 	case viaServer:
 		cluster.Server, cluster.ProxyURL = to.server, ""
 	case viaProxyURL:
-		// A tunnel is asked for only where there is TLS to put into it.
+		// Go's clients open tunnels only to https servers; a request to an http server would not be a CONNECT.
 		if err := checkURL("the context's server", cluster.Server); err != nil {
 			return nil, err
 		}
 		cluster.ProxyURL = to.proxyURL
 	}
-	// Go's clients verify an https proxy and the server behind it with the same CAs, and by the
-	// name that they connect to.
+	// Go's clients use the same CAs for an https proxy and for the server behind it, and expect the name that they
+	// connect to. So the settings for the API server's certificate must not stay.
 	cluster.CertificateAuthorityData = to.ca
 	cluster.InsecureSkipTLSVerify = false
 	cluster.TLSServerName = ""
 	return cfg, nil
 }
 
-// checkURL returns what is wrong with a URL that must be for TLS, and have a host.
-func checkURL(what, s string) error {
+// checkURL returns an error that begins with name if s is not an https URL with a host.
+func checkURL(name, s string) error {
 	if u, err := url.Parse(s); err == nil && u.Host != "" && u.Scheme == "https" {
 		return nil
 	}
-	return fmt.Errorf("%s %q is not a URL that begins with https:// and names a host", what, s)
+	return fmt.Errorf("%s %q is not a URL that begins with https:// and names a host", name, s)
 }
 
-// hintAtCertificate tells whose certificate needs the proxy's help.
+// hintAtCertificate warns a user who has a client certificate: the proxy ends TLS, and must accept it itself.
 func hintAtCertificate(w io.Writer, cfg *api.Config) {
 	name := cfg.Contexts[cfg.CurrentContext].AuthInfo
 	if user := cfg.AuthInfos[name]; user != nil && len(user.ClientCertificateData) > 0 {

@@ -19,9 +19,9 @@ import (
 	"github.com/listproxy/listproxy/proxy/kubehttp"
 )
 
-// NewStatusCommand makes the command that shows the status page in a terminal.
+// NewStatusCommand returns the command that shows the status page in a terminal.
 func NewStatusCommand() *cobra.Command {
-	var address, where string
+	var address, statusURL string
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of a running listproxy, like its status page",
@@ -40,14 +40,14 @@ For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 				address = "http://" + address
 			}
 			u, err := url.Parse(address)
-			if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
+			if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.RawQuery != "" || u.User != nil {
 				return errors.New("--address is not a URL like http://127.0.0.1:8081: it has a host, and neither user nor query")
 			}
-			where = u.JoinPath("statusz").String() + "?format=json"
+			statusURL = u.JoinPath("statusz").String() + "?format=json"
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			status, err := fetchStatus(cmd.Context(), where)
+			status, err := fetchStatus(cmd.Context(), statusURL)
 			if err != nil {
 				return fmt.Errorf("%w: give the --admin-bind-address of a running listproxy as --address (of a pod: kubectl port-forward first)", err)
 			}
@@ -64,39 +64,40 @@ For programs: curl 'http://127.0.0.1:8081/statusz?format=json'`,
 	return cmd
 }
 
-// fetchStatus asks for the status.
-func fetchStatus(ctx context.Context, where string) (status admin.Status, err error) {
-	const longest, timeout = 16 << 20, 10 * time.Second
+// fetchStatus gets the status from a status page. Its URL must ask for JSON.
+func fetchStatus(ctx context.Context, statusURL string) (status admin.Status, err error) {
+	const maxBody, timeout = 16 << 20, 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, statusURL, nil)
 	if err != nil {
 		return status, err
 	}
-	client := http.Client{CheckRedirect: kubehttp.NoRedirect} // a listproxy sends nobody elsewhere
+	client := http.Client{CheckRedirect: kubehttp.NoRedirect} // listproxy never redirects: this is another program
 	res, err := client.Do(r)
 	if err != nil {
 		return status, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(res.Body, longest))
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
 	if err != nil {
 		return status, err
 	}
 	if err := json.Unmarshal(raw, &status); res.StatusCode != http.StatusOK || err != nil || status.Version == "" {
-		said := strings.Map(withoutControl, strings.ToValidUTF8(string(raw[:min(len(raw), 300)]), ""))
-		return status, fmt.Errorf("%s answers %s, and no status: %s", where, res.Status, strings.Join(strings.Fields(said), " "))
+		excerpt := strings.Map(withoutControl, strings.ToValidUTF8(string(raw[:min(len(raw), 300)]), ""))
+		return status, fmt.Errorf("%s answers %s, and no status: %s", statusURL, res.Status, strings.Join(strings.Fields(excerpt), " "))
 	}
 	return status, nil
 }
 
-// writeStatus writes a status for people. What came of the network commands no terminal.
+// writeStatus writes a status for people. It drops control characters: the status came over the network, and must not
+// command the terminal.
 func writeStatus(w io.Writer, s admin.Status) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(format string, args ...any) {
 		for i, arg := range args {
-			if said, ok := arg.(string); ok {
-				args[i] = strings.Map(withoutControl, said)
+			if s, ok := arg.(string); ok {
+				args[i] = strings.Map(withoutControl, s)
 			}
 		}
 		fmt.Fprintf(table, format+"\n", args...)
@@ -148,7 +149,7 @@ func writeStatus(w io.Writer, s admin.Status) error {
 	return table.Flush()
 }
 
-// withoutControl drops what could command a terminal. It is for [strings.Map].
+// withoutControl is a function for [strings.Map] that drops control characters, which could command a terminal.
 func withoutControl(r rune) rune {
 	if r != '\n' && unicode.IsControl(r) {
 		return -1

@@ -20,13 +20,13 @@ import (
 const (
 	// defaultPath is a list that nearly everybody may see, and that is never large.
 	defaultPath = "/api/v1/namespaces?resourceVersion=0"
-	// pause is the time to wait before a list is asked for again.
-	pause = 500 * time.Millisecond
-	// answerTimeout is the time that a listproxy may take to begin its answer: it may have to wait for kube-apiserver.
+	// retryInterval is the time to wait before the list is requested again.
+	retryInterval = 500 * time.Millisecond
+	// answerTimeout is the time for which an answer is waited for. listproxy itself may have to wait for kube-apiserver.
 	answerTimeout = time.Minute
 )
 
-// NewTryCommand makes the command that asks for a list as a client does, under the name of userAgent.
+// NewTryCommand returns the command that requests a list as a client does. userAgent is the User-Agent of the request.
 func NewTryCommand(userAgent string) *cobra.Command {
 	var file, contextName string
 	path := defaultPath
@@ -73,7 +73,7 @@ The exit code is 0 only if the list came from memory.
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), wait+answerTimeout)
 			defer cancel()
-			t := trial{client: client, target: strings.TrimSuffix(cfg.Host, "/") + path, out: cmd.OutOrStdout()}
+			t := trial{client: client, url: strings.TrimSuffix(cfg.Host, "/") + path, out: cmd.OutOrStdout()}
 			err = t.run(ctx, wait)
 			if _, forwarded := errors.AsType[forwardedError](err); forwarded && allowForwarded {
 				return nil
@@ -91,30 +91,31 @@ The exit code is 0 only if the list came from memory.
 	return cmd
 }
 
-// forwardedError says that a list did not come from memory.
+// forwardedError is the error if a list did not come from memory.
 type forwardedError struct{ error }
 
-// trial asks for a list.
+// trial requests a list until it comes from memory.
 type trial struct {
-	client *http.Client
-	target string
-	out    io.Writer
-	said   string // what was said last
+	client  *http.Client
+	url     string
+	out     io.Writer
+	printed string // the text that was printed last
 }
 
-// attempt is an answer.
+// attempt is the outcome of one request.
 type attempt struct {
-	code   int
-	source string // Cache-Status
-	bytes  int64
-	took   time.Duration
+	code        int
+	cacheStatus string
+	bytes       int64
+	took        time.Duration
 }
 
-// run asks until the list comes from memory, or there is no hope of it, or the time is over.
+// run requests the list until it comes from memory, is forwarded for a reason that does not pass, or the time wait is
+// over.
 func (t *trial) run(ctx context.Context, wait time.Duration) error {
-	over := time.Now().Add(wait)
+	deadline := time.Now().Add(wait)
 	for {
-		a, err := t.ask(ctx)
+		a, err := t.request(ctx)
 		if err != nil {
 			return err
 		}
@@ -122,71 +123,71 @@ func (t *trial) run(ctx context.Context, wait time.Duration) error {
 		if err != nil {
 			return err
 		}
-		t.say(a, why)
+		t.print(a, why)
 		switch {
-		case why == "":
+		case why == reason.None:
 			return nil
 		case !again:
 			return forwardedError{errors.New("the list did not come from memory: " + string(why))}
-		case time.Now().Add(pause).After(over):
+		case time.Now().Add(retryInterval).After(deadline):
 			return forwardedError{fmt.Errorf("the list did not come from memory within %v: %s", wait, why)}
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(retryInterval):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// judge returns the reason why an answer was not from memory, and whether to ask again. An error is an answer
-// that is no list, or not through listproxy.
+// judge returns the reason why the list did not come from memory, reason.None if it did, and whether to try again.
+// It returns an error if the answer is not a list, or did not come through a listproxy.
 func (a attempt) judge() (why reason.Reason, again bool, err error) {
-	hit, detail := kubehttp.ReadCacheStatus(a.source)
+	hit, detail := kubehttp.ReadCacheStatus(a.cacheStatus)
 	switch {
-	case a.source == "" && a.code >= http.StatusBadRequest:
-		return "", false, fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
-	case a.source == "":
-		return "", false, errors.New("the answer has no Cache-Status: the kubeconfig does not lead to a listproxy (listproxy " +
+	case a.cacheStatus == "" && a.code >= http.StatusBadRequest:
+		return reason.None, false, fmt.Errorf("the answer is %d %s, not a list", a.code, http.StatusText(a.code))
+	case a.cacheStatus == "":
+		return reason.None, false, errors.New("the answer has no Cache-Status: the kubeconfig does not lead to a listproxy (listproxy " +
 			"kubeconfig makes one that does)")
 	case hit:
-		return "", false, nil
+		return reason.None, false, nil
 	case a.code == http.StatusUnauthorized || a.code == http.StatusForbidden:
-		return "", false, fmt.Errorf("kube-apiserver answers %d: the kubeconfig's user may not list this", a.code)
+		return reason.None, false, fmt.Errorf("kube-apiserver answers %d: the kubeconfig's user may not list this", a.code)
 	}
 	why = reason.Reason(detail)
 	return why, why.Passes(), nil
 }
 
-// say says what came, unless it is what came before.
-func (t *trial) say(a attempt, why reason.Reason) {
+// print prints where the answer came from, unless it printed the same last time.
+func (t *trial) print(a attempt, why reason.Reason) {
 	text := "forwarded: " + string(why) + ". " + why.Explain()
-	if why == "" {
+	if why == reason.None {
 		text = fmt.Sprintf("from memory: %s in %v", humanize.IBytes(uint64(a.bytes)), a.took.Round(100*time.Microsecond)) // #nosec G115 -- a size
 	}
-	if text == t.said {
+	if text == t.printed {
 		return
 	}
-	t.said = text
-	// An error means that nobody reads it.
-	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(withoutControl, a.source))
+	t.printed = text
+	// If writing fails, nobody reads the output. The exit code says the same.
+	_, _ = fmt.Fprintf(t.out, "%s\n  Cache-Status: %s\n", text, strings.Map(withoutControl, a.cacheStatus))
 }
 
-func (t *trial) ask(ctx context.Context) (attempt, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.target, nil)
+// request requests the list once, and reads the answer to its end.
+func (t *trial) request(ctx context.Context) (attempt, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
 	if err != nil {
 		return attempt{}, err
 	}
 	req.Header.Set("Accept", "application/json")
-	begun := time.Now()
+	start := time.Now()
 	resp, err := t.client.Do(req)
 	if err != nil {
 		return attempt{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	bytes, err := io.Copy(io.Discard, resp.Body)
-	if err != nil {
-		return attempt{}, err
-	}
-	return attempt{resp.StatusCode, resp.Header.Get(kubehttp.CacheStatusHeader), bytes, time.Since(begun)}, nil
+	a := attempt{code: resp.StatusCode, cacheStatus: resp.Header.Get(kubehttp.CacheStatusHeader)}
+	a.bytes, err = io.Copy(io.Discard, resp.Body)
+	a.took = time.Since(start)
+	return a, err
 }

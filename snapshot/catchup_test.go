@@ -22,7 +22,7 @@ func TestGoalsAreBounded(t *testing.T) {
 		c := liveCollection(Limits{History: time.Hour, Staleness: bound})
 		for rev := uint64(11); rev < 2000; rev++ {
 			time.Sleep(bound / 1000)
-			c.expect(probed{rev, c.at(time.Now())})
+			c.expect(probeResult{rev, c.at(time.Now())})
 			if n := len(c.pendingProbes); n > maxPendingProbes {
 				t.Fatalf("%d pendingProbes", n)
 			}

@@ -15,12 +15,11 @@ import (
 
 // Limits bound what a collection keeps and answers.
 type Limits struct {
-	// History is how far back states are kept.
+	// History is the time for which states are kept.
 	History time.Duration
-	// Staleness is the age from which on the newest state is no longer given: a state that is given
-	// has everything that the upstream had that long ago.
+	// Staleness bounds the age of a newest state that is given: it has everything that the upstream had that long ago.
 	Staleness time.Duration
-	// Wait is the time for which a request waits for the feed to reach its revision.
+	// Wait is the longest time for which a request waits for the feed to reach its revision.
 	Wait time.Duration
 }
 
@@ -39,53 +38,52 @@ type Collection struct {
 
 	// view is what is known now.
 	view atomic.Pointer[View]
-	// forecast is a copy of the feed's state machine: it says whether a proof can come.
+	// forecast is a copy of the feed's state machine, by which requests judge whether a proof can come in time.
 	forecast atomic.Pointer[source.Freshness]
-	// loadError is the reason why the last try to load a state has failed; nil once one was loaded.
+	// loadError is the error of the last try to load a state; nil if that succeeded.
 	loadError atomic.Pointer[error]
-	// lastUse is the time at which a request last asked.
+	// lastUse is the time of the last request for the collection.
 	lastUse atomic.Pointer[time.Time]
-	// small is the number of small lists that are being forwarded.
-	small atomic.Int32
-	// forwardSlotsLeft is the number of lists that are still forwarded while the state is loaded, and do not wait.
+	// smallForwarded is the number of small lists that are being forwarded.
+	smallForwarded atomic.Int32
+	// forwardSlotsLeft is the number of lists that may still be forwarded, instead of waiting, while a state is loaded.
 	forwardSlotsLeft atomic.Int32
 
 	// These wake the feed: probeRequests when somebody waits for a revision that it has not reached, newWaiters
 	// when awaited grows, outOfDate when the state must be loaded anew.
 	probeRequests, newWaiters, outOfDate chan struct{}
-	// awaited is the number of the earliest probe that satisfies everybody who waits for the newest state.
+	// awaited is the lowest number of a probe that satisfies everybody who waits for the newest state.
 	awaited atomic.Uint64
-	// objects is the number of the newest object. The numbers begin with one that no other collection
-	// has. Only the feed uses it.
-	objects uint64
+	// lastObjectNumber is the number of the newest object. Each collection has a range of numbers of its own. Only
+	// the feed uses it.
+	lastObjectNumber uint64
 
-	// mu is held by the writers of what follows: the feed and the janitor.
+	// mu guards the fields below, which the feed and the janitor write.
 	mu sync.Mutex
-	// retired is set, for ever, when the collection must not know anything any more.
+	// retired reports whether the collection was dropped for ever.
 	retired bool
-	// epoch counts how often the collection has forgotten all that it knew. What was learned in one
-	// epoch is not given in the next.
+	// epoch counts how often the known state was dropped or replaced. What was learned in one epoch is not given in
+	// the next.
 	epoch uint64
-	// highest is the highest revision ever heard of from this storage.
+	// highest is the highest revision that the upstream has given since the last drop.
 	highest uint64
-	// pendingProbes are the upstream's revisions, ascending, that the interval has not reached yet.
-	pendingProbes []pendingProbe
-	// versions is the writers' handle; views hold copies.
+	// pendingProbes are the probes whose revision the interval has not reached yet, by ascending revision.
+	pendingProbes []probeResult
+	// versions is the history that is written to; views hold copies.
 	versions index.History
-	// account is how many bytes of the budget they use.
+	// account is the number of bytes of the budget that the collection uses.
 	account int64
 	// checkpoints record which revision was reached when, so that history can be cut by time.
 	checkpoints []checkpoint
 }
 
-// forwardSlots is the number of lists that are forwarded, while a state is loaded, before the others wait for it:
-// a crowd that comes at once to a collection that is not there costs the upstream little more than
-// the load.
+// forwardSlots is the number of lists that are forwarded while a state is loaded; all others wait for it. So a crowd
+// that comes to a collection which is not loaded costs the upstream little more than the load.
 const forwardSlots = 4
 
-func newCollection(r CollectionKey, limits Limits, b *budget, pacer *watch.Pacer, probes *source.ProbeNumbers) *Collection {
+func newCollection(key CollectionKey, limits Limits, b *budget, pacer *watch.Pacer, probes *source.ProbeNumbers) *Collection {
 	c := &Collection{
-		resource:      r,
+		resource:      key,
 		limits:        limits,
 		budget:        b,
 		begun:         time.Now(),
@@ -99,7 +97,7 @@ func newCollection(r CollectionKey, limits Limits, b *budget, pacer *watch.Pacer
 	c.Touch()
 	c.forwardSlotsLeft.Store(forwardSlots)
 	c.publish(source.Freshness{})
-	c.view.Store(&View{unavailable: reason.Warming, next: make(chan struct{}), newer: make(chan struct{})})
+	c.view.Store(&View{unavailable: reason.Warming, replacedCh: make(chan struct{}), outdatedCh: make(chan struct{})})
 	return c
 }
 
@@ -117,7 +115,7 @@ func (c *Collection) Exact(ctx context.Context, rev uint64) (Snapshot, reason.Re
 	return c.reach(ctx, func(v *View) (Snapshot, reason.Reason) { return v.exact(c.moment(), rev) })
 }
 
-// moment returns the circumstances in which a view is asked.
+// moment returns what a question to a view depends on now.
 func (c *Collection) moment() moment {
 	m := moment{now: time.Now(), bound: c.limits.Staleness}
 	if c.outage != nil {
@@ -126,8 +124,8 @@ func (c *Collection) moment() moment {
 	return m
 }
 
-// reach asks the view for a revision and, while the answer is NotProven, the views that follow, for a
-// bounded time. If none has it then, it requests a probe.
+// reach asks the view and, while the answer is NotProven, the views that follow it, for at most Limits.Wait. If the
+// answer is still NotProven then, it requests a probe.
 func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reason.Reason)) (Snapshot, reason.Reason) {
 	c.Touch()
 	snap, unavailable := c.await(ctx, c.limits.Wait, reason.NotProven, (*View).replaced, ask)
@@ -137,10 +135,11 @@ func (c *Collection) reach(ctx context.Context, ask func(*View) (Snapshot, reaso
 	return snap, unavailable
 }
 
-// await calls ask with the view and, while the answer is notYet, with the views that follow, for atMost, or
-// until none can follow. changes returns a channel that is closed when another view may have another answer.
+// await calls ask with the view and, while the answer is notYet, with the views that follow it. It ends after atMost,
+// and when the view is the last one. changed returns the channel of a view that is closed when a later view may give
+// another answer.
 func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet reason.Reason,
-	changes func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
+	changed func(*View) <-chan struct{}, ask func(*View) (Snapshot, reason.Reason),
 ) (snap Snapshot, why reason.Reason) {
 	v := c.view.Load()
 	if snap, why = ask(v); why != notYet {
@@ -150,7 +149,7 @@ func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet rea
 	defer timer.Stop()
 	for !v.retired {
 		select {
-		case <-changes(v):
+		case <-changed(v):
 			v = c.view.Load()
 			if snap, why = ask(v); why != notYet {
 				return snap, why
@@ -164,17 +163,17 @@ func (c *Collection) await(ctx context.Context, atMost time.Duration, notYet rea
 	return snap, why
 }
 
-// replaced is closed when there is another view.
-func (v *View) replaced() <-chan struct{} { return v.next }
+// replaced returns a channel that is closed when there is another view.
+func (v *View) replaced() <-chan struct{} { return v.replacedCh }
 
-// outdated is closed when a probe has proven a newer state, or when the state is lost.
-func (v *View) outdated() <-chan struct{} { return v.newer }
+// outdated returns a channel that is closed when a probe has proven a newer state, or when the state is lost or found.
+func (v *View) outdated() <-chan struct{} { return v.outdatedCh }
 
-// AwaitLoad waits for atMost while the state is loaded, and returns why there is none; None if there is one. Who
-// wants the newest state waits for a state that is loaded anew, too.
+// AwaitLoad waits while the state is loaded, for atMost. It returns the reason why there is none then; None if there is
+// one. For a list of the newest state it also waits while a load beside the known state is under way.
 func (c *Collection) AwaitLoad(ctx context.Context, atMost time.Duration, newest bool) reason.Reason {
 	_, why := c.await(ctx, atMost, reason.Warming, (*View).replaced, func(v *View) (Snapshot, reason.Reason) {
-		if newest && v.unavailable == reason.None && !v.reloads.IsZero() {
+		if newest && v.unavailable == reason.None && !v.reloadingSince.IsZero() {
 			return Snapshot{}, reason.Warming
 		}
 		return Snapshot{}, v.unavailable
@@ -182,11 +181,12 @@ func (c *Collection) AwaitLoad(ctx context.Context, atMost time.Duration, newest
 	return why
 }
 
-// LoadTimeLeft is the time for which the collection may still take to load its state: within, since it was begun or lost its last
-// state; or, for who wants the newest state, since it began to load that anew. 0: it is not loading, or takes
-// longer.
-func (c *Collection) LoadTimeLeft(within time.Duration, newest bool) time.Duration {
-	v, since := c.view.Load(), c.begun
+// LoadTimeLeft returns what is left of the time limit for a load that is under way; 0 if that is over, or there is no
+// load. The limit counts from the collection's begin, or from the loss of its last state. For a list of the newest state
+// a load beside the known state counts, too, from its begin.
+func (c *Collection) LoadTimeLeft(limit time.Duration, newest bool) time.Duration {
+	v := c.view.Load()
+	since := c.begun
 	switch {
 	case v.retired:
 		return 0
@@ -194,22 +194,22 @@ func (c *Collection) LoadTimeLeft(within time.Duration, newest bool) time.Durati
 		if lost := c.life.lostAt(); lost.After(since) {
 			since = lost
 		}
-	case newest && v.unavailable == reason.None && !v.reloads.IsZero():
-		since = v.reloads
+	case newest && v.unavailable == reason.None && !v.reloadingSince.IsZero():
+		since = v.reloadingSince
 	default:
 		return 0
 	}
-	return max(0, within-time.Since(since))
+	return max(0, limit-time.Since(since))
 }
 
-// TakeForwardSlot reports whether a list may be forwarded instead of waiting while the state is loaded: a few
-// may, while there is none.
+// TakeForwardSlot takes one of the few slots for lists that are forwarded, instead of waiting, while there is no state.
+// It returns false if none is left, or if nothing is loading.
 func (c *Collection) TakeForwardSlot() bool {
 	return c.view.Load().unavailable == reason.Warming && c.forwardSlotsLeft.Load() > 0 && c.forwardSlotsLeft.Add(-1) >= 0
 }
 
-// LoadError is the reason why the last try to load the state has failed: what the upstream answered, for example.
-// It is nil if there was no try yet, or once a state was loaded.
+// LoadError returns the error of the last try to load the state, for example the upstream's answer. It is nil if
+// there was no try yet, or if the last one succeeded.
 func (c *Collection) LoadError() error {
 	if err := c.loadError.Load(); err != nil {
 		return *err
@@ -223,8 +223,8 @@ func (c *Collection) Touch() {
 	c.lastUse.Store(&now)
 }
 
-// idle is the time for which no request has asked for the collection, by the clock that nobody sets and that stands
-// still while the machine does.
+// idle returns the time since the last request for the collection, by the monotonic clock. It stands still while the
+// machine is suspended, so that nothing is dropped as idle when it wakes.
 func (c *Collection) idle(now time.Time) time.Duration { return now.Sub(*c.lastUse.Load()) }
 
 // requestProbe tells the feed that somebody waits for a newer revision, or is about to.
@@ -235,22 +235,23 @@ func (c *Collection) requestProbe() {
 	}
 }
 
-// loadAnew has the feed load the state anew, beside the one that is known.
+// loadAnew tells the feed to load the state anew, beside the one that is known.
 func (c *Collection) loadAnew() {
 	select {
 	case c.outOfDate <- struct{}{}:
-	default: // it will
+	default: // it is told already
 	}
 }
 
-// pause waits for d between two tries to ask the upstream, and for least, for which the upstream wants to be
-// spared. Once somebody requests a probe, it waits for least and for aMoment only.
-func (c *Collection) pause(ctx context.Context, d, least time.Duration) bool {
-	begun, timer := time.Now(), time.NewTimer(max(d, least))
+// pause waits between two tries to ask the upstream: for d, and at least for atLeast, which the upstream may have asked
+// for. When somebody requests a probe, it waits no longer than minStreamLife or atLeast.
+func (c *Collection) pause(ctx context.Context, d, atLeast time.Duration) bool {
+	begun := time.Now()
+	timer := time.NewTimer(max(d, atLeast))
 	defer timer.Stop()
 	select {
 	case <-c.probeRequests:
-		return clock.Sleep(ctx, min(max(d, least), max(aMoment, least))-time.Since(begun))
+		return clock.Sleep(ctx, min(max(d, atLeast), max(minStreamLife, atLeast))-time.Since(begun))
 	case <-timer.C:
 		return true
 	case <-ctx.Done():

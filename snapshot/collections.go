@@ -24,37 +24,36 @@ type Config struct {
 	// Client and Base reach the upstream with the proxy's own credentials.
 	Client *http.Client
 	Base   *url.URL
-	// Elsewhere is a Client that sends each request over a connection of its own: behind a load balancer
-	// another API server may answer.
+	// Elsewhere opens a new connection for each request, so that behind a load balancer the request may reach
+	// another API server than one by Client does.
 	Elsewhere *http.Client
 	Limits    Limits
-	// Outage says whether nobody answers upstream; nil: that is never known.
+	// Outage returns the upstream's outage, if there is one; nil if outages are not detected.
 	Outage func() clock.Outage
-	// SameTimeline says whether an API server that was there well before a stream was last heard is still there, and
-	// has written since the storage was at a revision: so the timeline up to there is the same. With mayBe it may soon
-	// be known. Nil: it is never known.
+	// SameTimeline reports whether the storage has not been restored since it was at a revision, and a stream was last
+	// heard: an API server that ran well before then still runs, and has written since. mayBe means that this is not
+	// known yet, but may be soon. Nil if it is never known.
 	SameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool)
 	// Bytes bounds what all collections store together; 0 is no bound.
 	Bytes int64
 	// Idle is the time for which a collection that nobody asks for is kept; 0 is for ever.
 	Idle time.Duration
-	// Settings returns the settings of a resource that differ from these; nil means that none do.
+	// Settings returns the settings of one resource, in which zero values stand for those here; nil if no resource has any.
 	Settings func(schema.GroupVersionResource) Settings
-	// Fields returns the fields of a resource that a field selector may name, beside
-	// metadata.name and metadata.namespace; nil is none. What the upstream does not accept is
-	// left out. It is called at each start of a feed.
+	// Fields returns the fields of a resource that a field selector may name, beside metadata.name and
+	// metadata.namespace; nil if there are none. Those that the upstream does not accept are not used. It is called
+	// whenever a feed loads a state.
 	Fields func(context.Context, schema.GroupVersionResource) ([]wire.Field, error)
-	// SelfCheck is how often each live collection is compared with the upstream; 0 is never.
+	// SelfCheck is the time in which each live collection is compared once with the upstream; 0 is never.
 	SelfCheck time.Duration
-	// ContinueToken makes the upstream's token for a page at a revision, from a key on. Comparisons
-	// need it.
+	// ContinueToken makes the upstream's continue token for a page that begins with the key start. Comparisons need it.
 	ContinueToken func(revision uint64, start string) string
 	Log           *slog.Logger
 }
 
 // Settings are the settings for the collections of one resource.
 type Settings struct {
-	// History is how far back states are kept; 0 is as for all.
+	// History is the time for which states are kept; 0 means Limits.History.
 	History time.Duration
 	// Watches reports whether clients may follow its collections.
 	Watches bool
@@ -65,51 +64,50 @@ const (
 	// rights in only one namespace can ask for every resource in every representation.
 	startsPerSecond = 5
 	startsAtOnce    = 32
-	// maxCollections bounds how many collections callers can cause.
+	// maxCollections bounds the number of collections, eager ones too.
 	maxCollections = 1000
-	// maxLoads is the number of collections that load their first state at the same time.
+	// maxLoads is the number of collections that load a state at the same time.
 	maxLoads = 4
-	// rested is the time for which a collection must not have been asked for before it may be dropped to free
-	// memory.
-	rested = time.Minute
-	// tidyEvery is how often history is cut.
+	// minIdleForEviction is the time for which nobody must have asked for a collection that is dropped to free memory.
+	minIdleForEviction = time.Minute
+	// tidyEvery is the interval at which the janitor works.
 	tidyEvery = time.Second
 )
 
-// Collections are all that is held of one upstream. Safe for concurrent use.
+// Collections are all collections of one upstream. It is safe for concurrent use.
 type Collections struct {
 	config Config
 	budget *budget
-	// loads bounds how many feeds load at the same time.
-	loads  chan struct{}
-	starts *rate.Limiter
-	ctx    context.Context
-	stop   context.CancelFunc
-	feeds  sync.WaitGroup
+	// loadSlots has room for as many values as feeds may load at the same time.
+	loadSlots chan struct{}
+	starts    *rate.Limiter
+	ctx       context.Context
+	stop      context.CancelFunc
+	feeds     sync.WaitGroup
 
 	mu  sync.RWMutex
 	all map[CollectionKey]*running
-	// made counts all collections since the start.
-	made uint64
-	// counts has the counters of every resource that ever had a state.
+	// startedCollections counts all that were started. It makes the numbers of objects unique among all collections.
+	startedCollections uint64
+	// counts has the counters of every collection that was ever started, unless there are too many.
 	counts map[CollectionKey]*feedCounts
-	// eager are the resources that stay, also after a collection of theirs was dropped.
+	// eager has the keys that [Collections.Keep] was called for. Such a collection is not dropped to free memory.
 	eager map[CollectionKey]struct{}
-	// bans say which collections must not be kept now.
+	// bans say which collections must not be started now.
 	bans bans
-	// changes are never written to.
+	// changes are the last ones. The slice is replaced and never written to, since callers hold it.
 	changes changes
 
 	checks selfChecks
-	// toVerify gets values when there are collections to verify.
+	// toVerify wakes the goroutines that verify collections.
 	toVerify chan struct{}
-	// pacer spreads the ends of the watches of all.
+	// pacer spreads the ends of watches of all collections.
 	pacer watch.Pacer
-	// probes numbers the probes of all.
+	// probes numbers the probes of all collections.
 	probes source.ProbeNumbers
 }
 
-// running is a collection and the feed that keeps it.
+// running is a collection whose feed runs. Calling stop ends the feed.
 type running struct {
 	*Collection
 	stop context.CancelFunc
@@ -122,19 +120,17 @@ type running struct {
 func NewCollections(config Config) *Collections {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Collections{
-		config:   config,
-		budget:   &budget{limit: config.Bytes},
-		loads:    make(chan struct{}, maxLoads),
-		toVerify: make(chan struct{}, maxVerifying),
-
-		starts: rate.NewLimiter(startsPerSecond, startsAtOnce),
-		ctx:    ctx,
-		stop:   stop,
-		all:    map[CollectionKey]*running{},
-		counts: map[CollectionKey]*feedCounts{},
-
-		eager: map[CollectionKey]struct{}{},
-		bans:  bans{},
+		config:    config,
+		budget:    &budget{limit: config.Bytes},
+		loadSlots: make(chan struct{}, maxLoads),
+		toVerify:  make(chan struct{}, maxVerifying),
+		starts:    rate.NewLimiter(startsPerSecond, startsAtOnce),
+		ctx:       ctx,
+		stop:      stop,
+		all:       map[CollectionKey]*running{},
+		counts:    map[CollectionKey]*feedCounts{},
+		eager:     map[CollectionKey]struct{}{},
+		bans:      bans{},
 	}
 	c.feeds.Go(c.tidy)
 	for range maxVerifying {
@@ -154,34 +150,35 @@ func (c *Collections) Close() {
 	c.feeds.Wait()
 }
 
-// Use returns the collection of a resource, and starts it if it is not there yet. Only a few may
-// start in a short time: otherwise it returns Warming, and one of the next requests starts it.
-func (c *Collections) Use(r CollectionKey) (*Collection, reason.Reason) {
-	if found := c.find(r); found != nil {
+// Use returns a collection, and starts it if it does not run. Otherwise it returns the reason why it cannot be started;
+// Warming also if many were started in a short time: then a later request starts it.
+func (c *Collections) Use(key CollectionKey) (*Collection, reason.Reason) {
+	if found := c.find(key); found != nil {
 		return found.Collection, reason.None
 	}
-	return c.start(r)
+	return c.start(key)
 }
 
-// Find returns the collection of a resource, or why there can be none now. If there is neither, Use may start it.
-func (c *Collections) Find(r CollectionKey) (*Collection, reason.Reason) {
+// Find returns a collection that runs. If it does not, Find returns nil and the reason why it cannot be started, or
+// nil and None: then Use may start it.
+func (c *Collections) Find(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if found := c.all[r]; found != nil {
+	if found := c.all[key]; found != nil {
 		return found.Collection, reason.None
 	}
-	return nil, c.refusesLocked(r)
+	return nil, c.refusalLocked(key)
 }
 
-// find returns the collection of a resource; nil if it is not there.
-func (c *Collections) find(r CollectionKey) *running {
+// find returns a collection that runs, or nil.
+func (c *Collections) find(key CollectionKey) *running {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.all[r]
+	return c.all[key]
 }
 
-// Expired says that the upstream has ended somebody's watch of a resource with a 410: it has made its
-// watch cache anew. Feeds that wait before they ask again need not wait any longer.
+// Expired wakes the feeds of a resource, since the upstream has answered a client's watch of it with a 410. It has
+// built its watch cache anew, so feeds that pause between two tries need not wait any longer.
 func (c *Collections) Expired(gvr schema.GroupVersionResource) {
 	for _, r := range c.list() {
 		if r.resource.GroupVersionResource == gvr {
@@ -190,69 +187,69 @@ func (c *Collections) Expired(gvr schema.GroupVersionResource) {
 	}
 }
 
-// Resume has all feeds that wait before they ask the upstream again do so now.
+// Resume ends the pauses of all feeds that wait between two tries: the upstream answers again.
 func (c *Collections) Resume() {
 	for _, r := range c.list() {
 		r.requestProbe()
 	}
 }
 
-// Keep starts a collection that stays, whether it is asked for or not.
-func (c *Collections) Keep(r CollectionKey) (*Collection, reason.Reason) {
+// Keep starts a collection that is not dropped when nobody asks for it. It may return a reason why it cannot start now.
+func (c *Collections) Keep(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.Lock()
-	c.eager[r] = struct{}{}
+	c.eager[key] = struct{}{}
 	c.mu.Unlock()
-	return c.start(r)
+	return c.start(key)
 }
 
-func (c *Collections) start(r CollectionKey) (*Collection, reason.Reason) {
+// start starts a collection and its feed, unless it runs or must not be started.
+func (c *Collections) start(key CollectionKey) (*Collection, reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if found := c.all[r]; found != nil {
+	if found := c.all[key]; found != nil {
 		return found.Collection, reason.None
 	}
-	if why := c.refusesLocked(r); why != reason.None {
-		return nil, why
+	if refusal := c.refusalLocked(key); refusal != reason.None {
+		return nil, refusal
 	}
-	if _, eager := c.eager[r]; !eager && !c.starts.Allow() {
+	if _, eager := c.eager[key]; !eager && !c.starts.Allow() {
 		return nil, reason.Warming
 	}
 	ctx, stop := context.WithCancel(c.ctx)
-	entry := c.newRunningLocked(r, stop)
-	collection := entry.Collection
-	c.all[r] = entry
+	entry := c.newRunningLocked(key, stop)
+	c.all[key] = entry
 	f := &feed{
-		source:       c.source(r),
-		collection:   collection,
+		source:       c.source(key),
+		collection:   entry.Collection,
 		elsewhere:    c.config.Elsewhere,
 		sameTimeline: c.config.SameTimeline,
 		fields: func(ctx context.Context) ([]wire.Field, error) {
 			if c.config.Fields == nil {
 				return nil, nil
 			}
-			return c.config.Fields(ctx, r.GroupVersionResource)
+			return c.config.Fields(ctx, key.GroupVersionResource)
 		},
-		loads:    c.loads,
-		watches:  entry.watches,
-		makeRoom: func() bool { return c.makeRoomFor(entry) },
-		log:      c.config.Log.With("collection", r.String()),
+		loadSlots: c.loadSlots,
+		watches:   entry.watches,
+		makeRoom:  func() bool { return c.makeRoomFor(entry) },
+		log:       c.config.Log.With("collection", key.String()),
 	}
 	c.feeds.Go(func() { f.run(ctx) })
-	return collection, reason.None
+	return entry.Collection, reason.None
 }
 
-// source reads a resource from the upstream.
-func (c *Collections) source(r CollectionKey) source.Source {
-	return source.Source{Client: c.config.Client, Base: c.config.Base, Token: c.config.ContinueToken, Resource: r}
+// source returns the source from which a collection is read.
+func (c *Collections) source(key CollectionKey) source.Source {
+	return source.Source{Client: c.config.Client, Base: c.config.Base, Token: c.config.ContinueToken, Resource: key}
 }
 
-// refusesLocked returns the reason why a collection must not be started now.
-func (c *Collections) refusesLocked(r CollectionKey) reason.Reason {
+// refusalLocked returns the reason why a collection must not be started now, or None.
+func (c *Collections) refusalLocked(key CollectionKey) reason.Reason {
 	if c.ctx.Err() != nil {
-		return reason.Warming
+		return reason.Warming // closed: the process ends, and no other reason is true
 	}
-	if why := c.bans.why(r, time.Now()); why != reason.None {
-		return why
+	if ban := c.bans.reason(key, time.Now()); ban != reason.None {
+		return ban
 	}
 	if len(c.all) >= maxCollections || c.budget.crowded() {
 		return reason.Memory
@@ -260,21 +257,21 @@ func (c *Collections) refusesLocked(r CollectionKey) reason.Reason {
 	return reason.None
 }
 
-// newRunningLocked makes a collection with the settings of its resource.
-func (c *Collections) newRunningLocked(r CollectionKey, stop context.CancelFunc) *running {
+// newRunningLocked returns an empty collection with the settings of its resource.
+func (c *Collections) newRunningLocked(key CollectionKey, stop context.CancelFunc) *running {
 	var settings Settings
 	if c.config.Settings != nil {
-		settings = c.config.Settings(r.GroupVersionResource)
+		settings = c.config.Settings(key.GroupVersionResource)
 	}
 	limits := c.config.Limits
 	if settings.History > 0 {
 		limits.History = settings.History
 	}
-	collection := newCollection(r, limits, c.budget, &c.pacer, &c.probes)
+	collection := newCollection(key, limits, c.budget, &c.pacer, &c.probes)
 	collection.outage = c.config.Outage
-	collection.life.counts = c.countsLocked(r)
-	c.made++
-	collection.objects = c.made << index.ObjectNumberBits
+	collection.life.counts = c.countsLocked(key)
+	c.startedCollections++
+	collection.lastObjectNumber = c.startedCollections << index.ObjectNumberBits
 	return &running{Collection: collection, stop: stop, watches: settings.Watches}
 }
 

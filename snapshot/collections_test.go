@@ -78,10 +78,10 @@ func TestWhatCannotFit(t *testing.T) {
 	all := &budget{limit: 1000 << 20}
 	small := &budget{limit: 100 << 20}
 	for _, tt := range []struct {
-		is       source.Learned
-		measured int64
-		b        *budget
-		want     bool
+		is           source.Learned
+		measuredMean int64
+		b            *budget
+		want         bool
 	}{
 		{is: source.Learned{Count: oversizeFactor * 900, Mean: 1 << 20}, b: all, want: true},
 		{is: source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, b: all, want: true},
@@ -94,8 +94,8 @@ func TestWhatCannotFit(t *testing.T) {
 		{is: source.Learned{}, b: all, want: true},
 		{is: source.Learned{Count: 1 << 40, Mean: 1 << 10}, b: &budget{}, want: true},
 	} {
-		if got := fits(tt.is, tt.b, tt.measured); got != tt.want {
-			t.Errorf("%+v, measured %d: %v", tt.is, tt.measured, got)
+		if got := fits(tt.is, tt.b, tt.measuredMean); got != tt.want {
+			t.Errorf("%+v, measuredMean %d: %v", tt.is, tt.measuredMean, got)
 		}
 	}
 }
@@ -146,12 +146,12 @@ func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 func TestMeasured(t *testing.T) {
 	c := liveCollection(Limits{History: time.Minute, Staleness: time.Minute})
 	c.budget.limit = 100 << 20
-	f := &feed{collection: c, loads: make(chan struct{}, 1), measured: 1 << 20}
+	f := &feed{collection: c, loadSlots: make(chan struct{}, 1), measuredMean: 1 << 20}
 	learned := source.Learned{Count: 1000, Mean: 1 << 10}
 	if _, err := f.load(t.Context(), learned); !errors.Is(err, errFull) {
 		t.Errorf("larger than the room for it: %v", err)
 	}
-	if !fits(learned, c.budget, f.measured) {
+	if !fits(learned, c.budget, f.measuredMean) {
 		t.Error("it is never read again")
 	}
 }
@@ -169,10 +169,10 @@ func TestWhereMemoryIsShort(t *testing.T) {
 		left             int64
 		goes             string
 	}{
-		"nine tenths":                   {idle: rested, kept: 2 * rested, full: 100 * time.Millisecond, look: time.Second, left: bound / 20, goes: "idle"},
-		"a change, and another is idle": {idle: rested, full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "idle"},
+		"nine tenths":                   {idle: minIdleForEviction, kept: 2 * minIdleForEviction, full: 100 * time.Millisecond, look: time.Second, left: bound / 20, goes: "idle"},
+		"a change, and another is idle": {idle: minIdleForEviction, full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "idle"},
 		"a change, and all are used":    {full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "used"},
-		"a change, and all are idle":    {idle: rested, used: rested, full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "used"},
+		"a change, and all are idle":    {idle: minIdleForEviction, used: minIdleForEviction, full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "used"},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			byName := map[string]*upstream{

@@ -33,8 +33,8 @@ type feed struct {
 	sameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool)
 	// fields are those that a selector may name, if the upstream accepts them.
 	fields func(context.Context) ([]wire.Field, error)
-	// loads has room for as many feeds as may load at the same time.
-	loads chan struct{}
+	// loadSlots has room for as many feeds as may load at the same time.
+	loadSlots chan struct{}
 	// watches is Settings.Watches.
 	watches bool
 	// makeRoom has others go for what came to the collection, and reports whether there is room then.
@@ -55,9 +55,9 @@ type feed struct {
 	noStreamingBefore time.Time
 	// refusedSince is the time of the first of the last 403s of the upstream; zero if its last answer was none.
 	refusedSince time.Time
-	// measured is the number of bytes that an object had on average in the last state that did not fit; 0 if
+	// measuredMean is the number of bytes that an object had on average in the last state that did not fit; 0 if
 	// none was read.
-	measured int64
+	measuredMean int64
 	// retries gives the pause before the next try, refusals after a 403, overflows after a state that does
 	// not fit, and doubts before a load because the timeline was not shown to be the same.
 	retries, refusals, overflows, doubts wait.Backoff
@@ -78,10 +78,10 @@ const (
 	// refusalGrace is the time that a state is kept after a 403: an API server that has just started
 	// refuses everybody until it has read its roles.
 	refusalGrace = 15 * time.Second
-	// If a stream ends within aMoment, the next one is opened only after a pause. With a stream that began with a
-	// load, the pauses get longer until one has been steady: loads are expensive.
-	aMoment = time.Second
-	steady  = time.Minute
+	// If a stream ends within minStreamLife, the next one is opened only after a pause. With a stream that began with a
+	// load, the pauses get longer until one has been steadyStreamLife: loads are expensive.
+	minStreamLife    = time.Second
+	steadyStreamLife = time.Minute
 )
 
 // Why a state must be loaded anew.
@@ -126,30 +126,30 @@ func (f *feed) run(ctx context.Context) {
 	f.mustLoad = true
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		loads, to := f.mustLoad, f.collection.view.Load().To
-		lasted, err := f.session(ctx)
+		readFor, err := f.session(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		// A kube-apiserver that has just started ends a watch that is more than ten events behind: what it
 		// has told before is progress, and a pause would put us further behind.
-		if lasted >= steady || !loads && (lasted >= aMoment || f.collection.view.Load().To > to) {
+		if readFor >= steadyStreamLife || !loads && (readFor >= minStreamLife || f.collection.view.Load().To > to) {
 			f.retries, attempt = retryBackoff(), 0
 		}
 		if v := f.collection.view.Load(); v.unavailable == reason.None && time.Since(v.loaded) >= longestOverflow { // it did fit
 			f.overflows, f.doubts = overflowBackoff(), doubtBackoff()
 		}
-		if err == nil && lasted >= aMoment {
+		if err == nil && readFor >= minStreamLife {
 			continue
 		}
 		if !loads && source.Answered(err, http.StatusGone) { // the upstream answers again, and wants a load at once
 			f.retries = retryBackoff()
 		}
 		pause, least := f.handleFailure(err, time.Now())
-		says := "watch not resumed yet"
+		message := "watch not resumed yet"
 		if f.mustLoad {
-			says = "collection cannot be followed"
+			message = "collection cannot be followed"
 		}
-		f.log.Log(ctx, f.level(err, attempt+1), says,
+		f.log.Log(ctx, f.level(err, attempt+1), message,
 			"error", err, "attempt", attempt+1, "retry", max(pause, least).Round(time.Millisecond))
 		f.pause(ctx, pause, least)
 	}
@@ -157,14 +157,14 @@ func (f *feed) run(ctx context.Context) {
 
 // session opens a stream, with a new state where one is needed, and reads it until it ends. It returns for
 // how long it was read, and why it did not end at its timeout.
-func (f *feed) session(ctx context.Context) (lasted time.Duration, err error) {
+func (f *feed) session(ctx context.Context) (readFor time.Duration, err error) {
 	open := f.resume
 	if f.mustLoad {
-		open = f.begin
+		open = f.openLoaded
 	}
 	s, err := open(ctx)
 	if err != nil {
-		f.collection.follows(false)
+		f.collection.setStreaming(false)
 		return 0, err
 	}
 	f.refusedSince = time.Time{}
@@ -178,16 +178,16 @@ func (f *feed) session(ctx context.Context) (lasted time.Duration, err error) {
 	return time.Since(begun), err
 }
 
-// begin loads a state, and returns a stream that goes on from it.
-func (f *feed) begin(ctx context.Context) (*source.Stream, error) {
+// openLoaded loads a state, and returns a stream that goes on from it.
+func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 	select {
 	case <-f.collection.outOfDate:
 	default:
 	}
-	f.collection.reloads(time.Now())
+	f.collection.setReloadingSince(time.Now())
 	s, err := f.loadState(ctx)
 	if err != nil {
-		f.collection.reloads(time.Time{})
+		f.collection.setReloadingSince(time.Time{})
 		f.collection.loadError.Store(&err)
 		return nil, err
 	}
@@ -204,15 +204,15 @@ func (f *feed) begin(ctx context.Context) (*source.Stream, error) {
 // loadState loads a state, proves it and publishes it. The stream is nil if the state came in pages.
 func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	minRevision := f.collection.minRevision()
-	is, err := f.source.Learn(ctx, f.fields)
+	learned, err := f.source.Learn(ctx, f.fields)
 	if err != nil {
 		return nil, err
 	}
-	form, err := f.learnWatch(ctx, is)
+	form, err := f.learnWatch(ctx, learned)
 	if err != nil {
 		return nil, err
 	}
-	l, err := f.load(ctx, is)
+	l, err := f.load(ctx, learned)
 	if err != nil {
 		return nil, err
 	}
@@ -221,22 +221,22 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 		err = fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, minRevision)
 	}
 	if err == nil {
-		err = f.prove(ctx, is.Envelope, l)
+		err = f.prove(ctx, learned.Envelope, l)
 	}
 	if err != nil {
 		l.discard(f.collection.budget)
 		return nil, err
 	}
 	watchesGoOn := false
-	if v := f.collection.view.Load(); v.broadcaster != nil && v.broadcaster.Watchers() > 0 && form != nil && v.envelope.AgreesWith(is.Envelope) {
+	if v := f.collection.view.Load(); v.broadcaster != nil && v.broadcaster.Watchers() > 0 && form != nil && v.envelope.AgreesWith(learned.Envelope) {
 		err := f.bridge(ctx, l)
 		watchesGoOn = err == nil
 		f.log.Debug("clients' watches, and a state that was loaded anew", "go on", watchesGoOn, "error", err)
 	}
-	f.collection.open(complete{
-		state: l.state, size: l.size, revision: l.revision, envelope: is.Envelope, form: form, watchesGoOn: watchesGoOn, Probe: l.Probe,
+	f.collection.install(loadedState{
+		state: l.state, size: l.size, revision: l.revision, envelope: learned.Envelope, form: form, watchesGoOn: watchesGoOn, Probe: l.Probe,
 	})
-	f.envelope = is.Envelope
+	f.envelope = learned.Envelope
 	f.log.Info("collection loaded", "revision", l.revision, "objects", l.state.Len(), "bytes", l.size)
 	return l.stream, nil
 }
@@ -247,7 +247,7 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 func (f *feed) handleFailure(err error, now time.Time) (pause, least time.Duration) {
 	var contradiction wire.InconsistencyError
 	var other otherTimelineError
-	beside := f.mustLoad && f.collection.known() // the error is of a load beside the state that there is, which stays
+	besideKnown := f.mustLoad && f.collection.known() // the error is of a load beside the state that there is, which stays
 	if !source.Answered(err, http.StatusForbidden) {
 		f.refusedSince = time.Time{}
 	} else if f.refusedSince.IsZero() {
@@ -257,12 +257,12 @@ func (f *feed) handleFailure(err error, now time.Time) (pause, least time.Durati
 	case errors.As(err, &other):
 		f.drop(reason.Warming, err)
 		least = Skew
-	case errors.As(err, &contradiction) && !beside, source.Answered(err, http.StatusNotFound):
+	case errors.As(err, &contradiction) && !besideKnown, source.Answered(err, http.StatusNotFound):
 		f.drop(reason.Warming, err)
-	case errors.Is(err, wire.ErrForm) && !beside, source.Answered(err, http.StatusNotAcceptable):
+	case errors.Is(err, wire.ErrForm) && !besideKnown, source.Answered(err, http.StatusNotAcceptable):
 		f.drop(reason.Form, err)
 		least = wait.Jitter(unlikelyRetry, 1)
-	case errors.Is(err, errFull) && beside: // there is room without the state that there is; lists wait for the load
+	case errors.Is(err, errFull) && besideKnown: // there is room without the state that there is; lists wait for the load
 		f.drop(reason.Warming, err)
 	case errors.Is(err, errFull):
 		f.drop(reason.Memory, err)
@@ -306,29 +306,29 @@ func (f *feed) level(err error, attempt int) slog.Level {
 }
 
 // change converts an event into a change of the collection.
-func (f *feed) change(envelope *wire.Envelope, ev wire.Event) (change, error) {
+func (f *feed) stateChange(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
 	form := envelope.Item
 	if !form.Known {
-		return change{}, errObject
+		return stateChange{}, errObject
 	}
 	m := ev.Meta
 	if m.APIVersion != form.APIVersion || m.Kind != form.Kind {
-		return change{}, wire.Inconsistent("an event with a %s %s", m.APIVersion, m.Kind)
+		return stateChange{}, wire.Inconsistent("an event with a %s %s", m.APIVersion, m.Kind)
 	}
 	key, err := f.source.Key(m)
 	if err != nil {
-		return change{}, err
+		return stateChange{}, err
 	}
-	ch := change{kind: ev.Kind, key: key, revision: m.Revision}
+	ch := stateChange{kind: ev.Kind, key: key, revision: m.Revision}
 	if ev.Kind == wire.Deleted && !f.watches {
 		return ch, nil
 	}
 	bytes, err := f.source.Encoding().Cut(form, ev.Object)
 	if err != nil {
-		return change{}, err
+		return stateChange{}, err
 	}
 	if ev.Kind == wire.Deleted {
-		ch.gone = index.NewObject(0, key, m.Revision, bytes)
+		ch.deleted = index.NewObject(0, key, m.Revision, bytes)
 		return ch, nil
 	}
 	ch.object, err = f.object(envelope, key, m, bytes)
@@ -342,8 +342,8 @@ func (f *feed) object(envelope *wire.Envelope, key string, m wire.ObjectMeta, it
 		// The value is left from another schema: it is not known how the upstream reads it.
 		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", wire.ErrForm, err)
 	}
-	f.collection.objects++
-	o := index.NewObject(f.collection.objects, key, m.Revision, item)
+	f.collection.lastObjectNumber++
+	o := index.NewObject(f.collection.lastObjectNumber, key, m.Revision, item)
 	o.Labels, o.Fields = m.Labels, values
 	return o, nil
 }

@@ -485,9 +485,9 @@ func TestFeedsAreWoken(t *testing.T) {
 			}
 			c := fed(t, u, down)
 			wake(t, c)
-			time.Sleep(aMoment)
+			time.Sleep(minStreamLife)
 			synctest.Wait()
-			if !c.view.Load().streams {
+			if !c.view.Load().streaming {
 				t.Error("it is not followed again a moment later")
 			}
 			if _, why := c.NotOlderThan(t.Context(), 9); why != reason.None {

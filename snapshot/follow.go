@@ -14,9 +14,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// orderly is how long it may take at most from the end of a watch at its timeout until the next watch is answered, so
+// maxOrderlyGap is how long it may take at most from the end of a watch at its timeout until the next watch is answered, so
 // that both see one timeline: nobody can stop etcd, restore a backup and start it again in less.
-const orderly = 10 * time.Second
+const maxOrderlyGap = 10 * time.Second
 
 // resume opens a watch that goes on where the last one had come to. The upstream is first asked for its
 // revision: with another timeline than the one that is known here, a watch from a revision in the future
@@ -46,7 +46,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.timedOutAt.IsZero() || clock.Age(f.timedOutAt, time.Now()) > orderly {
+	if f.timedOutAt.IsZero() || clock.Age(f.timedOutAt, time.Now()) > maxOrderlyGap {
 		if err := f.proveTimeline(ctx); err != nil {
 			s.Stop()
 			return nil, err
@@ -73,14 +73,14 @@ func (f *feed) openWatch(ctx context.Context, from uint64, timeout time.Duration
 	}, timeout)
 }
 
-// errLeft says that a stream is not read any more, though it has not ended.
-var errLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
+// errStreamLeft says that a stream is not read any more, though it has not ended.
+var errStreamLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
 
 // read applies the events of the stream, until it ends or must be left. It returns nil if the stream
 // has ended at its timeout. [source.Freshness] decides what the feed asks meanwhile, and when: each turn
 // takes over what a progress watch has shown, does what the machine says, and waits for one thing.
 func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
-	var probe call[probed]
+	var probe call[probeResult]
 	var progressWatch call[progress]
 	defer probe.stop()
 	defer progressWatch.stop()
@@ -88,9 +88,9 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	c, fresh := f.collection, &f.fresh
-	c.follows(true)
+	c.setStreaming(true)
 	defer func() {
-		c.follows(false)
+		c.setStreaming(false)
 		fresh.Stop()
 		c.publish(*fresh)
 	}()
@@ -112,11 +112,11 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 		fresh.Await(now, c.awaited.Load())
 		switch do := fresh.Next(now, v.currentAt.Sent); {
 		case do.Leave:
-			return errLeft
+			return errStreamLeft
 		case do.Probe:
 			sent := c.probes.Next()
 			fresh.ProbeSent(sent)
-			probe.start(ctx, func(ctx context.Context) (probed, error) { return f.probe(ctx, sent) })
+			probe.start(ctx, func(ctx context.Context) (probeResult, error) { return f.probe(ctx, sent) })
 			continue
 		case do.Progress:
 			watchProgress()
@@ -130,7 +130,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 		select {
 		case ev, ok := <-s.Events:
 			if !ok {
-				return f.howEnded(s)
+				return f.streamEndError(s)
 			}
 			if err := f.takeEvent(ctx, ev); err != nil {
 				return err
@@ -146,12 +146,12 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 			fresh.RequestProbe()
 		case outcome := <-probe.outcome:
 			probe.clear()
-			if err := f.probeEnded(outcome); err != nil {
+			if err := f.handleProbe(outcome); err != nil {
 				return err
 			}
 		case outcome := <-progressWatch.outcome:
 			progressWatch.clear()
-			if shown, err = f.progressEnded(outcome); err != nil {
+			if shown, err = f.handleProgress(outcome); err != nil {
 				return err
 			}
 		case <-timer.C:
@@ -161,8 +161,8 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 	}
 }
 
-// howEnded returns how a stream ended; nil: at its timeout.
-func (f *feed) howEnded(s *source.Stream) error {
+// streamEndError returns how a stream ended; nil: at its timeout.
+func (f *feed) streamEndError(s *source.Stream) error {
 	if s.InOrder(time.Now()) {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (f *feed) takeEvent(ctx context.Context, ev wire.Event) error {
 	if err := f.learnFirst(ctx, ev); err != nil {
 		return err
 	}
-	ch, err := f.change(f.envelope, ev)
+	ch, err := f.stateChange(f.envelope, ev)
 	if err != nil {
 		return err
 	}

@@ -85,11 +85,11 @@ func (c *Collection) forwardSmall(v *View, q index.Query) (over func(), forward 
 	if v.unavailable != reason.None || v.newest.Work(q) > smallList {
 		return nil, false
 	}
-	if c.small.Add(1) > smallAtOnce {
-		c.small.Add(-1)
+	if c.smallForwarded.Add(1) > smallAtOnce {
+		c.smallForwarded.Add(-1)
 		return nil, false
 	}
-	return func() { c.small.Add(-1) }, true
+	return func() { c.smallForwarded.Add(-1) }, true
 }
 
 // Consistent returns the newest state once it is proven, and waits for the proof for atMost. The proof is a probe with
@@ -102,7 +102,7 @@ func (c *Collection) Consistent(ctx context.Context, after uint64, atMost time.D
 		return snap, why
 	}
 	c.announceWaiter(after + 1)
-	if !c.view.Load().streams {
+	if !c.view.Load().streaming {
 		c.requestProbe() // the upstream may be there again
 	}
 	return c.await(ctx, atMost, reason.NotProven, (*View).outdated, func(v *View) (Snapshot, reason.Reason) {

@@ -280,7 +280,7 @@ func TestAccept(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
 			for _, revision := range tt.told {
 				o := &index.Object{Key: "ns/a", Revision: revision}
-				expect.NoError(t, c.apply(change{kind: wire.Modified, key: o.Key, revision: revision, object: o}))
+				expect.NoError(t, c.apply(stateChange{kind: wire.Modified, key: o.Key, revision: revision, object: o}))
 			}
 			left, err := c.takeProgress(tt.a)
 			if (err != nil) != tt.wrong || err == nil && (left.revision > 0) != tt.waits {
@@ -303,11 +303,11 @@ func TestAccept(t *testing.T) {
 func TestNewestWaitsForALoadBeside(t *testing.T) {
 	for name, ends := range map[string]func(*Collection){
 		"loaded":     func(c *Collection) { c.load(index.NewTree(false), 20) },
-		"not loaded": func(c *Collection) { c.reloads(time.Time{}) },
+		"not loaded": func(c *Collection) { c.setReloadingSince(time.Time{}) },
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Hour})
-			c.reloads(time.Now())
+			c.setReloadingSince(time.Now())
 			time.Sleep(2 * time.Second)
 			if anyState, newest := c.LoadTimeLeft(10*time.Second, false), c.LoadTimeLeft(10*time.Second, true); anyState != 0 || newest != 8*time.Second {
 				t.Errorf("any state waits for %v, the newest for %v", anyState, newest)

@@ -130,8 +130,8 @@ func (b bans) take(i Invalidation, now time.Time) {
 	b[key] = is
 }
 
-// why returns the reason why nothing is kept of r; None if it may be kept.
-func (b bans) why(r CollectionKey, now time.Time) reason.Reason {
+// reason returns the reason why nothing is kept of r; None if it may be kept.
+func (b bans) reason(r CollectionKey, now time.Time) reason.Reason {
 	if len(b) == 0 {
 		return reason.None
 	}
@@ -195,18 +195,18 @@ func (c *Collection) Validity() Validity {
 // WhyNot returns the reason why a state that was taken from the collection before must not be given at now; None
 // if it may be. Its epoch must not have ended, its revision must still be known, and a newest
 // state must not have become too old.
-func (on Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
+func (validity Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
 	newest := !found.CurrentAt.IsZero()
 	switch {
-	case newest && on.Unavailable != reason.None:
-		return on.Unavailable
-	case newest && clock.Age(found.CurrentAt, now) >= on.Staleness:
+	case newest && validity.Unavailable != reason.None:
+		return validity.Unavailable
+	case newest && clock.Age(found.CurrentAt, now) >= validity.Staleness:
 		return reason.Stale
 	}
-	if unavailable := on.knows(found.Revision, on.Unavailable); unavailable != reason.None {
+	if unavailable := validity.whyUnknown(found.Revision, validity.Unavailable); unavailable != reason.None {
 		return unavailable
 	}
-	if on.Epoch != found.epoch {
+	if validity.Epoch != found.epoch {
 		return reason.Warming // what was known has been dropped, and loaded again since
 	}
 	return reason.None

@@ -20,7 +20,7 @@ func (c *Collections) tidy() {
 		case now := <-ticker.C:
 			for _, r := range c.list() {
 				r.trim(now)
-				r.tendWatches(now)
+				r.endDeadWatches(now)
 			}
 			c.mu.Lock()
 			c.bans.forget(now)
@@ -70,7 +70,7 @@ func (c *Collections) makeRoom(now time.Time) {
 // makeRoomFor makes room for what came to a collection that is in use, and reports whether it fits.
 func (c *Collections) makeRoomFor(r *running) bool {
 	now := time.Now()
-	if !r.budget.full() || r.idle(now) >= rested {
+	if !r.budget.full() || r.idle(now) >= minIdleForEviction {
 		return !r.budget.full()
 	}
 	c.shortenHistories()
@@ -92,7 +92,7 @@ func (c *Collections) shortenHistories() {
 // little room and are not in use. It reports whether there was one.
 func (c *Collections) dropIdlest(now time.Time) bool {
 	all := slices.DeleteFunc(c.list(), func(r *running) bool {
-		return !r.budget.crowded() || c.isEager(r) || r.idle(now) < rested
+		return !r.budget.crowded() || c.isEager(r) || r.idle(now) < minIdleForEviction
 	})
 	if len(all) == 0 {
 		return false

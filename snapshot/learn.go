@@ -53,8 +53,8 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 // events, from a streaming list of a name that cannot exist. It returns nil if no watches are
 // served. An upstream without streaming lists answers with an error, or never sends that bookmark: then only
 // watches from a revision on are served.
-func (f *feed) learnWatch(ctx context.Context, is source.Learned) (*watch.Form, error) {
-	if !f.watches || is.Envelope.Item.Known && !is.Framed {
+func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
+	if !f.watches || learned.Envelope.Item.Known && !learned.Framed {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForLearn), source.AnswerTimeout)
@@ -66,7 +66,7 @@ func (f *feed) learnWatch(ctx context.Context, is source.Learned) (*watch.Form, 
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
 	}
-	form := &watch.Form{Envelope: is.Envelope}
+	form := &watch.Form{Envelope: learned.Envelope}
 	s, err := f.source.Watch(ctx, namespace, nothing, learnTimeout)
 	if err == nil {
 		defer s.Stop()
@@ -78,7 +78,7 @@ func (f *feed) learnWatch(ctx context.Context, is source.Learned) (*watch.Form, 
 	switch {
 	case errors.Is(err, errNoEnd):
 		f.noStreamingBefore = time.Now().Add(noStreamingFor)
-	case !source.IsAnswer(err), refuses(err):
+	case !source.IsAnswer(err), refusesPages(err):
 		return nil, err
 	}
 	f.log.Info("the upstream gives no streaming list, so those of clients are forwarded", "error", err)

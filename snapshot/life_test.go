@@ -59,7 +59,7 @@ var stepKinds = []stepKind{
 	{"time", 12, (*life).pass},
 	{"break", 6, func(l *life, s step) error { // no stream is read from now on, or one is again, from where the last had come to
 		l.broken = l.known && s.a%2 == 0
-		l.c.follows(!l.broken)
+		l.c.setStreaming(!l.broken)
 		return nil
 	}},
 	{"outage", 6, func(l *life, _ step) error { // nobody answers from now on, or somebody does again
@@ -68,7 +68,7 @@ var stepKinds = []stepKind{
 			return nil
 		}
 		l.broken, l.out = l.known, clock.Outage{Lasts: true, Heard: time.Now()}
-		l.c.follows(!l.broken)
+		l.c.setStreaming(!l.broken)
 		return nil
 	}},
 	{"probe", 6, (*life).probe},
@@ -153,10 +153,10 @@ func (l *life) pass(s step) error {
 }
 
 // happen changes an object upstream.
-func (l *life) happen(s step) change {
+func (l *life) happen(s step) stateChange {
 	l.move(l.head + 1)
 	key := int(s.a) % len(modelKeys)
-	ch := change{kind: wire.Added, key: modelKeys[key], revision: l.head}
+	ch := stateChange{kind: wire.Added, key: modelKeys[key], revision: l.head}
 	if l.past.replay(l.head)[key] != nil {
 		ch.kind = wire.Modified
 		if s.b%3 == 0 {
@@ -198,7 +198,7 @@ func (l *life) confirmed() uint64 {
 }
 
 // tell makes a live feed tell of a change, now or later.
-func (l *life) tell(ch change) error {
+func (l *life) tell(ch stateChange) error {
 	if l.known && (l.slow || l.broken || len(l.untold) > 0) {
 		l.untold = append(l.untold, ch)
 		return nil
@@ -206,7 +206,7 @@ func (l *life) tell(ch change) error {
 	return l.tellNow(ch)
 }
 
-func (l *life) tellNow(ch change) error {
+func (l *life) tellNow(ch stateChange) error {
 	if !l.streams() {
 		return nil
 	}
@@ -254,9 +254,9 @@ func (l *life) load(s step) error {
 		time.Sleep(time.Duration(s.b) * time.Second)
 	}
 	l.b.add(size)
-	l.c.open(complete{state: state, size: size, revision: l.head, envelope: l.envelope, form: &watch.Form{}, Probe: l.c.at(asked)})
+	l.c.install(loadedState{state: state, size: size, revision: l.head, envelope: l.envelope, form: &watch.Form{}, Probe: l.c.at(asked)})
 	l.open(asked)
-	l.c.follows(true)
+	l.c.setStreaming(true)
 	return nil
 }
 
@@ -277,7 +277,7 @@ func (l *life) probe(s step) error {
 	if covered {
 		l.reach(l.told.To)
 	}
-	if got := l.c.expect(probed{l.head, l.c.at(asked)}); got != covered {
+	if got := l.c.expect(probeResult{l.head, l.c.at(asked)}); got != covered {
 		return fmt.Errorf("a probe at %d is covered: %v; told was %d", l.head, got, l.told.To)
 	}
 	return nil

@@ -45,57 +45,57 @@ var (
 // early, or does not send the bookmark that ends it. (A kube-apiserver that has just started ends a watch that is more than ten events behind. From 1.34
 // on it answers 500 if etcd cannot tell its progress: before 3.4.31, and from 3.5.0 to 3.5.12.) Few feeds begin
 // to load at the same time, and none whose state would not fit.
-func (f *feed) load(ctx context.Context, is source.Learned) (*loaded, error) {
+func (f *feed) load(ctx context.Context, learned source.Learned) (*loaded, error) {
 	select {
-	case f.loads <- struct{}{}:
-		over := sync.OnceFunc(func() { <-f.loads })
+	case f.loadSlots <- struct{}{}:
+		over := sync.OnceFunc(func() { <-f.loadSlots })
 		defer over()
 		defer time.AfterFunc(turnFor, over).Stop()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if !fits(is, f.collection.budget, f.measured) {
-		f.measured = 0 // the next try measures again: the objects that were read may be larger than the others
+	if !fits(learned, f.collection.budget, f.measuredMean) {
+		f.measuredMean = 0 // the next try measures again: the objects that were read may be larger than the others
 		return nil, errFull
 	}
 	if time.Now().Before(f.noStreamingBefore) {
-		return f.loadWith(ctx, is, f.loadPages)
+		return f.loadWith(ctx, learned, f.loadPages)
 	}
-	l, err := f.loadWith(ctx, is, f.loadStream)
-	if source.IsAnswer(err) && !refuses(err) || errors.Is(err, wire.ErrEnded) || errors.Is(err, errNoEnd) {
+	l, err := f.loadWith(ctx, learned, f.loadStream)
+	if source.IsAnswer(err) && !refusesPages(err) || errors.Is(err, wire.ErrEnded) || errors.Is(err, errNoEnd) {
 		f.log.Info("the streaming list was refused, or ended early or not at all: the state is loaded page by page", "error", err)
 		noEnd := errors.Is(err, errNoEnd)
-		if l, err = f.loadWith(ctx, is, f.loadPages); err == nil && noEnd {
+		if l, err = f.loadWith(ctx, learned, f.loadPages); err == nil && noEnd {
 			f.noStreamingBefore = time.Now().Add(noStreamingFor)
 		}
 	}
 	return l, err
 }
 
-// refuses reports whether the upstream would refuse the pages of a list, too, and not only the
+// refusesPages reports whether the upstream would refuse the pages of a list, too, and not only the
 // streaming list.
-func refuses(err error) bool {
+func refusesPages(err error) bool {
 	return source.Answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
-// fits reports whether there may be room for a state, judged by the number of its objects. measured
+// fits reports whether there may be room for a state, judged by the number of its objects. measuredMean
 // is the mean size of the objects in the last state that did not fit, or 0 if there was none; it is
 // better than the guess from the first few objects.
-func fits(l source.Learned, b *budget, measured int64) bool {
-	if measured > 0 {
-		return l.Count*measured <= b.most()
+func fits(l source.Learned, b *budget, measuredMean int64) bool {
+	if measuredMean > 0 {
+		return l.Count*measuredMean <= b.most()
 	}
 	return l.Count*min(l.Mean, likelySize)/oversizeFactor <= b.most()
 }
 
 // loadWith has a state read, and gives its bytes back if that fails.
-func (f *feed) loadWith(ctx context.Context, is source.Learned, read func(context.Context, source.Learned, *loaded) error) (*loaded, error) {
-	l, err := newLoaded(is.Envelope, is.Count*is.Mean, f.collection.budget, f.collection.probes.Next())
+func (f *feed) loadWith(ctx context.Context, learned source.Learned, read func(context.Context, source.Learned, *loaded) error) (*loaded, error) {
+	l, err := newLoaded(learned.Envelope, learned.Count*learned.Mean, f.collection.budget, f.collection.probes.Next())
 	if err != nil {
 		return nil, err
 	}
-	if err := read(ctx, is, l); err != nil {
+	if err := read(ctx, learned, l); err != nil {
 		f.measure(l, err)
 		l.discard(f.collection.budget)
 		return nil, err
@@ -107,12 +107,12 @@ func (f *feed) loadWith(ctx context.Context, is source.Learned, read func(contex
 // measure remembers the mean size of the objects of a state that did not fit.
 func (f *feed) measure(l *loaded, err error) {
 	if n := int64(l.state.Len()); errors.Is(err, errFull) && n > 0 {
-		f.measured = l.size / n
+		f.measuredMean = l.size / n
 	}
 }
 
 // loadStream reads the initial events of a streaming list. The watch goes on from there.
-func (f *feed) loadStream(ctx context.Context, is source.Learned, l *loaded) error {
+func (f *feed) loadStream(ctx context.Context, learned source.Learned, l *loaded) error {
 	s, err := f.source.Watch(source.With(ctx, source.ForLoad), "", url.Values{
 		"sendInitialEvents":    {"true"},
 		"resourceVersionMatch": {"NotOlderThan"},
@@ -145,11 +145,11 @@ func (f *feed) loadStream(ctx context.Context, is source.Learned, l *loaded) err
 				return nil
 			}
 			newest = max(newest, ev.Meta.Revision)
-			ch, err := f.change(is.Envelope, ev)
+			ch, err := f.stateChange(learned.Envelope, ev)
 			if err != nil {
 				return err
 			}
-			old, err := ch.apply(l.state)
+			old, err := ch.applyTo(l.state)
 			if err != nil {
 				return err
 			}
@@ -174,10 +174,10 @@ func pageSize(mean int64) int64 {
 }
 
 // loadPages reads all pages of one list. After a 410 in the middle the next session begins again.
-func (f *feed) loadPages(ctx context.Context, is source.Learned, l *loaded) error {
+func (f *feed) loadPages(ctx context.Context, learned source.Learned, l *loaded) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, loadFor, errSlow)
 	defer cancel()
-	query := url.Values{"limit": {strconv.FormatInt(pageSize(is.Mean), 10)}}
+	query := url.Values{"limit": {strconv.FormatInt(pageSize(learned.Mean), 10)}}
 	for {
 		page, err := f.source.List(ctx, "", query)
 		if errors.Is(context.Cause(ctx), errSlow) {
@@ -191,7 +191,7 @@ func (f *feed) loadPages(ctx context.Context, is source.Learned, l *loaded) erro
 		}
 		l.revision = page.Meta.Revision
 		for _, item := range page.Items {
-			if !is.Envelope.Item.Known {
+			if !learned.Envelope.Item.Known {
 				return errObject
 			}
 			m, err := f.source.Encoding().Item(item)
@@ -202,7 +202,7 @@ func (f *feed) loadPages(ctx context.Context, is source.Learned, l *loaded) erro
 			if err != nil {
 				return err
 			}
-			o, err := f.object(is.Envelope, key, m, bytes.Clone(item))
+			o, err := f.object(learned.Envelope, key, m, bytes.Clone(item))
 			if err != nil {
 				return err
 			}

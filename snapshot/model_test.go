@@ -76,7 +76,7 @@ type model struct {
 	slow, broken bool
 	// out is the last time in which nobody answered upstream.
 	out    clock.Outage
-	untold []change
+	untold []stateChange
 	// cut is the revision before which the byte bound may have taken all, trimmed when history was
 	// last cut by time.
 	cut     uint64

@@ -14,8 +14,8 @@ import (
 // is rejected there is seen as the 429 that it is.
 const probeTimeout = 30 * time.Second
 
-// probed is the revision that the upstream had when it was asked for it, or later.
-type probed struct {
+// probeResult is the revision that the upstream had when it was asked for it, or later.
+type probeResult struct {
 	revision uint64
 	source.Probe
 }
@@ -25,20 +25,20 @@ type probed struct {
 const probeAgainAfter = time.Second
 
 // probe reads the upstream's current revision, and checks that it is not below the highest one seen.
-func (f *feed) probe(ctx context.Context, sent source.Probe) (probed, error) {
+func (f *feed) probe(ctx context.Context, sent source.Probe) (probeResult, error) {
 	minRevision := f.collection.minRevision()
 	rev, err := f.askRevision(ctx, f.source)
 	if err != nil {
-		return probed{}, err
+		return probeResult{}, err
 	}
 	rev, err = f.observe(ctx, rev, minRevision)
-	return probed{revision: rev, Probe: sent}, err
+	return probeResult{revision: rev, Probe: sent}, err
 }
 
-func (f *feed) askRevision(ctx context.Context, of source.Source) (uint64, error) {
+func (f *feed) askRevision(ctx context.Context, src source.Source) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	_, rev, err := of.Probe(ctx)
+	_, rev, err := src.Probe(ctx)
 	return rev, err
 }
 
@@ -59,22 +59,22 @@ func (f *feed) observe(ctx context.Context, rev, minRevision uint64) (uint64, er
 	return rev, f.collection.observe(rev, minRevision)
 }
 
-// probeEnded handles the outcome of a probe. The stream goes on unless it returns an error.
-func (f *feed) probeEnded(of outcome[probed]) error {
+// handleProbe handles the outcome of a probe. The stream goes on unless it returns an error.
+func (f *feed) handleProbe(result outcome[probeResult]) error {
 	now := time.Now()
-	_, otherTimeline := errors.AsType[otherTimelineError](of.err)
+	_, otherTimeline := errors.AsType[otherTimelineError](result.err)
 	switch {
-	case of.err == nil:
-		f.fresh.Answered(now, of.value.revision, f.collection.expect(of.value))
-	case source.IsBusy(of.err):
+	case result.err == nil:
+		f.fresh.Answered(now, result.value.revision, f.collection.expect(result.value))
+	case source.IsBusy(result.err):
 		// Opening watches again would not help the upstream. The state gets older meanwhile, as it
 		// should.
-		f.log.Debug("probe refused", "error", of.err)
-		f.fresh.Refused(now, source.Wanted(f.fresh.Pause(), of.err))
-	case otherTimeline, source.IsAnswer(of.err):
-		return of.err // the watch would not be permitted either, or somebody else answers
+		f.log.Debug("probe refused", "error", result.err)
+		f.fresh.Refused(now, source.Wanted(f.fresh.Pause(), result.err))
+	case otherTimeline, source.IsAnswer(result.err):
+		return result.err // the watch would not be permitted either, or somebody else answers
 	default:
-		f.log.Debug("probe not answered", "error", of.err)
+		f.log.Debug("probe not answered", "error", result.err)
 		f.fresh.Unanswered(now)
 	}
 	return nil

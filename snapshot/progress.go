@@ -99,14 +99,14 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return f.toldAgain(ctx)
+	return f.tellsLastChangeAgain(ctx)
 }
 
-// toldAgain returns nil if a progress watch from just before the newest change that is no
+// tellsLastChangeAgain returns nil if a progress watch from just before the newest change that is no
 // deletion (which another timeline can have, too) tells that change again, byte for byte, and then the
 // deletions that followed, and nothing else up to the interval's end. With [errUnproven] it does not, or
 // there was no such change since the load.
-func (f *feed) toldAgain(ctx context.Context) error {
+func (f *feed) tellsLastChangeAgain(ctx context.Context) error {
 	v := f.collection.view.Load()
 	last, revisions := v.lastChange()
 	if last == nil {
@@ -128,7 +128,7 @@ func (f *feed) toldAgain(ctx context.Context) error {
 	case !slices.Equal(p.changes, revisions):
 		return errUnproven
 	}
-	again, err := f.change(f.envelope, first)
+	again, err := f.stateChange(f.envelope, first)
 	if err != nil || again.key != last.Key || again.object == nil || !bytes.Equal(again.object.Bytes, last.Bytes) {
 		return errUnproven
 	}
@@ -139,8 +139,8 @@ const (
 	// maxBridged is the number of changes that may lie between the known state and one that is loaded beside it, if the
 	// clients' watches are to go on. They are held in memory meanwhile.
 	maxBridged = 10_000
-	// toldWithin is the time that the clients' watches may take to be told of them.
-	toldWithin = time.Second
+	// bridgeTellTimeout is the time that the clients' watches may take to be told of them.
+	bridgeTellTimeout = time.Second
 )
 
 // errBridge says that the known state and what a watch tells do not lead to a state that was loaded.
@@ -157,17 +157,17 @@ var errBridge = errors.New("a watch from the known state does not lead to the lo
 //	                                              told of both, and go on from 150; else they end
 func (f *feed) bridge(ctx context.Context, l *loaded) error {
 	c, v := f.collection, f.collection.view.Load()
-	var told []change
+	var told []stateChange
 	state := v.newest.Clone()
 	p, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {
-		ch, err := f.change(f.envelope, ev)
+		ch, err := f.stateChange(f.envelope, ev)
 		if err != nil {
 			return err
 		}
 		if told = append(told, ch); len(told) > maxBridged || !ev.Framed {
 			return errBridge
 		}
-		_, err = ch.apply(state)
+		_, err = ch.applyTo(state)
 		return err
 	})
 	switch {
@@ -181,33 +181,33 @@ func (f *feed) bridge(ctx context.Context, l *loaded) error {
 			return err
 		}
 	}
-	v.broadcaster.AwaitTold(ctx, toldWithin)
+	v.broadcaster.AwaitTold(ctx, bridgeTellTimeout)
 	return nil
 }
 
-// progressEnded handles the outcome of a progress watch, and returns what it has shown. A watch that
+// handleProgress handles the outcome of a progress watch, and returns what it has shown. A watch that
 // fails says nothing about the stream.
-func (f *feed) progressEnded(of outcome[progress]) (progress, error) {
+func (f *feed) handleProgress(result outcome[progress]) (progress, error) {
 	now := time.Now()
-	if _, contradiction := errors.AsType[wire.InconsistencyError](of.err); contradiction {
-		return progress{}, of.err
+	if _, contradiction := errors.AsType[wire.InconsistencyError](result.err); contradiction {
+		return progress{}, result.err
 	}
 	// In doubt, the watch may be of another timeline than the stream, which is then about to be closed.
 	switch doubt := f.fresh.TimelineUncertain(now); {
-	case of.err == nil && !doubt:
-		f.fresh.ProgressOver(of.value.revision > f.collection.view.Load().To)
-		return of.value, nil
-	case of.err == nil:
+	case result.err == nil && !doubt:
+		f.fresh.ProgressOver(result.value.revision > f.collection.view.Load().To)
+		return result.value, nil
+	case result.err == nil:
 		f.fresh.ProgressOver(false)
-	case errors.Is(of.err, errNoBookmark):
+	case errors.Is(result.err, errNoBookmark):
 		hadNoBookmarks := f.fresh.NoBookmarks()
 		if f.fresh.ProgressUnmarked(now); !hadNoBookmarks && f.fresh.NoBookmarks() {
 			f.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): nothing is proven " +
 				"to be the newest state, and lists of it are forwarded")
 		}
 	default:
-		f.log.Debug("a progress watch proves nothing", "error", of.err)
-		f.fresh.ProgressFailed(now, source.Wanted(0, of.err))
+		f.log.Debug("a progress watch proves nothing", "error", result.err)
+		f.fresh.ProgressFailed(now, source.Wanted(0, result.err))
 	}
 	return progress{}, nil
 }

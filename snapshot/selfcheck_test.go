@@ -189,7 +189,9 @@ func corrupt(c *Collection, change func(index.Tree)) {
 	state := v.newest.Clone()
 	change(state)
 	c.versions.At(c.versions.Len() - 1).Tree = state
-	c.publishLocked(v.with(func(v *View) { v.newest = state }))
+	next := v.clone()
+	next.newest = state
+	c.publishLocked(next)
 }
 
 // otherwise changes a copy of the object n/1100, which is on the last page.

@@ -73,7 +73,9 @@ func (c *Collection) cutLocked(rev uint64) {
 	}
 	c.versions.Forget(before)
 	c.accountLocked(-freed)
-	c.publishLocked(v.with(func(v *View) { v.From = rev }))
+	next := v.clone()
+	next.From = rev
+	c.publishLocked(next)
 }
 
 // accountLocked adds bytes to the part of the budget that the collection uses.

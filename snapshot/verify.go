@@ -65,11 +65,11 @@ func (c *Collections) verifyAfter(i Invalidation, changed time.Time) {
 }
 
 // mustVerify has what was loaded before now verified.
-func (c *Collections) mustVerify(of Scope, now time.Time) {
+func (c *Collections) mustVerify(scope Scope, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for r, running := range c.all {
-		if of.has(r) {
+		if scope.has(r) {
 			v := &running.verification
 			v.since, v.next, v.retries = now, now, retryBackoff()
 			if rested := v.began.Add(verifyRest); rested.After(now) {

@@ -72,17 +72,17 @@ func (s Snapshot) Watch(q index.Query, o watch.Options) *watch.Watcher {
 	return s.broadcaster.Watch(o)
 }
 
-// newHub returns a broadcaster for clients that follow what begins with a revision; nil if none may.
-func (c *Collection) newHub(form *watch.Form, rev uint64) *watch.Broadcaster {
+// newBroadcaster returns a broadcaster for clients that follow what begins with a revision; nil if none may.
+func (c *Collection) newBroadcaster(form *watch.Form, rev uint64) *watch.Broadcaster {
 	if form == nil {
 		return nil
 	}
 	return watch.NewBroadcaster(*form, watch.Span{From: rev, To: rev}, &c.life.counts.watches, c.pacer)
 }
 
-// tellHubLocked publishes a view to its broadcaster. Where another broadcaster had the clients before, they end: they are told
+// publishToBroadcasterLocked publishes a view to its broadcaster. Where another broadcaster had the clients before, they end: they are told
 // what is left, or nothing if nothing is known any more.
-func (c *Collection) tellHubLocked(v, old *View) {
+func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	if old.broadcaster != nil && old.broadcaster != v.broadcaster {
 		old.broadcaster.End(v.unavailable != reason.None)
 	}
@@ -91,13 +91,13 @@ func (c *Collection) tellHubLocked(v, old *View) {
 	}
 }
 
-// tendWatches ends the clients' watches if the feed's own stream may be dead: half-open, or from an
+// endDeadWatches ends the clients' watches if the feed's own stream may be dead: half-open, or from an
 // API server that stands still. It may be dead if nothing came on it for the staleness bound, and for
 // longer than a bookmark takes, and no probe has shown that nothing happened. Another API server
 // may tell these clients more. That the state is old is no reason to end them: nobody promises that
 // a watch is up to date, and an upstream that is too busy for probes would have to answer each
 // watch that ends here. A collection with watches is in use.
-func (c *Collection) tendWatches(now time.Time) {
+func (c *Collection) endDeadWatches(now time.Time) {
 	v := c.view.Load()
 	if v.broadcaster == nil || v.broadcaster.Watchers() == 0 {
 		return
@@ -112,19 +112,21 @@ func (c *Collection) tendWatches(now time.Time) {
 
 // endWatches ends the clients of a broadcaster, if it is still the collection's. With goOn others may begin; else what
 // was not told yet is in doubt, and nobody may.
-func (c *Collection) endWatches(of *watch.Broadcaster, goOn bool) {
+func (c *Collection) endWatches(broadcaster *watch.Broadcaster, goOn bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
-	if v.broadcaster != of {
+	if v.broadcaster != broadcaster {
 		return
 	}
-	of.End(!goOn)
+	broadcaster.End(!goOn)
 	var form *watch.Form
 	if goOn {
-		form = of.Form()
+		form = broadcaster.Form()
 	}
-	c.publishLocked(v.with(func(v *View) { v.broadcaster = c.newHub(form, v.To) }))
+	next := v.clone()
+	next.broadcaster = c.newBroadcaster(form, v.To)
+	c.publishLocked(next)
 }
 
 // PaceEnds plans the ends of other watches, too ([watch.Pacer.Plan]).

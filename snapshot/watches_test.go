@@ -71,12 +71,12 @@ func TestWatchesOverALoad(t *testing.T) {
 				for _, o := range objects {
 					state.Set(o)
 				}
-				c.open(complete{
+				c.install(loadedState{
 					state: state, revision: rev, envelope: envelope, form: &watch.Form{Envelope: envelope}, watchesGoOn: tt.goOn, Probe: c.probes.Next(),
 				})
 			}
 			write := func(kind, key string, rev uint64) {
-				expect.NoError(t, c.apply(change{kind: kind, key: key, revision: rev, object: object(key, rev)}))
+				expect.NoError(t, c.apply(stateChange{kind: kind, key: key, revision: rev, object: object(key, rev)}))
 			}
 			load(10)
 			watcher := follow(t, c)

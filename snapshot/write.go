@@ -14,23 +14,23 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// complete is a state that was loaded as a whole.
-type complete struct {
+// loadedState is a complete state, ready to be installed.
+type loadedState struct {
 	state    index.Tree
 	size     int64 // bytes of all its objects
 	revision uint64
 	envelope *wire.Envelope
-	// form is how events are written; nil if no watches are served.
+	// form is the form in which events are written; nil if no watches are served.
 	form *watch.Form
 	// watchesGoOn reports whether the clients' watches have been told all that led to this state.
 	watchesGoOn bool
-	// Probe is the request for the state, which is as new as that: reading it may have taken minutes.
+	// Probe is the request for the state. It says how new the state is, since reading it may have taken minutes.
 	source.Probe
 }
 
-// open makes a complete state what is known, in place of what was known before. Its size is on the budget's
-// account already. The clients' watches end, unless they were told all that led to this state.
-func (c *Collection) open(l complete) {
+// install replaces all that was known by a state that was loaded. The budget has counted its size already.
+// The clients' watches end, unless they were told all that led to this state.
+func (c *Collection) install(l loadedState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired {
@@ -39,9 +39,10 @@ func (c *Collection) open(l complete) {
 	}
 	old := c.view.Load()
 	c.epoch++
-	c.highest, c.pendingProbes = max(c.highest, l.revision), nil
+	c.highest = max(c.highest, l.revision)
+	c.pendingProbes = nil
 	c.accountLocked(-c.account)
-	c.account = l.size
+	c.account = l.size // which the load has added to the budget
 	c.versions = index.History{}
 	c.versions.Append(index.Version{Revision: l.revision, Tree: l.state})
 	now := time.Now()
@@ -50,7 +51,7 @@ func (c *Collection) open(l complete) {
 		Interval:  Interval{From: l.revision, To: l.revision},
 		currentAt: l.Probe,
 		loaded:    l.Probe.Sent,
-		streams:   true, // in a moment, if it came in pages
+		streaming: true, // in a moment, if it came in pages
 		versions:  c.versions,
 		newest:    l.state,
 		envelope:  l.envelope,
@@ -59,36 +60,38 @@ func (c *Collection) open(l complete) {
 		v.broadcaster = old.broadcaster
 		v.broadcaster.Renew(*l.form, v.span())
 	} else {
-		v.broadcaster = c.newHub(l.form, l.revision)
+		v.broadcaster = c.newBroadcaster(l.form, l.revision)
 	}
 	c.publishLocked(v)
 }
 
 // sameRevisions reports whether two states have the same objects at the same revisions.
 func sameRevisions(a, b index.Tree) bool {
-	same := a.Len() == b.Len()
-	if same {
-		b.Ascend("", "", func(o *index.Object) bool {
-			was, found := a.Get(o.Key)
-			same = found && was.Revision == o.Revision
-			return same
-		})
+	if a.Len() != b.Len() {
+		return false
 	}
+	same := true
+	b.Ascend("", "", func(o *index.Object) bool {
+		other, found := a.Get(o.Key)
+		same = found && other.Revision == o.Revision
+		return same
+	})
 	return same
 }
 
-// change is one event of a watch, as the state takes it.
-type change struct {
+// stateChange is one event of a watch, in the form in which it changes a state.
+type stateChange struct {
 	kind     string // wire.Added, wire.Modified or wire.Deleted
 	key      string
 	revision uint64
 	object   *index.Object // nil for a deletion
-	// gone is the object of a deletion as the event has it, if watches are served.
-	gone *index.Object
+	// deleted is the object that a deletion's event holds; nil if no watches are served.
+	deleted *index.Object
 }
 
-// apply executes the change on a state and returns the object that it replaces or removes.
-func (ch change) apply(state index.Tree) (*index.Object, error) {
+// applyTo changes a state and returns the object that the change replaces or removes. After an error the state
+// must not be used: the change may have been made.
+func (ch stateChange) applyTo(state index.Tree) (*index.Object, error) {
 	if ch.kind == wire.Deleted {
 		old := state.Remove(ch.key)
 		if old == nil {
@@ -108,8 +111,8 @@ func (ch change) apply(state index.Tree) (*index.Object, error) {
 
 var errFull = errors.New("the byte bound leaves no room for this collection")
 
-// apply advances the newest state by one change. errFull says that it has, and that there is no room for it.
-func (c *Collection) apply(ch change) error {
+// apply advances the newest state by one change. errFull means that the change was applied, but exceeds the byte bound.
+func (c *Collection) apply(ch stateChange) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
@@ -120,11 +123,12 @@ func (c *Collection) apply(ch change) error {
 		return wire.Inconsistent("a change at revision %d comes after revision %d", ch.revision, v.To)
 	}
 	state := v.newest.Clone()
-	old, err := ch.apply(state)
+	old, err := ch.applyTo(state)
 	if err != nil {
 		return err
 	}
-	size := state.VersionSize(old != nil && ch.object != nil)
+	replaces := old != nil && ch.object != nil
+	size := state.VersionSize(replaces)
 	next := index.Version{Revision: ch.revision, Tree: state, Superseded: size, Put: ch.object}
 	if old != nil {
 		next.Superseded += old.Size()
@@ -132,12 +136,12 @@ func (c *Collection) apply(ch change) error {
 	if ch.object != nil {
 		size += ch.object.Size()
 	}
-	if ch.gone != nil {
-		size += ch.gone.Size()
-		next.Superseded += ch.gone.Size()
+	if ch.deleted != nil {
+		size += ch.deleted.Size()
+		next.Superseded += ch.deleted.Size()
 	}
 	if v.broadcaster != nil {
-		next.Change = index.Change{Before: old, After: cmp.Or(ch.object, ch.gone), Deleted: ch.kind == wire.Deleted}
+		next.Change = index.Change{Before: old, After: cmp.Or(ch.object, ch.deleted), Deleted: ch.kind == wire.Deleted}
 	}
 	c.versions.Append(next)
 	c.accountLocked(size)
@@ -151,7 +155,7 @@ func (c *Collection) apply(ch change) error {
 	return nil
 }
 
-// progress advances the interval to rev, which a bookmark has proved, and which is not below the interval's end.
+// progress advances the interval to the revision of a bookmark, which must not be below the interval's end.
 func (c *Collection) progress(rev uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,69 +167,69 @@ func (c *Collection) progress(rev uint64) error {
 	return nil
 }
 
-// advanceLocked publishes that the interval reaches rev with this state, and is as new as the last
-// of the pendingProbes that it has reached. Nothing else says how new it is: an event or a bookmark may be
-// old when it comes, because the upstream lags, or because the connection or this process was
-// suspended.
+// advanceLocked publishes that the interval now ends at rev with this state. The state is as new as the latest
+// pending probe whose revision it has reached. Nothing else tells how new it is: an event or a bookmark may be
+// old when it comes, because the upstream lags, or because the connection or this process was suspended.
 func (c *Collection) advanceLocked(v *View, rev uint64, state index.Tree) {
 	c.highest = max(c.highest, rev)
 	c.addCheckpointLocked(time.Now(), rev)
-	currentAt, reached := v.currentAt, 0
+	currentAt := v.currentAt
+	reached := 0
 	for reached < len(c.pendingProbes) && c.pendingProbes[reached].revision <= rev {
-		if pendingProbe := c.pendingProbes[reached]; pendingProbe.Number > currentAt.Number {
-			currentAt = pendingProbe.Probe
+		if pending := c.pendingProbes[reached]; pending.Number > currentAt.Number {
+			currentAt = pending.Probe
 		}
 		reached++
 	}
 	c.pendingProbes = slices.Delete(c.pendingProbes, 0, reached)
-	c.publishLocked(v.with(func(v *View) { v.To, v.currentAt, v.newest = rev, currentAt, state }))
+	next := v.clone()
+	next.To, next.newest, next.currentAt = rev, state, currentAt
+	c.publishLocked(next)
 }
 
-// maxPendingProbes is the number of pendingProbes that are kept at most. With more, the last two become one: the state is as
-// new as the second when it comes there.
+// maxPendingProbes bounds the pending probes. A further one replaces the last of them, so that one is not waited for.
 const maxPendingProbes = 256
 
-// expect records that the upstream had reached p.revision. It reports whether the interval has reached
-// it too; if not, the newest state counts as new as the probe once it has. The caller reads a stream.
-func (c *Collection) expect(p probed) bool {
+// expect records that a probe gave p.revision. It reports whether the interval has reached that revision. If not,
+// the newest state becomes as new as the probe when it gets there. It must be called only while a stream is read.
+func (c *Collection) expect(p probeResult) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.unavailable != reason.None {
 		return false
 	}
-	next := pendingProbe{p.Probe, p.revision}
 	if v.To >= p.revision {
-		c.pendingProbes = append(c.pendingProbes[:0], next) // those before it are lower
+		c.pendingProbes = append(c.pendingProbes[:0], p) // earlier probes make the state no newer than this one
 		c.advanceLocked(v, v.To, v.newest)
 		return true
 	}
 	if n := len(c.pendingProbes); n > 0 && (n == maxPendingProbes || c.pendingProbes[n-1].revision == p.revision) {
 		c.pendingProbes = c.pendingProbes[:n-1]
 	}
-	// What is older than the bound would not make the state any newer.
-	c.pendingProbes = slices.DeleteFunc(c.pendingProbes, func(g pendingProbe) bool { return p.Sent.Sub(g.Sent) >= c.limits.Staleness })
-	c.pendingProbes = append(c.pendingProbes, next)
+	// A state that is only as new as such an old probe would be too stale to be given.
+	tooOld := func(pending probeResult) bool { return p.Sent.Sub(pending.Sent) >= c.limits.Staleness }
+	c.pendingProbes = append(slices.DeleteFunc(c.pendingProbes, tooOld), p)
 	return false
 }
 
-// minRevision is the revision that each read of the upstream must give, or a higher one, if it begins now.
+// minRevision returns the lowest revision that a read of the upstream which begins now may give.
 func (c *Collection) minRevision() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.highest
 }
 
-// otherTimelineError is a revision that cannot follow the highest one that was seen before.
+// otherTimelineError says that the upstream's revision is lower than one that it gave before.
 type otherTimelineError struct{ highest, now uint64 }
 
 func (e otherTimelineError) Error() string {
 	return fmt.Sprintf("the upstream's revision went from %d to %d: its storage was restored or replaced", e.highest, e.now)
 }
 
-// observe takes in the revision that a read of the upstream gave, and the minRevision from before that read. A
-// revision below the minRevision is an [otherTimelineError]. One that is far above says nothing: there are control
-// planes whose revisions are the time in nanoseconds.
+// observe records the revision that a read of the upstream gave; minRevision is from before that read. A lower
+// revision is an [otherTimelineError]. One that is far above is no error: there are control planes whose revisions
+// are the time in nanoseconds.
 func (c *Collection) observe(rev, minRevision uint64) error {
 	if rev < minRevision {
 		return otherTimelineError{highest: minRevision, now: rev}
@@ -236,7 +240,7 @@ func (c *Collection) observe(rev, minRevision uint64) error {
 	return nil
 }
 
-// setEnvelope replaces the envelope by one that also knows the form of items.
+// setEnvelope replaces the envelope, in which the form of items was unknown, by one in which it is known.
 func (c *Collection) setEnvelope(envelope *wire.Envelope) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,31 +251,37 @@ func (c *Collection) setEnvelope(envelope *wire.Envelope) {
 	if v.broadcaster != nil {
 		v.broadcaster.SetEnvelope(envelope)
 	}
-	c.publishLocked(v.with(func(v *View) { v.envelope = envelope }))
+	next := v.clone()
+	next.envelope = envelope
+	c.publishLocked(next)
 }
 
-// follows notes whether the feed reads a stream that goes on from the interval's end.
-func (c *Collection) follows(stream bool) {
+// setStreaming records whether the feed reads a stream that goes on from the interval's end.
+func (c *Collection) setStreaming(streaming bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v := c.view.Load(); v.unavailable == reason.None && v.streams != stream {
-		c.publishLocked(v.with(func(v *View) { v.streams = stream }))
+	if v := c.view.Load(); v.unavailable == reason.None && v.streaming != streaming {
+		next := v.clone()
+		next.streaming = streaming
+		c.publishLocked(next)
 	}
 }
 
-// reloads notes since when the state is loaded anew, beside the one that is known; zero: it is not.
-func (c *Collection) reloads(since time.Time) {
+// setReloadingSince records when a load beside the known state began; the zero time means that there is none now.
+func (c *Collection) setReloadingSince(begun time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if v := c.view.Load(); v.unavailable == reason.None {
-		c.publishLocked(v.with(func(v *View) { v.reloads = since }))
+		next := v.clone()
+		next.reloadingSince = begun
+		c.publishLocked(next)
 	}
 }
 
 // known reports whether there is a state, however old.
 func (c *Collection) known() bool { return c.view.Load().unavailable == reason.None }
 
-// drop forgets everything, and says why nothing is known.
+// drop forgets everything. Requests are told why.
 func (c *Collection) drop(why reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -280,7 +290,7 @@ func (c *Collection) drop(why reason.Reason) {
 	}
 }
 
-// retire drops everything for ever, whatever the feed may still bring.
+// retire drops everything for ever: nothing that the feed still loads or reads is taken in.
 func (c *Collection) retire(why reason.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -293,27 +303,33 @@ func (c *Collection) retire(why reason.Reason) {
 
 func (c *Collection) dropLocked(why reason.Reason) {
 	c.epoch++
-	c.highest, c.pendingProbes, c.checkpoints, c.versions = 0, nil, nil, index.History{}
+	c.highest = 0 // what comes next may have another timeline
+	c.pendingProbes = nil
+	c.checkpoints = nil
+	c.versions = index.History{}
 	c.accountLocked(-c.account)
 	c.publishLocked(&View{unavailable: why, retired: c.retired})
 }
 
-// publishLocked makes a view the current one.
+// publishLocked makes a view the current one. It closes the old view's channels last: whoever they wake must find
+// the new view.
 func (c *Collection) publishLocked(v *View) {
 	old := c.view.Load()
-	v.versions, v.epoch = c.versions, c.epoch
-	c.tellHubLocked(v, old)
-	v.next, v.newer = make(chan struct{}), old.newer
-	newer := v.currentAt != old.currentAt || v.unavailable != old.unavailable
-	if newer {
-		v.newer = make(chan struct{})
+	v.versions = c.versions
+	v.epoch = c.epoch
+	c.publishToBroadcasterLocked(v, old)
+	v.replacedCh = make(chan struct{})
+	v.outdatedCh = old.outdatedCh
+	outdated := v.currentAt != old.currentAt || v.unavailable != old.unavailable
+	if outdated {
+		v.outdatedCh = make(chan struct{})
 	}
 	if old.unavailable == reason.None && v.unavailable != reason.None {
 		c.forwardSlotsLeft.Store(forwardSlots)
 	}
 	c.view.Store(v)
-	close(old.next)
-	if newer {
-		close(old.newer)
+	close(old.replacedCh)
+	if outdated {
+		close(old.outdatedCh)
 	}
 }

@@ -25,8 +25,8 @@ func liveCollection(limits Limits) *Collection {
 
 // load begins with a state, whose stream is read then.
 func (c *Collection) load(state index.Tree, rev uint64) {
-	c.open(complete{state: state, revision: rev, envelope: wire.FixedEnvelope("PodList", "v1"), Probe: c.probes.Next()})
-	c.follows(true)
+	c.install(loadedState{state: state, revision: rev, envelope: wire.FixedEnvelope("PodList", "v1"), Probe: c.probes.Next()})
+	c.setStreaming(true)
 }
 
 // at is a probe that was sent at a time.
@@ -109,7 +109,7 @@ func (c *Collection) whyRetired() reason.Reason {
 // TestDoubt: what was taken from a collection, and is still to be written, must be what it would
 // give now.
 func TestDoubt(t *testing.T) {
-	newer := change{kind: wire.Modified, key: "ns/a", revision: 11, object: &index.Object{Key: "ns/a", Revision: 11}}
+	newer := stateChange{kind: wire.Modified, key: "ns/a", revision: 11, object: &index.Object{Key: "ns/a", Revision: 11}}
 	for name, tt := range map[string]struct {
 		then          func(*Collection)
 		latest, exact reason.Reason
@@ -117,7 +117,7 @@ func TestDoubt(t *testing.T) {
 		"a change":           {func(c *Collection) { _ = c.apply(newer) }, reason.None, reason.None},
 		"a minute":           {func(*Collection) { time.Sleep(time.Minute) }, reason.Stale, reason.None},
 		"less than a minute": {func(*Collection) { time.Sleep(time.Minute - 1) }, reason.None, reason.None},
-		"the stream ends":    {func(c *Collection) { c.follows(false) }, reason.None, reason.None},
+		"the stream ends":    {func(c *Collection) { c.setStreaming(false) }, reason.None, reason.None},
 		"all is dropped":     {func(c *Collection) { c.drop(reason.Warming) }, reason.Warming, reason.Warming},
 		"it is given up":     {func(c *Collection) { c.retire(reason.Upstream) }, reason.Upstream, reason.Upstream},
 		"it is given up, and its feed does not know yet": {func(c *Collection) {

@@ -93,7 +93,7 @@ func TestLoadsThatTrickle(t *testing.T) {
 			}
 			synctest.Wait()
 			quick, _ := all.Keep(configMaps)
-			time.Sleep(turnFor - time.Second)
+			time.Sleep(loadSlotTimeout - time.Second)
 			if why := quick.AwaitLoad(t.Context(), 0, false); why != reason.Warming {
 				t.Errorf("another resource, while %d are loading: %q", maxLoads, why)
 			}
@@ -101,13 +101,13 @@ func TestLoadsThatTrickle(t *testing.T) {
 			if why := quick.AwaitLoad(t.Context(), 0, false); why != reason.None {
 				t.Errorf("another resource: %q", why)
 			}
-			time.Sleep(loadFor)
+			time.Sleep(loadTimeout)
 			for _, of := range slow {
 				if err := of.LoadError(); !errors.Is(err, errSlow) {
-					t.Errorf("after %v: %v", loadFor, err)
+					t.Errorf("after %v: %v", loadTimeout, err)
 				}
 			}
-			time.Sleep(unlikelyRetry - 2*turnFor)
+			time.Sleep(unlikelyRetry - 2*loadSlotTimeout)
 			synctest.Wait()
 			if loads != maxLoads {
 				t.Errorf("loaded again %d times within %v", loads-maxLoads, unlikelyRetry)

@@ -68,10 +68,10 @@ func (m *selfChecks) next(r CollectionKey) place {
 	return m.records[r].next
 }
 
-// note takes in the result of a check that ended now. It returns how long nothing is to be kept of
+// record takes in the result of a check that ended now. It returns how long nothing is to be kept of
 // the resource, least at first: after a second mismatch in a short time the upstream may be writing
 // the objects in other bytes each time.
-func (m *selfChecks) note(r CollectionKey, result CheckResult, rev uint64, next place, now time.Time, least time.Duration) (pause time.Duration) {
+func (m *selfChecks) record(r CollectionKey, result CheckResult, rev uint64, next place, now time.Time, least time.Duration) (pause time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.records == nil {

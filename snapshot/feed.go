@@ -31,35 +31,34 @@ type feed struct {
 	elsewhere *http.Client
 	// sameTimeline is [Config.SameTimeline].
 	sameTimeline func(ctx context.Context, revision uint64, heard time.Time) (same, mayBe bool)
-	// fields are those that a selector may name, if the upstream accepts them.
+	// fields returns the fields that a selector may name, if the upstream accepts them.
 	fields func(context.Context) ([]wire.Field, error)
-	// loadSlots has room for as many feeds as may load at the same time.
+	// loadSlots has room for as many values as feeds may load at the same time.
 	loadSlots chan struct{}
-	// watches is Settings.Watches.
+	// watches reports whether clients may watch the collection.
 	watches bool
-	// makeRoom has others go for what came to the collection, and reports whether there is room then.
+	// makeRoom drops idle collections when this one exceeds the byte bound. It reports whether there is room then.
 	makeRoom func() bool
 	log      *slog.Logger
 
-	// fresh says when to ask the upstream for its current revision.
+	// fresh decides when to ask the upstream for its current revision.
 	fresh source.Freshness
-	// envelope is that of the newest state.
+	// envelope is the one of the newest state.
 	envelope *wire.Envelope
-	// mustLoad reports whether the state must be loaded, even if there is one.
+	// mustLoad reports whether a state must be loaded, even if there is one.
 	mustLoad bool
-	// timedOutAt is the time at which the last stream ended at its timeout; zero if it ended otherwise: then whoever answers
-	// next may have another timeline.
+	// timedOutAt is the time at which the last stream ended at its timeout. It is zero if the stream ended otherwise:
+	// then the upstream may have another timeline.
 	timedOutAt time.Time
-	// noStreamingBefore is the time before which no streaming list is asked for: the upstream did not end the last
-	// one with its bookmark.
+	// noStreamingBefore is the time before which states are loaded in pages, since the upstream did not end the last
+	// streaming list with its bookmark.
 	noStreamingBefore time.Time
-	// refusedSince is the time of the first of the last 403s of the upstream; zero if its last answer was none.
+	// refusedSince is the time of the first of the upstream's 403s in a row; zero if its last answer was another.
 	refusedSince time.Time
-	// measuredMean is the number of bytes that an object had on average in the last state that did not fit; 0 if
-	// none was read.
+	// measuredMean is the mean size of an object in the last state that did not fit; 0 if no object of it was read.
 	measuredMean int64
-	// retries gives the pause before the next try, refusals after a 403, overflows after a state that does
-	// not fit, and doubts before a load because the timeline was not shown to be the same.
+	// retries gives the pauses between tries, refusals those after a 403, overflows those after a state that does not
+	// fit, and doubts those before a load because the timeline was not shown to be the same.
 	retries, refusals, overflows, doubts wait.Backoff
 }
 
@@ -78,8 +77,8 @@ const (
 	// refusalGrace is the time that a state is kept after a 403: an API server that has just started
 	// refuses everybody until it has read its roles.
 	refusalGrace = 15 * time.Second
-	// If a stream ends within minStreamLife, the next one is opened only after a pause. With a stream that began with a
-	// load, the pauses get longer until one has been steadyStreamLife: loads are expensive.
+	// After a stream that ends within minStreamLife, the next one is opened only after a pause. If each stream began
+	// with a load, pauses grow until one has lasted for steadyStreamLife: loads are expensive.
 	minStreamLife    = time.Second
 	steadyStreamLife = time.Minute
 )
@@ -114,8 +113,8 @@ func retryBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 20 * time.Second}
 }
 
-// lastingAttempt is the attempt at which the log tells, once, of an answer that may be about all resources or
-// only about this one: by then it is no momentary trouble.
+// lastingAttempt is the attempt at which a failure that may be about this resource only is logged, once: by then it is
+// not momentary any more.
 const lastingAttempt = 4
 
 // run feeds the collection until ctx ends.
@@ -125,38 +124,41 @@ func (f *feed) run(ctx context.Context) {
 	f.fresh = source.NewFreshness(f.collection.limits.Staleness, rand.Float64()) // #nosec G404 -- no secret
 	f.mustLoad = true
 	for attempt := 0; ctx.Err() == nil; attempt++ {
-		loads, to := f.mustLoad, f.collection.view.Load().To
+		loading := f.mustLoad
+		before := f.collection.view.Load().To
 		readFor, err := f.session(ctx)
 		if ctx.Err() != nil {
 			return
 		}
+		v := f.collection.view.Load()
 		// A kube-apiserver that has just started ends a watch that is more than ten events behind: what it
 		// has told before is progress, and a pause would put us further behind.
-		if readFor >= steadyStreamLife || !loads && (readFor >= minStreamLife || f.collection.view.Load().To > to) {
-			f.retries, attempt = retryBackoff(), 0
+		if readFor >= steadyStreamLife || (!loading && (readFor >= minStreamLife || v.To > before)) {
+			f.retries = retryBackoff()
+			attempt = 0
 		}
-		if v := f.collection.view.Load(); v.unavailable == reason.None && time.Since(v.loaded) >= longestOverflow { // it did fit
+		if v.unavailable == reason.None && time.Since(v.loaded) >= longestOverflow { // the state has fitted for long
 			f.overflows, f.doubts = overflowBackoff(), doubtBackoff()
 		}
 		if err == nil && readFor >= minStreamLife {
 			continue
 		}
-		if !loads && source.Answered(err, http.StatusGone) { // the upstream answers again, and wants a load at once
+		if !loading && source.Answered(err, http.StatusGone) { // the upstream answers again: load at once
 			f.retries = retryBackoff()
 		}
-		pause, least := f.handleFailure(err, time.Now())
+		pause, atLeast := f.handleFailure(err, time.Now())
 		message := "watch not resumed yet"
 		if f.mustLoad {
 			message = "collection cannot be followed"
 		}
 		f.log.Log(ctx, f.level(err, attempt+1), message,
-			"error", err, "attempt", attempt+1, "retry", max(pause, least).Round(time.Millisecond))
-		f.pause(ctx, pause, least)
+			"error", err, "attempt", attempt+1, "retry", max(pause, atLeast).Round(time.Millisecond))
+		f.pause(ctx, pause, atLeast)
 	}
 }
 
-// session opens a stream, with a new state where one is needed, and reads it until it ends. It returns for
-// how long it was read, and why it did not end at its timeout.
+// session loads a state if that is needed, opens a stream that goes on from it, and reads the stream until it ends. It
+// returns for how long it has read; the error is nil if the stream ended at its timeout.
 func (f *feed) session(ctx context.Context) (readFor time.Duration, err error) {
 	open := f.resume
 	if f.mustLoad {
@@ -192,7 +194,8 @@ func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 		return nil, err
 	}
 	f.collection.loadError.Store(nil)
-	f.mustLoad, f.timedOutAt = false, time.Now()
+	f.mustLoad = false
+	f.timedOutAt = time.Now() // a stream that is opened now needs no proof of the timeline
 	f.collection.life.loaded()
 	f.refusals = refusalBackoff()
 	if s == nil {
@@ -201,7 +204,7 @@ func (f *feed) openLoaded(ctx context.Context) (*source.Stream, error) {
 	return s, nil
 }
 
-// loadState loads a state, proves it and publishes it. The stream is nil if the state came in pages.
+// loadState loads a state, compares it with the upstream and installs it. The stream is nil if the state came in pages.
 func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	minRevision := f.collection.minRevision()
 	learned, err := f.source.Learn(ctx, f.fields)
@@ -216,96 +219,101 @@ func (f *feed) loadState(ctx context.Context) (*source.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, err := f.observe(ctx, l.revision, minRevision)
-	if err == nil && now != l.revision {
+	current, err := f.observe(ctx, l.revision, minRevision)
+	if err == nil && current != l.revision {
 		err = fmt.Errorf("a state was loaded at revision %d, where %d was seen before: the API server lags", l.revision, minRevision)
 	}
 	if err == nil {
-		err = f.prove(ctx, learned.Envelope, l)
+		err = f.compareLoaded(ctx, learned.Envelope, l)
 	}
 	if err != nil {
 		l.discard(f.collection.budget)
 		return nil, err
 	}
 	watchesGoOn := false
-	if v := f.collection.view.Load(); v.broadcaster != nil && v.broadcaster.Watchers() > 0 && form != nil && v.envelope.AgreesWith(learned.Envelope) {
+	v := f.collection.view.Load()
+	if v.broadcaster != nil && v.broadcaster.Watchers() > 0 && form != nil && v.envelope.AgreesWith(learned.Envelope) {
 		err := f.bridge(ctx, l)
 		watchesGoOn = err == nil
 		f.log.Debug("clients' watches, and a state that was loaded anew", "go on", watchesGoOn, "error", err)
 	}
 	f.collection.install(loadedState{
-		state: l.state, size: l.size, revision: l.revision, envelope: learned.Envelope, form: form, watchesGoOn: watchesGoOn, Probe: l.Probe,
+		state: l.state, size: l.size, revision: l.revision, Probe: l.Probe,
+		envelope: learned.Envelope, form: form, watchesGoOn: watchesGoOn,
 	})
 	f.envelope = learned.Envelope
 	f.log.Info("collection loaded", "revision", l.revision, "objects", l.state.Len(), "bytes", l.size)
 	return l.stream, nil
 }
 
-// handleFailure decides what becomes of the state after an error, and returns how long to wait before the next
-// try, and for how long at least, even if a request needs a newer state. What is known stays, and is
-// given for as long as it is not too old, unless the error puts it in doubt.
-func (f *feed) handleFailure(err error, now time.Time) (pause, least time.Duration) {
+// handleFailure decides what becomes of the state after an error. What is known stays, and is given until it is too
+// old, unless the error puts it in doubt. It returns the pause before the next try. A request that needs a newer
+// state shortens the pause, but not below atLeast.
+func (f *feed) handleFailure(err error, now time.Time) (pause, atLeast time.Duration) {
 	var contradiction wire.InconsistencyError
 	var other otherTimelineError
-	besideKnown := f.mustLoad && f.collection.known() // the error is of a load beside the state that there is, which stays
+	besideKnown := f.mustLoad && f.collection.known() // a load beside a known state has failed, so that state stays
 	if !source.Answered(err, http.StatusForbidden) {
 		f.refusedSince = time.Time{}
 	} else if f.refusedSince.IsZero() {
 		f.refusedSince = now
 	}
-	switch { // first what puts the timeline in doubt
+	switch { // errors that put the timeline in doubt come first
 	case errors.As(err, &other):
 		f.drop(reason.Warming, err)
-		least = Skew
+		atLeast = Skew
 	case errors.As(err, &contradiction) && !besideKnown, source.Answered(err, http.StatusNotFound):
 		f.drop(reason.Warming, err)
 	case errors.Is(err, wire.ErrForm) && !besideKnown, source.Answered(err, http.StatusNotAcceptable):
 		f.drop(reason.Form, err)
-		least = wait.Jitter(unlikelyRetry, 1)
-	case errors.Is(err, errFull) && besideKnown: // there is room without the state that there is; lists wait for the load
+		atLeast = wait.Jitter(unlikelyRetry, 1)
+	case errors.Is(err, errFull) && besideKnown: // without the known state there may be room; lists wait for the load
 		f.drop(reason.Warming, err)
 	case errors.Is(err, errFull):
 		f.drop(reason.Memory, err)
-		least = f.overflows.Step()
+		atLeast = f.overflows.Step()
 	case source.Answered(err, http.StatusForbidden):
 		if now.Sub(f.refusedSince) >= refusalGrace || !f.collection.known() {
 			f.drop(reason.NotPermitted, err)
-			least = f.refusals.Step()
+			atLeast = f.refusals.Step()
 		}
 	case errors.Is(err, errSlow), errors.Is(err, wire.ErrForm):
-		least = wait.Jitter(unlikelyRetry, 1)
+		atLeast = wait.Jitter(unlikelyRetry, 1)
 	case source.Answered(err, http.StatusGone), errors.Is(err, errObject), errors.Is(err, errOutOfDate):
 		f.mustLoad = true
 		f.collection.life.lost(lossOf(err), now)
 	case errors.Is(err, errUnproven):
-		f.mustLoad, least = true, f.doubts.Step()
+		f.mustLoad = true
+		atLeast = f.doubts.Step()
 		f.collection.life.lost(lossOf(err), now)
 	}
-	if least == 0 {
+	if atLeast == 0 {
 		pause = f.retries.Step()
 	}
-	return pause, source.Wanted(least, err)
+	return pause, source.Wanted(atLeast, err)
 }
 
-// drop forgets the state, if there is one, and says why nothing is known.
+// drop forgets the state, if there is one. Requests are told why; the loss is counted by its cause.
 func (f *feed) drop(why reason.Reason, cause error) {
 	f.mustLoad = true
 	f.collection.life.lost(lossOf(cause), time.Now())
 	f.collection.drop(why)
 }
 
-// level is how much an error matters that ended a stream, or kept one from being opened.
+// level returns the level at which a session's error is logged.
 func (f *feed) level(err error, attempt int) slog.Level {
 	switch {
-	case err == nil, errors.Is(err, errUnproven), source.IsUpstreamFailure(err) && (attempt != lastingAttempt || !source.IsBusy(err)):
-		return slog.LevelDebug // upstream.Health tells of trouble, once for all
+	case err == nil, errors.Is(err, errUnproven):
+		return slog.LevelDebug
+	case source.IsUpstreamFailure(err) && (attempt != lastingAttempt || !source.IsBusy(err)):
+		return slog.LevelDebug // upstream.Health logs failures of the upstream, once for all feeds
 	case f.collection.known():
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn
 }
 
-// change converts an event into a change of the collection.
+// stateChange converts an event into a change of the state.
 func (f *feed) stateChange(envelope *wire.Envelope, ev wire.Event) (stateChange, error) {
 	form := envelope.Item
 	if !form.Known {
@@ -335,11 +343,11 @@ func (f *feed) stateChange(envelope *wire.Envelope, ev wire.Event) (stateChange,
 	return ch, err
 }
 
-// object makes an object from an item of a list. The object owns the item's memory afterwards.
+// object returns an object made of an item of a list. It keeps the item's memory.
 func (f *feed) object(envelope *wire.Envelope, key string, m wire.ObjectMeta, item []byte) (*index.Object, error) {
 	values, err := f.source.Encoding().Values(envelope.Paths, item)
 	if err != nil {
-		// The value is left from another schema: it is not known how the upstream reads it.
+		// A value may be left from an earlier schema. How the upstream reads it is not known.
 		return nil, fmt.Errorf("%w: the fields of an object cannot be read: %w", wire.ErrForm, err)
 	}
 	f.collection.lastObjectNumber++

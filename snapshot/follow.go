@@ -14,20 +14,19 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// maxOrderlyGap is how long it may take at most from the end of a watch at its timeout until the next watch is answered, so
-// that both see one timeline: nobody can stop etcd, restore a backup and start it again in less.
+// maxOrderlyGap is the time between a watch that ended at its timeout and the answer to the next one, up to which both
+// have the same timeline: nobody can stop etcd, restore a backup and start it again in less.
 const maxOrderlyGap = 10 * time.Second
 
-// resume opens a watch that goes on where the last one had come to. The upstream is first asked for its
-// revision: with another timeline than the one that is known here, a watch from a revision in the future
-// would stay silent. A worked example, the interval being [100, 120]:
+// resume opens a watch that goes on from the interval's end. Before, it asks the upstream for its revision: a watch
+// from a revision that is still in the future would stay silent. Three examples, with the interval [100, 120]:
 //
-//	asked  answer  then
-//	  1     130    a watch from 120 on: what happened since is told, and the interval grows
-//	  2     130    that watch is answered 410: what happened since is forgotten; load anew
-//	  3     110    another timeline: drop everything
+//	the upstream's revision   the watch from 120 on   then
+//	130                       tells what came since   the interval grows
+//	130                       is answered 410         what came since is forgotten: load anew
+//	110                       is not opened           another timeline: drop everything
 //
-// After a break, 130 may be of another timeline, too: then [feed.proveTimeline] must hold.
+// After a break, 130 may be of another timeline, too: so [feed.proveTimeline] must succeed.
 func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	if !clock.Sleep(ctx, time.Until(f.fresh.ProbesFrom())) {
 		return nil, ctx.Err()
@@ -37,7 +36,7 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 	sent := c.probes.Next()
 	f.fresh.ProbeSent(sent)
 	c.publish(f.fresh)
-	now, err := f.probe(ctx, sent)
+	current, err := f.probe(ctx, sent)
 	f.fresh.Stop()
 	if err != nil {
 		return nil, err
@@ -53,15 +52,15 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 		}
 		c.life.resumed()
 	}
-	c.expect(now)
+	c.expect(current)
 	return s, nil
 }
 
-// pause waits before the next try. No request need wait for a proof meanwhile.
-func (f *feed) pause(ctx context.Context, d, least time.Duration) {
-	f.fresh.Refused(time.Now(), max(d, least))
+// pause waits before the next try. Requests learn that no proof can come meanwhile, and do not wait for one.
+func (f *feed) pause(ctx context.Context, d, atLeast time.Duration) {
+	f.fresh.Refused(time.Now(), max(d, atLeast))
 	f.collection.publish(f.fresh)
-	f.collection.pause(ctx, d, least)
+	f.collection.pause(ctx, d, atLeast)
 	f.fresh.Retry(time.Now())
 }
 
@@ -76,15 +75,15 @@ func (f *feed) openWatch(ctx context.Context, from uint64, timeout time.Duration
 // errStreamLeft says that a stream is not read any more, though it has not ended.
 var errStreamLeft = errors.New("the stream is silent, or may be of another timeline than the answers")
 
-// read applies the events of the stream, until it ends or must be left. It returns nil if the stream
-// has ended at its timeout. [source.Freshness] decides what the feed asks meanwhile, and when: each turn
-// takes over what a progress watch has shown, does what the machine says, and waits for one thing.
+// read applies the events of the stream until it ends or must be left. It returns nil if the stream ended at its
+// timeout. [source.Freshness] decides when the feed probes and opens progress watches meanwhile. Each turn of the loop
+// applies what the last progress watch has shown, does what Freshness decides, and waits for one event.
 func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 	var probe call[probeResult]
 	var progressWatch call[progress]
 	defer probe.stop()
 	defer progressWatch.stop()
-	var shown progress // by a progress watch, and not by the stream yet
+	var shown progress // what a progress watch has shown, and the stream has not reached yet
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	c, fresh := f.collection, &f.fresh
@@ -100,7 +99,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 		fresh.ProgressOpened()
 		progressWatch.start(ctx, func(ctx context.Context) (progress, error) { return f.watchProgress(ctx, from, math.MaxUint64, nil) })
 	}
-	if f.lacksBookmark() { // the stream's own may take a minute
+	if f.lacksBookmark() { // the stream's first bookmark may take a minute
 		watchProgress()
 	}
 	for {
@@ -161,7 +160,7 @@ func (f *feed) read(ctx context.Context, s *source.Stream) (err error) {
 	}
 }
 
-// streamEndError returns how a stream ended; nil: at its timeout.
+// streamEndError returns the error with which a stream ended; nil if it ended at its timeout.
 func (f *feed) streamEndError(s *source.Stream) error {
 	if s.InOrder(time.Now()) {
 		return nil
@@ -186,8 +185,9 @@ func (f *feed) takeEvent(ctx context.Context, ev wire.Event) error {
 	if err != nil {
 		return err
 	}
-	if err = f.collection.apply(ch); errors.Is(err, errFull) && f.makeRoom() {
-		return nil // what nobody asks for has gone instead
+	err = f.collection.apply(ch)
+	if errors.Is(err, errFull) && f.makeRoom() {
+		return nil // idle collections were dropped instead of this one
 	}
 	return err
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/listproxy/listproxy/snapshot/source"
 )
 
-// LastProbe is the number of the last probe that was sent for any collection: a load, or a question
-// for the upstream's current revision. It is never 0.
+// LastProbe returns the number of the last probe that was sent for any collection. (A load counts as a probe, too.) It
+// is never 0.
 func (c *Collections) LastProbe() uint64 { return c.probes.Last() }
 
 const (
-	// A list that makes kube-apiserver encode at most smallList bytes is forwarded rather than waited for: that takes
-	// some milliseconds, and a proof may take a second.
+	// smallList bounds the work for a list that is rather forwarded than proven, in bytes that kube-apiserver encodes.
+	// That takes it some milliseconds, and a proof may take a second.
 	smallList = 256 << 10
-	// smallAtOnce is how many small lists of one collection are forwarded at the same time.
-	smallAtOnce = 4
+	// maxSmallForwarded is the number of small lists of one collection that are forwarded at the same time.
+	maxSmallForwarded = 4
 )
 
-// StateUnavailable returns the reason why to call NotOlderThan for a revision, or Exact, would be in vain however long it waits; None if it
-// would not, as far as is known. It does not wait, and does not count as a use of the collection.
+// StateUnavailable returns the reason why NotOlderThan for a revision (or Exact, if exact) would find no state, however
+// long it waited; None if it may find one. It does not wait, and does not count as a use of the collection.
 func (c *Collection) StateUnavailable(rev uint64, exact bool) (why reason.Reason) {
 	if v := c.view.Load(); exact {
 		_, why = v.exact(c.moment(), rev)
@@ -85,7 +85,7 @@ func (c *Collection) forwardSmall(v *View, q index.Query) (over func(), forward 
 	if v.unavailable != reason.None || v.newest.Work(q) > smallList {
 		return nil, false
 	}
-	if c.smallForwarded.Add(1) > smallAtOnce {
+	if c.smallForwarded.Add(1) > maxSmallForwarded {
 		c.smallForwarded.Add(-1)
 		return nil, false
 	}

@@ -233,8 +233,8 @@ func TestForwardSmall(t *testing.T) {
 			overs = append(overs, over)
 		}
 	}
-	if len(overs) != smallAtOnce {
-		t.Errorf("%d of 300 small lists at once are forwarded, want %d", len(overs), smallAtOnce)
+	if len(overs) != maxSmallForwarded {
+		t.Errorf("%d of 300 small lists at once are forwarded, want %d", len(overs), maxSmallForwarded)
 	}
 	overs[0]()
 	if _, forward := c.ForwardRest(index.Query{Limit: 1, Start: "n/0001"}, 10); forward {

@@ -35,7 +35,7 @@ const (
 )
 
 // Scope says which collections an [Invalidation] is about. The zero Scope is all of them.
-type Scope struct{ of any } // nil, schema.GroupVersion, schema.GroupResource or Resource
+type Scope struct{ target any } // nil, schema.GroupVersion, schema.GroupResource or Resource
 
 // OfVersion is the Scope of all resources of a group and version.
 func OfVersion(gv schema.GroupVersion) Scope { return Scope{gv} }
@@ -90,8 +90,8 @@ func (i Invalidation) ended() reason.Reason {
 	return reason.Upstream
 }
 
-// banned is the reason for requests that come while nothing is kept.
-func banned(cause reason.Reason) reason.Reason {
+// banReason is the reason for requests that come while nothing is kept.
+func banReason(cause reason.Reason) reason.Reason {
 	if cause == Mismatch {
 		return reason.Form
 	}
@@ -111,23 +111,23 @@ type ban struct {
 	until       time.Time
 }
 
-func (b ban) over(now time.Time) bool { return !b.untilLifted && !now.Before(b.until) }
+func (b ban) isOver(now time.Time) bool { return !b.untilLifted && !now.Before(b.until) }
 
 // take applies an invalidation.
 func (b bans) take(i Invalidation, now time.Time) {
 	key := banKey{i.Cause, i.Scope}
-	is := b[key]
+	current := b[key]
 	switch {
 	case i.Until.untilLifted:
-		is.untilLifted = true
+		current.untilLifted = true
 	case i.Until.liftsNow:
-		is.untilLifted = false
+		current.untilLifted = false
 	default:
-		if until := now.Add(i.Until.after); until.After(is.until) {
-			is.until = until
+		if until := now.Add(i.Until.after); until.After(current.until) {
+			current.until = until
 		}
 	}
-	b[key] = is
+	b[key] = current
 }
 
 // reason returns the reason why nothing is kept of r; None if it may be kept.
@@ -137,8 +137,8 @@ func (b bans) reason(r CollectionKey, now time.Time) reason.Reason {
 	}
 	for _, cause := range [...]reason.Reason{Definition, Catalog, Servers, Mismatch} {
 		for _, scope := range scopesOf(r) {
-			if is, found := b[banKey{cause, scope}]; found && !is.over(now) {
-				return banned(cause)
+			if ban, found := b[banKey{cause, scope}]; found && !ban.isOver(now) {
+				return banReason(cause)
 			}
 		}
 	}
@@ -147,7 +147,7 @@ func (b bans) reason(r CollectionKey, now time.Time) reason.Reason {
 
 // forget removes what is over, when verifyAfter needs it no longer.
 func (b bans) forget(now time.Time) {
-	maps.DeleteFunc(b, func(_ banKey, is ban) bool { return is.over(now.Add(-lagging)) })
+	maps.DeleteFunc(b, func(_ banKey, ban ban) bool { return ban.isOver(now.Add(-maxLag)) })
 }
 
 // Invalidate drops what i says. When it returns, nothing that was learned before is given any more.

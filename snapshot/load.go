@@ -18,51 +18,50 @@ import (
 )
 
 const (
-	// loadSilence is the time for which a streaming list may be silent before it is given up, and loadFor how long a
-	// load may take in all.
+	// loadSilence is the time for which a streaming list may be silent before it is given up. loadTimeout bounds a load.
 	loadSilence = 30 * time.Second
-	loadFor     = watchTimeout
-	// turnFor is the longest time that a load keeps others from loading: one that only trickles, as where a
-	// conversion webhook is slow, holds up nobody else.
-	turnFor = 10 * time.Second
-	// A state is not read at all if it seems to be oversizeFactor times as large as the room for it.
+	loadTimeout = watchTimeout
+	// loadSlotTimeout is the time after which a load gives its slot back, though it goes on: a slow one, as with a slow
+	// conversion webhook, must not keep others from loading.
+	loadSlotTimeout = 10 * time.Second
+	// oversizeFactor is the ratio of a state's likely size to the room for it from which on it is not even read.
 	oversizeFactor = 2
-	// likelySize is the largest mean size, in bytes, that is assumed from the first few objects: a few
-	// large ones at the beginning must not keep the resource out of memory.
-	likelySize = 16 << 10
+	// maxLikelyMean bounds the mean size, in bytes, that is assumed from the first few objects: a few large ones at
+	// the beginning must not keep the resource out of memory.
+	maxLikelyMean = 16 << 10
 	// initialLimit is the page size of a paginated initial load. For every page, kube-apiserver 1.36
 	// walks all objects that come after it, so small pages are expensive.
 	initialLimit = 2000
 )
 
 var (
-	errSlow = fmt.Errorf("a state did not come within %v", loadFor)
+	errSlow = fmt.Errorf("a state did not come within %v", loadTimeout)
 	// errNoEnd says that a streaming list was not ended by its bookmark.
 	errNoEnd = errors.New("a streaming list did not send the bookmark that ends it")
 )
 
-// load reads a complete state: by a streaming list, or page by page where the upstream gives none, ends it
-// early, or does not send the bookmark that ends it. (A kube-apiserver that has just started ends a watch that is more than ten events behind. From 1.34
-// on it answers 500 if etcd cannot tell its progress: before 3.4.31, and from 3.5.0 to 3.5.12.) Few feeds begin
-// to load at the same time, and none whose state would not fit.
+// load reads a complete state by a streaming list. If the upstream refuses that, ends it early or does not send the
+// bookmark that ends it, the state is read page by page. (A kube-apiserver that has just started ends a watch that is
+// more than ten events behind. From 1.34 on it answers 500 if etcd cannot tell its progress: before 3.4.31, and from
+// 3.5.0 to 3.5.12.) Only a few feeds begin to load at the same time. A state that would not fit is not loaded.
 func (f *feed) load(ctx context.Context, learned source.Learned) (*loaded, error) {
 	select {
 	case f.loadSlots <- struct{}{}:
-		over := sync.OnceFunc(func() { <-f.loadSlots })
-		defer over()
-		defer time.AfterFunc(turnFor, over).Stop()
+		release := sync.OnceFunc(func() { <-f.loadSlots })
+		defer release()
+		defer time.AfterFunc(loadSlotTimeout, release).Stop()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	if !fits(learned, f.collection.budget, f.measuredMean) {
-		f.measuredMean = 0 // the next try measures again: the objects that were read may be larger than the others
+		f.measuredMean = 0 // measure again at the next try: the objects that were read may have been larger than the rest
 		return nil, errFull
 	}
 	if time.Now().Before(f.noStreamingBefore) {
 		return f.loadWith(ctx, learned, f.loadPages)
 	}
 	l, err := f.loadWith(ctx, learned, f.loadStream)
-	if source.IsAnswer(err) && !refusesPages(err) || errors.Is(err, wire.ErrEnded) || errors.Is(err, errNoEnd) {
+	if (source.IsAnswer(err) && !refusesPages(err)) || errors.Is(err, wire.ErrEnded) || errors.Is(err, errNoEnd) {
 		f.log.Info("the streaming list was refused, or ended early or not at all: the state is loaded page by page", "error", err)
 		noEnd := errors.Is(err, errNoEnd)
 		if l, err = f.loadWith(ctx, learned, f.loadPages); err == nil && noEnd {
@@ -72,24 +71,22 @@ func (f *feed) load(ctx context.Context, learned source.Learned) (*loaded, error
 	return l, err
 }
 
-// refusesPages reports whether the upstream would refuse the pages of a list, too, and not only the
-// streaming list.
+// refusesPages reports whether an error of a streaming list shows that the upstream would refuse pages of a list, too.
 func refusesPages(err error) bool {
 	return source.Answered(err, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusNotAcceptable, http.StatusTooManyRequests)
 }
 
-// fits reports whether there may be room for a state, judged by the number of its objects. measuredMean
-// is the mean size of the objects in the last state that did not fit, or 0 if there was none; it is
-// better than the guess from the first few objects.
+// fits reports whether there may be room for a state, judged by the number of its objects and their mean size. If
+// measuredMean is not 0, it is better than the guess from the first few objects ([feed.measuredMean]).
 func fits(l source.Learned, b *budget, measuredMean int64) bool {
 	if measuredMean > 0 {
-		return l.Count*measuredMean <= b.most()
+		return l.Count*measuredMean <= b.maxUncrowded()
 	}
-	return l.Count*min(l.Mean, likelySize)/oversizeFactor <= b.most()
+	return l.Count*min(l.Mean, maxLikelyMean)/oversizeFactor <= b.maxUncrowded()
 }
 
-// loadWith has a state read, and gives its bytes back if that fails.
+// loadWith calls read to fill an empty state. If that fails, the budget gets the state's bytes back.
 func (f *feed) loadWith(ctx context.Context, learned source.Learned, read func(context.Context, source.Learned, *loaded) error) (*loaded, error) {
 	l, err := newLoaded(learned.Envelope, learned.Count*learned.Mean, f.collection.budget, f.collection.probes.Next())
 	if err != nil {
@@ -111,7 +108,7 @@ func (f *feed) measure(l *loaded, err error) {
 	}
 }
 
-// loadStream reads the initial events of a streaming list. The watch goes on from there.
+// loadStream reads the initial events of a streaming list. The stream goes on as a watch.
 func (f *feed) loadStream(ctx context.Context, learned source.Learned, l *loaded) error {
 	s, err := f.source.Watch(source.With(ctx, source.ForLoad), "", url.Values{
 		"sendInitialEvents":    {"true"},
@@ -124,8 +121,8 @@ func (f *feed) loadStream(ctx context.Context, learned source.Learned, l *loaded
 	l.stream = s
 	silence := time.NewTimer(loadSilence)
 	defer silence.Stop()
-	late := time.NewTimer(loadFor)
-	defer late.Stop()
+	timeout := time.NewTimer(loadTimeout)
+	defer timeout.Stop()
 	newest := uint64(0)
 	for {
 		select {
@@ -158,7 +155,7 @@ func (f *feed) loadStream(ctx context.Context, learned source.Learned, l *loaded
 			}
 		case <-silence.C:
 			return fmt.Errorf("%w within %v", errNoEnd, loadSilence)
-		case <-late.C:
+		case <-timeout.C:
 			return errSlow
 		case <-ctx.Done():
 			return ctx.Err()
@@ -166,16 +163,16 @@ func (f *feed) loadStream(ctx context.Context, learned source.Learned, l *loaded
 	}
 }
 
-// pageSize is the number of objects that a page of an initial load has, so that a page has about 32 MiB: its
-// bytes are counted only after it was read.
+// pageSize returns the number of objects with which a page has about 32 MiB, in which the mean object has mean bytes. A
+// page must not be large, since it is not counted in the budget before all of it was read.
 func pageSize(mean int64) int64 {
-	const bytes, least = 32 << 20, 50
-	return max(least, min(initialLimit, bytes/max(1, mean)))
+	const pageBytes, minObjects = 32 << 20, 50
+	return max(minObjects, min(initialLimit, pageBytes/max(1, mean)))
 }
 
-// loadPages reads all pages of one list. After a 410 in the middle the next session begins again.
+// loadPages reads all pages of one list. A 410 in the middle ends the load, and the next session loads anew.
 func (f *feed) loadPages(ctx context.Context, learned source.Learned, l *loaded) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, loadFor, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, loadTimeout, errSlow)
 	defer cancel()
 	query := url.Values{"limit": {strconv.FormatInt(pageSize(learned.Mean), 10)}}
 	for {
@@ -220,9 +217,9 @@ func (f *feed) loadPages(ctx context.Context, learned source.Learned, l *loaded)
 	}
 }
 
-// prove compares the first page of the loaded state with the upstream's at exactly that revision,
-// byte by byte: the envelope, the form and the order of the items, the count.
-func (f *feed) prove(ctx context.Context, envelope *wire.Envelope, l *loaded) error {
+// compareLoaded compares the first page of a loaded state with the upstream's at exactly that revision, byte by byte:
+// the envelope, the form and order of the items, and the remaining count.
+func (f *feed) compareLoaded(ctx context.Context, envelope *wire.Envelope, l *loaded) error {
 	state := source.ListState{Revision: l.revision, Envelope: envelope, Tree: l.state}
 	err := (&source.Comparison{Source: f.source, Insists: true}).Page(ctx, state, "", 2)
 	if source.IsMismatch(err) {
@@ -234,32 +231,31 @@ func (f *feed) prove(ctx context.Context, envelope *wire.Envelope, l *loaded) er
 	return nil
 }
 
-// loaded is a complete state, and the watch that goes on from it if there is one yet.
+// loaded is a state that is being loaded, and the stream that goes on from it, if there is one yet.
 type loaded struct {
 	state    index.Tree
 	revision uint64
-	// Probe is the request for the state, which says how new the state is: kube-apiserver answers a
-	// list or a streaming list of the newest state with what etcd has at that time, or later.
+	// Probe is the request for the state. The state is as new as that: kube-apiserver answers a list or a streaming
+	// list of the newest state with what etcd has when the request comes, or later.
 	source.Probe
-	// size is the number of bytes that have come, reserved how many of the budget were reserved before: the larger of
-	// the two is counted.
+	// size is the number of bytes that have come. reserved is the number that was reserved in the budget before. The
+	// budget counts the larger of the two.
 	size, reserved int64
 	stream         *source.Stream
 }
 
-// newLoaded returns an empty state, and reserves about size bytes of the budget for it. The size is
-// a guess from a few objects, which must not keep out other resources: at most half of the free
-// budget is reserved.
-func newLoaded(envelope *wire.Envelope, size int64, b *budget, asked source.Probe) (*loaded, error) {
+// newLoaded returns an empty state, and reserves budget for it. estimate is a guess from a few objects, which must
+// not keep out other resources: at most half of the free budget is reserved.
+func newLoaded(envelope *wire.Envelope, estimate int64, b *budget, asked source.Probe) (*loaded, error) {
 	if b.crowded() { // this resource must not drive out another
 		return nil, errFull
 	}
-	size = min(size, b.free()/2)
-	b.add(size)
-	return &loaded{state: index.NewTree(envelope.Paths.Indexed()), Probe: asked, reserved: size}, nil
+	reserved := min(estimate, b.free()/2)
+	b.add(reserved)
+	return &loaded{state: index.NewTree(envelope.Paths.Indexed()), Probe: asked, reserved: reserved}, nil
 }
 
-// count counts an object that came into the state, and what it replaced.
+// count updates the budget for an object that came into the state and one that it replaced; either may be nil.
 func (l *loaded) count(o, old *index.Object, b *budget) error {
 	size := int64(0)
 	if o != nil {
@@ -278,13 +274,13 @@ func (l *loaded) count(o, old *index.Object, b *budget) error {
 	return nil
 }
 
-// endReservation counts only the bytes that have come from now on.
+// endReservation gives back what was reserved and did not come.
 func (l *loaded) endReservation(b *budget) {
 	b.add(l.size - max(l.size, l.reserved))
 	l.reserved = 0
 }
 
-// discard gives back the budget of a state that is not used.
+// discard gives back the budget of a state that is not used, and stops its stream.
 func (l *loaded) discard(b *budget) {
 	b.add(-max(l.size, l.reserved))
 	if l.stream != nil {

@@ -14,14 +14,14 @@ import (
 // is rejected there is seen as the 429 that it is.
 const probeTimeout = 30 * time.Second
 
-// probeResult is the revision that the upstream had when it was asked for it, or later.
+// probeResult is a probe and the revision that it gave: the upstream had it when the probe was sent, or later.
 type probeResult struct {
 	revision uint64
 	source.Probe
 }
 
-// probeAgainAfter is the time after which the upstream is asked once more when its revision went back. An API server may
-// lag, and kine 0.14 lets its revision fall for up to 249 ms while several clients write (measured).
+// probeAgainAfter is the pause before a second probe after a revision that is too low. An API server may lag, and
+// kine 0.14 lets its revision fall for up to 249 ms while several clients write (measured).
 const probeAgainAfter = time.Second
 
 // probe reads the upstream's current revision, and checks that it is not below the highest one seen.
@@ -42,9 +42,9 @@ func (f *feed) askRevision(ctx context.Context, src source.Source) (uint64, erro
 	return rev, err
 }
 
-// observe takes in the revision that a read of the upstream gave, and the minRevision from before that read. One below
-// the minRevision is a doubt: the upstream is asked once more, over another connection. It returns the revision that
-// counts, or an [otherTimelineError].
+// observe records the revision that a read of the upstream gave; minRevision is from before that read. If it is lower,
+// the upstream is probed once more, over another connection. observe returns the revision of the last of these
+// reads, or an [otherTimelineError] if that is too low, too.
 func (f *feed) observe(ctx context.Context, rev, minRevision uint64) (uint64, error) {
 	err := f.collection.observe(rev, minRevision)
 	if err == nil || !clock.Sleep(ctx, probeAgainAfter) {
@@ -67,12 +67,11 @@ func (f *feed) handleProbe(result outcome[probeResult]) error {
 	case result.err == nil:
 		f.fresh.Answered(now, result.value.revision, f.collection.expect(result.value))
 	case source.IsBusy(result.err):
-		// Opening watches again would not help the upstream. The state gets older meanwhile, as it
-		// should.
+		// The stream goes on: to open it again would only add to the upstream's load. The state gets older meanwhile.
 		f.log.Debug("probe refused", "error", result.err)
 		f.fresh.Refused(now, source.Wanted(f.fresh.Pause(), result.err))
 	case otherTimeline, source.IsAnswer(result.err):
-		return result.err // the watch would not be permitted either, or somebody else answers
+		return result.err // a watch would be refused, too, or another server answers now
 	default:
 		f.log.Debug("probe not answered", "error", result.err)
 		f.fresh.Unanswered(now)
@@ -80,20 +79,19 @@ func (f *feed) handleProbe(result outcome[probeResult]) error {
 	return nil
 }
 
-// call is a request to the upstream that is made while a stream is being read, at most one at a
-// time. Only the feed uses it.
+// call makes requests to the upstream while the feed reads a stream, one at a time. It is for one goroutine.
 type call[T any] struct {
-	outcome chan outcome[T] // nil while none is under way
+	outcome chan outcome[T] // nil while no request is under way
 	cancel  context.CancelFunc
 }
 
-// outcome is the result of a call.
+// outcome is what a call's request returned.
 type outcome[T any] struct {
 	value T
 	err   error
 }
 
-// start begins one. None is under way.
+// start begins a request. No other may be under way.
 func (c *call[T]) start(ctx context.Context, ask func(context.Context) (T, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	out := make(chan outcome[T], 1)
@@ -108,7 +106,7 @@ func (c *call[T]) start(ctx context.Context, ask func(context.Context) (T, error
 // clear must be called when the outcome was received.
 func (c *call[T]) clear() { c.outcome = nil }
 
-// stop waits until the call in progress has ended, so that its outcome is not used later.
+// stop cancels the request that is under way, if any, and waits for its end, so that its outcome is not used later.
 func (c *call[T]) stop() {
 	if c.outcome != nil {
 		c.cancel()

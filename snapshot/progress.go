@@ -14,20 +14,20 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// progressTimeout bounds a progress watch, with the time until it is answered.
+// progressTimeout bounds a progress watch, including the time until it is answered.
 const progressTimeout = 15 * time.Second
 
-// errNoBookmark says that a progress watch has lasted until its timeout.
+// errNoBookmark says that a progress watch has lasted until its timeout without a bookmark.
 var errNoBookmark = errors.New("a progress watch ended without a bookmark")
 
-// progress is what a progress watch has shown: all changes after from, up to revision.
+// progress is what a progress watch has shown: all changes after the revision from, up to revision.
 type progress struct {
 	from, revision uint64
-	// changes are the revisions of the changes between the two, in order.
+	// changes are the revisions of these changes, in order.
 	changes []uint64
 }
 
-// last is the revision of the last change, or where the watch began.
+// last returns the revision of the last change, or the one at which the watch began.
 func (p progress) last() uint64 {
 	if n := len(p.changes); n > 0 {
 		return p.changes[n-1]
@@ -35,9 +35,9 @@ func (p progress) last() uint64 {
 	return p.from
 }
 
-// watchProgress opens a progress watch from a revision on, and reads it up to its first bookmark, or to the
-// first change after the revision until: then it has told all up to there. It calls take, unless that is nil,
-// with each change up to until.
+// watchProgress opens a progress watch from a revision on. It reads the watch up to its first bookmark, or up to the
+// first change after the revision until, which shows that all changes up to until were told. It calls take, unless
+// that is nil, with each change up to until.
 func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(wire.Event) error) (progress, error) {
 	ctx, cancel := context.WithTimeout(source.With(ctx, source.ForProgress), progressTimeout)
 	defer cancel()
@@ -74,17 +74,17 @@ func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(
 	return p, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
 }
 
-// leaseWaits is how often, and leasePause after which time, API servers are looked for again that have not written
-// their Leases since the stream was last heard. They do so every ten seconds.
+// proveTimeline looks at most leaseWaits more times, leasePause apart, whether an API server has written its Lease since
+// the stream was last heard. An API server writes its Lease every ten seconds.
 const (
 	leaseWaits = 2
 	leasePause = 6 * time.Second
 )
 
-// proveTimeline returns nil if the upstream has the timeline that is known here. After etcd was restored from an
-// older snapshot, and written to until its revision had passed ours, a watch can begin where the last one
-// had come to, as if nothing had happened. To restore etcd, API servers are stopped: so one that is still the same
-// proves the timeline. Else the newest change must be told again. With [errUnproven] nothing proves it.
+// proveTimeline returns nil if the upstream has the timeline that is known here, and [errUnproven] if that cannot be
+// shown. After etcd was restored from an older snapshot, and was written to until its revision had passed ours, a
+// watch can begin at the interval's end as if nothing had happened. To restore etcd, API servers are stopped. So an
+// API server that still runs proves the timeline; else the newest change must be told again.
 func (f *feed) proveTimeline(ctx context.Context) error {
 	to, heard := f.collection.view.Load().To, f.fresh.StreamSentAt()
 	for wait := 0; f.sameTimeline != nil; wait++ {
@@ -99,14 +99,14 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return f.tellsLastChangeAgain(ctx)
+	return f.compareLastChange(ctx)
 }
 
-// tellsLastChangeAgain returns nil if a progress watch from just before the newest change that is no
-// deletion (which another timeline can have, too) tells that change again, byte for byte, and then the
-// deletions that followed, and nothing else up to the interval's end. With [errUnproven] it does not, or
-// there was no such change since the load.
-func (f *feed) tellsLastChangeAgain(ctx context.Context) error {
+// compareLastChange returns nil if a progress watch tells the newest change that is no deletion once more, byte for
+// byte, then the deletions that followed it, and nothing else up to the interval's end. Deletions alone prove nothing,
+// since another timeline can have the same. It returns [errUnproven] if the watch tells something else, or if there was
+// no such change since the load.
+func (f *feed) compareLastChange(ctx context.Context) error {
 	v := f.collection.view.Load()
 	last, revisions := v.lastChange()
 	if last == nil {
@@ -120,7 +120,7 @@ func (f *feed) tellsLastChangeAgain(ctx context.Context) error {
 		return nil
 	})
 	switch {
-	// Without a bookmark, all that was told until the timeout must be enough.
+	// Where the upstream sends no bookmarks, what the watch told until its timeout must do.
 	case err != nil && !errors.Is(err, errNoBookmark):
 		return err
 	case err == nil && p.revision < v.To:
@@ -136,35 +136,36 @@ func (f *feed) tellsLastChangeAgain(ctx context.Context) error {
 }
 
 const (
-	// maxBridged is the number of changes that may lie between the known state and one that is loaded beside it, if the
-	// clients' watches are to go on. They are held in memory meanwhile.
+	// maxBridged bounds the changes between the known state and one that was loaded beside it over which clients' watches
+	// go on: they are held in memory.
 	maxBridged = 10_000
-	// bridgeTellTimeout is the time that the clients' watches may take to be told of them.
+	// bridgeTellTimeout bounds the wait until the clients' watches were told of these changes.
 	bridgeTellTimeout = time.Second
 )
 
 // errBridge says that the known state and what a watch tells do not lead to a state that was loaded.
 var errBridge = errors.New("a watch from the known state does not lead to the loaded one")
 
-// bridge has the clients' watches told what happened between the known state and one that was loaded beside it,
-// if a progress watch tells that. With an error they cannot go on: they would miss something. It is not enough
-// that both states have the same objects at the same revisions, since an object may have been created and
-// deleted in between. A worked example, the known interval being [100, 120], and 150 the loaded revision:
+// bridge lets the clients' watches go on over a state that was loaded beside the known one: it reads with a progress
+// watch what happened in between, and applies that. After an error they cannot go on, since they would miss something.
+// It is not enough that both states have the same objects at the same revisions: an object may have been created and
+// deleted in between. An example, with the known interval [100, 120] and the loaded revision 150:
 //
-//	a watch from 120 on                           then
-//	is answered 410                               watches end
-//	tells 130 and 140, and a bookmark at 155      if the state at 120 with these two is the loaded one, watches are
-//	                                              told of both, and go on from 150; else they end
+//	the watch from 120 on                      then
+//	is answered 410                            clients' watches end
+//	tells 130 and 140, and a bookmark at 155   if the state at 120 with these two changes is the loaded one, clients'
+//	                                           watches are told of both, and go on from 150; else they end
 func (f *feed) bridge(ctx context.Context, l *loaded) error {
-	c, v := f.collection, f.collection.view.Load()
-	var told []stateChange
+	v := f.collection.view.Load()
+	var changes []stateChange
 	state := v.newest.Clone()
 	p, err := f.watchProgress(ctx, v.To, l.revision, func(ev wire.Event) error {
 		ch, err := f.stateChange(f.envelope, ev)
 		if err != nil {
 			return err
 		}
-		if told = append(told, ch); len(told) > maxBridged || !ev.Framed {
+		changes = append(changes, ch)
+		if len(changes) > maxBridged || !ev.Framed {
 			return errBridge
 		}
 		_, err = ch.applyTo(state)
@@ -176,8 +177,8 @@ func (f *feed) bridge(ctx context.Context, l *loaded) error {
 	case p.revision < l.revision, !sameRevisions(state, l.state):
 		return errBridge
 	}
-	for _, ch := range told {
-		if err := c.apply(ch); err != nil {
+	for _, ch := range changes {
+		if err := f.collection.apply(ch); err != nil {
 			return err
 		}
 	}
@@ -185,23 +186,24 @@ func (f *feed) bridge(ctx context.Context, l *loaded) error {
 	return nil
 }
 
-// handleProgress handles the outcome of a progress watch, and returns what it has shown. A watch that
-// fails says nothing about the stream.
+// handleProgress handles the outcome of a progress watch, and returns what it has shown. If the watch failed, that says
+// nothing about the stream, which goes on unless handleProgress returns an error.
 func (f *feed) handleProgress(result outcome[progress]) (progress, error) {
 	now := time.Now()
 	if _, contradiction := errors.AsType[wire.InconsistencyError](result.err); contradiction {
 		return progress{}, result.err
 	}
-	// In doubt, the watch may be of another timeline than the stream, which is then about to be closed.
-	switch doubt := f.fresh.TimelineUncertain(now); {
-	case result.err == nil && !doubt:
+	// While the timeline is uncertain, the watch may have another one than the stream, which is about to be left.
+	switch uncertain := f.fresh.TimelineUncertain(now); {
+	case result.err == nil && !uncertain:
 		f.fresh.ProgressOver(result.value.revision > f.collection.view.Load().To)
 		return result.value, nil
 	case result.err == nil:
 		f.fresh.ProgressOver(false)
 	case errors.Is(result.err, errNoBookmark):
 		hadNoBookmarks := f.fresh.NoBookmarks()
-		if f.fresh.ProgressUnmarked(now); !hadNoBookmarks && f.fresh.NoBookmarks() {
+		f.fresh.ProgressUnmarked(now)
+		if !hadNoBookmarks && f.fresh.NoBookmarks() {
 			f.log.Warn("the upstream sends no bookmarks of this resource, as without a watch cache (--watch-cache-sizes): nothing is proven " +
 				"to be the newest state, and lists of it are forwarded")
 		}
@@ -212,8 +214,8 @@ func (f *feed) handleProgress(result outcome[progress]) (progress, error) {
 	return progress{}, nil
 }
 
-// takeProgress advances the interval to the revision that a progress watch has shown, once the stream has told
-// all changes that the watch has shown. Otherwise it returns p, to be taken later.
+// takeProgress advances the interval to the revision that a progress watch has shown, if the stream has told all changes
+// that the watch has shown. Otherwise it returns p, to be taken later.
 func (c *Collection) takeProgress(p progress) (progress, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

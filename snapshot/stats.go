@@ -105,13 +105,13 @@ func (c changes) with(i Invalidation, now time.Time) changes {
 
 // String names what is meant, for people.
 func (s Scope) String() string {
-	switch of := s.of.(type) {
+	switch target := s.target.(type) {
 	case nil:
 		return "all"
 	case CollectionKey:
-		return fmt.Sprintf("%s/%s", of.GroupResource(), of.Representation)
+		return fmt.Sprintf("%s/%s", target.GroupResource(), target.Representation)
 	default:
-		return fmt.Sprint(of)
+		return fmt.Sprint(target)
 	}
 }
 

@@ -15,33 +15,32 @@ import (
 )
 
 const (
-	// lagging is the time after a change, beyond [Skew], by which the slowest API server has surely learnt of it.
-	lagging = time.Minute
+	// maxLag is the time after a change, in addition to [Skew], after which every API server has learned of it.
+	maxLag = time.Minute
 	// maxVerifying is the number of collections that are verified at the same time.
 	maxVerifying = 2
-	// verifyRest is the least time from one comparison to the next that a change of API servers causes.
-	verifyRest = 2 * time.Minute
-	// verifyFor is after how long a collection is loaded anew that could not be verified.
-	verifyFor = 10 * time.Minute
+	// minVerifyInterval is the shortest time from the begin of one comparison of a collection to the next.
+	minVerifyInterval = 2 * time.Minute
+	// verifyTimeout is the time after which a collection that could not be compared is loaded anew.
+	verifyTimeout = 10 * time.Minute
 )
 
-// verification says that a collection is to be compared with the upstream: the API servers may answer
-// something else now. It is answered meanwhile: an upgrade or a restart of an API server is when memory is
-// needed most. Collections.mu guards it.
+// verification records whether and when a collection must be compared with the upstream, which may answer something
+// else now. Lists are answered from memory meanwhile: memory is needed most while API servers are upgraded or restarted.
+// Collections.mu guards it.
 type verification struct {
-	// since is the time before which a state must have been loaded to be compared; zero if nothing must be.
+	// since is the time before which states were loaded that must be compared; zero if none must be.
 	since time.Time
-	// next is the time at which the collection may be compared next, and began when the last comparison did.
+	// next is the time from which on the collection may be compared. began is the time at which the last comparison began.
 	next, began time.Time
-	// underWay reports whether it is being compared.
-	underWay bool
-	retries  wait.Backoff
+	// running reports whether the collection is being compared.
+	running bool
+	retries wait.Backoff
 }
 
-// Verify says that other API servers than before may answer: they may write the same objects in other
-// bytes, or have another timeline. All that was loaded before is compared with what they answer, page by
-// page, and is answered meanwhile. What differs is loaded anew; so is what cannot be compared for ten
-// minutes.
+// Verify compares all that is loaded with the upstream, page by page, since other API servers may answer now. They may
+// write the same objects in other bytes, or have another timeline. Lists are answered from memory meanwhile. A
+// collection that differs, or that cannot be compared for ten minutes, is loaded anew.
 func (c *Collections) Verify(what string) {
 	now := time.Now()
 	c.mu.Lock()
@@ -50,37 +49,39 @@ func (c *Collections) Verify(what string) {
 	c.mustVerify(Scope{}, now)
 }
 
-// verifyAfter verifies what was loaded since a definition or a route changed, when also an API server
-// that was slow to learn of it has done so.
+// verifyAfter waits until the slowest API server has learned of a change of a definition or of a route, and then
+// verifies the collections that were loaded since. They may have been loaded from a server that did not know it.
 func (c *Collections) verifyAfter(i Invalidation, changed time.Time) {
-	if !clock.Sleep(c.ctx, i.Until.after+lagging) {
+	if !clock.Sleep(c.ctx, i.Until.after+maxLag) {
 		return
 	}
 	c.mu.RLock()
-	again := c.bans[banKey{i.Cause, i.Scope}].until.After(changed.Add(i.Until.after)) // so it will be verified later
+	changedAgain := c.bans[banKey{i.Cause, i.Scope}].until.After(changed.Add(i.Until.after))
 	c.mu.RUnlock()
-	if !again {
+	if !changedAgain { // else the later change has a verification of its own
 		c.mustVerify(i.Scope, time.Now())
 	}
 }
 
-// mustVerify has what was loaded before now verified.
+// mustVerify makes the verifying goroutines compare what was loaded before now.
 func (c *Collections) mustVerify(scope Scope, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for r, running := range c.all {
-		if scope.has(r) {
-			v := &running.verification
-			v.since, v.next, v.retries = now, now, retryBackoff()
-			if rested := v.began.Add(verifyRest); rested.After(now) {
-				v.next = rested
+	for key, r := range c.all {
+		if scope.has(key) {
+			v := &r.verification
+			v.since = now
+			v.retries = retryBackoff()
+			v.next = now
+			if earliest := v.began.Add(minVerifyInterval); earliest.After(now) {
+				v.next = earliest
 			}
 		}
 	}
 	for range maxVerifying {
 		select {
 		case c.toVerify <- struct{}{}:
-		default: // all know already
+		default: // all are woken already
 		}
 	}
 }
@@ -104,38 +105,43 @@ func (c *Collections) verifyLoop() {
 	}
 }
 
-// nextToVerify returns the collection that is to be verified next, eager ones first, and marks it as under way; or
-// for how long there is none.
+// nextToVerify returns the collection that must be verified next, eager ones first, and marks it as running. If there
+// is none, it returns the time until there may be one.
 func (c *Collections) nextToVerify(now time.Time) (found *running, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	foundEager := false
 	pause = time.Hour
-	for of, r := range c.all {
-		_, eager := c.eager[of]
+	for key, r := range c.all {
+		_, eager := c.eager[key]
+		v := &r.verification
 		switch {
-		case r.verification.since.IsZero() || r.verification.underWay:
-		case r.verification.next.After(now):
-			pause = min(pause, r.verification.next.Sub(now))
-		case found == nil || eager && !foundEager:
-			found, foundEager = r, eager
+		case v.since.IsZero() || v.running:
+			continue
+		case v.next.After(now):
+			pause = min(pause, v.next.Sub(now))
+		case found == nil || (eager && !foundEager):
+			found = r
+			foundEager = eager
 		}
 	}
 	if found != nil {
-		found.verification.underWay, found.verification.began = true, now
+		found.verification.running = true
+		found.verification.began = now
 	}
 	return found, pause
 }
 
-// verify compares all of a collection, byte by byte, page by page, each page as it is in the newest state by then.
-// It returns since when the collection had to be verified, and the revision of the last page. What was loaded
-// since then needs no comparison.
+// verify compares all of a collection byte by byte, page by page, each page at the newest revision of that moment. It
+// returns the time since which the collection had to be verified, and the revision of the last page. A state that was
+// loaded after that time needs no comparison.
 func (c *Collections) verify(r *running) (since time.Time, revision uint64, err error) {
 	c.mu.RLock()
 	since = r.verification.since
 	c.mu.RUnlock()
 	comparer := &source.Comparison{Source: c.source(r.resource)}
-	from, tries := "", 0
+	from := ""
+	tries := 0
 	for {
 		v := r.view.Load()
 		switch {
@@ -144,7 +150,8 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 		case v.loaded.After(since):
 			return since, v.To, nil
 		}
-		s, asked := v.state(), time.Now()
+		s := v.state()
+		asked := time.Now()
 		limit := s.tree.PageLimit(from, bytesPage, pageBytes)
 		err = comparer.Page(c.ctx, s.state(), from, limit)
 		if wrong, ok := errors.AsType[*source.MismatchError](err); ok {
@@ -152,30 +159,31 @@ func (c *Collections) verify(r *running) (since time.Time, revision uint64, err 
 		}
 		switch {
 		case source.Answered(err, http.StatusGone, http.StatusGatewayTimeout) && tries < checkTries:
-			tries++ // the upstream does not have that revision any more, or yet
+			tries++ // the upstream has forgotten that revision, or has not reached it yet
 		case err != nil:
 			return since, s.Revision, err
 		default:
 			tries = 0
-			if from = s.Page(index.Query{Start: from, Limit: limit}, nil).Next; from == "" {
+			from = s.Page(index.Query{Start: from, Limit: limit}, nil).Next
+			if from == "" {
 				return since, s.Revision, nil
 			}
 		}
-		if !clock.Sleep(c.ctx, max(leastRest, restFactor*time.Since(asked))) {
+		if !clock.Sleep(c.ctx, max(minPause, pauseFactor*time.Since(asked))) {
 			return since, s.Revision, context.Cause(c.ctx)
 		}
 	}
 }
 
-// endVerification decides what follows from a comparison.
+// endVerification does what follows from the result of a comparison: nothing, another one later, or a load.
 func (c *Collections) endVerification(r *running, since time.Time, revision uint64, err error) {
 	if c.ctx.Err() != nil {
 		return
 	}
 	wrong, differs := errors.AsType[*source.MismatchError](err)
-	again := err != nil && !differs && time.Since(since) < verifyFor
+	again := err != nil && !differs && time.Since(since) < verifyTimeout
 	c.mu.Lock()
-	r.verification.underWay = false
+	r.verification.running = false
 	switch {
 	case again:
 		r.verification.next = time.Now().Add(source.Wanted(r.verification.retries.Step(), err))
@@ -190,8 +198,8 @@ func (c *Collections) endVerification(r *running, since time.Time, revision uint
 	case again:
 		log.Debug("not verified yet", "error", err)
 	case differs && !wrong.OnlyBytes:
-		c.conclude(r, revision, c.checks.next(r.resource), err)
-		c.restart(r, 0) // without a pause: etcd may have been restored, and what is loaded now is right
+		c.recordCheck(r, revision, c.checks.next(r.resource), err)
+		c.restart(r, 0) // without a pause: etcd may have been restored, and a state that is loaded now is right
 	default:
 		log.Info("the API servers write it differently now, or it could not be verified: it is loaded anew", "error", err)
 		r.loadAnew()

@@ -38,7 +38,7 @@ func TestVerify(t *testing.T) {
 		},
 		"another state, again within the hour": {
 			happens: func(all *checked, c *Collection) {
-				all.collections.checks.note(widgets, CheckMismatch, 1, place{}, time.Now(), unlikelyRetry)
+				all.collections.checks.record(widgets, CheckMismatch, 1, place{}, time.Now(), unlikelyRetry)
 				corrupt(c, isMissing)
 			},
 			loads: 1, within: Skew, dropped: true,
@@ -61,7 +61,7 @@ func TestVerify(t *testing.T) {
 		},
 		"never answered": {
 			happens: func(c *checked, _ *Collection) { c.answers(times(1e6, http.StatusInternalServerError, "")) },
-			loads:   1, within: verifyFor + time.Minute,
+			loads:   1, within: verifyTimeout + time.Minute,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestVerify(t *testing.T) {
 			if tt.asked != nil {
 				expect.Same(t, tt.asked, c.requests())
 			}
-			if c.loaded() != 1+tt.loads || loaded > tt.within || tt.loads > 0 && tt.within > time.Minute && loaded < verifyFor {
+			if c.loaded() != 1+tt.loads || loaded > tt.within || tt.loads > 0 && tt.within > time.Minute && loaded < verifyTimeout {
 				t.Errorf("loaded %d times, again after %v; log:\n%s", c.loaded(), loaded, c.log)
 			}
 			if dropped := before.whyRetired() != reason.None; dropped != tt.dropped {
@@ -134,7 +134,7 @@ func TestVerifyShards(t *testing.T) {
 			t.Errorf("nothing has changed, and it was loaded %d times; how many there are was asked %d times", u.loads, counted)
 		}
 		all.Verify("another one did")
-		time.Sleep(verifyRest + Skew)
+		time.Sleep(minVerifyInterval + Skew)
 		synctest.Wait()
 		if _, why := c.NotOlderThan(t.Context(), 9); u.loads != 2 || why != reason.None {
 			t.Errorf("loaded %d times: %q", u.loads, why)
@@ -154,7 +154,7 @@ func TestVerifiedAfterADefinitionChanged(t *testing.T) {
 		again := c.use(t)
 		synctest.Wait()
 		corrupt(again, aByte)
-		time.Sleep(lagging - time.Second)
+		time.Sleep(maxLag - time.Second)
 		if asked := c.requests(); len(asked) != 0 {
 			t.Errorf("compared while API servers may not know of it: %q", asked)
 		}
@@ -193,10 +193,10 @@ func TestVerifiedInOrder(t *testing.T) {
 		time.Sleep(time.Second)
 		c.mustVerify(OfCollection(eager), time.Now())
 		c.endVerification(first, since, 1, nil)
-		if again, pause := c.nextToVerify(time.Now()); again != nil || pause < verifyRest/2 || pause > verifyRest {
+		if again, pause := c.nextToVerify(time.Now()); again != nil || pause < minVerifyInterval/2 || pause > minVerifyInterval {
 			t.Errorf("there was more doubt meanwhile, and the next comparison is in %v", pause)
 		}
-		time.Sleep(verifyRest)
+		time.Sleep(minVerifyInterval)
 		if again, _ := c.nextToVerify(time.Now()); again != first {
 			t.Error("there was more doubt meanwhile, and nothing follows")
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// Follow returns the newest state, at a revision or later, for a client that is going to follow it. With gapless
-// it must be known what came after that revision. It waits for the feed to get there, for atMost: that costs
-// less than another watch at the upstream, which would last for long.
+// Follow returns the newest state, at a revision or later, for a client that is going to watch from it. With gapless all
+// changes after that revision must be known. It waits for atMost until the feed gets there: that costs the upstream less
+// than a forwarded watch, which would last for long.
 func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	ask := func(v *View) (Snapshot, reason.Reason) { return v.follow(c.moment(), rev, gapless) }
@@ -24,16 +24,15 @@ func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMos
 	return c.await(ctx, atMost, reason.NotProven, (*View).replaced, ask)
 }
 
-// NoFollow returns the reason why Follow could not answer now; None if it could. It does not wait, and does not count
-// as a use of the collection.
+// NoFollow returns the reason why Follow would find no state now; None if it would find one. It does not wait, and does
+// not count as a use of the collection.
 func (c *Collection) NoFollow(rev uint64, gapless bool) reason.Reason {
 	v := c.view.Load()
 	_, unavailable := v.follow(c.moment(), rev, gapless)
 	return unavailable
 }
 
-// follow returns the newest state, if it is at rev or later, and if it is known what came after that
-// where it must be.
+// follow returns the newest state if it is at rev or later and, with gapless, all changes after rev are known.
 func (v *View) follow(m moment, rev uint64, gapless bool) (Snapshot, reason.Reason) {
 	snap, unavailable := v.latest(m, rev)
 	if unavailable != reason.None {
@@ -48,7 +47,7 @@ func (v *View) follow(m moment, rev uint64, gapless bool) (Snapshot, reason.Reas
 	return snap, reason.None
 }
 
-// span is what is known, as those see it who follow it.
+// span returns the part of the view that watchers see.
 func (v *View) span() watch.Span {
 	return watch.Span{Versions: v.versions, From: v.From, To: v.To}
 }
@@ -62,8 +61,8 @@ func (s Snapshot) WatchForm() *watch.Form {
 	return s.broadcaster.Form()
 }
 
-// Watch follows the collection of a newest state, from o.After on. The filter is that of q. It returns
-// nil if that is not possible any more. The watcher must be closed.
+// Watch returns a watcher of the objects that q chooses, from the revision o.After on; nil if no watch may begin any
+// more. The watcher must be closed.
 func (s Snapshot) Watch(q index.Query, o watch.Options) *watch.Watcher {
 	if s.broadcaster == nil {
 		return nil
@@ -72,7 +71,8 @@ func (s Snapshot) Watch(q index.Query, o watch.Options) *watch.Watcher {
 	return s.broadcaster.Watch(o)
 }
 
-// newBroadcaster returns a broadcaster for clients that follow what begins with a revision; nil if none may.
+// newBroadcaster returns a broadcaster of a state at a revision and of what follows; nil if form is nil, which means
+// that no watches are served.
 func (c *Collection) newBroadcaster(form *watch.Form, rev uint64) *watch.Broadcaster {
 	if form == nil {
 		return nil
@@ -80,8 +80,8 @@ func (c *Collection) newBroadcaster(form *watch.Form, rev uint64) *watch.Broadca
 	return watch.NewBroadcaster(*form, watch.Span{From: rev, To: rev}, &c.life.counts.watches, c.pacer)
 }
 
-// publishToBroadcasterLocked publishes a view to its broadcaster. Where another broadcaster had the clients before, they end: they are told
-// what is left, or nothing if nothing is known any more.
+// publishToBroadcasterLocked publishes a view to its broadcaster. If the old view had another one, the watchers of that
+// end: they are told what is left in it, or nothing if the state was lost.
 func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	if old.broadcaster != nil && old.broadcaster != v.broadcaster {
 		old.broadcaster.End(v.unavailable != reason.None)
@@ -91,12 +91,11 @@ func (c *Collection) publishToBroadcasterLocked(v, old *View) {
 	}
 }
 
-// endDeadWatches ends the clients' watches if the feed's own stream may be dead: half-open, or from an
-// API server that stands still. It may be dead if nothing came on it for the staleness bound, and for
-// longer than a bookmark takes, and no probe has shown that nothing happened. Another API server
-// may tell these clients more. That the state is old is no reason to end them: nobody promises that
-// a watch is up to date, and an upstream that is too busy for probes would have to answer each
-// watch that ends here. A collection with watches is in use.
+// endDeadWatches ends the clients' watches if the feed's own stream may be dead, that is half-open, or from an API server
+// that stands still: nothing came on it for the staleness bound and longer than bookmarks take, and no probe has shown
+// that nothing happened. Another API server may tell these clients more. An old state alone is no reason to end them:
+// nobody promises that a watch is up to date, and an upstream that is too busy for probes would have to answer each
+// watch that ends here. It also notes that a collection with watches is in use.
 func (c *Collection) endDeadWatches(now time.Time) {
 	v := c.view.Load()
 	if v.broadcaster == nil || v.broadcaster.Watchers() == 0 {
@@ -104,24 +103,24 @@ func (c *Collection) endDeadWatches(now time.Time) {
 	}
 	c.Touch()
 	m := c.moment()
-	silent := clock.Age(c.forecast.Load().StreamSentAt(), m.outage.AsOf(now, m.bound)) >= max(m.bound, source.BookmarkEvery)
-	if silent && v.age(m) >= m.bound {
+	silence := clock.Age(c.forecast.Load().StreamSentAt(), m.outage.AsOf(now, m.bound))
+	if silence >= max(m.bound, source.BookmarkEvery) && v.age(m) >= m.bound {
 		c.endWatches(v.broadcaster, true)
 	}
 }
 
-// endWatches ends the clients of a broadcaster, if it is still the collection's. With goOn others may begin; else what
-// was not told yet is in doubt, and nobody may.
-func (c *Collection) endWatches(broadcaster *watch.Broadcaster, goOn bool) {
+// endWatches ends the watchers of a broadcaster, if it is still the collection's. With renew they are told what is left,
+// and others may begin. Without, what was not told yet is in doubt: they are told nothing more, and none may begin.
+func (c *Collection) endWatches(broadcaster *watch.Broadcaster, renew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := c.view.Load()
 	if v.broadcaster != broadcaster {
 		return
 	}
-	broadcaster.End(!goOn)
+	broadcaster.End(!renew)
 	var form *watch.Form
-	if goOn {
+	if renew {
 		form = broadcaster.Form()
 	}
 	next := v.clone()
@@ -129,13 +128,12 @@ func (c *Collection) endWatches(broadcaster *watch.Broadcaster, goOn bool) {
 	c.publishLocked(next)
 }
 
-// PaceEnds plans the ends of other watches, too ([watch.Pacer.Plan]).
+// PaceEnds plans the ends of watches that are not of any collection, together with those that are ([watch.Pacer.Plan]).
 func (c *Collections) PaceEnds(watches int, longest time.Duration) (after, within time.Duration) {
 	return c.pacer.Plan(time.Now(), watches, longest)
 }
 
-// EndWatches ends all clients that follow a collection, in order, within a time, since the process
-// ends.
+// EndWatches ends all clients' watches within a time, in order, because the process ends.
 func (c *Collections) EndWatches(within time.Duration) {
 	for _, r := range c.list() {
 		if v := r.view.Load(); v.broadcaster != nil {

@@ -6,41 +6,37 @@ import (
 	"time"
 )
 
-// CheckResult is what a self-check found.
+// CheckResult is the result of a self-check.
 type CheckResult string
 
 const (
-	// CheckAgrees means that what was compared is what the upstream says, to the last byte.
+	// CheckAgrees means that the compared part has the upstream's bytes.
 	CheckAgrees CheckResult = "agrees"
-	// CheckMismatch means that it is not, twice. The collection was dropped and is loaded again.
+	// CheckMismatch means that it differed, twice. The collection was dropped and is loaded again.
 	CheckMismatch CheckResult = "mismatch"
 	// CheckInconclusive means that the upstream did not give the states to compare with.
 	CheckInconclusive CheckResult = "inconclusive"
 )
 
-// CheckStats are what self-checks found of one resource in one representation, in the life of the
-// process: also of collections that are gone.
+// CheckStats are the results of self-checks of the collections with one key since the process started.
 type CheckStats struct {
 	// At is the time at which the last check ended; zero if there was none.
 	At time.Time
-	// Result of the last check, at Revision.
+	// Result is the result of the last check, at Revision.
 	Result   CheckResult
 	Revision uint64
-	// Mismatches is the number of checks that found something wrong, and Mismatched when one last did; zero
-	// if none did.
+	// Mismatches is the number of checks that found a mismatch. Mismatched is the time of the last; zero if none did.
 	Mismatches int
 	Mismatched time.Time
 }
 
-// place is where a check begins: a key for each part of it. The zero value is the beginning.
+// place has the keys at which the two parts of a check begin. The zero value is the beginning of the collection.
 type place struct{ Names, Bytes string }
 
-// mismatchMemory is the time for which a mismatch is remembered: after a second one within this time the collection is
-// forwarded for a while.
+// mismatchMemory is the time within which a second mismatch of a collection makes it be forwarded for a while.
 const mismatchMemory = time.Hour
 
-// selfChecks are the results of all checks, by what was checked. The zero value is ready for use. It is safe for
-// concurrent use.
+// selfChecks are the results of all checks. The zero value is ready for use. It is safe for concurrent use.
 type selfChecks struct {
 	mu      sync.Mutex
 	records map[CollectionKey]checkRecord
@@ -50,48 +46,50 @@ type selfChecks struct {
 type checkRecord struct {
 	CheckStats
 	next place
-	// pause is the time for which nothing was kept after the last mismatch.
+	// pause is the time for which the collection was not kept after the last mismatch.
 	pause time.Duration
 }
 
-// stats are what was found of r.
-func (m *selfChecks) stats(r CollectionKey) CheckStats {
+// stats returns the results for a collection.
+func (m *selfChecks) stats(key CollectionKey) CheckStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.records[r].CheckStats
+	return m.records[key].CheckStats
 }
 
-// next is where the next check of r begins.
-func (m *selfChecks) next(r CollectionKey) place {
+// next returns the place at which the next check of a collection begins.
+func (m *selfChecks) next(key CollectionKey) place {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.records[r].next
+	return m.records[key].next
 }
 
-// record takes in the result of a check that ended now. It returns how long nothing is to be kept of
-// the resource, least at first: after a second mismatch in a short time the upstream may be writing
-// the objects in other bytes each time.
-func (m *selfChecks) record(r CollectionKey, result CheckResult, rev uint64, next place, now time.Time, least time.Duration) (pause time.Duration) {
+// record records the result of a check that ended now. After a second mismatch in a short time, it returns the time for
+// which the collection must not be kept: first minPause, then ever more. The upstream may write the objects in other
+// bytes each time.
+func (m *selfChecks) record(
+	key CollectionKey, result CheckResult, rev uint64, next place, now time.Time, minPause time.Duration,
+) (pause time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.records == nil {
 		m.records, m.results = map[CollectionKey]checkRecord{}, map[CheckResult]uint64{}
 	}
-	rec := m.records[r]
+	rec := m.records[key]
 	if result == CheckMismatch {
 		if now.Sub(rec.Mismatched) <= mismatchMemory {
-			pause = min(mismatchMemory, max(least, 2*rec.pause))
+			pause = min(mismatchMemory, max(minPause, 2*rec.pause))
 		}
 		rec.Mismatches++
 		rec.Mismatched, rec.pause = now, pause
 	}
 	rec.At, rec.Result, rec.Revision, rec.next = now, result, rev, next
-	m.records[r] = rec
+	m.records[key] = rec
 	m.results[result]++
 	return pause
 }
 
-// totals returns how many checks had which result.
+// totals returns the number of checks by result.
 func (m *selfChecks) totals() map[CheckResult]uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,22 +98,22 @@ func (m *selfChecks) totals() map[CheckResult]uint64 {
 	return all
 }
 
-// mismatched returns the results for everything that ever had a mismatch.
+// mismatched returns the results for all collections that ever had a mismatch.
 func (m *selfChecks) mismatched() map[CollectionKey]CheckStats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	found := map[CollectionKey]CheckStats{}
-	for r, rec := range m.records {
+	for key, rec := range m.records {
 		if rec.Mismatches > 0 {
-			found[r] = rec.CheckStats
+			found[key] = rec.CheckStats
 		}
 	}
 	return found
 }
 
-// forget forgets what is gone, unless a check of it was a mismatch.
+// forget forgets the results for collections that are gone, unless one was a mismatch.
 func (m *selfChecks) forget(gone func(CollectionKey) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.records, func(r CollectionKey, rec checkRecord) bool { return rec.Mismatches == 0 && gone(r) })
+	maps.DeleteFunc(m.records, func(key CollectionKey, rec checkRecord) bool { return rec.Mismatches == 0 && gone(key) })
 }

@@ -89,8 +89,8 @@ func TestWhatCannotFit(t *testing.T) {
 		{is: source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, b: small},
 		{is: source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 1 << 20}, b: all},
 		{is: source.Learned{Count: 4000, Mean: 1 << 20}, b: all, want: true}, // the first may be larger than the others
-		{is: source.Learned{Count: 4000, Mean: 1 << 20}, measured: 200 << 10, b: all, want: true},
-		{is: source.Learned{Count: 5000, Mean: 1 << 10}, measured: 200 << 10, b: all},
+		{is: source.Learned{Count: 4000, Mean: 1 << 20}, measuredMean: 200 << 10, b: all, want: true},
+		{is: source.Learned{Count: 5000, Mean: 1 << 10}, measuredMean: 200 << 10, b: all},
 		{is: source.Learned{}, b: all, want: true},
 		{is: source.Learned{Count: 1 << 40, Mean: 1 << 10}, b: &budget{}, want: true},
 	} {

@@ -11,31 +11,27 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// Skew is the time, after a change (of a definition, of the server that answers for a group), in which one API
-// server may still go by what was before, while others go by what is now: each learns of it by a watch
-// of its own. So does listproxy.
+// Skew is the time after a change (of a definition, or of the server that answers for a group) in which some API servers
+// may not know the change yet: each learns of it by a watch of its own. So does listproxy.
 const Skew = 10 * time.Second
 
-// What an answer from memory depends on, named by the reason with which losses are counted that are caused
-// by a change of it.
+// The causes of an [Invalidation]. Losses are counted by them.
 const (
-	// Definition is how a resource is defined. After a change the upstream writes its objects in
-	// other bytes. Not all API servers see the change at the same time, and watches from before go
-	// on with the old form.
+	// Definition is a change of a resource's definition. The upstream then writes its objects in other bytes. Not all
+	// API servers learn of the change at the same time, and watches from before go on with the old form.
 	Definition = reason.Schema
-	// Catalog is which server answers for a group and version. Another server has other objects,
-	// and revisions of its own.
+	// Catalog is a change of the server that answers for a group and version. Another server has other objects, and
+	// revisions of its own.
 	Catalog = reason.Moved
-	// Servers are the API servers behind the upstream, and the version in which they write a
-	// resource. Other API servers may write the same objects in other bytes (new defaults, new
-	// fields, another encoding), and no event tells of it.
+	// Servers is a change of the API servers behind the upstream, or of the version in which they write a resource. They
+	// may write the same objects in other bytes (new defaults, new fields, another encoding), and no event tells of it.
 	Servers = reason.Upstream
 	// Mismatch is a difference that was found between a collection and the upstream.
 	Mismatch = reason.Mismatch
 )
 
 // Scope says which collections an [Invalidation] is about. The zero Scope is all of them.
-type Scope struct{ target any } // nil, schema.GroupVersion, schema.GroupResource or Resource
+type Scope struct{ target any } // nil, schema.GroupVersion, schema.GroupResource or CollectionKey
 
 // OfVersion is the Scope of all resources of a group and version.
 func OfVersion(gv schema.GroupVersion) Scope { return Scope{gv} }
@@ -44,53 +40,53 @@ func OfVersion(gv schema.GroupVersion) Scope { return Scope{gv} }
 func OfResource(gr schema.GroupResource) Scope { return Scope{gr} }
 
 // OfCollection is the Scope of one resource in one version and representation.
-func OfCollection(r CollectionKey) Scope { return Scope{r} }
+func OfCollection(key CollectionKey) Scope { return Scope{key} }
 
-// scopesOf returns every Scope that has r in it.
-func scopesOf(r CollectionKey) [4]Scope {
-	return [...]Scope{{}, {r.GroupVersion()}, {r.GroupResource()}, {r}}
+// scopesOf returns every Scope in which a collection is.
+func scopesOf(key CollectionKey) [4]Scope {
+	return [...]Scope{{}, {key.GroupVersion()}, {key.GroupResource()}, {key}}
 }
 
-func (s Scope) has(r CollectionKey) bool {
-	scopes := scopesOf(r)
+func (s Scope) has(key CollectionKey) bool {
+	scopes := scopesOf(key)
 	return slices.Contains(scopes[:], s)
 }
 
-// Until says when something may be kept again after an [Invalidation]. The zero Until is at once.
+// Until says when collections may be kept again after an [Invalidation]. The zero Until is at once.
 type Until struct {
 	after                 time.Duration
 	untilLifted, liftsNow bool
 }
 
-// For lasts for d, since the last Invalidation of the same Cause and Scope.
+// For returns the Until that is d after the last Invalidation with the same Cause and Scope.
 func For(d time.Duration) Until { return Until{after: d} }
 
-// UntilLifted lasts until another Invalidation of the same Cause and Scope has [Lift].
+// UntilLifted returns the Until that lasts until an Invalidation with the same Cause and Scope has [Lift].
 func UntilLifted() Until { return Until{untilLifted: true} }
 
-// Lift ends an Invalidation with [UntilLifted]. It drops nothing.
+// Lift returns the Until of an Invalidation that ends one with [UntilLifted], and drops nothing.
 func Lift() Until { return Until{liftsNow: true} }
 
-// Invalidation says that something has changed on which answers depend: what is kept of some resources is
-// dropped at once, and nothing is kept of them for a while.
+// Invalidation drops the collections of a scope at once, because something changed on which their answers depend. They
+// are not kept for a while.
 type Invalidation struct {
 	// Cause is Definition, Catalog, Servers or Mismatch.
 	Cause reason.Reason
 	Scope Scope
 	Until Until
-	// What has changed, for people; it may be empty.
+	// What says what has changed, for people; it may be empty.
 	What string
 }
 
-// ended is the reason for requests that had already found a state.
-func (i Invalidation) ended() reason.Reason {
+// endReason returns the reason for requests that had already found a state.
+func (i Invalidation) endReason() reason.Reason {
 	if i.Cause == Mismatch {
 		return reason.Warming
 	}
 	return reason.Upstream
 }
 
-// banReason is the reason for requests that come while nothing is kept.
+// banReason returns the reason for requests that come while the collection must not be kept.
 func banReason(cause reason.Reason) reason.Reason {
 	if cause == Mismatch {
 		return reason.Form
@@ -130,13 +126,13 @@ func (b bans) take(i Invalidation, now time.Time) {
 	b[key] = current
 }
 
-// reason returns the reason why nothing is kept of r; None if it may be kept.
-func (b bans) reason(r CollectionKey, now time.Time) reason.Reason {
+// reason returns the reason why a collection must not be kept; None if it may be kept.
+func (b bans) reason(key CollectionKey, now time.Time) reason.Reason {
 	if len(b) == 0 {
 		return reason.None
 	}
 	for _, cause := range [...]reason.Reason{Definition, Catalog, Servers, Mismatch} {
-		for _, scope := range scopesOf(r) {
+		for _, scope := range scopesOf(key) {
 			if ban, found := b[banKey{cause, scope}]; found && !ban.isOver(now) {
 				return banReason(cause)
 			}
@@ -145,12 +141,12 @@ func (b bans) reason(r CollectionKey, now time.Time) reason.Reason {
 	return reason.None
 }
 
-// forget removes what is over, when verifyAfter needs it no longer.
+// forget removes bans that are over and that verifyAfter does not need any more.
 func (b bans) forget(now time.Time) {
 	maps.DeleteFunc(b, func(_ banKey, ban ban) bool { return ban.isOver(now.Add(-maxLag)) })
 }
 
-// Invalidate drops what i says. When it returns, nothing that was learned before is given any more.
+// Invalidate drops the collections of an Invalidation. When it returns, nothing is given any more that they knew.
 func (c *Collections) Invalidate(i Invalidation) {
 	var ended []*running
 	c.mu.Lock()
@@ -158,10 +154,10 @@ func (c *Collections) Invalidate(i Invalidation) {
 	c.bans.take(i, now)
 	c.changes = c.changes.with(i, now)
 	if !i.Until.liftsNow {
-		for r, running := range c.all {
-			if i.Scope.has(r) {
-				ended = append(ended, running)
-				delete(c.all, r)
+		for key, r := range c.all {
+			if i.Scope.has(key) {
+				ended = append(ended, r)
+				delete(c.all, key)
 			}
 		}
 	}
@@ -170,19 +166,19 @@ func (c *Collections) Invalidate(i Invalidation) {
 	}
 	c.mu.Unlock()
 	for _, r := range ended {
-		c.giveUp(r, i.ended(), i.Cause)
+		c.giveUp(r, i.endReason(), i.Cause)
 	}
 }
 
-// Validity is what the answers of a collection depend on, at one moment.
+// Validity is what decides, at one moment, whether a state that was taken from the collection before may still be given.
 type Validity struct {
-	// Epoch is that of what the collection knows.
+	// Epoch is the epoch in which the present state was learned.
 	Epoch uint64
 	// Unavailable is the reason why there is no newest state; None if there is one.
 	Unavailable reason.Reason
-	// Interval is that of the revisions whose states are known.
+	// Interval has the revisions whose states are known.
 	Interval
-	// Staleness is the age from which on the newest state is not given any more.
+	// Staleness is [Limits].Staleness.
 	Staleness time.Duration
 }
 
@@ -192,9 +188,8 @@ func (c *Collection) Validity() Validity {
 	return Validity{Epoch: v.epoch, Unavailable: v.unavailable, Interval: v.Interval, Staleness: c.limits.Staleness}
 }
 
-// WhyNot returns the reason why a state that was taken from the collection before must not be given at now; None
-// if it may be. Its epoch must not have ended, its revision must still be known, and a newest
-// state must not have become too old.
+// WhyNot returns the reason why a state that was taken from the collection before must not be given now; None if it may
+// be. Its epoch must not have ended, its revision must still be known, and a newest state must not be too old by now.
 func (validity Validity) WhyNot(found Snapshot, now time.Time) reason.Reason {
 	newest := !found.CurrentAt.IsZero()
 	switch {

@@ -8,8 +8,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// tidy cuts history, ends idle collections, and makes room at the byte bound, until Collections is
-// closed.
+// tidy is the janitor: until Collections is closed, it cuts history, ends idle collections and dead watches, and keeps
+// room below the byte bound.
 func (c *Collections) tidy() {
 	ticker := time.NewTicker(tidyEvery)
 	defer ticker.Stop()
@@ -31,7 +31,7 @@ func (c *Collections) tidy() {
 	}
 }
 
-// endIdle ends the collections that nobody has asked for during their idle timeout.
+// endIdle ends the collections that nobody has asked for during Config.Idle.
 func (c *Collections) endIdle(now time.Time) {
 	for _, r := range c.list() {
 		if c.config.Idle > 0 && !c.isEager(r) && r.idle(now) > c.config.Idle {
@@ -50,24 +50,25 @@ func (c *Collections) end(r *running, why, loss reason.Reason) {
 	c.giveUp(r, why, loss)
 }
 
-// giveUp stops a collection's feed and forgets what the collection knew. why is for requests, loss is counted
-// if there was a state; None if nobody had asked for it.
+// giveUp stops a collection's feed and forgets what the collection knew. Requests get the reason why. The loss of a state
+// is counted by the reason loss, and not at all with None: then the collection was idle.
 func (c *Collections) giveUp(r *running, why, loss reason.Reason) {
 	r.life.drop(loss, time.Now())
 	r.retire(why)
 	r.stop()
-	c.config.Log.Info("collection ended", "collection", r.resource.String(), "reason", cmp.Or(loss, "idle"), "idle", r.idle(time.Now()).Round(time.Second))
+	c.config.Log.Info("collection ended",
+		"collection", r.resource.String(), "reason", cmp.Or(loss, "idle"), "idle", r.idle(time.Now()).Round(time.Second))
 }
 
-// makeRoom keeps a tenth of the bound free: first it shortens histories, then it drops the
-// collection that was not asked for longest. Objects that still do not fit are refused when they
-// come in.
+// makeRoom keeps a tenth of the bound free: it shortens histories, and then drops the collection that was idle for
+// longest. An object that does not fit when it comes is handled by makeRoomFor.
 func (c *Collections) makeRoom(now time.Time) {
 	c.shortenHistories()
 	c.dropIdlest(now)
 }
 
-// makeRoomFor makes room for what came to a collection that is in use, and reports whether it fits.
+// makeRoomFor makes room for an object that came to a collection, unless that is idle itself. It reports whether there is
+// room then.
 func (c *Collections) makeRoomFor(r *running) bool {
 	now := time.Now()
 	if !r.budget.full() || r.idle(now) >= minIdleForEviction {
@@ -79,7 +80,7 @@ func (c *Collections) makeRoomFor(r *running) bool {
 	return !r.budget.full()
 }
 
-// shortenHistories halves the history of every collection for which there is little room.
+// shortenHistories halves the history of one collection after the other, for as long as there is little room.
 func (c *Collections) shortenHistories() {
 	for _, r := range c.list() {
 		if r.budget.crowded() {
@@ -88,8 +89,8 @@ func (c *Collections) shortenHistories() {
 	}
 }
 
-// dropIdlest drops one collection: the one that nobody has asked for longest, of those that have
-// little room and are not in use. It reports whether there was one.
+// dropIdlest drops the collection that was idle for longest, if there is little room. It reports whether it dropped one:
+// collections that are eager or were used a short time ago stay.
 func (c *Collections) dropIdlest(now time.Time) bool {
 	all := slices.DeleteFunc(c.list(), func(r *running) bool {
 		return !r.budget.crowded() || c.isEager(r) || r.idle(now) < minIdleForEviction

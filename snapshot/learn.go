@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// learnFirstTimeout bounds how long the feed, which reads nothing else meanwhile, learns from a first object.
+	// learnFirstTimeout bounds learning from a first object: the feed reads nothing else meanwhile.
 	learnFirstTimeout = 5 * time.Second
 	// learnTimeout is longer than kube-apiserver waits for its watch cache before it begins to answer.
 	learnTimeout = 10 * time.Second
 )
 
-// learnFirst learns the form of items from the first object of a collection that was empty: from an
-// event of the stream, and a list of that object at exactly the event's revision. Those who follow
-// the collection notice nothing. After errObject the state must be loaded again, with the form.
+// learnFirst learns the form of items from the first object of a collection that was empty. It compares the event of
+// the stream with a list of that object at exactly the event's revision. Clients' watches go on. After errObject the
+// state must be loaded anew, and the form is learned then.
 func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 	if f.envelope.Item.Known {
 		return nil
@@ -30,18 +30,18 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 	defer cancel()
 	query := source.Exactly(ev.Meta.Revision)
 	query.Set("fieldSelector", source.Named(ev.Meta.Name))
-	l, err := f.source.Insist(ctx, ev.Meta.Namespace, query)
+	list, err := f.source.Insist(ctx, ev.Meta.Namespace, query)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errObject, err)
 	}
-	envelope, err := f.source.EnvelopeOf(ctx, l, f.envelope)
+	envelope, err := f.source.EnvelopeOf(ctx, list, f.envelope)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errObject, err)
 	}
-	if len(l.Items) != 1 || !f.envelope.AgreesWith(envelope) {
-		return errObject // it was deleted, or lists are written in another way by now
+	if len(list.Items) != 1 || !f.envelope.AgreesWith(envelope) {
+		return errObject // the object was deleted, or lists are written in another way by now
 	}
-	if envelope.Item, err = wire.LearnItem(f.source.Encoding(), l.Items[0], ev); err != nil {
+	if envelope.Item, err = wire.LearnItem(f.source.Encoding(), list.Items[0], ev); err != nil {
 		return err
 	}
 	f.envelope = envelope
@@ -49,10 +49,9 @@ func (f *feed) learnFirst(ctx context.Context, ev wire.Event) error {
 	return nil
 }
 
-// learnWatch learns how the upstream answers a watch, and writes the bookmark that ends the initial
-// events, from a streaming list of a name that cannot exist. It returns nil if no watches are
-// served. An upstream without streaming lists answers with an error, or never sends that bookmark: then only
-// watches from a revision on are served.
+// learnWatch learns the form of the upstream's watches, and of the bookmark that ends the initial events, from a
+// streaming list of a name that cannot exist. It returns nil if no watches are served. An upstream without streaming
+// lists answers with an error, or never sends that bookmark: then only watches from a revision on are served.
 func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.Form, error) {
 	if !f.watches || learned.Envelope.Item.Known && !learned.Framed {
 		return nil, nil
@@ -71,7 +70,7 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 	if err == nil {
 		defer s.Stop()
 		form.ContentType, form.Compressed = s.ContentType, s.Compressed
-		if form.InitialEnd, err = f.initialEnd(ctx, s); err == nil {
+		if form.InitialEnd, err = f.learnInitialEnd(ctx, s); err == nil {
 			return form, nil
 		}
 	}
@@ -93,9 +92,9 @@ func (f *feed) learnWatch(ctx context.Context, learned source.Learned) (*watch.F
 	return form, nil
 }
 
-// initialEnd reads the bookmark that ends the initial events of a streaming list of nothing. It is
-// nil if its form is unknown: bookmarks that cannot be written with the same bytes are not sent.
-func (f *feed) initialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
+// learnInitialEnd learns the bookmark that ends the initial events from a streaming list of nothing. It returns nil if
+// listproxy could not write that bookmark with the same bytes.
+func (f *feed) learnInitialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark, error) {
 	select {
 	case ev, ok := <-s.Events:
 		if !ok && s.InOrder(time.Now()) {
@@ -106,7 +105,7 @@ func (f *feed) initialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark
 		}
 		b, err := wire.LearnBookmark(f.source.Encoding(), ev)
 		if err != nil {
-			return nil, nil //nolint:nilerr // its form is unknown
+			return nil, nil //nolint:nilerr // its form is not one that could be written
 		}
 		if !ev.Meta.EndsInitial { // kube-apiserver sends no other bookmark before it
 			return nil, errNoEnd
@@ -117,14 +116,14 @@ func (f *feed) initialEnd(ctx context.Context, s *source.Stream) (*wire.Bookmark
 	}
 }
 
-// lacksBookmark says that watches are served, and it is not known yet how bookmarks are written.
+// lacksBookmark reports whether watches are served, but the form of bookmarks is not known yet.
 func (f *feed) lacksBookmark() bool {
 	broadcaster := f.collection.view.Load().broadcaster
 	return broadcaster != nil && broadcaster.Form().Plain == nil
 }
 
-// checkForm compares an event with how listproxy would write it, and learns from bookmarks how they are
-// written. If the bytes differ, neither this event nor later ones are sent to clients: their watches end.
+// checkForm checks that listproxy would write an event with the upstream's bytes, and learns the form of bookmarks. If
+// the bytes would differ, clients' watches end, and neither this event nor later ones are sent.
 func (f *feed) checkForm(ev wire.Event) {
 	broadcaster := f.collection.view.Load().broadcaster
 	if broadcaster == nil {

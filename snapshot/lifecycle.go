@@ -13,16 +13,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// FeedStats counts what happened to the states of a resource in one representation, in all its
-// collections since listproxy started. (If there are too many resources, those without a
-// collection are forgotten.)
+// FeedStats counts what happened to the states of all collections with one key since listproxy started. (If there are
+// too many keys, those without a collection are forgotten.)
 type FeedStats struct {
-	// Loads are the states that were loaded.
+	// Loads is the number of states that were loaded.
 	Loads uint64
-	// Resumes are watches that broke and were opened again where they had come to.
+	// Resumes is the number of watches that broke and were opened again at the interval's end.
 	Resumes uint64
-	// Losses counts how often a state was lost, or had to be loaded anew, by cause; except those of
-	// collections that nobody asked for any more.
+	// Losses is the number of states that were lost, or had to be loaded anew, by cause. Idle collections do not count.
 	Losses map[reason.Reason]uint64
 }
 
@@ -30,13 +28,13 @@ type FeedStats struct {
 type feedCounts struct {
 	mu    sync.Mutex
 	total FeedStats
-	// watches are the clients that have followed the collections.
+	// watches counts the clients' watches of these collections.
 	watches watch.Counts
-	// lostAt is the time at which the last state was lost, if none was loaded since; else zero.
+	// lostAt is the time at which the last state was lost; zero if one was loaded since, or none was lost.
 	lostAt time.Time
 }
 
-// stats returns what was counted.
+// stats returns a copy of the counts.
 func (c *feedCounts) stats() FeedStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,42 +43,41 @@ func (c *feedCounts) stats() FeedStats {
 	return total
 }
 
-// lifecycle counts the states of one collection, which are loaded and lost in turn, until the collection is
-// dropped: for a cause, or because nobody asks for it. It may be dropped while its feed finds out that the
-// state is lost: only the first of both is counted.
+// lifecycle counts the states of one collection. They are loaded and lost in turn until the collection is dropped. If it
+// is dropped while its feed finds out that the state is lost, only the first of both is counted.
 type lifecycle struct {
-	// counts has what counts for all collections of the resource in the representation.
+	// counts is shared by all collections with the same key. Its mu guards live and dropped.
 	counts *feedCounts
-	// counts.mu guards these. live: there is a state. dropped: there will be none, even if the feed still
-	// reports one.
+	// live reports whether there is a state, dropped whether there will be none, even if the feed still reports one.
 	live, dropped bool
 }
 
-// loaded notes that a state was loaded.
+// loaded records that a state was loaded.
 func (l *lifecycle) loaded() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	if !l.dropped {
-		l.live, l.counts.lostAt = true, time.Time{}
+		l.live = true
+		l.counts.lostAt = time.Time{}
 		l.counts.total.Loads++
 	}
 }
 
-// resumed notes that a watch that broke was opened again where it had come to.
+// resumed records that a watch that broke was opened again at the interval's end.
 func (l *lifecycle) resumed() {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	l.counts.total.Resumes++
 }
 
-// lost notes that the state, if there is one, is lost, or must be loaded anew.
+// lost records that the state, if there is one, is lost or must be loaded anew.
 func (l *lifecycle) lost(why reason.Reason, now time.Time) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	l.lostLocked(why, now)
 }
 
-// drop notes that the collection is dropped, and its state is lost with it. If nobody asks for it (None), that is no loss.
+// drop records that the collection is dropped, and its state with it. With None it was idle, and that is no loss.
 func (l *lifecycle) drop(why reason.Reason, now time.Time) {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
@@ -103,14 +100,14 @@ func (l *lifecycle) lostLocked(why reason.Reason, now time.Time) {
 	l.counts.lostAt = now
 }
 
-// lostAt is the time at which the last state was lost, if none was loaded since; else zero.
+// lostAt returns the time at which the last state was lost; zero if one was loaded since, or none was lost.
 func (l *lifecycle) lostAt() time.Time {
 	l.counts.mu.Lock()
 	defer l.counts.mu.Unlock()
 	return l.counts.lostAt
 }
 
-// lossOf returns the reason for an error after which a state is lost, or must be loaded anew.
+// lossOf returns the cause by which a loss after an error is counted.
 func lossOf(err error) reason.Reason {
 	var contradiction wire.InconsistencyError
 	var other otherTimelineError

@@ -17,16 +17,16 @@ type CollectionKey = source.CollectionKey
 type Snapshot struct {
 	// Revision is what the list's resourceVersion says.
 	Revision uint64
-	// Envelope is how the upstream writes a list of this collection.
+	// Envelope writes lists of this collection as the upstream does.
 	Envelope *wire.Envelope
-	// CurrentAt is how new a newest state is: it has everything that was written by then. It is the time
-	// when the upstream was asked for its current revision. It is zero for a state at an exact revision.
+	// CurrentAt is the time when the upstream was probed for a newest state, which has everything that was written
+	// before. It is zero for a state at an exact revision.
 	CurrentAt time.Time
 
-	// epoch is the one in which it was learned.
+	// epoch is the epoch of the collection in which the state was learned.
 	epoch uint64
 	tree  index.Tree
-	// broadcaster has those who follow the collection that a newest state is from; nil if nobody may.
+	// broadcaster serves the watches that begin with a newest state; nil if no watches are served.
 	broadcaster *watch.Broadcaster
 }
 
@@ -37,13 +37,12 @@ func (s Snapshot) Page(q index.Query, buf []*index.Object) index.Page {
 	return s.tree.Page(s.Envelope, q, buf)
 }
 
-// state is what is compared of it.
+// state returns the snapshot in the form in which it is compared with the upstream's list.
 func (s Snapshot) state() source.ListState {
 	return source.ListState{Revision: s.Revision, Envelope: s.Envelope, Tree: s.tree}
 }
 
-// Fixed returns a snapshot of the given objects with the envelope of a built-in type in JSON, for
-// tests of what is made of snapshots.
+// Fixed returns a snapshot of objects, with the JSON envelope of a built-in type, for tests of other packages.
 func Fixed(revision uint64, kind, apiVersion string, objects []*index.Object) Snapshot {
 	state := index.NewTree(false)
 	for _, o := range objects {

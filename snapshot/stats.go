@@ -14,24 +14,23 @@ type CollectionStats struct {
 	Resource CollectionKey
 	// Unavailable is the reason why there is no newest state; None if there is one.
 	Unavailable reason.Reason
-	// Objects is how many the newest state has; 0 if there is none.
+	// Objects is the number of objects in the newest state; 0 if there is none.
 	Objects int
-	// Bytes is how many bytes of the byte bound it uses.
+	// Bytes is the number of bytes of the byte bound that it uses.
 	Bytes int64
-	// Interval is that of the revisions whose states are known.
+	// Interval has the revisions whose states are known.
 	Interval
 	// Oldest is the time at which the beginning of the history was the newest state; zero if there is none.
 	Oldest time.Time
-	// CurrentAt is how new the newest state is: it has everything that the upstream had at that time; zero
-	// if there was none.
+	// CurrentAt says how new the newest state is: it has everything that the upstream had then. Zero if there is none.
 	CurrentAt time.Time
-	// NoBookmarks reports whether the upstream sends no bookmarks, so nothing is proven to be the newest state.
+	// NoBookmarks reports whether the upstream sends no bookmarks, so that no state can be proven to be the newest.
 	NoBookmarks bool
-	// Used is the time at which a request last asked for it.
+	// Used is the time of the last request for it.
 	Used time.Time
-	// Feed counts its states, and those of earlier collections of the same Resource.
+	// Feed counts its states, and those of earlier collections with the same key.
 	Feed FeedStats
-	// Watches counts the clients that follow it, and how those ended that have followed one of the same Resource.
+	// Watches counts its clients' watches, and those of earlier collections with the same key.
 	Watches watch.Stats
 }
 
@@ -78,32 +77,31 @@ func (c *Collection) stats() CollectionStats {
 // maxChanges is the number of changes that are remembered.
 const maxChanges = 20
 
-// Change says that something changed on which what is kept depends, and so was dropped: for people.
+// Change is an Invalidation as the status page shows it.
 type Change struct {
 	At time.Time
-	// Of is the resource, the group and version, or the resource and representation that it was about;
-	// "all" for all of them.
+	// Of names the resource, the group and version, or the resource and representation that it was about; or "all".
 	Of string
-	// What has changed about it; it may be empty.
+	// What says what has changed; it may be empty.
 	What string
-	// Cause is the one with which the losses are counted.
+	// Cause is the cause by which the losses are counted.
 	Cause reason.Reason
 }
 
-// changes are the last ones, the latest first, each once.
+// changes are the last changes, the latest first. Of those with the same Of and Cause there is only the latest.
 type changes []Change
 
-// with returns c with an invalidation of now.
+// with returns a copy of c to which an invalidation of now was added.
 func (c changes) with(i Invalidation, now time.Time) changes {
-	if i.Until.liftsNow { // that nothing changed
+	if i.Until.liftsNow { // which changes nothing
 		return c
 	}
-	is := Change{At: now, Of: i.Scope.String(), What: i.What, Cause: i.Cause}
-	others := slices.DeleteFunc(slices.Clone(c), func(was Change) bool { return was.Of == is.Of && was.Cause == is.Cause })
-	return append(changes{is}, others[:min(len(others), maxChanges-1)]...)
+	latest := Change{At: now, Of: i.Scope.String(), What: i.What, Cause: i.Cause}
+	others := slices.DeleteFunc(slices.Clone(c), func(old Change) bool { return old.Of == latest.Of && old.Cause == latest.Cause })
+	return append(changes{latest}, others[:min(len(others), maxChanges-1)]...)
 }
 
-// String names what is meant, for people.
+// String returns the scope's name, for people.
 func (s Scope) String() string {
 	switch target := s.target.(type) {
 	case nil:

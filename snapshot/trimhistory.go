@@ -7,16 +7,16 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// checkpointsPerHistory is the number of checkpoints that are kept for the history's time.
+// checkpointsPerHistory is the number of checkpoints that are kept for the whole history.
 const checkpointsPerHistory = 256
 
-// checkpoint says that a revision had been reached at a time.
+// checkpoint is a revision and a time at which the interval ended there.
 type checkpoint struct {
 	at       time.Time
 	revision uint64
 }
 
-// addCheckpointLocked remembers that rev has been reached now, unless the last checkpoint is recent.
+// addCheckpointLocked adds a checkpoint, unless the last one is recent.
 func (c *Collection) addCheckpointLocked(now time.Time, rev uint64) {
 	if n := len(c.checkpoints); n > 0 && now.Sub(c.checkpoints[n-1].at) < c.limits.History/checkpointsPerHistory {
 		return
@@ -24,7 +24,7 @@ func (c *Collection) addCheckpointLocked(now time.Time, rev uint64) {
 	c.checkpoints = append(c.checkpoints, checkpoint{at: now, revision: rev})
 }
 
-// trim forgets what is older than the history.
+// trim forgets the states that are older than Limits.History.
 func (c *Collection) trim(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +39,7 @@ func (c *Collection) trim(now time.Time) {
 	c.checkpoints = slices.Delete(c.checkpoints, 0, cut-1)
 }
 
-// shortenLocked frees memory: it drops the older half of the history, by time.
+// shortenLocked forgets the older half of the history, by time.
 func (c *Collection) shortenLocked() {
 	if len(c.checkpoints) == 0 {
 		return
@@ -60,14 +60,15 @@ func (c *Collection) shorten() {
 	c.shortenLocked()
 }
 
-// cutLocked forgets what was before rev, but not the newest state.
+// cutLocked forgets the states before rev, but not the newest one.
 func (c *Collection) cutLocked(rev uint64) {
 	v := c.view.Load()
-	if rev = min(rev, v.To); v.unavailable != reason.None || rev <= v.From {
+	rev = min(rev, v.To)
+	if v.unavailable != reason.None || rev <= v.From {
 		return
 	}
 	freed := int64(0)
-	before := c.versions.FirstAfter(rev) - 1 // the newest at rev stays
+	before := c.versions.FirstAfter(rev) - 1 // the version that is the state at rev stays
 	for i := range before {
 		freed += c.versions.At(i + 1).Superseded
 	}

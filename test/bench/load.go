@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/listproxy/listproxy/snapshot/clock"
@@ -32,12 +33,19 @@ func loads(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	limit := &result{asked: "a start", of: limitName, answers: 1}
+	used, err := process.Used(func() error { return b.ask(ctx, direct, all[0], 1, 1, &result{}) }, os.Getpid())
+	if err != nil {
+		return err
+	}
+	limit.proxy = used[0]
 
-	start := &table{caption: "A start of listproxy: until it is ready, with pods loaded in JSON; and the memory of both processes then, of which `for` is the bytes of the list."}
+	start := &table{caption: "A start of listproxy: until it is ready, with pods loaded in JSON; and the memory of both processes then, of which `for` is " +
+		"the bytes of the list. The limit is a client that reads the same streaming list and keeps nothing."}
 	change := &table{caption: fmt.Sprintf("What a change costs at %d a second, and the memory after these changes, of which `for` is the bytes of the list and of every "+
 		"changed pod: all are kept for --history-window.", b.settings.changes)}
 	for _, of := range b.programs() {
-		if err := b.loadOnce(ctx, of.binary, "listproxy"+of.adds, whole.bytes, start, change); err != nil {
+		if err := b.loadOnce(ctx, of.binary, "listproxy"+of.adds, whole.bytes, limit, start, change); err != nil {
 			return err
 		}
 	}
@@ -46,8 +54,8 @@ func loads(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// loadOnce starts a program and adds a row to each table, for a list of so many bytes.
-func (b *bench) loadOnce(ctx context.Context, binary, name string, bytes int64, start, change *table) error {
+// loadOnce starts a program and adds its row to each table, for a list of so many bytes.
+func (b *bench) loadOnce(ctx context.Context, binary, name string, bytes int64, limit *result, start, change *table) error {
 	// Its process begins with nothing, so what it has used when it is ready is what the start took.
 	begun := time.Now()
 	kube := &result{asked: "a start", of: straight}
@@ -68,7 +76,7 @@ func (b *bench) loadOnce(ctx context.Context, binary, name string, bytes int64, 
 	if ofKube.memory, started.memory, err = b.memory(proxied); err != nil {
 		return err
 	}
-	start.add(ofKube, started)
+	start.add(ofKube, started, limit)
 
 	changed := &result{asked: "a change", of: name}
 	pods, err := b.some(ctx, "", b.settings.pods)

@@ -322,33 +322,31 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 				h := w.handler
 				h.Observer, _ = observetest.New(nil)
 				h.Forward = forward.New(saying{code: http.StatusOK}, proxytest.DiscardLog())
-				bounds, err := limits.New(limits.Config{Requests: 1, Wait: 5 * time.Second})
-				expect.NoError(t, err)
-				h.Limits = bounds
+				h.Limits = limits.New(limits.Config{Requests: 1, Wait: 5 * time.Second})
 				tt.begin(t, w)
 				handler := through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withSeat)
 				var crowd sync.WaitGroup
 				var answers [2]*seated
 				for i := range answers {
 					who := w.caller(t)
-					who.verdict, answers[i] = tt.verdict, &seated{ResponseRecorder: httptest.NewRecorder(), seats: bounds.Requests}
+					who.verdict, answers[i] = tt.verdict, &seated{ResponseRecorder: httptest.NewRecorder(), seats: h.Limits.Requests}
 					crowd.Go(func() { handler.ServeHTTP(answers[i], withCaller(w.request(t.Context(), tt.query), who)) })
 				}
 				synctest.Wait()
-				waiting := limits.Stats{Waiting: 2, Flows: 2, Refused: map[limits.Overload]uint64{}}
-				expect.Same(t, waiting, bounds.Requests.Stats())
+				waiting := limits.Stats{Waiting: 2, Refused: map[limits.Overload]uint64{}}
+				expect.Same(t, waiting, h.Limits.Requests.Stats())
 				beside, other := httptest.NewRecorder(), w.caller(t)
 				other.Flow = limits.Flow{1}
 				handler.ServeHTTP(beside, withCaller(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/a/pods/b", nil), other))
 				expect.Same(t, http.StatusOK, beside.Code)
-				expect.Same(t, waiting, bounds.Requests.Stats())
+				expect.Same(t, waiting, h.Limits.Requests.Stats())
 				crowd.Wait()
 				for _, a := range answers {
 					if a.Code != http.StatusOK || !strings.Contains(a.Header().Get("Cache-Status"), "; hit") || a.held != 1 {
 						t.Errorf("one of the crowd gets %d, %v, with %d seats", a.Code, a.Header(), a.held)
 					}
 				}
-				expect.Same(t, limits.Stats{Refused: map[limits.Overload]uint64{}}, bounds.Requests.Stats())
+				expect.Same(t, limits.Stats{Refused: map[limits.Overload]uint64{}}, h.Limits.Requests.Stats())
 			})
 		})
 	}
@@ -398,9 +396,7 @@ func TestNoAnswerToWhoLeft(t *testing.T) {
 
 // TestKeep: a body is kept whole only of who is known, and never that of a stream, which may not end.
 func TestKeep(t *testing.T) {
-	bounds, err := limits.New(limits.Config{Bytes: 1 << 30})
-	expect.NoError(t, err)
-	h := &Handler{Limits: bounds}
+	h := &Handler{Limits: limits.New(limits.Config{Bytes: 1 << 30})}
 	for target, want := range map[string]bool{
 		"/api/v1/namespaces/a/pods":                            true,
 		"/api/v1/namespaces/a/pods/b/exec":                     false,

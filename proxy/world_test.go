@@ -250,9 +250,7 @@ func newTightWorld(t *testing.T, memory int64) *modelWorld {
 // bound sets how many bytes of answers there may be, and how long an answer waits for its part.
 func (w *modelWorld) bound(t *testing.T, bytes int64, wait time.Duration) {
 	t.Helper()
-	bounds, err := limits.New(limits.Config{Requests: 10, Bytes: bytes, Wait: wait})
-	expect.NoError(t, err)
-	w.handler.Limits = bounds
+	w.handler.Limits = limits.New(limits.Config{Requests: 10, Bytes: bytes, Wait: wait})
 }
 
 // takeRoom takes all of so many bytes, for two others.
@@ -274,19 +272,16 @@ func (w *modelWorld) takeRoom(t *testing.T, bytes int) (release func()) {
 // review has reviews answered so from now on.
 func (w *modelWorld) review(t *testing.T, ttl time.Duration, answer proxytest.Transport) {
 	t.Helper()
-	rights, err := auth.NewAuthorizer(proxytest.SendAs[auth.Identity](answer), modelUpstream, auth.ReviewConfig{TTL: ttl, Timeout: 24 * time.Hour}, proxytest.DiscardLog())
-	expect.NoError(t, err)
-	w.handler.Authorizer = rights
+	w.handler.Authorizer = auth.NewAuthorizer(proxytest.SendAs[auth.Identity](answer), modelUpstream, auth.ReviewConfig{TTL: ttl, Timeout: 24 * time.Hour}, proxytest.DiscardLog())
 }
 
 // audited has an audit log, in which all callers are alice.
 func (w *modelWorld) audited(t *testing.T) *auditSink {
 	t.Helper()
 	log := &auditSink{}
-	who, err := auth.NewWhoAmI(proxytest.SendAs[auth.Identity](func(r *http.Request) (*http.Response, error) {
+	who := auth.NewWhoAmI(proxytest.SendAs[auth.Identity](func(r *http.Request) (*http.Response, error) {
 		return proxytest.AnswerWhoAmI(r, authenticationv1.UserInfo{Username: "alice"})
 	}), modelUpstream, auth.ReviewConfig{})
-	expect.NoError(t, err)
 	w.handler.AuditLog, w.handler.WhoAmI = observe.NewAuditLog(log, proxytest.DiscardLog()), who
 	return log
 }

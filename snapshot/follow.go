@@ -50,7 +50,6 @@ func (f *feed) resume(ctx context.Context) (*source.Stream, error) {
 			s.Stop()
 			return nil, err
 		}
-		c.life.resumed()
 	}
 	c.expect(current)
 	return s, nil

@@ -18,8 +18,6 @@ import (
 type FeedStats struct {
 	// Loads is the number of states that were loaded.
 	Loads uint64
-	// Resumes is the number of watches that broke and were opened again at the interval's end.
-	Resumes uint64
 	// Losses is the number of states that were lost, or had to be loaded anew, by cause. Idle collections do not count.
 	Losses map[reason.Reason]uint64
 }
@@ -61,13 +59,6 @@ func (l *lifecycle) loaded() {
 		l.counts.lostAt = time.Time{}
 		l.counts.total.Loads++
 	}
-}
-
-// resumed records that a watch that broke was opened again at the interval's end.
-func (l *lifecycle) resumed() {
-	l.counts.mu.Lock()
-	defer l.counts.mu.Unlock()
-	l.counts.total.Resumes++
 }
 
 // lost records that the state, if there is one, is lost or must be loaded anew.

@@ -13,19 +13,14 @@ const LevelAccess = slog.LevelInfo - 2
 
 // ParseLevel reads the name of a level.
 func ParseLevel(name string) (slog.Level, error) {
-	switch strings.ToLower(name) {
-	case "debug":
-		return slog.LevelDebug, nil
-	case "access":
+	if strings.EqualFold(name, "access") {
 		return LevelAccess, nil
-	case "info":
-		return slog.LevelInfo, nil
-	case "warn":
-		return slog.LevelWarn, nil
-	case "error":
-		return slog.LevelError, nil
 	}
-	return 0, fmt.Errorf("%q is no level: choose debug, access, info, warn or error", name)
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(name)); err != nil {
+		return 0, fmt.Errorf("%w: choose debug, access, info, warn or error", err)
+	}
+	return level, nil
 }
 
 // Format is the form in which log records are written.

@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -30,13 +29,7 @@ func NewMetrics(version string) *prometheus.Registry {
 // MetricsHandler answers scrapes of Prometheus. Metrics that cannot be read are left out and logged.
 func MetricsHandler(registry *prometheus.Registry, log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog: scrapeLog{log}, ErrorHandling: promhttp.ContinueOnError,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes, EnableOpenMetrics: true,
 	})
 }
-
-// scrapeLog is a [promhttp.Logger].
-type scrapeLog struct{ log *slog.Logger }
-
-// Println implements promhttp.Logger.
-func (s scrapeLog) Println(v ...any) { s.log.Warn("metrics", "error", fmt.Sprint(v...)) }

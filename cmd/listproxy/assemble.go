@@ -83,10 +83,7 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 	}
 	observing.Serves = a.cluster.Serves
 	a.forward = forward.New(api.transports, log)
-	handler, err := o.newHandler(a, observing, log)
-	if err != nil {
-		return nil, err
-	}
+	handler := o.newHandler(a, observing, log)
 	a.handler = handler.Chain()
 	a.ready = admin.Readiness{
 		Draining:  a.draining.Load,
@@ -101,17 +98,13 @@ func (o *options) assemble(api apiServer, ports *ports, observing *observing, lo
 }
 
 // newHandler returns the handler of all requests, which uses the parts of a.
-func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*proxy.Handler, error) {
-	bounds, err := o.limits.limits()
-	if err != nil {
-		return nil, err
-	}
+func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) *proxy.Handler {
 	return &proxy.Handler{
 		Draining:       a.draining.Load,
 		GoawayChance:   o.serving.goawayChance,
 		ConsistentWait: consistentWait,
 		Authenticator:  o.callers.authenticator(),
-		Limits:         bounds,
+		Limits:         o.limits.limits(),
 		Upstream:       a.transports,
 		Unreachable:    func() bool { return a.health.Outage().Lasts },
 		Forward:        a.forward,
@@ -124,7 +117,7 @@ func (o *options) newHandler(a *app, observing *observing, log *slog.Logger) (*p
 		AuditLog:       a.auditLog,
 		Observer:       observing.Observer,
 		Log:            log,
-	}, nil
+	}
 }
 
 // showState registers the metrics of a's state, and fills the admin port's pages.
@@ -164,14 +157,10 @@ func (o *options) newRights(api apiServer, observing *observing, log *slog.Logge
 			return r, err
 		}
 	}
-	if r.authorizer, err = auth.NewAuthorizer(observing.reviews(send), api.transports.URL(), reviews, log); err != nil {
-		return r, err
-	}
+	r.authorizer = auth.NewAuthorizer(observing.reviews(send), api.transports.URL(), reviews, log)
 	r.watchRBAC = func(ctx context.Context) error { return cluster.WatchRBAC(ctx, api.own, r.authorizer.Revoked, log) }
 	if o.audit.config.Enabled() {
-		if r.whoAmI, err = auth.NewWhoAmI(observing.whoAmI(send), api.transports.URL(), reviews); err != nil {
-			return r, err
-		}
+		r.whoAmI = auth.NewWhoAmI(observing.whoAmI(send), api.transports.URL(), reviews)
 	}
 	return r, nil
 }
@@ -192,7 +181,7 @@ func (o *options) newFeeds(api apiServer, observing *observing, closing *closers
 		}
 		clients[i].Transport = observing.FeedTransport(clients[i].Transport, api.transports.URL(), source.KindOf)
 	}
-	if f.compressor, err = gzip.NewCompressor(compressedBound(o.cache.byteBound)); err != nil {
+	if f.compressor, err = gzip.NewCompressor(compressedBound(o.cache.bytes.Value())); err != nil {
 		return f, err
 	}
 	closing.add(f.compressor.Close)

@@ -18,12 +18,12 @@ func (o *auditOptions) AddFlags(fs *pflag.FlagSet) {
 	c := &o.config
 	fs.StringVar(&c.Path, "audit-log-path", c.Path,
 		"`file` for an audit log of lists and watches answered from memory (audit.k8s.io/v1, JSON lines); - is standard output")
-	fs.IntVar(&c.MaxSize, "audit-log-maxsize", c.MaxSize, "`megabytes` at which the audit log is rotated; 0 never")
-	fs.IntVar(&c.MaxBackups, "audit-log-maxbackup", c.MaxBackups, "how many rotated files are kept; 0 all")
+	fs.Uint32Var(&c.MaxSize, "audit-log-maxsize", c.MaxSize, "`megabytes` at which the audit log is rotated; 0 never")
+	fs.Uint32Var(&c.MaxBackups, "audit-log-maxbackup", c.MaxBackups, "`number` of rotated files that are kept; 0 all")
 }
 
 // Validate implements optionGroup.
-func (o *auditOptions) Validate() error { return o.config.Validate() }
+func (o *auditOptions) Validate() error { return nil }
 
 // open opens the audit log. It returns nil if none is configured.
 func (o *auditOptions) open(closing *closers, log *slog.Logger) (*observe.AuditLog, error) {

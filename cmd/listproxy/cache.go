@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/listproxy/listproxy/policy"
@@ -21,7 +22,7 @@ type cacheOptions struct {
 
 	config     string
 	eager      []string
-	bytes      string
+	bytes      resource.QuantityValue
 	consistent string // a policy.ConsistentLists
 	watches    bool
 	history    time.Duration
@@ -30,7 +31,6 @@ type cacheOptions struct {
 	selfCheck  time.Duration
 
 	// Validate parses the options into these.
-	byteBound        int64
 	policy           *policy.Config
 	eagerCollections []proxy.EagerCollection
 }
@@ -46,7 +46,7 @@ const consistentWait = 1500 * time.Millisecond
 
 func defaultCacheOptions() cacheOptions {
 	return cacheOptions{
-		bytes:      "2Gi",
+		bytes:      byteQuantity("2Gi"),
 		consistent: string(policy.ConsistentNever),
 		history:    150 * time.Second,
 		staleness:  90 * time.Second,
@@ -60,7 +60,7 @@ func (o *cacheOptions) AddFlags(fs *pflag.FlagSet) {
 	o.flags = fs
 	fs.StringVar(&o.config, "config", o.config, "policy `file`: which resources are kept in memory, and how (listproxy policy check FILE)")
 	fs.StringSliceVar(&o.eager, "eager", o.eager, "`resources` to load before /readyz says yes, and to keep: pods,pods/protobuf,deployments.v1.apps")
-	fs.StringVar(&o.bytes, "cache-bytes", o.bytes, "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none), beside which compressed lists may take an eighth of it: "+
+	fs.Var(&o.bytes, "cache-bytes", "bound on what is stored (`quantity`, 512Mi or 2Gi; 0 for none), beside which compressed lists may take an eighth of it: "+
 		"at the bound, history is shortened, then idle resources are dropped, then lists are forwarded")
 	fs.StringVar(&o.consistent, "consistent-lists", o.consistent, "answer lists that name no resourceVersion from memory too, once it is proven that memory "+
 		"holds everything written before the list came. true: all but small ones; always: these, too; "+
@@ -81,7 +81,7 @@ func (o *cacheOptions) Validate() (err error) {
 	if err := o.checkTimes(); err != nil {
 		return err
 	}
-	if err := (byteFlag{"--cache-bytes", o.bytes, &o.byteBound}).parse(); err != nil {
+	if err := checkBytes("--cache-bytes", o.bytes); err != nil {
 		return err
 	}
 	switch policy.ConsistentLists(o.consistent) {
@@ -116,7 +116,7 @@ func (o *cacheOptions) checkTimes() error {
 // ApplyTo sets the fields of c that the flags and the policy determine.
 func (o *cacheOptions) ApplyTo(c *snapshot.Config) {
 	c.Limits = snapshot.Limits{History: o.history, Staleness: o.staleness, Wait: freshWait}
-	c.Bytes, c.Idle, c.SelfCheck = o.byteBound, o.idle, o.selfCheck
+	c.Bytes, c.Idle, c.SelfCheck = o.bytes.Value(), o.idle, o.selfCheck
 	c.Settings = o.settings
 }
 

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -75,7 +74,7 @@ func (o *options) openConnect(targets serve.Targets, p *ports, observer *observe
 	if o.connect.port < 0 {
 		return nil, nil
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(o.serving.bindAddress, strconv.Itoa(o.connect.port)))
+	listener, err := o.serving.listen(uint16(o.connect.port)) // #nosec G115 -- Validate has seen it
 	if err != nil {
 		return nil, fmt.Errorf("serving CONNECT (--bind-address, --connect-port): %w", err)
 	}

@@ -44,7 +44,7 @@ func (o *cacheOptions) tuneMemory(log *slog.Logger) {
 		percent = gcPercent
 		debug.SetGCPercent(percent)
 	}
-	limit := memoryLimit(o.byteBound)
+	limit := memoryLimit(o.bytes.Value())
 	if limit < math.MaxInt64 && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(limit)
 	}

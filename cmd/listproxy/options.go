@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -88,7 +86,7 @@ func (o *options) Validate() error {
 			return err
 		}
 	}
-	if o.connect.port > 0 && o.connect.port == o.serving.port {
+	if o.connect.port > 0 && o.connect.port == int(o.serving.port) {
 		return fmt.Errorf("--connect-port %d is --secure-port too: the port for CONNECT is one of its own", o.connect.port)
 	}
 	return nil
@@ -110,29 +108,18 @@ func checkDurations(flags ...durationFlag) error {
 	return nil
 }
 
-// byteFlag is a flag with a quantity of bytes.
-type byteFlag struct {
-	flag, text string
-	value      *int64 // where parse stores the quantity
+// byteQuantity returns the default of a flag with a quantity of bytes.
+func byteQuantity(text string) resource.QuantityValue {
+	return resource.QuantityValue{Quantity: resource.MustParse(text)}
 }
 
 // leastBytes is the least bound that a flag takes. A smaller one is most likely a unit that was forgotten.
 const leastBytes = 64 << 10
 
-// parse parses the text and stores its value.
-func (f byteFlag) parse() error {
-	quantity, err := resource.ParseQuantity(f.text)
-	if err != nil || quantity.Sign() < 0 {
-		return fmt.Errorf("%s %q is not a quantity of bytes: write 512Mi or 2Gi, or 0 for no bound", f.flag, f.text)
-	}
-	*f.value = quantity.Value()
-	if *f.value > 0 && *f.value < leastBytes {
-		meant := ""
-		if strings.Trim(f.text, "0123456789") == "" {
-			meant = ": did you mean " + f.text + "Mi?"
-		}
-		return fmt.Errorf("%s %q is %d bytes, less than any list needs%s Give at least 64Ki, or 0 for no bound", f.flag, f.text, *f.value,
-			cmp.Or(meant, "."))
+// checkBytes returns an error if a number of bytes is not one that the flag takes.
+func checkBytes(flag string, given resource.QuantityValue) error {
+	if bytes := given.Value(); bytes < 0 || 0 < bytes && bytes < leastBytes {
+		return fmt.Errorf("%s %s is less than any list needs: give at least 64Ki, like 512Mi or 2Gi, or 0 for no bound", flag, &given)
 	}
 	return nil
 }

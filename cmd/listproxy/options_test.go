@@ -51,7 +51,7 @@ func TestOptions(t *testing.T) {
 		eager("", "v1", "pods", media.Protobuf), eager("", "v1", "pods", media.JSON), eager("apps", "v1", "deployments", media.MetadataJSON),
 		eager("example.com", "v1beta1", "widgets", media.JSON),
 	}, o.cache.eagerCollections)
-	expect.Same(t, [2]int64{512 << 20, 64 << 20}, [2]int64{o.cache.byteBound, o.limits.answerBytes})
+	expect.Same(t, [2]int64{512 << 20, 64 << 20}, [2]int64{o.cache.bytes.Value(), o.limits.answers.Value()})
 	if o.callers.clientCA == nil || !o.audit.config.Enabled() {
 		t.Error("no CA of clients, or no audit log")
 	}
@@ -94,27 +94,26 @@ func TestWrongOptions(t *testing.T) {
 		{[]string{"--connect-port", "8443"}, []string{"--connect-port 8443", "--secure-port"}},
 		{[]string{"--connect-hosts", "a"}, []string{"--connect-hosts", "give --connect-port"}},
 		{[]string{"--connect-port", "0", "--connect-hosts", "https://a"}, []string{"--connect-hosts", `"https://a"`, "host:port"}},
-		{[]string{"--secure-port", "70000"}, []string{"--secure-port 70000", "65535"}},
+		{[]string{"--secure-port", "70000"}, []string{"--secure-port", "out of range"}},
 		{[]string{"--admin-bind-address", "8081"}, []string{"--admin-bind-address", "address:port"}},
 		{[]string{"--history-window", "0s"}, []string{"--history-window 0s", "at least 1s"}},
 		{[]string{"--staleness-bound", "1s"}, []string{"--staleness-bound 1s", "at least"}},
 		{[]string{"--consistent-lists=maybe"}, []string{`--consistent-lists "maybe"`, "true, always or false"}},
 		{[]string{"--review-ttl", "-1s"}, []string{"--review-ttl -1s"}},
-		{[]string{"--cache-bytes", "much"}, []string{"--cache-bytes", "512Mi"}},
+		{[]string{"--cache-bytes", "much"}, []string{"--cache-bytes", "quantities must match"}},
 		{[]string{"--eager", "pods.v1"}, []string{"--eager", "pods.v1", "deployments.v1.apps"}},
 		{[]string{"--eager", "secrets"}, []string{"--eager", "secrets", "never"}},
 		{[]string{"--log-level", "loud"}, []string{"--log-level", "debug, access, info, warn or error"}},
 		{[]string{"--log-format", "xml"}, []string{"--log-format", "text or json"}},
 
 		{[]string{"--client-ca-file", noPEM}, []string{"--client-ca-file", noPEM, "PEM"}},
-		{[]string{"--max-requests-inflight", "-1"}, []string{"--max-requests-inflight -1", "0 for no bound"}},
-		{[]string{"--max-requests-inflight", "9223372036854775807"}, []string{"--max-requests-inflight", "0 for no bound"}},
-		{[]string{"--max-long-running-requests", "-1"}, []string{"--max-long-running-requests -1", "0 for no bound"}},
-		{[]string{"--max-inflight-bytes", "-1"}, []string{"--max-inflight-bytes", "512Mi"}},
+		{[]string{"--max-requests-inflight", "-1"}, []string{"--max-requests-inflight", "invalid syntax"}},
+		{[]string{"--max-requests-inflight", "9223372036854775807"}, []string{"--max-requests-inflight", "out of range"}},
+		{[]string{"--max-long-running-requests", "-1"}, []string{"--max-long-running-requests", "invalid syntax"}},
+		{[]string{"--max-inflight-bytes", "-1"}, []string{"--max-inflight-bytes -1", "512Mi"}},
 		{[]string{"--self-check-interval", "-1s"}, []string{"--self-check-interval -1s", "at least 1s"}},
 		{[]string{"--self-check-interval", "10ms"}, []string{"--self-check-interval 10ms", "or 0"}},
-		{[]string{"--audit-log-path", "x", "--audit-log-maxsize", "-1", "--audit-log-maxbackup", "-2"}, []string{"--audit-log-maxsize=-1 is negative", "--audit-log-maxbackup=-2 is negative"}},
-		{[]string{"--audit-log-maxsize", "1", "--audit-log-maxbackup", "2"}, []string{"--audit-log-maxsize=1 says", "--audit-log-maxbackup=2 says", "--audit-log-path"}},
+		{[]string{"--audit-log-path", "x", "--audit-log-maxsize", "-1"}, []string{"--audit-log-maxsize", "invalid syntax"}},
 
 		{[]string{"--config", config, "--eager", "nodes"}, []string{"--eager", `"nodes" is never kept`, config + ": resources[0]"}},
 		{[]string{"--eager", "pods/yaml"}, []string{"--eager", `"pods/yaml"`, "choose among [json protobuf"}},
@@ -126,11 +125,9 @@ func TestWrongOptions(t *testing.T) {
 		{[]string{"--eager", "pod"}, []string{"--eager", `"pod" is not a plural name: write "pods"`}},
 		{[]string{"--eager", "deployment.v1.apps"}, []string{"--eager", `write "deployments"`}},
 		{[]string{"--config", wrong}, []string{"--config", wrong + `: resources[0]: resource: "pod" is not a plural name: write "pods"`, wrong + ": resources[1]", `write "deployments"`}},
-		{[]string{"--cache-bytes", "512"}, []string{`--cache-bytes "512" is 512 bytes`, "did you mean 512Mi?"}},
-		{[]string{"--cache-bytes", "32Ki"}, []string{`--cache-bytes "32Ki" is 32768 bytes`, "at least 64Ki"}},
-		{[]string{"--max-inflight-bytes", "128"}, []string{"--max-inflight-bytes", "did you mean 128Mi?"}},
-		{[]string{"--bind-address", "127.0.0.1:9443"}, []string{`--bind-address "127.0.0.1:9443" has a port`, "--bind-address 127.0.0.1 --secure-port 9443"}},
-		{[]string{"--bind-address", "localhost"}, []string{"not an IP address", "--secure-port"}},
+		{[]string{"--cache-bytes", "512"}, []string{"--cache-bytes 512 is less", "512Mi"}},
+		{[]string{"--cache-bytes", "32Ki"}, []string{"--cache-bytes 32Ki is less", "at least 64Ki"}},
+		{[]string{"--bind-address", "127.0.0.1:9443"}, []string{"--bind-address", "failed to parse IP"}},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			_, err := parse(tt.args...)

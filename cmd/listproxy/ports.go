@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/url"
 	"runtime/debug"
-	"strconv"
 
 	"github.com/listproxy/listproxy/proxy/limits"
 	"github.com/listproxy/listproxy/proxy/observe"
@@ -38,7 +37,7 @@ func (o *options) listen(upstream *url.URL, observer *observe.Observer, log *slo
 	}
 	p.clientBound = limits.NewConnections(connectionBound(debug.SetMemoryLimit(-1)))
 	p.adminBound = limits.NewConnections(adminConnections)
-	clients, err := net.Listen("tcp", net.JoinHostPort(o.serving.bindAddress, strconv.Itoa(o.serving.port)))
+	clients, err := o.serving.listen(o.serving.port)
 	if err != nil {
 		return nil, fmt.Errorf("serving clients (--bind-address, --secure-port): %w", err)
 	}

@@ -17,8 +17,8 @@ import (
 
 // servingOptions has the address and certificate of the port for clients, and the times of a graceful shutdown.
 type servingOptions struct {
-	bindAddress   string
-	port          int
+	bindAddress   net.IP
+	port          uint16
 	certFile      string
 	keyFile       string
 	certDir       string
@@ -35,7 +35,7 @@ const maxGoawayChance = 0.02
 
 func defaultServingOptions() servingOptions {
 	return servingOptions{
-		bindAddress:   "0.0.0.0",
+		bindAddress:   net.IPv4zero,
 		port:          8443,
 		certDir:       serve.DefaultDir(),
 		tlsMinVersion: "VersionTLS12",
@@ -45,8 +45,8 @@ func defaultServingOptions() servingOptions {
 
 // AddFlags implements optionGroup.
 func (o *servingOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.bindAddress, "bind-address", o.bindAddress, "`address` to serve clients on")
-	fs.IntVar(&o.port, "secure-port", o.port, "`port` to serve clients on, over TLS")
+	fs.IPVar(&o.bindAddress, "bind-address", o.bindAddress, "`address` to serve clients on")
+	fs.Uint16Var(&o.port, "secure-port", o.port, "`port` to serve clients on, over TLS; 0 any free one")
 	fs.StringVar(&o.certFile, "tls-cert-file", o.certFile, "`file` with the serving certificate, PEM; made in --cert-dir if not given")
 	fs.StringVar(&o.keyFile, "tls-private-key-file", o.keyFile, "`file` with its key, PEM")
 	fs.StringVar(&o.certDir, "cert-dir", o.certDir,
@@ -70,12 +70,6 @@ func (o *servingOptions) Validate() error {
 		return errors.New("--cert-dir is not given, and there is no home directory for it: give a directory of " +
 			"listproxy's own, or a certificate (--tls-cert-file, --tls-private-key-file)")
 	}
-	if o.port < 0 || o.port > 65535 {
-		return fmt.Errorf("--secure-port %d: a port is a number from 0 (any free one) to 65535", o.port)
-	}
-	if err := checkBindAddress(o.bindAddress); err != nil {
-		return err
-	}
 	if !(o.goawayChance >= 0 && o.goawayChance <= maxGoawayChance) { // written so that it also refuses NaN
 		return fmt.Errorf("--goaway-chance %v: give a number from 0 (never) to %v", o.goawayChance, maxGoawayChance)
 	}
@@ -89,16 +83,9 @@ func (o *servingOptions) Validate() error {
 	return checkDurations(durationFlag{"--shutdown-delay-duration", o.delay, 0}, durationFlag{"--shutdown-timeout", o.drain, 0})
 }
 
-// checkBindAddress returns an error if clients cannot be served on an address.
-func checkBindAddress(address string) error {
-	if net.ParseIP(address) != nil {
-		return nil
-	}
-	if host, port, err := net.SplitHostPort(address); err == nil && net.ParseIP(host) != nil {
-		return fmt.Errorf("--bind-address %q has a port: give --bind-address %s --secure-port %s", address, host, port)
-	}
-	return fmt.Errorf("--bind-address %q is not an IP address: give one of this machine's, or 0.0.0.0 for all; "+
-		"the port goes to --secure-port", address)
+// listen opens a port to serve clients on.
+func (o *servingOptions) listen(port uint16) (net.Listener, error) {
+	return net.ListenTCP("tcp", &net.TCPAddr{IP: o.bindAddress, Port: int(port)})
 }
 
 // tlsVersions returns the versions that --tls-min-version takes. Older ones have no use: every client of
@@ -108,10 +95,10 @@ func tlsVersions() []string { return []string{"VersionTLS12", "VersionTLS13"} }
 // selfSignedHosts returns the hosts that a self-signed certificate must name, besides those that each one names: the
 // given hosts, and --bind-address unless that means all addresses.
 func (o *servingOptions) selfSignedHosts(hosts []string) []string {
-	if ip := net.ParseIP(o.bindAddress); ip == nil || ip.IsUnspecified() {
+	if o.bindAddress.IsUnspecified() {
 		return hosts
 	}
-	return append(slices.Clip(hosts), o.bindAddress)
+	return append(slices.Clip(hosts), o.bindAddress.String())
 }
 
 // certificates returns the certificates of both ports. If they are self-signed, they name hosts, too.

@@ -106,17 +106,8 @@ type State struct {
 	Health func() upstream.HealthStats
 }
 
-// Describe implements [prometheus.Collector].
-func (s State) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range []metric{
-		collectionLive, collectionObjects, collectionSize, collectionHistory, feedLag, feedRestarts, watches, watchEvents, watchEnds,
-		stored, storedLimit, compressionSize, compressionLookups, reviewLookups, selfChecks,
-		inflightRequests, inflightBytes, inflightWaiting, inflightRefusals, connections, connectionsLimit,
-		certificateEnd, upstreamOK,
-	} {
-		to <- m.desc
-	}
-}
+// Describe implements [prometheus.Collector]. Without descriptions the registry checks the metrics when they are read.
+func (s State) Describe(chan<- *prometheus.Desc) {}
 
 // scrape is where the metrics of one scrape go.
 type scrape chan<- prometheus.Metric

@@ -61,8 +61,7 @@ func everything(t *testing.T) map[string]*dto.MetricFamily {
 func wholeState(t *testing.T) State {
 	t.Helper()
 	now := time.Now()
-	bounds, err := limits.New(limits.Config{})
-	expect.NoError(t, err)
+	bounds := limits.New(limits.Config{})
 	silent := live(named("", "pods", media.JSON), 91*time.Second)
 	silent.Watches.Ended = map[watch.Ending]uint64{watch.EndTimeout: 1}
 	silent.Feed = snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}

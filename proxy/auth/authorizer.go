@@ -93,14 +93,10 @@ type Authorizer struct {
 
 // NewAuthorizer returns an Authorizer that sends its reviews through send to the API
 // server at base.
-func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger) (*Authorizer, error) {
-	reviews, err := newQuestions[Decision](cfg, maxDecisions)
-	if err != nil {
-		return nil, err
-	}
+func NewAuthorizer(send SendAs, base *url.URL, cfg ReviewConfig, log *slog.Logger) *Authorizer {
 	endpoint := base.JoinPath(reviewPath)
 	endpoint.User = nil
-	return &Authorizer{send: send, endpoint: endpoint.String(), log: log, reviews: reviews}, nil
+	return &Authorizer{send: send, endpoint: endpoint.String(), log: log, reviews: newQuestions[Decision](cfg, maxDecisions)}
 }
 
 // Review returns what the upstream says about whether the caller may do what a describes: both as the user

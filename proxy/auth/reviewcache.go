@@ -105,7 +105,7 @@ type questions[V any] struct {
 }
 
 // newQuestions remembers at most so many answers: those that were used last.
-func newQuestions[V any](cfg ReviewConfig, answers int) (*questions[V], error) {
+func newQuestions[V any](cfg ReviewConfig, answers int) *questions[V] {
 	q := &questions[V]{
 		ttl: cfg.TTL, timeout: cfg.Timeout, keptFor: cfg.KeptFor, asOf: cfg.AsOf,
 		revoked: cache.NewLRUExpireCache(maxRevoked), answers: cache.NewLRUExpireCache(answers),
@@ -113,14 +113,9 @@ func newQuestions[V any](cfg ReviewConfig, answers int) (*questions[V], error) {
 	if q.timeout <= 0 {
 		q.timeout = defaultTimeout
 	}
-	var err error
-	if q.accepted, err = limits.NewLimiter(limits.LimiterConfig{Capacity: maxAtOnce, MaxWaiting: maxWaiting, MaxWait: q.timeout}); err != nil {
-		return nil, err
-	}
-	q.newcomers, err = limits.NewLimiter(limits.LimiterConfig{
-		Capacity: maxOfNewcomers, MaxWaiting: newcomersWaiting, MaxWait: newcomerWait,
-	})
-	return q, err
+	q.accepted = limits.NewLimiter(limits.LimiterConfig{Capacity: maxAtOnce, MaxWaiting: maxWaiting, MaxWait: q.timeout})
+	q.newcomers = limits.NewLimiter(limits.LimiterConfig{Capacity: maxOfNewcomers, MaxWaiting: newcomersWaiting, MaxWait: newcomerWait})
+	return q
 }
 
 // get returns the answer to the question that key stands for: a remembered one, or what ask gets

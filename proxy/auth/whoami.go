@@ -39,14 +39,10 @@ type WhoAmI struct {
 
 // NewWhoAmI returns a WhoAmI that asks the API server at base, through send. The TTL should be no
 // longer than that of the reviews.
-func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) (*WhoAmI, error) {
-	questions, err := newQuestions[*user.DefaultInfo](cfg, maxUsers)
-	if err != nil {
-		return nil, err
-	}
+func NewWhoAmI(send SendAs, base *url.URL, cfg ReviewConfig) *WhoAmI {
 	endpoint := base.JoinPath(whoAmIPath)
 	endpoint.User = nil
-	return &WhoAmI{send: send, endpoint: endpoint.String(), questions: questions}, nil
+	return &WhoAmI{send: send, endpoint: endpoint.String(), questions: newQuestions[*user.DefaultInfo](cfg, maxUsers)}
 }
 
 // User returns the user that the upstream takes the caller for. The caller of User must not change

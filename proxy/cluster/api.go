@@ -64,11 +64,7 @@ type object struct {
 	} `json:"metadata"`
 	Spec struct {
 		// Of an APIService.
-		Service *struct {
-			Namespace string `json:"namespace"`
-			Name      string `json:"name"`
-			Port      int32  `json:"port"`
-		} `json:"service"`
+		Service *struct{} `json:"service"`
 		// Of a CustomResourceDefinition.
 		Scope    string              `json:"scope"`
 		Versions []definitionVersion `json:"versions"`

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,9 +20,8 @@ var coreV1 = schema.GroupVersion{Version: "v1"}
 // route is who answers for a group and version. What is not in it, like whether that server is available,
 // changes no answer.
 type route struct {
-	aggregated bool   // another server than kube-apiserver
-	custom     bool   // kube-apiserver, by CustomResourceDefinitions
-	service    string // of an aggregated one: its Service, for people
+	aggregated bool // another server than kube-apiserver
+	custom     bool // kube-apiserver, by CustomResourceDefinitions
 }
 
 // routeOf returns the route of a group and version, if that is kube-apiserver itself; else why requests for it
@@ -89,8 +87,6 @@ func (r *route) isBuiltin() bool { return r != nil && !r.aggregated && !r.custom
 // String returns who answers, for people.
 func (r route) String() string {
 	switch {
-	case r.service != "":
-		return "Service " + r.service
 	case r.aggregated:
 		return "another server"
 	case r.custom:
@@ -103,13 +99,9 @@ func (r route) String() string {
 // readAPIService reads the route that an APIService is. One that does not say what kind of resources it has
 // counts as one with a service.
 func readAPIService(o *object) route {
-	label, service := o.Metadata.Labels.Automanaged, o.Spec.Service
-	r := route{
-		aggregated: service != nil || label != "onstart" && label != "true",
+	label := o.Metadata.Labels.Automanaged
+	return route{
+		aggregated: o.Spec.Service != nil || label != "onstart" && label != "true",
 		custom:     label == "true",
 	}
-	if service != nil && service.Name != "" {
-		r.service = fmt.Sprintf("%s/%s:%d", service.Namespace, service.Name, service.Port)
-	}
-	return r
 }

@@ -3,7 +3,6 @@ package limits
 import (
 	"container/list"
 	"context"
-	"fmt"
 	"maps"
 	"math"
 	"sync"
@@ -52,8 +51,6 @@ type Stats struct {
 	InUse int64
 	// Waiting is the number of requests that wait, paused ones included.
 	Waiting int
-	// Flows is the number of flows that hold something or wait.
-	Flows int
 	// Refused counts the requests refused since the beginning, by reason. Those whose context ended are
 	// not among them.
 	Refused map[Overload]uint64
@@ -114,18 +111,15 @@ type claim struct {
 // inNeedDegree is that of a small tree whose items come and go.
 const inNeedDegree = 8
 
-// NewLimiter returns a Limiter in which nothing is held. A negative bound is an error.
-func NewLimiter(config LimiterConfig) (*Limiter, error) {
-	if config.Capacity < 0 || config.MaxWaiting < 0 || config.MaxWait < 0 {
-		return nil, fmt.Errorf("a limiter's bounds must not be negative: %+v", config)
-	}
+// NewLimiter returns a Limiter in which nothing is held. No bound may be negative.
+func NewLimiter(config LimiterConfig) *Limiter {
 	if config.Capacity == 0 {
 		config.Capacity = math.MaxInt64
 	}
 	return &Limiter{
 		config: config, perFlow: config.Capacity/2 + config.Capacity%2, flowWaiting: max(1, config.MaxWaiting/flowsWaiting),
 		refused: map[Overload]uint64{}, flows: map[Flow]*flow{}, inNeed: btree.NewG(inNeedDegree, needsMore),
-	}, nil
+	}
 }
 
 // needsMore orders flows that wait.
@@ -275,7 +269,7 @@ func (l *Limiter) tryLocked(of Flow, cost int64) (Grant, bool) {
 func (l *Limiter) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Stats{InUse: l.inUse, Waiting: l.waiting, Flows: len(l.flows), Refused: maps.Clone(l.refused)}
+	return Stats{InUse: l.inUse, Waiting: l.waiting, Refused: maps.Clone(l.refused)}
 }
 
 // queueLocked lets a request wait, and grants what can be granted, which may be this very request. If

@@ -3,7 +3,6 @@ package limits
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
 	"time"
 )
 
@@ -42,24 +41,13 @@ type Limits struct {
 	bytes                 *Limiter
 }
 
-// New returns Limits with nothing in flight. A negative bound is an error.
-func New(cfg Config) (*Limits, error) {
-	l := &Limits{}
-	for _, of := range []struct {
-		limiter **Limiter
-		config  LimiterConfig
-	}{
-		{&l.Requests, LimiterConfig{Capacity: int64(cfg.Requests), MaxWaiting: cfg.Requests * waitingPerRequest, MaxWait: cfg.Wait}},
-		{&l.LongRunning, LimiterConfig{Capacity: int64(cfg.LongRunning)}},
-		{&l.bytes, LimiterConfig{Capacity: cfg.Bytes, MaxWaiting: waitingAnswers, MaxWait: cfg.Wait}},
-	} {
-		limiter, err := NewLimiter(of.config)
-		if err != nil {
-			return nil, fmt.Errorf("the bounds of what is in flight: %w", err)
-		}
-		*of.limiter = limiter
+// New returns Limits with nothing in flight. No bound may be negative.
+func New(cfg Config) *Limits {
+	return &Limits{
+		Requests:    NewLimiter(LimiterConfig{Capacity: int64(cfg.Requests), MaxWaiting: cfg.Requests * waitingPerRequest, MaxWait: cfg.Wait}),
+		LongRunning: NewLimiter(LimiterConfig{Capacity: int64(cfg.LongRunning)}),
+		bytes:       NewLimiter(LimiterConfig{Capacity: cfg.Bytes, MaxWaiting: waitingAnswers, MaxWait: cfg.Wait}),
 	}
-	return l, nil
 }
 
 // Answer waits until an answer of so many bytes may be written. Small answers need not wait.

@@ -19,8 +19,9 @@ func (rec *Record) log(log *slog.Logger) {
 	}
 	r := rec.request
 	target, namespace := kubehttp.DescribeWithNamespace(r)
+	method, _ := methodName(r.Method) // any that is not HTTP's own is a word of the caller's
 	attrs := []slog.Attr{
-		slog.String("method", loggableMethod(r.Method)),
+		slog.String("method", method),
 		slog.String("target", target),
 		slog.String("listener", string(kubehttp.ListenerOf(r.Context()))),
 		slog.Int("code", rec.answer.Code),
@@ -46,10 +47,4 @@ func (rec *Record) log(log *slog.Logger) {
 		attrs = append(attrs, slog.Bool("broken", true))
 	}
 	log.LogAttrs(context.WithoutCancel(r.Context()), telemetry.LevelAccess, "request", attrs...)
-}
-
-// loggableMethod is the method, if it is one of HTTP's own: any other is a word of the caller's.
-func loggableMethod(method string) string {
-	known, _ := methodName(method)
-	return known
 }

@@ -1,13 +1,15 @@
 package observe
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 )
@@ -23,37 +25,15 @@ type AuditConfig struct {
 	// Path of the log. "-" is standard output, "" is no log.
 	Path string
 	// MaxSize is the size in megabytes at which the file is rotated. Zero means never.
-	MaxSize int
+	MaxSize uint32
 	// MaxBackups is how many rotated files are kept. Zero means all.
-	MaxBackups int
+	MaxBackups uint32
 }
 
 // Enabled reports whether there is to be an audit log.
 func (c AuditConfig) Enabled() bool { return c.Path != "" }
 
-// Validate returns what is wrong with the configuration, in the words of the flags.
-func (c AuditConfig) Validate() error {
-	var problems []error
-	for _, f := range []struct {
-		flag  string
-		value int
-		zero  string
-	}{
-		{"--audit-log-maxsize", c.MaxSize, "never to rotate the file"},
-		{"--audit-log-maxbackup", c.MaxBackups, "to keep every rotated file"},
-	} {
-		switch {
-		case f.value < 0:
-			problems = append(problems, fmt.Errorf("%s=%d is negative: use 0 %s, or a positive number", f.flag, f.value, f.zero))
-		case f.value > 0 && !c.Enabled():
-			problems = append(problems, fmt.Errorf("%s=%d says how an audit log is kept, but there is none: set "+
-				"--audit-log-path too, or remove it", f.flag, f.value))
-		}
-	}
-	return errors.Join(problems...)
-}
-
-// OpenAuditLog opens the audit log that c describes; c must be valid and enabled. A file that does not
+// OpenAuditLog opens the audit log that c describes; c must be enabled. A file that does not
 // exist is created, readable by its owner only; an existing file keeps its mode and content. No
 // other process may write to the file.
 //
@@ -68,7 +48,9 @@ func OpenAuditLog(c AuditConfig, log *slog.Logger) (*AuditLog, error) {
 
 func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if c.Path == "-" {
-		return duplicate(os.Stdout)
+		// While nobody is notified of SIGPIPE, a write ends the process when the reader of standard output has gone.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+		return os.Stdout, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(c.Path), folderMode); err != nil {
 		return nil, fmt.Errorf("make its folder: %w", err)
@@ -77,9 +59,6 @@ func openOutput(c AuditConfig) (io.WriteCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	size := c.MaxSize
-	if size == 0 {
-		size = math.MaxInt32 // lumberjack's own zero means 100
-	}
-	return &lumberjack.Logger{Filename: c.Path, MaxSize: size, MaxBackups: c.MaxBackups}, file.Close()
+	size := cmp.Or(c.MaxSize, math.MaxInt32) // lumberjack's own zero means 100
+	return &lumberjack.Logger{Filename: c.Path, MaxSize: int(size), MaxBackups: int(c.MaxBackups)}, file.Close()
 }

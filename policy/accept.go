@@ -9,13 +9,12 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// maxAcceptClauses bounds the media types that one request may name. The API
-// server sorts them with an order that is not transitive, so the result depends
-// on the algorithm; up to 12 elements Go's sort is an insertion sort.
+// maxAcceptClauses bounds the media types that one request may name. The API server sorts them by an order that is not
+// transitive, so the result depends on the algorithm. Up to 12 elements Go's sort is an insertion sort.
 const maxAcceptClauses = 12
 
-// Accept is what a client accepts, read once from its Accept header. It is a value that never
-// changes; the zero value accepts no representation that is kept.
+// Accept has the representations that a client accepts, read once from its Accept header. It never changes. The zero
+// value accepts no representation that is kept.
 type Accept struct {
 	builtin, custom negotiated
 }
@@ -23,7 +22,7 @@ type Accept struct {
 // negotiated is the result for one kind of resource: a representation, or a reason.
 type negotiated struct {
 	representation media.Representation
-	// pretty is true if the clause that was chosen asks for it.
+	// pretty reports whether the clause that was chosen asks for indented JSON.
 	pretty bool
 	reason reason.Reason
 }
@@ -36,27 +35,29 @@ type negotiated struct {
 // It depends on whether the resource is a custom one: these have no protobuf
 // (except of their metadata), and no routes of their own in the server's router.
 func (a Accept) Representation(custom bool) (media.Representation, reason.Reason) {
-	result := a.of(custom)
+	result := a.negotiated(custom)
 	if result == (negotiated{}) {
 		return "", reason.Representation
 	}
 	return result.representation, result.reason
 }
 
-func (a Accept) of(custom bool) negotiated {
+// negotiated returns the result for custom resources, or for all others.
+
+func (a Accept) negotiated(custom bool) negotiated {
 	if custom {
 		return a.custom
 	}
 	return a.builtin
 }
 
-// refused returns the reason if the list must be forwarded for every kind of resource.
-func (a Accept) refused() reason.Reason {
-	if _, reason := a.Representation(true); reason == "" {
-		return ""
+// reasonForAll returns a reason if the list must be forwarded whatever the kind of its resource is; else None.
+func (a Accept) reasonForAll() reason.Reason {
+	if _, why := a.Representation(true); why == reason.None {
+		return reason.None
 	}
-	_, reason := a.Representation(false)
-	return reason
+	_, why := a.Representation(false)
+	return why
 }
 
 // parseAccept reads the values of the Accept header of a list or a watch.
@@ -64,11 +65,11 @@ func parseAccept(values []string, watch bool) Accept {
 	switch {
 	case len(values) > 1:
 		// The API server reads only the first line.
-		return everywhere(negotiated{reason: reason.NotCanonical})
+		return forAllKinds(negotiated{reason: reason.NotCanonical})
 	case len(values) == 0 || values[0] == "":
-		return everywhere(negotiated{representation: media.JSON})
+		return forAllKinds(negotiated{representation: media.JSON})
 	case strings.Count(values[0], ",") >= maxAcceptClauses:
-		return everywhere(negotiated{reason: reason.NotCanonical})
+		return forAllKinds(negotiated{reason: reason.NotCanonical})
 	}
 	clauses := goautoneg.ParseAccept(values[0])
 	accept := Accept{custom: negotiate(clauses, true, watch)}
@@ -78,13 +79,12 @@ func parseAccept(values []string, watch bool) Accept {
 	return accept
 }
 
-// everywhere is the same result for every kind of resource.
-func everywhere(result negotiated) Accept { return Accept{builtin: result, custom: result} }
+// forAllKinds returns an Accept with the same result for every kind of resource.
+func forAllKinds(result negotiated) Accept { return Accept{builtin: result, custom: result} }
 
-// routed tells whether the API server's router lets the header through to the
-// negotiation. For built-in resources go-restful compares each clause, without its
-// parameters, with the types of the route as text (Route.matchesAccept). So
-// "application/*" or "*" alone gets a 406. Custom resources have no such routes, and
+// routed reports whether the API server's router lets the header through to the negotiation. For built-in resources
+// go-restful compares the text of each clause, without its parameters, with the types of the route
+// (Route.matchesAccept). So "application/*" or "*" alone gets a 406. Custom resources have no such routes, and
 // answer these with JSON.
 //
 // A list's route has the types of its serializer (k8s.io/apiserver, endpoints/installer.go). It has
@@ -101,12 +101,11 @@ func routed(accept string) bool {
 	return false
 }
 
-// negotiate chooses as the API server does: it takes the first clause that it can
-// answer. Clauses of quality 0 count like others, as they do there. No clause that it
-// can answer is a 406.
+// negotiate chooses the first clause that can be answered, as the API server does; clauses of quality 0 count, too. If
+// there is none, the API server answers 406, so the request is forwarded.
 //
-// A clause is skipped only if no API server answers it. Any other clause that listproxy does not
-// know ends the search, since the upstream may know it.
+// A clause is skipped only if no API server answers it. Any other clause that listproxy does not know ends the search
+// without a representation, since the upstream may know it.
 func negotiate(clauses []goautoneg.Accept, custom, watch bool) negotiated {
 	for _, clause := range clauses {
 		result := represent(clause, watch)
@@ -118,8 +117,8 @@ func negotiate(clauses []goautoneg.Accept, custom, watch bool) negotiated {
 	return negotiated{reason: reason.Representation}
 }
 
-// represent maps one clause of an Accept header to the representation it asks for. The events of a
-// watch hold single objects, and its clients may say that they can read a stream.
+// represent returns the representation that one clause of an Accept header asks for. A watch asks for the kind of single
+// objects, which its events hold, and may have the parameter stream=watch.
 func represent(clause goautoneg.Accept, watch bool) negotiated {
 	plain, metadata := media.JSON, media.MetadataJSON
 	switch clause.Type + "/" + clause.SubType {
@@ -130,22 +129,22 @@ func represent(clause goautoneg.Accept, watch bool) negotiated {
 	default:
 		return negotiated{reason: reason.Representation}
 	}
-	params := len(clause.Params) // goautoneg keeps q apart
+	unread := len(clause.Params) // q is not among them
 	result := negotiated{representation: plain, pretty: clause.Params["pretty"] == "1"}
 	if result.pretty {
-		params--
+		unread--
 	}
 	kind := "PartialObjectMetadataList"
 	if watch {
 		kind = "PartialObjectMetadata"
 		if clause.Params["stream"] == "watch" {
-			params--
+			unread--
 		}
 	}
-	if params == 0 {
+	if unread == 0 {
 		return result
 	}
-	if params == 3 && clause.Params["as"] == kind &&
+	if unread == 3 && clause.Params["as"] == kind &&
 		clause.Params["g"] == "meta.k8s.io" && clause.Params["v"] == "v1" {
 		result.representation = metadata
 		return result
@@ -154,9 +153,8 @@ func represent(clause goautoneg.Accept, watch bool) negotiated {
 	return negotiated{reason: reason.Representation}
 }
 
-// acceptsGzip tells whether the API server would compress a large answer for this
-// Accept-Encoding header: only the bare token counts, with no quality and in
-// lower case.
+// acceptsGzip reports whether the API server would compress a large answer for this Accept-Encoding header. Only the
+// bare token counts, without a quality and in lower case.
 func acceptsGzip(acceptEncoding string) bool {
 	for token := range strings.SplitSeq(acceptEncoding, ",") {
 		if strings.TrimSpace(token) == "gzip" {

@@ -42,10 +42,10 @@ type ConsistentLists string
 const (
 	// ConsistentNever means that all are forwarded.
 	ConsistentNever ConsistentLists = "false"
-	// ConsistentOn answers all but small ones, which kube-apiserver answers sooner than a proof comes that memory
-	// has the newest state. (Where many small ones come at once, only a few are forwarded.)
+	// ConsistentOn means that large lists are answered from memory. Small ones are forwarded, since kube-apiserver answers
+	// them sooner than memory is proven to have the newest state; but only a few at the same time.
 	ConsistentOn ConsistentLists = "true"
-	// ConsistentAlways answers small ones, too.
+	// ConsistentAlways means that all are answered from memory.
 	ConsistentAlways ConsistentLists = "always"
 )
 
@@ -58,27 +58,27 @@ const AllResources = "*"
 // Rule has the settings of a resource.
 type Rule struct {
 	Cache CacheMode
-	// HistoryWindow is how far back states are kept; 0 is the process's default.
+	// HistoryWindow is the time for which states are kept. If it is 0, the flag decides.
 	HistoryWindow time.Duration
-	// LimitAtZero is what a limit means at resourceVersion=0.
+	// LimitAtZero says what a limit means at resourceVersion=0.
 	LimitAtZero LimitAtZero
-	// ConsistentLists says which lists of the newest state are answered from memory;
-	// without it, the flag decides.
+	// ConsistentLists says which lists of the newest state are answered from memory. If it is empty, the flag decides.
 	ConsistentLists ConsistentLists
-	// Watches says whether watches are answered from memory; without it, the flag decides.
+	// Watches says whether watches are answered from memory. If it is nil, the flag decides.
 	Watches *bool
 	// Source is the file and place of the most specific rule ("policy.yaml: resources[3]"), or BuiltIn.
 	Source string
 }
 
-// Representation returns the representation in which a list is answered, which depends on the kind of
-// resource, or the reason why it is not.
+// Representation returns the representation in which a list or watch is answered. With a reason other than None it must
+// be forwarded: the namespace, the Accept header or the selectors do not fit this kind of resource. Then a representation
+// that was returned as well says only what the client had asked for.
 func (r Rule) Representation(list *Request, namespaced, custom bool) (media.Representation, reason.Reason) {
 	if list.Namespace != "" && !namespaced {
 		return "", reason.UnknownResource
 	}
 	representation, why := list.Accept.Representation(custom)
-	if why != "" {
+	if why != reason.None {
 		return "", why
 	}
 	return representation, list.CheckSelectors(namespaced, r.LimitAtZero)
@@ -87,42 +87,45 @@ func (r Rule) Representation(list *Request, namespaced, custom bool) (media.Repr
 // AnswersWatches reports whether watches are answered from memory.
 func (r Rule) AnswersWatches() bool { return r.Watches != nil && *r.Watches }
 
-// Config is a policy: what is kept in memory, and how. It does not change, so it is
-// safe for concurrent use. DefaultConfig and ParseConfig make one.
+// Config is a policy: it says which resources are kept in memory, and how. It does not change, so it is safe for
+// concurrent use. DefaultConfig and ParseConfig return one.
 type Config struct {
-	// rest has the settings of every resource without a rule of its own.
-	rest Rule
-	// rules are complete: what they inherit is filled in.
+	// defaults has the settings of every resource without a rule of its own.
+	defaults Rule
+	// rules have all settings, also those that they inherit.
 	rules map[schema.GroupResource]Rule
-	// order is that of the file.
+	// order has the keys of rules in the order of the file.
 	order []schema.GroupResource
 }
 
-// DefaultConfig is the policy without a file: everything on demand, except Secrets and
-// Events, which are never kept.
+// DefaultConfig returns the policy without a file: all resources are kept on demand. ([Config.For] makes an exception of
+// Secrets and Events.)
 func DefaultConfig() *Config {
-	return &Config{rest: Rule{Cache: CacheOnDemand, LimitAtZero: LimitIgnored, Source: BuiltIn}}
+	return &Config{defaults: Rule{Cache: CacheOnDemand, LimitAtZero: LimitIgnored, Source: BuiltIn}}
 }
 
-// Switches are flags of a process: which lists of the newest state are answered from memory, and
-// whether watches are, for resources whose rule does not say it.
+// Switches are flags of the process. They decide for the resources whose rule does not.
 type Switches struct {
+	// Consistent is --consistent-lists.
 	Consistent ConsistentLists
-	Watches    bool
+	// Watches is --watches.
+	Watches bool
 }
 
-// With returns the same policy, with switches where a rule leaves something to them.
+// With returns a copy of the policy in which the rules that leave something to the flags have their values.
 func (c *Config) With(s Switches) *Config {
-	filled := func(r Rule) Rule {
-		r.ConsistentLists, r.Watches = cmp.Or(r.ConsistentLists, s.Consistent), cmp.Or(r.Watches, &s.Watches)
+	fill := func(r Rule) Rule {
+		r.ConsistentLists = cmp.Or(r.ConsistentLists, s.Consistent)
+		r.Watches = cmp.Or(r.Watches, &s.Watches)
 		return r
 	}
-	with := *c
-	with.rest, with.rules = filled(c.rest), make(map[schema.GroupResource]Rule, len(c.rules))
+	filled := *c
+	filled.defaults = fill(c.defaults)
+	filled.rules = make(map[schema.GroupResource]Rule, len(c.rules))
 	for target, rule := range c.rules {
-		with.rules[target] = filled(rule)
+		filled.rules[target] = fill(rule)
 	}
-	return &with
+	return &filled
 }
 
 // For returns the settings of a resource; group is empty for the core group. It does not allocate.
@@ -132,65 +135,64 @@ func (c *Config) For(group, resource string) Rule {
 	}
 	rule, ok := c.rules[schema.GroupResource{Group: group, Resource: AllResources}]
 	if !ok {
-		rule = c.rest
+		rule = c.defaults
 	}
-	if reluctant(group, resource) && rule.Cache != CacheNever {
-		rule.Cache, rule.Source = CacheNever, BuiltIn
+	if mustBeNamed(group, resource) && rule.Cache != CacheNever {
+		rule.Cache = CacheNever
+		rule.Source = BuiltIn
 	}
 	return rule
 }
 
 // Defaults returns the settings of resources without a rule of their own.
-func (c *Config) Defaults() Rule { return c.rest }
+func (c *Config) Defaults() Rule { return c.defaults }
 
-// Targets returns what the rules of the file are for, in its order.
+// Targets returns the resources that the file has rules for, in its order.
 func (c *Config) Targets() []schema.GroupResource { return slices.Clone(c.order) }
 
-// reluctant tells whether a resource is kept only if a rule names it.
-//
-// Secrets are left out because with them listproxy's memory needs as much protection as etcd.
-func reluctant(group, resource string) bool {
-	return group == "" && resource == "secrets" || isEvents(group, resource)
+// mustBeNamed reports whether a resource is kept only if a rule names it. With Secrets in it, listproxy's memory needs
+// as much protection as etcd. (A rule that names Events cannot keep them either, see isEvents.)
+func mustBeNamed(group, resource string) bool {
+	return (group == "" && resource == "secrets") || isEvents(group, resource)
 }
 
-// isEvents names the resources that are never kept, whatever the file says. They have no
-// watch cache upstream: their watches get no bookmarks, so a quiet feed cannot prove up to which
-// revision it has seen them, and several of them can change in one revision.
+// isEvents reports whether a resource is Events, which a policy file cannot keep. The upstream has no watch cache of
+// them: their watches get no bookmarks, so a quiet feed cannot prove up to which revision it has seen them, and
+// several of them can change in one revision.
 func isEvents(group, resource string) bool {
 	return (group == "" || group == "events.k8s.io") && resource == "events"
 }
 
-// Evaluation is what a request and the policy say about an answer from memory, before anybody is
-// asked.
+// Evaluation says what follows from a request and the policy alone, before kube-apiserver is asked for rights and the
+// state is looked at.
 type Evaluation struct {
-	// Decision follows from the request and the rule's switches. Semantics is Consistent also if the
-	// request is forwarded for that reason.
+	// Decision follows from the request and the rule. Semantics is Consistent also if the request is forwarded for that
+	// reason.
 	Decision
-	// NotKept is the reason why the policy forbids the answer, or empty. Only callers whom kube-apiserver knows may
-	// learn it.
+	// NotKept is the reason why the policy forbids an answer from memory, or None. Only callers whom kube-apiserver knows
+	// may learn it.
 	NotKept reason.Reason
-	// Rule is the one for the resource.
+	// Rule is the rule for the resource.
 	Rule Rule
 }
 
-// Evaluate evaluates a list or watch as [Parse] has read it; why is Parse's reason to
-// forward it, or empty. Where watches are not answered, each is forwarded because it is one, whatever
-// else stands in the way.
-func (c *Config) Evaluate(list *Request, why reason.Reason) Evaluation {
-	o := Evaluation{Rule: c.For(list.Group, list.Resource)}
+// Evaluate evaluates a list or watch that [Parse] has read. parseReason is Parse's reason to forward it, or None. If the
+// rule answers no watches, the reason of every watch is reason.Watch, whatever parseReason is.
+func (c *Config) Evaluate(req *Request, parseReason reason.Reason) Evaluation {
+	e := Evaluation{Rule: c.For(req.Group, req.Resource)}
 	switch {
-	case list.Watch && !o.Rule.AnswersWatches():
-		o.Decision = forward(reason.Watch)
-	case why != "":
-		o.Decision = forward(why)
+	case req.Watch && !e.Rule.AnswersWatches():
+		e.Decision = forward(reason.Watch)
+	case parseReason != reason.None:
+		e.Decision = forward(parseReason)
 	default:
-		o.Decision = list.Decide(o.Rule.LimitAtZero, o.Rule.ConsistentLists)
+		e.Decision = req.Decide(e.Rule.LimitAtZero, e.Rule.ConsistentLists)
 	}
-	if o.Reason == reason.Consistent {
-		o.Semantics = Consistent
+	if e.Reason == reason.Consistent {
+		e.Semantics = Consistent
 	}
-	if o.Rule.Cache == CacheNever {
-		o.NotKept = reason.NotCached
+	if e.Rule.Cache == CacheNever {
+		e.NotKept = reason.NotCached
 	}
-	return o
+	return e
 }

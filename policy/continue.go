@@ -18,25 +18,21 @@ type continueToken struct {
 	Start    string `json:"start"`
 }
 
-// EncodeContinue returns the continue token that kube-apiserver's cache gives out
-// for a page at this revision whose successor begins at start, a key relative to
-// the scope of the request and without its leading slash. Usually start is the
-// last key of the page followed by a zero byte.
+// EncodeContinue returns the continue token that kube-apiserver's cache sends with a page at this revision if the next
+// page begins at start. That is a key relative to the scope of the request, without its leading slash: usually the last
+// key of the page followed by a zero byte.
 //
-// The revision must fit int64, as every etcd revision does. Keys are valid UTF-8;
-// other bytes would not survive the token.
+// The revision must fit int64, as every etcd revision does. Keys must be valid UTF-8, since JSON replaces other bytes.
 func EncodeContinue(revision uint64, start string) string {
 	return encodeToken(int64(revision), "/"+start) // #nosec G115 -- see above
 }
 
-// DecodeContinue reads a continue token. The start key comes back relative to the
-// scope and without a leading slash. The revision may be zero or negative; -1
-// means the newest state.
+// DecodeContinue reads a continue token. It returns the start key relative to the scope, without a leading slash. The
+// revision may be zero or negative; -1 means the newest state.
 //
-// Only tokens that are byte for byte what kube-apiserver writes are ok: the form
-// with a leading slash, which its cache writes, and the one without, which its
-// etcd path writes. A start key that is not clean (that has "..", "." or empty
-// segments) is not ok, since it could lead out of the scope.
+// ok is false unless kube-apiserver writes exactly these bytes: with a leading slash, as its cache does, or without, as
+// its reads of etcd do. It is also false if the start key has "..", "." or empty segments, since it could lead out of
+// the scope.
 func DecodeContinue(token string) (revision int64, start string, ok bool) {
 	data, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {

@@ -3,12 +3,10 @@
 //
 // It has three steps, all pure functions without clock, network, locks or state:
 //
-//   - [Parse] reads a request once. It returns a [Request], which authorization, lookup and answer
-//     all use; or the [reason.Reason] why the request is not a list that listproxy understands
-//     completely.
-//   - [Accept.Representation], [Request.Indented] and [Request.CheckSelectors] decide
-//     what depends on the kind of the resource: the form of the answer, and whether the
-//     API server reads the selectors as written.
+//   - [Parse] reads a request once. It returns a [Request], which authorization, lookup and answer all use, and a
+//     [reason.Reason] if the request is not a list or watch that listproxy understands completely.
+//   - [Accept.Representation], [Request.Indented] and [Request.CheckSelectors] decide what depends on the kind of the
+//     resource: the form of the answer, and whether the API server treats the selectors in the usual way.
 //   - [Request.Decide] applies the API server's own table of list semantics to the list
 //     options of the [Request].
 //
@@ -36,12 +34,12 @@
 //
 // [Parse] reports the first that applies:
 //
-//  1. what is asked for: not-list, watch
-//  2. how it is written, and how it is sent: not-canonical
-//  3. who asks: credentials
-//  4. which objects: not-canonical
-//  5. in which form: not-canonical for several Accept headers, representation; only
-//     if no kind of resource could be answered in that form
+//  1. method, path and watch parameter: not-list, watch, not-canonical
+//  2. the rest of the query, and headers about the connection: not-canonical
+//  3. the caller's credentials: credentials
+//  4. the selectors: not-canonical
+//  5. the Accept header: not-canonical if there are several, or representation; only if it rules out every kind of
+//     resource
 //
 // The order never changes whether a request is forwarded.
 package policy

@@ -88,9 +88,8 @@ func removedFields() map[string]string {
 	}
 }
 
-// ParseConfig reads a policy file, YAML or JSON. Name is what errors and Rule.Source call it. It is
-// strict: an unknown field, or one that is given twice, is an error. Errors name the file and the
-// field, and say what is wrong.
+// ParseConfig reads a policy file, YAML or JSON. It is strict: an unknown field, or one that is given twice, is an error.
+// Errors name the field, and say what is wrong. Errors and Rule.Source call the file by name.
 func ParseConfig(name string, data []byte) (*Config, error) {
 	var d document
 	errs := d.read(data)
@@ -106,7 +105,7 @@ func ParseConfig(name string, data []byte) (*Config, error) {
 	return d.config(name), nil
 }
 
-// read reads the file, which holds one document.
+// read reads the file, which must hold exactly one document.
 func (d *document) read(data []byte) []error {
 	var text []byte
 	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
@@ -144,7 +143,7 @@ func (d *document) read(data []byte) []error {
 	return faults
 }
 
-// validate returns what is wrong with what was read.
+// validate returns the errors in the document.
 func (d *document) validate() (errs []error) {
 	var faults field.ErrorList
 	for _, head := range []struct{ name, value, want string }{
@@ -172,7 +171,7 @@ func (d *document) validate() (errs []error) {
 	return errs
 }
 
-// versionForm is what versions of the API look like.
+// versionForm matches versions of an API, which are sometimes written where the group belongs.
 var versionForm = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?$`)
 
 func (s statement) validate(path *field.Path) field.ErrorList {
@@ -221,14 +220,14 @@ func (s settings) validate(path *field.Path) field.ErrorList {
 	return faults
 }
 
-// window is the history window, or 0 if it is none.
+// window returns the history window; 0 if it is not a duration.
 func (s settings) window() time.Duration {
 	text, _ := s.HistoryWindow.(string)
 	window, _ := time.ParseDuration(text)
 	return window
 }
 
-// consistent is what consistentLists says: YAML's truth values, and a word.
+// consistent returns the value of consistentLists, which YAML reads as a boolean or as a word.
 func (s settings) consistent() ConsistentLists {
 	if s.ConsistentLists == nil {
 		return ""
@@ -244,24 +243,24 @@ func (s statement) target() schema.GroupResource {
 	return target
 }
 
-// config fills in what rules inherit: one of a resource from that of its group, that from the
-// defaults.
+// config returns the policy, with all that rules inherit: a rule for one resource from the rule for all of its group, and
+// that rule from the defaults.
 func (d *document) config(name string) *Config {
 	c := DefaultConfig()
 	c.rules = make(map[schema.GroupResource]Rule, len(d.Resources))
 	if d.Defaults != nil {
-		c.rest = d.Defaults.over(c.rest, name+": defaults")
+		c.defaults = d.Defaults.inherit(c.defaults, name+": defaults")
 	}
-	for _, groups := range []bool{true, false} {
+	for _, forGroups := range []bool{true, false} {
 		for i, s := range d.Resources {
-			if (s.Resource == AllResources) != groups {
+			if (s.Resource == AllResources) != forGroups {
 				continue
 			}
-			base := c.rest
-			if !groups {
+			base := c.defaults
+			if !forGroups {
 				base = c.For(s.target().Group, s.Resource)
 			}
-			c.rules[s.target()] = s.over(base, fmt.Sprintf("%s: resources[%d]", name, i))
+			c.rules[s.target()] = s.inherit(base, fmt.Sprintf("%s: resources[%d]", name, i))
 		}
 	}
 	for _, s := range d.Resources {
@@ -270,9 +269,8 @@ func (d *document) config(name string) *Config {
 	return c
 }
 
-// over returns the settings of s and, for those that s does not have, those of base. source is where s
-// stands.
-func (s settings) over(base Rule, source string) Rule {
+// inherit returns the settings of s, with those of base where s has none. source is the place of s in the file.
+func (s settings) inherit(base Rule, source string) Rule {
 	return Rule{
 		Cache:           cmp.Or(s.Cache, base.Cache),
 		HistoryWindow:   cmp.Or(s.window(), base.HistoryWindow),

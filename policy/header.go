@@ -8,19 +8,17 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// impersonatePrefix begins the name of every header that asks to act as another.
-// Kubernetes adds new ones (Impersonate-Uid was one), and an HTTP server may read an underscore as
-// a dash, so every name that begins like this counts.
+// impersonatePrefix begins the name of every header that asks to act as another user. It has no dash at its end: an HTTP
+// server may read an underscore as one. Names that Kubernetes adds later (as Impersonate-Uid was) begin with it, too.
 const impersonatePrefix = "impersonate"
 
-// NamesImpersonation reports whether a header of this name asks to act as another.
+// NamesImpersonation reports whether a header of this name asks to act as another user.
 func NamesImpersonation(name string) bool {
 	return len(name) >= len(impersonatePrefix) && strings.EqualFold(name[:len(impersonatePrefix)], impersonatePrefix)
 }
 
-// checkFraming makes sure that the request consists only of its line and its headers, and that each
-// header can be read in one way only. Headers that the API server ignores on lists (Range,
-// If-None-Match and their like) are ignored.
+// checkFraming returns None if the request has no body, and no header by which a hop or the upstream might treat it in
+// another way. It ignores headers that the API server ignores on lists, like Range and If-None-Match.
 func checkFraming(r *http.Request) reason.Reason {
 	// A ContentLength of -1 is a body of unknown length.
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
@@ -33,11 +31,11 @@ func checkFraming(r *http.Request) reason.Reason {
 	if has(r.Header, "Origin") {
 		return reason.NotCanonical
 	}
-	return ""
+	return reason.None
 }
 
-// isPlainConnection is false if a Connection header has anything except keep-alive or close:
-// another name makes the next proxy drop the header of that name.
+// isPlainConnection reports whether Connection headers have nothing but keep-alive and close. Any other name makes the
+// next proxy drop the header of that name.
 func isPlainConnection(values []string) bool {
 	for _, value := range values {
 		for option := range strings.SplitSeq(value, ",") {
@@ -54,24 +52,23 @@ func isPlainConnection(values []string) bool {
 type Credentials int
 
 const (
-	// NoToken means that kube-apiserver sees no token, so to it the caller is anonymous.
+	// NoToken means that kube-apiserver sees no token, and takes the caller for anonymous.
 	NoToken Credentials = iota
-	// PlainToken is one token, written in the one way that cannot be read differently.
+	// PlainToken means one token, in the one spelling that cannot be read differently.
 	PlainToken
-	// UnclearToken is several Authorization headers, or a token that is written in another way.
+	// UnclearToken means several Authorization headers, or a token in another spelling.
 	UnclearToken
-	// Impersonating is a plain token, and Impersonate-* headers that can be read in one way only.
+	// Impersonating means a plain token, and Impersonate-* headers that can be read in one way only.
 	Impersonating
-	// Impersonated means that listproxy has verified who the caller is, and says so to the API server. An
+	// Impersonated means that listproxy has verified the caller's certificate, and impersonates the caller upstream. The
 	// Authorization header is not read.
 	Impersonated
 )
 
-// ReadAuthorization reads a request's Authorization headers. It returns a token only if it is
-// plain: the scheme Bearer, a space, and the token, in visible ASCII. kube-apiserver ignores what
-// follows after another space. So one token could be written in any number of ways, and each would
-// seem to be another caller.
-func ReadAuthorization(values []string) (by Credentials, token string) {
+// ReadAuthorization reads a request's Authorization headers. It returns a token only if it is plain: the scheme Bearer, a
+// space, and the token, in visible ASCII. kube-apiserver ignores what follows after another space, so one token could
+// be written in any number of ways, and each would seem to be another caller.
+func ReadAuthorization(values []string) (credentials Credentials, token string) {
 	switch {
 	case len(values) > 1:
 		return UnclearToken, ""
@@ -86,38 +83,37 @@ func ReadAuthorization(values []string) (by Credentials, token string) {
 	return PlainToken, token
 }
 
-// BringsToken tells whether kube-apiserver sees a token in an Authorization header
-// (k8s.io/apiserver, authentication/request/bearertoken); it reads the first of several. A caller
-// who sends anything else there is anonymous to it.
+// BringsToken reports whether kube-apiserver sees a token in an Authorization header (k8s.io/apiserver,
+// authentication/request/bearertoken). It reads only the first of several headers. Who sends anything else in it is
+// anonymous.
 func BringsToken(authorization string) bool {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(authorization), " ")
 	token, _, _ := strings.Cut(rest, " ")
 	return strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// checkIdentity makes sure that the request identifies exactly one caller: by its only token, perhaps
-// with a user whom the caller impersonates, or as the user whom listproxy impersonates.
-func checkIdentity(h http.Header, by Credentials) reason.Reason {
+// checkIdentity returns None if the request identifies exactly one caller: by its only token, perhaps with a user whom
+// the caller impersonates, or as the user whom listproxy impersonates.
+func checkIdentity(h http.Header, credentials Credentials) reason.Reason {
 	for name := range h {
-		if by != Impersonating && NamesImpersonation(name) {
+		if credentials != Impersonating && NamesImpersonation(name) {
 			return reason.Credentials
 		}
 	}
 	for name := range h {
-		// net/http's server makes all names canonical. A name that is not was put
-		// there by someone else, and look-ups would miss it.
+		// net/http's server makes all names canonical. A name that is not canonical was added later, and look-ups miss it.
 		if textproto.CanonicalMIMEHeaderKey(name) != name {
 			return reason.NotCanonical
 		}
 	}
-	switch by {
+	switch credentials {
 	case PlainToken, Impersonating, Impersonated:
 		return reason.None
 	}
 	return reason.Credentials
 }
 
-// has tells whether the header occurs at all, even empty.
+// has reports whether the header occurs at all, even empty.
 func has(h http.Header, name string) bool {
 	_, ok := h[name]
 	return ok

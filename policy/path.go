@@ -9,8 +9,8 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// parsePath reads method and path, and sets what they say in req. Group, version,
-// resource and namespace are only set if the whole path is canonical.
+// parsePath reads method and path into req. Group, version, resource and namespace are set only if the whole path is
+// canonical.
 func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.Reason {
 	if r.Method != http.MethodGet {
 		return reason.NotList
@@ -30,17 +30,19 @@ func parsePath(r *http.Request, info *request.RequestInfo, req *Request) reason.
 	if r.URL.Path != path || r.URL.EscapedPath() != path {
 		return reason.NotCanonical
 	}
-	// The absolute form, which proxies get ("GET http://host/path"), is not interpreted here.
+	// A request line in absolute form, as to a forward proxy ("GET http://host/path"), is not interpreted here.
 	if r.RequestURI != "" && r.RequestURI != r.URL.RequestURI() {
 		return reason.NotCanonical
 	}
-	req.Group, req.Version, req.Resource, req.Namespace = info.APIGroup, info.APIVersion, info.Resource, info.Namespace
-	return ""
+	req.Group = info.APIGroup
+	req.Version = info.APIVersion
+	req.Resource = info.Resource
+	req.Namespace = info.Namespace
+	return reason.None
 }
 
-// isCanonical checks the parts of a path for the alphabets that Kubernetes allows
-// (those of CustomResourceDefinitions; the built-in resources keep to them too).
-// None of their characters has a second spelling in a URL.
+// isCanonical reports whether the parts of a path have only characters that Kubernetes allows in CustomResourceDefinitions,
+// and that built-in resources keep to, too. None of these characters has a second spelling in a URL.
 func isCanonical(info *request.RequestInfo) bool {
 	if info.APIGroup != "" && len(validation.IsDNS1123Subdomain(info.APIGroup)) > 0 {
 		return false
@@ -51,12 +53,11 @@ func isCanonical(info *request.RequestInfo) bool {
 	if info.Namespace == "" {
 		return true
 	}
-	// RequestInfo sees a resource in .../namespaces/x/namespaces; the upstream's
-	// router knows no such path.
+	// RequestInfo takes .../namespaces/x/namespaces for a list, but the upstream's router knows no such path.
 	return info.Resource != "namespaces" && len(validation.IsDNS1123Label(info.Namespace)) == 0
 }
 
-// listPath is the one path of a list.
+// listPath returns the canonical path of a list.
 func listPath(group, version, namespace, resource string) string {
 	prefix := "/api/" + version
 	if group != "" {

@@ -9,8 +9,7 @@ import (
 	"github.com/listproxy/listproxy/policy/reason"
 )
 
-// parseQuery reads the query of a list or a watch, and sets what it says in req. If it
-// returns a Reason, only Watch is set.
+// parseQuery reads the query of a list or a watch into req. If it returns a Reason, only Watch is set.
 //
 // It is stricter than the API server, which takes the first of several values,
 // ignores parameters it does not know and drops what it cannot unescape.
@@ -19,7 +18,7 @@ func parseQuery(raw string, req *Request) reason.Reason {
 	if err != nil {
 		return reason.NotCanonical
 	}
-	// Before all others: a watch has parameters that a list does not know.
+	// The watch parameter comes first: a watch has parameters that a list does not know.
 	watch, usual := asksToWatch(values)
 	req.Watch = watch
 	if !usual {
@@ -36,17 +35,16 @@ func parseQuery(raw string, req *Request) reason.Reason {
 		}
 	}
 	if values.Has("pretty") && !strings.Contains(raw, "pretty") {
-		return reason.NotCanonical // escaped, the API server would not see it
+		return reason.NotCanonical // the API server looks for the name in the raw query, so an escaped one has no effect
 	}
 	*req = parsed
-	return ""
+	return reason.None
 }
 
-// setParameter checks one query parameter and keeps what matters to a list. It
-// returns false if the parameter is unknown or its value not canonical.
+// setParameter checks one query parameter of a list and keeps what matters. It returns false if the request must be
+// forwarded: the parameter is unknown, or its value is not canonical.
 //
-// The empty string is an unset parameter where the API server sees a string, and
-// an error where it sees a number.
+// To the API server an empty value is an unset parameter if it expects a string, and an error if it expects a number.
 func (r *Request) setParameter(name, value string) bool {
 	switch name {
 	case "resourceVersion":
@@ -70,20 +68,19 @@ func (r *Request) setParameter(name, value string) bool {
 		}
 		r.Options.Limit = int64(limit) // #nosec G115 -- parseDecimal gives nothing above MaxInt64
 	case "timeout":
-		// The request's deadline upstream; zero is the server's default. If it is very short, the request
-		// is forwarded.
+		// It is the request's deadline upstream; zero is the server's default. Only the upstream can keep a very short one.
 		timeout, err := time.ParseDuration(value)
 		return err == nil && (timeout == 0 || timeout >= time.Second)
 	case "timeoutSeconds":
-		// Of watches; lists ignore it, but refuse what is not a number.
+		// A list ignores this parameter of watches, but is refused if it is not a number.
 		_, ok := parseDecimal(value)
 		return ok
 	case "watch":
-		// The Java client says in its lists that they are none.
+		// The Java client sends watch=false with its lists.
 		yes, usual := parseBool(value)
 		return usual && !yes
 	case "allowWatchBookmarks":
-		// Of watches; lists ignore it.
+		// A list ignores this parameter of watches.
 		_, usual := parseBool(value)
 		return usual
 	case "pretty":
@@ -94,9 +91,9 @@ func (r *Request) setParameter(name, value string) bool {
 	return true
 }
 
-// parseBool reads a boolean parameter: what the API server takes it for, and whether it is written as
-// clients write it. The Python client begins with a capital letter. To the API server all is true but
-// "0" and "false" in any case.
+// parseBool reads a boolean parameter. It returns the value that the API server reads, and reports whether a usual client
+// writes it so. (The Python client begins with a capital letter.) The API server reads everything as true except "0" and
+// "false" in any case.
 func parseBool(value string) (yes, usual bool) {
 	switch value {
 	case "true", "True", "TRUE", "1":

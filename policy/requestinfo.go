@@ -8,8 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// requestInfos reads paths as kube-apiserver does, with the prefixes of its
-// default configuration. It is never written to.
+// requestInfos reads paths as kube-apiserver does in its default configuration. It is never written to.
 var requestInfos = request.RequestInfoFactory{
 	APIPrefixes:          sets.NewString("api", "apis"),
 	GrouplessAPIPrefixes: sets.NewString("api"),
@@ -19,9 +18,8 @@ var requestInfos = request.RequestInfoFactory{
 // RequestInfoFactory). It is the only place that does so, so that all decisions are about the same
 // reading of a request.
 //
-// RequestInfoFactory also reads watch and fieldSelector from the query, less strictly than this
-// package does, and it logs what it cannot decode. Give it a URL with only the parts that it should
-// see. The URL must not be nil.
+// The factory also reads watch and fieldSelector from a query, less strictly than this package does, and logs what it
+// cannot decode. So u should have only the parts that it is to see. u must not be nil.
 func RequestInfo(method string, u *url.URL) (*request.RequestInfo, error) {
 	return requestInfos.NewRequestInfo(&http.Request{Method: method, URL: u})
 }

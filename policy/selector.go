@@ -12,15 +12,13 @@ import (
 )
 
 const (
-	// maxSelectorLength bounds each selector as it is written, in bytes, and with it the
-	// values that a set of labels may have.
+	// maxSelectorLength bounds the text of each selector, in bytes, and with it the values in a requirement on a label.
 	maxSelectorLength = 4096
-	// maxRequirements bounds the requirements of each selector, every one of which is
-	// looked at for every object.
+	// maxRequirements bounds the requirements of each selector: each is checked for every object.
 	maxRequirements = 64
 )
 
-// The fields that every resource has, or nearly every one.
+// The fields that field selectors of nearly every resource may name.
 const (
 	nameField      = "metadata.name"
 	namespaceField = "metadata.namespace"
@@ -46,11 +44,11 @@ func parseSelectors(req *Request) reason.Reason {
 		parsed.Name = name
 	}
 	*req = parsed
-	return ""
+	return reason.None
 }
 
-// parseLabels parses a label selector; not ok means that the list must be forwarded.
-func parseLabels(raw string) (labels.Selector, bool) {
+// parseLabels parses a label selector. If ok is false, the list must be forwarded.
+func parseLabels(raw string) (selector labels.Selector, ok bool) {
 	if raw == "" {
 		return labels.Everything(), true
 	}
@@ -67,8 +65,8 @@ func parseLabels(raw string) (labels.Selector, bool) {
 	return selector, len(requirements) <= maxRequirements
 }
 
-// parseFields parses a field selector; not ok means that the list must be forwarded.
-func parseFields(raw string) (fields.Selector, bool) {
+// parseFields parses a field selector. If ok is false, the list must be forwarded.
+func parseFields(raw string) (selector fields.Selector, ok bool) {
 	if raw == "" {
 		return fields.Everything(), true
 	}
@@ -76,26 +74,25 @@ func parseFields(raw string) (fields.Selector, bool) {
 		return nil, false
 	}
 	selector, err := fields.ParseSelector(raw)
-	// As with labels; "," and "=" are such selectors.
+	// As for labels: "," and "=" are given, but select everything.
 	if err != nil || selector.Empty() {
 		return nil, false
 	}
 	return selector, len(selector.Requirements()) <= maxRequirements
 }
 
-// isReasonable tells whether a selector is short, and text that a review can carry.
+// isReasonable reports whether a selector is not too long, and is text that a review can carry.
 func isReasonable(raw string) bool {
 	return len(raw) <= maxSelectorLength && utf8.ValidString(raw)
 }
 
-// Single reports whether the API server reads a single key for the list, of the object
-// with this namespace (empty if the resource has none) and name, instead of a range
-// (k8s.io/apiserver, registry.Store.ListPredicate). The object has to match both
-// selectors all the same. The answer has one item or none, and then neither a continue
-// token nor a count of what remains, whatever the limit.
+// Single returns the namespace (empty if the resource has none) and name of the one object that the API server reads
+// for the list. ok is false if it reads a range instead (k8s.io/apiserver, registry.Store.ListPredicate). It reads
+// a single object if the field selector demands its exact name, and the path or the field selector its namespace. A
+// continuation always reads a range.
 //
-// namespaced tells whether the resource has namespaces. The name has to be exact, and
-// the namespace either in the path or exact too. A continuation reads a range.
+// The object must match both selectors all the same. The answer has one item or none, and neither a continue token nor a
+// remaining count, whatever the limit is. namespaced says whether the resource has namespaces.
 func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	if r.Name == "" || r.Options.Continue != "" {
 		return "", "", false
@@ -106,7 +103,7 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	namespace = r.Namespace
 	if namespace == "" {
 		namespace, _ = r.Fields.RequiresExactMatch(namespaceField)
-		// What is no name of a namespace is not taken for one.
+		// The API server ignores a value that cannot be a namespace's name.
 		if len(validation.IsDNS1123Label(namespace)) > 0 {
 			return "", "", false
 		}
@@ -114,11 +111,9 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 	return namespace, r.Name, true
 }
 
-// CheckSelectors reports whether kube-apiserver treats the selectors in the usual way, for a resource
-// with or without namespaces. The usual way: it reads the objects of the request's scope, one or all
-// (see [Request.Single]), and answers with those that match. In all other cases the request must be
-// forwarded.
-// CheckSelectors does not check whether the resource has the other fields in the selector.
+// CheckSelectors returns None if kube-apiserver treats the selectors in the usual way: it reads the objects of the
+// request's scope, one or all (see [Request.Single]), and answers with those that match. Otherwise it returns the reason
+// to forward the request. Whether the resource has the fields of the selector is not checked here.
 //
 // The unusual cases (k8s.io/apiserver, registry.Store.ListPredicate and storage/etcd3):
 //
@@ -129,13 +124,13 @@ func (r *Request) Single(namespaced bool) (namespace, name string, ok bool) {
 //   - A limit makes a revision exact, but not for a single key, which is then read as
 //     it is now.
 //
-// atZero is what a limit at resourceVersion=0 means.
+// namespaced says whether the resource has namespaces, atZero what a limit at resourceVersion=0 means.
 func (r *Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Reason {
 	if r.selectsNamespace() && (!namespaced || r.refusesNamespace()) {
 		return reason.NotCanonical
 	}
 	if r.Watch {
-		return "" // its events are all held against the selectors
+		return reason.None // each event of a watch is matched with the selectors, in every case
 	}
 	o := r.Options
 	atAny := o.ResourceVersion == "0"
@@ -145,15 +140,15 @@ func (r *Request) CheckSelectors(namespaced bool, atZero LimitAtZero) reason.Rea
 		if limited && !atAny && o.ResourceVersion != "" && o.ResourceVersionMatch == "" {
 			return reason.NotCanonical
 		}
-		return ""
+		return reason.None
 	}
 	if _, exact := r.Fields.RequiresExactMatch(namespaceField); exact && r.Namespace == "" && (limited || o.Continue != "") {
 		return reason.NotCanonical
 	}
-	return ""
+	return reason.None
 }
 
-// selectsNamespace tells whether the field selector says anything about the namespace.
+// selectsNamespace reports whether the field selector has a requirement on the namespace.
 func (r *Request) selectsNamespace() bool {
 	for _, requirement := range r.Fields.Requirements() {
 		if requirement.Field == namespaceField {
@@ -163,8 +158,8 @@ func (r *Request) selectsNamespace() bool {
 	return false
 }
 
-// refusesNamespace names the resources with namespaces whose conversion of field labels
-// does not let metadata.namespace through (kubernetes, pkg/apis).
+// refusesNamespace reports whether kube-apiserver refuses metadata.namespace in a field selector though the resource has
+// namespaces: its conversion of field labels does not let that field through (kubernetes, pkg/apis).
 func (r *Request) refusesNamespace() bool {
 	return r.Group == "certificates.k8s.io" && r.Resource == "podcertificaterequests"
 }

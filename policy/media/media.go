@@ -1,8 +1,8 @@
-// Package media names the forms in which the API server can write a list and listproxy can keep it.
+// Package media names the representations in which the API server can write a list and listproxy can keep it.
 package media
 
-// Representation is such a form: the resource itself or only its metadata, in JSON or in protobuf.
-// Each has a feed and a collection of its own.
+// Representation says whether objects are whole or only their metadata, and whether they are in JSON or in protobuf. Each
+// representation of a resource has a feed and a collection of its own.
 type Representation string
 
 const (
@@ -13,8 +13,7 @@ const (
 	Protobuf Representation = "protobuf"
 	// MetadataJSON is a PartialObjectMetadataList of meta.k8s.io/v1 as application/json.
 	MetadataJSON Representation = "metadata-json"
-	// MetadataProtobuf is the same as application/vnd.kubernetes.protobuf. Custom
-	// resources have it too.
+	// MetadataProtobuf is a PartialObjectMetadataList as application/vnd.kubernetes.protobuf. Custom resources have it, too.
 	MetadataProtobuf Representation = "metadata-protobuf"
 )
 
@@ -35,10 +34,10 @@ func (r Representation) IsProtobuf() bool { return r == Protobuf || r == Metadat
 // IsMetadata reports whether objects are only their metadata.
 func (r Representation) IsMetadata() bool { return r == MetadataJSON || r == MetadataProtobuf }
 
-// AcceptList is the Accept header that asks for a list in this representation.
+// AcceptList returns the Accept header that asks for a list in this representation.
 func (r Representation) AcceptList() string { return r.accept("PartialObjectMetadataList") }
 
-// AcceptWatch is the Accept header of a watch, whose events hold single objects.
+// AcceptWatch returns the Accept header that asks for a watch, whose events hold single objects.
 func (r Representation) AcceptWatch() string { return r.accept("PartialObjectMetadata") }
 
 func (r Representation) accept(metadataKind string) string {

@@ -1,18 +1,16 @@
-// Package reason has the words with which listproxy says why a request is forwarded instead of
-// being answered from memory, and why a state in memory was lost. There are no other reasons. The
-// same words appear in the Cache-Status header, in metrics, in traces, in logs and in the
+// Package reason has all reasons why a request is forwarded instead of being answered from memory, and why a state in
+// memory was lost. The same words appear in the Cache-Status header, in metrics, in traces, in logs and in the
 // documentation.
 package reason
 
-// Reason is one of the words.
+// Reason is the word for one reason.
 type Reason string
 
 // None is the zero Reason: nothing stands in the way.
 const None Reason = ""
 
-// Why a request is forwarded. The table below explains each: the first group is found in the
-// request itself, the second on the way to an answer, the third is what a collection says of its
-// state.
+// The reasons to forward a request; the table below explains each. The first group is found in the request itself, the
+// second on the way to an answer. The third is about the state of a collection, and NotProven about its age.
 const (
 	NotList        Reason = "not-list"
 	Watch          Reason = "watch"
@@ -39,7 +37,7 @@ const (
 	NotProven Reason = "not-proven"
 )
 
-// Why a state was lost, besides [Form], [Memory], [NotPermitted] and [Upstream].
+// The reasons why a state was lost, besides [Form], [Memory], [NotPermitted] and [Upstream].
 const (
 	// Expired means that the upstream's history did not reach back to where the watch was to go on (410).
 	Expired Reason = "expired"
@@ -61,8 +59,8 @@ const (
 	Other Reason = "other"
 )
 
-// forwarding are the reasons to forward, in the order of documentation and metrics. Summary is for
-// the many lists that were forwarded for a reason, sentence for one request.
+// forwarding has the reasons to forward, in the order of documentation and metrics. summary describes all lists that were
+// forwarded for the reason, sentence a single request.
 var forwarding = []struct {
 	reason            Reason
 	summary, sentence string
@@ -206,8 +204,7 @@ func Losses() []Reason {
 	}
 }
 
-// Explain says in one sentence why a request is forwarded. It is empty for what is no reason to
-// forward.
+// Explain returns a sentence that says why a request is forwarded; "" if this is no reason to forward.
 func (r Reason) Explain() string {
 	for _, row := range forwarding {
 		if row.reason == r {
@@ -217,7 +214,7 @@ func (r Reason) Explain() string {
 	return ""
 }
 
-// Passes reports whether this reason to forward is gone soon by itself, so that it pays to ask again.
+// Passes reports whether this reason to forward soon passes by itself, so that it pays to ask again.
 func (r Reason) Passes() bool {
 	switch r {
 	case UnknownCaller, Warming, ReviewFailed, Stale, Upstream, NotProven, UnknownResource:
@@ -226,8 +223,7 @@ func (r Reason) Passes() bool {
 	return false
 }
 
-// Summary says in a few words why lists are forwarded for this reason. It is empty where Explain
-// is.
+// Summary returns a few words that say why lists are forwarded; "" if this is no reason to forward.
 func (r Reason) Summary() string {
 	for _, row := range forwarding {
 		if row.reason == r {

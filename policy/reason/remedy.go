@@ -1,6 +1,6 @@
 package reason
 
-// remedies say what an operator or a client can do so that a request comes from memory.
+// remedies has, for each reason to forward, what an operator or a client can do so that a request is answered from memory.
 var remedies = map[Reason]string{
 	NotList: "Nothing: it is kube-apiserver's to answer.",
 	Watch:   "Switch on --watches. Old ways to write one (paths with /watch/, watch=yes) stay forwarded.",
@@ -33,6 +33,6 @@ var remedies = map[Reason]string{
 		"nothing can be proven.",
 }
 
-// Remedy returns what to do so that a request which is forwarded for this reason comes from memory. It is
-// empty for what is no reason to forward.
+// Remedy returns what to do so that a request which is forwarded for this reason is answered from memory; "" if this is no
+// reason to forward.
 func (r Reason) Remedy() string { return remedies[r] }

@@ -3,38 +3,38 @@ package watch
 import "github.com/listproxy/listproxy/snapshot/index"
 
 const (
-	// batchSize is how many bytes of events a [Batch] copies, about.
+	// batchSize is the number of bytes of events that a [Batch] copies, about.
 	batchSize = 16 << 10
-	// headSize is about how many bytes an event has beside its object.
+	// headSize is the number of bytes that an event has in addition to its object, about.
 	headSize = 256
 )
 
-// Batch is some events that are told at once: a few small ones, which are copied, or one whose
-// object is large, which is not; or the newest event, which is written once for all clients. So a
-// client that does not read holds little memory of its own. The zero value is empty.
+// Batch has events that a client is told at once: a few small ones, which are copied; or one with a large object, which
+// is shared; or the newest event, which is encoded once for all clients. So a client that does not read holds little
+// memory of its own. The zero value is empty.
 type Batch struct {
-	// Events is how many there are.
+	// Events is the number of events.
 	Events int
 	// More reports whether there is more to take at once, or an ending.
 	More bool
-	// newest is the newest event, if it is the first one here: bytes that all clients share.
+	// newest is the encoded newest event, which all clients share; empty if the batch has other events.
 	newest []byte
 	copied []byte
-	// shared are the parts of the large object: its bytes before and after what is written anew in it.
+	// shared are the two parts of a large object: those before and after the bytes that are written anew in it.
 	shared [2]part
 }
 
-// part is some of an object's own bytes. They are immutable, and stay in memory as long as a batch
-// has them, though the history may have forgotten the object.
+// part is a part of an object's own bytes. They are immutable, and stay in memory as long as a batch has them, even if
+// the history has forgotten the object.
 type part struct {
 	bytes []byte
-	place int // in Batch.copied: the bytes come before it
+	place int // the index in Batch.copied before which the bytes belong
 }
 
 // Reset makes the batch empty, and keeps the memory of what was copied.
 func (b *Batch) Reset() { *b = Batch{copied: b.copied[:0]} }
 
-// Size is the number of bytes that the events have.
+// Size returns the number of bytes of all events.
 func (b *Batch) Size() int {
 	return len(b.newest) + len(b.copied) + len(b.shared[0].bytes) + len(b.shared[1].bytes)
 }
@@ -68,15 +68,15 @@ type encodedEvent struct {
 	next     *encodedEvent // another event for the same change: clients with other filters get it
 }
 
-// addNewest adds the newest event to an empty batch. The first client that is told it encodes it, if it is
-// small, for all others; usually many are told at the same time.
+// addNewest adds the newest event to an empty batch. The first client that is told a small event encodes it for all
+// others, since many are usually told it at the same time.
 func (b *Broadcaster) addNewest(batch *Batch, f *Form, kind string, o *index.Object, revision uint64) error {
 	newest := b.newest.Load()
 	event := newest
 	if event != nil && event.revision != revision {
 		event = nil
 	}
-	ofChange := event
+	sameChange := event
 	for event != nil && (event.object != o || event.kind != kind) {
 		event = event.next
 	}
@@ -92,21 +92,23 @@ func (b *Broadcaster) addNewest(batch *Batch, f *Form, kind string, o *index.Obj
 			_, err := batch.add(f, kind, o, revision)
 			return err
 		}
-		event = &encodedEvent{kind: kind, object: o, revision: revision, bytes: alone.copied, next: ofChange}
+		event = &encodedEvent{kind: kind, object: o, revision: revision, bytes: alone.copied, next: sameChange}
 		b.newest.CompareAndSwap(newest, event) // else another client was first, or there is a newer event
 	}
 	batch.newest, batch.Events = event.bytes, 1
 	return nil
 }
 
-// add adds an event about an object at a revision, unless there are others and it does not fit beside them.
+// add adds an event about an object at a revision. It adds nothing if the batch has others and this one does not fit.
 func (b *Batch) add(f *Form, kind string, o *index.Object, revision uint64) (added bool, err error) {
 	if b.Events > 0 && b.Size()+len(o.Bytes) > batchSize {
 		return false, nil
 	}
-	before, instead, after := o.Bytes, []byte(nil), []byte(nil)
-	if o.Revision != revision { // it has left the selection
-		if before, instead, after, err = f.Envelope.Encoding.Revise(o.Bytes, revision); err != nil {
+	before := o.Bytes
+	var instead, after []byte
+	if o.Revision != revision { // the object has left the selection, and is sent as it was before
+		before, instead, after, err = f.Envelope.Encoding.Revise(o.Bytes, revision)
+		if err != nil {
 			return false, err
 		}
 	}
@@ -120,7 +122,7 @@ func (b *Batch) add(f *Form, kind string, o *index.Object, revision uint64) (add
 	return true, nil
 }
 
-// put adds one of an object's two parts: a small one is copied, a large one is shared.
+// put adds part i of an object, 0 or 1: a small part is copied, a large one is shared.
 func (b *Batch) put(i int, bytes []byte) {
 	if len(b.copied)+len(bytes) > batchSize {
 		b.shared[i] = part{bytes, len(b.copied)}

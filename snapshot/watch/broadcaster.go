@@ -12,15 +12,15 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Span is what is known of a live span at one moment: its states in [From, To].
+// Span has the known states of a collection at one moment, those in [From, To].
 type Span struct {
 	Versions index.History
 	From, To uint64
 }
 
-// Kept is the revision after which no change is missing. The version at From, or the last one before
-// it, is still there. If it was loaded, changes are known from its revision on. If a change made it,
-// changes are known from the version before it on, even if that version was forgotten.
+// Kept returns the lowest revision after which all changes are known. The version that is the state at From is still
+// there. If it was loaded, changes are known from its revision on. If a change made it, changes are known from the
+// version before it on, even if that version was forgotten.
 func (s *Span) Kept() uint64 {
 	i := s.Versions.FirstAfter(s.From) - 1
 	switch {
@@ -34,35 +34,35 @@ func (s *Span) Kept() uint64 {
 	return s.Versions.At(i - 1).Revision
 }
 
-// Form is how the upstream writes the events of a collection. It is immutable.
+// Form is the form in which the upstream writes the events of a collection. It is immutable.
 type Form struct {
 	Envelope *wire.Envelope
-	// ContentType is that of the upstream's watches.
+	// ContentType is the content type of the upstream's watches.
 	ContentType string
-	// Compressed reports whether the upstream compresses a streaming list with bookmarks, if its client takes gzip.
+	// Compressed reports whether the upstream compresses a streaming list with bookmarks for a client that accepts gzip.
 	Compressed bool
-	// InitialEnd is the bookmark that ends the initial events; nil if the upstream has none, or it
-	// was not learned. Plain is any other bookmark; nil until one was learned.
+	// InitialEnd is the bookmark that ends the initial events; nil if the upstream has none, or it was not learned.
+	// Plain is any other bookmark; nil until one was learned.
 	InitialEnd, Plain *wire.Bookmark
 }
 
-// Broadcaster wakes the watchers into one live span when there is something to tell them. All methods are
-// safe for concurrent use, but Publish and Renew must not overlap.
+// Broadcaster wakes the watchers of one span when there is something to tell them. All methods are safe for concurrent
+// use, but Publish and Renew must not overlap.
 //
-// A change goes through three stages. It is published by the feed. It is dispatched: the watchers that it may
-// be for are woken, and note that it is due. It is confirmed when the broadcaster has asked, after it was published,
-// whether the resource is still defined as before. Only then do watchers tell it. What is dispatched may not be
-// confirmed yet, and the other way round; neither is ever beyond what is published.
+// A change goes through three stages. The feed publishes it. It is dispatched when the watchers whose buckets it touches
+// were woken, and have recorded that it is due. It is confirmed when the broadcaster has asked, after it was published,
+// whether the resource is still defined as before. Only then do watchers tell it. A change may be dispatched before it
+// is confirmed, or confirmed before it is dispatched; it is always published before both.
 type Broadcaster struct {
 	form atomic.Pointer[Form]
-	// published is the newest span, confirmed the one that watchers may tell.
+	// published is the newest span, confirmed the one whose changes watchers may tell.
 	published, confirmed atomic.Pointer[Span]
 	// dispatched is the revision up to which changes were dispatched, dispatching the one up to which that has begun.
 	dispatched, dispatching atomic.Uint64
-	// lost reports whether what is known may be wrong; then nothing more is told.
+	// lost reports whether the published states may be wrong; then nothing more is told.
 	lost    atomic.Bool
 	defined func() bool // [Options].Defined of the first watcher
-	// newest is the newest event, if it is small and a client was told it.
+	// newest is the newest event, encoded, if it is small and a client was told it.
 	newest atomic.Pointer[encodedEvent]
 	counts *Counts
 	pacer  *Pacer
@@ -73,17 +73,17 @@ type Broadcaster struct {
 	running  bool
 	ended    bool // no watcher may begin
 	watchers int
-	wanted   [index.BucketKinds]int // how many watchers there are in buckets of each kind
+	wanted   [index.BucketKinds]int // the number of watchers in buckets of each kind
 	buckets  map[index.Bucket][]*Watcher
 	times    schedule
 	// waitingSince is the time at which the first watcher began to wait for a change to be confirmed, or at which
-	// those that had waited too long began to end; zero if none waits. askedAt is the time at which defined was last
-	// asked for them.
+	// those that had waited too long began to end; zero if none waits. askedAt is the time of the last call of defined
+	// for them.
 	waitingSince, askedAt time.Time
 }
 
-// NewBroadcaster returns the broadcaster of a span. It counts what becomes of its watchers in counts, and spreads
-// their ends with those of all broadcasters that have the same pacer.
+// NewBroadcaster returns the broadcaster of a span. It counts its watchers and their ends in counts, and spreads their
+// ends together with those of all broadcasters that have the same pacer.
 func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadcaster {
 	b := &Broadcaster{counts: counts, pacer: pacer, signal: make(chan struct{}, 1), buckets: map[index.Bucket][]*Watcher{}}
 	b.form.Store(&form)
@@ -92,19 +92,19 @@ func NewBroadcaster(form Form, span Span, counts *Counts, pacer *Pacer) *Broadca
 	return b
 }
 
-// Form returns how events are written.
+// Form returns the form in which events are written.
 func (b *Broadcaster) Form() *Form { return b.form.Load() }
 
-// Learn takes in how the upstream writes bookmarks that are no end of initial events.
-func (b *Broadcaster) Learn(plain *wire.Bookmark) { b.change(func(f *Form) { f.Plain = plain }) }
+// Learn sets the form of bookmarks other than the one that ends initial events.
+func (b *Broadcaster) Learn(plain *wire.Bookmark) { b.updateForm(func(f *Form) { f.Plain = plain }) }
 
-// SetEnvelope takes in an envelope that also knows the form of items. No event was told before.
+// SetEnvelope replaces the envelope by one in which the form of items is known. No event was told before.
 func (b *Broadcaster) SetEnvelope(envelope *wire.Envelope) {
-	b.change(func(f *Form) { f.Envelope = envelope })
+	b.updateForm(func(f *Form) { f.Envelope = envelope })
 }
 
-// change makes a change of the form. No change of another goroutine is lost.
-func (b *Broadcaster) change(edit func(*Form)) {
+// updateForm changes a copy of the form and stores it. It retries, so that no other goroutine's change is lost.
+func (b *Broadcaster) updateForm(edit func(*Form)) {
 	for {
 		previous := b.form.Load()
 		next := *previous
@@ -115,19 +115,19 @@ func (b *Broadcaster) change(edit func(*Form)) {
 	}
 }
 
-// Publish makes a longer span the current one, or one from which the oldest changes were forgotten.
+// Publish replaces the span by a longer one, or by one from which the oldest changes were forgotten.
 func (b *Broadcaster) Publish(span Span) {
-	if b.dispatched.Load() < span.Kept() { // where memory is tight, history is cut behind each change
+	if b.dispatched.Load() < span.Kept() { // as where memory is tight, and history is cut after each change
 		b.mu.Lock()
-		b.finishLocked()
+		b.dispatchPublishedLocked()
 		b.mu.Unlock()
 	}
 	b.published.Store(&span)
 	b.wakeDispatcher()
 }
 
-// finishLocked has watchers told what was published until now, unless that may not become confirmed.
-func (b *Broadcaster) finishLocked() {
+// dispatchPublishedLocked dispatches all that is published before its span is replaced, and confirms it if it may be.
+func (b *Broadcaster) dispatchPublishedLocked() {
 	if !b.running {
 		return
 	}
@@ -138,18 +138,18 @@ func (b *Broadcaster) finishLocked() {
 	b.dispatchLocked(published)
 }
 
-// Renew makes a span the current one that begins anew, where the one before has come to. A watcher that has
-// still to be told something of the span before ends as [EndBehind]; all others go on. Form is how events are
-// written now.
+// Renew replaces the span by one that begins at its end, and sets the form in which events are written from now on. A
+// watcher that has still to be told something of the old span ends as [EndBehind]; all others go on.
 func (b *Broadcaster) Renew(form Form, span Span) {
-	b.change(func(f *Form) {
+	b.updateForm(func(f *Form) {
 		plain := f.Plain
-		if *f = form; f.Plain == nil {
+		*f = form
+		if f.Plain == nil {
 			f.Plain = plain
 		}
 	})
 	b.mu.Lock()
-	b.finishLocked()
+	b.dispatchPublishedLocked()
 	b.published.Store(&span)
 	b.confirmed.Store(&span)
 	b.dispatched.Store(span.To)
@@ -164,28 +164,27 @@ func (b *Broadcaster) wakeDispatcher() {
 	}
 }
 
-// End ends all watchers, each at a moment of its own within the next seconds, and lets none begin.
-// They are told what is left in the span first, for a few seconds more at most; or, if what is known may be
-// wrong (lost), nothing.
+// End ends all watchers, each at a moment of its own within the next seconds, and lets none begin. Before their ends they
+// are told what is left in the span, for drainTimeout at most. With lost, the published states may be wrong, and they are
+// told nothing more.
 func (b *Broadcaster) End(lost bool) {
 	if lost {
 		b.lost.Store(true)
 	}
-	b.EndWithin(longestEnd, EndLost)
-	if lost { // nobody is told what is in the span, so its memory is let go of
+	b.EndWithin(maxEndSpread, EndLost)
+	if lost { // free the memory of the span, of which nothing is told any more
 		to := b.published.Load().To
 		b.published.Store(&Span{From: to, To: to})
 		b.confirmed.Store(&Span{From: to, To: to})
 	}
 }
 
-// EndWithin ends all watchers within a time, for a reason, and lets none begin. What comes meanwhile
-// is told.
+// EndWithin ends all watchers within a time, for a reason, and lets none begin. Changes that come meanwhile are told.
 func (b *Broadcaster) EndWithin(longest time.Duration, why Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended && why == EndLost {
-		return // each has its moment
+		return // their ends are planned already
 	}
 	b.ended = true
 	all := make([]*Watcher, 0, b.watchers)
@@ -196,37 +195,38 @@ func (b *Broadcaster) EndWithin(longest time.Duration, why Ending) {
 	b.wakeDispatcher()
 }
 
-// endSoon ends a watcher for a reason as if its span were lost, unless that is planned already.
+// endSoon plans the end of a watcher within maxEndSpread, unless it is planned already.
 func (b *Broadcaster) endSoon(w *Watcher, why Ending) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w.ending != EndLost {
-		b.endLocked([]*Watcher{w}, longestEnd, why)
+		b.endLocked([]*Watcher{w}, maxEndSpread, why)
 		b.wakeDispatcher()
 	}
 }
 
-// endLocked ends some watchers within a time, each at a moment of its own.
-func (b *Broadcaster) endLocked(some []*Watcher, longest time.Duration, why Ending) {
+// endLocked plans the ends of watchers within a time, each at a moment of its own.
+func (b *Broadcaster) endLocked(watchers []*Watcher, longest time.Duration, why Ending) {
 	now := time.Now()
-	after, within := b.pacer.Plan(now, len(some), longest)
-	for _, w := range some {
-		if w.pastDeadline.Load() { // it is told what is left, for as long as it has for that
+	after, within := b.pacer.Plan(now, len(watchers), longest)
+	for _, w := range watchers {
+		if w.pastDeadline.Load() { // it is ending already, and is told what is left
 			continue
 		}
 		at := now.Add(after)
-		if born := w.begun.Add(atLeast); longest >= atLeast && born.After(at) {
-			at = born
+		if earliest := w.begun.Add(minWatchLife); longest >= minWatchLife && earliest.After(at) {
+			at = earliest
 		}
 		at = at.Add(rand.N(within)) // #nosec G404 -- no secret
 		if at.Before(w.deadline) {
-			w.deadline, w.ending = at, why
+			w.deadline = at
+			w.ending = why
 		}
 		b.times.set(w, w.nextWake())
 	}
 }
 
-// add lets a watcher begin, unless the broadcaster has ended. defined is the watcher's [Options].Defined.
+// add adds a watcher. It returns false if the broadcaster has ended. defined is the watcher's [Options].Defined.
 func (b *Broadcaster) add(w *Watcher, defined func() bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -240,11 +240,12 @@ func (b *Broadcaster) add(w *Watcher, defined func() bool) bool {
 	b.times.set(w, w.nextWake())
 	if !b.running {
 		b.running = true
-		// Watchers look by themselves at what is there when they begin.
+		// What is published already counts as dispatched: each watcher looks at it when it begins.
 		published := b.published.Load()
 		b.confirmed.Store(published)
 		b.dispatched.Store(published.To)
-		b.defined, b.waitingSince = defined, time.Time{}
+		b.defined = defined
+		b.waitingSince = time.Time{}
 		go b.run()
 	} else {
 		b.wakeDispatcher()
@@ -253,7 +254,7 @@ func (b *Broadcaster) add(w *Watcher, defined func() bool) bool {
 	return true
 }
 
-// remove forgets a watcher.
+// remove removes a watcher.
 func (b *Broadcaster) remove(w *Watcher) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -276,11 +277,11 @@ func (b *Broadcaster) remove(w *Watcher) {
 	b.counts.open.Add(-1)
 }
 
-// AwaitTold waits until all watchers were told what is published, for atMost.
+// AwaitTold waits for atMost until all watchers were told what is published.
 func (b *Broadcaster) AwaitTold(ctx context.Context, atMost time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
-	for told := false; !told && clock.Sleep(ctx, lookPause); {
+	for told := false; !told && clock.Sleep(ctx, toldPollInterval); {
 		b.mu.Lock()
 		told = b.dispatched.Load() >= b.published.Load().To && len(b.waitingLocked()) == 0
 		b.mu.Unlock()
@@ -291,7 +292,7 @@ func (b *Broadcaster) AwaitTold(ctx context.Context, atMost time.Duration) {
 func (b *Broadcaster) waitingLocked() (waiting []*Watcher) {
 	for _, bucket := range b.buckets {
 		for _, w := range bucket {
-			// Take may put due back between the first look at it and the one at looking.
+			// due is read again after looking: Take may have put it back in between.
 			if w.due.Load() != 0 || w.bookmarkDue.Load() || w.looking.Load() || w.due.Load() != 0 {
 				waiting = append(waiting, w)
 			}
@@ -300,14 +301,14 @@ func (b *Broadcaster) waitingLocked() (waiting []*Watcher) {
 	return waiting
 }
 
-// Watchers is how many there are.
+// Watchers returns the number of watchers.
 func (b *Broadcaster) Watchers() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.watchers
 }
 
-// run wakes watchers until there is none.
+// run works until there are no watchers any more.
 func (b *Broadcaster) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -319,29 +320,31 @@ func (b *Broadcaster) run() {
 	}
 }
 
-// turn makes confirmed what may be, wakes the watchers that have something to do, and sets the timer for the
-// next one that will. It says whether there are any left.
+// turn confirms what may be confirmed, wakes the watchers that have something to do, and sets the timer for the next one
+// that will. It returns false if there are no watchers any more.
 func (b *Broadcaster) turn(timer *time.Timer) bool {
-	published, canConfirm := b.published.Load(), b.canConfirm(time.Now())
+	published := b.published.Load() // before canConfirm: what is published later needs a later answer
+	canConfirm := b.canConfirm(time.Now())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.watchers == 0 {
 		b.running = false
 		return false
 	}
-	now, next := time.Now(), time.Hour
-	// A watcher may have looked at what was dispatched and not confirmed, and nothing else wakes it.
+	now := time.Now()
+	next := time.Hour
+	// A watcher may have looked at a change that was dispatched before it was confirmed. Nothing else wakes it.
 	confirmed := b.confirmed.Load() // End replaces it without the lock, but sets lost before
-	early := confirmed.To < b.dispatched.Load()
-	if canConfirm && published.To >= confirmed.To && !b.lost.Load() { // else there is a newer one by now
+	dispatchedEarly := confirmed.To < b.dispatched.Load()
+	if canConfirm && published.To >= confirmed.To && !b.lost.Load() { // else a newer span was confirmed meanwhile
 		b.confirmed.Store(published)
 	}
 	b.dispatchLocked(published)
-	if b.awaitConfirmedLocked(canConfirm, early, now) {
-		next = askPause
+	if b.awaitConfirmedLocked(canConfirm, dispatchedEarly, now) {
+		next = definedPollInterval
 	}
 	for w := b.times.first(); w != nil && !w.wakeAt.After(now); w = b.times.first() {
-		b.times.set(w, w.onTimer(now))
+		b.times.set(w, w.handleTimer(now))
 	}
 	if w := b.times.first(); w != nil {
 		next = min(next, w.wakeAt.Sub(now))
@@ -350,14 +353,13 @@ func (b *Broadcaster) turn(timer *time.Timer) bool {
 	return true
 }
 
-// canConfirm asks whether what is published may be confirmed. While it may not, the broadcaster asks only once in
-// askPause.
+// canConfirm asks whether what is published may be confirmed. After a no, it asks only once per definedPollInterval.
 func (b *Broadcaster) canConfirm(now time.Time) bool {
 	if b.published.Load() == b.confirmed.Load() {
 		return true
 	}
 	b.mu.Lock()
-	tooSoon := !b.waitingSince.IsZero() && now.Sub(b.askedAt) < askPause
+	tooSoon := !b.waitingSince.IsZero() && now.Sub(b.askedAt) < definedPollInterval
 	if !tooSoon {
 		b.askedAt = now
 	}
@@ -365,11 +367,11 @@ func (b *Broadcaster) canConfirm(now time.Time) bool {
 	return !tooSoon && b.defined()
 }
 
-// awaitConfirmedLocked wakes the watchers that wait for what is published to become confirmed, if it has; if it
-// has not for long, they end. It returns whether any waits. early: something was dispatched before it was
-// confirmed.
-func (b *Broadcaster) awaitConfirmedLocked(canConfirm, early bool, now time.Time) bool {
-	if canConfirm && !early && b.waitingSince.IsZero() {
+// awaitConfirmedLocked handles the watchers that wait for a change to be confirmed. It wakes them if it was, and ends
+// them if they have waited for too long. It reports whether any still wait. dispatchedEarly says that a change was
+// dispatched before it was confirmed.
+func (b *Broadcaster) awaitConfirmedLocked(canConfirm, dispatchedEarly bool, now time.Time) bool {
+	if canConfirm && !dispatchedEarly && b.waitingSince.IsZero() {
 		return false
 	}
 	waiting := b.waitingLocked()
@@ -382,21 +384,21 @@ func (b *Broadcaster) awaitConfirmedLocked(canConfirm, early bool, now time.Time
 		return false
 	case b.waitingSince.IsZero():
 		b.waitingSince = now
-	case now.Sub(b.waitingSince) >= definedWait:
+	case now.Sub(b.waitingSince) >= definedTimeout:
 		b.waitingSince = now
-		b.endLocked(waiting, longestEnd, EndLost)
+		b.endLocked(waiting, maxEndSpread, EndLost)
 	}
 	return true
 }
 
-// dispatchLocked dispatches what came since the last time: it wakes the watchers whose buckets that touches.
+// dispatchLocked dispatches the changes that came since the last time: it wakes the watchers whose buckets they touch.
 func (b *Broadcaster) dispatchLocked(span *Span) {
 	versions := &span.Versions
 	dispatched := b.dispatched.Load()
 	b.dispatching.Store(max(dispatched, span.To))
 	if dispatched < span.Kept() {
-		// The history was cut before all of it was dispatched: nobody knows whom that was for.
-		b.wakeLocked(dispatched+1, func(index.Bucket) bool { return true })
+		// The history was cut before all of it was dispatched, so any watcher may miss something.
+		b.wakeBucketsLocked(dispatched+1, func(index.Bucket) bool { return true })
 	}
 	for i := versions.FirstAfter(dispatched); i < versions.Len(); i++ {
 		v := versions.At(i)
@@ -407,15 +409,15 @@ func (b *Broadcaster) dispatchLocked(span *Span) {
 		}
 		for _, o := range []*index.Object{v.Change.Before, v.Change.After} {
 			if o != nil && !o.EachBucket(&b.wanted, wake) {
-				b.wakeLocked(v.Revision, o.HasLabelOf)
+				b.wakeBucketsLocked(v.Revision, o.HasLabelOf)
 			}
 		}
 	}
 	b.dispatched.Store(max(dispatched, span.To))
 }
 
-// wakeLocked wakes all watchers of the buckets that are chosen.
-func (b *Broadcaster) wakeLocked(revision uint64, chosen func(index.Bucket) bool) {
+// wakeBucketsLocked wakes all watchers of the buckets that are chosen.
+func (b *Broadcaster) wakeBucketsLocked(revision uint64, chosen func(index.Bucket) bool) {
 	for bucket, watchers := range b.buckets {
 		if !chosen(bucket) {
 			continue

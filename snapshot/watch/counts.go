@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Counts is what became of the watchers of some broadcasters. It is safe for concurrent use; the zero value
-// has counted nothing.
+// Counts counts the watchers of some broadcasters, and what became of them. It is safe for concurrent use; the zero value
+// is ready for use.
 type Counts struct {
 	open      atomic.Int64
 	delivered atomic.Uint64
@@ -25,17 +25,17 @@ func (c *Counts) end(why Ending) {
 	c.ended[why]++
 }
 
-// Stats is what Counts has counted.
+// Stats has the values of Counts at one moment.
 type Stats struct {
-	// Open is the number of clients that follow now.
+	// Open is the number of open watches.
 	Open int64
-	// Delivered is the number of events that were written to clients, each counted for every client.
+	// Delivered is the number of events that clients were told. An event that several clients were told counts for each.
 	Delivered uint64
-	// Ended is the number of clients that have ended, by reason.
+	// Ended is the number of watches that have ended, by reason.
 	Ended map[Ending]uint64
 }
 
-// Stats returns what was counted.
+// Stats returns the counts.
 func (c *Counts) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()

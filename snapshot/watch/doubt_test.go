@@ -38,7 +38,7 @@ func TestQuestions(t *testing.T) {
 			synctest.Wait()
 		}
 		expectAsked(2, "at once") // by a client, and by the broadcaster
-		time.Sleep(definedWait + longestEnd + time.Second)
+		time.Sleep(definedTimeout + maxEndSpread + time.Second)
 		for range all {
 			<-ended
 		}
@@ -95,9 +95,9 @@ func TestClearedWhileItLooks(t *testing.T) {
 		w.Wait(t.Context())
 		w.looking.Store(true) // as Take does
 		due, span := w.due.Swap(0), c.broadcaster.confirmed.Load()
-		time.Sleep(2 * askPause)
+		time.Sleep(2 * definedPollInterval)
 		c.on.doubtful.Store(false)
-		time.Sleep(2 * askPause)
+		time.Sleep(2 * definedPollInterval)
 		if w.replay(&Batch{}, span, due); len(w.wake) == 0 {
 			t.Error("nobody wakes it")
 		}

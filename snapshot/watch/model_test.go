@@ -81,7 +81,7 @@ func (m *model) step() {
 	case 14:
 		m.doubt(m.rnd.IntN(2) == 0)
 	case 15:
-		time.Sleep([]time.Duration{0, askPause / 2, time.Second, definedWait / 2, time.Minute}[m.rnd.IntN(5)])
+		time.Sleep([]time.Duration{0, definedPollInterval / 2, time.Second, definedTimeout / 2, time.Minute}[m.rnd.IntN(5)])
 	case 16:
 		if all := m.open(); len(all) > 0 {
 			all[0].end = EndGone
@@ -89,7 +89,7 @@ func (m *model) step() {
 	case 17:
 		m.unseen()
 	case 18:
-		m.handleFailure([]time.Duration{0, bookmarkEvery + bookmarkJitter}[m.rnd.IntN(2)])
+		m.handleFailure([]time.Duration{0, bookmarkInterval + bookmarkJitter}[m.rnd.IntN(2)])
 	case 19:
 		if m.rnd.IntN(4) == 0 {
 			m.renew()
@@ -184,7 +184,7 @@ func (m *model) doubt(begins bool) {
 
 // notice notes whether the doubt has taken so long that watches end.
 func (m *model) notice() {
-	if m.on.doubtful.Load() && time.Since(m.doubted) >= definedWait {
+	if m.on.doubtful.Load() && time.Since(m.doubted) >= definedTimeout {
 		m.doubtful = time.Now()
 	}
 }
@@ -283,7 +283,7 @@ func (m *model) check(w *follower) {
 		}
 	}
 	w.checked.events, w.checked.bookmarks = len(w.events), len(w.bookmarks)
-	if most := w.early + 2 + int(time.Since(w.begun)/bookmarkEvery); len(w.bookmarks) > most {
+	if most := w.early + 2 + int(time.Since(w.begun)/bookmarkInterval); len(w.bookmarks) > most {
 		fail("it has the bookmarks %v, and at most %d are due", w.bookmarks, most)
 	}
 	switch w.end {
@@ -296,7 +296,7 @@ func (m *model) check(w *follower) {
 			fail("it ends, though nothing is forgotten that it is to be told after %d", w.delivered)
 		}
 	case EndLost:
-		if !slices.Contains(m.endings, EndLost) && m.doubtful.Before(w.begun) || time.Since(w.begun) < atLeast {
+		if !slices.Contains(m.endings, EndLost) && m.doubtful.Before(w.begun) || time.Since(w.begun) < minWatchLife {
 			fail("it ends after %v, the broadcaster as %q", time.Since(w.begun), m.endings)
 		}
 	case EndShutdown:
@@ -342,7 +342,7 @@ func (m *model) handleFailure(after time.Duration) {
 	}
 	for range 4 { // changes that come all the time do not put that off
 		m.write()
-		time.Sleep(askPause / 2)
+		time.Sleep(definedPollInterval / 2)
 		synctest.Wait()
 	}
 	m.readAll(to)
@@ -353,7 +353,7 @@ func (m *model) handleFailure(after time.Duration) {
 		if late := time.Since(w.begun) - w.options.Timeout; late > 0 {
 			m.t.Fatalf("a watch goes on %v after its timeout", late)
 		}
-		if after > bookmarkEvery && w.options.Bookmarks && m.span.To > w.after && (len(w.bookmarks) == bookmarks[w] || !w.isAt(m.span.To)) {
+		if after > bookmarkInterval && w.options.Bookmarks && m.span.To > w.after && (len(w.bookmarks) == bookmarks[w] || !w.isAt(m.span.To)) {
 			m.t.Fatalf("a watch of %s after %d has the bookmarks %v, and none at %d", w.name, w.after, w.bookmarks, m.span.To)
 		}
 	}
@@ -380,7 +380,7 @@ func (m *model) finish() {
 	}
 	switch m.rnd.IntN(4) {
 	case 0:
-		end(EndShutdown, func() { m.broadcaster.EndWithin(longestEnd, EndShutdown) })
+		end(EndShutdown, func() { m.broadcaster.EndWithin(maxEndSpread, EndShutdown) })
 	case 1:
 		end(EndLost, func() { m.broadcaster.End(false) })
 	case 2:
@@ -391,15 +391,15 @@ func (m *model) finish() {
 		}
 	case 3:
 		end(EndLost, func() { m.broadcaster.End(false) })
-		time.Sleep(longestEnd / 2)
+		time.Sleep(maxEndSpread / 2)
 		m.read(1, all...)
 		m.tidy()
-		end(EndShutdown, func() { m.broadcaster.EndWithin(time.Duration(m.rnd.IntN(2))*longestEnd, EndShutdown) })
+		end(EndShutdown, func() { m.broadcaster.EndWithin(time.Duration(m.rnd.IntN(2))*maxEndSpread, EndShutdown) })
 	}
 	if m.broadcaster.Watch(Options{After: m.span.To, Timeout: time.Hour}) != nil {
 		m.t.Error("a watch begins in a span that has ended")
 	}
-	for begun := time.Now(); time.Since(begun) <= atLeast+longestEnd+time.Second; time.Sleep(time.Second / 2) {
+	for begun := time.Now(); time.Since(begun) <= minWatchLife+maxEndSpread+time.Second; time.Sleep(time.Second / 2) {
 		synctest.Wait()
 		m.read(2, all...)
 	}

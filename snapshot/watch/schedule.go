@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// schedule says which watcher is to be woken next. The zero value is empty.
-type schedule struct{ heap cursorHeap }
+// schedule has watchers in the order of the times at which they must be woken. The zero value is empty.
+type schedule struct{ heap watcherHeap }
 
-// set puts a watcher in, or moves it.
+// set adds a watcher, or changes its time.
 func (s *schedule) set(w *Watcher, at time.Time) {
 	w.wakeAt = at
 	if w.inHeap {
@@ -18,14 +18,14 @@ func (s *schedule) set(w *Watcher, at time.Time) {
 	heap.Push(&s.heap, w)
 }
 
-// remove takes a watcher out, if it is there.
+// remove removes a watcher, if it is there.
 func (s *schedule) remove(w *Watcher) {
 	if w.inHeap {
 		heap.Remove(&s.heap, w.heapIndex)
 	}
 }
 
-// first is the watcher that is to be woken next; nil if there is none.
+// first returns the watcher that must be woken next; nil if there is none.
 func (s *schedule) first() *Watcher {
 	if len(s.heap) == 0 {
 		return nil
@@ -33,28 +33,29 @@ func (s *schedule) first() *Watcher {
 	return s.heap[0]
 }
 
-// cursorHeap implements heap.Interface.
-type cursorHeap []*Watcher
+// watcherHeap implements heap.Interface.
+type watcherHeap []*Watcher
 
-func (h cursorHeap) Len() int           { return len(h) }
-func (h cursorHeap) Less(i, j int) bool { return h[i].wakeAt.Before(h[j].wakeAt) }
+func (h watcherHeap) Len() int           { return len(h) }
+func (h watcherHeap) Less(i, j int) bool { return h[i].wakeAt.Before(h[j].wakeAt) }
 
-func (h cursorHeap) Swap(i, j int) {
+func (h watcherHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].heapIndex, h[j].heapIndex = i, j
 }
 
-func (h *cursorHeap) Push(x any) {
-	c := x.(*Watcher) //nolint:forcetypeassert // heap.Push is called above only
-	c.heapIndex, c.inHeap = len(*h), true
-	*h = append(*h, c)
+func (h *watcherHeap) Push(x any) {
+	w := x.(*Watcher) //nolint:forcetypeassert // heap.Push is called above only
+	w.heapIndex = len(*h)
+	w.inHeap = true
+	*h = append(*h, w)
 }
 
-func (h *cursorHeap) Pop() any {
+func (h *watcherHeap) Pop() any {
 	last := len(*h) - 1
-	c := (*h)[last]
-	c.inHeap = false
+	w := (*h)[last]
+	w.inHeap = false
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	return c
+	return w
 }

@@ -89,12 +89,12 @@ func TestEndsAreSpread(t *testing.T) {
 		"lost":             {happens: func(c *cluster) { c.broadcaster.End(false) }, why: EndLost},
 		"behind, and lost": {happens: func(c *cluster) { c.trim(1); c.broadcaster.End(false) }, why: EndLost},
 		"lost while they are told their state": {
-			happens: func(c *cluster) { c.broadcaster.End(false) }, reads: longestEnd, why: EndLost, most: broadcasters * each,
+			happens: func(c *cluster) { c.broadcaster.End(false) }, reads: maxEndSpread, why: EndLost, most: broadcasters * each,
 		},
 		"may be wrong": {happens: func(c *cluster) { c.broadcaster.End(true) }, why: EndLost},
 		"long in doubt": {
 			happens: func(c *cluster) { c.on.doubtful.Store(true); c.add("n1") }, why: EndLost,
-			least: definedWait, within: definedWait + askPause + longestEnd,
+			least: definedTimeout, within: definedTimeout + definedPollInterval + maxEndSpread,
 		},
 		"shutdown": {
 			happens: func(c *cluster) { c.broadcaster.EndWithin(3*time.Second, EndShutdown) }, why: EndShutdown,
@@ -142,7 +142,7 @@ func TestEndsAreSpread(t *testing.T) {
 					e := <-ends
 					after := e.at.Sub(begun)
 					in[after.Truncate(time.Second)]++
-					if e.why != cmp.Or(tt.why, e.why) || after < max(atLeast, tt.least) || after > atLeast+cmp.Or(tt.within, longestEnd) {
+					if e.why != cmp.Or(tt.why, e.why) || after < max(minWatchLife, tt.least) || after > minWatchLife+cmp.Or(tt.within, maxEndSpread) {
 						t.Errorf("one ends after %v as %s", after, e.why)
 					}
 				}
@@ -166,7 +166,7 @@ func TestEndsAreSpread(t *testing.T) {
 func TestBehindItsState(t *testing.T) {
 	for name, tt := range map[string]struct {
 		happens func(*cluster)
-		early   Ending // before stateFor is over
+		early   Ending // before initialStateTimeout is over
 		late    Ending
 		newest  Ending // of who reads the newest state
 	}{
@@ -184,7 +184,7 @@ func TestBehindItsState(t *testing.T) {
 				newest := c.watch(queries(t)["all"], Options{After: c.span.To})
 				tt.happens(c)
 				expect.Same(t, tt.early, w.Interrupted(t.Context()))
-				time.Sleep(stateFor - time.Second)
+				time.Sleep(initialStateTimeout - time.Second)
 				expect.Same(t, tt.early, w.Interrupted(t.Context()))
 				time.Sleep(time.Second)
 				expect.Same(t, tt.late, w.Interrupted(t.Context()))
@@ -204,13 +204,13 @@ func TestLastWords(t *testing.T) {
 			c.change(11+i, index.Change{After: o})
 		}
 		c.broadcaster.End(false)
-		time.Sleep(atLeast + time.Second) // the end of one client comes within a second
+		time.Sleep(minWatchLife + time.Second) // the end of one client comes within a second
 		begun := time.Now()
 		for w.end == "" {
 			w.take(t.Context())
 			time.Sleep(2 * time.Second)
 		}
-		if took := time.Since(begun); took > drainFor+4*time.Second || w.end != EndLost {
+		if took := time.Since(begun); took > drainTimeout+4*time.Second || w.end != EndLost {
 			t.Errorf("ended with %q after %v", w.end, took)
 		}
 		if n := len(w.events); n == 0 || n == 100 {
@@ -239,7 +239,7 @@ func TestNoBookmarkAtTheBeginning(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watch(index.Query{}, Options{After: 10, Bookmarks: true})
 		w.take(t.Context())
-		time.Sleep(bookmarkEvery + bookmarkJitter)
+		time.Sleep(bookmarkInterval + bookmarkJitter)
 		if w.take(t.Context()) {
 			t.Errorf("bookmarks %v where nothing has happened", w.bookmarks)
 		}

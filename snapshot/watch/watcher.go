@@ -12,42 +12,41 @@ import (
 )
 
 const (
-	// bookmarkEvery is how often a watch gets a bookmark that asks for them, and bookmarkJitter how
-	// much later at most; one comes beforeDeadline before the watch's timeout
-	// (k8s.io/apiserver, storage/cacher).
-	bookmarkEvery  = time.Minute
-	bookmarkJitter = 1300 * time.Millisecond
-	beforeDeadline = 2 * time.Second
+	// A watch that asks for bookmarks gets one each bookmarkInterval, or up to bookmarkJitter later, and one
+	// lastBookmarkLead before its timeout (k8s.io/apiserver, storage/cacher).
+	bookmarkInterval = time.Minute
+	bookmarkJitter   = 1300 * time.Millisecond
+	lastBookmarkLead = 2 * time.Second
 
-	// drainFor is the time in which a watcher past its deadline still gets what is left in the log.
-	drainFor = 10 * time.Second
+	// drainTimeout is the time for which a watcher past its deadline is still told what is left in the log.
+	drainTimeout = 10 * time.Second
 
-	// definedWait is the time for which events wait while [Options].Defined says no; then the watcher ends. To know, an API
-	// server must be asked, and one with too much to do keeps requests in its queue for less than this. Initial
-	// events take room for their bytes, so they wait for initialWait only. askPause is the time until Defined is
-	// asked again.
-	definedWait = 30 * time.Second
-	initialWait = 3 * time.Second
-	askPause    = 100 * time.Millisecond
-	// lookPause is the time between two looks at whether watchers were told all.
-	lookPause = 10 * time.Millisecond
+	// definedTimeout is the time after which a watcher ends if [Options].Defined is false while changes wait. To answer,
+	// an API server must be asked, and a busy one keeps requests in its queue for less than this. Initial events hold
+	// memory for their bytes, so they wait for initialDefinedTimeout only. definedPollInterval is the time between two
+	// calls of Defined.
+	definedTimeout        = 30 * time.Second
+	initialDefinedTimeout = 3 * time.Second
+	definedPollInterval   = 100 * time.Millisecond
+	// toldPollInterval is the interval at which [Broadcaster.AwaitTold] looks whether watchers were told all.
+	toldPollInterval = 10 * time.Millisecond
 
-	// stateFor is the time that a client may take for the state that its watch begins with, if the history
-	// forgets meanwhile what comes next. Only a client that has got the whole state can go on elsewhere;
-	// else it asks for all of it again. But one that reads slowly holds room.
-	stateFor = 30 * time.Second
+	// initialStateTimeout is the time that a client has to read the state with which its watch begins, if the history
+	// forgets meanwhile the changes that follow. Only a client that was told the whole state can go on elsewhere; but one
+	// that reads slowly holds memory.
+	initialStateTimeout = 30 * time.Second
 )
 
 // Ending is the reason why a watcher has ended.
 type Ending string
 
-// Why watchers end. Each ends in order, between two events.
+// The reasons why watchers end. Each ends in order, between two events.
 const (
 	// EndTimeout is the timeout that the client had asked for.
 	EndTimeout Ending = "timeout"
-	// EndLost means that the feed has lost the span, or what it knows may be wrong.
+	// EndLost means that the feed has lost the state, or that it may be wrong.
 	EndLost Ending = "lost"
-	// EndBehind means that the history has forgotten what the client was to be told next.
+	// EndBehind means that the history has forgotten the change that the client should have been told next.
 	EndBehind Ending = "behind"
 	// EndShutdown means that the process ends.
 	EndShutdown Ending = "shutdown"
@@ -55,26 +54,25 @@ const (
 	EndGone Ending = "gone"
 )
 
-// Endings returns all of them.
+// Endings returns every Ending.
 func Endings() []Ending { return []Ending{EndTimeout, EndLost, EndBehind, EndShutdown, EndGone} }
 
 // Options say what a client asks for.
 type Options struct {
-	// After is the revision after which it is told what happens.
+	// After is the revision after which the client is told changes.
 	After uint64
-	// Filter is what it is told about.
+	// Filter chooses the objects that it is told of.
 	Filter index.Filter
-	// Bookmarks reports whether it gets bookmarks.
+	// Bookmarks reports whether it is told bookmarks.
 	Bookmarks bool
 	// Timeout is the time for which its watch lasts.
 	Timeout time.Duration
-	// Defined says whether the resource is still served and defined as it was when the client came. It
-	// must be the same for all clients of a broadcaster, and not wait for anything. While it is false, no change is
-	// told that came since it was true.
+	// Defined reports whether the resource is still served and defined as it was when the client came. It must be the same
+	// for all clients of a broadcaster, and must not block. A change is told only if Defined is true after it came.
 	Defined func() bool
 }
 
-// Watcher is where one client is in the log. Take, Wait and Close are for one goroutine.
+// Watcher has one client's place in the log. Take, Wait and Close are for one goroutine.
 //
 // A watch after revision 10 whose filter chooses the changes at 11 and 14, in a log that is at 12 when
 // it begins:
@@ -90,36 +88,36 @@ type Watcher struct {
 	broadcaster *Broadcaster
 	filter      index.Filter
 	after       uint64
-	bookmarks   bool // the client wants them
-	// delivered is the revision up to which the client got everything that its filter chooses.
+	bookmarks   bool // the client wants bookmarks
+	// delivered is the revision up to which the client was told every change that its filter chooses.
 	delivered uint64
-	// ended is set when the client has been told the last thing.
+	// ended is the reason of the end, once the client was told all that it is told; empty before.
 	ended Ending
 
-	// due is the revision of the first change that the client may not have been told of; 0 if there
-	// is none. It is never above such a change.
+	// due is the lowest revision of a change that the client may still have to be told; 0 if there is none. It may be
+	// lower than that change, and never higher.
 	due atomic.Uint64
-	// looking reports whether Take has set due to 0, and may put it back. The broadcaster counts such a watcher as one that waits.
+	// looking reports whether Take has set due to 0 and may put it back. Such a watcher counts as one that waits.
 	looking atomic.Bool
-	// pastDeadline reports whether the client is told only what is left, pastDrain whether not even that. bookmarkDue: it is to get a
-	// bookmark.
+	// pastDeadline reports whether the client is told only what is left, and pastDrain whether it is told nothing more.
+	// bookmarkDue reports whether it must be told a bookmark.
 	pastDeadline, pastDrain, bookmarkDue atomic.Bool
 	wake                                 chan struct{}
 
-	// What follows is the broadcaster's, and its mu guards it.
+	// The broadcaster's mu guards the fields below.
 	bucket     index.Bucket
-	place      int // in the bucket
+	place      int // the index in the bucket
 	begun      time.Time
 	deadline   time.Time
-	ending     Ending    // why it ends at the deadline
-	bookmarkAt time.Time // when it gets the next one; zero: never
+	ending     Ending    // the reason of the end at the deadline
+	bookmarkAt time.Time // the time of the next bookmark; zero if there will be none
 	wakeAt     time.Time
-	heapIndex  int // in the schedule, if inHeap
+	heapIndex  int // the index in the schedule, if inHeap
 	inHeap     bool
 }
 
-// Watch returns a watcher into the broadcaster's span, or nil if the broadcaster has ended or the span does not have
-// what comes after the revision. It must be closed.
+// Watch returns a watcher, which must be closed. It returns nil if the broadcaster has ended, or the span does not have
+// all changes after o.After.
 func (b *Broadcaster) Watch(o Options) *Watcher {
 	now := time.Now()
 	w := &Watcher{
@@ -144,39 +142,42 @@ func (w *Watcher) Wait(ctx context.Context) {
 	}
 }
 
-// Take puts the events into b that the client is to be told now. If there are neither events nor an
-// ending, there is nothing to tell before [Watcher.Wait] returns. After an ending nothing more is
-// told. If ctx has ended, it is [EndGone].
+// Take replaces the events in b by those that the client must be told now. If there are none and no ending, there is
+// nothing to tell before [Watcher.Wait] returns. After an ending the client must be told nothing more. The ending is
+// [EndGone] if ctx is done.
 func (w *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 	b.Reset()
-	if end := cmp.Or(w.ended, w.endsNow(ctx)); end != "" {
+	if end := cmp.Or(w.ended, w.endNow(ctx)); end != "" {
 		return end
 	}
 	pastDeadline := w.pastDeadline.Load()
-	// The order counts, dispatched before due and due before confirmed: so every change up to dispatched that is
-	// for this watcher is in due, or was told.
+	// The order matters: dispatched is read before due, and due before confirmed. So every change up to dispatched that
+	// this watcher must tell is at or after due, or was told.
 	dispatched := w.broadcaster.dispatched.Load()
 	w.looking.Store(true)
 	defer w.looking.Store(false)
-	due, more := w.due.Swap(0), false
-	dispatching, span := w.broadcaster.dispatching.Load(), w.broadcaster.confirmed.Load()
+	due := w.due.Swap(0)
+	dispatching := w.broadcaster.dispatching.Load()
+	span := w.broadcaster.confirmed.Load()
+	more := false
 	if due != 0 {
 		more, end = w.replay(b, span, due)
-		// What was dispatched and is not confirmed yet was not noted in due, since an earlier change was.
+		// due has only the first change. Later ones that were dispatched, but not confirmed yet, stay due.
 		if due <= span.To && !more && span.To < dispatching {
-			w.stillDue(span.To + 1)
+			w.keepDue(span.To + 1)
 		}
 	}
-	// A last bookmark lets the client resume at what is newest, which others have in memory too.
-	if !more && dispatched <= span.To && (pastDeadline && w.bookmarks || w.bookmarkDue.Swap(false)) {
+	// With a last bookmark the client can resume at the newest revision, which other replicas have in memory, too.
+	if !more && dispatched <= span.To && ((pastDeadline && w.bookmarks) || w.bookmarkDue.Swap(false)) {
 		if plain, at := w.broadcaster.Form().Plain, max(w.delivered, dispatched); plain != nil && at > w.after {
 			b.copied = plain.AppendTo(b.copied, at)
 			b.Events++
 		}
 	}
-	if w.broadcaster.lost.Load() { // looked at last: it may be so since a moment ago
+	if w.broadcaster.lost.Load() { // read last: it may have become true meanwhile
 		b.Reset()
-		more, end = false, ""
+		more = false
+		end = ""
 	}
 	if end != "" {
 		b.Reset()
@@ -193,12 +194,12 @@ func (w *Watcher) Take(ctx context.Context, b *Batch) (end Ending) {
 	return end
 }
 
-// replay puts the changes from a revision on that the client was not told into a batch, as many as fit. more:
-// some are left. With an ending they cannot be told: the history has forgotten some, or one cannot be written.
+// replay adds the changes from a revision on that the client was not told to a batch, as many as fit, and reports whether
+// some are left. An ending means that they cannot be told: the history has forgotten some, or one cannot be written.
 func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Ending) {
-	if from > span.To { // nothing, or what is not confirmed
+	if from > span.To { // there is no change, or it is not confirmed yet
 		if from <= w.broadcaster.published.Load().To {
-			w.stillDue(from)
+			w.keepDue(from)
 		}
 		return false, ""
 	}
@@ -222,7 +223,7 @@ func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Endi
 			case err != nil:
 				return false, EndLost
 			case !added:
-				w.stillDue(v.Revision)
+				w.keepDue(v.Revision)
 				return true, ""
 			}
 		}
@@ -232,64 +233,62 @@ func (w *Watcher) replay(b *Batch, span *Span, from uint64) (more bool, end Endi
 	return false, ""
 }
 
-// stillDue notes that a change was left for the next time.
-func (w *Watcher) stillDue(revision uint64) {
+// keepDue lowers due to a revision whose change was not told yet.
+func (w *Watcher) keepDue(revision uint64) {
 	for {
 		due := w.due.Load()
-		if due != 0 && due <= revision || w.due.CompareAndSwap(due, revision) {
+		if (due != 0 && due <= revision) || w.due.CompareAndSwap(due, revision) {
 			return
 		}
 	}
 }
 
-// Interrupted is the reason why a client may be told nothing more of the state that its watch begins with; ""
-// if it may. While Defined says no, it waits a little. The whole state is told even if the history forgets
-// meanwhile what comes next, unless that takes too long.
+// Interrupted returns the reason why a client must be told nothing more of the state with which its watch begins; "" if
+// it may be told. While Defined is false, it waits a little. A client is told the whole state even if the history
+// forgets meanwhile the changes that follow, unless that takes longer than initialStateTimeout.
 func (w *Watcher) Interrupted(ctx context.Context) Ending {
-	for begun := time.Now(); ; clock.Sleep(ctx, askPause) {
-		defined, end := w.broadcaster.defined(), w.endsNow(ctx)
+	for begun := time.Now(); ; clock.Sleep(ctx, definedPollInterval) {
+		defined, end := w.broadcaster.defined(), w.endNow(ctx)
 		switch {
 		case end != "":
 			return end
 		case w.broadcaster.lost.Load():
 			return EndLost
-		case w.broadcaster.published.Load().Kept() > w.after && time.Since(w.begun) >= stateFor:
+		case w.broadcaster.published.Load().Kept() > w.after && time.Since(w.begun) >= initialStateTimeout:
 			return EndBehind
 		case defined:
 			return ""
-		case time.Since(begun) >= initialWait:
+		case time.Since(begun) >= initialDefinedTimeout:
 			return EndLost
 		}
 	}
 }
 
-// InitialSent says that the client has been told all of the state that its watch begins with: from now
-// on it follows.
+// InitialSent records that the client was told all of the state with which its watch begins.
 func (w *Watcher) InitialSent() {
 	w.broadcaster.mu.Lock()
 	defer w.broadcaster.mu.Unlock()
 	w.begun = time.Now()
 }
 
-// AwaitEnd waits, while nothing is told, until a watcher may end for a reason, and returns why it ends then.
-// Where its client has gone or its timeout has come, that is at once; else it is at a moment of the watcher's
-// own, and not in the first second after it began to follow.
+// AwaitEnd waits, while nothing is told, until a watcher may end for a reason, and returns the reason why it ends then.
+// After a timeout, or if the client has gone, it does not wait. Else each watcher ends at a moment of its own, and not
+// within minWatchLife.
 func (w *Watcher) AwaitEnd(ctx context.Context, why Ending) Ending {
 	if why == EndTimeout || why == EndGone {
 		return why
 	}
 	if !w.pastDeadline.Load() {
 		w.broadcaster.endSoon(w, why)
-		for why = w.mustEnd(ctx); why == ""; why = w.mustEnd(ctx) {
+		for why = w.endDue(ctx); why == ""; why = w.endDue(ctx) {
 			w.Wait(ctx)
 		}
 	}
-	clock.Sleep(ctx, time.Until(w.begun.Add(atLeast)))
+	clock.Sleep(ctx, time.Until(w.begun.Add(minWatchLife)))
 	return why
 }
 
-// Close ends the watcher, for a reason that is counted; "" if its client was told nothing, and is not
-// going to be.
+// Close ends the watcher. The reason is counted; it is "" if the client was told nothing, so that the watch does not count.
 func (w *Watcher) Close(why Ending) {
 	w.broadcaster.remove(w)
 	if why != "" {
@@ -297,8 +296,8 @@ func (w *Watcher) Close(why Ending) {
 	}
 }
 
-// mustEnd is the reason why the watcher must end, though there may be something left to tell; "" if it need not.
-func (w *Watcher) mustEnd(ctx context.Context) Ending {
+// endDue returns the reason why the watcher must end, though there may be something left to tell; "" if it need not.
+func (w *Watcher) endDue(ctx context.Context) Ending {
 	switch {
 	case ctx.Err() != nil:
 		return EndGone
@@ -308,25 +307,25 @@ func (w *Watcher) mustEnd(ctx context.Context) Ending {
 	return ""
 }
 
-// endsNow is the reason why the client is told nothing more, not even what is left; "" if it is. At a timeout
+// endNow returns the reason why the client must not even be told what is left; "" if it may be. At a timeout
 // kube-apiserver does not tell what is left either.
-func (w *Watcher) endsNow(ctx context.Context) Ending {
-	if end := w.mustEnd(ctx); end == EndGone || end == EndTimeout || w.pastDrain.Load() {
+func (w *Watcher) endNow(ctx context.Context) Ending {
+	if end := w.endDue(ctx); end == EndGone || end == EndTimeout || w.pastDrain.Load() {
 		return end
 	}
 	return ""
 }
 
-// plannedEnding is the reason why the watcher ends at its deadline.
+// plannedEnding returns the reason why the watcher ends at its deadline.
 func (w *Watcher) plannedEnding() Ending {
 	w.broadcaster.mu.Lock()
 	defer w.broadcaster.mu.Unlock()
 	return w.ending
 }
 
-// changed tells the watcher of a change at a revision that may be for it.
+// changed wakes the watcher, since it may have to tell the change at a revision.
 func (w *Watcher) changed(revision uint64) {
-	w.due.CompareAndSwap(0, revision) // if there is an earlier one, all that follows it is looked at
+	w.due.CompareAndSwap(0, revision) // if an earlier change is due, Take looks at all that follow it
 	w.wakeUp()                        // always: the watcher may have looked before this change was confirmed
 }
 
@@ -337,18 +336,20 @@ func (w *Watcher) wakeUp() {
 	}
 }
 
-// nextBookmark is the time at which a watch with a deadline gets its next bookmark; zero if it gets none.
+// nextBookmark returns the time at which a watch with a deadline gets its next bookmark; zero if it gets none.
 func nextBookmark(now, deadline time.Time) time.Time {
-	at := now.Add(bookmarkEvery + rand.N(bookmarkJitter)) // #nosec G404 -- no secret
-	if last := deadline.Add(-beforeDeadline); last.Before(at) {
-		if at = last; !at.After(now) {
-			return time.Time{}
-		}
+	at := now.Add(bookmarkInterval + rand.N(bookmarkJitter)) // #nosec G404 -- no secret
+	last := deadline.Add(-lastBookmarkLead)
+	switch {
+	case !last.Before(at):
+		return at
+	case last.After(now):
+		return last
 	}
-	return at
+	return time.Time{}
 }
 
-// nextWake is the time at which the watcher is to be woken, whatever happens.
+// nextWake returns the time at which the watcher must be woken, whatever happens.
 func (w *Watcher) nextWake() time.Time {
 	if !w.bookmarkAt.IsZero() && w.bookmarkAt.Before(w.deadline) {
 		return w.bookmarkAt
@@ -356,13 +357,13 @@ func (w *Watcher) nextWake() time.Time {
 	return w.deadline
 }
 
-// onTimer wakes the watcher, for its end or for a bookmark, and returns when it is to be woken again.
-func (w *Watcher) onTimer(now time.Time) time.Time {
+// handleTimer wakes the watcher for its end or for a bookmark, and returns the time at which to wake it again.
+func (w *Watcher) handleTimer(now time.Time) time.Time {
 	if !now.Before(w.deadline) {
 		w.pastDrain.Store(w.pastDeadline.Load())
 		w.pastDeadline.Store(true)
 		w.wakeUp()
-		return now.Add(drainFor)
+		return now.Add(drainTimeout)
 	}
 	w.bookmarkDue.Store(true)
 	w.wakeUp()

@@ -6,8 +6,8 @@
 // a [Page].
 //
 // Objects (object.go) are in trees (tree.go) with counts (ranks.go) and labels (runs.go, signature.go). page.go,
-// selector.go and filter.go choose among them; check.go and differences.go compare.
+// selector.go and filter.go choose among them; differences.go compares them with the upstream's.
 //
-// Object, Query and Page belong here and not to package snapshot because they are what the trees
-// hold, take and give.
+// Object, Query and Page belong here and not to package snapshot, since the trees hold objects and answer queries with
+// pages.
 package index

@@ -7,16 +7,14 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Filter says which objects a watch is about. It is for one goroutine, and small: there may be
-// thousands.
+// Filter chooses the objects that a watch is about. It is for one goroutine. It is small, since there may be thousands.
 type Filter struct {
 	prefix string
-	key    string // of the only object, if not empty
+	key    string // the key of the only object; empty if there may be several
 	m      *matcher
 }
 
-// NewFilter returns the filter of the scope and the selectors of q. Envelope.Selects must have said
-// yes to the fields.
+// NewFilter returns the filter of the scope and the selectors of q. Envelope.Selects must be true for q.Fields.
 func NewFilter(f *wire.Envelope, q Query) Filter {
 	filter := Filter{prefix: q.Scope.Prefix(), m: newMatcher(f, q)}
 	if q.Name != "" {
@@ -39,9 +37,9 @@ func (f *Filter) matches(o *Object) bool {
 	return f.m == nil || f.m.matches(o)
 }
 
-// Event returns the event that a watch with this filter gets for a change: its type and object, or
-// none. If the object no longer matches, it is the object from before the change, which must be
-// sent with the revision of the change.
+// Event returns the type and the object of the event that a watch with this filter gets for a change; "" and nil if it
+// gets none. If the object does not match any more, that is the object from before the change, which must be sent with the
+// revision of the change.
 func (f *Filter) Event(c Change) (kind string, object *Object) {
 	matchedBefore := c.Before != nil && f.matches(c.Before)
 	matchesNow := c.After != nil && !c.Deleted && f.matches(c.After)
@@ -70,16 +68,17 @@ const (
 	OfNode
 	OfName
 	OfKey
-	BucketKinds // how many there are
+	BucketKinds // the number of kinds
 )
 
-// Bucket is a set of objects: those of one namespace, with one label, of one node, or of one name.
-// Changes outside the bucket of a filter do not concern the filter.
+// Bucket is a set of objects, for example those of one namespace, or of one node. Each filter is in one bucket. A change of
+// an object outside that bucket does not concern the filter.
 type Bucket struct {
 	Kind BucketKind
-	// Name is the label's key, or what all have in common; Value is the label's, and Namespace where
-	// all with the label are, if the bucket is of one namespace.
-	Name, Value, Namespace string
+	// Name is the namespace, node, name or key that all objects have; in a bucket of a label, the label's key.
+	Name string
+	// Value is the label's value. Namespace is the namespace of all objects in a bucket of OfLabelInNamespace.
+	Value, Namespace string
 }
 
 // HasLabelOf reports whether the object is in a bucket of labels.
@@ -123,7 +122,7 @@ func (f *Filter) Bucket() Bucket {
 	return Bucket{}
 }
 
-// demandedLabel returns a label that every object has that the selector chooses.
+// demandedLabel returns a label that an object must have to be chosen by the selector; ok is false if none is found.
 func demandedLabel(s labels.Selector) (key, value string, ok bool) {
 	if s == nil {
 		return "", "", false
@@ -140,9 +139,8 @@ func demandedLabel(s labels.Selector) (key, value string, ok bool) {
 	return "", "", false
 }
 
-// EachBucket calls yield with the buckets that the object is in, of the kinds that are wanted. It
-// returns false if the set of labels is too large to be walked over: then HasLabelOf says of each
-// bucket of labels whether the object is in it.
+// EachBucket calls yield with each bucket that the object is in and whose kind is wanted, that is not 0. It returns false
+// if the object has too many labels to visit each: then HasLabelOf must be asked for each bucket of a label.
 func (o *Object) EachBucket(wanted *[BucketKinds]int, yield func(Bucket)) (all bool) {
 	yield(Bucket{})
 	if wanted[OfKey] > 0 {

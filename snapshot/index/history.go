@@ -2,50 +2,49 @@ package index
 
 import "slices"
 
-// chunkLen is the number of versions that are allocated, and forgotten, at once.
+// chunkLen is the number of versions in one chunk of memory, which is allocated and freed as a whole.
 const chunkLen = 128
 
-// Version is the state from its revision on, until the next version or the end of the span.
+// Version is the state at its revision and at all later ones before the next version's.
 type Version struct {
 	Revision uint64
 	Tree     Tree
-	// Change is what made this version of the one before it; the zero Change for a state that was
-	// loaded as a whole.
+	// Change is the change that led from the version before to this one. It is zero for a state that was loaded, and if
+	// no watches are served.
 	Change Change
-	// Put is the object that made this version; nil for a deletion, and for a state that was loaded.
+	// Put is the object that was created or updated; nil for a deletion, and for a state that was loaded.
 	Put *Object
-	// Superseded is what is freed when the version before this one is forgotten: the object
-	// that this one replaced or removed, and the path of the trees.
+	// Superseded is the number of bytes that are freed when the version before this one is forgotten: those of the
+	// object that was replaced or removed, and of the trees' nodes that were copied.
 	Superseded int64
 }
 
-// Change is what happened to one object.
+// Change is a change of one object.
 type Change struct {
-	// Before is the object until then, nil if it was created. After is what it became; for one that
-	// was deleted, the object as it was at last, at the revision of the deletion.
+	// Before is the object before the change; nil if it was created. After is the object after it. For a deletion, After
+	// is the object's last state, with the revision of the deletion.
 	Before, After *Object
 	Deleted       bool
 }
 
-// History is the versions of a collection by revision. Its one writer appends at the end and
-// forgets at the beginning. A copy of the value is a view that does not change. Many goroutines may
-// read it while the writer goes on: memory that a copy can see is never written again. The cost of
-// appending does not depend on the history's length.
+// History has the versions of a collection by revision. Its one writer appends at the end and forgets at the beginning. A
+// copy of the value is a view that does not change. Many goroutines may read it while the writer goes on, since memory
+// that a copy can see is never written again. The cost of appending does not depend on the history's length.
 type History struct {
 	chunks []*[chunkLen]Version
-	// skip is how many versions at the beginning are forgotten, n how many there are after them.
+	// skip is the number of forgotten versions at the beginning of the first chunk, n the number of versions after them.
 	skip, n int
-	// forgotten is the revision of the newest that was forgotten.
+	// forgotten is the revision of the newest version that was forgotten; 0 if none was.
 	forgotten uint64
 }
 
-// At returns a version, counted from the oldest that is kept.
+// At returns version i, counted from the oldest that is kept.
 func (h *History) At(i int) *Version {
 	i += h.skip
 	return &h.chunks[i/chunkLen][i%chunkLen]
 }
 
-// Append adds a version with a higher revision than all others.
+// Append adds a version, which must have a higher revision than all others.
 func (h *History) Append(v Version) {
 	if end := h.skip + h.n; end == len(h.chunks)*chunkLen {
 		h.chunks = append(h.chunks, new([chunkLen]Version))
@@ -54,10 +53,10 @@ func (h *History) Append(v Version) {
 	*h.At(h.n - 1) = v
 }
 
-// Forgotten is the revision of the newest version that was forgotten; 0 if none was.
+// Forgotten returns the revision of the newest version that was forgotten; 0 if none was.
 func (h *History) Forgotten() uint64 { return h.forgotten }
 
-// Len is the number of versions.
+// Len returns the number of versions.
 func (h *History) Len() int { return h.n }
 
 // Find returns the newest version at or before rev, or nil.
@@ -69,7 +68,7 @@ func (h *History) Find(rev uint64) *Version {
 	return h.At(i - 1)
 }
 
-// FirstAfter is the index of the first version after rev.
+// FirstAfter returns the index of the first version after rev.
 func (h *History) FirstAfter(rev uint64) int {
 	low, high := 0, h.n
 	for low < high {
@@ -87,13 +86,15 @@ func (h *History) Forget(n int) {
 	if n > 0 {
 		h.forgotten = h.At(n - 1).Revision
 	}
-	h.skip, h.n = h.skip+n, h.n-n
+	h.skip += n
+	h.n -= n
 	if h.n == 0 {
 		*h = History{forgotten: h.forgotten}
 		return
 	}
-	// New slices, since copies share those there are.
-	h.chunks, h.skip = slices.Clone(h.chunks[h.skip/chunkLen:]), h.skip%chunkLen
+	// The slices are copied, since copies of the history share them.
+	h.chunks = slices.Clone(h.chunks[h.skip/chunkLen:])
+	h.skip %= chunkLen
 	if n > 0 && h.skip > 0 {
 		first := new([chunkLen]Version)
 		copy(first[h.skip:], h.chunks[0][h.skip:])

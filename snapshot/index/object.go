@@ -14,16 +14,15 @@ type Object struct {
 	Key string
 	// Revision is the object's own resourceVersion.
 	Revision uint64
-	// Bytes is the object as a list holds it.
+	// Bytes is the object's text, as a list holds it.
 	Bytes []byte
 
 	// Number identifies this version of this object within the process; 0 if it has none.
 	Number uint64
-	// Mark is a hash of the key, by which lists are cut into segments.
+	// Mark is a hash of the key, by which lists are cut into compressed segments.
 	Mark uint32
 
-	// Labels and Fields are what selectors look at. Fields has the values of the fields of
-	// Envelope.Paths, in their order.
+	// Labels and Fields are read by selectors. Fields has the values of the fields in Envelope.Paths, in their order.
 	Labels wire.Labels
 	Fields []string
 }
@@ -32,27 +31,25 @@ type Object struct {
 // ten thousand a second for three years.
 const ObjectNumberBits = 40
 
-// NewObject returns a version of an object. Number is its alone, or 0.
+// NewObject returns a version of an object. The number must be unique, or 0.
 func NewObject(number uint64, key string, revision uint64, bytes []byte) *Object {
 	return &Object{Key: key, Revision: revision, Bytes: bytes, Number: number, Mark: markOf(key)}
 }
 
-// marks differ between processes: a caller who knew them could choose names for which lists are cut
-// badly.
+// marks makes marks differ between processes: a caller who knew them could choose names with which lists are cut badly.
 var marks = maphash.MakeSeed()
 
 func markOf(key string) uint32 { return uint32(maphash.String(marks, key)) } // #nosec G115 -- half of it is enough
 
 const (
-	// ObjectOverhead is what an object costs in memory beside its bytes and key: the struct, its
-	// slots in the trees and the allocator's rounding. Estimated for the byte bound, with a share
-	// of its labels, most of which are other objects' too.
+	// ObjectOverhead is an estimate of the bytes of memory that an object takes in addition to its bytes and key: the
+	// struct, its slots in the trees, the allocator's rounding, and a share of labels that other objects have, too.
 	ObjectOverhead = 290
-	// fieldOverhead is what the value of a selectable field costs beside its text.
+	// fieldOverhead is the number of bytes that the value of a selectable field takes in addition to its text.
 	fieldOverhead = 24
 )
 
-// Size is how many bytes of memory the object takes, about.
+// Size returns the number of bytes of memory that the object takes, about.
 func (o *Object) Size() int64 {
 	size := len(o.Bytes) + len(o.Key) + ObjectOverhead + o.Labels.Size()
 	for _, value := range o.Fields {
@@ -63,13 +60,12 @@ func (o *Object) Size() int64 {
 
 func objectLess(a, b *Object) bool { return a.Key < b.Key }
 
-// Scope is the key range that a request covers: one namespace, or with the zero value the whole
-// resource.
+// Scope is the range of keys that a request is about: one namespace, or the whole resource with the zero value.
 type Scope struct {
 	Namespace string
 }
 
-// Prefix is what every key of the scope begins with.
+// Prefix returns the text with which every key of the scope begins.
 func (s Scope) Prefix() string {
 	if s.Namespace == "" {
 		return ""
@@ -77,7 +73,7 @@ func (s Scope) Prefix() string {
 	return s.Namespace + "/"
 }
 
-// End is the first key after the scope, or "" if the scope has no end.
+// End returns the lowest key that is above all keys of the scope; "" if the scope has no end.
 func (s Scope) End() string {
 	if s.Namespace == "" {
 		return ""
@@ -85,7 +81,7 @@ func (s Scope) End() string {
 	return s.Namespace + "0" // '0' follows '/'
 }
 
-// JoinKey makes an object's key from its metadata.
+// JoinKey returns the key of an object with that namespace and name.
 func JoinKey(namespace, name string) string {
 	if namespace == "" {
 		return name
@@ -93,7 +89,7 @@ func JoinKey(namespace, name string) string {
 	return strings.Join([]string{namespace, name}, "/")
 }
 
-// SplitKey is the opposite. Neither part can hold a slash.
+// SplitKey returns the namespace and name in a key. Neither can hold a slash.
 func SplitKey(key string) (namespace, name string) {
 	namespace, name, found := strings.Cut(key, "/")
 	if !found {

@@ -8,28 +8,26 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// Query says what a page is to hold.
+// Query chooses the objects of a page.
 type Query struct {
 	Scope Scope
-	// Name is set if the upstream reads one key of that name instead of a range: in the scope's
-	// namespace, or of a cluster-scoped resource.
+	// Name is set if the upstream reads only the key with that name instead of a range: in the scope's namespace, or of
+	// a cluster-scoped resource.
 	Name string
-	// Start is where the page begins, relative to the scope; "" for its beginning.
+	// Start is the key with which the page begins, relative to the scope; "" for the scope's beginning.
 	Start string
 	// Limit is the number of objects that the page may hold; 0 is no limit.
 	Limit int64
-	// Labels and Fields choose among the objects; nil chooses all. Envelope.Selects must have said
-	// yes to the fields.
+	// Labels and Fields choose among the objects; nil chooses all. Envelope.Selects must be true for Fields.
 	Labels labels.Selector
 	Fields fields.Selector
-	// Shards chooses, too; nil chooses all. Envelope.Sharded must be true, and there is no limit.
+	// Shards chooses among them, too; nil chooses all. It needs Envelope.Sharded, and no limit.
 	Shards sharding.Selector
-	// Newest is true if the newest state was asked for. There kube-apiserver reads the pods of a
-	// node from an index, and the last page is the one on which the index ends; everywhere else
-	// it reads the whole range, and the last page is the one on which that ends
-	// (storage/cacher, watchCache.waitUntilFreshAndList).
+	// Newest reports whether the newest state was asked for. Then kube-apiserver reads the pods of a node from an index,
+	// and the last page is the one on which the index ends. At all other states it reads the whole range, and the last
+	// page is the one on which the range ends (storage/cacher, watchCache.waitUntilFreshAndList).
 	Newest bool
-	// Indented is true if the list is to be indented JSON, which takes longer to write.
+	// Indented reports whether the list is indented JSON, which takes longer to write.
 	Indented bool
 }
 
@@ -42,10 +40,9 @@ func (q Query) ChoosesAll() bool {
 type Page struct {
 	// Objects in key order. They are shared and must not be changed.
 	Objects []*Object
-	// Next is where the following page starts, relative to the scope; "" if this is the last.
+	// Next is the key with which the following page begins, relative to the scope; "" if this is the last page.
 	Next string
-	// Remaining is the number of objects that follow this page, if Counted is true: with selectors they are not
-	// counted.
+	// Remaining is the number of objects that follow this page, if Counted is true. With selectors they are not counted.
 	Remaining int64
 	Counted   bool
 }
@@ -84,10 +81,10 @@ func (t Tree) Page(envelope *wire.Envelope, q Query, buf []*Object) Page {
 	return page
 }
 
-// choose fills a page with what m chooses.
+// choose fills a page with the objects that m chooses.
 func (t Tree) choose(page *Page, q Query, m *matcher, from, end string) {
 	if m.namespace != "" && q.Scope.Namespace == "" && q.Start == "" {
-		// The selector leaves one namespace of all.
+		// The selector chooses from one namespace only.
 		narrow := Scope{Namespace: m.namespace}
 		from, end = narrow.Prefix(), narrow.End()
 	}
@@ -125,8 +122,8 @@ func (t Tree) choose(page *Page, q Query, m *matcher, from, end string) {
 
 func (p *Page) full(limit int64) bool { return limit > 0 && int64(len(p.Objects)) >= limit }
 
-// next sets where the following page starts, and returns that key: the one right after the last
-// object, as kube-apiserver makes it (storage/continue.go).
+// next sets Next, and returns that key with the scope's prefix: the one right after the last object, as kube-apiserver
+// makes it (storage/continue.go).
 func (p *Page) next(prefix string) string {
 	key := p.Objects[len(p.Objects)-1].Key + "\x00"
 	p.Next = key[len(prefix):]
@@ -134,11 +131,11 @@ func (p *Page) next(prefix string) string {
 }
 
 const (
-	// bytesLooked is what looking at an object costs kube-apiserver, in bytes that it encodes in the same time. (1.36.3,
+	// lookCost is what looking at an object costs kube-apiserver, in bytes that it encodes in the same time. (1.36.3,
 	// measured: 20 ns for each byte that it encodes, 1 to 2 µs for each object that it only looks at.)
-	bytesLooked = 50
-	// sampled is the number of objects from which the size of a list's objects is estimated.
-	sampled = 16
+	lookCost = 50
+	// sampleSize is the number of objects from which the size of a list's objects is estimated.
+	sampleSize = 16
 )
 
 // Work returns the number of bytes that kube-apiserver encodes for a list, or could encode in the time that the list takes.
@@ -149,12 +146,12 @@ func (t Tree) Work(q Query) int64 {
 	from, end := q.Scope.Prefix()+q.Start, q.Scope.End()
 	count := t.Count(from, end)
 	if !q.ChoosesAll() {
-		return count * bytesLooked
+		return count * lookCost
 	}
 	objects, bytes := int64(0), int64(0)
 	t.Ascend(from, end, func(o *Object) bool {
 		objects, bytes = objects+1, bytes+int64(len(o.Bytes))
-		return objects < sampled
+		return objects < sampleSize
 	})
 	if q.Limit > 0 {
 		count = min(count, q.Limit)

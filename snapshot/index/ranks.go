@@ -2,19 +2,18 @@ package index
 
 import "github.com/google/btree"
 
-// maxSegment is how many neighbouring objects one segment counts before it is split.
+// maxSegment is the number of neighbouring objects that one segment counts before it is split.
 const maxSegment = 512
 
-// segment counts the objects from its first key up to the next segment's first key.
+// segment has the number of objects from its first key up to the next segment's first key.
 type segment struct {
 	first string
 	n     int
 }
 
-// ranks answers "how many objects are there from this key on" without walking them: google/btree
-// has no rank, so objects are counted by segments of some hundred neighbours, in a second tree
-// that clones with the first. The segment that starts at "" is always there, so every key is in
-// exactly one segment.
+// ranks counts the objects from a key on without visiting all of them. google/btree has no ranks, so a second tree, which
+// is cloned with the first, counts segments of some hundred neighbouring objects. There is always a segment that begins
+// at "", so every key is in exactly one segment.
 type ranks struct {
 	segments *btree.BTreeG[segment]
 }
@@ -27,8 +26,8 @@ func newRanks() ranks {
 
 func (r ranks) clone() ranks { return ranks{segments: r.segments.Clone()} }
 
-// of returns the segment that holds key.
-func (r ranks) of(key string) segment {
+// segmentOf returns the segment that holds key.
+func (r ranks) segmentOf(key string) segment {
 	var s segment
 	r.segments.DescendLessOrEqual(segment{first: key}, func(found segment) bool {
 		s = found
@@ -51,9 +50,9 @@ func (r ranks) after(s segment) (segment, bool) {
 	return next, found
 }
 
-// added counts a key that objects already holds.
-func (r ranks) added(key string, objects *btree.BTreeG[*Object]) {
-	s := r.of(key)
+// add counts a key that was added to objects.
+func (r ranks) add(key string, objects *btree.BTreeG[*Object]) {
+	s := r.segmentOf(key)
 	s.n++
 	if s.n <= maxSegment {
 		r.segments.ReplaceOrInsert(s)
@@ -73,10 +72,10 @@ func (r ranks) added(key string, objects *btree.BTreeG[*Object]) {
 	r.segments.ReplaceOrInsert(half)
 }
 
-// removed uncounts a key. A segment that has become small joins the one before it, so that
-// their number follows the number of objects down again.
-func (r ranks) removed(key string) {
-	s := r.of(key)
+// remove counts a key no longer. A segment that has become small joins the one before it, so that the number of segments
+// shrinks with the number of objects.
+func (r ranks) remove(key string) {
+	s := r.segmentOf(key)
 	s.n--
 	if s.first == "" || s.n >= maxSegment/4 {
 		r.segments.ReplaceOrInsert(s)
@@ -102,7 +101,7 @@ func (r ranks) count(t Tree, from, end string) int64 {
 	if end != "" && end <= from {
 		return 0
 	}
-	next, more := r.after(r.of(from))
+	next, more := r.after(r.segmentOf(from))
 	if !more || (end != "" && next.first >= end) {
 		return walk(t, from, end)
 	}
@@ -113,7 +112,7 @@ func (r ranks) count(t Tree, from, end string) int64 {
 		if end != "" && s.first >= end {
 			return false
 		}
-		// Whether a segment lies wholly inside shows only when the next one begins.
+		// Only the begin of the next segment shows that a segment lies wholly inside the range.
 		n += pending
 		pending, tail, hasTail = int64(s.n), s.first, true
 		return true

@@ -11,17 +11,15 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-const (
-	// knownSets is how many sets of labels a matcher remembers results for. Most objects share their
-	// labels with others of the same owner.
-	knownSets = 512
-)
+// knownSets is the number of sets of labels whose results a matcher remembers. Most objects have the same labels as others
+// of the same owner.
+const knownSets = 512
 
 // matcher decides which objects a query's selectors choose. It is for one goroutine.
 type matcher struct {
-	labels labels.Selector // nil: all
+	labels labels.Selector // nil chooses all
 	sieve  sieve
-	known  map[wire.Labels]bool // nil: nothing is remembered but the last
+	known  map[wire.Labels]bool // the results for some sets; nil if only the last is remembered
 	// last is the last result: neighbours mostly have the same labels.
 	last struct {
 		labels  wire.Labels
@@ -29,30 +27,29 @@ type matcher struct {
 		valid   bool
 	}
 	terms []fieldTerm
-	// shards are ranges of the hash of a field, any of which chooses; none: all.
-	shards  []sharding.ShardRangeRequirement
-	shardOf fieldTerm
-	// node is the value of the indexed field that is asked for, if hasNode.
+	// shards are ranges of the hash of shardField. An object is chosen if its hash is in any of them, or there are none.
+	shards     []sharding.ShardRangeRequirement
+	shardField fieldTerm
+	// node is the value that the indexed field must have, if hasNode.
 	node    string
 	hasNode bool
-	// namespace that all chosen objects are in, and the name that they have, if not empty.
+	// namespace and name are those that all chosen objects have; empty if the selector does not demand any.
 	namespace, name string
 }
 
 // fieldTerm is one term of a field selector.
 type fieldTerm struct {
-	field int // in the envelope's Paths; or one of those below
+	field int // the index in the envelope's Paths, or nameOfKey or namespaceOfKey
 	value string
 	not   bool
 }
 
 const (
-	theName      = -2
-	theNamespace = -3
+	nameOfKey      = -2
+	namespaceOfKey = -3
 )
 
-// newMatcher returns the matcher of a query, or nil if it chooses everything. Envelope.Selects has
-// said yes to the fields.
+// newMatcher returns the matcher of a query, or nil if it chooses everything. Envelope.Selects must be true for q.Fields.
 func newMatcher(f *wire.Envelope, q Query) *matcher {
 	if q.ChoosesAll() {
 		return nil
@@ -70,24 +67,25 @@ func newMatcher(f *wire.Envelope, q Query) *matcher {
 	}
 	if q.Shards != nil {
 		m.shards = q.Shards.Requirements()
-		m.shardOf.field = theNamespace
+		m.shardField.field = namespaceOfKey
 		if m.shards[0].Key == wire.UIDField {
-			m.shardOf.field = f.Paths.Find(wire.UIDField)
+			m.shardField.field = f.Paths.Find(wire.UIDField)
 		}
 	}
 	return m
 }
 
+// add adds a term of the field selector.
 func (m *matcher) add(f *wire.Envelope, term fields.Requirement) {
 	t := fieldTerm{value: term.Value, not: term.Operator == selection.NotEquals}
 	switch term.Field {
 	case wire.NameField:
-		t.field = theName
+		t.field = nameOfKey
 		if !t.not {
 			m.name = t.value
 		}
 	case wire.NamespaceField:
-		t.field = theNamespace
+		t.field = namespaceOfKey
 		if !t.not {
 			m.namespace = t.value
 		}
@@ -103,7 +101,7 @@ func (m *matcher) add(f *wire.Envelope, term fields.Requirement) {
 // matches reports whether an object is chosen. It touches none of the object's bytes.
 func (m *matcher) matches(o *Object) bool {
 	for _, t := range m.terms {
-		if (t.of(o) == t.value) == t.not {
+		if (t.valueIn(o) == t.value) == t.not {
 			return false
 		}
 	}
@@ -112,13 +110,13 @@ func (m *matcher) matches(o *Object) bool {
 
 // inShards reports whether the hash of the object's field is in one of the ranges.
 func (m *matcher) inShards(o *Object) bool {
-	hash := "0x" + sharding.HashField(m.shardOf.of(o))
+	hash := "0x" + sharding.HashField(m.shardField.valueIn(o))
 	return slices.ContainsFunc(m.shards, func(r sharding.ShardRangeRequirement) bool {
 		return !sharding.HexLess(hash, r.Start) && sharding.HexLess(hash, r.End)
 	})
 }
 
-// chooses reports whether labels are chosen.
+// chooses reports whether the label selector chooses a set of labels.
 func (m *matcher) chooses(set wire.Labels) bool {
 	if m.last.valid && m.last.labels == set {
 		return m.last.matches
@@ -134,13 +132,13 @@ func (m *matcher) chooses(set wire.Labels) bool {
 	return matches
 }
 
-// of is the value that a field has in an object.
-func (t fieldTerm) of(o *Object) string {
+// valueIn returns the value that the term's field has in an object.
+func (t fieldTerm) valueIn(o *Object) string {
 	switch t.field {
-	case theName:
+	case nameOfKey:
 		_, name := SplitKey(o.Key)
 		return name
-	case theNamespace:
+	case namespaceOfKey:
 		namespace, _ := SplitKey(o.Key)
 		return namespace
 	default:

@@ -10,58 +10,58 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// signature is a set of labels in 128 bits (a Bloom filter): each label sets some bits, and a set
-// that lacks one of a label's bits does not have that label. With it a scan can skip sets without
-// reading them. With eight labels a quarter of the bits are set, and one set in two hundred passes
-// for a label that it does not have.
+// signature is a Bloom filter of a set of labels, in 128 bits. Each label sets some bits, and a set that lacks one of
+// a label's bits does not have that label. So a scan can skip sets without reading them. With eight labels a quarter of
+// the bits are set, and one set in two hundred passes for a label that it does not have.
 type signature [2]uint64
 
-// everything has all bits, and so never says that a label is not there.
+// everything has all bits: it passes for every label.
 var everything = signature{^uint64(0), ^uint64(0)}
 
-// signatureOf the labels of a set.
+// signatureOf returns the signature of a set of labels; everything if the set is too large to visit each label.
 func signatureOf(s wire.Labels) signature {
 	var all signature
-	if !s.Each(func(key, value string) { all = all.with(keySignature(key)).with(pairSignature(key, value)) }) {
+	visited := s.Each(func(key, value string) { all = all.union(keySignature(key)).union(pairSignature(key, value)) })
+	if !visited {
 		return everything
 	}
 	return all
 }
 
-// keySignature is one bit for the key of a label.
+// keySignature returns a signature with one bit, for the key of a label.
 func keySignature(key string) signature { return bit(uint64(hashOf(key))) }
 
-// pairSignature are four bits for a label, or fewer.
+// pairSignature returns a signature with four bits or fewer, for the key and the value of a label.
 func pairSignature(key, value string) signature {
 	both := Mix(uint64(hashOf(key)), uint64(hashOf(value)))
-	return bit(both).with(bit(both >> 16)).with(bit(both >> 32)).with(bit(both >> 48))
+	return bit(both).union(bit(both >> 16)).union(bit(both >> 32)).union(bit(both >> 48))
 }
 
-// bit is the one of 128 that the lowest seven bits of a hash name.
+// bit returns a signature with one bit, whose number is in the lowest seven bits of a hash.
 func bit(hash uint64) signature {
 	var s signature
-	s[hash>>6&1] = 1 << (hash & 63)
+	s[(hash>>6)&1] = 1 << (hash & 63)
 	return s
 }
 
-// with has the bits of both.
-func (s signature) with(t signature) signature { return signature{s[0] | t[0], s[1] | t[1]} }
+// union returns the bits of both.
+func (s signature) union(t signature) signature { return signature{s[0] | t[0], s[1] | t[1]} }
 
 // hasAll reports whether s has all bits of t.
 func (s signature) hasAll(t signature) bool { return s[0]&t[0] == t[0] && s[1]&t[1] == t[1] }
 
-// sieve finds, by signatures alone, sets that a selector cannot choose.
+// sieve finds sets of labels that a selector cannot choose, by their signatures alone.
 type sieve struct {
-	// all are bits that must be there.
+	// all has the bits that a set must have.
 	all signature
-	// oneOf are alternatives: of each element, one signature must be there with all its bits.
+	// oneOf has lists of alternatives: from each list, a set must have all bits of at least one signature.
 	oneOf [][]signature
 }
 
-// maxPairs is the number of values of a label up to which each is looked for by itself.
+// maxPairs bounds the values of a requirement that oneOf has signatures of. With more values, only the key is looked for.
 const maxPairs = 8
 
-// newSieve returns the sieve of a selector; one that lets all pass if nothing can be told from it.
+// newSieve returns the sieve of a selector. Requirements that say nothing about the bits of a set let all sets pass.
 func newSieve(selector labels.Selector) sieve {
 	var s sieve
 	requirements, selectable := selector.Requirements()
@@ -71,7 +71,7 @@ func newSieve(selector labels.Selector) sieve {
 	for _, r := range requirements {
 		switch r.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
-			s.all = s.all.with(keySignature(r.Key()))
+			s.all = s.all.union(keySignature(r.Key()))
 			if len(r.Values()) > maxPairs {
 				continue
 			}
@@ -80,33 +80,33 @@ func newSieve(selector labels.Selector) sieve {
 				pairs = append(pairs, pairSignature(r.Key(), value))
 			}
 			if len(pairs) == 1 {
-				s.all = s.all.with(pairs[0])
+				s.all = s.all.union(pairs[0])
 				continue
 			}
 			s.oneOf = append(s.oneOf, pairs)
 		case selection.Exists, selection.GreaterThan, selection.LessThan:
-			s.all = s.all.with(keySignature(r.Key()))
-		default: // chooses what has not got something
+			s.all = s.all.union(keySignature(r.Key()))
+		default: // NotIn and the like choose sets that lack a label, of which bits say nothing
 		}
 	}
 	return s
 }
 
-// mayPass reports whether what has this signature may be chosen.
-func (s *sieve) mayPass(of signature) bool {
-	return of.hasAll(s.all) && (len(s.oneOf) == 0 || s.passesOneOf(of))
+// mayPass reports whether a set of labels with this signature may be chosen.
+func (s *sieve) mayPass(labels signature) bool {
+	return labels.hasAll(s.all) && (len(s.oneOf) == 0 || s.passesOneOf(labels))
 }
 
-func (s *sieve) passesOneOf(of signature) bool {
+func (s *sieve) passesOneOf(labels signature) bool {
 	for _, term := range s.oneOf {
-		if !slices.ContainsFunc(term, of.hasAll) {
+		if !slices.ContainsFunc(term, labels.hasAll) {
 			return false
 		}
 	}
 	return true
 }
 
-// hashOf is FNV-1a, mixed so that its high bits are as good as its low ones.
+// hashOf returns the FNV-1a hash, mixed as MurmurHash3 does at its end, so that its high bits are as good as its low ones.
 func hashOf(key string) uint32 {
 	hash := uint32(2166136261)
 	for i := range len(key) {
@@ -118,7 +118,7 @@ func hashOf(key string) uint32 {
 	return hash * 0xc2b2ae35
 }
 
-// Mix makes one hash of two.
+// Mix combines two hashes.
 func Mix(a, b uint64) uint64 {
 	high, low := bits.Mul64(a^0x9e3779b97f4a7c15, b^0xbf58476d1ce4e5b9)
 	return bits.RotateLeft64(a, 23) ^ high ^ low

@@ -4,31 +4,30 @@ import (
 	"github.com/google/btree"
 )
 
-// degree of the trees. Smaller nodes make a version cheaper, since each copies the path to what it
-// changes (2.0 KB with 16, 1.6 KB with 8 or 4), and pages of them no slower.
+// degree is the degree of the trees. Smaller nodes make a version cheaper, since each version copies the nodes on the path
+// to its change (2.0 KB with 16, 1.6 KB with 8 or 4), and make pages no slower.
 const degree = 8
 
-// What a version needs in addition to its objects: the paths that it copied in the trees. Where an object comes or goes,
-// that is also in ranks, in a run of labels, and in the index, if there is one (TestVersionSize).
+// The bytes that a version takes in addition to its objects: the nodes that it copied in the trees. Where an object comes
+// or goes, nodes in ranks, a run of labels, and nodes in the index, if there is one, are copied, too (TestVersionSize).
 const (
 	replacingSize  = 1650
 	membershipSize = 7000
 	indexSize      = 5000
 )
 
-// Tree is the state of a collection at one revision: its objects in key order, how many there
-// are from any key on, their labels, and where a field is indexed, in the order of that field.
-// Clones share what they have in common; a clone that is only read may be read by many while the
-// original changes.
+// Tree is the state of a collection at one revision. It has the objects in the order of their keys, counts of them, their
+// labels, and an index by one field if the collection has that. Clones share the nodes that they have in common. Many
+// goroutines may read a clone while the original is changed.
 type Tree struct {
 	objects *btree.BTreeG[*Object]
 	ranks   ranks
 	labels  labelRuns
-	nodes   *btree.BTreeG[nodeKey] // nil: no index
+	nodes   *btree.BTreeG[nodeKey] // nil if there is no index
 }
 
-// nodeKey is an object's place in the index: the value of the indexed field, and the key. Since it
-// does not hold the object, a new version with the same value leaves the index as it is.
+// nodeKey is an object's place in the index: the value of the indexed field, and the object's key. It does not hold the
+// object, so that a new version with the same value leaves the index as it is.
 type nodeKey struct{ value, key string }
 
 func (k nodeKey) less(l nodeKey) bool {
@@ -38,7 +37,7 @@ func (k nodeKey) less(l nodeKey) bool {
 	return k.key < l.key
 }
 
-// nodeKey is the object's place in the index, by its first field.
+// nodeKey returns the object's place in the index, by its first field.
 func (o *Object) nodeKey() nodeKey { return nodeKey{o.Fields[0], o.Key} }
 
 // NewTree returns an empty tree. If it is indexed, objects are found by their first field, too.
@@ -50,7 +49,7 @@ func NewTree(indexed bool) Tree {
 	return t
 }
 
-// Clone is O(1). Clone, Set and Remove must not run at the same time on the same tree; reads may.
+// Clone returns a copy, in O(1). Clone, Set and Remove of one tree must not run at the same time; reads may.
 func (t Tree) Clone() Tree {
 	c := Tree{objects: t.objects.Clone(), ranks: t.ranks.clone(), labels: t.labels.clone()}
 	if t.nodes != nil {
@@ -59,8 +58,8 @@ func (t Tree) Clone() Tree {
 	return c
 }
 
-// VersionSize returns the number of bytes that a version needs in addition to its objects, which replaces one, or else has one more
-// or less than the version before it.
+// VersionSize returns the number of bytes that a version takes in addition to its objects. replaces says that it replaces
+// an object of the version before; else it has one object more or less.
 func (t Tree) VersionSize(replaces bool) int64 {
 	switch {
 	case replaces:
@@ -94,11 +93,11 @@ func (t Tree) Set(o *Object) *Object {
 	if replaced {
 		return old
 	}
-	t.ranks.added(o.Key, t.objects)
+	t.ranks.add(o.Key, t.objects)
 	return nil
 }
 
-// Remove takes an object out and returns it, or nil if there was none.
+// Remove removes an object and returns it, or nil if there was none.
 func (t Tree) Remove(key string) *Object {
 	old, found := t.objects.Delete(&Object{Key: key})
 	if !found {
@@ -108,12 +107,11 @@ func (t Tree) Remove(key string) *Object {
 		t.nodes.Delete(old.nodeKey())
 	}
 	t.labels.remove(key)
-	t.ranks.removed(key)
+	t.ranks.remove(key)
 	return old
 }
 
-// Ascend calls yield for the objects with from <= key < end in order, until it says no.
-// An empty end is none.
+// Ascend calls yield for the objects with from <= key < end in order, until it returns false. An empty end means no end.
 func (t Tree) Ascend(from, end string, yield func(*Object) bool) {
 	if end == "" {
 		t.objects.AscendGreaterOrEqual(&Object{Key: from}, yield)
@@ -122,7 +120,7 @@ func (t Tree) Ascend(from, end string, yield func(*Object) bool) {
 	t.objects.AscendRange(&Object{Key: from}, &Object{Key: end}, yield)
 }
 
-// ascendNode is ascend for the objects whose indexed field has a value.
+// ascendNode is Ascend for the objects whose indexed field has a value.
 func (t Tree) ascendNode(value, from, end string, yield func(*Object) bool) {
 	var probe Object
 	t.nodes.AscendGreaterOrEqual(nodeKey{value, from}, func(k nodeKey) bool {
@@ -135,13 +133,13 @@ func (t Tree) ascendNode(value, from, end string, yield func(*Object) bool) {
 	})
 }
 
-// ascendLabels is ascend for the objects whose labels m chooses.
+// ascendLabels is Ascend for the objects whose labels m chooses.
 func (t Tree) ascendLabels(from, end string, m *matcher, yield func(*Object) bool) {
 	var probe Object
-	t.labels.scan(from, end, m, func(chosen []string, of int) bool {
+	t.labels.scan(from, end, m, func(chosen []string, runLength int) bool {
 		probe.Key = chosen[0]
-		if len(chosen) > of/walkFrom {
-			// Most neighbours: to go from one to the next is cheaper than to look each one up.
+		if len(chosen) > runLength/walkFraction {
+			// If many neighbours are chosen, walking over all of them is cheaper than looking up each one.
 			return t.ascendChosen(&probe, chosen, yield)
 		}
 		for _, key := range chosen {
@@ -154,10 +152,10 @@ func (t Tree) ascendLabels(from, end string, m *matcher, yield func(*Object) boo
 	})
 }
 
-// walkFrom is what part of a run's objects must be chosen to walk over all of them: one in so many.
-const walkFrom = 8
+// If more than one in walkFraction objects of a run are chosen, all of the run are walked over.
+const walkFraction = 8
 
-// ascendChosen calls yield for the objects of the chosen keys, and says whether it always said yes. from has the
+// ascendChosen calls yield for the objects with the chosen keys, and reports whether it always returned true. from has the
 // first of these keys.
 func (t Tree) ascendChosen(from *Object, chosen []string, yield func(*Object) bool) (more bool) {
 	more = true
@@ -171,7 +169,7 @@ func (t Tree) ascendChosen(from *Object, chosen []string, yield func(*Object) bo
 	return more
 }
 
-// ascendName is ascend for the objects of a name. It visits each namespace once, which has at most one of them.
+// ascendName is Ascend for the objects with a name. It looks once into each namespace, which has at most one of them.
 func (t Tree) ascendName(name, from, end string, yield func(*Object) bool) {
 	probe := &Object{Key: from}
 	for found := true; found; {
@@ -197,7 +195,7 @@ func (t Tree) Any(from, end string) bool {
 	return found
 }
 
-// Count returns how many objects have from <= key < end. An empty end is none.
+// Count returns the number of objects with from <= key < end. An empty end means no end.
 func (t Tree) Count(from, end string) int64 {
 	return t.ranks.count(t, from, end)
 }

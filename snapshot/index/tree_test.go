@@ -125,7 +125,7 @@ func checkIndexes(t *testing.T, tree Tree) {
 	counts := []int{labeled, tree.nodes.Len(), int(tree.Count("", ""))}
 	expect.Same(t, []int{tree.Len(), tree.Len(), tree.Len()}, counts) // in the index of labels, in that of nodes, counted
 	tree.Ascend("", "", func(o *Object) bool {
-		r, _ := tree.labels.upTo(o.Key, false)
+		r, _ := tree.labels.runOf(o.Key, false)
 		i, found := slices.BinarySearch(r.keys, o.Key)
 		if !found || r.labels[i] != o.Labels || r.signatures[i] != signatureOf(o.Labels) || !r.all.hasAll(r.signatures[i]) {
 			t.Fatalf("%s has other labels in the index", o.Key)

@@ -17,7 +17,7 @@ import (
 type AnswerError struct {
 	Code    int
 	Message string
-	// RetryAfter is the time for which the upstream wants to be left alone; 0 if it does not say.
+	// RetryAfter is the time for which the upstream wants no other request; 0 if it does not say.
 	RetryAfter time.Duration
 }
 
@@ -25,13 +25,13 @@ func (e *AnswerError) Error() string {
 	return fmt.Sprintf("the upstream answered %d %s: %s", e.Code, http.StatusText(e.Code), e.Message)
 }
 
-// IsCut reports whether err is one of the network: no answer came, or it broke off.
+// IsCut reports whether err is a failure of the network: no answer came, or it broke off.
 func IsCut(err error) bool {
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// ReadAnswerError makes one of an answer, and reads its body as far as that may matter.
+// ReadAnswerError returns the AnswerError of an answer. It reads the body up to a bound that no Status exceeds.
 func ReadAnswerError(resp *http.Response) *AnswerError {
 	e := &AnswerError{Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
 	if body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)); err == nil {
@@ -40,22 +40,22 @@ func ReadAnswerError(resp *http.Response) *AnswerError {
 	return e
 }
 
-// longestRetry bounds what an upstream can make a feed wait by its word.
-const longestRetry = time.Minute
+// maxRetryAfter bounds the pause that an upstream can demand of a feed.
+const maxRetryAfter = time.Minute
 
-// retryAfter is what a Retry-After header says, in seconds as kube-apiserver writes it.
+// retryAfter returns the pause that a Retry-After header demands, in seconds as kube-apiserver writes it.
 func retryAfter(h http.Header) time.Duration {
-	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31)
+	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31) // 31 bits of seconds fit a Duration
 	if err != nil {
 		return 0
 	}
-	return min(longestRetry, time.Duration(seconds)*time.Second)
+	return min(maxRetryAfter, time.Duration(seconds)*time.Second)
 }
 
-// statusMessage is the message of a Status in either encoding, or "".
+// statusMessage returns the message of a Status in either encoding, or "".
 func statusMessage(body []byte) string {
-	if e, err := unwrap(body); err == nil {
-		status, _ := protobufStatus(e) // without a message it is as good as none
+	if object, err := unwrap(body); err == nil {
+		status, _ := protobufStatus(object) // after an error the message is empty, which is all that counts here
 		return status.message
 	}
 	var status metav1.Status

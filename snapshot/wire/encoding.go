@@ -45,25 +45,26 @@ type Event struct {
 	Kind   string // ADDED, MODIFIED, DELETED, BOOKMARK
 	Meta   ObjectMeta
 	Object []byte // as received
-	Came   time.Time
-	// Framed is true if everything around the object has the bytes that [Envelope.AppendEvent] writes.
+	// Came is the time at which the event was read.
+	Came time.Time
+	// Framed reports whether the bytes around the object are those that [Envelope.AppendEvent] writes.
 	Framed bool
 }
 
-// ObjectMeta is what a feed reads of an object.
+// ObjectMeta has the fields of an object that a feed reads.
 type ObjectMeta struct {
 	APIVersion, Kind string
 	Namespace, Name  string
 	Revision         uint64
 	Labels           Labels
-	// EndsInitial is set on the bookmark that ends the initial events of a streaming list.
+	// EndsInitial reports whether this is the bookmark that ends the initial events of a streaming list.
 	EndsInitial bool
-	// code and message are those of a Status.
+	// code and message are read from a Status.
 	code    int
 	message string
 }
 
-// List is a list of the upstream, taken apart.
+// List has the parts of a list of the upstream.
 type List struct {
 	APIVersion, kind string
 	Meta             ListMeta
@@ -71,23 +72,23 @@ type List struct {
 	itemsNull        bool
 }
 
-// ListMeta is what a list says about itself.
+// ListMeta has the metadata of a list.
 type ListMeta struct {
 	Revision uint64
-	// Continue is the token for the next page, "" on the last one.
+	// Continue is the token for the next page; "" on the last one.
 	Continue string
-	// Remaining is written if HasRemaining.
+	// Remaining is the number of objects after this page. It is written only if HasRemaining.
 	Remaining    int64
 	HasRemaining bool
-	// Shards is the selector of the shards that the list is of, "" if it is of all.
+	// Shards is the selector of the shards whose objects are in the list; "" if all are.
 	Shards string
 }
 
-// offset returns the index in whole at which part begins, which is a slice of it. Slicing moves the beginning of a
-// slice and leaves the end of its memory, so the difference of the capacities is by how much the beginning has moved.
+// offset returns the index in whole at which its slice part begins. Slicing moves the beginning of a slice and leaves the
+// end of its memory, so the difference of the capacities is the distance by which the beginning has moved.
 func offset(whole, part []byte) int { return cap(whole) - cap(part) }
 
-// check checks what every event must have.
+// check returns an error if the event lacks what every event must have.
 func (ev Event) check() error {
 	switch ev.Kind {
 	case Added, Modified, Deleted, Bookmarked:

@@ -19,41 +19,39 @@ const (
 	NamespaceField = "metadata.namespace"
 )
 
-// UIDField is a field whose hash can say to which shard an object belongs, as that of the namespace can. It has
-// this name in selectors of shards only: a field selector cannot name it.
+// UIDField is the name of the UID in selectors of shards, which choose objects by the hash of their UID or namespace. A
+// field selector cannot name it.
 const UIDField = "object.metadata.uid"
 
 // AllShards is a selector of shards that chooses everything.
 const AllShards = "shardRange(" + UIDField + ", '0x0000000000000000', '0x10000000000000000')"
 
-// Envelope is how the upstream writes a list of one collection: everything except the objects. It is
-// immutable.
+// Envelope has everything that the upstream writes in a list of one collection, except the objects. It is immutable.
 type Envelope struct {
-	// Encoding is that of its lists and events.
+	// Encoding is the encoding of lists and events.
 	Encoding Encoding
-	// ContentType of the upstream's lists.
+	// ContentType is the content type of the upstream's lists.
 	ContentType string
-	// Headers are those that come with every list, besides Content-Type and Audit-Id. AuditIDs says
-	// how many Audit-Id headers come: where the upstream passes a request on to an aggregated API
-	// server, both write one.
+	// Headers are the headers that come with every list, besides Content-Type and Audit-Id. AuditIDs is the number of
+	// Audit-Id headers: if the upstream passes a request on to an aggregated API server, both write one.
 	Headers  http.Header
 	AuditIDs int
 
 	APIVersion, kind string
 	shape            shape
-	// EmptyItems is what the upstream writes for no items, in JSON.
+	// EmptyItems is the text that the upstream writes for no items, in JSON.
 	EmptyItems string
-	// Item is how an object in a watch event becomes an item of a list.
+	// Item says how an object in a watch event becomes an item of a list.
 	Item ItemForm
-	// Namespaces is true if the upstream knows the field metadata.namespace of this resource.
+	// Namespaces reports whether the upstream knows the field metadata.namespace of this resource.
 	Namespaces bool
-	// Sharded reports whether the upstream knows shards. Asked for [AllShards], it repeats that in metadata.shardInfo.
+	// Sharded reports whether the upstream knows shards. Then it repeats [AllShards] in metadata.shardInfo.
 	Sharded bool
-	// Paths leads to the other fields that the upstream has accepted in a selector.
+	// Paths has the paths of the other fields that the upstream accepts in a selector.
 	Paths *FieldPaths
 }
 
-// FixedEnvelope returns the envelope of a built-in type in JSON that has these fields, for tests.
+// FixedEnvelope returns the envelope of a built-in type in JSON, in which these fields can be selected, for tests.
 func FixedEnvelope(kind, apiVersion string, fields ...Field) *Envelope {
 	return &Envelope{
 		Encoding: jsonEncoding{}, ContentType: media.JSONType, kind: kind, APIVersion: apiVersion, shape: structShape{}, EmptyItems: "[]",
@@ -63,29 +61,28 @@ func FixedEnvelope(kind, apiVersion string, fields ...Field) *Envelope {
 
 // shape is a way to write a list.
 type shape interface {
-	// appendHead appends what comes before the first of n items, which have size bytes with all
-	// that is between them.
+	// appendHead appends the bytes before the first of n items. The items and the bytes between them have size bytes.
 	appendHead(dst []byte, f *Envelope, meta ListMeta, n, size int) []byte
-	// appendItemHead appends what comes before item i, which has size bytes.
+	// appendItemHead appends the bytes before item i, which has size bytes.
 	appendItemHead(dst []byte, i, size int) []byte
-	// appendTail appends what comes after the last of n items.
+	// appendTail appends the bytes after the last of n items.
 	appendTail(dst []byte, f *Envelope, meta ListMeta, n int) []byte
 }
 
-// ItemForm is how an object looks in a list and in a watch event.
+// ItemForm is the difference between an object in a watch event and the same object in a list.
 type ItemForm struct {
-	// Known is false until an object was seen in both.
+	// Known reports whether an object was seen in both.
 	Known            bool
 	APIVersion, Kind string
-	// lead is what the object has after its first byte in an event, and not in a list, in JSON.
+	// lead is the text after an object's first byte that it has in an event and not in a list, in JSON.
 	lead string
 }
 
 // ErrForm means that lists and watches cannot be reconciled: the collection is not cached.
 var ErrForm = errors.New("lists and watches of this resource cannot be reconciled byte for byte")
 
-// LearnEnvelope makes the envelope of a real list and proves it: written with the envelope, the list
-// must give the same bytes.
+// LearnEnvelope returns the envelope of a real list. That list, written with the envelope, must have the same bytes; if it
+// has not, LearnEnvelope returns [ErrForm].
 func LearnEnvelope(e Encoding, body []byte, contentType, emptyItems string) (*Envelope, List, error) {
 	l, err := e.List(body)
 	if err != nil {
@@ -112,18 +109,18 @@ func LearnEnvelope(e Encoding, body []byte, contentType, emptyItems string) (*En
 	return nil, l, fmt.Errorf("%w: a list has an unknown form", ErrForm)
 }
 
-// AppendHead appends what comes before the first of n items. Together with what AppendItemHead
-// puts before each, they have size bytes.
+// AppendHead appends the bytes before the first of n items. The items and what AppendItemHead appends before each have
+// size bytes in all.
 func (f *Envelope) AppendHead(dst []byte, meta ListMeta, n, size int) []byte {
 	return f.shape.appendHead(dst, f, meta, n, size)
 }
 
-// AppendItemHead appends what comes before item i, which has size bytes.
+// AppendItemHead appends the bytes before item i, which has size bytes.
 func (f *Envelope) AppendItemHead(dst []byte, i, size int) []byte {
 	return f.shape.appendItemHead(dst, i, size)
 }
 
-// AppendTail appends what comes after the last of n items.
+// AppendTail appends the bytes after the last of n items.
 func (f *Envelope) AppendTail(dst []byte, meta ListMeta, n int) []byte {
 	return f.shape.appendTail(dst, f, meta, n)
 }
@@ -143,8 +140,8 @@ func (f *Envelope) Render(meta ListMeta, items [][]byte) []byte {
 	return f.AppendTail(dst, meta, len(items))
 }
 
-// Selects reports whether the objects of this collection can be chosen by a field selector: the
-// upstream has accepted all its fields, and the objects hold them.
+// Selects reports whether a field selector can be applied to this collection: the upstream accepts all its fields, and
+// the objects have them.
 func (f *Envelope) Selects(selector fields.Selector) bool {
 	for _, term := range selector.Requirements() {
 		switch {
@@ -160,8 +157,8 @@ func (f *Envelope) Selects(selector fields.Selector) bool {
 	return true
 }
 
-// AgreesWith reports whether g, which may know the form of items where f does not, makes the same bytes and headers
-// of the same objects as f.
+// AgreesWith reports whether g writes the same objects with the same bytes and headers as f. g may know the form of items
+// where f does not.
 func (f *Envelope) AgreesWith(g *Envelope) bool {
 	return f.ContentType == g.ContentType && maps.EqualFunc(f.Headers, g.Headers, slices.Equal) && f.AuditIDs == g.AuditIDs &&
 		f.APIVersion == g.APIVersion && f.kind == g.kind && f.shape == g.shape &&
@@ -169,8 +166,7 @@ func (f *Envelope) AgreesWith(g *Envelope) bool {
 		f.Namespaces == g.Namespaces && f.Sharded == g.Sharded && f.Paths.equal(g.Paths)
 }
 
-// LearnItem learns how objects look from one that was seen, at the same revision, in a list and
-// in a watch event.
+// LearnItem learns the ItemForm from an object that was seen, at the same revision, in a list and in a watch event.
 func LearnItem(e Encoding, inList []byte, ev Event) (ItemForm, error) {
 	form := ItemForm{Known: true, APIVersion: ev.Meta.APIVersion, Kind: ev.Meta.Kind}
 	for _, form.lead = range []string{"", fmt.Sprintf(`"kind":%q,"apiVersion":%q,`, form.Kind, form.APIVersion)} {

@@ -2,8 +2,8 @@ package wire
 
 import "fmt"
 
-// InconsistencyError says that what the upstream sent cannot be true, or has an unknown form.
-// Everything that was learned from this stream must be dropped.
+// InconsistencyError says that the upstream's list or stream contradicts itself, or has an unknown form. Everything that
+// was learned from it must be dropped.
 type InconsistencyError struct{ what string }
 
 func (e InconsistencyError) Error() string { return "the feed contradicts itself: " + e.what }

@@ -5,28 +5,26 @@ import (
 	"strings"
 )
 
-// MaxIndentDepth is how deep JSON may be nested for kube-apiserver to indent it: encoding/json's
-// bound, beyond which json.Indent is an error.
+// MaxIndentDepth is the depth of nesting up to which kube-apiserver indents JSON: beyond it, json.Indent returns an error.
 const MaxIndentDepth = maxDepth
 
-// indentStep is how much further each level is indented, as in kube-apiserver's serializer
-// (k8s.io/apimachinery, runtime/serializer/json).
+// indentStep is the number of spaces per level in kube-apiserver's serializer (k8s.io/apimachinery,
+// runtime/serializer/json).
 const indentStep = 2
 
-// lineBreak begins a line of up to lineBreakDepth levels. Hardly any JSON is nested deeper.
+// lineBreakDepth is the number of levels for which lineBreak has spaces. Hardly any JSON is nested deeper.
 const lineBreakDepth = 64
 
 var lineBreak = []byte("\n" + strings.Repeat(" ", indentStep*lineBreakDepth))
 
-// Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of the time, and
-// keeps nothing of it. The text comes in pieces, which may end anywhere but within a string. The
-// zero value is at the beginning of a text. Space around the text is left out, as kube-apiserver
-// does: what it indents has no line break at its end.
+// Indenter indents one JSON text as json.Indent(…, "", "  ") does, in a fraction of the time and without keeping the text.
+// The text comes in pieces, which may end anywhere but within a string. The zero value is at the beginning of a text.
+// White space around the text is left out: kube-apiserver indents texts without a line break at their end.
 //
 // It is for JSON that is known to be valid. For other input the output is undefined, but it never
 // reads or writes out of bounds.
 type Indenter struct {
-	// Deepest is how deep what came so far is nested.
+	// Deepest is the depth of nesting of the pieces that came so far.
 	Deepest int
 
 	depth int
@@ -34,7 +32,7 @@ type Indenter struct {
 	opened bool
 }
 
-// Size takes a piece, and returns how many bytes [Indenter.Write] would write for it.
+// Size takes the next piece, and returns the number of bytes that [Indenter.Write] would write for it.
 func (in *Indenter) Size(piece []byte) int {
 	size := len(piece)
 	for i := 0; i < len(piece); {
@@ -67,10 +65,10 @@ func (in *Indenter) Size(piece []byte) int {
 	return size
 }
 
-// Write takes a piece and writes it, indented. The error is out's.
+// Write takes the next piece and writes it, indented. It returns out's error.
 func (in *Indenter) Write(out *bufio.Writer, piece []byte) error {
 	w := indented{out: out, buf: out.AvailableBuffer()}
-	copied := 0 // of the piece
+	copied := 0 // the bytes of the piece that were written
 	for i := 0; i < len(piece); {
 		c := piece[i]
 		if isSpace(c) {
@@ -112,7 +110,7 @@ func (in *Indenter) Write(out *bufio.Writer, piece []byte) error {
 	return err
 }
 
-// opens reports whether a byte is the first one inside a bracket that was just opened.
+// opens reports whether a byte is the first one inside a bracket that was opened just before, and notes that it came.
 func (in *Indenter) opens(c byte) bool {
 	if !in.opened || c == '}' || c == ']' {
 		return false
@@ -127,7 +125,7 @@ func (in *Indenter) open() {
 	in.Deepest = max(in.Deepest, in.depth)
 }
 
-// closes ends an object or an array, and says whether that is on a line of its own.
+// closes ends an object or an array, and reports whether its last bracket is on a line of its own.
 func (in *Indenter) closes() bool {
 	in.depth = max(0, in.depth-1)
 	empty := in.opened

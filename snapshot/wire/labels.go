@@ -11,17 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Labels are an object's labels, compact: one interned string, since the objects of one owner
-// mostly have the same. It can be compared: what is equal has the same labels. The zero value is
-// empty.
+// Labels is a compact set of labels: one interned string, since the objects of one owner mostly have the same labels. Two
+// sets that are equal by == have the same labels; for large sets, see [Labels.Equal]. The zero value is empty.
 type Labels struct {
-	// handle of "key\0value\0", sorted by key; the zero handle for no labels.
+	// handle is the handle of the text "key\0value\0", sorted by key; zero for no labels.
 	handle unique.Handle[string]
-	// large is set instead for a set that is too large to be searched from its beginning.
+	// large is set instead if the set is too large to be searched from its beginning.
 	large *largeSet
 }
 
-// largeSet is a set that nobody shares. (Kubernetes does not bound the labels of an object.)
+// largeSet is a set of labels that objects do not share. (Kubernetes does not bound the labels of an object.)
 type largeSet struct {
 	values map[string]string
 	size   int
@@ -32,7 +31,7 @@ const ManyLabels = 32
 
 var _ labels.Labels = Labels{}
 
-// MakeLabels makes a set of keys and values that follow each other. It does not keep their memory.
+// MakeLabels returns the set of labels in pairs, which has keys and values in turn. It does not keep their memory.
 func MakeLabels(pairs [][]byte) (Labels, error) {
 	if len(pairs) == 0 {
 		return Labels{}, nil
@@ -75,7 +74,7 @@ func makeLargeSet(pairs [][]byte) (Labels, error) {
 	return Labels{large: large}, nil
 }
 
-// MustLabels makes a set of keys and values that follow each other, no key twice, for tests.
+// MustLabels returns the set of labels in pairs, which has keys and values in turn and no key twice, for tests.
 func MustLabels(pairs ...string) Labels {
 	s, err := MakeLabels(asBytes(pairs))
 	if err != nil {
@@ -92,10 +91,10 @@ func asBytes(texts []string) [][]byte {
 	return all
 }
 
-// largeLabelOverhead is what a label of a large set costs beside its text.
+// largeLabelOverhead is the number of bytes that a label of a large set takes in addition to its text.
 const largeLabelOverhead = 64
 
-// Size is how many bytes of memory the set takes; 0 if other objects probably share it.
+// Size returns the number of bytes of memory that the set takes; 0 if other objects probably share it.
 func (s Labels) Size() int {
 	if s.large != nil {
 		return s.large.size
@@ -106,10 +105,10 @@ func (s Labels) Size() int {
 	if n := len(s.handle.Value()); n > sharedLabels {
 		return n
 	}
-	return 0 // in index.ObjectOverhead
+	return 0 // counted in index.ObjectOverhead
 }
 
-// Pairs is the text "key\0value\0" of the labels, sorted by key. It is not there for a large set.
+// Pairs returns the text "key\0value\0" of the labels, sorted by key. ok is false for a large set, which has none.
 func (s Labels) Pairs() (text string, ok bool) {
 	switch {
 	case s.large != nil:
@@ -120,7 +119,7 @@ func (s Labels) Pairs() (text string, ok bool) {
 	return s.handle.Value(), true
 }
 
-// Each calls yield with each label. It returns false for a large set, of which it visits none.
+// Each calls yield with each label. For a large set it does not, and returns false.
 func (s Labels) Each(yield func(key, value string)) bool {
 	rest, ok := s.Pairs()
 	for rest != "" {
@@ -132,7 +131,7 @@ func (s Labels) Each(yield func(key, value string)) bool {
 	return ok
 }
 
-// Equal compares also large sets, which == does not.
+// Equal reports whether both sets have the same labels. Unlike ==, it compares the labels of large sets, too.
 func (s Labels) Equal(t Labels) bool {
 	if s.large == nil || t.large == nil {
 		return s == t

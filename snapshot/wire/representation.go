@@ -2,7 +2,7 @@ package wire
 
 import "github.com/listproxy/listproxy/policy/media"
 
-// EncodingOf is how a representation is encoded.
+// EncodingOf returns the encoding of a representation.
 func EncodingOf(r media.Representation) Encoding {
 	if r.IsProtobuf() {
 		return protobufEncoding{}

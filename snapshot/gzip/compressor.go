@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// gzipLevel is kube-apiserver's (endpoints/handlers/responsewriters).
+	// gzipLevel is the level that kube-apiserver uses (endpoints/handlers/responsewriters).
 	gzipLevel = 1
 	// segmentTarget is the number of bytes that a segment holds on average, before compression. Each costs a
 	// lookup in the cache when it is written, and its beginning cannot refer to the bytes before it.
 	segmentTarget = 128 << 10
-	// segmentMost is the size at which a segment ends even if no object in it ends it.
-	segmentMost = 4 * segmentTarget
-	// segmentExpected is the usual size of a compressed segment. The number of the cache's counters is
+	// maxSegmentSize is the size at which a segment ends in any case.
+	maxSegmentSize = 4 * segmentTarget
+	// usualCompressedSize is the usual size of a compressed segment. The number of the cache's counters is
 	// computed from it.
-	segmentExpected = 16 << 10
+	usualCompressedSize = 16 << 10
 )
 
 // Compressor writes lists with gzip, and compresses an object's bytes once, not once for every
@@ -67,7 +67,7 @@ func NewCompressor(size int64) (*Compressor, error) {
 	}
 	var err error
 	c.segments, err = ristretto.NewCache(&ristretto.Config[uint64, *packed]{
-		NumCounters:        max(1000, 10*size/segmentExpected), // ten for each entry, as its documentation advises
+		NumCounters:        max(1000, 10*size/usualCompressedSize), // ten for each entry, as its documentation advises
 		MaxCost:            size,
 		BufferItems:        64, // as its documentation advises
 		IgnoreInternalCost: true,
@@ -95,17 +95,17 @@ func (c *Compressor) Write(w io.Writer, envelope *wire.Envelope, head []byte, ob
 	return err
 }
 
-// WriteEvents writes what a watch begins with: the objects as events, and the tail. It calls may
-// right before it writes a segment or the tail, and ends the member if it may not go on. It returns how
-// many objects it has written, and how many bytes before compression (modulo 2³²).
+// WriteEvents writes the beginning of a watch: the objects as events, and the tail. It calls mayGoOn right before it writes
+// a segment or the tail, and ends the gzip member if that returns false. It returns the number of objects that were
+// written, and the number of bytes before compression (modulo 2³²).
 func (c *Compressor) WriteEvents(
-	w io.Writer, envelope *wire.Envelope, objects []*index.Object, tail []byte, may func() bool,
+	w io.Writer, envelope *wire.Envelope, objects []*index.Object, tail []byte, mayGoOn func() bool,
 ) (written int, plain uint32, err error) {
-	return c.write(w, writing{envelope: envelope, events: true}, nil, objects, tail, may)
+	return c.write(w, writing{envelope: envelope, events: true}, nil, objects, tail, mayGoOn)
 }
 
 func (c *Compressor) write(
-	w io.Writer, as writing, head []byte, objects []*index.Object, tail []byte, may func() bool,
+	w io.Writer, form writing, head []byte, objects []*index.Object, tail []byte, mayGoOn func() bool,
 ) (written int, plain uint32, err error) {
 	s := joined{w: w}
 	s.write(gzipHeader)
@@ -113,14 +113,14 @@ func (c *Compressor) write(
 	for written < len(objects) && s.err == nil {
 		rest := objects[written:]
 		n := segmentLength(rest)
-		segment := c.segment(as, rest[:n], as.role(written == 0))
-		if !may() {
+		segment := c.segment(form, rest[:n], form.role(written == 0))
+		if !mayGoOn() {
 			break
 		}
 		s.segment(segment)
 		written += n
 	}
-	if written < len(objects) || !may() {
+	if written < len(objects) || !mayGoOn() {
 		tail = nil
 	}
 	s.stored(tail, false)
@@ -128,56 +128,56 @@ func (c *Compressor) write(
 	return written, s.length, s.err
 }
 
-// segmentLength is how many of the objects make the first segment. It depends on nothing but these.
+// segmentLength returns the number of objects in the first segment. It depends on nothing but these objects.
 func segmentLength(objects []*index.Object) int {
 	size := 0
 	for i, o := range objects {
 		size += len(o.Bytes)
-		if endsSegment(o) || size >= segmentMost {
+		if endsSegment(o) || size >= maxSegmentSize {
 			return i + 1
 		}
 	}
 	return len(objects)
 }
 
-// endsSegment reports whether a segment ends with this object. Objects do as often as makes segments
-// of about segmentTarget bytes.
+// endsSegment reports whether a segment ends with this object. That is decided by its Mark, a hash, and is as likely as
+// the object is large, so that segments have about segmentTarget bytes.
 func endsSegment(o *index.Object) bool {
 	return uint64(o.Mark)*segmentTarget < uint64(len(o.Bytes))<<32
 }
 
-// segment returns the objects compressed, from the cache as far as they are there.
-func (c *Compressor) segment(as writing, objects []*index.Object, is role) *packed {
+// segment returns the compressed segment of the objects, from the cache if it is there.
+func (c *Compressor) segment(form writing, objects []*index.Object, position role) *packed {
 	if slices.ContainsFunc(objects, func(o *index.Object) bool { return o.Number == 0 }) {
-		return c.compress(as, objects, is, nil)
+		return c.compress(form, objects, position, nil)
 	}
-	place := placeOf(objects, is)
+	place := placeOf(objects, position)
 	before := c.find(place)
-	if before != nil && before.isOf(objects, is) {
+	if before != nil && before.holds(objects, position) {
 		c.found.Add(1)
 		return before
 	}
 	flight := strconv.FormatUint(place, 36) + strconv.FormatUint(contentOf(objects), 36)
 	made, _, _ := c.flights.Do(flight, func() (any, error) {
-		s := c.compress(as, objects, is, before)
+		s := c.compress(form, objects, position, before)
 		c.keep(place, s)
 		return s, nil
 	})
-	if s, ok := made.(*packed); ok && s.isOf(objects, is) {
+	if s, ok := made.(*packed); ok && s.holds(objects, position) {
 		return s
 	}
-	return c.compress(as, objects, is, before) // another one of the same name was on its way
+	return c.compress(form, objects, position, before) // another one of the same name was on its way
 }
 
-// placeOf is where a segment is kept: by the keys that it begins and ends with, the collection, and
-// its role. Two may share a place, so what is found has to be compared.
-func placeOf(objects []*index.Object, is role) uint64 {
+// placeOf returns the cache's key of a segment, made of its first and last object, the collection and its role. Two
+// segments may have the same, so what is found there must be compared.
+func placeOf(objects []*index.Object, position role) uint64 {
 	begin, end := objects[0], objects[len(objects)-1]
 	place := index.Mix(uint64(begin.Mark)<<32|uint64(end.Mark), begin.Number>>index.ObjectNumberBits)
-	return index.Mix(place, uint64(is))
+	return index.Mix(place, uint64(position))
 }
 
-// contentOf is made of what a segment holds. Two may have the same.
+// contentOf returns a hash of the versions of objects in a segment.
 func contentOf(objects []*index.Object) uint64 {
 	content := uint64(len(objects))
 	for _, o := range objects {
@@ -205,13 +205,13 @@ func (c *Compressor) keep(place uint64, s *packed) {
 	}
 }
 
-// CompressorStats are what a Compressor did since it was made.
+// CompressorStats counts the work of a Compressor since it was made.
 type CompressorStats struct {
-	// Found is the number of segments that were kept when they were wanted, and Made how many were not.
+	// Found is the number of segments that were found in the cache, Made the number of those that were compressed.
 	Found, Made uint64
-	// Compressed is the number of bytes that were compressed, as they were before.
+	// Compressed is the number of bytes that were compressed, counted before compression.
 	Compressed int64
-	// Kept is the number of bytes that the cache holds by its own account.
+	// Kept is the number of bytes that the cache holds by its own count.
 	Kept int64
 }
 
@@ -226,13 +226,13 @@ func (c *Compressor) Stats() CompressorStats {
 	return s
 }
 
-// gzipHeader is that of a member without a name or a time (RFC 1952).
+// gzipHeader is the header of a member without a name or a time (RFC 1952).
 var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255}
 
-// maxStored is how much one stored block of deflate holds.
+// maxStored is the number of bytes that a stored block of deflate may hold.
 const maxStored = 1<<16 - 1
 
-// joined is a gzip member that is put together.
+// joined writes a gzip member that is joined from segments and stored blocks.
 type joined struct {
 	w      io.Writer
 	err    error
@@ -251,7 +251,7 @@ func (j *joined) segment(s *packed) {
 	j.crc, j.length = crcJoin(j.crc, s.crc, s.shift), j.length+s.length
 }
 
-// stored writes p as it is, which is the shortest way for a few bytes. Last ends the stream.
+// stored writes p in stored blocks, uncompressed, which is shortest for a few bytes. With last, the deflate stream ends.
 func (j *joined) stored(p []byte, last bool) {
 	j.crc, j.length = crc32.Update(j.crc, crc32.IEEETable, p), j.length+uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
 	for {
@@ -266,7 +266,7 @@ func (j *joined) stored(p []byte, last bool) {
 	}
 }
 
-// storedHead is what comes before a stored block of n bytes.
+// storedHead returns the head of a stored block of n bytes.
 func storedHead(n int, last bool) (head [5]byte) {
 	if last {
 		head[0] = 1
@@ -276,9 +276,8 @@ func storedHead(n int, last bool) (head [5]byte) {
 	return head
 }
 
-// end ends the member. At an empty block, readers hand out all that came before it. Without the
-// first one, Go's reader would hand out the end of a watch's member only with the next member: it
-// reads on at the last block.
+// end ends the member. At an empty block, readers hand out all that came before. At the last block, Go's reader first
+// reads on. So without the first of the two, it would hand out the end of a watch's member only with the next member.
 func (j *joined) end() {
 	j.stored(nil, false)
 	j.stored(nil, true)

@@ -108,7 +108,7 @@ func (c *Compressor) kept() (segments int, bytes int64) {
 func TestWritten(t *testing.T) {
 	// Where a list is cut differs from process to process (index.Object.Mark): it is of ten pieces or so.
 	const whole = 10 * segmentTarget
-	for _, tt := range []struct{ size, room int }{{60, 64 << 20}, {9000, 64 << 20}, {2 * segmentMost, 64 << 20}, {900, 1 << 16}} {
+	for _, tt := range []struct{ size, room int }{{60, 64 << 20}, {9000, 64 << 20}, {2 * maxSegmentSize, 64 << 20}, {900, 1 << 16}} {
 		c := newTestCompressor(t, int64(tt.room))
 		random := rand.New(rand.NewPCG(uint64(tt.size), 2))
 		objects := someObjects(1, 1+whole/tt.size, tt.size)
@@ -146,7 +146,7 @@ func TestWritten(t *testing.T) {
 			first := objects[0] // has no number
 			objects[0] = index.NewObject(0, first.Key, 2, append(bytes.Clone(first.Bytes), ' '))
 		}
-		if room := tt.room > whole && tt.size < segmentMost; room && reused < 9 {
+		if room := tt.room > whole && tt.size < maxSegmentSize; room && reused < 9 {
 			t.Errorf("objects of %d bytes: of 12 lists, only %d were made of pieces that were there", tt.size, reused)
 		}
 	}
@@ -236,7 +236,7 @@ func TestCompressedOnce(t *testing.T) {
 	// is, so that all of it is compressed where that goes. Where an edge goes because a segment is
 	// full, the edges after it go too, up to the next that an object makes. Which objects do is chosen
 	// anew for each process, so that now and then that takes some segments.
-	const piece, edges = 4*pieceTarget + size, 4 * (segmentMost + 2*size)
+	const piece, edges = 4*pieceTarget + size, 4 * (maxSegmentSize + 2*size)
 	for _, tt := range []struct {
 		name   string
 		change func([]*index.Object) []*index.Object

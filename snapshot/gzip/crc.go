@@ -1,13 +1,12 @@
 package gzip
 
-// CRC-32 as gzip has it (IEEE 802.3), on polynomials modulo 2 with the lowest power in the highest
-// bit.
+// The CRC-32 of gzip (IEEE 802.3) calculates with polynomials modulo 2. The lowest power is in the highest bit.
 const (
 	crcPolynomial = 0xedb88320
 	crcOne        = 1 << 31 // the polynomial 1
 )
 
-// crcProduct is a·b modulo the polynomial.
+// crcProduct returns a·b modulo the polynomial.
 func crcProduct(a, b uint32) uint32 {
 	product := uint32(0)
 	for ; a != 0; a <<= 1 {
@@ -24,8 +23,8 @@ func crcProduct(a, b uint32) uint32 {
 	return product
 }
 
-// crcShift is what the checksum of some bytes is multiplied by when n bytes follow them: x to the
-// power of 8n.
+// crcShift returns the factor by which the checksum of some bytes is multiplied if n bytes follow them: x to the power of
+// 8n.
 func crcShift(n int64) uint32 {
 	power, shift := uint32(crcOne>>8), uint32(crcOne) // x⁸, 1
 	for ; n > 0; n >>= 1 {
@@ -37,6 +36,6 @@ func crcShift(n int64) uint32 {
 	return shift
 }
 
-// crcJoin is the checksum of two texts, one behind the other, from that of each. Shift is
-// crcShift of the second one's length.
+// crcJoin returns the checksum of two joined texts from the checksum of each. shift is crcShift of the second one's
+// length.
 func crcJoin(first, second, shift uint32) uint32 { return crcProduct(shift, first) ^ second }

@@ -17,18 +17,18 @@ const (
 	// refers to: with 8 KiB, compressing a list for the first time takes 1.5 times as long, and with
 	// 32 KiB, a changed object takes twice as long.
 	pieceTarget = 16 << 10
-	// pieceReference is how much of the piece before it a piece refers to. Neighbours are mostly
-	// alike, so this compresses as well as deflate's whole window of 32 KiB, and pods better, since
-	// references to near bytes are shorter.
+	// pieceReference is the number of last bytes of the piece before it that a piece may refer to. Neighbours are mostly
+	// alike, so this compresses as well as deflate's whole window of 32 KiB, and pods better, since references to near
+	// bytes are shorter.
 	pieceReference = 8 << 10
 
-	// segmentOverhead and pieceOverhead are what a segment and a piece cost in the cache beside
+	// segmentOverhead and pieceOverhead are the bytes that a segment and a piece take in the cache in addition to
 	// compressed bytes and numbers.
 	segmentOverhead = 192
 	pieceOverhead   = 16
 )
 
-// role is where the objects of a segment are written.
+// role says where the objects of a segment are written.
 type role byte
 
 const (
@@ -37,13 +37,13 @@ const (
 	inWatch         // initial events
 )
 
-// writing is how objects are written: as the items of a list or as initial events.
+// writing says how objects are written: as the items of a list or as initial events.
 type writing struct {
 	envelope *wire.Envelope
 	events   bool
 }
 
-// role is that of the next segment. first: it begins what is written.
+// role returns the role of a segment; first says that it is the first one.
 func (w writing) role(first bool) role {
 	switch {
 	case w.events:
@@ -54,7 +54,7 @@ func (w writing) role(first bool) role {
 	return inList
 }
 
-// append appends an object, the i-th of a list, with what comes before it.
+// append appends an object, the i-th of a list, and the bytes that belong before it.
 func (w writing) append(dst []byte, i int, o *index.Object) []byte {
 	if w.events {
 		return w.envelope.AppendEvent(dst, wire.Added, o.Bytes)
@@ -88,11 +88,11 @@ type piece struct {
 	crc, length uint32 // of what was compressed
 }
 
-func (p *packed) isOf(objects []*index.Object, is role) bool {
-	return p.role == is && sameNumbers(p.numbers, objects)
+func (p *packed) holds(objects []*index.Object, position role) bool {
+	return p.role == position && sameNumbers(p.numbers, objects)
 }
 
-// size is what it costs to keep it.
+// size returns the number of bytes that the segment takes in the cache.
 func (p *packed) size() int64 {
 	return int64(segmentOverhead + 8*cap(p.numbers) + pieceOverhead*cap(p.pieces) + cap(p.deflated))
 }
@@ -118,7 +118,7 @@ func (p *packed) bytesOf(i int) []byte {
 	return p.deflated[begin:p.pieces[i].bytes]
 }
 
-// pieceLength is how many of the objects make the first piece. It depends on nothing but these.
+// pieceLength returns the number of objects in the first piece. It depends on nothing but these objects.
 func pieceLength(objects []*index.Object) int {
 	size := 0
 	for i, o := range objects {
@@ -130,41 +130,40 @@ func pieceLength(objects []*index.Object) int {
 	return len(objects)
 }
 
-// endsPiece is for pieces what endsSegment is for segments. Where a segment ends, a piece does.
+// endsPiece reports whether a piece ends with this object, as endsSegment does for segments. A segment's end ends a piece.
 func endsPiece(o *index.Object) bool {
 	return uint64(o.Mark)*pieceTarget < uint64(len(o.Bytes))<<32
 }
 
-// compress makes a segment. Pieces that before already has are not compressed again; before may be
-// nil.
-func (c *Compressor) compress(as writing, objects []*index.Object, is role, before *packed) *packed {
+// compress returns a segment of the objects. It takes over the pieces that an earlier segment has; before may be nil.
+func (c *Compressor) compress(form writing, objects []*index.Object, position role, before *packed) *packed {
 	e := c.encoders.Get().(*encoder)
 	defer c.encoders.Put(e)
-	if before != nil && before.role != is {
+	if before != nil && before.role != position {
 		before = nil
 	}
-	s := &packed{role: is, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
+	s := &packed{role: position, numbers: make([]uint64, 0, len(objects)), shift: crcOne}
 	e.out.Reset()
 	compressed := int64(0)
 	var previous []*index.Object // of the piece before this one
 	from := 0                    // the first piece of before that may be the next one here
 	for rest := objects; len(rest) > 0; {
 		own := rest[:pieceLength(rest)]
-		first, second := is == beginsList && len(s.pieces) == 0, is == beginsList && len(s.pieces) == 1 // of the list
+		first, second := position == beginsList && len(s.pieces) == 0, position == beginsList && len(s.pieces) == 1 // of the list
 		var p piece
 		if at, found := before.find(from, previous, own, second); found {
 			p, from = before.pieces[at], at+1
 			e.out.Write(before.bytesOf(at))
 		} else {
-			plain := e.render(&e.plain, as, own, first)
-			e.deflate(plain, e.render(&e.reference, as, previous, second))
+			plain := e.render(&e.plain, form, own, first)
+			e.deflate(plain, e.render(&e.reference, form, previous, second))
 			p.crc, p.length = crc32.ChecksumIEEE(plain), uint32(len(plain)) // #nosec G115 -- modulo 2³² is meant
 			compressed += int64(len(plain))
 		}
 		for _, o := range own {
 			s.numbers = append(s.numbers, o.Number)
 		}
-		p.numbers, p.bytes = int32(len(s.numbers)), int32(e.out.Len()) // #nosec G115 -- bounded by segmentMost and an object's size
+		p.numbers, p.bytes = int32(len(s.numbers)), int32(e.out.Len()) // #nosec G115 -- bounded by maxSegmentSize and an object's size
 		s.pieces = append(s.pieces, p)
 		shift := crcShift(int64(p.length))
 		s.crc, s.shift, s.length = crcJoin(s.crc, p.crc, shift), crcProduct(s.shift, shift), s.length+p.length
@@ -176,8 +175,9 @@ func (c *Compressor) compress(as writing, objects []*index.Object, is role, befo
 	return s
 }
 
-// find looks, from one piece on, for one that holds own and follows one that holds before. A nil segment has
-// none. second: before begins a list. There it lacks a comma that it has elsewhere, to which the piece may refer.
+// find looks for a piece that holds own and follows a piece that holds before, beginning with piece from. A nil segment has
+// none. second says that before begins a list: there it lacks the comma that it has elsewhere, to which the piece that
+// follows may refer.
 func (p *packed) find(from int, before, own []*index.Object, second bool) (at int, found bool) {
 	if p == nil {
 		return 0, false
@@ -194,7 +194,7 @@ func (p *packed) find(from int, before, own []*index.Object, second bool) (at in
 	return 0, false
 }
 
-// encoder is what compressing needs.
+// encoder has a flate writer and the buffers that compressing needs.
 type encoder struct {
 	writer           *flate.Writer
 	out              bytes.Buffer
@@ -211,24 +211,24 @@ func newEncoder() *encoder {
 	return e
 }
 
-// render writes objects into a buffer of the encoder's. first: they begin a list.
-func (e *encoder) render(buf *[]byte, as writing, objects []*index.Object, first bool) []byte {
+// render writes objects into buf, a buffer of the encoder. first says that they begin a list.
+func (e *encoder) render(buf *[]byte, form writing, objects []*index.Object, first bool) []byte {
 	out := (*buf)[:0]
 	for i, o := range objects {
 		at := i
 		if !first {
 			at++ // any place but the first
 		}
-		out = as.append(out, at, o)
+		out = form.append(out, at, o)
 	}
 	*buf = out
 	return out
 }
 
-// deflate appends plain, compressed, to what comes out. It ends on a byte.
+// deflate compresses plain, which may refer to the end of reference, and appends the result to out. It ends on a byte.
 func (e *encoder) deflate(plain, reference []byte) {
 	e.writer.ResetDict(&e.out, reference[max(0, len(reference)-pieceReference):])
-	// Neither fails, into memory.
+	// Writing into memory does not fail.
 	_, _ = e.writer.Write(plain)
 	_ = e.writer.Flush()
 }

@@ -10,19 +10,19 @@ import (
 // compressed independently, so few large ones are best. A Stream must be closed, and is for one
 // goroutine.
 type Stream struct {
-	by         *Compressor
+	compressor *Compressor
 	compressed []byte // of the last Write
 	out        joined
 }
 
-// Stream returns a Stream that writes to w, for what is written in a form that is not kept.
+// Stream returns a Stream that writes to w, for answers in a form of which no segments are kept.
 func (c *Compressor) Stream(w io.Writer) *Stream {
-	s := &Stream{by: c, out: joined{w: w}}
+	s := &Stream{compressor: c, out: joined{w: w}}
 	s.out.write(gzipHeader)
 	return s
 }
 
-// Write implements io.Writer. The error is that of the writer below, once there is one.
+// Write implements io.Writer. It returns the first error of the writer below.
 func (s *Stream) Write(p []byte) (int, error) {
 	if s.out.err != nil {
 		return 0, s.out.err
@@ -30,20 +30,20 @@ func (s *Stream) Write(p []byte) (int, error) {
 	s.compress(p)
 	s.out.crc = crc32.Update(s.out.crc, crc32.IEEETable, p)
 	s.out.length += uint32(len(p)) // #nosec G115 -- modulo 2³² is meant
-	s.by.compressed.Add(int64(len(p)))
+	s.compressor.compressed.Add(int64(len(p)))
 	s.out.write(s.compressed)
 	return len(p), s.out.err
 }
 
 func (s *Stream) compress(p []byte) {
-	e := s.by.encoders.Get().(*encoder)
-	defer s.by.encoders.Put(e)
+	e := s.compressor.encoders.Get().(*encoder)
+	defer s.compressor.encoders.Put(e)
 	e.out.Reset()
 	e.deflate(p, nil)
 	s.compressed = append(s.compressed[:0], e.out.Bytes()...)
 }
 
-// Close ends what is compressed, and leaves the writer below open.
+// Close ends the gzip member. It does not close the writer below.
 func (s *Stream) Close() error {
 	s.out.end()
 	return s.out.err

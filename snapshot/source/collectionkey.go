@@ -16,7 +16,7 @@ type CollectionKey struct {
 	Representation media.Representation
 }
 
-// String returns the key as logs have it: pods.v1 (json), or deployments.v1.apps (protobuf).
+// String returns the key in the form for logs: pods.v1 (json), or deployments.v1.apps (protobuf).
 func (r CollectionKey) String() string {
 	name := r.Resource + "." + r.Version
 	if r.Group != "" {
@@ -25,7 +25,7 @@ func (r CollectionKey) String() string {
 	return fmt.Sprintf("%s (%s)", name, r.Representation)
 }
 
-// path of the resource, whole or in one namespace.
+// path returns the URL path of the resource, in all namespaces if namespace is empty.
 func (r CollectionKey) path(namespace string) string {
 	p := "/api/" + r.Version
 	if r.Group != "" {

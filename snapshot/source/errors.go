@@ -23,7 +23,7 @@ func IsAnswer(err error) bool {
 	return ok
 }
 
-// Wanted returns the pause after an error: this one, or a longer one that the upstream asks for (Retry-After).
+// Wanted returns the pause after an error: the given one, or a longer one that the upstream asks for (Retry-After).
 func Wanted(pause time.Duration, err error) time.Duration {
 	if answer, ok := errors.AsType[*wire.AnswerError](err); ok {
 		return max(pause, answer.RetryAfter)
@@ -36,16 +36,16 @@ func Wanted(pause time.Duration, err error) time.Duration {
 // lost the API server, and still hold its watches open.
 func IsBusy(err error) bool {
 	answer, ok := errors.AsType[*wire.AnswerError](err)
-	return ok && (answer.Code == http.StatusTooManyRequests || answer.Code >= http.StatusInternalServerError && answer.Message != "")
+	return ok && (answer.Code == http.StatusTooManyRequests || (answer.Code >= http.StatusInternalServerError && answer.Message != ""))
 }
 
-// IsUpstreamFailure reports whether err is a failure of the upstream or of the connection to it, whatever was
-// asked for. What breaks off a stream of HTTP/2, like a ping without an answer, is no [net.Error].
+// IsUpstreamFailure reports whether err is a failure of the upstream or of the connection to it, whatever the request was.
+// (An error that breaks off a stream of HTTP/2, like a ping without an answer, is no [net.Error].)
 func IsUpstreamFailure(err error) bool {
 	return wire.IsCut(err) || errors.Is(err, wire.ErrEnded) || IsBusy(err) || Answered(err, http.StatusUnauthorized)
 }
 
-// Backoff is the time to wait between tries.
+// Backoff returns the pauses between tries.
 func Backoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 8, Cap: 10 * time.Second}
 }

@@ -38,9 +38,8 @@ func (s *Source) Headers(ctx context.Context, l List) (http.Header, error) {
 	return kept, nil
 }
 
-// ownWarnings returns the warnings about listproxy's own credentials: those that come with /version,
-// which is no resource. A refusal of the API server will do, but not an answer that may be from a
-// balancer before it.
+// ownWarnings returns the warnings about listproxy's own credentials. They come with /version, too, which is no resource
+// that could be deprecated. The answer may be a refusal of the API server, but not one of a load balancer before it.
 func (s *Source) ownWarnings(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()

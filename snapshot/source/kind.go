@@ -2,32 +2,32 @@ package source
 
 import "context"
 
-// Kind is what a request to the upstream is for.
+// Kind is the purpose of a request to the upstream.
 type Kind string
 
-// What requests are for.
+// The purposes of requests.
 const (
-	ForList     Kind = "list"     // a page: to learn the form, to load, or to compare what was loaded
-	ForLoad     Kind = "load"     // a streaming list, which goes on as a watch
-	ForWatch    Kind = "watch"    // going on from a revision
-	ForProbe    Kind = "probe"    // how far the upstream is
-	ForProgress Kind = "progress" // a short watch beside the feed's own, for a bookmark
-	ForLearn    Kind = "learn"    // how the upstream writes objects and bookmarks in a watch, and which fields it knows
+	ForList     Kind = "list"     // reads a page, to learn the form, to load, or to compare
+	ForLoad     Kind = "load"     // is a streaming list, which goes on as a watch
+	ForWatch    Kind = "watch"    // is a watch that goes on from a revision
+	ForProbe    Kind = "probe"    // reads the upstream's current revision
+	ForProgress Kind = "progress" // is a short watch beside the feed's own, for its bookmark
+	ForLearn    Kind = "learn"    // learns the form of objects and bookmarks in a watch, and the fields of selectors
 )
 
 // kindKey is the key of a Kind in a request's context.
 type kindKey struct{}
 
-// With returns a context whose requests are of that kind, whatever they look like.
+// With returns a context whose requests have that kind.
 func With(ctx context.Context, kind Kind) context.Context {
 	return context.WithValue(ctx, kindKey{}, kind)
 }
 
-// KindOf returns what a request with that context is for, and whether its answer is the stream that a feed reads. It is
-// empty for requests that no Source sent.
-func KindOf(ctx context.Context) (kind string, streams bool) {
-	of, _ := ctx.Value(kindKey{}).(Kind)
-	return string(of), of == ForLoad || of == ForWatch
+// KindOf returns the kind of a request with that context, and reports whether its answer is the stream that a feed reads.
+// The kind is empty for requests that no Source sent.
+func KindOf(ctx context.Context) (kind string, isStream bool) {
+	k, _ := ctx.Value(kindKey{}).(Kind)
+	return string(k), k == ForLoad || k == ForWatch
 }
 
 // withDefault is [With], unless ctx has a kind already.

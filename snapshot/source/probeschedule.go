@@ -2,10 +2,10 @@ package source
 
 import "time"
 
-// probeSchedule is how often a feed asks the upstream for its current revision.
+// probeSchedule says how often a feed asks the upstream for its current revision.
 type probeSchedule struct {
-	// every is the time from one probe to the next, everyIfOld the same if the state was already too
-	// old when the first was sent.
+	// every is the time from one probe to the next; everyIfOld is that time if the state was already too old when the
+	// first of the two was sent.
 	every, everyIfOld time.Duration
 	// progress is the age of the state at which a progress watch is opened.
 	progress time.Duration

@@ -38,7 +38,7 @@ const (
 	probeName      = "~listproxy-probe"
 )
 
-// Encoding is how the upstream writes the resource.
+// Encoding returns the encoding in which the upstream writes the resource.
 func (s *Source) Encoding() wire.Encoding { return wire.EncodingOf(s.Resource.Representation) }
 
 // get sends a request and returns the answer if it is a 200.
@@ -61,7 +61,7 @@ func (s *Source) get(ctx context.Context, namespace, accept string, query url.Va
 	return nil, wire.ReadAnswerError(resp)
 }
 
-// List is a list of the upstream, taken apart, and as it came.
+// List has the parts of a list of the upstream, its body and its headers.
 type List struct {
 	wire.List
 	Body   []byte
@@ -90,11 +90,11 @@ func (s *Source) List(ctx context.Context, namespace string, query url.Values) (
 	return l, nil
 }
 
-// insistences is how often a list is tried while the upstream is busy, if it must not fail.
+// insistences is the number of tries of [Source.Insist].
 const insistences = 6
 
-// Insist is List, tried again after a pause if the upstream answers that it is too busy. It is for
-// lists whose failure would cost the upstream more than a repetition.
+// Insist is List, tried again after a pause if the upstream is too busy. It is for lists whose failure would cost the
+// upstream more than a repetition.
 func (s *Source) Insist(ctx context.Context, namespace string, query url.Values) (List, error) {
 	pause := Backoff()
 	for try := 1; ; try++ {
@@ -157,7 +157,7 @@ func (s *Source) Watch(ctx context.Context, namespace string, query url.Values, 
 	return stream, nil
 }
 
-// PageAt asks for a page that begins at a key, at exactly a revision.
+// PageAt returns the query of a page that begins at a key, at exactly a revision.
 func (s *Source) PageAt(revision uint64, from string, limit int64) url.Values {
 	query := Exactly(revision)
 	if from != "" {
@@ -167,10 +167,10 @@ func (s *Source) PageAt(revision uint64, from string, limit int64) url.Values {
 	return query
 }
 
-// Named is the field selector of the object with a name.
+// Named returns the field selector of the object with a name.
 func Named(name string) string { return wire.NameField + "=" + fields.EscapeValue(name) }
 
-// Exactly asks for a list at a revision.
+// Exactly returns the query of a list at exactly a revision.
 func Exactly(revision uint64) url.Values {
 	return url.Values{
 		"resourceVersion":      {strconv.FormatUint(revision, 10)},
@@ -178,7 +178,7 @@ func Exactly(revision uint64) url.Values {
 	}
 }
 
-// Key is an object's place in the order of the API server.
+// Key returns an object's key, by which the API server orders objects.
 func (s *Source) Key(m wire.ObjectMeta) (string, error) {
 	if m.Name == "" || (m.Namespace != "") != s.Resource.Namespaced {
 		return "", wire.Inconsistent("an object without a usable name")

@@ -10,7 +10,7 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// eventsAhead is how many decoded events may wait for the reader.
+// eventsAhead is the number of decoded events that may wait for the reader.
 const eventsAhead = 64
 
 // Stream is a watch that is being read, by one goroutine.
@@ -20,7 +20,7 @@ type Stream struct {
 	Err    error
 	cancel context.CancelFunc
 	lifetime
-	// ContentType is that of the answer, and Compressed whether it came with gzip.
+	// ContentType is the content type of the answer. Compressed reports whether it came with gzip.
 	ContentType string
 	Compressed  bool
 }
@@ -51,7 +51,7 @@ func (s *Stream) Stop() {
 	}
 }
 
-// read decodes events until the stream ends, and says how it ended.
+// read decodes events until the stream ends, and returns the error with which it ended.
 func read(ctx context.Context, e wire.Encoding, body io.Reader, events chan<- wire.Event) error {
 	in := bufio.NewReaderSize(body, 64<<10)
 	var record []byte

@@ -10,15 +10,16 @@ import (
 	"github.com/listproxy/listproxy/proxy/observe"
 )
 
-// forwardedWatch is the ResponseWriter of a watch that is forwarded. It notices if kube-apiserver
-// ends the watch because the revision is too old (410, as the code or in an event).
+// forwardedWatch is the ResponseWriter of a watch that is forwarded. It notices if kube-apiserver answers that the
+// revision is too old (410), by the status code or by an event.
 type forwardedWatch struct {
 	http.ResponseWriter
-	expired bool
+	expired bool // read when the watch is over; the collection's feed then probes at once
 }
 
-// The event with which kube-apiserver ends such a watch has fewer than maxErrorEvent bytes and these two words,
-// which JSON and protobuf write alike. If another small event has both, feeds ask too early, which does no harm.
+// kube-apiserver's event with a 410 is smaller than maxErrorEvent, and contains errorType and expiredReason literally,
+// in JSON and in protobuf. If another small event has both, or the event comes in two parts, a feed only probes too
+// early or too late, which does no harm.
 const maxErrorEvent = 1 << 10
 
 var (
@@ -43,7 +44,7 @@ func (w *forwardedWatch) Write(p []byte) (int, error) {
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (w *forwardedWatch) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// forwardedList is the ResponseWriter of a list that is forwarded. It calls answered before the final header is
+// forwardedList is the ResponseWriter of a list that is forwarded. It calls answered before a status other than 1xx is
 // written.
 type forwardedList struct {
 	http.ResponseWriter
@@ -61,14 +62,16 @@ func (w *forwardedList) WriteHeader(code int) {
 // Unwrap lets [http.ResponseController] find what else the writer can do.
 func (w *forwardedList) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// listAnswered returns what to do when a list that is sent now is answered. kube-apiserver authorizes a list before it
-// reads anything, and asks its authorizers the same as for a review. So a 200 is a yes: the request had the caller's
-// credentials, or named its user. If the answer warns, answers from memory would lack that; a review finds out
-// ([auth.Warned]).
+// onListAnswer returns a function for [forwardedList] that is called when the list, which is sent now, is answered.
 //
-// A list that was not reviewed has a reason that only who may list is told: after a 200, a 400, which says that
-// kube-apiserver does not know a selector's field, or a 410, which says that the state is too old.
-func (h *Handler) listAnswered(r *http.Request, who *caller, found *answer) func(http.Header, int) {
+// kube-apiserver authorizes a list before it reads anything, by the same attributes as a SubjectAccessReview. So a 200
+// means that the caller may list, since the request was sent as the caller. A 200 with a Warning is not remembered,
+// since answers from memory would lack the warning; a review finds out ([auth.Warned]).
+//
+// The reason in Cache-Status may only be shown to callers who may list. For a list that was not reviewed, three codes
+// prove that: 200, 400 (kube-apiserver does not know a selector's field) and 410 (the state is too old). After any
+// other code, the reason is replaced by one that reveals nothing.
+func (h *Handler) onListAnswer(r *http.Request, who *caller, found *answer) func(http.Header, int) {
 	sent := time.Now()
 	return func(header http.Header, code int) {
 		warned := who.Identity.BringsToken() && len(header.Values("Warning")) > 0
@@ -80,7 +83,8 @@ func (h *Handler) listAnswered(r *http.Request, who *caller, found *answer) func
 			if code == http.StatusUnauthorized {
 				why = reason.UnknownCaller
 			}
-			// Other caches' values stand before listproxy's. There is none if listproxy has refused it.
+			// listproxy's value is the last: those of other caches stand before it. There is no value if listproxy
+			// itself refused the request.
 			if values := header[kubehttp.CacheStatusHeader]; len(values) > 0 {
 				values[len(values)-1] = kubehttp.CacheForwarded(why)
 				observe.RecordOf(r.Context()).Decided(found.asked, found.semantics, why)

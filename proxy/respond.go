@@ -49,7 +49,7 @@ func (h *Handler) handle(w http.ResponseWriter, r *http.Request) *watchStream {
 	}
 	kubehttp.SetCacheForwarded(w.Header(), why)
 	if found.provesRight {
-		w = &forwardedList{ResponseWriter: w, answered: h.listAnswered(r, who, found)}
+		w = &forwardedList{ResponseWriter: w, answered: h.onListAnswer(r, who, found)}
 	}
 	if asked := found.asked; asked.Watch {
 		watch := &forwardedWatch{ResponseWriter: w}

@@ -7,35 +7,31 @@ import (
 )
 
 const (
-	// randomLength is the least length, in bytes, of a run that counts as random because it often
-	// changes between letters and digits. Tokens are longer; names rarely change so often.
-	randomLength = 12
-	// randomChanges is how often it does.
+	// A run of at least randomLength letters and digits counts as random if it changes between letters and digits at
+	// least randomChanges times. Tokens are longer, and names rarely change so often.
+	randomLength  = 12
 	randomChanges = 4
-	// hexLength is the least length of a run of hexadecimal digits, letters and decimals, that no
-	// name has.
+	// hexLength is the least length of a run of hexadecimal digits that counts as random, however seldom it changes.
 	hexLength = 16
 )
 
 var (
 	// uuidText finds UUIDs anywhere in a word.
 	uuidText = regexp.MustCompile(`[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}`)
-	// bootstrapToken finds what may be a bootstrap token (k8s.io/cluster-bootstrap, token/api),
-	// with what is before it.
+	// bootstrapToken finds a possible bootstrap token (k8s.io/cluster-bootstrap, token/api) with the character before it.
 	bootstrapToken = regexp.MustCompile(`(^|[^0-9A-Za-z._-])([0-9a-z]{6}\.[0-9a-z]{16})\b`)
-	// alphanumeric finds runs without any mark.
+	// alphanumeric finds runs of letters and digits.
 	alphanumeric = regexp.MustCompile(`[0-9A-Za-z]+`)
 )
 
 const (
-	decimals = "0123456789"
-	hexAlso  = "abcdefABCDEF"
+	decimals   = "0123456789"
+	hexLetters = "abcdefABCDEF"
 )
 
 // LooksSecret reports whether a word that a client wrote looks like a credential: a bootstrap token, a
-// JSON web token, a UUID, or a random string. It is for names of kinds of things: programs,
-// resources, namespaces. Names with a random end, like those of pods and ReplicaSets, pass, since
-// the end is short. It cannot recognise a password that is a word.
+// JSON web token, a UUID, or a random string. It is for names of programs, resources and namespaces. Names of pods and
+// ReplicaSets do not look secret, since their random ends are short. It cannot recognise a password that is a word.
 func LooksSecret(word string) bool {
 	if strings.HasPrefix(word, "eyJ") || uuidText.MatchString(word) || hasBootstrapToken(word) {
 		return true
@@ -48,7 +44,7 @@ func looksDrawn(run string) bool {
 	if len(run) < randomLength || !mixed(run) {
 		return false
 	}
-	if len(run) >= hexLength && strings.Trim(run, decimals+hexAlso) == "" {
+	if len(run) >= hexLength && strings.Trim(run, decimals+hexLetters) == "" {
 		return true
 	}
 	changes := 0

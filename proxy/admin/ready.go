@@ -55,7 +55,7 @@ func (r Readiness) Checks() []Check {
 		// A replica that never was of use keeps out: its address, CA or account may be wrong, and a rollout
 		// should stop. Later trouble is mostly that of all replicas: if all were taken out, clients could not
 		// even connect, and would not be told why.
-		{Name: upstreamCheck, OK: !health.Own, Message: troubleOf(health)},
+		{Name: upstreamCheck, OK: !health.NeverOK, Message: troubleOf(health)},
 	}
 	for _, e := range r.Eager() {
 		checks = append(checks, Check{Name: "collection/" + e.String(), OK: e.Ready, Message: e.Waits})

@@ -164,7 +164,7 @@ func TestChecks(t *testing.T) {
 	no := func() bool { return false }
 	refused := func(own bool) func() upstream.HealthStats {
 		return func() upstream.HealthStats {
-			return upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it", Own: own}
+			return upstream.HealthStats{Condition: upstream.ConditionUnauthorized, Problem: "401", Advice: "renew it", NeverOK: own}
 		}
 	}
 	loading := []proxy.EagerStats{eager("nodes", "", true), eager("pods", "warming", false)}

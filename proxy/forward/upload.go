@@ -8,14 +8,14 @@ import (
 	"sync/atomic"
 )
 
-// maxKept is how long a body may be, in bytes, that is kept so that it can be sent again. It is what
-// kube-apiserver accepts (MaxRequestBodyBytes in k8s.io/apiserver/pkg/server/config.go).
+// maxKept is the length in bytes of the longest body that is kept so that it can be sent again. kube-apiserver accepts
+// no longer one (MaxRequestBodyBytes in k8s.io/apiserver/pkg/server/config.go).
 const maxKept = 3 << 20
 
-// errNotKept means that the API server has not looked at the request, which cannot be sent again.
+// errNotKept means that the API server has not looked at the request, and that it cannot be sent again.
 var errNotKept = errors.New("the API server closed the connection before it looked at the request, whose body was not kept")
 
-// Keep gives room for a body of so many bytes, until free is called. There may be none.
+// Keep reserves memory for a body of so many bytes until free is called. ok is false if there is none left.
 type Keep func(bytes int64) (free func(), ok bool)
 
 // upload is the body of a caller's request on its way to the API server. Requests share connections
@@ -24,31 +24,33 @@ type Keep func(bytes int64) (free func(), ok bool)
 // before it is sent, if there is room for it. Any other is passed on as it comes.
 type upload struct {
 	body   io.ReadCloser
-	whole  []byte                // what body had, if it is kept
-	begun  atomic.Bool           // body is being read, and not kept
-	failed atomic.Pointer[error] // why reading body failed, other than by its end
+	whole  []byte                // the bytes of body if it is kept, otherwise nil
+	begun  atomic.Bool           // reading body has begun, and it is not kept
+	failed atomic.Pointer[error] // the error of reading body, other than io.EOF
 }
 
-// newUpload returns the body of r. free gives back the room that it takes.
+// newUpload returns the body of r. free releases the memory that it takes.
 func newUpload(r *http.Request, keep Keep) (u *upload, free func()) {
-	u, free = &upload{body: r.Body}, func() {}
-	// Who expects a 100 sends nothing before, so it need not be sent again.
+	u = &upload{body: r.Body}
+	free = func() {}
+	// A client that expects a 100 (Continue) sends its body only then, so the body need not be sent twice.
 	if keep == nil || r.ContentLength <= 0 || r.ContentLength > maxKept || r.Header.Get("Expect") != "" {
 		return u, free
 	}
-	room, ok := keep(r.ContentLength)
+	release, ok := keep(r.ContentLength)
 	if !ok {
 		return u, free
 	}
-	whole := bytes.NewBuffer(make([]byte, 0, r.ContentLength+bytes.MinRead)) // it reads the end, too
+	// With MinRead more than the length, ReadFrom can read io.EOF without growing the buffer.
+	whole := bytes.NewBuffer(make([]byte, 0, r.ContentLength+bytes.MinRead))
 	if _, err := whole.ReadFrom(r.Body); err != nil {
 		u.failed.Store(&err)
 	}
 	u.whole = whole.Bytes()
-	return u, room
+	return u, release
 }
 
-// reader returns the body from its beginning. The error is errNotKept.
+// reader returns the body from its beginning, or errNotKept if reading has begun and the body is not kept.
 func (u *upload) reader() (io.ReadCloser, error) {
 	switch {
 	case u.whole != nil:
@@ -59,7 +61,7 @@ func (u *upload) reader() (io.ReadCloser, error) {
 	return &passedOn{upload: u}, nil
 }
 
-// failure is the reason why the caller's body could not be read; nil if it could.
+// failure returns the error of reading the caller's body; nil if there was none.
 func (u *upload) failure() error {
 	if err := u.failed.Load(); err != nil {
 		return *err
@@ -67,7 +69,7 @@ func (u *upload) failure() error {
 	return nil
 }
 
-// passedOn is one attempt to send a body that is not kept.
+// passedOn is the reader of one attempt to send a body that is not kept.
 type passedOn struct {
 	*upload
 	closed atomic.Bool
@@ -86,7 +88,8 @@ func (p *passedOn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close ends a Read that waits. A body of which nothing was read can still be sent by another attempt.
+// Close ends a Read that waits. If nothing was read, the body stays open, and another attempt can send it. Read stores
+// begun before it loads closed, and Close does it the other way round, so at least one of them sees the other.
 func (p *passedOn) Close() error {
 	p.closed.Store(true)
 	if !p.begun.Load() {

@@ -13,26 +13,25 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// Request is what a request asks for, as kube-apiserver would read it. It is read once, by the
-// first filter ([WithRequestInfo]). All that come later take it from the request's context:
+// Request says what a request asks for, as kube-apiserver would read it. The first filter ([WithRequestInfo]) parses
+// it once. All later code takes it from the request's context:
 //
 //	if kubehttp.Of(r).Watch { … }
 //
 // It is read from the method, the path, the watch parameter and the Connection header, and from
 // nothing else. It is never changed.
 type Request struct {
-	// Info is what kube-apiserver makes of the method and the path alone: for a watch its verb is
-	// list, unless the path says watch. Where the path is no resource's or cannot be read,
-	// IsResourceRequest is false. It is never nil. See [policy.RequestInfo].
+	// Info is kube-apiserver's RequestInfo for the method and the path alone, see [policy.RequestInfo]. It is never
+	// nil. The verb of a watch is list, unless the path says watch. If the path is not a resource's or cannot be
+	// parsed, IsResourceRequest is false.
 	Info *request.RequestInfo
-	// Upgrade is the protocol that the connection is to be upgraded to, or empty.
+	// Upgrade is the protocol to which the connection is to be upgraded. It is empty for most requests.
 	Upgrade string
-	// LongRunning says that the request may take as long as its client likes: a watch, the log of
-	// a pod, an exec and the like, as in kube-apiserver, and whatever is to be upgraded. All
-	// others are short, also what cannot be read.
+	// LongRunning reports whether the request may take as long as its client likes. Such are watches, logs, execs and
+	// the like, as in kube-apiserver, and all upgrades. A request that cannot be parsed is short.
 	LongRunning bool
-	// Watch says that the request is a watch, which its client can take up elsewhere from where
-	// it was. A watch that is to be upgraded to a WebSocket is not: only its two ends know where
+	// Watch reports whether the request is a watch that listproxy may end between two events: its client then goes on
+	// from there, at another replica for example. A watch over a WebSocket is not, since only its two ends know where
 	// an event ends.
 	Watch bool
 }
@@ -40,20 +39,20 @@ type Request struct {
 // requestKey is the key of a *Request in the request's own context.
 type requestKey struct{}
 
-// parsed returns r with its Request in its context.
-func parsed(r *http.Request) *http.Request {
+// withRequest returns r with its Request in its context.
+func withRequest(r *http.Request) *http.Request {
 	if r.Context().Value(requestKey{}) != nil {
 		return r
 	}
 	return r.WithContext(context.WithValue(r.Context(), requestKey{}, Parse(r)))
 }
 
-// WithRequestInfo is the first filter of a chain: it reads the request for all others.
+// WithRequestInfo is the first filter of a chain. It parses the request for all others.
 func WithRequestInfo(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, parsed(r)) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, withRequest(r)) })
 }
 
-// Of returns the Request of r: from its context, else by reading r.
+// Of returns the Request of r from its context, or parses r if there is none.
 func Of(r *http.Request) *Request {
 	if parsed, ok := r.Context().Value(requestKey{}).(*Request); ok {
 		return parsed
@@ -61,7 +60,7 @@ func Of(r *http.Request) *Request {
 	return Parse(r)
 }
 
-// Parse reads r.
+// Parse returns the Request of r without regard to its context.
 func Parse(r *http.Request) *Request {
 	parsed := &Request{Info: &request.RequestInfo{}, Upgrade: UpgradeProtocol(r.Header)}
 	parsed.LongRunning = parsed.Upgrade != ""
@@ -73,15 +72,15 @@ func Parse(r *http.Request) *Request {
 		return parsed
 	}
 	parsed.Info = info
-	watch := info.IsResourceRequest && (info.Verb == "watch" || info.Verb == "list" && asksToWatch(r.URL.RawQuery))
+	watch := info.IsResourceRequest && (info.Verb == "watch" || (info.Verb == "list" && asksToWatch(r.URL.RawQuery)))
 	parsed.Watch = watch && parsed.Upgrade == ""
 	parsed.LongRunning = parsed.LongRunning || watch || isLongRunning(info)
 	return parsed
 }
 
-// Whole reports whether nobody can use a part of the answer to r: it is one object of a group of
-// Kubernetes' own, or anything of the core group, which kube-apiserver itself serves. All else may
-// be answered by another server, which may send its answer bit by bit.
+// Whole reports whether the answer may be buffered until it is complete, since no client can use a part of it. That is
+// so for single objects of Kubernetes' own groups, and for all answers of the core group but long-running ones:
+// kube-apiserver itself serves these. An aggregated API server may stream its answers bit by bit.
 func (r *Request) Whole() bool {
 	switch {
 	case !r.Info.IsResourceRequest || r.LongRunning:
@@ -99,11 +98,11 @@ func (r *Request) Whole() bool {
 	return false
 }
 
-// asksToWatch reports whether kube-apiserver reads a query as that of a watch: by the first watch
-// parameter, whatever else is in the query and cannot be read.
+// asksToWatch reports whether kube-apiserver takes a query for that of a watch. It decides by the first watch parameter,
+// even if another part of the query cannot be parsed.
 func asksToWatch(rawQuery string) bool {
 	if !strings.Contains(rawQuery, "watch") && !strings.Contains(rawQuery, "%") {
-		return false // as nearly all, without reading the query
+		return false // nearly all queries: the word is not in it, and cannot be percent-encoded either
 	}
 	query, _ := url.ParseQuery(rawQuery)
 	values := query["watch"]
@@ -112,16 +111,16 @@ func asksToWatch(rawQuery string) bool {
 	return watch
 }
 
-// What kube-apiserver exempts from its limits of requests in flight and of a
-// request's duration (pkg/controlplane/apiserver/config.go, BuildGenericConfig).
+// These verbs and subresources are long-running in kube-apiserver: its limits of requests in flight and of a request's
+// duration exempt them (pkg/controlplane/apiserver/config.go, BuildGenericConfig).
 var (
 	longRunningVerbs        = sets.New("watch", "proxy")
 	longRunningSubresources = sets.New("attach", "exec", "proxy", "log", "portforward")
 )
 
 // isLongRunning is BasicLongRunningRequestCheck of k8s.io/apiserver (pkg/server/filters), whose
-// package would bring in all of API priority and fairness. It differs in one thing: where a path
-// is no resource's, the verb is the method, and a method called WATCH makes no request a long one.
+// package would bring in all of API priority and fairness. It differs in one thing. If a path is not a resource's, the
+// verb is the HTTP method, and a client could call its method WATCH: here that does not make a request long-running.
 func isLongRunning(info *request.RequestInfo) bool {
 	if !info.IsResourceRequest {
 		return strings.HasPrefix(info.Path, "/debug/pprof/")

@@ -124,9 +124,9 @@ func FuzzLongRunning(f *testing.F) {
 // TestParsed: the first filter's reading is what all others get, also when the request has been
 // changed.
 func TestParsed(t *testing.T) {
-	r := parsed(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
+	r := withRequest(httptest.NewRequest(http.MethodGet, "/api/v1/pods?watch=true", nil))
 	r.URL = &url.URL{Path: "/api/v1/nodes"}
-	again := parsed(r)
+	again := withRequest(r)
 	if again != r || Of(again) != Of(r) || !Of(again).Watch || Of(again).Info.Resource != "pods" {
 		t.Errorf("parsed again: %+v", Of(again))
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/listproxy/listproxy/policy"
 )
 
-// Why an event is not in the log.
+// These are reasons why an event is not in the log.
 var (
 	errBusy   = errors.New("an event is still being written")
 	errEncode = errors.New("it cannot be encoded")
@@ -30,21 +30,20 @@ type AuditLog struct {
 	backend audit.Backend
 	log     *slog.Logger
 
-	// mu is held while an event is written.
-	mu      sync.Mutex
-	out     *lines
-	failing bool
+	mu      sync.Mutex // held while an event is written
+	out     *lines     // where backend writes
+	failing bool       // whether the last event could not be written
 }
 
-// NewAuditLog returns a log that is written to out. It must be closed in the end.
+// NewAuditLog returns an audit log that is written to out. Its user must close it.
 func NewAuditLog(out io.WriteCloser, log *slog.Logger) *AuditLog {
 	l := &AuditLog{out: &lines{out: out}, log: log}
 	l.backend = auditlog.NewBackend(l.out, auditlog.FormatJson, auditv1.SchemeGroupVersion)
 	return l
 }
 
-// Write writes the event of an answer that is about to be given: who is the caller, r the request,
-// list the parsed request, and received the time when it came. After an error the answer must not be given.
+// Write writes the event of an answer to r that is about to be given. list is the parsed request, who the caller, and
+// received the time at which the request came. After an error the answer must not be given.
 func (l *AuditLog) Write(r *http.Request, list *policy.Request, who user.Info, received time.Time, a AuditedAnswer) error {
 	event := newEvent(r, list, who, received, time.Now(), a)
 	l.mu.Lock()
@@ -64,8 +63,8 @@ func (l *AuditLog) Write(r *http.Request, list *policy.Request, who user.Info, r
 	return err
 }
 
-// Close closes the log, unless an event is being written. It is called once, when no request is being answered
-// any more.
+// Close closes the log, or returns an error if an event is still being written. It is called once, after the last
+// answer.
 func (l *AuditLog) Close() error {
 	if !l.mu.TryLock() {
 		return errBusy
@@ -74,15 +73,15 @@ func (l *AuditLog) Close() error {
 	return l.out.out.Close()
 }
 
-// lines notes why a line could not be written, which the backend tells nobody, and begins a new one
-// where only a part of it could.
+// lines writes lines for the backend. It keeps the error of the last line, since the backend returns none. After a line
+// of which only a part could be written, it begins a new line.
 type lines struct {
 	out    io.WriteCloser
-	torn   bool
-	failed error
+	torn   bool  // only a part of the last line was written
+	failed error // the error of the last line
 }
 
-// Write implements io.Writer. It is called with one line at a time.
+// Write implements io.Writer. The backend calls it with one line at a time.
 func (l *lines) Write(line []byte) (int, error) {
 	text := line
 	if l.torn {

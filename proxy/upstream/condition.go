@@ -1,13 +1,13 @@
 package upstream
 
-// Condition is the state of the upstream, as listproxy's own account finds it.
+// Condition is the state of the upstream for listproxy's own account.
 type Condition string
 
 // The conditions.
 const (
-	// ConditionUnknown means that it was not asked yet, or has not failed for long enough.
+	// ConditionUnknown means that no probe has shown the state yet, or that the first one failed and is to be confirmed.
 	ConditionUnknown Condition = "unknown"
-	// ConditionOK means that it answers, and listproxy may do its work there.
+	// ConditionOK means that it answers, and allows listproxy what it needs.
 	ConditionOK Condition = "ok"
 	// ConditionUnreachable means that no answer came, or it came from a wrong server.
 	ConditionUnreachable Condition = "unreachable"
@@ -19,7 +19,7 @@ const (
 	ConditionNotReady Condition = "not-ready"
 )
 
-// conditionWords is what is said of each condition: its meaning in plain words, and what to do about it.
+// conditionWords says for each condition what it means in plain words, and what to do about it.
 var conditionWords = map[Condition]struct{ meaning, advice string }{
 	ConditionUnknown: {meaning: "not known yet"},
 	ConditionOK:      {meaning: "ok"},
@@ -43,18 +43,19 @@ var conditionWords = map[Condition]struct{ meaning, advice string }{
 	},
 }
 
-// Meaning says in plain words what the upstream is in a condition.
+// Meaning returns the condition in plain words: "kube-apiserver is …".
 func (c Condition) Meaning() string { return conditionWords[c].meaning }
 
-// isCertain reports whether what the last two questions have found is the upstream's condition: a momentary
-// trouble, like a load balancer's change of API servers, is not; and an API server that has just started
-// refuses everybody until it has read the roles. known is the condition so far.
-func isCertain(known, before, is Condition) bool {
-	if is == ConditionOK || is == before {
+// isCertain reports whether the condition that the last probe found is the upstream's. known is the condition until
+// now, and previous the one that the probe before found. OK is certain at once. Two equal failures are certain. So are
+// two different ones if all was well before. A single failure is not: it may be momentary, as when a load balancer
+// changes API servers, and an API server that has just started refuses everybody until it has read the roles.
+func isCertain(known, previous, found Condition) bool {
+	if found == ConditionOK || found == previous {
 		return true
 	}
-	return known.isWell() && !before.isWell()
+	return known.isWell() && !previous.isWell()
 }
 
-// isWell reports whether nothing is known to be wrong.
+// isWell reports whether no failure is known.
 func (c Condition) isWell() bool { return c == ConditionOK || c == ConditionUnknown }

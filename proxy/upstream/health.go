@@ -20,21 +20,17 @@ import (
 )
 
 const (
-	// questionEvery is the time from one question to the next, and a little more; questionAgain is the time
-	// after a trouble was found that is not certain yet. With questionTimeout, which bounds one question, a
-	// trouble is told within twenty seconds.
-	questionEvery   = 10 * time.Second
-	questionAgain   = 5 * time.Second
-	questionTimeout = 2 * time.Second
+	probeInterval = 10 * time.Second // between two probes, plus a little jitter
+	probeAgain    = 5 * time.Second  // until the next probe, after a failure that is not certain yet
+	probeTimeout  = 2 * time.Second  // bounds one probe, so that a failure is known within twenty seconds
 )
 
-// Health knows the state of the upstream from one question every ten seconds, GET /readyz with
-// listproxy's own credentials, and from what listproxy's own requests find there ([Health.Watch]): an
-// upstream from which something comes is not away, and an account that may read nothing is of no use.
-// The log has one line for each change of the [Condition].
+// Health knows the state of the upstream. Every ten seconds it probes GET /readyz with listproxy's own credentials. It
+// also observes the answers to listproxy's other requests ([Health.Watch]): an upstream that answers those is not
+// unreachable, and one that refuses all of them is of no use. The log has one line for each change of the [Condition].
 //
-// A trouble counts when two questions have found it, five seconds apart, or at once when an outage begins and the
-// connection of a question is refused; the first good answer ends it.
+// A failure counts when two probes have found it, five seconds apart. It counts at once if an outage begins and the
+// probe's connection is refused. The first good answer ends it.
 // Health is safe for concurrent use.
 type Health struct {
 	client  *http.Client
@@ -42,21 +38,22 @@ type Health struct {
 	log     *slog.Logger
 	traffic traffic
 
-	// mu is held for moments only. Only Run changes what it guards.
-	mu    sync.Mutex
-	stats HealthStats
+	mu    sync.Mutex  // guards stats
+	stats HealthStats // only Run changes them
 }
 
 // HealthStats describes the state of the upstream.
 type HealthStats struct {
 	Condition Condition
 	Since     time.Time
-	// Answered is the time at which something last came from it, even an error; zero: never.
+	// Answered is the time at which anything last came from the upstream, even an error; zero if nothing ever did.
 	Answered time.Time
-	// Problem is the reason why it is not ok, without what looks like a credential, and Advice what to do.
-	Problem, Advice string
-	// Own reports whether it has never been ok for this replica, so others may be better.
-	Own bool
+	// Problem is the reason why the condition is not OK. Whatever looks like a credential is masked.
+	Problem string
+	// Advice says what to do about the problem.
+	Advice string
+	// NeverOK reports whether the condition has never been OK for this replica, so that others may be better.
+	NeverOK bool
 }
 
 // NewHealth returns a Health of the API server that cfg names, with its credentials. It knows
@@ -76,7 +73,7 @@ func NewHealth(cfg *rest.Config, log *slog.Logger) (*Health, error) {
 	}, nil
 }
 
-// Stats returns the state of the upstream as the last question found it. It asks nothing.
+// Stats returns the state of the upstream by the last probe. It sends no request.
 func (h *Health) Stats() HealthStats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,25 +82,26 @@ func (h *Health) Stats() HealthStats {
 	return stats
 }
 
-// Run asks until ctx ends.
+// Run probes until ctx ends.
 func (h *Health) Run(ctx context.Context) {
-	worked, before := false, ConditionUnknown
+	wasOK := false
+	previous := ConditionUnknown
 	for woken := false; ; {
-		is, err := h.ask(ctx)
+		found, err := h.probe(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		worked = worked || is == ConditionOK
-		pause := wait.Jitter(questionEvery, 0.05)
-		if isCertain(h.Stats().Condition, before, is) || woken && errors.Is(err, syscall.ECONNREFUSED) {
-			h.become(is, err, !worked)
+		wasOK = wasOK || found == ConditionOK
+		pause := wait.Jitter(probeInterval, 0.05)
+		if isCertain(h.Stats().Condition, previous, found) || (woken && errors.Is(err, syscall.ECONNREFUSED)) {
+			h.setCondition(found, err, !wasOK)
 		} else {
-			pause = questionAgain
+			pause = probeAgain
 		}
-		before = is
+		previous = found
 		outage := h.traffic.began
 		if woken || h.Stats().Condition == ConditionUnreachable {
-			outage = nil // no more questions than one in so long because of others
+			outage = nil // failures of other requests bring forward one probe, and not every one
 		}
 		select {
 		case <-ctx.Done():
@@ -116,10 +114,10 @@ func (h *Health) Run(ctx context.Context) {
 	}
 }
 
-// become logs the one line about a change, and makes c the state: who sees it finds it in the log, too.
-func (h *Health) become(c Condition, cause error, own bool) {
+// setCondition logs a change to c, and then sets the state: whoever sees a change there finds it in the log, too.
+func (h *Health) setCondition(c Condition, cause error, neverOK bool) {
 	before := h.Stats()
-	after := HealthStats{Condition: c, Since: before.Since, Own: own, Advice: conditionWords[c].advice}
+	after := HealthStats{Condition: c, Since: before.Since, NeverOK: neverOK, Advice: conditionWords[c].advice}
 	if cause != nil {
 		after.Problem = telemetry.MaskText(cause.Error())
 	}
@@ -127,7 +125,7 @@ func (h *Health) become(c Condition, cause error, own bool) {
 		after.Since = time.Now()
 	}
 	switch {
-	case before.Condition == c:
+	case before.Condition == c: // nothing to log
 	case c != ConditionOK:
 		h.log.Warn("kube-apiserver is "+c.Meaning(), "state", string(c), "before", string(before.Condition),
 			"error", after.Problem, "do", after.Advice)
@@ -142,46 +140,48 @@ func (h *Health) become(c Condition, cause error, own bool) {
 	h.stats = after
 }
 
-// ask asks the upstream whether it is ready. An answer to another request that comes meanwhile counts, too.
-func (h *Health) ask(ctx context.Context) (Condition, error) {
-	asked := time.Now()
-	within, cancel := context.WithTimeout(ctx, questionTimeout)
+// probe asks the upstream whether it is ready. If the probe fails, but another request is answered meanwhile, the
+// upstream is only busy, which is OK.
+func (h *Health) probe(ctx context.Context) (Condition, error) {
+	sent := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	status, body, err := read(within, h.client, h.base.JoinPath("readyz"))
+	status, body, err := read(ctx, h.client, h.base.JoinPath("readyz"))
 	if err != nil {
-		if h.traffic.lastHeard().After(asked) {
-			return ConditionOK, nil // it is busy, and not away
+		if h.traffic.lastHeard().After(sent) {
+			return ConditionOK, nil
 		}
-		h.traffic.failed(asked, err)
-		return ConditionUnreachable, unanswered(err)
+		h.traffic.failed(sent, err)
+		return ConditionUnreachable, probeError(err)
 	}
 	h.traffic.answered(status)
 	switch {
 	case status == http.StatusUnauthorized:
 		return ConditionUnauthorized, fmt.Errorf("it answers %d", status)
 	case status >= http.StatusInternalServerError:
-		return ConditionNotReady, fmt.Errorf("/readyz answers %d%s", status, failedOf(body))
+		return ConditionNotReady, fmt.Errorf("/readyz answers %d%s", status, failedChecks(body))
 	case h.traffic.isRefused(status == http.StatusForbidden):
 		return ConditionForbidden, errors.New("it allows nothing that listproxy asks for")
 	case status == http.StatusOK, status == http.StatusForbidden, status == http.StatusTooManyRequests:
 		return ConditionOK, nil
 	}
-	return ConditionNotReady, fmt.Errorf("/readyz answers %d, which no kube-apiserver does", status) // a login page, another path
+	// It may be a login page, or the base path is wrong.
+	return ConditionNotReady, fmt.Errorf("/readyz answers %d, which no kube-apiserver does", status)
 }
 
-// unanswered returns the reason why a question got no answer, without the URL, which is always the same.
-func unanswered(err error) error {
+// probeError returns the reason why a probe got no answer, without the URL, which is always the same.
+func probeError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %v", questionTimeout)
+		return fmt.Errorf("no answer within %v", probeTimeout)
 	}
-	if request, ok := errors.AsType[*url.Error](err); ok {
-		return request.Err
+	if urlError, ok := errors.AsType[*url.Error](err); ok {
+		return urlError.Err
 	}
 	return err
 }
 
-// failedOf names the first checks of an API server's own that a /readyz says have failed.
-func failedOf(body []byte) string {
+// failedChecks returns up to three failed checks that the body of a /readyz lists, after a colon.
+func failedChecks(body []byte) string {
 	const most = 3
 	var failed []string
 	for line := range strings.Lines(string(body)) {

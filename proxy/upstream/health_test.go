@@ -144,13 +144,13 @@ func TestHealthTellsEachTroubleOnce(t *testing.T) {
 				if n := rig.asked.Load() - before; n < 40 || n > 60 {
 					t.Errorf("it was asked %d times in ten minutes", n)
 				}
-				if s := rig.Stats(); s.Condition != tt.want || s.Own || !strings.Contains(s.Problem, tt.problem) || s.Advice == "" ||
+				if s := rig.Stats(); s.Condition != tt.want || s.NeverOK || !strings.Contains(s.Problem, tt.problem) || s.Advice == "" ||
 					time.Since(s.Since) < 10*time.Minute {
 					t.Errorf("it is %+v", s)
 				}
 				rig.set(saying(http.StatusOK, "ok"))
 				rig.await(t, ConditionOK, told)
-				if s := rig.Stats(); s.Own || s.Problem != "" || s.Advice != "" || time.Since(s.Answered) > time.Second {
+				if s := rig.Stats(); s.NeverOK || s.Problem != "" || s.Advice != "" || time.Since(s.Answered) > time.Second {
 					t.Errorf("in the end it is %+v", s)
 				}
 				lines := strings.Split(strings.TrimSpace(rig.log.String()), "\n")
@@ -183,7 +183,7 @@ func TestHealthOfAMoment(t *testing.T) {
 				}
 				rig.set(saying(http.StatusOK, "ok"))
 				expect.NoError(t, rig.get(t, "/api/v1/pods").Close())
-				time.Sleep(2*questionEvery + 777*time.Millisecond)
+				time.Sleep(2*probeInterval + 777*time.Millisecond)
 			}
 		})
 	}
@@ -198,7 +198,7 @@ func TestHealthFromTheStart(t *testing.T) {
 		run(t, how, func(t *testing.T, rig *healthRig) {
 			rig.await(t, want, 6*time.Second)
 			s := rig.Stats()
-			if !s.Own || s.Answered.IsZero() != (want == ConditionUnreachable) {
+			if !s.NeverOK || s.Answered.IsZero() != (want == ConditionUnreachable) {
 				t.Errorf("it is %+v", s)
 			}
 			if n := strings.Count(rig.log.String(), "\n"); n != 1 {
@@ -223,7 +223,7 @@ func TestHealthOfRefusedConnections(t *testing.T) {
 			t.Errorf("it was asked %d times in a minute", n)
 		}
 		rig.others.Store(new(saying(http.StatusOK, "ok")))
-		time.Sleep(2*questionEvery + time.Second)
+		time.Sleep(2*probeInterval + time.Second)
 		expect.Same(t, 1, strings.Count(rig.log.String(), "\n"))
 		rig.set(ended)
 		_ = rig.get(t, "/api/v1/pods")
@@ -253,7 +253,7 @@ func TestHealthOfTheBusy(t *testing.T) {
 		}
 		expect.NoError(t, body.Close())
 		// The last byte may have come while a question was under way, which is taken for answered then.
-		rig.await(t, ConditionUnreachable, told+questionTimeout)
+		rig.await(t, ConditionUnreachable, told+probeTimeout)
 	})
 }
 
@@ -346,7 +346,7 @@ func TestOutages(t *testing.T) {
 		rig.set(ended)
 		rig.get(t, "/version")
 		rig.set(saying(http.StatusForbidden, ""))
-		time.Sleep(unwellFor + questionEvery + questionAgain)
+		time.Sleep(startupTime + probeInterval + probeAgain)
 		want("it goes on refusing", false)
 		rig.set(ended)
 		rig.get(t, "/version")
@@ -361,7 +361,7 @@ func TestOutages(t *testing.T) {
 			return nil, context.DeadlineExceeded
 		})))
 		go func() { rig.get(t, "/version") }()
-		time.Sleep(questionEvery * 2)
+		time.Sleep(probeInterval * 2)
 		before := returns
 		close(slow)
 		want("a request took too long", false)

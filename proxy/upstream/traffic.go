@@ -17,55 +17,54 @@ import (
 	"github.com/listproxy/listproxy/snapshot/clock"
 )
 
-// unwellFor is the time after an outage in which refusals and errors do not end it: an API server that has just started
-// refuses everybody until it has read its roles, and has no lists yet.
-const unwellFor = 15 * time.Second
+// startupTime is the time for which refusals and errors do not end an outage, once the upstream answers again. An API
+// server that has just started refuses everybody until it has read its roles, and cannot answer lists yet.
+const startupTime = 15 * time.Second
 
-// traffic is what listproxy's own requests find at the upstream, and what callers' requests find there after an
-// outage.
+// traffic is the state of the upstream as the answers to requests show it: to all of listproxy's own requests, and
+// during an outage to callers' requests, too.
 type traffic struct {
-	// refused reports whether the last answer about a resource was a 403. reading is the number of other answers about
-	// resources are being read; watches are, as long as they are open.
+	// refused reports whether the last answer about a resource was a 403.
 	refused atomic.Bool
+	// reading is the number of successful answers about resources that are being read. An open watch is one.
 	reading atomic.Int64
 	// outage is the current outage, or the last one; nil if there was none.
 	outage atomic.Pointer[clock.Outage]
-	// began has a value if an outage has begun, and nobody has looked since.
+	// began has a value if an outage has begun that Health.Run has not noticed yet.
 	began chan struct{}
-	// ended is called when an outage ends; nil: nobody wants to know.
-	ended func()
+	// onEnd is called when an outage ends, unless it is nil.
+	onEnd func()
 
-	mu sync.Mutex
-	// heardAt is the time at which something last came from the upstream, and answeredAt the time at which the last
-	// answer began; zero if that never happened.
-	// unwellSince is the time at which the first refusal or error came in the outage.
-	heardAt, answeredAt, unwellSince time.Time
+	mu          sync.Mutex
+	heardAt     time.Time // the time at which anything last came from the upstream; zero if nothing ever did
+	answeredAt  time.Time // the time at which an answer last began; zero if none ever did
+	unwellSince time.Time // the time of the first answer during the current outage; zero if there was none
 }
 
-// answered notes that an answer with a status came.
+// answered notes that an answer with a status began. It ends an outage, unless the upstream may still be starting.
 func (t *traffic) answered(status int) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.heardAt, t.answeredAt = now, now
-	last := t.outage.Load()
-	if last == nil || !last.Lasts {
+	current := t.outage.Load()
+	if current == nil || !current.Lasts {
 		return
 	}
 	if t.unwellSince.IsZero() {
 		t.unwellSince = now
 	}
-	if isUnwell(status) && clock.Age(t.unwellSince, now) < unwellFor {
+	if isUnwell(status) && clock.Age(t.unwellSince, now) < startupTime {
 		return
 	}
-	t.outage.Store(&clock.Outage{Heard: last.Heard, Ended: now})
-	if t.ended != nil {
-		t.ended()
+	t.outage.Store(&clock.Outage{Heard: current.Heard, Ended: now})
+	if t.onEnd != nil {
+		t.onEnd()
 	}
 }
 
-// heard notes that more of an answer came. That does not end an outage: a kube-apiserver that ends takes no new
-// requests, but its watches go on to the last.
+// heard notes that more of an answer came. That does not end an outage: a kube-apiserver that is shutting down takes
+// no new requests, but its open watches go on until the end.
 func (t *traffic) heard() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,15 +77,15 @@ func isUnwell(status int) bool {
 		status >= http.StatusInternalServerError
 }
 
-// failed notes that a request that was sent at a time got no answer, or that an answer broke off, and reports whether
-// an outage begins with that.
+// failed notes that a request got no answer, or that an answer broke off. It returns true if an outage begins with
+// that. sent is the time at which the request was sent, or the answer broke off.
 func (t *traffic) failed(sent time.Time, err error) (begins bool) {
 	if errors.Is(err, context.Canceled) {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// A server that is only slow answers something else meanwhile.
+	// If another answer began after that time, the server is only slow.
 	if last := t.outage.Load(); (last == nil || !last.Lasts) && !t.answeredAt.After(sent) {
 		t.outage.Store(&clock.Outage{Lasts: true, Heard: t.heardAt})
 		t.unwellSince = time.Time{}
@@ -95,8 +94,8 @@ func (t *traffic) failed(sent time.Time, err error) (begins bool) {
 	return false
 }
 
-// broke is failed for another request than a question: with an outage, a question is due at once.
-func (t *traffic) broke(sent time.Time, err error) {
+// failedRequest calls failed, and makes Health.Run probe at once if an outage begins.
+func (t *traffic) failedRequest(sent time.Time, err error) {
 	if t.failed(sent, err) {
 		select {
 		case t.began <- struct{}{}:
@@ -111,25 +110,26 @@ func (t *traffic) lastHeard() time.Time {
 	return t.heardAt
 }
 
-// isRefused reports whether the account of listproxy's own is refused all it asks for: this question, or
-// the last one about a resource; and no watch is open any more. One resource that may not be read is
-// nothing to worry about.
-func (t *traffic) isRefused(now bool) bool { return (now || t.refused.Load()) && t.reading.Load() == 0 }
+// isRefused reports whether the upstream refuses listproxy's account everything: the probe or the last request about a
+// resource was refused, and no watch is open. An account that may not read one resource usually watches others.
+func (t *traffic) isRefused(probeRefused bool) bool {
+	return (probeRefused || t.refused.Load()) && t.reading.Load() == 0
+}
 
-// Watch returns cfg for clients of listproxy's own. h learns what becomes of their requests.
+// Watch returns a copy of cfg for clients of listproxy's own. h observes the answers to their requests.
 func (h *Health) Watch(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return healthTransport{next, h} })
 	return cfg
 }
 
-// healthTransport tells health what becomes of the requests that it sends.
+// healthTransport sends requests and tells health about their answers and failures.
 type healthTransport struct {
 	http.RoundTripper
 	health *Health
 }
 
-// WrappedRoundTripper lets client-go find what closes connections.
+// WrappedRoundTripper lets client-go find the transport that closes idle connections.
 func (w healthTransport) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -137,7 +137,7 @@ func (w healthTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t, sent := &w.health.traffic, time.Now()
 	res, err := w.RoundTripper.RoundTrip(r)
 	if err != nil {
-		t.broke(sent, err)
+		t.failedRequest(sent, err)
 		return res, err
 	}
 	t.answered(res.StatusCode)
@@ -148,44 +148,44 @@ func (w healthTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		case res.StatusCode < http.StatusMultipleChoices:
 			t.refused.Store(false)
 			t.reading.Add(1)
-			res.Body = &readBody{ReadCloser: res.Body, traffic: t}
+			res.Body = &countedBody{ReadCloser: res.Body, traffic: t}
 		}
 	}
 	return res, nil
 }
 
-// isOfResource reports whether a request is about a resource, and so needs rights.
+// isOfResource reports whether a request is about a resource. Only such requests need rights that may be missing.
 func (h *Health) isOfResource(r *http.Request) bool {
-	at := &url.URL{Path: strings.TrimPrefix(r.URL.Path, h.base.Path)}
-	return kubehttp.Parse(&http.Request{Method: r.Method, URL: at}).Info.IsResourceRequest
+	resourceURL := &url.URL{Path: strings.TrimPrefix(r.URL.Path, h.base.Path)}
+	return kubehttp.Parse(&http.Request{Method: r.Method, URL: resourceURL}).Info.IsResourceRequest
 }
 
-// readBody is the body of an answer that is being read.
-type readBody struct {
+// countedBody is the body of an answer about a resource. The answer counts in traffic.reading until it is closed.
+type countedBody struct {
 	io.ReadCloser
 	traffic *traffic
 	closed  sync.Once
 }
 
 // Read implements [io.Reader].
-func (b *readBody) Read(p []byte) (int, error) {
+func (b *countedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
 	case n > 0:
 		b.traffic.heard()
 	case err != nil && !errors.Is(err, io.EOF):
-		b.traffic.broke(time.Now(), err)
+		b.traffic.failedRequest(time.Now(), err)
 	}
 	return n, err
 }
 
 // Close implements [io.Closer].
-func (b *readBody) Close() error {
+func (b *countedBody) Close() error {
 	b.closed.Do(func() { b.traffic.reading.Add(-1) })
 	return b.ReadCloser.Close()
 }
 
-// Outage returns the outage of the upstream that lasts, or the last one.
+// Outage returns the current outage of the upstream, or the last one.
 func (h *Health) Outage() clock.Outage {
 	if outage := h.traffic.outage.Load(); outage != nil {
 		return *outage
@@ -193,12 +193,12 @@ func (h *Health) Outage() clock.Outage {
 	return clock.Outage{}
 }
 
-// Answered notes the status of an answer to a caller's request: somebody answers.
+// Answered notes the status of an answer to a caller's request. It can end an outage, and does nothing without one.
 func (h *Health) Answered(status int) {
 	if h.Outage().Lasts {
 		h.traffic.answered(status)
 	}
 }
 
-// OnReturn has a function called when an outage ends. It must be called before any request is sent.
-func (h *Health) OnReturn(ended func()) { h.traffic.ended = ended }
+// OnReturn sets the function that is called when an outage ends. It must be called before any request is sent.
+func (h *Health) OnReturn(onEnd func()) { h.traffic.onEnd = onEnd }

@@ -18,7 +18,7 @@ type transportSets struct {
 	config *rest.Config // with the files' content in place of their names
 
 	anonymous    *transportSet
-	impersonated *transportSet // nil unless users may be impersonated
+	impersonated *transportSet // nil if listproxy impersonates nobody
 }
 
 // newTransportSets returns the sets for cfg, which has the content of TLS files in place of their names.
@@ -39,7 +39,7 @@ func newTransportSets(cfg *rest.Config, base *url.URL, impersonate bool) (*trans
 	return s, nil
 }
 
-// transports are those of both sets.
+// transports returns the transports of both sets.
 func (s *transportSets) transports() []*http.Transport {
 	all := slices.Clone(s.anonymous.plain)
 	if s.impersonated != nil {
@@ -48,18 +48,17 @@ func (s *transportSets) transports() []*http.Transport {
 	return all
 }
 
-// closeIdle closes the connections that no request uses, and each other one when its requests have
-// ended.
+// closeIdle closes the connections that no request uses. Every other connection is closed when its requests have ended.
 func (s *transportSets) closeIdle() {
 	for _, transport := range s.transports() {
 		transport.CloseIdleConnections()
 	}
 }
 
-// lanes is the number of connections over which the callers' short requests are spread, and the number of those for
-// requests that run for long (more, if these have no room). All that is on a connection ends with it, for example where a balancer behind
-// listproxy closes a connection when a client gives up a request. With lanes, whoever gives up many requests disturbs
-// only a few others, and nobody's watches.
+// lanes is the number of connections over which callers' short requests are spread, and also the number for their
+// long-running requests. (There are more connections if these are full.) When a connection is closed, all requests on
+// it end. Some load balancers close a connection when one client gives up a request. With lanes, a client that gives
+// up many requests disturbs only a few others, and nobody's watches.
 const lanes = 16
 
 // transportSet sends requests to the API server with one kind of credentials, or none.
@@ -68,7 +67,7 @@ type transportSet struct {
 	unknown     http.RoundTripper        // for all other callers
 	http1       http.RoundTripper        // for upgrades, which take the connection over; see also unknownCallers
 	sendAs      http.RoundTripper        // for [Transports.SendAs] as a caller who was accepted
-	plain       []*http.Transport        // those that all of these send with
+	plain       []*http.Transport        // the transports under all of these
 }
 
 // unknownCallers sends requests of callers who are not known, over HTTP/1.1: kube-apiserver closes an HTTP/2

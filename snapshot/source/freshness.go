@@ -59,39 +59,50 @@ const (
 // is closed, and the next one must show that the timeline is the same.
 type Freshness struct {
 	schedule probeSchedule
-	// probe is the last one that was sent; probing: it is under way.
-	probe   Probe
+	// probe is the last probe that was sent.
+	probe Probe
+	// probing reports that no answer to it has come yet.
 	probing bool
 	// probesFrom is the time before which the upstream wants no probe.
 	probesFrom time.Time
-	// awaited is the number of the probe that requests for the newest state wait for, and awaitedAt is
-	// when it last grew.
-	awaited   uint64
+	// awaited is the number of the probe for which requests for the newest state wait.
+	awaited uint64
+	// awaitedAt is the time at which awaited last grew.
 	awaitedAt time.Time
 
-	// Somebody waits, first for a probe: requested, for a revision, and no probe was sent since; or awaited is
-	// above probe.Number. Then answerAwaited: for the answer to the probe under way. Then stateAwaited: until the
-	// state reaches what was answered. askAgain: the answer did not come, or the stream ended before the state
-	// was there. Only askAgain and awaited are kept for the next stream.
-	requested, answerAwaited, stateAwaited, askAgain bool
+	// While somebody waits, one of these follows the other. Only askAgain and awaited are kept for the next stream.
 
-	// streamSentAt is the time at which the stream last sent something, unansweredAt when a probe last got no answer.
-	streamSentAt, unansweredAt time.Time
-	// firstUnreached and lastUnreached are the first and the last answer that the state has not reached. Those
-	// between are not kept.
-	firstUnreached, lastUnreached answer
+	// requested reports that a request waits for a revision, and that no probe was sent since.
+	requested bool
+	// answerAwaited reports that somebody waits for the answer to the probe under way.
+	answerAwaited bool
+	// stateAwaited reports that somebody waits until the state reaches the revision that was answered.
+	stateAwaited bool
+	// askAgain reports that the answer did not come, or that the stream ended before the state reached it.
+	askAgain bool
 
-	// progressOpen reports whether a progress watch is open, progressHelped whether the last one showed something that the stream had
-	// not sent. failures is how many have failed in a row, and unmarked how many were unmarked since a bookmark
-	// came.
-	progressOpen, progressHelped bool
-	failures, unmarked           int
+	// streamSentAt is the time at which the stream last sent something.
+	streamSentAt time.Time
+	// unansweredAt is the time at which a probe last got no answer.
+	unansweredAt time.Time
+	// firstUnreached is the first answer that the state has not reached, and lastUnreached the last one. Those between
+	// are not kept.
+	firstUnreached, lastUnreached probeAnswer
+
+	// progressOpen reports whether a progress watch is open.
+	progressOpen bool
+	// progressHelped reports whether the last one showed something that the stream had not sent.
+	progressHelped bool
+	// failures is the number of progress watches in a row that have failed.
+	failures int
+	// unmarked is the number of progress watches without a bookmark since the last bookmark.
+	unmarked int
 	// progressFrom is the time before which no progress watch is opened.
 	progressFrom time.Time
 }
 
-// answer is a revision that the upstream has given, and when.
-type answer struct {
+// probeAnswer is a revision that the upstream has given, and the time at which it came.
+type probeAnswer struct {
 	at       time.Time
 	revision uint64
 }
@@ -223,7 +234,9 @@ func (m *Freshness) RequestProbe() { m.requested = true }
 // ProbeSent says that a probe is sent.
 func (m *Freshness) ProbeSent(sent Probe) {
 	m.answerAwaited = m.requested || m.askAgain || m.awaited > m.probe.Number
-	m.probe, m.probing, m.requested, m.askAgain = sent, true, false, false
+	m.probe = sent
+	m.probing = true
+	m.requested, m.askAgain = false, false
 }
 
 // Answered is told the upstream's revision, and whether the state has reached it.
@@ -232,16 +245,18 @@ func (m *Freshness) Answered(now time.Time, revision uint64, reached bool) {
 	if reached {
 		return
 	}
-	m.lastUnreached = answer{at: now, revision: revision}
+	m.lastUnreached = probeAnswer{at: now, revision: revision}
 	if m.firstUnreached.revision == 0 {
-		m.firstUnreached, m.stateAwaited = m.lastUnreached, false
+		m.firstUnreached = m.lastUnreached
+		m.stateAwaited = false
 	}
 	m.stateAwaited = m.stateAwaited || m.answerAwaited
 }
 
 // Refused says that the upstream wants no probe for a time.
 func (m *Freshness) Refused(now time.Time, pause time.Duration) {
-	m.probing, m.probesFrom = false, later(m.probesFrom, now.Add(pause))
+	m.probing = false
+	m.probesFrom = later(m.probesFrom, now.Add(pause))
 }
 
 // Retry says that a pause is over, perhaps before its time.
@@ -251,7 +266,9 @@ func (m *Freshness) Retry(now time.Time) { m.probesFrom = earlier(m.probesFrom, 
 // probe is soon sent.
 func (m *Freshness) Unanswered(now time.Time) {
 	m.askAgain = m.answerAwaited && now.Sub(m.awaitedAt) < awaitedKept
-	m.probing, m.unansweredAt, m.probesFrom = false, now, later(m.probesFrom, now.Add(probePause))
+	m.probing = false
+	m.unansweredAt = now
+	m.probesFrom = later(m.probesFrom, now.Add(probePause))
 }
 
 // StreamSent says that the stream has sent something.
@@ -271,23 +288,26 @@ func (m *Freshness) Reached(to uint64) {
 	case m.lastUnreached.revision > to:
 		m.firstUnreached = m.lastUnreached
 	default:
-		m.firstUnreached, m.lastUnreached, m.stateAwaited = answer{}, answer{}, false
+		m.firstUnreached, m.lastUnreached = probeAnswer{}, probeAnswer{}
+		m.stateAwaited = false
 	}
 }
 
 // ProgressOpened says that a progress watch is opened.
 func (m *Freshness) ProgressOpened() { m.progressOpen = true }
 
-// ProgressOver says that the progress watch has ended with a bookmark. helped: it showed something that the
-// stream had not sent.
+// ProgressOver says that the progress watch has ended with a bookmark, and whether that showed something that the stream
+// had not sent (helped).
 func (m *Freshness) ProgressOver(helped bool) {
-	m.progressOpen, m.progressHelped, m.failures, m.unmarked = false, helped, 0, 0
+	m.progressOpen, m.progressHelped = false, helped
+	m.failures, m.unmarked = 0, 0
 }
 
 // ProgressFailed says that the progress watch has shown nothing, and for how long the upstream wants no other.
 func (m *Freshness) ProgressFailed(now time.Time, wanted time.Duration) {
 	pause := max(progressPause, min(progressPause<<m.failures, m.Pause()))
-	m.progressOpen, m.progressHelped, m.failures = false, false, min(m.failures+1, maxFailures)
+	m.progressOpen, m.progressHelped = false, false
+	m.failures = min(m.failures+1, maxFailures)
 	m.progressFrom = now.Add(max(wanted, pause))
 }
 

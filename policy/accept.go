@@ -10,7 +10,7 @@ import (
 )
 
 // maxAcceptClauses bounds the media types that one request may name. The API server sorts them by an order that is not
-// transitive, so the result depends on the algorithm. Up to 12 elements Go's sort is an insertion sort.
+// transitive, so the result depends on the algorithm. Up to 12 elements Go's sort is an insertion sort, as the API server's own is.
 const maxAcceptClauses = 12
 
 // Accept has the representations that a client accepts, read once from its Accept header. It never changes. The zero
@@ -43,7 +43,6 @@ func (a Accept) Representation(custom bool) (media.Representation, reason.Reason
 }
 
 // negotiated returns the result for custom resources, or for all others.
-
 func (a Accept) negotiated(custom bool) negotiated {
 	if custom {
 		return a.custom

@@ -14,8 +14,8 @@ import (
 	"github.com/listproxy/listproxy/snapshot/wire"
 )
 
-// maxOrderlyGap is the time between a watch that ended at its timeout and the answer to the next one, up to which both
-// have the same timeline: nobody can stop etcd, restore a backup and start it again in less.
+// maxOrderlyGap is the longest time from the end of a watch at its timeout to the answer of the next one in which both have
+// the same timeline: nobody can stop etcd, restore a backup and start it again in less.
 const maxOrderlyGap = 10 * time.Second
 
 // resume opens a watch that goes on from the interval's end. Before, it asks the upstream for its revision: a watch
@@ -185,7 +185,7 @@ func (f *feed) takeEvent(ctx context.Context, ev wire.Event) error {
 		return err
 	}
 	err = f.collection.apply(ch)
-	if errors.Is(err, errFull) && f.makeRoom() {
+	if errors.Is(err, errFull) && f.makeRoom() { // the change was applied all the same
 		return nil // idle collections were dropped instead of this one
 	}
 	return err

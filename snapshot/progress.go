@@ -74,10 +74,11 @@ func (f *feed) watchProgress(ctx context.Context, from, until uint64, take func(
 	return p, fmt.Errorf("a progress watch broke before its bookmark: %w", s.Err)
 }
 
-// proveTimeline looks at most leaseWaits more times, leasePause apart, whether an API server has written its Lease since
-// the stream was last heard. An API server writes its Lease every ten seconds.
 const (
+	// leaseWaits is how often proveTimeline looks again whether an API server has written its Lease since the stream was
+	// last heard.
 	leaseWaits = 2
+	// leasePause is the time between two looks. An API server writes its Lease every ten seconds.
 	leasePause = 6 * time.Second
 )
 
@@ -92,6 +93,7 @@ func (f *feed) proveTimeline(ctx context.Context) error {
 		if same {
 			return nil
 		}
+		// Waiting helps only if there is no change to compare, and a Lease may still come.
 		if last, _ := f.collection.view.Load().lastChange(); last != nil || !mayBe || wait == leaseWaits {
 			break
 		}

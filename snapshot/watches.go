@@ -11,9 +11,9 @@ import (
 	"github.com/listproxy/listproxy/snapshot/watch"
 )
 
-// Follow returns the newest state, at a revision or later, for a client that is going to watch from it. With gapless all
-// changes after that revision must be known. It waits for atMost until the feed gets there: that costs the upstream less
-// than a forwarded watch, which would last for long.
+// Follow returns the newest state if it is at rev or later, for a client that is going to watch from it. If gapless is
+// set, every change after rev must be known. It waits at most atMost for the feed to get there, which costs the upstream
+// less than a forwarded watch.
 func (c *Collection) Follow(ctx context.Context, rev uint64, gapless bool, atMost time.Duration) (Snapshot, reason.Reason) {
 	c.Touch()
 	ask := func(v *View) (Snapshot, reason.Reason) { return v.follow(c.moment(), rev, gapless) }

@@ -14,7 +14,7 @@ import (
 // httpsPort is the port of a host without one: API servers speak HTTPS.
 const httpsPort = "443"
 
-// errNoTarget returns what a target must look like. Callers add the text that is not one.
+// errNoTarget says what a target must look like. Callers add the text that was refused.
 var errNoTarget = errors.New("not a host:port with a DNS name, an IPv4 address or an IPv6 address in brackets")
 
 // parseTarget reads exactly host:port (RFC 9110, 9.3.6), and writes it in one way: names in lower
@@ -23,7 +23,7 @@ var errNoTarget = errors.New("not a host:port with a DNS name, an IPv4 address o
 // Forms that some resolvers read as an IPv4 address (octal, hexadecimal, one number) are names here.
 func parseTarget(s string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
-	if err != nil || strings.HasPrefix(s, "[") != strings.Contains(host, ":") {
+	if err != nil || strings.HasPrefix(s, "[") != strings.Contains(host, ":") { // brackets for IPv6, and for nothing else
 		return "", errNoTarget
 	}
 	if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 || port != strconv.FormatUint(number, 10) {

@@ -24,10 +24,10 @@ func (t *Transports) Impersonate(cfg *rest.Config) error {
 // those of cfg. It sends only requests that name a user in Impersonate-* headers.
 func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) {
 	if cfg.Impersonate.UserName != "" {
-		return nil, errors.New("it is to impersonate somebody (as in the kubeconfig), and cannot be two at a time: leave that out")
+		return nil, errors.New("the kubeconfig impersonates a user, and listproxy cannot be two at a time: remove that from the kubeconfig")
 	}
 	if base.Path != "" {
-		return nil, fmt.Errorf("the API server's URL has the path %s, which a caller could leave: they are for one API server only; "+
+		return nil, fmt.Errorf("the API server's URL has the path %s, which a caller could leave with .., and these credentials are for one API server only: "+
 			"use an address without a path, or leave out --client-ca-file", base.Path)
 	}
 	own := rest.CopyConfig(cfg)
@@ -41,7 +41,7 @@ func newImpersonatedSet(cfg *rest.Config, base *url.URL) (*transportSet, error) 
 		return nil, err
 	}
 	if tlsConfig == nil {
-		return nil, errors.New("it is not TLS")
+		return nil, errors.New("the connection to the API server does not use TLS")
 	}
 	tlsConfig.NextProtos = nil // each transport sets its own
 	if transportConfig.DialHolder != nil {

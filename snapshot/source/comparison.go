@@ -44,7 +44,7 @@ type MismatchError struct {
 	Differences []string
 	// OnlyBytes reports whether both have the same objects at the same revisions.
 	OnlyBytes bool
-	// Again compares the page again on which the difference is.
+	// Again repeats the comparison of the page that differed.
 	Again func(context.Context) error
 }
 
@@ -58,8 +58,8 @@ func IsMismatch(err error) bool {
 }
 
 // Names compares which objects are on the page that begins at a key, and their revisions. The page
-// has atMost objects, or objects of about atMostBytes. It returns where the next page begins, also
-// if the upstream does not give this one.
+// has atMost objects, or objects of about atMostBytes. It returns where the next page begins,
+// even if the upstream failed. After a mismatch that is this page, which is to be compared again.
 func (c *Comparison) Names(ctx context.Context, s ListState, from string, atMost, atMostBytes int64) (next string, err error) {
 	limit := max(leastNames, s.Tree.PageLimit(from, atMost, atMostBytes))
 	theirs, next, err := c.readNames(ctx, c.Source.PageAt(s.Revision, from, limit), s.Revision)

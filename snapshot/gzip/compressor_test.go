@@ -283,7 +283,8 @@ func TestCompressedSize(t *testing.T) {
 		_, _ = z.Write(append(text, ','))
 	}
 	expect.NoError(t, z.Close())
-	if got := compressed(t, newTestCompressor(t, 0), objects); float64(got) > 1.15*float64(whole.Len()) {
+	// Where segments begin is another in each process: in 150 of them the ratio was 0.96 to 1.18.
+	if got := compressed(t, newTestCompressor(t, 0), objects); float64(got) > 1.25*float64(whole.Len()) {
 		t.Errorf("%d bytes, as a whole %d", got, whole.Len())
 	}
 }

@@ -270,7 +270,7 @@ func TestCompressedOnce(t *testing.T) {
 	}
 }
 
-// TestCompressedSize: cut into pieces, a list of pods is at most 15% larger than as one with gzip -1.
+// TestCompressedSize: cut into pieces, a list of pods is at most a quarter larger than as one with gzip -1.
 func TestCompressedSize(t *testing.T) {
 	objects := make([]*index.Object, 600)
 	var whole bytes.Buffer

@@ -270,22 +270,30 @@ func TestCompressedOnce(t *testing.T) {
 	}
 }
 
-// TestCompressedSize: cut into pieces, a list of pods is at most a quarter larger than as one with gzip -1.
+// TestCompressedSize: cut into pieces, a list of pods is on average at most 15% larger than as one with gzip -1. Where it is
+// cut follows from the names, differently in each process: so there are many lists.
 func TestCompressedSize(t *testing.T) {
-	objects := make([]*index.Object, 600)
+	const lists, pods = 10, 600
 	var whole bytes.Buffer
 	z, err := gzip.NewWriterLevel(&whole, gzipLevel)
 	expect.NoError(t, err)
-	for i := range objects {
-		text, err := json.Marshal(workload.Pods{Nodes: 1000}.Pod(i, "ns-1"))
+	texts := make([][]byte, pods)
+	for i := range texts {
+		texts[i], err = json.Marshal(workload.Pods{Nodes: 1000}.Pod(i, "ns-1"))
 		expect.NoError(t, err)
-		objects[i] = index.NewObject(uint64(1+i), fmt.Sprintf("ns-1/%05d", i), 1, text)
-		_, _ = z.Write(append(text, ','))
+		_, _ = z.Write(append(slices.Clone(texts[i]), ','))
 	}
 	expect.NoError(t, z.Close())
-	// Where segments begin is another in each process: in 150 of them the ratio was 0.96 to 1.18.
-	if got := compressed(t, newTestCompressor(t, 0), objects); float64(got) > 1.25*float64(whole.Len()) {
-		t.Errorf("%d bytes, as a whole %d", got, whole.Len())
+	sum := 0
+	for list := range lists {
+		objects := make([]*index.Object, pods)
+		for i, text := range texts {
+			objects[i] = index.NewObject(uint64(1+i), fmt.Sprintf("ns-%d/%05d", list, i), 1, text)
+		}
+		sum += compressed(t, newTestCompressor(t, 0), objects)
+	}
+	if float64(sum) > 1.15*lists*float64(whole.Len()) {
+		t.Errorf("%d bytes on average, as a whole %d", sum/lists, whole.Len())
 	}
 }
 

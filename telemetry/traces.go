@@ -33,6 +33,8 @@ const (
 	envTracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 	envProtocol       = "OTEL_EXPORTER_OTLP_PROTOCOL"
 	envTracesProtocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+	envSampler        = "OTEL_TRACES_SAMPLER"
+	envSamplerArg     = "OTEL_TRACES_SAMPLER_ARG"
 )
 
 // The two ways in which OTLP travels.
@@ -51,7 +53,7 @@ const errorsEvery = time.Minute
 // set up. The protocol is grpc by default. An error names the variable and never its value's secrets:
 // headers are not in it.
 //
-// What OpenTelemetry's libraries cannot do, such as to send traces or to read the sampler, is said in log, once
+// What OpenTelemetry's libraries cannot do, such as to send traces, is said in log from then on, once
 // a minute at most. That is one for the process, like klog's logger: the libraries have no other way.
 func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace.TracerProvider, error) {
 	wanted, err := tracesWanted()
@@ -66,11 +68,19 @@ func NewTraces(ctx context.Context, version string, log *slog.Logger) (*sdktrace
 	if err != nil {
 		return nil, err
 	}
+	var wrong error // the SDK tells only the handler of errors what is wrong with the sampler, and samples all
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { wrong = err }))
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))
 	sometimes := rate.Sometimes{First: 1, Interval: errorsEvery}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		sometimes.Do(func() { log.Warn("telemetry", "error", err) })
 	}))
-	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res)), nil
+	if sampler := os.Getenv(envSampler); wrong != nil && sampler != "" {
+		return nil, errors.Join(provider.Shutdown(ctx), fmt.Errorf(
+			"%s=%q, %s=%q: %w: choose always_on, always_off or traceidratio, or one of these with parentbased_ before it; "+
+				"a ratio is a number from 0 to 1", envSampler, sampler, envSamplerArg, os.Getenv(envSamplerArg), wrong))
+	}
+	return provider, nil
 }
 
 // newResource returns which process traces come from: its name, its version, and an ID of its own.

@@ -29,13 +29,6 @@ type jsonScanner struct {
 	open []byte
 }
 
-// validJSON reports whether text is valid JSON.
-func validJSON(text []byte) bool {
-	s := jsonScanner{text: text}
-	_, err := s.value()
-	return err == nil && s.end() == nil
-}
-
 // members calls yield with each member of a JSON object, in the order of the text: its key unquoted, and its value as it
 // stands. An error of yield ends the walk and is returned.
 func members(object []byte, yield func(key string, value []byte) error) error {

@@ -27,6 +27,13 @@ func someJSON() []string {
 	}
 }
 
+// validJSON reports whether text is one JSON value and nothing else.
+func validJSON(text []byte) bool {
+	s := jsonScanner{text: text}
+	_, err := s.value()
+	return err == nil && s.end() == nil
+}
+
 // TestLongStrings: a string with many escapes is walked through once.
 func TestLongStrings(t *testing.T) {
 	for _, unit := range []string{`\n`, `\"`, `\u0001`, `abc\\`, `x`} {

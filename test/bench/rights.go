@@ -200,12 +200,10 @@ func (b *bench) paced(ctx context.Context, at side, r *result, tokens []string, 
 				if !clock.Sleep(ctx, time.Until(due)) {
 					return ctx.Err()
 				}
-				sent := time.Now()
 				a, err := request{path: path(i), accept: ask.JSON}.untilAnswered(ctx, over, cfg)
 				if err != nil {
 					return err
 				}
-				a.took = time.Since(sent)
 				answers[i] = append(answers[i], a)
 			}
 			return nil

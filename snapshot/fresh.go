@@ -15,8 +15,8 @@ import (
 func (c *Collections) LastProbe() uint64 { return c.probes.Last() }
 
 const (
-	// smallList bounds the work for a list that is rather forwarded than proven, in bytes that kube-apiserver encodes.
-	// That takes it some milliseconds, and a proof may take a second.
+	// smallList is the most work, in bytes that kube-apiserver encodes, that a small list makes. It takes some
+	// milliseconds, and waiting for memory may take a second: so small lists are forwarded.
 	smallList = 256 << 10
 	// maxSmallForwarded is the number of small lists of one collection that are forwarded at the same time.
 	maxSmallForwarded = 4

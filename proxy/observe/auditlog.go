@@ -73,8 +73,8 @@ func (l *AuditLog) Close() error {
 	return l.out.out.Close()
 }
 
-// lines writes lines for the backend. It keeps the error of the last line, since the backend returns none. After a line
-// of which only a part could be written, it begins a new line.
+// lines writes lines for the backend. It keeps the error of the last line, since the backend returns none. If a line
+// was written in part only, the next one begins on a new line.
 type lines struct {
 	out    io.WriteCloser
 	torn   bool  // only a part of the last line was written

@@ -15,7 +15,7 @@ type Stream struct {
 	out        joined
 }
 
-// Stream returns a Stream that writes to w, for answers in a form of which no segments are kept.
+// Stream returns a Stream that writes to w, for answers of which no compressed parts are kept.
 func (c *Compressor) Stream(w io.Writer) *Stream {
 	s := &Stream{compressor: c, out: joined{w: w}}
 	s.out.write(gzipHeader)

@@ -86,7 +86,7 @@ func newSieve(selector labels.Selector) sieve {
 			s.oneOf = append(s.oneOf, pairs)
 		case selection.Exists, selection.GreaterThan, selection.LessThan:
 			s.all = s.all.union(keySignature(r.Key()))
-		default: // NotIn and the like choose sets that lack a label, of which bits say nothing
+		default: // NotIn and the like also choose sets without the label, so no bit can be demanded
 		}
 	}
 	return s

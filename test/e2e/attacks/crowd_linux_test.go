@@ -20,6 +20,7 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/listproxy/listproxy/test/controlplane"
 	"github.com/listproxy/listproxy/test/expect"
@@ -56,9 +57,8 @@ const (
 // default, and a listproxy that has pods in memory.
 type crowdRig struct {
 	proxy                *harness.Proxy
-	hop                  *hop.Hop // to the control plane
-	worker, bare, greedy string   // tokens: the other caller's, of an account without rights, and of one that wants all
-	followed             string   // the pod that the other caller changes and follows
+	worker, bare, greedy string // tokens: the other caller's, of an account without rights, and of one that wants all
+	followed             string // the pod that the other caller changes and follows
 }
 
 // A crowdAttack is many requests at a time, of which nobody reads the answers. Where each is given up at
@@ -94,7 +94,8 @@ func (r *crowdRig) attacks() []crowdAttack {
 // must come, and from memory what listproxy keeps. Of the attack nothing stays.
 func TestCrowding(t *testing.T) {
 	harness.Long(t)
-	r := newCrowdRig(t)
+	plane := harness.RunControlPlane(t, controlplane.Options{})
+	r := newCrowdRig(t, plane, plane.RESTConfig(controlplane.Feed))
 	for _, a := range r.attacks() {
 		t.Run(a.name, func(t *testing.T) {
 			goroutines, descriptors := r.metric(t, "go_goroutines"), r.metric(t, "process_open_fds")
@@ -116,10 +117,12 @@ func TestColdCrowd(t *testing.T) {
 	// crowd is twice --max-requests-inflight, and streams is how many requests a connection has at a time. While
 	// nothing is in memory, a few are forwarded.
 	const crowd, streams, few = 2000, 250, 4
-	r := newCrowdRig(t)
+	plane := harness.RunControlPlane(t, controlplane.Options{})
+	between := hop.Run(t, plane.URL(), plane.CA())
+	r := newCrowdRig(t, plane, between.RESTConfig(plane.RESTConfig(controlplane.Feed)))
 	loaded := make(chan struct{})
 	var loads, memory atomic.Int32
-	r.hop.OnRequest(func(_ http.ResponseWriter, request *http.Request) bool {
+	between.OnRequest(func(_ http.ResponseWriter, request *http.Request) bool {
 		if hop.Own(request) && request.URL.Path == "/api/v1/configmaps" {
 			<-loaded
 			if request.URL.Query().Get("sendInitialEvents") != "" {
@@ -219,10 +222,12 @@ func TestSilentConnections(t *testing.T) {
 	}
 }
 
-func newCrowdRig(t *testing.T) *crowdRig {
+// newCrowdRig fills a control plane, and runs a listproxy that reaches it as upstream says. On that way, callers must
+// not share connections: kube-apiserver closes the connection after each made-up token.
+func newCrowdRig(t *testing.T, plane *controlplane.ControlPlane, upstream *rest.Config) *crowdRig {
 	t.Helper()
-	plane, made := harness.RunControlPlane(t, controlplane.Options{}), workload.Pods{Nodes: 50}
-	r := &crowdRig{followed: made.Pod(0, "shop").Name, hop: hop.Run(t, plane.URL(), plane.CA())}
+	made := workload.Pods{Nodes: 50}
+	r := &crowdRig{followed: made.Pod(0, "shop").Name}
 	expect.NoError(t, workload.Fill(t.Context(), plane, made, 300))
 	for account, token := range map[string]*string{"worker": &r.worker, "bare": &r.bare, "greedy": &r.greedy} {
 		var err error
@@ -233,7 +238,7 @@ func newCrowdRig(t *testing.T) *crowdRig {
 		To: []string{"team-a/worker", "team-a/greedy"}, Rules: []rbacv1.PolicyRule{controlplane.Rule("get,list,watch,patch", "", "pods,configmaps")},
 	}))
 	r.proxy = harness.RunProxy(t, harness.ProxyOptions{
-		Upstream: r.hop.RESTConfig(plane.RESTConfig(controlplane.Feed)),
+		Upstream: upstream,
 		// Without the log of requests, which is kept in memory here. The self-check asks on its own
 		// account.
 		Args: []string{

@@ -2,7 +2,7 @@
 
 # Of the environment or the command line:
 PODS         ?= 3000
-MEASURE      ?= lists forward newest watches crowd rights restart load
+MEASURE      ?= lists forward newest watches crowd rights mix restart load
 OPTIONS      ?=
 FAULTS       ?=
 ATTACKS      ?=

@@ -26,6 +26,8 @@ type request struct {
 	stream bool
 	// memory: listproxy must answer it from memory.
 	memory bool
+	// changed: one of a hundred pods is changed before each time that it is sent.
+	changed bool
 	// clients is how many ask at a time, each over a connection of its own; 0: one.
 	clients int
 	// user of the control plane; "": the admin.

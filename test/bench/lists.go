@@ -67,6 +67,10 @@ func lists(ctx context.Context, b *bench) error {
 		all = append(all, q)
 	}
 	all = append(all, in("all, not older than the newest", podsPath+"resourceVersion=NEWEST&resourceVersionMatch=NotOlderThan", true, goClients)...)
+	for _, q := range in("all, 1% changed since", podsPath+ask.AnyVersion, true, goClients) {
+		q.changed = true
+		all = append(all, q)
+	}
 	all = append(all, in("first "+page, podsPath+"limit="+page+"&resourceVersion=NEWEST&resourceVersionMatch=Exact", true, plain, goClients)...)
 	all = append(all, in(page+" in the middle", podsPath+"continue=MIDDLE&limit="+page, true, plain, goClients)...)
 	all = append(all, in("1% by label", byLabel+"&"+ask.AnyVersion, true, plain, goClients)...)

@@ -35,6 +35,7 @@ const usage = `Usage: bench MEASUREMENT [options]
   watches   events for many watches (--watches)
   crowd     many clients that ask at the same moment
   rights    reviews: callers beside RBAC writes, and agents who come seldom
+  mix       agents, informers, pagers, pollers, GETs and writes together
   restart   a restart of kube-apiserver before informers and pollers
   load      loads, a start, and memory for objects and for what has changed
   demo      some of it, with a check of each answer; then it stays up
@@ -59,7 +60,7 @@ type settings struct {
 func measurements() map[string]func(context.Context, *bench) error {
 	return map[string]func(context.Context, *bench) error{
 		"lists": lists, "forward": forward, "newest": newest, "watches": watches,
-		"crowd": crowd, "rights": rights, "restart": restarts, "load": loads, "demo": demo,
+		"crowd": crowd, "rights": rights, "mix": mix, "restart": restarts, "load": loads, "demo": demo,
 	}
 }
 
@@ -118,9 +119,9 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 	count(&s.rounds, "rounds", 3, "how often each request is measured at each side, in turn")
 	count(&s.requests, "requests", 50, "how often it is sent in a round, if it is small; at least three times")
 	count(&s.clients, "clients", 4, "forward: how many ask at a time")
-	count(&s.crowd, "crowd", 300, "crowd, rights, watches, restart: how many clients there are (rights: agents, at least 50; restart: informers)")
+	count(&s.crowd, "crowd", 300, "crowd, rights, mix, watches, restart: how many clients there are (mix: agents; rights: agents, at least 50; restart: informers)")
 	count(&s.changes, "changes", 25, "watches, restart, load: how many pods change a second")
-	count(&s.seconds, "seconds", 20, "rights, watches, restart, load: for how long")
+	count(&s.seconds, "seconds", 20, "rights, mix, watches, restart, load: for how long")
 	flags.IntVar(&s.away, "away", 0, "restart: for how many seconds kube-apiserver is away; 0: it is started again at once")
 	flags.IntSliceVar(&s.objects, "objects", []int{1, 10, 100, 1000, 10_000}, "newest: how many config maps a list has")
 	flags.StringVar(&s.before, "before", "", "lists, forward, newest, load: another `program` of listproxy, as of the commit before, that is measured beside this one")
@@ -134,7 +135,7 @@ func parse(args []string, complaints io.Writer) (s settings, err error) {
 		return s, fmt.Errorf("--rows: %w", err)
 	}
 	if flags.NArg() != 1 || args[0] != flags.Arg(0) || measurements()[args[0]] == nil {
-		return s, fmt.Errorf("say first what to measure (one of lists, forward, newest, watches, crowd, rights, restart, load, demo), not %q: see bench --help",
+		return s, fmt.Errorf("say first what to measure (one of lists, forward, newest, watches, crowd, rights, mix, restart, load, demo), not %q: see bench --help",
 			strings.Join(flags.Args(), " "))
 	}
 	for name, n := range counts {

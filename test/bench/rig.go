@@ -53,6 +53,9 @@ type bench struct {
 	running []*harness.Proxy
 	kube    kubernetes.Interface // straight to kube-apiserver
 	store   *workload.Store
+	// changes is how often some of the pods, which changed has, were changed before a request.
+	changes int
+	changed []*corev1.Pod
 	// changing: pods are written now, so that answers of two sides need not be the same.
 	changing bool
 }
@@ -250,9 +253,18 @@ func (b *bench) compare(ctx context.Context, caption string, sides []side, reque
 			for turn := range sides {
 				at := (turn + round + i) % len(sides)
 				r := rows[i][at]
-				n := b.times(r.bytes) / max(1, q.clients)
-				if err := b.cost(sides[at], idle[at], r, func() error { return b.ask(ctx, sides[at], now, max(1, q.clients), max(1, n), r) }); err != nil {
-					return nil, err
+				clients := max(1, q.clients)
+				times, each := 1, max(1, b.times(r.bytes)/clients)
+				if q.changed {
+					times, each = each, 1
+				}
+				for range times {
+					if err := b.changeSome(ctx, sides[at], q); err != nil {
+						return nil, err
+					}
+					if err := b.cost(sides[at], idle[at], r, func() error { return b.ask(ctx, sides[at], now, clients, each, r) }); err != nil {
+						return nil, err
+					}
 				}
 			}
 		}
@@ -351,6 +363,35 @@ func (b *bench) change(ctx context.Context, pods []*corev1.Pod, perSecond, most 
 		}
 	}
 	return made, nil
+}
+
+// changeSome changes every hundredth pod before a request that says so, other ones each time, and waits until the side
+// knows of it.
+func (b *bench) changeSome(ctx context.Context, at side, q request) error {
+	if !q.changed {
+		return nil
+	}
+	const oneOf, perSecond, rest = 100, 1000, 300 * time.Millisecond // states in other forms take the changes meanwhile
+	if b.changed == nil {
+		var err error
+		if b.changed, err = b.some(ctx, "", b.settings.pods); err != nil {
+			return err
+		}
+	}
+	b.changes++
+	var chosen []*corev1.Pod
+	for i := b.changes % oneOf; i < len(b.changed); i += oneOf {
+		chosen = append(chosen, b.changed[i])
+	}
+	if _, err := b.change(ctx, chosen, perSecond, len(chosen)); err != nil {
+		return err
+	}
+	now, err := b.current(ctx, request{path: podsPath + "limit=1&resourceVersion=" + newestRevision, accept: q.accept})
+	if err != nil {
+		return err
+	}
+	clock.Sleep(ctx, rest)
+	return b.ask(ctx, at, now, 1, 1, &result{})
 }
 
 // disturb writes something else than what is asked for all the time, and in busy times pods and a

@@ -149,7 +149,7 @@ func (l *limit) watch(r *http.Request) *broadcast {
 	b := &broadcast{}
 	upstream := r.Clone(context.WithoutCancel(r.Context()))
 	upstream.RequestURI, upstream.URL = "", l.base.ResolveReference(r.URL)
-	resp, err := l.upstream.Transport.RoundTrip(upstream)
+	resp, err := l.upstream.Transport.RoundTrip(upstream) //nolint:bodyclose // closed below, when the watch has ended
 	if err != nil {
 		return b
 	}

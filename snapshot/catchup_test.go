@@ -14,9 +14,9 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestGoalsAreBounded: however long a stream lags, and however often is asked, few probes are kept; and those that are
-// make the state as new as they can.
-func TestGoalsAreBounded(t *testing.T) {
+// TestPendingProbesAreBounded: however long a stream lags, few probes are kept, and these make the state as new as they
+// can.
+func TestPendingProbesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bound = time.Minute
 		c := liveCollection(Limits{History: time.Hour, Staleness: bound})
@@ -24,7 +24,7 @@ func TestGoalsAreBounded(t *testing.T) {
 			time.Sleep(bound / 1000)
 			c.expect(probeResult{rev, c.at(time.Now())})
 			if n := len(c.pendingProbes); n > maxPendingProbes {
-				t.Fatalf("%d pendingProbes", n)
+				t.Fatalf("%d pending probes, want at most %d", n, maxPendingProbes)
 			}
 		}
 		expect.NoError(t, c.progress(1999))
@@ -40,33 +40,34 @@ func TestALongLoadIsNotNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes = 20 * time.Second
 		u := &upstream{revision: 9}
-		pages := inPages(u.list(9, `,"continue":"x"`, itemA), u.list(9, "", itemB))
-		u.meddle = func(r *http.Request, kind string) (time.Duration, *http.Response) {
+		pages := loadInPages(u.list(9, `,"continue":"x"`, itemA), u.list(9, "", itemB))
+		u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
 			hold, page := pages(r, kind)
 			if r.URL.Query().Has("continue") {
 				hold, u.revision = takes, 30
 			}
 			return hold, page
 		}
-		v := fed(t, u, takes+time.Second).view.Load()
+		v := runFeed(t, u, takes+time.Second).view.Load()
 		if age := time.Since(v.currentAt.Sent); v.To != 9 || age < takes {
 			t.Errorf("it was asked for %v ago, is at revision %d of 30, and counts as %v old", takes+time.Second, v.To, age)
 		}
 	})
 }
 
-// TestLoadsThatTrickle: only so many load at once, but those that trickle hold up no other for longer than a
-// moment, and end. The state is then asked for again, but not soon.
+// TestLoadsThatTrickle: a load that trickles holds up another for loadSlotTimeout at most, and ends. Its state is asked
+// for again, but not soon.
 func TestLoadsThatTrickle(t *testing.T) {
-	for name, slowly := range map[string]meddling{
+	for name, slowly := range map[string]interceptor{
 		"streaming lists": func(r *http.Request, kind string) (time.Duration, *http.Response) {
 			if kind != "load" {
 				return 0, nil
 			}
-			return 0, (&upstream{}).lasting(r, "", bookmark(5, ""), loadSilence/2)
+			return 0, (&upstream{}).lastingResponse(r, "", bookmark(5, ""), loadSilence/2)
 		},
 		"pages": func(r *http.Request, kind string) (time.Duration, *http.Response) {
-			hold, page := inPages((&upstream{}).list(9, `,"continue":"x"`), (&upstream{}).list(9, `,"continue":"x"`))(r, kind)
+			endless := (&upstream{}).list(9, `,"continue":"x"`)
+			hold, page := loadInPages(endless, endless)(r, kind)
 			if page != nil && page.StatusCode == http.StatusOK { // there is always another page
 				hold = 20 * time.Second
 			}
@@ -75,7 +76,8 @@ func TestLoadsThatTrickle(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			loads := 0
-			all := collectionsOf(t, &upstream{revision: 9, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
+			u := &upstream{revision: 9}
+			u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				if !strings.HasPrefix(r.URL.Path, "/apis/slow") {
 					return 0, nil
 				}
@@ -83,7 +85,8 @@ func TestLoadsThatTrickle(t *testing.T) {
 					loads++
 				}
 				return slowly(r, kind)
-			}})
+			}
+			all := newCollections(t, u)
 			var slow []*Collection
 			for i := range maxLoads {
 				r := configMaps
@@ -102,8 +105,8 @@ func TestLoadsThatTrickle(t *testing.T) {
 				t.Errorf("another resource: %q", why)
 			}
 			time.Sleep(loadTimeout)
-			for _, of := range slow {
-				if err := of.LoadError(); !errors.Is(err, errSlow) {
+			for _, collection := range slow {
+				if err := collection.LoadError(); !errors.Is(err, errSlow) {
 					t.Errorf("after %v: %v", loadTimeout, err)
 				}
 			}

@@ -23,7 +23,7 @@ import (
 // everything at once. What the policy wants is not held back.
 func TestStartsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := collectionsOf(t, &upstream{meddle: fault{code: http.StatusServiceUnavailable}.meddle()})
+		c := newCollections(t, &upstream{intercept: fault{code: http.StatusServiceUnavailable}.intercept()})
 		started := func(n int) int {
 			ok := 0
 			for i := range n {
@@ -54,7 +54,7 @@ func TestStartsAreBounded(t *testing.T) {
 // TestSettingsOfAResource: its history may be shorter. What nobody asks for goes, which is no loss.
 func TestSettingsOfAResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := collectionsOf(t, &upstream{revision: 9}, func(config *Config) {
+		c := newCollections(t, &upstream{revision: 9}, func(config *Config) {
 			config.Idle = 10 * time.Minute
 			config.Settings = func(gvr schema.GroupVersionResource) Settings {
 				return map[string]Settings{"short": {History: time.Minute}}[gvr.Resource]
@@ -78,24 +78,24 @@ func TestWhatCannotFit(t *testing.T) {
 	all := &budget{limit: 1000 << 20}
 	small := &budget{limit: 100 << 20}
 	for _, tt := range []struct {
-		is           source.Learned
+		learned      source.Learned
 		measuredMean int64
-		b            *budget
+		budget       *budget
 		want         bool
 	}{
-		{is: source.Learned{Count: oversizeFactor * 900, Mean: 1 << 20}, b: all, want: true},
-		{is: source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, b: all, want: true},
-		{is: source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 16 << 10}, b: all},
-		{is: source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, b: small},
-		{is: source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 1 << 20}, b: all},
-		{is: source.Learned{Count: 4000, Mean: 1 << 20}, b: all, want: true}, // the first may be larger than the others
-		{is: source.Learned{Count: 4000, Mean: 1 << 20}, measuredMean: 200 << 10, b: all, want: true},
-		{is: source.Learned{Count: 5000, Mean: 1 << 10}, measuredMean: 200 << 10, b: all},
-		{is: source.Learned{}, b: all, want: true},
-		{is: source.Learned{Count: 1 << 40, Mean: 1 << 10}, b: &budget{}, want: true},
+		{learned: source.Learned{Count: oversizeFactor * 900, Mean: 1 << 20}, budget: all, want: true},
+		{learned: source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, budget: all, want: true},
+		{learned: source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 16 << 10}, budget: all},
+		{learned: source.Learned{Count: oversizeFactor * 900 * 64, Mean: 16 << 10}, budget: small},
+		{learned: source.Learned{Count: oversizeFactor*900*64 + 1000, Mean: 1 << 20}, budget: all},
+		{learned: source.Learned{Count: 4000, Mean: 1 << 20}, budget: all, want: true}, // the first may be larger than the others
+		{learned: source.Learned{Count: 4000, Mean: 1 << 20}, measuredMean: 200 << 10, budget: all, want: true},
+		{learned: source.Learned{Count: 5000, Mean: 1 << 10}, measuredMean: 200 << 10, budget: all},
+		{learned: source.Learned{}, budget: all, want: true},
+		{learned: source.Learned{Count: 1 << 40, Mean: 1 << 10}, budget: &budget{}, want: true},
 	} {
-		if got := fits(tt.is, tt.b, tt.measuredMean); got != tt.want {
-			t.Errorf("%+v, measuredMean %d: %v", tt.is, tt.measuredMean, got)
+		if got := fits(tt.learned, tt.budget, tt.measuredMean); got != tt.want {
+			t.Errorf("%+v, measuredMean %d: fits %t, want %t", tt.learned, tt.measuredMean, got, tt.want)
 		}
 	}
 }
@@ -105,27 +105,27 @@ func TestWhatCannotFit(t *testing.T) {
 func TestALoadIsCountedBeforeItBegins(t *testing.T) {
 	envelope, o := wire.FixedEnvelope("PodList", "v1"), &index.Object{Key: "a", Bytes: make([]byte, 100)}
 	for name, tt := range map[string]struct {
-		used, size int64
-		want       error
-		reserved   int64
+		used, size   int64
+		want         error
+		wantReserved int64
 	}{
-		"what fits":             {size: 400, reserved: 400},
-		"what seems not to fit": {size: oversizeFactor * 900, reserved: 450},
-		"more than was thought": {size: 10, reserved: 10},
+		"what fits":             {size: 400, wantReserved: 400},
+		"what seems not to fit": {size: oversizeFactor * 900, wantReserved: 450},
+		"more than was thought": {size: 10, wantReserved: 10},
 		"where nothing fits":    {size: 10, used: 950, want: errFull},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &budget{limit: 1000}
 			b.add(tt.used)
 			l, err := newLoaded(envelope, tt.size, b, source.Probe{})
-			if !errors.Is(err, tt.want) || b.used.Load() != tt.used+tt.reserved {
+			if !errors.Is(err, tt.want) || b.used.Load() != tt.used+tt.wantReserved {
 				t.Fatalf("%v, with %d bytes on the account", err, b.used.Load())
 			}
 			if err != nil {
 				return
 			}
 			expect.NoError(t, l.count(o, nil, b))
-			if used := b.used.Load(); used != max(tt.reserved, o.Size()) {
+			if used := b.used.Load(); used != max(tt.wantReserved, o.Size()) {
 				t.Errorf("with an object, %d bytes are on the account", used)
 			}
 			if l.endReservation(b); b.used.Load() != o.Size() {
@@ -164,21 +164,34 @@ func TestWhereMemoryIsShort(t *testing.T) {
 	// Between two looks of the janitor.
 	const change = 2*time.Minute + 500*time.Millisecond
 	for name, tt := range map[string]struct {
-		idle, used, kept time.Duration // since each was asked for
-		full, look       time.Duration // when memory is short, and when we look, after the change
-		left             int64
-		goes             string
+		// How long ago each collection was asked for.
+		sinceIdle, sinceUsed, sinceKept time.Duration
+		full, look                      time.Duration // when memory is short, and when we look, after the change
+		left                            int64         // bytes
+		wantGone                        string
 	}{
-		"nine tenths":                   {idle: minIdleForEviction, kept: 2 * minIdleForEviction, full: 100 * time.Millisecond, look: time.Second, left: bound / 20, goes: "idle"},
-		"a change, and another is idle": {idle: minIdleForEviction, full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "idle"},
-		"a change, and all are used":    {full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "used"},
-		"a change, and all are idle":    {idle: minIdleForEviction, used: minIdleForEviction, full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, goes: "used"},
+		"nine tenths": {
+			sinceIdle: minIdleForEviction, sinceKept: 2 * minIdleForEviction,
+			full: 100 * time.Millisecond, look: time.Second, left: bound / 20, wantGone: "idle",
+		},
+		"a change, and another is idle": {
+			sinceIdle: minIdleForEviction,
+			full:      -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, wantGone: "idle",
+		},
+		"a change, and all are used": {
+			full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, wantGone: "used",
+		},
+		"a change, and all are idle": {
+			sinceIdle: minIdleForEviction, sinceUsed: minIdleForEviction,
+			full: -200 * time.Millisecond, look: 100 * time.Millisecond, left: 1, wantGone: "used",
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			byName := map[string]*upstream{
-				"used": {revision: 9, tells: inEvent("ADDED", itemC), pauses: change}, "idle": {revision: 9}, "kept": {revision: 9},
+				"used": {revision: 9, repeats: itemEvent("ADDED", itemC), repeatEvery: change},
+				"idle": {revision: 9}, "kept": {revision: 9},
 			}
-			all := collectionsOf(t, proxytest.Transport(func(r *http.Request) (*http.Response, error) {
+			all := newCollections(t, proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 				return byName[path.Base(r.URL.Path)].RoundTrip(r)
 			}), func(c *Config) { c.Bytes, c.Limits.Staleness = bound, time.Hour })
 			found := map[string]*Collection{}
@@ -186,7 +199,7 @@ func TestWhereMemoryIsShort(t *testing.T) {
 			found["used"], _ = all.Use(resourceNamed("used"))
 			found["kept"], _ = all.Keep(resourceNamed("kept"))
 			time.Sleep(change + tt.full)
-			for name, since := range map[string]time.Duration{"used": tt.used, "idle": tt.idle, "kept": tt.kept} {
+			for name, since := range map[string]time.Duration{"used": tt.sinceUsed, "idle": tt.sinceIdle, "kept": tt.sinceKept} {
 				asked := time.Now().Add(-since)
 				found[name].lastUse.Store(&asked)
 			}
@@ -194,8 +207,8 @@ func TestWhereMemoryIsShort(t *testing.T) {
 			time.Sleep(tt.look - tt.full)
 			synctest.Wait()
 			for name, c := range found {
-				if _, unavailable := c.newest(); (unavailable == reason.Memory) != (name == tt.goes) {
-					t.Errorf("the one that is %s: %q", name, unavailable)
+				if _, unavailable := c.newest(); (unavailable == reason.Memory) != (name == tt.wantGone) {
+					t.Errorf("the one that is %s: %q, want the one gone that is %s", name, unavailable, tt.wantGone)
 				}
 			}
 			if _, unavailable := found["used"].view.Load().exact(moment{}, 9); unavailable == reason.None {
@@ -217,7 +230,7 @@ func TestCollectionThatIsOverOpensNothing(t *testing.T) {
 
 // TestCountsAreBounded: what is counted of resources that nobody uses any more is forgotten.
 func TestCountsAreBounded(t *testing.T) {
-	c := collectionsOf(t, &upstream{revision: 9})
+	c := newCollections(t, &upstream{revision: 9})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range 5 * maxCollections {

@@ -20,8 +20,8 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// first is what the first watch tells; all others tell how far the upstream is.
-func first(lines ...string) func(int, uint64) []string {
+// firstWatchTells has the first watch tell these lines. All others tell how far the upstream is.
+func firstWatchTells(lines ...string) func(int, uint64) []string {
 	return func(n int, _ uint64) []string {
 		if n == 1 {
 			return lines
@@ -30,18 +30,18 @@ func first(lines ...string) func(int, uint64) []string {
 	}
 }
 
-// denies answers requests of a kind with a status.
-func denies(kind string, code int) meddling {
-	return func(r *http.Request, is string) (time.Duration, *http.Response) {
-		if is != kind {
+// refuseKind answers all requests of a kind with an error.
+func refuseKind(kind string, code int) interceptor {
+	return func(r *http.Request, requested string) (time.Duration, *http.Response) {
+		if requested != kind {
 			return 0, nil
 		}
-		return 0, proxytest.JSONResponse(r, code, aStatus)
+		return 0, proxytest.JSONResponse(r, code, statusBody)
 	}
 }
 
-// loadsAre answers streaming lists of what there is with a text.
-func loadsAre(text string) meddling {
+// replaceLoads answers streaming lists of the whole state with a text.
+func replaceLoads(text string) interceptor {
 	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
 		if kind != "load" || r.URL.Query().Has("fieldSelector") {
 			return 0, nil
@@ -50,20 +50,20 @@ func loadsAre(text string) meddling {
 	}
 }
 
-// probesGoBack answers probes after the load with a revision below it; those over connections of their own only if
+// probesGoBackwards answers probes after the load with a revision below it; those over connections of their own only if
 // the storage was replaced.
-func probesGoBack(replaced bool) meddling {
-	goesBack := fault{kind: "probe", from: afterTheLoad, lasts: 25 * time.Second, code: http.StatusOK}.meddle()
+func probesGoBackwards(replaced bool) interceptor {
+	goesBack := fault{kind: "probe", from: afterTheLoad, lasts: 25 * time.Second, code: http.StatusOK}.intercept()
 	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
-		if _, meddles := goesBack(r, kind); meddles == nil || r.Close && !replaced {
+		if _, response := goesBack(r, kind); response == nil || r.Close && !replaced {
 			return 0, nil
 		}
 		return 0, proxytest.JSONResponse(r, http.StatusOK, (&upstream{}).list(3, ""))
 	}
 }
 
-// inPages answers streaming lists with an error, and the list with two pages.
-func inPages(page, second string) meddling {
+// loadInPages answers streaming lists with an error, and the list with two pages.
+func loadInPages(page, second string) interceptor {
 	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
 		switch q := r.URL.Query(); {
 		case kind == "load":
@@ -80,8 +80,8 @@ func inPages(page, second string) meddling {
 // afterTheLoad is soon after the upstream is asked first: a state is loaded and compared, which takes no time.
 const afterTheLoad = time.Millisecond
 
-// fault is what an upstream does wrong: requests of a kind ("": of any) are answered late, or with a status. It begins some
-// time after the first request, and lasts for a time, or for ever.
+// fault is what an upstream does wrong: requests of a kind ("": of any) are answered late, or with a status. It begins
+// some time after the first request, and lasts for a time, or for ever.
 type fault struct {
 	kind        string
 	from, lasts time.Duration
@@ -90,7 +90,7 @@ type fault struct {
 	code        int
 }
 
-func (f fault) meddle() meddling {
+func (f fault) intercept() interceptor {
 	var begun time.Time
 	asked := 0
 	return func(r *http.Request, kind string) (time.Duration, *http.Response) {
@@ -105,180 +105,261 @@ func (f fault) meddle() meddling {
 			return 0, nil
 		}
 		if f.code != 0 {
-			return 0, busy(r, f.code, "1")
+			return 0, busyResponse(r, f.code, "1")
 		}
 		return f.late, nil
 	}
 }
 
-// between are the least and the most; none: any number.
-type between [2]int
+// bounds are the least and the most of a number; none: any number.
+type bounds [2]int
 
-func (b between) has(n int) bool { return b == between{} || b[0] <= n && n <= b[1] }
+func (b bounds) contain(n int) bool { return b == bounds{} || b[0] <= n && n <= b[1] }
 
-// TestFeed: what an API server tells that cannot be, or does not give, and what becomes of what is known.
-func TestFeed(t *testing.T) {
-	page := (&upstream{}).list
-	lost := func(why reason.Reason) FeedStats {
-		return FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{why: 1}}
+// feedCase is an upstream, and what a feed makes of it.
+type feedCase struct {
+	upstream     *upstream
+	lasts        time.Duration // a minute if it is not said
+	wantNewest   reason.Reason // why there is no newest state
+	wantRevision uint64        // or a later one
+	want         FeedStats     // except for resumes
+	wantWatches  bounds
+	wantProbes   bounds
+}
+
+// lost are the statistics of a feed that has lost its state once and has loaded it again.
+func lost(why reason.Reason) FeedStats {
+	return FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{why: 1}}
+}
+
+// loadedOnce are the statistics of a feed that has lost nothing.
+var loadedOnce = FeedStats{Loads: 1}
+
+// check runs a feed on the case's upstream, and requires what the case wants.
+func (tt feedCase) check(t *testing.T) {
+	t.Helper()
+	u := tt.upstream
+	if u.revision = 9; u.changes {
+		u.revision = 7
 	}
-	loaded, nothing := FeedStats{Loads: 1}, FeedStats{}
-	cutAgain := &upstream{changes: true}
-	cutAgain.watch = func(_ int, from uint64) []string {
-		cutAgain.revision = max(cutAgain.revision, from+2)
-		return []string{inEvent("MODIFIED", itemBAt(from+1)), inEvent("MODIFIED", itemBAt(from+2)), cut}
+	if u.watch == nil {
+		u.watch = firstWatchTells(bookmark(9, ""))
 	}
-	for name, tt := range map[string]struct {
-		*upstream
-		takes   time.Duration // a minute if it is not said
-		newest  reason.Reason
-		to      uint64    // or later
-		want    FeedStats // except for resumes
-		watches between
-		probes  between
-	}{
-		"nothing": {upstream: &upstream{}, to: 9, want: loaded},
-		"a watch that ends at its timeout, and others": {upstream: &upstream{}, takes: 6 * watchTimeout, watches: between{4, 7}, want: loaded},
-		"probes are refused after the load": {
-			upstream: &upstream{tells: bookmark(30, ""), meddle: fault{kind: "probe", from: afterTheLoad, code: http.StatusTooManyRequests}.meddle()},
-			to:       30, watches: between{1, 1}, want: loaded,
-		},
-		"the first object changes whenever it is looked at": {upstream: &upstream{meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
-			later := strings.Replace(itemA, `"5"`, `"8"`, 1)
-			switch {
-			case kind != "watch of one":
-				return 0, nil
-			case r.URL.Query().Get("resourceVersion") == "0":
-				return 0, proxytest.JSONResponse(r, http.StatusOK, inEvent("ADDED", later))
-			}
-			return 0, proxytest.JSONResponse(r, http.StatusOK, inEvent("MODIFIED", itemA)+inEvent("MODIFIED", later))
-		}}, want: loaded},
-
-		// Streams that end at once are not opened in a loop.
-		"watches that end": {
-			upstream: &upstream{changes: true, watch: func(int, uint64) []string { return []string{cut} }},
-			watches:  between{3, 30}, probes: between{1, 30}, want: loaded,
-		},
-		"watches that end with an error": {
-			upstream: &upstream{changes: true, watch: func(int, uint64) []string { return []string{inStream(http.StatusInternalServerError)} }},
-			watches:  between{3, 30}, probes: between{1, 30}, want: loaded,
-		},
-		"watches that break": {
-			upstream: &upstream{changes: true, watch: func(int, uint64) []string { return []string{`{"type":`} }},
-			watches:  between{3, 30}, probes: between{1, 30}, want: loaded,
-		},
-		// A pause that grew would leave what changes often ever further behind.
-		"watches that tell something each time before they end": {upstream: cutAgain, to: 400, watches: between{100, 2000}, want: loaded},
-
-		// What cannot be is not passed over.
-		"an event that is no JSON": {
-			upstream: &upstream{watch: first(`{"type":"MODIFIED","object":{"kind":"ConfigMap",}}` + "\n")}, want: lost(reason.Contradiction),
-		},
-		"an event of another kind": {
-			upstream: &upstream{watch: first(strings.Replace(inEvent("MODIFIED", itemBAt(12)), "ConfigMap", "Secret", 1))}, want: lost(reason.Contradiction),
-		},
-		"what is added and there":                      {upstream: &upstream{watch: first(inEvent("ADDED", itemBAt(12)))}, want: lost(reason.Contradiction)},
-		"what is modified and not there":               {upstream: &upstream{watch: first(inEvent("MODIFIED", itemC))}, want: lost(reason.Contradiction)},
-		"what is deleted and not there":                {upstream: &upstream{watch: first(inEvent("DELETED", itemC))}, want: lost(reason.Contradiction)},
-		"a change below the revision that was reached": {upstream: &upstream{watch: first(inEvent("MODIFIED", itemB))}, want: lost(reason.Contradiction)},
-		"a bookmark below the revision of the load":    {upstream: &upstream{watch: first(bookmark(8, ""))}, want: loaded},
-		"a bookmark that goes back, and the revision too": {
-			upstream: &upstream{watch: first(bookmark(3, "")), meddle: probesGoBack(true)}, takes: 5 * time.Second,
-			newest: reason.Warming, want: FeedStats{Loads: 1, Losses: map[reason.Reason]uint64{reason.WentBack: 1}},
-		},
-		"a revision that goes back for a moment": {upstream: &upstream{meddle: probesGoBack(false)}, want: loaded},
-		"a revision that goes back":              {upstream: &upstream{meddle: probesGoBack(true)}, want: lost(reason.WentBack)},
-		"what came since is forgotten":           {upstream: &upstream{watch: first(inStream(http.StatusGone))}, want: lost(reason.Expired)},
-		"a state that is written in another way": {upstream: &upstream{meddle: func(r *http.Request, _ string) (time.Duration, *http.Response) {
-			if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
-				return 0, nil
-			}
-			return 0, proxytest.JSONResponse(r, http.StatusOK, page(9, "", itemA, strings.Replace(itemB, "}}", `},"data":null}`, 1)))
-		}}, newest: reason.Form, want: nothing},
-		"pages": {upstream: &upstream{meddle: inPages(page(9, `,"continue":"x"`, itemA), page(9, "", itemB))}, want: loaded},
-		"pages of two revisions": {
-			upstream: &upstream{meddle: inPages(page(8, `,"continue":"x"`, itemA), page(9, "", itemB))},
-			newest:   reason.Warming, want: nothing,
-		},
-		"what came since is forgotten, and then the upstream is away": {
-			upstream: &upstream{watch: first(inStream(http.StatusGone)), meddle: fault{from: afterTheLoad, lasts: time.Minute, code: http.StatusServiceUnavailable}.meddle()},
-			takes:    3 * time.Minute, want: lost(reason.Expired),
-		},
-		// An API server that is slow, or refuses some requests, costs no second load.
-		"a probe without an answer": {
-			upstream: &upstream{changes: true, meddle: fault{kind: "probe", from: time.Minute, lasts: 20 * time.Second, late: time.Hour}.meddle()}, takes: time.Hour, want: loaded,
-		},
-		"429 to every other watch": {
-			upstream: &upstream{changes: true, meddle: fault{kind: "watch", everyOther: true, code: http.StatusTooManyRequests}.meddle()}, takes: time.Hour, want: loaded,
-		},
-		"watches answered after six seconds": {
-			upstream: &upstream{changes: true, meddle: fault{kind: "watch", late: 6 * time.Second}.meddle()}, takes: time.Hour, want: loaded,
-		},
-		"everything is late by twenty seconds": {
-			upstream: &upstream{changes: true, meddle: fault{from: time.Minute, lasts: 39 * time.Minute, late: 20 * time.Second}.meddle()}, takes: time.Hour, want: loaded,
-		},
-		"half of everything is refused, and a watch breaks": {
-			upstream: &upstream{changes: true, watch: first(cut), meddle: fault{from: time.Second, lasts: 39 * time.Minute, everyOther: true, code: http.StatusTooManyRequests}.meddle()},
-			takes:    time.Hour, want: loaded,
-		},
-		"a streaming list that is silent is begun anew": {upstream: &upstream{meddle: func() meddling {
-			n := 0
-			return func(r *http.Request, kind string) (time.Duration, *http.Response) {
-				if kind != "load" {
-					return 0, nil
-				}
-				if n++; n > 1 {
-					return 0, nil
-				}
-				return 0, (&upstream{}).lasting(r, "", "", time.Hour)
-			}
-		}()}, want: loaded},
-	} {
-		proxytest.Bubble(t, name, func(t *testing.T) {
-			u := tt.upstream
-			if u.revision = 9; u.changes {
-				u.revision = 7
-			}
-			if u.watch == nil {
-				u.watch = first(bookmark(9, ""))
-			}
-			c := fed(t, u, cmp.Or(tt.takes, time.Minute))
-			_, newest := c.NotOlderThan(t.Context(), 0)
-			if to := c.view.Load().To; newest != tt.newest || to < tt.to {
-				t.Errorf("the newest state: %q at %d, want %q at %d", newest, to, tt.newest, tt.to)
-			}
-			expect.Same(t, tt.want, c.life.counts.stats())
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			if !tt.watches.has(u.watches) || !tt.probes.has(u.probes) {
-				t.Errorf("%d watches and %d probes, want %v and %v", u.watches, u.probes, tt.watches, tt.probes)
-			}
-		})
+	c := runFeed(t, u, cmp.Or(tt.lasts, time.Minute))
+	_, newest := c.NotOlderThan(t.Context(), 0)
+	if revision := c.view.Load().To; newest != tt.wantNewest || revision < tt.wantRevision {
+		t.Errorf("the newest state: %q at %d, want %q at %d", newest, revision, tt.wantNewest, tt.wantRevision)
+	}
+	expect.Same(t, tt.want, c.life.counts.stats())
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !tt.wantWatches.contain(u.watches) || !tt.wantProbes.contain(u.probes) {
+		t.Errorf("%d watches and %d probes, want %v and %v", u.watches, u.probes, tt.wantWatches, tt.wantProbes)
 	}
 }
 
-// TestStreamingListsThatFail: the state is loaded page by page.
-func TestStreamingListsThatFail(t *testing.T) {
+// TestFeed: a feed with nothing to complain of keeps the state that it has loaded.
+func TestFeed(t *testing.T) {
+	// The first object differs each time it is looked at.
+	alwaysChanged := func(r *http.Request, kind string) (time.Duration, *http.Response) {
+		later := strings.Replace(itemA, `"5"`, `"8"`, 1)
+		switch {
+		case kind != "watch of one":
+			return 0, nil
+		case r.URL.Query().Get("resourceVersion") == "0":
+			return 0, proxytest.JSONResponse(r, http.StatusOK, itemEvent("ADDED", later))
+		}
+		return 0, proxytest.JSONResponse(r, http.StatusOK, itemEvent("MODIFIED", itemA)+itemEvent("MODIFIED", later))
+	}
+	loads := 0
+	silentFirstLoad := func(r *http.Request, kind string) (time.Duration, *http.Response) {
+		if kind == "load" {
+			loads++
+		}
+		if kind != "load" || loads > 1 {
+			return 0, nil
+		}
+		return 0, (&upstream{}).lastingResponse(r, "", "", time.Hour)
+	}
+	for name, tt := range map[string]feedCase{
+		"nothing happens": {upstream: &upstream{}, wantRevision: 9, want: loadedOnce},
+		"a watch that ends at its timeout, and others": {
+			upstream: &upstream{}, lasts: 6 * watchTimeout, wantWatches: bounds{4, 7}, want: loadedOnce,
+		},
+		"the first object changes whenever it is looked at": {
+			upstream: &upstream{intercept: alwaysChanged}, want: loadedOnce,
+		},
+		"a streaming list that is silent is begun anew": {
+			upstream: &upstream{intercept: silentFirstLoad}, want: loadedOnce,
+		},
+		"pages": {
+			upstream: &upstream{intercept: loadInPages(
+				(&upstream{}).list(9, `,"continue":"x"`, itemA),
+				(&upstream{}).list(9, "", itemB),
+			)},
+			want: loadedOnce,
+		},
+		"pages of two revisions": {
+			upstream: &upstream{intercept: loadInPages(
+				(&upstream{}).list(8, `,"continue":"x"`, itemA),
+				(&upstream{}).list(9, "", itemB),
+			)},
+			wantNewest: reason.Warming,
+		},
+	} {
+		proxytest.Bubble(t, name, tt.check)
+	}
+}
+
+// TestFeedOfBrokenStreams: streams that end at once are opened again after pauses that do not grow while they tell
+// something, for a pause that grew would leave what changes often ever further behind.
+func TestFeedOfBrokenStreams(t *testing.T) {
+	allWatchesTell := func(line string) *upstream {
+		return &upstream{changes: true, watch: func(int, uint64) []string { return []string{line} }}
+	}
+	twoChanges := &upstream{changes: true}
+	twoChanges.watch = func(_ int, from uint64) []string {
+		twoChanges.revision = max(twoChanges.revision, from+2)
+		return []string{itemEvent("MODIFIED", itemBAt(from+1)), itemEvent("MODIFIED", itemBAt(from+2)), cut}
+	}
+	for name, tt := range map[string]feedCase{
+		"watches that end": {
+			upstream:    allWatchesTell(cut),
+			wantWatches: bounds{3, 30}, wantProbes: bounds{1, 30}, want: loadedOnce,
+		},
+		"watches that end with an error": {
+			upstream:    allWatchesTell(errorEvent(http.StatusInternalServerError)),
+			wantWatches: bounds{3, 30}, wantProbes: bounds{1, 30}, want: loadedOnce,
+		},
+		"watches that break": {
+			upstream:    allWatchesTell(`{"type":`),
+			wantWatches: bounds{3, 30}, wantProbes: bounds{1, 30}, want: loadedOnce,
+		},
+		"watches that tell something each time before they end": {
+			upstream: twoChanges, wantRevision: 400, wantWatches: bounds{100, 2000}, want: loadedOnce,
+		},
+	} {
+		proxytest.Bubble(t, name, tt.check)
+	}
+}
+
+// TestFeedContradicted: a state that an event, a revision or a list contradicts is not kept.
+func TestFeedContradicted(t *testing.T) {
+	firstWatch := func(line string) *upstream { return &upstream{watch: firstWatchTells(line)} }
+	otherEncoding := func(r *http.Request, _ string) (time.Duration, *http.Response) {
+		if r.URL.Query().Get("resourceVersionMatch") != "Exact" {
+			return 0, nil
+		}
+		withNull := strings.Replace(itemB, "}}", `},"data":null}`, 1)
+		return 0, proxytest.JSONResponse(r, http.StatusOK, (&upstream{}).list(9, "", itemA, withNull))
+	}
+	awayForAMinute := fault{from: afterTheLoad, lasts: time.Minute, code: http.StatusServiceUnavailable}
+	for name, tt := range map[string]feedCase{
+		"an event that is no JSON": {
+			upstream: firstWatch(`{"type":"MODIFIED","object":{"kind":"ConfigMap",}}` + "\n"),
+			want:     lost(reason.Contradiction),
+		},
+		"an event of another kind": {
+			upstream: firstWatch(strings.Replace(itemEvent("MODIFIED", itemBAt(12)), "ConfigMap", "Secret", 1)),
+			want:     lost(reason.Contradiction),
+		},
+		"what is added and there": {
+			upstream: firstWatch(itemEvent("ADDED", itemBAt(12))), want: lost(reason.Contradiction),
+		},
+		"what is modified and not there": {
+			upstream: firstWatch(itemEvent("MODIFIED", itemC)), want: lost(reason.Contradiction),
+		},
+		"what is deleted and not there": {
+			upstream: firstWatch(itemEvent("DELETED", itemC)), want: lost(reason.Contradiction),
+		},
+		"a change below the revision that was reached": {
+			upstream: firstWatch(itemEvent("MODIFIED", itemB)), want: lost(reason.Contradiction),
+		},
+		"a bookmark below the revision of the load": {upstream: firstWatch(bookmark(8, "")), want: loadedOnce},
+		"a bookmark that goes back, and the revision too": {
+			upstream:   &upstream{watch: firstWatchTells(bookmark(3, "")), intercept: probesGoBackwards(true)},
+			lasts:      5 * time.Second,
+			wantNewest: reason.Warming, want: FeedStats{Loads: 1, Losses: map[reason.Reason]uint64{reason.WentBack: 1}},
+		},
+		"a revision that goes back for a moment": {
+			upstream: &upstream{intercept: probesGoBackwards(false)}, want: loadedOnce,
+		},
+		"a revision that goes back": {
+			upstream: &upstream{intercept: probesGoBackwards(true)}, want: lost(reason.WentBack),
+		},
+		"what came since is forgotten": {
+			upstream: firstWatch(errorEvent(http.StatusGone)), want: lost(reason.Expired),
+		},
+		"what came since is forgotten, and then the upstream is away": {
+			upstream: &upstream{watch: firstWatchTells(errorEvent(http.StatusGone)), intercept: awayForAMinute.intercept()},
+			lasts:    3 * time.Minute, want: lost(reason.Expired),
+		},
+		"a state that is written in another way": {
+			upstream: &upstream{intercept: otherEncoding}, wantNewest: reason.Form,
+		},
+	} {
+		proxytest.Bubble(t, name, tt.check)
+	}
+}
+
+// TestFeedOfASlowServer: an API server that is slow, or refuses some requests, costs no second load.
+func TestFeedOfASlowServer(t *testing.T) {
+	const tooMany, longest = http.StatusTooManyRequests, 39 * time.Minute
 	for name, tt := range map[string]struct {
-		meddle meddling
-		newest reason.Reason
-		// streaming lists of clients are the upstream's; else it fails only for the resource's own state.
-		forwards bool
+		fault      fault
+		firstWatch string // what it tells; else how far the upstream is
 	}{
-		"422":           {meddle: denies("load", http.StatusUnprocessableEntity), forwards: true},
-		"500":           {meddle: denies("load", http.StatusInternalServerError), forwards: true},
-		"in the stream": {meddle: loadsAre(inStream(http.StatusInternalServerError))},
-		"it ends":       {meddle: loadsAre("")},
-		"429":           {meddle: denies("load", http.StatusTooManyRequests), newest: reason.Warming},
-		"403":           {meddle: denies("load", http.StatusForbidden), newest: reason.NotPermitted},
+		"a probe without an answer": {
+			fault: fault{kind: "probe", from: time.Minute, lasts: 20 * time.Second, late: time.Hour},
+		},
+		"every other watch is refused":       {fault: fault{kind: "watch", everyOther: true, code: tooMany}},
+		"watches answered after six seconds": {fault: fault{kind: "watch", late: 6 * time.Second}},
+		"everything is late by twenty seconds": {
+			fault: fault{from: time.Minute, lasts: longest, late: 20 * time.Second},
+		},
+		"half of everything is refused, and a watch breaks": {
+			firstWatch: cut, fault: fault{from: time.Second, lasts: longest, everyOther: true, code: tooMany},
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			c := watched(t, &upstream{revision: 9, meddle: tt.meddle}, time.Minute)
-			snap, newest := c.NotOlderThan(t.Context(), 0)
-			if newest != tt.newest {
-				t.Errorf("the newest state: %q, want %q", newest, tt.newest)
+			u := &upstream{changes: true, intercept: tt.fault.intercept()}
+			if tt.firstWatch != "" {
+				u.watch = firstWatchTells(tt.firstWatch)
 			}
-			if form := snap.WatchForm(); newest == reason.None && (form == nil || (form.InitialEnd == nil) != tt.forwards) {
+			feedCase{upstream: u, lasts: time.Hour, want: loadedOnce}.check(t)
+		})
+	}
+	proxytest.Bubble(t, "probes are refused after the load", feedCase{
+		upstream: &upstream{
+			repeats:   bookmark(30, ""),
+			intercept: fault{kind: "probe", from: afterTheLoad, code: tooMany}.intercept(),
+		},
+		wantRevision: 30, wantWatches: bounds{1, 1}, want: loadedOnce,
+	}.check)
+}
+
+// TestStreamingListsThatFail: where streaming lists fail, the state is loaded page by page.
+func TestStreamingListsThatFail(t *testing.T) {
+	for name, tt := range map[string]struct {
+		intercept  interceptor
+		wantNewest reason.Reason
+		// wantForwarded: streaming lists of clients are forwarded, for it fails not for the resource's own state only.
+		wantForwarded bool
+	}{
+		"422":           {intercept: refuseKind("load", http.StatusUnprocessableEntity), wantForwarded: true},
+		"500":           {intercept: refuseKind("load", http.StatusInternalServerError), wantForwarded: true},
+		"in the stream": {intercept: replaceLoads(errorEvent(http.StatusInternalServerError))},
+		"it ends":       {intercept: replaceLoads("")},
+		"429":           {intercept: refuseKind("load", http.StatusTooManyRequests), wantNewest: reason.Warming},
+		"403":           {intercept: refuseKind("load", http.StatusForbidden), wantNewest: reason.NotPermitted},
+	} {
+		proxytest.Bubble(t, name, func(t *testing.T) {
+			c := runWatchedFeed(t, &upstream{revision: 9, intercept: tt.intercept}, time.Minute)
+			snap, newest := c.NotOlderThan(t.Context(), 0)
+			if newest != tt.wantNewest {
+				t.Errorf("the newest state: %q, want %q", newest, tt.wantNewest)
+			}
+			if form := snap.WatchForm(); newest == reason.None && (form == nil || (form.InitialEnd == nil) != tt.wantForwarded) {
 				t.Errorf("watches have the form %+v", form)
 			}
 		})
@@ -290,97 +371,101 @@ func TestStreamingListsThatFail(t *testing.T) {
 // only.
 func TestStreamingListsWithoutEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
-		small bool   // that of a name that cannot exist has no end either
-		tells string // what it has, instead
-		asked int    // whole ones, in the first hour
+		emptyToo bool   // the list of a name that cannot exist has no end either
+		repeats  string // what it has instead
+		want     int    // lists of the whole state in the first hour
 	}{
-		"no list has an end":    {small: true},
-		"an ordinary bookmark":  {small: true, tells: bookmark(9, "")},
-		"a large list has none": {asked: 1},
+		"no list has an end":    {emptyToo: true, want: 0},
+		"an ordinary bookmark":  {emptyToo: true, repeats: bookmark(9, ""), want: 0},
+		"a large list has none": {want: 1},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			asked := 0
-			c := watched(t, &upstream{revision: 9, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
+			u := &upstream{revision: 9}
+			u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				whole := !r.URL.Query().Has("fieldSelector")
-				if kind != "load" || !whole && !tt.small {
+				if kind != "load" || !whole && !tt.emptyToo {
 					return 0, nil
 				}
 				if whole {
 					asked++
 				}
-				return 0, (&upstream{}).lasting(r, "", tt.tells, time.Second)
-			}}, time.Minute)
+				return 0, (&upstream{}).lastingResponse(r, "", tt.repeats, time.Second)
+			}
+			c := runWatchedFeed(t, u, time.Minute)
 			for range 3 {
 				snap, newest := c.NotOlderThan(t.Context(), 0)
-				if form := snap.WatchForm(); newest != reason.None || form == nil || (form.InitialEnd == nil) != tt.small {
+				if form := snap.WatchForm(); newest != reason.None || form == nil || (form.InitialEnd == nil) != tt.emptyToo {
 					t.Fatalf("the newest state: %q; watches have the form %+v", newest, form)
 				}
 				c.loadAnew()
 				time.Sleep(time.Minute)
 			}
 			synctest.Wait()
-			if asked != tt.asked {
-				t.Errorf("%d whole streaming lists in a few minutes, want %d", asked, tt.asked)
+			if asked != tt.want {
+				t.Errorf("%d whole streaming lists in a few minutes, want %d", asked, tt.want)
 			}
 			time.Sleep(noStreamingFor)
 			c.loadAnew()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if !tt.small && asked != tt.asked+1 {
-				t.Errorf("%d whole streaming lists after an hour, want %d", asked, tt.asked+1)
+			if !tt.emptyToo && asked != tt.want+1 {
+				t.Errorf("%d whole streaming lists after an hour, want %d", asked, tt.want+1)
 			}
 		})
 	}
 }
 
-// TestAnotherPastIsLoaded: somebody else refuses, a balancer or an aggregator, whose API server may be
-// another one by now. The stream is left, and opened again as after a break: the newest change, of b at 8,
-// must be told again as it was, and nothing else up to 9. If it is not, the state is loaded anew.
-func TestAnotherPastIsLoaded(t *testing.T) {
-	b := inEvent("MODIFIED", itemBAt(8))
-	for name, test := range map[string]struct {
-		past  []string
-		loads int
+// TestAnotherTimelineIsLoaded: where a balancer or an aggregator refuses a probe, the API server may be another one by
+// now. The stream is opened again, and must tell the newest change, of b at 8, again as it was, and nothing else up to
+// 9. If it does not, the state is loaded anew.
+func TestAnotherTimelineIsLoaded(t *testing.T) {
+	b, later := itemEvent("MODIFIED", itemBAt(8)), itemEvent("MODIFIED", itemBAt(12))
+	otherBytes := strings.Replace(b, `"namespace":"n",`, `"namespace":"n","uid":"u",`, 1)
+	for name, tt := range map[string]struct {
+		replay    []string // what the watch tells that begins before the change
+		wantLoads int
 	}{
-		"the same":            {nil, 1},
-		"the same, and later": {[]string{b, inEvent("MODIFIED", itemBAt(12)), bookmark(12, "")}, 1},
-		"the same, and cut off after what is later": {[]string{b, inEvent("MODIFIED", itemBAt(12)), cut}, 1},
-		"other bytes":    {[]string{strings.Replace(b, `"namespace":"n",`, `"namespace":"n","uid":"u",`, 1), bookmark(9, "")}, 2},
-		"another object": {[]string{strings.Replace(b, `"b"`, `"c"`, 1), bookmark(9, "")}, 2},
-		"a deletion":     {[]string{inEvent("DELETED", itemBAt(8)), bookmark(9, "")}, 2},
-		"one more":       {[]string{b, inEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, 2},
-		"another one":    {[]string{inEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, 2},
-		"nothing":        {[]string{bookmark(9, "")}, 2},
+		"the same":            {replay: nil, wantLoads: 1},
+		"the same, and later": {replay: []string{b, later, bookmark(12, "")}, wantLoads: 1},
+		"the same, and cut off after what is later": {replay: []string{b, later, cut}, wantLoads: 1},
+		"other bytes":    {replay: []string{otherBytes, bookmark(9, "")}, wantLoads: 2},
+		"another object": {replay: []string{strings.Replace(b, `"b"`, `"c"`, 1), bookmark(9, "")}, wantLoads: 2},
+		"a deletion":     {replay: []string{itemEvent("DELETED", itemBAt(8)), bookmark(9, "")}, wantLoads: 2},
+		"one more":       {replay: []string{b, itemEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, wantLoads: 2},
+		"another one":    {replay: []string{itemEvent("MODIFIED", itemBAt(9)), bookmark(9, "")}, wantLoads: 2},
+		"nothing":        {replay: []string{bookmark(9, "")}, wantLoads: 2},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			begun := time.Now()
-			u := &upstream{revision: 7, changes: true, tells: bookmark(9, ""), past: test.past, meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
+			u := &upstream{revision: 7, changes: true, repeats: bookmark(9, ""), replay: tt.replay}
+			u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				if since := time.Since(begun); kind != "probe" || since < time.Second || since > time.Minute {
 					return 0, nil
 				}
 				return 0, proxytest.JSONResponse(r, http.StatusServiceUnavailable, "no server is available")
-			}}
-			fed(t, u, 2*time.Minute)
-			if u.loads != test.loads || test.loads == 1 && u.watches != 3 {
-				t.Errorf("%d loads, want %d; %d watches", u.loads, test.loads, u.watches)
+			}
+			runFeed(t, u, 2*time.Minute)
+			if u.loads != tt.wantLoads || tt.wantLoads == 1 && u.watches != 3 {
+				t.Errorf("%d loads, want %d; %d watches, want 3 with one load", u.loads, tt.wantLoads, u.watches)
 			}
 		})
 	}
 }
 
-// TestSameServersSamePast: after a break, a collection in which nothing has changed since its load goes on, and keeps
-// its history, if an API server that was there before is there still. That may be known only when it has renewed its
-// Lease. Else it is loaded anew.
-func TestSameServersSamePast(t *testing.T) {
+// TestSameServersSameTimeline: after a break, a collection in which nothing has changed since its load goes on, and
+// keeps its history, if an API server that was there before is there still, which may be known only when it has renewed
+// its Lease. Else it is loaded anew.
+func TestSameServersSameTimeline(t *testing.T) {
 	for name, tt := range map[string]struct {
-		sameAfter int // so many times it may be so
-		mayBe     bool
-		loads     int
+		unprovenFor int  // as many questions are answered with no
+		mayBe       bool // and say that the servers may be the same
+		wantLoads   int
 	}{
-		"the same":                 {loads: 1},
-		"the same, as shown later": {sameAfter: leaseWaits, mayBe: true, loads: 1},
-		"may be, and never shown":  {sameAfter: 100, mayBe: true, loads: 2},
-		"others, or nobody knows":  {sameAfter: 100, loads: 2},
+		"the same":                 {wantLoads: 1},
+		"the same, as shown later": {unprovenFor: leaseWaits, mayBe: true, wantLoads: 1},
+		"may be, and never shown":  {unprovenFor: 100, mayBe: true, wantLoads: 2},
+		"others, or nobody knows":  {unprovenFor: 100, wantLoads: 2},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			asked := 0
@@ -390,19 +475,19 @@ func TestSameServersSamePast(t *testing.T) {
 				}
 				return []string{bookmark(9, "")}
 			}}
-			c, _ := collectionsOf(t, u, func(c *Config) {
+			c, _ := newCollections(t, u, func(c *Config) {
 				c.SameTimeline = func(_ context.Context, revision uint64, currentAt time.Time) (same, mayBe bool) {
 					if revision != 9 || time.Since(currentAt) > time.Minute {
 						t.Errorf("asked about revision %d, currentAt %v ago", revision, time.Since(currentAt))
 					}
 					asked++
-					return asked > tt.sameAfter, tt.mayBe
+					return asked > tt.unprovenFor, tt.mayBe
 				}
 			}).Use(configMaps)
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if u.loads != tt.loads || asked > leaseWaits+1 {
-				t.Errorf("%d loads, want %d; asked %d times", u.loads, tt.loads, asked)
+			if u.loads != tt.wantLoads || asked > leaseWaits+1 {
+				t.Errorf("%d loads, want %d; asked %d times", u.loads, tt.wantLoads, asked)
 			}
 			if _, why := c.Exact(t.Context(), 9); why != reason.None {
 				t.Errorf("the state at 9: %q", why)
@@ -411,46 +496,51 @@ func TestSameServersSamePast(t *testing.T) {
 	}
 }
 
-// TestFeedsComeAgainWhenTheyAreToldTo, whether they learn, load, follow or ask how far the upstream is, and
-// however many wait for that.
-func TestFeedsComeAgainWhenTheyAreToldTo(t *testing.T) {
+// TestFeedsObeyRetryAfter: a feed that is refused comes again when Retry-After says, whether it learns, loads, follows
+// or probes, and however many wait for that.
+func TestFeedsObeyRetryAfter(t *testing.T) {
 	for name, tt := range map[string]struct {
-		meddle meddling
-		tells  string // by the first watch
-		newest reason.Reason
+		intercept  interceptor
+		firstWatch string // what it tells
+		wantNewest reason.Reason
 	}{
-		"learning":  {denies("probe", http.StatusTooManyRequests), "", reason.Warming},
-		"loading":   {denies("load", http.StatusTooManyRequests), "", reason.Warming},
-		"following": {denies("watch", http.StatusServiceUnavailable), cut, reason.Stale},
-		"asking":    {fault{kind: "probe", from: afterTheLoad, code: http.StatusTooManyRequests}.meddle(), bookmark(9, ""), reason.Stale},
+		"learning": {intercept: refuseKind("probe", http.StatusTooManyRequests), wantNewest: reason.Warming},
+		"loading":  {intercept: refuseKind("load", http.StatusTooManyRequests), wantNewest: reason.Warming},
+		"following": {
+			intercept: refuseKind("watch", http.StatusServiceUnavailable), firstWatch: cut, wantNewest: reason.Stale,
+		},
+		"probing": {
+			intercept:  fault{kind: "probe", from: afterTheLoad, code: http.StatusTooManyRequests}.intercept(),
+			firstWatch: bookmark(9, ""), wantNewest: reason.Stale,
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			refused := 0
-			u := &upstream{revision: 9, watch: first(tt.tells), tells: bookmark(9, ""), meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
-				hold, answer := tt.meddle(r, kind)
-				if answer != nil {
+			u := &upstream{revision: 9, watch: firstWatchTells(tt.firstWatch), repeats: bookmark(9, "")}
+			u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
+				hold, response := tt.intercept(r, kind)
+				if response != nil {
 					refused++
-					answer.Header.Set("Retry-After", "40")
+					response.Header.Set("Retry-After", "40")
 				}
-				return hold, answer
-			}}
-			c := fed(t, u, 0)
+				return hold, response
+			}
+			c := runFeed(t, u, 0)
 			for begun := time.Now(); time.Since(begun) < 100*time.Second; time.Sleep(100 * time.Millisecond) {
 				c.requestProbe()
 			}
 			synctest.Wait()
 			if refused < 2 || refused > 3 {
-				t.Errorf("asked %d times in 100s, told to wait for 40s", refused)
+				t.Errorf("refused %d times in 100s with Retry-After: 40, want 2 or 3", refused)
 			}
-			if _, newest := c.NotOlderThan(t.Context(), 0); newest != tt.newest {
-				t.Errorf("the newest state: %q, want %q", newest, tt.newest)
+			if _, newest := c.NotOlderThan(t.Context(), 0); newest != tt.wantNewest {
+				t.Errorf("the newest state: %q, want %q", newest, tt.wantNewest)
 			}
 		})
 	}
 }
 
-// TestFeedsAreWoken: who names a revision while no stream is read gets it from the upstream, and wakes the
-// feed. So does a 410 to somebody's watch.
+// TestFeedsAreWoken: a list of the newest state, or a 410 to a watch, wakes a feed that waits to open its stream.
 func TestFeedsAreWoken(t *testing.T) {
 	for name, wake := range map[string]func(*testing.T, *Collection){
 		"somebody names the newest state": func(t *testing.T, c *Collection) {
@@ -474,19 +564,19 @@ func TestFeedsAreWoken(t *testing.T) {
 					}
 					return []string{bookmark(9, "")}
 				},
-				meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
+				intercept: func(r *http.Request, kind string) (time.Duration, *http.Response) {
 					if strings.HasSuffix(kind, "watch") && time.Since(begun) < down {
-						return 0, busy(r, http.StatusTooManyRequests, "0")
+						return 0, busyResponse(r, http.StatusTooManyRequests, "0")
 					}
 					return 0, nil
 				},
 			}
-			c := fed(t, u, down)
+			c := runFeed(t, u, down)
 			wake(t, c)
 			time.Sleep(minStreamLife)
 			synctest.Wait()
 			if !c.view.Load().streaming {
-				t.Error("it is not followed again a moment later")
+				t.Error("the feed has no stream a moment later")
 			}
 			if _, why := c.NotOlderThan(t.Context(), 9); why != reason.None {
 				t.Errorf("the newest state, when it is followed again: %q", why)
@@ -495,8 +585,8 @@ func TestFeedsAreWoken(t *testing.T) {
 	}
 }
 
-// TestOddNames: RBAC objects may have names with what separates the parts of a field selector, and bytes that
-// are not UTF-8. JSON shows these as U+FFFD, so neither the order nor the tokens of a list could be right.
+// TestOddNames: RBAC objects may have names with the separators of field selectors, and bytes that are not UTF-8. The
+// former are selected as they are; the latter fit no list: JSON shows them as U+FFFD, out of order.
 func TestOddNames(t *testing.T) {
 	selector, err := fields.ParseSelector(source.Named("a,b=c"))
 	if err != nil || !selector.Matches(fields.Set{wire.NameField: "a,b=c"}) {

@@ -20,34 +20,37 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// TestNewestOfAQuietResource: other resources are written, and the stream tells nothing of it. The bookmark of
-// a watch beside the stream proves the newest state, and nothing else does. Where nothing is written, the
-// probe alone does. Nobody waits longer than they want to.
+// TestNewestOfAQuietResource: where only other resources are written, only the bookmark of a short watch proves the
+// newest state. Where nothing is written, the probe alone does. Nobody waits longer than asked.
 func TestNewestOfAQuietResource(t *testing.T) {
 	for name, tt := range map[string]struct {
-		beside string
-		probe  meddling // from when the state is known
-		quiet  bool     // nothing else is written
-		want   reason.Reason
-		loads  int
+		shortWatchTells string
+		probes          interceptor // once the state is known
+		quiet           bool        // nothing else is written
+		want            reason.Reason
+		wantLoads       int // 1 if it is not said
 	}{
 		"nothing is written":             {quiet: true},
-		"a bookmark":                     {beside: bookmark(30, "")},
-		"a bookmark that is not far yet": {beside: bookmark(29, ""), want: reason.NotProven},
+		"a bookmark":                     {shortWatchTells: bookmark(30, "")},
+		"a bookmark that is not far yet": {shortWatchTells: bookmark(29, ""), want: reason.NotProven},
 		"nothing":                        {want: reason.NotProven},
-		"a change that the stream lacks": {beside: inEvent("MODIFIED", itemBAt(20)) + bookmark(30, ""), want: reason.NotProven},
-		"a revision that goes back":      {beside: bookmark(8, ""), want: reason.Warming, loads: 2},
-		"an error":                       {beside: inStream(http.StatusGone), want: reason.NotProven},
-		"a probe is refused":             {probe: denies("probe", http.StatusTooManyRequests), want: reason.NotProven},
-		"a probe fails":                  {probe: denies("probe", http.StatusInternalServerError), want: reason.NotProven},
-		"a probe is not answered":        {probe: fault{kind: "probe", lasts: time.Minute, late: time.Hour}.meddle(), want: reason.NotProven},
+		"a change that the stream lacks": {
+			shortWatchTells: itemEvent("MODIFIED", itemBAt(20)) + bookmark(30, ""), want: reason.NotProven,
+		},
+		"a revision that goes back": {shortWatchTells: bookmark(8, ""), want: reason.Warming, wantLoads: 2},
+		"an error":                  {shortWatchTells: errorEvent(http.StatusGone), want: reason.NotProven},
+		"a probe is refused":        {probes: refuseKind("probe", http.StatusTooManyRequests), want: reason.NotProven},
+		"a probe fails":             {probes: refuseKind("probe", http.StatusInternalServerError), want: reason.NotProven},
+		"a probe is not answered": {
+			probes: fault{kind: "probe", lasts: time.Minute, late: time.Hour}.intercept(), want: reason.NotProven,
+		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			const wait = 1500 * time.Millisecond
-			u := &upstream{revision: 9, beside: new(tt.beside)}
-			c := fed(t, u, time.Second)
+			u := &upstream{revision: 9, shortWatchTells: new(tt.shortWatchTells)}
+			c := runFeed(t, u, time.Second)
 			u.mu.Lock()
-			u.meddle = tt.probe
+			u.intercept = tt.probes
 			if !tt.quiet {
 				u.revision = 30
 			}
@@ -64,20 +67,20 @@ func TestNewestOfAQuietResource(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			u.mu.Lock()
 			defer u.mu.Unlock()
-			if want := max(1, tt.loads); u.loads != want || tt.probe == nil && (u.besides == 0) != tt.quiet {
-				t.Errorf("loaded %d times, want %d; %d short watches", u.loads, want, u.besides)
+			if want := max(1, tt.wantLoads); u.loads != want || tt.probes == nil && (u.shortWatches == 0) != tt.quiet {
+				t.Errorf("loaded %d times, want %d; %d short watches", u.loads, want, u.shortWatches)
 			}
 		})
 	}
 }
 
-// TestNewestIsAskedForTogether: a probe serves all who came before it was sent. Those who came
-// after wait for the next.
+// TestNewestIsAskedForTogether: a probe serves all lists that came before it was sent; later ones wait for the next.
 func TestNewestIsAskedForTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes, clients = 100 * time.Millisecond, 1000
-		u := &upstream{revision: 9, meddle: fault{kind: "probe", from: time.Second, lasts: time.Minute, late: takes}.meddle()}
-		c := fed(t, u, time.Second)
+		slowProbes := fault{kind: "probe", from: time.Second, lasts: time.Minute, late: takes}
+		u := &upstream{revision: 9, intercept: slowProbes.intercept()}
+		c := runFeed(t, u, time.Second)
 		before := u.probes
 		var all sync.WaitGroup
 		for i := range clients {
@@ -101,46 +104,50 @@ func TestNewestIsAskedForTogether(t *testing.T) {
 // TestFewWaitInVain: where no proof can come for a time, few lists of the newest state wait for one, and the
 // upstream is asked ever less often. Where one can come, they are answered.
 func TestFewWaitInVain(t *testing.T) {
-	same := inEvent("MODIFIED", itemB) // the same timeline
+	same := itemEvent("MODIFIED", itemB) // the same timeline
+	refuseShortWatches := func(r *http.Request, kind string) (time.Duration, *http.Response) {
+		if kind != "short watch" {
+			return 0, nil
+		}
+		return 0, busyResponse(r, http.StatusTooManyRequests, "20")
+	}
 	for name, tt := range map[string]struct {
-		*upstream
-		every, takes time.Duration // lists come
-		writes       bool          // another resource is written before each
-		proven       bool          // some are answered
-		// At most: lists that wait in vain, short watches, probes, and loads.
-		inVain, besides, probes, loads int
+		upstream     *upstream
+		every, lasts time.Duration // how often lists come, and for how long
+		writes       bool          // another resource is written before each list
+		wantProven   bool          // some lists are answered
+		// At most so many lists wait in vain, and the feed sends at most so many requests.
+		mostInVain, mostShortWatches, mostProbes, mostLoads int
 	}{
 		"streams end at once": {
 			upstream: &upstream{watch: func(_ int, from uint64) []string {
 				if from < 7 {
-					return []string{same, inStream(http.StatusInternalServerError)}
+					return []string{same, errorEvent(http.StatusInternalServerError)}
 				}
-				return []string{inStream(http.StatusInternalServerError)}
+				return []string{errorEvent(http.StatusInternalServerError)}
 			}},
-			every: 300 * time.Millisecond, takes: 30 * time.Second, proven: true, inVain: 3, probes: 100, loads: 5,
+			every: 300 * time.Millisecond, lasts: 30 * time.Second,
+			wantProven: true, mostInVain: 3, mostProbes: 100, mostLoads: 5,
 		},
 		"short watches are refused, for 20 s": {
-			upstream: &upstream{beside: new(""), meddle: func(r *http.Request, kind string) (time.Duration, *http.Response) {
-				if kind != "short watch" {
-					return 0, nil
-				}
-				return 0, busy(r, http.StatusTooManyRequests, "20")
-			}},
-			writes: true, every: time.Second, takes: 20 * time.Second, inVain: 2, probes: 100, loads: 1,
+			upstream: &upstream{shortWatchTells: new(""), intercept: refuseShortWatches},
+			writes:   true, every: time.Second, lasts: 20 * time.Second,
+			mostInVain: 2, mostProbes: 100, mostLoads: 1,
 		},
 		// As without a watch cache. A question comes before each stream. One that is silent is left, and the state
 		// loaded anew, every two minutes at most, since nothing shows that the timeline is the same.
 		"short watches without a bookmark, for hours": {
-			upstream: &upstream{beside: new("")},
-			writes:   true, every: 10 * time.Second, takes: 3 * time.Hour, inVain: 5, besides: 12, probes: 24 + 500, loads: 60,
+			upstream: &upstream{shortWatchTells: new("")},
+			writes:   true, every: 10 * time.Second, lasts: 3 * time.Hour,
+			mostInVain: 5, mostShortWatches: 12, mostProbes: 24 + 500, mostLoads: 60,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := tt.upstream
 			u.revision = 9
-			c := fed(t, u, time.Second)
+			c := runFeed(t, u, time.Second)
 			inVain, proven := 0, 0
-			for begun := time.Now(); time.Since(begun) < tt.takes; time.Sleep(tt.every) {
+			for begun := time.Now(); time.Since(begun) < tt.lasts; time.Sleep(tt.every) {
 				if tt.writes {
 					u.mu.Lock()
 					u.revision++
@@ -157,13 +164,15 @@ func TestFewWaitInVain(t *testing.T) {
 			}
 			u.mu.Lock()
 			defer u.mu.Unlock()
-			if inVain > tt.inVain || (proven > 0) != tt.proven {
-				t.Errorf("%d lists waited in vain, %d not", inVain, proven)
+			if inVain > tt.mostInVain || (proven > 0) != tt.wantProven {
+				t.Errorf("%d lists waited in vain, want at most %d; %d were answered, want some: %t",
+					inVain, tt.mostInVain, proven, tt.wantProven)
 			}
-			if u.besides > tt.besides || u.probes > tt.probes || u.loads > tt.loads {
-				t.Errorf("%d short watches, %d questions, %d loads", u.besides, u.probes, u.loads)
+			if u.shortWatches > tt.mostShortWatches || u.probes > tt.mostProbes || u.loads > tt.mostLoads {
+				t.Errorf("%d short watches, %d probes, %d loads; want at most %d, %d, %d",
+					u.shortWatches, u.probes, u.loads, tt.mostShortWatches, tt.mostProbes, tt.mostLoads)
 			}
-			if tt.takes > time.Hour && !c.stats().NoBookmarks {
+			if tt.lasts > time.Hour && !c.stats().NoBookmarks {
 				t.Error("people are not told that there are no bookmarks")
 			}
 		})
@@ -206,22 +215,24 @@ func TestForwardSmall(t *testing.T) {
 	c.load(state, 10)
 	last := c.probes.Last()
 	for name, tt := range map[string]struct {
-		q     index.Query
-		after uint64
-		want  bool
+		query         index.Query
+		after         uint64 // the last probe that was sent before the request came
+		wantForwarded bool
 	}{
-		"all":               {q: index.Query{}, after: last},
-		"a page":            {q: index.Query{Limit: 100}, after: last, want: true},
-		"a large page":      {q: index.Query{Limit: 500}, after: last},
-		"of no namespace":   {q: index.Query{Scope: index.Scope{Namespace: "m"}}, after: last, want: true},
-		"one object":        {q: index.Query{Name: "0001"}, after: last, want: true},
-		"by a label":        {q: index.Query{Labels: labels.SelectorFromSet(labels.Set{"app": "x"})}, after: last, want: true},
-		"a page, proven":    {q: index.Query{Limit: 100}, after: last - 1},
-		"the end of a list": {q: index.Query{Start: "n/0900"}, after: last, want: true},
+		"all":             {query: index.Query{}, after: last},
+		"a page":          {query: index.Query{Limit: 100}, after: last, wantForwarded: true},
+		"a large page":    {query: index.Query{Limit: 500}, after: last},
+		"of no namespace": {query: index.Query{Scope: index.Scope{Namespace: "m"}}, after: last, wantForwarded: true},
+		"one object":      {query: index.Query{Name: "0001"}, after: last, wantForwarded: true},
+		"by a label": {
+			query: index.Query{Labels: labels.SelectorFromSet(labels.Set{"app": "x"})}, after: last, wantForwarded: true,
+		},
+		"a page, proven":    {query: index.Query{Limit: 100}, after: last - 1},
+		"the end of a list": {query: index.Query{Start: "n/0900"}, after: last, wantForwarded: true},
 	} {
-		over, forward := c.ForwardSmall(tt.q, tt.after)
-		if forward != tt.want {
-			t.Errorf("%s: forwarded %t", name, forward)
+		over, forward := c.ForwardSmall(tt.query, tt.after)
+		if forward != tt.wantForwarded {
+			t.Errorf("%s: forwarded %t, want %t", name, forward, tt.wantForwarded)
 		}
 		if forward {
 			over()
@@ -257,37 +268,44 @@ func TestForwardSmall(t *testing.T) {
 	}
 }
 
-// TestAccept: the interval goes where a watch beside the stream has come only if it has all that the
-// watch has told of.
+// TestAccept: the interval is extended to the bookmark of a short watch only if it has all changes that the watch told.
 func TestAccept(t *testing.T) {
 	for name, tt := range map[string]struct {
-		told  []uint64
-		a     progress
-		to    uint64
-		waits bool
-		wrong bool
+		streamed  []uint64 // changes that the stream has told
+		progress  progress // what the short watch has told
+		wantTo    uint64   // the end of the interval
+		wantWaits bool     // until the stream has caught up
+		wantError bool
 	}{
-		"no change":                     {a: progress{from: 10, revision: 20}, to: 20},
-		"a change that is there":        {told: []uint64{15}, a: progress{from: 10, revision: 20, changes: []uint64{15}}, to: 20},
-		"a change that is not there":    {told: []uint64{15}, a: progress{from: 10, revision: 20, changes: []uint64{15, 16}}, to: 15, waits: true},
-		"the stream is further":         {told: []uint64{25}, a: progress{from: 10, revision: 20}, to: 25},
-		"a change that was passed over": {told: []uint64{18}, a: progress{from: 10, revision: 20, changes: []uint64{15, 18}}, to: 18, wrong: true},
-		"nothing was told":              {to: 10},
-		"from another server":           {a: progress{from: 7, revision: 9}, to: 10},
-		"from before the load":          {a: progress{from: 7, revision: 20, changes: []uint64{9}}, to: 20},
+		"no change": {progress: progress{from: 10, revision: 20}, wantTo: 20},
+		"a change that is there": {
+			streamed: []uint64{15}, progress: progress{from: 10, revision: 20, changes: []uint64{15}}, wantTo: 20,
+		},
+		"a change that is not there": {
+			streamed: []uint64{15}, progress: progress{from: 10, revision: 20, changes: []uint64{15, 16}},
+			wantTo: 15, wantWaits: true,
+		},
+		"the stream is further": {streamed: []uint64{25}, progress: progress{from: 10, revision: 20}, wantTo: 25},
+		"a change that was passed over": {
+			streamed: []uint64{18}, progress: progress{from: 10, revision: 20, changes: []uint64{15, 18}},
+			wantTo: 18, wantError: true,
+		},
+		"nothing was told":     {wantTo: 10},
+		"from another server":  {progress: progress{from: 7, revision: 9}, wantTo: 10},
+		"from before the load": {progress: progress{from: 7, revision: 20, changes: []uint64{9}}, wantTo: 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liveCollection(Limits{History: time.Hour, Staleness: time.Minute})
-			for _, revision := range tt.told {
+			for _, revision := range tt.streamed {
 				o := &index.Object{Key: "ns/a", Revision: revision}
 				expect.NoError(t, c.apply(stateChange{kind: wire.Modified, key: o.Key, revision: revision, object: o}))
 			}
-			left, err := c.takeProgress(tt.a)
-			if (err != nil) != tt.wrong || err == nil && (left.revision > 0) != tt.waits {
-				t.Errorf("%+v is left, %v", left, err)
+			left, err := c.takeProgress(tt.progress)
+			if (err != nil) != tt.wantError || err == nil && (left.revision > 0) != tt.wantWaits {
+				t.Errorf("%+v is left, %v; want some left: %t, an error: %t", left, err, tt.wantWaits, tt.wantError)
 			}
-			if to := c.view.Load().To; to != tt.to {
-				t.Errorf("it has come to %d, want %d", to, tt.to)
+			if to := c.view.Load().To; to != tt.wantTo {
+				t.Errorf("the interval ends at %d, want %d", to, tt.wantTo)
 			}
 		})
 	}
@@ -301,7 +319,7 @@ func TestAccept(t *testing.T) {
 // TestNewestWaitsForALoadBeside: while the state is loaded anew beside the known one, who wants the newest
 // state waits for it, for a time; who takes any state does not.
 func TestNewestWaitsForALoadBeside(t *testing.T) {
-	for name, ends := range map[string]func(*Collection){
+	for name, endLoad := range map[string]func(*Collection){
 		"loaded":     func(c *Collection) { c.load(index.NewTree(false), 20) },
 		"not loaded": func(c *Collection) { c.setReloadingSince(time.Time{}) },
 	} {
@@ -309,10 +327,9 @@ func TestNewestWaitsForALoadBeside(t *testing.T) {
 			c := liveCollection(Limits{History: time.Minute, Staleness: time.Hour})
 			c.setReloadingSince(time.Now())
 			time.Sleep(2 * time.Second)
-			if anyState, newest := c.LoadTimeLeft(10*time.Second, false), c.LoadTimeLeft(10*time.Second, true); anyState != 0 || newest != 8*time.Second {
-				t.Errorf("any state waits for %v, the newest for %v", anyState, newest)
-			}
-			time.AfterFunc(time.Second, func() { ends(c) })
+			expect.Same(t, time.Duration(0), c.LoadTimeLeft(10*time.Second, false)) // any state
+			expect.Same(t, 8*time.Second, c.LoadTimeLeft(10*time.Second, true))     // the newest
+			time.AfterFunc(time.Second, func() { endLoad(c) })
 			asked := time.Now()
 			if why := c.AwaitLoad(t.Context(), 8*time.Second, false); why != reason.None || time.Since(asked) != 0 {
 				t.Errorf("any state: %q after %v", why, time.Since(asked))
@@ -335,14 +352,22 @@ func TestSuspended(t *testing.T) {
 	const bound = 6 * time.Second
 	now := time.Now()
 	for name, tt := range map[string]struct {
-		sent time.Time
-		want reason.Reason
+		ago                   time.Duration // by the monotonic clock
+		furtherByTheWallClock time.Duration
+		want                  reason.Reason
 	}{
-		"before the machine was suspended for an hour":    {proxytest.EarlierByTheWallClock(now.Add(-time.Second), time.Hour), reason.Stale},
-		"long ago, before the clock was set back an hour": {proxytest.EarlierByTheWallClock(now.Add(-time.Minute), -time.Hour), reason.Stale},
-		"just now, before the clock was set back an hour": {proxytest.EarlierByTheWallClock(now.Add(-time.Second), -time.Hour), reason.None},
+		"before the machine was suspended for an hour": {
+			ago: time.Second, furtherByTheWallClock: time.Hour, want: reason.Stale,
+		},
+		"long ago, before the clock was set back an hour": {
+			ago: time.Minute, furtherByTheWallClock: -time.Hour, want: reason.Stale,
+		},
+		"just now, before the clock was set back an hour": {
+			ago: time.Second, furtherByTheWallClock: -time.Hour, want: reason.None,
+		},
 	} {
-		v := &View{unavailable: reason.None, currentAt: source.Probe{Sent: tt.sent}}
+		sent := proxytest.EarlierByTheWallClock(now.Add(-tt.ago), tt.furtherByTheWallClock)
+		v := &View{unavailable: reason.None, currentAt: source.Probe{Sent: sent}}
 		if _, got := v.latest(moment{now: now, bound: bound}, 0); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}

@@ -93,7 +93,7 @@ func TestInvalidate(t *testing.T) {
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			u := &upstream{revision: 9}
-			c := collectionsOf(t, u)
+			c := newCollections(t, u)
 			before := map[CollectionKey]*Collection{}
 			for r := range held() {
 				before[r] = expectUse(t, "at first", c, r, reason.None)

@@ -72,7 +72,7 @@ func newChecked(t *testing.T, objects int, every time.Duration) *checked {
 		server.Stop()
 		time.Sleep(time.Hour) // what is on its way ends
 	})
-	c.collections = collectionsOf(t, c, func(config *Config) {
+	c.collections = newCollections(t, c, func(config *Config) {
 		config.SelfCheck, config.Log = every, slog.New(slog.NewTextHandler(c.log, nil))
 		config.ContinueToken = func(revision uint64, start string) string {
 			return body.Token{Version: "meta.k8s.io/v1", Revision: int64(revision), Start: "/" + start}.Encode() // #nosec G115 -- it was none
@@ -85,14 +85,14 @@ func newChecked(t *testing.T, objects int, every time.Duration) *checked {
 
 // RoundTrip implements http.RoundTripper.
 func (c *checked) RoundTrip(r *http.Request) (*http.Response, error) {
-	if answer := c.meddle(r); answer != nil {
+	if answer := c.intercept(r); answer != nil {
 		return answer, nil
 	}
 	return c.server.RoundTrip(r)
 }
 
-// meddle notes what is asked, and answers some of it.
-func (c *checked) meddle(r *http.Request) *http.Response {
+// intercept notes what is asked, and answers some of it.
+func (c *checked) intercept(r *http.Request) *http.Response {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	query, accept := r.URL.Query(), r.Header.Get("Accept")
@@ -286,7 +286,7 @@ func times(n, code int, body string) func(*http.Request) (int, string) {
 
 // TestSelfCheckRaisesNoFalseAlarm: what is wrong once, or cannot be read, is no mismatch.
 func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
-	const gone, later, busy, ok = http.StatusGone, http.StatusGatewayTimeout, http.StatusTooManyRequests, http.StatusOK
+	const gone, later, tooMany, ok = http.StatusGone, http.StatusGatewayTimeout, http.StatusTooManyRequests, http.StatusOK
 	nothing := `{"apiVersion":"meta.k8s.io/v1","items":[],"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"%d"}}` + "\n"
 	for name, tt := range map[string]struct {
 		times, code int
@@ -298,7 +298,7 @@ func TestSelfCheckRaisesNoFalseAlarm(t *testing.T) {
 		"gone, then there":              {times: 1, code: gone, want: CheckAgrees},
 		"not there yet, then there":     {times: 2, code: later, want: CheckAgrees},
 		"gone for long":                 {times: 2 * checkTries, code: gone, want: CheckInconclusive},
-		"too many requests":             {times: 1, code: busy, want: CheckInconclusive},
+		"too many requests":             {times: 1, code: tooMany, want: CheckInconclusive},
 		"garbage":                       {times: 1, code: ok, body: "{%d", want: CheckInconclusive},
 		"another revision":              {times: 1, code: ok, body: nothing, ahead: 1, want: CheckInconclusive},
 		"another state, once":           {times: 1, code: ok, body: nothing, want: CheckInconclusive},

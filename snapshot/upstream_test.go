@@ -30,29 +30,29 @@ type upstream struct {
 	// watch answers the n-th watch that goes on from a state, that of a load too: lines, and then nothing
 	// until its timeout, unless the last says that it is cut, or is no whole line. nil: nothing.
 	watch func(n int, from uint64) []string
-	// beside is what short watches tell after a second; nil: they are watches like all others.
-	beside *string
-	// meddle, if it is not nil, says of each request for how long its answer is held back, and what is
+	// shortWatchTells is what short watches tell after a second; nil: they are watches like all others.
+	shortWatchTells *string
+	// intercept, if it is not nil, says of each request for how long its answer is held back, and what is
 	// answered in its place, if that is not nil. It may change the upstream.
-	meddle meddling
+	intercept interceptor
 	// changes: right after the first load, at revision 7, b changes at revision 8, and the upstream is at 9
 	// then. So there is an event from which a watch can be resumed.
 	changes bool
-	// past is what a watch tells that begins before that change; nil: the same once more.
-	past []string
-	// tells is what watches that last tell every second, or after each of these pauses.
-	tells  string
-	pauses time.Duration
+	// replay is what a watch tells that begins before that change; nil: the same once more.
+	replay []string
+	// repeats is what watches that last tell every second, or every repeatEvery if that is longer.
+	repeats     string
+	repeatEvery time.Duration
 
 	mu       sync.Mutex
 	revision uint64
 	// What was answered: loads, watches that go on from a state, those of loads, too, probes, and short
 	// watches beside a stream.
-	loads, watches, probes, besides int
+	loads, watches, probes, shortWatches int
 }
 
-// meddling is what becomes of a request of a kind.
-type meddling func(r *http.Request, kind string) (hold time.Duration, instead *http.Response)
+// interceptor answers requests in place of the upstream, or holds back the upstream's answer.
+type interceptor func(r *http.Request, kind string) (hold time.Duration, instead *http.Response)
 
 const (
 	itemA = `{"metadata":{"name":"a","namespace":"n","resourceVersion":"5"}}`
@@ -66,25 +66,29 @@ func itemBAt(revision uint64) string {
 	return strings.Replace(itemB, `"7"`, fmt.Sprintf(`"%d"`, revision), 1)
 }
 
-// aStatus is an error of an API server.
-const aStatus = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"etcdserver: leader changed","code":500}`
+// statusBody is an error of an API server.
+const statusBody = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
+	`"message":"etcdserver: leader changed","code":500}`
 
-// inStream is an error as a watch sends it.
-func inStream(code int) string {
-	return proxytest.WatchEvent("ERROR", fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","code":%d}`, code))
+// errorEvent is an error as a watch sends it.
+func errorEvent(code int) string {
+	const status = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","code":%d}`
+	return proxytest.WatchEvent("ERROR", fmt.Sprintf(status, code))
 }
 
 // cut, as the last line of a watch, ends it there: without an error, as a server does that is shut
 // down.
 const cut = "<cut>"
 
-// inEvent is an item as a watch sends it.
-func inEvent(kind, item string) string {
+// itemEvent is an item as a watch sends it.
+func itemEvent(kind, item string) string {
 	return proxytest.WatchEvent(kind, `{"kind":"ConfigMap","apiVersion":"v1",`+item[1:])
 }
 
+// bookmark is one as a watch sends it, with more members of its metadata.
 func bookmark(rev uint64, more string) string {
-	return proxytest.WatchEvent("BOOKMARK", fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s}}`, rev, more))
+	const object = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s}}`
+	return proxytest.WatchEvent("BOOKMARK", fmt.Sprintf(object, rev, more))
 }
 
 // endsInitial is what the bookmark after the initial events has more.
@@ -109,9 +113,9 @@ func kindOf(r *http.Request) string {
 
 // RoundTrip implements http.RoundTripper.
 func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
-	if u.meddle != nil {
+	if u.intercept != nil {
 		u.mu.Lock()
-		hold, instead := u.meddle(r, kindOf(r))
+		hold, instead := u.intercept(r, kindOf(r))
 		u.mu.Unlock()
 		if !clock.Sleep(r.Context(), hold) {
 			return nil, r.Context().Err()
@@ -127,21 +131,21 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch kind := kindOf(r); kind {
 	case "load":
 		if query.Has("fieldSelector") { // to learn how it ends
-			return u.lasting(r, bookmark(u.revision, endsInitial), "", time.Hour), nil
+			return u.lastingResponse(r, bookmark(u.revision, endsInitial), "", time.Hour), nil
 		}
 		u.loads++
-		state := inEvent("ADDED", itemA) + inEvent("ADDED", u.itemB(u.loads > 1)) + bookmark(u.revision, endsInitial)
+		state := itemEvent("ADDED", itemA) + itemEvent("ADDED", u.itemB(u.loads > 1)) + bookmark(u.revision, endsInitial)
 		if u.changes && u.loads == 1 {
 			u.revision = 9
-			state += inEvent("MODIFIED", itemBAt(8))
+			state += itemEvent("MODIFIED", itemBAt(8))
 		}
 		return u.follow(r, state, u.revision), nil
 	case "watch of one":
-		return proxytest.JSONResponse(r, http.StatusOK, inEvent("ADDED", itemA)), nil
+		return proxytest.JSONResponse(r, http.StatusOK, itemEvent("ADDED", itemA)), nil
 	case "watch", "short watch":
-		if kind == "short watch" && u.beside != nil {
-			u.besides++
-			return u.lasting(r, "", *u.beside, time.Second), nil
+		if kind == "short watch" && u.shortWatchTells != nil {
+			u.shortWatches++
+			return u.lastingResponse(r, "", *u.shortWatchTells, time.Second), nil
 		}
 		return u.follow(r, "", from), nil
 	case "probe":
@@ -150,7 +154,8 @@ func (u *upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	switch {
 	case query.Get("limit") == sample:
-		return proxytest.JSONResponse(r, http.StatusOK, u.list(u.revision, `,"continue":"x","remainingItemCount":1`, itemA)), nil
+		page := u.list(u.revision, `,"continue":"x","remainingItemCount":1`, itemA)
+		return proxytest.JSONResponse(r, http.StatusOK, page), nil
 	case from > 0: // to prove the load
 		return proxytest.JSONResponse(r, http.StatusOK, u.list(from, "", itemA, u.itemB(from > 7))), nil
 	}
@@ -170,10 +175,10 @@ func (u *upstream) follow(r *http.Request, state string, from uint64) *http.Resp
 	u.watches++
 	var told []string
 	switch again := u.changes && from < 8 && state == ""; {
-	case again && u.past != nil:
-		told = u.past
+	case again && u.replay != nil:
+		told = u.replay
 	case again:
-		told = []string{inEvent("MODIFIED", itemBAt(8)), bookmark(9, "")}
+		told = []string{itemEvent("MODIFIED", itemBAt(8)), bookmark(9, "")}
 	case u.watch != nil:
 		told = u.watch(u.watches, from)
 	}
@@ -181,23 +186,24 @@ func (u *upstream) follow(r *http.Request, state string, from uint64) *http.Resp
 	if isCut || body != "" && !strings.HasSuffix(body, "\n") {
 		return proxytest.JSONResponse(r, http.StatusOK, body)
 	}
-	return u.lasting(r, body, u.tells, max(time.Second, u.pauses))
+	return u.lastingResponse(r, body, u.repeats, max(time.Second, u.repeatEvery))
 }
 
 func (u *upstream) list(rev uint64, more string, items ...string) string {
-	return fmt.Sprintf(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}`+"\n", rev, more, strings.Join(items, ","))
+	const list = `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}` + "\n"
+	return fmt.Sprintf(list, rev, more, strings.Join(items, ","))
 }
 
-// busy is an error of an API server, which says when to come again.
-func busy(r *http.Request, code int, after string) *http.Response {
-	answer := proxytest.JSONResponse(r, code, aStatus)
+// busyResponse is an error of an API server, which says when to come again.
+func busyResponse(r *http.Request, code int, after string) *http.Response {
+	answer := proxytest.JSONResponse(r, code, statusBody)
 	answer.Header.Set("Retry-After", after)
 	return answer
 }
 
-// lasting is an answer that says something, and then the same after each pause, until the timeout of the
+// lastingResponse is an answer that says something, and then the same after each pause, until the timeout of the
 // watch.
-func (u *upstream) lasting(r *http.Request, said, every string, pause time.Duration) *http.Response {
+func (u *upstream) lastingResponse(r *http.Request, said, every string, pause time.Duration) *http.Response {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	if err != nil {
 		panic(err)
@@ -225,13 +231,16 @@ func (u *upstream) lasting(r *http.Request, said, every string, pause time.Durat
 }
 
 func resourceNamed(name string) CollectionKey {
-	return CollectionKey{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name}, Namespaced: true, Representation: media.JSON}
+	return CollectionKey{
+		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: name},
+		Namespaced:           true, Representation: media.JSON,
+	}
 }
 
 var configMaps = resourceNamed("configmaps")
 
-// collectionsOf returns collections of u.
-func collectionsOf(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
+// newCollections returns collections that are fed by u.
+func newCollections(t *testing.T, u http.RoundTripper, changes ...func(*Config)) *Collections {
 	t.Helper()
 	config := Config{
 		Client:    &http.Client{Transport: u},
@@ -258,21 +267,21 @@ func (e elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
 	return e.RoundTripper.RoundTrip(r)
 }
 
-// fed runs a collection on u for a time and returns it.
-func fed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
+// runFeed starts a collection's feed on u, lets it run for d, and returns the collection.
+func runFeed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
 	t.Helper()
-	return fedWith(t, u, d, Settings{})
+	return runFeedWith(t, u, d, Settings{})
 }
 
-// watched is fed, and clients may follow the collection.
-func watched(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
+// runWatchedFeed is runFeed of a collection that answers watches, too.
+func runWatchedFeed(t *testing.T, u http.RoundTripper, d time.Duration) *Collection {
 	t.Helper()
-	return fedWith(t, u, d, Settings{Watches: true})
+	return runFeedWith(t, u, d, Settings{Watches: true})
 }
 
-func fedWith(t *testing.T, u http.RoundTripper, d time.Duration, settings Settings) *Collection {
+func runFeedWith(t *testing.T, u http.RoundTripper, d time.Duration, settings Settings) *Collection {
 	t.Helper()
-	c, unavailable := collectionsOf(t, u, func(c *Config) {
+	c, unavailable := newCollections(t, u, func(c *Config) {
 		c.Settings = func(schema.GroupVersionResource) Settings { return settings }
 	}).Use(configMaps)
 	if unavailable != reason.None {

@@ -110,7 +110,7 @@ func TestVerify(t *testing.T) {
 func TestVerifyShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, counted := &upstream{revision: 9}, 0
-		u.meddle = func(r *http.Request, kind string) (time.Duration, *http.Response) {
+		u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
 			shards := fmt.Sprintf(`,"shardInfo":{"selector":%q}`, wire.AllShards)
 			switch q := r.URL.Query(); {
 			case kind == "list" && !q.Has("shardSelector") && q.Get("limit") == sample:
@@ -123,12 +123,12 @@ func TestVerifyShards(t *testing.T) {
 			}
 			return 0, proxytest.JSONResponse(r, http.StatusOK, u.list(9, shards, itemA, itemB))
 		}
-		all := collectionsOf(t, u)
+		all := newCollections(t, u)
 		c := expectUse(t, "at first", all, configMaps, reason.None)
 		all.Verify("an API server announced itself")
 		time.Sleep(time.Minute)
 		u.mu.Lock()
-		u.meddle = nil
+		u.intercept = nil
 		u.mu.Unlock()
 		if u.loads != 1 || counted != 1 {
 			t.Errorf("nothing has changed, and it was loaded %d times; how many there are was asked %d times", u.loads, counted)

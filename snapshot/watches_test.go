@@ -17,16 +17,18 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// follow begins to follow the newest state of a collection.
+// follow begins a watch of the newest state of a collection.
 func follow(t *testing.T, c *Collection) *watch.Watcher {
 	t.Helper()
 	snap, why := c.NotOlderThan(t.Context(), 0)
 	if why != reason.None {
 		t.Fatal(why)
 	}
-	watcher := snap.Watch(index.Query{}, watch.Options{After: snap.Revision, Timeout: 24 * time.Hour, Defined: func() bool { return true }})
+	watcher := snap.Watch(index.Query{}, watch.Options{
+		After: snap.Revision, Timeout: 24 * time.Hour, Defined: func() bool { return true },
+	})
 	if watcher == nil {
-		t.Fatal("it cannot be followed")
+		t.Fatal("the collection cannot be watched")
 	}
 	return watcher
 }
@@ -53,26 +55,30 @@ func TestWatchesOverALoad(t *testing.T) {
 	}
 	envelope := wire.FixedEnvelope("PodList", "v1")
 	for name, tt := range map[string]struct {
-		drops, loads, goOn bool
-		told               int // of the two changes before; 0: it has not looked yet
-		after              int // of the change after
-		ending             watch.Ending
+		drops       bool // the state is dropped before it is loaded
+		loads       bool // a state is loaded
+		watchesGoOn bool // the feed has shown what led to it
+		wantBefore  int  // of the two changes before the load; 0: the watch has taken none yet
+		wantAfter   int  // of the change after it
+		wantEnd     watch.Ending
 	}{
-		"nothing happens":        {told: 2, after: 1},
-		"told of all":            {told: 2, after: 1, loads: true, goOn: true},
-		"not told of all yet":    {ending: watch.EndBehind, loads: true, goOn: true},
-		"more may have happened": {told: 2, ending: watch.EndLost, loads: true},
-		"all is in doubt":        {told: 2, ending: watch.EndLost, drops: true, loads: true, goOn: true},
+		"nothing happens":        {wantBefore: 2, wantAfter: 1},
+		"told of all":            {loads: true, watchesGoOn: true, wantBefore: 2, wantAfter: 1},
+		"not told of all yet":    {loads: true, watchesGoOn: true, wantEnd: watch.EndBehind},
+		"more may have happened": {loads: true, wantBefore: 2, wantEnd: watch.EndLost},
+		"all is in doubt":        {drops: true, loads: true, watchesGoOn: true, wantBefore: 2, wantEnd: watch.EndLost},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			c := newCollection(CollectionKey{}, Limits{History: time.Minute, Staleness: time.Hour}, &budget{}, &watch.Pacer{}, &source.ProbeNumbers{})
+			limits := Limits{History: time.Minute, Staleness: time.Hour}
+			c := newCollection(CollectionKey{}, limits, &budget{}, &watch.Pacer{}, &source.ProbeNumbers{})
 			load := func(rev uint64, objects ...*index.Object) {
 				state := index.NewTree(false)
 				for _, o := range objects {
 					state.Set(o)
 				}
 				c.install(loadedState{
-					state: state, revision: rev, envelope: envelope, form: &watch.Form{Envelope: envelope}, watchesGoOn: tt.goOn, Probe: c.probes.Next(),
+					state: state, revision: rev, envelope: envelope, form: &watch.Form{Envelope: envelope},
+					watchesGoOn: tt.watchesGoOn, Probe: c.probes.Next(),
 				})
 			}
 			write := func(kind, key string, rev uint64) {
@@ -83,9 +89,9 @@ func TestWatchesOverALoad(t *testing.T) {
 			defer watcher.Close(watch.EndGone)
 			write(wire.Added, "a", 20)
 			write(wire.Added, "b", 30)
-			if tt.told > 0 {
-				if told, end := take(t, watcher); told != tt.told || end != "" {
-					t.Errorf("told of %d changes: %q", told, end)
+			if tt.wantBefore > 0 {
+				if told, end := take(t, watcher); told != tt.wantBefore || end != "" {
+					t.Errorf("told of %d changes before, want %d; ended as %q", told, tt.wantBefore, end)
 				}
 			}
 			if tt.drops {
@@ -99,14 +105,14 @@ func TestWatchesOverALoad(t *testing.T) {
 			}
 			write(wire.Modified, "a", 60)
 			told, end := take(t, watcher)
-			if told != tt.after || end != "" && tt.told > 0 {
-				t.Errorf("told of %d changes after it: %q", told, end)
+			if told != tt.wantAfter || end != "" && tt.wantBefore > 0 {
+				t.Errorf("told of %d changes after, want %d; ended as %q", told, tt.wantAfter, end)
 			}
 			if time.Sleep(longestEndOfAll); end == "" {
 				_, end = take(t, watcher)
 			}
-			if end != tt.ending {
-				t.Errorf("ended as %q, want %q", end, tt.ending)
+			if end != tt.wantEnd {
+				t.Errorf("ended as %q, want %q", end, tt.wantEnd)
 			}
 		})
 	}
@@ -117,35 +123,41 @@ func TestWatchesOverALoad(t *testing.T) {
 // lived in between only; else they end.
 func TestWatchesOutliveALoad(t *testing.T) {
 	itemCAt := func(revision string) string { return strings.Replace(itemC, `"12"`, `"`+revision+`"`, 1) }
-	made, removed := inEvent("ADDED", itemCAt("10")), inEvent("DELETED", itemCAt("11"))
+	made, removed := itemEvent("ADDED", itemCAt("10")), itemEvent("DELETED", itemCAt("11"))
 	for name, tt := range map[string]struct {
-		tells  []string // the watch from 9
-		told   int
-		ending watch.Ending
+		watchFrom9 []string // what it tells the feed
+		wantTold   int
+		wantEnd    watch.Ending
 	}{
-		"nothing happened":                   {tells: []string{bookmark(12, "")}},
-		"an object lived in between":         {tells: []string{made, removed, bookmark(12, "")}, told: 2},
-		"and another one changed later":      {tells: []string{made, removed, inEvent("MODIFIED", itemBAt(13))}, told: 2},
-		"an object that is not in the state": {tells: []string{made, bookmark(12, "")}, ending: watch.EndLost},
-		"a change that is not in the state":  {tells: []string{inEvent("MODIFIED", itemBAt(10)), bookmark(12, "")}, ending: watch.EndLost},
-		"not all up to the load":             {tells: []string{made, removed, bookmark(11, "")}, ending: watch.EndLost},
-		"nothing up to a bookmark":           {tells: []string{made, removed, cut}, ending: watch.EndLost},
-		"what came since is forgotten":       {tells: []string{inStream(http.StatusGone)}, ending: watch.EndLost},
+		"nothing happened":           {watchFrom9: []string{bookmark(12, "")}},
+		"an object lived in between": {watchFrom9: []string{made, removed, bookmark(12, "")}, wantTold: 2},
+		"and another one changed later": {
+			watchFrom9: []string{made, removed, itemEvent("MODIFIED", itemBAt(13))}, wantTold: 2,
+		},
+		"an object that is not in the state": {
+			watchFrom9: []string{made, bookmark(12, "")}, wantEnd: watch.EndLost,
+		},
+		"a change that is not in the state": {
+			watchFrom9: []string{itemEvent("MODIFIED", itemBAt(10)), bookmark(12, "")}, wantEnd: watch.EndLost,
+		},
+		"not all up to the load":       {watchFrom9: []string{made, removed, bookmark(11, "")}, wantEnd: watch.EndLost},
+		"nothing up to a bookmark":     {watchFrom9: []string{made, removed, cut}, wantEnd: watch.EndLost},
+		"what came since is forgotten": {watchFrom9: []string{errorEvent(http.StatusGone)}, wantEnd: watch.EndLost},
 		"an event that is written differently": {
-			tells:  []string{strings.Replace(made, `"ADDED",`, `"ADDED", `, 1), removed, bookmark(12, "")},
-			ending: watch.EndLost,
+			watchFrom9: []string{strings.Replace(made, `"ADDED",`, `"ADDED", `, 1), removed, bookmark(12, "")},
+			wantEnd:    watch.EndLost,
 		},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			u := &upstream{revision: 9, tells: bookmark(9, ""), pauses: time.Minute}
-			u.meddle = func(r *http.Request, kind string) (time.Duration, *http.Response) {
+			u := &upstream{revision: 9, repeats: bookmark(9, ""), repeatEvery: time.Minute}
+			u.intercept = func(r *http.Request, kind string) (time.Duration, *http.Response) {
 				if kind == "short watch" && u.revision == 12 && r.URL.Query().Get("resourceVersion") == "9" {
 					u.watches--
-					return 0, u.follow(r, strings.Join(tt.tells, ""), 0)
+					return 0, u.follow(r, strings.Join(tt.watchFrom9, ""), 0)
 				}
 				return 0, nil
 			}
-			c := watched(t, u, 10*time.Second)
+			c := runWatchedFeed(t, u, 10*time.Second)
 			watcher := follow(t, c)
 			told, end := 0, watch.Ending("")
 			go func() {
@@ -157,7 +169,7 @@ func TestWatchesOutliveALoad(t *testing.T) {
 				watcher.Close(end)
 			}()
 			u.mu.Lock()
-			u.revision, u.tells = 12, bookmark(12, "")
+			u.revision, u.repeats = 12, bookmark(12, "")
 			u.mu.Unlock()
 			c.loadAnew()
 			time.Sleep(longestEndOfAll)
@@ -165,8 +177,8 @@ func TestWatchesOutliveALoad(t *testing.T) {
 			if v := c.view.Load(); v.From != 12 || u.loads != 2 {
 				t.Errorf("the state begins at %d after %d loads", v.From, u.loads)
 			}
-			if told != tt.told || end != tt.ending {
-				t.Errorf("a watch was told of %d changes, and ended as %q; want %d, %q", told, end, tt.told, tt.ending)
+			if told != tt.wantTold || end != tt.wantEnd {
+				t.Errorf("a watch was told of %d changes, and ended as %q; want %d, %q", told, end, tt.wantTold, tt.wantEnd)
 			}
 		})
 	}
@@ -181,52 +193,55 @@ const longestEndOfAll = 25 * time.Second
 func TestFormsAreLearned(t *testing.T) {
 	const asEver = `{"type":"MODIFIED",`
 	for name, tt := range map[string]struct {
-		annotations, event string
-		known              bool
+		annotations string // of the short watch's bookmark
+		eventBegins string
+		wantKnown   bool
 	}{
-		"as ever":                             {"", asEver, true},
-		"a bookmark that ends initial events": {endsInitial, asEver, false},
-		"an event with a space":               {"", `{"type": "MODIFIED",`, false},
+		"as ever":                             {eventBegins: asEver, wantKnown: true},
+		"a bookmark that ends initial events": {annotations: endsInitial, eventBegins: asEver},
+		"an event with a space":               {eventBegins: `{"type": "MODIFIED",`},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			told := strings.Replace(inEvent("MODIFIED", itemBAt(13)), asEver, tt.event, 1)
-			c := watched(t, &upstream{revision: 12, beside: new(bookmark(12, tt.annotations)), tells: told, pauses: 2500 * time.Millisecond}, 3*time.Second)
+			told := strings.Replace(itemEvent("MODIFIED", itemBAt(13)), asEver, tt.eventBegins, 1)
+			c := runWatchedFeed(t, &upstream{
+				revision: 12, shortWatchTells: new(bookmark(12, tt.annotations)),
+				repeats: told, repeatEvery: 2500 * time.Millisecond,
+			}, 3*time.Second)
 			snap, why := c.NotOlderThan(t.Context(), 13)
 			if why != reason.None {
 				t.Fatal(why)
 			}
-			if form := snap.WatchForm(); (form != nil && form.Plain != nil) != tt.known {
-				t.Errorf("it is followed in the form %+v", form)
+			if form := snap.WatchForm(); (form != nil && form.Plain != nil) != tt.wantKnown {
+				t.Errorf("watches have the form %+v, want a known one: %t", form, tt.wantKnown)
 			}
 		})
 	}
 }
 
-// TestWatchesOutliveProbes: while the feed's stream tells something, or a probe says that there
-// is nothing to tell, watches go on. If neither is so for the staleness bound they end, whatever the
-// reason.
+// TestWatchesOutliveProbes: watches go on while the feed's stream tells something, or a probe says that there is
+// nothing to tell. They end when neither has been so for the staleness bound.
 func TestWatchesOutliveProbes(t *testing.T) {
-	const bound = 90 * time.Second // of fed
-	refused := func() meddling {
-		return fault{kind: "probe", from: time.Second, code: http.StatusTooManyRequests}.meddle()
+	const bound = 90 * time.Second // as runWatchedFeed has it
+	refused := func() interceptor {
+		return fault{kind: "probe", from: time.Second, code: http.StatusTooManyRequests}.intercept()
 	}
-	unanswered := func() meddling { return fault{kind: "probe", from: time.Second, late: time.Hour}.meddle() }
+	unanswered := func() interceptor { return fault{kind: "probe", from: time.Second, late: time.Hour}.intercept() }
 	for name, tt := range map[string]struct {
-		probes meddling // nil: they are answered
-		tells  string
-		ends   bool
-		stale  bool
+		probes    interceptor // nil: they are answered
+		repeats   string      // by the stream, every minute
+		wantEnd   bool
+		wantStale bool // for watches that begin
 	}{
-		"all is well":                              {tells: bookmark(9, "")},
+		"all is well":                              {repeats: bookmark(9, "")},
 		"nothing is written anywhere":              {},
-		"probes are refused, bookmarks come":       {probes: refused(), tells: bookmark(9, ""), stale: true},
-		"probes are not answered, bookmarks come":  {probes: unanswered(), tells: bookmark(9, ""), stale: true},
-		"probes are refused, the stream is silent": {probes: refused(), ends: true, stale: true},
-		"the API server stands still":              {probes: unanswered(), ends: true, stale: true},
+		"probes are refused, bookmarks come":       {probes: refused(), repeats: bookmark(9, ""), wantStale: true},
+		"probes are not answered, bookmarks come":  {probes: unanswered(), repeats: bookmark(9, ""), wantStale: true},
+		"probes are refused, the stream is silent": {probes: refused(), wantEnd: true, wantStale: true},
+		"the API server stands still":              {probes: unanswered(), wantEnd: true, wantStale: true},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
-			u := &upstream{revision: 9, tells: tt.tells, pauses: time.Minute, meddle: tt.probes}
-			c := watched(t, u, 2*time.Second)
+			u := &upstream{revision: 9, repeats: tt.repeats, repeatEvery: time.Minute, intercept: tt.probes}
+			c := runWatchedFeed(t, u, 2*time.Second)
 			watcher := follow(t, c)
 			defer watcher.Close(watch.EndGone)
 			time.Sleep(bound - 10*time.Second)
@@ -234,15 +249,15 @@ func TestWatchesOutliveProbes(t *testing.T) {
 				t.Errorf("it ended after less than %v: %s", bound, end)
 			}
 			time.Sleep(20 * time.Second)
-			if _, end := take(t, watcher); (end != "") != tt.ends || tt.ends && end != watch.EndLost {
+			if _, end := take(t, watcher); (end != "") != tt.wantEnd || tt.wantEnd && end != watch.EndLost {
 				t.Errorf("it ended after about %v as %q", bound, end)
 			}
 			time.Sleep(3 * time.Minute) // before the stream's own timeout
-			if _, end := take(t, watcher); end != "" && !tt.ends {
+			if _, end := take(t, watcher); end != "" && !tt.wantEnd {
 				t.Errorf("it ended: %s", end)
 			}
-			if why := c.NoFollow(9, true); (why == reason.Stale) != tt.stale {
-				t.Errorf("another that begins: %q", why)
+			if why := c.NoFollow(9, true); (why == reason.Stale) != tt.wantStale {
+				t.Errorf("another watch that begins: %q, want stale: %t", why, tt.wantStale)
 			}
 			u.mu.Lock()
 			defer u.mu.Unlock()

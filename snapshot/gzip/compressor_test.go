@@ -20,7 +20,7 @@ import (
 	"github.com/listproxy/listproxy/test/harness/workload"
 )
 
-// unpack decompresses like any client, with the standard library's reader, which shares no code with the writer.
+// unpack decompresses as any client does, with the standard library's reader, which shares no code with the writer.
 func unpack(compressed io.Reader) ([]byte, error) {
 	in, err := gzip.NewReader(compressed)
 	if err != nil {
@@ -29,12 +29,13 @@ func unpack(compressed io.Reader) ([]byte, error) {
 	return io.ReadAll(in)
 }
 
-// someObjects have numbers from first on.
-func someObjects(first, n, size int) []*index.Object {
+// newObjects returns n objects of about a size, with numbers from first on.
+func newObjects(first, n, size int) []*index.Object {
 	random := rand.New(rand.NewPCG(uint64(first), 1))
 	texts := make([]string, 64)
 	for i := range texts {
-		texts[i] = fmt.Sprintf(`"field-%d":"a value that is the same, or nearly: %x","other":%d,`, i, random.Uint32(), random.IntN(100))
+		const field = `"field-%d":"a value that is the same, or nearly: %x","other":%d,`
+		texts[i] = fmt.Sprintf(field, i, random.Uint32(), random.IntN(100))
 	}
 	objects := make([]*index.Object, n)
 	for i := range objects {
@@ -58,27 +59,27 @@ func newTestCompressor(t testing.TB, size int64) *Compressor {
 	return c
 }
 
-// compressed writes a list, reads it again, and returns its size on the wire.
-func compressed(t testing.TB, c *Compressor, objects []*index.Object) int {
+// checkList writes a list, requires that it is the same when it is read again, and returns its compressed size.
+func checkList(t testing.TB, c *Compressor, objects []*index.Object) int {
 	t.Helper()
 	envelope := wire.FixedEnvelope("PodList", "v1")
 	meta := wire.ListMeta{Revision: 7, Continue: "x"}
 	head, tail := envelope.AppendHead(nil, meta, len(objects), 0), envelope.AppendTail(nil, meta, len(objects))
 	var out bytes.Buffer
 	expect.NoError(t, c.Write(&out, envelope, head, objects, tail))
-	size, got := out.Len(), member(t, &out)
+	size, got := out.Len(), readMember(t, &out)
 	items := make([][]byte, len(objects))
 	for i, o := range objects {
 		items[i] = o.Bytes
 	}
 	if want := envelope.Render(meta, items); !bytes.Equal(got, want) {
-		t.Fatalf("%d objects: %d bytes came out, not the %d that went in", len(objects), len(got), len(want))
+		t.Fatalf("%d objects: %d bytes came out, want the %d that went in", len(objects), len(got), len(want))
 	}
 	return size
 }
 
-// member decompresses what is to be one member, and nothing else.
-func member(t testing.TB, in *bytes.Buffer) []byte {
+// readMember decompresses what must be one member, and nothing else.
+func readMember(t testing.TB, in *bytes.Buffer) []byte {
 	t.Helper()
 	unzip, err := gzip.NewReader(in)
 	expect.NoError(t, err)
@@ -91,8 +92,8 @@ func member(t testing.TB, in *bytes.Buffer) []byte {
 	return got
 }
 
-// kept is how many segments and bytes there are.
-func (c *Compressor) kept() (segments int, bytes int64) {
+// countKept returns how many segments and bytes are kept.
+func (c *Compressor) countKept() (segments int, bytes int64) {
 	c.segments.Wait()
 	c.segments.IterValues(func(s *packed) bool {
 		segments++
@@ -102,29 +103,36 @@ func (c *Compressor) kept() (segments int, bytes int64) {
 	return segments, bytes
 }
 
-// TestWritten: whatever came, went and changed since the last time, lists and the initial events of watches are
-// written as they are. They are made of old pieces and new ones, of objects of all sizes. One that changes each
-// time has no number, and is not kept. No more is kept than there is room for.
+// TestWritten: lists and the initial events of watches are written as they are, whatever came, went and changed since
+// the last time. They are made of old pieces and new ones, and no more is kept than there is room for.
 func TestWritten(t *testing.T) {
 	// Where a list is cut differs from process to process (index.Object.Mark): it is of ten pieces or so.
 	const whole = 10 * segmentTarget
-	for _, tt := range []struct{ size, room int }{{60, 64 << 20}, {9000, 64 << 20}, {2 * maxSegmentSize, 64 << 20}, {900, 1 << 16}} {
+	for _, tt := range []struct {
+		size int // of an object
+		room int
+	}{
+		{size: 60, room: 64 << 20},
+		{size: 9000, room: 64 << 20},
+		{size: 2 * maxSegmentSize, room: 64 << 20},
+		{size: 900, room: 1 << 16},
+	} {
 		c := newTestCompressor(t, int64(tt.room))
 		random := rand.New(rand.NewPCG(uint64(tt.size), 2))
-		objects := someObjects(1, 1+whole/tt.size, tt.size)
+		objects := newObjects(1, 1+whole/tt.size, tt.size)
 		next := uint64(1_000_000)
 		reused := 0
 		for range 12 {
 			before := c.compressed.Load()
-			compressed(t, c, objects)
-			if segments, bytes := c.kept(); segments == 0 || bytes > int64(tt.room) {
+			checkList(t, c, objects)
+			if segments, bytes := c.countKept(); segments == 0 || bytes > int64(tt.room) {
 				t.Fatalf("%d segments with %d bytes are kept, of at most %d", segments, bytes, tt.room)
 			}
 			if c.compressed.Load()-before < whole {
 				reused++
 			}
 			if random.IntN(12) == 0 {
-				events(t, c, objects)
+				checkEvents(t, c, objects)
 			}
 			objects = slices.Clone(objects)
 			for range min(1+random.IntN(3), len(objects)) {
@@ -141,7 +149,7 @@ func TestWritten(t *testing.T) {
 				}
 			}
 			if len(objects) == 0 {
-				objects = someObjects(1, 1, 10)
+				objects = newObjects(1, 1, 10)
 			}
 			first := objects[0] // has no number
 			objects[0] = index.NewObject(0, first.Key, 2, append(bytes.Clone(first.Bytes), ' '))
@@ -150,17 +158,22 @@ func TestWritten(t *testing.T) {
 			t.Errorf("objects of %d bytes: of 12 lists, only %d were made of pieces that were there", tt.size, reused)
 		}
 	}
-	compressed(t, newTestCompressor(t, 1<<20), nil)
+	checkList(t, newTestCompressor(t, 1<<20), nil)
 }
 
-// events writes the initial events of a watch, up to where that is interrupted, and reads them again.
-func events(t *testing.T, c *Compressor, objects []*index.Object) {
+// checkEvents writes the initial events of a watch, interrupted after each possible number of them, and requires that
+// they are the same when they are read again.
+func checkEvents(t *testing.T, c *Compressor, objects []*index.Object) {
 	t.Helper()
 	envelope, before := wire.FixedEnvelope("PodList", "v1"), -1
 	for allowed := 0; before < len(objects); allowed++ {
 		var out, want bytes.Buffer
 		asked := 0
-		n, plain, err := c.WriteEvents(&out, envelope, objects, []byte("the end\n"), func() bool { asked++; return asked <= allowed })
+		mayGoOn := func() bool {
+			asked++
+			return asked <= allowed
+		}
+		n, plain, err := c.WriteEvents(&out, envelope, objects, []byte("the end\n"), mayGoOn)
 		if n < before || asked > allowed+1 || err != nil {
 			t.Fatalf("allowed %d times, asked %d times, %d objects are written: %v", allowed, asked, n, err)
 		}
@@ -173,7 +186,7 @@ func events(t *testing.T, c *Compressor, objects []*index.Object) {
 			before-- // without its end
 		}
 		if got, err := unpack(&out); err != nil || !bytes.Equal(got, want.Bytes()) || int(plain) != want.Len() {
-			t.Fatalf("allowed %d times: %d bytes came out, not %d: %v", allowed, len(got), want.Len(), err)
+			t.Fatalf("allowed %d times: %d bytes came out, want %d: %v", allowed, len(got), want.Len(), err)
 		}
 	}
 }
@@ -181,7 +194,8 @@ func events(t *testing.T, c *Compressor, objects []*index.Object) {
 // TestJoinedMembers: Go's reader, with which client-go reads, hands out all that a member of a watch holds before it
 // waits for the next one, which may come much later.
 func TestJoinedMembers(t *testing.T) {
-	c, envelope, objects := newTestCompressor(t, 64<<20), wire.FixedEnvelope("PodList", "v1"), someObjects(1_000, 500, 6600)
+	c := newTestCompressor(t, 64<<20)
+	envelope, objects := wire.FixedEnvelope("PodList", "v1"), newObjects(1_000, 500, 6600)
 	var conn connection
 	_, _, err := c.WriteEvents(&conn, envelope, objects, []byte("the end\n"), func() bool { return true })
 	expect.NoError(t, err)
@@ -191,46 +205,50 @@ func TestJoinedMembers(t *testing.T) {
 	}
 	client, err := gzip.NewReader(&conn)
 	expect.NoError(t, err)
-	reads := func(want []byte) {
+	expectRead := func(want []byte) {
 		t.Helper()
 		got := make([]byte, len(want))
 		if _, err := io.ReadFull(client, got); err != nil || conn.waits || !bytes.Equal(got, want) {
-			t.Fatalf("of %d bytes the client waits for more: %t, %v", len(want), conn.waits, err)
+			t.Fatalf("the client reads other bytes than %d, or waits for more: %t, %v", len(want), conn.waits, err)
 		}
 	}
-	reads(append(want, "the end\n"...))
-	for _, later := range [][]byte{[]byte("one"), bytes.Repeat([]byte("many"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored)} {
+	expectRead(append(want, "the end\n"...))
+	for _, later := range [][]byte{
+		[]byte("one"), bytes.Repeat([]byte("many"), maxStored), {}, bytes.Repeat([]byte("x"), maxStored),
+	} {
 		half := len(later) / 2
 		expect.NoError(t, WriteStored(&conn, slices.Values([][]byte{later[:half], later[half:]})))
-		reads(later)
+		expectRead(later)
 	}
 	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("more comes out: %v", err)
 	}
 }
 
-// TestCompressedOnce counts what is compressed: only what changed since the last list, and what
-// refers to it.
+// TestCompressedOnce: only what changed since the last list, and what refers to it, is compressed again.
 func TestCompressedOnce(t *testing.T) {
 	const size = 6600
 	c := newTestCompressor(t, 256<<20)
-	objects := someObjects(1, 600, size)
-	compressed(t, c, objects)
+	objects := newObjects(1, 600, size)
+	checkList(t, c, objects)
 	all := c.compressed.Load()
 	if least := int64(600 * size); all < least {
 		t.Fatalf("%d bytes were compressed of at least %d", all, least)
 	}
-	made := func(change func([]*index.Object) []*index.Object) int64 {
-		compressed(t, c, objects) // what was changed before lies where it was
+	compressedAfter := func(change func([]*index.Object) []*index.Object) int64 {
+		checkList(t, c, objects) // what was changed before lies where it was
 		c.segments.Wait()
 		before := c.compressed.Load()
-		compressed(t, c, change(append([]*index.Object(nil), objects...)))
+		checkList(t, c, change(append([]*index.Object(nil), objects...)))
 		return c.compressed.Load() - before
 	}
 	next := uint64(1_000_000)
-	version := func(o *index.Object) *index.Object {
-		next++
-		return index.NewObject(next, o.Key, 2, append(bytes.Clone(o.Bytes), ' '))
+	update := func(objects []*index.Object, at ...int) []*index.Object {
+		for _, i := range at {
+			next++
+			objects[i] = index.NewObject(next, objects[i].Key, 2, append(bytes.Clone(objects[i].Bytes), ' '))
+		}
+		return objects
 	}
 	// A change costs the piece with it and the one after. The edge of a segment is where its place
 	// is, so that all of it is compressed where that goes. Where an edge goes because a segment is
@@ -238,40 +256,60 @@ func TestCompressedOnce(t *testing.T) {
 	// anew for each process, so that now and then that takes some segments.
 	const piece, edges = 4*pieceTarget + size, 4 * (maxSegmentSize + 2*size)
 	for _, tt := range []struct {
-		name   string
-		change func([]*index.Object) []*index.Object
-		most   int64
+		name     string
+		change   func([]*index.Object) []*index.Object
+		wantMost int64 // bytes that are compressed
 	}{
-		{"nothing", func(o []*index.Object) []*index.Object { return o }, 0},
-		{"an object", func(o []*index.Object) []*index.Object { o[300] = version(o[300]); return o }, 2 * piece},
-		{"the first object", func(o []*index.Object) []*index.Object { o[0] = version(o[0]); return o }, 2 * piece},
-		{"twenty objects", func(o []*index.Object) []*index.Object {
-			for i := 0; i < len(o); i += len(o) / 20 {
-				o[i] = version(o[i])
-			}
-			return o
-		}, 20 * 4 * pieceTarget},
-		{"one comes", func(o []*index.Object) []*index.Object {
-			next++
-			return append(o[:400:400], append([]*index.Object{index.NewObject(next, o[399].Key+"a", 2, o[0].Bytes)}, o[400:]...)...)
-		}, edges},
-		{"one goes", func(o []*index.Object) []*index.Object { return append(o[:350:350], o[351:]...) }, edges},
-		{"the first one goes", func(o []*index.Object) []*index.Object { return o[1:] }, edges},
-		{"a page of them", func(o []*index.Object) []*index.Object { return o[150:400] }, edges},
+		{name: "nothing", change: func(o []*index.Object) []*index.Object { return o }, wantMost: 0},
+		{
+			name:     "an object",
+			change:   func(o []*index.Object) []*index.Object { return update(o, 300) },
+			wantMost: 2 * piece,
+		},
+		{
+			name:     "the first object",
+			change:   func(o []*index.Object) []*index.Object { return update(o, 0) },
+			wantMost: 2 * piece,
+		},
+		{
+			name: "twenty objects",
+			change: func(o []*index.Object) []*index.Object {
+				for i := 0; i < len(o); i += len(o) / 20 {
+					update(o, i)
+				}
+				return o
+			},
+			wantMost: 20 * 4 * pieceTarget,
+		},
+		{
+			name: "one comes",
+			change: func(o []*index.Object) []*index.Object {
+				next++
+				return slices.Insert(o, 400, index.NewObject(next, o[399].Key+"a", 2, o[0].Bytes))
+			},
+			wantMost: edges,
+		},
+		{
+			name:     "one goes",
+			change:   func(o []*index.Object) []*index.Object { return slices.Delete(o, 350, 351) },
+			wantMost: edges,
+		},
+		{name: "the first one goes", change: func(o []*index.Object) []*index.Object { return o[1:] }, wantMost: edges},
+		{name: "a page of them", change: func(o []*index.Object) []*index.Object { return o[150:400] }, wantMost: edges},
 	} {
-		if got := made(tt.change); got > tt.most {
-			t.Errorf("%s: %d bytes were compressed, of %d; at most %d should be", tt.name, got, all, tt.most)
+		if got := compressedAfter(tt.change); got > tt.wantMost {
+			t.Errorf("%s: %d bytes were compressed, of %d; want at most %d", tt.name, got, all, tt.wantMost)
 		}
 	}
 	before := c.compressed.Load()
-	compressed(t, c, objects[150:400])
+	checkList(t, c, objects[150:400])
 	if again := c.compressed.Load() - before; again > 0 {
 		t.Errorf("the same page: %d bytes were compressed", again)
 	}
 }
 
-// TestCompressedSize: cut into pieces, a list of pods is on average at most 15% larger than as one with gzip -1. Where it is
-// cut follows from the names, differently in each process: so there are many lists.
+// TestCompressedSize: cut into pieces, a list of pods is on average at most 15% larger than whole with gzip -1. Where
+// it is cut follows from the names, differently in each process: so there are many lists.
 func TestCompressedSize(t *testing.T) {
 	const lists, pods = 10, 600
 	var whole bytes.Buffer
@@ -290,7 +328,7 @@ func TestCompressedSize(t *testing.T) {
 		for i, text := range texts {
 			objects[i] = index.NewObject(uint64(1+i), fmt.Sprintf("ns-%d/%05d", list, i), 1, text)
 		}
-		sum += compressed(t, newTestCompressor(t, 0), objects)
+		sum += checkList(t, newTestCompressor(t, 0), objects)
 	}
 	if float64(sum) > 1.15*lists*float64(whole.Len()) {
 		t.Errorf("%d bytes on average, as a whole %d", sum/lists, whole.Len())
@@ -300,36 +338,36 @@ func TestCompressedSize(t *testing.T) {
 // TestSegmentsOfOnePlace: two segments that are kept in the same place are told apart.
 func TestSegmentsOfOnePlace(t *testing.T) {
 	c := newTestCompressor(t, 1<<20)
-	mine, yours := someObjects(1, 3, 50_000), someObjects(1001, 3, 50_000)
+	mine, yours := newObjects(1, 3, 50_000), newObjects(1001, 3, 50_000)
 	place := placeOf(mine, beginsList)
 	c.keep(place, c.compress(writing{envelope: wire.FixedEnvelope("PodList", "v1")}, yours, beginsList, nil))
 	c.segments.Wait()
 	if c.find(place) == nil {
 		t.Fatal("nothing is kept")
 	}
-	compressed(t, c, mine)
+	checkList(t, c, mine)
 }
 
-// TestPiecesBehindTheFirst: the first object of a list lacks a comma that it has elsewhere, and the
-// piece behind it may refer to that. Events have something else before each.
+// TestPiecesBehindTheFirst: pieces made of others have the right bytes, though the first object of a list lacks a comma
+// that it has elsewhere, and events have something else before each.
 func TestPiecesBehindTheFirst(t *testing.T) {
 	envelope := wire.FixedEnvelope("PodList", "v1")
 	c := newTestCompressor(t, 0)
 	// Where pieces begin follows from the names, differently in each process: so there is more than one try.
 	for try, size := range append(slices.Repeat([]int{3000}, 12), 300, 20_000) {
-		objects := someObjects(1+1000*try, max(3, 3*pieceTarget/size), size) // some pieces
+		objects := newObjects(1+1000*try, max(3, 3*pieceTarget/size), size) // some pieces
 		roles := map[role]writing{
 			beginsList: {envelope: envelope}, inList: {envelope: envelope}, inWatch: {envelope: envelope, events: true},
 		}
-		for was, of := range roles {
-			whole := c.compress(of, objects, was, nil)
+		for wholeRole, wholeWriting := range roles {
+			whole := c.compress(wholeWriting, objects, wholeRole, nil)
 			for from := range objects[:min(len(objects), 40)] {
-				for is, as := range roles {
-					part := c.compress(as, objects[from:], is, whole)
+				for partRole, partWriting := range roles {
+					part := c.compress(partWriting, objects[from:], partRole, whole)
 					var plain bytes.Buffer
 					for i, o := range objects[from:] {
 						at := i
-						switch is {
+						switch partRole {
 						case inWatch:
 							fmt.Fprintf(&plain, "{\"type\":\"ADDED\",\"object\":%s}\n", o.Bytes)
 							continue
@@ -341,7 +379,8 @@ func TestPiecesBehindTheFirst(t *testing.T) {
 					}
 					got, _ := io.ReadAll(flate.NewReader(bytes.NewReader(part.deflated))) // which has no end
 					if !bytes.Equal(got, plain.Bytes()) || part.crc != crc32.ChecksumIEEE(plain.Bytes()) {
-						t.Fatalf("objects of %d bytes from %d on, role %d, made of role %d: other bytes come out", size, from, is, was)
+						t.Fatalf("objects of %d bytes from %d on, role %d, made of role %d: other bytes come out",
+							size, from, partRole, wholeRole)
 					}
 				}
 			}
@@ -361,13 +400,13 @@ func (c *connection) Read(p []byte) (int, error) {
 	return c.Buffer.Read(p)
 }
 
-// TestHerd: many who want the same at once.
+// TestHerd: ten that write the same list at once, while the compressor is closed, write it rightly.
 func TestHerd(t *testing.T) {
 	c := newTestCompressor(t, 64<<20)
-	objects := someObjects(1, 100, 6600)
+	objects := newObjects(1, 100, 6600)
 	var all sync.WaitGroup
 	for range 10 {
-		all.Go(func() { compressed(t, c, objects) })
+		all.Go(func() { checkList(t, c, objects) })
 	}
 	c.Close() // they go on
 	all.Wait()

@@ -28,7 +28,7 @@ func TestStream(t *testing.T) {
 			}
 		}
 		expect.NoError(t, s.Close())
-		if got := member(t, &out); !bytes.Equal(got, want.Bytes()) {
+		if got := readMember(t, &out); !bytes.Equal(got, want.Bytes()) {
 			t.Errorf("%v: %d bytes of %d", parts, len(got), want.Len())
 		}
 	}
@@ -51,7 +51,8 @@ func (b *brokenWriter) Write(p []byte) (int, error) {
 // TestNobodyReads: what is written, a list or a stream, ends at the first error.
 func TestNobodyReads(t *testing.T) {
 	c := newTestCompressor(t, 0)
-	if err := c.Write(&brokenWriter{left: 10_000}, wire.FixedEnvelope("PodList", "v1"), nil, someObjects(1, 100, 6600), nil); !errors.Is(err, errBroken) {
+	err := c.Write(&brokenWriter{left: 10_000}, wire.FixedEnvelope("PodList", "v1"), nil, newObjects(1, 100, 6600), nil)
+	if !errors.Is(err, errBroken) {
 		t.Errorf("a list: %v", err)
 	}
 	s := c.Stream(&brokenWriter{left: len(gzipHeader)})

@@ -30,20 +30,21 @@ var encoding = wire.EncodingOf(media.JSON)
 // testForm has a bookmark of each kind.
 func testForm(t testing.TB) Form {
 	t.Helper()
-	envelope := wire.FixedEnvelope("PodList", "v1", wire.Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true})
+	nodeName := wire.Field{Name: "spec.nodeName", JSON: []string{"spec", "nodeName"}, Indexed: true}
+	envelope := wire.FixedEnvelope("PodList", "v1", nodeName)
 	envelope.Namespaces = true
-	form := Form{Envelope: envelope}
-	for line, b := range map[string]**wire.Bookmark{
-		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"}}}`:                                                    &form.Plain,
-		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`: &form.InitialEnd,
-	} {
-		ev, err := encoding.Event([]byte(line + "\n"))
+	learn := func(annotations string) *wire.Bookmark {
+		const line = `{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1"%s}}}`
+		event, err := encoding.Event(fmt.Appendf(nil, line+"\n", annotations))
 		expect.NoError(t, err)
-		if *b, err = wire.LearnBookmark(encoding, ev); err != nil {
-			t.Fatal(err)
-		}
+		bookmark, err := wire.LearnBookmark(encoding, event)
+		expect.NoError(t, err)
+		return bookmark
 	}
-	return form
+	return Form{
+		Envelope: envelope, Plain: learn(""),
+		InitialEnd: learn(`,"annotations":{"k8s.io/initial-events-end":"true"}`),
+	}
 }
 
 // cluster writes objects, and publishes each write to a broadcaster.
@@ -55,18 +56,18 @@ type cluster struct {
 	// log is every change, in order.
 	log         []logged
 	broadcaster *Broadcaster
-	on          standing
+	definition  definition
 }
 
-// standing is what a broadcaster asks, and how often it was asked.
-type standing struct {
+// definition answers the broadcaster whether it is still what it was, and counts the questions.
+type definition struct {
 	doubtful atomic.Bool
 	asked    atomic.Int64
 }
 
-func (s *standing) stands() bool {
-	s.asked.Add(1)
-	return !s.doubtful.Load()
+func (d *definition) isKnown() bool {
+	d.asked.Add(1)
+	return !d.doubtful.Load()
 }
 
 type logged struct {
@@ -81,11 +82,12 @@ func newCluster(t testing.TB, seed uint64) *cluster {
 	return c
 }
 
-// object makes one at a revision.
+// object returns an object with a label app and a node, at a revision.
 func (c *cluster) object(namespace, name, app, node string, revision uint64) *index.Object {
-	text := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"%d","labels":{"app":%q}},"spec":{"nodeName":%q}}`,
-		name, namespace, revision, app, node)
-	o := index.NewObject(0, index.JoinKey(namespace, name), revision, []byte(text))
+	const text = `{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"%d","labels":{"app":%q}},` +
+		`"spec":{"nodeName":%q}}`
+	encoded := fmt.Appendf(nil, text, name, namespace, revision, app, node)
+	o := index.NewObject(0, index.JoinKey(namespace, name), revision, encoded)
 	o.Labels, o.Fields = wire.MustLabels("app", app), []string{node}
 	return o
 }
@@ -116,7 +118,9 @@ func (c *cluster) write() {
 			c.t.Fatal(err)
 		}
 		c.state.Remove(o.Key)
-		c.change(revision, index.Change{Before: before, After: index.NewObject(0, o.Key, revision, bytes), Deleted: true})
+		c.change(revision, index.Change{
+			Before: before, After: index.NewObject(0, o.Key, revision, bytes), Deleted: true,
+		})
 	default:
 		c.state.Set(o)
 		c.change(revision, index.Change{Before: before, After: o})
@@ -156,9 +160,11 @@ func queries(t testing.TB) map[string]index.Query {
 		return s
 	}
 	return map[string]index.Query{
-		"all":                   {},
-		"a namespace":           {Scope: index.Scope{Namespace: "n1"}},
-		"an object":             {Scope: index.Scope{Namespace: "n1"}, Name: "p2", Fields: fields.OneTermEqualSelector("metadata.name", "p2")},
+		"all":         {},
+		"a namespace": {Scope: index.Scope{Namespace: "n1"}},
+		"an object": {
+			Scope: index.Scope{Namespace: "n1"}, Name: "p2", Fields: fields.OneTermEqualSelector("metadata.name", "p2"),
+		},
 		"a name":                {Fields: fields.OneTermEqualSelector("metadata.name", "p2")},
 		"a label":               {Labels: selector("app=1")},
 		"a label and namespace": {Scope: index.Scope{Namespace: "n2"}, Labels: selector("app in (1)")},
@@ -182,9 +188,10 @@ func (c *cluster) expected(q index.Query, after uint64, from int) (events []told
 		if l.revision <= after {
 			continue
 		}
-		before, after := chooses(q, l.Before), !l.Deleted && chooses(q, l.After)
+		before, after := selects(q, l.Before), !l.Deleted && selects(q, l.After)
 		tell := func(kind string, o *index.Object) {
-			text := strings.Replace(string(o.Bytes), fmt.Sprintf(`"resourceVersion":"%d"`, o.Revision), fmt.Sprintf(`"resourceVersion":"%d"`, l.revision), 1)
+			version := func(revision uint64) string { return fmt.Sprintf(`"resourceVersion":"%d"`, revision) }
+			text := strings.Replace(string(o.Bytes), version(o.Revision), version(l.revision), 1)
 			events = append(events, told{l.revision, kind + " " + text})
 		}
 		switch {
@@ -199,15 +206,15 @@ func (c *cluster) expected(q index.Query, after uint64, from int) (events []told
 	return events
 }
 
-// chooses reports whether an object, if there is one, is in a query's selection.
-func chooses(q index.Query, o *index.Object) bool {
+// selects reports whether an object, if there is one, is in a query's selection.
+func selects(q index.Query, o *index.Object) bool {
 	if o == nil {
 		return false
 	}
 	namespace, name := index.SplitKey(o.Key)
+	set := fields.Set{"metadata.name": name, "metadata.namespace": namespace, "spec.nodeName": o.Fields[0]}
 	return (q.Scope.Namespace == "" || q.Scope.Namespace == namespace) && (q.Name == "" || q.Name == name) &&
-		(q.Labels == nil || q.Labels.Matches(o.Labels)) &&
-		(q.Fields == nil || q.Fields.Matches(fields.Set{"metadata.name": name, "metadata.namespace": namespace, "spec.nodeName": o.Fields[0]}))
+		(q.Labels == nil || q.Labels.Matches(o.Labels)) && (q.Fields == nil || q.Fields.Matches(set))
 }
 
 // inBubble runs a test of a cluster in a bubble of time.
@@ -240,7 +247,7 @@ func (c *cluster) watch(q index.Query, o Options) *client {
 		o.Timeout = time.Hour
 	}
 	if o.Defined == nil {
-		o.Defined = c.on.stands
+		o.Defined = c.definition.isKnown
 	}
 	watcher := c.broadcaster.Watch(o)
 	if watcher == nil {
@@ -263,7 +270,7 @@ func (w *client) readOn(ctx context.Context) {
 	}
 }
 
-// take reads what is there, and says whether there was anything.
+// take reads what is there, and reports whether there was anything.
 func (w *client) take(ctx context.Context) bool {
 	var b Batch
 	end := w.Take(ctx, &b)
@@ -294,14 +301,14 @@ func (w *client) take(ctx context.Context) bool {
 	return read > 0
 }
 
-// add tells the broadcaster of a new object in a namespace.
+// add writes a new object in a namespace, and publishes it.
 func (c *cluster) add(namespace string) {
 	revision := c.span.To + 1
 	c.change(revision, index.Change{After: c.object(namespace, "x", "1", "", revision)})
 }
 
-// clients are so many that watch a namespace.
-func (c *cluster) clients(n int, namespace string, o Options) []*client {
+// watchNamespace returns n clients that watch a namespace.
+func (c *cluster) watchNamespace(n int, namespace string, o Options) []*client {
 	all := make([]*client, n)
 	for i := range all {
 		o.After = c.span.To

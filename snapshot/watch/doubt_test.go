@@ -10,29 +10,29 @@ import (
 	"github.com/listproxy/listproxy/snapshot/index"
 )
 
-// TestQuestions: one question whether a change stands is for all who are told it. In a doubt the broadcaster asks again after
-// a pause, however many changes come meanwhile, and no more once nobody waits for the answer.
+// TestQuestions: one question whether a change may be told serves all clients. While the answer is no, the broadcaster
+// asks again after a pause, however many changes come meanwhile, and no more once nobody waits for the answer.
 func TestQuestions(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
-		all, idle := c.clients(100, "n1", Options{}), c.clients(1, "n2", Options{})[0]
+		all, idle := c.watchNamespace(100, "n1", Options{}), c.watchNamespace(1, "n2", Options{})[0]
 		ended := make(chan time.Time, len(all))
 		idle.take(t.Context())
 		for _, w := range all {
 			w.follow(t, ended)
 		}
 		synctest.Wait()
-		asked := c.on.asked.Load()
+		asked := c.definition.asked.Load()
 		expectAsked := func(most int64, when string) {
 			t.Helper()
-			if n := c.on.asked.Load() - asked; n > most {
+			if n := c.definition.asked.Load() - asked; n > most {
 				t.Errorf("asked %d times %s, want %d at most", n, when, most)
 			}
-			asked = c.on.asked.Load()
+			asked = c.definition.asked.Load()
 		}
 		c.add("n1")
 		synctest.Wait()
 		expectAsked(1, "for one change")
-		c.on.doubtful.Store(true)
+		c.definition.doubtful.Store(true)
 		for range 100 {
 			c.add("n1")
 			synctest.Wait()
@@ -47,7 +47,7 @@ func TestQuestions(t *testing.T) {
 				t.Errorf("told %d events, and ended as %q", len(w.events), w.end)
 			}
 		}
-		asked = c.on.asked.Load()
+		asked = c.definition.asked.Load()
 		for range 100 {
 			c.add("n1")
 			time.Sleep(time.Second)
@@ -56,8 +56,7 @@ func TestQuestions(t *testing.T) {
 	})
 }
 
-// TestNothingPinned: what is no longer in the span is in memory no more, though a client was told
-// of it that goes on.
+// TestNothingPinned: an object that is no longer in the history is freed, though a client that goes on was told of it.
 func TestNothingPinned(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watch(index.Query{}, Options{After: c.span.To})
@@ -83,47 +82,46 @@ func TestNothingPinned(t *testing.T) {
 	})
 }
 
-// TestClearedWhileItLooks: a client that finds that it may not be told a change yet is woken when it may be
-// told it by then.
+// TestClearedWhileItLooks: a client that looks for a change while the change becomes confirmed is woken for it.
 func TestClearedWhileItLooks(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
-		w := c.clients(1, "n1", Options{})[0]
+		w := c.watchNamespace(1, "n1", Options{})[0]
 		w.take(t.Context())
-		c.on.doubtful.Store(true)
+		c.definition.doubtful.Store(true)
 		c.add("n1")
 		synctest.Wait()
 		w.Wait(t.Context())
 		w.looking.Store(true) // as Take does
 		due, span := w.due.Swap(0), c.broadcaster.confirmed.Load()
 		time.Sleep(2 * definedPollInterval)
-		c.on.doubtful.Store(false)
+		c.definition.doubtful.Store(false)
 		time.Sleep(2 * definedPollInterval)
 		if w.replay(&Batch{}, span, due); len(w.wake) == 0 {
-			t.Error("nobody wakes it")
+			t.Error("the client is not woken")
 		}
 		if !w.take(t.Context()) || len(w.events) != 1 {
-			t.Errorf("told %q", w.events)
+			t.Errorf("told %q, want one event", w.events)
 		}
 	})
 }
 
-// TestBeginsBeforeItIsClear: a client that begins when a change that nobody waited for is about to be cleared,
-// and looks before it is, is woken for it.
+// TestBeginsBeforeItIsClear: a client that begins, and looks, just before a change is confirmed for which nobody waited
+// is woken for it.
 func TestBeginsBeforeItIsClear(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		gate := make(chan struct{})
 		asks := func() bool {
-			stands := c.on.stands()
+			stands := c.definition.isKnown()
 			if stands && c.broadcaster.dispatched.Load() > c.broadcaster.confirmed.Load().To {
 				<-gate
 			}
 			return stands
 		}
-		c.clients(1, "n1", Options{Defined: asks})[0].take(t.Context())
-		c.on.doubtful.Store(true)
+		c.watchNamespace(1, "n1", Options{Defined: asks})[0].take(t.Context())
+		c.definition.doubtful.Store(true)
 		c.add("n2")
 		synctest.Wait()
-		c.on.doubtful.Store(false)
+		c.definition.doubtful.Store(false)
 		w := c.watch(index.Query{Scope: index.Scope{Namespace: "n2"}}, Options{After: c.span.To - 1, Defined: asks})
 		if w.take(t.Context()) {
 			t.Errorf("told before it is confirmed: %q", w.events)
@@ -131,30 +129,30 @@ func TestBeginsBeforeItIsClear(t *testing.T) {
 		close(gate)
 		synctest.Wait()
 		if len(w.wake) == 0 {
-			t.Error("nobody wakes it")
+			t.Error("the client is not woken")
 		}
 		if !w.take(t.Context()) || len(w.events) != 1 {
-			t.Errorf("told %q", w.events)
+			t.Errorf("told %q, want one event", w.events)
 		}
 	})
 }
 
-// TestTightMemory: the history is cut behind each change, before anybody has looked at it. What is cut is not told
-// without the question whether it stands. Who was to be told nothing goes on.
+// TestTightMemory: where the history is cut behind each change, before anybody has looked at it, no change is told
+// without the question whether it may be, and a client that was to be told nothing goes on.
 func TestTightMemory(t *testing.T) {
 	for _, doubtful := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, c *cluster) {
-			w, idle := c.clients(1, "n1", Options{})[0], c.clients(1, "n3", Options{})[0]
+			w, idle := c.watchNamespace(1, "n1", Options{})[0], c.watchNamespace(1, "n3", Options{})[0]
 			w.take(t.Context())
 			idle.take(t.Context())
-			c.on.doubtful.Store(doubtful)
+			c.definition.doubtful.Store(doubtful)
 			for range 3 {
 				c.add("n1")
 				c.trim(1)
 			}
 			synctest.Wait()
 			if w.take(t.Context()) && doubtful {
-				t.Errorf("told %q", w.events)
+				t.Errorf("told %q before it is confirmed", w.events)
 			}
 			if idle.take(t.Context()); idle.end != "" {
 				t.Errorf("ended as %s", idle.end)

@@ -121,7 +121,7 @@ func (w *follower) concerns(l logged) bool {
 	case "all", "not a label", "not a node":
 		return true
 	}
-	return chooses(w.query, l.Before) || !l.Deleted && chooses(w.query, l.After)
+	return selects(w.query, l.Before) || !l.Deleted && selects(w.query, l.After)
 }
 
 // tidy closes what has ended, and notes what is forgotten.
@@ -152,7 +152,7 @@ func (m *model) begin() {
 	name := names[m.rnd.IntN(len(names))]
 	for _, after := range []uint64{m.kept - 1, m.span.To + 1} {
 		filter := index.NewFilter(m.broadcaster.Form().Envelope, all[name])
-		if m.broadcaster.Watch(Options{After: after, Filter: filter, Timeout: time.Hour, Defined: m.on.stands}) != nil {
+		if m.broadcaster.Watch(Options{After: after, Filter: filter, Timeout: time.Hour, Defined: m.definition.isKnown}) != nil {
 			m.t.Fatalf("a watch after %d begins, where the history is after %d until %d", after, m.kept, m.span.To)
 		}
 	}
@@ -177,21 +177,21 @@ func (m *model) forget() {
 // doubt begins or ends one.
 func (m *model) doubt(begins bool) {
 	m.notice()
-	if was := m.on.doubtful.Swap(begins); begins && !was {
+	if was := m.definition.doubtful.Swap(begins); begins && !was {
 		m.clear, m.doubted = m.span.To, time.Now()
 	}
 }
 
 // notice notes whether the doubt has taken so long that watches end.
 func (m *model) notice() {
-	if m.on.doubtful.Load() && time.Since(m.doubted) >= definedTimeout {
+	if m.definition.doubtful.Load() && time.Since(m.doubted) >= definedTimeout {
 		m.doubtful = time.Now()
 	}
 }
 
 // mayTell is up to where changes may be told.
 func (m *model) mayTell() uint64 {
-	if m.on.doubtful.Load() {
+	if m.definition.doubtful.Load() {
 		return m.clear
 	}
 	return m.span.To
@@ -218,7 +218,7 @@ func (m *model) unseen() {
 	m.broadcaster.mu.Lock() // it cannot look
 	defer m.broadcaster.mu.Unlock()
 	m.write()
-	if !m.on.doubtful.Load() && m.rnd.IntN(2) == 0 {
+	if !m.definition.doubtful.Load() && m.rnd.IntN(2) == 0 {
 		m.broadcaster.confirmed.Store(m.broadcaster.published.Load())
 	}
 	for _, w := range m.open() {

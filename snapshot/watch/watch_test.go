@@ -17,8 +17,8 @@ import (
 	"github.com/listproxy/listproxy/test/expect"
 )
 
-// TestLargeObjectsAreShared: whoever is told of a large object, and has not read it yet, holds a few
-// bytes of its own; also if the object has left the selection.
+// TestLargeObjectsAreShared: a client that is told of a large object holds few bytes of its own until it has read them,
+// also where the object has left its selection.
 func TestLargeObjectsAreShared(t *testing.T) {
 	const size, clients = 1 << 20, 100
 	c := newCluster(t, 1)
@@ -42,22 +42,22 @@ func TestLargeObjectsAreShared(t *testing.T) {
 		}
 	}
 	if total < 2*size*clients || own > 2*clients*2*batchSize {
-		t.Errorf("of %d bytes that are told, %d are copied", total, own)
+		t.Errorf("of %d bytes that are told, %d are copied; want at most %d", total, own, 2*clients*2*batchSize)
 	}
 }
 
-// TestNewestIsWrittenOnce: all who are told the same of the newest change are told the same bytes; to some it is
-// another event.
+// TestNewestIsWrittenOnce: clients to which the newest change is the same event share its bytes.
 func TestNewestIsWrittenOnce(t *testing.T) {
 	c := newCluster(t, 1)
 	old := c.object("n1", "p1", "1", "node0", 11)
 	c.change(11, index.Change{After: old})
 	c.change(12, index.Change{Before: old, After: c.object("n1", "p1", "2", "node0", 12)})
+	byApp := func(app string) index.Query {
+		return index.Query{Labels: labels.SelectorFromSet(labels.Set{"app": app})}
+	}
 	first := map[string][]byte{}
 	for range 10 {
-		for kind, query := range map[string]index.Query{
-			"MODIFIED": {}, "DELETED": {Labels: labels.SelectorFromSet(labels.Set{"app": "1"})}, "ADDED": {Labels: labels.SelectorFromSet(labels.Set{"app": "2"})},
-		} {
+		for kind, query := range map[string]index.Query{"MODIFIED": {}, "DELETED": byApp("1"), "ADDED": byApp("2")} {
 			var b Batch
 			c.watch(query, Options{After: 11}).Take(t.Context(), &b)
 			if !bytes.HasPrefix(b.newest, []byte(`{"type":"`+kind)) {
@@ -73,36 +73,49 @@ func TestNewestIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// TestEndsAreSpread: whatever ends many watches of several broadcasters, they end apart and for that reason, all within a
-// time, and none within a second after it was told its state: client-go would list then.
+// TestEndsAreSpread: whatever ends many watches of several broadcasters, they end apart, for that reason and within a
+// time, and none within a second after it was told its state, for client-go would list then.
 func TestEndsAreSpread(t *testing.T) {
 	const broadcasters, each = 20, 90
 	for name, tt := range map[string]struct {
-		happens func(*cluster)
-		reads   time.Duration // that long each is told its state
-		why     Ending        // "": one reason or the other
-		within  time.Duration
-		least   time.Duration
-		most    int // in any second
+		happens    func(*cluster)
+		reads      time.Duration // for so long each is told its state
+		want       Ending        // "": one reason or the other
+		wantWithin time.Duration
+		wantLeast  time.Duration
+		wantMost   int // in any second
 	}{
-		"behind":           {happens: func(c *cluster) { c.trim(1) }, why: EndBehind},
-		"lost":             {happens: func(c *cluster) { c.broadcaster.End(false) }, why: EndLost},
-		"behind, and lost": {happens: func(c *cluster) { c.trim(1); c.broadcaster.End(false) }, why: EndLost},
-		"lost while they are told their state": {
-			happens: func(c *cluster) { c.broadcaster.End(false) }, reads: maxEndSpread, why: EndLost, most: broadcasters * each,
+		"behind": {happens: func(c *cluster) { c.trim(1) }, want: EndBehind},
+		"lost":   {happens: func(c *cluster) { c.broadcaster.End(false) }, want: EndLost},
+		"behind, and lost": {
+			happens: func(c *cluster) {
+				c.trim(1)
+				c.broadcaster.End(false)
+			},
+			want: EndLost,
 		},
-		"may be wrong": {happens: func(c *cluster) { c.broadcaster.End(true) }, why: EndLost},
+		"lost while they are told their state": {
+			happens: func(c *cluster) { c.broadcaster.End(false) }, reads: maxEndSpread,
+			want: EndLost, wantMost: broadcasters * each,
+		},
+		"may be wrong": {happens: func(c *cluster) { c.broadcaster.End(true) }, want: EndLost},
 		"long in doubt": {
-			happens: func(c *cluster) { c.on.doubtful.Store(true); c.add("n1") }, why: EndLost,
-			least: definedTimeout, within: definedTimeout + definedPollInterval + maxEndSpread,
+			happens: func(c *cluster) {
+				c.definition.doubtful.Store(true)
+				c.add("n1")
+			},
+			want: EndLost, wantLeast: definedTimeout, wantWithin: definedTimeout + definedPollInterval + maxEndSpread,
 		},
 		"shutdown": {
-			happens: func(c *cluster) { c.broadcaster.EndWithin(3*time.Second, EndShutdown) }, why: EndShutdown,
-			within: 3 * time.Second, most: broadcasters * each * 3 / 4,
+			happens: func(c *cluster) { c.broadcaster.EndWithin(3*time.Second, EndShutdown) },
+			want:    EndShutdown, wantWithin: 3 * time.Second, wantMost: broadcasters * each * 3 / 4,
 		},
 		"lost, then shutdown": {
-			happens: func(c *cluster) { c.broadcaster.End(false); c.broadcaster.EndWithin(3*time.Second, EndShutdown) },
-			within:  3 * time.Second, most: broadcasters * each * 3 / 4,
+			happens: func(c *cluster) {
+				c.broadcaster.End(false)
+				c.broadcaster.EndWithin(3*time.Second, EndShutdown)
+			},
+			wantWithin: 3 * time.Second, wantMost: broadcasters * each * 3 / 4,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,8 +130,8 @@ func TestEndsAreSpread(t *testing.T) {
 				for range broadcasters {
 					c := newCluster(t, 1)
 					c.broadcaster = NewBroadcaster(testForm(t), c.span, &Counts{}, &pacer)
-					all = append(all, c.clients(each, "n1", Options{})...)
-					idle = append(idle, c.clients(1, "n3", Options{})...)
+					all = append(all, c.watchNamespace(each, "n1", Options{})...)
+					idle = append(idle, c.watchNamespace(1, "n3", Options{})...)
 					idle[len(idle)-1].take(t.Context())
 					c.add("n1")
 					c.add("n1")
@@ -142,18 +155,19 @@ func TestEndsAreSpread(t *testing.T) {
 					e := <-ends
 					after := e.at.Sub(begun)
 					in[after.Truncate(time.Second)]++
-					if e.why != cmp.Or(tt.why, e.why) || after < max(minWatchLife, tt.least) || after > minWatchLife+cmp.Or(tt.within, maxEndSpread) {
-						t.Errorf("one ends after %v as %s", after, e.why)
+					least, most := max(minWatchLife, tt.wantLeast), minWatchLife+cmp.Or(tt.wantWithin, maxEndSpread)
+					if e.why != cmp.Or(tt.want, e.why) || after < least || after > most {
+						t.Errorf("a watch ends after %v as %s, want %q after %v to %v", after, e.why, tt.want, least, most)
 					}
 				}
 				for _, w := range idle {
-					if w.pastDeadline.Load() && (tt.why == EndBehind || tt.least > 0) {
-						t.Error("one ends for which nothing is forgotten or in doubt")
+					if w.pastDeadline.Load() && (tt.want == EndBehind || tt.wantLeast > 0) {
+						t.Error("a watch ends for which nothing is forgotten or in doubt")
 					}
 				}
 				for second, n := range in {
-					if n > cmp.Or(tt.most, 2*endsPerSecond) {
-						t.Errorf("%d end in the second after %v", n, second)
+					if most := cmp.Or(tt.wantMost, 2*endsPerSecond); n > most {
+						t.Errorf("%d watches end in the second after %v, want at most %d", n, second, most)
 					}
 				}
 			})
@@ -161,19 +175,22 @@ func TestEndsAreSpread(t *testing.T) {
 	}
 }
 
-// TestBehindItsState: who reads its state until what came after it is forgotten is told all of it
-// nevertheless, if that does not take too long. If the state is in doubt, no more of it is told.
+// TestBehindItsState: a client that still reads its state when what came after it is forgotten is told all of the state
+// within initialStateTimeout. Where the state is in doubt, no more of it is told.
 func TestBehindItsState(t *testing.T) {
 	for name, tt := range map[string]struct {
-		happens func(*cluster)
-		early   Ending // before initialStateTimeout is over
-		late    Ending
-		newest  Ending // of who reads the newest state
+		happens    func(*cluster)
+		wantEarly  Ending // before initialStateTimeout is over
+		wantLate   Ending
+		wantNewest Ending // of a client that reads the newest state
 	}{
 		"nothing is forgotten":     {happens: func(*cluster) {}},
-		"the next change is":       {happens: func(c *cluster) { c.trim(2) }, late: EndBehind},
-		"the state is loaded anew": {happens: (*cluster).renew, late: EndBehind, newest: EndBehind},
-		"it is in doubt":           {happens: func(c *cluster) { c.broadcaster.End(true) }, early: EndLost, late: EndLost, newest: EndLost},
+		"the next change is":       {happens: func(c *cluster) { c.trim(2) }, wantLate: EndBehind},
+		"the state is loaded anew": {happens: (*cluster).renew, wantLate: EndBehind, wantNewest: EndBehind},
+		"it is in doubt": {
+			happens:   func(c *cluster) { c.broadcaster.End(true) },
+			wantEarly: EndLost, wantLate: EndLost, wantNewest: EndLost,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *cluster) {
@@ -183,19 +200,18 @@ func TestBehindItsState(t *testing.T) {
 				}
 				newest := c.watch(queries(t)["all"], Options{After: c.span.To})
 				tt.happens(c)
-				expect.Same(t, tt.early, w.Interrupted(t.Context()))
+				expect.Same(t, tt.wantEarly, w.Interrupted(t.Context()))
 				time.Sleep(initialStateTimeout - time.Second)
-				expect.Same(t, tt.early, w.Interrupted(t.Context()))
+				expect.Same(t, tt.wantEarly, w.Interrupted(t.Context()))
 				time.Sleep(time.Second)
-				expect.Same(t, tt.late, w.Interrupted(t.Context()))
-				expect.Same(t, tt.newest, newest.Interrupted(t.Context()))
+				expect.Same(t, tt.wantLate, w.Interrupted(t.Context()))
+				expect.Same(t, tt.wantNewest, newest.Interrupted(t.Context()))
 			})
 		})
 	}
 }
 
-// TestLastWords: a client that reads slowly is told what is left of a lost span for some seconds,
-// and no longer.
+// TestLastWords: a client that reads slowly is told what is left of a lost history for some seconds, and no longer.
 func TestLastWords(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watch(queries(t)["all"], Options{After: 10})
@@ -219,8 +235,7 @@ func TestLastWords(t *testing.T) {
 	})
 }
 
-// TestFormTakesInBoth: how bookmarks are written and how items are is learned in two goroutines, and
-// neither is lost.
+// TestFormTakesInBoth: the forms of bookmarks and of items are learned in two goroutines, and neither is lost.
 func TestFormTakesInBoth(t *testing.T) {
 	for range 2000 {
 		h := NewBroadcaster(Form{}, Span{}, new(Counts), new(Pacer))
@@ -234,14 +249,14 @@ func TestFormTakesInBoth(t *testing.T) {
 	}
 }
 
-// TestNoBookmarkAtTheBeginning: none names the revision that the client began with.
+// TestNoBookmarkAtTheBeginning: no bookmark names the revision with which the client began.
 func TestNoBookmarkAtTheBeginning(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		w := c.watch(index.Query{}, Options{After: 10, Bookmarks: true})
 		w.take(t.Context())
 		time.Sleep(bookmarkInterval + bookmarkJitter)
 		if w.take(t.Context()) {
-			t.Errorf("bookmarks %v where nothing has happened", w.bookmarks)
+			t.Errorf("bookmarks %v where nothing has happened, want none", w.bookmarks)
 		}
 	})
 }

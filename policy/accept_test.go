@@ -26,50 +26,77 @@ const (
 	asMetadata   = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
-// TestAccept: what has to be answered beside the combinations below, and what must not be.
+// TestAccept: these headers, which TestAcceptCombinations does not make, are answered or forwarded as the table says.
 func TestAccept(t *testing.T) {
-	const forwarded, unclear = reason.Representation, reason.NotCanonical
+	const answered, forwarded, unclear = reason.None, reason.Representation, reason.NotCanonical
 	for name, test := range map[string]struct {
-		accept          []string
-		builtin, custom reason.Reason // the empty one: it is answered
+		accept      []string // the header's lines
+		wantBuiltin reason.Reason
+		wantCustom  reason.Reason // for custom resources
 	}{
-		"absent":           {nil, "", ""},
-		"empty":            {[]string{""}, "", ""},
-		"other order":      {[]string{"application/json;v=v1;q=0.3;as=PartialObjectMetadataList;g=meta.k8s.io"}, "", ""},
-		"spaces":           {[]string{" application/json ; v = v1 ; as = PartialObjectMetadataList ; g = meta.k8s.io "}, "", ""},
-		"pretty metadata":  {[]string{"application/json;pretty=1" + asMetadata}, "", ""},
-		"quality 0":        {[]string{"application/json;q=0"}, "", ""},
-		"bare parameter":   {[]string{"application/json;foo"}, "", ""},
-		"unparsable, JSON": {[]string{"application, application/json"}, "", ""},
-		"twelve types":     {[]string{strings.Repeat("application/json,", 11) + "text/html"}, "", ""},
-		"a star":           {[]string{"*"}, forwarded, ""}, // the API server's router refuses it (test/differential)
-		"protobuf only":    {[]string{protobufType}, "", forwarded},
-		"protobuf, yaml":   {[]string{protobufType + ",application/yaml"}, "", forwarded},
-		"kubectl get":      {[]string{"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}, forwarded, forwarded},
-		"charset":          {[]string{"application/json;charset=utf-8"}, forwarded, forwarded},
-		"two lines":        {[]string{"application/json", "application/json"}, unclear, unclear},
-		"too many types":   {[]string{strings.Repeat("application/json,", 12) + "text/html"}, unclear, unclear},
+		"absent": {accept: nil, wantBuiltin: answered, wantCustom: answered},
+		"empty":  {accept: []string{""}, wantBuiltin: answered, wantCustom: answered},
+		"other order": {
+			accept:      []string{"application/json;v=v1;q=0.3;as=PartialObjectMetadataList;g=meta.k8s.io"},
+			wantBuiltin: answered, wantCustom: answered,
+		},
+		"spaces": {
+			accept:      []string{" application/json ; v = v1 ; as = PartialObjectMetadataList ; g = meta.k8s.io "},
+			wantBuiltin: answered, wantCustom: answered,
+		},
+		"pretty metadata": {
+			accept: []string{"application/json;pretty=1" + asMetadata}, wantBuiltin: answered, wantCustom: answered,
+		},
+		"quality 0":      {accept: []string{"application/json;q=0"}, wantBuiltin: answered, wantCustom: answered},
+		"bare parameter": {accept: []string{"application/json;foo"}, wantBuiltin: answered, wantCustom: answered},
+		"unparsable, JSON": {
+			accept: []string{"application, application/json"}, wantBuiltin: answered, wantCustom: answered,
+		},
+		"twelve types": {
+			accept:      []string{strings.Repeat("application/json,", 11) + "text/html"},
+			wantBuiltin: answered, wantCustom: answered,
+		},
+		// The API server's router refuses it for built-in resources (test/differential).
+		"a star":        {accept: []string{"*"}, wantBuiltin: forwarded, wantCustom: answered},
+		"protobuf only": {accept: []string{protobufType}, wantBuiltin: answered, wantCustom: forwarded},
+		"protobuf, yaml": {
+			accept: []string{protobufType + ",application/yaml"}, wantBuiltin: answered, wantCustom: forwarded,
+		},
+		"kubectl get": {
+			accept:      []string{"application/json;as=Table;v=v1;g=meta.k8s.io,application/json"},
+			wantBuiltin: forwarded, wantCustom: forwarded,
+		},
+		"charset":   {accept: []string{"application/json;charset=utf-8"}, wantBuiltin: forwarded, wantCustom: forwarded},
+		"two lines": {accept: []string{"application/json", "application/json"}, wantBuiltin: unclear, wantCustom: unclear},
+		"too many types": {
+			accept:      []string{strings.Repeat("application/json,", 12) + "text/html"},
+			wantBuiltin: unclear, wantCustom: unclear,
+		},
 	} {
 		accept := parseAccept(test.accept, false)
 		_, builtin := accept.Representation(false)
 		_, custom := accept.Representation(true)
-		if builtin != test.builtin || custom != test.custom {
-			t.Errorf("%s: %q and %q, want %q and %q", name, builtin, custom, test.builtin, test.custom)
+		if builtin != test.wantBuiltin || custom != test.wantCustom {
+			t.Errorf("%s: %q and %q, want %q and %q", name, builtin, custom, test.wantBuiltin, test.wantCustom)
 		}
 		checkAccept(t, test.accept, false)
 	}
-	for _, custom := range []bool{false, true} { // what was never read never answers
-		if representation, why := (Accept{}).Representation(custom); representation != "" || why != forwarded || (&Request{Pretty: true}).Indented(custom) {
-			t.Errorf("custom %t: nothing accepts %q, %q", custom, representation, why)
+	for _, custom := range []bool{false, true} { // a header that was never read
+		representation, why := (Accept{}).Representation(custom)
+		if indented := (&Request{Pretty: true}).Indented(custom); representation != "" || why != forwarded || indented {
+			t.Errorf("custom %t: the zero Accept is answered with %q, %q, indented %t", custom, representation, why, indented)
 		}
 	}
 }
 
-// restrictions are those of the endpoint of a custom resource, or of a built-in one.
+// restrictions are what the endpoint of a custom resource, or of a built-in one, allows.
 func restrictions(types []runtime.SerializerInfo, custom bool) *handlers.RequestScope {
-	scope := &handlers.RequestScope{MetaGroupVersion: metav1.SchemeGroupVersion, TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{})}
+	scope := &handlers.RequestScope{
+		MetaGroupVersion: metav1.SchemeGroupVersion, TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{}),
+	}
 	if custom { // has no protobuf
-		scope.StandardSerializers = slices.DeleteFunc(slices.Clone(types), func(i runtime.SerializerInfo) bool { return i.MediaType == protobufType })
+		isProtobuf := func(i runtime.SerializerInfo) bool { return i.MediaType == protobufType }
+		scope.StandardSerializers = slices.DeleteFunc(slices.Clone(types), isProtobuf)
 	}
 	return scope
 }
@@ -85,7 +112,8 @@ func newUpstream(cbor bool) upstream {
 	types := slices.Clone(scheme.Codecs.SupportedMediaTypes())
 	if cbor {
 		types = append(types, runtime.SerializerInfo{
-			MediaType: "application/cbor", MediaTypeType: "application", MediaTypeSubType: "cbor", StreamSerializer: &runtime.StreamSerializerInfo{},
+			MediaType: "application/cbor", MediaTypeType: "application", MediaTypeSubType: "cbor",
+			StreamSerializer: &runtime.StreamSerializerInfo{},
 		})
 	}
 	var produced []string
@@ -117,8 +145,8 @@ func (u upstream) routed(accept string) bool {
 // upstreams are the API servers that our answer has to be right for.
 var upstreams = []upstream{newUpstream(false), newUpstream(true)}
 
-// checkAccept: the API server writes the representation that we say, exactly. It returns whether we say one, for
-// a built-in resource and for a custom one.
+// checkAccept requires that the API server would write the representation that parseAccept gives. It returns whether
+// there is one, for a built-in resource and for a custom one.
 func checkAccept(t *testing.T, accept []string, watch bool) (builtin, custom bool) {
 	t.Helper()
 	request := &Request{Accept: parseAccept(accept, watch)}
@@ -165,44 +193,54 @@ func checkAcceptOf(t *testing.T, accept []string, request *Request, watch, custo
 	return true
 }
 
-// TestAcceptCombinations asks the API server's own code about every header of up to three of these clauses. What
-// has only clauses that are known to mean something else than a Table is answered; but custom resources have no
-// protobuf.
+// TestAcceptCombinations asks the API server's own code about every header of up to three of these clauses. A header
+// whose clauses all ask for something else than a Table is answered; but custom resources have no protobuf.
 func TestAcceptCombinations(t *testing.T) {
 	type header struct {
-		text            string
-		known, protobuf bool // all clauses are
+		text     string
+		known    bool // all clauses are
+		protobuf bool // all clauses are
 	}
 	for _, watch := range []bool{false, true} {
-		metadata, other, most := asMetadata, strings.Replace(asMetadata, "List", "", 1), 3
+		metadata, other, mostClauses := asMetadata, strings.Replace(asMetadata, "List", "", 1), 3
 		if watch {
-			metadata, other, most = other, metadata, 2
+			metadata, other, mostClauses = other, metadata, 2
 		}
 		var clauses []header
-		add := func(known, protobuf bool, texts ...string) {
-			for _, text := range texts {
-				clauses = append(clauses, header{text, known, protobuf})
-			}
+		for _, text := range []string{protobufType, protobufType + ";q=0.9", protobufType + ";pretty=1"} {
+			clauses = append(clauses, header{text: text, known: true, protobuf: true})
 		}
-		add(true, true, protobufType, protobufType+";q=0.9", protobufType+";pretty=1")
-		add(true, false, "application/json", "application/json;q=0.5", "application/json;pretty=1", "application/json"+metadata,
-			protobufType+metadata, "*/*;q=0.2")
-		add(watch, true, protobufType+";stream=watch")
-		add(watch, false, "application/json;stream=watch")
-		add(false, false, "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json"+other, "application/json"+metadata+"beta1",
-			protobufType+";as=Table;g=meta.k8s.io;v=v1", "application/yaml", "application/yaml;q=0.1"+metadata, "application/cbor",
-			"application/*", "*", "text/html", "nonsense", "application/json;stream=other")
-		headers := []header{{"", true, true}}
-		for range most {
+		for _, text := range []string{
+			"application/json", "application/json;q=0.5", "application/json;pretty=1", "application/json" + metadata,
+			protobufType + metadata, "*/*;q=0.2",
+		} {
+			clauses = append(clauses, header{text: text, known: true})
+		}
+		clauses = append(clauses,
+			header{text: protobufType + ";stream=watch", known: watch, protobuf: true},
+			header{text: "application/json;stream=watch", known: watch},
+		)
+		for _, text := range []string{
+			"application/json;as=Table;g=meta.k8s.io;v=v1", "application/json" + other, "application/json" + metadata + "beta1",
+			protobufType + ";as=Table;g=meta.k8s.io;v=v1", "application/yaml", "application/yaml;q=0.1" + metadata,
+			"application/cbor", "application/*", "*", "text/html", "nonsense", "application/json;stream=other",
+		} {
+			clauses = append(clauses, header{text: text})
+		}
+		headers := []header{{known: true, protobuf: true}}
+		for range mostClauses {
 			var longer []header
 			for _, h := range headers {
 				for _, c := range clauses {
-					longer = append(longer, header{strings.TrimPrefix(h.text+","+c.text, ","), h.known && c.known, h.protobuf && c.protobuf})
+					longer = append(longer, header{
+						text: strings.TrimPrefix(h.text+","+c.text, ","), known: h.known && c.known, protobuf: h.protobuf && c.protobuf,
+					})
 				}
 			}
 			headers = longer
 			for _, h := range headers {
-				if builtin, custom := checkAccept(t, []string{h.text}, watch); h.known && (!builtin || custom == h.protobuf) {
+				builtin, custom := checkAccept(t, []string{h.text}, watch)
+				if h.known && (!builtin || custom == h.protobuf) {
 					t.Errorf("Accept %q, watch %t: answered %t, custom resources %t", h.text, watch, builtin, custom)
 				}
 			}
@@ -213,12 +251,14 @@ func TestAcceptCombinations(t *testing.T) {
 // FuzzAccept: whatever a header says, what listproxy would answer is what the API server's own code would write.
 func FuzzAccept(f *testing.F) {
 	for _, accept := range []string{
-		"", "*", "*/*", "application/*;q=0.5, application/json;q=nan", protobufType + ",application/json",
-		"application/json;as=Table;v=v1;g=meta.k8s.io, application/json", protobufType + asMetadata + ",application/json" + asMetadata,
-		"application/json; charset=utf-8, text/html;q=0", "application/json;q=0.1,application/yaml;q=0.2,*/*;q=0.3", "application / json",
-		"application/cbor;q=0.1,*", "\tapplication/json", "*/json", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io,application/json",
-		"application/json;pretty=1" + asMetadata, "application/json;sv=v1", "application/json;export=1", "application/json;profile=local",
-		"application/json; drop=metadata.managedFields,*/*; drop=metadata.managedFields", "application/json;pretty=0", "Application/JSON",
+		"", "*", "*/*", "*/json", "application/*;q=0.5, application/json;q=nan", "application / json", "Application/JSON",
+		protobufType + ",application/json", "application/cbor;q=0.1,*", "\tapplication/json",
+		"application/json; charset=utf-8, text/html;q=0", "application/json;q=0.1,application/yaml;q=0.2,*/*;q=0.3",
+		"application/json;as=Table;v=v1;g=meta.k8s.io, application/json",
+		protobufType + asMetadata + ",application/json" + asMetadata, "application/json;pretty=1" + asMetadata,
+		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io,application/json",
+		"application/json;sv=v1", "application/json;export=1", "application/json;profile=local", "application/json;pretty=0",
+		"application/json; drop=metadata.managedFields,*/*; drop=metadata.managedFields",
 	} {
 		f.Add(accept)
 	}
@@ -228,7 +268,7 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// TestAcceptsGzip: the token must be there as it is, on the first line.
+// TestAcceptsGzip: gzip is accepted where the token is there without parameters, on the header's first line.
 func TestAcceptsGzip(t *testing.T) {
 	for want, headers := range map[bool][]string{
 		true:  {"gzip", " gzip ", "deflate, gzip", "gzip,deflate", "deflate,\tgzip, *"},
@@ -237,7 +277,7 @@ func TestAcceptsGzip(t *testing.T) {
 		for _, header := range headers {
 			got, why := parse(read(t, get("/api/v1/pods", alice, "Accept-Encoding: "+header+"\r\n")))
 			if got.Gzip != want || why != "" {
-				t.Errorf("%q: %t, %q", header, got.Gzip, why)
+				t.Errorf("Accept-Encoding %q: accepts gzip %t, want %t; reason %q", header, got.Gzip, want, why)
 			}
 		}
 	}

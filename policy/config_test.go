@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func parsed(t testing.TB, body string) *Config {
 	return c
 }
 
-// TestEveryField: each is read, in YAML and in JSON, after comments and the mark of a document.
+// TestEveryField: every field is read, in YAML and in JSON, after comments and the mark of a document.
 func TestEveryField(t *testing.T) {
 	want := Rule{
 		Cache:           CacheOnDemand,
@@ -53,9 +54,11 @@ func TestEveryField(t *testing.T) {
 		expect.NoError(t, err)
 		expect.Same(t, want, c.For("example.com", "things"))
 	}
-	for text, want := range map[string]ConsistentLists{"true": ConsistentOn, "false": ConsistentNever, "always": ConsistentAlways} {
+	for text, want := range map[string]ConsistentLists{
+		"true": ConsistentOn, "false": ConsistentNever, "always": ConsistentAlways,
+	} {
 		if got := parsed(t, "defaults: {consistentLists: "+text+"}\n").Defaults().ConsistentLists; got != want {
-			t.Errorf("consistentLists: %s is %q", text, got)
+			t.Errorf("consistentLists: %s is read as %q, want %q", text, got, want)
 		}
 	}
 }
@@ -71,42 +74,47 @@ func TestFor(t *testing.T) {
 - {group: "", resource: secrets, historyWindow: 4s}
 defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 `
-	said := func(cache CacheMode, history time.Duration, watches bool, source string) Rule {
+	ruleOf := func(cache CacheMode, history time.Duration, watches bool, source string) Rule {
 		return Rule{Cache: cache, HistoryWindow: history, LimitAtZero: LimitHonoured, Watches: &watches, Source: source}
 	}
-	builtIn := func(cache CacheMode, source string) Rule {
-		return Rule{Cache: cache, LimitAtZero: LimitIgnored, Source: source}
+	builtIn := func(cache CacheMode) Rule { return Rule{Cache: cache, LimitAtZero: LimitIgnored, Source: BuiltIn} }
+	resource := func(group, name string, cache CacheMode) string {
+		return fmt.Sprintf("resources: [{group: %q, resource: %q, cache: %s}]", group, name, cache)
+	}
+	fromFirstRule := func(cache CacheMode) Rule {
+		return Rule{Cache: cache, LimitAtZero: LimitIgnored, Source: "p: resources[0]"}
 	}
 	for _, test := range []struct {
-		body, resource string
-		want           Rule
+		file     string // after its head
+		resource string
+		want     Rule
 	}{
-		{"", "pods", builtIn(CacheOnDemand, BuiltIn)},
-		{"", "secrets", builtIn(CacheNever, BuiltIn)},
-		{"", "events", builtIn(CacheNever, BuiltIn)},
-		{"", "events.events.k8s.io", builtIn(CacheNever, BuiltIn)},
-		{"", "secrets.example.com", builtIn(CacheOnDemand, BuiltIn)},
-		{"", "events.example.com", builtIn(CacheOnDemand, BuiltIn)},
+		{file: "", resource: "pods", want: builtIn(CacheOnDemand)},
+		{file: "", resource: "secrets", want: builtIn(CacheNever)},
+		{file: "", resource: "events", want: builtIn(CacheNever)},
+		{file: "", resource: "events.events.k8s.io", want: builtIn(CacheNever)},
+		{file: "", resource: "secrets.example.com", want: builtIn(CacheOnDemand)},
+		{file: "", resource: "events.example.com", want: builtIn(CacheOnDemand)},
 
-		{rules, "deployments.apps", said(CacheOnDemand, 3*time.Second, false, "p: resources[0]")},
-		{rules, "daemonsets.apps", said(CacheOnDemand, 2*time.Second, false, "p: resources[1]")},
-		{rules, "jobs.batch", said(CacheOnDemand, time.Second, true, "p: defaults")},
-		{rules, "nodes", said(CacheNever, time.Second, true, "p: resources[2]")},
-		{rules, "pods", said(CacheOnDemand, time.Second, true, "p: resources[3]")},
-		{rules, "secrets", said(CacheNever, 4*time.Second, true, "p: resources[4]")},
-		{rules, "events", said(CacheNever, time.Second, true, "p: resources[2]")},
-		{rules, "events.events.k8s.io", said(CacheNever, time.Second, true, BuiltIn)},
+		{file: rules, resource: "deployments.apps", want: ruleOf(CacheOnDemand, 3*time.Second, false, "p: resources[0]")},
+		{file: rules, resource: "daemonsets.apps", want: ruleOf(CacheOnDemand, 2*time.Second, false, "p: resources[1]")},
+		{file: rules, resource: "jobs.batch", want: ruleOf(CacheOnDemand, time.Second, true, "p: defaults")},
+		{file: rules, resource: "nodes", want: ruleOf(CacheNever, time.Second, true, "p: resources[2]")},
+		{file: rules, resource: "pods", want: ruleOf(CacheOnDemand, time.Second, true, "p: resources[3]")},
+		{file: rules, resource: "secrets", want: ruleOf(CacheNever, 4*time.Second, true, "p: resources[4]")},
+		{file: rules, resource: "events", want: ruleOf(CacheNever, time.Second, true, "p: resources[2]")},
+		{file: rules, resource: "events.events.k8s.io", want: ruleOf(CacheNever, time.Second, true, BuiltIn)},
 
-		{"defaults: {cache: onDemand}", "secrets", builtIn(CacheNever, BuiltIn)},
-		{"resources: [{group: '', resource: '*', cache: onDemand}]", "secrets", builtIn(CacheNever, BuiltIn)},
-		{"resources: [{group: '', resource: '*', cache: onDemand}]", "events", builtIn(CacheNever, BuiltIn)},
-		{"resources: [{group: events.k8s.io, resource: '*', cache: onDemand}]", "events.events.k8s.io", builtIn(CacheNever, BuiltIn)},
-		{"resources: [{group: '', resource: secrets, cache: onDemand}]", "secrets", builtIn(CacheOnDemand, "p: resources[0]")},
-		{"resources: [{group: '', resource: events, cache: never}]", "events", builtIn(CacheNever, "p: resources[0]")},
+		{file: "defaults: {cache: onDemand}", resource: "secrets", want: builtIn(CacheNever)},
+		{file: resource("", "*", CacheOnDemand), resource: "secrets", want: builtIn(CacheNever)},
+		{file: resource("", "*", CacheOnDemand), resource: "events", want: builtIn(CacheNever)},
+		{file: resource("events.k8s.io", "*", CacheOnDemand), resource: "events.events.k8s.io", want: builtIn(CacheNever)},
+		{file: resource("", "secrets", CacheOnDemand), resource: "secrets", want: fromFirstRule(CacheOnDemand)},
+		{file: resource("", "events", CacheNever), resource: "events", want: fromFirstRule(CacheNever)},
 	} {
 		gr := schema.ParseGroupResource(test.resource)
-		if diff := cmp.Diff(test.want, parsed(t, test.body).For(gr.Group, gr.Resource)); diff != "" {
-			t.Errorf("%s after %q (-want +got):\n%s", gr, test.body, diff)
+		if diff := cmp.Diff(test.want, parsed(t, test.file).For(gr.Group, gr.Resource)); diff != "" {
+			t.Errorf("%s in %q (-want +got):\n%s", gr, test.file, diff)
 		}
 	}
 	if diff := cmp.Diff(DefaultConfig().Defaults(), parsed(t, "").Defaults()); diff != "" {
@@ -115,59 +123,120 @@ defaults: {historyWindow: 1s, limitAtZero: honour, watches: true}
 	expect.Same(t, "deployments.apps", parsed(t, rules).Targets()[0].String())
 }
 
-// TestWrongConfig: each error names the file and the field, and says what is wrong and what to write
-// instead.
+// TestWrongConfig: each error names the file and the field, and says what is wrong and what to write instead.
 func TestWrongConfig(t *testing.T) {
-	rule := func(fields string) string {
-		return head + "resources:\n- {group: '', resource: pods, " + fields + "}\n"
-	}
+	rule := func(fields string) string { return head + "resources:\n- {" + fields + "}\n" }
+	pods := func(fields string) string { return rule("group: '', resource: pods, " + fields) }
 	for name, test := range map[string]struct {
-		text string
-		want []string // what each error begins with, and says
+		text       string
+		wantErrors []string // of each: its beginning, and what else it says, divided by |
 	}{
-		"empty":                 {"", []string{"the file is empty|apiVersion: listproxy.io/v1alpha1"}},
-		"neither":               {"{", []string{"yaml: line 1"}},
-		"two documents":         {head + "---\n" + head, []string{"a second document begins with ---|one policy"}},
-		"a field twice":         {head + "kind: Policy\n", []string{"|kind"}},
-		"no head":               {"defaults: {cache: never}\n", []string{`apiVersion: Unsupported value: ""|listproxy.io/v1alpha1`, `kind: Unsupported value: ""|Policy`}},
-		"unknown field":         {head + "default: {}\n", []string{`unknown field "default"`}},
-		"resources by name":     {head + "resources: {pods: {}}\n", []string{"|cannot unmarshal object|resources"}},
-		"nothing required":      {head + "resources:\n- cache: never\n", []string{`resources[0].group: Required value|"" for the core group`, `resources[0].resource: Invalid value|"*"`}},
-		"the core group":        {head + "resources: [{group: core, resource: pods, cache: never}]\n", []string{`resources[0].group: Invalid value: "core"|write ""`}},
-		"a version for a group": {head + "resources: [{group: v1, resource: pods, cache: never}]\n", []string{`resources[0].group: Invalid value: "v1"|write ""`}},
-		"group with version":    {head + "resources: [{group: apps/v1, resource: deployments, cache: never}]\n", []string{`resources[0].group: Invalid value: "apps/v1"|without its version`}},
-		"a kind":                {head + "resources: [{group: '', resource: Pod, cache: never}]\n", []string{`resources[0].resource: Invalid value: "Pod"|lower case`}},
-		"unknown cache":         {rule("cache: always"), []string{`resources[0].cache: Unsupported value: "always"|"onDemand", "never"`}},
-		"unknown lists":         {rule("consistentLists: sometimes"), []string{`resources[0].consistentLists: Unsupported value: "sometimes"|"always"`}},
-		"window without unit":   {rule("historyWindow: 60"), []string{"resources[0].historyWindow: Invalid value: 60|a duration with its unit, 2m30s"}},
-		"window too short":      {rule("historyWindow: 999ms"), []string{`resources[0].historyWindow: Invalid value: "999ms"|from 1s to 1h0m0s`}},
-		"events":                {head + "resources: [{group: '', resource: events, cache: onDemand}]\n", []string{"resources[0].cache: Invalid value|events cannot be kept|bookmarks"}},
-		"two rules":             {head + "resources:\n- {group: '', resource: pods, cache: never}\n- {group: '', resource: pods, historyWindow: 1m}\n", []string{`resources[1]: Duplicate value: "pods"`}},
-		"all at once": {head + "defaults: {cache: x, historyWindow: 2}\nresources:\n- {group: core, resource: Pod, cache: x}\n- cache: never\n", []string{
-			"defaults.cache", "defaults.historyWindow", "resources[0].group", "resources[0].resource", "resources[0].cache", "resources[1].group", "resources[1].resource",
-		}},
+		"empty":         {text: "", wantErrors: []string{"the file is empty|apiVersion: listproxy.io/v1alpha1"}},
+		"neither":       {text: "{", wantErrors: []string{"yaml: line 1"}},
+		"a field twice": {text: head + "kind: Policy\n", wantErrors: []string{"|kind"}},
+		"unknown field": {text: head + "default: {}\n", wantErrors: []string{`unknown field "default"`}},
+		"two documents": {
+			text: head + "---\n" + head, wantErrors: []string{"a second document begins with ---|one policy"},
+		},
+		"resources by name": {
+			text: head + "resources: {pods: {}}\n", wantErrors: []string{"|cannot unmarshal object|resources"},
+		},
+		"no head": {
+			text: "defaults: {cache: never}\n",
+			wantErrors: []string{
+				`apiVersion: Unsupported value: ""|listproxy.io/v1alpha1`,
+				`kind: Unsupported value: ""|Policy`,
+			},
+		},
+		"nothing required": {
+			text: rule("cache: never"),
+			wantErrors: []string{
+				`resources[0].group: Required value|"" for the core group`,
+				`resources[0].resource: Invalid value|"*"`,
+			},
+		},
+		"the core group": {
+			text:       rule("group: core, resource: pods, cache: never"),
+			wantErrors: []string{`resources[0].group: Invalid value: "core"|write ""`},
+		},
+		"a version for a group": {
+			text:       rule("group: v1, resource: pods, cache: never"),
+			wantErrors: []string{`resources[0].group: Invalid value: "v1"|write ""`},
+		},
+		"group with version": {
+			text:       rule("group: apps/v1, resource: deployments, cache: never"),
+			wantErrors: []string{`resources[0].group: Invalid value: "apps/v1"|without its version`},
+		},
+		"a kind": {
+			text:       rule("group: '', resource: Pod, cache: never"),
+			wantErrors: []string{`resources[0].resource: Invalid value: "Pod"|lower case`},
+		},
+		"unknown cache": {
+			text:       pods("cache: always"),
+			wantErrors: []string{`resources[0].cache: Unsupported value: "always"|"onDemand", "never"`},
+		},
+		"unknown lists": {
+			text:       pods("consistentLists: sometimes"),
+			wantErrors: []string{`resources[0].consistentLists: Unsupported value: "sometimes"|"always"`},
+		},
+		"window without unit": {
+			text:       pods("historyWindow: 60"),
+			wantErrors: []string{"resources[0].historyWindow: Invalid value: 60|a duration with its unit, 2m30s"},
+		},
+		"window too short": {
+			text:       pods("historyWindow: 999ms"),
+			wantErrors: []string{`resources[0].historyWindow: Invalid value: "999ms"|from 1s to 1h0m0s`},
+		},
+		"events": {
+			text:       rule("group: '', resource: events, cache: onDemand"),
+			wantErrors: []string{"resources[0].cache: Invalid value|events cannot be kept|bookmarks"},
+		},
+		"two rules": {
+			text:       pods("cache: never") + "- {group: '', resource: pods, historyWindow: 1m}\n",
+			wantErrors: []string{`resources[1]: Duplicate value: "pods"`},
+		},
+		"all at once": {
+			text: head + "defaults: {cache: x, historyWindow: 2}\nresources:\n" +
+				"- {group: core, resource: Pod, cache: x}\n- cache: never\n",
+			wantErrors: []string{
+				"defaults.cache", "defaults.historyWindow", "resources[0].group", "resources[0].resource",
+				"resources[0].cache", "resources[1].group", "resources[1].resource",
+			},
+		},
 
 		// What earlier versions had.
-		"eager":               {rule("cache: eager"), []string{`resources[0].cache: Invalid value: "eager"|--eager|write onDemand`}},
-		"a version":           {rule("version: v1"), []string{"resources[0].version is no longer there|leave it out"}},
-		"bytes":               {head + "defaults: {maxBytes: 1Gi}\n", []string{"defaults.maxBytes is no longer there|--cache-bytes"}},
-		"an unknown one, too": {rule("version: v1, versions: []"), []string{"resources[0].version is", `unknown field "resources[0].versions"`}},
+		"eager": {
+			text:       pods("cache: eager"),
+			wantErrors: []string{`resources[0].cache: Invalid value: "eager"|--eager|write onDemand`},
+		},
+		"a version": {
+			text:       pods("version: v1"),
+			wantErrors: []string{"resources[0].version is no longer there|leave it out"},
+		},
+		"bytes": {
+			text:       head + "defaults: {maxBytes: 1Gi}\n",
+			wantErrors: []string{"defaults.maxBytes is no longer there|--cache-bytes"},
+		},
+		"an unknown one, too": {
+			text:       pods("version: v1, versions: []"),
+			wantErrors: []string{"resources[0].version is", `unknown field "resources[0].versions"`},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := ParseConfig("p", []byte(test.text))
 			if err == nil || c != nil {
-				t.Fatalf("read as %+v, %v", c, err)
+				t.Fatalf("the file is read as %+v, %v; want errors", c, err)
 			}
-			lines := strings.Split(err.Error(), "\np: ")
-			if len(lines) != len(test.want) {
-				t.Fatalf("%d errors, not %d:\n%v", len(lines), len(test.want), err)
+			errs := strings.Split(err.Error(), "\np: ")
+			if len(errs) != len(test.wantErrors) {
+				t.Fatalf("%d errors, want %d:\n%v", len(errs), len(test.wantErrors), err)
 			}
-			for i, want := range test.want {
-				words, line := strings.Split(want, "|"), strings.TrimPrefix(lines[i], "p: ")
-				if !strings.HasPrefix(line, words[0]) {
-					t.Errorf("%q does not begin with %q", line, words[0])
+			for i, want := range test.wantErrors {
+				words, got := strings.Split(want, "|"), strings.TrimPrefix(errs[i], "p: ")
+				if !strings.HasPrefix(got, words[0]) {
+					t.Errorf("%q does not begin with %q", got, words[0])
 				}
-				expect.Says(t, line, words[1:]...)
+				expect.Says(t, got, words[1:]...)
 			}
 		})
 	}
@@ -184,7 +253,8 @@ func FuzzParseConfig(f *testing.F) {
 	for _, body := range []string{
 		"", "defaults: {cache: never, historyWindow: 1h}\n",
 		"resources:\n- {group: '', resource: pods, cache: eager, representations: [json]}\n",
-		"resources:\n- {group: '', resource: secrets, cache: onDemand}\n- &a {group: '', resource: '*', historyWindow: 0}\n- *a\n",
+		"resources:\n- {group: '', resource: secrets, cache: onDemand}\n" +
+			"- &a {group: '', resource: '*', historyWindow: 0}\n- *a\n",
 		"? [a]\n: {b: !!binary x}\n<<: 1\n---\n",
 	} {
 		f.Add([]byte(head + body))
@@ -197,15 +267,17 @@ func FuzzParseConfig(f *testing.F) {
 			}
 			return
 		}
-		for _, target := range append(c.Targets(), schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: "events.k8s.io", Resource: "events"},
-			schema.GroupResource{Group: "x", Resource: "z"}) {
+		for _, target := range append(
+			c.Targets(), schema.GroupResource{Resource: "events"},
+			schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, schema.GroupResource{Group: "x", Resource: "z"},
+		) {
 			rule := c.For(target.Group, target.Resource)
 			if isEvents(target.Group, target.Resource) && rule.Cache != CacheNever {
 				t.Errorf("%s are kept", target)
 			}
-			if rule.Source == "" || rule.HistoryWindow != 0 && (rule.HistoryWindow < time.Second || rule.HistoryWindow > time.Hour) ||
-				rule.Cache != CacheNever && rule.Cache != CacheOnDemand {
-				t.Errorf("%s: %+v", target, rule)
+			badWindow := rule.HistoryWindow != 0 && (rule.HistoryWindow < time.Second || rule.HistoryWindow > time.Hour)
+			if rule.Source == "" || badWindow || rule.Cache != CacheNever && rule.Cache != CacheOnDemand {
+				t.Errorf("%s has the rule %+v, want one within bounds", target, rule)
 			}
 		}
 	})
@@ -215,16 +287,20 @@ func FuzzParseConfig(f *testing.F) {
 // watches are not answered.
 func TestOutlineOfWhatIsForwarded(t *testing.T) {
 	const table = "Accept: application/json;as=Table;g=meta.k8s.io;v=v1\r\n"
-	for target, want := range map[string][2]reason.Reason{ // without the switch, and with it
-		"/api/v1/pods":            {reason.Representation, reason.Representation},
-		"/api/v1/pods?watch=true": {reason.Watch, reason.Representation},
+	for _, test := range []struct {
+		target  string
+		watches bool // the switch
+		want    reason.Reason
+	}{
+		{target: "/api/v1/pods", watches: false, want: reason.Representation},
+		{target: "/api/v1/pods", watches: true, want: reason.Representation},
+		{target: "/api/v1/pods?watch=true", watches: false, want: reason.Watch},
+		{target: "/api/v1/pods?watch=true", watches: true, want: reason.Representation},
 	} {
-		list, why := parse(read(t, get(target, alice, table)))
-		for i, on := range []bool{false, true} {
-			o := DefaultConfig().With(Switches{Watches: on}).Evaluate(list, why)
-			if o.Reason != want[i] || o.Serve {
-				t.Errorf("%s, watches answered: %t: %+v, want %s", target, on, o.Decision, want[i])
-			}
+		request, why := parse(read(t, get(test.target, alice, table)))
+		got := DefaultConfig().With(Switches{Watches: test.watches}).Evaluate(request, why)
+		if got.Reason != test.want || got.Serve {
+			t.Errorf("%s, watches answered: %t: %+v, want %s", test.target, test.watches, got.Decision, test.want)
 		}
 	}
 }

@@ -51,30 +51,31 @@ func checkToken(t *testing.T, token string) {
 
 // FuzzDecodeContinue: a token is read exactly if the upstream has written it so, and then as the upstream reads it.
 func FuzzDecodeContinue(f *testing.F) {
+	const good = `{"v":"meta.k8s.io/v1","rv":1,"start":"/n"}`
+	at := func(revision string) string { return `{"v":"meta.k8s.io/v1","rv":` + revision + `,"start":"/n"}` }
+	from := func(start string) string { return `{"v":"meta.k8s.io/v1","rv":1,"start":"` + start + `"}` }
 	for _, json := range []string{
 		`{"v":"meta.k8s.io/v1","rv":20956,"start":"/ns-00/name\u0000"}`, // the cache's form
 		`{"v":"meta.k8s.io/v1","rv":20956,"start":"ns-00/name\u0000"}`,  // etcd's
 		`{"v":"meta.k8s.io/v1","rv":-1,"start":"/name\u0000"}`,          // the newest state
-		`{"v":"meta.k8s.io/v1","rv":1,"start":"/a\u003cb\u2028"}`,
+		from(`/a\u003cb\u2028`),
 		`{"v":"meta.k8s.io/v1","rv":0,"start":"/../x"}`,
 		// Other spellings.
-		`{"v":"meta.k8s.io/v1", "rv":1,"start":"/n"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"/n"} `, `{"rv":1,"v":"meta.k8s.io/v1","start":"/n"}`,
-		`{"V":"meta.k8s.io/v1","rv":1,"start":"/n"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"/n","x":1}`, `{"v":"meta.k8s.io/v1","rv":1,"rv":2,"start":"/n"}`,
-		`{"v":"meta.k8s.io/v1","rv":1,"start":"/\u006e"}`, "{\"v\":\"meta.k8s.io/v1\",\"rv\":1,\"start\":\"/n\x00\"}",
-		`{"v":"meta.k8s.io/v1","rv":1,"start":"/a<b"}`, "{\"v\":\"meta.k8s.io/v1\",\"rv\":1,\"start\":\"/\xff\"}",
-		`{"v":"meta.k8s.io/v1","rv":1e3,"start":"/n"}`, `{"v":"meta.k8s.io/v1","rv":9223372036854775808,"start":"/n"}`, `{"v":"meta.k8s.io/v1","rv":-0,"start":"/n"}`,
+		`{"v":"meta.k8s.io/v1", "rv":1,"start":"/n"}`, good + " ", `{"rv":1,"v":"meta.k8s.io/v1","start":"/n"}`,
+		`{"V":"meta.k8s.io/v1","rv":1,"start":"/n"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"/n","x":1}`,
+		`{"v":"meta.k8s.io/v1","rv":1,"rv":2,"start":"/n"}`, from(`/\u006e`), from("/n\x00"), from("/a<b"), from("/\xff"),
+		at("1e3"), at("9223372036854775808"), at("-0"),
 		// Other values.
-		`{"v":"","rv":1,"start":"/n"}`, `{"v":"meta.k8s.io/v2","rv":1,"start":"/n"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":""}`,
-		`{"v":"meta.k8s.io/v1","rv":1,"start":"/"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"//n"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"/ns/"}`, `null`, `[]`,
+		`{"v":"","rv":1,"start":"/n"}`, `{"v":"meta.k8s.io/v2","rv":1,"start":"/n"}`, from(""), from("/"), from("//n"),
+		from("/ns/"), `null`, `[]`,
 		// Ways out of the scope.
-		`{"v":"meta.k8s.io/v1","rv":1,"start":"/../secrets/a"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"../secrets/a"}`,
-		`{"v":"meta.k8s.io/v1","rv":1,"start":"/ns/../other/a"}`, `{"v":"meta.k8s.io/v1","rv":1,"start":"/./ns/a"}`,
+		from("/../secrets/a"), from("../secrets/a"), from("/ns/../other/a"), from("/./ns/a"),
 	} {
 		f.Add(raw(json), json)
 	}
-	good := raw(`{"v":"meta.k8s.io/v1","rv":1,"start":"/na"}`)
-	unusedBits := good[:len(good)-1] + string(good[len(good)-1]+1) // which lenient base64 decoders ignore
-	for _, token := range []string{"", "not a token", "e30=", good + "=", "\n" + good, unusedBits} {
+	token := raw(from("/na"))
+	unusedBits := token[:len(token)-1] + string(token[len(token)-1]+1) // which lenient base64 decoders ignore
+	for _, token := range []string{"", "not a token", "e30=", token + "=", "\n" + token, unusedBits} {
 		f.Add(token, "")
 	}
 	f.Fuzz(func(t *testing.T, token, json string) {

@@ -29,7 +29,7 @@ func get(target string, headers ...string) string {
 	return "GET " + target + " HTTP/1.1\r\nHost: listproxy\r\n" + strings.Join(headers, "") + "\r\n"
 }
 
-// parse reads a request, from its very beginning, of a caller with credentials of its own.
+// parse parses a request as the proxy does: RequestInfo, the caller's credentials, then Parse.
 func parse(r *http.Request) (*Request, reason.Reason) {
 	info, err := RequestInfo(r.Method, &url.URL{Path: r.URL.Path})
 	if err != nil {
@@ -39,8 +39,9 @@ func parse(r *http.Request) (*Request, reason.Reason) {
 	return Parse(r, info, credentials)
 }
 
-// understood is what clients send.
+// understood are requests of clients that Parse gives no reason to forward.
 var understood = map[string]string{
+	// Paths.
 	"whole core resource":                     get("/api/v1/pods", alice),
 	"one namespace":                           get("/api/v1/namespaces/a-b/pods", alice),
 	"a namespace of digits":                   get("/api/v1/namespaces/123/pods", alice),
@@ -49,65 +50,83 @@ var understood = map[string]string{
 	"group and namespace":                     get("/apis/stable.example.com/v1beta1/namespaces/ns/crontabs", alice),
 	"namespaces":                              get("/api/v1/namespaces", alice),
 	"a resource called proxy, in a namespace": get("/apis/example.com/v1/namespaces/ns/proxy", alice),
-	"empty query":                             get("/api/v1/pods?", alice),
-	"options":                                 get("/api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact&limit=500", alice),
-	"options that Decide judges":              get("/api/v1/pods?resourceVersion=-1&resourceVersionMatch=Bogus&continue=abc", alice),
-	"empty options":                           get("/api/v1/pods?resourceVersion=&resourceVersionMatch=&continue=&labelSelector=&fieldSelector=", alice),
-	"limit 0":                                 get("/api/v1/pods?limit=0", alice),
-	"largest limit":                           get("/api/v1/pods?limit=9223372036854775807", alice),
-	"escaped parameter":                       get("/api/v1/pods?%6cimit=%33", alice),
-	"timeout of a Go client":                  get("/api/v1/pods?timeout=32s", alice),
-	"timeout 0":                               get("/api/v1/pods?timeout=0", alice),
-	"a watch's parameters":                    get("/api/v1/pods?timeoutSeconds=300&allowWatchBookmarks=true", alice),
-	"of the Java client":                      get("/api/v1/pods?resourceVersion=0&watch=false", alice),
-	"of the Python client":                    get("/api/v1/pods?allowWatchBookmarks=False&watch=False", alice),
-	"length 0":                                get("/api/v1/pods", alice, "Content-Length: 0\r\n"),
-	"connection":                              get("/api/v1/pods", alice, "Connection: Keep-Alive\r\nConnection: close,\r\n"),
-	"ignored headers":                         get("/api/v1/pods", alice, "Range: bytes=0-1\r\nIf-None-Match: *\r\n"),
-	"looks like impersonation, and is none":   get("/api/v1/pods", alice, "Impersonation: x\r\n"),
-	"lower case headers":                      get("/api/v1/pods", strings.ToLower(alice)),
-	"typed client":                            get("/api/v1/pods", alice, "Accept: application/vnd.kubernetes.protobuf,application/json\r\n"),
-	"a form of custom resources only":         get("/apis/example.com/v1/things", alice, "Accept: *\r\n"),
-	"kubectl":                                 get("/api/v1/pods", alice, "User-Agent: kubectl/v1.36.3 (linux/amd64)\r\n"),
-	"selectors": get("/api/v1/namespaces/ns/pods?labelSelector=b%3Dc,a&fieldSelector=status.phase!%3DFailed,metadata.name%3D%3Dx"+
-		"&limit=5", alice),
 
+	// Parameters.
+	"empty query":                 get("/api/v1/pods?", alice),
+	"a revision, exactly":         get("/api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact&limit=500", alice),
+	"options that Decide judges":  get("/api/v1/pods?resourceVersion=-1&resourceVersionMatch=Bogus&continue=abc", alice),
+	"limit 0":                     get("/api/v1/pods?limit=0", alice),
+	"largest limit":               get("/api/v1/pods?limit=9223372036854775807", alice),
+	"escaped parameter":           get("/api/v1/pods?%6cimit=%33", alice),
+	"timeout of a Go client":      get("/api/v1/pods?timeout=32s", alice),
+	"timeout 0":                   get("/api/v1/pods?timeout=0", alice),
+	"a watch's parameters":        get("/api/v1/pods?timeoutSeconds=300&allowWatchBookmarks=true", alice),
+	"list of the Java client":     get("/api/v1/pods?resourceVersion=0&watch=false", alice),
+	"list of the Python client":   get("/api/v1/pods?allowWatchBookmarks=False&watch=False", alice),
 	"watch":                       get("/api/v1/pods?watch=true", alice),
 	"watch=1":                     get("/api/v1/pods?watch=1&allowWatchBookmarks=false", alice),
-	"watch of the Python client":  get("/api/v1/pods?resourceVersion=5&watch=True&allowWatchBookmarks=True&timeoutSeconds=5", alice),
-	"watch without the state":     get("/api/v1/pods?watch=TRUE&sendInitialEvents=False&resourceVersionMatch=NotOlderThan", alice),
-	"watch with a list's options": get("/api/v1/pods?watch=true&limit=5&pretty=true&timeout=7s&labelSelector=a%3Db", alice),
 	"watch as long as the server": get("/api/v1/pods?watch=true&timeoutSeconds=0", alice),
 	"watch of a day":              get("/api/v1/pods?watch=true&timeoutSeconds=86400", alice),
-	"streaming list": get("/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", alice,
-		"Accept: application/json;stream=watch\r\n"),
+	"empty options": get(
+		"/api/v1/pods?resourceVersion=&resourceVersionMatch=&continue=&labelSelector=&fieldSelector=", alice,
+	),
+	"selectors": get(
+		"/api/v1/namespaces/ns/pods?labelSelector=b%3Dc,a&fieldSelector=status.phase!%3DFailed,metadata.name%3D%3Dx&limit=5",
+		alice,
+	),
+	"watch with a list's options": get(
+		"/api/v1/pods?watch=true&limit=5&pretty=true&timeout=7s&labelSelector=a%3Db", alice,
+	),
+	"watch of the Python client": get(
+		"/api/v1/pods?resourceVersion=5&watch=True&allowWatchBookmarks=True&timeoutSeconds=5", alice,
+	),
+	"watch without the state": get(
+		"/api/v1/pods?watch=TRUE&sendInitialEvents=False&resourceVersionMatch=NotOlderThan", alice,
+	),
+	"streaming list": get(
+		"/api/v1/pods?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", alice,
+		"Accept: application/json;stream=watch\r\n",
+	),
+
+	// Headers.
+	"length 0":                              get("/api/v1/pods", alice, "Content-Length: 0\r\n"),
+	"connection":                            get("/api/v1/pods", alice, "Connection: Keep-Alive\r\nConnection: close,\r\n"),
+	"ignored headers":                       get("/api/v1/pods", alice, "Range: bytes=0-1\r\nIf-None-Match: *\r\n"),
+	"looks like impersonation, and is none": get("/api/v1/pods", alice, "Impersonation: x\r\n"),
+	"lower case headers":                    get("/api/v1/pods", strings.ToLower(alice)),
+	"typed client":                          get("/api/v1/pods", alice, "Accept: "+protobufType+",application/json\r\n"),
+	"a form of custom resources only":       get("/apis/example.com/v1/things", alice, "Accept: *\r\n"),
+	"kubectl":                               get("/api/v1/pods", alice, "User-Agent: kubectl/v1.36.3 (linux/amd64)\r\n"),
 }
 
-// TestParseForwards: of several reasons, the first in the order of the package's documentation is reported.
+// TestParseForwards: each of these requests has its reason to be forwarded; of several reasons, the first in the order
+// of the package's documentation is reported.
 func TestParseForwards(t *testing.T) {
 	const (
-		html  = "Accept: text/html\r\n"
-		wrong = "Origin: x\r\nImpersonate-User: bob\r\n" + html
+		html       = "Accept: text/html\r\n"
+		allWrong   = "Origin: x\r\nImpersonate-User: bob\r\n" + html
+		badLabels  = "labelSelector=!!"
+		badOptions = badLabels + "&foo"
 	)
 	texts := map[reason.Reason][]string{
 		reason.NotList: {
-			get("/api/v1/pods/name?labelSelector=!!&foo", wrong),
+			get("/api/v1/pods/name?"+badOptions, allWrong),
 			strings.Replace(get("listproxy:443", alice), "GET", "CONNECT", 1),
 			strings.Replace(get("*", alice), "GET", "OPTIONS", 1),
 		},
-		reason.Watch: {get("/api/v1/pods?labelSelector=!!&foo&watch", wrong)},
+		reason.Watch: {get("/api/v1/pods?"+badOptions+"&watch", allWrong)},
 		reason.NotCanonical: {
-			get("/api/v1/pods/?labelSelector=!!&foo&watch", wrong),
-			get("/api/v1/pods?labelSelector=!!&foo&pretty", wrong),
-			get("/api/v1/pods?labelSelector=!!", wrong),
-			get("/api/v1/pods?labelSelector=!!", alice, html),
+			get("/api/v1/pods/?"+badOptions+"&watch", allWrong),
+			get("/api/v1/pods?"+badOptions+"&pretty", allWrong),
+			get("/api/v1/pods?"+badLabels, allWrong),
+			get("/api/v1/pods?"+badLabels, alice, html),
 			get("/api/v1/namespaces/"+strings.Repeat("a", 64)+"/pods", alice),
 			get("/api/v1/pods", alice, "Content-Length: 1\r\n") + "x",
 			get("/api/v1/pods", alice, "Transfer-Encoding: chunked\r\n") + "0\r\n\r\n",
 		},
 		reason.Credentials: {
-			get("/api/v1/pods?labelSelector=!!", alice, alice, html),
-			get("/api/v1/pods?labelSelector=!!", html),
+			get("/api/v1/pods?"+badLabels, alice, alice, html),
+			get("/api/v1/pods?"+badLabels, html),
 			get("/api/v1/pods", "Impersonate-User: bob\r\n"),
 			get("/api/v1/pods"),
 			get("/api/v1/pods", "Authorization: Bearer b c\r\n"), // FuzzAuthorization has more
@@ -120,35 +139,54 @@ func TestParseForwards(t *testing.T) {
 	}
 	for reason, targets := range map[reason.Reason][]string{
 		reason.NotList: {
-			"/", "/healthz", "/api", "/api/v1", "/apis/apps", "/apis/apps/v1", "/openapi/v2", "/apix/v1/pods", "/api/v1/pods/name",
-			"/api/v1/nodes/name/status", "/api/v1/namespaces/ns", "/api/v1/namespaces/ns/status", "/api/v1/namespaces/ns/",
-			"/api/v1/namespaces/ns/pods/name", "/api/v1/namespaces/ns/pods/name/log?follow=true", "/api/v1/namespaces/ns/pods//log",
+			// Documents.
+			"/", "/healthz", "/api", "/api/v1", "/apis/apps", "/apis/apps/v1", "/openapi/v2", "/apix/v1/pods",
+			// Objects and their subresources.
+			"/api/v1/pods/name", "/api/v1/nodes/name/status", "/api/v1/namespaces/ns", "/api/v1/namespaces/ns/status",
+			"/api/v1/namespaces/ns/", "/api/v1/namespaces/ns/pods/name", "/api/v1/namespaces/ns/pods/name/log?follow=true",
+			"/api/v1/namespaces/ns/pods//log", "/apis/example.com/v1/namespaces/ns/things/a/b/c/d",
+			// What RequestInfo reads otherwise than it looks.
 			"/api/v1/proxy/namespaces/ns/pods/name", "/api/v1/proxy", "/api//v1/pods", "/api/v1//pods", "/api/v1%2Fx/pods",
-			"/api/../api/v1/pods", "/api/v1/watch", "/apis/example.com/v1/namespaces/ns/things/a/b/c/d",
+			"/api/../api/v1/pods", "/api/v1/watch",
 		},
 		reason.Watch: {
-			"/api/v1/watch/pods", "/api/v1/watch/namespaces/ns/pods", "/api/v1/watch/namespaces/ns/pods/name", "/api/v1/pods?watch",
-			"/api/v1/pods?watch=no", "/api/v1/pods?watch=true&watch=false", "/api/v1/pods?watch=tRUE", "/api/v1/pods?watch=",
+			"/api/v1/watch/pods", "/api/v1/watch/namespaces/ns/pods", "/api/v1/watch/namespaces/ns/pods/name",
+			"/api/v1/pods?watch", "/api/v1/pods?watch=no", "/api/v1/pods?watch=true&watch=false", "/api/v1/pods?watch=tRUE",
+			"/api/v1/pods?watch=",
 		},
 		reason.NotCanonical: {
-			"/api/v1/pods/", "//api/v1/pods", "/apis//v1/pods", "/api/v1/namespaces//pods", "/api/v1/namespaces/", "/api/v1/p%6fds",
-			"/api/v1/namespaces/%2e%2e/pods", "/api/v1/namespaces/../pods", "/api/v1/namespaces/ns/namespaces",
-			"/apis/example.com/v1/namespaces/ns/namespaces", "/api/v1/namespaces/NS/pods", "/api/v1/namespaces/a.b/pods",
-			"/api/v1/namespaces/-a/pods", "/api/v1/Pods", "/api/v1/pods;v=1", "/api/v1/pods%00", "/api/v1/..", "/api/V1/pods",
-			"/apis/Apps/v1/deployments", "/apis/a_b/v1/deployments", "/api/v1/pods#fragment", "http://listproxy/api/v1/pods",
-			"https://user@listproxy:443/api/v1/pods", "/api/v1/pods?foo=bar", "/api/v1/pods?=", "/api/v1/pods?a;b",
-			"/api/v1/pods?limit=1;limit=2", "/api/v1/pods?limit=%zz", "/api/v1/pods?limit=%", "/api/v1/pods?limit=1&limit=1",
-			"/api/v1/pods?resourceVersion=1&resourceVersion=2", "/api/v1/pods?limit=", "/api/v1/pods?limit", "/api/v1/pods?limit=-1",
-			"/api/v1/pods?limit=%2B1", "/api/v1/pods?limit=01", "/api/v1/pods?limit=1e3", "/api/v1/pods?limit=9223372036854775808",
-			"/api/v1/pods?Limit=1", "/api/v1/pods?timeout=", "/api/v1/pods?timeout=5", "/api/v1/pods?timeout=-1s",
-			"/api/v1/pods?timeout=soon", "/api/v1/pods?timeout=1ns", "/api/v1/pods?timeout=999ms", "/api/v1/pods?timeoutSeconds=",
-			"/api/v1/pods?timeoutSeconds=-1", "/api/v1/pods?timeoutSeconds=1.5", "/api/v1/pods?allowWatchBookmarks=yes",
-			"/api/v1/pods?allowWatchBookmarks=", "/api/v1/pods?watch=fALSE", "/api/v1/pods?watch=false&watch=false",
-			"/api/v1/pods?watch=0&watch=1", "/api/v1/pods?sendInitialEvents=true", "/api/v1/pods?shardSelector=x",
-			"/api/v1/pods?dryRun=All", "/api/v1/pods?includeObject=None", "/api/v1/pods?pretty=1&pretty=1", "/api/v1/pods?pr%65tty=1",
-			"/api/v1/pods?pr%65tty=1&labelSelector=pr%65tty", "/api/v1/pods?labelSelector=a%3D%3D%3Db", "/api/v1/pods?labelSelector=%20",
-			"/api/v1/pods?watch=true&continue=x", "/api/v1/pods?watch=true&timeoutSeconds=86401", "/api/v1/pods?watch=true&limit=x",
-			"/api/v1/pods?watch=true&sendInitialEvents=no", "/api/v1/pods?watch=true&sendInitialEvents=",
+			// Slashes, dots and escapes in the path.
+			"/api/v1/pods/", "//api/v1/pods", "/apis//v1/pods", "/api/v1/namespaces//pods", "/api/v1/namespaces/",
+			"/api/v1/p%6fds", "/api/v1/namespaces/%2e%2e/pods", "/api/v1/namespaces/../pods", "/api/v1/pods;v=1",
+			"/api/v1/pods%00", "/api/v1/..", "/api/v1/pods#fragment",
+			// Names that are none.
+			"/api/v1/namespaces/ns/namespaces", "/apis/example.com/v1/namespaces/ns/namespaces", "/api/v1/namespaces/NS/pods",
+			"/api/v1/namespaces/a.b/pods", "/api/v1/namespaces/-a/pods", "/api/v1/Pods", "/api/V1/pods",
+			"/apis/Apps/v1/deployments", "/apis/a_b/v1/deployments",
+			// Whole URLs.
+			"http://listproxy/api/v1/pods", "https://user@listproxy:443/api/v1/pods",
+			// Parameters that are unknown, malformed or there twice.
+			"/api/v1/pods?foo=bar", "/api/v1/pods?=", "/api/v1/pods?a;b", "/api/v1/pods?limit=1;limit=2", "/api/v1/pods?Limit=1",
+			"/api/v1/pods?limit=%zz", "/api/v1/pods?limit=%", "/api/v1/pods?limit=1&limit=1",
+			"/api/v1/pods?resourceVersion=1&resourceVersion=2", "/api/v1/pods?watch=false&watch=false",
+			"/api/v1/pods?watch=0&watch=1", "/api/v1/pods?pretty=1&pretty=1", "/api/v1/pods?pr%65tty=1",
+			"/api/v1/pods?pr%65tty=1&labelSelector=pr%65tty", "/api/v1/pods?shardSelector=x", "/api/v1/pods?dryRun=All",
+			"/api/v1/pods?includeObject=None",
+			// Numbers and durations.
+			"/api/v1/pods?limit=", "/api/v1/pods?limit", "/api/v1/pods?limit=-1", "/api/v1/pods?limit=%2B1",
+			"/api/v1/pods?limit=01", "/api/v1/pods?limit=1e3", "/api/v1/pods?limit=9223372036854775808",
+			"/api/v1/pods?timeout=", "/api/v1/pods?timeout=5", "/api/v1/pods?timeout=-1s", "/api/v1/pods?timeout=soon",
+			"/api/v1/pods?timeout=1ns", "/api/v1/pods?timeout=999ms",
+			"/api/v1/pods?timeoutSeconds=", "/api/v1/pods?timeoutSeconds=-1", "/api/v1/pods?timeoutSeconds=1.5",
+			// Booleans, and what only watches have.
+			"/api/v1/pods?allowWatchBookmarks=yes", "/api/v1/pods?allowWatchBookmarks=", "/api/v1/pods?watch=fALSE",
+			"/api/v1/pods?sendInitialEvents=true",
+			// Watches.
+			"/api/v1/pods?watch=true&continue=x", "/api/v1/pods?watch=true&timeoutSeconds=86401",
+			"/api/v1/pods?watch=true&limit=x", "/api/v1/pods?watch=true&sendInitialEvents=no",
+			"/api/v1/pods?watch=true&sendInitialEvents=",
+			// Selectors.
+			"/api/v1/pods?labelSelector=a%3D%3D%3Db", "/api/v1/pods?labelSelector=%20",
 		},
 	} {
 		for _, target := range targets {
@@ -158,7 +196,8 @@ func TestParseForwards(t *testing.T) {
 	for reason, headers := range map[reason.Reason][]string{
 		reason.NotCanonical: {
 			"Connection: Upgrade\r\nUpgrade: websocket", "Upgrade: websocket", "Upgrade:", "Connection: Upgrade",
-			"Connection: keep-alive, Authorization", "Connection: close\r\nConnection: X-Remote-User", "Origin: https://example.com",
+			"Connection: keep-alive, Authorization", "Connection: close\r\nConnection: X-Remote-User",
+			"Origin: https://example.com",
 			"Accept: application/json\r\nAccept: application/json",
 		},
 		reason.Credentials: {
@@ -173,10 +212,10 @@ func TestParseForwards(t *testing.T) {
 			texts[reason] = append(texts[reason], get("/api/v1/pods", alice, header+"\r\n"))
 		}
 	}
-	for reason, all := range texts {
-		for _, text := range all {
-			if _, got := parse(read(t, text)); got != reason {
-				t.Errorf("%q, want %q: %q", got, reason, text)
+	for want, requests := range texts {
+		for _, text := range requests {
+			if _, got := parse(read(t, text)); got != want {
+				t.Errorf("reason %q, want %q: %q", got, want, text)
 			}
 		}
 	}
@@ -184,31 +223,39 @@ func TestParseForwards(t *testing.T) {
 
 // TestParseImpersonating: only where the caller's Impersonate-* headers were read, they are no reason to forward.
 func TestParseImpersonating(t *testing.T) {
-	for by, want := range map[Credentials]reason.Reason{Impersonating: reason.None, PlainToken: reason.Credentials, Impersonated: reason.Credentials} {
+	for credentials, want := range map[Credentials]reason.Reason{
+		Impersonating: reason.None, PlainToken: reason.Credentials, Impersonated: reason.Credentials,
+	} {
 		r := read(t, get("/api/v1/pods", alice, "Impersonate-User: bob\r\n"))
 		info, err := RequestInfo(r.Method, r.URL)
 		expect.NoError(t, err)
-		_, got := Parse(r, info, by)
+		_, got := Parse(r, info, credentials)
 		expect.Same(t, want, got)
 	}
 }
 
-// TestParseOtherThanFromTheServer: requests that net/http's server would not make
-// are doubtful, not dangerous.
+// TestParseOtherThanFromTheServer: requests that net/http's server would not make are forwarded, too, and not
+// misunderstood.
 func TestParseOtherThanFromTheServer(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*http.Request)
 		want   reason.Reason
 	}{
-		"no headers":             {func(r *http.Request) { r.Header = nil }, reason.Credentials},
-		"no request URI":         {func(r *http.Request) { r.RequestURI = "" }, ""},
-		"other request URI":      {func(r *http.Request) { r.RequestURI = "/api/v1/secrets" }, reason.NotCanonical},
-		"other query":            {func(r *http.Request) { r.RequestURI = "/api/v1/pods?limit=1" }, reason.NotCanonical},
-		"opaque":                 {func(r *http.Request) { r.URL.Opaque = "/api/v1/secrets" }, reason.NotCanonical},
-		"raw path":               {func(r *http.Request) { r.URL.RawPath = "/api/v1/%70ods" }, reason.NotCanonical},
-		"length not known":       {func(r *http.Request) { r.ContentLength = -1 }, reason.NotCanonical},
-		"header not canonical":   {func(r *http.Request) { r.Header["authorization"] = []string{"Bearer b"} }, reason.NotCanonical},
-		"impersonation likewise": {func(r *http.Request) { r.Header["IMPERSONATE-USER"] = []string{"bob"} }, reason.Credentials},
+		"no headers":        {change: func(r *http.Request) { r.Header = nil }, want: reason.Credentials},
+		"no request URI":    {change: func(r *http.Request) { r.RequestURI = "" }, want: reason.None},
+		"other request URI": {change: func(r *http.Request) { r.RequestURI = "/api/v1/secrets" }, want: reason.NotCanonical},
+		"other query": {
+			change: func(r *http.Request) { r.RequestURI = "/api/v1/pods?limit=1" }, want: reason.NotCanonical,
+		},
+		"opaque":           {change: func(r *http.Request) { r.URL.Opaque = "/api/v1/secrets" }, want: reason.NotCanonical},
+		"raw path":         {change: func(r *http.Request) { r.URL.RawPath = "/api/v1/%70ods" }, want: reason.NotCanonical},
+		"length not known": {change: func(r *http.Request) { r.ContentLength = -1 }, want: reason.NotCanonical},
+		"header not canonical": {
+			change: func(r *http.Request) { r.Header["authorization"] = []string{"Bearer b"} }, want: reason.NotCanonical,
+		},
+		"impersonation likewise": {
+			change: func(r *http.Request) { r.Header["IMPERSONATE-USER"] = []string{"bob"} }, want: reason.Credentials,
+		},
 	} {
 		r := read(t, get("/api/v1/pods", alice))
 		test.change(r)

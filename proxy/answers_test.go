@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/listproxy/listproxy/policy"
+	"github.com/listproxy/listproxy/policy/reason"
 	"github.com/listproxy/listproxy/proxy/auth"
 	"github.com/listproxy/listproxy/proxy/forward"
 	"github.com/listproxy/listproxy/proxy/kubehttp"
@@ -30,17 +30,17 @@ import (
 	"github.com/listproxy/listproxy/test/proxytest"
 )
 
-// saying is an upstream that gives everybody the same answer, with a warning unless that is empty, after so long.
-type saying struct {
+// cannedUpstream gives everybody the same answer.
+type cannedUpstream struct {
 	code    int
 	body    string
-	warning string
-	takes   time.Duration
+	warning string        // none if it is empty
+	takes   time.Duration // to answer
 }
 
-func (saying) URL() *url.URL { return &url.URL{Scheme: "https", Host: "upstream.example"} }
+func (cannedUpstream) URL() *url.URL { return &url.URL{Scheme: "https", Host: "upstream.example"} }
 
-func (s saying) RoundTripper(auth.Identity, *kubehttp.Request) http.RoundTripper {
+func (s cannedUpstream) RoundTripper(auth.Identity, *kubehttp.Request) http.RoundTripper {
 	return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		time.Sleep(s.takes)
 		res := proxytest.JSONResponse(r, s.code, s.body)
@@ -51,11 +51,11 @@ func (s saying) RoundTripper(auth.Identity, *kubehttp.Request) http.RoundTripper
 	})
 }
 
-func (saying) Answered(auth.Identity, bool, string, int) {}
+func (cannedUpstream) Answered(auth.Identity, bool, string, int) {}
 
-// TestWhoAnswers: each answer says where it came from, and whatever memory or a review lacks, it is the
-// upstream that says no. Whom it refuses, or does not know, learns nothing of memory; who has not been asked about
-// yet is, and has a list from memory.
+// TestWhoAnswers: each answer says where it came from, and whatever memory or a review lacks, it is the upstream that
+// says no. A caller whom it refuses, or does not know, learns nothing of memory. A caller of whom it has not been asked
+// yet is reviewed, and gets a list from memory.
 func TestWhoAnswers(t *testing.T) {
 	const fromUpstream = "of the upstream"
 	exactly := "resourceVersion=%s&resourceVersionMatch=Exact"
@@ -67,36 +67,52 @@ func TestWhoAnswers(t *testing.T) {
 		unaudited bool          // the audit log cannot be written
 		draining  bool          // the process ends: watches are forwarded, and lists are not
 		slow      bool          // the proof takes longer than a list waits for it
-		atOnce    bool          // it does not wait, though its caller is known to have the right
-		code      int           // the upstream's; 0: it is not asked
-		want      string
+		reviewed  bool          // the caller is known to have the right; the answer must not wait
+		wantCode  int           // the upstream's; 0: it is not asked
+		want      string        // Cache-Status, after "listproxy; "
 	}{
-		{query: "resourceVersion=0", want: "listproxy; hit; detail=any"},
-		{query: fmt.Sprintf(exactly, now), want: "listproxy; hit; detail=exact"},
-		{query: "watch=true&timeoutSeconds=1&resourceVersion=" + now, want: "listproxy; hit; detail=after"},
-		{query: fmt.Sprintf(exactly, "3"), code: http.StatusOK, want: "listproxy; fwd=miss; detail=history"},
-		{query: fmt.Sprintf(exactly, "3"), code: http.StatusGone, want: "listproxy; fwd=miss; detail=history"},
-		{query: fmt.Sprintf(exactly, "999"), code: http.StatusOK, want: "listproxy; fwd=miss; detail=not-proven"},
-		{query: restAt999, atOnce: true, code: http.StatusOK, want: "listproxy; fwd=miss; detail=not-proven"},
-		{query: "resourceVersion=0", refused: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=not-allowed"},
-		{query: "resourceVersion=0", refused: true, code: http.StatusForbidden, want: "listproxy; fwd=bypass; detail=not-allowed"},
-		{query: "resourceVersion=0", unaudited: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=audit"},
-		{query: "watch=true&resourceVersion=" + now, draining: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=watch"},
-		{query: "watch=true&resourceVersion=0", draining: true, code: http.StatusOK, want: "listproxy; fwd=bypass; detail=watch"},
-		{query: "resourceVersion=0", draining: true, want: "listproxy; hit; detail=any"},
-		{slow: true, code: http.StatusOK, want: "listproxy; fwd=miss; detail=not-proven"},
-		{query: "limit=x", code: http.StatusBadRequest, want: "listproxy; fwd=bypass; detail=not-canonical"},
-		{query: "nobody=knows", code: http.StatusOK, want: "listproxy; fwd=bypass; detail=not-canonical"},
-		{query: "resourceVersion=0", verdict: new(auth.Refused), code: http.StatusUnauthorized, want: "listproxy; fwd=bypass; detail=unknown-caller"},
-		{query: "resourceVersion=0", verdict: new(auth.Anonymous), code: http.StatusForbidden, want: "listproxy; fwd=bypass; detail=unknown-caller"},
-		{query: "resourceVersion=0", verdict: new(auth.Unasked), want: "listproxy; hit; detail=any"},
+		{query: "resourceVersion=0", want: "hit; detail=any"},
+		{query: fmt.Sprintf(exactly, now), want: "hit; detail=exact"},
+		{query: "watch=true&timeoutSeconds=1&resourceVersion=" + now, want: "hit; detail=after"},
+		{query: fmt.Sprintf(exactly, "3"), wantCode: http.StatusOK, want: "fwd=miss; detail=history"},
+		{query: fmt.Sprintf(exactly, "3"), wantCode: http.StatusGone, want: "fwd=miss; detail=history"},
+		{query: fmt.Sprintf(exactly, "999"), wantCode: http.StatusOK, want: "fwd=miss; detail=not-proven"},
+		{query: restAt999, reviewed: true, wantCode: http.StatusOK, want: "fwd=miss; detail=not-proven"},
+		{query: "resourceVersion=0", refused: true, wantCode: http.StatusOK, want: "fwd=bypass; detail=not-allowed"},
+		{
+			query: "resourceVersion=0", refused: true,
+			wantCode: http.StatusForbidden, want: "fwd=bypass; detail=not-allowed",
+		},
+		{query: "resourceVersion=0", unaudited: true, wantCode: http.StatusOK, want: "fwd=bypass; detail=audit"},
+		{
+			query: "watch=true&resourceVersion=" + now, draining: true,
+			wantCode: http.StatusOK, want: "fwd=bypass; detail=watch",
+		},
+		{
+			query: "watch=true&resourceVersion=0", draining: true,
+			wantCode: http.StatusOK, want: "fwd=bypass; detail=watch",
+		},
+		{query: "resourceVersion=0", draining: true, want: "hit; detail=any"},
+		{slow: true, wantCode: http.StatusOK, want: "fwd=miss; detail=not-proven"},
+		{query: "limit=x", wantCode: http.StatusBadRequest, want: "fwd=bypass; detail=not-canonical"},
+		{query: "nobody=knows", wantCode: http.StatusOK, want: "fwd=bypass; detail=not-canonical"},
+		{
+			query: "resourceVersion=0", verdict: new(auth.Refused),
+			wantCode: http.StatusUnauthorized, want: "fwd=bypass; detail=unknown-caller",
+		},
+		{
+			query: "resourceVersion=0", verdict: new(auth.Anonymous),
+			wantCode: http.StatusForbidden, want: "fwd=bypass; detail=unknown-caller",
+		},
+		{query: "resourceVersion=0", verdict: new(auth.Unasked), want: "hit; detail=any"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newModelWorld(t)
 			w.load(t)
 			h := w.handler
 			h.Observer, _ = observetest.New(nil)
-			h.Forward = forward.New(saying{code: cmp.Or(tt.code, http.StatusOK), body: fromUpstream}, proxytest.DiscardLog())
+			upstream := cannedUpstream{code: cmp.Or(tt.wantCode, http.StatusOK), body: fromUpstream}
+			h.Forward = forward.New(upstream, proxytest.DiscardLog())
 			if tt.refused {
 				w.review(t, 0, func(r *http.Request) (*http.Response, error) {
 					return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{})
@@ -122,59 +138,77 @@ func TestWhoAnswers(t *testing.T) {
 				through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, r)
 				return out
 			}
-			if tt.atOnce {
+			if tt.reviewed {
 				answer("resourceVersion=0")
 			}
 			begun := time.Now()
 			out := answer(tt.query)
-			if waited := time.Since(begun); tt.atOnce && waited > 0 {
+			if waited := time.Since(begun); tt.reviewed && waited > 0 {
 				t.Errorf("%s: it waited for %v", tt.query, waited)
 			}
-			expect.Same(t, []string{tt.want}, out.Header()[kubehttp.CacheStatusHeader])
-			if tt.code != 0 && (out.Code != tt.code || out.Body.String() != fromUpstream) {
-				t.Errorf("%s: %d %s, the upstream says %d", tt.query, out.Code, out.Body, tt.code)
+			expect.Same(t, []string{"listproxy; " + tt.want}, out.Header()[kubehttp.CacheStatusHeader])
+			if tt.wantCode != 0 && (out.Code != tt.wantCode || out.Body.String() != fromUpstream) {
+				t.Errorf("%s: %d %s, the upstream says %d", tt.query, out.Code, out.Body, tt.wantCode)
 			}
 		})
 	}
 }
 
-// TestForwardedInPlaceOfAReview: what is forwarded in any case is not reviewed, and its reason tells nothing of memory
-// unless the answer shows that the caller may list. A 200 is then a yes, as if it were of a review that was sent
-// at the same time: the next list from memory needs none.
+// TestForwardedInPlaceOfAReview: a list that is forwarded in any case is not reviewed, and its reason tells nothing of
+// memory unless the answer shows that the caller may list. A 200 counts as the yes of a review that was sent at the
+// same time: the next list from memory needs none.
 func TestForwardedInPlaceOfAReview(t *testing.T) {
-	const mostRecent, history, notAllowed = "fwd=bypass; detail=consistent", "fwd=miss; detail=history", "fwd=bypass; detail=not-allowed"
-	tooOld := "resourceVersionMatch=Exact&resourceVersion=3"
+	const (
+		consistent = "fwd=bypass; detail=consistent"
+		history    = "fwd=miss; detail=history"
+		notAllowed = "fwd=bypass; detail=not-allowed"
+		unknown    = "fwd=bypass; detail=unknown-caller"
+		tooOld     = "resourceVersionMatch=Exact&resourceVersion=3"
+	)
 	for name, tt := range map[string]struct {
-		query        string
-		switches     policy.ConsistentLists // "": true
-		upstream     saying
-		unasked      bool           // kube-apiserver has not been asked about the caller yet
-		refuses      bool           // reviews say no
-		happens      func(*Handler) // between the two lists
-		later        time.Duration  // the second list
-		told         string         // of the first list
-		reviews      int            // before the first list is answered
-		reviewsAfter int            // that the second list needs
+		query           string
+		consistentLists policy.ConsistentLists // "": true
+		upstream        cannedUpstream
+		unasked         bool           // kube-apiserver has not been asked about the caller yet
+		refuses         bool           // reviews say no
+		happens         func(*Handler) // between the two lists
+		pause           time.Duration  // between the two lists
+
+		wantFirst   string // Cache-Status of the first list, after "listproxy; "
+		wantReviews int    // that it needs
+		wantSecond  int    // reviews that the second list needs
 	}{
-		"small":                          {told: mostRecent},
-		"small, always proven":           {switches: policy.ConsistentAlways, told: "hit; detail=consistent", reviews: 1},
-		"small, never from memory":       {switches: policy.ConsistentNever, told: mostRecent, reviewsAfter: 1},
-		"small, a new token":             {unasked: true, told: mostRecent, reviews: 1},
-		"small, forbidden":               {upstream: saying{code: 403}, told: notAllowed, reviewsAfter: 1},
-		"small, a token that is none":    {upstream: saying{code: 401}, told: "fwd=bypass; detail=unknown-caller", reviewsAfter: 1},
-		"small, before it is authorized": {upstream: saying{code: 429}, told: notAllowed, reviewsAfter: 1},
-		"small, with a warning":          {upstream: saying{warning: "299 - \"x\""}, told: mostRecent, reviewsAfter: 1},
-		"small, the yes is too old":      {upstream: saying{takes: 6 * time.Second}, later: 5 * time.Second, told: mostRecent, reviewsAfter: 1},
-		"small, the yes is not too old":  {upstream: saying{takes: 4 * time.Second}, later: 5 * time.Second, told: mostRecent},
-		"small, and rights are taken away": {
-			happens: func(h *Handler) { h.Authorizer.Revoked("") }, later: 2 * time.Second, told: mostRecent, reviewsAfter: 1,
+		"small": {wantFirst: consistent},
+		"small, always proven": {
+			consistentLists: policy.ConsistentAlways, wantFirst: "hit; detail=consistent", wantReviews: 1,
 		},
-		"not in memory":             {query: tooOld, told: history},
-		"not in memory, forbidden":  {query: tooOld, upstream: saying{code: 403}, told: notAllowed, reviewsAfter: 1},
-		"a rest, not in memory yet": {query: "limit=1&continue=" + policy.EncodeContinue(999, "n/w"), told: "fwd=miss; detail=not-proven"},
-		"nowhere":                   {query: tooOld, upstream: saying{code: 410}, told: history, reviewsAfter: 1},
-		"a new right":               {query: "resourceVersion=0", refuses: true, told: notAllowed, reviews: 1},
-		"a watch":                   {query: "watch=true&resourceVersion=5", told: history, reviews: 1, reviewsAfter: 1},
+		"small, never from memory":       {consistentLists: policy.ConsistentNever, wantFirst: consistent, wantSecond: 1},
+		"small, a new token":             {unasked: true, wantFirst: consistent, wantReviews: 1},
+		"small, forbidden":               {upstream: cannedUpstream{code: 403}, wantFirst: notAllowed, wantSecond: 1},
+		"small, a token that is none":    {upstream: cannedUpstream{code: 401}, wantFirst: unknown, wantSecond: 1},
+		"small, before it is authorized": {upstream: cannedUpstream{code: 429}, wantFirst: notAllowed, wantSecond: 1},
+		"small, with a warning": {
+			upstream: cannedUpstream{warning: "299 - \"x\""}, wantFirst: consistent, wantSecond: 1,
+		},
+		"small, the yes is too old": {
+			upstream: cannedUpstream{takes: 6 * time.Second}, pause: 5 * time.Second, wantFirst: consistent, wantSecond: 1,
+		},
+		"small, the yes is not too old": {
+			upstream: cannedUpstream{takes: 4 * time.Second}, pause: 5 * time.Second, wantFirst: consistent,
+		},
+		"small, and rights are taken away": {
+			happens: func(h *Handler) { h.Authorizer.Revoked("") }, pause: 2 * time.Second, wantFirst: consistent, wantSecond: 1,
+		},
+		"not in memory": {query: tooOld, wantFirst: history},
+		"not in memory, forbidden": {
+			query: tooOld, upstream: cannedUpstream{code: 403}, wantFirst: notAllowed, wantSecond: 1,
+		},
+		"a rest, not in memory yet": {
+			query: "limit=1&continue=" + policy.EncodeContinue(999, "n/w"), wantFirst: "fwd=miss; detail=not-proven",
+		},
+		"nowhere":     {query: tooOld, upstream: cannedUpstream{code: 410}, wantFirst: history, wantSecond: 1},
+		"a new right": {query: "resourceVersion=0", refuses: true, wantFirst: notAllowed, wantReviews: 1},
+		"a watch":     {query: "watch=true&resourceVersion=5", wantFirst: history, wantReviews: 1, wantSecond: 1},
 	} {
 		proxytest.Bubble(t, name, func(t *testing.T) {
 			w := newModelWorld(t)
@@ -184,13 +218,16 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 				reviews++
 				return proxytest.AnswerReview(r, authorizationv1.SubjectAccessReviewStatus{Allowed: !tt.refuses})
 			})
-			h.Policy = policy.DefaultConfig().With(policy.Switches{Consistent: cmp.Or(tt.switches, policy.ConsistentOn), Watches: true})
+			h.Policy = policy.DefaultConfig().With(policy.Switches{
+				Consistent: cmp.Or(tt.consistentLists, policy.ConsistentOn), Watches: true,
+			})
 			tt.upstream.code = cmp.Or(tt.upstream.code, http.StatusOK)
 			h.Forward = forward.New(tt.upstream, proxytest.DiscardLog())
 			list := func(query string, verdict auth.Verdict) (told string, reviewed int) {
 				who, before, out := w.caller(t), reviews, httptest.NewRecorder()
 				who.verdict, who.Identity = verdict, identity
-				through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord).ServeHTTP(out, withCaller(w.request(t.Context(), query), who))
+				handler := through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord)
+				handler.ServeHTTP(out, withCaller(w.request(t.Context(), query), who))
 				return out.Header().Get(kubehttp.CacheStatusHeader), reviews - before
 			}
 			verdict := auth.Accepted
@@ -198,26 +235,26 @@ func TestForwardedInPlaceOfAReview(t *testing.T) {
 				verdict = auth.Unasked
 			}
 			told, reviewed := list(tt.query, verdict)
-			expect.Same(t, []any{"listproxy; " + tt.told, tt.reviews}, []any{told, reviewed})
+			expect.Same(t, []any{"listproxy; " + tt.wantFirst, tt.wantReviews}, []any{told, reviewed})
 			if tt.happens != nil {
 				tt.happens(h)
 			}
-			time.Sleep(tt.later)
+			time.Sleep(tt.pause)
 			told, reviewed = list("resourceVersion=0", auth.Accepted)
-			expect.Same(t, []any{"listproxy; hit; detail=any", tt.reviewsAfter}, []any{told, reviewed})
+			expect.Same(t, []any{"listproxy; hit; detail=any", tt.wantSecond}, []any{told, reviewed})
 		})
 	}
 }
 
-// TestReviewsAskForTheRequest: all that the upstream would authorize is in the review, as the client
-// wrote it.
+// TestReviewsAskForTheRequest: all that the upstream would authorize is in the review, as the client wrote it.
 func TestReviewsAskForTheRequest(t *testing.T) {
 	const all, one = "/apis/example.com/v1/widgets", "/apis/example.com/v1/namespaces/n/widgets"
 	for target, want := range map[string]authorizationv1.ResourceAttributes{
 		all + "?resourceVersion=0": {Verb: "list"},
 		one + "?resourceVersion=0": {Verb: "list", Namespace: "n"},
 		one + "?resourceVersion=0&fieldSelector=metadata.name%3Dx": {
-			Verb: "list", Namespace: "n", Name: "x", FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: "metadata.name=x"},
+			Verb: "list", Namespace: "n", Name: "x",
+			FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: "metadata.name=x"},
 		},
 		all + "?watch=1&resourceVersion=7&labelSelector=a+in+(b)&fieldSelector=spec.nodeName%3Dy": {
 			Verb:          "watch",
@@ -241,11 +278,10 @@ func TestReviewsAskForTheRequest(t *testing.T) {
 	}
 }
 
-// TestNoRoom: what could be answered from memory, but for the bytes of other answers, is refused when
-// it has waited in vain, so that its client comes again. A watch that does not begin with the state
-// needs no room.
+// TestNoRoom: a list that has waited in vain for room beside the bytes of other answers is refused, and its client told
+// to come again. A watch that does not begin with the state needs no room.
 func TestNoRoom(t *testing.T) {
-	for query, refused := range map[string]bool{
+	for query, wantRefused := range map[string]bool{
 		"resourceVersion=0":                                   true,
 		streaming + "&resourceVersion=0":                      true,
 		"watch=true&timeoutSeconds=60&resourceVersion=" + now: false,
@@ -259,10 +295,12 @@ func TestNoRoom(t *testing.T) {
 			w.write()
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
-			if again := c.Header().Get("Retry-After") != ""; c.why != "" || again != refused || (c.Code == http.StatusTooManyRequests) != refused {
-				t.Errorf("%q, %d, %v: %s", c.why, c.Code, c.Header(), c.told(t))
+			refused, retry := c.Code == http.StatusTooManyRequests, c.Header().Get("Retry-After") != ""
+			if c.why != reason.None || refused != wantRefused || retry != wantRefused {
+				t.Errorf("forwarded because of %q, code %d, %v; want a 429 with Retry-After: %t",
+					c.why, c.Code, c.Header(), wantRefused)
 			}
-			if !refused {
+			if !wantRefused {
 				expect.Same(t, 1, c.events(t))
 			}
 		})
@@ -282,8 +320,8 @@ func (s *seated) WriteHeader(code int) {
 	s.ResponseRecorder.WriteHeader(code)
 }
 
-// TestWaitingTakesNoSeat: who waits for memory, or for a newcomer's review, holds up nobody, and has a seat again to be
-// answered.
+// TestWaitingTakesNoSeat: a request that waits for memory, or for a newcomer's review, holds no seat meanwhile, and has
+// one again while it is answered.
 func TestWaitingTakesNoSeat(t *testing.T) {
 	const takes = time.Second
 	for name, tt := range map[string]struct {
@@ -291,7 +329,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 		verdict auth.Verdict
 		begin   func(t *testing.T, w *modelWorld)
 	}{
-		"for a load": {"resourceVersion=0", auth.Accepted, func(t *testing.T, w *modelWorld) {
+		"for a load": {query: "resourceVersion=0", verdict: auth.Accepted, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.failing = true
 			collection, _ := w.handler.Collections.Use(modelWidgets)
@@ -300,14 +338,14 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 			}
 			time.AfterFunc(takes, func() { w.cut(func() { w.failing = false }) })
 		}},
-		"for a proof": {"", auth.Accepted, func(t *testing.T, w *modelWorld) {
+		"for a proof": {query: "", verdict: auth.Accepted, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.load(t)
 			w.mu.Lock() // its feed is running
 			w.probeTakes = takes
 			w.mu.Unlock()
 		}},
-		"for the review of a newcomer": {"resourceVersion=0", auth.Unasked, func(t *testing.T, w *modelWorld) {
+		"for a newcomer's review": {query: "resourceVersion=0", verdict: auth.Unasked, begin: func(t *testing.T, w *modelWorld) {
 			t.Helper()
 			w.load(t)
 			w.review(t, time.Hour, func(r *http.Request) (*http.Response, error) {
@@ -321,7 +359,7 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 				w := newModelWorld(t)
 				h := w.handler
 				h.Observer, _ = observetest.New(nil)
-				h.Forward = forward.New(saying{code: http.StatusOK}, proxytest.DiscardLog())
+				h.Forward = forward.New(cannedUpstream{code: http.StatusOK}, proxytest.DiscardLog())
 				h.Limits = limits.New(limits.Config{Requests: 1, Wait: 5 * time.Second})
 				tt.begin(t, w)
 				handler := through(http.HandlerFunc(h.respond), kubehttp.WithRequestInfo, h.withRecord, h.withSeat)
@@ -337,13 +375,15 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 				expect.Same(t, waiting, h.Limits.Requests.Stats())
 				beside, other := httptest.NewRecorder(), w.caller(t)
 				other.Flow = limits.Flow{1}
-				handler.ServeHTTP(beside, withCaller(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/a/pods/b", nil), other))
+				get := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/a/pods/b", nil)
+				handler.ServeHTTP(beside, withCaller(get, other))
 				expect.Same(t, http.StatusOK, beside.Code)
 				expect.Same(t, waiting, h.Limits.Requests.Stats())
 				crowd.Wait()
 				for _, a := range answers {
-					if a.Code != http.StatusOK || !strings.Contains(a.Header().Get("Cache-Status"), "; hit") || a.held != 1 {
-						t.Errorf("one of the crowd gets %d, %v, with %d seats", a.Code, a.Header(), a.held)
+					expect.Says(t, a.Header().Get("Cache-Status"), "; hit")
+					if a.Code != http.StatusOK || a.held != 1 {
+						t.Errorf("one of the crowd gets %d with %d seats held, want 200 with 1", a.Code, a.held)
 					}
 				}
 				expect.Same(t, limits.Stats{Refused: map[limits.Overload]uint64{}}, h.Limits.Requests.Stats())
@@ -352,8 +392,8 @@ func TestWaitingTakesNoSeat(t *testing.T) {
 	}
 }
 
-// TestProofOfWhoCameBefore: a proof counts for a request that came before the proof's probe was
-// sent, even if the request had no turn yet. One that came later waits for a proof of its own.
+// TestProofOfWhoCameBefore: a proof counts for a request that came before its probe was sent, even if the request had
+// no turn yet. A request that came later waits for a proof of its own.
 func TestProofOfWhoCameBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newModelWorld(t)
@@ -361,40 +401,43 @@ func TestProofOfWhoCameBefore(t *testing.T) {
 		before := w.caller(t)
 		another := w.open(t, "")
 		if <-another.done; another.why != "" {
-			t.Fatalf("another is not proven: %s", another.why)
+			t.Fatalf("a list of the newest state is forwarded: %s", another.why)
 		}
 		w.mu.Lock() // its feed is running
 		w.probeTakes = time.Second
 		w.mu.Unlock()
 		for name, tt := range map[string]struct {
-			who   *caller
-			waits bool
-		}{"came before": {before, false}, "came later": {w.caller(t), true}} {
+			caller    *caller
+			wantWaits bool
+		}{
+			"came before": {caller: before, wantWaits: false},
+			"came later":  {caller: w.caller(t), wantWaits: true},
+		} {
 			begun := time.Now()
-			_, why := w.handler.decide(w.request(t.Context(), ""), tt.who)
-			if took := time.Since(begun); why != "" || (took > 0) != tt.waits {
-				t.Errorf("%s: %q after %v", name, why, took)
+			_, why := w.handler.decide(w.request(t.Context(), ""), tt.caller)
+			if took := time.Since(begun); why != reason.None || (took > 0) != tt.wantWaits {
+				t.Errorf("%s: %q after %v, want an answer, and a wait: %t", name, why, took, tt.wantWaits)
 			}
 		}
 	})
 }
 
-// TestNoAnswerToWhoLeft: a caller who has shut down its half of the connection, and reads on, must
-// not get the empty 200 that net/http makes of a handler that writes nothing.
+// TestNoAnswerToWhoLeft: a caller who has shut down its half of the connection, and reads on, does not get the empty
+// 200 that net/http makes of a handler that writes nothing.
 func TestNoAnswerToWhoLeft(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	handler := &Handler{Collections: &snapshot.Collections{}, Log: slog.New(slog.DiscardHandler)}
 	defer func() {
 		if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-			t.Errorf("ended with %v", err)
+			t.Errorf("the handler ends with %v, want %v", err, http.ErrAbortHandler)
 		}
 	}()
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api", nil)
 	handler.refuse(httptest.NewRecorder(), r, ctx.Err())
 }
 
-// TestKeep: a body is kept whole only of who is known, and never that of a stream, which may not end.
+// TestKeep: a body is kept whole only for a known caller, and never that of a stream, which may not end.
 func TestKeep(t *testing.T) {
 	h := &Handler{Limits: limits.New(limits.Config{Bytes: 1 << 30})}
 	for target, want := range map[string]bool{
@@ -404,10 +447,10 @@ func TestKeep(t *testing.T) {
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, nil)
 		if got := h.keep(r, &caller{Caller: auth.Caller{Accepted: true}}) != nil; got != want {
-			t.Errorf("%s: %t", target, got)
+			t.Errorf("the body to %s is kept: %t, want %t", target, got, want)
 		}
 		if h.keep(r, &caller{}) != nil {
-			t.Errorf("%s of who is not known is kept", target)
+			t.Errorf("the body to %s of an unknown caller is kept", target)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 // newPort is a port with all pages.
 func newPort(t *testing.T, hosts ...string) http.Handler {
 	t.Helper()
-	s, _, _ := newSource(t)
+	s, _, _ := newHealthySource(t)
 	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "up 1") })
 	return New(Config{Ready: s.Ready, Metrics: metrics, Status: s, Hosts: hosts, Flags: []string{"config=policy.yaml", "secure-port=8443"}})
 }
@@ -75,7 +75,7 @@ func TestAdminIsNotRebound(t *testing.T) {
 func TestReadersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
-		s, _, _ := newSource(t)
+		s, _, _ := newHealthySource(t)
 		port := New(Config{Ready: s.Ready, Status: s, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end })})
 		get := func(path string) int { return ask(port, http.MethodGet, path, nil).Code }
 		for range 16 {

@@ -62,16 +62,16 @@ func wholeState(t *testing.T) State {
 	t.Helper()
 	now := time.Now()
 	bounds := limits.New(limits.Config{})
-	silent := live(named("", "pods", media.JSON), 91*time.Second)
+	silent := liveStats(keyOf("", "pods", media.JSON), 91*time.Second)
 	silent.Watches.Ended = map[watch.Ending]uint64{watch.EndTimeout: 1}
 	silent.Feed = snapshot.FeedStats{Loads: 2, Losses: map[reason.Reason]uint64{reason.Expired: 1}}
 	return State{
 		Staleness: 90 * time.Second,
 		Collections: func() []snapshot.CollectionStats {
-			return []snapshot.CollectionStats{silent, live(named("", "nodes", media.JSON), 0)}
+			return []snapshot.CollectionStats{silent, liveStats(keyOf("", "nodes", media.JSON), 0)}
 		},
 		Eager: func() []proxy.EagerStats {
-			return []proxy.EagerStats{eager("pods", "", true), eager("gone", "unknown-resource", true)}
+			return []proxy.EagerStats{eagerStats("pods", "", true), eagerStats("gone", "unknown-resource", true)}
 		},
 		Stored:      func() (int64, int64) { return 1, 2 },
 		Compression: func() gzip.CompressorStats { return gzip.CompressorStats{Found: 1} },

@@ -28,64 +28,82 @@ func TestIdentify(t *testing.T) {
 	alice := named(clients, "alice", "team-a", "team-b")
 	identifier := NewAuthenticator(clients.Options)
 	tokensOnly := NewAuthenticator(nil)
-	says := func(pairs ...string) http.Header {
+	headers := func(lines ...string) http.Header {
 		h := http.Header{}
-		for i := 0; i+1 < len(pairs); i += 2 {
-			h.Add(pairs[i], pairs[i+1])
+		for _, line := range lines {
+			name, value, _ := strings.Cut(line, ": ")
+			h.Add(name, value)
 		}
 		return h
 	}
+	const aliceInHerGroups = "alice [team-a team-b system:authenticated]"
+	expired := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }
+	forServers := func(c *x509.Certificate) { c.ExtKeyUsage[0] = x509.ExtKeyUsageServerAuth }
 	for name, test := range map[string]struct {
 		certificate *x509.Certificate
 		header      http.Header
 		withoutCA   bool
-		user        string // who is impersonated: name, groups; or ""
-		token       bool   // the caller brings a token
-		other       bool   // or another credential in its Authorization header
-		code        int    // of the refusal, or 0
+		wantUser    string // who is impersonated: name, groups; or ""
+		wantToken   bool   // the caller brings a token
+		wantOther   bool   // or another credential in its Authorization header
+		wantCode    int    // of the refusal, or 0
 	}{
 		"nothing":                  {},
-		"a token":                  {header: says("Authorization", "Bearer t"), token: true},
-		"two tokens":               {header: says("Authorization", "Bearer t", "Authorization", "Bearer u")},
-		"the same twice":           {header: says("Authorization", "Bearer t", "Authorization", "Bearer t")},
-		"an empty one and a token": {header: says("Authorization", "", "Authorization", "Bearer t")},
-		"an empty one":             {header: says("Authorization", "")},
-		"no token":                 {header: says("Authorization", "Basic eA=="), other: true},
-		"a word behind":            {header: says("Authorization", "Bearer a b")},
-		"a space behind":           {header: says("Authorization", "Bearer a ")},
-		"a space that Unicode has": {header: says("Authorization", "Bearer a\u00a0")},
-		"a certificate":            {certificate: alice, user: "alice [team-a team-b system:authenticated]"},
+		"a token":                  {header: headers("Authorization: Bearer t"), wantToken: true},
+		"two tokens":               {header: headers("Authorization: Bearer t", "Authorization: Bearer u")},
+		"the same twice":           {header: headers("Authorization: Bearer t", "Authorization: Bearer t")},
+		"an empty one and a token": {header: headers("Authorization: ", "Authorization: Bearer t")},
+		"an empty one":             {header: headers("Authorization: ")},
+		"no token":                 {header: headers("Authorization: Basic eA=="), wantOther: true},
+		"a word behind":            {header: headers("Authorization: Bearer a b")},
+		"a space behind":           {header: headers("Authorization: Bearer a ")},
+		"a space that Unicode has": {header: headers("Authorization: Bearer a\u00a0")},
+		"a certificate":            {certificate: alice, wantUser: aliceInHerGroups},
 		"a certificate and a token": {
-			certificate: alice, header: says("Authorization", "Bearer t"), user: "alice [team-a team-b system:authenticated]",
+			certificate: alice, header: headers("Authorization: Bearer t"), wantUser: aliceInHerGroups,
 		},
-		"a certificate and --as":           {certificate: alice, header: says("Impersonate-User", "root"), code: 403},
-		"a certificate and a group":        {certificate: alice, header: says("Impersonate-Group", "system:masters"), code: 403},
-		"a certificate and an underscore":  {certificate: alice, header: says("Impersonate_user", "root"), code: 403},
-		"a certificate and a name to come": {certificate: alice, header: says("Impersonate-Tomorrow", "x"), code: 403},
-		"a token and --as":                 {header: says("Authorization", "Bearer t", "Impersonate-User", "root"), token: true},
+		"a certificate and --as": {certificate: alice, header: headers("Impersonate-User: root"), wantCode: 403},
+		"a certificate and a group": {
+			certificate: alice, header: headers("Impersonate-Group: system:masters"), wantCode: 403,
+		},
+		"a certificate and an underscore":  {certificate: alice, header: headers("Impersonate_user: root"), wantCode: 403},
+		"a certificate and a name to come": {certificate: alice, header: headers("Impersonate-Tomorrow: x"), wantCode: 403},
+		"a token and --as": {
+			header: headers("Authorization: Bearer t", "Impersonate-User: root"), wantToken: true,
+		},
 		"a certificate that says who it is not": {
-			certificate: alice, header: says("X-Remote-User", "root"), user: "alice [team-a team-b system:authenticated]",
+			certificate: alice, header: headers("X-Remote-User: root"), wantUser: aliceInHerGroups,
 		},
-		"another CA's":                    {certificate: named(others, "alice"), code: 401},
-		"another CA's and a token":        {certificate: named(others, "alice"), header: says("Authorization", "Bearer t"), token: true},
-		"another CA's and no bearer":      {certificate: named(others, "alice"), header: says("Authorization", "Basic eA=="), code: 401},
-		"another CA's and an empty token": {certificate: named(others, "alice"), header: says("Authorization", "Bearer "), code: 401},
-		"expired":                         {certificate: changed(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), code: 401},
+		"another CA's": {certificate: named(others, "alice"), wantCode: 401},
+		"another CA's and a token": {
+			certificate: named(others, "alice"), header: headers("Authorization: Bearer t"), wantToken: true,
+		},
+		"another CA's and no bearer": {
+			certificate: named(others, "alice"), header: headers("Authorization: Basic eA=="), wantCode: 401,
+		},
+		"another CA's and an empty token": {
+			certificate: named(others, "alice"), header: headers("Authorization: Bearer "), wantCode: 401,
+		},
+		"expired": {certificate: changed(expired), wantCode: 401},
 		"for servers": {
-			certificate: changed(func(c *x509.Certificate) { c.ExtKeyUsage[0] = x509.ExtKeyUsageServerAuth }), code: 401,
+			certificate: changed(forServers), wantCode: 401,
 		},
-		"no name": {certificate: named(clients, "", "x"), code: 401},
+		"no name": {certificate: named(clients, "", "x"), wantCode: 401},
 		"a service account without groups": {
-			certificate: named(clients, "system:serviceaccount:a:x"), user: "system:serviceaccount:a:x [system:authenticated]",
+			certificate: named(clients, "system:serviceaccount:a:x"), wantUser: "system:serviceaccount:a:x [system:authenticated]",
 		},
-		"anonymous by certificate":      {certificate: named(clients, user.Anonymous), code: 403},
-		"a name with outer spaces":      {certificate: named(clients, "root "), code: 403},
-		"a name with a line end":        {certificate: named(clients, "a\r\nImpersonate-Group: system:masters"), code: 403},
-		"a group with a line end":       {certificate: named(clients, "a", "b\nc"), code: 403},
-		"an empty group":                {certificate: named(clients, "a", ""), code: 403},
+		"anonymous by certificate": {certificate: named(clients, user.Anonymous), wantCode: 403},
+		"a name with outer spaces": {certificate: named(clients, "root "), wantCode: 403},
+		"a name with a line end": {
+			certificate: named(clients, "a\r\nImpersonate-Group: system:masters"), wantCode: 403,
+		},
+		"a group with a line end":       {certificate: named(clients, "a", "b\nc"), wantCode: 403},
+		"an empty group":                {certificate: named(clients, "a", ""), wantCode: 403},
 		"a certificate without a CA":    {certificate: alice, withoutCA: true},
-		"headers without a certificate": {header: says("X-Remote-User", "bob", "x-remote-extra-a", "b")},
-		"headers and a token":           {header: says("X-Remote-User", "bob", "Authorization", "Bearer t"), token: true},
+		"headers without a certificate": {header: headers("X-Remote-User: bob", "x-remote-extra-a: b")},
+		"headers and a token": {
+			header: headers("X-Remote-User: bob", "Authorization: Bearer t"), wantToken: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &http.Request{Header: test.header, TLS: &tls.ConnectionState{}}
@@ -104,18 +122,20 @@ func TestIdentify(t *testing.T) {
 			if refusal != nil {
 				code = refusal.Code
 			}
-			if code != test.code {
-				t.Fatalf("refused with %d, not %d", code, test.code)
+			if code != test.wantCode {
+				t.Fatalf("refused with %d, want %d", code, test.wantCode)
 			}
 			impersonated := ""
 			if id.Impersonated() != nil {
 				impersonated = id.Impersonated().Name + " [" + strings.Join(id.Impersonated().Groups, " ") + "]"
 			}
-			if impersonated != test.user {
-				t.Errorf("impersonated is %q, not %q", impersonated, test.user)
+			if impersonated != test.wantUser {
+				t.Errorf("impersonated is %q, want %q", impersonated, test.wantUser)
 			}
-			expect.Same(t, []bool{test.token, test.token || test.other, test.token || test.other || test.user != ""},
-				[]bool{id.BringsToken(), id.authorization != nil, id.Known()})
+			credentials := test.wantToken || test.wantOther
+			expect.Same(t, test.wantToken, id.BringsToken())
+			expect.Same(t, credentials, id.authorization != nil)
+			expect.Same(t, credentials || test.wantUser != "", id.Known())
 		})
 	}
 }
@@ -131,30 +151,32 @@ func TestShownCertificates(t *testing.T) {
 	fourth := third.Intermediate(t, "fourth")
 	alice := func(by *proxytest.CA) *x509.Certificate { return by.Issue(t, pkix.Name{CommonName: "alice"}, nil) }
 	again, foreign := ca.Intermediate(t, "first"), proxytest.NewCA(t)
+	client := &proxytest.CA{Cert: alice(second), Key: second.Key}
 	for name, test := range map[string]struct {
-		shown    []*x509.Certificate
-		believed bool
+		shown        []*x509.Certificate
+		wantBelieved bool
 	}{
-		"the CA's own":         {[]*x509.Certificate{alice(ca)}, true},
-		"in order":             {[]*x509.Certificate{alice(second), second.Cert, first.Cert}, true},
-		"the other way round":  {[]*x509.Certificate{alice(second), first.Cert, second.Cert}, true},
-		"with the CA, five":    {[]*x509.Certificate{alice(third), third.Cert, second.Cert, first.Cert, ca.Cert}, true},
-		"six":                  {[]*x509.Certificate{alice(fourth), fourth.Cert, third.Cert, second.Cert, first.Cert, ca.Cert}, false},
-		"two of one name":      {[]*x509.Certificate{alice(first), again.Cert, first.Cert}, false},
-		"one is missing":       {[]*x509.Certificate{alice(second), second.Cert}, false},
-		"from nowhere":         {[]*x509.Certificate{alice(foreign), foreign.Cert}, false},
-		"signed by a client":   {[]*x509.Certificate{alice(&proxytest.CA{Cert: alice(second), Key: second.Key}), second.Cert, first.Cert}, false},
-		"the name of a client": {[]*x509.Certificate{alice(foreign), alice(ca)}, false},
+		"the CA's own":         {shown: []*x509.Certificate{alice(ca)}, wantBelieved: true},
+		"in order":             {shown: []*x509.Certificate{alice(second), second.Cert, first.Cert}, wantBelieved: true},
+		"the other way round":  {shown: []*x509.Certificate{alice(second), first.Cert, second.Cert}, wantBelieved: true},
+		"with the CA, five":    {shown: []*x509.Certificate{alice(third), third.Cert, second.Cert, first.Cert, ca.Cert}, wantBelieved: true},
+		"six":                  {shown: []*x509.Certificate{alice(fourth), fourth.Cert, third.Cert, second.Cert, first.Cert, ca.Cert}},
+		"two of one name":      {shown: []*x509.Certificate{alice(first), again.Cert, first.Cert}},
+		"one is missing":       {shown: []*x509.Certificate{alice(second), second.Cert}},
+		"from nowhere":         {shown: []*x509.Certificate{alice(foreign), foreign.Cert}},
+		"signed by a client":   {shown: []*x509.Certificate{alice(client), second.Cert, first.Cert}},
+		"the name of a client": {shown: []*x509.Certificate{alice(foreign), alice(ca)}},
 	} {
 		id, refusal := i.Authenticate(proxytest.RequestBy(test.shown...))
-		if believed := refusal == nil && id.Impersonated() != nil; believed != test.believed || !believed && refusal.Code != http.StatusUnauthorized {
-			t.Errorf("%s: %v", name, refusal)
+		believed := refusal == nil && id.Impersonated() != nil
+		if believed != test.wantBelieved || !believed && refusal.Code != http.StatusUnauthorized {
+			t.Errorf("%s: believed %t, refused with %v; want it believed: %t", name, believed, refusal, test.wantBelieved)
 		}
 		r := proxytest.RequestBy(test.shown...)
 		r.Header.Set("Authorization", "Bearer t")
 		id, refusal = i.Authenticate(r)
-		if refusal != nil || (id.Impersonated() != nil) != test.believed || id.BringsToken() == test.believed {
-			t.Errorf("%s, with a token: %v", name, refusal)
+		if refusal != nil || (id.Impersonated() != nil) != test.wantBelieved || id.BringsToken() == test.wantBelieved {
+			t.Errorf("%s, with a token: refused with %v, want the certificate believed: %t", name, refusal, test.wantBelieved)
 		}
 	}
 }

@@ -57,101 +57,116 @@ func (r *Authorizer) allowed(ctx context.Context, id Identity, a *Attributes) (b
 
 // reviewAnswer is a way in which an upstream can answer, and what it counts as.
 type reviewAnswer struct {
-	name      string
 	transport proxytest.Transport
-	want      Decision
-	fails     bool
+	want      Decision // No if it is not said
+	wantError bool
 }
 
-func reviewAnswers() []reviewAnswer {
+func reviewAnswers() map[string]reviewAnswer {
 	const head = `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1",`
 	const spec = `"spec":{"resourceAttributes":{"namespace":"ns","verb":"list","version":"v1","resource":"pods"}},`
 	const good = head + spec + `"status":{"allowed":true}}`
-	static := func(status int, body string) proxytest.Transport {
-		return func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, status, body), nil }
+	static := func(code int, body string) proxytest.Transport {
+		return func(r *http.Request) (*http.Response, error) { return proxytest.JSONResponse(r, code, body), nil }
 	}
-	changed := func(old, is string) proxytest.Transport { return static(201, strings.Replace(good, old, is, 1)) }
+	// goodBut is the good answer with other words.
+	goodBut := func(words, instead string) proxytest.Transport {
+		return static(http.StatusCreated, strings.Replace(good, words, instead, 1))
+	}
 	status := func(s authorizationv1.SubjectAccessReviewStatus) proxytest.Transport {
 		return func(r *http.Request) (*http.Response, error) { return proxytest.AnswerReview(r, s) }
 	}
-	all := []reviewAnswer{
-		{"allowed", answerYes, Yes, false},
-		{"allowed, in fixed words", static(201, good), Yes, false},
-		{"allowed with 200", static(200, good), Yes, false},
-		{
-			"allowed in spite of an evaluation error",
-			status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, EvaluationError: "role not found"}), Yes, false,
+	withWarning := func(r *http.Request) (*http.Response, error) {
+		resp, err := answerYes(r)
+		resp.Header.Set("Warning", `299 - "Use another token."`)
+		return resp, err
+	}
+	redirect := func(r *http.Request) (*http.Response, error) {
+		resp := proxytest.JSONResponse(r, http.StatusTemporaryRedirect, "")
+		resp.Header.Set("Location", "https://elsewhere.example/")
+		return resp, nil
+	}
+	noConnection := func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }
+	brokenBody := func(r *http.Request) (*http.Response, error) {
+		resp := proxytest.JSONResponse(r, http.StatusCreated, "")
+		resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(good), iotest.ErrReader(io.ErrUnexpectedEOF)))
+		return resp, nil
+	}
+	answers := map[string]reviewAnswer{
+		"allowed":                 {transport: answerYes, want: Yes},
+		"allowed, in fixed words": {transport: static(http.StatusCreated, good), want: Yes},
+		"allowed with 200":        {transport: static(http.StatusOK, good), want: Yes},
+		"allowed in spite of an evaluation error": {
+			transport: status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, EvaluationError: "role not found"}),
+			want:      Yes,
 		},
-		{"no opinion", status(authorizationv1.SubjectAccessReviewStatus{}), No, false},
-		{"denied", status(authorizationv1.SubjectAccessReviewStatus{Denied: true}), No, false},
-		{"both", status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true}), No, false},
-		{"empty body", static(201, ""), No, false},
-		{"garbage", static(201, "<html>allowed</html>"), No, false},
-		{"null", static(201, "null"), No, false},
-		{"an array", static(201, "["+good+"]"), No, false},
-		{"a cut body", static(201, good[:len(good)-1]), No, false},
-		{"two bodies", static(201, good+good), No, false},
-		{"allowed as a string", changed("true", `"true"`), No, false},
-		{"fields in other letters", changed(`"allowed"`, `"Allowed"`), No, false},
-		{"wrong kind", changed("SelfSubject", "Subject"), No, false},
-		{"wrong group", changed("k8s.io/v1", "k8s.io/v1beta1"), No, false},
-		{"no kind", static(201, "{"+spec+`"status":{"allowed":true}}`), No, false},
-		{"no spec", static(201, head+`"status":{"allowed":true}}`), No, false},
-		{"another namespace", changed(`"ns"`, `"other"`), No, false},
-		{"another verb", changed(`"list"`, `"get"`), No, false},
-		{"a name more", changed(`"verb"`, `"name":"x","verb"`), No, false},
-		{"a selector more", changed(`"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`), No, false},
-		{"huge body", static(201, good+strings.Repeat(" ", maxReviewBody)), No, true},
-		{"large body", static(201, good+strings.Repeat(" ", maxReviewBody-len(good))), Yes, false},
-		{"allowed, with a warning", func(r *http.Request) (*http.Response, error) {
-			resp, err := answerYes(r)
-			resp.Header.Set("Warning", `299 - "Use another token."`)
-			return resp, err
-		}, Warned, false},
-		{"redirect", func(r *http.Request) (*http.Response, error) {
-			resp := proxytest.JSONResponse(r, http.StatusTemporaryRedirect, "")
-			resp.Header.Set("Location", "https://elsewhere.example/")
-			return resp, nil
-		}, No, false},
-		{"no connection", func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }, No, true},
-		{"a body that breaks", func(r *http.Request) (*http.Response, error) {
-			resp := proxytest.JSONResponse(r, http.StatusCreated, "")
-			resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(good), iotest.ErrReader(io.ErrUnexpectedEOF)))
-			return resp, nil
-		}, No, true},
+		"allowed, with a warning": {transport: withWarning, want: Warned},
+		"large body": {
+			transport: static(http.StatusCreated, good+strings.Repeat(" ", maxReviewBody-len(good))), want: Yes,
+		},
+
+		"no opinion": {transport: status(authorizationv1.SubjectAccessReviewStatus{})},
+		"denied":     {transport: status(authorizationv1.SubjectAccessReviewStatus{Denied: true})},
+		"both":       {transport: status(authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true})},
+
+		"empty body":              {transport: static(http.StatusCreated, "")},
+		"garbage":                 {transport: static(http.StatusCreated, "<html>allowed</html>")},
+		"null":                    {transport: static(http.StatusCreated, "null")},
+		"an array":                {transport: static(http.StatusCreated, "["+good+"]")},
+		"a cut body":              {transport: static(http.StatusCreated, good[:len(good)-1])},
+		"two bodies":              {transport: static(http.StatusCreated, good+good)},
+		"no kind":                 {transport: static(http.StatusCreated, "{"+spec+`"status":{"allowed":true}}`)},
+		"no spec":                 {transport: static(http.StatusCreated, head+`"status":{"allowed":true}}`)},
+		"allowed as a string":     {transport: goodBut("true", `"true"`)},
+		"fields in other letters": {transport: goodBut(`"allowed"`, `"Allowed"`)},
+		"wrong kind":              {transport: goodBut("SelfSubject", "Subject")},
+		"wrong group":             {transport: goodBut("k8s.io/v1", "k8s.io/v1beta1")},
+		"another namespace":       {transport: goodBut(`"ns"`, `"other"`)},
+		"another verb":            {transport: goodBut(`"list"`, `"get"`)},
+		"a name more":             {transport: goodBut(`"verb"`, `"name":"x","verb"`)},
+		"a selector more":         {transport: goodBut(`"verb"`, `"labelSelector":{"rawSelector":"a"},"verb"`)},
+		"redirect":                {transport: redirect},
+
+		"huge body": {
+			transport: static(http.StatusCreated, good+strings.Repeat(" ", maxReviewBody)), wantError: true,
+		},
+		"no connection":      {transport: noConnection, wantError: true},
+		"a body that breaks": {transport: brokenBody, wantError: true},
 	}
-	for _, code := range []int{202, 204, 400, 401, 403, 404, 422, 429, 500, 503} {
-		answer := reviewAnswer{fmt.Sprint(code), static(code, good), No, code == 429 || code >= 500}
-		if code == 401 {
-			answer.want = Unauthenticated
-		}
-		all = append(all, answer)
+	for _, code := range []int{202, 204, 400, 403, 404, 422} {
+		answers[fmt.Sprint(code)] = reviewAnswer{transport: static(code, good)}
 	}
-	return all
+	for _, code := range []int{429, 500, 503} {
+		answers[fmt.Sprint(code)] = reviewAnswer{transport: static(code, good), wantError: true}
+	}
+	answers["401"] = reviewAnswer{transport: static(http.StatusUnauthorized, good), want: Unauthenticated}
+	return answers
 }
 
-// TestReviewAnswers: what is sent, what each answer counts as, that all answers are remembered, and that neither
-// the log nor an error has the credentials of the caller or of listproxy.
+// TestReviewAnswers: each answer of the upstream counts as the table says, and is remembered unless it is an error; and
+// neither the log nor an error has the credentials of the caller or of listproxy.
 func TestReviewAnswers(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Hour} {
-		for _, test := range reviewAnswers() {
-			t.Run(fmt.Sprintf("ttl %v/%s", ttl, test.name), func(t *testing.T) {
+		for name, test := range reviewAnswers() {
+			t.Run(fmt.Sprintf("ttl %v/%s", ttl, name), func(t *testing.T) {
 				var requests atomic.Int32
 				counted := proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 					requests.Add(1)
 					expect.Same(t, "POST https://upstream.example/prefix"+reviewPath, r.Method+" "+r.URL.String())
 					expect.Same(t, http.Header{
-						"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {"listproxy"}, "Authorization": {"Bearer " + callersSecret},
+						"Accept": {"application/json"}, "Content-Type": {"application/json"}, "User-Agent": {"listproxy"},
+						"Authorization": {"Bearer " + callersSecret},
 					}, r.Header)
 					return test.transport(r)
 				})
 				var log logbuffer.Buffer
-				r := newAuthorizer(t, counted, ReviewConfig{TTL: ttl}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+				everything := slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})
+				r := newAuthorizer(t, counted, ReviewConfig{TTL: ttl}, slog.New(everything))
 				id := proxytest.Identify(NewAuthenticator(nil), "Bearer "+callersSecret)
 				for range 2 {
 					got, err := r.Review(t.Context(), known(id), listPods())
-					if got.Decision() != test.want || (err != nil) != test.fails {
-						t.Errorf("got %v, %v; want %v, error %v", got.Decision(), err, test.want, test.fails)
+					if got.Decision() != test.want || (err != nil) != test.wantError {
+						t.Errorf("got %v, %v; want %v, error %v", got.Decision(), err, test.want, test.wantError)
 					}
 					for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
 						said := log.String() + fmt.Sprintf(verb, err)
@@ -160,7 +175,7 @@ func TestReviewAnswers(t *testing.T) {
 					}
 				}
 				want := int32(2)
-				if ttl > 0 && !test.fails {
+				if ttl > 0 && !test.wantError {
 					want = 1
 				}
 				expect.Same(t, want, requests.Load())
@@ -169,27 +184,30 @@ func TestReviewAnswers(t *testing.T) {
 	}
 }
 
-// TestReviewNotAsked: what a review cannot express is not asked for, and counts as a no. Bytes that JSON cannot
-// hold are such a case: the API server would read other ones.
+// TestReviewNotAsked: what a review cannot express counts as a no, and is not asked. Where JSON cannot hold the bytes,
+// the API server's answer is to another question, and counts as a no.
 func TestReviewNotAsked(t *testing.T) {
 	token, noText := proxytest.Identify(NewAuthenticator(nil), "Bearer token"), listPods()
 	noText.LabelSelector = "a=\xff"
 	for name, test := range map[string]struct {
-		id    Identity
-		a     *Attributes
-		asked bool
+		id         Identity
+		attributes *Attributes
+		wantAsked  bool
 	}{
-		"nobody":                           {Identity{}, listPods(), false},
-		"no verb":                          {token, &Attributes{Version: "v1", Resource: "pods"}, false},
-		"no version, which would mean all": {token, &Attributes{Verb: "list", Resource: "pods"}, false},
-		"no resource":                      {token, &Attributes{Verb: "list", Version: "v1"}, false},
-		"bytes that are no text":           {token, noText, true},
+		"nobody":                           {id: Identity{}, attributes: listPods()},
+		"no verb":                          {id: token, attributes: &Attributes{Version: "v1", Resource: "pods"}},
+		"no version, which would mean all": {id: token, attributes: &Attributes{Verb: "list", Resource: "pods"}},
+		"no resource":                      {id: token, attributes: &Attributes{Verb: "list", Version: "v1"}},
+		"bytes that are no text":           {id: token, attributes: noText, wantAsked: true},
 	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
 			asked := false
-			r := newAuthorizer(t, func(r *http.Request) (*http.Response, error) { asked = true; return answerYes(r) }, ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
-			if yes, err := r.allowed(t.Context(), test.id, test.a); yes || err != nil || asked != test.asked {
-				t.Errorf("%s: got %v, %v; want a no; asked %t", name, yes, err, asked)
+			r := newAuthorizer(t, func(r *http.Request) (*http.Response, error) {
+				asked = true
+				return answerYes(r)
+			}, ReviewConfig{TTL: ttl}, proxytest.DiscardLog())
+			if yes, err := r.allowed(t.Context(), test.id, test.attributes); yes || err != nil || asked != test.wantAsked {
+				t.Errorf("%s: got %v, %v, asked %t; want a no, asked %t", name, yes, err, asked, test.wantAsked)
 			}
 		}
 	}

@@ -23,15 +23,21 @@ func TestIdentityKeys(t *testing.T) {
 	i := auth.NewAuthenticator(nil)
 	identityOf := func(u user.DefaultInfo) auth.Identity { return i.OfUser(&u) }
 	connection := auth.WithConnection(t.Context()) // one for all
-	impersonating := func(token string, named ...string) auth.Identity {
+	// impersonating is a token's identity with Impersonate-* headers, each "Name: value".
+	impersonating := func(token string, headers ...string) auth.Identity {
 		r := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}).WithContext(connection)
-		for i := 0; i < len(named); i += 2 {
-			r.Header.Add("Impersonate-"+named[i], named[i+1])
+		for _, header := range headers {
+			name, value, _ := strings.Cut(header, ": ")
+			r.Header.Add("Impersonate-"+name, value)
 		}
 		id, _ := i.Authenticate(r)
 		return id
 	}
-	seen := map[auth.Key]string{{}: "nobody", proxytest.Identify(auth.NewAuthenticator(nil), "Bearer a").Key(): "another process's"}
+	otherProcess := auth.NewAuthenticator(nil)
+	seen := map[auth.Key]string{
+		{}: "nobody",
+		proxytest.Identify(otherProcess, "Bearer a").Key(): "another process's",
+	}
 	for name, id := range map[string]auth.Identity{
 		"a token":                   proxytest.Identify(i, "Bearer a"),
 		"another token":             proxytest.Identify(i, "Bearer b"),
@@ -49,25 +55,26 @@ func TestIdentityKeys(t *testing.T) {
 		"with one of two values":    identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c", "d"}}}),
 		"with one and an empty one": identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"b": {"c"}, "d": {}}}),
 
-		"a token as a user":          impersonating("a", "User", "a"),
-		"another token as that user": impersonating("b", "User", "a"),
-		"as that user, in a group":   impersonating("a", "User", "a", "Group", "b"),
-		"as that user, with a UID":   impersonating("a", "User", "a", "Uid", "b"),
-		"as that user, with extras":  impersonating("a", "User", "a", "Extra-B", "c", "Extra-D", "e", "Extra-D", "f"),
+		"a token as a user":          impersonating("a", "User: a"),
+		"another token as that user": impersonating("b", "User: a"),
+		"as that user, in a group":   impersonating("a", "User: a", "Group: b"),
+		"as that user, with a UID":   impersonating("a", "User: a", "Uid: b"),
+		"as that user, with extras":  impersonating("a", "User: a", "Extra-B: c", "Extra-D: e", "Extra-D: f"),
 	} {
 		if other, ok := seen[id.Key()]; ok {
 			t.Errorf("%s has the key of %s", name, other)
 		}
 		seen[id.Key()] = name
 	}
+	// The same callers in other spellings.
 	for want, again := range map[string]auth.Identity{
 		"a token":                   proxytest.Identify(i, "bEARER a"),
 		"with one and an empty one": identityOf(user.DefaultInfo{Name: "a", Extra: map[string][]string{"d": {}, "b": {"c"}}}),
-		"as that user, with extras": impersonating("a", "Extra-D", "e", "Extra-D", "f", "Extra-B", "c", "User", "a"),
+		"as that user, with extras": impersonating("a", "Extra-D: e", "Extra-D: f", "Extra-B: c", "User: a"),
 	} {
 		expect.Same(t, want, seen[again.Key()])
 	}
-	impersonator := impersonating("a", "User", "a").Impersonator()
+	impersonator := impersonating("a", "User: a").Impersonator()
 	expect.Same(t, "a token", seen[impersonator.Key()])
 	expect.Same(t, []any{policy.PlainToken, true}, []any{impersonator.Credentials(), impersonator.Named() == nil})
 }
@@ -98,10 +105,12 @@ func TestIdentityNeverPrintsItsCredential(t *testing.T) {
 			t.Errorf("a %s: %s", name, &out)
 		}
 	}
-	expect.Same(t, []string{"Identity(hidden)", "Identity(hidden)", "Identity(hidden)"}, []string{id.String(), id.GoString(), id.LogValue().String()})
+	for _, text := range []string{id.String(), id.GoString(), id.LogValue().String()} {
+		expect.Same(t, "Identity(hidden)", text)
+	}
 }
 
-// TestFlowOf: a flow is a known user's, or else that of an address.
+// TestFlowOf: requests of one accepted user share a flow, and else those of one address (or network of IPv6).
 func TestFlowOf(t *testing.T) {
 	identifier := auth.NewAuthenticator(nil)
 	alice, bob := proxytest.Identify(identifier, "Bearer a"), proxytest.Identify(identifier, "Bearer b")
@@ -117,52 +126,105 @@ func TestFlowOf(t *testing.T) {
 	}
 	type peer struct {
 		id       auth.Identity
-		accepted bool
+		accepted bool // by kube-apiserver
 		address  string
 	}
-	known := func(id auth.Identity) peer { return peer{id, true, "192.0.2.1:1"} }
+	acceptedAt := func(address string, id auth.Identity) peer { return peer{id: id, accepted: true, address: address} }
+	unknownAt := func(address string, id auth.Identity) peer { return peer{id: id, address: address} }
+	accepted := func(id auth.Identity) peer { return acceptedAt("192.0.2.1:1", id) }
+	asUserA := proxytest.IdentifyAs(identifier, http.Header{"Impersonate-User": {"a"}})
 	for _, test := range []struct {
-		name   string
-		a, b   peer
-		shared bool
+		name       string
+		one, other peer
+		wantShared bool
 	}{
-		{name: "a known caller everywhere", a: peer{alice, true, "192.0.2.1:1"}, b: peer{alice, true, "192.0.2.2:1"}, shared: true},
-		{name: "two known callers", a: peer{alice, true, "192.0.2.1:1"}, b: peer{bob, true, "192.0.2.1:1"}},
-		{name: "an accepted one and another", a: peer{alice, true, "192.0.2.1:1"}, b: peer{bob, false, "192.0.2.1:1"}},
-		{name: "two who are not accepted, of one address", a: peer{alice, false, "192.0.2.1:1"}, b: peer{bob, false, "192.0.2.1:2"}, shared: true},
-		{name: "nobody of one address", a: peer{auth.Identity{}, false, "192.0.2.1:1"}, b: peer{bob, false, "192.0.2.1:2"}, shared: true},
-		{name: "two addresses", a: peer{alice, false, "192.0.2.1:1"}, b: peer{alice, false, "192.0.2.2:1"}},
-		{name: "one network of IPv6", a: peer{alice, false, "[2001:db8::1]:1"}, b: peer{bob, false, "[2001:db8::ffff:0:0:1]:1"}, shared: true},
-		{name: "two networks of IPv6", a: peer{alice, false, "[2001:db8::1]:1"}, b: peer{alice, false, "[2001:db8:0:1::1]:1"}},
-		{name: "zones", a: peer{alice, false, "[fe80::1%eth0]:1"}, b: peer{alice, false, "[fe80::1%eth1]:1"}, shared: true},
-		{name: "IPv4 in IPv6", a: peer{alice, false, "[::ffff:192.0.2.1]:1"}, b: peer{alice, false, "192.0.2.1:1"}, shared: true},
-		{name: "two of IPv4 in IPv6", a: peer{alice, false, "[::ffff:192.0.2.1]:1"}, b: peer{alice, false, "[::ffff:192.0.2.2]:1"}},
+		{
+			name: "a known caller everywhere",
+			one:  accepted(alice), other: acceptedAt("192.0.2.2:1", alice), wantShared: true,
+		},
+		{name: "two known callers", one: accepted(alice), other: accepted(bob)},
+		{name: "an accepted one and another", one: accepted(alice), other: unknownAt("192.0.2.1:1", bob)},
+		{
+			name: "two who are not accepted, of one address",
+			one:  unknownAt("192.0.2.1:1", alice), other: unknownAt("192.0.2.1:2", bob), wantShared: true,
+		},
+		{
+			name: "nobody of one address",
+			one:  unknownAt("192.0.2.1:1", auth.Identity{}), other: unknownAt("192.0.2.1:2", bob), wantShared: true,
+		},
+		{name: "two addresses", one: unknownAt("192.0.2.1:1", alice), other: unknownAt("192.0.2.2:1", alice)},
+		{
+			name: "one network of IPv6",
+			one:  unknownAt("[2001:db8::1]:1", alice), other: unknownAt("[2001:db8::ffff:0:0:1]:1", bob), wantShared: true,
+		},
+		{
+			name: "two networks of IPv6",
+			one:  unknownAt("[2001:db8::1]:1", alice), other: unknownAt("[2001:db8:0:1::1]:1", alice),
+		},
+		{
+			name: "zones",
+			one:  unknownAt("[fe80::1%eth0]:1", alice), other: unknownAt("[fe80::1%eth1]:1", alice), wantShared: true,
+		},
+		{
+			name: "IPv4 in IPv6",
+			one:  unknownAt("[::ffff:192.0.2.1]:1", alice), other: unknownAt("192.0.2.1:1", alice), wantShared: true,
+		},
+		{
+			name: "two of IPv4 in IPv6",
+			one:  unknownAt("[::ffff:192.0.2.1]:1", alice), other: unknownAt("[::ffff:192.0.2.2]:1", alice),
+		},
 
-		{name: "two tokens of one subject", a: known(token), b: known(claims(strings.Replace(issued, `"1"`, `"2"`, 1))), shared: true},
-		{name: "one token in two spellings", a: known(token), b: known(signed(issued, "c2lo")), shared: true},
-		{name: "a token and more than a token", a: known(token), b: known(signed(issued, "c2ln.c2ln"))},
-		{name: "tokens too long to be read", a: known(signed(long, "c2ln")), b: known(signed(long, "c2lo"))},
-		{name: "two subjects", a: known(token), b: known(claims(strings.Replace(issued, "a:b", "a:c", 1)))},
-		{name: "two issuers", a: known(token), b: known(claims(strings.Replace(issued, "issuer", "other", 1)))},
-		{name: "issuer and subject that meet elsewhere", a: known(claims(`{"iss":"ab","sub":"c"}`)), b: known(claims(`{"iss":"a","sub":"bc"}`))},
-		{name: "tokens without a subject", a: known(claims(`{"iss":"a","jti":"1"}`)), b: known(claims(`{"iss":"a","jti":"2"}`))},
-		{name: "a name in other letters is another", a: known(claims(`{"iss":"a","sub":"b"}`)), b: known(claims(`{"iss":"a","sub":"c","Sub":"b"}`))},
 		{
-			name: "who is not accepted is not believed", a: peer{token, false, "192.0.2.1:1"},
-			b: peer{claims(`{"iss":"a","sub":"b"}`), false, "192.0.2.1:2"}, shared: true,
+			name: "two tokens of one subject",
+			one:  accepted(token), other: accepted(claims(strings.Replace(issued, `"1"`, `"2"`, 1))), wantShared: true,
 		},
-		{name: "one who is not accepted, with another's subject", a: known(token), b: peer{token, false, "192.0.2.1:1"}},
-		{name: "a verified user, whatever the groups", a: known(verified("jane", "a")), b: known(verified("jane", "b")), shared: true},
 		{
-			name: "one token as two users", a: known(proxytest.IdentifyAs(identifier, http.Header{"Impersonate-User": {"a"}})),
-			b: known(proxytest.Identify(identifier, "Bearer impersonator")), shared: true,
+			name: "one token in two spellings",
+			one:  accepted(token), other: accepted(signed(issued, "c2lo")), wantShared: true,
 		},
-		{name: "two verified users", a: known(verified("jane")), b: known(verified("john"))},
+		{name: "a token and more than a token", one: accepted(token), other: accepted(signed(issued, "c2ln.c2ln"))},
+		{name: "tokens too long to be read", one: accepted(signed(long, "c2ln")), other: accepted(signed(long, "c2lo"))},
+		{name: "two subjects", one: accepted(token), other: accepted(claims(strings.Replace(issued, "a:b", "a:c", 1)))},
+		{
+			name: "two issuers",
+			one:  accepted(token), other: accepted(claims(strings.Replace(issued, "issuer", "other", 1))),
+		},
+		{
+			name: "issuer and subject that meet elsewhere",
+			one:  accepted(claims(`{"iss":"ab","sub":"c"}`)), other: accepted(claims(`{"iss":"a","sub":"bc"}`)),
+		},
+		{
+			name: "tokens without a subject",
+			one:  accepted(claims(`{"iss":"a","jti":"1"}`)), other: accepted(claims(`{"iss":"a","jti":"2"}`)),
+		},
+		{
+			name: "a name in other letters is another",
+			one:  accepted(claims(`{"iss":"a","sub":"b"}`)), other: accepted(claims(`{"iss":"a","sub":"c","Sub":"b"}`)),
+		},
+		{
+			name:       "who is not accepted is not believed",
+			one:        unknownAt("192.0.2.1:1", token),
+			other:      unknownAt("192.0.2.1:2", claims(`{"iss":"a","sub":"b"}`)),
+			wantShared: true,
+		},
+		{
+			name: "one who is not accepted, with another's subject",
+			one:  accepted(token), other: unknownAt("192.0.2.1:1", token),
+		},
+		{
+			name: "a verified user, whatever the groups",
+			one:  accepted(verified("jane", "a")), other: accepted(verified("jane", "b")), wantShared: true,
+		},
+		{
+			name: "one token as two users",
+			one:  accepted(asUserA), other: accepted(proxytest.Identify(identifier, "Bearer impersonator")), wantShared: true,
+		},
+		{name: "two verified users", one: accepted(verified("jane")), other: accepted(verified("john"))},
 	} {
-		a := auth.FlowOf(test.a.id, test.a.accepted, test.a.address)
-		b := auth.FlowOf(test.b.id, test.b.accepted, test.b.address)
-		if (a == b) != test.shared {
-			t.Errorf("%s: shared %t, want %t", test.name, a == b, test.shared)
+		one := auth.FlowOf(test.one.id, test.one.accepted, test.one.address)
+		other := auth.FlowOf(test.other.id, test.other.accepted, test.other.address)
+		if (one == other) != test.wantShared {
+			t.Errorf("%s: shared %t, want %t", test.name, one == other, test.wantShared)
 		}
 	}
 }

@@ -44,8 +44,8 @@ func (u *fakeUpstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return proxytest.AnswerReview(r, status)
 }
 
-// asking runs a test in a bubble with an upstream whose answers take so long.
-func asking(t *testing.T, takes time.Duration, cfg ReviewConfig, test func(t *testing.T, u *fakeUpstream)) {
+// withUpstream runs a test in a bubble with an upstream whose answers take so long.
+func withUpstream(t *testing.T, takes time.Duration, cfg ReviewConfig, test func(t *testing.T, u *fakeUpstream)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		u := &fakeUpstream{takes: takes, callers: NewAuthenticator(nil)}
@@ -54,13 +54,13 @@ func asking(t *testing.T, takes time.Duration, cfg ReviewConfig, test func(t *te
 	})
 }
 
-// caller is somebody of that name.
+// caller is the identity of a token of that name.
 func (u *fakeUpstream) caller(name any) Identity {
 	return proxytest.Identify(u.callers, fmt.Sprint("Bearer ", name))
 }
 
-// of is a known caller of that name who has that share.
-func (u *fakeUpstream) of(name any, share byte) *Caller {
+// callerInFlow is a known caller of that name in a flow.
+func (u *fakeUpstream) callerInFlow(name any, share byte) *Caller {
 	return &Caller{Identity: u.caller(name), Accepted: true, Flow: limits.Flow{share}}
 }
 
@@ -98,7 +98,7 @@ func wantNoTurns(t *testing.T, turns *limits.Limiter) {
 // TestReviewTTL: a yes, or a no, counts until the TTL is over, from when it was asked for.
 func TestReviewTTL(t *testing.T) {
 	const ttl, takes = 10 * time.Second, 4 * time.Second
-	asking(t, takes, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+	withUpstream(t, takes, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 		u.wantReview(t, "a", listPods(), true)
 		// The right is taken away as soon as the answer is on its way. The age
 		// of a decision counts from when it was asked for.
@@ -119,7 +119,7 @@ func TestReviewsInAnOutage(t *testing.T) {
 	const ttl, bound = 10 * time.Second, 90 * time.Second
 	var outage clock.Outage
 	cfg := ReviewConfig{TTL: ttl, KeptFor: bound, AsOf: func(now time.Time) time.Time { return outage.AsOf(now, bound) }}
-	asking(t, 0, cfg, func(t *testing.T, u *fakeUpstream) {
+	withUpstream(t, 0, cfg, func(t *testing.T, u *fakeUpstream) {
 		outage = clock.Outage{}
 		u.wantReview(t, "old", listPods(), true)
 		time.Sleep(time.Nanosecond)
@@ -137,8 +137,8 @@ func TestReviewsInAnOutage(t *testing.T) {
 	})
 }
 
-// TestReviewCutByAnOutage: a review that gets no answer since an outage has begun is no reason to forget a yes that counts
-// in the outage.
+// TestReviewCutByAnOutage: a review without an answer, since an outage has begun, does not end a yes that counts in the
+// outage.
 func TestReviewCutByAnOutage(t *testing.T) {
 	const ttl = 10 * time.Second
 	var begins time.Time
@@ -148,7 +148,7 @@ func TestReviewCutByAnOutage(t *testing.T) {
 		}
 		return now
 	}}
-	asking(t, 0, cfg, func(t *testing.T, u *fakeUpstream) {
+	withUpstream(t, 0, cfg, func(t *testing.T, u *fakeUpstream) {
 		u.wantReview(t, "a", listPods(), true)
 		time.Sleep(ttl)
 		u.takes, begins = time.Hour, time.Now().Add(time.Second)
@@ -159,7 +159,7 @@ func TestReviewCutByAnOutage(t *testing.T) {
 
 // TestReviewSlowerThanItsTTL: an answer that took longer than the TTL is old when it comes.
 func TestReviewSlowerThanItsTTL(t *testing.T) {
-	asking(t, 4*time.Second, ReviewConfig{TTL: 3 * time.Second}, func(t *testing.T, u *fakeUpstream) {
+	withUpstream(t, 4*time.Second, ReviewConfig{TTL: 3 * time.Second}, func(t *testing.T, u *fakeUpstream) {
 		var all sync.WaitGroup
 		all.Go(func() { u.wantReview(t, "a", listPods(), true) }) // asked by itself: as fresh as can be
 		time.Sleep(2 * time.Second)
@@ -172,9 +172,8 @@ func TestReviewSlowerThanItsTTL(t *testing.T) {
 	})
 }
 
-// TestRevocations: once rights are taken away that may be its own, an answer counts for a second from when it was
-// asked for; so does what is asked for within another second, while authorizers may not know. What is asked
-// for later counts for its TTL, and so does what other namespaces' rights have decided.
+// TestRevocations: where a right is taken away on which a yes may rest, the yes counts for a second from its question;
+// so does that to a question within another second, while authorizers may not know. All others count for the TTL.
 func TestRevocations(t *testing.T) {
 	pods := func(namespace string) *Attributes {
 		return &Attributes{Verb: "list", Version: "v1", Resource: "pods", Namespace: namespace}
@@ -182,35 +181,41 @@ func TestRevocations(t *testing.T) {
 	account := func(u *fakeUpstream) *Caller {
 		return known(u.callers.OfUser(&user.DefaultInfo{Name: "system:serviceaccount:of-account:a"}))
 	}
-	ofA := func(u *fakeUpstream) *Caller { return known(u.caller("a")) }
-	const ttl = 10 * time.Second
+	token := func(u *fakeUpstream) *Caller { return known(u.caller("a")) }
+	const ttl, later = 10 * time.Second, 5 * time.Second
 	for name, tt := range map[string]struct {
-		who     func(*fakeUpstream) *Caller
-		asked   string        // about this namespace
-		revoked string        // in this namespace
-		after   time.Duration // since the question
-		counts  time.Duration
+		caller     func(*fakeUpstream) *Caller
+		asked      string        // the namespace that the question is about; "": all
+		revoked    string        // the namespace of the right; "": of all
+		after      time.Duration // the question, or before it
+		wantCounts time.Duration // for so long the answer counts
 	}{
-		"in the namespace":                    {who: ofA, asked: "n", revoked: "n", after: 5 * time.Second, counts: 5 * time.Second},
-		"in the namespace, at once":           {who: ofA, asked: "n", revoked: "n", counts: time.Second},
-		"in the namespace, soon":              {who: ofA, asked: "n", revoked: "n", after: 300 * time.Millisecond, counts: time.Second},
-		"in the namespace, a moment before":   {who: ofA, asked: "n", revoked: "n", after: -authorizerLag, counts: time.Second},
-		"in the namespace, before":            {who: ofA, asked: "n", revoked: "n", after: -authorizerLag - 1, counts: ttl},
-		"everywhere":                          {who: ofA, asked: "n", after: 5 * time.Second, counts: 5 * time.Second},
-		"everywhere, of all namespaces":       {who: ofA, after: 5 * time.Second, counts: 5 * time.Second},
-		"in another namespace":                {who: ofA, asked: "n", revoked: "m", after: 5 * time.Second, counts: ttl},
-		"in a namespace, of all namespaces":   {who: ofA, revoked: "m", after: 5 * time.Second, counts: ttl},
-		"everywhere, of who is named":         {who: account, asked: "n", after: 5 * time.Second, counts: 5 * time.Second},
-		"in the namespace of who is named":    {who: account, asked: "n", revoked: "of-account", after: 5 * time.Second, counts: 5 * time.Second},
-		"in a namespace of who is not named":  {who: ofA, asked: "n", revoked: "of-account", after: 5 * time.Second, counts: ttl},
-		"in another namespace than of who is": {who: account, asked: "n", revoked: "m", after: 5 * time.Second, counts: ttl},
+		"in the namespace":                  {caller: token, asked: "n", revoked: "n", after: later, wantCounts: later},
+		"in the namespace, at once":         {caller: token, asked: "n", revoked: "n", wantCounts: time.Second},
+		"in the namespace, soon":            {caller: token, asked: "n", revoked: "n", after: 300 * time.Millisecond, wantCounts: time.Second},
+		"in the namespace, a moment before": {caller: token, asked: "n", revoked: "n", after: -authorizerLag, wantCounts: time.Second},
+		"in the namespace, before":          {caller: token, asked: "n", revoked: "n", after: -authorizerLag - 1, wantCounts: ttl},
+		"everywhere":                        {caller: token, asked: "n", after: later, wantCounts: later},
+		"everywhere, of all namespaces":     {caller: token, after: later, wantCounts: later},
+		"in another namespace":              {caller: token, asked: "n", revoked: "m", after: later, wantCounts: ttl},
+		"in a namespace, of all namespaces": {caller: token, revoked: "m", after: later, wantCounts: ttl},
+		"everywhere, for an account":        {caller: account, asked: "n", after: later, wantCounts: later},
+		"in the namespace of the account": {
+			caller: account, asked: "n", revoked: "of-account", after: later, wantCounts: later,
+		},
+		"in the namespace of an account, for a token": {
+			caller: token, asked: "n", revoked: "of-account", after: later, wantCounts: ttl,
+		},
+		"in another namespace than the account's": {
+			caller: account, asked: "n", revoked: "m", after: later, wantCounts: ttl,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asking(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+			withUpstream(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 				time.AfterFunc(time.Hour+tt.after, func() { u.Revoked(tt.revoked) })
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				yes, err := u.Review(t.Context(), tt.who(u), pods(tt.asked))
+				yes, err := u.Review(t.Context(), tt.caller(u), pods(tt.asked))
 				expect.NoError(t, err)
 				begun := time.Now()
 				time.Sleep(max(0, tt.after))
@@ -218,11 +223,11 @@ func TestRevocations(t *testing.T) {
 				for u.Left(&yes, time.Now()) > 0 {
 					time.Sleep(u.Left(&yes, time.Now()))
 				}
-				expect.Same(t, tt.counts, time.Since(begun))
-				_, err = u.Review(t.Context(), tt.who(u), pods(tt.asked))
+				expect.Same(t, tt.wantCounts, time.Since(begun))
+				_, err = u.Review(t.Context(), tt.caller(u), pods(tt.asked))
 				expect.NoError(t, err)
 				questions := int32(1)
-				if tt.who(u).Identity.Named() != nil { // whether listproxy may impersonate, too
+				if tt.caller(u).Identity.Named() != nil { // whether listproxy may impersonate, too
 					questions = 2
 				}
 				u.wantRequests(t, 2*questions)
@@ -234,9 +239,11 @@ func TestRevocations(t *testing.T) {
 // TestRevokedAllDay: while rights of its own namespace are taken away all the time, an answer is asked for once a
 // second, and one that takes longer than that cannot be used.
 func TestRevokedAllDay(t *testing.T) {
-	for takes, want := range map[time.Duration]error{0: nil, revokedCounts - 1: nil, revokedCounts: errOvertaken, 2 * revokedCounts: errOvertaken} {
+	for takes, want := range map[time.Duration]error{
+		0: nil, revokedCounts - 1: nil, revokedCounts: errOvertaken, 2 * revokedCounts: errOvertaken,
+	} {
 		for _, ttl := range []time.Duration{0, time.Hour} {
-			asking(t, takes, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+			withUpstream(t, takes, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()
 				go func() {
@@ -264,7 +271,7 @@ func TestRevokedAllDay(t *testing.T) {
 // without; no other caller does, nor another question.
 func TestReviewFlights(t *testing.T) {
 	for _, ttl := range []time.Duration{0, time.Minute} {
-		asking(t, time.Second, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+		withUpstream(t, time.Second, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 			other := listPods()
 			other.Namespace = "other"
 			var all sync.WaitGroup
@@ -283,7 +290,7 @@ func TestReviewFlights(t *testing.T) {
 // TestReviewOutlivesTheCallerWhoWasFirst: the caller who was first and leaves takes nobody else's answer away, and the
 // one who leaves does not wait.
 func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
-	asking(t, 5*time.Second, ReviewConfig{TTL: time.Minute}, func(t *testing.T, u *fakeUpstream) {
+	withUpstream(t, 5*time.Second, ReviewConfig{TTL: time.Minute}, func(t *testing.T, u *fakeUpstream) {
 		first, leave := context.WithCancel(t.Context())
 		began := time.Now()
 		var all sync.WaitGroup
@@ -306,7 +313,8 @@ func TestReviewOutlivesTheCallerWhoWasFirst(t *testing.T) {
 // TestReviewsAreBounded: however many ask at once, the upstream sees a bounded number at a time, the
 // next wait their turn, and the rest is turned away. Nobody waits for longer than the timeout.
 func TestReviewsAreBounded(t *testing.T) {
-	asking(t, time.Minute, ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}, func(t *testing.T, u *fakeUpstream) {
+	config := ReviewConfig{TTL: time.Hour, Timeout: 30 * time.Second}
+	withUpstream(t, time.Minute, config, func(t *testing.T, u *fakeUpstream) {
 		const callers = maxAtOnce + maxWaiting + 10
 		began := time.Now()
 		var full, late atomic.Int32
@@ -336,26 +344,26 @@ func TestReviewsAreBounded(t *testing.T) {
 // TestReviewOfAnotherShare: whoever asks the same as somebody whose share is used up does not wait
 // for that one's turn. So it is with what listproxy's own account is asked for, for all users alike.
 func TestReviewOfAnotherShare(t *testing.T) {
-	asking(t, time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+	withUpstream(t, time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 		var others sync.WaitGroup
 		for n := range maxAtOnce {
-			others.Go(func() { _, _ = u.Review(t.Context(), u.of(n, 1), listPods()) })
+			others.Go(func() { _, _ = u.Review(t.Context(), u.callerInFlow(n, 1), listPods()) })
 		}
 		synctest.Wait()
-		others.Go(func() { _, _ = u.Review(t.Context(), u.of("all", 1), listPods()) })
+		others.Go(func() { _, _ = u.Review(t.Context(), u.callerInFlow("all", 1), listPods()) })
 		synctest.Wait()
-		u.wantAlone(t, u.of("all", 2))
+		u.wantAlone(t, u.callerInFlow("all", 2))
 		others.Wait()
 	})
 }
 
-// TestReviewsCountUntilTheyEnd: who leaves has its review go on, and its place held.
+// TestReviewsCountUntilTheyEnd: the review of a caller who leaves goes on, and keeps its place.
 func TestReviewsCountUntilTheyEnd(t *testing.T) {
-	asking(t, 5*time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+	withUpstream(t, 5*time.Second, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 		for n := range maxAtOnce {
 			ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			if _, err := u.Review(ctx, u.of(n, 1), listPods()); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("who left got %v", err)
+			if _, err := u.Review(ctx, u.callerInFlow(n, 1), listPods()); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a caller who left got %v, want %v", err, context.DeadlineExceeded)
 			}
 			leave()
 		}
@@ -368,24 +376,26 @@ func TestReviewsCountUntilTheyEnd(t *testing.T) {
 	})
 }
 
-// TestNewcomers: callers who are not known yet have places of their own, of which one address has half, and wait for one
-// for a second at most, an eighth of all who may from one address. Those who are known do not notice.
+// TestNewcomers: callers who are not known yet have places of their own. One address has half of them, and an eighth of
+// those who may wait, for a second at most. Callers who are known do not notice.
 func TestNewcomers(t *testing.T) {
 	const ofOne, waitingOfOne = maxOfNewcomers / 2, newcomersWaiting / 8
 	for name, tt := range map[string]struct {
-		come                   int
-		takes                  time.Duration
-		refusedAtOnce, refused int32
+		callers                        int
+		takes                          time.Duration // a review
+		wantRefusedAtOnce, wantRefused int32
 	}{
-		"as after a restart": {come: 500, takes: 100 * time.Millisecond},
-		"too many":           {come: ofOne + waitingOfOne + 10, takes: 100 * time.Millisecond, refusedAtOnce: 10, refused: 10},
-		"too slow":           {come: ofOne + waitingOfOne, takes: newcomerWait + time.Second, refused: waitingOfOne},
+		"as after a restart": {callers: 500, takes: 100 * time.Millisecond},
+		"too many": {
+			callers: ofOne + waitingOfOne + 10, takes: 100 * time.Millisecond, wantRefusedAtOnce: 10, wantRefused: 10,
+		},
+		"too slow": {callers: ofOne + waitingOfOne, takes: newcomerWait + time.Second, wantRefused: waitingOfOne},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asking(t, tt.takes, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+			withUpstream(t, tt.takes, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 				var asked sync.WaitGroup
 				var refused atomic.Int32
-				for n := range tt.come {
+				for n := range tt.callers {
 					asked.Go(func() {
 						right, err := u.Review(t.Context(), &Caller{Identity: u.caller(n), Flow: limits.Flow{1}}, listPods())
 						if errors.Is(err, ErrNoSeat) {
@@ -396,22 +406,22 @@ func TestNewcomers(t *testing.T) {
 					})
 				}
 				synctest.Wait()
-				expect.Same(t, tt.refusedAtOnce, refused.Load())
+				expect.Same(t, tt.wantRefusedAtOnce, refused.Load())
 				u.wantAlone(t, &Caller{Identity: u.caller("elsewhere"), Flow: limits.Flow{2}})
 				u.wantAlone(t, known(u.caller("known")))
 				asked.Wait()
-				expect.Same(t, tt.refused, refused.Load())
+				expect.Same(t, tt.wantRefused, refused.Load())
 				wantNoTurns(t, u.reviews.newcomers)
 			})
 		})
 	}
 }
 
-// TestLearned: what the upstream has done for a caller, as a user perhaps, is remembered of both and of that question
-// only, for the TTL from when it was sent. It takes no later answer's place.
+// TestLearned: that the upstream has done something for a caller counts as a yes for that caller, as that user, and to
+// that question only, for the TTL from when it was sent. It replaces no later answer.
 func TestLearned(t *testing.T) {
 	const ttl = 10 * time.Second
-	asking(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
+	withUpstream(t, 0, ReviewConfig{TTL: ttl}, func(t *testing.T, u *fakeUpstream) {
 		u.denies.Store(true)
 		impersonating := func(name string) Identity {
 			return proxytest.IdentifyAs(u.callers, http.Header{"Impersonate-User": {name}})
@@ -428,7 +438,9 @@ func TestLearned(t *testing.T) {
 		other := listPods()
 		other.Namespace = "other"
 		for jane, others := range map[Identity][]Identity{
-			verified("jane"): {verified("joe")}, impersonating("jane"): {impersonating("joe"), impersonating("jane").Impersonator()}, u.caller("jane"): {u.caller("joe")},
+			verified("jane"):      {verified("joe")},
+			impersonating("jane"): {impersonating("joe"), impersonating("jane").Impersonator()},
+			u.caller("jane"):      {u.caller("joe")},
 		} {
 			u.Learn(jane, listPods(), time.Now())
 			time.Sleep(ttl - time.Nanosecond)
@@ -445,26 +457,28 @@ func TestLearned(t *testing.T) {
 	})
 }
 
-// TestRightEnds: a yes counts for its TTL from when it was sent for, for who asked a moment in any
-// case, and never after a flush.
+// TestRightEnds: a yes counts for its TTL from its question, and for a moment in any case for the caller who asked.
 func TestRightEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
-		ttl, takes, counts time.Duration
+		ttl, takes time.Duration
+		wantCounts time.Duration
 	}{
-		"at once":                   {10 * time.Second, 0, 10 * time.Second},
-		"after a while":             {10 * time.Second, 4 * time.Second, 6 * time.Second},
-		"slower than the TTL":       {3 * time.Second, 4 * time.Second, ownAnswerCounts},
-		"with next to nothing left": {4*time.Second + 1, 4 * time.Second, ownAnswerCounts},
-		"without a TTL":             {0, 4 * time.Second, ownAnswerCounts},
+		"at once":                   {ttl: 10 * time.Second, takes: 0, wantCounts: 10 * time.Second},
+		"after a while":             {ttl: 10 * time.Second, takes: 4 * time.Second, wantCounts: 6 * time.Second},
+		"slower than the TTL":       {ttl: 3 * time.Second, takes: 4 * time.Second, wantCounts: ownAnswerCounts},
+		"with next to nothing left": {ttl: 4*time.Second + 1, takes: 4 * time.Second, wantCounts: ownAnswerCounts},
+		"without a TTL":             {ttl: 0, takes: 4 * time.Second, wantCounts: ownAnswerCounts},
 	} {
 		t.Run(name, func(t *testing.T) {
-			asking(t, tt.takes, ReviewConfig{TTL: tt.ttl}, func(t *testing.T, u *fakeUpstream) {
+			withUpstream(t, tt.takes, ReviewConfig{TTL: tt.ttl}, func(t *testing.T, u *fakeUpstream) {
 				who := known(u.caller("a"))
 				yes, err := u.Review(t.Context(), who, listPods())
 				expect.NoError(t, err)
 				now := time.Now()
-				if u.Left(&yes, now) != tt.counts || u.Left(&yes, now.Add(tt.counts-1)) != 1 || u.Left(&yes, now.Add(tt.counts+1)) != 0 {
-					t.Errorf("it does not count for %v: %+v", tt.counts, yes)
+				for after, want := range map[time.Duration]time.Duration{0: tt.wantCounts, tt.wantCounts - 1: 1, tt.wantCounts + 1: 0} {
+					if left := u.Left(&yes, now.Add(after)); left != want {
+						t.Errorf("after %v it counts for %v, want %v", after, left, want)
+					}
 				}
 				if remembered, _ := u.Review(t.Context(), who, listPods()); tt.takes == 0 && remembered.answer != yes.answer {
 					t.Errorf("remembered as %+v, it was %+v", remembered, yes)
@@ -479,7 +493,7 @@ func TestRightEnds(t *testing.T) {
 
 // TestLongQuestionsAreNotRemembered: what is remembered has a bound in bytes.
 func TestLongQuestionsAreNotRemembered(t *testing.T) {
-	asking(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
+	withUpstream(t, 0, ReviewConfig{TTL: time.Hour}, func(t *testing.T, u *fakeUpstream) {
 		asked := listPods()
 		asked.LabelSelector = strings.Repeat("x", maxKey)
 		for range 2 {

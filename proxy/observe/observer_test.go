@@ -1,6 +1,7 @@
 package observe_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -9,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/listproxy/listproxy/policy"
 	"github.com/listproxy/listproxy/policy/reason"
@@ -81,48 +82,56 @@ func TestRequestsAreCounted(t *testing.T) {
 		},
 		"listproxy_saved_bytes_total": {"resource=pods 1000"},
 		"listproxy_upstream_requests_total": {
-			"code=101,purpose=forward 1", "code=410,purpose=forward 1", "code=none,purpose=forward 1", "code=other,purpose=forward 1",
+			"code=101,purpose=forward 1", "code=410,purpose=forward 1", "code=none,purpose=forward 1",
+			"code=other,purpose=forward 1",
 		},
 	} {
-		if diff := cmp.Diff(want, proxytest.Series(got[name])); diff != "" {
+		if diff := gocmp.Diff(want, proxytest.Series(got[name])); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }
 
-// TestResourceIsKnownByItsAnswer: what is only forwarded has its name, from the first request that
+// TestResourceIsKnownByItsAnswer: a resource that is only forwarded has a label of its own from the first request that
 // succeeds on.
 func TestResourceIsKnownByItsAnswer(t *testing.T) {
+	const deployments = "/apis/apps/v1/deployments"
 	for _, tt := range []struct {
-		name, method, target string
+		name, method, target string // GET if there is no method
 		reason               reason.Reason
-		code                 int
+		code                 int // 0: the answer is broken off
 		want                 string
 	}{
-		{name: "a list", method: http.MethodGet, target: "/apis/apps/v1/deployments", reason: reason.Consistent, code: 200, want: "deployments.apps"},
-		{name: "a watch", method: http.MethodGet, target: "/apis/apps/v1/deployments?watch=1", reason: reason.Watch, code: 200, want: "deployments.apps"},
+		{name: "a list", target: deployments, reason: reason.Consistent, code: 200, want: "deployments.apps"},
+		{name: "a watch", target: deployments + "?watch=1", reason: reason.Watch, code: 200, want: "deployments.apps"},
 		{
-			name: "an object", method: http.MethodGet, target: "/apis/apps/v1/namespaces/a/deployments/b",
-			reason: reason.NotList, code: 200, want: "deployments.apps",
+			name: "an object", target: "/apis/apps/v1/namespaces/a/deployments/b", reason: reason.NotList, code: 200,
+			want: "deployments.apps",
 		},
 		{
-			name: "a subresource", method: http.MethodGet, target: "/api/v1/namespaces/a/services/b/proxy/c",
-			reason: reason.NotList, code: 204, want: "services",
+			name: "a subresource", target: "/api/v1/namespaces/a/services/b/proxy/c", reason: reason.NotList, code: 204,
+			want: "services",
 		},
-		{name: "known anyway", method: http.MethodPost, target: "/api/v1/namespaces/a/pods", reason: reason.NotList, code: 403, want: "pods"},
-		{name: "not there", method: http.MethodGet, target: "/apis/apps/v1/made-up", reason: reason.Consistent, code: 404, want: observe.OtherLabel},
-		{name: "not permitted", method: http.MethodGet, target: "/apis/apps/v1/deployments", reason: reason.Consistent, code: 403, want: observe.OtherLabel},
-		{name: "broken off", method: http.MethodGet, target: "/apis/apps/v1/deployments", reason: reason.Consistent, want: observe.OtherLabel},
-		{name: "of a preflight", method: http.MethodOptions, target: "/apis/apps/v1/made-up", reason: reason.NotList, code: 204, want: observe.OtherLabel},
 		{
-			name: "no name of a resource", method: http.MethodGet, target: "/apis/apps/v1/Ey.hbGci",
-			reason: reason.NotCanonical, code: 200, want: observe.OtherLabel,
+			name: "known anyway", method: http.MethodPost, target: "/api/v1/namespaces/a/pods", reason: reason.NotList,
+			code: 403, want: "pods",
 		},
-		{name: "no resource", method: http.MethodGet, target: "/version", reason: reason.NotList, code: 200, want: observe.OtherLabel},
+		{name: "not there", target: "/apis/apps/v1/made-up", reason: reason.Consistent, code: 404, want: observe.OtherLabel},
+		{name: "not permitted", target: deployments, reason: reason.Consistent, code: 403, want: observe.OtherLabel},
+		{name: "broken off", target: deployments, reason: reason.Consistent, want: observe.OtherLabel},
+		{
+			name: "of a preflight", method: http.MethodOptions, target: "/apis/apps/v1/made-up", reason: reason.NotList,
+			code: 204, want: observe.OtherLabel,
+		},
+		{
+			name: "no name of a resource", target: "/apis/apps/v1/Ey.hbGci", reason: reason.NotCanonical, code: 200,
+			want: observe.OtherLabel,
+		},
+		{name: "no resource", target: "/version", reason: reason.NotList, code: 200, want: observe.OtherLabel},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o, metrics := observetest.New(nil)
-			r := httptest.NewRequest(tt.method, tt.target, nil)
+			r := httptest.NewRequest(cmp.Or(tt.method, http.MethodGet), tt.target, nil)
 			r.Header.Set("Authorization", "Bearer x")
 			observetest.Request(o, r, func(s observetest.Seen) {
 				list, _ := policy.Parse(r, kubehttp.Of(r).Info, policy.PlainToken)
@@ -140,8 +149,8 @@ func TestResourceIsKnownByItsAnswer(t *testing.T) {
 	}
 }
 
-// TestSeriesOfHostiles: who may list everything there is makes a bounded number of series, and what is
-// counted then has its reason still.
+// TestSeriesOfHostiles: a caller who names more and more resources makes a bounded number of series, and what is
+// counted beyond them has its reason still.
 func TestSeriesOfHostiles(t *testing.T) {
 	const bound = 512 // of resources with a label of their own
 	o, metrics := observetest.New(nil)
@@ -161,12 +170,12 @@ func TestSeriesOfHostiles(t *testing.T) {
 	for _, reason := range reasons {
 		want := fmt.Sprintf("code=200,decision=forward,reason=%s,resource=other,semantics=any,verb=other 100", reason)
 		if !slices.Contains(got, want) {
-			t.Errorf("nothing like %q: what came late is not told by its reason", want)
+			t.Errorf("there is no series %q", want)
 		}
 	}
 }
 
-// TestProving: of lists that waited for a proof it is counted what became of them.
+// TestProving: lists that waited for a proof are counted by what became of them.
 func TestProving(t *testing.T) {
 	o, metrics := observetest.New(nil)
 	gone, leave := context.WithCancel(t.Context())

@@ -41,21 +41,23 @@ func attributesOf(s tracetest.SpanStub) map[string]string {
 	return all
 }
 
-// TestSpanOfAList: its attributes and its links. (TestTraces in test/e2e/operators checks the spans below it.)
+// TestSpanOfAList: the span of a list has these attributes, and a link to the caller's. (TestTraces in
+// test/e2e/operators checks the spans below it.)
 func TestSpanOfAList(t *testing.T) {
 	o, ended := traced(sdktrace.AlwaysSample())
-	r := httptest.NewRequest(http.MethodGet, "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes", nil)
+	const target = "/api/v1/namespaces/team-a/pods?resourceVersion=0&labelSelector=secret%3Dyes"
+	r := httptest.NewRequest(http.MethodGet, target, nil)
 	r.Header.Set("Traceparent", proxytest.CallersTrace)
 	observetest.Request(o, r, func(s observetest.Seen) {
-		s.Decided(&policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"},
-			policy.Any, "")
+		s.Decided(&policy.Request{Version: "v1", Resource: "pods", Namespace: "team-a"}, policy.Any, reason.None)
 		s.Serving(observe.Served{Representation: media.JSON, Revision: 42, Items: 3, Bytes: 5})
 		_, _ = s.Write([]byte("12345"))
 	})
 	request := proxytest.SpanNamed(t, ended(), "GET pods")
-	if request.Parent.IsValid() || len(request.Links) != 1 || request.Links[0].SpanContext.SpanID().String() != proxytest.CallersSpanID {
-		t.Errorf("it is below %v, with links to %v", request.Parent.SpanID(), request.Links)
+	if request.Parent.IsValid() || len(request.Links) != 1 {
+		t.Fatalf("the span is below %v, with links to %v; want one link alone", request.Parent.SpanID(), request.Links)
 	}
+	expect.Same(t, proxytest.CallersSpanID, request.Links[0].SpanContext.SpanID().String())
 	if diff := cmp.Diff(map[string]string{
 		"http.request.method": "GET", "http.response.status_code": "200",
 		"url.scheme": "http", "server.address": "listproxy", "network.protocol.version": "1.1",
@@ -67,8 +69,8 @@ func TestSpanOfAList(t *testing.T) {
 	}
 }
 
-// TestQuestionsAboutCallers: each is counted by its purpose, and is below the request that first asked for it, of
-// which the upstream is told.
+// TestQuestionsAboutCallers: each question to the upstream about a caller is counted by its purpose, and its span, of
+// which the upstream is told, is below that of the request that asked it first.
 func TestQuestionsAboutCallers(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	o, metrics := observetest.New(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
@@ -76,60 +78,78 @@ func TestQuestionsAboutCallers(t *testing.T) {
 		ctx, span := observe.Step(s.Request.Context(), observe.SpanReview)
 		defer span.End()
 		for _, purpose := range []observe.Purpose{observe.PurposeReview, observe.PurposeWhoAmI} {
-			var told string
+			var traceparent string
 			send := observe.Asking(o, purpose, func(_ context.Context, _ struct{}, r *http.Request) (*http.Response, error) {
-				told = r.Header.Get("Traceparent")
+				traceparent = r.Header.Get("Traceparent")
 				return &http.Response{StatusCode: http.StatusCreated}, nil
 			})
 			_, err := send(context.WithoutCancel(ctx), struct{}{}, httptest.NewRequest(http.MethodPost, "/", nil))
 			expect.NoError(t, err)
 			post := proxytest.SpanNamed(t, spans.GetSpans(), "POST")
 			if post.Parent.SpanID() != span.SpanContext().SpanID() {
-				t.Errorf("%s is below %v", purpose, post.Parent.SpanID())
+				t.Errorf("%s is below %v, want %v", purpose, post.Parent.SpanID(), span.SpanContext().SpanID())
 			}
-			expect.Says(t, told, post.SpanContext.SpanID().String()+"-01")
+			expect.Says(t, traceparent, post.SpanContext.SpanID().String()+"-01")
 			spans.Reset()
 		}
 	})
 	got := proxytest.Gather(t, metrics)
-	expect.Same(t, []string{"code=201,purpose=review 1", "code=201,purpose=whoami 1"}, proxytest.Series(got["listproxy_upstream_requests_total"]))
-	expect.Same(t, []string{"code=201 1"}, proxytest.Series(got["listproxy_review_duration_seconds"]))
+	for name, want := range map[string][]string{
+		"listproxy_upstream_requests_total": {"code=201,purpose=review 1", "code=201,purpose=whoami 1"},
+		"listproxy_review_duration_seconds": {"code=201 1"},
+	} {
+		expect.Same(t, want, proxytest.Series(got[name]))
+	}
 }
 
 // TestCallersHaveNoSay: whoever sends a traceparent does not decide what is recorded.
 func TestCallersHaveNoSay(t *testing.T) {
 	for _, tt := range []struct {
-		root  sdktrace.Sampler
-		flags string
-		want  int
-	}{{sdktrace.NeverSample(), "-01", 0}, {sdktrace.AlwaysSample(), "-00", 1}} {
-		o, ended := traced(sdktrace.ParentBased(tt.root))
+		sampler   sdktrace.Sampler
+		flags     string // of the traceparent: whether the caller wants a record
+		wantSpans int
+	}{
+		{sampler: sdktrace.NeverSample(), flags: "-01", wantSpans: 0},
+		{sampler: sdktrace.AlwaysSample(), flags: "-00", wantSpans: 1},
+	} {
+		o, ended := traced(sdktrace.ParentBased(tt.sampler))
 		r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
 		r.Header.Set("Traceparent", strings.TrimSuffix(proxytest.CallersTrace, "-01")+tt.flags)
 		observetest.Request(o, r, func(observetest.Seen) {})
-		expect.Same(t, tt.want, len(ended()))
+		expect.Same(t, tt.wantSpans, len(ended()))
 	}
 }
 
-// TestCodesOfSpans: those that no ResponseWriter has seen, too; and a tunnel has no span.
+// TestCodesOfSpans: a span has the code that the client got, also where no ResponseWriter has seen it. A tunnel has no
+// span.
 func TestCodesOfSpans(t *testing.T) {
 	for name, tt := range map[string]struct {
-		then func(observetest.Seen)
-		code string
+		handle   func(observetest.Seen)
+		wantCode string // "": none, and the status is an error
 	}{
-		"switched":   {func(s observetest.Seen) { s.Answered(http.StatusSwitchingProtocols) }, "101"},
-		"empty":      {func(observetest.Seen) {}, "200"},
-		"sent":       {func(s observetest.Seen) { s.Sent(http.StatusForbidden, 10) }, "403"},
-		"told twice": {func(s observetest.Seen) { s.WriteHeader(http.StatusContinue); s.WriteHeader(http.StatusTeapot) }, "418"},
-		"broken off": {func(observetest.Seen) { panic(http.ErrAbortHandler) }, ""},
+		"switched": {handle: func(s observetest.Seen) { s.Answered(http.StatusSwitchingProtocols) }, wantCode: "101"},
+		"empty":    {handle: func(observetest.Seen) {}, wantCode: "200"},
+		"sent":     {handle: func(s observetest.Seen) { s.Sent(http.StatusForbidden, 10) }, wantCode: "403"},
+		"told twice": {
+			handle: func(s observetest.Seen) {
+				s.WriteHeader(http.StatusContinue)
+				s.WriteHeader(http.StatusTeapot)
+			},
+			wantCode: "418",
+		},
+		"broken off": {handle: func(observetest.Seen) { panic(http.ErrAbortHandler) }},
 	} {
 		o, ended := traced(sdktrace.AlwaysSample())
 		for _, method := range []string{http.MethodGet, http.MethodConnect} {
-			observetest.Request(o, httptest.NewRequest(method, "/api/v1/pods", nil), tt.then)
+			observetest.Request(o, httptest.NewRequest(method, "/api/v1/pods", nil), tt.handle)
 		}
 		spans := ended()
-		if len(spans) != 1 || attributesOf(spans[0])["http.response.status_code"] != tt.code || (spans[0].Status.Code == codes.Error) != (tt.code == "") {
-			t.Errorf("%s: %v, want the code %q", name, spans, tt.code)
+		if len(spans) != 1 {
+			t.Fatalf("%s: spans %v, want one", name, spans)
+		}
+		gotCode, failed := attributesOf(spans[0])["http.response.status_code"], spans[0].Status.Code == codes.Error
+		if gotCode != tt.wantCode || failed != (tt.wantCode == "") {
+			t.Errorf("%s: the code %q, an error: %t; want the code %q", name, gotCode, failed, tt.wantCode)
 		}
 	}
 }
@@ -139,7 +159,8 @@ func inHalves(contentType, body string) http.RoundTripper {
 	return proxytest.Transport(func(r *http.Request) (*http.Response, error) {
 		res := proxytest.JSONResponse(r, http.StatusOK, "")
 		res.Header.Set("Content-Type", contentType)
-		res.Body = io.NopCloser(io.MultiReader(strings.NewReader(body[:len(body)/2]), strings.NewReader(body[len(body)/2:])))
+		half := len(body) / 2
+		res.Body = io.NopCloser(io.MultiReader(strings.NewReader(body[:half]), strings.NewReader(body[half:])))
 		return res, nil
 	})
 }
@@ -152,7 +173,8 @@ func TestFeedsAreObserved(t *testing.T) {
 	base := &url.URL{Scheme: "https", Host: "upstream", Path: "/prefix"}
 	ask := func(kind source.Kind, accept string, transport http.RoundTripper) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(source.With(t.Context(), kind), http.MethodGet, base.String()+"/apis/apps/v1/deployments", http.NoBody)
+		ctx, target := source.With(t.Context(), kind), base.String()+"/apis/apps/v1/deployments"
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, http.NoBody)
 		expect.NoError(t, err)
 		r.Header.Set("Accept", accept)
 		res, err := transport.RoundTrip(r)
@@ -166,7 +188,9 @@ func TestFeedsAreObserved(t *testing.T) {
 		}
 	}
 	json := o.FeedTransport(inHalves("application/json", "{}\n{}\n{}\n"), base, source.KindOf)
-	for _, kind := range []source.Kind{source.ForList, source.ForLoad, source.ForWatch, source.ForProbe, source.ForLearn, source.ForLoad} {
+	for _, kind := range []source.Kind{
+		source.ForList, source.ForLoad, source.ForWatch, source.ForProbe, source.ForLearn, source.ForLoad,
+	} {
 		ask(kind, "application/json", json)
 	}
 	frames := string([]byte{0, 0, 0, 2, 'a', 'b', 0, 0, 0, 0, 0, 0, 0, 1, 'c'})
@@ -199,12 +223,16 @@ func TestFeedsAreObserved(t *testing.T) {
 	}
 
 	ended := spans.GetSpans()
-	if diff := cmp.Diff([]string{"feed list", "feed load", "feed watch", "feed probe", "feed learn", "feed load", "feed watch"}, proxytest.SpanNames(ended)); diff != "" {
+	wantNames := []string{
+		"feed list", "feed load", "feed watch", "feed probe", "feed learn", "feed load", "feed watch",
+	}
+	if diff := cmp.Diff(wantNames, proxytest.SpanNames(ended)); diff != "" {
 		t.Fatalf("spans (-want +got):\n%s", diff)
 	}
 	for _, span := range ended {
-		if got := attributesOf(span); span.Parent.IsValid() || got["listproxy.resource"] != "deployments.apps" || got["listproxy.representation"] == "" {
-			t.Errorf("%s is below %v, and has %v", span.Name, span.Parent, got)
+		got := attributesOf(span)
+		if got["listproxy.resource"] != "deployments.apps" || got["listproxy.representation"] == "" || span.Parent.IsValid() {
+			t.Errorf("%s is below %v, and has %v; want no parent, a resource and a form", span.Name, span.Parent, got)
 		}
 	}
 }
@@ -213,13 +241,17 @@ func TestFeedsAreObserved(t *testing.T) {
 func TestSpansTellNoSecrets(t *testing.T) {
 	o, ended := traced(sdktrace.AlwaysSample())
 	const secret = "hunter2"
-	r := httptest.NewRequest("X"+secret, "/api/v1/namespaces/"+secret+"/pods/"+secret+"/exec?command="+secret+"&labelSelector="+secret, nil)
+	target := strings.ReplaceAll("/api/v1/namespaces/NAME/pods/NAME/exec?command=NAME&labelSelector=NAME", "NAME", secret)
+	r := httptest.NewRequest("X"+secret, target, nil)
 	r.Header.Set("Authorization", "Bearer "+secret)
 	r.Header.Set("User-Agent", secret)
 	r.Header.Set("Impersonate-User", secret)
 	observetest.Request(o, r, func(s observetest.Seen) {
-		s.Decided(&policy.Request{Group: secret, Version: secret, Resource: secret, Namespace: secret, Name: secret}, "", reason.Watch)
-		forward, end := s.Forwarding(proxytest.Transport(func(*http.Request) (*http.Response, error) { return nil, errors.New(secret) }))
+		request := policy.Request{Group: secret, Version: secret, Resource: secret, Namespace: secret, Name: secret}
+		s.Decided(&request, "", reason.Watch)
+		forward, end := s.Forwarding(proxytest.Transport(func(*http.Request) (*http.Response, error) {
+			return nil, errors.New(secret)
+		}))
 		_, err := forward.RoundTrip(s.Request)
 		end()
 		expect.Same(t, secret, err.Error())
